@@ -1,0 +1,3 @@
+"""Loads the plugins, nothing else."""
+
+pytest_plugins = ["plugins.suite", "fixtures.session"]

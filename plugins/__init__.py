@@ -1,0 +1,1 @@
+"""How a run is judged and told. Nothing here imports `fixtures`: judging a log needs no cluster."""

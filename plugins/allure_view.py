@@ -1,0 +1,102 @@
+"""Allure's view of a judgement: labels, parameters, steps, attachments, links. Allure without results is a no-op."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import allure
+
+from plugins import results
+from plugins.cases import Recipe
+from plugins.judging import Judgement
+from plugins.plot import steps_svg
+from plugins.verdicts import Kind
+
+# The order is that of Allure's tab: what concerns the cluster's pace first.
+_CATEGORIES = (
+    Kind.TOO_SLOW,
+    Kind.TOO_FAST,
+    Kind.NOISY,
+    Kind.INVALID,
+    Kind.INFRASTRUCTURE,
+    Kind.LOST,
+    Kind.NO_BASELINE,
+)
+_LOG_TAIL = 65_536
+
+
+def show(judgement: Judgement, recipe: Recipe) -> None:
+    """Put all that is known about the case into the running test's Allure result."""
+    case, verdict = judgement.case, judgement.verdict
+    allure.dynamic.epic(recipe.file.title)
+    allure.dynamic.feature(case.size)
+    allure.dynamic.story(case.dtype)
+    allure.dynamic.title(f"{case.key}: {verdict.kind}")
+    allure.dynamic.tag(str(verdict.kind), judgement.outcome.gpu)
+    for name, value in case.configuration().items():
+        # Beside the case id, which makes the identity; a changed table must not break a case's history.
+        allure.dynamic.parameter(name, value, excluded=True)
+    allure.dynamic.link(recipe.file.source, name="the recipe")
+    if judgement.expected is not None:
+        allure.dynamic.link(judgement.expected.baseline.table.source, name="the baseline's source")
+    allure.dynamic.description(f"```\n{judgement.text}\n```")
+    _steps(judgement)
+
+
+def write_run(folder: Path, environment: Mapping[str, str]) -> None:
+    """Write what Allure shows about the whole run: its environment and the categories of failures."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [f"{name}={value}" for name, value in environment.items()]
+    (folder / "environment.properties").write_text("\n".join(lines) + "\n")
+    categories = [
+        {
+            "name": str(kind),
+            # Any line of the message may carry the verdict.
+            "messageRegex": rf"(?s).*\b{re.escape(str(kind))}: .*",
+            "matchedStatuses": ["skipped"] if kind is Kind.NO_BASELINE else ["failed", "broken"],
+        }
+        for kind in _CATEGORIES
+    ]
+    (folder / "categories.json").write_text(json.dumps(categories, indent=2) + "\n")
+
+
+def _steps(judgement: Judgement) -> None:
+    """The case's life in five steps, each with what came out of it."""
+    outcome, folder, log = judgement.outcome, judgement.outcome.folder, judgement.log
+    with allure.step(f"launch: job {outcome.job_id or 'none'}"):
+        _file(folder / results.SENT, "what was sent", allure.attachment_type.TEXT)
+    queued = _lasted(outcome.submitted, outcome.started)
+    ran = _lasted(outcome.started, outcome.ended)
+    with allure.step(
+        f"run: {outcome.state or outcome.failure} {queued and f'queued {queued}, '}{ran}".rstrip(", ")
+    ):
+        _tail(outcome.log)
+    with allure.step(f"parse: {len(log.steps)} steps"):
+        _file(folder / results.STEPS, "steps", allure.attachment_type.CSV)
+        if any(step.seconds for step in log.steps):
+            allure.attach(steps_svg(judgement), "step times", allure.attachment_type.SVG)
+    with allure.step(f"judge: {judgement.verdict.headline}"):
+        _file(folder / results.CASE, "measurement", allure.attachment_type.JSON)
+        allure.attach(judgement.text, "verdict", allure.attachment_type.TEXT)
+
+
+def _lasted(start: float | None, end: float | None) -> str:
+    return f"{end - start:.0f} s" if start is not None and end is not None else ""
+
+
+def _file(path: Path, name: str, kind: allure.attachment_type) -> None:
+    if path.exists():
+        allure.attach.file(str(path), name, kind)
+
+
+def _tail(path: Path | None) -> None:
+    if path is None:
+        return
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _LOG_TAIL))
+        allure.attach(
+            file.read().decode("utf-8", errors="replace"), "the end of the log", allure.attachment_type.TEXT
+        )

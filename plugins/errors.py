@@ -1,0 +1,57 @@
+"""Every error that Pacemark raises on purpose.
+
+    PacemarkError
+    ├── ConfigError            a file or an option is wrong: which file, which line, what was meant
+    └── RunError               a case could not be brought to a judgement
+        ├── Invalid            it ran, but something else or not all of it
+        ├── Infrastructure     submit, queue, node, network or storage
+        │   ├── SiteError      the site lacks something; names the command that mends it
+        │   ├── SubmitError    the cluster refused the job
+        │   └── Unreachable    the cluster cannot be asked right now
+        │       └── Denied     and will not be, until somebody mends the access: login, host key
+        └── Lost               the cluster cannot say what became of the job
+
+A message says what was tried, what came back and what to do. It never carries a secret.
+"""
+
+from __future__ import annotations
+
+
+class PacemarkError(Exception):
+    """Root of the tree; shown to the user without a traceback."""
+
+
+class ConfigError(PacemarkError):
+    """A file or an option is wrong. The message starts with `file:line:` where there is a file."""
+
+
+class RunError(PacemarkError):
+    """A case could not be brought to a judgement of its speed."""
+
+
+class Invalid(RunError, AssertionError):
+    """The job ran, but it ran something else, or not all of it."""
+
+
+class Infrastructure(RunError):
+    """Submit, queue, node, network or storage failed; says nothing about the pace of the cluster."""
+
+
+class SiteError(Infrastructure):
+    """Something that the recipe needs is missing on the site; the message has the command that mends it."""
+
+
+class SubmitError(Infrastructure):
+    """The cluster refused the job, or what it answered names no job."""
+
+
+class Unreachable(Infrastructure):
+    """The cluster cannot be asked now. Never a statement about a job."""
+
+
+class Denied(Unreachable):
+    """The cluster refuses the login, or its host key is not the known one; asking again does not help."""
+
+
+class Lost(RunError):
+    """The cluster cannot say what became of the job, and neither can its log."""

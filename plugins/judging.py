@@ -1,0 +1,183 @@
+"""From an outcome and its log to a verdict: validity first, then speed. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from plugins import validity
+from plugins.baselines import Baseline
+from plugins.baselines import Expected
+from plugins.baselines import expected
+from plugins.baselines import yardstick
+from plugins.cases import Case
+from plugins.logs import Log
+from plugins.metrics import Measurement
+from plugins.metrics import Statistic
+from plugins.metrics import Yardstick
+from plugins.metrics import timing
+from plugins.metrics import tokens_per_second
+from plugins.outcome import Outcome
+from plugins.verdicts import Kind
+from plugins.verdicts import Verdict
+from plugins.verdicts import explain
+from plugins.verdicts import judge
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """All there is to say about a case. `measurement` and `expected` are None where it never came to that."""
+
+    case: Case
+    outcome: Outcome
+    log: Log
+    verdict: Verdict
+    statistic: Statistic
+    measurement: Measurement | None = None
+    expected: Expected | None = None
+    details: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Headline, figures and remarks, for a terminal."""
+        lines = [f"  {line}" for line in self.details]
+        lines += [f"  remark    {remark}" for remark in self.verdict.remarks]
+        return "\n".join([f"{self.case.key}: {self.verdict.headline}", *lines])
+
+
+def judge_outcome(
+    case: Case,
+    outcome: Outcome,
+    log: Log,
+    baseline: Baseline | None,
+    *,
+    gpu: str,
+    baselines: Path,
+    last_lines: Sequence[str] = (),
+    strict_last: bool = False,
+) -> Judgement:
+    """Judge what became of a case.
+
+    `log` is the parsed log of the job's last attempt, `last_lines` its end, for a job that died. `baselines` is
+    the folder of the YAML tables; `gpu` the accelerator that the case ran on.
+    """
+    statistic = baseline.statistic if baseline else Statistic()
+
+    def ended(kind: Kind, headline: str, *, details: Sequence[str] = ()) -> Judgement:
+        return Judgement(
+            case, outcome, log, Verdict(kind, f"{kind}: {headline}"), statistic, details=tuple(details)
+        )
+
+    job = _job_lines(outcome)
+    if outcome.failure == "lost":
+        return ended(Kind.LOST, outcome.message, details=job)
+    if outcome.failure:
+        return ended(Kind.INFRASTRUCTURE, outcome.message, details=job)
+    complete = validity.complete(case, log)
+    problems = validity.problems(case, log, statistic)
+    not_finite = any(s.loss is not None and not math.isfinite(s.loss) for s in log.steps)
+    if not outcome.succeeded and not complete and not not_finite:
+        return ended(Kind.INFRASTRUCTURE, _died(case, outcome, log), details=[*job, *_quoted(last_lines)])
+    if problems:
+        return ended(Kind.INVALID, "; ".join(problems), details=job)
+    remarks = _job_remarks(outcome, log)
+    boiled = timing(log.steps, statistic)
+    stick = yardstick(case, baseline, gpu, baselines, log.peak_tflops)
+    if stick is None and baseline is not None:
+        return ended(
+            Kind.INVALID, "the run did not state its machine's own peak, which MFU is counted against"
+        )
+    if baseline is None or stick is None:
+        pace = f"{boiled.step_time:.4g} s a step, {tokens_per_second(case, boiled.step_time):,.0f} tokens/s"
+        verdict = Verdict(
+            Kind.NO_BASELINE,
+            f"{Kind.NO_BASELINE}: measured {pace}; nothing to compare with: baselines/{case.recipe}.yaml has no "
+            f"{case.id} on {gpu}",
+            remarks,
+        )
+        return Judgement(case, outcome, log, verdict, statistic, Measurement(case, boiled, stick))
+    return _judge_speed(
+        case,
+        outcome,
+        log,
+        Measurement(case, boiled, stick),
+        baseline,
+        stick,
+        remarks,
+        strict_last=strict_last,
+    )
+
+
+def _judge_speed(
+    case: Case,
+    outcome: Outcome,
+    log: Log,
+    measurement: Measurement,
+    baseline: Baseline,
+    stick: Yardstick,
+    remarks: tuple[str, ...],
+    *,
+    strict_last: bool,
+) -> Judgement:
+    goal = expected(case, baseline, stick)
+    verdict = judge(measurement, goal, strict_last=strict_last)
+    verdict = Verdict(verdict.kind, verdict.headline, (*verdict.remarks, *remarks))
+    details = (*explain(measurement, goal), *_job_lines(outcome))
+    return Judgement(case, outcome, log, verdict, baseline.statistic, measurement, goal, details)
+
+
+def _died(case: Case, outcome: Outcome, log: Log) -> str:
+    """`job 17 ended NODE_FAIL on gpu[001-064] after step 17 of 0 to 49`."""
+    last = log.last_index
+    after = "before its first step" if last is None else f"after step {last} of 0 to {case.steps - 1}"
+    where = f" on {outcome.nodes}" if outcome.nodes else ""
+    why = ", ".join(
+        part
+        for part in (
+            f"reason {outcome.reason}" if outcome.reason else "",
+            f"exit code {outcome.exit_code}" if outcome.exit_code else "",
+        )
+        if part
+    )
+    return f"job {outcome.job_id} ended {outcome.state or 'without a state'}{where} {after}" + (
+        f" ({why})" if why else ""
+    )
+
+
+def _job_lines(outcome: Outcome) -> list[str]:
+    if not outcome.job_id:
+        return []
+    run = outcome.ended - outcome.started if outcome.ended and outcome.started else None
+    wait = outcome.started - outcome.submitted if outcome.started and outcome.submitted else None
+    parts = [f"{outcome.job_id} ({outcome.job_name})"]
+    parts += [outcome.state] if outcome.state else []
+    parts += [f"nodes {outcome.nodes}"] if outcome.nodes else []
+    parts += [f"queued {wait:.0f} s"] if wait is not None else []
+    parts += [f"ran {run:.0f} s"] if run is not None else []
+    return [f"job       {', '.join(parts)}"] + ([f"log       {outcome.log}"] if outcome.log else [])
+
+
+def _quoted(lines: Sequence[str]) -> list[str]:
+    return [f"its log   | {line}" for line in lines]
+
+
+def _job_remarks(outcome: Outcome, log: Log) -> tuple[str, ...]:
+    remarks = []
+    if not outcome.succeeded:
+        remarks.append(
+            f"job {outcome.job_id} ended {outcome.state} (exit code {outcome.exit_code or 'unknown'}) after its last "
+            f"step: every step is there, so the pace stands, but look at its clean-up"
+        )
+    if outcome.attempts > 1:
+        remarks.append(f"the job was started {outcome.attempts} times; judged by its last attempt")
+    if log.restarted_after:
+        steps = ", ".join(map(str, log.restarted_after))
+        remarks.append(
+            f"training started over in the same log (after step {steps}); judged by the last attempt"
+        )
+    garbled = [step.index for step in log.steps if step.seconds is None]
+    if garbled:
+        remarks.append(f"the log lines of steps {garbled} are garbled by other output; judged without them")
+    return tuple(remarks)

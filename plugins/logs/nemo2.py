@@ -1,0 +1,68 @@
+"""NeMo 2: one line a step, printed by the global rank 0, `value:.4` (4 significant digits), 0-based iterations.
+
+    Training epoch 0, iteration 49/49 | lr: 7.496e-06 | global_batch_size: 128 | global_step: 49 | ... |
+    train_step_timing in s: 12.39 | consumed_samples: 6400
+
+The line may carry a rank or time prefix, and other ranks' output may stand on either side of it or cut it in two.
+A field counts only when it stands whole between its separators.
+"""
+
+from __future__ import annotations
+
+import re
+
+from plugins.logs import LineParser
+from plugins.logs import Step
+from plugins.logs import resolution
+
+_HEAD = re.compile(r"Training epoch \d+, iteration (\d{1,9})/(\d{1,9})(?= \||$)")
+_FIELD = re.compile(r"([A-Za-z_][\w ]*): (-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|-?nan|-?inf)")
+
+
+class NeMo2(LineParser):
+    """Lines of NeMo 2's ProgressPrinter (NeMo 25.02 and the releases around it)."""
+
+    hints = (b"Training epoch ",)
+
+    def read_line(self, line: str, *, ended: bool) -> None:
+        heads = list(_HEAD.finditer(line))
+        for head, following in zip(heads, [*heads[1:], None], strict=True):
+            end = following.start() if following else len(line)
+            # Behind the last field of a line that was never ended, digits may be missing.
+            whole = ended or following is not None
+            self._read_step(head, line[head.end() : end], whole=whole)
+
+    def _read_step(self, head: re.Match[str], text: str, *, whole: bool) -> None:
+        parts = text.split(" | ")
+        if not whole:
+            parts = parts[:-1]
+        fields: dict[str, str] = {}
+        for part in parts:
+            match = _FIELD.fullmatch(part.strip())
+            if match:
+                fields.setdefault(match[1], match[2])
+        index, last = int(head[1]), int(head[2])
+        stated = _integer(fields.get("global_step"))
+        if not fields or (stated is not None and stated != index):
+            return
+        self.plan(last + 1)
+        timing = fields.get("train_step_timing in s")
+        self.add(
+            Step(
+                index=index,
+                seconds=float(timing) if timing is not None else None,
+                resolution=resolution(timing, 4) if timing and timing[-1].isdigit() else 0.0,
+                gbs=_integer(fields.get("global_batch_size")),
+                consumed_samples=_integer(fields.get("consumed_samples")),
+                loss=_number(fields.get("reduced_train_loss")),
+                grad_norm=_number(fields.get("grad_norm")),
+            )
+        )
+
+
+def _number(text: str | None) -> float | None:
+    return None if text is None else float(text)
+
+
+def _integer(text: str | None) -> int | None:
+    return int(text) if text is not None and text.lstrip("-").isdigit() else None

@@ -1,0 +1,216 @@
+"""From steps to tokens/s, TFLOP/s/GPU, MFU and days: pure arithmetic, every formula with its source.
+
+The formulas are those of NVIDIA's recipe READMEs (release 25.04, sections "Expected Performance" and "Notes").
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field
+
+from plugins.cases import Case
+from plugins.cases import Model
+from plugins.errors import ConfigError
+from plugins.logs import Step
+from plugins.yamlfile import Strict
+
+STEADY_STEPS = 10
+"""The steady median is taken over this many last steps."""
+
+# A step is an outlier of a window when it is this many robust standard deviations, and at least this share, away
+# from the window's median. The floor keeps a very quiet window from calling its own rounding an outlier.
+OUTLIER_SIGMAS = 5.0
+OUTLIER_FLOOR = 0.02
+
+SECONDS_PER_DAY = 86_400
+
+
+class FlopsDefinition(Strict):
+    """How the model FLOPs of one sequence are counted. Two MFU figures compare only when this agrees.
+
+    `full-attention` counts the whole s x s score matrix (the recipe READMEs and NeMo 2's own figure);
+    `causal-attention` counts half of it (Megatron-Bridge). `query_groups` replaces the model's own number where a
+    published table was computed with another one; `significant_digits` is the rounding of the published FLOPs.
+    """
+
+    definition: Literal["full-attention", "causal-attention"]
+    query_groups: int | None = Field(default=None, gt=0)
+    significant_digits: int | None = Field(default=None, gt=0)
+
+    def __str__(self) -> str:
+        extra = [f"{self.query_groups} query groups"] if self.query_groups else []
+        extra += [f"{self.significant_digits} digits"] if self.significant_digits else []
+        return self.definition + (f" ({', '.join(extra)})" if extra else "")
+
+
+def flops_per_sequence(model: Model, sequence_length: int, definition: FlopsDefinition) -> float:
+    """Model FLOPs of one sequence of `sequence_length` tokens, forward and backward.
+
+    With layers L, hidden size h, FFN size f, query groups g, heads a, vocabulary V and sequence length s:
+    s * (12 L h^2 (1 + g/a + c s/h) + 18 L f h + 6 V h), c = 1 for full and 1/2 for causal attention.
+    Source: "Notes" of the llama3.1 README, release 25.04 (c = 1).
+    """
+    groups = definition.query_groups or model.query_groups
+    share = 1.0 if definition.definition == "full-attention" else 0.5
+    h, layers = model.hidden, model.layers
+    attention = 12 * layers * h * h * (1 + groups / model.heads + share * sequence_length / h)
+    mlp = 18 * layers * model.ffn * h
+    embedding = 6 * model.vocab * h
+    flops = sequence_length * (attention + mlp + embedding)
+    if definition.significant_digits is not None:
+        flops = float(f"{flops:.{definition.significant_digits - 1}e}")
+    return flops
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """What turns a step time into MFU: the FLOPs of a step and the peak, each with its definition.
+
+    `flops` counts one sequence; `peak_tflops` is per GPU.
+    """
+
+    flops: float
+    definition: FlopsDefinition
+    peak_tflops: float
+
+
+def tokens_per_second(case: Case, step_time: float) -> float:
+    """(sequence length) x (global batch size) / (step time in s)."""
+    return case.tokens_per_step / step_time
+
+
+def tflops_per_gpu(case: Case, step_time: float, flops: float) -> float:
+    """(global batch size) x (model FLOPs of a sequence) / (step time in s) / GPUs, in TFLOP/s."""
+    return case.gbs * flops / step_time / case.gpus / 1e12
+
+
+def mfu(case: Case, step_time: float, yardstick: Yardstick) -> float:
+    """Model FLOPs utilization in percent of the yardstick's peak."""
+    return 100 * tflops_per_gpu(case, step_time, yardstick.flops) / yardstick.peak_tflops
+
+
+def days_per_1t_tokens(case: Case, step_time: float) -> float:
+    """Days to train on 1e12 tokens at this pace."""
+    return 1e12 / tokens_per_second(case, step_time) / SECONDS_PER_DAY
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """Which step time a baseline publishes: `last`, or `mean:A-B` over the 0-based steps A to B, both included."""
+
+    first: int | None = None
+    last: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Statistic:
+        """Raises ConfigError when `text` is neither form."""
+        if text == "last":
+            return cls()
+        match = re.fullmatch(r"mean:(\d+)-(\d+)", text)
+        if not match or int(match[1]) > int(match[2]):
+            raise ConfigError(f"statistic '{text}' is unknown; write last or mean:A-B, A not above B")
+        return cls(int(match[1]), int(match[2]))
+
+    def __str__(self) -> str:
+        return "last" if self.first is None else f"mean:{self.first}-{self.last}"
+
+    def indices(self, steps: int) -> range:
+        """The 0-based steps that the statistic needs in a run of `steps` steps."""
+        if self.first is None or self.last is None:
+            return range(steps - 1, steps)
+        return range(self.first, self.last + 1)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The step times of a valid run, boiled down. Seconds throughout.
+
+    `step_time` is the published statistic; `window` its steps as (index, seconds). `steady` is the median of the
+    last `STEADY_STEPS` steps and `spread` their robust relative standard deviation. `without_outliers` is the
+    statistic's value without the outliers of its window, `outliers` those steps. `hiccups` are the slow outliers
+    of the whole run behind its first fifth (warm-up). `resolution` is the log's rounding, relative.
+    """
+
+    statistic: Statistic
+    step_time: float
+    steady: float
+    spread: float
+    resolution: float
+    window: tuple[tuple[int, float], ...]
+    outliers: tuple[tuple[int, float], ...]
+    without_outliers: float
+    hiccups: tuple[tuple[int, float], ...]
+    settled_steps: int
+    mean: float
+
+
+def timing(steps: Sequence[Step], statistic: Statistic) -> Timing:
+    """Boil down the steps of a valid run (every index that the statistic needs has its seconds)."""
+    known = {step.index: step.seconds for step in steps if step.seconds is not None}
+    count = max(step.index for step in steps) + 1
+    steady = [known[i] for i in range(count - STEADY_STEPS, count) if i in known]
+    median = statistics.median(steady)
+    sigma = _robust_sigma(steady)
+    wanted = statistic.indices(count)
+    window = tuple((i, known[i]) for i in wanted)
+    limit = max(OUTLIER_SIGMAS * sigma, OUTLIER_FLOOR * median)
+    outliers = tuple((i, t) for i, t in window if abs(t - median) > limit)
+    rest = [t for i, t in window if (i, t) not in outliers]
+    settled = {i: t for i, t in known.items() if i >= count // 5}
+    return Timing(
+        statistic=statistic,
+        step_time=statistics.fmean(t for _, t in window),
+        steady=median,
+        spread=sigma / median,
+        resolution=max(step.resolution / step.seconds for step in steps if step.seconds),
+        window=window,
+        outliers=outliers,
+        without_outliers=statistics.fmean(rest) if rest else median,
+        hiccups=tuple((i, t) for i, t in settled.items() if t - median > limit),
+        settled_steps=len(settled),
+        mean=statistics.fmean(settled.values()),
+    )
+
+
+def _robust_sigma(values: Sequence[float]) -> float:
+    """1.4826 x the median absolute deviation: the standard deviation of a normal sample, deaf to a few outliers."""
+    median = statistics.median(values)
+    return 1.4826 * statistics.median(abs(v - median) for v in values)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a valid run measured. `tokens_per_second`, `tflops_per_gpu`, `mfu` (percent) and `days_per_1t_tokens`
+    follow from the published statistic. Without a yardstick (a GPU of unknown peak) there is no MFU."""
+
+    case: Case
+    timing: Timing
+    yardstick: Yardstick | None
+
+    def __repr__(self) -> str:
+        return f"<{self.case.key}: {self.step_time:.4g} s a step, {self.tokens_per_second:,.0f} tokens/s>"
+
+    @property
+    def step_time(self) -> float:
+        return self.timing.step_time
+
+    @property
+    def tokens_per_second(self) -> float:
+        return tokens_per_second(self.case, self.step_time)
+
+    @property
+    def tflops_per_gpu(self) -> float | None:
+        return tflops_per_gpu(self.case, self.step_time, self.yardstick.flops) if self.yardstick else None
+
+    @property
+    def mfu(self) -> float | None:
+        return mfu(self.case, self.step_time, self.yardstick) if self.yardstick else None
+
+    @property
+    def days_per_1t_tokens(self) -> float:
+        return days_per_1t_tokens(self.case, self.step_time)

@@ -1,0 +1,35 @@
+"""What became of a case's job: handed from whoever ran it to whoever judges it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of a job. Times are seconds since the epoch, None where unknown.
+
+    `succeeded` is the cluster's own opinion. `failure` names what kept the job from ending by itself ("" when
+    nothing did) and `message` says it in words. `log` is the collected training log of the last attempt, `gpu` the
+    type of accelerator that it is judged as, `folder` the case's place in the results.
+    """
+
+    case: str
+    gpu: str
+    folder: Path
+    log: Path | None
+    job_id: str = ""
+    job_name: str = ""
+    state: str = ""
+    succeeded: bool = False
+    reason: str = ""
+    nodes: str = ""
+    exit_code: str = ""
+    submitted: float | None = None
+    started: float | None = None
+    ended: float | None = None
+    attempts: int = 1
+    failure: Literal["", "infrastructure", "lost", "interrupted"] = ""
+    message: str = ""

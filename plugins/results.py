@@ -1,0 +1,185 @@
+"""The record of a run: our own JSON in `results/<run>/`. Every other report is a view of it.
+
+The schema is documented in docs/results.md; `SCHEMA` changes when a reader of the old one would be misled.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Mapping
+from collections.abc import Sequence
+from datetime import UTC
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from platform import python_version
+from typing import Any
+
+from plugins.judging import Judgement
+from plugins.verdicts import Band
+from plugins.verdicts import Kind
+
+SCHEMA = 1
+VERSION = "0.1.0"
+
+CASE = "case.json"
+STEPS = "steps.csv"
+LOG = "log.txt"
+SENT = "sent.txt"
+SUMMARY = "summary.json"
+
+# What only a judged case has.
+_FIGURES = (
+    "statistic",
+    "step_time",
+    "steady_median",
+    "spread",
+    "hiccups",
+    "tokens_per_second",
+    "tflops_per_gpu",
+    "mfu",
+    "days_per_1t_tokens",
+    "mfu_definition",
+    "expected",
+    "configuration",
+)
+_PACKAGES = ("pytest", "pydantic", "paramiko", "allure-pytest", "pytest-benchmark")
+
+
+def record(judgement: Judgement) -> dict[str, Any]:
+    """A case as other programs read it. Times in s, MFU in percent; null is "never came to that"."""
+    case, measurement, goal, outcome = (
+        judgement.case,
+        judgement.measurement,
+        judgement.expected,
+        judgement.outcome,
+    )
+    timing = measurement.timing if measurement else None
+    return {
+        "id": case.key,
+        "verdict": str(judgement.verdict.kind),
+        "headline": judgement.verdict.headline,
+        "remarks": list(judgement.verdict.remarks),
+        "statistic": str(judgement.statistic),
+        "step_time": timing.step_time if timing else None,
+        "steady_median": timing.steady if timing else None,
+        "spread": timing.spread if timing else None,
+        "hiccups": [index for index, _ in timing.hiccups] if timing else None,
+        "tokens_per_second": measurement.tokens_per_second if measurement else None,
+        "tflops_per_gpu": measurement.tflops_per_gpu if measurement else None,
+        "mfu": measurement.mfu if measurement else None,
+        "days_per_1t_tokens": measurement.days_per_1t_tokens if measurement else None,
+        "mfu_definition": _yardstick(judgement),
+        "expected": None
+        if goal is None or timing is None
+        else {
+            "step_time": goal.step_time,
+            "tokens_per_second": goal.tokens_per_second,
+            "mfu": goal.mfu,
+            "days_per_1t_tokens": goal.days_per_1t_tokens,
+            "fastest": Band(goal, timing.resolution).fastest,
+            "slowest": Band(goal, timing.resolution).slowest,
+            "source": goal.baseline.table.source,
+            "release": goal.baseline.table.release,
+            "framework": goal.baseline.table.framework,
+            "gpu": goal.baseline.table.gpu,
+        },
+        "configuration": {"gpus": case.gpus, "dtype": case.dtype, "gpu": outcome.gpu, **case.configuration()},
+        "job": {
+            "id": outcome.job_id,
+            "name": outcome.job_name,
+            "state": outcome.state,
+            "reason": outcome.reason,
+            "nodes": outcome.nodes,
+            "exit_code": outcome.exit_code,
+            "submitted": _stamp(outcome.submitted),
+            "started": _stamp(outcome.started),
+            "ended": _stamp(outcome.ended),
+            "attempts": outcome.attempts,
+        },
+    }
+
+
+def unjudged(case_key: str, job_name: str, job_id: str, why: str) -> dict[str, Any]:
+    """The record of a case that no test judged, because the session was stopped first."""
+    nothing = dict.fromkeys(_FIGURES)
+    return {
+        "id": case_key,
+        "verdict": str(Kind.INFRASTRUCTURE),
+        "headline": f"{Kind.INFRASTRUCTURE}: {why}",
+        "remarks": [],
+        **nothing,
+        "job": {"id": job_id, "name": job_name},
+    }
+
+
+def write_case(judgement: Judgement) -> dict[str, Any]:
+    """Write the case's record and its steps into its folder; returns the record."""
+    folder = judgement.outcome.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / STEPS).open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["step", "seconds", "tokens_per_second", "loss", "grad_norm"])
+        for step in judgement.log.steps:
+            rate = judgement.case.tokens_per_step / step.seconds if step.seconds else None
+            writer.writerow([step.index, step.seconds, rate, step.loss, step.grad_norm])
+    written = record(judgement)
+    write_json(folder / CASE, written)
+    return written
+
+
+def write_summary(
+    folder: Path, site: str, started: float, ended: float, unjudged: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Gather every case's record into `summary.json`, with those in `unjudged` that no test came to judge."""
+    cases = [json.loads(path.read_text()) for path in sorted(folder.glob(f"*/*/{CASE}"))]
+    summary = {
+        "schema": SCHEMA,
+        "run": folder.name,
+        "site": site,
+        "started": _stamp(started),
+        "ended": _stamp(ended),
+        "versions": {
+            "pacemark": VERSION,
+            "python": python_version(),
+            **{name: version(name) for name in _PACKAGES},
+        },
+        "cases": [*cases, *unjudged],
+    }
+    write_json(folder / SUMMARY, summary)
+    return summary
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write beside and rename, so that a reader, or a kill, never sees half a file."""
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n")
+    part.replace(path)
+
+
+def point_latest(folder: Path) -> None:
+    """Let `latest` beside the run point at it."""
+    part = folder.parent / f".latest-{os.getpid()}"
+    part.unlink(missing_ok=True)
+    part.symlink_to(folder.name)
+    part.replace(folder.parent / "latest")
+
+
+def _yardstick(judgement: Judgement) -> dict[str, Any] | None:
+    stick = judgement.measurement.yardstick if judgement.measurement else None
+    if stick is None:
+        return None
+    return {
+        "flops": str(stick.definition),
+        "flops_per_sequence": stick.flops,
+        "peak_tflops_per_gpu": stick.peak_tflops,
+        "statistic": str(judgement.statistic),
+    }
+
+
+def _stamp(seconds: float | None) -> str | None:
+    return (
+        None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    )

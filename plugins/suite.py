@@ -1,0 +1,240 @@
+"""What a suite's test is made of: its cases, `measured`, `expected`, and how a verdict becomes a pytest outcome.
+
+    def test_pretrain(measured, expected):
+        assert measured.tokens_per_second == expected.tokens_per_second
+        assert measured.mfu == expected.mfu
+
+The job's end comes from the fixture `outcome`, which whoever runs jobs provides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plugins import allure_view
+from plugins import benchmark_view
+from plugins import results
+from plugins.baselines import find
+from plugins.cases import Case
+from plugins.cases import Recipe
+from plugins.cases import load_recipe
+from plugins.errors import ConfigError
+from plugins.errors import Infrastructure
+from plugins.errors import Invalid
+from plugins.errors import Lost
+from plugins.errors import RunError
+from plugins.judging import Judgement
+from plugins.judging import judge_outcome
+from plugins.logs import Log
+from plugins.logs import parser
+from plugins.logs import read
+from plugins.metrics import Measurement
+from plugins.outcome import Outcome
+from plugins.verdicts import Kind
+
+JUDGEMENT: pytest.StashKey[Judgement] = pytest.StashKey()
+
+_PIECE = 1 << 20
+_LAST_LINES = 8
+_LINE_WIDTH = 200
+_TAIL = 16_384
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.getgroup("pacemark").addoption(
+        "--strict-last",
+        action="store_true",
+        help="judge by the published statistic alone, without looking at the steady median",
+    )
+
+
+def recipe_of(path: Path) -> Recipe | None:
+    """The recipe whose folder holds this test file, or None for a test that is no suite."""
+    return load_recipe(path.parent) if (path.parent / "recipe.yaml").exists() else None
+
+
+def case_of(item: pytest.Item) -> Case | None:
+    """The case that a test runs, or None for a test that is no case."""
+    spec = getattr(item, "callspec", None)
+    case = spec.params.get("case") if spec else None
+    return case if isinstance(case, Case) else None
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make a test of every case of the recipe beside the test file."""
+    if "case" not in metafunc.fixturenames:
+        return
+    try:
+        recipe = recipe_of(metafunc.definition.path)
+    except ConfigError as error:
+        raise pytest.UsageError(str(error)) from None
+    if recipe is None:
+        return
+    metafunc.parametrize(
+        "case",
+        [
+            pytest.param(
+                case, id=case.id, marks=pytest.mark.case(size=case.size, dtype=case.dtype, gpus=case.gpus)
+            )
+            for case in recipe.cases
+        ],
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if case_of(item) is not None:
+            benchmark_view.prepare(item)
+
+
+@pytest.fixture
+def judgement(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judgement:
+    """The case, judged: parsed, checked for validity, compared with its baseline, and written to the results."""
+    recipe = recipe_of(request.path)
+    if recipe is None:
+        raise ConfigError(f"{request.path}: a suite's test stands beside its recipe.yaml")
+    folder = request.config.rootpath / "baselines"
+    log = _read_log(recipe.file.log, outcome.log)
+    found = judge_outcome(
+        case,
+        outcome,
+        log,
+        find(folder, recipe, case, outcome.gpu),
+        gpu=outcome.gpu,
+        baselines=folder,
+        last_lines=_last_lines(outcome.log, parser(recipe.file.log).hints),
+        strict_last=request.config.getoption("--strict-last"),
+    )
+    request.node.stash[JUDGEMENT] = found
+    results.write_case(found)
+    allure_view.show(found, recipe)
+    if found.measurement is not None:
+        benchmark_view.show(request, found)
+    return found
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A figure that a case should reach, compared in the manner of `pytest.approx`.
+
+    Equal to the run's own figure when the verdict passes, which looks at more than that one number; equal to any
+    other number when that lies inside the baseline's tolerance.
+    """
+
+    name: str
+    value: float
+    unit: str
+    judgement: Judgement
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, int | float) or self.judgement.expected is None:
+            return NotImplemented
+        if other == getattr(self.judgement.measurement, self.name):
+            return not self.judgement.verdict.fails
+        tolerance = self.judgement.expected.baseline.tolerance
+        return self.value * (1 - tolerance.slower) <= other <= self.value * (1 + tolerance.faster)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        assert self.judgement.expected is not None
+        tolerance = self.judgement.expected.baseline.tolerance
+        return f"{_figure(self.value)} {self.unit} (-{100 * tolerance.slower:g} %, +{100 * tolerance.faster:g} %)"
+
+
+@dataclass(frozen=True)
+class Goals:
+    """The figures that a case should reach."""
+
+    tokens_per_second: Goal
+    mfu: Goal
+
+
+@pytest.fixture
+def measured(judgement: Judgement) -> Measurement | None:
+    """What the case measured; None where its run was invalid, which fails the test before it looks.
+
+    A job that never ran to its end is an error of the set-up, a case without a baseline is skipped.
+    """
+    kind, text = judgement.verdict.kind, judgement.text
+    if kind is Kind.INFRASTRUCTURE:
+        raise Infrastructure(text)
+    if kind is Kind.LOST:
+        raise Lost(text)
+    if kind is Kind.NO_BASELINE:
+        pytest.skip(judgement.verdict.headline)
+    return judgement.measurement
+
+
+@pytest.fixture
+def expected(judgement: Judgement, measured: Measurement | None) -> Goals | None:
+    """What the case should reach, by its baseline; None where its run was invalid."""
+    goal = judgement.expected
+    if goal is None:
+        return None
+    return Goals(
+        Goal("tokens_per_second", goal.tokens_per_second, "tokens/s", judgement),
+        Goal("mfu", goal.mfu, "% MFU", judgement),
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """No test can pass whose verdict does not, whatever its body asserts."""
+    judgement = item.stash.get(JUDGEMENT, None)
+    if judgement is not None and judgement.verdict.kind is Kind.INVALID:
+        raise Invalid(judgement.text)
+    result = yield
+    if judgement is not None and judgement.verdict.fails:
+        pytest.fail(judgement.text, pytrace=False)
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what went wrong, not where in Pacemark it was noticed."""
+    report = yield
+    judgement = item.stash.get(JUDGEMENT, None)
+    if call.excinfo is not None and isinstance(call.excinfo.value, RunError | ConfigError):
+        report.longrepr = call.excinfo.getrepr(style="value")
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if report.failed and crash is not None and judgement is not None and judgement.verdict.fails:
+        crash.message = judgement.verdict.headline
+    return report
+
+
+def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
+    """The failure message of `measured == expected`."""
+    if op != "==" or not isinstance(right, Goal) or not isinstance(left, int | float):
+        return None
+    return [f"{_figure(left)} {right.unit} == {right!r}", *right.judgement.text.splitlines()]
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.2f}"
+
+
+def _read_log(name: str, path: Path | None) -> Log:
+    if path is None:
+        return Log()
+    with path.open("rb") as file:
+        return read(name, iter(lambda: file.read(_PIECE), b""))
+
+
+def _last_lines(path: Path | None, hints: Sequence[bytes]) -> list[str]:
+    """The last lines of a log that are no steps, for a job that died: where its cause usually stands."""
+    if path is None:
+        return []
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _TAIL))
+        lines = file.read().splitlines()
+    telling = [line for line in lines if line.strip() and not any(hint in line for hint in hints)]
+    return [line.decode("utf-8", errors="replace").strip()[:_LINE_WIDTH] for line in telling[-_LAST_LINES:]]

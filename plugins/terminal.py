@@ -1,0 +1,61 @@
+"""The verdict table at the end of a session."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import TextIO
+
+from plugins.verdicts import Kind
+
+_COLOURS = {Kind.PASSED: "green", Kind.NO_BASELINE: "yellow"}
+
+
+def print_table(records: Sequence[Mapping[str, Any]], file: TextIO, width: int, *, colour: bool) -> None:
+    """A row for each case, its remarks and the words of a failure below the table."""
+    # Slow to import, and only ever needed once jobs have run.
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(file=file, width=width, force_terminal=colour, no_color=not colour, highlight=False)
+    table = Table(title=None, box=None, pad_edge=False, header_style="bold")
+    for name in ("case", "verdict", "s/step", "steady", "expected", "throughput", "tokens/s", "MFU"):
+        table.add_column(
+            name, justify="left" if name in ("case", "verdict") else "right", no_wrap=name != "verdict"
+        )
+    for record in records:
+        table.add_row(record["id"], _verdict(record), *_figures(record))
+    console.print(table)
+    for record in records:
+        lines = list(record["remarks"])
+        if record["verdict"] != Kind.PASSED:
+            lines.insert(0, record["headline"])
+        for line in lines:
+            console.print(Text(f"{record['id']}: {line}"), soft_wrap=True)
+    counts = Counter(record["verdict"] for record in records)
+    console.print(Text(", ".join(f"{counts[kind]} {kind}" for kind in Kind if counts[kind])), style="bold")
+
+
+def _verdict(record: Mapping[str, Any]) -> Any:
+    from rich.text import Text
+
+    mark = " *" if record["remarks"] else ""
+    return Text(record["verdict"] + mark, style=_COLOURS.get(record["verdict"], "red"))
+
+
+def _figures(record: Mapping[str, Any]) -> list[str]:
+    goal, step_time = record["expected"], record["step_time"]
+    if step_time is None:
+        return [""] * 6
+    off = f"{100 * (goal['step_time'] / step_time - 1):+.1f} %" if goal else ""
+    return [
+        f"{step_time:.4g}",
+        f"{record['steady_median']:.4g}",
+        f"{goal['step_time']:.4g}" if goal else "",
+        off,
+        f"{record['tokens_per_second']:,.0f}",
+        f"{record['mfu']:.2f} %" if record["mfu"] is not None else "",
+    ]

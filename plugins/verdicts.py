@@ -1,0 +1,214 @@
+"""Verdicts: a measurement against a baseline. Pure; every case ends in exactly one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from plugins.baselines import Expected
+from plugins.metrics import STEADY_STEPS
+from plugins.metrics import Measurement
+from plugins.metrics import mfu
+from plugins.metrics import tokens_per_second
+
+# A run's number of further runs is only worth saying while somebody would still pay for them.
+MAX_USEFUL_RUNS = 20
+
+
+class Kind(StrEnum):
+    """How a case can end; the values stand in every record."""
+
+    PASSED = "passed"
+    TOO_SLOW = "too slow"
+    TOO_FAST = "too fast"
+    NOISY = "noisy"
+    INVALID = "invalid run"
+    INFRASTRUCTURE = "infrastructure"
+    LOST = "lost"
+    NO_BASELINE = "no baseline"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a case ended: `headline` says it in one line, `remarks` are what a reader must know besides."""
+
+    kind: Kind
+    headline: str
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def fails(self) -> bool:
+        return self.kind not in (Kind.PASSED, Kind.NO_BASELINE)
+
+
+@dataclass(frozen=True)
+class Band:
+    """The step times that pass, in seconds: `fastest` <= step time <= `slowest`, the log's rounding included."""
+
+    expected: Expected
+    resolution: float
+
+    @property
+    def fastest(self) -> float:
+        return self.expected.step_time / (1 + self.expected.baseline.tolerance.faster) * (1 - self.resolution)
+
+    @property
+    def slowest(self) -> float:
+        return self.expected.step_time / (1 - self.expected.baseline.tolerance.slower) * (1 + self.resolution)
+
+    def side(self, step_time: float) -> Kind:
+        """Where a step time falls: passed, too slow or too fast."""
+        if step_time > self.slowest:
+            return Kind.TOO_SLOW
+        return Kind.TOO_FAST if step_time < self.fastest else Kind.PASSED
+
+
+def judge(measurement: Measurement, expected: Expected, *, strict_last: bool = False) -> Verdict:
+    """Judge a valid run by its published statistic and its steady median.
+
+    Both in the band: passed. Both out: too slow or too fast. Only the median out: the median decides. Only the
+    statistic out: passed with a remark where outliers of its window explain it, else noisy. A run whose steps
+    scatter or stall beyond the baseline's limits is noisy even inside the band. `strict_last` judges by the
+    published statistic alone.
+    """
+    timing = measurement.timing
+    band = Band(expected, timing.resolution)
+    tolerance = expected.baseline.tolerance
+    published, steady = band.side(timing.step_time), band.side(timing.steady)
+    remarks = _remarks(measurement)
+    if strict_last:
+        return Verdict(published, _headline(published, expected, timing.step_time), remarks)
+    if steady is not Kind.PASSED:
+        by_median = () if published is steady else (_lucky(measurement, published),)
+        decided = timing.steady if by_median else timing.step_time
+        return Verdict(steady, _headline(steady, expected, decided), (*by_median, *remarks))
+    if timing.spread > tolerance.spread:
+        what = (
+            f"the last {STEADY_STEPS} steps scatter by {_percent(timing.spread)} (standard deviation, limit "
+            f"{_percent(tolerance.spread)})"
+        )
+        return Verdict(Kind.NOISY, f"noisy: {what}; {_more_runs(measurement, band)}", remarks)
+    if len(timing.hiccups) > tolerance.hiccups * timing.settled_steps:
+        return Verdict(
+            Kind.NOISY,
+            f"noisy: {_hiccups(measurement)}, more than the limit of "
+            f"{_percent(tolerance.hiccups)}; the median hides such stalls, the mean is "
+            f"{_seconds(timing.mean)}; {_more_runs(measurement, band)}",
+            remarks,
+        )
+    if published is not Kind.PASSED:
+        if timing.outliers and band.side(timing.without_outliers) is Kind.PASSED:
+            remark = (
+                f"{_statistic(measurement)} is {_seconds(timing.step_time)}, out of the band, because of "
+                f"{_steps(timing.outliers)}; judged by the steady median {_seconds(timing.steady)}"
+            )
+            return Verdict(Kind.PASSED, _headline(Kind.PASSED, expected, timing.steady), (remark, *remarks))
+        what = (
+            f"{_statistic(measurement)} is {_seconds(timing.step_time)}, out of the band, the median of the last "
+            f"{STEADY_STEPS} is {_seconds(timing.steady)}, inside, and no outlier explains it; spread "
+            f"{_percent(timing.spread)}"
+        )
+        return Verdict(Kind.NOISY, f"noisy: {what}; {_more_runs(measurement, band)}", remarks)
+    return Verdict(Kind.PASSED, _headline(Kind.PASSED, expected, timing.step_time), remarks)
+
+
+def explain(measurement: Measurement, expected: Expected) -> list[str]:
+    """What a tired engineer needs beside the headline: measured, expected, from where, how far off."""
+    case, timing, baseline = measurement.case, measurement.timing, expected.baseline
+    band = Band(expected, timing.resolution)
+    stick = expected.yardstick
+    tolerance = baseline.tolerance
+
+    def row(step_time: float) -> str:
+        return (
+            f"{_seconds(step_time):>11}  {tokens_per_second(case, step_time):>14,.0f} tokens/s  "
+            f"MFU {mfu(case, step_time, stick):5.2f} %"
+        )
+
+    def off(step_time: float) -> str:
+        return f"{_signed(expected.step_time / step_time - 1)} throughput"
+
+    lines = [
+        f"measured  {row(timing.step_time)}  {off(timing.step_time)}  {_statistic(measurement)}",
+        f"steady    {row(timing.steady)}  {off(timing.steady)}  median of the last {STEADY_STEPS} steps, "
+        f"spread {_percent(timing.spread)}",
+        f"expected  {row(expected.step_time)}  {expected.days_per_1t_tokens:.2f} days for 1T tokens",
+        f"band      {_seconds(band.fastest):>11} to {_seconds(band.slowest)}  (throughput "
+        f"-{_percent(tolerance.slower)} to +{_percent(tolerance.faster)}, log rounding {_percent(timing.resolution)})",
+    ]
+    if timing.hiccups:
+        lines.append(f"hiccups   {_hiccups(measurement)}")
+    lines += [
+        f"baseline  {baseline.origin}",
+        f"MFU by    {stick.definition} FLOPs, peak {stick.peak_tflops:.4g} TFLOP/s per GPU, "
+        f"statistic {timing.statistic}",
+    ]
+    return lines
+
+
+def _headline(kind: Kind, expected: Expected, step_time: float) -> str:
+    ratio = expected.step_time / step_time - 1
+    tolerance = expected.baseline.tolerance
+    limit = {
+        Kind.TOO_SLOW: f" (limit -{_percent(tolerance.slower)})",
+        Kind.TOO_FAST: f" (limit +{_percent(tolerance.faster)}); was it really this configuration?",
+    }.get(kind, "")
+    return (
+        f"{kind}: {_seconds(step_time)} a step where {_seconds(expected.step_time)} is expected, "
+        f"{_signed(ratio)} throughput{limit}"
+    )
+
+
+def _remarks(measurement: Measurement) -> tuple[str, ...]:
+    return (_hiccups(measurement),) if measurement.timing.hiccups else ()
+
+
+def _lucky(measurement: Measurement, published: Kind) -> str:
+    timing = measurement.timing
+    where = "inside the band" if published is Kind.PASSED else f"'{published}'"
+    return (
+        f"judged by the steady median {_seconds(timing.steady)}: {_statistic(measurement)} alone, "
+        f"{_seconds(timing.step_time)}, would be {where}"
+    )
+
+
+def _statistic(measurement: Measurement) -> str:
+    window = measurement.timing.window
+    if len(window) == 1:
+        return f"last step ({window[0][0]})"
+    return f"mean of steps {window[0][0]} to {window[-1][0]}"
+
+
+def _hiccups(measurement: Measurement) -> str:
+    timing = measurement.timing
+    return f"{len(timing.hiccups)} of {timing.settled_steps} settled steps far above the median: {_steps(timing.hiccups)}"
+
+
+def _steps(steps: tuple[tuple[int, float], ...]) -> str:
+    shown = ", ".join(f"{i} ({_seconds(t)})" for i, t in steps[:5])
+    more = f" and {len(steps) - 5} more" if len(steps) > 5 else ""
+    return f"step{'s' if len(steps) > 1 else ''} {shown}{more}"
+
+
+def _more_runs(measurement: Measurement, band: Band) -> str:
+    """How many more runs would tell: the mean of n runs must stand two standard errors off the nearest limit."""
+    timing = measurement.timing
+    margin = min(abs(band.slowest - timing.steady), abs(timing.steady - band.fastest)) / timing.steady
+    spread = max(timing.spread, abs(timing.mean / timing.steady - 1))
+    runs = math.ceil((2 * spread / margin) ** 2) if margin else MAX_USEFUL_RUNS + 1
+    if runs > MAX_USEFUL_RUNS:
+        return f"more than {MAX_USEFUL_RUNS} further runs would be needed to tell: find what disturbs the steps first"
+    return f"about {max(2, runs)} more runs would tell"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.4g} s" if value < 1000 else f"{value:.0f} s"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %"
+
+
+def _signed(share: float) -> str:
+    return f"{100 * share:+.1f} %"
