@@ -46,8 +46,12 @@ def show(judgement: Judgement, recipe: Recipe) -> None:
     _steps(judgement)
 
 
-def write_run(folder: Path, environment: Mapping[str, str]) -> None:
-    """Write what Allure shows about the whole run: its environment and the categories of failures."""
+def write_run(folder: Path, environment: Mapping[str, str]) -> Path:
+    """Write what Allure shows about the whole run: its environment, and a category for each verdict.
+
+    Returns the configuration file for Allure 3, which lies beside the results; Allure 2 reads the categories
+    among the results.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     lines = [f"{name}={value}" for name, value in environment.items()]
     (folder / "environment.properties").write_text("\n".join(lines) + "\n")
@@ -55,17 +59,24 @@ def write_run(folder: Path, environment: Mapping[str, str]) -> None:
         {
             "name": str(kind),
             # Any line of the message may carry the verdict.
-            "messageRegex": rf"(?s).*\b{re.escape(str(kind))}: .*",
+            "messageRegex": rf"[\s\S]*\b{re.escape(str(kind))}: [\s\S]*",
             "matchedStatuses": ["skipped"] if kind is Kind.NO_BASELINE else ["failed", "broken"],
         }
         for kind in _CATEGORIES
     ]
     (folder / "categories.json").write_text(json.dumps(categories, indent=2) + "\n")
+    awesome = {"reportName": "Pacemark: training pace", "groupBy": ["epic", "feature", "story"]}
+    config = {"name": "Pacemark", "categories": categories, "plugins": {"awesome": {"options": awesome}}}
+    path = folder.parent / "allurerc.json"
+    path.write_text(json.dumps(config, indent=2) + "\n")
+    return path
 
 
 def _steps(judgement: Judgement) -> None:
     """The case's life in five steps, each with what came out of it."""
     outcome, folder, log = judgement.outcome, judgement.outcome.folder, judgement.log
+    with allure.step(f"provision: {outcome.setup}"):
+        pass
     with allure.step(f"launch: job {outcome.job_id or 'none'}"):
         _file(folder / results.SENT, "what was sent", allure.attachment_type.TEXT)
     queued = _lasted(outcome.submitted, outcome.started)

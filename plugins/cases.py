@@ -90,7 +90,7 @@ class RecipeFile(Strict):
     program: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Case:
     """One cell of a recipe's matrix, with its whole configuration.
 
@@ -113,6 +113,9 @@ class Case:
     vp: int
     mbs: int
     gbs: int
+
+    def __repr__(self) -> str:
+        return f"<case {self.key}>"
 
     @property
     def id(self) -> str:

@@ -183,7 +183,7 @@ def _robust_sigma(values: Sequence[float]) -> float:
     return 1.4826 * statistics.median(abs(v - median) for v in values)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Measurement:
     """What a valid run measured. `tokens_per_second`, `tflops_per_gpu`, `mfu` (percent) and `days_per_1t_tokens`
     follow from the published statistic. Without a yardstick (a GPU of unknown peak) there is no MFU."""

@@ -13,7 +13,8 @@ class Outcome:
 
     `succeeded` is the cluster's own opinion. `failure` names what kept the job from ending by itself ("" when
     nothing did) and `message` says it in words. `log` is the collected training log of the last attempt, `gpu` the
-    type of accelerator that it is judged as, `folder` the case's place in the results.
+    type of accelerator that it is judged as, `folder` the case's place in the results. `setup` says what was done
+    before the launch.
     """
 
     case: str
@@ -33,3 +34,4 @@ class Outcome:
     attempts: int = 1
     failure: Literal["", "infrastructure", "lost", "interrupted"] = ""
     message: str = ""
+    setup: str = "the stage was checked and ready"

@@ -115,6 +115,12 @@ def unjudged(case_key: str, job_name: str, job_id: str, why: str) -> dict[str, A
     }
 
 
+def read_case(folder: Path) -> dict[str, Any] | None:
+    """The record that `write_case` left in a case's folder, None when there is none."""
+    path = folder / CASE
+    return json.loads(path.read_text()) if path.exists() else None
+
+
 def write_case(judgement: Judgement) -> dict[str, Any]:
     """Write the case's record and its steps into its folder; returns the record."""
     folder = judgement.outcome.folder
@@ -131,10 +137,9 @@ def write_case(judgement: Judgement) -> dict[str, Any]:
 
 
 def write_summary(
-    folder: Path, site: str, started: float, ended: float, unjudged: Sequence[Mapping[str, Any]]
+    folder: Path, site: str, started: float, ended: float, cases: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Gather every case's record into `summary.json`, with those in `unjudged` that no test came to judge."""
-    cases = [json.loads(path.read_text()) for path in sorted(folder.glob(f"*/*/{CASE}"))]
+    """Write `summary.json` from the records of the run's cases; returns it."""
     summary = {
         "schema": SCHEMA,
         "run": folder.name,
@@ -146,7 +151,7 @@ def write_summary(
             "python": python_version(),
             **{name: version(name) for name in _PACKAGES},
         },
-        "cases": [*cases, *unjudged],
+        "cases": list(cases),
     }
     write_json(folder / SUMMARY, summary)
     return summary

@@ -39,6 +39,7 @@ from plugins.outcome import Outcome
 from plugins.verdicts import Kind
 
 JUDGEMENT: pytest.StashKey[Judgement] = pytest.StashKey()
+RECIPE: pytest.StashKey[Recipe] = pytest.StashKey()
 
 _PIECE = 1 << 20
 _LAST_LINES = 8
@@ -112,8 +113,8 @@ def judgement(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> J
         strict_last=request.config.getoption("--strict-last"),
     )
     request.node.stash[JUDGEMENT] = found
+    request.node.stash[RECIPE] = recipe
     results.write_case(found)
-    allure_view.show(found, recipe)
     if found.measurement is not None:
         benchmark_view.show(request, found)
     return found
@@ -157,12 +158,15 @@ class Goals:
 
 
 @pytest.fixture
-def measured(judgement: Judgement) -> Measurement | None:
+def measured(request: pytest.FixtureRequest, judgement: Judgement) -> Measurement | None:
     """What the case measured; None where its run was invalid, which fails the test before it looks.
 
     A job that never ran to its end is an error of the set-up, a case without a baseline is skipped.
     """
     kind, text = judgement.verdict.kind, judgement.text
+    if kind in (Kind.INFRASTRUCTURE, Kind.LOST, Kind.NO_BASELINE):
+        # No test body will run; for all others the body is where Allure shows the steps.
+        allure_view.show(judgement, request.node.stash[RECIPE])
     if kind is Kind.INFRASTRUCTURE:
         raise Infrastructure(text)
     if kind is Kind.LOST:
@@ -188,10 +192,13 @@ def expected(judgement: Judgement, measured: Measurement | None) -> Goals | None
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """No test can pass whose verdict does not, whatever its body asserts."""
     judgement = item.stash.get(JUDGEMENT, None)
-    if judgement is not None and judgement.verdict.kind is Kind.INVALID:
+    if judgement is None:
+        return (yield)
+    allure_view.show(judgement, item.stash[RECIPE])
+    if judgement.verdict.kind is Kind.INVALID:
         raise Invalid(judgement.text)
     result = yield
-    if judgement is not None and judgement.verdict.fails:
+    if judgement.verdict.fails:
         pytest.fail(judgement.text, pytrace=False)
     return result
 

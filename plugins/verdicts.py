@@ -137,8 +137,6 @@ def explain(measurement: Measurement, expected: Expected) -> list[str]:
         f"band      {_seconds(band.fastest):>11} to {_seconds(band.slowest)}  (throughput "
         f"-{_percent(tolerance.slower)} to +{_percent(tolerance.faster)}, log rounding {_percent(timing.resolution)})",
     ]
-    if timing.hiccups:
-        lines.append(f"hiccups   {_hiccups(measurement)}")
     lines += [
         f"baseline  {baseline.origin}",
         f"MFU by    {stick.definition} FLOPs, peak {stick.peak_tflops:.4g} TFLOP/s per GPU, "
@@ -198,7 +196,12 @@ def _more_runs(measurement: Measurement, band: Band) -> str:
     spread = max(timing.spread, abs(timing.mean / timing.steady - 1))
     runs = math.ceil((2 * spread / margin) ** 2) if margin else MAX_USEFUL_RUNS + 1
     if runs > MAX_USEFUL_RUNS:
-        return f"more than {MAX_USEFUL_RUNS} further runs would be needed to tell: find what disturbs the steps first"
+        cause = (
+            "the pace stands on the limit itself"
+            if spread < band.expected.baseline.tolerance.slower / 2
+            else "find what disturbs the steps first"
+        )
+        return f"more than {MAX_USEFUL_RUNS} further runs would be needed to tell: {cause}"
     return f"about {max(2, runs)} more runs would tell"
 
 

@@ -1,0 +1,7 @@
+"""Fixtures that all tests of Pacemark share."""
+
+from __future__ import annotations
+
+from tests.lab.fixtures import slurm_lab
+
+__all__ = ["slurm_lab"]

@@ -1,0 +1,119 @@
+"""The lab's configuration files: slurm.conf, gres.conf, sshd_config.
+
+One host plays all nodes (Slurm's "multiple slurmd" set-up): each slurmd has its own name, port, spool folder,
+pid file and log, told apart by %n.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the files depend on. `min_job_age`: seconds that Slurm remembers a finished job, 2 or more."""
+
+    root: Path
+    nodes: int
+    slurmctld_port: int
+    slurmd_port: int
+    sshd_port: int
+    min_job_age: int
+
+
+def slurm_conf(s: Settings) -> str:
+    """slurm.conf for a controller and `nodes` nodes of 8 GPUs on this host."""
+    host = socket.gethostname().partition(".")[0]
+    last_port = s.slurmd_port + s.nodes - 1
+    ports = f"{s.slurmd_port}-{last_port}"
+    return f"""\
+ClusterName=pacemark
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser=root
+SlurmdUser=root
+SlurmctldPort={s.slurmctld_port}
+# Listen on loopback only.
+CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
+AuthType=auth/munge
+CredType=cred/munge
+# cred_expire is also how long a requeued job waits before it starts again. Default: 120 s, also if below 5.
+AuthInfo=socket={s.root}/munge/socket,cred_expire=5
+StateSaveLocation={s.root}/state
+SlurmdSpoolDir={s.root}/spool/%n
+SlurmctldPidFile={s.root}/run/slurmctld.pid
+SlurmdPidFile={s.root}/run/slurmd.%n.pid
+SlurmctldLogFile={s.root}/log/slurmctld.log
+SlurmdLogFile={s.root}/log/slurmd.%n.log
+SlurmctldDebug=info
+SlurmdDebug=error
+SlurmdParameters=config_overrides
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+MpiDefault=none
+JobAcctGatherType=jobacct_gather/none
+# No slurmdbd: sacct has nothing to say here, as on many real clusters.
+AccountingStorageType=accounting_storage/none
+JobCompType=jobcomp/filetxt
+JobCompLoc={s.root}/log/jobcomp.txt
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU_Memory
+PropagateResourceLimits=NONE
+ReturnToService=2
+JobRequeue=1
+TreeWidth=64
+# Quick: start, end and forget a job within about a second.
+SchedulerType=sched/backfill
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=1
+PriorityType=priority/basic
+EpilogMsgTime=100
+KillWait=2
+CompleteWait=0
+InactiveLimit=0
+MinJobAge={s.min_job_age}
+# Also how long a command tries a controller that is down.
+MessageTimeout=5
+SlurmctldTimeout=300
+SlurmdTimeout=300
+MaxArraySize=1001
+GresTypes=gpu
+NodeName=gpu[001-{s.nodes:03d}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{ports}] \
+CPUs=16 RealMemory=1000 Gres=gpu:8 State=UNKNOWN
+PartitionName=batch Nodes=ALL Default=YES MaxTime=2:00:00 State=UP
+PartitionName=small Nodes=ALL MaxNodes=2 MaxTime=0:30:00 State=UP
+"""
+
+
+def gres_conf(s: Settings) -> str:
+    """gres.conf: 8 GPUs on each node, the same 8 device files for all of them; nothing opens them."""
+    return f"AutoDetect=off\nName=gpu File={s.root}/dev/nvidia[0-7]\n"
+
+
+def sshd_config(s: Settings, environment: dict[str, str]) -> str:
+    """sshd_config: loopback, keys only, SFTP built in; `environment` is what each session gets."""
+    # Only the first SetEnv line counts, so all variables stand on one.
+    variables = " ".join(f'"{name}={value}"' for name, value in environment.items())
+    return f"""\
+ListenAddress 127.0.0.1:{s.sshd_port}
+HostKey {s.root}/ssh/host_key
+PidFile {s.root}/run/sshd.pid
+AuthorizedKeysFile {s.root}/ssh/authorized_keys
+AuthenticationMethods publickey
+PubkeyAuthentication yes
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PermitRootLogin prohibit-password
+# The key file lies below /tmp, which others may write to; this lab is nobody's way in but its owner's.
+StrictModes no
+UsePAM no
+UseDNS no
+PrintMotd no
+MaxStartups 200:30:400
+MaxSessions 200
+Subsystem sftp internal-sftp
+SetEnv {variables}
+"""

@@ -1,0 +1,151 @@
+"""The lab's processes: started, watched and ended by process id, never by name.
+
+Every process of a lab carries `PACEMARK_LAB=<root>` in its environment, and so does what it starts: slurmd
+passes it to slurmstepd, sshd to the shells of a session, sbatch to the job. Only sshd writes its title over
+its environment, and that title names the lab's sshd_config. `sweep` ends exactly these and their descendants.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+MARK = "PACEMARK_LAB"
+
+
+class LabError(RuntimeError):
+    """A part of the lab did not start, or did not answer; carries the tail of its log."""
+
+
+@dataclass
+class Daemon:
+    """One daemon run in the foreground, as our child.
+
+    `log` is the file that explains a failure: the daemon writes it itself or through its standard error.
+    """
+
+    name: str
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    log: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while it runs, else None."""
+        return self.process.pid if self.process and self.process.poll() is None else None
+
+    def start(self) -> None:
+        """Start it and return at once; `check` tells whether it lived."""
+        with self.log.open("ab") as log:
+            # A session of its own: Ctrl-C in the terminal reaches pytest, which then stops the lab in order.
+            self.process = subprocess.Popen(
+                self.argv,
+                env=dict(self.env),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def check(self) -> None:
+        """Raise LabError, with the log's tail, if it is not running."""
+        if self.process is None:
+            raise LabError(f"{self.name} was not started")
+        if self.process.poll() is not None:
+            raise LabError(f"{self.name} ended with exit code {self.process.returncode}:\n{tail(self.log)}")
+
+    def terminate(self) -> None:
+        """Ask it to end (SIGTERM); does not wait."""
+        if self.pid is not None and self.process is not None:
+            self.process.terminate()
+
+    def wait(self, deadline: float) -> None:
+        """Wait until `deadline` (time.monotonic), then SIGKILL."""
+        if self.process is None:
+            return
+        try:
+            self.process.wait(max(0.01, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def stop(self, seconds: float = 5.0) -> None:
+        """End it: SIGTERM, wait at most `seconds`, then SIGKILL."""
+        self.terminate()
+        self.wait(time.monotonic() + seconds)
+
+
+def tail(log: Path, lines: int = 15) -> str:
+    """The last lines of a log, or a sentence saying that there is none."""
+    if not log.exists():
+        return f"(no log at {log})"
+    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+
+
+def marked(root: Path) -> set[int]:
+    """Process ids of the lab at `root`: all that carry its mark, and their descendants."""
+    wanted, sshd_config = f"{MARK}={root}".encode(), f" {root}/ssh/sshd_config ".encode()
+    parents: dict[int, int] = {}
+    found: set[int] = set()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        pid = int(entry.name)
+        try:
+            # "pid (name) state ppid ...": the name may hold blanks and parentheses: cut behind the last.
+            state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+            environment = (entry / "environ").read_bytes()
+            title = (entry / "cmdline").read_bytes()
+        except (OSError, ValueError):
+            continue  # it ended while we looked
+        if state == "Z":
+            continue  # ended; only waits for its parent to notice
+        parents[pid] = int(parent)
+        if wanted in environment.split(b"\0") or (title.startswith(b"sshd: ") and sshd_config in title):
+            found.add(pid)
+    grown = True
+    while grown:
+        children = {pid for pid, parent in parents.items() if parent in found} - found
+        found |= children
+        grown = bool(children)
+    return found - {os.getpid()}
+
+
+def sweep(root: Path, seconds: float = 5.0) -> set[int]:
+    """SIGKILL all that is left of the lab at `root`; returns what still lives after `seconds`."""
+    deadline = time.monotonic() + seconds
+    left = marked(root)
+    while left and time.monotonic() < deadline:
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        time.sleep(0.02)
+        left = marked(root)
+    return left
+
+
+def answers(host: str, port: int) -> bool:
+    """Whether an SSH server greets there."""
+    try:
+        with socket.create_connection((host, port), timeout=1) as connection:
+            return connection.recv(4) == b"SSH-"
+    except OSError:
+        return False
+
+
+def command(pid: int) -> str:
+    """The command line of a process; "" if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,72 @@
+"""What a test can change about the stand-in trainer, without touching how it is launched."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from dataclasses import field
+from pathlib import Path
+
+FILE = "lab.json"
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """Read from `$STAGE_PATH/lab.json` when the trainer starts. Steps count from 0; a step of -1 means never.
+
+    Pace, in printed (virtual) time:
+        pace: factor on the published step time; noise: relative standard deviation; seed: of that noise;
+        warmup: number of slow first steps; slow_steps: step -> factor, for stalls and hiccups.
+    Pace, in real seconds:
+        startup: before the first step; real_step: for each step; late_log: before the first line of the log.
+    What it runs:
+        gbs: global batch size if not 0; steps: print only the first N planned steps, yet exit 0, if not 0;
+        nan_at: the loss is nan from this step on; checkpoint: save one at the end.
+    How it ends:
+        crash_at: traceback and exit code 1 after this step; hang_at: silent but running after this step;
+        restarts: how often the job requeues itself, each time after step restart_at;
+        exit_code_after: exit code behind the last step.
+    How the log looks:
+        rank_prefix: each line begins with "0: "; interleave: other ranks' text glued to and into step lines;
+        socket_fallback: NCCL says that it uses TCP sockets.
+    """
+
+    pace: float = 1.0
+    noise: float = 0.002
+    seed: int = 0
+    warmup: int = 3
+    slow_steps: dict[int, float] = field(default_factory=dict)
+    startup: float = 0.0
+    real_step: float = 0.02
+    late_log: float = 0.0
+    gbs: int = 0
+    steps: int = 0
+    nan_at: int = -1
+    checkpoint: bool = False
+    crash_at: int = -1
+    hang_at: int = -1
+    restarts: int = 0
+    restart_at: int = 5
+    exit_code_after: int = 0
+    rank_prefix: bool = False
+    interleave: bool = False
+    socket_fallback: bool = False
+
+    @classmethod
+    def load(cls, stage: Path) -> Knobs:
+        """Knobs of a stage; the defaults if it has no file."""
+        path = stage / FILE
+        if not path.exists():
+            return cls()
+        values = json.loads(path.read_text())
+        if "slow_steps" in values:
+            # JSON has only text as keys.
+            values["slow_steps"] = {int(step): factor for step, factor in values["slow_steps"].items()}
+        return cls(**values)
+
+    def save(self, stage: Path) -> None:
+        """Write them in one move, so that a trainer never reads half a file."""
+        fresh = stage / f"{FILE}.new"
+        fresh.write_text(json.dumps(dataclasses.asdict(self), indent=1))
+        fresh.replace(stage / FILE)

@@ -1,0 +1,164 @@
+"""Prints what NeMo 25.02 prints while it trains Llama 3.1, at the published pace, and trains nothing.
+
+Step times are virtual: a step that says 10.07 s takes `real_step` seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from .knobs import Knobs
+
+# Printed as bytes; of no consequence to anything, but of the right magnitude for an 80 GB GPU.
+PEAK_MEMORY, MEMORY = 70833405952, 44271689728
+OTHER_RANK = "[rank5]:W0411 14:46:02.118 ProcessGroupNCCL.cpp:1250] using GPU 5 to perform barrier"
+
+
+class Trainer:
+    """One start of the job; a requeued job starts again from step 0 with a log of its own."""
+
+    def __init__(self, folder: Path, knobs: Knobs) -> None:
+        self.folder = folder
+        self.plan: dict[str, Any] = json.loads((folder / "configs" / "plan.json").read_text())
+        self.knobs = knobs
+        self.restart = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+        self.random = random.Random(f"{knobs.seed}/{folder.name}/{self.restart}")
+        self.step_time = knobs.pace * published(self.plan["size"], self.plan["dtype"], self.plan["gpus"])
+        self.gbs: int = knobs.gbs or self.plan["gbs"]
+
+    def run(self) -> int:
+        """Train, so to speak; the exit code."""
+        knobs, plan = self.knobs, self.plan
+        time.sleep(knobs.late_log)
+        token = os.environ.get("HF_TOKEN", "")
+        (self.folder / "token.sha256").write_text(hashlib.sha256(token.encode()).hexdigest() + "\n")
+        self.preamble()
+        time.sleep(knobs.startup)
+        for step in range(knobs.steps or plan["steps"]):
+            time.sleep(knobs.real_step)
+            self.say_step(step)
+            if os.environ.get("NCCL_DEBUG") == "INFO":
+                self.say_collective(step)
+            if step == knobs.restart_at and self.restart < knobs.restarts:
+                time.sleep(
+                    0.5
+                )  # srun, which writes the log, is killed first: what it has not written yet is lost
+                subprocess.run(["scontrol", "requeue", os.environ["SLURM_JOB_ID"]], check=True)
+                time.sleep(3600)  # until Slurm ends this start of the job
+            if step == knobs.crash_at:
+                self.crash(step)
+                return 1
+            if step == knobs.hang_at:
+                time.sleep(7200)
+        if knobs.checkpoint or os.environ.get("ENABLE_CHECKPOINT") == "true":
+            self.note(
+                f"Global Checkpoint Save : Rank: 0 : Iteration: {plan['steps']} : "
+                f"Start time: {time.time():.3f}s : Save duration: 4.389s"
+            )
+        if plan["profile"]:
+            profiles = self.folder / "nsys_profile"
+            profiles.mkdir(exist_ok=True)
+            for rank in range(8):
+                (profiles / f"profile_{rank}.nsys-rep").write_text("stand-in for a profile\n")
+        self.note("Trainer.fit stopped: max_steps reached.")
+        return knobs.exit_code_after
+
+    def preamble(self) -> None:
+        """What a reader has to skip before the first step."""
+        plan = self.plan
+        host = os.environ.get("SLURMD_NODENAME", "gpu001")
+        self.note(f"Initializing llama3.1 {plan['size']}: {plan['layers']} layers, {plan['gpus']} ranks")
+        self.say("GPU available: True (cuda), used: True")
+        self.say(f"All distributed processes registered. Starting with {plan['gpus']} processes")
+        if self.knobs.socket_fallback:
+            self.say(f"{host}:101:101 [0] NCCL INFO NET/Plugin: could not find libnccl-net.so")
+            self.say(f"{host}:101:101 [0] NCCL INFO Using network Socket")
+        elif os.environ.get("NCCL_DEBUG") == "INFO":
+            self.say(f"{host}:101:101 [0] NCCL INFO Using network IBext_v8")
+        self.note(f"Rank 0 has data parallel group : [0, 1] ; gbs {self.gbs}, max_steps {plan['steps']}")
+        if os.environ.get("LOAD_CHECKPOINT_PATH"):
+            self.note(
+                f"Global Checkpoint Load : Rank : 0 : Start time : {time.time():.3f}s : "
+                "Time spent in load_checkpoint: 9.712s"
+            )
+
+    def say_step(self, step: int) -> None:
+        """The step line, torn up by other ranks' text if so wished."""
+        metrics: dict[str, float] = {
+            "lr": 1.4992e-07 * (step + 1),
+            "global_batch_size": self.gbs,
+            "global_step": step,
+            "peak_memory_usage": PEAK_MEMORY,
+            "memory_allocated": MEMORY,
+            "reduced_train_loss": float("nan")
+            if 0 <= self.knobs.nan_at <= step
+            else 11.96 + 0.4 / (step + 1),
+            "train_step_timing in s": self.seconds(step),
+            "consumed_samples": (step + 1) * self.gbs,
+        }
+        line = f"Training epoch 0, iteration {step}/{self.plan['steps'] - 1}"
+        line += "".join(f" | {name}: {shown(value)}" for name, value in metrics.items())
+        if self.knobs.interleave and step % 3 == 0:
+            line = OTHER_RANK + line
+        elif self.knobs.interleave and step % 3 == 1:
+            # Into a number that nobody judges.
+            line = line.replace(str(MEMORY), f"{MEMORY // 10**6}{OTHER_RANK}", 1)
+        # Not before a rank prefix: "3072" and "0: " would make one number, like a true one.
+        glued = self.knobs.interleave and not self.knobs.rank_prefix and step % 4 == 2
+        self.say(line, end="" if glued else "\n")
+
+    def seconds(self, step: int) -> float:
+        """Virtual time of one step: published, times pace, noise, and what is slow about this step."""
+        factor = self.random.gauss(1.0, self.knobs.noise) * self.knobs.slow_steps.get(step, 1.0)
+        if step < self.knobs.warmup:
+            # The first step compiles and connects; the next ones still settle.
+            factor *= 5.0 if step == 0 else 1.1
+        return self.step_time * factor
+
+    def say_collective(self, step: int) -> None:
+        """One line of an NCCL trace."""
+        host = os.environ.get("SLURMD_NODENAME", "gpu001")
+        self.say(
+            f"{host}:101:310 [0] NCCL INFO AllReduce: opCount {step:x} sendbuff 0x7ffb4713c200 "
+            "recvbuff 0x7ffb4713c200 count 1 datatype 1 op 0 root 0 comm 0x55556b100660 "
+            f"[nranks={self.plan['gpus']}] stream 0x5555630c58b0"
+        )
+
+    def crash(self, step: int) -> None:
+        """What a failed collective leaves in the log."""
+        self.say("Traceback (most recent call last):")
+        self.say('  File "/opt/NeMo/nemo/lightning/pytorch/trainer.py", line 112, in fit')
+        self.say(f"torch.distributed.DistBackendError: NCCL error after step {step}: remote process exited")
+
+    def note(self, text: str) -> None:
+        """A line of NeMo's logger."""
+        self.say(f"[NeMo I {time.strftime('%Y-%m-%d %H:%M:%S')} nemo_logging:393] {text}")
+
+    def say(self, text: str, end: str = "\n") -> None:
+        """A line of rank 0, at once in the file."""
+        print(("0: " if self.knobs.rank_prefix else "") + text, end=end, flush=True)
+
+
+def shown(value: float) -> str:
+    """As NeMo formats a metric: 4 significant digits, and whole numbers as such."""
+    number = float(value)
+    return str(int(number)) if number.is_integer() else f"{number:.4}"
+
+
+def published(size: str, dtype: str, gpus: int) -> float:
+    """Published step time in seconds; of the nearest published scale where this one has none."""
+    table = json.loads(Path(__file__).with_name("published.json").read_text())[size][dtype]
+    nearest = min(table, key=lambda scale: abs(int(scale) - gpus))
+    return float(table[nearest])
+
+
+if __name__ == "__main__":
+    sys.exit(Trainer(Path(sys.argv[1]), Knobs.load(Path(os.environ["STAGE_PATH"]))).run())

@@ -1,0 +1,330 @@
+"""A real Slurm on this machine: munged, slurmctld, up to 256 slurmd and sshd, all on loopback.
+
+    with SlurmLab(nodes=64) as lab:
+        stage = lab.stage("first", pace=1.2)
+        ...                                     # ssh -p {lab.port} {lab.user}@{lab.host}
+
+By hand: `python -m tests.lab.slurm --nodes 64`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import getpass
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tests.lab import config
+from tests.lab import daemons
+from tests.lab import jobs
+from tests.lab import ports
+from tests.lab.daemons import Daemon
+from tests.lab.daemons import LabError
+from tests.lab.jobs import LabJob
+from tests.lab.stage import Stage
+from tests.lab.stage import make_stage
+
+INSTALL_HINT = "apt-get install -y --no-install-recommends slurm-wlm munge openssh-server"
+_PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "sshd", "ssh-keygen")
+_REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def missing_parts() -> list[str]:
+    """What this machine lacks for the lab, in words; empty if it can be run."""
+    absent = [name for name in _PROGRAMS if shutil.which(name, path=config.SYSTEM_PATH) is None]
+    missing = [f"the program {name} ({INSTALL_HINT})" for name in absent]
+    if os.geteuid() != 0:
+        missing.append("root: slurmd and munged are run as root here")
+    return missing
+
+
+class SlurmLab:
+    """One cluster, everything in `root`: an empty folder with a short path (unix sockets), kept at the end.
+
+    Without `root` it makes one below /tmp and removes it. `min_job_age`: seconds that ended jobs are kept.
+    """
+
+    host = "127.0.0.1"
+
+    def __init__(self, root: Path | None = None, nodes: int = 64, *, min_job_age: int = 300) -> None:
+        self.root = root or Path(tempfile.mkdtemp(prefix="pml-", dir="/tmp"))
+        self._own_root = root is None
+        self.nodes = nodes
+        self.min_job_age = min_job_age
+        self.user = getpass.getuser()
+        self.key = self.root / "ssh" / "client_key"
+        self.known_hosts = self.root / "ssh" / "known_hosts"
+        self.port = 0
+        self._ports: ports.Ports | None = None
+        self._daemons: dict[str, Daemon] = {}
+        self._reaper: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> SlurmLab:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables with which Slurm's commands reach this lab, and nothing of the caller's own Slurm."""
+        return {
+            "PATH": config.SYSTEM_PATH,
+            "SLURM_CONF": str(self.root / "slurm.conf"),
+            daemons.MARK: str(self.root),
+        }
+
+    @property
+    def pids(self) -> set[int]:
+        """All processes of the lab: daemons, job steps, sessions; the reaper is not one of them."""
+        return daemons.marked(self.root)
+
+    def start(self, seconds: float = 60.0) -> None:
+        """Bring it up and wait until every node is idle; LabError, with a log's tail, if that fails."""
+        try:
+            self._prepare()
+            deadline = time.monotonic() + seconds
+            self._daemons["munged"].start()
+            self._wait("munged", lambda: (self.root / "munge" / "socket").exists(), deadline)
+            self._daemons["slurmctld"].start()
+            self.start_sshd()
+            self._wait("slurmctld", lambda: "is UP" in self._try("scontrol", "ping"), deadline)
+            for daemon in self._nodes():
+                daemon.start()
+            self._wait("slurmd.gpu001", lambda: self.idle_nodes() == self.nodes, deadline)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Cancel all jobs and end every process, in a bounded time; removes what it made."""
+        if self._daemons:
+            self.stop_sshd()
+        if self._daemons and self._daemons["slurmctld"].pid and any(d.pid for d in self._nodes()):
+            # What waits is cancelled; what runs is killed with its batch shell, without KillWait's grace.
+            self._try("scancel", "--user", self.user, "--state=PENDING")
+            self._try("scancel", "--user", self.user, "--full", "--signal=KILL")
+        # Nodes first. One whose job has just ended would wait 5 s for its remains; the sweep ends them here.
+        for group in (self._nodes(), [d for d in self._daemons.values() if not d.name.startswith("slurmd.")]):
+            for daemon in group:
+                daemon.terminate()
+            deadline = time.monotonic() + 1
+            for daemon in group:
+                daemon.wait(deadline)
+        left = daemons.sweep(self.root)
+        if self._ports:
+            self._ports.release()
+        if self._own_root:
+            shutil.rmtree(self.root, ignore_errors=True)
+        if self._reaper and self._reaper.stdin:
+            self._reaper.stdin.close()
+            self._reaper.wait()
+            self._reaper = None
+        if left:
+            raise LabError(f"processes {sorted(left)} of the lab at {self.root} outlived SIGKILL")
+
+    def run(self, *argv: str, timeout: float = 30.0) -> str:
+        """Standard output of a Slurm command, run here and not over SSH; LabError if it fails."""
+        try:
+            done = subprocess.run(argv, env=self.environment, capture_output=True, text=True, timeout=timeout)
+        except subprocess.TimeoutExpired as error:
+            raise LabError(f"{' '.join(argv)}: no answer in {timeout:g} s") from error
+        if done.returncode != 0:
+            raise LabError(f"{' '.join(argv)}: exit code {done.returncode}: {done.stderr.strip()}")
+        return done.stdout
+
+    def idle_nodes(self) -> int:
+        """How many nodes could start a job now."""
+        states = [
+            line.split() for line in self._try("sinfo", "-h", "-p", "batch", "-o", "%T %D").splitlines()
+        ]
+        return sum(int(count) for state, count in states if state == "idle")
+
+    def squeue(self) -> list[LabJob]:
+        """Jobs that have not ended: pending, running, completing."""
+        return jobs.from_squeue(self.run("squeue", "-h", "-o", jobs.SQUEUE_FORMAT))
+
+    def jobs_ever(self) -> list[LabJob]:
+        """One entry a job, by id, for all that ever were: ended ones in their last state, and the rest.
+
+        Comes from the completion log, so it outlives MinJobAge and a restart of the controller.
+        """
+        log = self.root / "log" / "jobcomp.txt"
+        ended = jobs.from_completion_log(log.read_text()) if log.exists() else []
+        ever = {job.id: job for job in (*ended, *self.squeue())}
+        return [ever[number] for number in sorted(ever)]
+
+    def set_node(self, node: str, state: str) -> None:
+        """`scontrol update` of a node's state: down, drain, resume, ..."""
+        self.run("scontrol", "update", f"NodeName={node}", f"State={state}", "Reason=lab")
+
+    def stop_sshd(self) -> None:
+        """No new sessions and none of the old ones; Slurm goes on."""
+        daemon = self._daemons["sshd"]
+        # Asked for while it lives: they are known as its children.
+        sessions = {
+            pid for pid in self.pids if pid != daemon.pid and daemons.command(pid).startswith("sshd:")
+        }
+        daemon.stop()
+        for pid in sessions:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def start_sshd(self) -> None:
+        """(Again) take sessions, on the same port and with the same host key."""
+        self._daemons["sshd"].start()
+        self._wait("sshd", lambda: daemons.answers(self.host, self.port), time.monotonic() + 10)
+
+    def stop_controller(self) -> None:
+        """Slurm's commands fail from here on; jobs go on running."""
+        self._daemons["slurmctld"].stop()
+
+    def start_controller(self) -> None:
+        """The controller comes back and knows its jobs again."""
+        deadline = time.monotonic() + 20
+        self._daemons["slurmctld"].start()
+        self._wait("slurmctld", lambda: "is UP" in self._try("scontrol", "ping"), deadline)
+        # By itself the controller asks the nodes how they are only after a third of SlurmdTimeout.
+        self.run("scontrol", "reconfigure")
+        self._wait("slurmctld", lambda: "unk" not in self._try("sinfo", "-h", "-o", "%T"), deadline)
+
+    def stage(self, name: str, *, provisioned: bool = True, **knobs: Any) -> Stage:
+        """A fresh STAGE_PATH on this cluster; see tests.lab.recipe.knobs for the knobs."""
+        return make_stage(self.root / "stages" / name, provisioned=provisioned, **knobs)
+
+    def _prepare(self) -> None:
+        """Folders, keys and configuration files; nothing runs yet but the reaper."""
+        if missing := missing_parts():
+            raise LabError("the Slurm lab needs " + "; ".join(missing))
+        # munged wants its socket within everyone's reach, and no folder that others may write to.
+        self.root.mkdir(parents=True, exist_ok=True)
+        self.root.chmod(0o711)
+        for folder in ("munge", "state", "spool", "run", "log", "ssh", "dev", "stages"):
+            (self.root / folder).mkdir()
+            (self.root / folder).chmod(0o755)
+        self._ports = ports.claim(self.nodes)
+        self.port = self._ports.sshd
+        settings = config.Settings(
+            root=self.root,
+            nodes=self.nodes,
+            slurmctld_port=self._ports.slurmctld,
+            slurmd_port=self._ports.slurmd,
+            sshd_port=self._ports.sshd,
+            min_job_age=self.min_job_age,
+        )
+        (self.root / "slurm.conf").write_text(config.slurm_conf(settings))
+        (self.root / "gres.conf").write_text(config.gres_conf(settings))
+        (self.root / "ssh" / "sshd_config").write_text(config.sshd_config(settings, self.environment))
+        for gpu in range(8):
+            (self.root / "dev" / f"nvidia{gpu}").symlink_to("/dev/null")
+        munge_key = self.root / "munge" / "key"
+        munge_key.touch(mode=0o600)
+        munge_key.write_bytes(os.urandom(128))
+        for key in (self.root / "ssh" / "host_key", self.key):
+            self.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "pacemark-lab", "-f", str(key))
+        shutil.copy(self.key.with_suffix(".pub"), self.root / "ssh" / "authorized_keys")
+        host_key = (self.root / "ssh" / "host_key.pub").read_text()
+        self.known_hosts.write_text(f"[{self.host}]:{self.port} {host_key}")
+        # sshd insists on its privilege separation folder, which a package's boot script makes elsewhere.
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+        self._daemons = {daemon.name: daemon for daemon in self._define()}
+        self._reaper = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "tests.lab.reaper",
+                str(self.root),
+                *([] if self._own_root else ["--keep"]),
+            ],
+            cwd=_REPOSITORY,
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def _define(self) -> list[Daemon]:
+        def daemon(name: str, *argv: str) -> Daemon:
+            # By its full path, as sshd demands.
+            program = shutil.which(argv[0], path=config.SYSTEM_PATH) or argv[0]
+            return Daemon(name, [program, *argv[1:]], self.environment, self.root / "log" / f"{name}.out")
+
+        munge = self.root / "munge"
+        files = {"key-file": "key", "socket": "socket", "pid-file": "pid", "seed-file": "seed"}
+        paths = [f"--{option}={munge / name}" for option, name in files.items()]
+        nodes = [f"gpu{number:03d}" for number in range(1, self.nodes + 1)]
+        return [
+            daemon(
+                "munged", "munged", "--foreground", *paths, f"--log-file={self.root / 'log' / 'munged.log'}"
+            ),
+            daemon("slurmctld", "slurmctld", "-D"),
+            daemon("sshd", "sshd", "-D", "-e", "-f", str(self.root / "ssh" / "sshd_config")),
+            *(daemon(f"slurmd.{node}", "slurmd", "-D", "-N", node) for node in nodes),
+        ]
+
+    def _nodes(self) -> Sequence[Daemon]:
+        return [daemon for name, daemon in self._daemons.items() if name.startswith("slurmd.")]
+
+    def _try(self, *argv: str) -> str:
+        """Like `run`, but an answer that fails, or does not come soon, is an empty one."""
+        try:
+            return self.run(*argv, timeout=5)
+        except LabError:
+            return ""
+
+    def _wait(self, name: str, ready: Callable[[], bool], deadline: float) -> None:
+        while not ready():
+            self._daemons[name].check()
+            if time.monotonic() > deadline:
+                raise LabError(f"{name} was not ready in time:\n{daemons.tail(self._daemons[name].log)}")
+            time.sleep(0.05)
+
+
+def main() -> int:
+    """Bring a lab up, say how to reach it, and keep it until Ctrl-C or SIGTERM."""
+    parser = argparse.ArgumentParser(prog="python -m tests.lab.slurm", description=main.__doc__)
+    parser.add_argument("--nodes", type=int, default=64, help="nodes of 8 GPUs each (default 64)")
+    parser.add_argument("--root", type=Path, help="an empty folder with a short path; kept at the end")
+    options = parser.parse_args()
+    enough = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: enough.set())
+    with SlurmLab(options.root, options.nodes) as lab:
+        stage = lab.stage("stage")
+        print(f"{lab.nodes} nodes are idle. To log in, and then to prepare a launch:")
+        print(
+            f"  ssh -i {lab.key} -o UserKnownHostsFile={lab.known_hosts} -p {lab.port} {lab.user}@{lab.host}"
+        )
+        print(f"  export STAGE_PATH={stage.path}; source {stage.venv}/bin/activate; cd {stage.recipe}")
+        facts = {
+            "host": lab.host,
+            "port": lab.port,
+            "user": lab.user,
+            "key": str(lab.key),
+            "known_hosts": str(lab.known_hosts),
+            "slurm_conf": lab.environment["SLURM_CONF"],
+            "stage_path": str(stage.path),
+            "recipe": str(stage.recipe),
+            "venv": str(stage.venv),
+        }
+        print(json.dumps(facts), flush=True)
+        enough.wait()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

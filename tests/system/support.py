@@ -1,0 +1,100 @@
+"""Runs Pacemark as its users do: pytest in a process of its own, on a suite, with a site file."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.lab.slurm import SlurmLab
+from tests.lab.stage import Stage
+
+ROOT = Path(__file__).resolve().parents[2]
+TOKEN = "hf_planted-by-a-test-0123456789"
+CASE = "llama3/70b-fp8-512gpus"
+SELECT = ("suites/llama3", "-k", "70b and fp8 and 512")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished session: exit status, everything it printed, and its results folder."""
+
+    status: int
+    out: str
+    folder: Path
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        value: dict[str, Any] = json.loads((self.folder / "summary.json").read_text())
+        return value
+
+    def case(self, key: str = CASE) -> dict[str, Any]:
+        return next(case for case in self.summary["cases"] if case["id"] == key)
+
+    @property
+    def verdicts(self) -> dict[str, str]:
+        return {case["id"]: case["verdict"] for case in self.summary["cases"]}
+
+
+def start(*arguments: str, results: Path, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    """Start pytest in a process group of its own, as a terminal does."""
+    environment = {**os.environ, "HF_TOKEN": TOKEN, "PYTHONDONTWRITEBYTECODE": "1", **(env or {})}
+    environment.pop("PYTEST_ADDOPTS", None)
+    return subprocess.Popen(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--results", str(results), *arguments],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(process: subprocess.Popen[str], results: Path, seconds: float = 120) -> Run:
+    out, _ = process.communicate(timeout=seconds)
+    latest = results / "latest"
+    return Run(process.returncode, out, latest.resolve() if latest.exists() else results)
+
+
+def pacemark(*arguments: str, results: Path, env: dict[str, str] | None = None, seconds: float = 120) -> Run:
+    return finish(start(*arguments, results=results, env=env), results, seconds)
+
+
+def site_file(
+    lab: SlurmLab, stage: Stage, folder: Path, *, limits: str = "", ssh: str = "", **keys: str
+) -> Path:
+    """A site file for this stage of the lab; `keys` replace or add keys of the section `slurm`."""
+    section = {
+        "gpu": "h100",
+        "account": "lab_acct",
+        "partition": "batch",
+        "stage": str(stage.path),
+        "gres": '"gpu:8"',
+        "limits": f"{{log_settle_seconds: 2, hopeless_seconds: 3, cancel_seconds: 30{limits}}}",
+        "ssh": f"{{host: {lab.host}, port: {lab.port}, user: {lab.user}, key: {lab.key}, "
+        f"known_hosts: {lab.known_hosts}, config: /nonexistent{ssh}}}",
+        **keys,
+    }
+    path = folder / "site.yaml"
+    path.write_text("site: lab\nslurm:\n" + "".join(f"  {key}: {value}\n" for key, value in section.items()))
+    return path
+
+
+def until(true: Callable[[], bool], what: str, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.1)
+
+
+def signal_group(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    """What a terminal does on Ctrl-C: every process of the foreground group gets it."""
+    os.killpg(process.pid, number)
