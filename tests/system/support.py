@@ -80,7 +80,7 @@ def site_file(
         "gres": '"gpu:8"',
         "limits": f"{{log_settle_seconds: 2, hopeless_seconds: 3, cancel_seconds: 30{limits}}}",
         "ssh": f"{{host: {lab.host}, port: {lab.port}, user: {lab.user}, key: {lab.key}, "
-        f"known_hosts: {lab.known_hosts}, config: /nonexistent{ssh}}}",
+        f"known_hosts: {lab.known_hosts}, config: /nonexistent}}",
         **keys,
     }
     path = folder / "site.yaml"

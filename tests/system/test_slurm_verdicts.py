@@ -122,7 +122,7 @@ def test_one_slow_last_step_passes_with_a_remark(slurm_lab: SlurmLab, tmp_path: 
 
 
 def test_a_cluster_that_stalls_every_tenth_step_does_not_pass(slurm_lab: SlurmLab, tmp_path: Path) -> None:
-    result = run(slurm_lab, tmp_path, slow_steps={step: 1.3 for step in range(4, 50, 10)})
+    result = run(slurm_lab, tmp_path, slow_steps=dict.fromkeys(range(4, 50, 10), 1.3))
     assert result.case()["verdict"] == "noisy"
     assert "4 of 40 settled steps" in result.case()["headline"]
 

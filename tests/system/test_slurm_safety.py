@@ -1,0 +1,242 @@
+"""No job is left behind, no secret is shown, and what is wrong with a site is said before anything is submitted."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.lab.slurm import SlurmLab
+from tests.system.support import CASE
+from tests.system.support import SELECT
+from tests.system.support import TOKEN
+from tests.system.support import finish
+from tests.system.support import pacemark
+from tests.system.support import signal_group
+from tests.system.support import site_file
+from tests.system.support import start
+from tests.system.support import until
+
+TWO = ("suites/llama3", "-k", "70b and fp8 and (64 or 512)")
+
+
+@pytest.mark.parametrize(
+    "signals",
+    [
+        [signal.SIGINT],
+        [signal.SIGINT, signal.SIGINT],
+        [signal.SIGTERM],
+        [signal.SIGHUP],
+        [signal.SIGTERM] * 3,
+    ],
+    ids=["Ctrl-C", "twice Ctrl-C", "SIGTERM", "SIGHUP", "thrice SIGTERM"],
+)
+def test_a_signal_in_the_middle_leaves_no_job(
+    slurm_lab: SlurmLab, tmp_path: Path, signals: list[signal.Signals]
+) -> None:
+    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, hang_at=5), tmp_path)
+    process = start(*TWO, "--site", str(site), results=tmp_path / "results")
+    until(lambda: len([job for job in slurm_lab.squeue() if job.state == "RUNNING"]) == 2, "two jobs running")
+    for number in signals:
+        signal_group(process, number)
+        time.sleep(0.2)
+    result = finish(process, tmp_path / "results", 40)
+    assert slurm_lab.squeue() == []
+    assert result.status == 2, result.out
+    assert set(result.verdicts.values()) == {"infrastructure"}
+    assert "was cancelled" in result.case()["headline"]
+    if len(signals) > 1:
+        assert "still cancelling" in result.out
+
+
+@pytest.mark.parametrize("after", [0.5, 1.0, 1.5])
+def test_a_signal_while_submitting_leaves_no_job(slurm_lab: SlurmLab, tmp_path: Path, after: float) -> None:
+    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, hang_at=5), tmp_path)
+    process = start(*TWO, "--site", str(site), results=tmp_path / "results")
+    until((tmp_path / "results" / "latest" / "ledger.sqlite").exists, "the run has begun")
+    time.sleep(after)
+    signal_group(process, signal.SIGTERM)
+    finish(process, tmp_path / "results", 40)
+    time.sleep(1)
+    assert slurm_lab.squeue() == []
+
+
+def test_a_signal_under_xdist_leaves_no_job(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, hang_at=5), tmp_path)
+    process = start(*TWO, "-n", "2", "--site", str(site), results=tmp_path / "results")
+    until(lambda: len([job for job in slurm_lab.squeue() if job.state == "RUNNING"]) == 2, "two jobs running")
+    signal_group(process, signal.SIGINT)
+    finish(process, tmp_path / "results", 40)
+    assert slurm_lab.squeue() == []
+
+
+def test_stopping_at_the_first_failure_cancels_the_rest(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    # The first case dies at once, the second would hang for ever.
+    stage = slurm_lab.stage(tmp_path.name, crash_at=2)
+    site = site_file(slurm_lab, stage, tmp_path)
+    process = start(*TWO, "-x", "--site", str(site), results=tmp_path / "results")
+    until(lambda: bool(slurm_lab.squeue()), "a job")
+    stage.set(hang_at=2)
+    result = finish(process, tmp_path / "results")
+    assert result.status == 1, result.out
+    assert slurm_lab.squeue() == []
+    assert set(result.verdicts.values()) == {"infrastructure"}
+
+
+def test_the_token_never_stands_in_a_process_list(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, real_step=0.05), tmp_path)
+    process = start(*SELECT, "--site", str(site), results=tmp_path / "results")
+    seen, launches = [], 0
+    while process.poll() is None:
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                line = path.read_bytes()
+            except OSError:
+                continue
+            launches += b"pretrain_llama31" in line
+            if TOKEN.encode() in line:
+                seen.append(line)
+    finish(process, tmp_path / "results")
+    assert launches, "the launcher was never seen running, so this test saw nothing"
+    assert seen == []
+
+
+def test_cases_share_the_cluster_instead_of_queueing_behind_each_other(
+    slurm_lab: SlurmLab, tmp_path: Path
+) -> None:
+    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, real_step=0.1), tmp_path)
+    process = start(*TWO, "--site", str(site), results=tmp_path / "results")
+    until(lambda: len([job for job in slurm_lab.squeue() if job.state == "RUNNING"]) == 2, "two jobs at once")
+    assert finish(process, tmp_path / "results").status == 0
+
+
+def test_limits_hold_jobs_back(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    stage = slurm_lab.stage(tmp_path.name, real_step=0.05)
+    site = site_file(slurm_lab, stage, tmp_path, limits=", gpus_in_flight: 512")
+    process = start(*TWO, "--site", str(site), results=tmp_path / "results")
+    most = 0
+    while process.poll() is None:
+        most = max(most, len(slurm_lab.squeue()))
+        time.sleep(0.1)
+    result = finish(process, tmp_path / "results")
+    assert most == 1
+    assert set(result.verdicts.values()) == {"passed"}
+
+
+def test_workers_of_xdist_judge_what_the_controller_runs(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    before = {job.id for job in slurm_lab.jobs_ever()}
+    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name), tmp_path)
+    result = pacemark(*TWO, "-n", "2", "--site", str(site), results=tmp_path / "results")
+    assert result.status == 0, result.out
+    assert result.verdicts == {"llama3/70b-fp8-64gpus": "passed", CASE: "passed"}
+    assert len({job.id for job in slurm_lab.jobs_ever()} - before) == 2
+
+
+def test_a_stage_that_lacks_something_names_it_and_the_command_that_mends_it(
+    slurm_lab: SlurmLab, tmp_path: Path
+) -> None:
+    before = slurm_lab.jobs_ever()
+    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, provisioned=False), tmp_path)
+    result = pacemark(*SELECT, "--site", str(site), results=tmp_path / "results")
+    assert result.case()["verdict"] == "infrastructure"
+    assert "nvidia+nemo+25.02.01.sqsh is missing" in result.out
+    assert "--provision" in result.out
+    assert "sbatch -A lab_acct -p batch -N 1 ./setup.sh" in result.out
+    assert slurm_lab.jobs_ever() == before
+
+
+def test_provisioning_runs_the_recipes_setup_and_then_the_case(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, provisioned=False), tmp_path)
+    result = pacemark(*SELECT, "--provision", "--site", str(site), results=tmp_path / "results")
+    assert result.status == 0, result.out
+    assert [job.name.rpartition(".")[2] for job in slurm_lab.jobs_ever()[-2:]] == [
+        "llama3-setup",
+        "llama3-70b-fp8-512gpus",
+    ]
+    assert result.verdicts == {CASE: "passed"}
+
+
+def test_a_missing_token_and_a_missing_partition_are_told_together(
+    slurm_lab: SlurmLab, tmp_path: Path
+) -> None:
+    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name), tmp_path, partition="nowhere")
+    result = pacemark(*SELECT, "--site", str(site), results=tmp_path / "results", env={"HF_TOKEN": ""})
+    assert "HF_TOKEN is not set where pytest runs" in result.out
+    assert "the partition nowhere is missing" in result.out
+    assert "Traceback" not in result.out
+
+
+def test_an_unknown_host_key_is_never_accepted(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    (tmp_path / "known_hosts").write_text("")
+    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name), tmp_path)
+    site.write_text(site.read_text().replace(str(slurm_lab.known_hosts), str(tmp_path / "known_hosts")))
+    result = pacemark(*SELECT, "--site", str(site), results=tmp_path / "results")
+    assert result.case()["verdict"] == "infrastructure"
+    assert "its host key is not known and is never added unseen" in result.out
+    assert (tmp_path / "known_hosts").read_text() == ""
+
+
+def test_a_changed_host_key_is_told_as_what_it_may_be(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    own = slurm_lab.key.with_suffix(".pub").read_text().split()[:2]
+    (tmp_path / "known_hosts").write_text(f"[{slurm_lab.host}]:{slurm_lab.port} {' '.join(own)}\n")
+    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name), tmp_path)
+    site.write_text(site.read_text().replace(str(slurm_lab.known_hosts), str(tmp_path / "known_hosts")))
+    result = pacemark(*SELECT, "--site", str(site), results=tmp_path / "results")
+    assert "the host key has CHANGED" in result.out
+
+
+def test_ssh_config_and_proxy_jump_are_honoured(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(
+        f"Host jump login\n  HostName {slurm_lab.host}\n  Port {slurm_lab.port}\n  User {slurm_lab.user}\n"
+        f"  IdentityFile {slurm_lab.key}\n  UserKnownHostsFile {slurm_lab.known_hosts}\n"
+        f"Host login\n  ProxyJump jump\n"
+    )
+    stage = slurm_lab.stage(tmp_path.name)
+    site = site_file(slurm_lab, stage, tmp_path, ssh=f"{{host: login, config: {config}}}")
+    result = pacemark(*SELECT, "--site", str(site), results=tmp_path / "results")
+    assert result.verdicts == {CASE: "passed"}, result.out
+
+
+def test_a_cluster_that_cannot_be_reached_is_told_and_bounded(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    site = site_file(
+        slurm_lab, slurm_lab.stage(tmp_path.name), tmp_path, limits=", unreachable_minutes: 0.02"
+    )
+    site.write_text(site.read_text().replace(f"port: {slurm_lab.port}", "port: 9"))
+    result = pacemark(*SELECT, "--site", str(site), results=tmp_path / "results")
+    assert result.case()["verdict"] == "infrastructure"
+    assert "never submitted: ssh root@127.0.0.1:9" in result.out
+
+
+def test_a_job_that_slurm_has_forgotten_is_decided_by_sacct_or_else_lost(tmp_path: Path) -> None:
+    """A real controller that forgets jobs after seconds; sacct, which has no daemon in the lab, is scripted."""
+    with SlurmLab(nodes=64, min_job_age=2) as lab:
+        stage = lab.stage("forgotten", crash_at=2)
+        tools = tmp_path / "bin"
+        tools.mkdir()
+        # A poll that comes after the controller's memory: squeue answers only once the job has been purged.
+        squeue = tools / "squeue"
+        squeue.write_text(
+            "#!/bin/bash\nfor word; do case $word in --jobs=*) "
+            'while scontrol show job "${word#--jobs=}" >/dev/null 2>&1; do sleep 0.2; done;; esac; done\n'
+            'exec /usr/bin/squeue "$@"\n'
+        )
+        squeue.chmod(0o755)
+        prologue = f'"export PATH={tools}:$PATH"'
+        site = site_file(lab, stage, tmp_path, prologue=prologue)
+        lost = pacemark(*SELECT, "--site", str(site), results=tmp_path / "without")
+        assert lost.case()["verdict"] == "lost", lost.out
+        assert "no longer knows job" in lost.out
+        sacct = tools / "sacct"
+        sacct.write_text(
+            "#!/bin/bash\necho 'Welcome to the cluster' >&2\n"
+            "for word; do case $word in --jobs=*) id=${word#--jobs=};; esac; done\n"
+            f"name=$(grep -o 'JobId='$id' .*' {lab.root}/log/jobcomp.txt | head -1 | sed 's/.* Name=//; s/ .*//')\n"
+            'echo "$id|$name|NODE_FAIL|gpu[001-064]|0:0"\n'
+        )
+        sacct.chmod(0o755)
+        known = pacemark(*SELECT, "--site", str(site), results=tmp_path / "with")
+        assert known.case()["verdict"] == "infrastructure", known.out
+        assert "ended NODE_FAIL on gpu[001-064] after step 2 of 0 to 49" in known.case()["headline"]
