@@ -5,11 +5,14 @@ A table without its source, release, definitions or a number is refused when it 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Annotated
 from typing import Literal
 
+from pydantic import AfterValidator
 from pydantic import Field
 from pydantic import model_validator
 
@@ -27,6 +30,16 @@ from plugins.yamlfile import Strict
 from plugins.yamlfile import load
 
 
+def _stated(text: str) -> str:
+    if text.strip(" .?-").lower() in ("", "tbd", "todo", "n/a", "none", "unknown", "placeholder", "xxx"):
+        raise ValueError("a placeholder; say where the numbers come from")
+    return text
+
+
+Stated = Annotated[str, AfterValidator(_stated)]
+"""A text that says something."""
+
+
 class Tolerance(Strict):
     """How far a run may be off, as shares of the baseline's throughput, and how restless it may be.
 
@@ -41,20 +54,23 @@ class Tolerance(Strict):
 
 
 class Cell(Strict):
-    """One line of a table, as published. Seconds, tokens/s, percent, days; `n/a` where the source prints that."""
+    """One line of a table, as published. Seconds, tokens/s, percent, days; `n/a` where the source prints that.
+
+    Without its configuration a number belongs to nothing, so that is required and compared with the case's.
+    """
 
     size: str
     dtype: str
     gpus: int
+    tp: int
+    pp: int
+    cp: int
+    vp: int
+    mbs: int
+    gbs: int
     sequence_length: int | None = None
     layers: int | None = None
-    tp: int | None = None
-    pp: int | None = None
-    cp: int | None = None
-    vp: int | None = None
     dp: int | None = None
-    mbs: int | None = None
-    gbs: int | None = None
     ga: int | None = None
     step_time: float | None = Field(default=None, gt=0)
     tokens_per_second: float | None = Field(default=None, gt=0)
@@ -71,12 +87,12 @@ class Table(Strict):
     the primary number, and no step time is published.
     """
 
-    release: str = Field(min_length=1)
-    gpu: str = Field(min_length=1)
-    framework: str = Field(min_length=1)
-    source: str = Field(min_length=1)
+    release: Stated
+    gpu: Stated
+    framework: Stated
+    source: Stated
     statistic: str
-    peak: dict[str, float] | Literal["measured"]
+    peak: dict[str, Annotated[float, Field(gt=0)]] | Literal["measured"]
     flops: dict[str, FlopsDefinition]
     tolerance: Tolerance = Tolerance()
     notes: list[str] = []
@@ -84,7 +100,10 @@ class Table(Strict):
 
     @model_validator(mode="after")
     def _complete(self) -> Table:
-        Statistic.parse(self.statistic)
+        try:
+            Statistic.parse(self.statistic)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
         for cell in self.cells:
             name = f"cell {cell.size} {cell.dtype} {cell.gpus} GPUs"
             if cell.size not in self.flops:
@@ -181,6 +200,12 @@ def find(folder: Path, recipe: Recipe, case: Case, gpu: str) -> Baseline | None:
                 f"{path}: {case.id}: the baseline was measured with {key} {stated}, but "
                 f"{recipe.folder.name}/recipe.yaml runs {key} {value}; make them agree"
             )
+    beyond = found[0].statistic.indices(case.steps)[-1]
+    if beyond >= case.steps:
+        raise ConfigError(
+            f"{path}: {case.id}: statistic {found[0].statistic} needs step {beyond}, but the recipe ends at step "
+            f"{case.steps - 1}"
+        )
     return found[0]
 
 
@@ -193,6 +218,8 @@ def yardstick(
     `measured_peak` (TFLOP/s per GPU) is what the run itself measured, for a table that says so.
     """
     definition = FlopsDefinition(definition="full-attention")
+    if measured_peak is not None and not 0 < measured_peak < math.inf:
+        measured_peak = None
     peak: float | None
     if baseline is not None:
         definition = baseline.table.flops[case.size]

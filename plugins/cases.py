@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Annotated
 from typing import Literal
 
 from pydantic import Field
@@ -37,7 +38,7 @@ class Group(Strict):
     size: str
     model: str | None = None
     dtype: list[Literal["fp8", "bf16", "fp32"]] = Field(min_length=1)
-    gpus: list[int] = Field(min_length=1)
+    gpus: list[Annotated[int, Field(gt=0)]] = Field(min_length=1)
     sequence_length: int = Field(gt=0)
     layers: int | None = Field(default=None, gt=0)
     tp: int = Field(default=1, gt=0)

@@ -22,8 +22,8 @@ from plugins.yamlfile import Strict
 STEADY_STEPS = 10
 """The steady median is taken over this many last steps."""
 
-# A step is an outlier of a window when it is this many robust standard deviations, and at least this share, away
-# from the window's median. The floor keeps a very quiet window from calling its own rounding an outlier.
+# A step is an outlier when it is this many robust standard deviations of the settled steps, and at least this
+# share, away from the median. The floor keeps a very quiet run from calling its own rounding an outlier.
 OUTLIER_SIGMAS = 5.0
 OUTLIER_FLOOR = 0.02
 
@@ -132,8 +132,9 @@ class Timing:
 
     `step_time` is the published statistic; `window` its steps as (index, seconds). `steady` is the median of the
     last `STEADY_STEPS` steps and `spread` their robust relative standard deviation. `without_outliers` is the
-    statistic's value without the outliers of its window, `outliers` those steps. `hiccups` are the slow outliers
-    of the whole run behind its first fifth (warm-up). `resolution` is the log's rounding, relative.
+    statistic's value without the outliers of its window, `outliers` those steps. The settled steps are those behind
+    the first fifth of the run (warm-up): `hiccups` are their slow outliers, `mean` is their mean, which includes
+    what a median hides. `resolution` is the relative rounding of the steps that are judged.
     """
 
     statistic: Statistic
@@ -153,21 +154,25 @@ def timing(steps: Sequence[Step], statistic: Statistic) -> Timing:
     """Boil down the steps of a valid run (every index that the statistic needs has its seconds)."""
     known = {step.index: step.seconds for step in steps if step.seconds is not None}
     count = max(step.index for step in steps) + 1
-    steady = [known[i] for i in range(count - STEADY_STEPS, count) if i in known]
+    last = [i for i in range(count - STEADY_STEPS, count) if i in known]
+    steady = [known[i] for i in last]
     median = statistics.median(steady)
-    sigma = _robust_sigma(steady)
-    wanted = statistic.indices(count)
-    window = tuple((i, known[i]) for i in wanted)
-    limit = max(OUTLIER_SIGMAS * sigma, OUTLIER_FLOOR * median)
-    outliers = tuple((i, t) for i, t in window if abs(t - median) > limit)
-    rest = [t for i, t in window if (i, t) not in outliers]
+    window = tuple((i, known[i]) for i in statistic.indices(count))
     settled = {i: t for i, t in known.items() if i >= count // 5}
+    limit = max(OUTLIER_SIGMAS * _robust_sigma(list(settled.values())), OUTLIER_FLOOR * median)
+    # A window of several steps has a middle of its own; a single step is seen against the steady ones.
+    middle = statistics.median(t for _, t in window) if len(window) > 1 else median
+    outliers = tuple((i, t) for i, t in window if abs(t - middle) > limit)
+    rest = [t for i, t in window if (i, t) not in outliers]
+    judged = {*last, *statistic.indices(count)}
     return Timing(
         statistic=statistic,
         step_time=statistics.fmean(t for _, t in window),
         steady=median,
-        spread=sigma / median,
-        resolution=max(step.resolution / step.seconds for step in steps if step.seconds),
+        spread=_robust_sigma(steady) / median,
+        resolution=max(
+            step.resolution / step.seconds for step in steps if step.index in judged and step.seconds
+        ),
         window=window,
         outliers=outliers,
         without_outliers=statistics.fmean(rest) if rest else median,

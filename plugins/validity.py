@@ -32,6 +32,8 @@ def problems(case: Case, log: Log, statistic: Statistic) -> list[str]:
     found: list[str] = []
     if not log.steps:
         return ["the log has no training step" + (" (it is empty)" if not log.size else "")]
+    if statistic.indices(case.steps)[-1] >= case.steps:
+        found.append(f"the statistic {statistic} needs steps beyond {case.steps - 1}, the recipe's last")
     if log.planned is not None and log.planned != case.steps:
         announced = f"{log.planned} steps" if log.planned else "two different numbers of steps"
         found.append(f"the run announced {announced}, the recipe runs {case.steps}")

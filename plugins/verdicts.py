@@ -89,14 +89,13 @@ def judge(measurement: Measurement, expected: Expected, *, strict_last: bool = F
             f"{_percent(tolerance.spread)})"
         )
         return Verdict(Kind.NOISY, f"noisy: {what}; {_more_runs(measurement, band)}", remarks)
-    if len(timing.hiccups) > tolerance.hiccups * timing.settled_steps:
-        return Verdict(
-            Kind.NOISY,
-            f"noisy: {_hiccups(measurement)}, more than the limit of "
-            f"{_percent(tolerance.hiccups)}; the median hides such stalls, the mean is "
-            f"{_seconds(timing.mean)}; {_more_runs(measurement, band)}",
-            remarks,
+    lost = timing.mean / timing.steady - 1
+    if len(timing.hiccups) > tolerance.hiccups * timing.settled_steps or lost > tolerance.slower:
+        what = (
+            f"{_hiccups(measurement)}; the median hides such stalls, which cost {_percent(lost)} of the pace (limits: "
+            f"{_percent(tolerance.hiccups)} of the steps, {_percent(tolerance.slower)} of the pace)"
         )
+        return Verdict(Kind.NOISY, f"noisy: {what}; {_more_runs(measurement, band)}", remarks)
     if published is not Kind.PASSED:
         if timing.outliers and band.side(timing.without_outliers) is Kind.PASSED:
             remark = (

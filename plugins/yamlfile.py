@@ -22,7 +22,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 class Strict(BaseModel):
     """A part of a YAML file: unknown keys and wrong types are errors, values never change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 M = TypeVar("M", bound=Strict)
@@ -44,14 +44,18 @@ def load(path: Path, model: type[M]) -> M:
     try:
         loader = _Loader(text)
         root = loader.get_single_node()
+        # Before the values are made, because a merge (`<<`) then rewrites the nodes.
+        mistakes = _duplicates(root) if root is not None else []
         data = loader.construct_document(root) if root is not None else None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
-        raise ConfigError(f"{path}{line}: not valid YAML: {getattr(error, 'problem', error)}") from None
+        said = str(getattr(error, "problem", None) or error).splitlines()[0]
+        raise ConfigError(f"{path}{line}: not valid YAML: {said}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: a value that YAML cannot read: {error}") from None
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: expected `key: value` lines, found none")
-    mistakes = _duplicates(root)
     try:
         value = model.model_validate(data)
     except ValidationError as error:

@@ -17,6 +17,9 @@ from typing import Protocol
 # Longer than any line a recipe prints; what goes beyond is cut, so that memory stays flat on a broken log.
 MAX_LINE = 1 << 16
 
+# A number as any framework prints it. Bounded, because a broken log can hold a megabyte of digits.
+NUMBER = r"-?\d{1,15}(?:\.\d{1,15})?(?:e[+-]?\d{1,2})?|-?nan|-?inf"
+
 
 @dataclass(frozen=True)
 class Step:

@@ -8,22 +8,19 @@ The local proxy prints the same line (with six decimals, its steps are short) be
 
 from __future__ import annotations
 
+import math
 import re
 
+from plugins.logs import NUMBER
 from plugins.logs import LineParser
 from plugins.logs import Step
 from plugins.logs import resolution
 
-_NUMBER = r"(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|-?nan|-?inf)"
 _STEP = re.compile(
-    r"completed step: (\d{1,9}), seconds: (\d+\.\d+), TFLOP/s/device: "
-    + _NUMBER
-    + r", Tokens/s/device: "
-    + _NUMBER
-    + r", total_weights: (\d+), loss: "
-    + _NUMBER
+    rf"completed step: (\d{{1,9}}), seconds: (\d{{1,15}}\.\d{{1,15}}), TFLOP/s/device: ({NUMBER}), "
+    rf"Tokens/s/device: ({NUMBER}), total_weights: (\d{{1,15}}), loss: ({NUMBER})(?![\w.])"
 )
-_PEAK = re.compile(r"proxy machine peak: (\d+(?:\.\d+)?(?:e[+-]?\d+)?) TFLOP/s/device ")
+_PEAK = re.compile(rf"proxy machine peak: ({NUMBER}) TFLOP/s/device \(")
 
 
 class MaxText(LineParser):
@@ -33,7 +30,7 @@ class MaxText(LineParser):
 
     def read_line(self, line: str, *, ended: bool) -> None:
         peak = _PEAK.search(line)
-        if peak and ended:
+        if peak and ended and 0 < float(peak[1]) < math.inf:
             self.measured_peak(float(peak[1]))
         for match in _STEP.finditer(line):
             if match.end() == len(line) and not ended:

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import re
 
+from plugins.logs import NUMBER
 from plugins.logs import LineParser
 from plugins.logs import Step
 from plugins.logs import resolution
 
 _HEAD = re.compile(r"Training epoch \d+, iteration (\d{1,9})/(\d{1,9})(?= \||$)")
-_FIELD = re.compile(r"([A-Za-z_][\w ]*): (-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|-?nan|-?inf)")
+_FIELD = re.compile(r"([A-Za-z_][\w ]*): (" + NUMBER + ")")
+_TIMING = "train_step_timing in s"
 
 
 class NeMo2(LineParser):
@@ -26,27 +28,27 @@ class NeMo2(LineParser):
 
     def read_line(self, line: str, *, ended: bool) -> None:
         heads = list(_HEAD.finditer(line))
-        for head, following in zip(heads, [*heads[1:], None], strict=True):
+        for number, head in enumerate(heads):
+            following = heads[number + 1] if number + 1 < len(heads) else None
             end = following.start() if following else len(line)
             # Behind the last field of a line that was never ended, digits may be missing.
-            whole = ended or following is not None
-            self._read_step(head, line[head.end() : end], whole=whole)
+            self._read_step(head, line[head.end() : end], whole=ended or following is not None)
 
     def _read_step(self, head: re.Match[str], text: str, *, whole: bool) -> None:
-        parts = text.split(" | ")
-        if not whole:
-            parts = parts[:-1]
+        *parts, last_part = text.split(" | ")
         fields: dict[str, str] = {}
-        for part in parts:
+        for part in [*parts, last_part] if whole else parts:
             match = _FIELD.fullmatch(part.strip())
-            if match:
+            # Other output may break a line within a number. The step time is never the line's last field, so it
+            # counts only with the separator behind it.
+            if match and not (match[1] == _TIMING and part is last_part):
                 fields.setdefault(match[1], match[2])
         index, last = int(head[1]), int(head[2])
         stated = _integer(fields.get("global_step"))
         if not fields or (stated is not None and stated != index):
             return
         self.plan(last + 1)
-        timing = fields.get("train_step_timing in s")
+        timing = fields.get(_TIMING)
         self.add(
             Step(
                 index=index,

@@ -15,7 +15,6 @@ import sys
 import threading
 import time
 from typing import Any
-from typing import NoReturn
 
 try:
     import jax
@@ -31,16 +30,7 @@ State = tuple[Weights, optax.OptState]  # master weights and AdamW's moments, fl
 EXIT_TIME_LIMIT = 124  # what coreutils' timeout returns
 ROPE_THETA = 500_000.0  # Llama 3
 NORM_EPSILON = 1e-5  # Llama 3
-DIMENSIONS = {
-    "layers": "decoder layers",
-    "hidden": "hidden size",
-    "ffn": "inner size of the MLP",
-    "heads": "query heads",
-    "query-groups": "key/value heads",
-    "vocab": "vocabulary",
-    "seq-len": "tokens per sequence",
-    "mbs": "sequences per step, on the one device",
-}
+DIMENSIONS = ("layers", "hidden", "ffn", "heads", "query-groups", "vocab", "seq-len", "mbs")
 HANDICAP_HELP = (
     "compute forward and backward K times in each step, to stand in for a machine K times slower; "
     "tokens and FLOPs are still reported for one batch (default: 1)"
@@ -57,11 +47,11 @@ def positive(text: str) -> int:
 
 def parse_arguments() -> argparse.Namespace:
     """Read the command line; every dimension of the model comes from there, so its caller owns the sizes."""
-    parser = argparse.ArgumentParser(description="Train a small Llama on one device and print its pace.")
+    parser = argparse.ArgumentParser(description="Train a small Llama on one device, --mbs sequences a step.")
     parser.add_argument("--size", required=True, help="name of the shape, only printed")
-    parser.add_argument("--dtype", required=True, choices=["fp32", "bf16"], help="of all but the stored weights")
-    for name, text in DIMENSIONS.items():
-        parser.add_argument(f"--{name}", required=True, type=positive, help=text)
+    parser.add_argument("--dtype", required=True, choices=["fp32", "bf16"], help="of all but stored weights")
+    for name in DIMENSIONS:
+        parser.add_argument(f"--{name}", required=True, type=positive)
     parser.add_argument("--steps", type=positive, default=50, help="training steps (default: 50)")
     parser.add_argument("--seed", type=int, default=0, help="of weights and tokens (default: 0)")
     parser.add_argument("--time-limit", type=float, metavar="SECONDS", help="then end with exit code 124")
@@ -77,7 +67,7 @@ def parse_arguments() -> argparse.Namespace:
 def arm_time_limit(seconds: float) -> None:
     """End this process once `seconds` have passed, whatever it is doing then."""
 
-    def expire() -> NoReturn:
+    def expire() -> None:
         # os._exit and a bare write: neither waits for the main thread, which may sit in a native call.
         os.write(2, f"proxy: time limit of {seconds:g} s exceeded\n".encode())
         os._exit(EXIT_TIME_LIMIT)
@@ -109,12 +99,12 @@ def measure_peak(device: jax.Device, dtype: jnp.dtype[Any]) -> str:
     """Measure the device's matrix product and return the line that states it, in TFLOP/s (1e12 FLOP/s).
 
     The best round is the statistic, not the median: the hardware bounds a round from below while a neighbour
-    on the same cores or a low clock can only lengthen it, so the minimum is what repeated runs agree on. All
-    rounds together last far longer than a scheduler's slice, so that some of them run undisturbed.
+    on the same cores can only lengthen it, so the minimum is what repeated runs agree on.
     """
-    # A round has to last tens of milliseconds for the timer and the dispatch not to matter: a GPU takes a
-    # product of this size in a millisecond or two and gets several in a row, run without a gap by its stream.
-    n, products, rounds = (8192, 16, 30) if is_cuda(device) else (1536, 1, 60)
+    # On a CPU a round of a few milliseconds fits between a scheduler's switches: of many, some run alone even
+    # beside a busy process on every core; a longer one never does. A GPU needs a big product, several
+    # in a row that its stream runs without a gap, so that a round outlasts the dispatch by far.
+    n, products, rounds = (8192, 16, 30) if is_cuda(device) else (768, 1, 600)
     left, right = jax.random.normal(jax.random.key(0), (2, n, n), dtype)
     product = jax.jit(jnp.matmul).lower(left, right).compile()
 
@@ -145,7 +135,8 @@ def initial_weights(a: argparse.Namespace, key: jax.Array) -> Weights:
 
     layers = {name: normal(a.layers, *shape) for name, shape in shapes.items()}
     layers |= {name: jnp.ones((a.layers, h)) for name in ("attention_norm", "mlp_norm")}
-    return {"embedding": normal(a.vocab, h), "layers": layers, "norm": jnp.ones(h), "head": normal(h, a.vocab)}
+    ends = {"embedding": normal(a.vocab, h), "norm": jnp.ones(h), "head": normal(h, a.vocab)}
+    return {**ends, "layers": layers}
 
 
 def rms_norm(x: jax.Array, scale: jax.Array) -> jax.Array:
@@ -188,28 +179,23 @@ def loss_of(weights: Weights, tokens: jax.Array, a: argparse.Namespace, attentio
     return jnp.mean(optax.softmax_cross_entropy(logits, targets))
 
 
-def loss_and_gradient(
-    weights: Weights, tokens: jax.Array, a: argparse.Namespace, attention: Any
-) -> tuple[jax.Array, Weights]:
-    """Loss and its gradient in the dtype of the weights, each the mean of `handicap` equal passes."""
-    evaluate = jax.value_and_grad(lambda w, t: loss_of(w, t, a, attention))
-    total: tuple[jax.Array, Weights] = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, weights))
+def mean_of_passes(evaluate: Any, weights: Weights, tokens: jax.Array, passes: int) -> Any:
+    """Loss and gradient, the mean of `passes` equal calls of `evaluate` that are all really computed."""
+    if passes == 1:
+        return evaluate(weights, tokens)
 
     def once_more(_: jax.Array, total: tuple[jax.Array, Weights]) -> Any:
-        # Adds 0, for no cross entropy is negative; but the compiler cannot know that, so each pass has to wait
-        # for the one before it, and none can be merged with another or moved out of the loop.
+        # Adds 0, for no cross entropy is negative; but the compiler cannot know that, so each pass waits for
+        # the one before it, and none can be merged with another or moved out of the loop.
         same_tokens = tokens + (total[0] < 0)
-        share = jax.tree.map(lambda x: x / a.handicap, evaluate(weights, same_tokens))
+        share = jax.tree.map(lambda x: x / passes, evaluate(weights, same_tokens))
         return jax.tree.map(jnp.add, total, share)
 
-    # One pass needs no loop, nor the memory to add in.
-    loop = a.handicap > 1
-    total = jax.lax.fori_loop(0, a.handicap, once_more, total) if loop else evaluate(weights, tokens)
-    return total
+    return jax.lax.fori_loop(0, passes, once_more, (jnp.zeros(()), jax.tree.map(jnp.zeros_like, weights)))
 
 
-def main() -> int:
-    """Measure the peak, train, print; return the exit code."""
+def main() -> None:
+    """Measure the peak, train, print."""
     a = parse_arguments()
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     if a.time_limit is not None:
@@ -222,25 +208,23 @@ def main() -> int:
     print(f"proxy jax: {jax.__version__}")
     print(measure_peak(device, dtype))
 
+    evaluate = jax.value_and_grad(lambda weights, tokens: loss_of(weights, tokens, a, attention))
     optimizer = optax.adamw(3e-4, b1=0.9, b2=0.95, weight_decay=0.1)
-
-    def initial_state(key: jax.Array) -> State:
-        weights = initial_weights(a, key)
-        return weights, optimizer.init(weights)
 
     def step(state: State, tokens: jax.Array) -> tuple[State, jax.Array]:
         master, moments = state
         weights = jax.tree.map(lambda x: x.astype(dtype), master)
-        loss, gradient = loss_and_gradient(weights, tokens, a, attention)
+        loss, gradient = mean_of_passes(evaluate, weights, tokens, a.handicap)
         gradient = jax.tree.map(lambda x: x.astype(jnp.float32), gradient)
         updates, moments = optimizer.update(gradient, moments, master)
         return (optax.apply_updates(master, updates), moments), loss
 
     weights_key, tokens_key = jax.random.split(jax.random.key(a.seed))
-    state: State = jax.jit(initial_state)(weights_key)
+    weights = jax.jit(lambda key: initial_weights(a, key))(weights_key)
+    state: State = (weights, optimizer.init(weights))
     # One batch for the whole run, so that a loss that falls shows real learning.
     tokens = jax.random.randint(tokens_key, (a.mbs, a.seq_len + 1), 0, a.vocab)
-    parameters = sum(x.size for x in jax.tree.leaves(state[0]))
+    parameters = sum(x.size for x in jax.tree.leaves(weights))
     step_tokens = a.mbs * a.seq_len
     step_tflop = a.mbs * model_flops_per_sequence(a) / 1e12
     print(f"proxy model: {a.size}, {a.dtype}, {parameters} parameters, {step_tflop:.6f} TFLOP/step")
@@ -259,8 +243,7 @@ def main() -> int:
             f"Tokens/s/device: {step_tokens / seconds:.3f}, total_weights: {step_tokens}, loss: {loss:.3f}"
         )
     print(f"proxy done: {a.steps} steps")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from tests.system.support import pacemark
 from tests.system.support import site_file
 
 
-def run(lab: SlurmLab, tmp_path: Path, *more: str, **knobs: object) -> Run:
+def run(lab: SlurmLab, tmp_path: Path, *more: str, **knobs: Any) -> Run:
     stage = lab.stage(tmp_path.name, **knobs)
     return pacemark(
         *SELECT, "--site", str(site_file(lab, stage, tmp_path)), *more, results=tmp_path / "results"
@@ -81,7 +82,7 @@ def test_the_token_reaches_the_job_and_nothing_that_is_left_behind(
     ],
 )
 def test_a_bad_run_fails_and_says_why(
-    slurm_lab: SlurmLab, tmp_path: Path, knobs: dict[str, object], verdict: str, words: list[str]
+    slurm_lab: SlurmLab, tmp_path: Path, knobs: dict[str, Any], verdict: str, words: list[str]
 ) -> None:
     result = run(slurm_lab, tmp_path, **knobs)
     assert result.status == 1, result.out

@@ -1,0 +1,131 @@
+"""What the tests judge: cases and baselines of the published llama3 recipe, logs in NeMo 2's own format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from plugins.baselines import Baseline
+from plugins.baselines import Expected
+from plugins.baselines import expected
+from plugins.baselines import find
+from plugins.baselines import yardstick
+from plugins.cases import Case
+from plugins.cases import Recipe
+from plugins.cases import load_recipe
+from plugins.logs import Log
+from plugins.logs import Step
+from plugins.logs import read
+from plugins.logs import resolution
+from plugins.metrics import Measurement
+from plugins.metrics import Statistic
+from plugins.metrics import Yardstick
+from plugins.metrics import timing
+from plugins.outcome import Outcome
+
+ROOT = Path(__file__).parents[2]
+BASELINES = ROOT / "baselines"
+CASE = "70b-fp8-512gpus"
+STEP_TIME = 10.07
+"""Published for `CASE`, in s."""
+
+
+def llama3() -> Recipe:
+    return load_recipe(ROOT / "suites" / "llama3")
+
+
+def case(case_id: str = CASE) -> Case:
+    found = llama3().case(case_id)
+    assert found is not None
+    return found
+
+
+def baseline(case_id: str = CASE, *, statistic: str | None = None) -> Baseline:
+    """The published baseline, or the same numbers with another statistic."""
+    found = find(BASELINES, llama3(), case(case_id), "h100")
+    assert found is not None
+    if statistic is not None:
+        found = replace(found, table=found.table.model_copy(update={"statistic": statistic}))
+    return found
+
+
+def stick(case_id: str = CASE) -> Yardstick:
+    found = yardstick(case(case_id), baseline(case_id), "h100", BASELINES, None)
+    assert found is not None
+    return found
+
+
+def goal(case_id: str = CASE, *, statistic: str | None = None) -> Expected:
+    return expected(case(case_id), baseline(case_id, statistic=statistic), stick(case_id))
+
+
+def steps(times: Sequence[float]) -> list[Step]:
+    """Steps as NeMo 2 would print them: 4 significant digits."""
+    printed = [f"{seconds:.4}" for seconds in times]
+    return [Step(i, float(text), resolution(text, 4)) for i, text in enumerate(printed)]
+
+
+def measure(times: Sequence[float], *, statistic: str = "last") -> Measurement:
+    return Measurement(case(), timing(steps(times), Statistic.parse(statistic)), stick())
+
+
+def times(**changed: float) -> list[float]:
+    """50 steps at the published pace but for a few, `times(s49=13.1)`; a little noise, as every run has."""
+    found = [STEP_TIME * (1 + 0.002 * (i % 5 - 2)) for i in range(50)]
+    for name, seconds in changed.items():
+        found[int(name.removeprefix("s"))] = seconds
+    return found
+
+
+def nemo2_line(
+    index: int,
+    seconds: float | str = 10.07,
+    *,
+    gbs: int | str = 1024,
+    last: int = 49,
+    loss: str = "11.96",
+    consumed: int | str | None = None,
+    step: int | str | None = None,
+) -> str:
+    """A line of NeMo 2's ProgressPrinter, without its line feed."""
+    timed = seconds if isinstance(seconds, str) else f"{seconds:.4}"
+    samples = (index + 1) * int(gbs) if consumed is None else consumed
+    return (
+        f"Training epoch 0, iteration {index}/{last} | lr: 7.496e-06 | global_batch_size: {gbs} | "
+        f"global_step: {index if step is None else step} | peak_memory_usage: 70833405952 | "
+        f"memory_allocated: 44271689728 | reduced_train_loss: {loss} | train_step_timing in s: {timed} | "
+        f"consumed_samples: {samples}"
+    )
+
+
+def nemo2_text(seconds: Sequence[float] | None = None) -> str:
+    """A whole log of `CASE`, 50 steps unless other times are given, with the start-up chatter around it."""
+    lines = [nemo2_line(i, t) for i, t in enumerate(times() if seconds is None else seconds)]
+    chatter = "[NeMo I 2025-04-11 14:40:12 nemo_logging:393] Setting up optimizers\n"
+    return chatter + "\n".join(lines) + "\njob exited with code 0\n"
+
+
+def parse(text: str | bytes, format_name: str = "nemo2") -> Log:
+    data = text if isinstance(text, bytes) else text.encode()
+    return read(format_name, iter([data]))
+
+
+def outcome(**changed: object) -> Outcome:
+    """A job of `CASE` that ended well, but for what is given."""
+    fields: dict[str, object] = {
+        "case": f"llama3/{CASE}",
+        "gpu": "h100",
+        "folder": Path("results/run/llama3") / CASE,
+        "log": Path("log.txt"),
+        "job_id": "4711",
+        "job_name": "pacemark-1.llama3",
+        "state": "COMPLETED",
+        "succeeded": True,
+        "nodes": "gpu[001-064]",
+        "exit_code": "0:0",
+        "submitted": 100.0,
+        "started": 160.0,
+        "ended": 1060.0,
+    }
+    return Outcome(**(fields | changed))  # type: ignore[arg-type]

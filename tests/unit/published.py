@@ -1,0 +1,125 @@
+"""What the llama3.1 README of release 25.04 prints, as printed: its configurations and its results.
+
+Source: https://github.com/NVIDIA/dgxc-benchmarking/blob/v25.04/llama3.1/README.md
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# | Size | Precision | GPUs | SeqLen | Layers | TP | PP | CP | EP | DP | VP | MBS | GBS | GA |
+CONFIGURATIONS = """
+| 8b | BF16/FP8 | 8 | 8192 | 32 | 1 | 1 | 2 | NA | 4 | NA | 1 | 128 | 32 |
+| 8b | BF16/FP8 | 16 | 8192 | 32 | 1 | 1 | 2 | NA | 8 | NA | 1 | 256 | 32 |
+| 8b | BF16/FP8 | 32 | 8192 | 32 | 1 | 1 | 2 | NA | 16 | NA | 1 | 512 | 32 |
+| 8b | BF16/FP8 | 64 | 8192 | 32 | 1 | 1 | 2 | NA | 32 | NA | 1 | 1024 | 32 |
+| 8b | BF16/FP8 | 128 | 8192 | 32 | 1 | 1 | 2 | NA | 64 | NA | 1 | 2048 | 32 |
+| 70b | BF16 | 64 | 8192 | 80 | 4 | 4 | 2 | NA | 2 | 5 | 1 | 128 | 64 |
+| 70b | BF16 | 128 | 8192 | 80 | 4 | 4 | 2 | NA | 4 | 5 | 1 | 256 | 64 |
+| 70b | BF16 | 256 | 8192 | 80 | 4 | 4 | 2 | NA | 8 | 5 | 1 | 512 | 64 |
+| 70b | BF16 | 512 | 8192 | 80 | 4 | 4 | 2 | NA | 16 | 5 | 1 | 1024 | 64 |
+| 70b | BF16 | 1024 | 8192 | 80 | 4 | 4 | 2 | NA | 32 | 5 | 1 | 2048 | 64 |
+| 70b | BF16 | 2048 | 8192 | 80 | 4 | 4 | 2 | NA | 64 | 5 | 1 | 4096 | 64 |
+| 70b | FP8 | 64 | 8192 | 80 | 4 | 8 | 1 | NA | 2 | 5 | 1 | 128 | 64 |
+| 70b | FP8 | 128 | 8192 | 80 | 4 | 8 | 1 | NA | 4 | 5 | 1 | 256 | 64 |
+| 70b | FP8 | 256 | 8192 | 80 | 4 | 8 | 1 | NA | 8 | 5 | 1 | 512 | 64 |
+| 70b | FP8 | 512 | 8192 | 80 | 4 | 8 | 1 | NA | 16 | 5 | 1 | 1024 | 64 |
+| 70b | FP8 | 1024 | 8192 | 80 | 4 | 8 | 1 | NA | 32 | 5 | 1 | 2048 | 64 |
+| 70b | FP8 | 2048 | 8192 | 80 | 4 | 8 | 1 | NA | 64 | 5 | 1 | 4096 | 64 |
+| 405b-Proxy | BF16/FP8 | 32 | 8192 | 8 | 8 | 1 | 2 | NA | 2 | NA | 1 | 64 | 32 |
+| 405b-Proxy | BF16/FP8 | 64 | 8192 | 30 | 8 | 4 | 2 | NA | 1 | 8 | 1 | 64 | 64 |
+| 405b-Proxy | BF16/FP8 | 128 | 8192 | 62 | 8 | 4 | 2 | NA | 2 | 8 | 1 | 128 | 64 |
+| 405b | BF16/FP8 | 512 | 8192 | 126 | 8 | 8 | 2 | NA | 4 | 8 | 1 | 256 | 64 |
+| 405b | BF16/FP8 | 1024 | 8192 | 126 | 8 | 8 | 2 | NA | 8 | 8 | 1 | 512 | 64 |
+| 405b | BF16/FP8 | 2048 | 8192 | 126 | 8 | 8 | 2 | NA | 16 | 8 | 1 | 1024 | 64 |
+"""
+
+# size, dtype, GPUs | step time (s) | tokens/s | MFU (%) | days for 1T tokens
+RESULTS = """
+8b BF16 8 | 12.27 | 85459 | 62.47 | 135.43
+8b BF16 16 | 12.3 | 170500 | 62.31 | 67.88
+8b BF16 32 | 12.32 | 340447 | 62.21 | 34
+8b BF16 64 | 12.33 | 680341 | 62.16 | 17.01
+8b BF16 128 | 12.33 | 1360683 | 62.16 | 8.51
+8b FP8 8 | 9.33 | 112388 | 41.07 | 102.98
+8b FP8 16 | 9.36 | 224055 | 40.94 | 51.66
+8b FP8 32 | 9.43 | 444783 | 40.64 | 26.02
+8b FP8 64 | 9.48 | 884874 | 40.42 | 13.08
+8b FP8 128 | 9.54 | 1758618 | 40.17 | 6.58
+70b BF16 64 | 14.66 | 71526 | 54.32 | 161.82
+70b BF16 128 | 14.67 | 142955 | 54.29 | 80.96
+70b BF16 256 | 14.68 | 285716 | 54.25 | 40.51
+70b BF16 512 | 14.67 | 571821 | 54.29 | 20.24
+70b BF16 1024 | 14.65 | 1145202 | 54.36 | 10.11
+70b BF16 2048 | 14.66 | 2288843 | 54.32 | 5.06
+70b FP8 64 | 9.86 | 106346 | 40.38 | 108.83
+70b FP8 128 | 9.95 | 210769 | 40.02 | 54.91
+70b FP8 256 | 10 | 419430 | 39.82 | 27.59
+70b FP8 512 | 10.07 | 833030 | 39.54 | 13.89
+70b FP8 1024 | 10.08 | 1664406 | 39.50 | 6.95
+70b FP8 2048 | 10.15 | 3305855 | 39.23 | 3.5
+405b BF16 32 | 5.4 | 97090 | 55.23 | n/a
+405b BF16 64 | 10.1 | 51910 | 52.52 | n/a
+405b BF16 128 | 19.62 | 53444 | 55.31 | n/a
+405b BF16 512 | 19.78 | 106024 | 55.47 | 109.16
+405b BF16 1024 | 19.84 | 211406 | 55.31 | 54.75
+405b BF16 2048 | 19.87 | 422175 | 55.22 | 27.42
+405b FP8 32 | 3.53 | 148524 | 42.24 | n/a
+405b FP8 64 | 6.32 | 82957 | 41.97 | n/a
+405b FP8 128 | 12.18 | 86090 | 44.55 | n/a
+405b FP8 512 | 12.37 | 169535 | 44.35 | 68.27
+405b FP8 1024 | 12.42 | 337706 | 44.17 | 34.27
+405b FP8 2048 | 12.56 | 667883 | 43.68 | 17.33
+"""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A column of the README's results: s, tokens/s, percent, days (None where it prints n/a)."""
+
+    id: str
+    step_time: float
+    tokens_per_second: float
+    mfu: float
+    days: float | None
+
+
+def configurations() -> dict[str, dict[str, int]]:
+    """Case id to its configuration. A row for "BF16/FP8" is two cases; NA in VP is no virtual pipeline."""
+    found: dict[str, dict[str, int]] = {}
+    for line in CONFIGURATIONS.strip().splitlines():
+        size, dtypes, *numbers = (cell.strip() for cell in line.strip("|").split("|"))
+        gpus, sequence, layers, tp, pp, cp, _, dp, vp, mbs, gbs, ga = numbers
+        for dtype in dtypes.lower().split("/"):
+            found[f"{size.lower()}-{dtype}-{gpus}gpus"] = {
+                "sequence_length": int(sequence),
+                "layers": int(layers),
+                "tp": int(tp),
+                "pp": int(pp),
+                "cp": int(cp),
+                "vp": 1 if vp == "NA" else int(vp),
+                "dp": int(dp),
+                "mbs": int(mbs),
+                "gbs": int(gbs),
+                "ga": int(ga),
+            }
+    return found
+
+
+def results() -> list[Result]:
+    """The results; "405b" below 512 GPUs is the proxy of the configurations."""
+    found = []
+    for line in RESULTS.strip().splitlines():
+        cell, step_time, tokens, mfu, days = (part.strip() for part in line.split("|"))
+        size, dtype, gpus = cell.split()
+        size = "405b-proxy" if size == "405b" and int(gpus) < 512 else size
+        found.append(
+            Result(
+                id=f"{size}-{dtype.lower()}-{gpus}gpus",
+                step_time=float(step_time),
+                tokens_per_second=float(tokens),
+                mfu=float(mfu),
+                days=None if days == "n/a" else float(days),
+            )
+        )
+    return found

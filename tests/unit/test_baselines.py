@@ -1,0 +1,358 @@
+"""Baselines: no placeholder gets in, and a number is only used for the configuration it was measured with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from plugins.baselines import AcceleratorFile
+from plugins.baselines import expected
+from plugins.baselines import find
+from plugins.baselines import load_baselines
+from plugins.baselines import yardstick
+from plugins.cases import load_recipe
+from plugins.errors import ConfigError
+from plugins.metrics import Statistic
+from plugins.yamlfile import load
+from tests.unit import examples
+from tests.unit import published
+
+CELL = (
+    "      - {size: 70b, dtype: fp8, gpus: 512, sequence_length: 8192, layers: 80, tp: 4, pp: 8, "
+    "cp: 1, vp: 5, dp: 16, mbs: 1, gbs: 1024, ga: 64, step_time: 10.07, "
+    "tokens_per_second: 833030, mfu: 39.54, days_per_1t_tokens: 13.89}\n"
+)
+TABLE = (
+    """\
+  - release: "25.04"
+    gpu: h100
+    framework: NeMo 25.02.01
+    source: https://example.org/README.md
+    statistic: last
+    peak: {bf16: 989.5, fp8: 1979}
+    flops:
+      70b: {definition: full-attention}
+    cells:
+"""
+    + CELL
+)
+FILE = "recipe: llama3\ntables:\n" + TABLE
+MEASURED = """\
+recipe: llama3
+tables:
+  - release: "1"
+    gpu: h100
+    framework: JAX
+    source: measured here
+    statistic: mean:35-44
+    peak: measured
+    flops:
+      70b: {definition: causal-attention}
+    cells:
+      - {size: 70b, dtype: fp8, gpus: 512, tp: 4, pp: 8, cp: 1, vp: 5, mbs: 1, gbs: 1024, mfu: 40}
+"""
+FOLDERS = sorted(path.parent for path in examples.ROOT.glob("suites/*/recipe.yaml"))
+FILES = sorted(path for path in examples.BASELINES.glob("*.yaml") if path.stem != "accelerators")
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "llama3.yaml"
+    path.write_text(text)
+    return path
+
+
+def refused(folder: Path, text: str) -> str:
+    path = write(folder, text)
+    with pytest.raises(ConfigError) as caught:
+        load_baselines(path)
+    said = str(caught.value)
+    assert said.startswith(f"{path}:"), said
+    return said
+
+
+def test_the_example_of_this_module_is_accepted(tmp_path: Path) -> None:
+    write(tmp_path, FILE)
+    found = find(tmp_path, examples.llama3(), examples.case(), "h100")
+    assert found is not None
+    assert found.cell.step_time == 10.07
+    assert found.origin == "NeMo 25.02.01 release 25.04 on h100, https://example.org/README.md"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("    source: https://example.org/README.md\n", "", "source: missing"),
+        (
+            "source: https://example.org/README.md",
+            'source: ""',
+            "source: a placeholder",
+        ),
+        ("source: https://example.org/README.md", "source:", "source: Input should be a valid string"),
+        ('release: "25.04"', 'release: ""', "release: a placeholder"),
+        ('  - release: "25.04"\n    gpu: h100', "  - gpu: h100", "release: missing"),
+        ('release: "25.04"', "release: 25.04", "put it in quotes"),
+        ("    gpu: h100\n", "", "gpu: missing"),
+        ("    framework: NeMo 25.02.01\n", "", "framework: missing"),
+        ("    statistic: last\n", "", "statistic: missing"),
+        ("step_time: 10.07", "step_time: 0", "step_time: Input should be greater than 0"),
+        ("step_time: 10.07", "step_time: -10.07", "step_time: Input should be greater than 0"),
+        ("step_time: 10.07", "step_time: .nan", "step_time: Input should be"),
+        ("step_time: 10.07", "step_time: TODO", "step_time: Input should be a valid number"),
+        ("step_time: 10.07, ", "", "step_time and tokens_per_second are required"),
+        ("step_time: 10.07", "step_time: null", "step_time and tokens_per_second are required"),
+        ("tokens_per_second: 833030, ", "", "step_time and tokens_per_second are required"),
+        (
+            "tokens_per_second: 833030",
+            "tokens_per_second: 0",
+            "tokens_per_second: Input should be greater than 0",
+        ),
+        ("mfu: 39.54, ", "", "mfu: missing"),
+        ("mfu: 39.54", "mfu: 0", "mfu: Input should be greater than 0"),
+        ("mfu: 39.54", "mfu: 100", "mfu: Input should be less than 100"),
+        ("      70b: {", "      8b: {", "no FLOPs definition for 70b"),
+        ("full-attention", "full", "definition: Input should be 'full-attention' or 'causal-attention'"),
+        ("{bf16: 989.5, fp8: 1979}", "{bf16: 989.5}", "no peak for fp8"),
+        ("{bf16: 989.5, fp8: 1979}", "{}", "no peak for fp8"),
+        ("    peak: {bf16: 989.5, fp8: 1979}\n", "", "peak: missing"),
+        ("    statistic: last\n", "    statistic: last\n    tolerance: {slower: 0}\n", "slower"),
+        ("    statistic: last\n", "    statistic: last\n    tolerance: {slower: 1}\n", "slower"),
+        ("    statistic: last\n", "    statistic: last\n    tolerance: {slower: .nan}\n", "slower"),
+        (
+            "    statistic: last\n",
+            "    statistic: last\n    tolerance: {slowr: 0.05}\n",
+            "did you mean 'slower'?",
+        ),
+        ("    cells:\n" + CELL, "    cells: []\n", "cells: List should have at least 1 item"),
+        ("gbs: 1024, ", "gbs: 1024, gsb: 1, ", "did you mean 'gbs'?"),
+    ],
+)
+def test_a_placeholder_is_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert old in FILE
+    assert said in refused(tmp_path, FILE.replace(old, new))
+
+
+@pytest.mark.parametrize("peak", ["0", "-1979", ".nan", ".inf"])
+def test_a_peak_that_is_no_number_of_tflops_is_refused(tmp_path: Path, peak: str) -> None:
+    assert "peak" in refused(tmp_path, FILE.replace("fp8: 1979", f"fp8: {peak}"))
+
+
+@pytest.mark.parametrize("key", ["step_time: 10.07", "tokens_per_second: 833030"])
+def test_an_infinite_figure_is_refused(tmp_path: Path, key: str) -> None:
+    assert "finite" in refused(tmp_path, FILE.replace(key, f"{key.partition(':')[0]}: .inf"))
+
+
+@pytest.mark.parametrize("text", ["faster: .inf", "spread: .inf"])
+def test_a_limit_that_never_closes_is_refused(tmp_path: Path, text: str) -> None:
+    assert "finite" in refused(
+        tmp_path, FILE.replace("statistic: last\n", f"statistic: last\n    tolerance: {{{text}}}\n")
+    )
+
+
+@pytest.mark.parametrize("source", ["'  '", "TODO", "tbd", "'?'"])
+def test_a_source_that_names_nothing_is_refused(tmp_path: Path, source: str) -> None:
+    assert "source" in refused(
+        tmp_path, FILE.replace("source: https://example.org/README.md", f"source: {source}")
+    )
+
+
+@pytest.mark.parametrize("statistic", ["median", "mean", "mean:44-35", "first"])
+def test_an_unknown_statistic_is_refused_with_its_file(tmp_path: Path, statistic: str) -> None:
+    said = refused(tmp_path, FILE.replace("statistic: last", f"statistic: {statistic}"))
+    assert f"statistic '{statistic}' is unknown; write last or mean:A-B" in said
+
+
+def test_a_window_beyond_the_run_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, FILE.replace("statistic: last", "statistic: mean:35-60"))
+    with pytest.raises(ConfigError, match="mean:35-60"):
+        find(path.parent, examples.llama3(), examples.case(), "h100")
+
+
+# Without them nothing says that the number was measured with what the recipe runs.
+@pytest.mark.parametrize("key", ["tp: 4, ", "pp: 8, ", "cp: 1, ", "vp: 5, ", "mbs: 1, ", "gbs: 1024, "])
+def test_a_cell_that_does_not_state_its_configuration_is_refused(tmp_path: Path, key: str) -> None:
+    assert key.partition(":")[0] in refused(tmp_path, FILE.replace(key, ""))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "other"),
+    [
+        ("sequence_length", 8192, 4096),
+        ("layers", 80, 79),
+        ("tp", 4, 8),
+        ("pp", 8, 4),
+        ("cp", 1, 2),
+        ("vp", 5, 1),
+        ("dp", 16, 8),
+        ("mbs", 1, 2),
+        ("gbs", 1024, 512),
+        ("ga", 64, 32),
+    ],
+)
+def test_a_baseline_of_another_configuration_is_refused(
+    tmp_path: Path, key: str, value: int, other: int
+) -> None:
+    assert f" {key}: {value}," in FILE
+    path = write(tmp_path, FILE.replace(f" {key}: {value},", f" {key}: {other},"))
+    with pytest.raises(ConfigError) as caught:
+        find(tmp_path, examples.llama3(), examples.case(), "h100")
+    assert str(caught.value) == (
+        f"{path}: 70b-fp8-512gpus: the baseline was measured with {key} {other}, but llama3/recipe.yaml runs "
+        f"{key} {value}; make them agree"
+    )
+
+
+def test_the_same_cell_in_two_tables_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, FILE + TABLE.replace("25.04", "25.05"))
+    with pytest.raises(ConfigError, match="70b-fp8-512gpus on h100 has 2 baselines; keep one"):
+        find(tmp_path, examples.llama3(), examples.case(), "h100")
+
+
+def test_the_same_cell_twice_in_a_table_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, FILE + CELL)
+    with pytest.raises(ConfigError, match="has 2 baselines; keep one"):
+        find(tmp_path, examples.llama3(), examples.case(), "h100")
+
+
+def test_the_same_cell_on_another_gpu_is_another_baseline(tmp_path: Path) -> None:
+    write(tmp_path, FILE + TABLE.replace("h100", "b200").replace("10.07", "5.07"))
+    found = find(tmp_path, examples.llama3(), examples.case(), "b200")
+    assert found is not None
+    assert found.cell.step_time == 5.07
+
+
+@pytest.mark.parametrize("gpu", ["b200", "H100", "h200", "", "cpu"])
+def test_there_is_no_baseline_on_another_gpu(gpu: str) -> None:
+    assert find(examples.BASELINES, examples.llama3(), examples.case(), gpu) is None
+
+
+def test_there_is_no_baseline_without_a_file(tmp_path: Path) -> None:
+    assert find(tmp_path, examples.llama3(), examples.case(), "h100") is None
+
+
+def test_there_is_no_baseline_for_another_case(tmp_path: Path) -> None:
+    write(tmp_path, FILE)
+    assert find(tmp_path, examples.llama3(), examples.case("70b-fp8-256gpus"), "h100") is None
+
+
+def test_a_file_of_another_recipe_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, FILE.replace("recipe: llama3", "recipe: llama2"))
+    with pytest.raises(ConfigError, match="recipe is 'llama2', but the file is named after 'llama3'"):
+        find(tmp_path, examples.llama3(), examples.case(), "h100")
+
+
+def test_a_cell_overrides_its_tables_tolerance(tmp_path: Path) -> None:
+    table = FILE.replace("statistic: last\n", "statistic: last\n    tolerance: {slower: 0.02}\n")
+    write(tmp_path, table.replace("mfu: 39.54", "tolerance: {slower: 0.01}, mfu: 39.54"))
+    found = find(tmp_path, examples.llama3(), examples.case(), "h100")
+    assert found is not None
+    assert (found.tolerance.slower, found.tolerance.faster) == (0.01, 0.10)
+    assert found.table.tolerance.slower == 0.02
+
+
+def test_the_usual_tolerance_is_5_percent_slower_and_10_faster() -> None:
+    tolerance = examples.baseline().tolerance
+    assert (tolerance.slower, tolerance.faster) == (0.05, 0.10)
+
+
+def test_a_table_with_its_peak_measured_holds_mfu_only(tmp_path: Path) -> None:
+    write(tmp_path, MEASURED)
+    case = examples.case()
+    found = find(tmp_path, examples.llama3(), case, "h100")
+    assert found is not None
+    stick = yardstick(case, found, "h100", examples.BASELINES, 1600.0)
+    assert stick is not None
+    goal = expected(case, found, stick)
+    assert goal.mfu == pytest.approx(40)
+    assert goal.step_time == pytest.approx(1024 * stick.flops / 512 / (0.40 * 1600e12))
+
+
+def test_a_table_with_its_peak_measured_needs_that_peak(tmp_path: Path) -> None:
+    write(tmp_path, MEASURED)
+    case = examples.case()
+    assert (
+        yardstick(case, find(tmp_path, examples.llama3(), case, "h100"), "h100", examples.BASELINES, None)
+        is None
+    )
+
+
+def test_a_table_with_its_peak_measured_refuses_a_step_time(tmp_path: Path) -> None:
+    said = refused(tmp_path, MEASURED.replace("mfu: 40", "mfu: 40, step_time: 10"))
+    assert "a table with its peak measured holds MFU only" in said
+
+
+def test_without_a_baseline_the_data_sheet_is_the_yardstick() -> None:
+    stick = yardstick(examples.case(), None, "b200", examples.BASELINES, None)
+    assert stick is not None
+    assert (stick.peak_tflops, stick.definition.definition) == (4500, "full-attention")
+
+
+def test_an_unknown_gpu_has_no_yardstick() -> None:
+    assert yardstick(examples.case(), None, "abacus", examples.BASELINES, None) is None
+
+
+def test_the_expectation_is_the_published_step_time() -> None:
+    goal = examples.goal()
+    assert goal.step_time == 10.07
+    assert goal.tokens_per_second == pytest.approx(833030, abs=0.5)
+    assert goal.mfu == pytest.approx(39.54, abs=0.005)
+
+
+def test_the_baselines_of_llama3_are_the_figures_of_the_readme() -> None:
+    found = {}
+    for case in examples.llama3().cases:
+        cell = examples.baseline(case.id).cell
+        days = None if cell.days_per_1t_tokens == "n/a" else cell.days_per_1t_tokens
+        found[case.id] = published.Result(
+            case.id, cell.step_time or 0, cell.tokens_per_second or 0, cell.mfu, days
+        )
+    assert found == {result.id: result for result in published.results()}
+
+
+def test_the_baselines_of_llama3_judge_the_last_step() -> None:
+    assert {examples.baseline(case.id).statistic for case in examples.llama3().cases} == {Statistic()}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_baseline_belongs_to_a_case_of_its_recipe(path: Path) -> None:
+    recipe = load_recipe(examples.ROOT / "suites" / path.stem)
+    for table in load_baselines(path).tables:
+        for cell in table.cells:
+            case = recipe.case(f"{cell.size}-{cell.dtype}-{cell.gpus}gpus")
+            assert case is not None, cell
+            found = find(path.parent, recipe, case, table.gpu)
+            assert found is not None
+            assert found.cell == cell
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_table_names_its_source_and_a_window_inside_the_run(path: Path) -> None:
+    recipe = load_recipe(examples.ROOT / "suites" / path.stem)
+    for table in load_baselines(path).tables:
+        assert table.source.startswith("https://") or (examples.ROOT / table.source).exists()
+        assert set(Statistic.parse(table.statistic).indices(recipe.file.steps)) <= set(
+            range(recipe.file.steps)
+        )
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_every_recipe_is_named_after_its_folder(folder: Path) -> None:
+    assert load_recipe(folder).name == folder.name
+
+
+# Reference table of the main README since v26.02; H100's figures stand in every release.
+def test_the_accelerators_have_the_peaks_of_their_source() -> None:
+    known = load(examples.BASELINES / "accelerators.yaml", AcceleratorFile).accelerators
+    assert {name: (known[name].peak["bf16"], known[name].peak["fp8"]) for name in known} == {
+        "h100": (989, 1979),
+        "b200": (2250, 4500),
+        "b300": (2250, 4500),
+        "gb200": (2450, 4900),
+        "gb300": (2450, 4900),
+    }
+    assert all(accelerator.source.startswith("https://") for accelerator in known.values())
+
+
+def test_a_baseline_is_a_value() -> None:
+    assert examples.baseline() == replace(examples.baseline())

@@ -1,0 +1,162 @@
+"""The cases of llama3 are those of the README, and a recipe that cannot be run is refused when it is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from plugins.cases import load_recipe
+from plugins.errors import ConfigError
+from tests.unit import examples
+from tests.unit import published
+
+IDS = """
+8b-bf16-8gpus 8b-bf16-16gpus 8b-bf16-32gpus 8b-bf16-64gpus 8b-bf16-128gpus
+8b-fp8-8gpus 8b-fp8-16gpus 8b-fp8-32gpus 8b-fp8-64gpus 8b-fp8-128gpus
+70b-bf16-64gpus 70b-bf16-128gpus 70b-bf16-256gpus 70b-bf16-512gpus 70b-bf16-1024gpus 70b-bf16-2048gpus
+70b-fp8-64gpus 70b-fp8-128gpus 70b-fp8-256gpus 70b-fp8-512gpus 70b-fp8-1024gpus 70b-fp8-2048gpus
+405b-proxy-bf16-32gpus 405b-proxy-fp8-32gpus 405b-proxy-bf16-64gpus 405b-proxy-fp8-64gpus
+405b-proxy-bf16-128gpus 405b-proxy-fp8-128gpus
+405b-bf16-512gpus 405b-bf16-1024gpus 405b-bf16-2048gpus 405b-fp8-512gpus 405b-fp8-1024gpus 405b-fp8-2048gpus
+"""
+
+RECIPE = """\
+recipe: small
+title: A small recipe
+backend: slurm
+source: https://example.org/small
+log: nemo2
+steps: 50
+startup_minutes: 1
+models:
+  tiny: {layers: 2, hidden: 64, ffn: 128, heads: 4, query_groups: 2, vocab: 256}
+cases:
+  - {size: tiny, dtype: [bf16], gpus: [8, 16], sequence_length: 128, tp: 2, pp: 2, mbs: 1, gbs: 64}
+launch:
+  folder: small
+  script: launch.sh
+  environment: {GPUS: "{gpus}"}
+  job_id: 'job (\\d+)'
+  log_folder: 'folder (\\S+)'
+  log_name: 'log_{job}_(\\d+)'
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    (folder / "recipe.yaml").write_text(text)
+    return folder
+
+
+def refused(folder: Path, old: str, new: str) -> str:
+    """What is said about `RECIPE` with `old` replaced by `new`."""
+    assert old in RECIPE
+    with pytest.raises(ConfigError) as caught:
+        load_recipe(write(folder, RECIPE.replace(old, new)))
+    return str(caught.value)
+
+
+def test_llama3_has_these_34_cases() -> None:
+    assert [case.id for case in examples.llama3().cases] == IDS.split()
+
+
+def test_the_readme_has_the_same_cases() -> None:
+    assert sorted(published.configurations()) == sorted(IDS.split())
+
+
+@pytest.mark.parametrize("case_id", IDS.split())
+def test_a_case_runs_the_configuration_of_the_readme(case_id: str) -> None:
+    assert examples.case(case_id).configuration() == published.configurations()[case_id]
+
+
+@pytest.mark.parametrize("case_id", IDS.split())
+def test_parallel_sizes_multiply_to_the_gpus(case_id: str) -> None:
+    case = examples.case(case_id)
+    assert case.tp * case.pp * case.cp * case.dp == case.gpus
+    assert case.dp * case.mbs * case.ga == case.gbs
+
+
+def test_a_proxy_is_the_named_model_with_fewer_layers() -> None:
+    proxy, whole = examples.case("405b-proxy-fp8-64gpus"), examples.case("405b-fp8-512gpus")
+    assert (proxy.model_name, proxy.model.layers, whole.model.layers) == ("405b", 30, 126)
+    assert proxy.model.hidden == whole.model.hidden == 16384
+
+
+def test_a_case_has_its_names_and_sizes() -> None:
+    case = examples.case("70b-fp8-512gpus")
+    assert case.key == "llama3/70b-fp8-512gpus"
+    assert (case.tokens_per_step, case.steps, case.nodes(8), case.nodes(7)) == (1024 * 8192, 50, 64, 74)
+
+
+def test_an_unknown_case_is_none() -> None:
+    assert examples.llama3().case("70b-fp8-513gpus") is None
+
+
+def test_a_small_recipe_is_read(tmp_path: Path) -> None:
+    recipe = load_recipe(write(tmp_path, RECIPE))
+    assert [case.id for case in recipe.cases] == ["tiny-bf16-8gpus", "tiny-bf16-16gpus"]
+    assert [(case.dp, case.ga, case.gbs) for case in recipe.cases] == [(2, 32, 64), (4, 16, 64)]
+
+
+def test_gbs_per_gpu_is_multiplied_out(tmp_path: Path) -> None:
+    recipe = load_recipe(write(tmp_path, RECIPE.replace("gbs: 64", "gbs_per_gpu: 0.5")))
+    assert [case.gbs for case in recipe.cases] == [4, 8]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("size: tiny", "size: huge", "no model 'huge'; known: tiny"),
+        ("size: tiny", "size: s, model: huge", "no model 'huge'; known: tiny"),
+        ("gpus: [8, 16]", "gpus: [8, 18]", "18 GPUs are not a multiple of tp x pp x cp = 4"),
+        ("gpus: [8, 16]", "gpus: [2]", "2 GPUs are not a multiple of tp x pp x cp = 4"),
+        ("gpus: [8, 16]", "gpus: [8, 8]", "tiny-bf16-8gpus given twice"),
+        ("dtype: [bf16]", "dtype: [bf16, bf16]", "tiny-bf16-16gpus, tiny-bf16-8gpus given twice"),
+        ("gbs: 64", "gbs: 64, gbs_per_gpu: 2", "give either gbs or gbs_per_gpu"),
+        (", gbs: 64", "", "give either gbs or gbs_per_gpu"),
+        ("gbs: 64", "gbs: 63", "gbs 63 is not a multiple of mbs x dp = 2"),
+        ("gbs: 64", "gbs_per_gpu: 0.3", "gbs 2.4 is not a multiple of mbs x dp = 2"),
+        ("log: nemo2", "program: train.py\nlog: nemo2", "give either `launch`"),
+    ],
+)
+def test_a_case_that_cannot_be_run_is_refused_with_its_file(
+    tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    message = refused(tmp_path, old, new)
+    assert message.startswith(f"{tmp_path / 'recipe.yaml'}:")
+    assert said in message
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "said"),
+    [
+        ("dtype: [bf16]", "dtype: [fp16]", 11, "fp8"),
+        ("dtype: [bf16]", "dtype: []", 11, "dtype"),
+        ("mbs: 1", "mbs: 0", 11, "mbs: Input should be greater than 0"),
+        ("tp: 2", "tp: two", 11, "tp: Input should be a valid integer"),
+        ("tp: 2", "ttp: 2", 11, "did you mean 'tp'?"),
+        ("log: nemo2", "log: nemo3", 5, "nemo2"),
+        ("steps: 50\n", "", 1, "steps: missing"),
+        ("steps: 50", "steps: 1", 6, "steps"),
+        ("layers: 2,", "layers: 2.5,", 9, "layers"),
+        ("query_groups: 2", "query_goups: 2", 9, "did you mean 'query_groups'?"),
+    ],
+)
+def test_a_wrong_key_is_refused_with_its_line(
+    tmp_path: Path, old: str, new: str, line: int, said: str
+) -> None:
+    message = refused(tmp_path, old, new)
+    assert any(
+        text.startswith(f"{tmp_path / 'recipe.yaml'}:{line}: ") and said in text
+        for text in message.splitlines()
+    ), message
+
+
+@pytest.mark.parametrize("gpus", ["[0]", "[-8]"])
+def test_a_number_of_gpus_below_one_is_refused(tmp_path: Path, gpus: str) -> None:
+    assert "gpus" in refused(tmp_path, "gpus: [8, 16]", f"gpus: {gpus}")
+
+
+def test_a_folder_without_a_recipe_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such file"):
+        load_recipe(tmp_path)

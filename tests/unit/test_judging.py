@@ -1,0 +1,292 @@
+"""From what became of a job and its log to the one verdict that the case ends in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from plugins.baselines import Baseline
+from plugins.judging import Judgement
+from plugins.judging import judge_outcome
+from plugins.logs import Log
+from plugins.outcome import Outcome
+from plugins.verdicts import Kind
+from tests.unit import examples
+from tests.unit.examples import nemo2_line
+from tests.unit.examples import nemo2_text
+from tests.unit.examples import outcome
+from tests.unit.examples import parse
+from tests.unit.examples import times
+
+FAILED = {"state": "FAILED", "succeeded": False, "exit_code": "1:0"}
+NODE_FAIL = {
+    "state": "NODE_FAIL",
+    "succeeded": False,
+    "exit_code": "1:0",
+    "reason": "NodeDown",
+    "nodes": "gpu[001-064]",
+}
+
+
+def judged(
+    job: Outcome,
+    log: Log | str,
+    *,
+    against: Baseline | None = None,
+    last_lines: Sequence[str] = (),
+    strict_last: bool = False,
+) -> Judgement:
+    return judge_outcome(
+        examples.case(),
+        job,
+        parse(log) if isinstance(log, str) else log,
+        against or examples.baseline(),
+        gpu=job.gpu,
+        baselines=examples.BASELINES,
+        last_lines=last_lines,
+        strict_last=strict_last,
+    )
+
+
+def until(last: int, *, loss: str = "11.96") -> str:
+    return "".join(f"{nemo2_line(i, loss=loss)}\n" for i in range(last + 1))
+
+
+@pytest.mark.parametrize(
+    ("factor", "kind"), [(1.0, Kind.PASSED), (1.06, Kind.TOO_SLOW), (1 / 1.15, Kind.TOO_FAST)]
+)
+def test_a_whole_run_is_judged_by_its_speed(factor: float, kind: Kind) -> None:
+    found = judged(outcome(), nemo2_text([factor * seconds for seconds in times()]))
+    assert found.verdict.kind is kind
+    assert found.measurement is not None
+    assert found.expected is not None
+    assert found.verdict.remarks == ()
+
+
+def test_a_restless_run_is_noisy() -> None:
+    run = [10.07 * (1.05 if i % 2 else 0.95) for i in range(50)]
+    assert judged(outcome(), nemo2_text(run)).verdict.kind is Kind.NOISY
+
+
+def test_a_run_of_something_else_is_invalid() -> None:
+    found = judged(outcome(), "".join(f"{nemo2_line(i, gbs=512)}\n" for i in range(50)))
+    assert found.verdict.kind is Kind.INVALID
+    assert found.verdict.headline == (
+        "invalid run: global batch size 512 at step 0, this case runs 1024; and 49 more such steps"
+    )
+    assert (found.measurement, found.expected) == (None, None)
+
+
+def test_a_refused_job_is_infrastructure() -> None:
+    said = "sbatch: error: Invalid account"
+    found = judged(
+        outcome(failure="infrastructure", message=said, succeeded=False, job_id="", log=None), Log()
+    )
+    assert found.verdict.kind is Kind.INFRASTRUCTURE
+    assert found.verdict.headline == f"infrastructure: {said}"
+
+
+def test_an_interrupted_job_is_infrastructure_even_with_a_whole_log() -> None:
+    found = judged(outcome(failure="interrupted", message="Ctrl-C; job 4711 was cancelled"), nemo2_text())
+    assert found.verdict.kind is Kind.INFRASTRUCTURE
+
+
+def test_a_lost_job_is_lost() -> None:
+    found = judged(
+        outcome(failure="lost", message="the cluster no longer knows job 4711", succeeded=False), until(17)
+    )
+    assert found.verdict.kind is Kind.LOST
+    assert found.verdict.headline == "lost: the cluster no longer knows job 4711"
+
+
+def test_a_case_without_a_baseline_says_what_it_measured() -> None:
+    job = outcome(gpu="b200")
+    found = judge_outcome(
+        examples.case(), job, parse(nemo2_text()), None, gpu="b200", baselines=examples.BASELINES
+    )
+    assert found.verdict.kind is Kind.NO_BASELINE
+    assert found.verdict.headline == (
+        "no baseline: measured 10.11 s a step, 829,734 tokens/s; nothing to compare with: "
+        "baselines/llama3.yaml has no 70b-fp8-512gpus on b200"
+    )
+    assert found.measurement is not None
+    assert found.measurement.mfu is not None
+    assert found.expected is None
+
+
+def test_a_case_without_a_baseline_must_be_valid_all_the_same() -> None:
+    found = judge_outcome(
+        examples.case(), outcome(), parse(until(48)), None, gpu="b200", baselines=examples.BASELINES
+    )
+    assert found.verdict.kind is Kind.INVALID
+
+
+def test_an_unknown_gpu_has_no_mfu() -> None:
+    found = judge_outcome(
+        examples.case(),
+        outcome(gpu="abacus"),
+        parse(nemo2_text()),
+        None,
+        gpu="abacus",
+        baselines=examples.BASELINES,
+    )
+    assert found.verdict.kind is Kind.NO_BASELINE
+    assert found.measurement is not None
+    assert found.measurement.mfu is None
+
+
+@pytest.mark.parametrize("state", ["FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL"])
+def test_a_job_that_failed_after_all_its_steps_is_judged_with_a_remark(state: str) -> None:
+    found = judged(outcome(state=state, succeeded=False, exit_code="1:0"), nemo2_text())
+    assert found.verdict.kind is Kind.PASSED
+    assert found.verdict.remarks == (
+        f"job 4711 ended {state} (exit code 1:0) after its last step: every step is there, so the pace "
+        f"stands, but look at its clean-up",
+    )
+
+
+def test_a_slow_job_that_failed_after_all_its_steps_is_too_slow() -> None:
+    assert judged(outcome(**FAILED), nemo2_text([12.0] * 50)).verdict.kind is Kind.TOO_SLOW
+
+
+def test_a_job_that_ended_well_without_its_last_step_is_an_invalid_run() -> None:
+    found = judged(outcome(), until(48))
+    assert found.verdict.kind is Kind.INVALID
+    assert found.verdict.headline == "invalid run: the last step seen is 48 of 0 to 49: step 49 is missing"
+
+
+def test_a_job_that_died_is_infrastructure_and_says_where() -> None:
+    found = judged(outcome(**NODE_FAIL), until(17), last_lines=["slurmstepd: error: *** STEP CANCELLED ***"])
+    assert found.verdict.kind is Kind.INFRASTRUCTURE
+    assert found.verdict.headline == (
+        "infrastructure: job 4711 ended NODE_FAIL on gpu[001-064] after step 17 of 0 to 49 (reason NodeDown, "
+        "exit code 1:0)"
+    )
+    assert found.details == (
+        "job       4711 (pacemark-1.llama3), NODE_FAIL, nodes gpu[001-064], queued 60 s, ran 900 s",
+        "log       log.txt",
+        "its log   | slurmstepd: error: *** STEP CANCELLED ***",
+    )
+
+
+def test_a_job_that_died_at_once_is_infrastructure() -> None:
+    found = judged(outcome(**FAILED, log=None), Log())
+    assert found.verdict.kind is Kind.INFRASTRUCTURE
+    assert (
+        "job 4711 ended FAILED on gpu[001-064] before its first step (exit code 1:0)"
+        in found.verdict.headline
+    )
+
+
+@pytest.mark.parametrize("job", [outcome(), outcome(**FAILED)])
+def test_a_loss_of_nan_is_an_invalid_run_whether_the_job_died_of_it_or_not(job: Outcome) -> None:
+    found = judged(job, until(20) + "".join(f"{nemo2_line(i, loss='nan')}\n" for i in range(21, 31)))
+    assert found.verdict.kind is Kind.INVALID
+    assert "the loss is not a finite number from step 21 on (10 steps)" in found.verdict.headline
+
+
+def test_a_whole_run_with_a_loss_of_nan_is_no_pass() -> None:
+    found = judged(outcome(), "".join(f"{nemo2_line(i, loss='nan')}\n" for i in range(50)))
+    assert found.verdict.kind is Kind.INVALID
+
+
+@pytest.mark.parametrize("log", [Log(), parse("Traceback (most recent call last):\n")])
+def test_a_job_that_ended_well_without_a_step_is_an_invalid_run(log: Log) -> None:
+    found = judged(outcome(log=None), log)
+    assert found.verdict.kind is Kind.INVALID
+    assert "the log has no training step" in found.verdict.headline
+
+
+def test_several_attempts_are_remarked() -> None:
+    found = judged(outcome(attempts=3), nemo2_text())
+    assert found.verdict.kind is Kind.PASSED
+    assert found.verdict.remarks == ("the job was started 3 times; judged by its last attempt",)
+
+
+def test_a_restart_in_the_log_is_remarked_and_judged_by_its_last_attempt() -> None:
+    found = judged(outcome(), "".join(f"{nemo2_line(i, 2.0)}\n" for i in range(18)) + nemo2_text([12.0] * 50))
+    assert found.verdict.kind is Kind.TOO_SLOW
+    assert found.verdict.remarks == (
+        "training started over in the same log (after step 17); judged by the last attempt",
+    )
+
+
+def test_a_second_attempt_that_died_is_not_judged_by_the_first() -> None:
+    assert judged(outcome(), nemo2_text() + until(9)).verdict.kind is Kind.INVALID
+    assert judged(outcome(**FAILED), nemo2_text() + until(9)).verdict.kind is Kind.INFRASTRUCTURE
+
+
+def test_garbled_lines_are_remarked() -> None:
+    text = nemo2_text().replace(nemo2_line(20, times()[20]), nemo2_line(20, "10[rank3] oh"))
+    found = judged(outcome(), text)
+    assert found.verdict.kind is Kind.PASSED
+    assert found.verdict.remarks == (
+        "the log lines of steps [20] are garbled by other output; judged without them",
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "NCCL INFO Using network Socket",
+        "Global Checkpoint Save : Rank: 0 : Iteration: 50",
+        "x NCCL INFO AllReduce: opCount 2 ",
+    ],
+)
+def test_a_spoilt_run_is_no_pass(line: str) -> None:
+    assert judged(outcome(), f"{line}\n{nemo2_text()}").verdict.kind is Kind.INVALID
+
+
+def test_a_profiled_run_is_no_pass() -> None:
+    found = judged(outcome(), "".join(f"{nemo2_line(i, last=24)}\n" for i in range(25)))
+    assert found.verdict.kind is Kind.INVALID
+
+
+def test_the_published_statistic_decides_alone_when_asked() -> None:
+    text = nemo2_text(times(s49=13.1))
+    assert judged(outcome(), text).verdict.kind is Kind.PASSED
+    assert judged(outcome(), text, strict_last=True).verdict.kind is Kind.TOO_SLOW
+
+
+def test_the_statistic_is_that_of_the_baseline() -> None:
+    found = judged(outcome(), nemo2_text(times(s40=11.0)), against=examples.baseline(statistic="mean:35-44"))
+    assert str(found.statistic) == "mean:35-44"
+    assert found.measurement is not None
+    assert found.measurement.step_time == pytest.approx(
+        (sum(times()[35:45]) - times()[40] + 11.0) / 10, abs=0.001
+    )
+
+
+def test_a_window_beyond_the_run_never_passes() -> None:
+    found = judged(outcome(), nemo2_text(), against=examples.baseline(statistic="mean:45-60"))
+    assert found.verdict.kind is Kind.INVALID
+
+
+@pytest.mark.parametrize("peak", [None, 0.0, float("inf")])
+def test_a_run_that_does_not_state_its_own_peak_is_an_invalid_run(tmp_path: Path, peak: float | None) -> None:
+    known = examples.baseline()
+    table = known.table.model_copy(update={"peak": "measured"})
+    cell = known.cell.model_copy(update={"step_time": None})
+    log = parse(nemo2_text())
+    found = judged(
+        outcome(),
+        Log(steps=log.steps, planned=50, size=log.size, peak_tflops=peak),
+        against=Baseline(known.path, table, cell),
+    )
+    assert found.verdict.kind is Kind.INVALID
+
+
+def test_the_text_has_headline_figures_and_remarks() -> None:
+    found = judged(outcome(attempts=2), nemo2_text([seconds * 1.1 for seconds in times()]))
+    assert found.text.splitlines() == [
+        "llama3/70b-fp8-512gpus: too slow: 11.12 s a step where 10.07 s is expected, -9.4 % throughput "
+        "(limit -5 %)",
+        *[f"  {line}" for line in found.details],
+        "  remark    the job was started 2 times; judged by its last attempt",
+    ]
+    assert (
+        "  job       4711 (pacemark-1.llama3), COMPLETED, nodes gpu[001-064], queued 60 s, ran 900 s"
+        in found.text
+    )

@@ -1,0 +1,188 @@
+"""The ledger: the life of a case, seen by whoever reads it, whatever becomes of its writer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fixtures.backend import JobRef
+from fixtures.backend import JobState
+from fixtures.backend import Phase
+from fixtures.ledger import Entry
+from fixtures.ledger import Ledger
+from tests.unit import examples
+
+CASE = examples.case()
+KEY = CASE.key
+NAME = "pacemark-1.llama3-70b-fp8-512gpus"
+REF = JobRef(KEY, NAME, "4711", "/logs/here")
+RUNNING = JobState(Phase.RUNNING, "RUNNING", nodes="gpu[001-064]")
+WRITER = """
+import sys
+from pathlib import Path
+from fixtures.backend import JobRef, JobState, Phase
+from fixtures.ledger import Ledger
+ledger = Ledger.create(Path(sys.argv[1]), "run-1", "big-one")
+ledger.plan_setup("llama3/setup", "slurm", "one")
+ledger.plan_setup("llama3/other", "slurm", "two")
+ledger.intend("llama3/setup")
+ledger.submitted(JobRef("llama3/setup", "one", "17", "/logs"))
+ledger.observe("llama3/setup", JobState(Phase.RUNNING, "RUNNING", nodes="gpu001"), 5.0)
+ledger.intend("llama3/other")
+print("written", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger.create(tmp_path / "ledger.sqlite", "run-1", "big-one")
+
+
+def entry(ledger: Ledger) -> Entry:
+    found = ledger.entry(KEY)
+    assert found is not None
+    return found
+
+
+def test_the_life_of_a_case(ledger: Ledger) -> None:
+    ledger.plan([(CASE, "slurm", NAME)])
+    assert (entry(ledger).stage, entry(ledger).gpus, entry(ledger).name, entry(ledger).attempts) == (
+        "planned",
+        512,
+        NAME,
+        1,
+    )
+    assert entry(ledger).submitted is None
+
+    ledger.intend(KEY)
+    assert (entry(ledger).stage, entry(ledger).job_id) == ("intent", "")
+    assert entry(ledger).submitted is not None
+
+    ledger.submitted(REF)
+    assert entry(ledger).stage == "submitted"
+    assert entry(ledger).ref == REF
+
+    ledger.observe(KEY, RUNNING, 123.0)
+    assert (entry(ledger).phase, entry(ledger).raw, entry(ledger).nodes) == (
+        "running",
+        "RUNNING",
+        "gpu[001-064]",
+    )
+    assert entry(ledger).started == 123.0
+
+    ledger.attempt(KEY, 2)
+    ledger.cancel_asked(KEY)
+    assert entry(ledger).cancel_confirmed is None
+    ledger.cancel_confirmed(KEY)
+    ledger.end(KEY, "interrupted", "Ctrl-C")
+    last = entry(ledger)
+    assert (last.stage, last.attempts, last.failure, last.message) == ("ended", 2, "interrupted", "Ctrl-C")
+    assert last.submitted is not None
+    assert last.cancel_asked is not None
+    assert last.cancel_confirmed is not None
+    assert last.ended is not None
+    assert last.submitted <= last.cancel_asked <= last.cancel_confirmed <= last.ended
+
+
+def test_one_case_does_not_touch_another(ledger: Ledger) -> None:
+    other = examples.case("70b-bf16-512gpus")
+    ledger.plan([(CASE, "slurm", NAME), (other, "slurm", "other")])
+    before = ledger.entry(other.key)
+    ledger.intend(KEY)
+    ledger.submitted(REF)
+    ledger.end(KEY)
+    assert ledger.entry(other.key) == before
+    assert [found.case_key for found in ledger.entries()] == [KEY, other.key]
+
+
+def test_an_unknown_case_is_none(ledger: Ledger) -> None:
+    assert ledger.entry("llama3/none") is None
+
+
+def test_a_case_is_planned_once_and_a_plan_is_whole_or_not_at_all(ledger: Ledger) -> None:
+    other = examples.case("70b-bf16-512gpus")
+    ledger.plan([(CASE, "slurm", NAME)])
+    with pytest.raises(sqlite3.IntegrityError):
+        ledger.plan([(other, "slurm", "other"), (CASE, "slurm", NAME)])
+    assert [found.case_key for found in ledger.entries()] == [KEY]
+
+
+def test_the_set_up_of_a_recipe_holds_no_gpus(ledger: Ledger) -> None:
+    ledger.plan_setup("llama3/setup", "slurm", "setup-1")
+    found = ledger.entry("llama3/setup")
+    assert found is not None
+    assert (found.gpus, found.stage, found.name) == (0, "planned", "setup-1")
+
+
+def test_another_connection_sees_every_write_at_once(ledger: Ledger) -> None:
+    reader = Ledger(ledger.path)
+    ledger.plan([(CASE, "slurm", NAME)])
+    assert entry(reader).stage == "planned"
+    ledger.intend(KEY)
+    assert entry(reader).stage == "intent"
+    ledger.submitted(REF)
+    assert entry(reader) == entry(ledger)
+    reader.close()
+
+
+def test_a_reader_does_not_stop_the_writer(ledger: Ledger) -> None:
+    ledger.plan([(CASE, "slurm", NAME)])
+    other = sqlite3.connect(ledger.path, isolation_level=None)
+    other.execute("begin")
+    assert other.execute("select stage from job").fetchall() == [("planned",)]
+    ledger.intend(KEY)
+    assert other.execute("select stage from job").fetchall() == [("planned",)]
+    other.execute("commit")
+    assert other.execute("select stage from job").fetchall() == [("intent",)]
+    other.close()
+
+
+def test_the_fleet_is_known_and_so_is_its_end(ledger: Ledger) -> None:
+    assert ledger.fleet() == (os.getpid(), False)
+    ledger.finish()
+    assert ledger.fleet() == (os.getpid(), True)
+
+
+def test_values_are_never_sql(ledger: Ledger) -> None:
+    ledger.plan([(CASE, "slurm", NAME)])
+    nasty = "'; drop table job; --\n\0"
+    ledger.observe(KEY, JobState(Phase.UNKNOWN, nasty, reason=nasty), None)
+    ledger.end(KEY, "lost", nasty)
+    assert (entry(ledger).raw, entry(ledger).reason, entry(ledger).message) == (nasty, nasty, nasty)
+
+
+def test_what_was_written_survives_kill_9_of_the_writer(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path)],
+        cwd=examples.ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "written\n"
+        alive = Ledger(path)
+        seen = alive.entries()
+        writer.send_signal(signal.SIGKILL)
+    assert writer.returncode == -signal.SIGKILL
+    left = Ledger(path)
+    assert left.entries() == seen
+    first, second = left.entries()
+    assert (first.stage, first.job_id, first.raw, first.started) == ("submitted", "17", "RUNNING", 5.0)
+    assert (second.stage, second.name, second.job_id) == ("intent", "two", "")
+    assert left.fleet() == (writer.pid, False)
+    left.end("llama3/setup", "lost", "its fleet died")
+    found = alive.entry("llama3/setup")
+    assert found is not None
+    assert found.stage == "ended"
+    alive.close()
+    left.close()

@@ -1,0 +1,199 @@
+"""The site file: a mistake is told with its line, and what a site cannot run is left out with a reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fixtures.site import THIS_MACHINE
+from fixtures.site import Local
+from fixtures.site import Machine
+from fixtures.site import Site
+from fixtures.site import gpu_of
+from fixtures.site import load_site
+from fixtures.site import needs_site
+from fixtures.site import out_of_limits
+from plugins.errors import ConfigError
+from tests.unit import examples
+
+SITE = """\
+site: big-one
+slurm:
+  gpu: h100
+  gpus_per_node: 8
+  ssh: {host: login01}
+  account: research
+  partition: gpu
+  stage: /lustre/nemo
+  time_limit: "00:45:00"
+  max_gpus: 512
+  dtypes: [bf16, fp8]
+  limits:
+    gpus_in_flight: 1024
+  environment:
+    NCCL_IB_HCA: mlx5
+"""
+
+
+def read(folder: Path, text: str) -> Site:
+    path = folder / "site.yaml"
+    path.write_text(text)
+    return load_site(path)
+
+
+def refused(folder: Path, old: str, new: str) -> list[str]:
+    assert old in SITE
+    with pytest.raises(ConfigError) as caught:
+        read(folder, SITE.replace(old, new))
+    return str(caught.value).replace(f"{folder}/", "").splitlines()
+
+
+def machine(**given: object) -> Machine:
+    return Machine.model_validate({"gpu": "h100"} | given)
+
+
+def test_a_site_is_read(tmp_path: Path) -> None:
+    site = read(tmp_path, SITE)
+    assert site.slurm is not None
+    assert (site.site, site.slurm.stage, site.slurm.time_limit) == ("big-one", "/lustre/nemo", "00:45:00")
+    assert site.section("slurm") is site.slurm
+    assert site.section("local") == Local()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "said"),
+    [
+        (
+            "partition: gpu",
+            "partion: gpu\n  partition: gpu",
+            7,
+            "partion: unknown key; did you mean 'partition'?",
+        ),
+        ("{host: login01}", "{hots: a, host: b}", 5, "ssh.hots: unknown key; did you mean 'host'?"),
+        ("gpus_in_flight", "gpu_in_flight", 13, "gpu_in_flight: unknown key; did you mean 'gpus_in_flight'?"),
+        ("  account: research\n", "", 2, "slurm.account: missing; this key is required"),
+        ("site: big-one\n", "", 1, "site: missing; this key is required"),
+        ("max_gpus: 512", "max_gpus: 0", 10, "slurm.max_gpus: Input should be greater than 0, got 0"),
+        (
+            "gpus_per_node: 8",
+            "gpus_per_node: x",
+            4,
+            "gpus_per_node: Input should be a valid integer, got 'x'",
+        ),
+        (
+            "NCCL_IB_HCA: mlx5",
+            "NCCL_X: 1",
+            15,
+            "slurm.environment.NCCL_X: Input should be a valid string, got 1",
+        ),
+        (
+            "{host: login01}",
+            "{host: a, port: 70000}",
+            5,
+            "ssh.port: Input should be less than 65536, got 70000",
+        ),
+    ],
+)
+def test_a_mistake_is_told_with_its_line(tmp_path: Path, old: str, new: str, line: int, said: str) -> None:
+    (message,) = refused(tmp_path, old, new)
+    assert message.startswith(f"site.yaml:{line}: ")
+    assert said in message
+
+
+# YAML 1.1 reads 1:30:00 as 5400, in base 60; 00:30:00 it leaves alone.
+@pytest.mark.parametrize("limit", ["1:30:00", "30:00", "30", "45"])
+def test_a_time_limit_that_yaml_reads_as_a_number_is_explained(tmp_path: Path, limit: str) -> None:
+    (said,) = refused(tmp_path, '"00:45:00"', limit)
+    assert said.startswith("site.yaml:9: slurm.time_limit: ")
+    assert said.endswith("(YAML reads this as a number: put it in quotes)")
+
+
+@pytest.mark.parametrize("limit", ["00:30:00", '"1:30:00"', '"30"', "1-00:00:00", "02:00:00"])
+def test_a_time_limit_is_taken_as_it_stands(tmp_path: Path, limit: str) -> None:
+    site = read(tmp_path, SITE.replace('"00:45:00"', limit))
+    assert site.slurm is not None
+    assert site.slurm.time_limit == limit.strip('"')
+
+
+@pytest.mark.parametrize("limit", ['"half an hour"', '"00:30:00; x"', '"1:5"', '""', '"-5"'])
+def test_a_time_limit_that_is_none_is_refused(tmp_path: Path, limit: str) -> None:
+    assert refused(tmp_path, '"00:45:00"', limit)[0].startswith(
+        "site.yaml:9: slurm.time_limit: String should match"
+    )
+
+
+# The recipes' own scripts do not quote these.
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("stage: /lustre/nemo", "stage: /lustre/my nemo"),
+        ("stage: /lustre/nemo", "stage: lustre/nemo"),
+        ("stage: /lustre/nemo", "stage: ~/nemo"),
+        ("stage: /lustre/nemo", "stage: /lustre/$USER"),
+        ("stage: /lustre/nemo", "stage: /lustre/$(id)"),
+        ("stage: /lustre/nemo", 'stage: "/lustre/nemo\\n"'),
+        ("stage: /lustre/nemo", 'stage: "/lustre/nemo\\nx"'),
+        ("stage: /lustre/nemo", "stage: /lustre/*"),
+        ("account: research", "account: research;id"),
+        ("account: research", "account: my research"),
+        ("account: research", "account: ''"),
+        ("account: research", "account: -research `id`"),
+        ("partition: gpu", "partition: gpu|x"),
+        ("partition: gpu", "partition: gpu x"),
+        ("site: big-one", "site: ../big"),
+        ("site: big-one", 'site: "big\\none"'),
+        ("site: big-one", "site: ''"),
+    ],
+)
+def test_what_an_unquoted_script_would_take_apart_is_refused(tmp_path: Path, key: str, value: str) -> None:
+    (said,) = refused(tmp_path, key, value)
+    assert "String should match pattern" in said
+
+
+@pytest.mark.parametrize("place", ["folder", "venv"])
+def test_the_place_of_a_recipe_is_a_plain_path_too(tmp_path: Path, place: str) -> None:
+    said = refused(
+        tmp_path, "  account: research", f"  recipes: {{llama3: {{{place}: /a b}}}}\n  account: research"
+    )
+    assert said[0].startswith(f"site.yaml:6: slurm.recipes.llama3.{place}: String should match pattern")
+
+
+@pytest.mark.parametrize("name", ["A B", "A;id", "A$(id)", "", "1A", "A-B", "A=B"])
+def test_a_name_that_is_no_variable_is_refused(tmp_path: Path, name: str) -> None:
+    assert "environment" in refused(tmp_path, "NCCL_IB_HCA: mlx5", f'"{name}": x')[0]
+
+
+@pytest.mark.parametrize(
+    ("section", "has_gpu", "said"),
+    [
+        (machine(), True, None),
+        (machine(max_gpus=512), True, None),
+        (machine(max_gpus=511), True, "more than max_gpus 511"),
+        (machine(dtypes=["fp8"]), True, None),
+        (machine(dtypes=["bf16"]), True, "dtype fp8 is not in dtypes"),
+        (machine(dtypes=[]), True, "dtype fp8 is not in dtypes"),
+        (machine(limits={"gpus_in_flight": 512}), True, None),
+        (machine(limits={"gpus_in_flight": 256}), True, "more than limits.gpus_in_flight 256"),
+        (machine(), False, "no GPU on this machine"),
+        (machine(max_gpus=8, dtypes=["bf16"]), True, "more than max_gpus 8"),
+    ],
+)
+def test_a_limit_leaves_a_case_out_and_says_why(section: Machine, has_gpu: bool, said: str | None) -> None:
+    assert out_of_limits(examples.case("70b-fp8-512gpus"), section, has_gpu=has_gpu) == said
+
+
+def test_a_recipe_for_a_cluster_needs_a_site(tmp_path: Path) -> None:
+    recipe = examples.llama3().file
+    said = needs_site(recipe, THIS_MACHINE)
+    assert said is not None
+    assert "llama3 runs on a cluster: give it with --site FILE" in said
+    assert (
+        needs_site(recipe, Site(site="mine"))
+        == "llama3 needs a `slurm:` section, which site 'mine' does not have"
+    )
+    assert needs_site(recipe, read(tmp_path, SITE)) is None
+
+
+def test_a_case_is_judged_as_the_sites_gpu() -> None:
+    assert gpu_of(examples.case(), machine(gpu="b200")) == "b200"

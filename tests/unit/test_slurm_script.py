@@ -1,0 +1,232 @@
+"""What the Slurm backend sends: a golden script, and real bash to see that no value breaks out of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fixtures.site import Slurm
+from fixtures.slurm import SlurmBackend
+from fixtures.ssh import Answer
+from fixtures.ssh import SshConnection
+from plugins.errors import ConfigError
+from plugins.errors import SubmitError
+from tests.unit import examples
+
+GOLDEN = Path(__file__).parent / "golden" / "llama3-70b-fp8-512gpus.sh"
+NAME = "pacemark-20250411-120000-ab12.llama3-70b-fp8-512gpus"
+TOKEN = "hf_S3cret'\"$(id)"
+NASTY = [
+    "plain",
+    "",
+    "two words",
+    "it's",
+    'say "hi"',
+    "$(touch pwned)",
+    "`touch pwned`",
+    "; touch pwned #",
+    "a\ntouch pwned\n",
+    "$HOME ${PATH}",
+    "'; touch pwned; '",
+    "\\",
+    "\\'",
+    "!! *?[a-z] ~",
+    "{gpus}",
+    "héllo → 世界",
+    "tab\there",
+    "-n",
+]
+
+
+def section(**given: object) -> Slurm:
+    fixed = {
+        "gpu": "h100",
+        "ssh": {"host": "login01"},
+        "account": "research",
+        "partition": "gpu",
+        "stage": "/lustre/nemo",
+        "gres": "gpu:8",
+        "prologue": "module load slurm",
+        "environment": {"NCCL_IB_HCA": "=mlx5_0,mlx5_1", "WHO": "it's me"},
+    }
+    return Slurm.model_validate(fixed | given)
+
+
+def plan(slurm: Slurm | None = None) -> str:
+    return SlurmBackend("big-one", slurm or section(), [examples.llama3()]).plan(examples.case(), NAME)
+
+
+@pytest.fixture(autouse=True)
+def _token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+
+
+class Cluster:
+    """A stage on this machine whose launcher writes down the environment that it was called with."""
+
+    def __init__(self, stage: Path) -> None:
+        self.stage = stage
+        (stage / "llama3.1").mkdir()
+        (stage / "venv" / "bin").mkdir(parents=True)
+        (stage / "venv" / "bin" / "activate").write_text("")
+        launcher = stage / "llama3.1" / "launch.sh"
+        launcher.write_text(
+            "#!/bin/bash\nenv -0 > environment\necho '- Job id: 4711'\necho '- Local Directory: /logs/here'\n"
+        )
+        launcher.chmod(0o755)
+
+    def submit(self, **given: object) -> dict[str, str]:
+        """The environment in which the launcher ran."""
+        slurm = section(stage=str(self.stage), prologue="", **given)
+        job = SlurmBackend("big-one", slurm, [examples.llama3()]).submit(examples.case(), NAME)
+        assert (job.id, job.folder, job.name, job.case) == (
+            "4711",
+            "/logs/here",
+            NAME,
+            "llama3/70b-fp8-512gpus",
+        )
+        text = (self.stage / "llama3.1" / "environment").read_text()
+        return dict(pair.partition("=")[::2] for pair in text.split("\0") if pair)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    def run(self: SshConnection, script: str, *, seconds: float | None = None, login: bool = True) -> Answer:
+        assert script.count(NAME) <= 2
+        done = subprocess.run(
+            ["bash", "-s"], input=script, capture_output=True, text=True, timeout=20, cwd=tmp_path
+        )
+        return Answer(done.returncode, done.stdout, done.stderr)
+
+    monkeypatch.setattr(SshConnection, "run", run)
+    stage = tmp_path / "stage"
+    stage.mkdir()
+    return Cluster(stage)
+
+
+def test_the_script_is_the_golden_one() -> None:
+    assert plan() == GOLDEN.read_text()
+
+
+def test_the_plan_is_valid_bash() -> None:
+    script = plan().replace("<not shown>", "x")
+    done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_launcher_is_told_the_whole_case(cluster: Cluster) -> None:
+    found = cluster.submit()
+    stage = str(cluster.stage)
+    assert {name: found[name] for name in EXPECTED} == EXPECTED
+    assert {found[name] for name in ("STAGE_PATH", "NEMORUN_HOME", "NEMO_HOME", "HF_HOME")} == {stage}
+    assert found["PWD"] == f"{stage}/llama3.1"
+
+
+EXPECTED = {
+    "DTYPE": "fp8",
+    "MODEL_SIZE": "70b",
+    "JOB_TOTAL_GPUS": "512",
+    "GPUS_PER_NODE": "8",
+    "MAX_STEPS": "50",
+    "SBATCH_ACCOUNT": "research",
+    "SBATCH_PARTITION": "gpu",
+    "SBATCH_JOB_NAME": NAME,
+    "SBATCH_GRES": "gpu:8",
+    "TIME_LIMIT": "00:30:00",
+    "ENABLE_PROFILE": "false",
+    "ENABLE_NCCLTRACE": "false",
+    "ENABLE_CHECKPOINT": "false",
+    "DISABLE_PERFRUN": "false",
+}
+
+
+def test_a_value_reaches_the_launcher_as_it_is(cluster: Cluster) -> None:
+    given = {f"NASTY_{i}": value for i, value in enumerate(NASTY)}
+    found = cluster.submit(environment=given)
+    assert {name: found[name] for name in given} == given
+    assert not list(cluster.stage.parent.rglob("pwned"))
+
+
+@pytest.mark.parametrize("option", ["gres", "qos", "reservation", "constraint"])
+def test_an_option_of_sbatch_cannot_break_out(cluster: Cluster, option: str) -> None:
+    found = cluster.submit(**{option: "a'; touch pwned; $(touch pwned) '"})
+    assert found[f"SBATCH_{option.upper()}"] == "a'; touch pwned; $(touch pwned) '"
+    assert not list(cluster.stage.parent.rglob("pwned"))
+
+
+def test_what_would_spoil_the_run_is_taken_out_of_the_environment(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [
+        "LOAD_CHECKPOINT_PATH",
+        "OPTIMIZATION_NAME",
+        "OPTIMIZATION_CODE",
+        "RUN_CONF_IMAGE",
+        "SBATCH_EXPORT",
+    ]
+    for name in names:
+        monkeypatch.setenv(name, "left over")
+    monkeypatch.setenv("ENABLE_PROFILE", "true")
+    found = cluster.submit()
+    assert not set(names) & set(found)
+    assert found["ENABLE_PROFILE"] == "false"
+
+
+# The verdict rests on what the recipe says it runs; a site has no say in that.
+@pytest.mark.parametrize("name", ["DTYPE", "MODEL_SIZE", "JOB_TOTAL_GPUS", "MAX_STEPS", "ENABLE_PROFILE"])
+def test_a_site_does_not_override_what_the_case_is(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"slurm.environment sets {name}, which llama3 sets itself"):
+        plan(section(environment={name: "other"}))
+
+
+# Secrets
+
+
+def test_the_launcher_sees_a_reference_and_the_job_the_secret(cluster: Cluster) -> None:
+    found = cluster.submit()
+    assert found["HF_TOKEN"] == "${PACEMARK_SECRET_HF_TOKEN}"
+    assert found["PACEMARK_SECRET_HF_TOKEN"] == TOKEN
+    assert [name for name, value in found.items() if TOKEN in value] == ["PACEMARK_SECRET_HF_TOKEN"]
+
+
+def test_the_plan_has_no_secret() -> None:
+    assert TOKEN not in plan()
+    assert "hf_S3cret" not in plan()
+    assert (
+        "export PACEMARK_SECRET_HF_TOKEN=<not shown>\nexport HF_TOKEN='${PACEMARK_SECRET_HF_TOKEN}'\n"
+        in plan()
+    )
+
+
+def test_a_secret_in_the_site_file_is_refused_and_not_shown() -> None:
+    with pytest.raises(ConfigError, match="HF_TOKEN") as refused:
+        plan(section(environment={"HF_TOKEN": "hf_in_the_file"}))
+    assert "hf_in_the_file" not in str(refused.value)
+
+
+def test_every_secret_of_the_recipe_is_a_reference() -> None:
+    launch = examples.llama3().file.launch
+    assert launch is not None
+    assert launch.secrets == ["HF_TOKEN"]
+    for secret in launch.secrets:
+        assigned = re.findall(rf"^export {secret}=(.*)$", plan(), re.MULTILINE)
+        assert assigned == [f"'${{PACEMARK_SECRET_{secret}}}'"]
+
+
+def test_a_secret_in_an_error_is_cut_out(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher = cluster.stage / "llama3.1" / "launch.sh"
+    launcher.write_text('#!/bin/bash\necho "bad token $PACEMARK_SECRET_HF_TOKEN" >&2\nexit 3\n')
+    tools = cluster.stage / "tools"
+    tools.mkdir()
+    (tools / "squeue").write_text("#!/bin/bash\n")
+    (tools / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    with pytest.raises(SubmitError) as caught:
+        cluster.submit()
+    assert "hf_S3cret" not in str(caught.value)
+    assert "launch.sh ended with status 3 and named 0 job ids where one is expected" in str(caught.value)
+    assert "bad token <HF_TOKEN>" in str(caught.value)

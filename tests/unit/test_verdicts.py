@@ -1,0 +1,340 @@
+"""The verdict table: published statistic and steady median, in or out of the band."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plugins.logs import Step
+from plugins.metrics import Measurement
+from plugins.metrics import Statistic
+from plugins.metrics import timing
+from plugins.verdicts import Band
+from plugins.verdicts import Kind
+from plugins.verdicts import Verdict
+from plugins.verdicts import explain
+from plugins.verdicts import judge
+from tests.unit import examples
+from tests.unit.examples import STEP_TIME
+from tests.unit.examples import measure
+from tests.unit.examples import times
+
+WINDOW = "mean:35-44"
+
+
+def verdict(run: list[float], *, statistic: str = "last", strict_last: bool = False) -> Verdict:
+    return judge(
+        measure(run, statistic=statistic), examples.goal(statistic=statistic), strict_last=strict_last
+    )
+
+
+def paced(factor: float, **changed: float) -> list[float]:
+    """A run whose every step takes `factor` times the published time, but for a few."""
+    run = [seconds * factor for seconds in times()]
+    for name, seconds in changed.items():
+        run[int(name.removeprefix("s"))] = seconds
+    return run
+
+
+@pytest.mark.parametrize("statistic", ["last", WINDOW, "mean:11-44", "mean:15-40"])
+@pytest.mark.parametrize(
+    ("factor", "kind"),
+    [
+        (1.0, Kind.PASSED),
+        (1.04, Kind.PASSED),
+        (1.06, Kind.TOO_SLOW),
+        (1.5, Kind.TOO_SLOW),
+        (0.95, Kind.PASSED),
+        (1 / 1.15, Kind.TOO_FAST),
+        (0.5, Kind.TOO_FAST),
+    ],
+)
+def test_both_in_or_both_out(statistic: str, factor: float, kind: Kind) -> None:
+    found = verdict(paced(factor), statistic=statistic)
+    assert found.kind is kind
+    assert found.remarks == ()
+    assert found.fails is (kind is not Kind.PASSED)
+
+
+@pytest.mark.parametrize("factor", [1.06, 1.15, 2.0])
+def test_a_lucky_last_step_saves_nobody(factor: float) -> None:
+    found = verdict(paced(factor, s49=STEP_TIME))
+    assert found.kind is Kind.TOO_SLOW
+    assert found.remarks[0].startswith("judged by the steady median ")
+    assert "last step (49) alone, 10.07 s, would be inside the band" in found.remarks[0]
+
+
+def test_an_unlucky_last_step_does_not_excuse_a_run_that_is_too_fast() -> None:
+    assert verdict(paced(0.8, s49=STEP_TIME)).kind is Kind.TOO_FAST
+
+
+def test_the_median_decides_when_the_two_are_out_on_opposite_sides() -> None:
+    found = verdict(paced(1.2, s49=5.0))
+    assert found.kind is Kind.TOO_SLOW
+    assert "would be 'too fast'" in found.remarks[0]
+
+
+def test_an_outlier_at_the_end_passes_with_a_remark() -> None:
+    found = verdict(times(s49=13.1))
+    assert found.kind is Kind.PASSED
+    assert found.remarks[0] == (
+        "last step (49) is 13.1 s, out of the band, because of step 49 (13.1 s); judged by the steady "
+        "median 10.07 s"
+    )
+    assert found.remarks[1].startswith("1 of 40 settled steps far above the median: step 49 (13.1 s)")
+
+
+def test_an_outlier_in_the_window_passes_with_a_remark() -> None:
+    found = verdict(times(s37=19.0), statistic=WINDOW)
+    assert found.kind is Kind.PASSED
+    assert found.remarks[0].startswith(
+        "mean of steps 35 to 44 is 10.96 s, out of the band, because of step 37 (19 s)"
+    )
+
+
+# Restless to 2 %: the last step is out of the band, and yet no outlier of its window.
+def test_a_last_step_that_is_no_outlier_is_noisy() -> None:
+    run = [STEP_TIME * (1 + 0.02 * (i % 5 - 2)) for i in range(50)]
+    found = verdict([*run[:49], STEP_TIME * 1.07])
+    assert found.kind is Kind.NOISY
+    assert "no outlier explains it; spread 3 %" in found.headline
+    assert "more runs would tell" in found.headline or "further runs would be needed" in found.headline
+
+
+def test_a_window_that_is_out_without_its_outlier_too_is_noisy() -> None:
+    run = times(**{f"s{i}": STEP_TIME * 1.075 for i in range(35, 40)}, s40=20.0)
+    assert verdict([*run[:41], *([STEP_TIME * 1.05] * 9)], statistic=WINDOW).kind is not Kind.PASSED
+
+
+# The window is fast as a whole; calling most of its steps outliers explains nothing.
+def test_a_window_of_mostly_outliers_is_not_explained_by_them() -> None:
+    run = [*([STEP_TIME * 0.8] * 38), *([STEP_TIME] * 12)]
+    assert verdict(run, statistic="mean:11-44").kind is not Kind.PASSED
+
+
+@pytest.mark.parametrize("statistic", ["last", WINDOW])
+def test_a_run_that_scatters_is_noisy_even_inside_the_band(statistic: str) -> None:
+    run = [STEP_TIME * (1.0 + (0.05 if i % 2 else -0.05)) for i in range(50)]
+    found = verdict(run, statistic=statistic)
+    assert found.kind is Kind.NOISY
+    assert "the last 10 steps scatter by 7.4 % (standard deviation, limit 5 %)" in found.headline
+
+
+@pytest.mark.parametrize("phase", range(10))
+@pytest.mark.parametrize("stall", [1.3, 2.0])
+def test_a_stall_every_tenth_step_is_no_pass(phase: int, stall: float) -> None:
+    run = [seconds * (stall if i % 10 == phase else 1) for i, seconds in enumerate(times())]
+    found = verdict(run)
+    assert found.kind is Kind.NOISY
+    assert "4 of 40 settled steps far above the median" in found.headline
+    assert "the median hides such stalls" in found.headline
+    assert "8 % of the steps" in found.headline
+
+
+def test_few_hiccups_are_remarked() -> None:
+    found = verdict(times(s20=13.1, s30=13.2))
+    assert found.kind is Kind.PASSED
+    assert found.remarks == ("2 of 40 settled steps far above the median: steps 20 (13.1 s), 30 (13.2 s)",)
+
+
+def test_warm_up_is_no_hiccup() -> None:
+    assert verdict(times(s0=60.0, s1=20.0, s9=15.0)).remarks == ()
+
+
+# Three stalls of 100 s in 40 steps: the run's mean pace is 40 % off.
+def test_few_but_huge_stalls_are_no_pass() -> None:
+    assert verdict(times(s20=110.0, s28=110.0, s36=110.0)).kind is not Kind.PASSED
+
+
+@pytest.mark.parametrize(
+    ("factor", "kind"), [(1.0, Kind.PASSED), (1.06, Kind.TOO_SLOW), (1 / 1.15, Kind.TOO_FAST)]
+)
+def test_strict_last_judges_by_the_published_statistic_alone(factor: float, kind: Kind) -> None:
+    assert verdict(paced(factor), strict_last=True).kind is kind
+    assert verdict(times(s49=STEP_TIME * factor), strict_last=True).kind is kind
+
+
+def test_strict_last_fails_an_outlier() -> None:
+    assert verdict(times(s49=13.1), strict_last=True).kind is Kind.TOO_SLOW
+
+
+# The band's edges
+
+
+def edge(which: Callable[[Band], float], *, digits: int = 4) -> float:
+    """A limit of the band for a log of `digits` digits around the limit itself."""
+    rounding = 0.5 * 10.0 ** (2 - digits)
+    value = which(Band(examples.goal(), 0))
+    return which(Band(examples.goal(), rounding / value))
+
+
+def flat(seconds: float, resolution: float) -> Verdict:
+    steps = [Step(i, seconds, resolution) for i in range(50)]
+    return judge(Measurement(examples.case(), timing(steps, Statistic()), examples.stick()), examples.goal())
+
+
+# 10.07 / 0.95 = 10.600 s and 10.07 / 1.10 = 9.1545 s, and half a unit of the log's last digit beyond.
+@pytest.mark.parametrize(
+    ("seconds", "resolution", "kind"),
+    [
+        (10.60, 0.005, Kind.PASSED),
+        (10.604, 0.005, Kind.PASSED),
+        (10.606, 0.005, Kind.TOO_SLOW),
+        (10.61, 0.005, Kind.TOO_SLOW),
+        (10.601, 0.0, Kind.TOO_SLOW),
+        (10.599, 0.0, Kind.PASSED),
+        (9.155, 0.0, Kind.PASSED),
+        (9.154, 0.0, Kind.TOO_FAST),
+        (9.150, 0.005, Kind.PASSED),
+        (9.149, 0.005, Kind.TOO_FAST),
+    ],
+)
+def test_the_edges_of_the_band(seconds: float, resolution: float, kind: Kind) -> None:
+    assert flat(seconds, resolution).kind is kind
+
+
+def test_the_band_is_the_tolerance_in_throughput_and_the_rounding() -> None:
+    band = Band(examples.goal(), 0.001)
+    assert band.slowest == pytest.approx(10.07 / 0.95 * 1.001)
+    assert band.fastest == pytest.approx(10.07 / 1.10 * 0.999)
+    assert edge(lambda b: b.slowest) == pytest.approx(10.6 + 0.005)
+
+
+# A step of 2 ms printed with three decimals is known to 25 %; that must not excuse 40 % in all others.
+@pytest.mark.parametrize("factor", [1.06, 1.2, 0.8])
+def test_one_tiny_step_does_not_open_the_band(factor: float) -> None:
+    steps = [Step(i, STEP_TIME * factor, 0.0005) for i in range(50)]
+    steps[1] = Step(1, 0.002, 0.0005)
+    found = judge(Measurement(examples.case(), timing(steps, Statistic()), examples.stick()), examples.goal())
+    assert found.kind is (Kind.TOO_SLOW if factor > 1 else Kind.TOO_FAST)
+
+
+# What is said
+
+
+@pytest.mark.parametrize(
+    ("factor", "headline"),
+    [
+        (1.0, "passed: 10.11 s a step where 10.07 s is expected, -0.4 % throughput"),
+        (1.1, "too slow: 11.12 s a step where 10.07 s is expected, -9.4 % throughput (limit -5 %)"),
+        (
+            0.8,
+            "too fast: 8.088 s a step where 10.07 s is expected, +24.5 % throughput (limit +10 %); was it "
+            "really this configuration?",
+        ),
+    ],
+)
+def test_the_headline_says_measured_expected_and_percent(factor: float, headline: str) -> None:
+    assert verdict(paced(factor)).headline == headline
+
+
+def test_the_explanation_has_all_that_is_needed() -> None:
+    said = "\n".join(explain(measure(paced(1.1)), examples.goal()))
+    for part in (
+        "measured      11.12 s",
+        "-9.4 % throughput  last step (49)",
+        "steady        11.08 s",
+        "median of the last 10 steps, spread 0.4 %",
+        "expected      10.07 s",
+        "833,030 tokens/s  MFU 39.54 %",
+        "13.89 days for 1T tokens",
+        "band           9.15 s to 10.6 s  (throughput -5 % to +10 %, log rounding 0.045 %)",
+        "baseline  NeMo 25.02.01 release 25.04 on h100, https://github.com/NVIDIA/dgxc-benchmarking",
+        "MFU by    full-attention (3 digits) FLOPs, peak 1979 TFLOP/s per GPU, statistic last",
+    ):
+        assert part in said, said
+
+
+def test_the_explanation_names_the_window_of_a_mean() -> None:
+    said = "\n".join(explain(measure(times(), statistic=WINDOW), examples.goal(statistic=WINDOW)))
+    assert "mean of steps 35 to 44" in said
+    assert "statistic mean:35-44" in said
+
+
+def test_ten_percent_is_written_as_ten_percent() -> None:
+    assert "-5 % to +10 %" in "\n".join(explain(measure(times()), examples.goal()))
+
+
+# Simulation: seeded, so that it says the same on every machine.
+
+
+def simulated(runs: int, *, noise: float, hiccups: float = 0.02, slower: float = 1.0) -> Counter[Kind]:
+    rng = random.Random(20250411)
+    goal, found = examples.goal(), Counter[Kind]()
+    for _ in range(runs):
+        run = [
+            STEP_TIME * slower * (1 + rng.gauss(0, noise)) * (1.3 if rng.random() < hiccups else 1)
+            for _ in range(50)
+        ]
+        found[judge(measure(run), goal).kind] += 1
+    return found
+
+
+# What is left at 2 % is four stalls or more by chance, and a last step just outside that no outlier explains.
+@pytest.mark.parametrize(("noise", "most"), [(0.01, 0.01), (0.02, 0.02)])
+def test_hardly_any_healthy_cluster_fails(noise: float, most: float) -> None:
+    found = simulated(1500, noise=noise)
+    assert found[Kind.PASSED] > (1 - most) * 1500, found
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.02])
+def test_a_regression_of_8_percent_never_passes(noise: float) -> None:
+    found = simulated(1000, noise=noise, slower=1.08)
+    assert found[Kind.PASSED] == 0, found
+
+
+# Properties
+
+
+@given(
+    st.lists(st.floats(0.5 * STEP_TIME, 1.6 * STEP_TIME), min_size=50, max_size=50),
+    st.sampled_from(["last", WINDOW]),
+)
+def test_whatever_the_steps_are_a_pass_has_its_median_in_the_band(run: list[float], statistic: str) -> None:
+    passes_only_in_the_band(run, statistic)
+
+
+@given(
+    st.floats(0.9, 1.07),
+    st.lists(st.tuples(st.integers(0, 49), st.floats(0.5, 3.0)), max_size=12),
+    st.sampled_from(["last", WINDOW, "mean:11-44"]),
+)
+def test_a_pass_near_the_edge_has_its_median_in_the_band(
+    factor: float, odd: list[tuple[int, float]], statistic: str
+) -> None:
+    run = paced(factor)
+    for index, times_as_long in odd:
+        run[index] *= times_as_long
+    passes_only_in_the_band(run, statistic)
+
+
+def passes_only_in_the_band(run: list[float], statistic: str) -> None:
+    measured, goal = measure(run, statistic=statistic), examples.goal(statistic=statistic)
+    found = judge(measured, goal)
+    band = Band(goal, measured.timing.resolution)
+    assert measured.timing.resolution <= 0.0005
+    if found.kind is Kind.PASSED:
+        assert 10.07 / 1.10 * 0.9995 <= measured.timing.steady <= 10.07 / 0.95 * 1.0005
+        assert band.side(measured.timing.steady) is Kind.PASSED
+    assert found.headline.startswith(f"{found.kind}: ")
+
+
+@given(st.floats(1.07, 30))
+def test_a_slow_run_is_too_slow_however_slow(factor: float) -> None:
+    assert verdict(paced(factor)).kind is Kind.TOO_SLOW
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_only_passed_and_no_baseline_do_not_fail(kind: Kind) -> None:
+    assert Verdict(kind, "").fails is (kind not in (Kind.PASSED, Kind.NO_BASELINE))
+
+
+def test_the_kinds_are_the_words_of_the_records() -> None:
+    assert [str(kind) for kind in Kind] == [
+        "passed", "too slow", "too fast", "noisy", "invalid run", "infrastructure", "lost", "no baseline"
+    ]  # fmt: skip

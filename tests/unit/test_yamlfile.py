@@ -1,0 +1,238 @@
+"""Every mistake in a YAML file is a ConfigError: one line each, with file and line, and what was meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import Field
+
+from plugins.errors import ConfigError
+from plugins.yamlfile import Strict
+from plugins.yamlfile import load
+
+
+class Leaf(Strict):
+    colour: str
+    length: float = Field(gt=0)
+
+
+class Tree(Strict):
+    name: str
+    height: int
+    leaves: list[Leaf] = Field(default_factory=list)
+    by_name: dict[str, Leaf] = Field(default_factory=dict)
+    best: Leaf | None = None
+
+
+GOOD = """\
+name: oak
+height: 12
+leaves:
+  - {colour: green, length: 3}
+  - colour: brown
+    length: 2.5
+by_name:
+  top:
+    colour: red
+    length: 1
+best: {colour: gold, length: 4}
+"""
+
+
+def refused(folder: Path, content: str | bytes) -> list[str]:
+    """What is said about a file, line by line, without the folder's name."""
+    path = folder / "tree.yaml"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ConfigError) as caught:
+        load(path, Tree)
+    return str(caught.value).replace(f"{folder}/", "").split("\n")
+
+
+def read(folder: Path, content: str | bytes) -> Tree:
+    path = folder / "tree.yaml"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return load(path, Tree)
+
+
+def test_a_good_file_is_read(tmp_path: Path) -> None:
+    tree = read(tmp_path, GOOD)
+    assert (tree.name, tree.height, len(tree.leaves)) == ("oak", 12, 2)
+    assert tree.leaves[0] == Leaf(colour="green", length=3)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("name: oak", "nme: oak\nname: oak", "tree.yaml:1: nme: unknown key; did you mean 'name'?"),
+        (
+            "height: 12",
+            "height: 12\nzzz: 1",
+            "tree.yaml:3: zzz: unknown key; known here: name, height, leaves, by_name, best",
+        ),
+        (
+            "    length: 2.5",
+            "    lenght: 2.5\n    length: 2.5",
+            "tree.yaml:6: leaves.1.lenght: unknown key; did you mean 'length'?",
+        ),
+        (
+            "    colour: red",
+            "    color: x\n    colour: red",
+            "tree.yaml:9: by_name.top.color: unknown key; did you mean 'colour'?",
+        ),
+        (
+            "colour: gold",
+            "colours: 1, colour: gold",
+            "tree.yaml:11: best.colours: unknown key; did you mean 'colour'?",
+        ),
+    ],
+)
+def test_an_unknown_key_comes_with_a_suggestion(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert refused(tmp_path, GOOD.replace(old, new)) == [said]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "said"),
+    [
+        ("height: 12", "height: tall", 2, "height: Input should be a valid integer, got 'tall'"),
+        ("height: 12", 'height: "12"', 2, "height: Input should be a valid integer, got '12'"),
+        ("height: 12", "height: 12.0", 2, "height: Input should be a valid integer, got 12.0"),
+        ("height: 12", "height: true", 2, "height: Input should be a valid integer, got True"),
+        ("height: 12", "height:", 2, "height: Input should be a valid integer, got None"),
+        ("length: 2.5", "length: 0", 6, "leaves.1.length: Input should be greater than 0, got 0"),
+        (
+            "colour: brown",
+            "colour: [brown]",
+            5,
+            "leaves.1.colour: Input should be a valid string, got ['brown']",
+        ),
+        (
+            "    length: 1\n",
+            "    length: -1\n",
+            10,
+            "by_name.top.length: Input should be greater than 0, got -1",
+        ),
+    ],
+)
+def test_a_wrong_value_is_told_with_its_line(
+    tmp_path: Path, old: str, new: str, line: int, said: str
+) -> None:
+    assert refused(tmp_path, GOOD.replace(old, new)) == [f"tree.yaml:{line}: {said}"]
+
+
+@pytest.mark.parametrize("number", ["25.04", "1", "1:30:00"])
+def test_a_number_where_text_is_meant_says_to_quote_it(tmp_path: Path, number: str) -> None:
+    (said,) = refused(tmp_path, GOOD.replace("name: oak", f"name: {number}"))
+    assert said.startswith("tree.yaml:1: name: Input should be a valid string, got ")
+    assert said.endswith("(YAML reads this as a number: put it in quotes)")
+
+
+@pytest.mark.parametrize(
+    ("old", "line", "said"),
+    [
+        ("name: oak\n", 1, "name: missing; this key is required"),
+        ("    length: 2.5\n", 5, "leaves.1.length: missing; this key is required"),
+        ("    length: 1\n", 8, "by_name.top.length: missing; this key is required"),
+    ],
+)
+def test_a_missing_key_is_told_where_it_should_stand(tmp_path: Path, old: str, line: int, said: str) -> None:
+    assert refused(tmp_path, GOOD.replace(old, "", 1)) == [f"tree.yaml:{line}: {said}"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("height: 12", "height: 12\nheight: 13", "tree.yaml:3: height: given twice; keep one"),
+        ("    length: 2.5", "    length: 2.5\n    length: 2.5", "tree.yaml:7: length: given twice; keep one"),
+        ("colour: green,", "colour: green, colour: blue,", "tree.yaml:4: colour: given twice; keep one"),
+    ],
+)
+def test_a_key_given_twice_is_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert refused(tmp_path, GOOD.replace(old, new)) == [said]
+
+
+def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
+    text = GOOD.replace("name: oak", "name: 1").replace("length: 2.5", "length: 0\n    width: 1")
+    text = text.replace("height: 12", "height: x\nheight: 12")
+    lines = [line.partition(": ")[0] for line in refused(tmp_path, text)]
+    assert lines == ["tree.yaml:1", "tree.yaml:3", "tree.yaml:7", "tree.yaml:8"]
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("name: oak\n\theight: 12\n", 2),
+        ("name: oak\nheight: [1, 2\nleaves: []\n", 3),
+        ("name: oak\nheight: 'x\n", 3),
+        ("name: *oak\n", 1),
+        ("name: oak\n---\nname: elm\n", 2),
+        ("name: oak\n? [a, b]\n: 1\n", 2),
+        ("name: oak\nheight: !!python/object:os.system x\n", 2),
+        ("name: oak: elm\n", 1),
+    ],
+)
+def test_what_is_not_yaml_is_refused_with_its_line(tmp_path: Path, content: str, line: int) -> None:
+    (said,) = refused(tmp_path, content)
+    assert said.startswith(f"tree.yaml:{line}: not valid YAML: ")
+
+
+@pytest.mark.parametrize(
+    "content", ["", "\n\n", "# nothing yet\n", "- name: oak\n", "oak\n", "---\n", "null\n", "[]"]
+)
+def test_a_file_without_keys_is_refused(tmp_path: Path, content: str) -> None:
+    assert refused(tmp_path, content) == ["tree.yaml: expected `key: value` lines, found none"]
+
+
+def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
+    assert read(tmp_path, b"\xef\xbb\xbf" + GOOD.encode()).name == "oak"
+
+
+def test_windows_line_ends_do_no_harm(tmp_path: Path) -> None:
+    assert read(tmp_path, GOOD.replace("\n", "\r\n").encode()) == read(tmp_path, GOOD)
+
+
+def test_lines_are_counted_right_behind_a_byte_order_mark(tmp_path: Path) -> None:
+    (said,) = refused(tmp_path, b"\xef\xbb\xbf" + GOOD.replace("height: 12", "height: x").encode())
+    assert said.startswith("tree.yaml:2: ")
+
+
+@pytest.mark.parametrize(
+    "content", [GOOD.replace("oak", "chêne").encode("latin-1"), GOOD.encode("utf-16"), b"\xff\xfe"]
+)
+def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Path, content: bytes) -> None:
+    (said,) = refused(tmp_path, content)
+    assert said.startswith("tree.yaml: cannot be read: 'utf-8' codec can't decode byte")
+
+
+def test_a_file_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path / "none.yaml", Tree)
+    assert str(caught.value) == f"{tmp_path}/none.yaml: no such file"
+
+
+def test_a_directory(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, Tree)
+    assert str(caught.value).startswith(f"{tmp_path}: cannot be read: ")
+
+
+def test_a_nul_byte_is_one_mistake_on_one_line(tmp_path: Path) -> None:
+    said = refused(tmp_path, GOOD.replace("oak", "o\0k"))
+    assert len(said) == 1
+    assert said[0].startswith("tree.yaml:")
+
+
+# PyYAML's constructors raise bare ValueErrors for these.
+@pytest.mark.parametrize("value", ["2025-13-45", "!!int abc", "!!float abc"])
+def test_a_value_that_yaml_itself_cannot_build_is_a_config_error(tmp_path: Path, value: str) -> None:
+    (said,) = refused(tmp_path, GOOD.replace("height: 12", f"height: {value}"))
+    assert said.startswith("tree.yaml:")
+
+
+def test_an_alias_of_itself_is_a_config_error(tmp_path: Path) -> None:
+    assert refused(tmp_path, GOOD.replace("height: 12", "height: &a [*a]"))[0].startswith("tree.yaml:")
+
+
+def test_a_merge_key_may_be_overridden(tmp_path: Path) -> None:
+    text = GOOD.replace("best: {colour: gold, length: 4}", "best: {<<: {colour: x, length: 4}, colour: gold}")
+    assert read(tmp_path, text).best == Leaf(colour="gold", length=4)
