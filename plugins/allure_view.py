@@ -46,11 +46,11 @@ def show(judgement: Judgement, recipe: Recipe) -> None:
     _steps(judgement)
 
 
-def write_run(folder: Path, environment: Mapping[str, str]) -> Path:
+def write_run(folder: Path, config: Path, environment: Mapping[str, str]) -> None:
     """Write what Allure shows about the whole run: its environment, and a category for each verdict.
 
-    Returns the configuration file for Allure 3, which lies beside the results; Allure 2 reads the categories
-    among the results.
+    `config` is Allure 3's configuration file, which the command that opens the report names; Allure 2 reads the
+    categories among the results.
     """
     folder.mkdir(parents=True, exist_ok=True)
     lines = [f"{name}={value}" for name, value in environment.items()]
@@ -66,10 +66,8 @@ def write_run(folder: Path, environment: Mapping[str, str]) -> Path:
     ]
     (folder / "categories.json").write_text(json.dumps(categories, indent=2) + "\n")
     awesome = {"reportName": "Pacemark: training pace", "groupBy": ["epic", "feature", "story"]}
-    config = {"name": "Pacemark", "categories": categories, "plugins": {"awesome": {"options": awesome}}}
-    path = folder.parent / "allurerc.json"
-    path.write_text(json.dumps(config, indent=2) + "\n")
-    return path
+    settings = {"name": "Pacemark", "categories": categories, "plugins": {"awesome": {"options": awesome}}}
+    config.write_text(json.dumps(settings, indent=2) + "\n")
 
 
 def _steps(judgement: Judgement) -> None:
@@ -79,11 +77,15 @@ def _steps(judgement: Judgement) -> None:
         pass
     with allure.step(f"launch: job {outcome.job_id or 'none'}"):
         _file(folder / results.SENT, "what was sent", allure.attachment_type.TEXT)
-    queued = _lasted(outcome.submitted, outcome.started)
-    ran = _lasted(outcome.started, outcome.ended)
-    with allure.step(
-        f"run: {outcome.state or outcome.failure} {queued and f'queued {queued}, '}{ran}".rstrip(", ")
-    ):
+    lasted = [
+        f"{word} {end - start:.0f} s"
+        for word, start, end in (
+            ("queued", outcome.submitted, outcome.started),
+            ("ran", outcome.started, outcome.ended),
+        )
+        if start is not None and end is not None
+    ]
+    with allure.step("run: " + ", ".join([outcome.state or outcome.failure, *lasted])):
         _tail(outcome.log)
     with allure.step(f"parse: {len(log.steps)} steps"):
         _file(folder / results.STEPS, "steps", allure.attachment_type.CSV)
@@ -92,10 +94,6 @@ def _steps(judgement: Judgement) -> None:
     with allure.step(f"judge: {judgement.verdict.headline}"):
         _file(folder / results.CASE, "measurement", allure.attachment_type.JSON)
         allure.attach(judgement.text, "verdict", allure.attachment_type.TEXT)
-
-
-def _lasted(start: float | None, end: float | None) -> str:
-    return f"{end - start:.0f} s" if start is not None and end is not None else ""
 
 
 def _file(path: Path, name: str, kind: allure.attachment_type) -> None:

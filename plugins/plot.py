@@ -12,22 +12,27 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 40, 45
 
 
 def steps_svg(judgement: Judgement) -> str:
-    """Seconds over step number. Hiccups are red, the window of the published statistic is ringed."""
+    """Seconds over step number. Hiccups are red, the window of the published statistic is ringed.
+
+    The scale is that of the settled steps and the band; a warm-up step beyond it stands at the edge with its value.
+    """
     points = [(step.index, step.seconds) for step in judgement.log.steps if step.seconds is not None]
     measurement, goal = judgement.measurement, judgement.expected
     timing = measurement.timing if measurement else None
     band = Band(goal, timing.resolution) if goal and timing else None
-    values = [seconds for _, seconds in points] + ([band.fastest, band.slowest] if band else [])
+    last = max(index for index, _ in points)
+    values = [seconds for index, seconds in points if index >= (last + 1) // 5]
+    values += [band.fastest, band.slowest] if band else []
     low, high = min(values), max(values)
     room = 0.08 * (high - low or high)
     low, high = max(0.0, low - room), high + room
-    last = max(index for index, _ in points)
 
     def x(index: float) -> float:
         return _LEFT + (_WIDTH - _LEFT - _RIGHT) * index / max(1, last)
 
     def y(seconds: float) -> float:
-        return _TOP + (_HEIGHT - _TOP - _BOTTOM) * (high - seconds) / (high - low)
+        inside = min(max(seconds, low), high)
+        return _TOP + (_HEIGHT - _TOP - _BOTTOM) * (high - inside) / (high - low)
 
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif" '
@@ -52,6 +57,8 @@ def steps_svg(judgement: Judgement) -> str:
         colour = "#c0392b" if index in slow else "#1f5fa8"
         ring = ' stroke="#000" stroke-width="1.5"' if index in window else ""
         parts.append(f'<circle cx="{x(index):.1f}" cy="{y(seconds):.1f}" r="3" fill="{colour}"{ring}/>')
+        if not low <= seconds <= high:
+            parts.append(f'<text x="{x(index) + 6:.1f}" y="{y(seconds) + 4:.1f}">{seconds:.4g} s</text>')
     return "\n".join([*parts, "</svg>", ""])
 
 

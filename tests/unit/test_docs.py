@@ -1,0 +1,36 @@
+"""What the documents show is true: example sites load, options exist, links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fixtures.site import load_site
+from plugins.results import VERSION
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/*.md"))]
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("docs/sites/*.yaml")), ids=lambda path: path.stem)
+def test_every_example_site_loads(path: Path) -> None:
+    assert load_site(path).section(path.stem) is not None
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_link_leads_somewhere(path: Path) -> None:
+    targets = re.findall(r"\]\(([^)#]+)\)", path.read_text())
+    assert [t for t in targets if not t.startswith("http") and not (path.parent / t).exists()] == []
+
+
+def test_every_option_of_the_readme_exists() -> None:
+    sources = "".join(path.read_text() for path in [*ROOT.glob("plugins/*.py"), *ROOT.glob("fixtures/*.py")])
+    named = set(re.findall(r"^\| `(--[a-z-]+)", (ROOT / "README.md").read_text(), re.MULTILINE))
+    assert named
+    assert {option for option in named if f'"{option}"' not in sources} == set()
+
+
+def test_the_changelog_speaks_of_this_version() -> None:
+    assert f"## {VERSION}" in (ROOT / "CHANGELOG.md").read_text()
