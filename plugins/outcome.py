@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+Failure = Literal["", "infrastructure", "lost", "interrupted"]
+"""What kept a job from ending by itself; "" when nothing did."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -32,6 +35,6 @@ class Outcome:
     started: float | None = None
     ended: float | None = None
     attempts: int = 1
-    failure: Literal["", "infrastructure", "lost", "interrupted"] = ""
+    failure: Failure = ""
     message: str = ""
     setup: str = "the stage was checked and ready"

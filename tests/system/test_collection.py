@@ -80,6 +80,10 @@ def test_a_site_leaves_out_what_it_cannot_run_and_says_so(tmp_path: Path) -> Non
         ),
         ("site: [\n", "not valid YAML"),
         ("\x00\x01", "not valid YAML"),
+        (
+            SITE.read_text().replace("  # environment:", "  environment: {DTYPE: bf16}\n  #"),
+            "slurm.environment sets DTYPE, which llama3 sets itself",
+        ),
         ("site: x\n", "llama3 needs a `slurm:` section, which site 'x' does not have"),
     ],
 )
@@ -97,4 +101,5 @@ def test_a_mistake_in_the_site_file_is_one_clear_error(tmp_path: Path, text: str
 def test_a_cluster_recipe_without_a_site_says_what_to_give(tmp_path: Path) -> None:
     result = pacemark("suites/llama3", "-k", "512", results=tmp_path / "results")
     assert result.status == 4
+    assert list((tmp_path / "results").iterdir()) == []
     assert "give it with --site FILE (docs/sites/ has a commented example)" in result.out
