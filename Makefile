@@ -7,7 +7,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 LAB_PACKAGES := slurm-wlm munge openssh-server
-LAB_PROGRAMS := slurmctld slurmd sbatch munged ssh-keygen
+LAB_PROGRAMS := slurmctld slurmd sbatch munged sshd ssh-keygen
 
 .PHONY: demo test lint format lab clean
 
@@ -27,23 +27,31 @@ format: $(BIN)/.test
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# Debian's packages for the Slurm lab, where root may install them; the tests themselves tell what is missing.
+# $(call apt,packages,what to say where they cannot be installed,what to do then)
+define apt
+if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(1); \
+else echo "$(2)" >&2; $(3); fi
+endef
+
+# The tests themselves tell what is missing; CI forbids them to skip.
 lab:
-	@for program in $(LAB_PROGRAMS); do command -v $$program >/dev/null 2>&1 || missing=1; done; \
-	test -x /usr/sbin/sshd || missing=1; \
-	if [ -z "$$missing" ]; then exit 0; \
-	elif [ "$$(id -u)" != 0 ]; then echo "make test: not root, so the Slurm lab's packages are not installed and its tests are skipped"; \
-	elif ! command -v apt-get >/dev/null; then echo "make test: no apt-get here, so the Slurm lab's packages are not installed and its tests are skipped"; \
-	else apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(LAB_PACKAGES); fi
+	@for program in $(LAB_PROGRAMS); do \
+		command -v $$program >/dev/null 2>&1 || test -x /usr/sbin/$$program || missing=1; done; \
+	if [ -n "$$missing" ]; then \
+	$(call apt,$(LAB_PACKAGES),make test: not root or no apt-get: without $(LAB_PACKAGES) the Slurm lab's tests are skipped,true); fi
 
-$(BIN)/python:
-	$(PYTHON) -m venv $(VENV) || { echo "on Debian: apt-get install python3-venv"; exit 1; }
+# Debian's python3 comes without what makes a virtual environment.
+$(BIN)/pip:
+	@$(PYTHON) -c "import ensurepip" 2>/dev/null || \
+	{ $(call apt,python3-venv,cannot make a virtual environment: ask for apt-get install python3-venv,false); }
+	$(PYTHON) -m venv $(VENV)
 
-$(BIN)/.demo: $(BIN)/python requirements.txt suites/proxy/requirements.txt
+$(BIN)/.demo: $(BIN)/pip requirements.txt suites/proxy/requirements.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements.txt -r suites/proxy/requirements.txt
 	@touch $@
 
-$(BIN)/.test: $(BIN)/python requirements.txt suites/proxy/requirements.txt tests/requirements.txt
+$(BIN)/.test: $(BIN)/pip requirements.txt suites/proxy/requirements.txt tests/requirements.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -r tests/requirements.txt
 	@touch $@
 
