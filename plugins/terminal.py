@@ -30,12 +30,14 @@ def print_table(records: Sequence[Mapping[str, Any]], file: TextIO, width: int, 
         table.add_row(record["id"], _verdict(record), *_figures(record))
     console.print(table)
     for record in records:
-        lines = list(record["remarks"])
+        lines = [f"remark: {remark}" for remark in record["remarks"]]
         if record["verdict"] != Kind.PASSED:
             lines.insert(0, record["headline"])
         for line in lines:
             console.print(Text(f"{record['id']}: {line}"), soft_wrap=True)
     counts = Counter(record["verdict"] for record in records)
+    if any(record["remarks"] for record in records):
+        console.print(Text("* with remarks, above"), style="dim")
     console.print(Text(", ".join(f"{counts[kind]} {kind}" for kind in Kind if counts[kind])), style="bold")
 
 
