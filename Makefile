@@ -1,6 +1,7 @@
 # make demo   the whole job on this machine: 50 real training steps, a verdict, a report (no cluster needed)
 # make test   all tests; as root it installs what the Slurm lab needs, otherwise it says what it leaves out
 # make lint   style, types and the import rules
+# make bench  what Pacemark itself costs, side by side with what it is compared to
 # make format
 
 PYTHON ?= python3
@@ -9,13 +10,16 @@ BIN := $(VENV)/bin
 LAB_PACKAGES := slurm-wlm munge openssh-server
 LAB_PROGRAMS := slurmctld slurmd sbatch munged sshd ssh-keygen
 
-.PHONY: demo test lint format lab clean
+.PHONY: demo test bench lint format lab clean
 
 demo: $(BIN)/.demo
 	$(BIN)/python -m pytest suites/proxy -p no:cacheprovider
 
 test: $(BIN)/.test lab
 	$(BIN)/python -m pytest tests
+
+bench: $(BIN)/.test
+	$(BIN)/python -m tests.bench.collection
 
 lint: $(BIN)/.test
 	$(BIN)/ruff check .
