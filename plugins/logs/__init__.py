@@ -160,7 +160,8 @@ class LineParser(ABC):
         self._log = replace(self._log, planned=steps if known in (None, steps) else 0)
 
     def measured_peak(self, tflops: float) -> None:
-        self._log = replace(self._log, peak_tflops=tflops)
+        """The run measured its machine; of several measurements the best one counts."""
+        self._log = replace(self._log, peak_tflops=max(tflops, self._log.peak_tflops or 0.0))
 
 
 def resolution(number: str, significant: int | None = None) -> float:

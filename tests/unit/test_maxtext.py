@@ -114,6 +114,11 @@ def test_the_machines_own_peak_is_read() -> None:
     assert parse("proxy machine peak: 812.5 TFLOP/s/device (bf16, 8192)\n", "maxtext").peak_tflops == 812.5
 
 
+def test_of_several_peaks_the_best_counts() -> None:
+    lines = "".join(f"proxy machine peak: {peak} TFLOP/s/device (bf16)\n" for peak in (0.19, 0.36, 0.35))
+    assert parse(lines, "maxtext").peak_tflops == 0.36
+
+
 def test_a_truncated_peak_is_no_peak() -> None:
     line = "proxy machine peak: 812.5 TFLOP/s/device (bf16)"
     for cut in range(1, len(line)):
