@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from tests.lab.fixtures import slurm_lab
+from tests.lab.fixtures import slurm_parts
 
-__all__ = ["slurm_lab"]
+__all__ = ["slurm_lab", "slurm_parts"]

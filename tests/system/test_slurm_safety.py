@@ -210,6 +210,7 @@ def test_a_cluster_that_cannot_be_reached_is_told_and_bounded(slurm_lab: SlurmLa
     assert "never submitted: ssh root@127.0.0.1:9" in result.out
 
 
+@pytest.mark.usefixtures("slurm_parts")
 def test_a_job_that_slurm_has_forgotten_is_decided_by_sacct_or_else_lost(tmp_path: Path) -> None:
     """A real controller that forgets jobs after seconds; sacct, which has no daemon in the lab, is scripted."""
     with SlurmLab(nodes=64, min_job_age=2) as lab:
