@@ -76,7 +76,11 @@ class Launch(Strict):
 
 
 class RecipeFile(Strict):
-    """`recipe.yaml`: what is run, and how its launcher wants to be called."""
+    """`recipe.yaml`: what is run, and how its launcher wants to be called.
+
+    `replay` finds a case's log in a tree of logs: a pattern for the end of a path, with `{model}`, `{dtype}` and
+    `{gpus}` filled in, and the groups `job` and, where the name has it, `restart`.
+    """
 
     recipe: str
     title: str
@@ -89,6 +93,7 @@ class RecipeFile(Strict):
     cases: list[Group] = Field(min_length=1)
     launch: Launch | None = None
     program: str | None = None
+    replay: str | None = None
 
 
 @dataclass(frozen=True, repr=False)

@@ -170,6 +170,8 @@ def _job_remarks(outcome: Outcome, log: Log) -> tuple[str, ...]:
             f"job {outcome.job_id} ended {outcome.state} (exit code {outcome.exit_code or 'unknown'}) after its last "
             f"step: every step is there, so the pace stands, but look at its clean-up"
         )
+    elif outcome.reason:
+        remarks.append(outcome.reason)
     if outcome.attempts > 1:
         remarks.append(f"the job was started {outcome.attempts} times; judged by its last attempt")
     if log.restarted_after:

@@ -103,3 +103,29 @@ def test_a_cluster_recipe_without_a_site_says_what_to_give(tmp_path: Path) -> No
     assert result.status == 4
     assert list((tmp_path / "results").iterdir()) == []
     assert "give it with --site FILE (docs/sites/ has a commented example)" in result.out
+
+
+def test_a_log_that_exists_is_judged_without_a_site(tmp_path: Path) -> None:
+    lines = [
+        f"Training epoch 0, iteration {i}/49 | lr: 7.496e-06 | global_batch_size: 1024 | global_step: {i} | "
+        f"reduced_train_loss: 11.96 | train_step_timing in s: 10.{70 + i % 3} | consumed_samples: {(i + 1) * 1024}\n"
+        for i in range(50)
+    ]
+    log = tmp_path / "log.out"
+    log.write_text("".join(lines))
+    select = ("suites/llama3", "-k", "70b and fp8 and 512", "--backend", "replay", "--from", str(log))
+    slow = pacemark(*select, results=tmp_path / "results")
+    assert slow.verdicts == {"llama3/70b-fp8-512gpus": "too slow"}, slow.out
+    assert f"judged from {log}, the one file that was given" in slow.out
+    log.write_text("".join(line.replace("in s: 10.7", "in s: 10.0") for line in lines))
+    assert pacemark(*select, results=tmp_path / "again").verdicts == {"llama3/70b-fp8-512gpus": "passed"}
+
+
+def test_one_log_is_not_judged_as_two_cases(tmp_path: Path) -> None:
+    log = tmp_path / "log.out"
+    log.write_text("")
+    result = pacemark(
+        "suites/llama3", "--backend", "replay", "--from", str(log), results=tmp_path / "results"
+    )
+    assert result.status == 4
+    assert "is one log, but 34 cases are selected; choose its case with -k or -m" in result.out

@@ -185,14 +185,15 @@ def test_a_limit_leaves_a_case_out_and_says_why(section: Machine, has_gpu: bool,
 
 def test_a_recipe_for_a_cluster_needs_a_site(tmp_path: Path) -> None:
     recipe = examples.llama3().file
-    said = needs_site(recipe, THIS_MACHINE)
+    said = needs_site(recipe, "slurm", THIS_MACHINE)
     assert said is not None
     assert "llama3 runs on a cluster: give it with --site FILE" in said
     assert (
-        needs_site(recipe, Site(site="mine"))
+        needs_site(recipe, "slurm", Site(site="mine"))
         == "llama3 needs a `slurm:` section, which site 'mine' does not have"
     )
-    assert needs_site(recipe, read(tmp_path, SITE)) is None
+    assert needs_site(recipe, "slurm", read(tmp_path, SITE)) is None
+    assert needs_site(recipe, "replay", THIS_MACHINE) is None
 
 
 def test_a_case_is_judged_as_the_sites_gpu() -> None:

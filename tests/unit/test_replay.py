@@ -1,0 +1,86 @@
+"""Replay finds the one right log, says why, and never guesses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fixtures.replay import find_log
+from plugins.errors import SubmitError
+from tests.unit import examples
+
+CASE = "70b-fp8-512gpus"
+
+
+def log(root: Path, task: str = "70b_fp8_512", job: int = 7, restart: int = 0) -> Path:
+    name = f"pretrain_llama3.1_{task}"
+    folder = root / "experiments" / name / f"{name}_1744400000" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"log-acct_x-x.{name}_{job}_{restart}.out"
+    path.write_text("")
+    return path
+
+
+def test_the_tree_of_the_recipe_is_searched_by_its_rule(tmp_path: Path) -> None:
+    log(tmp_path, "70b_bf16_512")
+    log(tmp_path, "70b_fp8_64")
+    log(tmp_path, "70b_fp8_5120")
+    right = log(tmp_path)
+    (right.parent / "sbatch_acct_x-x.pretrain_llama3.1_70b_fp8_512_7.out").write_text("")
+    found = find_log(examples.case(CASE), examples.llama3(), tmp_path)
+    assert (found.path, found.job, found.restart) == (right, "7", 0)
+    assert found.why == f"judged from {right}: job 7"
+
+
+def test_the_last_restart_counts(tmp_path: Path) -> None:
+    log(tmp_path, restart=0)
+    log(tmp_path, restart=9)
+    last = log(tmp_path, restart=10)
+    found = find_log(examples.case(CASE), examples.llama3(), tmp_path)
+    assert found.path == last
+    assert "restart 10, its last" in found.why
+
+
+@pytest.mark.parametrize("task", ["70b_fp8_512_nsys", "70b_fp8_512_nccltrace"])
+def test_profiles_and_traces_are_no_logs_of_the_case(tmp_path: Path, task: str) -> None:
+    log(tmp_path, task)
+    with pytest.raises(SubmitError, match=f"no log of llama3/{CASE} below"):
+        find_log(examples.case(CASE), examples.llama3(), tmp_path)
+
+
+def test_two_jobs_are_not_guessed_between(tmp_path: Path) -> None:
+    paths = [log(tmp_path, job=7), log(tmp_path, job=8)]
+    with pytest.raises(SubmitError, match="2 logs could be that of") as refused:
+        find_log(examples.case(CASE), examples.llama3(), tmp_path)
+    assert all(str(path) in str(refused.value) for path in paths)
+    assert "--from" in str(refused.value)
+
+
+def test_copies_of_one_log_are_not_guessed_between(tmp_path: Path) -> None:
+    log(tmp_path / "a")
+    log(tmp_path / "b")
+    with pytest.raises(SubmitError, match="2 logs"):
+        find_log(examples.case(CASE), examples.llama3(), tmp_path)
+
+
+def test_a_single_file_is_taken_at_its_word(tmp_path: Path) -> None:
+    path = tmp_path / "log.out"
+    path.write_text("")
+    found = find_log(examples.case(CASE), examples.llama3(), path)
+    assert (found.path, found.job) == (path, "")
+
+
+def test_a_file_whose_name_says_another_case_is_refused(tmp_path: Path) -> None:
+    path = log(tmp_path, "70b_bf16_512")
+    with pytest.raises(
+        SubmitError, match=r"by its name a log of llama3/70b-bf16-512gpus, not of llama3/70b-fp8"
+    ):
+        find_log(examples.case(CASE), examples.llama3(), path)
+
+
+def test_a_results_folder_has_its_logs_by_case(tmp_path: Path) -> None:
+    path = tmp_path / "llama3" / CASE / "log.txt"
+    path.parent.mkdir(parents=True)
+    path.write_text("")
+    assert find_log(examples.case(CASE), examples.llama3(), tmp_path).path == path
