@@ -24,8 +24,11 @@ from plugins.logs import number
 from plugins.logs import resolution
 
 _BAR = re.compile(r"\| *\d{1,9}/(\d{1,9}) \[[\d:]+<[\d:?]+, ")
-# A figure stands whole between a comma and the next one, or the bracket that ends the bar.
-_FIELD = re.compile(rf"(?:(?<=, )|^)([A-Za-z_][\w ]*)=({NUMBER})(?=, |\])")
+# A figure stands whole between a comma and the next one, or the bracket that ends the bar. Lightning's zeros make
+# `nan.0` of nan.
+_FIELD = re.compile(
+    rf"(?:(?<=, )|^)([A-Za-z_][\w ]*)=(-?(?:nan|inf)(?=\.)|{NUMBER})(?:(?<=[nf])\.0*)?(?=, |\])"
+)
 _DIGITS = 3
 
 

@@ -1,7 +1,7 @@
 """The last steps of a finished log, found from its end: a log of many GB costs a few hundred kB of reading.
 
-What stands further up is not seen, marks and restarts included, so this is a quick
-look, and no evidence for a verdict.
+What stands further up is not seen, marks and restarts included, so this is a quick look, and no evidence for a
+verdict.
 """
 
 from __future__ import annotations
