@@ -45,9 +45,8 @@ class MaxText(LineParser):
     def __init__(self) -> None:
         super().__init__()
         self._run = Run()
-        self._earlier: list[
-            tuple[int, bool]
-        ] = []  # of each earlier run: its last step, whether it may be profiling
+        # Of each earlier run: its last step, and whether it has the shape of the profiling run.
+        self._earlier: list[tuple[int, bool]] = []
         self._lines = 0
 
     def read_line(self, line: str, *, ended: bool) -> None:
@@ -55,17 +54,17 @@ class MaxText(LineParser):
         if peak and ended and 0 < float(peak[1]) < math.inf:
             self.measured_peak(float(peak[1]))
         label = _LABEL.match(line)
-        rank = int(label[1]) if label else None
+        first = line.find("completed step: ")
         for match in _STEP.finditer(line):
             if match.end() == len(line) and not ended:
                 continue
+            # Behind another step on the same line, Slurm's label would stand in its middle: nobody knows whose it is.
+            rank = int(label[1]) if label and match.start() == first else None
             index = int(match[1])
             self._lines += 1
             if self._run.is_over(index, rank):
                 self._close()
             self._run.add(index, Print(float(match[2]), self._lines, rank, match.groups()[1:]))
-            # Behind other output on the same line, a label would stand in its middle: nobody knows whose it is.
-            rank = None
 
     def log(self) -> Log:
         found = self._run.summary()

@@ -215,7 +215,7 @@ class Virtual:
         self.bytes_read += length
         line = b"chatter of another library, 63 characters a line, in a long log\n"
         inside = max(0, min(length, self._head - offset))
-        turned: bytes = line * (inside // len(line) + 2)
+        turned = line * (inside // len(line) + 2)
         start = offset % len(line)
         begin = max(0, offset - self._head)
         return turned[start : start + inside] + self._end[begin : begin + length - inside]
@@ -231,8 +231,10 @@ def whole_log(name: str) -> bytes:
             return joined(ticks(64, range(15), late=2), ticks(64, range(50), late=2, seed=2)).encode()
         case "dllogger":
             return test_dllogger.whole().encode()
+        case "megatron_bridge":
+            return test_megatron_bridge.whole().encode()
         case _:
-            return (test_megatron_bridge if name == "megatron_bridge" else test_megatron_lm).whole().encode()
+            return test_megatron_lm.whole().encode()
 
 
 @FORMATS

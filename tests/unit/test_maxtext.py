@@ -9,8 +9,14 @@ from dataclasses import replace
 
 import pytest
 
+from plugins.cases import load_recipe
 from plugins.logs import Step
 from plugins.logs import read
+from plugins.metrics import FlopsDefinition
+from plugins.metrics import Statistic
+from plugins.metrics import flops_per_sequence
+from plugins.validity import problems
+from tests.unit import examples
 from tests.unit.examples import parse
 
 PUBLISHED = (
@@ -205,6 +211,7 @@ def test_the_slowest_process_is_named_by_its_label() -> None:
 
 def test_a_label_behind_other_output_names_nobody() -> None:
     assert only(f"warning 17: {PUBLISHED}\n").slowest_rank is None
+    assert only(f"17: {PUBLISHED[:30]}18: {PUBLISHED}\n").slowest_rank is None
     assert only(f"  17: {PUBLISHED}\n").slowest_rank == 17
 
 
@@ -276,6 +283,24 @@ def test_one_process_with_a_loss_of_nan_is_enough() -> None:
     )
     assert found is not None
     assert math.isnan(found)
+
+
+@pytest.mark.parametrize("handicap", [1, 3])
+def test_the_proxys_own_rates_agree_with_its_case(handicap: int) -> None:
+    case = load_recipe(examples.ROOT / "suites" / "proxy").case("tiny-fp32-1gpus")
+    assert case is not None
+    definition = FlopsDefinition(definition="full-attention")
+    flops = case.mbs * flops_per_sequence(case.model, case.sequence_length, definition) / 1e12
+    text = ""
+    for i in range(50):
+        seconds = handicap * (0.21 + i / 1e5)
+        text += (
+            f"completed step: {i}, seconds: {seconds:.6f}, TFLOP/s/device: {flops / seconds:.6f}, "
+            f"Tokens/s/device: {1024 / seconds:.3f}, total_weights: 1024, loss: 8.123\n"
+        )
+    assert problems(case, parse(text, "maxtext"), Statistic()) == []
+    slower = text.replace("seconds: 0.21", "seconds: 0.20").replace("seconds: 0.63", "seconds: 0.53")
+    assert "step time x tokens/s" in problems(case, parse(slower, "maxtext"), Statistic())[0]
 
 
 def test_the_recipes_own_profiler_is_no_mark() -> None:
