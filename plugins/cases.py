@@ -86,7 +86,7 @@ class RecipeFile(Strict):
     title: str
     backend: Literal["slurm", "local"]
     source: str
-    log: Literal["nemo2", "maxtext"]
+    log: Literal["nemo1", "nemo2", "maxtext", "megatron_lm", "megatron_bridge", "dllogger"]
     steps: int = Field(gt=1)
     startup_minutes: float = Field(ge=0)
     models: dict[str, Model]

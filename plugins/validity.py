@@ -7,12 +7,19 @@ from collections.abc import Iterable
 
 from plugins.cases import Case
 from plugins.logs import Log
+from plugins.logs import Span
 from plugins.logs import Step
+from plugins.metrics import STEADY_STEPS
+from plugins.metrics import FlopsDefinition
 from plugins.metrics import Statistic
+from plugins.metrics import flops_per_sequence
 
 # A step line that other output cut in two is known to have run, though not how long it took. Two of fifty say
 # nothing about the pace; more, or one that the statistic needs, and the log is no evidence.
 MAX_GARBLED = 2
+
+# How far a framework's own count of the model FLOPs may be off ours; another model is further away.
+FLOPS_MARGIN = 0.001
 
 _MARK_WORDS = {
     "checkpoint": "a checkpoint was saved or loaded during the run",
@@ -25,9 +32,10 @@ _MARK_WORDS = {
 def problems(case: Case, log: Log, statistic: Statistic) -> list[str]:
     """What makes this log no evidence for `case`, in words; empty when it is valid.
 
-    Checks: every step from 0 to the last exactly once; the number of steps that the run announced; global batch
-    size, consumed samples and tokens a step against the case; loss and gradient norm finite; nothing in the log
-    that spoils a timed run.
+    Checks: every step from 0 to the last exactly once; the number of steps that the run announced; the number of
+    processes where each prints; global batch size, consumed samples and tokens a step against the case, and the
+    tokens and FLOPs that follow from printed rates; loss and gradient norm finite; nothing in the log that spoils a
+    timed run.
     """
     found: list[str] = []
     if not log.steps:
@@ -37,8 +45,17 @@ def problems(case: Case, log: Log, statistic: Statistic) -> list[str]:
     if log.planned is not None and log.planned != case.steps:
         announced = f"{log.planned} steps" if log.planned else "two different numbers of steps"
         found.append(f"the run announced {announced}, the recipe runs {case.steps}")
-    found += _sequence(case, log, statistic)
+    if log.interval == 1:
+        found += _sequence(case, log, statistic)
+    else:
+        means = (
+            f"means over {log.interval} steps" if log.interval else "means over an unknown number of steps"
+        )
+        found.append(f"the log states {means}, and the statistic {statistic} needs single ones")
+    if log.ranks is not None and log.ranks != case.gpus:
+        found.append(f"{log.ranks} processes print each step, one on each of {case.gpus} GPUs is this case")
     found += _configuration(case, log.steps)
+    found += _updates(case, log.steps, statistic)
     for name, values in (
         ("loss", ((s.index, s.loss) for s in log.steps)),
         ("gradient norm", ((s.index, s.grad_norm) for s in log.steps)),
@@ -52,7 +69,9 @@ def problems(case: Case, log: Log, statistic: Statistic) -> list[str]:
 
 def complete(case: Case, log: Log) -> bool:
     """Whether every step of the case has been seen: the run did its work, however its clean-up ended."""
-    return {step.index for step in log.steps} >= set(range(case.steps))
+    interval = max(log.interval, 1)
+    stated = {step.index - back for step in log.steps for back in range(min(interval, case.steps))}
+    return stated >= set(range(case.steps))
 
 
 def _sequence(case: Case, log: Log, statistic: Statistic) -> list[str]:
@@ -93,9 +112,13 @@ def _configuration(case: Case, steps: tuple[Step, ...]) -> list[str]:
     for step in steps:
         if step.gbs is not None and step.gbs != case.gbs:
             found.append(f"global batch size {step.gbs} at step {step.index}, this case runs {case.gbs}")
-        elif step.consumed_samples is not None and step.consumed_samples != (step.index + 1) * case.gbs:
+        elif (
+            step.consumed_samples is not None
+            and abs(step.consumed_samples - (step.index + 1) * case.gbs) > step.consumed_resolution
+        ):
+            rounded = f" (rounded to {2 * step.consumed_resolution:g})" if step.consumed_resolution else ""
             found.append(
-                f"{step.consumed_samples} consumed samples after step {step.index}, "
+                f"{step.consumed_samples} consumed samples{rounded} after step {step.index}, "
                 f"{step.index + 1} x GBS {case.gbs} is {(step.index + 1) * case.gbs}"
             )
         elif step.tokens is not None and step.tokens != case.tokens_per_step:
@@ -103,7 +126,41 @@ def _configuration(case: Case, steps: tuple[Step, ...]) -> list[str]:
                 f"{step.tokens} tokens (total_weights) at step {step.index}, GBS {case.gbs} x sequence length "
                 f"{case.sequence_length} is {case.tokens_per_step}"
             )
+        elif step.tokens_per_gpu is not None and case.tokens_per_step / case.gpus not in step.tokens_per_gpu:
+            found.append(
+                f"step time x tokens/s is {step.tokens_per_gpu.low:.0f} to {step.tokens_per_gpu.high:.0f} tokens a "
+                f"GPU at step {step.index}, this case runs {case.tokens_per_step / case.gpus:.0f}"
+            )
+        elif step.flops_per_gpu is not None and not _counts_as(step.flops_per_gpu, _flops_per_gpu(case)):
+            found.append(
+                f"step time x TFLOP/s is {step.flops_per_gpu.low / 1e12:.1f} to "
+                f"{step.flops_per_gpu.high / 1e12:.1f} TFLOP a GPU at step {step.index}, this case's model is "
+                f"{_flops_per_gpu(case) / 1e12:.1f}"
+            )
     return found[:1] + ([f"and {len(found) - 1} more such steps"] if len(found) > 1 else [])
+
+
+def _updates(case: Case, steps: tuple[Step, ...], statistic: Statistic) -> list[str]:
+    """Steps without an update. Skipped ones are shorter; mixed precision skips some when it begins, which is fine."""
+    found: list[str] = []
+    bad = [step.index for step in steps if step.nan_iterations]
+    if bad:
+        found.append(f"{_list(bad)}: the loss or a gradient was not a number")
+    judged = {*statistic.indices(case.steps), *range(case.steps - STEADY_STEPS, case.steps)}
+    skipped = [step.index for step in steps if step.skipped_iterations and step.index in judged]
+    if skipped:
+        found.append(f"{_list(skipped)}: the update was skipped, and the judgement needs it")
+    return found
+
+
+def _flops_per_gpu(case: Case) -> float:
+    """Model FLOPs of a step on one GPU as the formats that print a rate count them: full attention."""
+    definition = FlopsDefinition(definition="full-attention")
+    return case.gbs * flops_per_sequence(case.model, case.sequence_length, definition) / case.gpus
+
+
+def _counts_as(stated: Span, flops: float) -> bool:
+    return flops * (1 + FLOPS_MARGIN) >= stated.low and flops * (1 - FLOPS_MARGIN) <= stated.high
 
 
 def _list(indices: Iterable[int]) -> str:

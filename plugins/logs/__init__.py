@@ -1,6 +1,7 @@
 """Training logs, read as a stream: bytes in, steps out. Nothing here does I/O.
 
-A parser reports only what a line states. What that means for the case is judged in `plugins.validity`.
+A parser reports only what a line states. What that means for the case is judged in `plugins.validity`. It raises
+nothing, whatever the bytes are, and its memory does not grow with the log, only with the number of its steps.
 """
 
 from __future__ import annotations
@@ -17,15 +18,37 @@ from typing import Protocol
 # Longer than any line a recipe prints; what goes beyond is cut, so that memory stays flat on a broken log.
 MAX_LINE = 1 << 16
 
+# More than any recipe runs or any job restarts; what goes beyond is not kept, for the same reason.
+MAX_STEPS = 1 << 17
+MAX_RESTARTS = 100
+
 # A number as any framework prints it. Bounded, because a broken log can hold a megabyte of digits.
-NUMBER = r"-?\d{1,15}(?:\.\d{1,15})?(?:e[+-]?\d{1,2})?|-?nan|-?inf"
+NUMBER = r"-?\d{1,15}(?:\.\d{1,24})?(?:e[+-]?\d{1,2})?|-?nan|-?inf"
+
+
+@dataclass(frozen=True)
+class Span:
+    """What a rounded figure may have been, both ends included."""
+
+    low: float
+    high: float
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
 
 
 @dataclass(frozen=True)
 class Step:
     """One training step as the log states it; `None` is "not stated".
 
-    `seconds` is the step time, `resolution` half a unit of its last printed digit (both in seconds).
+    `index` is the 0-based physical step, however the format counts. `seconds` is the step time, `resolution` half a
+    unit of its last printed digit (both in seconds); `consumed_resolution` is that of `consumed_samples`, 0 where
+    the format prints the whole number. `tokens` are those of the global batch (0: processes contradict each other).
+    `tokens_per_gpu` and `flops_per_gpu` are what one device did in this step, as far as its printed rate and time
+    tell. `skipped_iterations` and `nan_iterations` count the steps without an update.
+
+    Where every process prints the step, `ranks` counts their lines, `seconds` is their median, and
+    `slowest_seconds` is the longest, of process `slowest_rank` where the line names it.
     """
 
     index: int
@@ -33,10 +56,18 @@ class Step:
     resolution: float = 0.0
     gbs: int | None = None
     consumed_samples: int | None = None
+    consumed_resolution: float = 0.0
     tokens: int | None = None
+    tokens_per_gpu: Span | None = None
+    flops_per_gpu: Span | None = None
     tflops_per_gpu: float | None = None
     loss: float | None = None
     grad_norm: float | None = None
+    skipped_iterations: int | None = None
+    nan_iterations: int | None = None
+    ranks: int = 1
+    slowest_seconds: float | None = None
+    slowest_rank: int | None = None
 
 
 @dataclass(frozen=True)
@@ -47,6 +78,11 @@ class Log:
     than once. `restarted_after` has the last step of each earlier attempt in the same file. `planned` is the
     number of steps that the run itself announced. `marks` are lines that spoil a timed run, by kind.
     `peak_tflops` is the machine's own matrix product rate, where the run measured it.
+
+    `interval`: every figure of a step is a mean over this many steps, of which `index` is the last; steps between
+    are stated by no line (0: a single line, which does not tell). `ranks` is the number of processes that print
+    each step, where all of them do. `profiling_steps` counts those of a profiling run that the recipe makes before
+    the timed one.
     """
 
     steps: tuple[Step, ...] = ()
@@ -55,6 +91,9 @@ class Log:
     restarted_after: tuple[int, ...] = ()
     marks: tuple[tuple[str, str], ...] = ()
     peak_tflops: float | None = None
+    interval: int = 1
+    ranks: int | None = None
+    profiling_steps: int = 0
     size: int = 0
 
     @property
@@ -75,34 +114,55 @@ class LogParser(Protocol):
     def finish(self) -> Log: ...
 
 
-# Each of these makes a step time incomparable with a baseline.
-_MARKS = {
-    "checkpoint": re.compile(
-        r"Global Checkpoint (?:Save|Load) ?:|Successfully saved checkpoint from iteration"
+@dataclass(frozen=True)
+class Mark:
+    """A line that spoils a timed run: it has one of `hints` in it and matches `pattern`."""
+
+    kind: str
+    hints: tuple[bytes, ...]
+    pattern: re.Pattern[str]
+
+
+# Each of these makes a step time incomparable with a baseline. The hints are as long as they can be: the longer a
+# substring, the faster it is searched for.
+MARKS = (
+    Mark(
+        "checkpoint",
+        (b"Global Checkpoint ", b"uccessfully saved checkpoint from iteration"),
+        re.compile(r"Global Checkpoint (?:Save|Load) ?:|[Ss]uccessfully saved checkpoint from iteration"),
     ),
-    "nccl trace": re.compile(r"NCCL INFO \w+: opCount [0-9a-f]+ "),
-    "profiler": re.compile(
-        r"Generating '.*\.(?:qdstrm|nsys-rep)'|Capture range (?:started|ended) in the application"
+    Mark("nccl trace", (b": opCount ",), re.compile(r"NCCL INFO \w+: opCount [0-9a-f]+ ")),
+    Mark(
+        "profiler",
+        (b"Generating '", b"ed in the application"),
+        re.compile(
+            r"Generating '.*\.(?:qdstrm|nsys-rep)'|Capture range (?:started|ended) in the application"
+        ),
     ),
-    "socket fallback": re.compile(r"NCCL INFO Using network Socket"),
-}
-_MARK_HINTS = (b"Checkpoint", b"checkpoint", b"NCCL INFO", b"Generating", b"Capture range")
+    Mark(
+        "socket fallback",
+        (b"NCCL INFO Using network Socket",),
+        re.compile(r"NCCL INFO Using network Socket"),
+    ),
+)
 
 
 class LineParser(ABC):
-    """Cuts bytes into lines and keeps the books of steps, attempts and marks; a format adds `read_line`.
+    """Cuts out the lines that matter and keeps the books of steps, attempts and marks; a format adds `read_line`.
 
     A line is ended by a line feed or a carriage return. The rest behind the last one is read by `finish`
     only, with `ended=False`, because its last number may be cut short.
     """
 
     hints: tuple[bytes, ...] = ()
+    marks: tuple[Mark, ...] = MARKS
 
     def __init__(self) -> None:
         self._rest = b""
         self._log = Log()
         self._steps: dict[int, Step] = {}
         self._repeated: set[int] = set()
+        self._restarts: list[int] = []
         self._marks: dict[str, str] = {}
         self._last: int | None = None
 
@@ -112,47 +172,55 @@ class LineParser(ABC):
 
     def feed(self, data: bytes) -> None:
         self._log = replace(self._log, size=self._log.size + len(data))
-        *lines, rest = re.split(rb"[\r\n]", self._rest + data)
-        self._rest = rest[:MAX_LINE]
-        for line in lines:
-            self._take(line, ended=True)
+        buffer = self._rest + data.replace(b"\r", b"\n")
+        end = buffer.rfind(b"\n") + 1
+        self._read(buffer, end, ended=True)
+        self._rest = buffer[end : end + MAX_LINE]
 
     def log(self) -> Log:
         return replace(
             self._log,
             steps=tuple(self._steps.values()),
             repeated=tuple(sorted(self._repeated)),
+            restarted_after=tuple(self._restarts),
             marks=tuple(self._marks.items()),
         )
 
     def finish(self) -> Log:
-        self._take(self._rest, ended=False)
+        self._read(self._rest, len(self._rest), ended=False)
         self._rest = b""
         return self.log()
 
-    def _take(self, raw: bytes, *, ended: bool) -> None:
-        # A substring search first: a log is mostly lines that say nothing about steps.
-        if any(hint in raw for hint in self.hints):
-            self.read_line(
-                raw[:MAX_LINE].decode("utf-8", errors="replace"), ended=ended and len(raw) < MAX_LINE
-            )
-        if any(hint in raw for hint in _MARK_HINTS):
-            text = raw[:MAX_LINE].decode("utf-8", errors="replace")
-            for kind, pattern in _MARKS.items():
-                if kind not in self._marks and pattern.search(text):
-                    self._marks[kind] = text.strip()[:300]
+    def _read(self, buffer: bytes, end: int, *, ended: bool) -> None:
+        for start, stop in telling_lines(buffer, end, self.hints):
+            self.read_line(_text(buffer[start:stop]), ended=ended and stop - start < MAX_LINE)
+        found = []
+        for mark in self.marks:
+            if mark.kind not in self._marks:
+                for start, stop in telling_lines(buffer, end, mark.hints):
+                    text = _text(buffer[start:stop])
+                    if mark.pattern.search(text):
+                        found.append((start, mark.kind, text))
+                        break
+        for _, kind, text in sorted(found):
+            self._marks[kind] = text.strip()[:300]
 
     def add(self, step: Step) -> None:
         """Book a step. Going back to an earlier one is a new attempt; the same one again is a repeat."""
         if self._last is not None and step.index < self._last and step.index in self._steps:
-            self._log = replace(self._log, restarted_after=(*self._log.restarted_after, max(self._steps)))
+            self.restarted_after(max(self._steps))
             self._steps.clear()
             self._repeated.clear()
         if step.index in self._steps:
             self._repeated.add(step.index)
-        else:
+        elif len(self._steps) < MAX_STEPS:
             self._steps[step.index] = step
         self._last = step.index
+
+    def restarted_after(self, index: int) -> None:
+        """An attempt ended with this step and another one began."""
+        if len(self._restarts) < MAX_RESTARTS:
+            self._restarts.append(index)
 
     def plan(self, steps: int) -> None:
         """The run announced this number of steps; a second, different number is kept as 0 (contradictory)."""
@@ -162,6 +230,38 @@ class LineParser(ABC):
     def measured_peak(self, tflops: float) -> None:
         """The run measured its machine; of several measurements the best one counts."""
         self._log = replace(self._log, peak_tflops=max(tflops, self._log.peak_tflops or 0.0))
+
+
+def telling_lines(buffer: bytes, end: int, hints: tuple[bytes, ...]) -> list[tuple[int, int]]:
+    """Where the lines of `buffer[:end]` are that have a hint in them: start and end of each, in order.
+
+    A log is mostly lines that say nothing about steps. Searching the whole buffer for each hint finds the others
+    many times faster than cutting it into lines does.
+    """
+    lines: set[tuple[int, int]] = set()
+    for hint in hints:
+        start = 0
+        while (at := buffer.find(hint, start, end)) >= 0:
+            start = max(start, buffer.rfind(b"\n", start, at) + 1)
+            stop = buffer.find(b"\n", at, end)
+            stop = end if stop < 0 else stop
+            lines.add((start, stop))
+            start = stop
+    return sorted(lines)
+
+
+def _text(raw: bytes) -> str:
+    return raw[:MAX_LINE].decode("utf-8", errors="replace")
+
+
+def number(text: str | None) -> float | None:
+    """The value of a `NUMBER`."""
+    return None if text is None else float(text)
+
+
+def integer(text: str | None) -> int | None:
+    """The value of a `NUMBER` that is printed as a whole number; None for any other."""
+    return int(text) if text is not None and text.lstrip("-").isdigit() else None
 
 
 def resolution(number: str, significant: int | None = None) -> float:
@@ -177,10 +277,21 @@ def resolution(number: str, significant: int | None = None) -> float:
 
 def parser(name: str) -> LogParser:
     """The parser of a log format by its name in `recipe.yaml`."""
+    from plugins.logs.dllogger import DLLogger
     from plugins.logs.maxtext import MaxText
+    from plugins.logs.megatron_bridge import MegatronBridge
+    from plugins.logs.megatron_lm import MegatronLM
+    from plugins.logs.nemo1 import NeMo1
     from plugins.logs.nemo2 import NeMo2
 
-    formats: dict[str, type[LineParser]] = {"nemo2": NeMo2, "maxtext": MaxText}
+    formats: dict[str, type[LineParser]] = {
+        "nemo1": NeMo1,
+        "nemo2": NeMo2,
+        "maxtext": MaxText,
+        "megatron_lm": MegatronLM,
+        "megatron_bridge": MegatronBridge,
+        "dllogger": DLLogger,
+    }
     return formats[name]()
 
 

@@ -14,6 +14,8 @@ import re
 from plugins.logs import NUMBER
 from plugins.logs import LineParser
 from plugins.logs import Step
+from plugins.logs import integer
+from plugins.logs import number
 from plugins.logs import resolution
 
 _HEAD = re.compile(r"Training epoch \d+, iteration (\d{1,9})/(\d{1,9})(?= \||$)")
@@ -28,8 +30,8 @@ class NeMo2(LineParser):
 
     def read_line(self, line: str, *, ended: bool) -> None:
         heads = list(_HEAD.finditer(line))
-        for number, head in enumerate(heads):
-            following = heads[number + 1] if number + 1 < len(heads) else None
+        for place, head in enumerate(heads):
+            following = heads[place + 1] if place + 1 < len(heads) else None
             end = following.start() if following else len(line)
             # Behind the last field of a line that was never ended, digits may be missing.
             self._read_step(head, line[head.end() : end], whole=ended or following is not None)
@@ -44,7 +46,7 @@ class NeMo2(LineParser):
             if match and not (match[1] == _TIMING and part is last_part):
                 fields.setdefault(match[1], match[2])
         index, last = int(head[1]), int(head[2])
-        stated = _integer(fields.get("global_step"))
+        stated = integer(fields.get("global_step"))
         if not fields or (stated is not None and stated != index):
             return
         self.plan(last + 1)
@@ -54,17 +56,9 @@ class NeMo2(LineParser):
                 index=index,
                 seconds=float(timing) if timing is not None else None,
                 resolution=resolution(timing, 4) if timing and timing[-1].isdigit() else 0.0,
-                gbs=_integer(fields.get("global_batch_size")),
-                consumed_samples=_integer(fields.get("consumed_samples")),
-                loss=_number(fields.get("reduced_train_loss")),
-                grad_norm=_number(fields.get("grad_norm")),
+                gbs=integer(fields.get("global_batch_size")),
+                consumed_samples=integer(fields.get("consumed_samples")),
+                loss=number(fields.get("reduced_train_loss")),
+                grad_norm=number(fields.get("grad_norm")),
             )
         )
-
-
-def _number(text: str | None) -> float | None:
-    return None if text is None else float(text)
-
-
-def _integer(text: str | None) -> int | None:
-    return int(text) if text is not None and text.lstrip("-").isdigit() else None

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
-import re
-from itertools import pairwise
+import random
+from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from plugins.cases import load_recipe
 from plugins.logs import Step
 from plugins.logs import read
+from plugins.metrics import FlopsDefinition
+from plugins.metrics import Statistic
+from plugins.metrics import flops_per_sequence
+from plugins.validity import problems
+from tests.unit import examples
 from tests.unit.examples import parse
 
 PUBLISHED = (
@@ -33,8 +38,22 @@ def only(text: str | bytes) -> Step:
 
 
 def test_the_published_line() -> None:
-    assert only(PUBLISHED + "\n") == Step(
-        index=49, seconds=7.908, resolution=0.0005, tokens=524288, tflops_per_gpu=460.48, loss=0.0
+    step = only(PUBLISHED + "\n")
+    assert step.tokens_per_gpu is not None
+    assert step.flops_per_gpu is not None
+    # Two sequences of 4096 tokens a device; 7.908 x 1035.970 itself is 8192.45.
+    assert (step.tokens_per_gpu.low, step.tokens_per_gpu.high) == pytest.approx(
+        (8191.929, 8192.973), abs=0.001
+    )
+    assert 2 * 1.82064e15 in step.flops_per_gpu
+    assert replace(step, tokens_per_gpu=None, flops_per_gpu=None) == Step(
+        index=49,
+        seconds=7.908,
+        resolution=0.0005,
+        tokens=524288,
+        tflops_per_gpu=460.48,
+        loss=0.0,
+        slowest_seconds=7.908,
     )
 
 
@@ -84,14 +103,10 @@ def test_a_split_at_any_byte_gives_the_same_log() -> None:
 def test_two_runs_in_one_log_leave_the_last() -> None:
     text = "".join(f"{line(i, '9.999')}\n" for i in range(15)) + "".join(f"{line(i)}\n" for i in range(50))
     log = parse(text, "maxtext")
-    assert log.restarted_after == (14,)
+    assert log.restarted_after == ()
+    assert log.profiling_steps == 15
     assert {step.seconds for step in log.steps} == {7.908}
     assert len(log.steps) == 50
-
-
-def test_every_process_printing_the_line_is_a_repeat() -> None:
-    text = "".join(f"{rank}: {line(i)}\n" for i in range(3) for rank in range(4))
-    assert parse(text, "maxtext").repeated == (0, 1, 2)
 
 
 @pytest.mark.parametrize("loss", ["nan", "inf", "-inf"])
@@ -143,38 +158,156 @@ def test_an_absurd_number_does_not_raise(key: str, number: str) -> None:
     assert len(parse(line(49, **{key: number}) + "\n", "maxtext").steps) <= 1
 
 
-LOG = "".join(f"{line(i, f'7.{i}08')}\n" for i in range(4)).encode()
+def test_a_rate_that_is_no_number_tells_no_tokens() -> None:
+    assert only(PUBLISHED.replace("1035.970", "nan") + "\n").tokens_per_gpu is None
 
 
-@st.composite
-def mutated(draw: st.DrawFn) -> bytes:
-    """A log in which pieces were deleted, doubled or filled with noise."""
-    data = bytearray(LOG)
-    for _ in range(draw(st.integers(1, 6))):
-        start = draw(st.integers(0, len(data)))
-        end = min(len(data), start + draw(st.integers(0, 200)))
-        match draw(st.sampled_from(["delete", "insert", "double"])):
-            case "delete":
-                del data[start:end]
-            case "insert":
-                data[start:start] = draw(
-                    st.one_of(st.binary(max_size=20), st.sampled_from([b"\n", b"1", b"."]))
-                )
-            case _:
-                data[start:start] = data[start:end]
-    return bytes(data)
+# Many processes, all of which print every step.
 
 
-@given(mutated())
-def test_a_damaged_log_is_read_without_an_invented_step(data: bytes) -> None:
-    lines = re.split(rb"[\r\n]", data)
-    for step in parse(data, "maxtext").steps:
-        stated = [re.findall(rb"completed step: (\d+), seconds: (\d+\.\d+),", text) for text in lines]
-        assert (step.index, step.seconds) in [(int(i), float(t)) for found in stated for i, t in found]
+def ticks(
+    ranks: int, steps: Iterable[int], *, late: int = 0, seed: int = 1, label: bool = False
+) -> list[str]:
+    """The lines of one run in the order of their arrival: any rank may be up to `late` steps behind the first."""
+    chance = random.Random(seed)
+    lags = [chance.uniform(0, late) for _ in range(ranks)]
+    arrivals = [(step + lags[rank] + chance.random(), rank, step) for rank in range(ranks) for step in steps]
+    text = []
+    for _, rank, step in sorted(arrivals):
+        seconds = f"{7.9 + step / 1000 + rank / 1e5:.5f}"
+        text.append((f"{rank}: " if label else "") + line(step, seconds))
+    return text
 
 
-@given(mutated(), st.lists(st.integers(0, 600), max_size=4))
-def test_a_damaged_log_reads_the_same_in_pieces(data: bytes, cuts: list[int]) -> None:
-    edges = [0, *sorted(cuts), len(data)]
-    pieces = [data[a:b] for a, b in pairwise(edges)]
-    assert read("maxtext", iter(pieces)).steps == parse(data, "maxtext").steps
+def expected_seconds(ranks: int, steps: int) -> list[float]:
+    return [round(7.9 + step / 1000 + (ranks // 2) / 1e5, 5) for step in range(steps)]
+
+
+def joined(*runs: list[str]) -> str:
+    return "".join(f"{text}\n" for run in runs for text in run)
+
+
+def check_whole(text: str, ranks: int, restarted: tuple[int, ...] = (), profiling: int = 15) -> None:
+    log = parse(text, "maxtext")
+    assert [step.seconds for step in log.steps] == expected_seconds(ranks, 50)
+    assert {step.ranks for step in log.steps} == {ranks}
+    assert [step.slowest_seconds for step in log.steps] == [
+        round(7.9 + step / 1000 + (ranks - 1) / 1e5, 5) for step in range(50)
+    ]
+    assert (log.ranks, log.repeated, log.restarted_after, log.profiling_steps) == (
+        ranks,
+        (),
+        restarted,
+        profiling,
+    )
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 8, 64, 2048])
+@pytest.mark.parametrize("late", [0, 1, 3])
+def test_a_profiling_run_and_the_timed_run_of_all_processes(ranks: int, late: int) -> None:
+    check_whole(joined(ticks(ranks, range(15), late=late), ticks(ranks, range(50), late=late, seed=2)), ranks)
+
+
+def test_the_slowest_process_is_named_by_its_label() -> None:
+    log = parse(joined(ticks(64, range(50), late=2, label=True)), "maxtext")
+    assert {step.slowest_rank for step in log.steps} == {63}
+    assert {step.slowest_rank for step in parse(joined(ticks(64, range(50))), "maxtext").steps} == {None}
+
+
+def test_a_label_behind_other_output_names_nobody() -> None:
+    assert only(f"warning 17: {PUBLISHED}\n").slowest_rank is None
+    assert only(f"17: {PUBLISHED[:30]}18: {PUBLISHED}\n").slowest_rank is None
+    assert only(f"  17: {PUBLISHED}\n").slowest_rank == 17
+
+
+@pytest.mark.parametrize("ranks", [1, 64])
+@pytest.mark.parametrize("died_after", [0, 1, 4, 7, 8, 17, 48])
+@pytest.mark.parametrize("label", [False, True])
+def test_a_restart_leaves_the_last_attempt(ranks: int, died_after: int, label: bool) -> None:
+    first = ticks(ranks, range(died_after + 1), seed=1, late=1, label=label)
+    first = [text.replace("seconds: 7.9", "seconds: 1.9") for text in first]
+    second = ticks(ranks, range(50), seed=2, late=1, label=label)
+    check_whole(joined(first, second), ranks, (died_after,), profiling=0)
+
+
+def test_an_attempt_cut_in_the_middle_of_a_step_is_left_out_whole() -> None:
+    first = ticks(64, range(6), late=2)[:-30]
+    first = [text.replace("seconds: 7.9", "seconds: 1.9") for text in first]
+    log = parse(joined(first, ticks(64, range(50), seed=2, late=2)), "maxtext")
+    assert [step.seconds for step in log.steps] == expected_seconds(64, 50)
+    assert (log.ranks, log.repeated) == (64, ())
+
+
+def test_a_requeued_job_that_profiles_again() -> None:
+    profile, died, whole = ticks(8, range(15)), ticks(8, range(21)), ticks(8, range(50))
+    check_whole(joined(profile, died, profile, whole), 8, (20,))
+
+
+def test_a_second_attempt_that_died_is_not_helped_by_the_first() -> None:
+    log = parse(joined(ticks(8, range(15)), ticks(8, range(50)), ticks(8, range(15))), "maxtext")
+    assert log.last_index == 14
+    assert log.restarted_after == (49,)
+
+
+def test_two_runs_that_share_a_log_are_twice_the_processes() -> None:
+    text = joined([text for text in ticks(8, range(50)) for _ in (0, 1)])
+    assert parse(text, "maxtext").ranks == 16
+
+
+def test_a_few_lines_lost_leave_the_median_of_the_others() -> None:
+    lost = ("seconds: 7.92000,", "seconds: 7.92001,", "seconds: 7.92063,")
+    lines = [text for text in ticks(64, range(50), late=1) if not any(part in text for part in lost)]
+    log = parse(joined(lines), "maxtext")
+    assert (log.ranks, log.repeated) == (64, ())
+    step = log.steps[20]
+    assert (step.ranks, step.seconds, step.slowest_seconds) == (61, 7.92032, 7.92062)
+
+
+def test_a_line_printed_twice_is_a_repeat() -> None:
+    lines = ticks(8, range(50))
+    assert parse(joined([*lines, lines[-1]]), "maxtext").repeated == (49,)
+    assert parse(joined([lines[0], *lines]), "maxtext").restarted_after == (0,)
+    assert parse(joined([*lines[:170], lines[165], *lines[170:]]), "maxtext").repeated == (20,)
+
+
+def test_a_step_without_most_of_its_lines_has_no_time() -> None:
+    lines = ticks(8, range(50))
+    kept = [text for place, text in enumerate(lines) if not (20 * 8 < place < 20 * 8 + 6)]
+    step = next(step for step in parse(joined(kept), "maxtext").steps if step.index == 20)
+    assert (step.ranks, step.seconds) == (3, None)
+
+
+def test_processes_that_contradict_each_other_in_the_tokens() -> None:
+    text = f"{line(3)}\n{line(3, weights='262144')}\n"
+    assert parse(text, "maxtext").steps[0].tokens == 0
+
+
+def test_one_process_with_a_loss_of_nan_is_enough() -> None:
+    found = (
+        parse("".join(f"{line(3, loss=loss)}\n" for loss in ("0.0", "nan", "0.0")), "maxtext").steps[0].loss
+    )
+    assert found is not None
+    assert math.isnan(found)
+
+
+@pytest.mark.parametrize("handicap", [1, 3])
+def test_the_proxys_own_rates_agree_with_its_case(handicap: int) -> None:
+    case = load_recipe(examples.ROOT / "suites" / "proxy").case("tiny-fp32-1gpus")
+    assert case is not None
+    definition = FlopsDefinition(definition="full-attention")
+    flops = case.mbs * flops_per_sequence(case.model, case.sequence_length, definition) / 1e12
+    text = ""
+    for i in range(50):
+        seconds = handicap * (0.21 + i / 1e5)
+        text += (
+            f"completed step: {i}, seconds: {seconds:.6f}, TFLOP/s/device: {flops / seconds:.6f}, "
+            f"Tokens/s/device: {1024 / seconds:.3f}, total_weights: 1024, loss: 8.123\n"
+        )
+    assert problems(case, parse(text, "maxtext"), Statistic()) == []
+    slower = text.replace("seconds: 0.21", "seconds: 0.20").replace("seconds: 0.63", "seconds: 0.53")
+    assert "step time x tokens/s" in problems(case, parse(slower, "maxtext"), Statistic())[0]
+
+
+def test_the_recipes_own_profiler_is_no_mark() -> None:
+    text = "Capture range ended in the application.\nGenerating '/tmp/nsys-report-1.qdstrm'\n"
+    assert parse(text, "maxtext").marks == ()

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from plugins.logs import Log
+from plugins.logs import Span
 from plugins.logs import Step
 from plugins.metrics import Statistic
 from plugins.validity import MAX_GARBLED
@@ -89,6 +90,40 @@ def test_tokens_of_another_sequence_length() -> None:
 def test_tokens_that_agree() -> None:
     log = Log(steps=tuple(Step(i, 10.0, tokens=1024 * 8192) for i in range(50)), size=1)
     assert problems(examples.case(), log, LAST) == []
+
+
+@pytest.mark.parametrize(("ranks", "valid"), [(512, True), (64, False), (1024, False)])
+def test_the_number_of_processes(ranks: int, valid: bool) -> None:
+    log = replace(parse(nemo2_text()), ranks=ranks)
+    said = f"{ranks} processes print each step, one on each of 512 GPUs is this case"
+    assert problems(examples.case(), log, LAST) == ([] if valid else [said])
+
+
+@pytest.mark.parametrize(
+    ("key", "factor", "said"),
+    [
+        ("tokens_per_gpu", 1.0, ""),
+        (
+            "tokens_per_gpu",
+            0.5,
+            "step time x tokens/s is 8188 to 8196 tokens a GPU at step 7, this case runs 16384",
+        ),
+        ("flops_per_gpu", 1.0, ""),
+        ("flops_per_gpu", 1.0012, ""),
+        ("flops_per_gpu", 0.997, "this case's model is 7887.8"),
+        ("flops_per_gpu", 1.05, "this case's model is 7887.8"),
+    ],
+)
+def test_rates_and_times_agree_with_the_case(key: str, factor: float, said: str) -> None:
+    case = examples.case()
+    one = {"tokens_per_gpu": 16384.0, "flops_per_gpu": 2 * examples.stick().flops}[key] * factor
+    span = Span(one * 0.9995, one * 1.0005)
+    log = parse(nemo2_text())
+    spoilt = Step(7, 10.07, 0.005, **{key: span})  # type: ignore[arg-type]
+    steps = tuple(spoilt if step.index == 7 else step for step in log.steps)
+    found = problems(case, replace(log, steps=steps), LAST)
+    assert len(found) == bool(said)
+    assert said in "".join(found)
 
 
 def test_no_configuration_stated() -> None:

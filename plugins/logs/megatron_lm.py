@@ -1,0 +1,77 @@
+"""Megatron-LM: one line every `--log-interval` iterations, printed by the last rank, 1-based.
+
+     [2025-01-01 12:00:00] iteration       10/    1500 | consumed samples:         5120 | elapsed time per
+    iteration (ms): 5683.2 | throughput per GPU (TFLOP/s/GPU): 412.3 | learning rate: 2.700000E-04 | global batch
+    size:   512 | lm loss: 8.645955E-02 | loss scale: 1.0 | grad norm: 0.475 | number of skipped iterations:   0 |
+    number of nan iterations:   0 |
+
+(one line in the log.) The throughput stands there with `--log-throughput` only, the loss only above 0. Times are in
+milliseconds with one decimal, means over the interval: a line states nothing about a single step of it. Fields are
+ended by ` |`, the last one too, so that a number cut short by other output never counts.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+
+from plugins.logs import NUMBER
+from plugins.logs import LineParser
+from plugins.logs import Log
+from plugins.logs import Step
+from plugins.logs import integer
+from plugins.logs import number
+from plugins.logs import resolution
+
+_HEAD = re.compile(r"\biteration +(\d{1,9})/ *(\d{1,9}) \|")
+_FIELD = re.compile(rf"\| *([a-z][\w ()/]*): *({NUMBER}) (?=\|)", re.IGNORECASE)
+_TIMING = "elapsed time per iteration (ms)"
+
+
+class MegatronLM(LineParser):
+    """Lines of `training_log` in megatron/training/training.py (core 0.10 and the releases around it)."""
+
+    hints: tuple[bytes, ...] = (b"| consumed samples: ",)
+
+    def read_line(self, line: str, *, ended: bool) -> None:  # noqa: ARG002 - every field ends with a bar
+        heads = list(_HEAD.finditer(line))
+        for place, head in enumerate(heads):
+            end = heads[place + 1].start() if place + 1 < len(heads) else len(line)
+            # The head's own bar stays: it is what the first field begins with.
+            self._read_step(head, line[head.end() - 1 : end])
+
+    def log(self) -> Log:
+        log = super().log()
+        # Only multiples of the interval are printed, so it divides them all. One line alone does not tell.
+        iterations = [step.index + 1 for step in log.steps]
+        unknown = len(iterations) == 1 and iterations != [1]
+        return replace(log, interval=0 if unknown else math.gcd(*iterations) or 1)
+
+    def utilization(self, fields: dict[str, str]) -> float | None:
+        """TFLOP/s per GPU of the iteration whose line has these fields."""
+        return number(fields.get("throughput per GPU (TFLOP/s/GPU)"))
+
+    def _read_step(self, head: re.Match[str], text: str) -> None:
+        fields: dict[str, str] = {}
+        for match in _FIELD.finditer(text):
+            fields.setdefault(match[1], match[2])
+        iteration = int(head[1])
+        if not fields or iteration < 1:
+            return
+        self.plan(int(head[2]))
+        timing = fields.get(_TIMING)
+        self.add(
+            Step(
+                index=iteration - 1,
+                seconds=float(timing) / 1000 if timing is not None else None,
+                resolution=resolution(timing) / 1000 if timing and timing[-1].isdigit() else 0.0,
+                gbs=integer(fields.get("global batch size")),
+                consumed_samples=integer(fields.get("consumed samples")),
+                tflops_per_gpu=self.utilization(fields),
+                loss=number(fields.get("lm loss")),
+                grad_norm=number(fields.get("grad norm")),
+                skipped_iterations=integer(fields.get("number of skipped iterations")),
+                nan_iterations=integer(fields.get("number of nan iterations")),
+            )
+        )

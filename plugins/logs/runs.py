@@ -1,0 +1,159 @@
+"""Which lines belong to one run when all its processes print every step into one log, unlabelled. Pure.
+
+A step needs every process: none can print step k + 2 before each has printed step k, so within a run a line is late
+by a step or two, or a few where the cluster forwards output slowly. The rules:
+
+- A line that lies more than `LATE` steps behind the newest begins another run. So does one that goes back behind what
+  the same process printed, where lines are labelled. All of the earlier run is dropped: two are never mixed.
+- A run that died within its first `LATE` steps is not told apart by that. In the end it is: the steps it reached
+  were printed more often than the later ones, and all its lines stand before all lines of the run behind it. When
+  that is so they are dropped, and else the steps count as repeated.
+- The number of processes is the count of lines that most steps have. A step with fewer lost lines to other output;
+  with less than half it is known to have run, but not how long it took. A step with more is a repeat.
+
+A step is boiled down once no line of its own can follow, so memory does not grow with the log.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace
+from typing import NamedTuple
+
+from plugins.logs import MAX_STEPS
+from plugins.logs import Span
+from plugins.logs import Step
+from plugins.logs import resolution
+
+LATE = 7
+"""Half of the shortest run that is followed by another one, the recipe's 15 steps of profiling."""
+
+MAX_RANKS = 1 << 13
+"""More processes than any recipe has; further lines of a step are counted, but not kept."""
+
+
+class Print(NamedTuple):
+    """One process's line of a step: `order` is its place among the log's step lines, `rank` the label.
+
+    `fields` are seconds, TFLOP/s, tokens/s, total weights and loss, as printed.
+    """
+
+    seconds: float
+    order: int
+    rank: int | None
+    fields: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a run's lines state together. `last` is the newest step, -1 without any.
+
+    `restarted_after` has the last step of a run that died too early to be told apart before (at most one).
+    """
+
+    steps: tuple[Step, ...]
+    repeated: tuple[int, ...]
+    restarted_after: tuple[int, ...]
+    ranks: int | None
+    last: int
+
+
+class Run:
+    """The lines of one run, as they come."""
+
+    def __init__(self) -> None:
+        self._newest = -1
+        self._counts: dict[int, int] = {}
+        self._prints: dict[int, list[Print]] = {}
+        self._settled: dict[int, Step] = {}
+        self._last_of: dict[int, int] = {}
+
+    def is_over(self, index: int, rank: int | None) -> bool:
+        """Whether this step, printed by this process, can only belong to another run."""
+        return index < self._newest - LATE or (rank is not None and index < self._last_of.get(rank, -1))
+
+    def add(self, index: int, line: Print) -> None:
+        if index not in self._counts and len(self._counts) >= MAX_STEPS:
+            return
+        self._counts[index] = self._counts.get(index, 0) + 1
+        if line.rank is not None:
+            self._last_of[line.rank] = index
+        prints = self._prints.setdefault(index, [])
+        if len(prints) < MAX_RANKS:
+            prints.append(line)
+        if index > self._newest:
+            self._newest = index
+            # The first steps are kept: only the end shows whether an earlier run is among them.
+            for old in [i for i in self._prints if LATE < i < index - LATE]:
+                self._settled[old] = _boil(old, self._prints.pop(old))
+
+    def summary(self) -> Summary:
+        if not self._counts:
+            return Summary((), (), (), None, -1)
+        late = Counter(count for index, count in self._counts.items() if index > LATE)
+        counts = late or Counter(self._counts.values())
+        ranks = max(counts, key=lambda count: (counts[count], count))
+        dropped = self._earlier_run(ranks) if late else -1
+        repeated = tuple(i for i, count in sorted(self._counts.items()) if i > dropped and count > ranks)
+        steps = dict(self._settled)
+        for index, prints in self._prints.items():
+            steps[index] = _boil(index, prints[-ranks:] if index <= dropped else prints)
+        return Summary(
+            steps=tuple(_whole(steps[index], ranks) for index in sorted(steps)),
+            repeated=repeated,
+            restarted_after=(dropped,) if dropped >= 0 else (),
+            ranks=ranks,
+            last=self._newest,
+        )
+
+    def _earlier_run(self, ranks: int) -> int:
+        """The last step of a run that died early and stands before this one; -1 without any."""
+        early = {index: prints for index, prints in self._prints.items() if index <= LATE}
+        surplus = [index for index, prints in sorted(early.items()) if len(prints) > ranks]
+        if not surplus or surplus != list(range(len(surplus))):
+            return -1
+        if any(self._counts[index] > len(prints) for index, prints in early.items()):
+            return -1
+        before = max(early[index][-ranks - 1].order for index in surplus)
+        kept = [prints[-ranks:] if index in surplus else prints for index, prints in early.items()]
+        return surplus[-1] if before < min(prints[0].order for prints in kept) else -1
+
+
+def _whole(step: Step, ranks: int) -> Step:
+    return step if 2 * step.ranks >= ranks else replace(step, seconds=None, slowest_seconds=None)
+
+
+def _boil(index: int, prints: Sequence[Print]) -> Step:
+    """One step from the lines of all processes. Of an even number, the slower of the two in the middle."""
+    ordered = sorted(prints)
+    middle, slowest = ordered[len(ordered) // 2], ordered[-1]
+    seconds, tflops, rate, *_ = middle.fields
+    weights = {line.fields[3] for line in ordered}
+    losses = [float(line.fields[4]) for line in ordered]
+    return Step(
+        index=index,
+        seconds=middle.seconds,
+        resolution=resolution(seconds),
+        tokens=int(weights.pop()) if len(weights) == 1 else 0,
+        tokens_per_gpu=_product(seconds, rate, 1),
+        flops_per_gpu=_product(seconds, tflops, 1e12),
+        tflops_per_gpu=float(tflops),
+        loss=next((loss for loss in losses if not math.isfinite(loss)), float(middle.fields[4])),
+        ranks=len(ordered),
+        slowest_seconds=slowest.seconds,
+        slowest_rank=slowest.rank,
+    )
+
+
+def _product(seconds: str, rate: str, unit: float) -> Span | None:
+    """What was done in a step, from its time and its rate: both are rounded. None where the rate is no number."""
+    if not rate[-1].isdigit():
+        return None
+    low, high = (
+        (float(seconds) + sign * resolution(seconds)) * (float(rate) + sign * resolution(rate))
+        for sign in (-1, 1)
+    )
+    return Span(low * unit, high * unit)

@@ -1,0 +1,160 @@
+"""Megatron-LM's iteration line: 1-based, milliseconds, means over the log interval."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from plugins.logs import Step
+from plugins.metrics import Statistic
+from plugins.validity import complete
+from plugins.validity import problems
+from tests.unit import examples
+from tests.unit.examples import parse
+
+
+def line(
+    iteration: int,
+    ms: str = "10070.0",
+    *,
+    total: int = 50,
+    gbs: int = 1024,
+    throughput: str | None = None,
+    loss: str | None = "8.645955E-02",
+    skipped: int = 0,
+    nan: int = 0,
+    grad_norm: str = "0.475",
+) -> str:
+    """As the format strings of `training_log` make it."""
+    rate = f" throughput per GPU (TFLOP/s/GPU): {throughput} |" if throughput else ""
+    mean = f" lm loss: {loss} |" if loss else ""
+    return (
+        f" [2025-01-01 12:00:00] iteration {iteration:8d}/{total:8d} | consumed samples: {iteration * gbs:12d} |"
+        f" elapsed time per iteration (ms): {ms} |{rate} learning rate: 2.700000E-04 | global batch size: {gbs:5d} |"
+        f"{mean} loss scale: 1.0 | grad norm: {grad_norm} | number of skipped iterations: {skipped:3d} |"
+        f" number of nan iterations: {nan:3d} |"
+    )
+
+
+def whole(interval: int = 1, total: int = 50) -> str:
+    text = [line(i, total=total) for i in range(interval, total + 1, interval)]
+    return "[before the start of training step] datetime: x \n" + "".join(f"{one}\n" for one in text)
+
+
+def only(text: str) -> Step:
+    (step,) = parse(text, "megatron_lm").steps
+    return step
+
+
+def test_a_line_is_the_0_based_step_before_its_number() -> None:
+    assert only(line(50, "5683.2") + "\n") == Step(
+        index=49,
+        seconds=5.6832,
+        resolution=pytest.approx(0.00005),  # type: ignore[arg-type]
+        gbs=1024,
+        consumed_samples=51200,
+        loss=0.08645955,
+        grad_norm=0.475,
+        skipped_iterations=0,
+        nan_iterations=0,
+    )
+
+
+def test_the_throughput_is_optional() -> None:
+    assert only(line(50, throughput="412.3")).tflops_per_gpu == 412.3
+    assert only(line(50)).tflops_per_gpu is None
+
+
+def test_the_loss_is_optional() -> None:
+    assert only(line(50, loss=None)).loss is None
+
+
+@pytest.mark.parametrize("loss", ["NAN", "nan", "INF"])
+def test_a_loss_that_is_no_number(loss: str) -> None:
+    found = only(line(50, loss=loss)).loss
+    assert found is not None
+    assert not math.isfinite(found)
+
+
+@pytest.mark.parametrize("interval", [1, 2, 5, 10])
+def test_the_interval_divides_every_iteration(interval: int) -> None:
+    log = parse(whole(interval), "megatron_lm")
+    assert log.interval == interval
+    assert [step.index for step in log.steps] == list(range(interval - 1, 50, interval))
+    assert (log.planned, log.repeated, log.restarted_after) == (50, (), ())
+    assert complete(examples.case(), log)
+
+
+def test_a_lost_line_does_not_change_the_interval() -> None:
+    log = parse(whole(10).replace(line(30) + "\n", ""), "megatron_lm")
+    assert log.interval == 10
+    assert not complete(examples.case(), log)
+
+
+def test_one_line_does_not_tell_the_interval() -> None:
+    assert parse(line(10), "megatron_lm").interval == 0
+    assert parse(line(1), "megatron_lm").interval == 1
+    assert parse("", "megatron_lm").interval == 1
+
+
+def test_every_iteration_is_a_valid_run() -> None:
+    assert problems(examples.case(), parse(whole(), "megatron_lm"), Statistic()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "means"), [(whole(10), "10 steps"), (line(50), "an unknown number of steps")]
+)
+def test_means_over_an_interval_are_no_step_times(text: str, means: str) -> None:
+    assert problems(examples.case(), parse(text, "megatron_lm"), Statistic()) == [
+        f"the log states means over {means}, and the statistic last needs single ones"
+    ]
+
+
+def test_nan_iterations_are_no_run() -> None:
+    text = whole().replace(line(7), line(7, nan=1))
+    assert problems(examples.case(), parse(text, "megatron_lm"), Statistic()) == [
+        "step 6: the loss or a gradient was not a number"
+    ]
+
+
+@pytest.mark.parametrize(("iteration", "told"), [(1, False), (40, False), (41, True), (50, True)])
+def test_skipped_iterations_spoil_the_steps_that_are_judged(iteration: int, told: bool) -> None:
+    text = whole().replace(line(iteration), line(iteration, skipped=1))
+    found = problems(examples.case(), parse(text, "megatron_lm"), Statistic())
+    said = f"step {iteration - 1}: the update was skipped, and the judgement needs it"
+    assert found == ([said] if told else [])
+
+
+def test_a_restart() -> None:
+    log = parse(whole(total=50).replace(line(21), line(1)), "megatron_lm")
+    assert log.restarted_after == (19,)
+
+
+def test_a_checkpoint_is_a_mark() -> None:
+    text = "  successfully saved checkpoint from iteration      50 to /checkpoints"
+    assert parse(text, "megatron_lm").marks == (("checkpoint", text.strip()),)
+
+
+def test_a_line_cut_short_never_states_another_number() -> None:
+    text = line(50, "5683.2", throughput="412.3")
+    for cut in range(len(text)):
+        for mutated in (
+            text[:cut],
+            f"{text[:cut]}\n[rank3] careful\n{text[cut:]}",
+            f"{text[:cut]}[rank3] oh{text[cut:]}",
+        ):
+            for step in parse(mutated, "megatron_lm").steps:
+                assert (step.index, step.gbs in (1024, None)) == (49, True), mutated
+                assert step.seconds in (5.6832, None), mutated
+                assert step.consumed_samples in (51200, None), mutated
+                assert step.tflops_per_gpu in (412.3, None), mutated
+
+
+def test_there_is_no_iteration_0() -> None:
+    assert parse(line(0), "megatron_lm").steps == ()
+
+
+def test_a_validation_line_is_no_step() -> None:
+    text = " validation loss at iteration 10 | lm loss value: 1.234567E+00 | lm loss PPL: 3.4E+00 | \n"
+    assert parse(text, "megatron_lm").steps == ()
