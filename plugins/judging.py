@@ -25,6 +25,9 @@ from plugins.verdicts import Verdict
 from plugins.verdicts import explain
 from plugins.verdicts import judge
 
+# A process whose own step time is this much above the median of all is named.
+SLOW_RANK = 0.02
+
 
 @dataclass(frozen=True)
 class Judgement:
@@ -178,6 +181,13 @@ def _job_remarks(outcome: Outcome, log: Log) -> tuple[str, ...]:
         steps = ", ".join(map(str, log.restarted_after))
         remarks.append(
             f"training started over in the same log (after step {steps}); judged by the last attempt"
+        )
+    last = log.steps[-1]
+    if last.seconds and last.slowest_seconds and last.slowest_seconds > (1 + SLOW_RANK) * last.seconds:
+        who = f"process {last.slowest_rank}" if last.slowest_rank is not None else "the slowest process"
+        remarks.append(
+            f"{who} of {last.ranks} took {last.slowest_seconds:.4g} s in step {last.index}, the median is "
+            f"{last.seconds:.4g} s"
         )
     garbled = [step.index for step in log.steps if step.seconds is None]
     if garbled:

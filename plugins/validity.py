@@ -52,8 +52,10 @@ def problems(case: Case, log: Log, statistic: Statistic) -> list[str]:
             f"means over {log.interval} steps" if log.interval else "means over an unknown number of steps"
         )
         found.append(f"the log states {means}, and the statistic {statistic} needs single ones")
-    if log.ranks is not None and log.ranks != case.gpus:
-        found.append(f"{log.ranks} processes print each step, one on each of {case.gpus} GPUs is this case")
+    if log.ranks is not None and case.gpus % log.ranks:
+        found.append(
+            f"{log.ranks} processes print each step, which does not divide this case's {case.gpus} GPUs"
+        )
     found += _configuration(case, log.steps)
     found += _updates(case, log.steps, statistic)
     for name, values in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -290,3 +291,15 @@ def test_the_text_has_headline_figures_and_remarks() -> None:
         "  job       4711 (pacemark-1.llama3), COMPLETED, nodes gpu[001-064], queued 60 s, ran 900 s"
         in found.text
     )
+
+
+def test_a_straggling_process_is_named() -> None:
+    log = parse(nemo2_text())
+    *rest, last = log.steps
+    assert last.seconds is not None
+    slow = replace(last, ranks=512, slowest_seconds=1.1 * last.seconds, slowest_rank=17)
+    found = judged(outcome(), replace(log, steps=(*rest, slow)))
+    assert found.verdict.kind is Kind.PASSED
+    assert "process 17 of 512 took" in found.verdict.remarks[-1]
+    even = replace(slow, slowest_seconds=1.01 * last.seconds)
+    assert judged(outcome(), replace(log, steps=(*rest, even))).verdict.remarks == ()
