@@ -112,7 +112,7 @@ def test_the_example_of_this_module_is_accepted(tmp_path: Path) -> None:
         ("mfu: 39.54", "mfu: 0", "mfu: Input should be greater than 0"),
         ("mfu: 39.54", "mfu: 100", "mfu: Input should be less than 100"),
         ("      70b: {", "      8b: {", "no FLOPs definition for 70b"),
-        ("full-attention", "full", "definition: Input should be 'full-attention' or 'causal-attention'"),
+        ("full-attention", "full", "definition: Input should be 'full-attention', 'causal-attention' or"),
         ("{bf16: 989.5, fp8: 1979}", "{bf16: 989.5}", "no peak for fp8"),
         ("{bf16: 989.5, fp8: 1979}", "{}", "no peak for fp8"),
         ("    peak: {bf16: 989.5, fp8: 1979}\n", "", "peak: missing"),

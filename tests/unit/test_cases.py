@@ -35,10 +35,10 @@ cases:
   - {size: tiny, dtype: [bf16], gpus: [8, 16], sequence_length: 128, tp: 2, pp: 2, mbs: 1, gbs: 64}
 launch:
   folder: small
-  script: launch.sh
+  command: ./launch.sh
   environment: {GPUS: "{gpus}"}
   job_id: 'job (\\d+)'
-  log_folder: 'folder (\\S+)'
+  log_folder_printed: 'folder (\\S+)'
   log_name: 'log_{job}_(\\d+)'
 """
 
@@ -108,14 +108,14 @@ def test_gbs_per_gpu_is_multiplied_out(tmp_path: Path) -> None:
     [
         ("size: tiny", "size: huge", "no model 'huge'; known: tiny"),
         ("size: tiny", "size: s, model: huge", "no model 'huge'; known: tiny"),
-        ("gpus: [8, 16]", "gpus: [8, 18]", "18 GPUs are not a multiple of tp x pp x cp = 4"),
-        ("gpus: [8, 16]", "gpus: [2]", "2 GPUs are not a multiple of tp x pp x cp = 4"),
+        ("gpus: [8, 16]", "gpus: [8, 18]", "18 GPUs are not a multiple of tp x pp x cp x fsdp = 4"),
+        ("gpus: [8, 16]", "gpus: [2]", "2 GPUs are not a multiple of tp x pp x cp x fsdp = 4"),
         ("gpus: [8, 16]", "gpus: [8, 8]", "tiny-bf16-8gpus given twice"),
         ("dtype: [bf16]", "dtype: [bf16, bf16]", "tiny-bf16-16gpus, tiny-bf16-8gpus given twice"),
         ("gbs: 64", "gbs: 64, gbs_per_gpu: 2", "give either gbs or gbs_per_gpu"),
         (", gbs: 64", "", "give either gbs or gbs_per_gpu"),
-        ("gbs: 64", "gbs: 63", "gbs 63 is not a multiple of mbs x dp = 2"),
-        ("gbs: 64", "gbs_per_gpu: 0.3", "gbs 2.4 is not a multiple of mbs x dp = 2"),
+        ("gbs: 64", "gbs: 63", "gbs 63 is not a multiple of mbs x fsdp x dp = 2"),
+        ("gbs: 64", "gbs_per_gpu: 0.3", "gbs 2.4 is not a multiple of mbs x fsdp x dp = 2"),
         ("log: nemo2", "program: train.py\nlog: nemo2", "give either `launch`"),
     ],
 )
