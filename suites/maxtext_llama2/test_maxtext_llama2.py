@@ -1,4 +1,4 @@
-"""Llama 2 70b with MaxText pre-training reaches the pace that NVIDIA published for it."""
+"""Llama 2 70b pre-training with MaxText reaches the pace that NVIDIA published for it."""
 
 
 def test_pretrain(measured, expected):
