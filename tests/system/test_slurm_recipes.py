@@ -43,8 +43,8 @@ def select(recipe: str) -> tuple[str, ...]:
 
 
 @contextmanager
-def backend(lab: SlurmLab, stage: Stage, folder: Path, recipe: str) -> Iterator[SlurmBackend]:
-    site = load_site(site_file(lab, stage, folder))
+def backend(lab: SlurmLab, stage: Stage, folder: Path, recipe: str, **keys: str) -> Iterator[SlurmBackend]:
+    site = load_site(site_file(lab, stage, folder, **keys))
     assert site.slurm is not None
     with closing(SlurmBackend(site.site, site.slurm, [load_recipe(ROOT / "suites" / recipe)])) as found:
         yield found
@@ -239,13 +239,14 @@ def test_a_launcher_of_another_recipe_or_release_is_not_run(slurm_lab: SlurmLab,
 
 
 def test_null_gpus_a_node_in_the_users_profile_do_no_harm(slurm_lab: SlurmLab, tmp_path: Path) -> None:
-    stage = slurm_lab.stage(tmp_path.name, recipe="nemotron4")
+    stage = slurm_lab.stage(tmp_path.name, recipe="nemotron4", provisioned=False)
     profile = '"export SLURM_GPUS_PER_NODE=null ENABLE_PROFILE=true SRUN_OUTPUT=/dev/null"'
-    site = load_site(site_file(slurm_lab, stage, tmp_path, prologue=profile))
-    assert site.slurm is not None
-    recipe = load_recipe(ROOT / "suites" / "nemotron4")
-    with closing(SlurmBackend(site.site, site.slurm, [recipe])) as slurm:
-        job = slurm.submit(case_of("nemotron4"), f"pacemark-{tmp_path.name}.one")
+    case, name = case_of("nemotron4"), f"pacemark-{tmp_path.name}"
+    with backend(slurm_lab, stage, tmp_path, "nemotron4", prologue=profile) as slurm:
+        setup = slurm.provision(case, f"{name}.setup")
+        assert setup is not None
+        assert end_of(slurm, setup) is Phase.SUCCEEDED
+        job = slurm.submit(case, f"{name}.one")
         assert end_of(slurm, job) is Phase.SUCCEEDED
         assert b"global_step=49.00" in slurm.read_log(job, LogPlace()).data
 

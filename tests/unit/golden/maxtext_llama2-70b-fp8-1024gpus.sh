@@ -3,7 +3,7 @@ module load slurm
 # maxtext_llama2/70b-fp8-1024gpus on site big-one: 128 nodes
 set -eu
 cd /lustre/nemo/maxtext_llama2
-unset SBATCH_EXPORT FORCE_COLOR SBATCH_GPUS RUN_CONF_IMAGE OPTIMIZATION_NAME OPTIMIZATION_CODE
+unset SBATCH_EXPORT FORCE_COLOR SLURM_GPUS_PER_NODE SBATCH_GPUS RUN_CONF_IMAGE OPTIMIZATION_NAME OPTIMIZATION_CODE
 export STAGE_PATH=/lustre/nemo/maxtext_llama2
 export DTYPE=fp8
 export RUN_CONF_GPU_PER_NODE=8
