@@ -70,6 +70,7 @@ class Cell(Strict):
     gbs: int
     sequence_length: int | None = None
     layers: int | None = None
+    fsdp: int | None = None
     dp: int | None = None
     ga: int | None = None
     step_time: float | None = Field(default=None, gt=0)
@@ -84,7 +85,8 @@ class Table(Strict):
     """Cells of one source, release and GPU type, measured and computed in one way.
 
     `peak` maps a dtype to TFLOP/s per GPU, or is `measured`: then the run measures its own machine's peak, MFU is
-    the primary number, and no step time is published.
+    the primary number, and no step time is published. `corrected_flops` is the right definition for sizes whose
+    published MFU is known to use a wrong one: a second figure beside the published kind, which is never judged.
     """
 
     release: Stated
@@ -94,6 +96,7 @@ class Table(Strict):
     statistic: str
     peak: dict[str, Annotated[float, Field(gt=0)]] | Literal["measured"]
     flops: dict[str, FlopsDefinition]
+    corrected_flops: dict[str, FlopsDefinition] = {}
     tolerance: Tolerance = Tolerance()
     notes: list[str] = []
     cells: list[Cell] = Field(min_length=1)
@@ -104,6 +107,9 @@ class Table(Strict):
             Statistic.parse(self.statistic)
         except ConfigError as error:
             raise ValueError(str(error)) from None
+        unknown = sorted(set(self.corrected_flops) - {cell.size for cell in self.cells})
+        if unknown:
+            raise ValueError(f"corrected_flops: no cell has the size {', '.join(unknown)}")
         for cell in self.cells:
             name = f"cell {cell.size} {cell.dtype} {cell.gpus} GPUs"
             if cell.size not in self.flops:
@@ -235,12 +241,16 @@ def yardstick(
 
 @dataclass(frozen=True)
 class Expected:
-    """What a case should reach: `step_time` in s; tokens/s, MFU and days follow by the baseline's definitions."""
+    """What a case should reach: `step_time` in s; tokens/s, MFU and days follow by the baseline's definitions.
+
+    `corrected` counts MFU by the right FLOPs where the baseline's are known to be wrong; None elsewhere.
+    """
 
     case: Case
     baseline: Baseline
     step_time: float
     yardstick: Yardstick
+    corrected: Yardstick | None = None
 
     @property
     def tokens_per_second(self) -> float:
@@ -254,6 +264,10 @@ class Expected:
     def days_per_1t_tokens(self) -> float:
         return days_per_1t_tokens(self.case, self.step_time)
 
+    def corrected_mfu(self, step_time: float) -> float | None:
+        """MFU in percent by the corrected definition, for this step time in s; never judged."""
+        return mfu(self.case, step_time, self.corrected) if self.corrected else None
+
 
 def expected(case: Case, baseline: Baseline, stick: Yardstick) -> Expected:
     """The expectation for `case`: the published step time, or the one that follows from a published MFU."""
@@ -261,4 +275,8 @@ def expected(case: Case, baseline: Baseline, stick: Yardstick) -> Expected:
     if published is None:
         flops_of_a_step = case.gbs * stick.flops / case.gpus
         published = flops_of_a_step / (baseline.cell.mfu / 100 * stick.peak_tflops * 1e12)
-    return Expected(case, baseline, published, stick)
+    corrected = None
+    if (right := baseline.table.corrected_flops.get(case.size)) is not None:
+        flops = flops_per_sequence(case.model, case.sequence_length, right)
+        corrected = Yardstick(flops, right, stick.peak_tflops)
+    return Expected(case, baseline, published, stick, corrected)

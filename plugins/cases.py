@@ -11,6 +11,7 @@ from typing import Annotated
 from typing import Literal
 
 from pydantic import Field
+from pydantic import model_validator
 
 from plugins.errors import ConfigError
 from plugins.yamlfile import Strict
@@ -18,7 +19,10 @@ from plugins.yamlfile import load
 
 
 class Model(Strict):
-    """The shape of a decoder; names as in the published configurations."""
+    """The shape of a decoder; names as in the published configurations.
+
+    `mlp` tells whether the MLP has a gate (three matrices, SwiGLU) or not (two, squared ReLU).
+    """
 
     layers: int = Field(gt=0)
     hidden: int = Field(gt=0)
@@ -26,13 +30,15 @@ class Model(Strict):
     heads: int = Field(gt=0)
     query_groups: int = Field(gt=0)
     vocab: int = Field(gt=0)
+    mlp: Literal["gated", "squared-relu"] = "gated"
 
 
 class Group(Strict):
     """Cells that share one configuration: a line of the table `cases` in a recipe.
 
     `model` names the entry of `models` where `size` does not (a proxy: the same model with fewer `layers`).
-    The global batch size (sequences per step) is given outright or per GPU.
+    The global batch size (sequences per step) is given outright or per GPU. `fsdp` shards parameters and batch
+    over this many GPUs; what is left of the GPUs holds replicas.
     """
 
     size: str
@@ -45,6 +51,7 @@ class Group(Strict):
     pp: int = Field(default=1, gt=0)
     cp: int = Field(default=1, gt=0)
     vp: int = Field(default=1, gt=0)
+    fsdp: int = Field(default=1, gt=0)
     mbs: int = Field(gt=0)
     gbs: int | None = Field(default=None, gt=0)
     gbs_per_gpu: float | None = Field(default=None, gt=0)
@@ -61,18 +68,40 @@ class Requirement(Strict):
 
 
 class Launch(Strict):
-    """The contract of a recipe's own launcher. `{names}` are filled in by the backend, then quoted."""
+    """The contract of a recipe's own launcher: what is run where, with which environment, and where its log goes.
+
+    The backend fills in `{names}`: quoted in `command`, `setup` and `requires.test`, which are bash, as they are
+    elsewhere. `folder` is the recipe's folder below its stage. `stage` is a folder of the recipe's own below the
+    site's stage, for a recipe whose set-up writes there under names that others use too. `venv` activates a Python
+    virtual environment first. `setup` is run in the recipe's folder and prints the id of a job.
+
+    `job_id` is a pattern in what `command` prints. The log's folder is known beforehand (`log_folder`) or printed
+    as well (`log_folder_printed`, a pattern). `log_name` is a pattern of `{name}` and `{job}`; its group, if it
+    has one, is the number of restarts.
+    """
 
     folder: str
-    script: str
+    stage: str = ""
+    working_folder: str = "{recipe}"
+    venv: bool = False
+    command: str
     setup: str | None = None
     environment: dict[str, str]
     unset: list[str] = []
     secrets: list[str] = []
     requires: list[Requirement] = []
     job_id: str
-    log_folder: str
+    log_folder: str | None = None
+    log_folder_printed: str | None = None
     log_name: str
+
+    @model_validator(mode="after")
+    def _one_log_folder(self) -> Launch:
+        if (self.log_folder is None) == (self.log_folder_printed is None):
+            raise ValueError(
+                "give either log_folder (known beforehand) or log_folder_printed (by the launcher)"
+            )
+        return self
 
 
 class RecipeFile(Strict):
@@ -80,6 +109,8 @@ class RecipeFile(Strict):
 
     `replay` finds a case's log in a tree of logs: a pattern for the end of a path, with `{model}`, `{dtype}` and
     `{gpus}` filled in, and the groups `job` and, where the name has it, `restart`.
+    `gpus_per_node` is given where the recipe's own rules (global batch size, sharding) hold on such nodes only.
+    `profiled` is for a recipe that itself profiles a few early steps of the published run.
     """
 
     recipe: str
@@ -88,6 +119,8 @@ class RecipeFile(Strict):
     source: str
     log: Literal["nemo1", "nemo2", "maxtext", "megatron_lm", "megatron_bridge", "dllogger"]
     steps: int = Field(gt=1)
+    gpus_per_node: int | None = Field(default=None, gt=0)
+    profiled: bool = False
     startup_minutes: float = Field(ge=0)
     models: dict[str, Model]
     cases: list[Group] = Field(min_length=1)
@@ -100,8 +133,9 @@ class RecipeFile(Strict):
 class Case:
     """One cell of a recipe's matrix, with its whole configuration.
 
-    `gbs` is the global batch size in sequences, `mbs` the micro batch size, `tp` `pp` `cp` `vp` `dp` the
-    tensor, pipeline, context, virtual pipeline and data parallel sizes, `ga` the gradient accumulation steps.
+    `gbs` is the global batch size in sequences, `mbs` the micro batch size, `tp` `pp` `cp` `vp` `fsdp` `dp` the
+    tensor, pipeline, context, virtual pipeline, fully sharded and (replicated) data parallel sizes, `ga` the
+    gradient accumulation steps. `gpus_per_node` and `profiled` as in `RecipeFile`.
     """
 
     recipe: str
@@ -117,8 +151,11 @@ class Case:
     pp: int
     cp: int
     vp: int
+    fsdp: int
     mbs: int
     gbs: int
+    gpus_per_node: int | None = None
+    profiled: bool = False
 
     def __repr__(self) -> str:
         return f"<case {self.key}>"
@@ -135,11 +172,11 @@ class Case:
 
     @property
     def dp(self) -> int:
-        return self.gpus // (self.tp * self.pp * self.cp)
+        return self.gpus // (self.tp * self.pp * self.cp * self.fsdp)
 
     @property
     def ga(self) -> int:
-        return self.gbs // (self.mbs * self.dp)
+        return self.gbs // (self.mbs * self.dp * self.fsdp)
 
     @property
     def tokens_per_step(self) -> int:
@@ -157,6 +194,7 @@ class Case:
             "pp": self.pp,
             "cp": self.cp,
             "vp": self.vp,
+            "fsdp": self.fsdp,
             "dp": self.dp,
             "mbs": self.mbs,
             "gbs": self.gbs,
@@ -213,13 +251,6 @@ def _expand(path: Path, file: RecipeFile, group: Group) -> Iterator[Case]:
         model = model.model_copy(update={"layers": group.layers})
     for dtype in group.dtype:
         for gpus in group.gpus:
-            gbs = group.gbs if group.gbs is not None else (group.gbs_per_gpu or 0) * gpus
-            shards = group.tp * group.pp * group.cp
-            dp = gpus // shards
-            if gpus % shards:
-                raise ConfigError(f"{label}: {gpus} GPUs are not a multiple of tp x pp x cp = {shards}")
-            if gbs != int(gbs) or int(gbs) % (group.mbs * dp):
-                raise ConfigError(f"{label}: gbs {gbs:g} is not a multiple of mbs x dp = {group.mbs * dp}")
             yield Case(
                 recipe=file.recipe,
                 size=group.size,
@@ -234,6 +265,21 @@ def _expand(path: Path, file: RecipeFile, group: Group) -> Iterator[Case]:
                 pp=group.pp,
                 cp=group.cp,
                 vp=group.vp,
+                fsdp=group.fsdp,
                 mbs=group.mbs,
-                gbs=int(gbs),
+                gbs=_global_batch_size(label, group, gpus),
+                gpus_per_node=file.gpus_per_node,
+                profiled=file.profiled,
             )
+
+
+def _global_batch_size(label: str, group: Group, gpus: int) -> int:
+    """Sequences a step on this many GPUs; a ConfigError where the parallel sizes do not divide."""
+    gbs = group.gbs if group.gbs is not None else (group.gbs_per_gpu or 0) * gpus
+    shards = group.tp * group.pp * group.cp * group.fsdp
+    if gpus % shards:
+        raise ConfigError(f"{label}: {gpus} GPUs are not a multiple of tp x pp x cp x fsdp = {shards}")
+    batch = group.mbs * group.fsdp * (gpus // shards)
+    if gbs != int(gbs) or int(gbs) % batch:
+        raise ConfigError(f"{label}: gbs {gbs:g} is not a multiple of mbs x fsdp x dp = {batch}")
+    return int(gbs)

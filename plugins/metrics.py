@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
+from pydantic import model_validator
 
 from plugins.cases import Case
 from plugins.cases import Model
@@ -34,13 +35,20 @@ class FlopsDefinition(Strict):
     """How the model FLOPs of one sequence are counted. Two MFU figures compare only when this agrees.
 
     `full-attention` counts the whole s x s score matrix (the recipe READMEs and NeMo 2's own figure);
-    `causal-attention` counts half of it (Megatron-Bridge). `query_groups` replaces the model's own number where a
+    `causal-attention` counts half of it (Megatron-Bridge). `nemotron-24.11` is what the Nemotron README of that
+    release prints: as many key and value heads as queries, and twice the projections. `query_groups` replaces the model's own number where a
     published table was computed with another one; `significant_digits` is the rounding of the published FLOPs.
     """
 
-    definition: Literal["full-attention", "causal-attention"]
+    definition: Literal["full-attention", "causal-attention", "nemotron-24.11"]
     query_groups: int | None = Field(default=None, gt=0)
     significant_digits: int | None = Field(default=None, gt=0)
+
+    @model_validator(mode="after")
+    def _groups_count(self) -> FlopsDefinition:
+        if self.query_groups is not None and self.definition == "nemotron-24.11":
+            raise ValueError("nemotron-24.11 knows no query groups; take query_groups out")
+        return self
 
     def __str__(self) -> str:
         extra = [f"{self.query_groups} query groups"] if self.query_groups else []
@@ -52,14 +60,19 @@ def flops_per_sequence(model: Model, sequence_length: int, definition: FlopsDefi
     """Model FLOPs of one sequence of `sequence_length` tokens, forward and backward.
 
     With layers L, hidden size h, FFN size f, query groups g, heads a, vocabulary V and sequence length s:
-    s * (12 L h^2 (1 + g/a + c s/h) + 18 L f h + 6 V h), c = 1 for full and 1/2 for causal attention.
-    Source: "Notes" of the llama3.1 README, release 25.04 (c = 1).
+    s * (12 L h^2 (1 + g/a + c s/h) + m L f h + 6 V h), c = 1 for full and 1/2 for causal attention, m = 18 for an
+    MLP with a gate and 12 for one without. Source: "Notes" of the llama3.1 README, release 25.04 (c = 1, m = 18).
+    nemotron-24.11: s * (24 L h^2 + 12 L h s + 48 L h^2 + 6 V h). Source: "Notes" of its README_340b, release 24.11.
     """
-    groups = definition.query_groups or model.query_groups
-    share = 1.0 if definition.definition == "full-attention" else 0.5
     h, layers = model.hidden, model.layers
-    attention = 12 * layers * h * h * (1 + groups / model.heads + share * sequence_length / h)
-    mlp = 18 * layers * model.ffn * h
+    if definition.definition == "nemotron-24.11":
+        attention = 24.0 * layers * h * h + 12 * layers * h * sequence_length
+        mlp = 48 * layers * h * h
+    else:
+        groups = definition.query_groups or model.query_groups
+        share = 1.0 if definition.definition == "full-attention" else 0.5
+        attention = 12 * layers * h * h * (1 + groups / model.heads + share * sequence_length / h)
+        mlp = (18 if model.mlp == "gated" else 12) * layers * model.ffn * h
     embedding = 6 * model.vocab * h
     flops = sequence_length * (attention + mlp + embedding)
     if definition.significant_digits is not None:

@@ -40,6 +40,7 @@ _FIGURES = (
     "tokens_per_second",
     "tflops_per_gpu",
     "mfu",
+    "corrected_mfu",
     "days_per_1t_tokens",
     "mfu_definition",
     "expected",
@@ -70,6 +71,7 @@ def record(judgement: Judgement) -> dict[str, Any]:
         "tokens_per_second": measurement.tokens_per_second if measurement else None,
         "tflops_per_gpu": measurement.tflops_per_gpu if measurement else None,
         "mfu": measurement.mfu if measurement else None,
+        "corrected_mfu": goal.corrected_mfu(timing.step_time) if goal and timing else None,
         "days_per_1t_tokens": measurement.days_per_1t_tokens if measurement else None,
         "mfu_definition": _yardstick(judgement),
         "expected": None
@@ -176,9 +178,12 @@ def _yardstick(judgement: Judgement) -> dict[str, Any] | None:
     stick = judgement.measurement.yardstick if judgement.measurement else None
     if stick is None:
         return None
+    right = judgement.expected.corrected if judgement.expected else None
     return {
         "flops": str(stick.definition),
         "flops_per_sequence": stick.flops,
+        "corrected_flops": str(right.definition) if right else None,
+        "corrected_flops_per_sequence": right.flops if right else None,
         "peak_tflops_per_gpu": stick.peak_tflops,
         "statistic": str(judgement.statistic),
     }

@@ -141,7 +141,19 @@ def explain(measurement: Measurement, expected: Expected) -> list[str]:
         f"MFU by    {stick.definition} FLOPs, peak {stick.peak_tflops:.4g} TFLOP/s per GPU, "
         f"statistic {timing.statistic}",
     ]
-    return lines
+    return lines + _corrected(measurement, expected)
+
+
+def _corrected(measurement: Measurement, expected: Expected) -> list[str]:
+    """The line that sets the right MFU beside a published one whose formula is known to be wrong."""
+    right, goal = (expected.corrected_mfu(time) for time in (measurement.step_time, expected.step_time))
+    if expected.corrected is None or right is None or goal is None:
+        return []
+    excess = expected.yardstick.flops / expected.corrected.flops - 1
+    return [
+        f"corrected MFU {right:.2f} %, expected {goal:.2f} %, by {expected.corrected.definition} FLOPs: the published "
+        f"definition is {_signed(excess)} off; shown for comparison, not judged"
+    ]
 
 
 def _headline(kind: Kind, expected: Expected, step_time: float) -> str:

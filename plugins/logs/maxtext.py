@@ -16,7 +16,6 @@ import math
 import re
 from dataclasses import replace
 
-from plugins.logs import MARKS
 from plugins.logs import MAX_RESTARTS
 from plugins.logs import NUMBER
 from plugins.logs import LineParser
@@ -39,8 +38,6 @@ class MaxText(LineParser):
     """MaxText's metric line (max_logging, December 2024)."""
 
     hints = (b"completed step: ", b"proxy machine peak: ")
-    # The recipe itself runs under Nsight Systems and captures steps 9 to 11, in the published figures as well.
-    marks = tuple(mark for mark in MARKS if mark.kind != "profiler")
 
     def __init__(self) -> None:
         super().__init__()

@@ -204,9 +204,12 @@ class SlurmLab:
         self.run("scontrol", "reconfigure")
         self._wait("slurmctld", lambda: "unk" not in self._try("sinfo", "-h", "-o", "%T"), deadline)
 
-    def stage(self, name: str, *, provisioned: bool = True, **knobs: Any) -> Stage:
-        """A fresh STAGE_PATH on this cluster; see tests.lab.recipe.knobs for the knobs."""
-        return make_stage(self.root / "stages" / name, provisioned=provisioned, **knobs)
+    def stage(self, name: str, *, recipe: str = "llama3", provisioned: bool = True, **knobs: Any) -> Stage:
+        """A fresh STAGE_PATH of a recipe on this cluster; see tests.lab.recipe.knobs for the knobs.
+
+        Recipes share a name, the stage of a site: each but llama3 has a folder of its own in it.
+        """
+        return make_stage(self.root / "stages" / name, recipe, provisioned=provisioned, **knobs)
 
     def _prepare(self) -> None:
         """Folders, keys and configuration files; nothing runs yet but the reaper."""

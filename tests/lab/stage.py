@@ -1,9 +1,10 @@
-"""A STAGE_PATH as a user of the recipe has it: recipe folder, virtual environment, image, experiments."""
+"""A STAGE_PATH as a user of a recipe has it: recipe folder, virtual environment, image, results."""
 
 from __future__ import annotations
 
 import dataclasses
 import shutil
+import sys
 import venv
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,30 +12,54 @@ from typing import Any
 
 from tests.lab.recipe.knobs import Knobs
 
-RECIPE = Path(__file__).with_name("recipe")
-IMAGE = "nvidia+nemo+25.02.01.sqsh"
+LAB = Path(__file__).parent
+REPOSITORY = LAB.parents[1]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A stand-in recipe: its folder here, its folder's name and the image on a stage, and its own part of a stage."""
+
+    source: str
+    folder: str
+    image: str
+    part: str = ""
+
+
+KINDS = {
+    "llama3": Kind("recipe", "llama3.1", "nvidia+nemo+25.02.01.sqsh"),
+    "nemotron4": Kind("recipe_nemotron", "nemotron", "nvidia+nemo+24.09.sqsh", "nemotron4"),
+    "maxtext_llama2": Kind(
+        "recipe_maxtext", "maxtext", "nvidia+jax+maxtext-2024.12.09.sqsh", "maxtext_llama2"
+    ),
+}
 
 
 @dataclass(frozen=True)
 class Stage:
-    """`path` is what STAGE_PATH is set to."""
+    """`root` is the stage of the site; `path` the one of the recipe, which STAGE_PATH is set to."""
 
-    path: Path
+    root: Path
+    kind: Kind
+
+    @property
+    def path(self) -> Path:
+        return self.root / self.kind.part
 
     @property
     def recipe(self) -> Path:
-        """The llama3.1 folder, from which setup.sh and launch.sh are run."""
-        return self.path / "llama3.1"
+        """The recipe's folder, from which setup.sh is run."""
+        return self.path / self.kind.folder
 
     @property
     def venv(self) -> Path:
-        """The virtual environment to activate first."""
+        """The virtual environment to activate first, for llama3."""
         return self.path / "venv"
 
     @property
     def image(self) -> Path:
         """The container image that setup.sh imports."""
-        return self.path / IMAGE
+        return self.path / self.kind.image
 
     @property
     def knobs(self) -> Knobs:
@@ -47,6 +72,20 @@ class Stage:
 
     def provision(self) -> None:
         """Bring about by hand what setup.sh does in a job."""
+        if self.kind is KINDS["llama3"]:
+            self._provision_llama3()
+            return
+        configuration = self.path / "cfg"
+        configuration.mkdir()
+        for source in self.recipe.iterdir():
+            below = source.suffix in (".yaml", ".model") or (self.kind.folder, source.name) == (
+                "maxtext",
+                "configure.sh",
+            )
+            shutil.copy(source, configuration if below else self.path)
+        shutil.move(self.path / "container", self.image)
+
+    def _provision_llama3(self) -> None:
         target = self.recipe / "NeMo" / "scripts" / "performance" / "llm"
         target.mkdir(parents=True)
         for source in (*self.recipe.glob("*.py"), *self.recipe.glob("*.json")):
@@ -57,12 +96,21 @@ class Stage:
         self.image.write_text("stand-in for the container image\n")
 
 
-def make_stage(path: Path, *, provisioned: bool, **knobs: Any) -> Stage:
-    """A fresh stage at `path`; not provisioned: as it is before the recipe's set-up has run."""
-    stage = Stage(path)
-    path.mkdir(parents=True)
-    shutil.copytree(RECIPE, stage.recipe, ignore=shutil.ignore_patterns("__pycache__"))
-    venv.EnvBuilder(with_pip=False, symlinks=True).create(stage.venv)
+def make_stage(root: Path, recipe: str, *, provisioned: bool, **knobs: Any) -> Stage:
+    """A fresh stage in `root`; not provisioned: as it is before the recipe's set-up has run."""
+    stage = Stage(root, KINDS[recipe])
+    stage.path.mkdir(parents=True)
+    source = LAB / stage.kind.source
+    if recipe == "llama3":
+        shutil.copytree(source, stage.recipe, ignore=shutil.ignore_patterns("__pycache__"))
+        venv.EnvBuilder(with_pip=False, symlinks=True).create(stage.venv)
+    else:
+        shutil.copytree(source, stage.recipe, ignore=shutil.ignore_patterns("__pycache__", "*.py"))
+        # What enroot would import: here a script that runs the trainer from this checkout.
+        module = f"tests.lab.{stage.kind.source}.trainer"
+        (stage.recipe / "container").write_text(
+            f'#!/bin/bash\ncd {REPOSITORY} && exec {sys.executable} -B -m {module} "$@"\n'
+        )
     stage.set(**knobs)
     if provisioned:
         stage.provision()

@@ -76,7 +76,7 @@ def site_file(
         "gpu": "h100",
         "account": "lab_acct",
         "partition": "batch",
-        "stage": str(stage.path),
+        "stage": str(stage.root),
         "gres": '"gpu:8"',
         "limits": f"{{log_settle_seconds: 2, hopeless_seconds: 3, cancel_seconds: 30{limits}}}",
         "ssh": f"{{host: {lab.host}, port: {lab.port}, user: {lab.user}, key: {lab.key}, "

@@ -31,33 +31,38 @@ STEP_TIME = 10.07
 """Published for `CASE`, in s."""
 
 
+def recipe_named(name: str) -> Recipe:
+    return load_recipe(ROOT / "suites" / name)
+
+
 def llama3() -> Recipe:
-    return load_recipe(ROOT / "suites" / "llama3")
+    return recipe_named("llama3")
 
 
-def case(case_id: str = CASE) -> Case:
-    found = llama3().case(case_id)
+def case(case_id: str = CASE, recipe: str = "llama3") -> Case:
+    found = recipe_named(recipe).case(case_id)
     assert found is not None
     return found
 
 
-def baseline(case_id: str = CASE, *, statistic: str | None = None) -> Baseline:
+def baseline(case_id: str = CASE, recipe: str = "llama3", *, statistic: str | None = None) -> Baseline:
     """The published baseline, or the same numbers with another statistic."""
-    found = find(BASELINES, llama3(), case(case_id), "h100")
+    found = find(BASELINES, recipe_named(recipe), case(case_id, recipe), "h100")
     assert found is not None
     if statistic is not None:
         found = replace(found, table=found.table.model_copy(update={"statistic": statistic}))
     return found
 
 
-def stick(case_id: str = CASE) -> Yardstick:
-    found = yardstick(case(case_id), baseline(case_id), "h100", BASELINES, None)
+def stick(case_id: str = CASE, recipe: str = "llama3") -> Yardstick:
+    found = yardstick(case(case_id, recipe), baseline(case_id, recipe), "h100", BASELINES, None)
     assert found is not None
     return found
 
 
-def goal(case_id: str = CASE, *, statistic: str | None = None) -> Expected:
-    return expected(case(case_id), baseline(case_id, statistic=statistic), stick(case_id))
+def goal(case_id: str = CASE, recipe: str = "llama3", *, statistic: str | None = None) -> Expected:
+    found = baseline(case_id, recipe, statistic=statistic)
+    return expected(case(case_id, recipe), found, stick(case_id, recipe))
 
 
 def steps(times: Sequence[float]) -> list[Step]:

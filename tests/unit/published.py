@@ -1,6 +1,7 @@
-"""What the llama3.1 README of release 25.04 prints, as printed: its configurations and its results.
+"""What the recipes' READMEs print, as printed: their configurations and their results.
 
-Source: https://github.com/NVIDIA/dgxc-benchmarking/blob/v25.04/llama3.1/README.md
+Sources, below https://github.com/NVIDIA/dgxc-benchmarking/blob/: v25.04/llama3.1/README.md,
+v24.11.1/nemotron/README_340b.md and v25.01/maxtext/README_70b.md.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ CONFIGURATIONS = """
 """
 
 # size, dtype, GPUs | step time (s) | tokens/s | MFU (%) | days for 1T tokens
-RESULTS = """
+LLAMA3 = """
 8b BF16 8 | 12.27 | 85459 | 62.47 | 135.43
 8b BF16 16 | 12.3 | 170500 | 62.31 | 67.88
 8b BF16 32 | 12.32 | 340447 | 62.21 | 34
@@ -72,11 +73,42 @@ RESULTS = """
 405b FP8 2048 | 12.56 | 667883 | 43.68 | 17.33
 """
 
+NEMOTRON4 = """
+340b BF16 128 | 4.61 | 28432 | 55.38 | 407
+340b BF16 256 | 4.67 | 56134 | 54.67 | 206
+340b BF16 512 | 4.7 | 111551 | 54.32 | 104
+340b BF16 1024 | 4.73 | 221686 | 53.98 | 52
+340b BF16 2048 | 4.84 | 433296 | 52.75 | 27
+340b FP8 128 | 3.16 | 41478 | 40.38 | 279
+340b FP8 256 | 3.21 | 81665 | 39.75 | 142
+340b FP8 512 | 3.26 | 160825 | 39.14 | 72
+340b FP8 1024 | 3.34 | 313945 | 38.20 | 37
+340b FP8 2048 | 3.49 | 600903 | 36.56 | 19
+"""
+
+MAXTEXT_LLAMA2 = """
+70b BF16 64 | 6.999 | 74908.99 | 52.59 | 154.51
+70b BF16 128 | 7.072 | 148271.49 | 52.04 | 78.06
+70b BF16 256 | 7.153 | 293184.96 | 51.45 | 39.48
+70b BF16 512 | 7.091 | 591496.83 | 51.90 | 19.57
+70b BF16 1024 | 7.084 | 1184162.62 | 51.95 | 9.77
+70b BF16 2048 | 7.066 | 2374358.34 | 52.09 | 4.87
+70b FP8 64 | 4.324 | 121250.69 | 42.54 | 95.46
+70b FP8 128 | 4.556 | 230152.77 | 40.37 | 50.29
+70b FP8 256 | 4.959 | 422898.16 | 37.09 | 27.37
+70b FP8 512 | 5.043 | 831708.11 | 36.47 | 13.92
+70b FP8 1024 | 5.062 | 1657172.66 | 36.34 | 6.98
+70b FP8 2048 | 4.93 | 3403086.41 | 37.31 | 3.40
+"""
+
+RECIPES = {"llama3": LLAMA3, "nemotron4": NEMOTRON4, "maxtext_llama2": MAXTEXT_LLAMA2}
+
 
 @dataclass(frozen=True)
 class Result:
-    """A column of the README's results: s, tokens/s, percent, days (None where it prints n/a)."""
+    """A column of a README's results: s, tokens/s, percent, days (None where it prints n/a)."""
 
+    recipe: str
     id: str
     step_time: float
     tokens_per_second: float
@@ -98,6 +130,7 @@ def configurations() -> dict[str, dict[str, int]]:
                 "pp": int(pp),
                 "cp": int(cp),
                 "vp": 1 if vp == "NA" else int(vp),
+                "fsdp": 1,
                 "dp": int(dp),
                 "mbs": int(mbs),
                 "gbs": int(gbs),
@@ -106,20 +139,24 @@ def configurations() -> dict[str, dict[str, int]]:
     return found
 
 
-def results() -> list[Result]:
-    """The results; "405b" below 512 GPUs is the proxy of the configurations."""
-    found = []
-    for line in RESULTS.strip().splitlines():
-        cell, step_time, tokens, mfu, days = (part.strip() for part in line.split("|"))
-        size, dtype, gpus = cell.split()
-        size = "405b-proxy" if size == "405b" and int(gpus) < 512 else size
-        found.append(
-            Result(
-                id=f"{size}-{dtype.lower()}-{gpus}gpus",
-                step_time=float(step_time),
-                tokens_per_second=float(tokens),
-                mfu=float(mfu),
-                days=None if days == "n/a" else float(days),
-            )
-        )
-    return found
+def results(*recipes: str) -> list[Result]:
+    """The results of these recipes, or of all; llama3's "405b" below 512 GPUs is the proxy of its configurations."""
+    return [
+        _result(recipe, line)
+        for recipe in recipes or RECIPES
+        for line in RECIPES[recipe].strip().splitlines()
+    ]
+
+
+def _result(recipe: str, line: str) -> Result:
+    cell, step_time, tokens, mfu, days = (part.strip() for part in line.split("|"))
+    size, dtype, gpus = cell.split()
+    size = "405b-proxy" if size == "405b" and int(gpus) < 512 else size
+    return Result(
+        recipe=recipe,
+        id=f"{size}-{dtype.lower()}-{gpus}gpus",
+        step_time=float(step_time),
+        tokens_per_second=float(tokens),
+        mfu=float(mfu),
+        days=None if days == "n/a" else float(days),
+    )

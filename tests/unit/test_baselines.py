@@ -112,7 +112,7 @@ def test_the_example_of_this_module_is_accepted(tmp_path: Path) -> None:
         ("mfu: 39.54", "mfu: 0", "mfu: Input should be greater than 0"),
         ("mfu: 39.54", "mfu: 100", "mfu: Input should be less than 100"),
         ("      70b: {", "      8b: {", "no FLOPs definition for 70b"),
-        ("full-attention", "full", "definition: Input should be 'full-attention' or 'causal-attention'"),
+        ("full-attention", "full", "definition: Input should be 'full-attention', 'causal-attention' or"),
         ("{bf16: 989.5, fp8: 1979}", "{bf16: 989.5}", "no peak for fp8"),
         ("{bf16: 989.5, fp8: 1979}", "{}", "no peak for fp8"),
         ("    peak: {bf16: 989.5, fp8: 1979}\n", "", "peak: missing"),
@@ -299,19 +299,27 @@ def test_the_expectation_is_the_published_step_time() -> None:
     assert goal.mfu == pytest.approx(39.54, abs=0.005)
 
 
-def test_the_baselines_of_llama3_are_the_figures_of_the_readme() -> None:
-    found = {}
-    for case in examples.llama3().cases:
-        cell = examples.baseline(case.id).cell
+@pytest.mark.parametrize("recipe", list(published.RECIPES))
+def test_the_baselines_are_the_figures_of_the_readme(recipe: str) -> None:
+    found = []
+    for result in published.results(recipe):
+        cell = examples.baseline(result.id, recipe).cell
         days = None if cell.days_per_1t_tokens == "n/a" else cell.days_per_1t_tokens
-        found[case.id] = published.Result(
-            case.id, cell.step_time or 0, cell.tokens_per_second or 0, cell.mfu, days
-        )
-    assert found == {result.id: result for result in published.results()}
+        printed = (cell.step_time or 0, cell.tokens_per_second or 0, cell.mfu, days)
+        found.append(published.Result(recipe, result.id, *printed))
+    assert found == published.results(recipe)
 
 
-def test_the_baselines_of_llama3_judge_the_last_step() -> None:
-    assert {examples.baseline(case.id).statistic for case in examples.llama3().cases} == {Statistic()}
+@pytest.mark.parametrize("recipe", list(published.RECIPES))
+def test_the_published_baselines_judge_the_last_step(recipe: str) -> None:
+    cases = examples.recipe_named(recipe).cases
+    assert {examples.baseline(case.id, recipe).statistic for case in cases} == {Statistic()}
+
+
+def test_a_correction_of_a_size_that_no_cell_has_is_refused(tmp_path: Path) -> None:
+    right = "    corrected_flops: {71b: {definition: full-attention}}\n    statistic: last\n"
+    said = refused(tmp_path, FILE.replace("    statistic: last\n", right))
+    assert "corrected_flops: no cell has the size 71b" in said
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

@@ -35,10 +35,10 @@ cases:
   - {size: tiny, dtype: [bf16], gpus: [8, 16], sequence_length: 128, tp: 2, pp: 2, mbs: 1, gbs: 64}
 launch:
   folder: small
-  script: launch.sh
+  command: ./launch.sh
   environment: {GPUS: "{gpus}"}
   job_id: 'job (\\d+)'
-  log_folder: 'folder (\\S+)'
+  log_folder_printed: 'folder (\\S+)'
   log_name: 'log_{job}_(\\d+)'
 """
 
@@ -76,6 +76,69 @@ def test_parallel_sizes_multiply_to_the_gpus(case_id: str) -> None:
     assert case.dp * case.mbs * case.ga == case.gbs
 
 
+# Global batch size = 2 x nodes of 8 GPUs; 16 gradient accumulation steps at every scale.
+NEMOTRON4 = """
+128 | dp 2, gbs 32
+256 | dp 4, gbs 64
+512 | dp 8, gbs 128
+1024 | dp 16, gbs 256
+2048 | dp 32, gbs 512
+"""
+
+# Global batch size = nodes x 8 GPUs x 2; FSDP as the heads of the table's columns say.
+MAXTEXT_LLAMA2 = """
+64 | fsdp 64, dp 1, gbs 128
+128 | fsdp 128, dp 1, gbs 256
+256 | fsdp 256, dp 1, gbs 512
+512 | fsdp 128, dp 4, gbs 1024
+1024 | fsdp 128, dp 8, gbs 2048
+2048 | fsdp 128, dp 16, gbs 4096
+"""
+
+
+def by_hand(table: str) -> dict[int, dict[str, int]]:
+    """GPUs to configuration."""
+    rows = [line.split("|") for line in table.strip().splitlines()]
+    pairs = {int(gpus): [part.split() for part in text.split(",")] for gpus, text in rows}
+    return {gpus: {key: int(value) for key, value in found} for gpus, found in pairs.items()}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "size", "table", "common"),
+    [
+        (
+            "nemotron4",
+            "340b",
+            NEMOTRON4,
+            {"layers": 96, "tp": 8, "pp": 8, "cp": 1, "vp": 12, "fsdp": 1, "mbs": 1, "ga": 16},
+        ),
+        (
+            "maxtext_llama2",
+            "70b",
+            MAXTEXT_LLAMA2,
+            {"layers": 80, "tp": 1, "pp": 1, "cp": 1, "vp": 1, "mbs": 2, "ga": 1},
+        ),
+    ],
+)
+def test_the_cases_of_the_other_slurm_recipes_by_hand(
+    recipe: str, size: str, table: str, common: dict[str, int]
+) -> None:
+    found = {case.id: case.configuration() for case in examples.recipe_named(recipe).cases}
+    assert found == {
+        f"{size}-{dtype}-{gpus}gpus": {"sequence_length": 4096, **common, **row}
+        for gpus, row in by_hand(table).items()
+        for dtype in ("bf16", "fp8")
+    }
+
+
+def test_both_rules_hold_on_nodes_of_eight_gpus() -> None:
+    cases = [case for name in ("nemotron4", "maxtext_llama2") for case in examples.recipe_named(name).cases]
+    assert {case.gpus_per_node for case in cases} == {8}
+    for case in cases:
+        assert case.gbs == case.nodes(8) * (2 if case.recipe == "nemotron4" else 8 * case.mbs)
+        assert case.tp * case.pp * case.cp * case.fsdp * case.dp == case.gpus
+
+
 def test_a_proxy_is_the_named_model_with_fewer_layers() -> None:
     proxy, whole = examples.case("405b-proxy-fp8-64gpus"), examples.case("405b-fp8-512gpus")
     assert (proxy.model_name, proxy.model.layers, whole.model.layers) == ("405b", 30, 126)
@@ -108,14 +171,17 @@ def test_gbs_per_gpu_is_multiplied_out(tmp_path: Path) -> None:
     [
         ("size: tiny", "size: huge", "no model 'huge'; known: tiny"),
         ("size: tiny", "size: s, model: huge", "no model 'huge'; known: tiny"),
-        ("gpus: [8, 16]", "gpus: [8, 18]", "18 GPUs are not a multiple of tp x pp x cp = 4"),
-        ("gpus: [8, 16]", "gpus: [2]", "2 GPUs are not a multiple of tp x pp x cp = 4"),
+        ("gpus: [8, 16]", "gpus: [8, 18]", "18 GPUs are not a multiple of tp x pp x cp x fsdp = 4"),
+        ("gpus: [8, 16]", "gpus: [2]", "2 GPUs are not a multiple of tp x pp x cp x fsdp = 4"),
         ("gpus: [8, 16]", "gpus: [8, 8]", "tiny-bf16-8gpus given twice"),
         ("dtype: [bf16]", "dtype: [bf16, bf16]", "tiny-bf16-16gpus, tiny-bf16-8gpus given twice"),
         ("gbs: 64", "gbs: 64, gbs_per_gpu: 2", "give either gbs or gbs_per_gpu"),
         (", gbs: 64", "", "give either gbs or gbs_per_gpu"),
-        ("gbs: 64", "gbs: 63", "gbs 63 is not a multiple of mbs x dp = 2"),
-        ("gbs: 64", "gbs_per_gpu: 0.3", "gbs 2.4 is not a multiple of mbs x dp = 2"),
+        ("gbs: 64", "gbs: 63", "gbs 63 is not a multiple of mbs x fsdp x dp = 2"),
+        ("gbs: 64", "gbs_per_gpu: 0.3", "gbs 2.4 is not a multiple of mbs x fsdp x dp = 2"),
+        ("tp: 2, pp: 2", "fsdp: 3", "8 GPUs are not a multiple of tp x pp x cp x fsdp = 3"),
+        ("  log_folder_printed: 'folder (\\S+)'\n", "", "give either log_folder (known beforehand)"),
+        ("log_folder_printed", "log_folder: /logs\n  log_folder_printed", "give either log_folder (known"),
         ("log: nemo2", "program: train.py\nlog: nemo2", "give either `launch`"),
     ],
 )

@@ -306,8 +306,3 @@ def test_the_proxys_own_rates_agree_with_its_case(handicap: int) -> None:
     assert problems(case, parse(text, "maxtext"), Statistic()) == []
     slower = text.replace("seconds: 0.21", "seconds: 0.20").replace("seconds: 0.63", "seconds: 0.53")
     assert "step time x tokens/s" in problems(case, parse(slower, "maxtext"), Statistic())[0]
-
-
-def test_the_recipes_own_profiler_is_no_mark() -> None:
-    text = "Capture range ended in the application.\nGenerating '/tmp/nsys-report-1.qdstrm'\n"
-    assert parse(text, "maxtext").marks == ()

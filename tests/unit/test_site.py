@@ -151,7 +151,7 @@ def test_what_an_unquoted_script_would_take_apart_is_refused(tmp_path: Path, key
     assert "String should match pattern" in said
 
 
-@pytest.mark.parametrize("place", ["folder", "venv"])
+@pytest.mark.parametrize("place", ["folder", "venv", "stage"])
 def test_the_place_of_a_recipe_is_a_plain_path_too(tmp_path: Path, place: str) -> None:
     said = refused(
         tmp_path, "  account: research", f"  recipes: {{llama3: {{{place}: /a b}}}}\n  account: research"
@@ -181,6 +181,13 @@ def test_a_name_that_is_no_variable_is_refused(tmp_path: Path, name: str) -> Non
 )
 def test_a_limit_leaves_a_case_out_and_says_why(section: Machine, has_gpu: bool, said: str | None) -> None:
     assert out_of_limits(examples.case("70b-fp8-512gpus"), section, has_gpu=has_gpu) == said
+
+
+def test_a_recipe_whose_rules_need_other_nodes_is_left_out() -> None:
+    case = examples.case("340b-bf16-128gpus", "nemotron4")
+    said = out_of_limits(case, machine(gpus_per_node=4), has_gpu=True)
+    assert said == "the recipe needs nodes of 8 GPUs, not 4"
+    assert out_of_limits(case, machine(gpus_per_node=8), has_gpu=True) is None
 
 
 def test_a_recipe_for_a_cluster_needs_a_site(tmp_path: Path) -> None:

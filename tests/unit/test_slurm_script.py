@@ -11,13 +11,14 @@ import pytest
 
 from fixtures.site import Slurm
 from fixtures.slurm import SlurmBackend
+from fixtures.slurm_script import Script
 from fixtures.ssh import Answer
 from fixtures.ssh import SshConnection
 from plugins.errors import ConfigError
 from plugins.errors import SubmitError
 from tests.unit import examples
 
-GOLDEN = Path(__file__).parent / "golden" / "llama3-70b-fp8-512gpus.sh"
+GOLDEN = Path(__file__).parent / "golden"
 NAME = "pacemark-20250411-120000-ab12.llama3-70b-fp8-512gpus"
 TOKEN = "hf_S3cret'\"$(id)"
 NASTY = [
@@ -108,8 +109,58 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return Cluster(stage)
 
 
-def test_the_script_is_the_golden_one() -> None:
-    assert plan() == GOLDEN.read_text()
+@pytest.mark.parametrize(
+    ("recipe", "case_id"),
+    [
+        ("llama3", "70b-fp8-512gpus"),
+        ("nemotron4", "340b-bf16-128gpus"),
+        ("maxtext_llama2", "70b-fp8-1024gpus"),
+    ],
+)
+def test_the_script_is_the_golden_one(recipe: str, case_id: str) -> None:
+    backend = SlurmBackend("big-one", section(), [examples.recipe_named(recipe)])
+    name = NAME.replace("llama3-70b-fp8-512gpus", f"{recipe}-{case_id}")
+    golden = GOLDEN / f"{recipe}-{case_id}.sh"
+    assert backend.plan(examples.case(case_id, recipe), name) == golden.read_text()
+
+
+@pytest.mark.parametrize("recipe", ["nemotron4", "maxtext_llama2"])
+def test_recipes_that_use_the_same_names_have_stages_of_their_own(recipe: str) -> None:
+    case = examples.recipe_named(recipe).cases[0]
+    launch = examples.recipe_named(recipe).file.launch
+    assert launch is not None
+    words = Script("big-one", section(), launch, case).words
+    assert (words["stage"], words["recipe"]) == (
+        f"/lustre/nemo/{recipe}",
+        f"/lustre/nemo/{recipe}/{launch.folder}",
+    )
+    elsewhere = section(recipes={recipe: {"stage": "/scratch/ready/", "folder": "/home/me/recipe"}})
+    words = Script("big-one", elsewhere, launch, case).words
+    assert (words["stage"], words["recipe"]) == ("/scratch/ready", "/home/me/recipe")
+
+
+@pytest.mark.parametrize("recipe", ["llama3", "nemotron4", "maxtext_llama2"])
+def test_every_text_of_a_contract_can_be_filled_in(recipe: str) -> None:
+    found = examples.recipe_named(recipe)
+    assert found.file.launch is not None
+    for case in found.cases:
+        script = Script("big-one", section(), found.file.launch, case, NAME)
+        texts = [
+            script.fill(text) for need in script.launch.requires for text in (need.mend, need.path or "")
+        ]
+        texts += [script.bash(need.test or "") for need in script.launch.requires]
+        texts += [script.set_up() or "", script.fill(script.launch.log_folder or "")]
+        assert not [text for text in texts if re.search(r"\{[a-z_]+\}", text)]
+
+
+# What would change the GPUs of a node behind launch.sh's back, in the login environment or in the site file.
+@pytest.mark.parametrize("name", ["SLURM_GPUS_PER_NODE", "SBATCH_GPUS_PER_NODE", "SBATCH_GPUS"])
+def test_nothing_sets_nemotrons_gpus_a_node(name: str) -> None:
+    recipe = examples.recipe_named("nemotron4")
+    unset = SlurmBackend("big-one", section(), [recipe]).plan(recipe.cases[0], NAME)
+    assert re.search(rf"^unset .*\b{name}\b", unset, re.MULTILINE)
+    with pytest.raises(ConfigError, match=f"slurm.environment sets {name}, which nemotron4 sets itself"):
+        SlurmBackend("big-one", section(environment={name: "null"}), [recipe])
 
 
 def test_the_plan_is_valid_bash() -> None:

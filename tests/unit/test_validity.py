@@ -255,3 +255,17 @@ def test_every_problem_is_told() -> None:
 def test_complete_needs_every_step() -> None:
     assert complete(examples.case(), parse(nemo2_text()))
     assert not complete(examples.case(), Log())
+
+
+def test_a_recipe_that_was_published_with_a_profiler_may_profile() -> None:
+    log = replace(
+        parse(nemo2_text()), marks=(("profiler", "Capture range started"), ("nccl trace", "opCount"))
+    )
+    found = problems(replace(examples.case(), profiled=True), log, LAST)
+    assert found == ["NCCL tracing was on: opCount"]
+    assert len(problems(examples.case(), log, LAST)) == 2
+
+
+def test_only_maxtext_was_published_with_a_profiler() -> None:
+    recipes = ("llama3", "nemotron4", "maxtext_llama2")
+    assert [name for name in recipes if examples.recipe_named(name).file.profiled] == ["maxtext_llama2"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import random
 from dataclasses import dataclass
 from dataclasses import field
 from pathlib import Path
@@ -52,6 +53,14 @@ class Knobs:
     rank_prefix: bool = False
     interleave: bool = False
     socket_fallback: bool = False
+
+    def seconds(self, published: float, step: int, noise: random.Random) -> float:
+        """Virtual time of one step in s: published, times pace, noise, and what is slow about this step."""
+        factor = noise.gauss(1.0, self.noise) * self.slow_steps.get(step, 1.0)
+        if step < self.warmup:
+            # The first step compiles and connects; the next ones still settle.
+            factor *= 5.0 if step == 0 else 1.1
+        return self.pace * published * factor
 
     @classmethod
     def load(cls, stage: Path) -> Knobs:

@@ -31,7 +31,7 @@ class Trainer:
         self.knobs = knobs
         self.restart = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
         self.random = random.Random(f"{knobs.seed}/{folder.name}/{self.restart}")
-        self.step_time = knobs.pace * published(self.plan["size"], self.plan["dtype"], self.plan["gpus"])
+        self.step_time = published(self.plan["size"], self.plan["dtype"], self.plan["gpus"])
         self.gbs: int = knobs.gbs or self.plan["gbs"]
 
     def run(self) -> int:
@@ -101,7 +101,7 @@ class Trainer:
             "reduced_train_loss": float("nan")
             if 0 <= self.knobs.nan_at <= step
             else 11.96 + 0.4 / (step + 1),
-            "train_step_timing in s": self.seconds(step),
+            "train_step_timing in s": self.knobs.seconds(self.step_time, step, self.random),
             "consumed_samples": (step + 1) * self.gbs,
         }
         line = f"Training epoch 0, iteration {step}/{self.plan['steps'] - 1}"
@@ -114,14 +114,6 @@ class Trainer:
         # Not before a rank prefix: "3072" and "0: " would make one number, like a true one.
         glued = self.knobs.interleave and not self.knobs.rank_prefix and step % 4 == 2
         self.say(line, end="" if glued else "\n")
-
-    def seconds(self, step: int) -> float:
-        """Virtual time of one step: published, times pace, noise, and what is slow about this step."""
-        factor = self.random.gauss(1.0, self.knobs.noise) * self.knobs.slow_steps.get(step, 1.0)
-        if step < self.knobs.warmup:
-            # The first step compiles and connects; the next ones still settle.
-            factor *= 5.0 if step == 0 else 1.1
-        return self.step_time * factor
 
     def say_collective(self, step: int) -> None:
         """One line of an NCCL trace."""

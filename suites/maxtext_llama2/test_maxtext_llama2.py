@@ -1,0 +1,6 @@
+"""Llama 2 70b pre-training with MaxText reaches the pace that NVIDIA published for it."""
+
+
+def test_pretrain(measured, expected):
+    assert measured.tokens_per_second == expected.tokens_per_second
+    assert measured.mfu == expected.mfu

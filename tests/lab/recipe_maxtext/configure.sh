@@ -1,0 +1,36 @@
+# Stand-in for the settings of the MaxText recipe, which every task sources inside the container.
+set -eu -o pipefail
+
+MAX_STEPS=${RUN_CONF_MAX_STEPS:-50}
+ici_FSDP=$SLURM_NTASKS_PER_NODE
+dcn_FSDP=$SLURM_JOB_NUM_NODES
+dcn_DP=1
+if [[ $SLURM_JOB_NUM_NODES -ge 64 ]]; then
+    dcn_FSDP=16
+    dcn_DP=$((SLURM_JOB_NUM_NODES / dcn_FSDP))
+fi
+case $DTYPE in
+    fp8) QUANTIZATION=fp8 ;;
+    bf16) QUANTIZATION="" ;;
+    *) echo "Unsupported precision ($DTYPE) selected"; exit 1 ;;
+esac
+RUN_NAME=${FRAMEWORK}_${MODEL}_${MODEL_SIZE}_${SLURM_JOB_NUM_NODES}n_$DTYPE
+CONFIG="per_device_batch_size=2 max_target_length=4096 quantization=$QUANTIZATION \
+    dcn_fsdp_parallelism=$dcn_FSDP ici_fsdp_parallelism=$ici_FSDP dcn_data_parallelism=$dcn_DP"
+
+echo "GSW: MODEL=$MODEL FRAMEWORK=$FRAMEWORK MODEL_SIZE=$MODEL_SIZE JOB_NUM_NODES=$SLURM_JOB_NUM_NODES" \
+    "GPUS_PER_NODE=$SLURM_NTASKS_PER_NODE DTYPE=$DTYPE JOB_ID=$SLURM_JOB_ID dcn_FSDP=$dcn_FSDP dcn_DP=$dcn_DP"
+
+run_profiling() {
+    mkdir -p "$RESULT_DIR/nsys"
+    bash "$IMAGE" run_name="$RUN_NAME-prof" steps=15 $CONFIG
+}
+
+generate_pbtxt() {
+    mkdir -p "$RESULT_DIR/lhs_pbtxt"
+    echo "First jax process will generate the pbtxt"
+}
+
+run_performance() {
+    bash "$IMAGE" run_name="$RUN_NAME-perf" steps="$MAX_STEPS" $CONFIG
+}

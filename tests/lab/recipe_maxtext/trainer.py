@@ -1,0 +1,75 @@
+"""Prints what MaxText of December 2024 prints while it trains Llama 2 70b: every rank prints every step."""
+
+from __future__ import annotations
+
+import sys
+
+from tests.lab.recipe.knobs import Knobs
+from tests.lab.standin import OTHER_RANK
+from tests.lab.standin import StandIn
+from tests.lab.standin import published
+from tests.lab.standin import settings
+from tests.lab.standin import stage_knobs
+
+PUBLISHED = {
+    "bf16": {64: 6.999, 128: 7.072, 256: 7.153, 512: 7.091, 1024: 7.084, 2048: 7.066},
+    "fp8": {64: 4.324, 128: 4.556, 256: 4.959, 512: 5.043, 1024: 5.062, 2048: 4.93},
+}
+# Of a sequence of 4096 tokens; the profiling run goes without the latency-hiding scheduler.
+FLOPS = 1.8206e15
+PROFILING_FACTOR = 1.3
+RANKS = 8
+FIRST_PROFILED, LAST_PROFILED = 9, 11
+
+
+class MaxText(StandIn):
+    """Eight ranks, each with its own clock; a late one prints into the next step."""
+
+    def __init__(
+        self, knobs: Knobs, *, step_time: float, gbs: int, steps: int, length: int, mbs: int
+    ) -> None:
+        super().__init__(knobs, step_time=step_time, gbs=gbs, steps=steps)
+        self.length = length
+        self.mbs = mbs
+        self.late = ""
+
+    def say_step(self, step: int, seconds: float) -> None:
+        if step == FIRST_PROFILED:
+            self.say("Capture range started in the application.\n")
+        lines = [self.line(step, seconds + self.random.uniform(-0.001, 0.001)) for _ in range(RANKS)]
+        lines.insert(2, self.late)
+        self.late = lines.pop() if self.knobs.interleave and step < self.steps - 1 else ""
+        if self.knobs.interleave and step % 3 == 0:
+            lines[0] = f"{OTHER_RANK}{lines[0]}"
+        self.say("".join(lines))
+        if step == LAST_PROFILED:
+            self.say("Capture range ended in the application.\nGenerating '/tmp/nsys-report-1a2b.qdstrm'\n")
+
+    def line(self, step: int, seconds: float) -> str:
+        return (
+            f"completed step: {step}, seconds: {seconds:.3f}, "
+            f"TFLOP/s/device: {self.mbs * FLOPS / seconds / 1e12:.3f}, "
+            f"Tokens/s/device: {self.mbs * self.length / seconds:.3f}, "
+            f"total_weights: {self.gbs * self.length}, loss: {self.loss(step):.3f}\n"
+        )
+
+
+def main(argv: list[str]) -> int:
+    given = settings(argv)
+    gpus = 1
+    for name in ("dcn_fsdp_parallelism", "ici_fsdp_parallelism", "dcn_data_parallelism"):
+        gpus *= int(given[name])
+    mbs = int(given["per_device_batch_size"])
+    step_time = published(PUBLISHED, given["quantization"] or "bf16", gpus)
+    return MaxText(
+        stage_knobs(),
+        step_time=step_time * (PROFILING_FACTOR if given["run_name"].endswith("-prof") else 1),
+        gbs=mbs * gpus,
+        steps=int(given["steps"]),
+        length=int(given["max_target_length"]),
+        mbs=mbs,
+    ).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

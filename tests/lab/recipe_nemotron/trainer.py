@@ -1,0 +1,71 @@
+"""Prints what NeMo 24.09 prints while it trains Nemotron4: one progress bar, drawn over itself by carriage returns."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from tests.lab.standin import OTHER_RANK
+from tests.lab.standin import StandIn
+from tests.lab.standin import published
+from tests.lab.standin import settings
+from tests.lab.standin import stage_knobs
+
+PUBLISHED = {
+    "bf16": {128: 4.61, 256: 4.67, 512: 4.7, 1024: 4.73, 2048: 4.84},
+    "fp8": {128: 3.16, 256: 3.21, 512: 3.26, 1024: 3.34, 2048: 3.49},
+}
+WIDTH = 10
+
+
+class Nemotron(StandIn):
+    """The bar of rank 0. Each step draws it twice: once with the last step's figures, once with its own."""
+
+    figures = ""
+
+    def say_step(self, step: int, seconds: float) -> None:
+        if self.knobs.interleave and step % 3 == 0:
+            self.say(OTHER_RANK)
+        self.say(f"\r{self.bar(step)}{self.figures}]")
+        metrics = {
+            "reduced_train_loss": self.loss(step),
+            "global_step": float(step),
+            "consumed_samples": float((step + 1) * self.gbs),
+            "train_step_timing in s": seconds,
+        }
+        self.figures = "".join(f", {name}={shown(value)}" for name, value in metrics.items())
+        self.say(f"\r{self.bar(step)}{self.figures}]")
+
+    def bar(self, step: int) -> str:
+        """`Epoch 0: :  20%|██        | 10/50 [00:46<03:04`."""
+        done = step + 1
+        gone, left = int(done * self.step_time), int((self.steps - done) * self.step_time)
+        drawn = "█" * (WIDTH * done // self.steps)
+        clock = f"{gone // 60:02}:{gone % 60:02}<{left // 60:02}:{left % 60:02}"
+        return f"Epoch 0: : {100 * done // self.steps:3}%|{drawn:<{WIDTH}}| {done}/{self.steps} [{clock}"
+
+
+def shown(value: float) -> str:
+    """As tqdm prints a float, 3 significant digits where that is shorter, and Lightning pads it to 5 characters."""
+    short = f"{value:.3g}".replace("e+0", "e+")
+    text = short if len(short) < len(str(value)) else str(value)
+    if "e" not in text and text != "nan":
+        text += "." if "." not in text and len(text) < 5 else ""
+        text = text.ljust(5, "0")
+    return text
+
+
+def main(argv: list[str]) -> int:
+    given = settings(argv)
+    gpus = int(given["trainer.num_nodes"]) * int(os.environ["SLURM_NTASKS_PER_NODE"])
+    dtype = "fp8" if given["model.fp8"] == "True" else "bf16"
+    return Nemotron(
+        stage_knobs(),
+        step_time=published(PUBLISHED, dtype, gpus),
+        gbs=int(given["model.global_batch_size"]),
+        steps=int(given["trainer.max_steps"]),
+    ).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

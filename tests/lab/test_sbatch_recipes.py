@@ -1,0 +1,110 @@
+"""The stand-ins of the recipes that sbatch launches have the traps of the originals; run by hand, they spring."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from pathlib import Path
+
+from tests.lab.slurm import SlurmLab
+from tests.lab.stage import Stage
+
+
+def submit(lab: SlurmLab, stage: Stage, nodes: int, folder: Path | None = None, **variables: str) -> int:
+    """The README's command line, run in `folder`; the job's id."""
+    environment = {**lab.environment, "STAGE_PATH": str(stage.path), "MODEL_SIZE": "340b", **variables}
+    done = subprocess.run(
+        ["sbatch", "--parsable", "--gres=gpu:8", "-N", str(nodes), str(stage.path / "launch.sh")],
+        cwd=folder or stage.path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return int(done.stdout)
+
+
+def end_of(lab: SlurmLab, *jobs: int) -> list[str]:
+    """The last states of these jobs, once none is left."""
+    deadline = time.monotonic() + 30
+    while {job.id for job in lab.squeue()} & set(jobs):
+        assert time.monotonic() < deadline, lab.squeue()
+        time.sleep(0.1)
+    return [job.state for job in lab.jobs_ever() if job.id in jobs]
+
+
+def test_jobs_of_the_recipes_own_name_wait_for_each_other(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    stage = slurm_lab.stage(tmp_path.name, recipe="nemotron4", hang_at=1)
+    jobs = [submit(slurm_lab, stage, 16, DTYPE=dtype) for dtype in ("bf16", "fp8")]
+    try:
+        time.sleep(2)
+        found = {job.id: (job.name, job.state, job.reason) for job in slurm_lab.squeue() if job.id in jobs}
+        assert found == {
+            jobs[0]: ("nemotron", "RUNNING", "None"),
+            jobs[1]: ("nemotron", "PENDING", "Dependency"),
+        }
+    finally:
+        slurm_lab.run("scancel", *map(str, jobs))
+    end_of(slurm_lab, *jobs)
+
+
+def test_null_gpus_a_node_as_the_readme_has_it_end_the_job(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    stage = slurm_lab.stage(tmp_path.name, recipe="nemotron4")
+    job = submit(slurm_lab, stage, 16, SLURM_GPUS_PER_NODE="null")
+    assert end_of(slurm_lab, job) == ["FAILED"]
+    assert "null: unbound variable" in (stage.path / f"slurm-{job}.out").read_text()
+
+
+def test_from_another_folder_the_settings_are_not_found(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    stage = slurm_lab.stage(tmp_path.name, recipe="nemotron4")
+    job = submit(slurm_lab, stage, 16, tmp_path)
+    assert end_of(slurm_lab, job) == ["FAILED"]
+    assert "./configure.sh: No such file" in (tmp_path / f"slurm-{job}.out").read_text()
+
+
+def test_an_srun_that_does_not_know_srun_output_writes_elsewhere(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    knows = b"SRUN_OUTPUT" in Path("/usr/bin/srun").read_bytes()
+    stage = slurm_lab.stage(tmp_path.name, recipe="nemotron4", real_step=0.0)
+    job = submit(slurm_lab, stage, 16, DTYPE="bf16")
+    assert end_of(slurm_lab, job) == ["COMPLETED"]
+    log = stage.path / f"results/24.11/bf16/340b/128/log-nemo_nemotron4_340b_128_{job}.out"
+    other = stage.path / f"slurm-{job}.out"
+    assert log.exists() is knows
+    text = (log if knows else other).read_text()
+    assert (
+        "GSW: MODEL=nemotron4 FRAMEWORK=nemo MODEL_SIZE=340b JOB_NUM_NODES=16 GPUS_PER_NODE=8 DTYPE=bf16"
+        in text
+    )
+
+
+def test_nemotron_draws_one_bar_over_itself(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    stage = slurm_lab.stage(tmp_path.name, recipe="nemotron4", real_step=0.0, noise=0.0)
+    job = submit(slurm_lab, stage, 256, DTYPE="fp8", SLURM_STDOUTMODE=str(log), SRUN_OUTPUT=str(log))
+    assert end_of(slurm_lab, job) == ["COMPLETED"]
+    text = log.read_bytes().decode()
+    steps = re.findall(
+        r"\rEpoch 0: : +(\d+)%\|[█ ]*\| (\d+)/50 \[[\d:]+<[\d:]+, reduced_train_loss=[\d.]+, global_step=([\d.]+), "
+        r"consumed_samples=([\d.]+), train_step_timing in s=([\d.]+)\]",
+        text,
+    )
+    assert text.count("\n") == 2
+    assert steps[0] == ("2", "1", "0.000", "512.0", "17.50")
+    assert steps[-1] == ("100", "50", "49.00", "25600.0", "3.490")
+
+
+def test_maxtext_prints_a_profiling_run_and_every_rank(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    stage = slurm_lab.stage(tmp_path.name, recipe="maxtext_llama2", real_step=0.0, noise=0.0)
+    job = submit(slurm_lab, stage, 64, DTYPE="bf16", SLURM_STDOUTMODE=str(log), SRUN_OUTPUT=str(log))
+    assert end_of(slurm_lab, job) == ["COMPLETED"]
+    found = re.findall(
+        r"^completed step: (\d+), seconds: ([\d.]+), .* total_weights: (\d+), loss: [\d.]+$",
+        log.read_text(),
+        re.MULTILINE,
+    )
+    assert [int(step) for step, _, _ in found] == [i for n in (15, 50) for i in range(n) for _ in range(8)]
+    assert {tokens for _, _, tokens in found} == {str(1024 * 4096)}
+    assert abs(float(found[-1][1]) - 7.091) < 0.002
+    assert "dcn_FSDP=16 dcn_DP=4" in log.read_text()

@@ -1,0 +1,259 @@
+"""The recipes that sbatch launches, on a real Slurm cluster: submitted, followed, read, and judged."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from fixtures.backend import JobRef
+from fixtures.backend import LogPlace
+from fixtures.backend import Phase
+from fixtures.site import load_site
+from fixtures.slurm import SlurmBackend
+from plugins.cases import Case
+from plugins.cases import load_recipe
+from tests.lab.slurm import SlurmLab
+from tests.lab.stage import Stage
+from tests.system.support import ROOT
+from tests.system.support import finish
+from tests.system.support import pacemark
+from tests.system.support import site_file
+from tests.system.support import start
+from tests.system.support import until
+
+SMALLEST = {"nemotron4": "340b-bf16-128gpus", "maxtext_llama2": "70b-bf16-64gpus"}
+PUBLISHED = {"nemotron4": (4.61, 28432, 55.38), "maxtext_llama2": (6.999, 74909, 52.59)}
+LOGS = {
+    "nemotron4": "nemotron4/results/24.11/bf16/340b/128",
+    "maxtext_llama2": "maxtext_llama2/results/25.01/bf16/70b/64",
+}
+SETUP_MAKES = {
+    "nemotron4": {"launch.sh", "configure.sh", "cfg", "nvidia+nemo+24.09.sqsh"},
+    "maxtext_llama2": {"launch.sh", "cfg", "nvidia+jax+maxtext-2024.12.09.sqsh"},
+}
+
+
+def select(recipe: str) -> tuple[str, ...]:
+    return (f"suites/{recipe}", "-k", SMALLEST[recipe])
+
+
+@contextmanager
+def backend(lab: SlurmLab, stage: Stage, folder: Path, recipe: str, **keys: str) -> Iterator[SlurmBackend]:
+    site = load_site(site_file(lab, stage, folder, **keys))
+    assert site.slurm is not None
+    with closing(SlurmBackend(site.site, site.slurm, [load_recipe(ROOT / "suites" / recipe)])) as found:
+        yield found
+
+
+def case_of(recipe: str) -> Case:
+    case = load_recipe(ROOT / "suites" / recipe).case(SMALLEST[recipe])
+    assert case is not None
+    return case
+
+
+def end_of(backend: SlurmBackend, job: JobRef) -> Phase:
+    deadline = time.monotonic() + 30
+    while not (state := backend.poll([job])[job]).phase.over:
+        assert time.monotonic() < deadline, state
+        time.sleep(0.2)
+    return state.phase
+
+
+@pytest.mark.parametrize("recipe", list(SMALLEST))
+def test_a_job_is_submitted_from_its_stage_and_its_log_is_read(
+    slurm_lab: SlurmLab, tmp_path: Path, recipe: str
+) -> None:
+    stage = slurm_lab.stage(tmp_path.name, recipe=recipe)
+    case, name = case_of(recipe), f"pacemark-{tmp_path.name}.one"
+    with backend(slurm_lab, stage, tmp_path, recipe) as slurm:
+        slurm.check(case)
+        job = slurm.submit(case, name)
+        assert job.folder == str(stage.root / LOGS[recipe])
+        assert slurm.find(case.key, name) == job
+        assert end_of(slurm, job) is Phase.SUCCEEDED
+        piece = slurm.read_log(job, LogPlace())
+    assert piece.place.file == f"log-{name}_{job.id}.out"
+    assert piece.data.startswith(b"GSW: ")
+    last = b"global_step=49.00" if recipe == "nemotron4" else b"completed step: 49"
+    assert last in piece.data
+    shown = slurm_lab.jobs_ever()[-1]
+    assert (shown.id, shown.name, shown.nodes) == (int(job.id), name, case.gpus // 8)
+    assert list((stage.path / "results").rglob("*.err"))
+
+
+@pytest.mark.parametrize("recipe", list(SMALLEST))
+def test_a_job_is_never_started_twice(slurm_lab: SlurmLab, tmp_path: Path, recipe: str) -> None:
+    stage = slurm_lab.stage(tmp_path.name, recipe=recipe, hang_at=1)
+    case = case_of(recipe)
+    with backend(slurm_lab, stage, tmp_path, recipe) as slurm:
+        job = slurm.submit(case, f"pacemark-{tmp_path.name}.one")
+        try:
+            assert "Requeue=0" in slurm_lab.run("scontrol", "show", "job", job.id)
+            assert "TimeLimit=00:30:00" in slurm_lab.run("scontrol", "show", "job", job.id)
+        finally:
+            slurm.cancel([job])
+        end_of(slurm, job)
+
+
+def test_singleton_does_not_serialise_two_cases(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    stage = slurm_lab.stage(tmp_path.name, recipe="nemotron4", hang_at=1)
+    recipe = load_recipe(ROOT / "suites" / "nemotron4")
+    cases = [case for case in recipe.cases if case.gpus == 128]
+    with backend(slurm_lab, stage, tmp_path, "nemotron4") as slurm:
+        jobs = [slurm.submit(case, f"pacemark-{tmp_path.name}.{case.id}") for case in cases]
+        try:
+            until(
+                lambda: {state.raw for state in slurm.poll(jobs).values()} == {"RUNNING"}, "two jobs at once"
+            )
+        finally:
+            slurm.cancel(jobs)
+        for job in jobs:
+            end_of(slurm, job)
+
+
+@pytest.mark.parametrize("recipe", list(SMALLEST))
+def test_the_recipes_own_setup_makes_the_stage(slurm_lab: SlurmLab, tmp_path: Path, recipe: str) -> None:
+    stage = slurm_lab.stage(tmp_path.name, recipe=recipe, provisioned=False)
+    with backend(slurm_lab, stage, tmp_path, recipe) as slurm:
+        job = slurm.provision(case_of(recipe), f"pacemark-{tmp_path.name}.setup")
+        assert job is not None
+        assert end_of(slurm, job) is Phase.SUCCEEDED
+        assert {path.name for path in stage.path.iterdir()} >= SETUP_MAKES[recipe]
+        slurm.check(case_of(recipe))
+
+
+# From here on the logs are judged.
+
+
+@pytest.mark.parametrize("recipe", list(SMALLEST))
+def test_the_smallest_case_passes_at_the_published_pace(
+    slurm_lab: SlurmLab, tmp_path: Path, recipe: str
+) -> None:
+    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, recipe=recipe), tmp_path)
+    result = pacemark(*select(recipe), "--site", str(site), results=tmp_path / "results")
+    assert result.status == 0, result.out
+    case = result.case(f"{recipe}/{SMALLEST[recipe]}")
+    found = (case["step_time"], case["tokens_per_second"], case["mfu"])
+    assert found == pytest.approx(PUBLISHED[recipe], rel=0.02)
+    assert (case["verdict"], case["job"]["attempts"]) == ("passed", 1)
+
+
+def test_nemotrons_corrected_mfu_stands_beside_the_published_kind(
+    slurm_lab: SlurmLab, tmp_path: Path
+) -> None:
+    stage = slurm_lab.stage(tmp_path.name, recipe="nemotron4", pace=1.1, noise=0.0)
+    site = site_file(slurm_lab, stage, tmp_path)
+    result = pacemark(*select("nemotron4"), "--site", str(site), results=tmp_path / "results")
+    case = result.case("nemotron4/340b-bf16-128gpus")
+    assert case["verdict"] == "too slow", result.out
+    assert case["mfu"] / case["corrected_mfu"] == pytest.approx(1.1715, abs=0.0005)
+    assert "corrected MFU 42.9" in result.out
+    assert "expected 47.27 %" in result.out
+
+
+@pytest.mark.parametrize("recipe", list(SMALLEST))
+def test_a_slow_cluster_does_not_pass(slurm_lab: SlurmLab, tmp_path: Path, recipe: str) -> None:
+    stage = slurm_lab.stage(tmp_path.name, recipe=recipe, pace=1.07, noise=0.001)
+    site = site_file(slurm_lab, stage, tmp_path)
+    result = pacemark(*select(recipe), "--site", str(site), results=tmp_path / "results")
+    assert result.case(f"{recipe}/{SMALLEST[recipe]}")["verdict"] == "too slow", result.out
+
+
+@pytest.mark.parametrize("recipe", list(SMALLEST))
+def test_another_batch_size_is_an_invalid_run(slurm_lab: SlurmLab, tmp_path: Path, recipe: str) -> None:
+    stage = slurm_lab.stage(tmp_path.name, recipe=recipe, gbs=16)
+    site = site_file(slurm_lab, stage, tmp_path)
+    result = pacemark(*select(recipe), "--site", str(site), results=tmp_path / "results")
+    assert result.case(f"{recipe}/{SMALLEST[recipe]}")["verdict"] == "invalid run", result.out
+
+
+def test_two_cases_of_a_recipe_run_at_once_in_spite_of_singleton(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    stage = slurm_lab.stage(tmp_path.name, recipe="nemotron4", real_step=0.1)
+    site = site_file(slurm_lab, stage, tmp_path)
+    process = start(
+        "suites/nemotron4", "-m", "case(gpus=128)", "--site", str(site), results=tmp_path / "results"
+    )
+    until(lambda: len([job for job in slurm_lab.squeue() if job.state == "RUNNING"]) == 2, "two jobs at once")
+    result = finish(process, tmp_path / "results")
+    assert result.status == 0, result.out
+    assert set(result.verdicts.values()) == {"passed"}
+
+
+def test_two_recipes_share_a_session_and_a_site_and_set_themselves_up(
+    slurm_lab: SlurmLab, tmp_path: Path
+) -> None:
+    before = {job.id for job in slurm_lab.jobs_ever()}
+    for recipe in SMALLEST:
+        stage = slurm_lab.stage(tmp_path.name, recipe=recipe, provisioned=False, real_step=0.1)
+    site = site_file(slurm_lab, stage, tmp_path)
+    process = start(
+        *(f"suites/{recipe}" for recipe in SMALLEST), "-k", " or ".join(SMALLEST.values()), "--provision",
+        "--site", str(site), results=tmp_path / "results",
+    )  # fmt: skip
+    seen: set[frozenset[str]] = set()
+    while process.poll() is None:
+        running = [job.name for job in slurm_lab.squeue() if job.state == "RUNNING"]
+        seen.add(frozenset(name.rpartition(".")[2] for name in running))
+        time.sleep(0.1)
+    result = finish(process, tmp_path / "results")
+    assert result.status == 0, result.out
+    assert set(result.verdicts.values()) == {"passed"}
+    cases = {f"{recipe}-{case}" for recipe, case in SMALLEST.items()}
+    assert cases in seen
+    setups = {job.name.rpartition(".")[2] for job in slurm_lab.jobs_ever() if job.id not in before}
+    assert {f"{recipe}-setup" for recipe in SMALLEST} <= setups
+
+
+# What is wrong is said before anything is submitted.
+
+
+@pytest.mark.parametrize("recipe", list(SMALLEST))
+def test_a_bare_stage_is_told_with_what_mends_it(slurm_lab: SlurmLab, tmp_path: Path, recipe: str) -> None:
+    before = slurm_lab.jobs_ever()
+    stage = slurm_lab.stage(tmp_path.name, recipe=recipe, provisioned=False)
+    site = site_file(slurm_lab, stage, tmp_path)
+    result = pacemark(*select(recipe), "--site", str(site), results=tmp_path / "results")
+    assert result.verdicts == {f"{recipe}/{SMALLEST[recipe]}": "infrastructure"}
+    assert f"the container image {stage.image} is missing" in result.out
+    assert (
+        f"cd {stage.recipe} && STAGE_PATH={stage.path} sbatch -A lab_acct -p batch -N 1 ./setup.sh"
+        in result.out
+    )
+    assert slurm_lab.jobs_ever() == before
+
+
+def test_a_launcher_of_another_recipe_or_release_is_not_run(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    stage = slurm_lab.stage(tmp_path.name, recipe="nemotron4")
+    launcher = stage.path / "launch.sh"
+    launcher.write_text(launcher.read_text().replace("GSW_VERSION=24.11", "GSW_VERSION=25.01"))
+    site = site_file(slurm_lab, stage, tmp_path)
+    result = pacemark(*select("nemotron4"), "--site", str(site), results=tmp_path / "results")
+    assert result.verdicts == {"nemotron4/340b-bf16-128gpus": "infrastructure"}
+    assert "the launcher of release 24.11, for which the numbers hold, in the stage is missing" in result.out
+    assert slurm_lab.squeue() == []
+
+
+def test_null_gpus_a_node_in_the_users_profile_do_no_harm(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    stage = slurm_lab.stage(tmp_path.name, recipe="nemotron4", provisioned=False)
+    profile = '"export SLURM_GPUS_PER_NODE=null ENABLE_PROFILE=true SRUN_OUTPUT=/dev/null"'
+    case, name = case_of("nemotron4"), f"pacemark-{tmp_path.name}"
+    with backend(slurm_lab, stage, tmp_path, "nemotron4", prologue=profile) as slurm:
+        setup = slurm.provision(case, f"{name}.setup")
+        assert setup is not None
+        assert end_of(slurm, setup) is Phase.SUCCEEDED
+        job = slurm.submit(case, f"{name}.one")
+        assert end_of(slurm, job) is Phase.SUCCEEDED
+        assert b"global_step=49.00" in slurm.read_log(job, LogPlace()).data
+
+
+def test_nodes_of_four_gpus_leave_both_recipes_out(tmp_path: Path) -> None:
+    site = tmp_path / "site.yaml"
+    text = (ROOT / "docs" / "sites" / "slurm.yaml").read_text()
+    site.write_text(text.replace("gpus_per_node: 8", "gpus_per_node: 4"))
+    result = pacemark("suites/nemotron4", "--plan", "--site", str(site), results=tmp_path / "results")
+    assert "left out 6 case(s) of nemotron4: the recipe needs nodes of 8 GPUs, not 4" in result.out

@@ -1,0 +1,20 @@
+export COLUMNS=4096 TERM=dumb
+module load slurm
+# maxtext_llama2/70b-fp8-1024gpus on site big-one: 128 nodes
+set -eu
+cd /lustre/nemo/maxtext_llama2
+unset SBATCH_EXPORT FORCE_COLOR SLURM_GPUS_PER_NODE SBATCH_GPUS RUN_CONF_IMAGE OPTIMIZATION_NAME OPTIMIZATION_CODE
+export STAGE_PATH=/lustre/nemo/maxtext_llama2
+export DTYPE=fp8
+export RUN_CONF_GPU_PER_NODE=8
+export RUN_CONF_MAX_STEPS=50
+export SBATCH_TIMELIMIT=00:30:00
+export SRUN_OUTPUT=/lustre/nemo/maxtext_llama2/results/25.01/fp8/70b/1024/log-pacemark-20250411-120000-ab12.maxtext_llama2-70b-fp8-1024gpus_%j.out
+export SRUN_ERROR=/lustre/nemo/maxtext_llama2/results/25.01/fp8/70b/1024/log-pacemark-20250411-120000-ab12.maxtext_llama2-70b-fp8-1024gpus_%j.err
+export SLURM_STDOUTMODE=/lustre/nemo/maxtext_llama2/results/25.01/fp8/70b/1024/log-pacemark-20250411-120000-ab12.maxtext_llama2-70b-fp8-1024gpus_%j.out
+export SLURM_STDERRMODE=/lustre/nemo/maxtext_llama2/results/25.01/fp8/70b/1024/log-pacemark-20250411-120000-ab12.maxtext_llama2-70b-fp8-1024gpus_%j.err
+export SBATCH_JOB_NAME=pacemark-20250411-120000-ab12.maxtext_llama2-70b-fp8-1024gpus
+export SBATCH_GRES=gpu:8
+export NCCL_IB_HCA==mlx5_0,mlx5_1
+export WHO='it'"'"'s me'
+sbatch --parsable --no-requeue -A research -p gpu -N 128 /lustre/nemo/maxtext_llama2/launch.sh </dev/null
