@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.replay import find_log
+from plugins.cases import load_recipe
 from plugins.errors import SubmitError
 from tests.unit import examples
 
@@ -84,3 +85,19 @@ def test_a_results_folder_has_its_logs_by_case(tmp_path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_text("")
     assert find_log(examples.case(CASE), examples.llama3(), tmp_path).path == path
+
+
+@pytest.mark.parametrize("name", ["nemotron4", "maxtext_llama2"])
+def test_the_other_recipes_are_found_by_their_folders(tmp_path: Path, name: str) -> None:
+    recipe = load_recipe(examples.ROOT / "suites" / name)
+    case = recipe.cases[0]
+    results = tmp_path / "results"
+    for release in ("25.01", "25.01-nccl-trace"):
+        for dtype in ("bf16", "fp8"):
+            folder = results / release / dtype / case.model_name / str(case.gpus)
+            folder.mkdir(parents=True)
+            (folder / f"log-{name}_{case.model_name}_{case.gpus}_1407993.out").write_text("")
+    found = find_log(case, recipe, tmp_path)
+    assert found.path.parent == results / "25.01" / case.dtype / case.model_name / str(case.gpus)
+    assert found.job == "1407993"
+    assert find_log(case, recipe, found.path.parent).path == found.path
