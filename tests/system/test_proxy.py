@@ -22,7 +22,11 @@ CPU_ONLY = ("suites/proxy", "-k", "tiny")
 
 
 def test_fifty_real_steps_pass_on_this_machine(tmp_path: Path) -> None:
+    # The last ten steps take seven seconds; where somebody else took a core for just these, a second run tells. A
+    # machine that is too slow is so twice.
     result = pacemark(*CPU_ONLY, results=tmp_path / "results", seconds=400)
+    if result.status != 0:
+        result = pacemark(*CPU_ONLY, results=tmp_path / "again", seconds=400)
     assert result.status == 0, result.out
     case = result.case(TINY)
     assert case["verdict"] == "passed"
