@@ -20,6 +20,7 @@ test: $(BIN)/.test lab
 
 bench: $(BIN)/.test
 	$(BIN)/python -m tests.bench.collection
+	$(BIN)/python -m tests.bench.parsing
 
 lint: $(BIN)/.test
 	$(BIN)/ruff check .
