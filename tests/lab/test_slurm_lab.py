@@ -20,7 +20,6 @@ import pytest
 from tests.lab import daemons
 from tests.lab import fixtures
 from tests.lab.slurm import SlurmLab
-from tests.lab.slurm import missing_parts
 from tests.lab.stage import Stage
 
 TOKEN = "hf_not_a_token"
@@ -252,9 +251,7 @@ def test_an_unknown_knob_is_an_error(slurm_lab: SlurmLab) -> None:
 
 
 @pytest.fixture
-def small_lab() -> Iterator[SlurmLab]:
-    if missing := missing_parts():
-        pytest.skip("; ".join(missing))
+def small_lab(slurm_parts: None) -> Iterator[SlurmLab]:
     with SlurmLab(nodes=2) as lab:
         yield lab
 
@@ -281,9 +278,8 @@ def test_two_labs_at_once_and_services_that_go_and_come_back(
     assert small_lab.idle_nodes() == 1
 
 
+@pytest.mark.usefixtures("slurm_parts")
 def test_stop_leaves_no_process_behind() -> None:
-    if missing := missing_parts():
-        pytest.skip("; ".join(missing))
     with SlurmLab(nodes=2) as lab:
         job = lab.run(
             "sbatch", "--parsable", "-o", "/dev/null", "--wrap", "trap '' TERM; sleep 600; sleep 600"
@@ -299,9 +295,8 @@ def test_stop_leaves_no_process_behind() -> None:
     assert not lab.root.exists()
 
 
+@pytest.mark.usefixtures("slurm_parts")
 def test_a_killed_owner_leaves_no_process_behind() -> None:
-    if missing := missing_parts():
-        pytest.skip("; ".join(missing))
     owner = subprocess.Popen(
         [sys.executable, "-m", "tests.lab.slurm", "--nodes", "2"],
         stdout=subprocess.PIPE,
