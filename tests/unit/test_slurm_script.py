@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.backend import JobRef
+from fixtures.backend import LogPlace
 from fixtures.site import Slurm
 from fixtures.slurm import SlurmBackend
 from fixtures.slurm_script import Script
@@ -281,3 +283,17 @@ def test_a_secret_in_an_error_is_cut_out(cluster: Cluster, monkeypatch: pytest.M
     assert "hf_S3cret" not in str(caught.value)
     assert "launch.sh ended with status 3 and named 0 job ids where one is expected" in str(caught.value)
     assert "bad token <HF_TOKEN>" in str(caught.value)
+
+
+@pytest.mark.parametrize(("token", "left"), [(TOKEN, b"*" * len(TOKEN)), ("1", b"1")])
+def test_a_secret_in_the_training_log_is_not_collected(
+    monkeypatch: pytest.MonkeyPatch, token: str, left: bytes
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", token)
+    log = b"HF_TOKEN=" + token.encode() + b"\ntrain_step_timing in s: 11.10 |\n"
+    monkeypatch.setattr(SshConnection, "names", lambda self, folder: ["log-a-a.task_7_0.out"])
+    monkeypatch.setattr(SshConnection, "read", lambda self, path, offset, size: log[offset : offset + size])
+    backend = SlurmBackend("lab", section(), [examples.llama3()])
+    piece = backend.read_log(JobRef(examples.case().key, "name", "7", "/logs"), LogPlace())
+    assert piece.data == log.replace(token.encode(), left)
+    assert piece.place.offset == len(log)
