@@ -15,6 +15,8 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Protocol
 
+from plugins.logs.lines import telling_lines
+
 # Longer than any line a recipe prints; what goes beyond is cut, so that memory stays flat on a broken log.
 MAX_LINE = 1 << 16
 
@@ -104,10 +106,12 @@ class Log:
 class LogParser(Protocol):
     """Feed it the log's bytes in any pieces; ask for the log so far at any time.
 
-    `hints` are the substrings without which a line is no step.
+    `hints` are the substrings without which a line is no step; `wanted` those without which a line says nothing
+    that is not known already: the hints, and those of marks that were not met so far.
     """
 
     hints: tuple[bytes, ...]
+    wanted: tuple[bytes, ...]
 
     def feed(self, data: bytes) -> None: ...
     def log(self) -> Log: ...
@@ -123,8 +127,8 @@ class Mark:
     pattern: re.Pattern[str]
 
 
-# Each of these makes a step time incomparable with a baseline. The hints are as long as they can be: the longer a
-# substring, the faster it is searched for.
+# Each of these makes a step time incomparable with a baseline. The hints are as long as they can be, so that few
+# other lines have to be looked at.
 MARKS = (
     Mark(
         "checkpoint",
@@ -165,6 +169,7 @@ class LineParser(ABC):
         self._restarts: list[int] = []
         self._marks: dict[str, str] = {}
         self._last: int | None = None
+        self.wanted = self._telling()
 
     @abstractmethod
     def read_line(self, line: str, *, ended: bool) -> None:
@@ -192,18 +197,23 @@ class LineParser(ABC):
         return self.log()
 
     def _read(self, buffer: bytes, end: int, *, ended: bool) -> None:
-        for start, stop in telling_lines(buffer, end, self.hints):
-            self.read_line(_text(buffer[start:stop]), ended=ended and stop - start < MAX_LINE)
-        found = []
-        for mark in self.marks:
-            if mark.kind not in self._marks:
-                for start, stop in telling_lines(buffer, end, mark.hints):
-                    text = _text(buffer[start:stop])
-                    if mark.pattern.search(text):
-                        found.append((start, mark.kind, text))
-                        break
-        for _, kind, text in sorted(found):
-            self._marks[kind] = text.strip()[:300]
+        for start, stop in telling_lines(buffer, end, self.wanted):
+            raw = buffer[start:stop]
+            if any(hint in raw for hint in self.hints):
+                self.read_line(_text(raw), ended=ended and stop - start < MAX_LINE)
+            for mark in self.marks:
+                if mark.kind not in self._marks and any(hint in raw for hint in mark.hints):
+                    self._read_mark(mark, _text(raw))
+
+    def _read_mark(self, mark: Mark, line: str) -> None:
+        if mark.pattern.search(line):
+            self._marks[mark.kind] = line.strip()[:300]
+            # The first one is enough: a trace prints millions.
+            self.wanted = self._telling()
+
+    def _telling(self) -> tuple[bytes, ...]:
+        """The substrings to search for: those of steps, and of the marks that were not met so far."""
+        return (*self.hints, *(h for mark in self.marks if mark.kind not in self._marks for h in mark.hints))
 
     def add(self, step: Step) -> None:
         """Book a step. Going back to an earlier one is a new attempt; the same one again is a repeat."""
@@ -230,24 +240,6 @@ class LineParser(ABC):
     def measured_peak(self, tflops: float) -> None:
         """The run measured its machine; of several measurements the best one counts."""
         self._log = replace(self._log, peak_tflops=max(tflops, self._log.peak_tflops or 0.0))
-
-
-def telling_lines(buffer: bytes, end: int, hints: tuple[bytes, ...]) -> list[tuple[int, int]]:
-    """Where the lines of `buffer[:end]` are that have a hint in them: start and end of each, in order.
-
-    A log is mostly lines that say nothing about steps. Searching the whole buffer for each hint finds the others
-    many times faster than cutting it into lines does.
-    """
-    lines: set[tuple[int, int]] = set()
-    for hint in hints:
-        start = 0
-        while (at := buffer.find(hint, start, end)) >= 0:
-            start = max(start, buffer.rfind(b"\n", start, at) + 1)
-            stop = buffer.find(b"\n", at, end)
-            stop = end if stop < 0 else stop
-            lines.add((start, stop))
-            start = stop
-    return sorted(lines)
 
 
 def _text(raw: bytes) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from plugins.logs import read
 
-SIZE = 256 << 20
+SIZE = 10**9
 PIECE = 1 << 20
 ROUNDS = 3
 CHATTER = (
@@ -69,9 +69,10 @@ def main() -> None:
                 for _ in range(ROUNDS)
             ]
             ours, theirs = (max(column) for column in zip(*goes, strict=True))
+            path.unlink()
             print(
                 f"{name}: parse {ours:.0f} MB/s, grep -c '{word}' {theirs:.0f} MB/s, ratio {ours / theirs:.2f} "
-                f"({size >> 20} MiB, best of {ROUNDS})"
+                f"({size / 1e9:.1f} GB, best of {ROUNDS})"
             )
 
 

@@ -111,6 +111,8 @@ PermitRootLogin prohibit-password
 StrictModes no
 UsePAM no
 UseDNS no
+# It then says at the end of a connection how many bytes went over it.
+LogLevel VERBOSE
 PrintMotd no
 MaxStartups 200:30:400
 MaxSessions 200

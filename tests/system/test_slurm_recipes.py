@@ -76,7 +76,7 @@ def test_a_job_is_submitted_from_its_stage_and_its_log_is_read(
         assert job.folder == str(stage.root / LOGS[recipe])
         assert slurm.find(case.key, name) == job
         assert end_of(slurm, job) is Phase.SUCCEEDED
-        piece = slurm.read_log(job, LogPlace())
+        piece = slurm.read_log(job, LogPlace(), ())
     assert piece.place.file == f"log-{name}_{job.id}.out"
     assert piece.data.startswith(b"GSW: ")
     last = b"global_step=49.00" if recipe == "nemotron4" else b"completed step: 49"
@@ -248,7 +248,7 @@ def test_null_gpus_a_node_in_the_users_profile_do_no_harm(slurm_lab: SlurmLab, t
         assert end_of(slurm, setup) is Phase.SUCCEEDED
         job = slurm.submit(case, f"{name}.one")
         assert end_of(slurm, job) is Phase.SUCCEEDED
-        assert b"global_step=49.00" in slurm.read_log(job, LogPlace()).data
+        assert b"global_step=49.00" in slurm.read_log(job, LogPlace(), ()).data
 
 
 def test_nodes_of_four_gpus_leave_both_recipes_out(tmp_path: Path) -> None:

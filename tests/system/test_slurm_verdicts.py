@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -236,3 +237,22 @@ def test_pytest_benchmark_compares_the_steps_of_two_runs(slurm_lab: SlurmLab, tm
     assert second.case()["verdict"] == "passed"
     assert second.status != 0
     assert "Performance has regressed" in second.out
+
+
+def test_a_log_of_a_gigabyte_is_judged_with_less_than_a_megabyte_sent(
+    slurm_lab: SlurmLab, tmp_path: Path
+) -> None:
+    sshd = slurm_lab.root / "log" / "sshd.out"
+    before = sshd.stat().st_size
+    stage = slurm_lab.stage(tmp_path.name, chatter=21)
+    site = site_file(slurm_lab, stage, tmp_path)
+    result = pacemark(*SELECT, "--site", str(site), results=tmp_path / "results")
+    assert result.case()["verdict"] == "passed", result.out
+    (log,) = stage.path.rglob("log-*.out")
+    assert log.stat().st_size > 10**9
+    log.unlink()
+    # The log, and everything else of the session: the launch, each look at the queue, the protocol itself.
+    sent = [int(n) for n in re.findall(r"Transferred: sent (\d+)", sshd.read_text()[before:])]
+    assert 0 < sum(sent) < 10**6
+    collected = (result.folder / CASE / "log.txt").read_text()
+    assert "bytes without a step left out here; the whole log is " in collected

@@ -16,17 +16,13 @@ from hypothesis import strategies as st
 from plugins.logs import MAX_LINE
 from plugins.logs import parser
 from plugins.logs import read
-from plugins.logs.tail import TailError
-from plugins.logs.tail import tail
 from tests.unit import test_dllogger
 from tests.unit import test_megatron_bridge
 from tests.unit import test_megatron_lm
 from tests.unit import test_nemo1
 from tests.unit.examples import nemo2_line
 from tests.unit.examples import parse
-from tests.unit.test_maxtext import joined
 from tests.unit.test_maxtext import line as maxtext_line
-from tests.unit.test_maxtext import ticks
 
 TIMES = [10.07, 10.12, 9.98, 10.3]
 # A few whole lines of each format, as the documented rules make them; every step has a time of its own.
@@ -197,95 +193,3 @@ def test_memory_stays_flat(name: str) -> None:
     tracemalloc.stop()
     assert peak < 16 << 20
     assert reader.finish().size > 40 << 20
-
-
-# The end of a log.
-
-
-class Virtual:
-    """A log of any size that is made where it is read: `head` of nothing but chatter, then `end`."""
-
-    def __init__(self, end: bytes, head: int = 0) -> None:
-        self.size = head + len(end)
-        self.bytes_read = 0
-        self._end = end
-        self._head = head
-
-    def read(self, offset: int, length: int) -> bytes:
-        self.bytes_read += length
-        line = b"chatter of another library, 63 characters a line, in a long log\n"
-        inside = max(0, min(length, self._head - offset))
-        turned = line * (inside // len(line) + 2)
-        start = offset % len(line)
-        begin = max(0, offset - self._head)
-        return turned[start : start + inside] + self._end[begin : begin + length - inside]
-
-
-def whole_log(name: str) -> bytes:
-    match name:
-        case "nemo1":
-            return test_nemo1.whole([10.07 + i / 10 for i in range(50)]).encode()
-        case "nemo2":
-            return "".join(f"{nemo2_line(i, 10 + i / 100)}\n" for i in range(50)).encode()
-        case "maxtext":
-            return joined(ticks(64, range(15), late=2), ticks(64, range(50), late=2, seed=2)).encode()
-        case "dllogger":
-            return test_dllogger.whole().encode()
-        case "megatron_bridge":
-            return test_megatron_bridge.whole().encode()
-        case _:
-            return test_megatron_lm.whole().encode()
-
-
-@FORMATS
-def test_the_last_steps_of_a_gigabyte_cost_less_than_a_megabyte(name: str) -> None:
-    chatter = b"some chatter behind the last step\n" * 300
-    log = Virtual(whole_log(name) + chatter, head=1 << 30)
-    steps = tail(name, log.read, log.size, 10)
-    expected = parse(whole_log(name), name).steps[-10:]
-    assert [(step.index, step.seconds) for step in steps] == [(step.index, step.seconds) for step in expected]
-    assert [step.ranks for step in steps] == [step.ranks for step in expected]
-    assert log.bytes_read < 1_000_000
-
-
-@FORMATS
-@given(data=st.data())
-@settings(max_examples=30)
-def test_the_end_is_that_of_the_whole_log(name: str, data: st.DataObject) -> None:
-    behind = data.draw(st.integers(0, 300_000))
-    log = Virtual(whole_log(name) + b"x" * behind + data.draw(st.sampled_from([b"", b"\n"])))
-    count = data.draw(st.integers(1, 12))
-    expected = parse(log.read(0, log.size), name).steps[-count:]
-    found = tail(name, log.read, log.size, count)
-    assert [(s.index, s.seconds, s.ranks) for s in found] == [(s.index, s.seconds, s.ranks) for s in expected]
-
-
-@FORMATS
-def test_a_short_log_is_read_to_its_beginning(name: str) -> None:
-    log = Virtual("\n".join(LOGS[name][:2]).encode() + b"\n")
-    assert tail(name, log.read, log.size, 10) == parse(log.read(0, log.size), name).steps
-
-
-def test_only_the_last_attempt_counts() -> None:
-    lines = [nemo2_line(i, 9.0) for i in range(50)] + [nemo2_line(i, 10.0) for i in range(3)]
-    log = Virtual("\n".join(lines).encode())
-    assert [step.index for step in tail("nemo2", log.read, log.size, 10)] == [0, 1, 2]
-
-
-def test_a_log_without_steps_is_read_up_to_the_limit() -> None:
-    log = Virtual(b"", head=1 << 34)
-    assert tail("nemo2", log.read, log.size, 10, limit=1 << 20) == ()
-    assert log.bytes_read <= 2 << 20
-
-
-@pytest.mark.parametrize("wrong", [b"", b"x", b"x" * 100])
-def test_other_bytes_than_asked_for_are_an_error(wrong: bytes) -> None:
-    def give(offset: int, length: int) -> bytes:
-        return wrong
-
-    with pytest.raises(TailError, match="asked for 50 bytes of the log at 0, got "):
-        tail("nemo2", give, 50, 10)
-
-
-def test_an_empty_log_has_no_end() -> None:
-    assert tail("nemo2", Virtual(b"").read, 0, 10) == ()

@@ -292,8 +292,9 @@ def test_a_secret_in_the_training_log_is_not_collected(
     monkeypatch.setenv("HF_TOKEN", token)
     log = b"HF_TOKEN=" + token.encode() + b"\ntrain_step_timing in s: 11.10 |\n"
     monkeypatch.setattr(SshConnection, "names", lambda self, folder: ["log-a-a.task_7_0.out"])
+    monkeypatch.setattr(SshConnection, "size", lambda self, path: len(log))
     monkeypatch.setattr(SshConnection, "read", lambda self, path, offset, size: log[offset : offset + size])
     backend = SlurmBackend("lab", section(), [examples.llama3()])
-    piece = backend.read_log(JobRef(examples.case().key, "name", "7", "/logs"), LogPlace())
+    piece = backend.read_log(JobRef(examples.case().key, "name", "7", "/logs"), LogPlace(), ())
     assert piece.data == log.replace(token.encode(), left)
     assert piece.place.offset == len(log)

@@ -30,7 +30,8 @@ class Knobs:
         exit_code_after: exit code behind the last step.
     How the log looks:
         rank_prefix: each line begins with "0: "; interleave: other ranks' text glued to and into step lines;
-        socket_fallback: NCCL says that it uses TCP sockets.
+        socket_fallback: NCCL says that it uses TCP sockets;
+        chatter: megabytes of other ranks' warnings before each step.
     """
 
     pace: float = 1.0
@@ -53,6 +54,7 @@ class Knobs:
     rank_prefix: bool = False
     interleave: bool = False
     socket_fallback: bool = False
+    chatter: int = 0
 
     def seconds(self, published: float, step: int, noise: random.Random) -> float:
         """Virtual time of one step in s: published, times pace, noise, and what is slow about this step."""

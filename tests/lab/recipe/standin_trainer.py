@@ -20,6 +20,7 @@ from .knobs import Knobs
 # Printed as bytes; of no consequence to anything, but of the right magnitude for an 80 GB GPU.
 PEAK_MEMORY, MEMORY = 70833405952, 44271689728
 OTHER_RANK = "[rank5]:W0411 14:46:02.118 ProcessGroupNCCL.cpp:1250] using GPU 5 to perform barrier"
+CHATTER = f"{OTHER_RANK}\n" * (10**6 // (len(OTHER_RANK) + 1))
 
 
 class Trainer:
@@ -44,6 +45,8 @@ class Trainer:
         time.sleep(knobs.startup)
         for step in range(knobs.steps or plan["steps"]):
             time.sleep(knobs.real_step)
+            for _ in range(knobs.chatter):
+                print(CHATTER, end="", flush=True)
             self.say_step(step)
             if os.environ.get("NCCL_DEBUG") == "INFO":
                 self.say_collective(step)
