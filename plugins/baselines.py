@@ -87,9 +87,11 @@ class Table(Strict):
     `peak` maps a dtype to TFLOP/s per GPU, or is `measured`: then the run measures its own machine's peak, MFU is
     the primary number, and no step time is published. `corrected_flops` is the right definition for sizes whose
     published MFU is known to use a wrong one: a second figure beside the published kind, which is never judged.
+    `also` names later releases whose source prints the very same cells.
     """
 
     release: Stated
+    also: list[Stated] = []
     gpu: Stated
     framework: Stated
     source: Stated
@@ -166,7 +168,9 @@ class Baseline:
     @property
     def origin(self) -> str:
         """Where the number comes from, in one line."""
-        return f"{self.table.framework} release {self.table.release} on {self.table.gpu}, {self.table.source}"
+        table = self.table
+        also = f" (printed again in {', '.join(table.also)})" if table.also else ""
+        return f"{table.framework} release {table.release}{also} on {table.gpu}, {table.source}"
 
 
 @lru_cache
@@ -176,7 +180,7 @@ def load_baselines(path: Path) -> BaselineFile:
 
 
 def find(folder: Path, recipe: Recipe, case: Case, gpu: str) -> Baseline | None:
-    """The baseline of `case` on this type of GPU in `folder`, or None when there is none.
+    """The baseline of `case`, in its release, on this type of GPU in `folder`; None when there is none.
 
     Raises:
         ConfigError: two tables have the cell, or its configuration is not the one that the recipe runs: then
@@ -191,12 +195,14 @@ def find(folder: Path, recipe: Recipe, case: Case, gpu: str) -> Baseline | None:
     found = [
         Baseline(path, table, cell)
         for table in file.tables
-        if table.gpu == gpu
+        if table.gpu == gpu and case.release in (table.release, *table.also)
         for cell in table.cells
         if (cell.size, cell.dtype, cell.gpus) == (case.size, case.dtype, case.gpus)
     ]
     if len(found) > 1:
-        raise ConfigError(f"{path}: {case.id} on {gpu} has {len(found)} baselines; keep one")
+        raise ConfigError(
+            f"{path}: {case.id} of release {case.release} on {gpu} has {len(found)} baselines; keep one"
+        )
     if not found:
         return None
     for key, value in case.configuration().items():
@@ -204,7 +210,7 @@ def find(folder: Path, recipe: Recipe, case: Case, gpu: str) -> Baseline | None:
         if stated is not None and stated != value:
             raise ConfigError(
                 f"{path}: {case.id}: the baseline was measured with {key} {stated}, but "
-                f"{recipe.folder.name}/recipe.yaml runs {key} {value}; make them agree"
+                f"{recipe.name}/{recipe.path.relative_to(recipe.folder)} runs {key} {value}; make them agree"
             )
     beyond = found[0].statistic.indices(case.steps)[-1]
     if beyond >= case.steps:

@@ -1,4 +1,4 @@
-"""Cases: one recipe x size x dtype x number of GPUs, made from `suites/<recipe>/recipe.yaml` alone."""
+"""Cases: one recipe x size x dtype x number of GPUs, made from `suites/<recipe>/*.yaml` alone."""
 
 from __future__ import annotations
 
@@ -7,126 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated
-from typing import Literal
-
-from pydantic import Field
-from pydantic import model_validator
 
 from plugins.errors import ConfigError
-from plugins.yamlfile import Strict
-from plugins.yamlfile import load
+from plugins.recipefile import Group
+from plugins.recipefile import Launch as Launch
+from plugins.recipefile import Model
+from plugins.recipefile import RecipeFile
+from plugins.recipefile import read_recipe
+from plugins.recipefile import read_releases
 
-
-class Model(Strict):
-    """The shape of a decoder; names as in the published configurations.
-
-    `mlp` tells whether the MLP has a gate (three matrices, SwiGLU) or not (two, squared ReLU).
-    """
-
-    layers: int = Field(gt=0)
-    hidden: int = Field(gt=0)
-    ffn: int = Field(gt=0)
-    heads: int = Field(gt=0)
-    query_groups: int = Field(gt=0)
-    vocab: int = Field(gt=0)
-    mlp: Literal["gated", "squared-relu"] = "gated"
-
-
-class Group(Strict):
-    """Cells that share one configuration: a line of the table `cases` in a recipe.
-
-    `model` names the entry of `models` where `size` does not (a proxy: the same model with fewer `layers`).
-    The global batch size (sequences per step) is given outright or per GPU. `fsdp` shards parameters and batch
-    over this many GPUs; what is left of the GPUs holds replicas.
-    """
-
-    size: str
-    model: str | None = None
-    dtype: list[Literal["fp8", "bf16", "fp32"]] = Field(min_length=1)
-    gpus: list[Annotated[int, Field(gt=0)]] = Field(min_length=1)
-    sequence_length: int = Field(gt=0)
-    layers: int | None = Field(default=None, gt=0)
-    tp: int = Field(default=1, gt=0)
-    pp: int = Field(default=1, gt=0)
-    cp: int = Field(default=1, gt=0)
-    vp: int = Field(default=1, gt=0)
-    fsdp: int = Field(default=1, gt=0)
-    mbs: int = Field(gt=0)
-    gbs: int | None = Field(default=None, gt=0)
-    gbs_per_gpu: float | None = Field(default=None, gt=0)
-    accelerator: Literal["gpu", "cpu"] = "gpu"
-
-
-class Requirement(Strict):
-    """Something that must be there before a launch: a path (or a shell test) and the command that mends it."""
-
-    what: str
-    path: str | None = None
-    test: str | None = None
-    mend: str
-
-
-class Launch(Strict):
-    """The contract of a recipe's own launcher: what is run where, with which environment, and where its log goes.
-
-    The backend fills in `{names}`: quoted in `command`, `setup` and `requires.test`, which are bash, as they are
-    elsewhere. `folder` is the recipe's folder below its stage. `stage` is a folder of the recipe's own below the
-    site's stage, for a recipe whose set-up writes there under names that others use too. `venv` activates a Python
-    virtual environment first. `setup` is run in the recipe's folder and prints the id of a job.
-
-    `job_id` is a pattern in what `command` prints. The log's folder is known beforehand (`log_folder`) or printed
-    as well (`log_folder_printed`, a pattern). `log_name` is a pattern of `{name}` and `{job}`; its group, if it
-    has one, is the number of restarts.
-    """
-
-    folder: str
-    stage: str = ""
-    working_folder: str = "{recipe}"
-    venv: bool = False
-    command: str
-    setup: str | None = None
-    environment: dict[str, str]
-    unset: list[str] = []
-    secrets: list[str] = []
-    requires: list[Requirement] = []
-    job_id: str
-    log_folder: str | None = None
-    log_folder_printed: str | None = None
-    log_name: str
-
-    @model_validator(mode="after")
-    def _one_log_folder(self) -> Launch:
-        if (self.log_folder is None) == (self.log_folder_printed is None):
-            raise ValueError(
-                "give either log_folder (known beforehand) or log_folder_printed (by the launcher)"
-            )
-        return self
-
-
-class RecipeFile(Strict):
-    """`recipe.yaml`: what is run, and how its launcher wants to be called.
-
-    `replay` finds a case's log in a tree of logs: a pattern for the end of a path, with `{model}`, `{dtype}` and
-    `{gpus}` filled in, and the groups `job` and, where the name has it, `restart`.
-    `gpus_per_node` is given where the recipe's own rules (global batch size, sharding) hold on such nodes only.
-    `profiled` is for a recipe that itself profiles a few early steps of the published run.
-    """
-
-    recipe: str
-    title: str
-    backend: Literal["slurm", "local"]
-    source: str
-    log: Literal["nemo1", "nemo2", "maxtext", "megatron_lm", "megatron_bridge", "dllogger"]
-    steps: int = Field(gt=1)
-    gpus_per_node: int | None = Field(default=None, gt=0)
-    profiled: bool = False
-    startup_minutes: float = Field(ge=0)
-    models: dict[str, Model]
-    cases: list[Group] = Field(min_length=1)
-    launch: Launch | None = None
-    program: str | None = None
-    replay: str | None = None
+DEFAULT_GPU = "h100"
+"""The type of GPU where nothing names one: a look at the matrix without a site, logs without a site file."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -135,10 +26,11 @@ class Case:
 
     `gbs` is the global batch size in sequences, `mbs` the micro batch size, `tp` `pp` `cp` `vp` `fsdp` `dp` the
     tensor, pipeline, context, virtual pipeline, fully sharded and (replicated) data parallel sizes, `ga` the
-    gradient accumulation steps. `gpus_per_node` and `profiled` as in `RecipeFile`.
+    gradient accumulation steps. `gpus_per_node` and `profiled` as in `plugins.recipefile.Matrix`.
     """
 
     recipe: str
+    release: str
     size: str
     dtype: str
     gpus: int
@@ -204,39 +96,57 @@ class Case:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A recipe folder: its file and the cases that follow from it, in the file's order."""
+    """A recipe folder, read for one release and type of GPU: its cases, in the order of the file at `path`.
+
+    `unfit` says why they are not those that were asked for, in words for the user; "" when they are.
+    """
 
     folder: Path
+    path: Path
     file: RecipeFile
     cases: tuple[Case, ...]
+    unfit: str = ""
 
     @property
     def name(self) -> str:
         return self.file.recipe
+
+    @property
+    def launches(self) -> bool:
+        """Whether there is something to run, or only logs to judge."""
+        return self.file.launch is not None or self.file.program is not None
 
     def case(self, case_id: str) -> Case | None:
         return next((case for case in self.cases if case.id == case_id), None)
 
 
 @lru_cache
-def load_recipe(folder: Path) -> Recipe:
-    """Read `folder/recipe.yaml`.
+def load_recipe(folder: Path, release: str | None = None, gpu: str = DEFAULT_GPU) -> Recipe:
+    """Read the recipe in `folder`: the cases of `release` (None: of `recipe.yaml`) on this type of GPU.
+
+    Where there is no such release, or it runs nothing on this GPU, the recipe comes with other cases and `unfit`.
 
     Raises:
         ConfigError: a key is wrong, or a line of `cases` cannot be run (a size without a model, a world size
             that does not divide), with the arithmetic.
     """
-    path = folder / "recipe.yaml"
-    file = load(path, RecipeFile)
-    if (file.launch is None) == (file.program is None):
-        raise ConfigError(
-            f"{path}: give either `launch` (a cluster's recipe) or `program` (run on this machine)"
-        )
-    cases = tuple(case for group in file.cases for case in _expand(path, file, group))
+    path, file, unfit = folder / "recipe.yaml", read_recipe(folder), ""
+    if release not in (None, file.release):
+        known = read_releases(folder, file)
+        if release in known:
+            path, file = known[release]
+        else:
+            unfit = f"{file.recipe} has no release {release}; it has {', '.join(known)}"
+    groups = [group for group in file.cases if not group.gpu or gpu in group.gpu]
+    if not groups:
+        named = list(dict.fromkeys(name for group in file.cases for name in group.gpu))
+        groups = [group for group in file.cases if named[0] in group.gpu]
+        unfit = f"{file.recipe} release {file.release} runs nothing on {gpu}, only on {', '.join(named)}"
+    cases = tuple(case for group in groups for case in _expand(path, file, group))
     twice = {case.id for case in cases if sum(other.id == case.id for other in cases) > 1}
     if twice:
         raise ConfigError(f"{path}: cases: {', '.join(sorted(twice))} given twice")
-    return Recipe(folder, file, cases)
+    return Recipe(folder, path, file, cases, unfit)
 
 
 def _expand(path: Path, file: RecipeFile, group: Group) -> Iterator[Case]:
@@ -253,6 +163,7 @@ def _expand(path: Path, file: RecipeFile, group: Group) -> Iterator[Case]:
         for gpus in group.gpus:
             yield Case(
                 recipe=file.recipe,
+                release=file.release,
                 size=group.size,
                 dtype=dtype,
                 gpus=gpus,

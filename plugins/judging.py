@@ -97,7 +97,7 @@ def judge_outcome(
         verdict = Verdict(
             Kind.NO_BASELINE,
             f"{Kind.NO_BASELINE}: measured {pace}; nothing to compare with: baselines/{case.recipe}.yaml has no "
-            f"{case.id} on {gpu}",
+            f"{case.id} of release {case.release} on {gpu}",
             remarks,
         )
         return Judgement(case, outcome, log, verdict, statistic, Measurement(case, boiled, stick))

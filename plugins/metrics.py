@@ -15,9 +15,9 @@ from pydantic import Field
 from pydantic import model_validator
 
 from plugins.cases import Case
-from plugins.cases import Model
 from plugins.errors import ConfigError
 from plugins.logs import Step
+from plugins.recipefile import Model
 from plugins.yamlfile import Strict
 
 STEADY_STEPS = 10

@@ -32,6 +32,7 @@ SUMMARY = "summary.json"
 
 # What only a judged case has.
 _FIGURES = (
+    "release",
     "statistic",
     "step_time",
     "steady_median",
@@ -60,6 +61,7 @@ def record(judgement: Judgement) -> dict[str, Any]:
     timing = measurement.timing if measurement else None
     return {
         "id": case.key,
+        "release": case.release,
         "verdict": str(judgement.verdict.kind),
         "headline": judgement.verdict.headline,
         "remarks": list(judgement.verdict.remarks),

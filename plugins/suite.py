@@ -9,6 +9,7 @@ The job's end comes from the fixture `outcome`, which whoever runs jobs provides
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Generator
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from plugins import allure_view
 from plugins import benchmark_view
 from plugins import results
 from plugins.baselines import find
+from plugins.cases import DEFAULT_GPU
 from plugins.cases import Case
 from plugins.cases import Recipe
 from plugins.cases import load_recipe
@@ -36,7 +38,20 @@ from plugins.logs import parser
 from plugins.logs import read
 from plugins.metrics import Measurement
 from plugins.outcome import Outcome
+from plugins.recipefile import read_recipe
 from plugins.verdicts import Kind
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which of a recipe's cases a session is about: those of this release (None: its own) on this type of GPU."""
+
+    release: str | None = None
+    gpu: str = DEFAULT_GPU
+
+
+CHOOSE: pytest.StashKey[Callable[[str], Choice]] = pytest.StashKey()
+"""The session's choice for recipes of this backend, put there by whoever knows the site."""
 
 JUDGEMENT: pytest.StashKey[Judgement] = pytest.StashKey()
 RECIPE: pytest.StashKey[Recipe] = pytest.StashKey()
@@ -55,9 +70,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def recipe_of(path: Path) -> Recipe | None:
-    """The recipe whose folder holds this test file, or None for a test that is no suite."""
-    return load_recipe(path.parent) if (path.parent / "recipe.yaml").exists() else None
+def recipe_of(config: pytest.Config, path: Path) -> Recipe | None:
+    """The recipe whose folder holds this test file, in the session's release; None for a test that is no suite."""
+    folder = path.parent
+    if not (folder / "recipe.yaml").exists():
+        return None
+    choose = config.stash.get(CHOOSE, None)
+    choice = choose(read_recipe(folder).backend) if choose else Choice()
+    return load_recipe(folder, choice.release, choice.gpu)
 
 
 def case_of(item: pytest.Item) -> Case | None:
@@ -72,7 +92,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "case" not in metafunc.fixturenames:
         return
     try:
-        recipe = recipe_of(metafunc.definition.path)
+        recipe = recipe_of(metafunc.config, metafunc.definition.path)
     except ConfigError as error:
         raise pytest.UsageError(str(error)) from None
     if recipe is None:
@@ -97,7 +117,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def judgement(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judgement:
     """The case, judged: parsed, checked for validity, compared with its baseline, and written to the results."""
-    recipe = recipe_of(request.path)
+    recipe = recipe_of(request.config, request.path)
     if recipe is None:
         raise ConfigError(f"{request.path}: a suite's test stands beside its recipe.yaml")
     folder = request.config.rootpath / "baselines"

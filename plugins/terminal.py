@@ -36,9 +36,18 @@ def print_table(records: Sequence[Mapping[str, Any]], file: TextIO, width: int, 
         for line in lines:
             console.print(Text(f"{record['id']}: {line}"), soft_wrap=True)
     counts = Counter(record["verdict"] for record in records)
+    against = sorted({text for record in records if (text := _baseline(record))})
+    if against:
+        console.print(Text(f"judged against: {', '.join(against)}"), style="dim")
     if any(record["remarks"] for record in records):
         console.print(Text("* with remarks, above"), style="dim")
     console.print(Text(", ".join(f"{counts[kind]} {kind}" for kind in Kind if counts[kind])), style="bold")
+
+
+def _baseline(record: Mapping[str, Any]) -> str:
+    """`llama3 25.04 on h100`; "" for a case that was compared with nothing."""
+    goal = record["expected"]
+    return f"{record['id'].partition('/')[0]} {record['release']} on {goal['gpu']}" if goal else ""
 
 
 def _verdict(record: Mapping[str, Any]) -> Any:

@@ -31,31 +31,44 @@ STEP_TIME = 10.07
 """Published for `CASE`, in s."""
 
 
-def recipe_named(name: str) -> Recipe:
-    return load_recipe(ROOT / "suites" / name)
+def recipe_named(name: str, release: str | None = None, gpu: str = "h100") -> Recipe:
+    return load_recipe(ROOT / "suites" / name, release, gpu)
 
 
 def llama3() -> Recipe:
     return recipe_named("llama3")
 
 
-def case(case_id: str = CASE, recipe: str = "llama3") -> Case:
-    found = recipe_named(recipe).case(case_id)
+def case(
+    case_id: str = CASE, recipe: str = "llama3", *, release: str | None = None, gpu: str = "h100"
+) -> Case:
+    found = recipe_named(recipe, release, gpu).case(case_id)
     assert found is not None
     return found
 
 
-def baseline(case_id: str = CASE, recipe: str = "llama3", *, statistic: str | None = None) -> Baseline:
+def baseline(
+    case_id: str = CASE,
+    recipe: str = "llama3",
+    *,
+    statistic: str | None = None,
+    release: str | None = None,
+    gpu: str = "h100",
+) -> Baseline:
     """The published baseline, or the same numbers with another statistic."""
-    found = find(BASELINES, recipe_named(recipe), case(case_id, recipe), "h100")
+    owner = recipe_named(recipe, release, gpu)
+    found = find(BASELINES, owner, case(case_id, recipe, release=release, gpu=gpu), gpu)
     assert found is not None
     if statistic is not None:
         found = replace(found, table=found.table.model_copy(update={"statistic": statistic}))
     return found
 
 
-def stick(case_id: str = CASE, recipe: str = "llama3") -> Yardstick:
-    found = yardstick(case(case_id, recipe), baseline(case_id, recipe), "h100", BASELINES, None)
+def stick(
+    case_id: str = CASE, recipe: str = "llama3", *, release: str | None = None, gpu: str = "h100"
+) -> Yardstick:
+    which = case(case_id, recipe, release=release, gpu=gpu)
+    found = yardstick(which, baseline(case_id, recipe, release=release, gpu=gpu), gpu, BASELINES, None)
     assert found is not None
     return found
 

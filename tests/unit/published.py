@@ -1,12 +1,14 @@
 """What the recipes' READMEs print, as printed: their configurations and their results.
 
 Sources, below https://github.com/NVIDIA/dgxc-benchmarking/blob/: v25.04/llama3.1/README.md,
-v24.11.1/nemotron/README_340b.md and v25.01/maxtext/README_70b.md.
+v24.11.1/nemotron/README_15b.md, v24.11.1/nemotron/README_340b.md and v25.01/maxtext/README_70b.md.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from tests.unit import published_releases
 
 # | Size | Precision | GPUs | SeqLen | Layers | TP | PP | CP | EP | DP | VP | MBS | GBS | GA |
 CONFIGURATIONS = """
@@ -74,6 +76,22 @@ LLAMA3 = """
 """
 
 NEMOTRON4 = """
+15b BF16 16 | 2.83 | 92630 | 62.10 | 124.95
+15b BF16 32 | 2.86 | 183317 | 61.45 | 63.14
+15b BF16 64 | 2.86 | 366635 | 61.45 | 31.57
+15b BF16 128 | 2.89 | 725658 | 60.81 | 15.95
+15b BF16 256 | 2.88 | 1456356 | 61.02 | 7.95
+15b BF16 512 | 2.92 | 2872811 | 60.18 | 4.03
+15b BF16 1024 | 2.92 | 5745622 | 60.18 | 2.01
+15b BF16 2048 | 2.96 | 11335957 | 59.37 | 1.02
+15b FP8 16 | 2.08 | 126031 | 42.22 | 91.84
+15b FP8 32 | 2.07 | 253279 | 42.43 | 45.70
+15b FP8 64 | 2.09 | 501711 | 42.02 | 23.07
+15b FP8 128 | 2.08 | 1008246 | 42.22 | 11.48
+15b FP8 256 | 2.1 | 1997288 | 41.82 | 5.79
+15b FP8 512 | 2.12 | 3956891 | 41.43 | 2.93
+15b FP8 1024 | 2.12 | 7913781 | 41.43 | 1.46
+15b FP8 2048 | 2.18 | 15391941 | 40.29 | 0.75
 340b BF16 128 | 4.61 | 28432 | 55.38 | 407
 340b BF16 256 | 4.67 | 56134 | 54.67 | 206
 340b BF16 512 | 4.7 | 111551 | 54.32 | 104
@@ -101,7 +119,15 @@ MAXTEXT_LLAMA2 = """
 70b FP8 2048 | 4.93 | 3403086.41 | 37.31 | 3.40
 """
 
-RECIPES = {"llama3": LLAMA3, "nemotron4": NEMOTRON4, "maxtext_llama2": MAXTEXT_LLAMA2}
+# Recipe, release and type of GPU to its tables; first those of the recipes' own releases.
+TABLES = {
+    ("llama3", "25.04", "h100"): LLAMA3,
+    ("nemotron4", "24.11", "h100"): NEMOTRON4,
+    ("maxtext_llama2", "25.01", "h100"): MAXTEXT_LLAMA2,
+    **published_releases.TABLES,
+}
+RECIPES = ("llama3", "nemotron4", "maxtext_llama2")
+OWN = list(TABLES)[: len(RECIPES)]
 
 
 @dataclass(frozen=True)
@@ -109,11 +135,18 @@ class Result:
     """A column of a README's results: s, tokens/s, percent, days (None where it prints n/a)."""
 
     recipe: str
+    release: str
+    gpu: str
     id: str
     step_time: float
     tokens_per_second: float
     mfu: float
     days: float | None
+
+    @property
+    def name(self) -> str:
+        """`llama3 25.05 gb200/405b-fp8-512gpus`."""
+        return f"{self.recipe} {self.release} {self.gpu}/{self.id}"
 
 
 def configurations() -> dict[str, dict[str, int]]:
@@ -139,21 +172,48 @@ def configurations() -> dict[str, dict[str, int]]:
     return found
 
 
+def other_configurations() -> dict[tuple[str, str, str], dict[str, dict[str, int]]]:
+    """Recipe, release and type of GPU to case ids and configurations, of the releases that are not a recipe's own."""
+    found: dict[tuple[str, str, str], dict[str, dict[str, int]]] = {}
+    for line in published_releases.CONFIGURATIONS.strip().splitlines():
+        what, batches, rest = (part.split() for part in line.split("|"))
+        recipe, release, gpu, size, dtypes = what
+        fixed = {key: int(value) for key, value in zip(rest[::2], rest[1::2], strict=True)}
+        fixed |= published_releases.RUNS_INSTEAD.get((recipe, release, size), {})
+        for dtype in dtypes.split(","):
+            for gpus, gbs in (batch.split(":") for batch in batches):
+                found.setdefault((recipe, release, gpu), {})[f"{size}-{dtype}-{gpus}gpus"] = {
+                    **fixed,
+                    "sequence_length": 8192 if recipe == "llama3" else 4096,
+                    "fsdp": 1,
+                    "dp": int(gpus) // (fixed["tp"] * fixed["pp"] * fixed["cp"]),
+                    "gbs": int(gbs),
+                }
+    return found
+
+
 def results(*recipes: str) -> list[Result]:
-    """The results of these recipes, or of all; llama3's "405b" below 512 GPUs is the proxy of its configurations."""
-    return [
-        _result(recipe, line)
-        for recipe in recipes or RECIPES
-        for line in RECIPES[recipe].strip().splitlines()
-    ]
+    """The results of these recipes' own releases, or of all recipes'."""
+    return [result for table in OWN if not recipes or table[0] in recipes for result in results_of(table)]
 
 
-def _result(recipe: str, line: str) -> Result:
+def all_results() -> list[Result]:
+    return [result for table in TABLES for result in results_of(table)]
+
+
+def results_of(table: tuple[str, str, str]) -> list[Result]:
+    """The results of a recipe's release on a type of GPU; "405b" below 512 GPUs in llama3's own is its proxy."""
+    return [_result(*table, line) for line in TABLES[table].strip().splitlines()]
+
+
+def _result(recipe: str, release: str, gpu: str, line: str) -> Result:
     cell, step_time, tokens, mfu, days = (part.strip() for part in line.split("|"))
     size, dtype, gpus = cell.split()
-    size = "405b-proxy" if size == "405b" and int(gpus) < 512 else size
+    size = "405b-proxy" if (size, release) == ("405b", "25.04") and int(gpus) < 512 else size
     return Result(
         recipe=recipe,
+        release=release,
+        gpu=gpu,
         id=f"{size}-{dtype.lower()}-{gpus}gpus",
         step_time=float(step_time),
         tokens_per_second=float(tokens),

@@ -42,7 +42,7 @@ FILE = "recipe: llama3\ntables:\n" + TABLE
 MEASURED = """\
 recipe: llama3
 tables:
-  - release: "1"
+  - release: "25.04"
     gpu: h100
     framework: JAX
     source: measured here
@@ -204,9 +204,12 @@ def test_a_baseline_of_another_configuration_is_refused(
 
 
 def test_the_same_cell_in_two_tables_is_refused(tmp_path: Path) -> None:
-    write(tmp_path, FILE + TABLE.replace("25.04", "25.05"))
-    with pytest.raises(ConfigError, match="70b-fp8-512gpus on h100 has 2 baselines; keep one"):
-        find(tmp_path, examples.llama3(), examples.case(), "h100")
+    also = TABLE.replace('release: "25.04"', 'release: "25.03"\n    also: ["25.04"]')
+    for table in (TABLE, also):
+        load_baselines.cache_clear()
+        write(tmp_path, FILE + table)
+        with pytest.raises(ConfigError, match=r"of release 25\.04 on h100 has 2 baselines; keep one"):
+            find(tmp_path, examples.llama3(), examples.case(), "h100")
 
 
 def test_the_same_cell_twice_in_a_table_is_refused(tmp_path: Path) -> None:
@@ -220,6 +223,17 @@ def test_the_same_cell_on_another_gpu_is_another_baseline(tmp_path: Path) -> Non
     found = find(tmp_path, examples.llama3(), examples.case(), "b200")
     assert found is not None
     assert found.cell.step_time == 5.07
+
+
+def test_the_same_cell_of_another_release_is_another_baseline(tmp_path: Path) -> None:
+    other = TABLE.replace("25.04", "25.02").replace("10.07", "5.07")
+    write(tmp_path, FILE + other)
+    found = find(tmp_path, examples.llama3(), examples.case(), "h100")
+    assert found is not None
+    assert found.cell.step_time == 10.07
+    load_baselines.cache_clear()
+    write(tmp_path, "recipe: llama3\ntables:\n" + other)
+    assert find(tmp_path, examples.llama3(), examples.case(), "h100") is None
 
 
 @pytest.mark.parametrize("gpu", ["b200", "H100", "h200", "", "cpu"])
@@ -299,21 +313,32 @@ def test_the_expectation_is_the_published_step_time() -> None:
     assert goal.mfu == pytest.approx(39.54, abs=0.005)
 
 
-@pytest.mark.parametrize("recipe", list(published.RECIPES))
-def test_the_baselines_are_the_figures_of_the_readme(recipe: str) -> None:
+@pytest.mark.parametrize("table", list(published.TABLES), ids=" ".join)
+def test_the_baselines_are_the_figures_of_the_readme(table: tuple[str, str, str]) -> None:
+    recipe, release, gpu = table
     found = []
-    for result in published.results(recipe):
-        cell = examples.baseline(result.id, recipe).cell
-        days = None if cell.days_per_1t_tokens == "n/a" else cell.days_per_1t_tokens
-        printed = (cell.step_time or 0, cell.tokens_per_second or 0, cell.mfu, days)
-        found.append(published.Result(recipe, result.id, *printed))
-    assert found == published.results(recipe)
+    for result in published.results_of(table):
+        cell = examples.baseline(result.id, recipe, release=release, gpu=gpu).cell
+        found.append(
+            replace(
+                result,
+                step_time=cell.step_time or 0,
+                tokens_per_second=cell.tokens_per_second or 0,
+                mfu=cell.mfu,
+                days=None if cell.days_per_1t_tokens == "n/a" else cell.days_per_1t_tokens,
+            )
+        )
+    assert found == published.results_of(table)
 
 
-@pytest.mark.parametrize("recipe", list(published.RECIPES))
-def test_the_published_baselines_judge_the_last_step(recipe: str) -> None:
-    cases = examples.recipe_named(recipe).cases
-    assert {examples.baseline(case.id, recipe).statistic for case in cases} == {Statistic()}
+@pytest.mark.parametrize("table", list(published.TABLES), ids=" ".join)
+def test_the_published_baselines_judge_by_their_releases_statistic(table: tuple[str, str, str]) -> None:
+    recipe, release, gpu = table
+    found = {
+        str(examples.baseline(result.id, recipe, release=release, gpu=gpu).statistic)
+        for result in published.results_of(table)
+    }
+    assert found == {"mean:11-44" if release == "25.05" else "last"}
 
 
 def test_a_correction_of_a_size_that_no_cell_has_is_refused(tmp_path: Path) -> None:
@@ -323,15 +348,17 @@ def test_a_correction_of_a_size_that_no_cell_has_is_refused(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_every_baseline_belongs_to_a_case_of_its_recipe(path: Path) -> None:
-    recipe = load_recipe(examples.ROOT / "suites" / path.stem)
+def test_every_baseline_belongs_to_a_case_of_its_recipe_and_release(path: Path) -> None:
     for table in load_baselines(path).tables:
-        for cell in table.cells:
-            case = recipe.case(f"{cell.size}-{cell.dtype}-{cell.gpus}gpus")
-            assert case is not None, cell
-            found = find(path.parent, recipe, case, table.gpu)
-            assert found is not None
-            assert found.cell == cell
+        for release in (table.release, *table.also):
+            recipe = load_recipe(examples.ROOT / "suites" / path.stem, release, table.gpu)
+            assert recipe.unfit == ""
+            for cell in table.cells:
+                case = recipe.case(f"{cell.size}-{cell.dtype}-{cell.gpus}gpus")
+                assert case is not None, cell
+                found = find(path.parent, recipe, case, table.gpu)
+                assert found is not None
+                assert found.cell == cell
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

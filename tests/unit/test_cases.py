@@ -40,6 +40,7 @@ launch:
   job_id: 'job (\\d+)'
   log_folder_printed: 'folder (\\S+)'
   log_name: 'log_{job}_(\\d+)'
+release: "2.0"
 """
 
 
@@ -76,6 +77,18 @@ def test_parallel_sizes_multiply_to_the_gpus(case_id: str) -> None:
     assert case.dp * case.mbs * case.ga == case.gbs
 
 
+# Global batch size = 4 x GPUs; 4 gradient accumulation steps at every scale.
+NEMOTRON4_15B = """
+16 | dp 4, gbs 64
+32 | dp 8, gbs 128
+64 | dp 16, gbs 256
+128 | dp 32, gbs 512
+256 | dp 64, gbs 1024
+512 | dp 128, gbs 2048
+1024 | dp 256, gbs 4096
+2048 | dp 512, gbs 8192
+"""
+
 # Global batch size = 2 x nodes of 8 GPUs; 16 gradient accumulation steps at every scale.
 NEMOTRON4 = """
 128 | dp 2, gbs 32
@@ -108,6 +121,12 @@ def by_hand(table: str) -> dict[int, dict[str, int]]:
     [
         (
             "nemotron4",
+            "15b",
+            NEMOTRON4_15B,
+            {"layers": 32, "tp": 4, "pp": 1, "cp": 1, "vp": 1, "fsdp": 1, "mbs": 4, "ga": 4},
+        ),
+        (
+            "nemotron4",
             "340b",
             NEMOTRON4,
             {"layers": 96, "tp": 8, "pp": 8, "cp": 1, "vp": 12, "fsdp": 1, "mbs": 1, "ga": 16},
@@ -123,7 +142,8 @@ def by_hand(table: str) -> dict[int, dict[str, int]]:
 def test_the_cases_of_the_other_slurm_recipes_by_hand(
     recipe: str, size: str, table: str, common: dict[str, int]
 ) -> None:
-    found = {case.id: case.configuration() for case in examples.recipe_named(recipe).cases}
+    cases = [case for case in examples.recipe_named(recipe).cases if case.size == size]
+    found = {case.id: case.configuration() for case in cases}
     assert found == {
         f"{size}-{dtype}-{gpus}gpus": {"sequence_length": 4096, **common, **row}
         for gpus, row in by_hand(table).items()
@@ -135,7 +155,9 @@ def test_both_rules_hold_on_nodes_of_eight_gpus() -> None:
     cases = [case for name in ("nemotron4", "maxtext_llama2") for case in examples.recipe_named(name).cases]
     assert {case.gpus_per_node for case in cases} == {8}
     for case in cases:
-        assert case.gbs == case.nodes(8) * (2 if case.recipe == "nemotron4" else 8 * case.mbs)
+        assert case.gbs == case.nodes(8) * (
+            2 if case.size == "340b" else 32 if case.size == "15b" else 8 * case.mbs
+        )
         assert case.tp * case.pp * case.cp * case.fsdp * case.dp == case.gpus
 
 

@@ -110,7 +110,7 @@ def test_a_case_without_a_baseline_says_what_it_measured() -> None:
     assert found.verdict.kind is Kind.NO_BASELINE
     assert found.verdict.headline == (
         "no baseline: measured 10.11 s a step, 829,734 tokens/s; nothing to compare with: "
-        "baselines/llama3.yaml has no 70b-fp8-512gpus on b200"
+        "baselines/llama3.yaml has no 70b-fp8-512gpus of release 25.04 on b200"
     )
     assert found.measurement is not None
     assert found.measurement.mfu is not None

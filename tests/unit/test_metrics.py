@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from plugins.cases import Model
 from plugins.errors import ConfigError
 from plugins.logs import Step
 from plugins.metrics import FlopsDefinition
@@ -16,6 +15,7 @@ from plugins.metrics import flops_per_sequence
 from plugins.metrics import mfu
 from plugins.metrics import tflops_per_gpu
 from plugins.metrics import timing
+from plugins.recipefile import Model
 from tests.unit import examples
 
 FULL = FlopsDefinition(definition="full-attention")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -87,17 +88,65 @@ def test_a_results_folder_has_its_logs_by_case(tmp_path: Path) -> None:
     assert find_log(examples.case(CASE), examples.llama3(), tmp_path).path == path
 
 
-@pytest.mark.parametrize("name", ["nemotron4", "maxtext_llama2"])
-def test_the_other_recipes_are_found_by_their_folders(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(("name", "release"), [("nemotron4", "24.11"), ("maxtext_llama2", "25.01")])
+def test_the_other_recipes_are_found_by_their_folders(tmp_path: Path, name: str, release: str) -> None:
     recipe = load_recipe(examples.ROOT / "suites" / name)
     case = recipe.cases[0]
     results = tmp_path / "results"
-    for release in ("25.01", "25.01-nccl-trace"):
+    for folder_name in (release, f"{release}-nccl-trace", "25.02"):
         for dtype in ("bf16", "fp8"):
-            folder = results / release / dtype / case.model_name / str(case.gpus)
+            folder = results / folder_name / dtype / case.model_name / str(case.gpus)
             folder.mkdir(parents=True)
             (folder / f"log-{name}_{case.model_name}_{case.gpus}_1407993.out").write_text("")
     found = find_log(case, recipe, tmp_path)
-    assert found.path.parent == results / "25.01" / case.dtype / case.model_name / str(case.gpus)
+    assert found.path.parent == results / release / case.dtype / case.model_name / str(case.gpus)
     assert found.job == "1407993"
     assert find_log(case, recipe, found.path.parent).path == found.path
+
+
+@pytest.mark.parametrize(
+    ("recipe", "release", "gpu", "case_id", "log"),
+    [
+        (
+            "llama3",
+            "24.11",
+            "h100",
+            "405b-proxy-bf16-96gpus",
+            "results/24.11/bf16/405b/96/log-nemo_llama3.1_405b_96_77.out",
+        ),
+        ("llama3", "25.03", "h100", "8b-fp8-8gpus", "results/25.02/fp8/8b/8/log-nemo_llama3.1_8b_8_77.out"),
+        (
+            "llama3",
+            "25.05",
+            "gb200",
+            "405b-bf16-256gpus",
+            "log-acct-x.pretrain_llama31_405b_bf16_gpus256_tp4_pp8_cp2_vp8_mbs1_gbs128_77_0.out",
+        ),
+        (
+            "nemotron4",
+            "25.04",
+            "h100",
+            "15b-fp8-16gpus",
+            "log-acct-x.pretrain_nemotron4_15b_fp8_16_77_0.out",
+        ),
+        (
+            "nemotron4",
+            "25.05",
+            "gb200",
+            "340b-strong-fp8-128gpus",
+            "log-acct-x.pretrain_nemotron4_340b_fp8_gpus128_tp8_pp4_cp1_vp12_mbs1_gbs512_77_0.out",
+        ),
+    ],
+)
+def test_a_log_of_another_release_belongs_to_one_case(
+    tmp_path: Path, recipe: str, release: str, gpu: str, case_id: str, log: str
+) -> None:
+    path = tmp_path / log
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("")
+    found = examples.recipe_named(recipe, release, gpu)
+    taken = {}
+    for case in found.cases:
+        with suppress(SubmitError):
+            taken[case.id] = find_log(case, found, tmp_path).job
+    assert taken == {case_id: "77"}

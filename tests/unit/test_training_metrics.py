@@ -8,13 +8,13 @@ from __future__ import annotations
 import pytest
 
 from plugins.cases import Case
-from plugins.cases import Model
 from plugins.metrics import FlopsDefinition
 from plugins.metrics import Measurement
 from plugins.metrics import Statistic
 from plugins.metrics import Yardstick
 from plugins.metrics import flops_per_sequence
 from plugins.metrics import timing
+from plugins.recipefile import Model
 from tests.unit.examples import parse
 from tests.unit.test_dllogger import data
 from tests.unit.test_dllogger import in_file
@@ -39,7 +39,7 @@ GPT3_175B = Model(
 ROUNDED = FlopsDefinition(definition="full-attention", significant_digits=2)
 TABLE = flops_per_sequence(GPT3_175B, 2048, ROUNDED)
 CASE = Case(
-    recipe="gpt3", size="175b", dtype="fp8", gpus=256, accelerator="gpu", model_name="175b", model=GPT3_175B,
+    recipe="gpt3", release="test", size="175b", dtype="fp8", gpus=256, accelerator="gpu", model_name="175b", model=GPT3_175B,
     sequence_length=2048, steps=50, tp=4, pp=8, cp=1, vp=2, fsdp=1, mbs=1, gbs=2048,
 )  # fmt: skip
 

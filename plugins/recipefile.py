@@ -1,0 +1,181 @@
+"""What a recipe's YAML says: `recipe.yaml`, and a file for each of its other releases."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated
+from typing import Literal
+
+from pydantic import Field
+from pydantic import model_validator
+
+from plugins.errors import ConfigError
+from plugins.yamlfile import Strict
+from plugins.yamlfile import load
+
+ReleaseName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+
+
+class Model(Strict):
+    """The shape of a decoder; names as in the published configurations.
+
+    `mlp` tells whether the MLP has a gate (three matrices, SwiGLU) or not (two, squared ReLU).
+    """
+
+    layers: int = Field(gt=0)
+    hidden: int = Field(gt=0)
+    ffn: int = Field(gt=0)
+    heads: int = Field(gt=0)
+    query_groups: int = Field(gt=0)
+    vocab: int = Field(gt=0)
+    mlp: Literal["gated", "squared-relu"] = "gated"
+
+
+class Group(Strict):
+    """Cells that share one configuration: a line of the table `cases` in a recipe.
+
+    `model` names the entry of `models` where `size` does not (a proxy: the same model with fewer `layers`).
+    The global batch size (sequences per step) is given outright or per GPU. `fsdp` shards parameters and batch
+    over this many GPUs; what is left of the GPUs holds replicas. `gpu` names the types of GPU that are run like this,
+    where a launcher runs another configuration on others.
+    """
+
+    size: str
+    model: str | None = None
+    dtype: list[Literal["fp8", "bf16", "fp32"]] = Field(min_length=1)
+    gpus: list[Annotated[int, Field(gt=0)]] = Field(min_length=1)
+    sequence_length: int = Field(gt=0)
+    layers: int | None = Field(default=None, gt=0)
+    tp: int = Field(default=1, gt=0)
+    pp: int = Field(default=1, gt=0)
+    cp: int = Field(default=1, gt=0)
+    vp: int = Field(default=1, gt=0)
+    fsdp: int = Field(default=1, gt=0)
+    mbs: int = Field(gt=0)
+    gbs: int | None = Field(default=None, gt=0)
+    gbs_per_gpu: float | None = Field(default=None, gt=0)
+    accelerator: Literal["gpu", "cpu"] = "gpu"
+    gpu: list[str] = []
+
+
+class Requirement(Strict):
+    """Something that must be there before a launch: a path (or a shell test) and the command that mends it."""
+
+    what: str
+    path: str | None = None
+    test: str | None = None
+    mend: str
+
+
+class Launch(Strict):
+    """The contract of a recipe's own launcher: what is run where, with which environment, and where its log goes.
+
+    The backend fills in `{names}`: quoted in `command`, `setup` and `requires.test`, which are bash, as they are
+    elsewhere. `folder` is the recipe's folder below its stage. `stage` is a folder of the recipe's own below the
+    site's stage, for a recipe whose set-up writes there under names that others use too. `venv` activates a Python
+    virtual environment first. `setup` is run in the recipe's folder and prints the id of a job.
+
+    `job_id` is a pattern in what `command` prints. The log's folder is known beforehand (`log_folder`) or printed
+    as well (`log_folder_printed`, a pattern). `log_name` is a pattern of `{name}` and `{job}`; its group, if it
+    has one, is the number of restarts.
+    """
+
+    folder: str
+    stage: str = ""
+    working_folder: str = "{recipe}"
+    venv: bool = False
+    command: str
+    setup: str | None = None
+    environment: dict[str, str]
+    unset: list[str] = []
+    secrets: list[str] = []
+    requires: list[Requirement] = []
+    job_id: str
+    log_folder: str | None = None
+    log_folder_printed: str | None = None
+    log_name: str
+
+    @model_validator(mode="after")
+    def _one_log_folder(self) -> Launch:
+        if (self.log_folder is None) == (self.log_folder_printed is None):
+            raise ValueError(
+                "give either log_folder (known beforehand) or log_folder_printed (by the launcher)"
+            )
+        return self
+
+
+class Matrix(Strict):
+    """What one release of a recipe runs, and how its logs look.
+
+    `replay` finds a case's log in a tree of logs: a pattern for the end of a path, with `{model}`, `{dtype}`, `{gpus}`
+    and `{gbs}` filled in, and the groups `job` and, where the name has it, `restart`.
+    `gpus_per_node` is given where the recipe's own rules (global batch size, sharding) hold on such nodes only.
+    `profiled` is for a recipe that itself profiles a few early steps of the published run.
+    """
+
+    release: ReleaseName
+    source: str
+    log: Literal["nemo1", "nemo2", "maxtext", "megatron_lm", "megatron_bridge", "dllogger"]
+    steps: int = Field(gt=1)
+    gpus_per_node: int | None = Field(default=None, gt=0)
+    profiled: bool = False
+    cases: list[Group] = Field(min_length=1)
+    launch: Launch | None = None
+    replay: str | None = None
+
+
+class RecipeFile(Matrix):
+    """`recipe.yaml`: what is run unless another release is asked for, and how its launcher wants to be called."""
+
+    recipe: str
+    title: str
+    backend: Literal["slurm", "local"]
+    startup_minutes: float = Field(ge=0)
+    models: dict[str, Model]
+    program: str | None = None
+
+
+class ReleaseFile(Matrix):
+    """`releases/<release>.yaml`: another release of a recipe.
+
+    `also` names later releases that run the very same. `models` adds to those of `recipe.yaml`, or replaces them.
+    Without a `launch` of its own a release is judged from logs only.
+    """
+
+    also: list[ReleaseName] = []
+    models: dict[str, Model] = {}
+
+
+@lru_cache
+def read_recipe(folder: Path) -> RecipeFile:
+    """Read `folder/recipe.yaml`; a mistake is a ConfigError with its line."""
+    path = folder / "recipe.yaml"
+    file = load(path, RecipeFile)
+    if (file.launch is None) == (file.program is None):
+        raise ConfigError(
+            f"{path}: give either `launch` (a cluster's recipe) or `program` (run on this machine)"
+        )
+    return file
+
+
+def read_releases(folder: Path, own: RecipeFile) -> dict[str, tuple[Path, RecipeFile]]:
+    """Every release of a recipe by name, with the file that states it and its matrix in place of `own`'s.
+
+    Raises:
+        ConfigError: a file is wrong, has another release's name, or two files have the same release.
+    """
+    found = {own.release: (folder / "recipe.yaml", own)}
+    for path in sorted((folder / "releases").glob("*.yaml")):
+        other = load(path, ReleaseFile)
+        if other.release != path.stem:
+            raise ConfigError(
+                f"{path}: release is '{other.release}', but the file is named after '{path.stem}'"
+            )
+        same = {name: getattr(other, name) for name in Matrix.model_fields}
+        for release in (other.release, *other.also):
+            if release in found:
+                raise ConfigError(f"{path}: release {release} is stated in {found[release][0]} too; keep one")
+            merged = {**same, "release": release, "models": {**own.models, **other.models}}
+            found[release] = (path, own.model_copy(update=merged))
+    return dict(sorted(found.items()))
