@@ -18,9 +18,10 @@ demo: $(BIN)/.demo
 test: $(BIN)/.test lab
 	$(BIN)/python -m pytest tests
 
-bench: $(BIN)/.test
+bench: $(BIN)/.test lab
 	$(BIN)/python -m tests.bench.collection
 	$(BIN)/python -m tests.bench.parsing
+	$(BIN)/python -m tests.bench.fleet
 
 lint: $(BIN)/.test
 	$(BIN)/ruff check .

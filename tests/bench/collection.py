@@ -1,4 +1,4 @@
-"""What collecting all suites costs above an empty pytest run: both side by side, in turns, wall time of the process."""
+"""What collecting costs above an empty pytest run: all side by side, in turns, wall time of the process."""
 
 from __future__ import annotations
 
@@ -9,8 +9,22 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.bench import checkout
+from tests.bench.report import print_target
+
 ROUNDS = 9
+FEW_ROUNDS = 3
+SIZES, SCALES = 100, 100
+_LIMIT = 2.0
+
+_PLAIN = """\
+import pytest
+
+
+@pytest.mark.parametrize("case", range({cases}))
+def test_nothing(case):
+    pass
+"""
 
 
 def seconds(*command: str, cwd: Path) -> float:
@@ -19,17 +33,34 @@ def seconds(*command: str, cwd: Path) -> float:
     return time.perf_counter() - start
 
 
-def main() -> None:
+def medians(rounds: int, *folders: tuple[str, Path]) -> list[float]:
+    """Median seconds to collect (what, in which folder), in turns."""
     pytest = (sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider")
+    turns = [[seconds(*pytest, what, cwd=folder) for what, folder in folders] for _ in range(rounds)]
+    return [statistics.median(column) for column in zip(*turns, strict=True)]
+
+
+def main() -> None:
+    cases = SIZES * SCALES
     with tempfile.TemporaryDirectory() as name:
-        empty = Path(name)
-        (empty / "test_nothing.py").write_text("def test_nothing():\n    pass\n")
-        pairs = [(seconds(*pytest, cwd=empty), seconds(*pytest, "suites", cwd=ROOT)) for _ in range(ROUNDS)]
-    nothing, suites = (statistics.median(column) for column in zip(*pairs, strict=True))
-    print(
-        f"collection, median of {ROUNDS}: empty {nothing:.3f} s, suites {suites:.3f} s, "
-        f"{suites - nothing:+.3f} s, ratio {suites / nothing:.2f}"
-    )
+        empty, plain = Path(name) / "empty", Path(name) / "plain"
+        for folder, text in ((empty, "def test_nothing():\n    pass\n"), (plain, _PLAIN.format(cases=cases))):
+            folder.mkdir()
+            (folder / "test_nothing.py").write_text(text)
+        nothing, suites = medians(ROUNDS, (".", empty), ("suites", checkout.ROOT))
+        print(
+            f"collection, median of {ROUNDS}: empty {nothing:.3f} s, suites {suites:.3f} s, "
+            f"{suites - nothing:+.3f} s, ratio {suites / nothing:.2f}"
+        )
+        made = checkout.make(Path(name) / "checkout", SIZES, SCALES)
+        nothing, bare, many = medians(FEW_ROUNDS, (".", empty), (".", plain), ("suites", made))
+        print(
+            f"collection of {cases:,} cases, median of {FEW_ROUNDS}: empty {nothing:.2f} s, as bare tests "
+            f"{bare - nothing:+.2f} s, as cases {many - nothing:+.2f} s"
+        )
+        print_target(
+            f"{cases:,} cases < {_LIMIT:g} s above empty", many - nothing < _LIMIT, f"{many - nothing:.2f} s"
+        )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,171 @@
+"""64 jobs of 4 nodes and 10 s on a cluster that holds them all: Pacemark over SSH, ReFrame, and sbatch in a loop.
+
+The floor is the time that the longest job took, by the controller's log: what all of them need that start at once.
+Then cases that wait behind a busy cluster. The cluster is the lab's Slurm of 256 nodes on this machine.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from dataclasses import replace
+from pathlib import Path
+
+from tests.bench import checkout
+from tests.bench import controller
+from tests.bench import process
+from tests.bench import reframe
+from tests.bench import waiting
+from tests.bench.controller import Record
+from tests.bench.process import Cost
+from tests.bench.report import Row
+from tests.bench.report import print_table
+from tests.bench.report import print_target
+from tests.lab.slurm import SlurmLab
+from tests.lab.slurm import missing_parts
+from tests.system.support import site_file
+
+JOBS = 64
+_ROUNDS = 5
+_PATIENCE = 60.0
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to run the jobs. `login` is CPU in s on the login node outside the process tree: sshd and its sessions."""
+
+    name: str
+    cost: Cost
+    record: Record
+    login: float = 0.0
+
+    def rows(self) -> list[Row]:
+        record, cost = self.record, self.cost
+        first, last = min(record.submitted.values()), max(record.ended.values())
+        return [
+            ("wall, whole session", "s", cost.wall),
+            ("  until the first submission", "s", first - cost.began),
+            ("  first to last submission", "s", max(record.submitted.values()) - first),
+            ("  last job's end to exit", "s", cost.ended - last),
+            ("floor: the longest job", "s", record.longest),
+            ("first submission to last end", "s", record.span),
+            ("wall / floor", "x", cost.wall / record.longest),
+            ("CPU, process tree", "s", cost.cpu),
+            ("CPU, sshd and its sessions", "s", self.login),
+            ("memory, largest process", "MB", cost.peak),
+            ("job information requests", "/s", record.job_information / cost.wall),
+        ]
+
+
+def pacemark(lab: SlurmLab, folder: Path) -> Way:
+    """A pytest session of `JOBS` cases; all must pass."""
+    stage = lab.stage("fleet", provisioned=False)
+    checkout.stock(stage.root)
+    made = checkout.make(folder / "checkout", JOBS)
+    site = site_file(lab, stage, folder, limits=f", jobs_in_flight: {JOBS}")
+    sshd = int((lab.root / "run" / "sshd.pid").read_text())
+    before = process.cpu_of(sshd)
+    with controller.watching(lab) as record:
+        cost = process.pytest(made, folder / "pytest.out", "--site", str(site)).wait()
+    require(cost, record, folder / "pytest.out")
+    return Way("Pacemark", cost, record, process.cpu_of(sshd) - before)
+
+
+def part_of_fleet(folder: Path) -> float:
+    """Seconds from the start of the fleet to its end."""
+    ledger = sqlite3.connect(folder / "checkout" / "results" / "latest" / "ledger.sqlite")
+    began, ended = ledger.execute("select started, ended from run").fetchone()
+    ledger.close()
+    return float(ended - began)
+
+
+def login_shell() -> float:
+    """Median seconds that a login shell takes to start and end here."""
+    times = []
+    for _ in range(_ROUNDS):
+        start = time.perf_counter()
+        subprocess.run(["bash", "-l", "-c", "true"], check=True, capture_output=True)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def peer(lab: SlurmLab, folder: Path) -> Way:
+    program = reframe.install()
+    with controller.watching(lab) as record:
+        cost = reframe.start(program, lab, folder / "reframe", JOBS).wait()
+    require(cost, record, folder / "reframe" / "reframe.out")
+    return Way("ReFrame", cost, record)
+
+
+def bare(lab: SlurmLab, folder: Path) -> Way:
+    """No harness at all, the least that submitting in turn costs on this machine: until the last job's own end."""
+    job = folder / "job.sh"
+    job.write_text(checkout.JOB)
+    loop = (
+        f"for ((i = 0; i < {JOBS}; i++)); do sbatch --nodes={checkout.NODES} --exclusive --mem=0 --gres=gpu:8 "
+        f"--output=bare-%j.out job.sh; done"
+    )
+    watch = controller.Watch(lab)
+    with controller.watching(lab) as record:
+        cost = process.Measured(
+            ["bash", "-c", loop], cwd=folder, out=folder / "bare.out", env=lab.environment
+        ).wait()
+        deadline = time.monotonic() + _PATIENCE
+        while len(watch.read().ended) < JOBS and time.monotonic() < deadline:
+            time.sleep(0.2)
+    require(cost, record, folder / "bare.out")
+    return Way("sbatch", replace(cost, ended=max(record.ended.values())), record)
+
+
+def require(cost: Cost, record: Record, out: Path) -> None:
+    """A way that did not run all jobs to their end has no figures."""
+    if cost.status or len(record.ended) != JOBS or record.started.keys() != record.ended.keys():
+        sys.exit(
+            f"status {cost.status}, {len(record.ended)} of {JOBS} jobs ended:\n{out.read_text()[-3000:]}"
+        )
+
+
+def side_by_side(lab: SlurmLab, folder: Path) -> None:
+    ways = [pacemark(lab, folder), peer(lab, folder), bare(lab, folder)]
+    ours, theirs, _ = ways
+    print_table(
+        f"{JOBS} jobs of {checkout.NODES} nodes and {checkout.STEPS * checkout.STEP_SECONDS:g} s",
+        [way.name for way in ways],
+        [way.rows() for way in ways],
+    )
+    print(f"Pacemark's fleet, from its start to its end: {part_of_fleet(folder):.2f} s")
+    print(f"a login shell of this user, which every script over SSH may wait for: {login_shell():.3f} s")
+    for way in ways:
+        print(f"requests, {way.name}: {way.record.by_type}")
+    ratio, theirs_ratio, least = (way.cost.wall / way.record.longest for way in ways)
+    print_target(
+        "wall <= 1.10 x floor",
+        ratio <= 1.10,
+        f"{ratio:.2f} x, ReFrame {theirs_ratio:.2f} x, sbatch in a loop {least:.2f} x",
+    )
+    cpu = (ours.cost.cpu + ours.login) / theirs.cost.cpu
+    tree = ours.cost.cpu / theirs.cost.cpu
+    print_target(
+        "CPU, login node included, <= half of ReFrame's",
+        cpu <= 0.5,
+        f"{cpu:.2f} x, process tree alone {tree:.2f} x",
+    )
+    rate = ours.record.job_information / ours.cost.wall
+    print_target("at most one job information request a second", rate <= 1, f"{rate:.2f} /s")
+
+
+def main() -> None:
+    if missing := missing_parts():
+        sys.exit("the fleet's bench needs " + "; ".join(missing))
+    with tempfile.TemporaryDirectory() as name, SlurmLab(nodes=JOBS * checkout.NODES) as lab:
+        side_by_side(lab, Path(name))
+        waiting.compare(lab, Path(name))
+
+
+if __name__ == "__main__":
+    main()
