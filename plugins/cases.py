@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -143,7 +144,7 @@ def load_recipe(folder: Path, release: str | None = None, gpu: str = DEFAULT_GPU
         groups = [group for group in file.cases if named[0] in group.gpu]
         unfit = f"{file.recipe} release {file.release} runs nothing on {gpu}, only on {', '.join(named)}"
     cases = tuple(case for group in groups for case in _expand(path, file, group))
-    twice = {case.id for case in cases if sum(other.id == case.id for other in cases) > 1}
+    twice = {case_id for case_id, count in Counter(case.id for case in cases).items() if count > 1}
     if twice:
         raise ConfigError(f"{path}: cases: {', '.join(sorted(twice))} given twice")
     return Recipe(folder, path, file, cases, unfit)

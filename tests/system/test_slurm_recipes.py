@@ -172,13 +172,17 @@ def test_another_batch_size_is_an_invalid_run(slurm_lab: SlurmLab, tmp_path: Pat
     assert result.case(f"{recipe}/{SMALLEST[recipe]}")["verdict"] == "invalid run", result.out
 
 
-def test_two_cases_of_a_recipe_run_at_once_in_spite_of_singleton(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+def test_four_cases_of_a_recipe_run_at_once_in_spite_of_singleton(
+    slurm_lab: SlurmLab, tmp_path: Path
+) -> None:
     stage = slurm_lab.stage(tmp_path.name, recipe="nemotron4", real_step=0.1)
     site = site_file(slurm_lab, stage, tmp_path)
     process = start(
         "suites/nemotron4", "-m", "case(gpus=128)", "--site", str(site), results=tmp_path / "results"
     )
-    until(lambda: len([job for job in slurm_lab.squeue() if job.state == "RUNNING"]) == 2, "two jobs at once")
+    until(
+        lambda: len([job for job in slurm_lab.squeue() if job.state == "RUNNING"]) == 4, "four jobs at once"
+    )
     result = finish(process, tmp_path / "results")
     assert result.status == 0, result.out
     assert set(result.verdicts.values()) == {"passed"}
@@ -256,4 +260,4 @@ def test_nodes_of_four_gpus_leave_both_recipes_out(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "sites" / "slurm.yaml").read_text()
     site.write_text(text.replace("gpus_per_node: 8", "gpus_per_node: 4"))
     result = pacemark("suites/nemotron4", "--plan", "--site", str(site), results=tmp_path / "results")
-    assert "left out 6 case(s) of nemotron4: the recipe needs nodes of 8 GPUs, not 4" in result.out
+    assert "left out 18 case(s) of nemotron4: the recipe needs nodes of 8 GPUs, not 4" in result.out

@@ -12,8 +12,11 @@ from tests.lab.standin import settings
 from tests.lab.standin import stage_knobs
 
 PUBLISHED = {
-    "bf16": {128: 4.61, 256: 4.67, 512: 4.7, 1024: 4.73, 2048: 4.84},
-    "fp8": {128: 3.16, 256: 3.21, 512: 3.26, 1024: 3.34, 2048: 3.49},
+    "15b": {"bf16": {16: 2.83, 128: 2.89}, "fp8": {16: 2.08, 128: 2.08}},
+    "340b": {
+        "bf16": {128: 4.61, 256: 4.67, 512: 4.7, 1024: 4.73, 2048: 4.84},
+        "fp8": {128: 3.16, 256: 3.21, 512: 3.26, 1024: 3.34, 2048: 3.49},
+    },
 }
 WIDTH = 10
 
@@ -59,9 +62,10 @@ def main(argv: list[str]) -> int:
     given = settings(argv)
     gpus = int(given["trainer.num_nodes"]) * int(os.environ["SLURM_NTASKS_PER_NODE"])
     dtype = "fp8" if given["model.fp8"] == "True" else "bf16"
+    size = "15b" if given["model.pipeline_model_parallel_size"] == "1" else "340b"
     return Nemotron(
         stage_knobs(),
-        step_time=published(PUBLISHED, dtype, gpus),
+        step_time=published(PUBLISHED[size], dtype, gpus),
         gbs=int(given["model.global_batch_size"]),
         steps=int(given["trainer.max_steps"]),
     ).run()
