@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,12 +75,12 @@ def judge_outcome(
     job = _job_lines(outcome)
     if outcome.failure == "lost":
         return ended(Kind.LOST, outcome.message, details=job)
-    if outcome.failure:
+    if outcome.failure in ("infrastructure", "interrupted"):
         return ended(Kind.INFRASTRUCTURE, outcome.message, details=job)
-    complete = validity.complete(case, log)
+    if outcome.failure == "given up" and baseline is not None:
+        return _judge_given_up(case, outcome, log, baseline, gpu=gpu, baselines=baselines)
     problems = validity.problems(case, log, statistic)
-    not_finite = any(s.loss is not None and not math.isfinite(s.loss) for s in log.steps)
-    if not outcome.succeeded and not complete and not not_finite:
+    if validity.died(case, log, succeeded=outcome.succeeded):
         return ended(Kind.INFRASTRUCTURE, _died(case, outcome, log), details=[*job, *_quoted(last_lines)])
     if problems:
         return ended(Kind.INVALID, "; ".join(problems), details=job)
@@ -131,6 +130,31 @@ def _judge_speed(
     return Judgement(case, outcome, log, verdict, baseline.statistic, measurement, goal, details)
 
 
+def _judge_given_up(
+    case: Case, outcome: Outcome, log: Log, baseline: Baseline, *, gpu: str, baselines: Path
+) -> Judgement:
+    """A run that was cancelled for its pace. What ran must have been this configuration; what is missing is no fault."""
+    job = _job_lines(outcome)
+    problems = validity.problems(case, log, baseline.statistic, whole=False)
+    stick = yardstick(case, baseline, gpu, baselines, log.peak_tflops)
+    if problems or stick is None:
+        words = "; ".join(problems) or "the run did not state its machine's own peak"
+        return Judgement(
+            case,
+            outcome,
+            log,
+            Verdict(Kind.INVALID, f"{Kind.INVALID}: {words}"),
+            baseline.statistic,
+            details=tuple(job),
+        )
+    # The published statistic needs steps that never ran: what is measured is the last one and the steady median.
+    measurement = Measurement(case, timing(log.steps, Statistic()), stick)
+    goal = expected(case, baseline, stick)
+    verdict = Verdict(Kind.TOO_SLOW, f"{Kind.TOO_SLOW}: {outcome.message}", _job_remarks(outcome, log))
+    details = (*explain(measurement, goal), *job)
+    return Judgement(case, outcome, log, verdict, Statistic(), measurement, goal, details)
+
+
 def _died(case: Case, outcome: Outcome, log: Log) -> str:
     """`job 17 ended NODE_FAIL on gpu[001-064] after step 17 of 0 to 49`."""
     last = log.last_index
@@ -159,7 +183,11 @@ def _job_lines(outcome: Outcome) -> list[str]:
     parts += [f"nodes {outcome.nodes}"] if outcome.nodes else []
     parts += [f"queued {wait:.0f} s"] if wait is not None else []
     parts += [f"ran {run:.0f} s"] if run is not None else []
-    return [f"job       {', '.join(parts)}"] + ([f"log       {outcome.log}"] if outcome.log else [])
+    tries = [
+        f"try {number}     {tried.job_id or tried.job_name}: {tried.message or tried.state}"
+        for number, tried in enumerate(outcome.earlier, start=1)
+    ]
+    return tries + [f"job       {', '.join(parts)}"] + ([f"log       {outcome.log}"] if outcome.log else [])
 
 
 def _quoted(lines: Sequence[str]) -> list[str]:
@@ -168,7 +196,15 @@ def _quoted(lines: Sequence[str]) -> list[str]:
 
 def _job_remarks(outcome: Outcome, log: Log) -> tuple[str, ...]:
     remarks = []
-    if not outcome.succeeded:
+    if outcome.earlier:
+        jobs = f"{len(outcome.earlier)} job{'s' if len(outcome.earlier) > 1 else ''}"
+        why = outcome.earlier[-1].message or outcome.earlier[-1].state
+        remarks.append(f"{jobs} of this case ended as infrastructure before, lastly: {why}")
+    if outcome.failure == "hung":
+        remarks.append(f"job {outcome.job_id}: {outcome.message}; cancelled, the pace of its steps stands")
+    elif outcome.failure:
+        pass
+    elif not outcome.succeeded:
         remarks.append(
             f"job {outcome.job_id} ended {outcome.state} (exit code {outcome.exit_code or 'unknown'}) after its last "
             f"step: every step is there, so the pace stands, but look at its clean-up"

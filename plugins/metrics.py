@@ -139,6 +139,11 @@ class Statistic:
         return range(self.first, self.last + 1)
 
 
+def warm_up_steps(steps: int) -> int:
+    """The first fifth of a run, in which it settles: no hiccups are counted there."""
+    return steps // 5
+
+
 @dataclass(frozen=True)
 class Timing:
     """The step times of a valid run, boiled down. Seconds throughout.
@@ -171,7 +176,7 @@ def timing(steps: Sequence[Step], statistic: Statistic) -> Timing:
     steady = [known[i] for i in last]
     median = statistics.median(steady)
     window = tuple((i, known[i]) for i in statistic.indices(count))
-    settled = {i: t for i, t in known.items() if i >= count // 5}
+    settled = {i: t for i, t in known.items() if i >= warm_up_steps(count)}
     limit = max(OUTLIER_SIGMAS * _robust_sigma(list(settled.values())), OUTLIER_FLOOR * median)
     # A window of several steps has a middle of its own; a single step is seen against the steady ones.
     middle = statistics.median(t for _, t in window) if len(window) > 1 else median

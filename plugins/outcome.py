@@ -6,8 +6,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Failure = Literal["", "infrastructure", "lost", "interrupted"]
-"""What kept a job from ending by itself; "" when nothing did."""
+Failure = Literal["", "infrastructure", "lost", "interrupted", "given up", "hung"]
+"""What kept a job from ending by itself; "" when nothing did.
+
+`given up`: cancelled because its pace could not come back into the band. `hung`: cancelled because it went on
+after its last step.
+"""
+
+
+@dataclass(frozen=True)
+class Try:
+    """An earlier job of the same case, which ended as infrastructure and was run again."""
+
+    job_id: str
+    job_name: str
+    state: str
+    nodes: str
+    failure: str
+    message: str
 
 
 @dataclass(frozen=True)
@@ -16,8 +32,8 @@ class Outcome:
 
     `succeeded` is the cluster's own opinion. `failure` names what kept the job from ending by itself ("" when
     nothing did) and `message` says it in words. `log` is the collected training log of the last attempt, `gpu` the
-    type of accelerator that it is judged as, `folder` the case's place in the results. `setup` says what was done
-    before the launch.
+    type of accelerator that it is judged as, `folder` the case's place in the results. `attempts` counts the lives of
+    this job, `earlier` has the jobs of the case before it. `setup` says what was done before the launch.
     """
 
     case: str
@@ -37,4 +53,5 @@ class Outcome:
     attempts: int = 1
     failure: Failure = ""
     message: str = ""
+    earlier: tuple[Try, ...] = ()
     setup: str = "the stage was checked and ready"

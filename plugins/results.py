@@ -103,6 +103,16 @@ def record(judgement: Judgement) -> dict[str, Any]:
             "ended": _stamp(outcome.ended),
             "attempts": outcome.attempts,
         },
+        "earlier_jobs": [
+            {
+                "id": tried.job_id,
+                "name": tried.job_name,
+                "state": tried.state,
+                "nodes": tried.nodes,
+                "message": tried.message,
+            }
+            for tried in outcome.earlier
+        ],
     }
 
 

@@ -29,13 +29,14 @@ _MARK_WORDS = {
 }
 
 
-def problems(case: Case, log: Log, statistic: Statistic) -> list[str]:
+def problems(case: Case, log: Log, statistic: Statistic, *, whole: bool = True) -> list[str]:
     """What makes this log no evidence for `case`, in words; empty when it is valid.
 
     Checks: every step from 0 to the last exactly once; the number of steps that the run announced; the number of
     processes where each prints; global batch size, consumed samples and tokens a step against the case, and the
     tokens and FLOPs that follow from printed rates; loss and gradient norm finite; nothing in the log that spoils a
-    timed run. The profiler of a recipe that was published with one spoils nothing.
+    timed run. The profiler of a recipe that was published with one spoils nothing. With `whole` off, the run was
+    ended on purpose: its last steps and the statistic's may be missing.
     """
     found: list[str] = []
     if not log.steps:
@@ -46,7 +47,7 @@ def problems(case: Case, log: Log, statistic: Statistic) -> list[str]:
         announced = f"{log.planned} steps" if log.planned else "two different numbers of steps"
         found.append(f"the run announced {announced}, the recipe runs {case.steps}")
     if log.interval == 1:
-        found += _sequence(case, log, statistic)
+        found += _sequence(case, log, statistic, whole=whole)
     else:
         means = (
             f"means over {log.interval} steps" if log.interval else "means over an unknown number of steps"
@@ -78,11 +79,17 @@ def complete(case: Case, log: Log) -> bool:
     return stated >= set(range(case.steps))
 
 
-def _sequence(case: Case, log: Log, statistic: Statistic) -> list[str]:
+def died(case: Case, log: Log, *, succeeded: bool) -> bool:
+    """Whether a job that is over ended before its work was done, and not by the numbers of its own training."""
+    not_finite = any(step.loss is not None and not math.isfinite(step.loss) for step in log.steps)
+    return not succeeded and not complete(case, log) and not not_finite
+
+
+def _sequence(case: Case, log: Log, statistic: Statistic, *, whole: bool) -> list[str]:
     found: list[str] = []
     seen = {step.index for step in log.steps}
     last = max(seen)
-    missing = sorted(set(range(case.steps)) - seen)
+    missing = sorted(set(range(case.steps if whole else last)) - seen)
     if missing == list(range(last + 1, case.steps)) and missing:
         found.append(
             f"the last step seen is {last} of 0 to {case.steps - 1}: {_list(missing)} {_verb(missing)} missing"

@@ -13,6 +13,7 @@ from plugins.judging import Judgement
 from plugins.judging import judge_outcome
 from plugins.logs import Log
 from plugins.outcome import Outcome
+from plugins.outcome import Try
 from plugins.verdicts import Kind
 from tests.unit import examples
 from tests.unit.examples import nemo2_line
@@ -303,3 +304,57 @@ def test_a_straggling_process_is_named() -> None:
     assert "process 17 of 512 took" in found.verdict.remarks[-1]
     even = replace(slow, slowest_seconds=1.01 * last.seconds)
     assert judged(outcome(), replace(log, steps=(*rest, even))).verdict.remarks == ()
+
+
+# What the fleet ended itself, and what it tried before.
+
+GIVEN_UP = {
+    "failure": "given up",
+    "message": "given up after step 24 of 0 to 49: ... 2.5 GPU-hours saved",
+    **FAILED,
+}
+TRIED = Try("17", "pacemark-1.x", "NODE_FAIL", "gpu[001-064]", "", "job 17 ended NODE_FAIL on gpu[001-064]")
+
+
+def test_a_run_given_up_for_its_pace_is_too_slow_and_shows_what_was_measured() -> None:
+    log = "".join(f"{nemo2_line(i, 11.5)}\n" for i in range(25))
+    found = judged(outcome(**GIVEN_UP), log)
+    assert found.verdict.kind is Kind.TOO_SLOW
+    assert "given up after step 24" in found.verdict.headline
+    assert "GPU-hours saved" in found.verdict.headline
+    assert found.measurement is not None
+    assert found.measurement.timing.steady == 11.5
+    assert any("expected" in line for line in found.details)
+
+
+def test_a_run_given_up_that_was_another_configuration_is_invalid() -> None:
+    log = "".join(f"{nemo2_line(i, 11.5, gbs=512)}\n" for i in range(25))
+    found = judged(outcome(**GIVEN_UP), log)
+    assert found.verdict.kind is Kind.INVALID
+    assert "global batch size 512" in found.verdict.headline
+
+
+def test_a_run_given_up_with_a_step_missing_in_between_is_invalid() -> None:
+    log = "".join(f"{nemo2_line(i, 11.5)}\n" for i in range(25) if i != 12)
+    found = judged(outcome(**GIVEN_UP), log)
+    assert "step 12 is missing" in found.verdict.headline
+
+
+def test_a_job_that_hung_after_its_last_step_is_judged_with_a_remark() -> None:
+    job = outcome(failure="hung", message="it went on for 300 s after its last step", **FAILED)
+    found = judged(job, nemo2_text())
+    assert found.verdict.kind is Kind.PASSED
+    assert any("it went on for 300 s after its last step; cancelled" in r for r in found.verdict.remarks)
+
+
+def test_a_pass_at_the_second_try_tells_of_the_first() -> None:
+    found = judged(outcome(earlier=(TRIED,)), nemo2_text())
+    assert found.verdict.kind is Kind.PASSED
+    assert any("1 job of this case ended as infrastructure before" in r for r in found.verdict.remarks)
+    assert any("17: job 17 ended NODE_FAIL" in line for line in found.details)
+
+
+def test_a_failure_at_the_second_try_shows_both() -> None:
+    found = judged(outcome(earlier=(TRIED,), **NODE_FAIL), until(3))
+    assert found.verdict.kind is Kind.INFRASTRUCTURE
+    assert any("17: job 17 ended NODE_FAIL" in line for line in found.details)

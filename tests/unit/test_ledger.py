@@ -145,9 +145,9 @@ def test_a_reader_does_not_stop_the_writer(ledger: Ledger) -> None:
 
 
 def test_the_fleet_is_known_and_so_is_its_end(ledger: Ledger) -> None:
-    assert ledger.fleet() == (os.getpid(), False)
+    assert (ledger.run().pid, ledger.run().ended) == (os.getpid(), None)
     ledger.finish()
-    assert ledger.fleet() == (os.getpid(), True)
+    assert ledger.run().ended is not None
 
 
 def test_values_are_never_sql(ledger: Ledger) -> None:
@@ -179,7 +179,7 @@ def test_what_was_written_survives_kill_9_of_the_writer(tmp_path: Path) -> None:
     first, second = left.entries()
     assert (first.stage, first.job_id, first.raw, first.started) == ("submitted", "17", "RUNNING", 5.0)
     assert (second.stage, second.name, second.job_id) == ("intent", "two", "")
-    assert left.fleet() == (writer.pid, False)
+    assert (left.run().pid, left.run().ended) == (writer.pid, None)
     left.end("llama3/setup", "lost", "its fleet died")
     found = alive.entry("llama3/setup")
     assert found is not None

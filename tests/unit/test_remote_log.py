@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fixtures import remote_log
-from fixtures.ssh import Answer
+from fixtures.shell import Answer
 from plugins.errors import Unreachable
 from plugins.logs import Log
 from plugins.logs import parser
@@ -51,7 +51,7 @@ class Here:
         self.moved += len(data)
         return data
 
-    def run(self, script: str, *, login: bool) -> Answer:  # noqa: ARG002 - as SshConnection
+    def run(self, script: str) -> Answer:
         done = subprocess.run(["bash", "-s"], input=script.encode(), capture_output=True, check=False)
         self.moved += len(done.stdout) + len(done.stderr)
         return Answer(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode())
@@ -149,9 +149,9 @@ def test_a_line_without_an_end_is_no_trap(line: bytes, tmp_path: Path) -> None:
 
 def test_a_search_that_did_not_see_everything_is_no_answer(tmp_path: Path) -> None:
     class Shrinking(Here):
-        def run(self, script: str, *, login: bool) -> Answer:
+        def run(self, script: str) -> Answer:
             path.write_bytes(b"")
-            return super().run(script, login=login)
+            return super().run(script)
 
     path = tmp_path / "log.out"
     path.write_bytes(long("nemo2", 3))

@@ -11,10 +11,10 @@ import pytest
 
 from fixtures.backend import JobRef
 from fixtures.backend import LogPlace
+from fixtures.shell import Answer
 from fixtures.site import Slurm
 from fixtures.slurm import SlurmBackend
 from fixtures.slurm_script import Script
-from fixtures.ssh import Answer
 from fixtures.ssh import SshConnection
 from plugins.errors import ConfigError
 from plugins.errors import SubmitError

@@ -27,4 +27,4 @@ export NCCL_IB_HCA==mlx5_0,mlx5_1
 export WHO='it'"'"'s me'
 export PACEMARK_SECRET_HF_TOKEN=<not shown>
 export HF_TOKEN='${PACEMARK_SECRET_HF_TOKEN}'
-./launch.sh </dev/null
+timeout --kill-after=20 600 ./launch.sh </dev/null

@@ -17,4 +17,4 @@ export SBATCH_JOB_NAME=pacemark-20250411-120000-ab12.maxtext_llama2-70b-fp8-1024
 export SBATCH_GRES=gpu:8
 export NCCL_IB_HCA==mlx5_0,mlx5_1
 export WHO='it'"'"'s me'
-sbatch --parsable --no-requeue -A research -p gpu -N 128 /lustre/nemo/maxtext_llama2/launch.sh </dev/null
+timeout --kill-after=20 600 sbatch --parsable --no-requeue -A research -p gpu -N 128 /lustre/nemo/maxtext_llama2/launch.sh </dev/null

@@ -19,4 +19,4 @@ export SBATCH_JOB_NAME=pacemark-20250411-120000-ab12.nemotron4-340b-bf16-128gpus
 export SBATCH_GRES=gpu:8
 export NCCL_IB_HCA==mlx5_0,mlx5_1
 export WHO='it'"'"'s me'
-sbatch --parsable --no-requeue -A research -p gpu -N 16 /lustre/nemo/nemotron4/launch.sh </dev/null
+timeout --kill-after=20 600 sbatch --parsable --no-requeue -A research -p gpu -N 16 /lustre/nemo/nemotron4/launch.sh </dev/null

@@ -1,0 +1,93 @@
+"""What costs GPU-hours is ended: hung jobs, lost paces, broken nodes. What was measured is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.lab.slurm import SlurmLab
+from tests.system.support import SELECT
+from tests.system.support import Run
+from tests.system.support import finish
+from tests.system.support import pacemark
+from tests.system.support import site_file
+from tests.system.support import start
+from tests.system.support import until
+
+STALL = ", stall_factor: 0.1, stall_seconds: 3"
+
+
+def run(lab: SlurmLab, tmp_path: Path, *more: str, limits: str = "", **knobs: Any) -> Run:
+    site = site_file(lab, lab.stage(tmp_path.name, **knobs), tmp_path, limits=limits)
+    return pacemark(*SELECT, "--site", str(site), *more, results=tmp_path / "results")
+
+
+def test_a_hung_job_is_cancelled_long_before_its_time_limit(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    result = run(slurm_lab, tmp_path, limits=STALL, hang_at=7)
+    case = result.case()
+    assert case["verdict"] == "infrastructure", result.out
+    assert "no new step for" in case["headline"]
+    assert "the last was 7: it hangs; cancelled" in case["headline"]
+    assert slurm_lab.squeue() == []
+
+
+def test_a_job_that_hangs_after_its_last_step_is_judged(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    result = run(slurm_lab, tmp_path, limits=STALL, hang_at=49)
+    case = result.case()
+    assert case["verdict"] == "passed", result.out
+    assert any("after its last step; cancelled" in remark for remark in case["remarks"])
+    assert slurm_lab.squeue() == []
+
+
+def test_a_case_that_cannot_reach_its_band_is_given_up(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    result = run(slurm_lab, tmp_path, "--give-up-after", "20", pace=1.2, real_step=0.2)
+    case = result.case()
+    assert case["verdict"] == "too slow", result.out
+    assert "given up after step" in case["headline"]
+    assert "GPU-hours saved" in case["headline"]
+    assert case["steady_median"] > 11.5
+    assert slurm_lab.squeue() == []
+
+
+def test_a_case_inside_its_band_is_not_given_up(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    result = run(slurm_lab, tmp_path, "--give-up-after", "20", pace=1.03, real_step=0.05)
+    assert result.case()["verdict"] == "passed", result.out
+
+
+def test_giving_up_before_a_pace_can_be_known_is_refused(tmp_path: Path, slurm_lab: SlurmLab) -> None:
+    result = run(slurm_lab, tmp_path, "--give-up-after", "10")
+    assert result.status == 4
+    assert "--give-up-after 10: a pace is known after 20 of 50 steps at the earliest" in result.out
+
+
+def test_a_case_that_ended_as_infrastructure_is_tried_again(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    stage = slurm_lab.stage(tmp_path.name, crash_at=3, startup=2)
+    site = site_file(slurm_lab, stage, tmp_path)
+    process = start(*SELECT, "--retry-infrastructure", "1", "--site", str(site), results=tmp_path / "results")
+    until(lambda: any(job.state == "RUNNING" for job in slurm_lab.squeue()), "the first try")
+    # The trainer has read its knobs a moment after its start, and takes two seconds more.
+    until(lambda: list(stage.path.rglob("token.sha256")) != [], "the trainer's start")
+    stage.set(crash_at=-1, startup=0)
+    result = finish(process, tmp_path / "results")
+    case = result.case()
+    assert case["verdict"] == "passed", result.out
+    assert len(case["earlier_jobs"]) == 1
+    assert case["earlier_jobs"][0]["state"] == "FAILED"
+    assert any("ended as infrastructure before" in remark for remark in case["remarks"])
+    assert (result.folder / case["id"] / "try-1" / "log.txt").exists()
+    assert slurm_lab.squeue() == []
+
+
+def test_every_try_is_shown_when_the_last_one_fails_too(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    result = run(slurm_lab, tmp_path, "--retry-infrastructure", "2", crash_at=3)
+    case = result.case()
+    assert case["verdict"] == "infrastructure"
+    assert len(case["earlier_jobs"]) == 2
+    assert "try 1" in result.out
+    assert "try 2" in result.out
+
+
+def test_a_slow_case_is_never_tried_again(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    result = run(slurm_lab, tmp_path, "--retry-infrastructure", "3", pace=1.2)
+    assert result.case()["verdict"] == "too slow"
+    assert result.case()["earlier_jobs"] == []

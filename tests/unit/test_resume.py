@@ -1,0 +1,183 @@
+"""What a session takes over from one that died, whatever it was doing; and what runs look like from outside."""
+
+from __future__ import annotations
+
+import io
+import time
+from pathlib import Path
+
+import pytest
+
+from fixtures.backend import JobRef
+from fixtures.backend import JobState
+from fixtures.backend import Phase
+from fixtures.flight import Plan
+from fixtures.ledger import Ledger
+from fixtures.resume import resumed
+from fixtures.runs import LEDGER
+from fixtures.runs import RunLock
+from fixtures.runs import Summary
+from fixtures.runs import all_runs
+from fixtures.runs import find_run
+from fixtures.runs import is_live
+from fixtures.runs import print_runs
+from plugins.cases import Case
+from plugins.errors import ConfigError
+from tests.unit import examples
+
+ONE = examples.case()
+TWO = examples.case("70b-fp8-64gpus")
+CANCELLED = JobState(Phase.FAILED, "CANCELLED")
+
+
+def plan(case: Case) -> Plan:
+    return Plan(case, "slurm", f"pacemark-run-1.{case.id}", "nemo2")
+
+
+def name(case: Case) -> str:
+    return plan(case).name
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    folder = tmp_path / "results" / "run-1"
+    folder.mkdir(parents=True)
+    made = Ledger.create(folder / LEDGER, "run-1", "lab")
+    made.plan([(ONE, "slurm", name(ONE))])
+    return made
+
+
+def taken(ledger: Ledger, *cases: Case) -> list[Plan]:
+    return resumed(ledger, "lab", [plan(case) for case in cases or (ONE,)])
+
+
+def test_what_was_only_planned_is_submitted(ledger: Ledger) -> None:
+    assert taken(ledger) == [plan(ONE)]
+
+
+def test_what_was_about_to_be_submitted_is_looked_up_by_its_name(ledger: Ledger) -> None:
+    ledger.intend(ONE.key)
+    (found,) = taken(ledger)
+    assert found.job == JobRef(ONE.key, name(ONE), "", "")
+    assert 0 <= found.age < 5
+
+
+def test_what_was_submitted_is_followed(ledger: Ledger) -> None:
+    ledger.intend(ONE.key)
+    ledger.submitted(JobRef(ONE.key, name(ONE), "17", "/logs"))
+    (found,) = taken(ledger)
+    assert found.job == JobRef(ONE.key, name(ONE), "17", "/logs")
+
+
+@pytest.mark.parametrize("failure", ["", "infrastructure", "given up", "hung"])
+def test_what_has_ended_stays_so(ledger: Ledger, failure: str) -> None:
+    ledger.intend(ONE.key)
+    ledger.submitted(JobRef(ONE.key, name(ONE), "17", "/logs"))
+    ledger.end(ONE.key, failure)
+    assert taken(ledger) == []
+
+
+def test_a_lost_job_is_looked_for_again(ledger: Ledger) -> None:
+    ledger.intend(ONE.key)
+    ledger.submitted(JobRef(ONE.key, name(ONE), "17", "/logs"))
+    ledger.end(ONE.key, "lost", "unreachable")
+    (found,) = taken(ledger)
+    assert found.job is not None
+    assert found.job.id == "17"
+
+
+def test_a_cancelled_job_is_followed_by_another_one_of_another_name(ledger: Ledger) -> None:
+    for number in (2, 3):
+        ledger.intend(ONE.key)
+        ledger.submitted(JobRef(ONE.key, "any", str(number), "/logs"))
+        ledger.observe(ONE.key, CANCELLED)
+        ledger.cancel_asked(ONE.key)
+        ledger.cancel_confirmed(ONE.key)
+        ledger.end(ONE.key, "interrupted", "the session was stopped")
+        (found,) = taken(ledger)
+        assert (found.name, found.tries, found.job) == (f"{name(ONE)}-try{number}", number, None)
+    assert [tried.job_id for tried in ledger.earlier(ONE.key)] == ["2", "3"]
+    assert ledger.earlier(ONE.key)[0].message == "the session was stopped"
+
+
+def test_a_cancellation_that_was_not_confirmed_is_followed_up(ledger: Ledger) -> None:
+    ledger.intend(ONE.key)
+    ledger.submitted(JobRef(ONE.key, name(ONE), "17", "/logs"))
+    ledger.cancel_asked(ONE.key)
+    ledger.end(ONE.key, "interrupted", "NOT confirmed")
+    (found,) = taken(ledger)
+    assert found.job is not None
+
+
+def test_a_case_that_the_stop_came_before_is_submitted_under_its_own_name(ledger: Ledger) -> None:
+    ledger.end(ONE.key, "interrupted", "it was never submitted")
+    assert taken(ledger) == [plan(ONE)]
+    entry = ledger.entry(ONE.key)
+    assert entry is not None
+    assert (entry.stage, entry.failure) == ("planned", "")
+
+
+def test_a_new_case_joins_the_run(ledger: Ledger) -> None:
+    assert [found.case for found in taken(ledger, ONE, TWO)] == [TWO, ONE]
+    assert ledger.entry(TWO.key) is not None
+
+
+def test_a_job_must_not_be_forgotten(ledger: Ledger) -> None:
+    ledger.intend(ONE.key)
+    with pytest.raises(ConfigError, match=f"not selected now: {ONE.key}; select them too, or end them with"):
+        taken(ledger, TWO)
+
+
+def test_another_site_is_refused(ledger: Ledger) -> None:
+    with pytest.raises(ConfigError, match="it was on site lab, but --site is other"):
+        resumed(ledger, "other", [plan(ONE)])
+
+
+def test_a_run_is_locked_as_long_as_its_process_lives(ledger: Ledger) -> None:
+    folder = ledger.path.parent
+    assert not is_live(folder)
+    lock = RunLock(folder)
+    assert lock.take()
+    assert is_live(folder)
+    assert not RunLock(folder).take()
+    lock.release()
+    assert not is_live(folder)
+
+
+def test_a_run_is_found_by_name_by_path_and_as_the_latest(ledger: Ledger) -> None:
+    folder = ledger.path.parent
+    (folder.parent / "latest").symlink_to(folder.name)
+    for way in ("run-1", "latest", str(folder)):
+        assert find_run(folder.parent, way) == folder
+    assert all_runs(folder.parent) == [folder]
+    with pytest.raises(ConfigError, match=r"no run 'run-2' in .*; the last ones are run-1"):
+        find_run(folder.parent, "run-2")
+    with pytest.raises(ConfigError, match="there is none at all"):
+        find_run(folder, "latest")
+
+
+def test_a_dead_run_shows_the_jobs_that_may_still_run(ledger: Ledger) -> None:
+    ledger.intend(ONE.key)
+    ledger.submitted(JobRef(ONE.key, name(ONE), "4711", "/logs"))
+    found = Summary.of(ledger.path.parent)
+    assert [entry.job_id for entry in found.left] == ["4711"]
+    assert found.state == "died"
+    shown = io.StringIO()
+    print_runs(ledger.path.parents[1], shown, 200)
+    assert "run-1" in shown.getvalue()
+    assert "4711" in shown.getvalue()
+    assert "1 not judged" in shown.getvalue()
+
+
+def test_no_run_is_said_in_words(tmp_path: Path) -> None:
+    shown = io.StringIO()
+    print_runs(tmp_path, shown, 200)
+    assert shown.getvalue() == f"no run in {tmp_path}\n"
+
+
+def test_an_old_intent_keeps_its_age(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger.intend(ONE.key)
+    later = time.time() + 500
+    monkeypatch.setattr(time, "time", lambda: later)
+    (found,) = taken(ledger)
+    assert 499 < found.age < 502

@@ -1,0 +1,119 @@
+"""When the fleet gives up on a job: each bound, and just inside of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fixtures.backend import JobState
+from fixtures.backend import Phase
+from fixtures.flight import Flight
+from fixtures.flight import Goal
+from fixtures.site import Limits
+from fixtures.site import Local
+from fixtures.site import Machine
+from fixtures.site import Slurm
+from fixtures.site import Ssh
+from fixtures.watch import fewest_steps_to_give_up
+from fixtures.watch import lost_pace
+from fixtures.watch import overdue
+from fixtures.watch import silent
+from plugins.logs import Log
+from tests.unit import examples
+
+NOW = 100_000.0
+PENDING = JobState(Phase.QUEUED, "PENDING", reason="Priority")
+RUNNING = JobState(Phase.RUNNING, "RUNNING", nodes="gpu[001-064]")
+
+
+def machine(**limits: Any) -> Slurm:
+    return Slurm(
+        gpu="h100", ssh=Ssh(host="login"), account="a", partition="p", stage="/s", limits=Limits(**limits)
+    )
+
+
+def flight(times: list[float] | None = None, **changed: Any) -> Flight:
+    case = examples.case()
+    made = Flight(case.key, case.recipe, case, "name", case.gpus, "nemo2", goal=Goal(10.07, 10.6))
+    made.log = Log(steps=tuple(examples.steps(times or [])))
+    for name, value in changed.items():
+        setattr(made, name, value)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("state", "since", "seconds", "why"),
+    [
+        (PENDING, "submitted", 3600, "still queued after 60 minutes; the queue says: Priority"),
+        (RUNNING, "running", 40 * 60, "still running after 40 minutes, beyond its own time limit"),
+        (
+            JobState(Phase.QUEUED, "PENDING", reason="BadConstraints", hopeless=True),
+            "hopeless_since",
+            59,
+            "it can never start; the queue says: BadConstraints",
+        ),
+        (
+            JobState(Phase.UNKNOWN, "ODD"),
+            "unknown_since",
+            1800,
+            "in the unknown state 'ODD' for 30 minutes",
+        ),
+    ],
+)
+def test_each_bound_holds_just_until_it_is_passed(
+    state: JobState, since: str, seconds: float, why: str
+) -> None:
+    site = machine(queue_minutes=60)
+    times: dict[str, Any] = {"submitted": NOW, "state": state}
+    assert overdue(flight(**times | {since: NOW - seconds}), site, NOW) is None
+    assert overdue(flight(**times | {since: NOW - seconds - 1}), site, NOW) == why
+
+
+@pytest.mark.parametrize(
+    ("limit", "minutes"),
+    [("30", 30), ("00:30:00", 30), ("30:30", 30.5), ("1-0", 1440), ("1-12:30", 2190), ("2:00:00", 120)],
+)
+def test_a_time_limit_is_read_as_slurm_reads_it(limit: str, minutes: float) -> None:
+    site = machine().model_copy(update={"time_limit": limit})
+    assert site.time_limit_of_a_job == minutes
+    assert site.longest_run == minutes + 10
+
+
+def test_a_machine_without_a_time_limit_has_no_longest_run() -> None:
+    assert Machine(gpu="h100").longest_run is None
+    assert Machine(gpu="h100", limits=Limits(run_minutes=5)).longest_run == 5
+    assert Local().longest_run == 25
+
+
+def test_silence_is_measured_in_steps_and_at_least_in_seconds() -> None:
+    steps: dict[str, Any] = {"times": [10.0] * 5, "running": NOW - 9000, "state": RUNNING}
+    quiet = machine(stall_factor=20, stall_seconds=60)
+    assert silent(flight(stepped=NOW - 200, **steps), quiet, NOW) is None
+    assert silent(flight(stepped=NOW - 201, **steps), quiet, NOW) == 201
+    patient = machine(stall_factor=2, stall_seconds=300)
+    assert silent(flight(stepped=NOW - 300, **steps), patient, NOW) is None
+    assert silent(flight(stepped=NOW - 301, **steps), patient, NOW) == 301
+
+
+def test_before_the_second_step_silence_says_nothing() -> None:
+    site = machine(stall_factor=1, stall_seconds=1)
+    assert silent(flight([10.0], stepped=0.0, running=0.0), site, NOW) is None
+    assert silent(flight([10.0] * 9, stepped=0.0, running=None), site, NOW) is None
+
+
+def test_a_pace_is_lost_when_each_of_the_last_ten_steps_is_out_of_the_band() -> None:
+    assert lost_pace(flight([12.0] * 20), 20) == 12.0
+    assert lost_pace(flight([12.0] * 19), 20) is None
+    assert lost_pace(flight([12.0] * 15 + [10.6] + [12.0] * 9), 20) is None
+    assert lost_pace(flight([12.0] * 5 + [10.0] * 15), 20) is None
+    assert lost_pace(flight([12.0] * 20), 0) is None
+    assert lost_pace(flight([12.0] * 20, goal=None), 20) is None
+
+
+def test_a_run_that_is_through_is_judged_and_not_given_up() -> None:
+    assert lost_pace(flight([12.0] * 50), 20) is None
+
+
+def test_a_pace_needs_the_warm_up_and_ten_steps() -> None:
+    assert fewest_steps_to_give_up(50) == 20
