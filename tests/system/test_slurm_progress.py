@@ -1,0 +1,78 @@
+"""What a session shows while its jobs run: on a terminal, in a file, with workers, and when asked to be quiet."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.lab.slurm import SlurmLab
+from tests.system.support import ROOT
+from tests.system.support import SELECT
+from tests.system.support import TOKEN
+from tests.system.support import pacemark
+from tests.system.support import site_file
+
+
+def on_a_terminal(*arguments: str, results: Path) -> str:
+    """Everything that pytest writes when its output is a terminal."""
+    master, slave = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--results", str(results), *arguments],
+        cwd=ROOT,
+        env={**os.environ, "HF_TOKEN": TOKEN, "COLUMNS": "160", "LINES": "40", "TERM": "xterm"},
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+    ):
+        os.close(slave)
+        said = b""
+        # Linux answers with an error when the last writer has gone.
+        try:
+            while data := os.read(master, 1 << 16):
+                said += data
+        except OSError:
+            pass
+    os.close(master)
+    return said.decode()
+
+
+def test_a_terminal_shows_every_running_case_and_a_total(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, real_step=0.1), tmp_path)
+    said = on_a_terminal(*SELECT, "--site", str(site), results=tmp_path / "results")
+    assert "1 case: 1 running on 512 GPUs" in said
+    assert re.search(
+        r"llama3/70b-fp8-512gpus +step \d+/50 +10\.\d+ s/step +8\d\d,\d\d\d tokens/s +[-+]\d\.\d % +"
+        r"running 0:\d\d +\d:\d\d left",
+        said,
+    )
+    # The region is taken away: what stays is the news and pytest's own lines.
+    last = said[said.rindex("1 running on 512 GPUs") :]
+    assert "\x1b[1A\x1b[2K" in last
+    assert re.search(r"1 passed", last)
+
+
+@pytest.mark.parametrize("workers", [[], ["-n", "2"]])
+def test_a_file_gets_a_plain_line_for_each_change(
+    slurm_lab: SlurmLab, tmp_path: Path, workers: list[str]
+) -> None:
+    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, real_step=0.05), tmp_path)
+    result = pacemark(*SELECT, *workers, "--site", str(site), results=tmp_path / "results")
+    assert result.status == 0
+    assert "\x1b" not in result.out
+    for change in (r": job \d+$", r": running on gpu\[001-064\]$", r": done$"):
+        assert len(re.findall(r"70b-fp8-512gpus" + change, result.out, re.MULTILINE)) == 1, result.out
+    assert result.out.index(": job ") < result.out.index(": running on") < result.out.index("1 passed")
+
+
+def test_quiet_is_quiet(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name), tmp_path)
+    result = pacemark(*SELECT, "-q", "--site", str(site), results=tmp_path / "results")
+    assert "running on" not in result.out
+    assert result.status == 0

@@ -1,0 +1,270 @@
+"""What the fleet does with a cluster that can be scripted to the moment: order, limits, and who waits for whom."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from fixtures.backend import JobRef
+from fixtures.backend import JobState
+from fixtures.backend import LogPiece
+from fixtures.backend import LogPlace
+from fixtures.backend import Phase
+from fixtures.fleet import Fleet
+from fixtures.fleet import Orders
+from fixtures.flight import Plan
+from fixtures.ledger import Entry
+from fixtures.ledger import Ledger
+from fixtures.runs import LEDGER
+from fixtures.site import Limits
+from fixtures.site import Machine
+from plugins.cases import Case
+from plugins.errors import SiteError
+from plugins.errors import SubmitError
+from plugins.errors import Unreachable
+from tests.unit import examples
+from tests.unit.examples import nemo2_text
+
+RUNNING = JobState(Phase.RUNNING, "RUNNING", nodes="gpu001")
+DONE = JobState(Phase.SUCCEEDED, "COMPLETED", nodes="gpu001")
+BROKEN = JobState(Phase.FAILED, "NODE_FAIL", nodes="gpu001")
+WIDE, MIDDLE, NARROW = (
+    examples.case(f"70b-fp8-{gpus}gpus") for gpus in (512, 128, 64)
+)  # fmt: skip
+
+
+class Site(Machine):
+    """Asked as often as one likes."""
+
+    @property
+    def fastest_poll(self) -> float:
+        return 0.01
+
+
+class Cluster:
+    """A backend in memory. Jobs end as soon as they are asked about, with a whole log, but for what a test changes."""
+
+    def __init__(self) -> None:
+        self.submitted: list[str] = []
+        self.cancelled: set[str] = set()
+        self.ends: dict[str, list[JobState]] = {}
+        self.logs: dict[str, str] = {}
+        self.on_check: Callable[[Case], None] = lambda case: None
+        self.on_submit: Callable[[str], None] = lambda name: None
+        self.on_read: Callable[[str], None] = lambda name: None
+
+    def check(self, case: Case) -> None:
+        self.on_check(case)
+
+    def plan(self, case: Case, name: str) -> str:
+        return name
+
+    def submit(self, case: Case, name: str) -> JobRef:
+        self.submitted.append(name)
+        self.on_submit(name)
+        return JobRef(case.key, name, str(len(self.submitted)), "/logs")
+
+    def find(self, case: str, name: str) -> JobRef | None:
+        return None
+
+    def poll(self, jobs: Sequence[JobRef]) -> dict[JobRef, JobState]:
+        return {job: self._state(job) for job in jobs}
+
+    def _state(self, job: JobRef) -> JobState:
+        if job.name in self.cancelled:
+            return JobState(Phase.FAILED, "CANCELLED")
+        states = self.ends.get(job.name, [DONE])
+        return states.pop(0) if len(states) > 1 else states[0]
+
+    def read_log(self, job: JobRef, place: LogPlace, wanted: Sequence[bytes]) -> LogPiece:
+        self.on_read(job.name)
+        data = self.logs.get(job.name, nemo2_text()).encode()[place.offset :]
+        return LogPiece(data, LogPlace("log", place.offset + len(data)))
+
+    def cancel(self, jobs: Sequence[JobRef]) -> None:
+        self.cancelled.update(job.name for job in jobs)
+
+    def provision(self, case: Case, name: str) -> JobRef | None:
+        return None
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+class Session:
+    """A fleet with its ledger, as a session has them."""
+
+    def __init__(
+        self, folder: Path, cluster: Cluster, cases: Sequence[Case], orders: Orders, **limits: object
+    ):
+        limits = {"log_settle_seconds": 0.05, "cancel_seconds": 2, **limits}
+        site = Site(gpu="h100", limits=Limits(**limits))  # type: ignore[arg-type]
+        path = folder / LEDGER
+        self.ledger = Ledger.create(path, "run-1", "lab")
+        plans = [Plan(case, "slurm", case.id, "nemo2", minutes=case.gpus / 100) for case in cases]
+        self.ledger.plan([(plan.case, plan.backend, plan.name) for plan in plans])
+        self.fleet = Fleet(folder, path, plans, {"slurm": cluster}, {"slurm": site}, orders)
+
+    def finish(self, seconds: float = 10) -> dict[str, Entry]:
+        deadline = time.monotonic() + seconds
+        while self.fleet.running:
+            assert time.monotonic() < deadline, list(self.fleet.board.values())
+            time.sleep(0.01)
+        return self.entries()
+
+    def entries(self) -> dict[str, Entry]:
+        return {entry.case_key.partition("/")[2]: entry for entry in self.ledger.entries()}
+
+
+Start = Callable[..., Session]
+
+
+@pytest.fixture
+def start(tmp_path: Path, cluster: Cluster) -> Iterator[Start]:
+    made: list[Session] = []
+
+    def begin(*cases: Case, orders: Orders | None = None, **limits: object) -> Session:
+        session = Session(tmp_path, cluster, cases, orders or Orders(), **limits)
+        made.append(session)
+        session.fleet.start()
+        return session
+
+    yield begin
+    for session in made:
+        session.fleet.stop()
+        session.ledger.close()
+
+
+def test_the_widest_case_is_submitted_first(cluster: Cluster, start: Start) -> None:
+    start(NARROW, WIDE, MIDDLE, submissions_at_once=1).finish()
+    assert cluster.submitted == [WIDE.id, MIDDLE.id, NARROW.id]
+
+
+def test_a_case_that_does_not_fit_lets_smaller_ones_pass(cluster: Cluster, start: Start) -> None:
+    cluster.ends[WIDE.id] = [RUNNING] * 20 + [DONE]
+    session = start(WIDE, MIDDLE, NARROW, gpus_in_flight=600, submissions_at_once=1)
+    session.finish()
+    assert cluster.submitted == [WIDE.id, NARROW.id, MIDDLE.id]
+
+
+def test_the_limit_of_jobs_holds(cluster: Cluster, start: Start) -> None:
+    for case in (WIDE, MIDDLE, NARROW):
+        cluster.ends[case.id] = [RUNNING] * 5 + [DONE]
+    session = start(WIDE, MIDDLE, NARROW, jobs_in_flight=1)
+    most = 0
+    while session.fleet.running:
+        most = max(most, len([e for e in session.entries().values() if e.stage in ("intent", "submitted")]))
+    assert most == 1
+
+
+def test_a_launcher_that_hangs_holds_nobody_up(cluster: Cluster, start: Start) -> None:
+    release = threading.Event()
+
+    def hang(name: str) -> None:
+        if name == WIDE.id:
+            release.wait(10)
+
+    cluster.on_submit = hang
+    session = start(WIDE, NARROW)
+    deadline = time.monotonic() + 5
+    while session.entries()[NARROW.id].stage != "ended":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert session.entries()[WIDE.id].stage == "intent"
+    release.set()
+    assert session.finish()[WIDE.id].failure == ""
+
+
+def test_a_log_that_cannot_be_read_stops_nobody_and_concludes_nothing(cluster: Cluster, start: Start) -> None:
+    def refuse(name: str) -> None:
+        if name == WIDE.id:
+            raise Unreachable("sftp /logs: Permission denied")
+
+    cluster.on_read = refuse
+    cluster.ends[WIDE.id] = [RUNNING]
+    entries = start(WIDE, NARROW, unreachable_minutes=0.005).finish()
+    assert entries[NARROW.id].failure == ""
+    assert entries[WIDE.id].failure == "infrastructure"
+    assert (
+        "its log could not be read for 0.005 minutes: sftp /logs: Permission denied"
+        in entries[WIDE.id].message
+    )
+
+
+def test_a_broken_job_is_tried_again_and_a_stage_that_is_not_ready_is_not(
+    cluster: Cluster, start: Start
+) -> None:
+    cluster.ends[WIDE.id], cluster.logs[WIDE.id] = [BROKEN], "no step\n"
+    entries = start(WIDE, orders=Orders(retries=2)).finish()
+    assert cluster.submitted == [WIDE.id, f"{WIDE.id}-try2"]
+    assert (entries[WIDE.id].tries, entries[WIDE.id].failure) == (2, "")
+
+
+def test_a_job_that_breaks_each_time_ends_after_the_last_try(cluster: Cluster, start: Start) -> None:
+    for name in (WIDE.id, f"{WIDE.id}-try2", f"{WIDE.id}-try3"):
+        cluster.ends[name], cluster.logs[name] = [BROKEN], "no step\n"
+    session = start(WIDE, orders=Orders(retries=2))
+    assert session.finish()[WIDE.id].raw == "NODE_FAIL"
+    assert cluster.submitted == [WIDE.id, f"{WIDE.id}-try2", f"{WIDE.id}-try3"]
+    assert [tried.state for tried in session.ledger.earlier(WIDE.key)] == ["NODE_FAIL", "NODE_FAIL"]
+    assert (session.fleet.folder / WIDE.key / "try-1" / "log.txt").read_text() == "no step\n"
+
+
+def test_a_refused_submission_is_tried_again(cluster: Cluster, start: Start) -> None:
+    def refuse(name: str) -> None:
+        if name == WIDE.id:
+            raise SubmitError("Socket timed out")
+
+    cluster.on_submit = refuse
+    assert start(WIDE, orders=Orders(retries=1)).finish()[WIDE.id].failure == ""
+
+
+def test_a_stage_that_is_not_ready_is_never_tried_again(cluster: Cluster, start: Start) -> None:
+    checks = []
+
+    def lack(case: Case) -> None:
+        checks.append(case)
+        raise SiteError("the container image is missing")
+
+    cluster.on_check = lack
+    entries = start(WIDE, orders=Orders(retries=5)).finish()
+    assert (entries[WIDE.id].tries, len(checks), cluster.submitted) == (1, 1, [])
+
+
+def test_a_defect_of_ours_leaves_no_job_and_nobody_waiting(cluster: Cluster, start: Start) -> None:
+    def fail(name: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    cluster.ends[WIDE.id] = [RUNNING]
+    cluster.on_read = fail
+    session = start(WIDE)
+    entries = session.finish()
+    assert cluster.cancelled == {WIDE.id}
+    assert entries[WIDE.id].stage == "ended"
+    assert "the disk of the results folder is full" in entries[WIDE.id].message
+    assert "the disk of the results folder is full" in session.fleet.defect
+
+
+def test_stopping_cancels_what_runs_and_ends_what_waits(cluster: Cluster, start: Start) -> None:
+    cluster.ends[WIDE.id] = [RUNNING]
+    session = start(WIDE, NARROW, jobs_in_flight=1)
+    deadline = time.monotonic() + 5
+    while session.entries()[WIDE.id].stage != "submitted":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    session.fleet.stop()
+    entries = session.entries()
+    assert cluster.cancelled == {WIDE.id}
+    assert entries[WIDE.id].cancel_confirmed is not None
+    assert "it was never submitted" in entries[NARROW.id].message
