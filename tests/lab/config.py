@@ -7,6 +7,7 @@ pid file and log, told apart by %n.
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,6 @@ class Settings:
     nodes: int
     slurmctld_port: int
     slurmd_port: int
-    sshd_port: int
     min_job_age: int
 
 
@@ -93,15 +93,15 @@ def gres_conf(s: Settings) -> str:
     return f"AutoDetect=off\nName=gpu File={s.root}/dev/nvidia[0-7]\n"
 
 
-def sshd_config(s: Settings, environment: dict[str, str]) -> str:
+def sshd_config(root: Path, port: int, environment: Mapping[str, str]) -> str:
     """sshd_config: loopback, keys only, SFTP built in; `environment` is what each session gets."""
     # Only the first SetEnv line counts, so all variables stand on one.
     variables = " ".join(f'"{name}={value}"' for name, value in environment.items())
     return f"""\
-ListenAddress 127.0.0.1:{s.sshd_port}
-HostKey {s.root}/ssh/host_key
-PidFile {s.root}/run/sshd.pid
-AuthorizedKeysFile {s.root}/ssh/authorized_keys
+ListenAddress 127.0.0.1:{port}
+HostKey {root}/ssh/host_key
+PidFile {root}/run/sshd.pid
+AuthorizedKeysFile {root}/ssh/authorized_keys
 AuthenticationMethods publickey
 PubkeyAuthentication yes
 PasswordAuthentication no

@@ -9,10 +9,19 @@ from __future__ import annotations
 
 import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 from tests.lab.daemons import sweep
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def start(root: Path, *, keep: bool) -> subprocess.Popen[bytes]:
+    """Let a reaper watch over the lab at `root`; close its input, and wait for it, when the lab has ended."""
+    argv = [sys.executable, "-m", "tests.lab.reaper", str(root), *(["--keep"] if keep else [])]
+    return subprocess.Popen(argv, cwd=REPOSITORY, stdin=subprocess.PIPE, start_new_session=True)
 
 
 def main(root: Path, *, keep: bool) -> int:

@@ -31,6 +31,8 @@ from tests.lab import config
 from tests.lab import daemons
 from tests.lab import jobs
 from tests.lab import ports
+from tests.lab import reaper
+from tests.lab import sshd
 from tests.lab.daemons import Daemon
 from tests.lab.daemons import LabError
 from tests.lab.jobs import LabJob
@@ -38,14 +40,12 @@ from tests.lab.stage import Stage
 from tests.lab.stage import make_stage
 
 INSTALL_HINT = "apt-get install -y --no-install-recommends slurm-wlm munge openssh-server"
-_PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "sshd", "ssh-keygen")
-_REPOSITORY = Path(__file__).resolve().parents[2]
+_PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", *sshd.PROGRAMS)
 
 
 def missing_parts() -> list[str]:
     """What this machine lacks for the lab, in words; empty if it can be run."""
-    absent = [name for name in _PROGRAMS if shutil.which(name, path=config.SYSTEM_PATH) is None]
-    missing = [f"the program {name} ({INSTALL_HINT})" for name in absent]
+    missing = sshd.missing_programs(_PROGRAMS, INSTALL_HINT)
     if os.geteuid() != 0:
         missing.append("root: slurmd and munged are run as root here")
     return missing
@@ -57,7 +57,7 @@ class SlurmLab:
     Without `root` it makes one below /tmp and removes it. `min_job_age`: seconds that ended jobs are kept.
     """
 
-    host = "127.0.0.1"
+    host = sshd.HOST
 
     def __init__(self, root: Path | None = None, nodes: int = 64, *, min_job_age: int = 300) -> None:
         self.root = root or Path(tempfile.mkdtemp(prefix="pml-", dir="/tmp"))
@@ -228,41 +228,21 @@ class SlurmLab:
             nodes=self.nodes,
             slurmctld_port=self._ports.slurmctld,
             slurmd_port=self._ports.slurmd,
-            sshd_port=self._ports.sshd,
             min_job_age=self.min_job_age,
         )
         (self.root / "slurm.conf").write_text(config.slurm_conf(settings))
         (self.root / "gres.conf").write_text(config.gres_conf(settings))
-        (self.root / "ssh" / "sshd_config").write_text(config.sshd_config(settings, self.environment))
         for gpu in range(8):
             (self.root / "dev" / f"nvidia{gpu}").symlink_to("/dev/null")
         munge_key = self.root / "munge" / "key"
         munge_key.touch(mode=0o600)
         munge_key.write_bytes(os.urandom(128))
-        for key in (self.root / "ssh" / "host_key", self.key):
-            self.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "pacemark-lab", "-f", str(key))
-        shutil.copy(self.key.with_suffix(".pub"), self.root / "ssh" / "authorized_keys")
-        host_key = (self.root / "ssh" / "host_key.pub").read_text()
-        self.known_hosts.write_text(f"[{self.host}]:{self.port} {host_key}")
-        # sshd insists on its privilege separation folder, which a package's boot script makes elsewhere.
-        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-        self._daemons = {daemon.name: daemon for daemon in self._define()}
-        self._reaper = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "tests.lab.reaper",
-                str(self.root),
-                *([] if self._own_root else ["--keep"]),
-            ],
-            cwd=_REPOSITORY,
-            stdin=subprocess.PIPE,
-            start_new_session=True,
-        )
+        login = sshd.make_sshd(self.root, self.port, self.environment)
+        self._daemons = {daemon.name: daemon for daemon in (login, *self._define())}
+        self._reaper = reaper.start(self.root, keep=not self._own_root)
 
     def _define(self) -> list[Daemon]:
         def daemon(name: str, *argv: str) -> Daemon:
-            # By its full path, as sshd demands.
             program = shutil.which(argv[0], path=config.SYSTEM_PATH) or argv[0]
             return Daemon(name, [program, *argv[1:]], self.environment, self.root / "log" / f"{name}.out")
 
@@ -275,7 +255,6 @@ class SlurmLab:
                 "munged", "munged", "--foreground", *paths, f"--log-file={self.root / 'log' / 'munged.log'}"
             ),
             daemon("slurmctld", "slurmctld", "-D"),
-            daemon("sshd", "sshd", "-D", "-e", "-f", str(self.root / "ssh" / "sshd_config")),
             *(daemon(f"slurmd.{node}", "slurmd", "-D", "-N", node) for node in nodes),
         ]
 
