@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from tests.lab.fixtures import scripted_lab
+from tests.lab.fixtures import scripted_log
 from tests.lab.fixtures import slurm_lab
 from tests.lab.fixtures import slurm_parts
 
-__all__ = ["slurm_lab", "slurm_parts"]
+__all__ = ["scripted_lab", "scripted_log", "slurm_lab", "slurm_parts"]
