@@ -164,6 +164,23 @@ def test_a_launcher_that_does_not_name_its_job_leaves_none(
         assert scripted_lab.live_jobs() == []
 
 
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        (Fault(f"slurm_load_partitions error: {TIMED_OUT}"), TIMED_OUT),
+        (Fault(seconds=FOR_EVER), "scontrol: no answer within 1.6 s"),
+    ],
+)
+def test_a_controller_that_does_not_answer_the_check_is_not_a_missing_partition(
+    scripted_lab: ScriptedLab, tmp_path: Path, fault: Fault, cause: str
+) -> None:
+    session = play(scripted_lab, tmp_path, Script(faults={"scontrol": fault}))
+    assert session.verdict == "infrastructure", session.run.out
+    assert "never submitted" in session.headline
+    assert cause in session.headline
+    assert scripted_lab.calls("sbatch") == []
+
+
 # Ids
 
 
