@@ -79,7 +79,8 @@ class Launch(Strict):
 
     `job_id` is a pattern in what `command` prints. The log's folder is known beforehand (`log_folder`) or printed
     as well (`log_folder_printed`, a pattern). `log_name` is a pattern of `{name}` and `{job}`; its group, if it
-    has one, is the number of restarts.
+    has one, is the number of restarts. `error_name` likewise: the file beside it that says what went wrong, where that
+    is another one.
     """
 
     folder: str
@@ -96,6 +97,7 @@ class Launch(Strict):
     log_folder: str | None = None
     log_folder_printed: str | None = None
     log_name: str
+    error_name: str | None = None
 
     @model_validator(mode="after")
     def _one_log_folder(self) -> Launch:

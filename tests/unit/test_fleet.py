@@ -87,6 +87,9 @@ class Cluster:
         data = self.logs.get(job.name, nemo2_text()).encode()[place.offset :]
         return LogPiece(data, LogPlace("log", place.offset + len(data)))
 
+    def read_errors(self, job: JobRef) -> bytes:
+        return b"srun: error: gpu001: task 3: Killed\n"
+
     def cancel(self, jobs: Sequence[JobRef]) -> None:
         self.cancelled.update(job.name for job in jobs)
 
@@ -219,6 +222,7 @@ def test_a_job_that_breaks_each_time_ends_after_the_last_try(cluster: Cluster, s
     assert cluster.submitted == [WIDE.id, f"{WIDE.id}-try2", f"{WIDE.id}-try3"]
     assert [tried.state for tried in session.ledger.earlier(WIDE.key)] == ["NODE_FAIL", "NODE_FAIL"]
     assert (session.fleet.folder / WIDE.key / "try-1" / "log.txt").read_text() == "no step\n"
+    assert "gpu001" in (session.fleet.folder / WIDE.key / "errors.txt").read_text()
 
 
 def test_a_refused_submission_is_tried_again(cluster: Cluster, start: Start) -> None:
