@@ -272,3 +272,28 @@ def test_stopping_cancels_what_runs_and_ends_what_waits(cluster: Cluster, start:
     assert cluster.cancelled == {WIDE.id}
     assert entries[WIDE.id].cancel_confirmed is not None
     assert "it was never submitted" in entries[NARROW.id].message
+
+
+def test_stopping_does_not_wait_for_a_launcher_to_cancel_the_others(cluster: Cluster, start: Start) -> None:
+    release = threading.Event()
+
+    def hang(name: str) -> None:
+        if name == NARROW.id:
+            release.wait(10)
+
+    cluster.ends[WIDE.id] = [RUNNING]
+    cluster.on_submit = hang
+    session = start(WIDE, NARROW)
+    deadline = time.monotonic() + 5
+    while session.entries()[WIDE.id].stage != "submitted" or len(cluster.submitted) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    session.fleet.ask_to_stop()
+    while not session.entries()[WIDE.id].cancel_confirmed:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert session.entries()[NARROW.id].stage == "intent"
+    release.set()
+    entries = session.finish()
+    assert cluster.cancelled == {WIDE.id, NARROW.id}
+    assert entries[NARROW.id].cancel_confirmed is not None
