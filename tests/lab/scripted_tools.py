@@ -146,14 +146,19 @@ def sacct(scheduler: Scheduler, argv: list[str], fault: Fault) -> None:
     options.add_argument("-X", action="store_true", required=True)
     options.add_argument("-P", action="store_true", required=True)
     options.add_argument("--noheader", action="store_true", required=True)
-    options.add_argument("--jobs", required=True)
+    options.add_argument("--jobs")
+    options.add_argument("--name")
+    options.add_argument("--starttime")
     options.add_argument("--format", required=True)
     given = options.parse_args(argv)
     for job in scheduler.jobs:
         state, _, _ = scheduler.moment(job)
+        wanted = (
+            str(job["id"]) in given.jobs.split(",") if given.jobs else named(scheduler, job) == given.name
+        )
         if state == "CANCELLED":
             state = f"CANCELLED by {os.getuid()}"
-        if str(job["id"]) in given.jobs.split(",") and not scheduler.script["purged"]:
+        if wanted and not scheduler.script["purged"]:
             fields = {
                 "JobIDRaw": str(job["id"]),
                 "JobName": named(scheduler, job),

@@ -181,6 +181,16 @@ def test_a_controller_that_does_not_answer_the_check_is_not_a_missing_partition(
     assert scripted_lab.calls("sbatch") == []
 
 
+def test_a_job_that_ended_before_it_was_looked_for_is_found_in_accounting(
+    scripted_lab: ScriptedLab, tmp_path: Path
+) -> None:
+    """Its submission timed out, and the controller forgot it before anybody could ask."""
+    fault = Fault(f"sbatch: error: Batch job submission failed: {TIMED_OUT}")
+    brief = ((0, "COMPLETED", 1),)
+    session = play(scripted_lab, tmp_path, Script(faults={"sbatch": fault}, timeline=brief, forget_after=0))
+    assert session.verdict == "passed", session.run.out
+
+
 # Ids
 
 
