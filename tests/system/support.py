@@ -71,14 +71,19 @@ def pacemark(*arguments: str, results: Path, env: dict[str, str] | None = None, 
 def site_file(
     lab: SlurmLab, stage: Stage, folder: Path, *, limits: str = "", ssh: str = "", **keys: str
 ) -> Path:
-    """A site file for this stage of the lab; `keys` replace or add keys of the section `slurm`."""
+    """A site file for this stage of the lab; `keys` replace or add keys of the section `slurm`.
+
+    `limits` adds limits, each with a comma before it, or replaces the usual ones.
+    """
+    usual = {"log_settle_seconds": 2, "hopeless_seconds": 3, "cancel_seconds": 30}
+    own = ", ".join(f"{key}: {value}" for key, value in usual.items() if f" {key}:" not in limits)
     section = {
         "gpu": "h100",
         "account": "lab_acct",
         "partition": "batch",
         "stage": str(stage.root),
         "gres": '"gpu:8"',
-        "limits": f"{{log_settle_seconds: 2, hopeless_seconds: 3, cancel_seconds: 30{limits}}}",
+        "limits": f"{{{(own + limits).removeprefix(', ')}}}",
         "ssh": f"{{host: {lab.host}, port: {lab.port}, user: {lab.user}, key: {lab.key}, "
         f"known_hosts: {lab.known_hosts}, config: /nonexistent}}",
         **keys,
