@@ -87,6 +87,9 @@ class Cluster:
         data = self.logs.get(job.name, nemo2_text()).encode()[place.offset :]
         return LogPiece(data, LogPlace("log", place.offset + len(data)))
 
+    def log_trouble(self, job: JobRef, place: LogPlace) -> str:
+        return ""
+
     def cancel(self, jobs: Sequence[JobRef]) -> None:
         self.cancelled.update(job.name for job in jobs)
 
