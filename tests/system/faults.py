@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fixtures.runs import is_live
 from tests.lab.jobs import LabJob
 from tests.lab.slurm import SlurmLab
 from tests.lab.stage import Stage
@@ -96,6 +97,10 @@ class Trial:
         """The run's id, which is in the name of each of its jobs."""
         return (self.results / "latest").resolve().name
 
+    def owned(self) -> bool:
+        """Whether a session has the run."""
+        return is_live(self.results / "latest")
+
     def living(self) -> list[LabJob]:
         return [job for job in self.lab.squeue() if self.run in job.name]
 
@@ -168,3 +173,19 @@ class Gate:
 
     def open(self) -> None:
         self._shut.unlink(missing_ok=True)
+
+
+class Behind:
+    """What the login node shows of a log that the nodes write: as much as the test lets through."""
+
+    def __init__(self, log: Path) -> None:
+        self.shown, self.real = log, log.with_name(f"real-{log.stem}")
+        # The job goes on writing to the file that it has open.
+        log.rename(self.real)
+        self.show()
+
+    def show(self, part: float = 1.0) -> None:
+        data = self.real.read_bytes()
+        fresh = self.shown.with_name("fresh")
+        fresh.write_bytes(data[: int(len(data) * part)])
+        fresh.replace(self.shown)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 
 import pytest
@@ -11,7 +10,6 @@ from tests.lab.slurm import SlurmLab
 from tests.system.faults import CASE
 from tests.system.faults import NEMOTRON
 from tests.system.faults import MakeTrial
-from tests.system.support import signal_group
 from tests.system.support import until
 
 ALL = "gpu[001-256]"
@@ -149,17 +147,3 @@ def test_a_partition_that_takes_no_jobs_is_infrastructure_with_slurms_words(
     assert result.case(CASE)["verdict"] == "infrastructure"
     assert "Required partition not available (inactive or drain)" in result.case(CASE)["headline"]
     assert trial.jobs() == []
-
-
-def test_two_sessions_on_one_site_do_not_touch_each_other(make_trial: MakeTrial) -> None:
-    one, other = make_trial("one", hang_at=5), make_trial("other", real_step=0.15)
-    one.start()
-    other.start()
-    one.until_steps(5)
-    other.until_steps(5)
-    assert one.process is not None
-    signal_group(one.process, signal.SIGINT)
-    cancelled, passed = one.end(), other.end()
-    assert cancelled.case(CASE)["verdict"] == "infrastructure"
-    assert passed.case(CASE)["verdict"] == "passed", passed.out
-    assert [job.state for job in (*one.jobs(), *other.jobs())] == ["CANCELLED", "COMPLETED"]

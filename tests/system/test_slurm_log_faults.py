@@ -13,6 +13,7 @@ import pytest
 from tests.lab.stage import make_stage
 from tests.system.faults import CASE
 from tests.system.faults import NEMOTRON
+from tests.system.faults import Behind
 from tests.system.faults import MakeTrial
 from tests.system.support import until
 
@@ -87,22 +88,6 @@ def test_a_stage_that_fills_up_is_named(small_disk: Path, make_trial: MakeTrial)
     assert case["verdict"] == "infrastructure", result.out
     assert "but the last step seen is" in case["headline"]
     assert "the disk of its log is full: No space left on device in /" in case["headline"]
-
-
-class Behind:
-    """What the login node shows of a log that the nodes write: as much as the test lets through."""
-
-    def __init__(self, log: Path) -> None:
-        self.shown, self.real = log, log.with_name(f"real-{log.stem}")
-        # The job goes on writing to the file that it has open.
-        log.rename(self.real)
-        self.show()
-
-    def show(self, part: float = 1.0) -> None:
-        data = self.real.read_bytes()
-        fresh = self.shown.with_name("fresh")
-        fresh.write_bytes(data[: int(len(data) * part)])
-        fresh.replace(self.shown)
 
 
 def test_a_log_that_is_whole_only_after_the_jobs_end_is_waited_for(make_trial: MakeTrial) -> None:
