@@ -70,6 +70,8 @@ TreeWidth=64
 SchedulerType=sched/backfill
 SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=1
 PriorityType=priority/basic
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 EpilogMsgTime=100
 KillWait=2
 CompleteWait=0
@@ -85,6 +87,8 @@ NodeName=gpu[001-{s.nodes:03d}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{po
 CPUs=16 RealMemory=1000 Gres=gpu:8 State=UNKNOWN
 PartitionName=batch Nodes=ALL Default=YES MaxTime=2:00:00 State=UP
 PartitionName=small Nodes=ALL MaxNodes=2 MaxTime=0:30:00 State=UP
+# A job here takes the nodes of others, which go back into the queue, or end if they may not be requeued.
+PartitionName=urgent Nodes=ALL PriorityTier=10 MaxTime=0:30:00 State=UP
 """
 
 

@@ -22,6 +22,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -174,17 +176,35 @@ class SlurmLab:
         """`scontrol update` of a node's state: down, drain, resume, ..."""
         self.run("scontrol", "update", f"NodeName={node}", f"State={state}", "Reason=lab")
 
+    @property
+    def sessions(self) -> set[int]:
+        """The processes of sshd that serve a connection each; what was started in one is not among them."""
+        listener = self._daemons["sshd"].pid
+        return {pid for pid in self.pids - {listener} if daemons.command(pid).startswith("sshd:")}
+
+    def cut_sessions(self) -> None:
+        """Every connection breaks; what runs in one goes on, and a new one is taken at once."""
+        _kill(self.sessions)
+
+    @contextlib.contextmanager
+    def frozen_login_node(self) -> Iterator[None]:
+        """While the block runs nothing answers over SSH, though every connection stands and new ones are accepted."""
+        stopped = self.sessions | {pid for pid in (self._daemons["sshd"].pid,) if pid}
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in stopped:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
     def stop_sshd(self) -> None:
         """No new sessions and none of the old ones; Slurm goes on."""
-        daemon = self._daemons["sshd"]
         # Asked for while it lives: they are known as its children.
-        sessions = {
-            pid for pid in self.pids if pid != daemon.pid and daemons.command(pid).startswith("sshd:")
-        }
-        daemon.stop()
-        for pid in sessions:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        sessions = self.sessions
+        self._daemons["sshd"].stop()
+        _kill(sessions)
 
     def start_sshd(self) -> None:
         """(Again) take sessions, on the same port and with the same host key."""
@@ -203,6 +223,16 @@ class SlurmLab:
         # By itself the controller asks the nodes how they are only after a third of SlurmdTimeout.
         self.run("scontrol", "reconfigure")
         self._wait("slurmctld", lambda: "unk" not in self._try("sinfo", "-h", "-o", "%T"), deadline)
+
+    def mend(self) -> None:
+        """Start again what a test has stopped, and take every node back into service."""
+        if self._daemons["sshd"].pid is None:
+            self.start_sshd()
+        if self._daemons["slurmctld"].pid is None:
+            self.start_controller()
+        broken = self.run("sinfo", "-h", "-N", "-t", "down,drain,fail", "-o", "%N").split()
+        if broken:
+            self.run("scontrol", "update", f"NodeName={','.join(sorted(set(broken)))}", "State=RESUME")
 
     def stage(self, name: str, *, recipe: str = "llama3", provisioned: bool = True, **knobs: Any) -> Stage:
         """A fresh STAGE_PATH of a recipe on this cluster; see tests.lab.recipe.knobs for the knobs.
@@ -274,6 +304,12 @@ class SlurmLab:
             if time.monotonic() > deadline:
                 raise LabError(f"{name} was not ready in time:\n{daemons.tail(self._daemons[name].log)}")
             time.sleep(0.05)
+
+
+def _kill(pids: Iterable[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def main() -> int:

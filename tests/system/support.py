@@ -71,7 +71,12 @@ def start(*arguments: str, results: Path, env: dict[str, str] | None = None) -> 
 def finish(process: subprocess.Popen[str], results: Path, seconds: float = 120) -> Run:
     out, _ = process.communicate(timeout=seconds)
     latest = results / "latest"
-    return Run(process.returncode, out, latest.resolve() if latest.exists() else results)
+    folder = latest.resolve() if latest.exists() else results
+    # Whatever became of the session, it showed the token nowhere.
+    shown = [path for path in folder.rglob("*") if path.is_file() and TOKEN.encode() in path.read_bytes()]
+    assert shown == []
+    assert TOKEN not in out
+    return Run(process.returncode, out, folder)
 
 
 def pacemark(*arguments: str, results: Path, env: dict[str, str] | None = None, seconds: float = 120) -> Run:
