@@ -42,7 +42,7 @@ def fill(disk: Path) -> Path:
 
 
 def test_a_full_disk_of_results_cancels_the_job_and_says_so(small_disk: Path, make_trial: MakeTrial) -> None:
-    trial = make_trial(results=small_disk / "results", real_step=0.2).start()
+    trial = make_trial(results=small_disk / "results", real_step=0.1).start()
     trial.until_steps(3)
     filler = fill(small_disk)
     result = trial.end()
@@ -79,7 +79,7 @@ def test_a_stage_that_is_full_before_the_launch_is_infrastructure(
 
 def test_a_stage_that_fills_up_is_named(small_disk: Path, make_trial: MakeTrial) -> None:
     trial = make_trial(
-        stage=make_stage(small_disk / "stage", "llama3", provisioned=True, real_step=0.1)
+        stage=make_stage(small_disk / "stage", "llama3", provisioned=True, real_step=0.07)
     ).start()
     trial.until_steps(3)
     fill(small_disk)
@@ -91,7 +91,7 @@ def test_a_stage_that_fills_up_is_named(small_disk: Path, make_trial: MakeTrial)
 
 
 def test_a_log_that_is_whole_only_after_the_jobs_end_is_waited_for(make_trial: MakeTrial) -> None:
-    trial = make_trial(real_step=0.1, limits=", log_settle_seconds: 4").start()
+    trial = make_trial(real_step=0.07, limits=", log_settle_seconds: 4").start()
     behind = Behind(trial.log())
     until(lambda: trial.living() == [], "the job's end")
     for part in (0.6, 0.8):
@@ -104,7 +104,7 @@ def test_a_log_that_is_whole_only_after_the_jobs_end_is_waited_for(make_trial: M
 
 
 def test_a_log_that_stays_short_is_no_evidence(make_trial: MakeTrial) -> None:
-    trial = make_trial(real_step=0.1).start()
+    trial = make_trial(real_step=0.07).start()
     trial.until_steps(5)
     Behind(trial.log())
     result = trial.end()
@@ -114,15 +114,15 @@ def test_a_log_that_stays_short_is_no_evidence(make_trial: MakeTrial) -> None:
 
 @pytest.mark.parametrize("grows", [False, True], ids=["shorter", "shorter, then longer"])
 def test_a_log_that_is_replaced_underway_is_no_evidence(make_trial: MakeTrial, grows: bool) -> None:
-    trial = make_trial(real_step=0.1).start()
-    trial.until_steps(20)
+    trial = make_trial(real_step=0.07).start()
+    trial.until_steps(10)
     log = trial.log()
     behind = Behind(log)
     behind.show(0.1)
     if grows:
         until(lambda: trial.living() == [], "the job's end")
         lines = behind.real.read_bytes().splitlines(keepends=True)
-        log.write_bytes(b"".join(lines[:3] + lines[-25:]) * 2)
+        log.write_bytes(b"".join(lines[:3] + lines[-30:]) * 2)
     result = trial.end()
     case = result.case(CASE)
     if grows:
@@ -135,7 +135,7 @@ def test_a_log_that_is_replaced_underway_is_no_evidence(make_trial: MakeTrial, g
 
 @pytest.mark.parametrize("case", [CASE, NEMOTRON])
 def test_logs_of_other_jobs_in_the_same_folder_are_left_alone(make_trial: MakeTrial, case: str) -> None:
-    trial = make_trial(case=case, real_step=0.1).start()
+    trial = make_trial(case=case, real_step=0.07).start()
     log, job = trial.log(), str(trial.job().id)
     other = log.with_name(log.name.replace(trial.run, "20200101-000000-0000"))
     names = {

@@ -56,7 +56,7 @@ def test_a_session_killed_while_its_job_waits(lab: SlurmLab, make_trial: MakeTri
 
 
 def test_a_session_killed_while_a_log_settles(make_trial: MakeTrial) -> None:
-    trial = make_trial(real_step=0.1, limits=", log_settle_seconds: 60").start()
+    trial = make_trial(real_step=0.07, limits=", log_settle_seconds: 60").start()
     trial.until_steps(5)
     behind = Behind(trial.log())
     until(lambda: trial.living() == [], "the job's end")
@@ -80,7 +80,7 @@ def skewed(folder: Path, seconds: int) -> dict[str, str]:
 def test_a_clock_that_is_wrong_changes_no_verdict(
     make_trial: MakeTrial, tmp_path: Path, seconds: int
 ) -> None:
-    trial = make_trial(real_step=0.1).start(env=skewed(tmp_path / "clock", seconds))
+    trial = make_trial(real_step=0.07).start(env=skewed(tmp_path / "clock", seconds))
     trial.until_steps(3)
     trial.kill()
     # And it is set right while nobody looks.
@@ -90,7 +90,7 @@ def test_a_clock_that_is_wrong_changes_no_verdict(
 
 
 def test_two_sessions_on_one_site_do_not_touch_each_other(make_trial: MakeTrial) -> None:
-    one, other = make_trial("one", hang_at=5), make_trial("other", real_step=0.15)
+    one, other = make_trial("one", hang_at=5), make_trial("other", real_step=0.1)
     one.start()
     other.start()
     one.until_steps(5)
