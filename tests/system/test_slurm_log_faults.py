@@ -91,13 +91,13 @@ def test_a_stage_that_fills_up_is_named(small_disk: Path, make_trial: MakeTrial)
 
 
 def test_a_log_that_is_whole_only_after_the_jobs_end_is_waited_for(make_trial: MakeTrial) -> None:
-    trial = make_trial(real_step=0.07, limits=", log_settle_seconds: 4").start()
+    trial = make_trial(real_step=0.07, limits=", log_settle_seconds: 20").start()
     behind = Behind(trial.log())
     until(lambda: trial.living() == [], "the job's end")
     for part in (0.6, 0.8):
         behind.show(part)
         shown = behind.shown.stat().st_size
-        until(partial(trial.has_read, shown), "the session has read it")
+        until(partial(trial.has_read, shown), "the session has read it", 20)
     behind.show()
     result = trial.end()
     assert result.verdicts == {CASE: "passed"}, result.out
