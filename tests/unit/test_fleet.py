@@ -228,6 +228,13 @@ def test_a_job_that_breaks_each_time_ends_after_the_last_try(cluster: Cluster, s
     assert "gpu001" in (session.fleet.folder / WIDE.key / "errors.txt").read_text()
 
 
+def test_a_job_that_somebody_cancelled_is_not_tried_again(cluster: Cluster, start: Start) -> None:
+    by_hand = JobState(Phase.FAILED, "CANCELLED by 1234")
+    cluster.ends[WIDE.id], cluster.logs[WIDE.id] = [by_hand], "no step\n"
+    entries = start(WIDE, orders=Orders(retries=2)).finish()
+    assert (cluster.submitted, entries[WIDE.id].raw) == ([WIDE.id], "CANCELLED by 1234")
+
+
 def test_a_refused_submission_is_tried_again(cluster: Cluster, start: Start) -> None:
     def refuse(name: str) -> None:
         if name == WIDE.id:
