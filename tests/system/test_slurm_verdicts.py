@@ -254,8 +254,8 @@ def test_a_log_of_a_gigabyte_is_judged_with_less_than_a_megabyte_sent(
     log.unlink()
     # The log, and everything else of the session: the launch, each look at the queue, the protocol itself. The server
     # says it when the connection has ended.
-    until(lambda: "Transferred: sent" in sshd.read_text()[before:], "the end of the connection")
-    sent = [int(n) for n in re.findall(r"Transferred: sent (\d+)", sshd.read_text()[before:])]
+    until(lambda: b"Transferred: sent" in sshd.read_bytes()[before:], "the end of the connection")
+    sent = [int(n) for n in re.findall(rb"Transferred: sent (\d+)", sshd.read_bytes()[before:])]
     assert 0 < sum(sent) < 10**6
     collected = (result.folder / CASE / "log.txt").read_text()
     assert "bytes without a step left out here; the whole log is " in collected
