@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.lab.k8s import programs
+from tests.lab.k8s.cluster import KubernetesLab
 from tests.lab.slurm import SlurmLab
 from tests.lab.slurm import missing_parts
 
@@ -16,11 +18,7 @@ REQUIRE = "PACEMARK_REQUIRE_LABS"
 @pytest.fixture(scope="session")
 def slurm_parts() -> None:
     """What a lab needs is there; otherwise its tests are skipped with the reason, or fail where labs are required."""
-    if missing := missing_parts():
-        reason = "the Slurm lab needs " + "; ".join(missing)
-        if os.environ.get(REQUIRE) == "1":
-            pytest.fail(f"{reason}; {REQUIRE}=1 forbids to skip it")
-        pytest.skip(reason)
+    _need("Slurm", missing_parts())
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +29,27 @@ def slurm_lab(slurm_parts: None) -> Iterator[SlurmLab]:
     """
     with SlurmLab(nodes=256) as lab:
         yield lab
+
+
+@pytest.fixture(scope="session")
+def kubernetes_parts() -> None:
+    """Like `slurm_parts`."""
+    _need("Kubernetes", programs.missing_parts())
+
+
+@pytest.fixture(scope="session")
+def kubernetes_lab(kubernetes_parts: None) -> Iterator[KubernetesLab]:
+    """One cluster of 64 nodes of each cloud (1024 GPUs) for the session, started by the first test that asks for it.
+
+    Tests share it: each makes its own namespace, and leaves no job that runs behind.
+    """
+    with KubernetesLab(nodes=64) as lab:
+        yield lab
+
+
+def _need(name: str, missing: list[str]) -> None:
+    if missing:
+        reason = f"the {name} lab needs " + "; ".join(missing)
+        if os.environ.get(REQUIRE) == "1":
+            pytest.fail(f"{reason}; {REQUIRE}=1 forbids to skip it")
+        pytest.skip(reason)

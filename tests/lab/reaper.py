@@ -9,10 +9,18 @@ from __future__ import annotations
 
 import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 from tests.lab.daemons import sweep
+
+
+def start(root: Path, *, keep: bool) -> subprocess.Popen[bytes]:
+    """The reaper of the lab at `root`; closing its standard input sets it off."""
+    argv = [sys.executable, "-m", "tests.lab.reaper", str(root), *(["--keep"] if keep else [])]
+    repository = Path(__file__).resolve().parents[2]
+    return subprocess.Popen(argv, cwd=repository, stdin=subprocess.PIPE, start_new_session=True)
 
 
 def main(root: Path, *, keep: bool) -> int:

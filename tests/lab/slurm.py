@@ -31,6 +31,7 @@ from tests.lab import config
 from tests.lab import daemons
 from tests.lab import jobs
 from tests.lab import ports
+from tests.lab import reaper
 from tests.lab.daemons import Daemon
 from tests.lab.daemons import LabError
 from tests.lab.jobs import LabJob
@@ -39,7 +40,6 @@ from tests.lab.stage import make_stage
 
 INSTALL_HINT = "apt-get install -y --no-install-recommends slurm-wlm munge openssh-server"
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "sshd", "ssh-keygen")
-_REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def missing_parts() -> list[str]:
@@ -247,18 +247,7 @@ class SlurmLab:
         # sshd insists on its privilege separation folder, which a package's boot script makes elsewhere.
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
         self._daemons = {daemon.name: daemon for daemon in self._define()}
-        self._reaper = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "tests.lab.reaper",
-                str(self.root),
-                *([] if self._own_root else ["--keep"]),
-            ],
-            cwd=_REPOSITORY,
-            stdin=subprocess.PIPE,
-            start_new_session=True,
-        )
+        self._reaper = reaper.start(self.root, keep=not self._own_root)
 
     def _define(self) -> list[Daemon]:
         def daemon(name: str, *argv: str) -> Daemon:
