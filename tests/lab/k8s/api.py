@@ -107,6 +107,8 @@ class Api:
                 timeout=timeout,
                 preload_content=False,
             )
+            if answer.status >= 400:
+                raise ApiError(answer.status, f"watch {path}: {answer.status}: {_message(answer.data)}")
             rest = b""
             for chunk in answer.stream(2**16):
                 *lines, rest = (rest + chunk).split(b"\n")

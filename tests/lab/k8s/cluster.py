@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -95,12 +96,12 @@ class KubernetesLab:
             settings, authority = self._prepare()
             self._daemons["etcd"].start()
             self.start_api(seconds)
-            self._populate(settings, authority)
+            self._populate(settings, authority, deadline)
             for name in ("kube-controller-manager", "kube-scheduler", "kwok", "pods", *_CONTROLLERS):
                 self._daemons[name].start()
             for name in _CONTROLLERS:
                 health = f"http://{config.HOST}:{settings.ports[f'{name}-health']}/readyz"
-                self._wait(name, lambda health=health: _answers(health), deadline)  # type: ignore[misc]
+                self._wait(name, partial(_answers, health), deadline)
             self._wait("kwok", lambda: self.ready_nodes() == len(self.nodes), deadline)
             account = "/api/v1/namespaces/default/serviceaccounts/default"
             self._wait("kube-controller-manager", lambda: self._exists(account), deadline)
@@ -131,6 +132,8 @@ class KubernetesLab:
 
     def namespace(self, name: str, **knobs: Any) -> str:
         """A new namespace, whose pods run by these knobs (tests.lab.recipe.knobs); its name."""
+        for daemon in self._daemons.values():
+            daemon.check()
         self.set(name, **knobs)
         self.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         # A pod cannot be made before there is one, and controllers that tried wait long before they try again.
@@ -143,6 +146,13 @@ class KubernetesLab:
         folder = self.root / "knobs" / namespace
         folder.mkdir(parents=True, exist_ok=True)
         Knobs(**knobs).save(folder)
+
+    def clear(self, namespace: str, seconds: float = 30.0) -> None:
+        """Delete its jobs of every kind, and wait until their pods are gone."""
+        for group, kind in (("jobset.x-k8s.io/v1alpha2", "jobsets"), ("kubeflow.org/v1", "pytorchjobs")):
+            self.api.delete(f"/apis/{group}/namespaces/{namespace}/{kind}")
+        pods, deadline = f"/api/v1/namespaces/{namespace}/pods", time.monotonic() + seconds
+        self._wait("kube-controller-manager", lambda: not self.api.get(pods)["items"], deadline)
 
     def user(self, namespace: str, name: str, rules: access.Rules, cluster_rules: access.Rules = ()) -> Path:
         """The kubeconfig of a new service account that may do what these RBAC rules say, and no more."""
@@ -226,14 +236,18 @@ class KubernetesLab:
             for name, argv in commands.items()
         ]
 
-    def _populate(self, settings: config.Settings, authority: Authority) -> None:
+    def _populate(self, settings: config.Settings, authority: Authority, deadline: float) -> None:
         """Kinds, nodes, secrets and webhooks."""
         with ThreadPoolExecutor(8) as pool:
-            list(pool.map(self.api.create, (*objects.kinds(settings), *objects.namespaces())))
+            kinds = list(objects.kinds(settings))
+            list(pool.map(self.api.create, (*kinds, *objects.namespaces())))
             list(pool.map(self.api.create, objects.secrets(settings, authority.pair.key)))
             list(pool.map(self.api.create, self.nodes))
             for name in _CONTROLLERS:
                 list(pool.map(self.api.create, objects.webhooks(settings, name)))
+        # A controller that finds its kind missing looks again only after 10 s.
+        for path in objects.served(kinds):
+            self._wait("kube-apiserver", partial(self._exists, path), deadline)
 
     def _exists(self, path: str) -> bool:
         try:

@@ -89,7 +89,7 @@ def apiserver(s: Settings) -> list[str]:
         f"--service-account-signing-key-file={s.token_key}",
         "--service-cluster-ip-range=10.96.0.0/16",
         "--allow-privileged=true",
-        "--kubelet-preferred-address-types=InternalIP",
+        "--kubelet-preferred-address-types=ExternalIP",
         "--profiling=false",
     ]
 

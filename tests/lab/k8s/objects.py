@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import ipaddress
 from collections.abc import Iterable
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ class Machine:
 
     name: str
     type: str
+    network: ipaddress.IPv4Network
     accelerator: dict[str, str]
     capacity: dict[str, str]
 
@@ -37,6 +39,7 @@ MACHINES = {
     "a3-megagpu-8g": Machine(
         "gke-a3mega-pool-{n:03d}",
         "a3-megagpu-8g",
+        ipaddress.IPv4Network("10.128.0.0/20"),
         {
             "cloud.google.com/gke-accelerator": "nvidia-h100-mega-80gb",
             "cloud.google.com/gke-nodepool": "a3mega-pool",
@@ -47,6 +50,7 @@ MACHINES = {
     "Standard_ND96isr_H100_v5": Machine(
         "aks-ndv5-vmss{n:06d}",
         "Standard_ND96isr_H100_v5",
+        ipaddress.IPv4Network("10.224.0.0/20"),
         {
             "agentpool": "gpu",
             "kubernetes.azure.com/agentpool": "gpu",
@@ -58,8 +62,13 @@ MACHINES = {
 
 
 def node(machine: Machine, number: int) -> dict[str, Any]:
-    """A node of 8 GPUs. Sixteen of them share a rack, as topology-aware scheduling sees it."""
+    """A node of 8 GPUs. Sixteen of them share a rack, as topology-aware scheduling sees it.
+
+    Its address is that of nobody, and nothing is sent there: pods of the host's network have it too, and the API
+    server takes no address of loopback for one that a Service leads to.
+    """
     name = machine.name.format(n=number)
+    address = str(machine.network[number + 2])
     capacity = {**machine.capacity, "nvidia.com/gpu": "8", "pods": "110", "ephemeral-storage": "6000Gi"}
     labels = {
         "kubernetes.io/hostname": name,
@@ -77,7 +86,16 @@ def node(machine: Machine, number: int) -> dict[str, Any]:
         "kind": "Node",
         "metadata": {"name": name, "labels": labels},
         "spec": {"taints": taints if "cloud.google.com/gke-accelerator" in labels else []},
-        "status": {"capacity": capacity, "allocatable": capacity},
+        "status": {
+            "capacity": capacity,
+            "allocatable": capacity,
+            "addresses": [
+                {"type": "InternalIP", "address": address},
+                {"type": "Hostname", "address": name},
+                # Where its kubelet is for the API server: KWOK.
+                {"type": "ExternalIP", "address": HOST},
+            ],
+        },
     }
 
 
@@ -101,6 +119,15 @@ def kinds(settings: Settings) -> Iterator[dict[str, Any]]:
                     "webhook": {"clientConfig": reached, "conversionReviewVersions": ["v1"]},
                 }
             yield document
+
+
+def served(kinds: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Where the API server lists the objects of these kinds."""
+    for kind in kinds:
+        spec = kind["spec"]
+        for version in spec["versions"]:
+            if version["served"]:
+                yield f"/apis/{spec['group']}/{version['name']}/{spec['names']['plural']}"
 
 
 def namespaces() -> Iterator[dict[str, Any]]:

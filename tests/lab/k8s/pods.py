@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,19 +122,17 @@ class Runtime:
         if pod.restarts:
             entry["previousLogsFile"] = str(self._log(pod, pod.restarts - 1))
         owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
-        self._try(
-            self.api.apply,
-            {
-                "apiVersion": "kwok.x-k8s.io/v1alpha1",
-                "kind": "Logs",
-                "metadata": {
-                    "name": metadata["name"],
-                    "namespace": metadata["namespace"],
-                    "ownerReferences": [owner],
-                },
-                "spec": {"logs": [entry, {"logsFile": str(quiet), "follow": False}]},
+        document = {
+            "apiVersion": "kwok.x-k8s.io/v1alpha1",
+            "kind": "Logs",
+            "metadata": {
+                "name": metadata["name"],
+                "namespace": metadata["namespace"],
+                "ownerReferences": [owner],
             },
-        )
+            "spec": {"logs": [entry, {"logsFile": str(quiet), "follow": False}]},
+        }
+        self._ask(lambda: self.api.apply(document))
 
     def _log(self, pod: Pod, restart: int) -> Path:
         return pod.log.with_name(f"{pod.container.name}.{restart}.log")
@@ -160,21 +159,25 @@ class Runtime:
         if code and pod.manifest["spec"]["restartPolicy"] != "Never":
             self._restart(pod, code)
             return
+        change = {"metadata": {"annotations": {EXIT: str(code)}}}
         for one in [pod] if code else self._group(pod):
             if not one.ended:
                 one.ended = True
-                self._try(self.api.merge, one.path, {"metadata": {"annotations": {EXIT: str(code)}}})
+                self._ask(partial(self.api.merge, one.path, change))
 
     def _restart(self, pod: Pod, code: int) -> None:
         """As a kubelet does it: the same pod, the container anew, its old log only as the previous one."""
         pod.restarts += 1
         pod.log = self._log(pod, pod.restarts)
         self._open(pod)
+        self._ask(lambda: self._count(pod, code))
+        pod.said = pod.container.run(Knobs.load(self.root / "knobs" / pod.manifest["metadata"]["namespace"]))
+        self._at(1, lambda: self._next(pod))
+
+    def _count(self, pod: Pod, code: int) -> None:
+        """Show the restart in the pod's status."""
         now = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H:%M:%SZ}"
-        current = self._try(self.api.get, pod.path)
-        if current is None:
-            return
-        statuses = current["status"]["containerStatuses"]
+        statuses = self.api.get(pod.path)["status"]["containerStatuses"]
         for status in statuses:
             if status["name"] == pod.container.name:
                 started = status["state"]["running"]["startedAt"]
@@ -182,18 +185,17 @@ class Runtime:
                 status["lastState"] = {"terminated": ended}
                 status["state"] = {"running": {"startedAt": now}}
                 status["restartCount"] = pod.restarts
-        self._try(self.api.merge, f"{pod.path}/status", {"status": {"containerStatuses": statuses}})
-        knobs = Knobs.load(self.root / "knobs" / pod.manifest["metadata"]["namespace"])
-        pod.said = pod.container.run(knobs)
-        self._at(1, lambda: self._next(pod))
+        self.api.merge(f"{pod.path}/status", {"status": {"containerStatuses": statuses}})
 
-    def _try(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """What the API server answers; None where the pod or its namespace was deleted meanwhile."""
+    def _ask(self, what: Callable[[], object]) -> None:
+        """Ask the API server, again later while it is away; a refusal is of a pod that was deleted meanwhile."""
         try:
-            return call(*arguments)
+            what()
         except ApiError as error:
-            print(error, file=sys.stderr, flush=True)
-            return None
+            if error.status == 0 or error.status >= 500:
+                self._at(0.3, lambda: self._ask(what))
+            else:
+                print(error, file=sys.stderr, flush=True)
 
     def _at(self, seconds: float, what: Callable[[], None]) -> None:
         heapq.heappush(self.due, (time.monotonic() + seconds, next(self._number), what))
