@@ -16,6 +16,10 @@ from tests.lab.k8s.certificates import Pair
 # Which part of an object a patch of this kind changes: RFC 7386, and server-side apply.
 MERGE = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
+# As all clients of it do: again where it says after how long (429 while it loads the kinds), else not.
+_PATIENCE = urllib3.Retry(
+    10, connect=0, read=0, other=0, redirect=0, allowed_methods=None, raise_on_status=False
+)
 _PLURALS = {"Topology": "topologies"}
 
 
@@ -37,7 +41,7 @@ class Api:
             ca_certs=ca,
             cert_file=str(client.certificate) if client else None,
             key_file=str(client.key) if client else None,
-            retries=False,
+            retries=_PATIENCE,
             maxsize=16,
         )
 
