@@ -155,25 +155,26 @@ def test_a_pytorchjob_prints_from_the_last_rank_by_name(
 def test_kueue_suspends_what_exceeds_the_quota_and_admits_it_later(
     kubernetes_lab: KubernetesLab, namespace: str
 ) -> None:
-    kubernetes_lab.set(namespace, real_step=0.06)
+    kubernetes_lab.set(namespace, real_step=0, hang_at=3)
     for document in manifests.quota(namespace, "gpus", 64):
         kubernetes_lab.api.create(document)
     kubernetes_lab.api.create(manifests.jobset(namespace, "first", 8, queue="gpus"))
-    until("the first runs", lambda: len(pods(kubernetes_lab, namespace)) == 8)
+    until("the first runs", lambda: phases(kubernetes_lab, namespace) == {"Running": 8})
+    kubernetes_lab.set(namespace, real_step=0)
     # Not suspended by its author: Kueue's webhook does it.
     kubernetes_lab.api.create(manifests.pytorchjob(namespace, "second", 2, queue="gpus"))
     until("the second waits", lambda: is_true(kubernetes_lab, namespace, "second", "Suspended"))
-    assert len(pods(kubernetes_lab, namespace)) == 8
     workloads = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{namespace}/workloads"
-    waiting = next(
-        w
-        for w in kubernetes_lab.api.get(workloads)["items"]
-        if w["metadata"]["name"].startswith("pytorchjob")
-    )
-    (reserved,) = [c for c in waiting["status"]["conditions"] if c["type"] == "QuotaReserved"]
-    assert reserved["status"] == "False"
-    assert "insufficient unused quota" in reserved["message"]
-    assert finish(kubernetes_lab, namespace, "first") == "Completed"
+
+    def refusals() -> list[str]:
+        waiting = [w for w in kubernetes_lab.api.get(workloads)["items"] if w["metadata"]["name"][0] == "p"]
+        conditions = [c for w in waiting for c in w.get("status", {}).get("conditions", [])]
+        return [c["message"] for c in conditions if (c["type"], c["status"]) == ("QuotaReserved", "False")]
+
+    until("Kueue says why", refusals)
+    assert "insufficient unused quota" in refusals()[0]
+    assert phases(kubernetes_lab, namespace) == {"Running": 8}
+    kubernetes_lab.api.delete(f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{namespace}/jobsets/first")
     assert finish(kubernetes_lab, namespace, "second") == "Succeeded"
 
 
@@ -230,6 +231,9 @@ def test_the_log_of_a_pod_without_a_node_is_empty_and_the_others_wait_for_it(
     assert log(kubernetes_lab, namespace, waiting) == ""
     # One that runs says nothing of steps before all are there.
     assert "DLL " not in log(kubernetes_lab, namespace, rank0(kubernetes_lab, namespace))
+    kubernetes_lab.clear(namespace)
+    logs = f"/apis/kwok.x-k8s.io/v1alpha1/namespaces/{namespace}/logs"
+    until("nothing of their logs is left", lambda: not kubernetes_lab.api.get(logs)["items"])
 
 
 def phases(lab: KubernetesLab, namespace: str) -> Counter[str]:
@@ -245,6 +249,22 @@ def test_a_failed_pod_fails_the_jobset_and_the_others_are_deleted(
     (left,) = pods(kubernetes_lab, namespace).values()
     (container,) = left["status"]["containerStatuses"]
     assert container["state"]["terminated"]["exitCode"] == 7
+
+
+def test_a_jobset_that_may_restart_begins_anew_with_pods_of_its_own(
+    kubernetes_lab: KubernetesLab, namespace: str
+) -> None:
+    kubernetes_lab.set(namespace, real_step=0, exit_code_after=7)
+    kubernetes_lab.api.create(manifests.jobset(namespace, "llama", 2, failurePolicy={"maxRestarts": 5}))
+    until("it restarted", lambda: status(kubernetes_lab, namespace, "llama").get("restarts"))
+    kubernetes_lab.set(namespace, real_step=0)
+    assert finish(kubernetes_lab, namespace, "llama") == "Completed"
+    restarts = status(kubernetes_lab, namespace, "llama")["restarts"]
+    attempts = [
+        p["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"]
+        for p in pods(kubernetes_lab, namespace).values()
+    ]
+    assert attempts == [str(restarts)] * 2
 
 
 def test_a_crash_is_not_seen_in_the_state_of_a_jobset(kubernetes_lab: KubernetesLab, namespace: str) -> None:

@@ -183,8 +183,9 @@ class KubernetesLab:
         """Folders, keys and configuration files; nothing runs yet but the reaper."""
         if missing := programs.missing_parts():
             raise LabError("the Kubernetes lab needs " + "; ".join(missing))
-        for folder in ("", "log", "pki/webhook", "kubeconfig", "knobs", "pods"):
-            (self.root / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in ("log", "pki/webhook", "kubeconfig", "knobs", "pods"):
+            (self.root / folder).mkdir(parents=True)
         self._reaper = reaper.start(self.root, keep=not self._own_root)
         self._ports = ports.claim_block(len(config.PORTS))
         numbers = {name: self._ports.base + offset for offset, name in enumerate(config.PORTS)}

@@ -107,10 +107,12 @@ class Runtime:
                 self._next(member)
 
     def _group(self, pod: Pod) -> list[Pod]:
+        """Those of its job that run."""
+
         def key(one: Pod) -> tuple[str, str]:
             return one.manifest["metadata"]["namespace"], one.container.group
 
-        return [one for one in self.pods.values() if key(one) == key(pod)]
+        return [one for one in self.pods.values() if key(one) == key(pod) and not one.ended]
 
     def _open(self, pod: Pod) -> None:
         """A log that is empty, and what lets the API server find it."""
