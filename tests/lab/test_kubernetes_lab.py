@@ -41,6 +41,13 @@ def namespace(kubernetes_lab: KubernetesLab) -> Iterator[str]:
     kubernetes_lab.clear(name)
 
 
+@pytest.fixture
+def claim(kubernetes_lab: KubernetesLab, namespace: str) -> None:
+    """What a PyTorchJob's pods need before they are given a node."""
+    for document in manifests.claim(namespace, manifests.CLAIM):
+        kubernetes_lab.api.create(document)
+
+
 def until(what: str, ready: Callable[[], object], seconds: float = 30) -> None:
     end = time.monotonic() + seconds
     while not ready():
@@ -138,6 +145,7 @@ def test_a_jobset_of_64_pods_completes_with_the_recipes_log(
     assert "DLL " not in log(kubernetes_lab, namespace, others[0])
 
 
+@pytest.mark.usefixtures("claim")
 def test_a_pytorchjob_prints_from_the_last_rank_by_name(
     kubernetes_lab: KubernetesLab, namespace: str
 ) -> None:
@@ -152,6 +160,7 @@ def test_a_pytorchjob_prints_from_the_last_rank_by_name(
     assert [step.index for step in steps] == [9, 19, 29, 39, 49]
 
 
+@pytest.mark.usefixtures("claim")
 def test_kueue_suspends_what_exceeds_the_quota_and_admits_it_later(
     kubernetes_lab: KubernetesLab, namespace: str
 ) -> None:
@@ -176,6 +185,23 @@ def test_kueue_suspends_what_exceeds_the_quota_and_admits_it_later(
     assert phases(kubernetes_lab, namespace) == {"Running": 8}
     kubernetes_lab.api.delete(f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{namespace}/jobsets/first")
     assert finish(kubernetes_lab, namespace, "second") == "Succeeded"
+
+
+def test_pods_wait_for_a_claim_that_is_not_there(kubernetes_lab: KubernetesLab, namespace: str) -> None:
+    kubernetes_lab.set(namespace, real_step=0)
+    kubernetes_lab.api.create(manifests.pytorchjob(namespace, "gpt", 2))
+
+    def why() -> set[str]:
+        found = [
+            c for p in pods(kubernetes_lab, namespace).values() for c in p["status"].get("conditions", [])
+        ]
+        return {c["message"] for c in found if c["type"] == "PodScheduled"}
+
+    until("they are told why", why)
+    assert f'persistentvolumeclaim "{manifests.CLAIM}" not found' in " ".join(why())
+    for document in manifests.claim(namespace, manifests.CLAIM):
+        kubernetes_lab.api.create(document)
+    assert finish(kubernetes_lab, namespace, "gpt") == "Succeeded"
 
 
 def test_a_log_is_read_piece_by_piece_by_one_who_may_do_only_that(
@@ -275,6 +301,7 @@ def test_a_crash_is_not_seen_in_the_state_of_a_jobset(kubernetes_lab: Kubernetes
     assert "NCCL error after step 12" in log(kubernetes_lab, namespace, rank0(kubernetes_lab, namespace))
 
 
+@pytest.mark.usefixtures("claim")
 def test_a_crash_restarts_the_container_of_a_pytorchjob_in_place(
     kubernetes_lab: KubernetesLab, namespace: str
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 QUEUE = "kueue.x-k8s.io/queue-name"
+CLAIM = "shared-storage-pvc"
 
 
 def jobset(namespace: str, name: str, nodes: int, *, queue: str = "", **spec: Any) -> dict[str, Any]:
@@ -48,8 +49,9 @@ def jobset(namespace: str, name: str, nodes: int, *, queue: str = "", **spec: An
 
 
 def pytorchjob(namespace: str, name: str, nodes: int, *, queue: str = "", **run: Any) -> dict[str, Any]:
-    """GPT-3 on AKS: a master and `nodes` - 1 workers of 8 GPUs; `run` is its runPolicy."""
+    """GPT-3 on AKS: a master and `nodes` - 1 workers of 8 GPUs; needs the claim; `run` is its runPolicy."""
     environment = {"NUMBER_OF_ITERATIONS": "50", "GLOBAL_BATCH_SIZE": "512", "GPUS_PER_NODE": "8"}
+    data = {"name": "data-storage", "persistentVolumeClaim": {"claimName": CLAIM}}
     resources = {"nvidia.com/gpu": "8", "rdma/ib": "8"}
     container = {
         "name": "pytorch",
@@ -59,7 +61,10 @@ def pytorchjob(namespace: str, name: str, nodes: int, *, queue: str = "", **run:
         "env": [{"name": key, "value": value} for key, value in environment.items()],
         "resources": {"requests": resources, "limits": resources},
     }
-    replica = {"restartPolicy": "OnFailure", "template": {"spec": {"containers": [container]}}}
+    replica = {
+        "restartPolicy": "OnFailure",
+        "template": {"spec": {"containers": [container], "volumes": [data]}},
+    }
     replicas = {"Master": {"replicas": 1, **replica}}
     if nodes > 1:
         replicas["Worker"] = {"replicas": nodes - 1, **replica}
@@ -69,6 +74,27 @@ def pytorchjob(namespace: str, name: str, nodes: int, *, queue: str = "", **run:
         "metadata": {"name": name, "namespace": namespace, "labels": {QUEUE: queue} if queue else {}},
         "spec": {"pytorchReplicaSpecs": replicas, **({"runPolicy": run} if run else {})},
     }
+
+
+def claim(namespace: str, name: str) -> list[dict[str, Any]]:
+    """A volume that all may share, as the AKS recipe wants it made beforehand, and its claim in `namespace`."""
+    volume = f"{namespace}-{name}"
+    wanted = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    size = {"storage": "16Ti"}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": volume},
+            "spec": {**wanted, "capacity": size, "hostPath": {"path": "/data"}},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {**wanted, "volumeName": volume, "resources": {"requests": size}},
+        },
+    ]
 
 
 def quota(namespace: str, queue: str, gpus: int) -> list[dict[str, Any]]:
