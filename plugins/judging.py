@@ -58,12 +58,13 @@ def judge_outcome(
     gpu: str,
     baselines: Path,
     last_lines: Sequence[str] = (),
+    errors: Sequence[str] = (),
     strict_last: bool = False,
 ) -> Judgement:
     """Judge what became of a case.
 
-    `log` is the parsed log of the job's last attempt, `last_lines` its end, for a job that died. `baselines` is
-    the folder of the YAML tables; `gpu` the accelerator that the case ran on.
+    `log` is the parsed log of the job's last attempt, `last_lines` its end and `errors` that of what was said besides it, for a
+    job that died. `baselines` is the folder of the YAML tables; `gpu` the accelerator that the case ran on.
     """
     statistic = baseline.statistic if baseline else Statistic()
 
@@ -81,7 +82,9 @@ def judge_outcome(
         return _judge_given_up(case, outcome, log, baseline, gpu=gpu, baselines=baselines)
     problems = validity.problems(case, log, statistic)
     if validity.died(case, log, succeeded=outcome.succeeded):
-        return ended(Kind.INFRASTRUCTURE, _died(case, outcome, log), details=[*job, *_quoted(last_lines)])
+        return ended(
+            Kind.INFRASTRUCTURE, _died(case, outcome, log), details=[*job, *_quoted(last_lines, errors)]
+        )
     if problems:
         return ended(Kind.INVALID, "; ".join(problems), details=job)
     remarks = _job_remarks(outcome, log)
@@ -190,8 +193,8 @@ def _job_lines(outcome: Outcome) -> list[str]:
     return tries + [f"job       {', '.join(parts)}"] + ([f"log       {outcome.log}"] if outcome.log else [])
 
 
-def _quoted(lines: Sequence[str]) -> list[str]:
-    return [f"its log   | {line}" for line in lines]
+def _quoted(log: Sequence[str], errors: Sequence[str]) -> list[str]:
+    return [*(f"its log   | {line}" for line in log), *(f"its error | {line}" for line in errors)]
 
 
 def _job_remarks(outcome: Outcome, log: Log) -> tuple[str, ...]:

@@ -74,11 +74,13 @@ class Launch(Strict):
     The backend fills in `{names}`: quoted in `command`, `setup` and `requires.test`, which are bash, as they are
     elsewhere. `folder` is the recipe's folder below its stage. `stage` is a folder of the recipe's own below the
     site's stage, for a recipe whose set-up writes there under names that others use too. `venv` activates a Python
-    virtual environment first. `setup` is run in the recipe's folder and prints the id of a job.
+    virtual environment first. `command` is one command, without `&&` or a pipe. `setup` is run in the recipe's folder
+    and prints the id of a job.
 
     `job_id` is a pattern in what `command` prints. The log's folder is known beforehand (`log_folder`) or printed
     as well (`log_folder_printed`, a pattern). `log_name` is a pattern of `{name}` and `{job}`; its group, if it
-    has one, is the number of restarts.
+    has one, is the number of restarts. `error_name` likewise: the file beside it that says what went wrong, where that
+    is another one.
     """
 
     folder: str
@@ -95,6 +97,7 @@ class Launch(Strict):
     log_folder: str | None = None
     log_folder_printed: str | None = None
     log_name: str
+    error_name: str | None = None
 
     @model_validator(mode="after")
     def _one_log_folder(self) -> Launch:

@@ -27,6 +27,7 @@ VERSION = "0.1.0"
 CASE = "case.json"
 STEPS = "steps.csv"
 LOG = "log.txt"
+ERRORS = "errors.txt"
 SENT = "sent.txt"
 SUMMARY = "summary.json"
 

@@ -9,6 +9,7 @@ The job's end comes from the fixture `outcome`, which whoever runs jobs provides
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from collections.abc import Generator
 from collections.abc import Sequence
@@ -60,6 +61,7 @@ _PIECE = 1 << 20
 _LAST_LINES = 8
 _LINE_WIDTH = 200
 _TAIL = 16_384
+_COMPLAINT = re.compile(rb"(?i)error|kill|cancel|fail|traceback|no space|denied")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -130,6 +132,7 @@ def judgement(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> J
         gpu=outcome.gpu,
         baselines=folder,
         last_lines=_last_lines(outcome.log, parser(recipe.file.log).hints),
+        errors=_last_errors(outcome.folder / results.ERRORS),
         strict_last=request.config.getoption("--strict-last"),
     )
     request.node.stash[JUDGEMENT] = found
@@ -264,4 +267,15 @@ def _last_lines(path: Path | None, hints: Sequence[bytes]) -> list[str]:
         file.seek(max(0, path.stat().st_size - _TAIL))
         lines = file.read().splitlines()
     telling = [line for line in lines if line.strip() and not any(hint in line for hint in hints)]
-    return [line.decode("utf-8", errors="replace").strip()[:_LINE_WIDTH] for line in telling[-_LAST_LINES:]]
+    return _shown(telling)
+
+
+def _last_errors(path: Path) -> list[str]:
+    """Of what a job that died said besides its log: the last lines that complain, in the midst of a script's trace."""
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    complaints = [line for line in lines if _COMPLAINT.search(line) and not line.startswith(b"+")]
+    return _shown(complaints or [line for line in lines if line.strip()])
+
+
+def _shown(lines: Sequence[bytes]) -> list[str]:
+    return [line.decode("utf-8", errors="replace").strip()[:_LINE_WIDTH] for line in lines[-_LAST_LINES:]]

@@ -7,6 +7,7 @@ pid file and log, told apart by %n.
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,6 @@ class Settings:
     nodes: int
     slurmctld_port: int
     slurmd_port: int
-    sshd_port: int
     min_job_age: int
 
 
@@ -70,6 +70,8 @@ TreeWidth=64
 SchedulerType=sched/backfill
 SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=1
 PriorityType=priority/basic
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 EpilogMsgTime=100
 KillWait=2
 CompleteWait=0
@@ -85,6 +87,8 @@ NodeName=gpu[001-{s.nodes:03d}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{po
 CPUs=16 RealMemory=1000 Gres=gpu:8 State=UNKNOWN
 PartitionName=batch Nodes=ALL Default=YES MaxTime=2:00:00 State=UP
 PartitionName=small Nodes=ALL MaxNodes=2 MaxTime=0:30:00 State=UP
+# A job here takes the nodes of others, which go back into the queue, or end if they may not be requeued.
+PartitionName=urgent Nodes=ALL PriorityTier=10 MaxTime=0:30:00 State=UP
 """
 
 
@@ -93,15 +97,15 @@ def gres_conf(s: Settings) -> str:
     return f"AutoDetect=off\nName=gpu File={s.root}/dev/nvidia[0-7]\n"
 
 
-def sshd_config(s: Settings, environment: dict[str, str]) -> str:
+def sshd_config(root: Path, port: int, environment: Mapping[str, str]) -> str:
     """sshd_config: loopback, keys only, SFTP built in; `environment` is what each session gets."""
     # Only the first SetEnv line counts, so all variables stand on one.
     variables = " ".join(f'"{name}={value}"' for name, value in environment.items())
     return f"""\
-ListenAddress 127.0.0.1:{s.sshd_port}
-HostKey {s.root}/ssh/host_key
-PidFile {s.root}/run/sshd.pid
-AuthorizedKeysFile {s.root}/ssh/authorized_keys
+ListenAddress 127.0.0.1:{port}
+HostKey {root}/ssh/host_key
+PidFile {root}/run/sshd.pid
+AuthorizedKeysFile {root}/ssh/authorized_keys
 AuthenticationMethods publickey
 PubkeyAuthentication yes
 PasswordAuthentication no

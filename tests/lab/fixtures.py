@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.lab import scripted
+from tests.lab import slurm
 from tests.lab.k8s import programs
 from tests.lab.k8s.cluster import KubernetesLab
+from tests.lab.scripted import ScriptedLab
 from tests.lab.slurm import SlurmLab
-from tests.lab.slurm import missing_parts
 
 REQUIRE = "PACEMARK_REQUIRE_LABS"
 
@@ -18,7 +20,7 @@ REQUIRE = "PACEMARK_REQUIRE_LABS"
 @pytest.fixture(scope="session")
 def slurm_parts() -> None:
     """What a lab needs is there; otherwise its tests are skipped with the reason, or fail where labs are required."""
-    _need("Slurm", missing_parts())
+    _require("the Slurm lab", slurm.missing_parts())
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +36,7 @@ def slurm_lab(slurm_parts: None) -> Iterator[SlurmLab]:
 @pytest.fixture(scope="session")
 def kubernetes_parts() -> None:
     """Like `slurm_parts`."""
-    _need("Kubernetes", programs.missing_parts())
+    _require("the Kubernetes lab", programs.missing_parts())
 
 
 @pytest.fixture(scope="session")
@@ -47,9 +49,23 @@ def kubernetes_lab(kubernetes_parts: None) -> Iterator[KubernetesLab]:
         yield lab
 
 
-def _need(name: str, missing: list[str]) -> None:
+@pytest.fixture(scope="session")
+def scripted_log(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The training log that the jobs of the scripted scheduler write."""
+    _require("the scripted scheduler", scripted.missing_parts())
+    return scripted.training_log(tmp_path_factory.mktemp("scripted-log"))
+
+
+@pytest.fixture
+def scripted_lab(scripted_log: bytes) -> Iterator[ScriptedLab]:
+    """A scheduler of the test's own that plays what the test says."""
+    with ScriptedLab(scripted_log) as lab:
+        yield lab
+
+
+def _require(what: str, missing: list[str]) -> None:
     if missing:
-        reason = f"the {name} lab needs " + "; ".join(missing)
+        reason = f"{what} needs " + "; ".join(missing)
         if os.environ.get(REQUIRE) == "1":
             pytest.fail(f"{reason}; {REQUIRE}=1 forbids to skip it")
         pytest.skip(reason)

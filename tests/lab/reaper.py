@@ -15,12 +15,13 @@ from pathlib import Path
 
 from tests.lab.daemons import sweep
 
+REPOSITORY = Path(__file__).resolve().parents[2]
+
 
 def start(root: Path, *, keep: bool) -> subprocess.Popen[bytes]:
-    """The reaper of the lab at `root`; closing its standard input sets it off."""
+    """Let a reaper watch over the lab at `root`; close its input, and wait for it, when the lab has ended."""
     argv = [sys.executable, "-m", "tests.lab.reaper", str(root), *(["--keep"] if keep else [])]
-    repository = Path(__file__).resolve().parents[2]
-    return subprocess.Popen(argv, cwd=repository, stdin=subprocess.PIPE, start_new_session=True)
+    return subprocess.Popen(argv, cwd=REPOSITORY, stdin=subprocess.PIPE, start_new_session=True)
 
 
 def main(root: Path, *, keep: bool) -> int:

@@ -22,6 +22,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -32,6 +34,7 @@ from tests.lab import daemons
 from tests.lab import jobs
 from tests.lab import ports
 from tests.lab import reaper
+from tests.lab import sshd
 from tests.lab.daemons import Daemon
 from tests.lab.daemons import LabError
 from tests.lab.jobs import LabJob
@@ -39,13 +42,12 @@ from tests.lab.stage import Stage
 from tests.lab.stage import make_stage
 
 INSTALL_HINT = "apt-get install -y --no-install-recommends slurm-wlm munge openssh-server"
-_PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "sshd", "ssh-keygen")
+_PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", *sshd.PROGRAMS)
 
 
 def missing_parts() -> list[str]:
     """What this machine lacks for the lab, in words; empty if it can be run."""
-    absent = [name for name in _PROGRAMS if shutil.which(name, path=config.SYSTEM_PATH) is None]
-    missing = [f"the program {name} ({INSTALL_HINT})" for name in absent]
+    missing = sshd.missing_programs(_PROGRAMS, INSTALL_HINT)
     if os.geteuid() != 0:
         missing.append("root: slurmd and munged are run as root here")
     return missing
@@ -57,7 +59,7 @@ class SlurmLab:
     Without `root` it makes one below /tmp and removes it. `min_job_age`: seconds that ended jobs are kept.
     """
 
-    host = "127.0.0.1"
+    host = sshd.HOST
 
     def __init__(self, root: Path | None = None, nodes: int = 64, *, min_job_age: int = 300) -> None:
         self.root = root or Path(tempfile.mkdtemp(prefix="pml-", dir="/tmp"))
@@ -174,17 +176,35 @@ class SlurmLab:
         """`scontrol update` of a node's state: down, drain, resume, ..."""
         self.run("scontrol", "update", f"NodeName={node}", f"State={state}", "Reason=lab")
 
+    @property
+    def sessions(self) -> set[int]:
+        """The processes of sshd that serve a connection each; what was started in one is not among them."""
+        listener = self._daemons["sshd"].pid
+        return {pid for pid in self.pids - {listener} if daemons.command(pid).startswith("sshd:")}
+
+    def cut_sessions(self) -> None:
+        """Every connection breaks; what runs in one goes on, and a new one is taken at once."""
+        _kill(self.sessions)
+
+    @contextlib.contextmanager
+    def frozen_login_node(self) -> Iterator[None]:
+        """While the block runs nothing answers over SSH, though every connection stands and new ones are accepted."""
+        stopped = self.sessions | {pid for pid in (self._daemons["sshd"].pid,) if pid}
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in stopped:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
     def stop_sshd(self) -> None:
         """No new sessions and none of the old ones; Slurm goes on."""
-        daemon = self._daemons["sshd"]
         # Asked for while it lives: they are known as its children.
-        sessions = {
-            pid for pid in self.pids if pid != daemon.pid and daemons.command(pid).startswith("sshd:")
-        }
-        daemon.stop()
-        for pid in sessions:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        sessions = self.sessions
+        self._daemons["sshd"].stop()
+        _kill(sessions)
 
     def start_sshd(self) -> None:
         """(Again) take sessions, on the same port and with the same host key."""
@@ -203,6 +223,16 @@ class SlurmLab:
         # By itself the controller asks the nodes how they are only after a third of SlurmdTimeout.
         self.run("scontrol", "reconfigure")
         self._wait("slurmctld", lambda: "unk" not in self._try("sinfo", "-h", "-o", "%T"), deadline)
+
+    def mend(self) -> None:
+        """Start again what a test has stopped, and take every node back into service."""
+        if self._daemons["sshd"].pid is None:
+            self.start_sshd()
+        if self._daemons["slurmctld"].pid is None:
+            self.start_controller()
+        broken = self.run("sinfo", "-h", "-N", "-t", "down,drain,fail", "-o", "%N").split()
+        if broken:
+            self.run("scontrol", "update", f"NodeName={','.join(sorted(set(broken)))}", "State=RESUME")
 
     def stage(self, name: str, *, recipe: str = "llama3", provisioned: bool = True, **knobs: Any) -> Stage:
         """A fresh STAGE_PATH of a recipe on this cluster; see tests.lab.recipe.knobs for the knobs.
@@ -228,30 +258,21 @@ class SlurmLab:
             nodes=self.nodes,
             slurmctld_port=self._ports.slurmctld,
             slurmd_port=self._ports.slurmd,
-            sshd_port=self._ports.sshd,
             min_job_age=self.min_job_age,
         )
         (self.root / "slurm.conf").write_text(config.slurm_conf(settings))
         (self.root / "gres.conf").write_text(config.gres_conf(settings))
-        (self.root / "ssh" / "sshd_config").write_text(config.sshd_config(settings, self.environment))
         for gpu in range(8):
             (self.root / "dev" / f"nvidia{gpu}").symlink_to("/dev/null")
         munge_key = self.root / "munge" / "key"
         munge_key.touch(mode=0o600)
         munge_key.write_bytes(os.urandom(128))
-        for key in (self.root / "ssh" / "host_key", self.key):
-            self.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "pacemark-lab", "-f", str(key))
-        shutil.copy(self.key.with_suffix(".pub"), self.root / "ssh" / "authorized_keys")
-        host_key = (self.root / "ssh" / "host_key.pub").read_text()
-        self.known_hosts.write_text(f"[{self.host}]:{self.port} {host_key}")
-        # sshd insists on its privilege separation folder, which a package's boot script makes elsewhere.
-        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-        self._daemons = {daemon.name: daemon for daemon in self._define()}
+        login = sshd.make_sshd(self.root, self.port, self.environment)
+        self._daemons = {daemon.name: daemon for daemon in (login, *self._define())}
         self._reaper = reaper.start(self.root, keep=not self._own_root)
 
     def _define(self) -> list[Daemon]:
         def daemon(name: str, *argv: str) -> Daemon:
-            # By its full path, as sshd demands.
             program = shutil.which(argv[0], path=config.SYSTEM_PATH) or argv[0]
             return Daemon(name, [program, *argv[1:]], self.environment, self.root / "log" / f"{name}.out")
 
@@ -264,7 +285,6 @@ class SlurmLab:
                 "munged", "munged", "--foreground", *paths, f"--log-file={self.root / 'log' / 'munged.log'}"
             ),
             daemon("slurmctld", "slurmctld", "-D"),
-            daemon("sshd", "sshd", "-D", "-e", "-f", str(self.root / "ssh" / "sshd_config")),
             *(daemon(f"slurmd.{node}", "slurmd", "-D", "-N", node) for node in nodes),
         ]
 
@@ -284,6 +304,12 @@ class SlurmLab:
             if time.monotonic() > deadline:
                 raise LabError(f"{name} was not ready in time:\n{daemons.tail(self._daemons[name].log)}")
             time.sleep(0.05)
+
+
+def _kill(pids: Iterable[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def main() -> int:

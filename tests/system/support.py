@@ -12,14 +12,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from typing import Protocol
 
-from tests.lab.slurm import SlurmLab
 from tests.lab.stage import Stage
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "hf_planted-by-a-test-0123456789"
 CASE = "llama3/70b-fp8-512gpus"
 SELECT = ("suites/llama3", "-k", "70b and fp8 and 512")
+
+
+class LoginNode(Protocol):
+    """How a lab is reached."""
+
+    host: str
+    port: int
+    user: str
+    key: Path
+    known_hosts: Path
 
 
 @dataclass(frozen=True)
@@ -61,31 +71,46 @@ def start(*arguments: str, results: Path, env: dict[str, str] | None = None) -> 
 def finish(process: subprocess.Popen[str], results: Path, seconds: float = 120) -> Run:
     out, _ = process.communicate(timeout=seconds)
     latest = results / "latest"
-    return Run(process.returncode, out, latest.resolve() if latest.exists() else results)
+    folder = latest.resolve() if latest.exists() else results
+    # Whatever became of the session, it showed the token nowhere.
+    shown = [path for path in folder.rglob("*") if path.is_file() and TOKEN.encode() in path.read_bytes()]
+    assert shown == []
+    assert TOKEN not in out
+    return Run(process.returncode, out, folder)
 
 
 def pacemark(*arguments: str, results: Path, env: dict[str, str] | None = None, seconds: float = 120) -> Run:
     return finish(start(*arguments, results=results, env=env), results, seconds)
 
 
-def site_file(
-    lab: SlurmLab, stage: Stage, folder: Path, *, limits: str = "", ssh: str = "", **keys: str
-) -> Path:
-    """A site file for this stage of the lab; `keys` replace or add keys of the section `slurm`."""
+def site_file(lab: LoginNode, stage: Stage, folder: Path, *, limits: str = "", **keys: str) -> Path:
+    """A site file for this stage of the lab; `keys` replace or add keys of the section `slurm`.
+
+    `limits` adds limits, each with a comma before it, or replaces the usual ones.
+    """
+    usual = {"log_settle_seconds": 2, "hopeless_seconds": 3, "cancel_seconds": 30}
+    own = ", ".join(f"{key}: {value}" for key, value in usual.items() if f" {key}:" not in limits)
     section = {
         "gpu": "h100",
         "account": "lab_acct",
         "partition": "batch",
         "stage": str(stage.root),
         "gres": '"gpu:8"',
-        "limits": f"{{log_settle_seconds: 2, hopeless_seconds: 3, cancel_seconds: 30{limits}}}",
-        "ssh": f"{{host: {lab.host}, port: {lab.port}, user: {lab.user}, key: {lab.key}, "
-        f"known_hosts: {lab.known_hosts}, config: /nonexistent}}",
+        "limits": f"{{{(own + limits).removeprefix(', ')}}}",
+        "ssh": login(lab),
         **keys,
     }
     path = folder / "site.yaml"
     path.write_text("site: lab\nslurm:\n" + "".join(f"  {key}: {value}\n" for key, value in section.items()))
     return path
+
+
+def login(lab: LoginNode, more: str = "") -> str:
+    """The site file's `ssh` for this lab; `more` with a comma before it."""
+    return (
+        f"{{host: {lab.host}, port: {lab.port}, user: {lab.user}, key: {lab.key}, "
+        f"known_hosts: {lab.known_hosts}, config: /nonexistent{more}}}"
+    )
 
 
 def until(true: Callable[[], bool], what: str, seconds: float = 60) -> None:

@@ -20,6 +20,8 @@ from plugins.cases import load_recipe
 from tests.lab.slurm import SlurmLab
 from tests.lab.stage import Stage
 from tests.system.support import ROOT
+from tests.system.support import SELECT
+from tests.system.support import TOKEN
 from tests.system.support import finish
 from tests.system.support import pacemark
 from tests.system.support import site_file
@@ -261,3 +263,23 @@ def test_nodes_of_four_gpus_leave_both_recipes_out(tmp_path: Path) -> None:
     site.write_text(text.replace("gpus_per_node: 8", "gpus_per_node: 4"))
     result = pacemark("suites/nemotron4", "--plan", "--site", str(site), results=tmp_path / "results")
     assert "left out 18 case(s) of nemotron4: the recipe needs nodes of 8 GPUs, not 4" in result.out
+
+
+@pytest.mark.parametrize("recipe", list(SMALLEST))
+def test_a_job_that_died_shows_what_it_said_on_standard_error(
+    slurm_lab: SlurmLab, tmp_path: Path, recipe: str
+) -> None:
+    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, recipe=recipe, crash_at=3), tmp_path)
+    result = pacemark(*select(recipe), "--site", str(site), results=tmp_path / "results")
+    case = result.case(f"{recipe}/{SMALLEST[recipe]}")
+    assert case["verdict"] == "infrastructure", result.out
+    assert "its error | RuntimeError: NCCL error after step 3" in result.out
+
+
+def test_a_job_that_died_shows_what_srun_said_and_no_secret(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, crash_at=3), tmp_path)
+    result = pacemark(*SELECT, "--site", str(site), results=tmp_path / "results")
+    assert "its error | srun: error: " in result.out
+    kept = [path for path in result.folder.rglob("*") if path.is_file()]
+    assert any(path.name == "errors.txt" for path in kept)
+    assert [path for path in kept if TOKEN.encode() in path.read_bytes()] == []

@@ -17,6 +17,7 @@ from tests.system.support import TOKEN
 from tests.system.support import Run
 from tests.system.support import pacemark
 from tests.system.support import site_file
+from tests.system.support import until
 
 
 def run(lab: SlurmLab, tmp_path: Path, *more: str, **knobs: Any) -> Run:
@@ -251,7 +252,9 @@ def test_a_log_of_a_gigabyte_is_judged_with_less_than_a_megabyte_sent(
     (log,) = stage.path.rglob("log-*.out")
     assert log.stat().st_size > 10**9
     log.unlink()
-    # The log, and everything else of the session: the launch, each look at the queue, the protocol itself.
+    # The log, and everything else of the session: the launch, each look at the queue, the protocol itself. The server
+    # says it when the connection has ended.
+    until(lambda: "Transferred: sent" in sshd.read_text()[before:], "the end of the connection")
     sent = [int(n) for n in re.findall(r"Transferred: sent (\d+)", sshd.read_text()[before:])]
     assert 0 < sum(sent) < 10**6
     collected = (result.folder / CASE / "log.txt").read_text()

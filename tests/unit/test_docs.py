@@ -34,3 +34,10 @@ def test_every_option_of_the_readme_exists() -> None:
 
 def test_the_changelog_speaks_of_this_version() -> None:
     assert f"## {VERSION}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_every_test_that_the_reliability_table_names_exists() -> None:
+    sources = "".join(path.read_text() for path in ROOT.glob("tests/*/test_*.py"))
+    named = re.findall(r"`(test_\w+)\.\.\.`", (ROOT / "docs" / "reliability.md").read_text())
+    assert named
+    assert [name for name in named if f"def {name}" not in sources] == []

@@ -87,6 +87,12 @@ class Cluster:
         data = self.logs.get(job.name, nemo2_text()).encode()[place.offset :]
         return LogPiece(data, LogPlace("log", place.offset + len(data)))
 
+    def read_errors(self, job: JobRef) -> bytes:
+        return b"srun: error: gpu001: task 3: Killed\n"
+
+    def log_trouble(self, job: JobRef, place: LogPlace) -> str:
+        return ""
+
     def cancel(self, jobs: Sequence[JobRef]) -> None:
         self.cancelled.update(job.name for job in jobs)
 
@@ -219,6 +225,14 @@ def test_a_job_that_breaks_each_time_ends_after_the_last_try(cluster: Cluster, s
     assert cluster.submitted == [WIDE.id, f"{WIDE.id}-try2", f"{WIDE.id}-try3"]
     assert [tried.state for tried in session.ledger.earlier(WIDE.key)] == ["NODE_FAIL", "NODE_FAIL"]
     assert (session.fleet.folder / WIDE.key / "try-1" / "log.txt").read_text() == "no step\n"
+    assert "gpu001" in (session.fleet.folder / WIDE.key / "errors.txt").read_text()
+
+
+def test_a_job_that_somebody_cancelled_is_not_tried_again(cluster: Cluster, start: Start) -> None:
+    by_hand = JobState(Phase.FAILED, "CANCELLED by 1234")
+    cluster.ends[WIDE.id], cluster.logs[WIDE.id] = [by_hand], "no step\n"
+    entries = start(WIDE, orders=Orders(retries=2)).finish()
+    assert (cluster.submitted, entries[WIDE.id].raw) == ([WIDE.id], "CANCELLED by 1234")
 
 
 def test_a_refused_submission_is_tried_again(cluster: Cluster, start: Start) -> None:
@@ -268,3 +282,28 @@ def test_stopping_cancels_what_runs_and_ends_what_waits(cluster: Cluster, start:
     assert cluster.cancelled == {WIDE.id}
     assert entries[WIDE.id].cancel_confirmed is not None
     assert "it was never submitted" in entries[NARROW.id].message
+
+
+def test_stopping_does_not_wait_for_a_launcher_to_cancel_the_others(cluster: Cluster, start: Start) -> None:
+    release = threading.Event()
+
+    def hang(name: str) -> None:
+        if name == NARROW.id:
+            release.wait(10)
+
+    cluster.ends[WIDE.id] = [RUNNING]
+    cluster.on_submit = hang
+    session = start(WIDE, NARROW)
+    deadline = time.monotonic() + 5
+    while session.entries()[WIDE.id].stage != "submitted" or len(cluster.submitted) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    session.fleet.ask_to_stop()
+    while not session.entries()[WIDE.id].cancel_confirmed:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert session.entries()[NARROW.id].stage == "intent"
+    release.set()
+    entries = session.finish()
+    assert cluster.cancelled == {WIDE.id, NARROW.id}
+    assert entries[NARROW.id].cancel_confirmed is not None

@@ -81,9 +81,29 @@ def test_a_lost_job_is_looked_for_again(ledger: Ledger) -> None:
     ledger.intend(ONE.key)
     ledger.submitted(JobRef(ONE.key, name(ONE), "17", "/logs"))
     ledger.end(ONE.key, "lost", "unreachable")
+    assert [entry.job_id for entry in Summary.of(ledger.path.parent).left] == ["17"]
     (found,) = taken(ledger)
     assert found.job is not None
     assert found.job.id == "17"
+    # Nobody may take the other session's end for that of this one.
+    entry = ledger.entry(ONE.key)
+    assert entry is not None
+    assert (entry.stage, entry.failure, entry.message) == ("submitted", "", "")
+
+
+def test_a_submission_that_was_lost_is_looked_up_by_its_name(ledger: Ledger) -> None:
+    ledger.intend(ONE.key)
+    ledger.end(ONE.key, "lost", "unreachable")
+    (found,) = taken(ledger)
+    assert found.job == JobRef(ONE.key, name(ONE), "", "")
+
+
+def test_a_job_that_the_cluster_has_forgotten_cannot_run_any_more(ledger: Ledger) -> None:
+    ledger.intend(ONE.key)
+    ledger.submitted(JobRef(ONE.key, name(ONE), "17", "/logs"))
+    ledger.observe(ONE.key, JobState(Phase.GONE, "GONE"))
+    ledger.end(ONE.key, "lost", "forgotten")
+    assert Summary.of(ledger.path.parent).left == []
 
 
 def test_a_cancelled_job_is_followed_by_another_one_of_another_name(ledger: Ledger) -> None:
@@ -181,3 +201,13 @@ def test_an_old_intent_keeps_its_age(ledger: Ledger, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(time, "time", lambda: later)
     (found,) = taken(ledger)
     assert 499 < found.age < 502
+
+
+def test_a_clock_that_was_set_back_makes_no_job_younger_than_new(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.intend(ONE.key)
+    earlier = time.time() - 86400
+    monkeypatch.setattr(time, "time", lambda: earlier)
+    (found,) = taken(ledger)
+    assert found.age == 0

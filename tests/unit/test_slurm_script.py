@@ -220,6 +220,7 @@ def test_what_would_spoil_the_run_is_taken_out_of_the_environment(
         "OPTIMIZATION_CODE",
         "RUN_CONF_IMAGE",
         "SBATCH_EXPORT",
+        "SBATCH_ARRAY_INX",
     ]
     for name in names:
         monkeypatch.setenv(name, "left over")

@@ -31,7 +31,8 @@ class Knobs:
     How the log looks:
         rank_prefix: each line begins with "0: "; interleave: other ranks' text glued to and into step lines;
         socket_fallback: NCCL says that it uses TCP sockets;
-        chatter: megabytes of other ranks' warnings before each step.
+        chatter: megabytes of other ranks' warnings before each step;
+        leak: a traceback prints the environment, the token in two halves with a pause between them.
     """
 
     pace: float = 1.0
@@ -55,6 +56,7 @@ class Knobs:
     interleave: bool = False
     socket_fallback: bool = False
     chatter: int = 0
+    leak: bool = False
 
     def seconds(self, published: float, step: int, noise: random.Random) -> float:
         """Virtual time of one step in s: published, times pace, noise, and what is slow about this step."""

@@ -42,6 +42,10 @@ class Trainer:
         token = os.environ.get("HF_TOKEN", "")
         (self.folder / "token.sha256").write_text(hashlib.sha256(token.encode()).hexdigest() + "\n")
         self.preamble()
+        if knobs.leak:
+            self.say(f"environ({{'HF_TOKEN': '{token[:10]}", end="")
+            time.sleep(2)
+            print(f"{token[10:]}'}})", flush=True)
         time.sleep(knobs.startup)
         for step in range(knobs.steps or plan["steps"]):
             time.sleep(knobs.real_step)

@@ -1,0 +1,48 @@
+"""A login node on loopback: an sshd of the lab's own, with keys that nobody else has."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.lab import config
+from tests.lab.daemons import Daemon
+from tests.lab.daemons import LabError
+
+HOST = "127.0.0.1"
+PROGRAMS = ("sshd", "ssh-keygen")
+
+
+def missing_programs(names: tuple[str, ...], hint: str) -> list[str]:
+    """Which of these programs this machine lacks, in words; `hint` says how they come."""
+    return [
+        f"the program {name} ({hint})"
+        for name in names
+        if shutil.which(name, path=config.SYSTEM_PATH) is None
+    ]
+
+
+def make_sshd(root: Path, port: int, environment: Mapping[str, str]) -> Daemon:
+    """Keys and configuration in `root`/ssh, and the daemon, not started; each session gets `environment`.
+
+    Beside the keys lies the `known_hosts` of a client.
+    """
+    folder = root / "ssh"
+    for key in (folder / "host_key", folder / "client_key"):
+        argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "pacemark-lab", "-f", str(key)]
+        done = subprocess.run(argv, env={"PATH": config.SYSTEM_PATH}, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise LabError(f"{' '.join(argv)}: exit code {done.returncode}: {done.stderr.strip()}")
+    shutil.copy(folder / "client_key.pub", folder / "authorized_keys")
+    (folder / "known_hosts").write_text(f"[{HOST}]:{port} {(folder / 'host_key.pub').read_text()}")
+    (folder / "sshd_config").write_text(config.sshd_config(root, port, environment))
+    if os.geteuid() == 0:
+        # As root sshd insists on its privilege separation folder, which a package's boot script makes elsewhere.
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+    # By its full path, as sshd demands.
+    program = shutil.which("sshd", path=config.SYSTEM_PATH) or "sshd"
+    argv = [program, "-D", "-e", "-f", str(folder / "sshd_config")]
+    return Daemon("sshd", argv, environment, root / "log" / "sshd.out")

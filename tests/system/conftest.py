@@ -1,0 +1,45 @@
+"""A lab that was broken is mended, whatever became of the test."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lab.daemons import LabError
+from tests.lab.slurm import SlurmLab
+from tests.system.faults import Trial
+from tests.system.support import until
+
+
+@pytest.fixture
+def lab(slurm_lab: SlurmLab) -> Iterator[SlurmLab]:
+    """The shared lab, for a test that breaks it: mended afterwards, and asked whether the test left a job behind."""
+    yield slurm_lab
+    slurm_lab.mend()
+    left = [job for job in slurm_lab.squeue() if job.state != "COMPLETING"]
+    for job in left:
+        with contextlib.suppress(LabError):
+            slurm_lab.run("scancel", str(job.id))
+    until(lambda: slurm_lab.idle_nodes() == slurm_lab.nodes, "every node idle again", 30)
+    assert left == []
+
+
+@pytest.fixture
+def make_trial(lab: SlurmLab, tmp_path: Path) -> Iterator[Callable[..., Trial]]:
+    """Makes trials, in folders of their own by name; what a test that failed left of them is ended."""
+    made: list[Trial] = []
+
+    def make(name: str = "", **given: Any) -> Trial:
+        folder = tmp_path / f"{tmp_path.name}-{name}" if name else tmp_path
+        folder.mkdir(exist_ok=True)
+        made.append(Trial(lab, folder, **given))
+        return made[-1]
+
+    yield make
+    for trial in made:
+        trial.clear()

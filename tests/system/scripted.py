@@ -1,0 +1,96 @@
+"""One pytest session of Pacemark on the scripted scheduler, and what the scheduler saw of it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from tests.lab.scripted import Script
+from tests.lab.scripted import ScriptedLab
+from tests.system.support import Run
+from tests.system.support import finish
+from tests.system.support import login
+from tests.system.support import signal_group
+from tests.system.support import site_file
+from tests.system.support import start
+from tests.system.support import until
+
+RECIPE = "maxtext_llama2"
+CELL = "70b-bf16-64gpus"
+
+# A session may take this long, in s, however the cluster behaves: 3 s of it are pytest's and the job's own.
+BOUND = 14
+
+TIMED_OUT = "Socket timed out on send/recv operation"
+FOR_EVER = 600
+
+# Each bound is short, and so far from the others that a test can tell which one it was.
+_LIMITS = {"log_settle_seconds": 1, "hopeless_seconds": 1, "cancel_seconds": 3, "unreachable_minutes": 0.06}
+_COMMAND_SECONDS = 2
+
+
+@dataclass(frozen=True)
+class Session:
+    """What a session said, and how long it took in s."""
+
+    run: Run
+    case: dict[str, Any]
+    seconds: float
+
+    @property
+    def verdict(self) -> str:
+        verdict: str = self.case["verdict"]
+        return verdict
+
+    @property
+    def headline(self) -> str:
+        headline: str = self.case["headline"]
+        return headline
+
+
+def play(
+    lab: ScriptedLab,
+    tmp_path: Path,
+    script: Script,
+    *,
+    recipe: str = RECIPE,
+    limits: Mapping[str, float] = MappingProxyType({}),
+    interrupt: bool = False,
+    **keys: str,
+) -> Session:
+    """Run the case against this script; `interrupt` sends Ctrl-C once its job runs."""
+    lab.play(script)
+    site = site_file(
+        lab, lab.stage(recipe), tmp_path, limits="".join(f", {name}: {value}" for name, value in {**_LIMITS, **limits}.items()),
+        **{"ssh": login(lab, f", command_seconds: {_COMMAND_SECONDS}"), **keys},
+    )  # fmt: skip
+    select = (f"suites/{recipe}", "-k", CELL)
+    results = tmp_path / "results"
+    began = time.monotonic()
+    with start(*select, "--site", str(site), results=results) as process:
+        try:
+            if interrupt:
+                until(lambda: "RUNNING" in lab.jobs().values(), "the job runs", 10)
+                signal_group(process, signal.SIGINT)
+            run = finish(process, results, 30)
+        finally:
+            process.kill()
+    session = Session(run, run.case(f"{recipe}/{CELL}"), time.monotonic() - began)
+    require_good_manners(lab, session)
+    return session
+
+
+def require_good_manners(lab: ScriptedLab, session: Session) -> None:
+    """What holds whatever the cluster does: one submission, only its job is cancelled, in a bounded time."""
+    assert session.seconds < BOUND, session.run.out
+    assert len(lab.calls("sbatch")) <= 1, lab.calls("sbatch")
+    for call in lab.calls("scancel"):
+        ids = {argument for argument in call.argv if not argument.startswith("--")}
+        assert ids <= {str(job) for job in lab.jobs()}, call
+    assert "Traceback" not in session.run.out
+    assert lab.running_tools() == set()

@@ -1,0 +1,163 @@
+"""The way to the cluster breaks: connection, login node, controller. Each fault is caused for real, at a sure moment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from tests.lab.daemons import LabError
+from tests.lab.daemons import command
+from tests.lab.slurm import SlurmLab
+from tests.system.faults import CASE
+from tests.system.faults import MakeTrial
+
+# After this a launcher that was cut off can no longer submit: 3 s, and half a minute of grace.
+SOON = {"launch_minutes": "0.05"}
+
+
+@pytest.mark.parametrize("submitted", [False, True], ids=["before sbatch", "behind sbatch"])
+def test_a_connection_cut_while_submitting_costs_nothing(
+    lab: SlurmLab, make_trial: MakeTrial, submitted: bool
+) -> None:
+    trial = make_trial()
+    gate = trial.gate("sbatch", after=submitted).shut()
+    trial.start()
+    gate.until_somebody_waits()
+    lab.cut_sessions()
+    time.sleep(1)
+    gate.open()
+    result = trial.end()
+    assert result.verdicts == {CASE: "passed"}, result.out
+    assert "no answer to the submission, looking for its job" in result.out
+    assert len(trial.jobs()) == 1
+
+
+def test_a_launcher_that_dies_with_its_connection_is_infrastructure(
+    lab: SlurmLab, make_trial: MakeTrial
+) -> None:
+    trial = make_trial(keys=SOON)
+    gate = trial.gate("sbatch").shut()
+    trial.start()
+    gate.until_somebody_waits()
+    launcher = {pid for pid in lab.pids if str(trial.stage.path) in command(pid)}
+    lab.cut_sessions()
+    for pid in launcher:
+        os.kill(pid, signal.SIGKILL)
+    result = trial.end(60)
+    assert result.verdicts == {CASE: "infrastructure"}
+    assert "no job named" in result.case(CASE)["headline"]
+    assert trial.jobs() == []
+
+
+def test_a_connection_cut_while_asking_costs_nothing(lab: SlurmLab, make_trial: MakeTrial) -> None:
+    trial = make_trial(real_step=0.1).start()
+    trial.until_steps(3)
+    gate = trial.gate("squeue").shut()
+    gate.until_somebody_waits()
+    lab.cut_sessions()
+    gate.open()
+    result = trial.end()
+    assert result.verdicts == {CASE: "passed"}, result.out
+    assert result.out.count("will go on trying") == 1
+    assert len(trial.jobs()) == 1
+
+
+def test_a_connection_that_breaks_again_and_again_costs_nothing(lab: SlurmLab, make_trial: MakeTrial) -> None:
+    """Of so many cuts some hit every kind of request; the log grows so fast that reading it takes a while."""
+    trial = make_trial(real_step=0.1, chatter=4).start()
+    trial.job()
+    for _ in range(20):
+        lab.cut_sessions()
+        time.sleep(0.2)
+    result = trial.end()
+    assert result.verdicts == {CASE: "passed"}, result.out
+    assert "will go on trying" in result.out
+    assert len(trial.jobs()) == 1
+
+
+def test_a_login_node_that_restarts_or_is_gone_for_a_while_costs_nothing(
+    lab: SlurmLab, make_trial: MakeTrial
+) -> None:
+    trial = make_trial(real_step=0.15).start()
+    trial.until_steps(3)
+    for seconds in (0, 5):
+        lab.stop_sshd()
+        time.sleep(seconds)
+        lab.start_sshd()
+    result = trial.end()
+    assert result.verdicts == {CASE: "passed"}, result.out
+    assert "cannot be asked, will go on trying: ssh" in result.out
+    assert "slurm: answers again" in result.out
+    assert len(trial.jobs()) == 1
+
+
+def test_a_login_node_that_hangs_is_given_up_on_and_tried_again(lab: SlurmLab, make_trial: MakeTrial) -> None:
+    trial = make_trial(real_step=0.15)
+    trial.site.write_text(
+        trial.site.read_text().replace("config:", "connect_seconds: 2, command_seconds: 2, config:")
+    )
+    trial.start()
+    trial.until_steps(3)
+    with lab.frozen_login_node():
+        time.sleep(4)
+    result = trial.end()
+    assert result.verdicts == {CASE: "passed"}, result.out
+    assert "will go on trying" in result.out
+    assert len(trial.jobs()) == 1
+
+
+def test_a_login_node_gone_for_too_long_is_lost_and_the_job_is_taken_up_again(
+    lab: SlurmLab, make_trial: MakeTrial
+) -> None:
+    trial = make_trial(limits=", unreachable_minutes: 0.02", real_step=0.15).start()
+    trial.until_steps(3)
+    lab.stop_sshd()
+    result = trial.end(20, left=1)
+    assert result.verdicts == {CASE: "lost"}
+    headline = result.case(CASE)["headline"]
+    assert "could not be asked for 0.02 minutes: ssh root@127.0.0.1" in headline
+    assert f"the job may still run: look for the name {trial.living()[0].name}" in headline
+    lab.start_sshd()
+    again = trial.resume()
+    assert again.verdicts == {CASE: "passed"}, again.out
+    assert len(trial.jobs()) == 1
+
+
+def test_a_controller_that_is_gone_for_a_while_costs_nothing(lab: SlurmLab, make_trial: MakeTrial) -> None:
+    # Longer than the outage: slurmd tells of an end that it could not report only a while later.
+    trial = make_trial(real_step=0.35).start()
+    trial.until_steps(3)
+    lab.stop_controller()
+    with pytest.raises(LabError, match="Unable to contact slurm controller"):
+        lab.run("squeue", "--states=all", "--jobs=1")
+    # The session may have asked that much later.
+    time.sleep(2)
+    lab.start_controller()
+    result = trial.end()
+    assert result.verdicts == {CASE: "passed"}, result.out
+    assert "Unable to contact slurm controller" in result.out
+    assert "slurm: answers again" in result.out
+    assert len(trial.jobs()) == 1
+
+
+def test_a_controller_that_is_gone_at_sbatch_is_infrastructure_with_slurms_words(
+    lab: SlurmLab, make_trial: MakeTrial
+) -> None:
+    trial = make_trial(keys={"launch_minutes": "0.15"})
+    gate = trial.gate("sbatch").shut()
+    trial.start()
+    gate.until_somebody_waits()
+    lab.stop_controller()
+    gate.open()
+    with pytest.raises(LabError, match="Unable to contact slurm controller"):
+        lab.run("sbatch", "--wrap", "true")
+    # The launcher's own sbatch began, and gave up, at most that much later.
+    time.sleep(0.5)
+    lab.start_controller()
+    result = trial.end(60)
+    assert result.verdicts == {CASE: "infrastructure"}, result.out
+    assert "Unable to contact slurm controller" in result.case(CASE)["headline"]
+    assert trial.jobs() == []

@@ -1,0 +1,147 @@
+"""The cluster takes a job away, holds it back or ends it: nodes, preemption, limits, administrators. For real."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.lab.slurm import SlurmLab
+from tests.system.faults import CASE
+from tests.system.faults import NEMOTRON
+from tests.system.faults import MakeTrial
+from tests.system.support import until
+
+ALL = "gpu[001-256]"
+
+
+def test_a_job_whose_node_fails_is_requeued_and_judged_by_its_new_log(
+    lab: SlurmLab, make_trial: MakeTrial
+) -> None:
+    trial = make_trial(real_step=0.08).start()
+    trial.until_steps(5)
+    lab.set_node(trial.node(), "down")
+    result = trial.end()
+    case = result.case(CASE)
+    assert case["verdict"] == "passed", result.out
+    assert case["job"]["attempts"] == 2
+    assert "the job was started 2 times; judged by its last attempt" in case["remarks"]
+    assert (result.folder / CASE / "log.attempt-1.txt").exists()
+    assert len(trial.jobs()) == 1
+
+
+def test_a_job_that_may_not_be_requeued_ends_with_its_node_and_is_tried_again_elsewhere(
+    lab: SlurmLab, make_trial: MakeTrial
+) -> None:
+    trial = make_trial(case=NEMOTRON, real_step=0.08).start("--retry-infrastructure", "1")
+    trial.log()
+    node = trial.node()
+    lab.set_node(node, "down")
+    # Else it registers again and is back: its slurmd is well.
+    lab.set_node(node, "drain")
+    result = trial.end()
+    case = result.case(NEMOTRON)
+    assert case["verdict"] == "passed", result.out
+    (earlier,) = case["earlier_jobs"]
+    assert earlier["state"] == "NODE_FAIL"
+    assert "ended NODE_FAIL on gpu[" in result.out
+    nodes = lab.run("scontrol", "show", "hostnames", case["job"]["nodes"]).split()
+    assert len(nodes) == 16
+    assert node not in nodes
+    assert len(trial.jobs()) == 2
+
+
+@pytest.mark.parametrize("case", [CASE, NEMOTRON], ids=["requeued", "ended"])
+def test_a_job_that_is_preempted(lab: SlurmLab, make_trial: MakeTrial, case: str) -> None:
+    trial = make_trial(case=case, real_step=0.08).start()
+    trial.log()
+    urgent = lab.run(
+        "sbatch", "--parsable", "-p", "urgent", "--exclusive", "-w", trial.node(), "--output=/dev/null",
+        "--wrap", "sleep 60",
+    ).strip()  # fmt: skip
+    try:
+        until(
+            lambda: any(str(job.id) == urgent and job.state == "RUNNING" for job in lab.squeue()),
+            "the urgent job",
+        )
+    finally:
+        lab.run("scancel", urgent)
+    result = trial.end()
+    assert len(trial.jobs()) == 1
+    if case == CASE:
+        assert result.case(case)["verdict"] == "passed", result.out
+        assert result.case(case)["job"]["attempts"] == 2
+    else:
+        assert result.case(case)["verdict"] == "infrastructure", result.out
+        assert "ended PREEMPTED on gpu[" in result.case(case)["headline"]
+
+
+def test_a_job_that_hits_its_time_limit_is_infrastructure(lab: SlurmLab, make_trial: MakeTrial) -> None:
+    trial = make_trial(hang_at=5).start()
+    trial.until_steps(5)
+    # Slurm looks at limits twice a minute.
+    lab.run("scontrol", "update", f"JobId={trial.job().id}", "EndTime=now")
+    result = trial.end(60)
+    assert result.case(CASE)["verdict"] == "infrastructure"
+    assert "ended TIMEOUT on gpu001 after step 5 of 0 to 49" in result.case(CASE)["headline"]
+
+
+def test_a_job_that_an_administrator_cancels_is_infrastructure(lab: SlurmLab, make_trial: MakeTrial) -> None:
+    trial = make_trial(hang_at=5).start()
+    trial.until_steps(5)
+    lab.run("scancel", str(trial.job().id))
+    result = trial.end()
+    assert result.case(CASE)["verdict"] == "infrastructure"
+    assert "ended CANCELLED on gpu001 after step 5 of 0 to 49" in result.case(CASE)["headline"]
+
+
+@pytest.mark.parametrize(
+    ("hold", "reason"), [("hold", "JobHeldAdmin"), ("uhold", "JobHeldUser")], ids=["admin", "user"]
+)
+def test_a_job_that_is_held_can_never_start(
+    lab: SlurmLab, make_trial: MakeTrial, hold: str, reason: str
+) -> None:
+    lab.set_node(ALL, "drain")
+    trial = make_trial(limits=", hopeless_seconds: 1").start()
+    lab.run("scontrol", hold, str(trial.job("PENDING").id))
+    result = trial.end()
+    assert result.case(CASE)["verdict"] == "infrastructure"
+    assert f"it can never start; the queue says: {reason}; cancelled" in result.case(CASE)["headline"]
+    assert [job.state for job in trial.jobs()] == ["CANCELLED"]
+
+
+def test_a_job_that_is_released_in_time_goes_on(lab: SlurmLab, make_trial: MakeTrial) -> None:
+    lab.set_node(ALL, "drain")
+    trial = make_trial(limits=", queue_minutes: 5").start()
+    job = trial.job("PENDING")
+    lab.run("scontrol", "hold", str(job.id))
+    time.sleep(2)
+    lab.run("scontrol", "release", str(job.id))
+    lab.mend()
+    result = trial.end()
+    assert result.case(CASE)["verdict"] == "passed", result.out
+    assert [job.id for job in trial.jobs()] == [job.id]
+
+
+def test_a_job_that_finds_no_node_is_given_up_with_the_queues_reason(
+    lab: SlurmLab, make_trial: MakeTrial
+) -> None:
+    lab.set_node(ALL, "drain")
+    result = make_trial(limits=", queue_minutes: 0.03").start().end()
+    assert result.case(CASE)["verdict"] == "infrastructure"
+    assert "still queued after 0.03 minutes; the queue says: " in result.case(CASE)["headline"]
+    assert "DRAINED" in result.case(CASE)["headline"]
+
+
+def test_a_partition_that_takes_no_jobs_is_infrastructure_with_slurms_words(
+    lab: SlurmLab, make_trial: MakeTrial
+) -> None:
+    lab.run("scontrol", "create", "PartitionName=closed", "Nodes=ALL", "State=INACTIVE")
+    try:
+        trial = make_trial(keys={"partition": "closed"}).start()
+        result = trial.end()
+    finally:
+        lab.run("scontrol", "delete", "PartitionName=closed")
+    assert result.case(CASE)["verdict"] == "infrastructure"
+    assert "Required partition not available (inactive or drain)" in result.case(CASE)["headline"]
+    assert trial.jobs() == []

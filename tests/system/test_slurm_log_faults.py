@@ -1,0 +1,153 @@
+"""Logs and disks that go wrong underneath a run: full, late, cut, replaced, or somebody else's. For real."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.lab.stage import make_stage
+from tests.system.faults import CASE
+from tests.system.faults import NEMOTRON
+from tests.system.faults import Behind
+from tests.system.faults import MakeTrial
+from tests.system.support import until
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 12 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "pacemark-lab", str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        # Lazily: whoever still writes to it must not keep it in place.
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Take all that is left of it."""
+    filler = disk / "filler"
+    done = subprocess.run(
+        ["dd", "if=/dev/zero", f"of={filler}", "bs=4k"], env={"LC_ALL": "C"}, capture_output=True, text=True
+    )
+    assert "No space left on device" in done.stderr
+    return filler
+
+
+def test_a_full_disk_of_results_cancels_the_job_and_says_so(small_disk: Path, make_trial: MakeTrial) -> None:
+    trial = make_trial(results=small_disk / "results", real_step=0.1).start()
+    trial.until_steps(3)
+    filler = fill(small_disk)
+    result = trial.end()
+    assert result.case(CASE)["verdict"] == "infrastructure", result.out
+    assert "the disk of the results folder is full" in result.case(CASE)["headline"]
+    assert "Traceback" not in result.out
+    assert [job.state for job in trial.jobs()] == ["CANCELLED"]
+    filler.unlink()
+    again = trial.resume()
+    assert again.verdicts == {CASE: "passed"}, again.out
+
+
+def test_a_full_disk_of_results_before_anything_runs_submits_nothing(
+    small_disk: Path, make_trial: MakeTrial
+) -> None:
+    trial = make_trial(results=small_disk / "results")
+    fill(small_disk)
+    result = trial.start().end()
+    assert result.status != 0
+    assert re.search(r"ERROR: the run cannot be recorded in .*full", result.out), result.out
+    assert "Traceback" not in result.out
+
+
+def test_a_stage_that_is_full_before_the_launch_is_infrastructure(
+    small_disk: Path, make_trial: MakeTrial
+) -> None:
+    trial = make_trial(stage=make_stage(small_disk / "stage", "llama3", provisioned=True))
+    fill(small_disk)
+    result = trial.start().end()
+    assert result.case(CASE)["verdict"] == "infrastructure"
+    assert "No space left on device" in result.case(CASE)["headline"]
+    assert trial.jobs() == []
+
+
+def test_a_stage_that_fills_up_is_named(small_disk: Path, make_trial: MakeTrial) -> None:
+    trial = make_trial(
+        stage=make_stage(small_disk / "stage", "llama3", provisioned=True, real_step=0.07)
+    ).start()
+    trial.until_steps(3)
+    fill(small_disk)
+    result = trial.end()
+    case = result.case(CASE)
+    assert case["verdict"] == "infrastructure", result.out
+    assert "but the last step seen is" in case["headline"]
+    assert "the disk of its log is full: No space left on device in /" in case["headline"]
+
+
+def test_a_log_that_is_whole_only_after_the_jobs_end_is_waited_for(make_trial: MakeTrial) -> None:
+    trial = make_trial(real_step=0.07, limits=", log_settle_seconds: 20").start()
+    behind = Behind(trial.log())
+    until(lambda: trial.living() == [], "the job's end")
+    for part in (0.6, 0.8):
+        behind.show(part)
+        shown = behind.shown.stat().st_size
+        until(partial(trial.has_read, shown), "the session has read it", 20)
+    behind.show()
+    result = trial.end()
+    assert result.verdicts == {CASE: "passed"}, result.out
+
+
+def test_a_log_that_stays_short_is_no_evidence(make_trial: MakeTrial) -> None:
+    trial = make_trial(real_step=0.07).start()
+    trial.until_steps(5)
+    Behind(trial.log())
+    result = trial.end()
+    assert result.verdicts == {CASE: "invalid run"}
+    assert "the last step seen is" in result.case(CASE)["headline"]
+
+
+@pytest.mark.parametrize("grows", [False, True], ids=["shorter", "shorter, then longer"])
+def test_a_log_that_is_replaced_underway_is_no_evidence(make_trial: MakeTrial, grows: bool) -> None:
+    trial = make_trial(real_step=0.07).start()
+    trial.until_steps(10)
+    log = trial.log()
+    behind = Behind(log)
+    behind.show(0.1)
+    if grows:
+        until(lambda: trial.living() == [], "the job's end")
+        lines = behind.real.read_bytes().splitlines(keepends=True)
+        log.write_bytes(b"".join(lines[:3] + lines[-30:]) * 2)
+    result = trial.end()
+    case = result.case(CASE)
+    if grows:
+        assert case["verdict"] == "invalid run", result.out
+        assert "missing" in case["headline"]
+    else:
+        assert case["verdict"] == "infrastructure", result.out
+        assert "its log was cut or replaced: /" in case["headline"]
+
+
+@pytest.mark.parametrize("case", [CASE, NEMOTRON])
+def test_logs_of_other_jobs_in_the_same_folder_are_left_alone(make_trial: MakeTrial, case: str) -> None:
+    trial = make_trial(case=case, real_step=0.07).start()
+    log, job = trial.log(), str(trial.job().id)
+    other = log.with_name(log.name.replace(trial.run, "20200101-000000-0000"))
+    names = {
+        log.name.replace(job, f"1{job}"),
+        log.name.replace(job, f"{job}1"),
+        f"{log.name}.old",
+        f"old-{log.name}.gz",
+        *([other.name] if other != log else [f"log-x_{job}_0_9.out", f"log-x_9_{job}.out"]),
+    }
+    for name in names:
+        # Whole, and far too slow.
+        log.with_name(name).write_text("global_step: 1 | train_step_timing in s: 999.0\n" * 50)
+    result = trial.end()
+    assert result.verdicts == {case: "passed"}, result.out
+    assert b"999.0" not in (result.folder / case / "log.txt").read_bytes()

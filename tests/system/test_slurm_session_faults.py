@@ -1,0 +1,130 @@
+"""The session itself: killed at any stage of a case's life, on a clock that is wrong, beside another, with secrets."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lab.slurm import SlurmLab
+from tests.system.faults import CASE
+from tests.system.faults import Behind
+from tests.system.faults import MakeTrial
+from tests.system.support import TOKEN
+from tests.system.support import signal_group
+from tests.system.support import until
+
+DAY = 86400
+OTHERS = {
+    "GITHUB_TOKEN": "ghp_planted-by-a-test-0123456789",
+    "AWS_SECRET_ACCESS_KEY": "planted/by+a/test/0123456789",
+    "WANDB_API_KEY": "0123456789planted0123456789",
+}
+
+
+@pytest.mark.parametrize(
+    ("tool", "after"),
+    [("scontrol", False), ("sbatch", False), ("sbatch", True)],
+    ids=["checking", "before sbatch", "behind sbatch"],
+)
+def test_a_session_killed_before_it_knew_of_a_job(make_trial: MakeTrial, tool: str, after: bool) -> None:
+    trial = make_trial()
+    gate = trial.gate(tool, after=after).shut()
+    trial.start()
+    gate.until_somebody_waits()
+    trial.kill()
+    # The launcher is cut off, but goes on.
+    trial.start("--resume", "latest")
+    until(trial.owned, "the run has an owner again")
+    gate.open()
+    result = trial.end()
+    assert result.verdicts == {CASE: "passed"}, result.out
+    assert len(trial.jobs()) == 1
+
+
+def test_a_session_killed_while_its_job_waits(lab: SlurmLab, make_trial: MakeTrial) -> None:
+    lab.set_node("gpu[001-256]", "drain")
+    trial = make_trial().start()
+    trial.job("PENDING")
+    trial.kill()
+    lab.mend()
+    result = trial.resume()
+    assert result.verdicts == {CASE: "passed"}, result.out
+    assert len(trial.jobs()) == 1
+
+
+def test_a_session_killed_while_a_log_settles(make_trial: MakeTrial) -> None:
+    trial = make_trial(real_step=0.07, limits=", log_settle_seconds: 60").start()
+    trial.until_steps(5)
+    behind = Behind(trial.log())
+    until(lambda: trial.living() == [], "the job's end")
+    trial.kill()
+    behind.show()
+    result = trial.resume()
+    assert result.verdicts == {CASE: "passed"}, result.out
+    assert len(trial.jobs()) == 1
+
+
+def skewed(folder: Path, seconds: int) -> dict[str, str]:
+    """The environment of a session whose wall clock is off by so much."""
+    folder.mkdir(exist_ok=True)
+    (folder / "sitecustomize.py").write_text(
+        f"import time\nright = time.time\ntime.time = lambda: right() + {seconds}\n"
+    )
+    return {"PYTHONPATH": str(folder)}
+
+
+@pytest.mark.parametrize("seconds", [DAY, -DAY], ids=["a day ahead", "a day behind"])
+def test_a_clock_that_is_wrong_changes_no_verdict(
+    make_trial: MakeTrial, tmp_path: Path, seconds: int
+) -> None:
+    trial = make_trial(real_step=0.07).start(env=skewed(tmp_path / "clock", seconds))
+    trial.until_steps(3)
+    trial.kill()
+    # And it is set right while nobody looks.
+    result = trial.resume()
+    assert result.verdicts == {CASE: "passed"}, result.out
+    assert len(trial.jobs()) == 1
+
+
+def test_two_sessions_on_one_site_do_not_touch_each_other(make_trial: MakeTrial) -> None:
+    one, other = make_trial("one", hang_at=5), make_trial("other", real_step=0.1)
+    one.start()
+    other.start()
+    one.until_steps(5)
+    other.until_steps(5)
+    assert one.process is not None
+    signal_group(one.process, signal.SIGINT)
+    cancelled, passed = one.end(), other.end()
+    assert cancelled.verdicts == {CASE: "infrastructure"}
+    assert passed.verdicts == {CASE: "passed"}, passed.out
+    assert [job.state for job in (*one.jobs(), *other.jobs())] == ["CANCELLED", "COMPLETED"]
+
+
+@pytest.mark.parametrize(
+    ("knobs", "verdict"),
+    [({}, "passed"), ({"crash_at": 3}, "infrastructure"), ({"hang_at": 5}, "infrastructure")],
+    ids=["passes", "dies", "Ctrl-C"],
+)
+def test_no_secret_is_left_behind(make_trial: MakeTrial, knobs: dict[str, Any], verdict: str) -> None:
+    """Every session of these tests must show the token nowhere; this one's job prints it, and it is told to say all."""
+    trial = make_trial(leak=True, **knobs)
+    trial.start("-vv", "--showlocals", "--tb=long", "--log-cli-level=DEBUG", env=OTHERS)
+    assert trial.process is not None
+    if "hang_at" in knobs:
+        trial.until_steps(5)
+        signal_group(trial.process, signal.SIGINT)
+    result = trial.end()
+    assert result.verdicts == {CASE: verdict}, result.out
+    written = {path: path.read_bytes() for path in result.folder.rglob("*") if path.is_file()}
+    stars = b"'HF_TOKEN': '" + b"*" * len(TOKEN) + b"'"
+    assert stars in written[result.folder / CASE / "log.txt"]
+    stage = {path: path.read_bytes() for path in trial.stage.path.rglob("*") if path.is_file()}
+    for secret in OTHERS.values():
+        assert secret not in result.out
+        assert [path for path, data in {**written, **stage}.items() if secret.encode() in data] == []
+    # Upstream's own traces: the job's output under `set -x`, and what the job itself prints.
+    traced = [path.name for path, data in stage.items() if TOKEN.encode() in data]
+    assert [name for name in traced if not name.startswith(("sbatch_", "log-"))] == []

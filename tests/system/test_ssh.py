@@ -1,0 +1,108 @@
+"""The connection to a login node: many scripts over one shell, several at a time, none in another's way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from fixtures.site import Ssh
+from fixtures.ssh import SshConnection
+from plugins.errors import Unreachable
+from tests.lab.scripted import ScriptedLab
+
+
+@pytest.fixture
+def ssh(scripted_lab: ScriptedLab) -> Iterator[SshConnection]:
+    lab = scripted_lab
+    section = Ssh(
+        host=lab.host, port=lab.port, user=lab.user, key=str(lab.key), known_hosts=str(lab.known_hosts),
+        config="/nonexistent", command_seconds=5,
+    )  # fmt: skip
+    connection = SshConnection(section)
+    yield connection
+    connection.close()
+
+
+def test_a_script_has_a_status_and_two_outputs(ssh: SshConnection) -> None:
+    answer = ssh.run("echo out; echo err >&2; exit 7")
+    assert (answer.status, answer.out, answer.err) == (7, "out\n", "err\n")
+
+
+def test_one_shell_runs_many_scripts_and_keeps_nothing_of_them(ssh: SshConnection) -> None:
+    first = ssh.run("echo $$; export LEFT=over; cd /; set -eu; false; echo never")
+    second = ssh.run("echo $$; echo ${LEFT:-nothing}; pwd")
+    shell, left, folder = second.out.split()
+    assert (first.status, first.out) == (1, f"{shell}\n")
+    assert (left, folder == "/") == ("nothing", False)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "no line feed", "two\nlines", "ümläut $HOME `id` 'quotes' \\n", "x" * 300_000]
+)
+def test_output_comes_as_it_was_written(ssh: SshConnection, text: str) -> None:
+    assert ssh.run(f"cat <<'END' | head -c -1\n{text}\nEND").out == text
+
+
+def test_a_script_cannot_read_the_next_one(ssh: SshConnection) -> None:
+    assert ssh.run("cat; echo end").out == "end\n"
+    assert ssh.run("echo next").out == "next\n"
+
+
+def test_scripts_run_at_the_same_time(ssh: SshConnection) -> None:
+    ssh.run("true")
+    began = time.monotonic()
+    threads = [threading.Thread(target=ssh.run, args=("sleep 1",)) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert time.monotonic() - began < 4
+
+
+def test_a_script_that_hangs_is_told_and_cuts_off_no_other(ssh: SshConnection) -> None:
+    said: list[str] = []
+    other = threading.Thread(target=lambda: said.append(ssh.run("sleep 2; echo whole").out))
+    other.start()
+    time.sleep(0.5)
+    with pytest.raises(Unreachable, match=r"no answer within 0\.5 s"):
+        ssh.run("sleep 60", seconds=0.5)
+    assert ssh.run("echo after").out == "after\n"
+    other.join()
+    assert said == ["whole\n"]
+
+
+def test_a_shell_that_was_ended_is_replaced(ssh: SshConnection) -> None:
+    shell = int(ssh.run("echo $$").out)
+    os.kill(shell, signal.SIGKILL)
+    time.sleep(0.3)
+    assert ssh.run("echo again").out == "again\n"
+
+
+def test_a_shell_that_ends_in_the_midst_of_a_script_is_no_answer(ssh: SshConnection) -> None:
+    with pytest.raises(Unreachable, match="the login shell ended"):
+        ssh.run("kill -9 $$; sleep 5")
+    assert ssh.run("echo again").out == "again\n"
+
+
+def test_nothing_of_a_script_stands_in_a_process_list(ssh: SshConnection) -> None:
+    shown = ssh.run(
+        "planted=a-planted-secret; tr '\\0' ' ' </proc/$$/cmdline; tr '\\0' ' ' </proc/$BASHPID/cmdline"
+    )
+    assert "bash" in shown.out
+    assert "planted" not in shown.out
+
+
+def test_files_are_read_by_any_part(ssh: SshConnection, scripted_lab: ScriptedLab) -> None:
+    path = scripted_lab.root / "some.txt"
+    path.write_bytes(b"0123456789")
+    assert ssh.size(str(path)) == 10
+    assert ssh.read(str(path), 3, 4) == b"3456"
+    assert ssh.read(str(path), 8, 100) == b"89"
+    assert "some.txt" in ssh.names(str(path.parent))
+    missing = str(path.with_name("none"))
+    assert (ssh.size(missing), ssh.read(missing, 0, 1), ssh.names(missing)) == (None, None, [])

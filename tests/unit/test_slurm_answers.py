@@ -1,0 +1,157 @@
+"""What Slurm's tools print: rows among banners, parts of jobs, ids with something glued to them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fixtures.backend import JobRef
+from fixtures.backend import JobState
+from fixtures.backend import Phase
+from fixtures.slurm_answers import from_sacct
+from fixtures.slurm_answers import from_scontrol
+from fixtures.slurm_answers import from_squeue
+from fixtures.slurm_answers import living
+from fixtures.slurm_answers import printed_ids
+from fixtures.slurm_answers import unanswered
+from tests.unit import examples
+
+JOB = JobRef("llama3/70b-fp8-512gpus", "ours", "17", "/logs")
+LAUNCHERS = {
+    name: examples.recipe_named(name).file.launch for name in ("llama3", "nemotron4", "maxtext_llama2")
+}
+
+
+def squeue(*rows: str) -> JobState | None:
+    return from_squeue([JOB], "\n".join(rows)).get(JOB)
+
+
+def test_a_row_of_squeue_is_a_state() -> None:
+    assert squeue("17|ours|PENDING||Resources") == JobState(Phase.QUEUED, "PENDING", reason="Resources")
+    assert squeue("17|ours|RUNNING|gpu[1-8]|None") == JobState(Phase.RUNNING, "RUNNING", nodes="gpu[1-8]")
+
+
+@pytest.mark.parametrize(
+    "row", ["", "170|ours|RUNNING|n|None", "7|ours|RUNNING|n|None", "17|ours|RUNNING", "JOBID|N|S|N|R"]
+)
+def test_another_row_is_none_of_ours(row: str) -> None:
+    assert squeue(row) is None
+
+
+def test_an_id_that_was_given_to_another_job_is_gone() -> None:
+    assert squeue("17|theirs|COMPLETED|n|None") == JobState(
+        Phase.GONE, "GONE (the id is now another job's, named theirs)"
+    )
+
+
+# Seen on Slurm 22.05: `squeue --jobs=17` lists all parts of an array or a heterogeneous job of that id.
+@pytest.mark.parametrize(
+    ("rows", "phase"),
+    [
+        (["17_[0-3]|ours|PENDING||Resources"], Phase.UNKNOWN),
+        (["17_1|ours|RUNNING|n1|None", "17_0|ours|COMPLETED|n2|None"], Phase.UNKNOWN),
+        (["17_1|ours|COMPLETED|n1|None", "17_0|ours|COMPLETED|n2|None"], Phase.FAILED),
+        (["17+0|ours|RUNNING|n1|None", "17+1|ours|RUNNING|n2|None"], Phase.UNKNOWN),
+        (["17+0|ours|CANCELLED|n1|None", "17+1|ours|CANCELLED|n2|None"], Phase.FAILED),
+    ],
+)
+def test_parts_are_named_and_never_a_success(rows: list[str], phase: Phase) -> None:
+    state = squeue(*rows)
+    assert state is not None
+    assert state.phase is phase
+    assert all(row.partition("|")[0] in state.raw for row in rows)
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="|"), max_size=40), max_size=6))
+def test_banners_change_nothing(banner: list[str]) -> None:
+    text = "\n".join([*banner, "17|ours|RUNNING|n1|None", *banner])
+    assert from_squeue([JOB], text) == {JOB: JobState(Phase.RUNNING, "RUNNING", nodes="n1")}
+    assert living("ours", text) == {"17": True}
+    text = "\n".join([*banner, "17|ours|TIMEOUT|n1|0:15", *banner])
+    assert from_sacct([JOB], text) == {JOB: JobState(Phase.FAILED, "TIMEOUT", nodes="n1", exit_code="0:15")}
+
+
+def test_the_last_life_of_a_requeued_job_counts() -> None:
+    text = "17|ours|REQUEUED|n1|0:0\n17|ours|COMPLETED|n2|0:0\n"
+    assert from_sacct([JOB], text)[JOB].phase is Phase.SUCCEEDED
+
+
+def test_scontrols_line_is_a_state() -> None:
+    text = "JobId=16 JobName=ours JobState=RUNNING\nJobId=17 JobName=ours JobState=FAILED Reason=NonZeroExitCode ExitCode=1:0 NodeList=n[1-2]"
+    assert from_scontrol(JOB, text) == JobState(
+        Phase.FAILED, "FAILED", reason="NonZeroExitCode", nodes="n[1-2]", exit_code="1:0"
+    )
+    assert from_scontrol(JOB, "slurm_load_jobs error: Invalid job id specified") is None
+
+
+def test_the_jobs_of_a_name_are_told_whole_and_in_order() -> None:
+    rows = [
+        "21_0|ours|COMPLETED|n|None",
+        "21_1|ours|RUNNING|n|None",
+        "9|ours|CANCELLED||None",
+        "100+0|ours|PENDING||None",
+    ]
+    assert living("ours", "\n".join([*rows, "5|theirs|RUNNING|n|None"])) == {
+        "9": False,
+        "21": True,
+        "100": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("printed", "ids"),
+    [
+        ("4711", [("4711", "")]),
+        ("4711;alps", [("4711", ";alps")]),
+        ("4711_3", [("4711", "_3")]),
+        ("4711_[0-3]", [("4711", "_[0-3]")]),
+        ("4711+0", [("4711", "+0")]),
+        ("nothing", []),
+    ],
+)
+def test_what_is_glued_to_an_id_is_seen(printed: str, ids: list[tuple[str, str]]) -> None:
+    launch = LAUNCHERS["llama3"]
+    assert launch is not None
+    assert printed_ids(launch.job_id, f"Task 0: x\n- Job id: {printed}\n- Local Directory: /logs\n") == ids
+
+
+# sbatch's own reply, where anything but an id, alone or with its cluster, is no id at all.
+@pytest.mark.parametrize("recipe", ["nemotron4", "maxtext_llama2"])
+def test_the_reply_of_sbatch_is_an_id_or_none(recipe: str) -> None:
+    launch = LAUNCHERS[recipe]
+    assert launch is not None
+    banner = "sbatch: note: 12 nodes are down\n"
+    assert printed_ids(launch.job_id, f"{banner}4711\n") == [("4711", "")]
+    assert printed_ids(launch.job_id, f"{banner}4711;alps\n") == [("4711", ";alps")]
+    assert printed_ids(launch.job_id, f"{banner}4711_3\n4712+0\n") == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "Socket timed out on send/recv operation",
+        "Zero Bytes were transmitted or received",
+        "Unable to contact slurm controller (connect failure)",
+        "Unable to contact slurm controller (receive failure)",
+        "Communication connection failure",
+        "Message receive failure",
+        "Slurm backup controller in standby mode",
+    ],
+)
+def test_a_controller_that_did_not_answer_is_known(error: str) -> None:
+    line = f"sbatch: error: Batch job submission failed: {error}"
+    assert unanswered(f"loading modules\n{line}\n") == line
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified",
+        "sbatch: error: Batch job submission failed: Requested node configuration is not available",
+        "sbatch: error: QOSMaxSubmitJobPerUserLimit",
+        "curl: (28) Connection timed out",
+    ],
+)
+def test_a_refusal_is_an_answer(error: str) -> None:
+    assert unanswered(error) == ""
