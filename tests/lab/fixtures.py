@@ -9,6 +9,8 @@ import pytest
 
 from tests.lab import scripted
 from tests.lab import slurm
+from tests.lab.k8s import programs
+from tests.lab.k8s.cluster import KubernetesLab
 from tests.lab.scripted import ScriptedLab
 from tests.lab.slurm import SlurmLab
 
@@ -28,6 +30,22 @@ def slurm_lab(slurm_parts: None) -> Iterator[SlurmLab]:
     Tests share it: each makes its own stage, and leaves no job behind.
     """
     with SlurmLab(nodes=256) as lab:
+        yield lab
+
+
+@pytest.fixture(scope="session")
+def kubernetes_parts() -> None:
+    """Like `slurm_parts`."""
+    _require("the Kubernetes lab", programs.missing_parts())
+
+
+@pytest.fixture(scope="session")
+def kubernetes_lab(kubernetes_parts: None) -> Iterator[KubernetesLab]:
+    """One cluster of 64 nodes of each cloud (1024 GPUs) for the session, started by the first test that asks for it.
+
+    Tests share it: each makes its own namespace, and leaves no job that runs behind.
+    """
+    with KubernetesLab(nodes=64) as lab:
         yield lab
 
 

@@ -13,12 +13,10 @@ _FIRST, _LAST, _BLOCK = 18000, 32000, 300
 
 
 @dataclass
-class Ports:
-    """A block of ports: one for slurmctld, one for sshd, and one for each node from `slurmd` on."""
+class Block:
+    """Consecutive ports from `base` on."""
 
-    slurmctld: int
-    sshd: int
-    slurmd: int
+    base: int
     _claim: socket.socket = field(repr=False)
 
     def release(self) -> None:
@@ -26,8 +24,36 @@ class Ports:
         self._claim.close()
 
 
+@dataclass
+class Ports:
+    """A block of ports: one for slurmctld, one for sshd, and one for each node from `slurmd` on."""
+
+    block: Block
+
+    @property
+    def slurmctld(self) -> int:
+        return self.block.base
+
+    @property
+    def sshd(self) -> int:
+        return self.block.base + 1
+
+    @property
+    def slurmd(self) -> int:
+        return self.block.base + 2
+
+    def release(self) -> None:
+        """Let another lab have them."""
+        self.block.release()
+
+
 def claim(nodes: int) -> Ports:
-    """Take the first block of which no other lab and no other program has a port.
+    """Ports for a Slurm of so many nodes."""
+    return Ports(claim_block(nodes + 2))
+
+
+def claim_block(count: int) -> Block:
+    """Take the first block of which no other lab and no other program has a port; of at most 300 ports.
 
     The claim is a socket with a name in the kernel (no file): it ends with this process, however that ends.
     """
@@ -38,10 +64,10 @@ def claim(nodes: int) -> Ports:
         except OSError:
             name.close()
             continue
-        if all(_free(base + offset) for offset in range(nodes + 2)):
-            return Ports(slurmctld=base, sshd=base + 1, slurmd=base + 2, _claim=name)
+        if all(_free(base + offset) for offset in range(count)):
+            return Block(base, name)
         name.close()
-    raise LabError(f"no {nodes + 2} free ports in a row between {_FIRST} and {_LAST}")
+    raise LabError(f"no {count} free ports in a row between {_FIRST} and {_LAST}")
 
 
 def _free(port: int) -> bool:

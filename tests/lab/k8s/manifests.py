@@ -1,0 +1,127 @@
+"""Jobs as the recipes make them, cut down to what the lab's controllers, scheduler and stand-ins look at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+QUEUE = "kueue.x-k8s.io/queue-name"
+CLAIM = "shared-storage-pvc"
+
+
+def jobset(namespace: str, name: str, nodes: int, *, queue: str = "", **spec: Any) -> dict[str, Any]:
+    """Llama3 on GKE: one Indexed Job of `nodes` pods of 8 GPUs; `spec` adds to the JobSet's."""
+    environment = {"JOB_IDENTIFIER": name, "WORLD_SIZE": str(nodes * 8), "NNODES": str(nodes)}
+    container = {
+        "name": "workload",
+        "image": "nemo",
+        "command": ["bash", "-c", "bash /workload/launcher/launch-workload.sh trainer.max_steps=50"],
+        "env": [{"name": key, "value": value} for key, value in environment.items()],
+        "resources": {"limits": {"nvidia.com/gpu": "8"}},
+        "securityContext": {"privileged": True},
+    }
+    daemon = {"name": "tcpxo-daemon", "image": "rxdm", "restartPolicy": "Always"}
+    pods = {
+        "hostNetwork": True,
+        "dnsPolicy": "ClusterFirstWithHostNet",
+        "restartPolicy": "Never",
+        "tolerations": [{"operator": "Exists", "key": "nvidia.com/gpu"}],
+        "initContainers": [daemon],
+        "containers": [container],
+    }
+    job = {
+        "parallelism": nodes,
+        "completions": nodes,
+        "backoffLimit": 0,
+        "completionMode": "Indexed",
+        "template": {"spec": pods},
+    }
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name, "namespace": namespace, "labels": {QUEUE: queue} if queue else {}},
+        "spec": {
+            "failurePolicy": {"maxRestarts": 0},
+            "replicatedJobs": [{"name": "workload", "replicas": 1, "template": {"spec": job}}],
+            **({"suspend": True} if queue else {}),
+            **spec,
+        },
+    }
+
+
+def pytorchjob(namespace: str, name: str, nodes: int, *, queue: str = "", **run: Any) -> dict[str, Any]:
+    """GPT-3 on AKS: a master and `nodes` - 1 workers of 8 GPUs; needs the claim; `run` is its runPolicy."""
+    environment = {"NUMBER_OF_ITERATIONS": "50", "GLOBAL_BATCH_SIZE": "512", "GPUS_PER_NODE": "8"}
+    data = {"name": "data-storage", "persistentVolumeClaim": {"claimName": CLAIM}}
+    resources = {"nvidia.com/gpu": "8", "rdma/ib": "8"}
+    container = {
+        "name": "pytorch",
+        "image": "megatron-lm",
+        "command": ["bash", "-c"],
+        "args": ["set -xe\nbash /scripts/train_megatron.sh"],
+        "env": [{"name": key, "value": value} for key, value in environment.items()],
+        "resources": {"requests": resources, "limits": resources},
+    }
+    replica = {
+        "restartPolicy": "OnFailure",
+        "template": {"spec": {"containers": [container], "volumes": [data]}},
+    }
+    replicas = {"Master": {"replicas": 1, **replica}}
+    if nodes > 1:
+        replicas["Worker"] = {"replicas": nodes - 1, **replica}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": name, "namespace": namespace, "labels": {QUEUE: queue} if queue else {}},
+        "spec": {"pytorchReplicaSpecs": replicas, **({"runPolicy": run} if run else {})},
+    }
+
+
+def claim(namespace: str, name: str) -> list[dict[str, Any]]:
+    """A volume that all may share, as the AKS recipe wants it made beforehand, and its claim in `namespace`."""
+    volume = f"{namespace}-{name}"
+    wanted = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    size = {"storage": "16Ti"}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": volume},
+            "spec": {**wanted, "capacity": size, "hostPath": {"path": "/data"}},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {**wanted, "volumeName": volume, "resources": {"requests": size}},
+        },
+    ]
+
+
+def quota(namespace: str, queue: str, gpus: int) -> list[dict[str, Any]]:
+    """A queue of Kueue for so many GPUs of the AKS nodes' or GKE nodes' kind, and its local end in `namespace`."""
+    group = "kueue.x-k8s.io/v1beta2"
+    resources = [{"name": "nvidia.com/gpu", "nominalQuota": gpus}, {"name": "rdma/ib", "nominalQuota": gpus}]
+    cluster_queue = {
+        "namespaceSelector": {},
+        "resourceGroups": [
+            {
+                "coveredResources": [resource["name"] for resource in resources],
+                "flavors": [{"name": f"{namespace}-{queue}", "resources": resources}],
+            }
+        ],
+    }
+    return [
+        {"apiVersion": group, "kind": "ResourceFlavor", "metadata": {"name": f"{namespace}-{queue}"}},
+        {
+            "apiVersion": group,
+            "kind": "ClusterQueue",
+            "metadata": {"name": f"{namespace}-{queue}"},
+            "spec": cluster_queue,
+        },
+        {
+            "apiVersion": group,
+            "kind": "LocalQueue",
+            "metadata": {"name": queue, "namespace": namespace},
+            "spec": {"clusterQueue": f"{namespace}-{queue}"},
+        },
+    ]

@@ -1,0 +1,214 @@
+"""The lab's container runtime: writes the logs of pods and ends their containers. `python -m tests.lab.k8s.pods ROOT`.
+
+KWOK plays the kubelets but runs nothing. This process watches pods; one that runs gets a stand-in for its main
+container, whose lines go into a file as a container runtime writes it, and a KWOK Logs object that lets the API
+server serve this file. Its exit code becomes an annotation of the pod, on which KWOK's stage `pod-exit` ends it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import heapq
+import itertools
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from dataclasses import field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tests.lab.k8s.api import Api
+from tests.lab.k8s.api import ApiError
+from tests.lab.k8s.certificates import Pair
+from tests.lab.k8s.objects import EXIT
+from tests.lab.k8s.standins import Container
+from tests.lab.k8s.standins import Said
+from tests.lab.recipe.knobs import Knobs
+
+_PODS = "/api/v1/pods"
+
+
+@dataclass
+class Pod:
+    """One that runs. `restarts`: how often its container began anew in place."""
+
+    manifest: dict[str, Any]
+    container: Container
+    log: Path
+    said: Said
+    restarts: int = 0
+    ended: bool = False
+
+    @property
+    def path(self) -> str:
+        """Of the object, at the API server."""
+        metadata = self.manifest["metadata"]
+        return f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+
+
+@dataclass
+class Runtime:
+    """Pods by uid; what is due next by time.monotonic."""
+
+    root: Path
+    api: Api
+    pods: dict[str, Pod] = field(default_factory=dict)
+    due: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
+    events: queue.SimpleQueue[Any] = field(default_factory=queue.SimpleQueue)
+    _number: itertools.count[int] = field(default_factory=itertools.count)
+
+    def run(self) -> None:
+        """Until the process ends."""
+        threading.Thread(target=self._watch, daemon=True).start()
+        while True:
+            left = self.due[0][0] - time.monotonic() if self.due else 60
+            try:
+                self._seen(self.events.get(timeout=max(0, left)))
+            except queue.Empty:
+                while self.due and self.due[0][0] <= time.monotonic():
+                    heapq.heappop(self.due)[2]()
+
+    def _watch(self) -> None:
+        while True:
+            try:
+                listed = self.api.get(_PODS)
+                for pod in listed["items"]:
+                    self.events.put({"type": "ADDED", "object": pod})
+                for event in self.api.watch(_PODS, listed["metadata"]["resourceVersion"], 300):
+                    if event["type"] == "ERROR":
+                        break
+                    self.events.put(event)
+            except ApiError:
+                time.sleep(0.5)
+
+    def _seen(self, event: dict[str, Any]) -> None:
+        manifest = event["object"]
+        uid = manifest["metadata"]["uid"]
+        if event["type"] == "DELETED" or "deletionTimestamp" in manifest["metadata"]:
+            self.pods.pop(uid, None)
+        elif uid not in self.pods and manifest.get("status", {}).get("phase") == "Running":
+            self._start(uid, manifest)
+
+    def _start(self, uid: str, manifest: dict[str, Any]) -> None:
+        container, namespace = Container.of(manifest), manifest["metadata"]["namespace"]
+        log = self.root / "pods" / namespace / uid / f"{container.name}.0.log"
+        log.parent.mkdir(parents=True)
+        pod = Pod(manifest, container, log, container.run(Knobs.load(self.root / "knobs" / namespace)))
+        self._open(pod)
+        self.pods[uid] = pod
+        # As ranks do: nothing begins before all are there.
+        group = self._group(pod)
+        if len(group) == container.nodes:
+            for member in group:
+                self._next(member)
+
+    def _group(self, pod: Pod) -> list[Pod]:
+        """Those of its job that run."""
+
+        def key(one: Pod) -> tuple[str, str]:
+            return one.manifest["metadata"]["namespace"], one.container.group
+
+        return [one for one in self.pods.values() if key(one) == key(pod) and not one.ended]
+
+    def _open(self, pod: Pod) -> None:
+        """A log that is empty, and what lets the API server find it."""
+        pod.log.touch()
+        quiet = pod.log.with_name("others.log")
+        quiet.touch()
+        metadata = pod.manifest["metadata"]
+        entry = {"containers": [pod.container.name], "logsFile": str(pod.log), "follow": False}
+        if pod.restarts:
+            entry["previousLogsFile"] = str(self._log(pod, pod.restarts - 1))
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
+        document = {
+            "apiVersion": "kwok.x-k8s.io/v1alpha1",
+            "kind": "Logs",
+            "metadata": {
+                "name": metadata["name"],
+                "namespace": metadata["namespace"],
+                "ownerReferences": [owner],
+            },
+            "spec": {"logs": [entry, {"logsFile": str(quiet), "follow": False}]},
+        }
+        self._ask(lambda: self.api.apply(document))
+
+    def _log(self, pod: Pod, restart: int) -> Path:
+        return pod.log.with_name(f"{pod.container.name}.{restart}.log")
+
+    def _next(self, pod: Pod) -> None:
+        try:
+            wait, line = next(pod.said)
+        except StopIteration as end:
+            if end.value is not None:
+                self._end(pod, end.value)
+            return
+        self._at(wait, lambda: self._say(pod, line))
+
+    def _say(self, pod: Pod, line: str) -> None:
+        if pod.manifest["metadata"]["uid"] not in self.pods:
+            return  # deleted meanwhile
+        now = datetime.datetime.now(datetime.UTC)
+        with pod.log.open("a") as log:
+            log.write(f"{now:%Y-%m-%dT%H:%M:%S.%f}000Z stdout F {line}\n")
+        self._next(pod)
+
+    def _end(self, pod: Pod, code: int) -> None:
+        """It exits; those of its job that only followed exit with it, unless it failed: they hang in NCCL."""
+        if code and pod.manifest["spec"]["restartPolicy"] != "Never":
+            self._restart(pod, code)
+            return
+        change = {"metadata": {"annotations": {EXIT: str(code)}}}
+        for one in [pod] if code else self._group(pod):
+            if not one.ended:
+                one.ended = True
+                self._ask(partial(self.api.merge, one.path, change))
+
+    def _restart(self, pod: Pod, code: int) -> None:
+        """As a kubelet does it: the same pod, the container anew, its old log only as the previous one."""
+        pod.restarts += 1
+        pod.log = self._log(pod, pod.restarts)
+        self._open(pod)
+        self._ask(lambda: self._count(pod, code))
+        pod.said = pod.container.run(Knobs.load(self.root / "knobs" / pod.manifest["metadata"]["namespace"]))
+        self._at(1, lambda: self._next(pod))
+
+    def _count(self, pod: Pod, code: int) -> None:
+        """Show the restart in the pod's status."""
+        now = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H:%M:%SZ}"
+        statuses = self.api.get(pod.path)["status"]["containerStatuses"]
+        for status in statuses:
+            if status["name"] == pod.container.name:
+                started = status["state"]["running"]["startedAt"]
+                ended = {"exitCode": code, "reason": "Error", "startedAt": started, "finishedAt": now}
+                status["lastState"] = {"terminated": ended}
+                status["state"] = {"running": {"startedAt": now}}
+                status["restartCount"] = pod.restarts
+        self.api.merge(f"{pod.path}/status", {"status": {"containerStatuses": statuses}})
+
+    def _ask(self, what: Callable[[], object]) -> None:
+        """Ask the API server, again later while it is away; a refusal is of a pod that was deleted meanwhile."""
+        try:
+            what()
+        except ApiError as error:
+            if error.status == 0 or error.status >= 500:
+                self._at(0.3, lambda: self._ask(what))
+            else:
+                print(error, file=sys.stderr, flush=True)
+
+    def _at(self, seconds: float, what: Callable[[], None]) -> None:
+        heapq.heappush(self.due, (time.monotonic() + seconds, next(self._number), what))
+
+
+def main(root: Path) -> None:
+    """Serve the cluster of the lab at `root`."""
+    server = (root / "server").read_text()
+    client = Pair(root / "pki" / "pods.crt", root / "pki" / "pods.key")
+    Runtime(root, Api(server, str(root / "pki" / "ca.crt"), client=client)).run()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,190 @@
+"""What runs in the lab's pods: the recipes' output, line by line at a set pace, and how it ends. Nothing is trained.
+
+A stand-in is a generator: it yields how many real seconds to wait and what to print then, and returns the exit code
+of its container, or None if it never ends.
+"""
+
+from __future__ import annotations
+
+import datetime
+import random
+import re
+from collections.abc import Generator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tests.lab.recipe.knobs import Knobs
+
+Said = Generator[tuple[float, str], None, "int | None"]
+
+_JOBSET = "jobset.sigs.k8s.io/jobset-name"
+_INDEX = "batch.kubernetes.io/job-completion-index"
+_PYTORCHJOB = "training.kubeflow.org/job-name"
+_OVERRIDE = re.compile(r"(?<![\w.])\+*([a-z_]+\.[\w.]+)=([^\s'\"]+)")
+_SOCKETS = "NCCL INFO Using network Socket"
+
+
+@dataclass(frozen=True)
+class Container:
+    """What a pod's main container knows of itself: its variables, its command line, and its job."""
+
+    pod: str
+    name: str
+    group: str
+    environment: Mapping[str, str]
+    command: str
+
+    @classmethod
+    def of(cls, pod: Mapping[str, Any]) -> Container:
+        """The container that the recipes' commands run in: `workload`, `pytorch`, else the first."""
+        containers = {c["name"]: c for c in pod["spec"]["containers"]}
+        name = next((n for n in ("workload", "pytorch") if n in containers), next(iter(containers)))
+        container, labels = containers[name], pod["metadata"].get("labels", {})
+        environment = {e["name"]: e.get("value", "") for e in container.get("env", [])}
+        environment.setdefault("JOB_COMPLETION_INDEX", "0")
+        if _INDEX in labels:
+            environment["JOB_COMPLETION_INDEX"] = labels[_INDEX]
+        group = labels.get(_JOBSET) or labels.get(_PYTORCHJOB) or pod["metadata"]["name"]
+        command = " ".join([*container.get("command", []), *container.get("args", [])])
+        return cls(pod["metadata"]["name"], name, group, environment, command)
+
+    @property
+    def nodes(self) -> int:
+        """How many pods its job waits for before it begins."""
+        return int(self.environment.get("NNODES") or self.environment.get("PET_NNODES") or 1)
+
+    @property
+    def speaks(self) -> bool:
+        """Whether it is the one that prints the steps."""
+        if "PET_NNODES" not in self.environment:
+            return self.environment["JOB_COMPLETION_INDEX"] == "0"
+        # torchrun ranks nodes by name as text, and Megatron prints from the last rank: worker-9 of 64.
+        workers = [f"{self.group}-worker-{number}" for number in range(self.nodes - 1)]
+        return self.pod == max([f"{self.group}-master-0", *workers])
+
+    def run(self, knobs: Knobs) -> Said:
+        """Its output, by the recipe that it belongs to."""
+        if "PET_NNODES" in self.environment:
+            return _megatron(self, knobs)
+        if "NNODES" in self.environment:
+            return _nemo(self, knobs)
+        return _plain(knobs)
+
+
+def _plain(knobs: Knobs) -> Said:
+    yield knobs.startup, "a container that is no recipe's"
+    return knobs.exit_code_after
+
+
+def _nemo(container: Container, knobs: Knobs) -> Said:
+    """Llama3 70B on GKE: NeMo 24.07 through its launcher, which exits with 0 whatever torchrun did."""
+    environment, given = container.environment, dict(_OVERRIDE.findall(container.command))
+    gpus, steps = int(environment.get("WORLD_SIZE", 8)), int(given.get("trainer.max_steps", 50))
+    gbs = knobs.gbs or int(given.get("model.global_batch_size", 1024))
+    fp8 = given.get("model.fp8", "true").lower() == "true"
+    job = environment.get("JOB_IDENTIFIER", container.group)
+    # The one published figure: 45.8 s on 128 GPUs, with FP8.
+    step_time = (45.8 if fp8 else 78.0) * 128 / gpus
+    yield knobs.late_log, f"Pod on {container.pod} is running"
+    yield 0, f"Pod is assigned job index of {environment['JOB_COMPLETION_INDEX']}"
+    yield 0, f"Logging to /job-logs/nemo-experiments/{job}"
+    if not container.speaks:
+        return None
+    yield knobs.startup, "[NeMo I 2024-10-10 20:49:13 megatron_gpt_pretraining:37]"
+    if knobs.socket_fallback:
+        yield 0, f"{container.pod}:101:101 [0] {_SOCKETS}"
+    settings: dict[str, object] = {
+        "cfg/micro_batch_size": 1,
+        "cfg/global_batch_size": gbs,
+        "cfg/encoder_seq_length": 8192,
+        "cfg/num_layers": 80,
+        "cfg/fp8": fp8,
+        "cfg/precision": "bf16-mixed",
+    }
+    yield 0, _dll("PARAMETER", settings)
+    noise, recent = random.Random(f"{knobs.seed}/{gpus}/{gbs}"), list[float]()
+    for step in range(knobs.steps or steps):
+        recent = [*recent, knobs.seconds(step_time, step, noise)][-5:]
+        record: dict[str, object] = {
+            "reduced_train_loss": _loss(knobs, step),
+            "lr": 2.0e-07 * (step + 1),
+            "global_step": float(step),
+            "consumed_samples": float((step + 1) * gbs),
+            "grad_norm": 1.5,
+            # NeMo's own mean of the last 5 steps.
+            "train_step_timing in s": sum(recent) / len(recent),
+            "epoch": 0,
+        }
+        yield knobs.real_step, _dll(step, record)
+        if step == knobs.hang_at:
+            return None
+        if step == knobs.crash_at:
+            yield 0, "Traceback (most recent call last):"
+            yield 0, f"RuntimeError: NCCL error after step {step}"
+            break
+    yield 0, "Training completed"
+    yield 0, f"Pod on {container.pod} is exiting"
+    return knobs.exit_code_after
+
+
+def _dll(step: object, values: Mapping[str, object]) -> str:
+    # Three places for name, value and unit, of which the last is empty.
+    return f"DLL {_now()} - {step} " + " ".join(f"{name} : {value} " for name, value in values.items())
+
+
+def _megatron(container: Container, knobs: Knobs) -> Said:
+    """GPT-3 on AKS: Megatron-LM, a line every 10 iterations, the first with what they take to warm up."""
+    environment = container.environment
+    gpus = container.nodes * int(environment.get("GPUS_PER_NODE", 8))
+    iterations, gbs = (
+        int(environment.get("NUMBER_OF_ITERATIONS", 50)),
+        int(environment.get("GLOBAL_BATCH_SIZE", 512)),
+    )
+    gbs = knobs.gbs or gbs
+    yield knobs.late_log, "+ bash /scripts/train_megatron.sh"
+    if not container.speaks:
+        return None
+    yield knobs.startup, " > using tensorboard"
+    if knobs.socket_fallback:
+        yield 0, f"{container.pod}:101:101 [0] {_SOCKETS}"
+    noise, interval = random.Random(f"{knobs.seed}/{gpus}/{gbs}"), list[float]()
+    for iteration in range(1, (knobs.steps or iterations) + 1):
+        step = iteration - 1
+        interval.append(knobs.seconds(_gpt_seconds(environment, gpus, gbs), step, noise))
+        if iteration % 10 == 0:
+            mean = sum(interval) / len(interval)
+            yield knobs.real_step * 10, _iteration(iteration, iterations, gbs, mean, _loss(knobs, step))
+            interval.clear()
+        if step == knobs.hang_at:
+            return None
+        if step == knobs.crash_at:
+            yield 0, f"RuntimeError: NCCL error after iteration {iteration}"
+            return 1
+    yield 0, f"[exiting program at iteration {iterations}] datetime: {_now()}"
+    return knobs.exit_code_after
+
+
+def _iteration(iteration: int, total: int, gbs: int, seconds: float, loss: float) -> str:
+    return (
+        f" [{_now()[:19]}] iteration {iteration:8d}/{total:8d} | consumed samples: {iteration * gbs:12d} |"
+        f" elapsed time per iteration (ms): {seconds * 1000:.1f} | learning rate: {6e-6:.6E} |"
+        f" global batch size: {gbs:5d} | lm loss: {loss:.6E} | loss scale: 4294967296.0 | grad norm: 1.500 |"
+        f" number of skipped iterations: {0:3d} | number of nan iterations: {0:3d} |"
+    )
+
+
+def _gpt_seconds(environment: Mapping[str, str], gpus: int, gbs: int) -> float:
+    """Seconds of an iteration at 430 TFLOP/s for each GPU, by Megatron's own count of causal attention."""
+    layers, hidden = int(environment.get("NUM_LAYERS", 96)), int(environment.get("HIDDEN_SIZE", 12288))
+    length, vocabulary = int(environment.get("SEQ_LENGTH", 2048)), 51200
+    layer = 48 * hidden**2 + 12 * hidden**2 * (2 + length / (2 * hidden))
+    return gbs * length * (layers * layer + 6 * hidden * vocabulary) / (gpus * 430e12)
+
+
+def _loss(knobs: Knobs, step: int) -> float:
+    return float("nan") if 0 <= knobs.nan_at <= step else 11.96 + 0.4 / (step + 1)
+
+
+def _now() -> str:
+    return f"{datetime.datetime.now():%Y-%m-%d %H:%M:%S.%f}"

