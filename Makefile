@@ -1,6 +1,6 @@
 # make demo   the whole job on this machine: 50 real training steps, a verdict, a report (no cluster needed)
-# make test   all tests; as root it installs what the Slurm lab needs, otherwise it says what it leaves out
-# make kubernetes  builds the Kubernetes lab's programs once (minutes), and runs the lab's own tests; no backend needs it yet
+# make test   all tests; as root it installs what the Slurm lab needs, and it builds the Kubernetes lab's programs
+#             once (minutes, with Go or a Python package of it); it says what it has to leave out
 # make lint   style, types and the import rules
 # make bench  what Pacemark itself costs, side by side with what it is compared to
 # make format
@@ -17,7 +17,7 @@ LAB_PROGRAMS := slurmctld slurmd sbatch munged sshd ssh-keygen
 demo: $(BIN)/.demo
 	$(BIN)/python -m pytest suites/proxy -p no:cacheprovider
 
-test: $(BIN)/.test lab
+test: $(BIN)/.test lab kubernetes
 	$(BIN)/python -m pytest tests
 
 bench: $(BIN)/.test lab
@@ -53,8 +53,8 @@ lab:
 kubernetes: $(BIN)/.test
 	@$(BIN)/python -m tests.lab.k8s.build --ready 2>/dev/null || \
 	$(BIN)/python -m pip install -q --disable-pip-version-check $(GO_PACKAGE) || true
-	$(BIN)/python -m tests.lab.k8s.build
-	PACEMARK_REQUIRE_LABS=1 PACEMARK_KUBERNETES=1 $(BIN)/python -m pytest tests/lab/test_kubernetes_lab.py
+	@$(BIN)/python -m tests.lab.k8s.build || \
+	echo "make test: without these programs the Kubernetes lab's tests are skipped" >&2
 
 # Debian's python3 comes without what makes a virtual environment.
 $(BIN)/pip:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from tests.lab.fixtures import kubernetes_lab
 from tests.lab.fixtures import kubernetes_parts
 from tests.lab.fixtures import scripted_lab
@@ -19,6 +17,3 @@ __all__ = [
     "slurm_lab",
     "slurm_parts",
 ]
-
-# No backend runs on the Kubernetes lab yet, and its programs take minutes to build: `make kubernetes` runs its tests.
-collect_ignore = [] if os.environ.get("PACEMARK_KUBERNETES") == "1" else ["lab/test_kubernetes_lab.py"]
