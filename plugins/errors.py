@@ -42,7 +42,14 @@ class SiteError(Infrastructure):
 
 
 class SubmitError(Infrastructure):
-    """The cluster refused the job, or what it answered names no job."""
+    """The cluster refused the job, or what it answered names no job.
+
+    `may_run`: it may have made one all the same, whose end was asked for but not confirmed.
+    """
+
+    def __init__(self, message: str, *, may_run: bool = False) -> None:
+        super().__init__(message)
+        self.may_run = may_run
 
 
 class Unreachable(Infrastructure):

@@ -151,7 +151,9 @@ def _judge_given_up(
             details=tuple(job),
         )
     # The published statistic needs steps that never ran: what is measured is the last one and the steady median.
-    measurement = Measurement(case, timing(log.steps, Statistic()), stick)
+    last = max(step.index for step in log.steps if step.seconds is not None)
+    timed = [step for step in log.steps if step.index <= last]
+    measurement = Measurement(case, timing(timed, Statistic()), stick)
     goal = expected(case, baseline, stick)
     verdict = Verdict(Kind.TOO_SLOW, f"{Kind.TOO_SLOW}: {outcome.message}", _job_remarks(outcome, log))
     details = (*explain(measurement, goal), *job)

@@ -244,6 +244,46 @@ def test_a_refused_submission_is_tried_again(cluster: Cluster, start: Start) -> 
     assert start(WIDE, orders=Orders(retries=1)).finish()[WIDE.id].failure == ""
 
 
+def test_a_submission_that_may_have_left_a_job_is_not_tried_again_but_swept(
+    cluster: Cluster, start: Start
+) -> None:
+    def leave(name: str) -> None:
+        raise SubmitError("no id; NOT confirmed", may_run=True)
+
+    cluster.on_submit = leave
+    entry = start(WIDE, orders=Orders(retries=3)).finish()[WIDE.id]
+    assert cluster.submitted == [WIDE.id]
+    assert entry.may_run
+
+
+def test_what_spoils_a_second_life_is_looked_for_although_the_first_had_it_too(
+    cluster: Cluster, start: Start
+) -> None:
+    """A backend may leave out lines that the parser does not want; a new life's parser wants them all again."""
+    socket = "gpu001:1:1 [0] NCCL INFO Using network Socket\n"
+    asked: list[Sequence[bytes]] = []
+    lives = [socket + "Training epoch", socket + nemo2_text()]
+
+    def read(job: JobRef, place: LogPlace, wanted: Sequence[bytes]) -> LogPiece:
+        attempt = 1 if not place.file else 2
+        begin = place.offset if place.attempt == attempt else 0
+        asked.append(wanted)
+        data = "".join(
+            line
+            for line in lives[attempt - 1].splitlines(keepends=True)
+            if any(w in line.encode() for w in wanted)
+        )
+        return LogPiece(data.encode()[begin:], LogPlace(f"log{attempt}", len(lives[attempt - 1]), attempt))
+
+    cluster.read_log = read  # type: ignore[method-assign]
+    cluster.ends[WIDE.id] = [RUNNING, RUNNING, RUNNING, DONE]
+    session = start(WIDE)
+    session.finish()
+    collected = (session.fleet.folder / WIDE.key / "log.txt").read_text()
+    assert socket in collected
+    assert len(asked[-1]) < len(asked[0])
+
+
 def test_a_stage_that_is_not_ready_is_never_tried_again(cluster: Cluster, start: Start) -> None:
     checks = []
 

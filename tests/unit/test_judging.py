@@ -327,6 +327,14 @@ def test_a_run_given_up_for_its_pace_is_too_slow_and_shows_what_was_measured() -
     assert any("expected" in line for line in found.details)
 
 
+def test_a_run_given_up_behind_a_garbled_line_shows_the_last_whole_step() -> None:
+    log = "".join(f"{nemo2_line(i, 11.5 if i < 24 else 'x')}\n" for i in range(25))
+    found = judged(outcome(**GIVEN_UP), log)
+    assert found.verdict.kind is Kind.TOO_SLOW
+    assert found.measurement is not None
+    assert found.measurement.step_time == 11.5
+
+
 def test_a_run_given_up_that_was_another_configuration_is_invalid() -> None:
     log = "".join(f"{nemo2_line(i, 11.5, gbs=512)}\n" for i in range(25))
     found = judged(outcome(**GIVEN_UP), log)
