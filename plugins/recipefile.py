@@ -139,7 +139,8 @@ class Overlay(Strict):
     """What is merged into those documents of a manifest that have this kind and name, or into all of them.
 
     Mappings key by key, lists of named things (containers, variables, volumes) by name, anything else is replaced; null
-    takes a key out. `{names}` are filled in; a text that is one name and nothing else becomes the value itself.
+    takes a key out. `{names}` are filled in; a text that is one name and nothing else becomes the value itself,
+    but a number over a text is made a text.
     """
 
     when: When = When()

@@ -173,6 +173,17 @@ def test_a_text_that_is_one_name_becomes_the_value(tmp_path: Path) -> None:
     assert (spec["count"], spec["text"]) == (2, "2 nodes of job-1")
 
 
+def test_a_number_over_a_text_is_a_text(tmp_path: Path) -> None:
+    # A variable's value, which Kubernetes takes no number for.
+    spec = thing(
+        tmp_path, "{spec: {containers: [{name: main, env: [{name: A, value: '{nodes}'}]}], count: '{nodes}'}}"
+    )
+    assert (spec["containers"][1]["env"][0]["value"], spec["count"]) == ("2", 2)
+    assert (
+        thing(tmp_path, "{spec: {containers: [{name: main, image: true}]}}")["containers"][1]["image"] is True
+    )
+
+
 def test_arguments_take_the_place_of_their_name(tmp_path: Path) -> None:
     merge = "{spec: {command: ['n={nodes}', '{arguments}', last, [kept, whole]]}}"
     assert thing(tmp_path, merge)["command"] == ["n=2", "a=1", "b=2", "last", ["kept", "whole"]]
