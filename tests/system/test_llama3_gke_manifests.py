@@ -1,4 +1,4 @@
-"""A real API server, with JobSet's and Kueue's own rules, takes what the recipe makes. Nothing is created: dry runs."""
+"""A real API server, with JobSet's and Kueue's own rules, takes what the recipe makes; dry runs, but for one case."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from plugins.logs import read
 from tests.lab.k8s import manifests
 from tests.lab.k8s.api import ApiError
 from tests.lab.k8s.api import collection
 from tests.lab.k8s.cluster import KubernetesLab
+from tests.system.support import until
 from tests.unit import examples
 from tests.unit import gke
 
@@ -97,6 +99,28 @@ def test_a_volume_that_is_not_there_is_refused(kubernetes_lab: KubernetesLab, na
     gke.job(found)["template"]["spec"]["volumes"].pop()
     with pytest.raises(ApiError, match=r'volumeMounts\[0\]\.name: Not found: "local-ssd"'):
         try_out(kubernetes_lab, job_of(found, namespace))
+
+
+def test_a_case_runs_with_a_pod_for_each_node_and_its_own_arguments(
+    kubernetes_lab: KubernetesLab, namespace: str
+) -> None:
+    kubernetes_lab.set(namespace, real_step=0)
+    for document in gke.made("70b-bf16-128gpus", name="llama", namespace=namespace):
+        kubernetes_lab.api.create(document)
+    place = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{namespace}/jobsets/llama"
+    until(
+        lambda: kubernetes_lab.api.get(place).get("status", {}).get("terminalState"), "the JobSet ended", 60
+    )
+    assert kubernetes_lab.api.get(place)["status"]["terminalState"] == "Completed"
+    pods = kubernetes_lab.api.get(f"/api/v1/namespaces/{namespace}/pods")["items"]
+    indices = {pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]: pod for pod in pods}
+    assert len(pods) == len(indices) == 16
+    first = f"/api/v1/namespaces/{namespace}/pods/{indices['0']['metadata']['name']}/log"
+    log = kubernetes_lab.api.request("GET", first, query={"container": "workload"})
+    steps = read("dllogger", iter([log])).steps
+    assert [step.index for step in steps] == list(range(50))
+    # The stand-in reads the arguments: BF16 is slower.
+    assert steps[-1].seconds == pytest.approx(78.0, rel=0.01)
 
 
 def missing(wanted: Any, there: Any, path: str = "") -> list[str]:
