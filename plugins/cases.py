@@ -115,7 +115,7 @@ class Recipe:
     @property
     def launches(self) -> bool:
         """Whether there is something to run, or only logs to judge."""
-        return self.file.launch is not None or self.file.program is not None
+        return getattr(self.file, self.file.contract) is not None
 
     def case(self, case_id: str) -> Case | None:
         return next((case for case in self.cases if case.id == case_id), None)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
+from typing import Any
 from typing import Literal
 
 from pydantic import Field
+from pydantic import field_validator
 from pydantic import model_validator
 
 from plugins.errors import ConfigError
@@ -108,6 +111,60 @@ class Launch(Strict):
         return self
 
 
+class Value(Strict):
+    """Something that the site file must give for a manifest: what it is, and how one comes by it."""
+
+    what: str
+    mend: str
+    pattern: str | None = None
+
+    @field_validator("pattern")
+    @classmethod
+    def _is_a_pattern(cls, text: str | None) -> str | None:
+        try:
+            re.compile(text or "")
+        except re.error as error:
+            raise ValueError(f"not a regular expression: {error}") from None
+        return text
+
+
+class When(Strict):
+    """The cases that an overlay is for: of these dtypes, on a site with a queue or without one."""
+
+    dtype: list[str] = []
+    queue: bool | None = None
+
+
+class Overlay(Strict):
+    """What is merged into those documents of a manifest that have this kind and name, or into all of them.
+
+    Mappings key by key, lists of named things (containers, variables, volumes) by name, anything else is replaced; null
+    takes a key out. `{names}` are filled in; a text that is one name and nothing else becomes the value itself,
+    but a number over a text is made a text.
+    """
+
+    when: When = When()
+    kind: str | None = None
+    name: str | None = None
+    merge: dict[str, Any]
+
+
+class Manifest(Strict):
+    """The contract of a recipe that a Kubernetes cluster runs: what is applied, and whose output is the log.
+
+    `file` is one or more YAML documents in the recipe's folder. They are Kubernetes' own: nothing is filled in there,
+    and kubectl could apply them as they stand. What differs from case to case and site to site comes from `overlay`,
+    in this order.
+    `container` is the one whose log is read. `values` are names of the recipe's own, beside those that every
+    manifest has (docs/recipes.md).
+    """
+
+    file: str
+    container: str
+    values: dict[Annotated[str, Field(pattern=r"^[a-z_]+$")], Value] = {}
+    overlay: list[Overlay] = []
+
+
 class Matrix(Strict):
     """What one release of a recipe runs, and how its logs look.
 
@@ -125,6 +182,7 @@ class Matrix(Strict):
     profiled: bool = False
     cases: list[Group] = Field(min_length=1)
     launch: Launch | None = None
+    manifest: Manifest | None = None
     replay: str | None = None
 
 
@@ -133,17 +191,22 @@ class RecipeFile(Matrix):
 
     recipe: str
     title: str
-    backend: Literal["slurm", "local"]
+    backend: Literal["slurm", "jobset", "local"]
     startup_minutes: float = Field(ge=0)
     models: dict[str, Model]
     program: str | None = None
+
+    @property
+    def contract(self) -> str:
+        """The key that says how a recipe of this backend is run."""
+        return {"slurm": "launch", "jobset": "manifest", "local": "program"}[self.backend]
 
 
 class ReleaseFile(Matrix):
     """`releases/<release>.yaml`: another release of a recipe.
 
     `also` names later releases that run the very same. `models` adds to those of `recipe.yaml`, or replaces them.
-    Without a `launch` of its own a release is judged from logs only.
+    Without a `launch` or `manifest` of its own a release is judged from logs only.
     """
 
     also: list[ReleaseName] = []
@@ -155,9 +218,11 @@ def read_recipe(folder: Path) -> RecipeFile:
     """Read `folder/recipe.yaml`; a mistake is a ConfigError with its line."""
     path = folder / "recipe.yaml"
     file = load(path, RecipeFile)
-    if (file.launch is None) == (file.program is None):
+    given = [key for key in ("launch", "manifest", "program") if getattr(file, key) is not None]
+    if given != [file.contract]:
         raise ConfigError(
-            f"{path}: give either `launch` (a cluster's recipe) or `program` (run on this machine)"
+            f"{path}: give either `launch` (backend slurm), `manifest` (jobset) or `program` (local); the backend is "
+            f"{file.backend}, and it has {' and '.join(f'`{key}`' for key in given) or 'none of them'}"
         )
     return file
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import typing
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from typing import TypeVar
@@ -34,26 +36,13 @@ def load(path: Path, model: type[M]) -> M:
     Raises:
         ConfigError: one line for each mistake, `file:line: key: what is wrong, what was meant`.
     """
-    try:
-        # utf-8-sig: an editor on Windows may have put a byte order mark in front.
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
-    try:
+    text = _text(path)
+    with _mistakes_told(path):
         loader = _Loader(text)
         root = loader.get_single_node()
         # Before the values are made, because a merge (`<<`) then rewrites the nodes.
         mistakes = _duplicates(root) if root is not None else []
         data = loader.construct_document(root) if root is not None else None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        said = str(getattr(error, "problem", None) or error).splitlines()[0]
-        raise ConfigError(f"{path}{line}: not valid YAML: {said}") from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: a value that YAML cannot read: {error}") from None
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: expected `key: value` lines, found none")
     try:
@@ -63,6 +52,52 @@ def load(path: Path, model: type[M]) -> M:
     if mistakes:
         raise ConfigError("\n".join(f"{path}:{line}: {text}" for line, text in sorted(set(mistakes))))
     return value
+
+
+def load_documents(path: Path) -> list[dict[str, Any]]:
+    """Every document of a YAML file that is no model of ours, such as a manifest; empty documents are left out.
+
+    Raises:
+        ConfigError: it cannot be read, has a key twice, or a document is not `key: value` lines.
+    """
+    text, mistakes, found = _text(path), list[tuple[int, str]](), []
+    with _mistakes_told(path):
+        loader = _Loader(text)
+        while loader.check_node():
+            root = loader.get_node()
+            mistakes += _duplicates(root)
+            document = loader.construct_document(root)
+            if isinstance(document, dict):
+                found.append(document)
+            elif document is not None:
+                mistakes.append((root.start_mark.line + 1, "expected `key: value` lines, found none"))
+    if mistakes:
+        raise ConfigError("\n".join(f"{path}:{line}: {said}" for line, said in sorted(set(mistakes))))
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        # utf-8-sig: an editor on Windows may have put a byte order mark in front.
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+
+
+@contextlib.contextmanager
+def _mistakes_told(path: Path) -> Iterator[None]:
+    """What YAML cannot read is a ConfigError with its line."""
+    try:
+        yield
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        said = str(getattr(error, "problem", None) or error).splitlines()[0]
+        raise ConfigError(f"{path}{line}: not valid YAML: {said}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: a value that YAML cannot read: {error}") from None
 
 
 def _duplicates(node: yaml.Node) -> list[tuple[int, str]]:

@@ -23,7 +23,7 @@ def test_collection_imports_nothing_heavy(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
-    assert "74 tests collected" in done.stdout
+    assert "80 tests collected" in done.stdout
     assert "heavy: []" in done.stdout
 
 
@@ -61,6 +61,28 @@ def test_the_verbose_plan_is_the_script_that_is_sent(tmp_path: Path) -> None:
     assert "export JOB_TOTAL_GPUS=512" in result.out
     assert "./launch.sh </dev/null" in result.out
     assert "hf_planted" not in result.out
+
+
+def test_a_recipe_on_kubernetes_is_planned_without_a_site(tmp_path: Path) -> None:
+    result = pacemark("suites/llama3_gke", "--plan", results=tmp_path)
+    assert result.status == 0
+    # 50 steps of 45.81 s and 12 minutes of start-up on 128 GPUs; of 512 nothing was published.
+    assert "llama3_gke/70b-fp8-128gpus" in result.out
+    assert ["16", "128", "1024", "50.2", "107.0"] in [line.split()[1:] for line in result.out.splitlines()]
+    assert ["64", "512", "1024", "?", "?"] in [line.split()[1:] for line in result.out.splitlines()]
+
+
+def test_a_site_without_a_recipes_kind_of_cluster_leaves_it_out(tmp_path: Path) -> None:
+    result = pacemark("suites", "--plan", "--site", str(SITE), results=tmp_path)
+    assert result.status == 0
+    assert (
+        "pacemark: left out 6 case(s) of llama3_gke: llama3_gke needs a `jobset:` section, which site 'my-cluster' "
+        "does not have"
+    ) in result.out
+    assert "llama3/70b-fp8-512gpus" in result.out
+    alone = pacemark("suites/llama3_gke", "--plan", "--site", str(SITE), results=tmp_path)
+    assert alone.status == 4
+    assert "ERROR: llama3_gke needs a `jobset:` section, which site 'my-cluster' does not have" in alone.out
 
 
 def test_a_site_leaves_out_what_it_cannot_run_and_says_so(tmp_path: Path) -> None:

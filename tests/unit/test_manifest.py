@@ -1,0 +1,333 @@
+"""A recipe's manifest becomes a case's documents: what is merged, what is filled in, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fixtures.manifest import Word
+from fixtures.manifest import documents
+from plugins.cases import load_recipe
+from plugins.errors import ConfigError
+
+BASE = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: small-files}
+data:
+  run.sh: |
+    f() { echo "${HOME} $(id) {nodes}"; }
+---
+apiVersion: example.org/v1
+kind: Thing
+metadata: {name: small, labels: {keep: me, drop: me}}
+spec:
+  count: 1
+  command: [bash, -c, 'echo "{count}"']
+  tolerations: [{key: gpu}, {key: spot}]
+  containers:
+    - name: helper
+      image: helper
+    - name: main
+      image: set-me
+      env:
+        - {name: A, value: "1"}
+        - {name: B, value: "2"}
+"""
+RECIPE = """\
+recipe: small
+title: A small recipe
+backend: jobset
+release: "2.0"
+source: https://example.org/small
+log: dllogger
+steps: 50
+startup_minutes: 1
+models:
+  tiny: {layers: 2, hidden: 64, ffn: 128, heads: 4, query_groups: 2, vocab: 256}
+cases:
+  - {size: tiny, dtype: [fp8, bf16], gpus: [8], sequence_length: 128, mbs: 1, gbs: 64}
+manifest:
+  file: manifest.yaml
+  container: main
+  values:
+    image: {what: the container image, mend: build it, pattern: '[a-z:]+'}
+  overlay:
+"""
+WORDS: dict[str, Word] = {
+    "name": "job-1",
+    "nodes": 2,
+    "queue": "",
+    "image": "mine:latest",
+    "arguments": ["a=1", "b=2"],
+}
+
+
+def recipe_text(overlay: str = "") -> str:
+    return RECIPE + ("".join(f"    {line}\n" for line in overlay.splitlines()) or "    []\n")
+
+
+def made(
+    folder: Path, overlay: str = "", *, dtype: str = "fp8", base: str = BASE, **words: Word
+) -> list[dict[str, Any]]:
+    """The documents of `RECIPE` with these lines of overlays."""
+    # A folder of its own each time: what was read is not read again.
+    place = Path(tempfile.mkdtemp(dir=folder))
+    (place / "manifest.yaml").write_text(base)
+    (place / "recipe.yaml").write_text(recipe_text(overlay))
+    recipe = load_recipe(place)
+    case = recipe.case(f"tiny-{dtype}-8gpus")
+    assert case is not None
+    return documents(recipe, case, {**WORDS, **words})
+
+
+def thing(folder: Path, merge: str, **given: Any) -> dict[str, Any]:
+    """The spec of the Thing, with this merged in."""
+    spec: dict[str, Any] = made(folder, f"- kind: Thing\n  merge: {merge}", **given)[1]["spec"]
+    return spec
+
+
+def refused(folder: Path, overlay: str, **given: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        made(folder, overlay, **given)
+    return re.sub(rf"{folder}/\w+/", "", str(caught.value))
+
+
+def test_without_overlays_it_is_the_file_word_for_word(tmp_path: Path) -> None:
+    assert made(tmp_path) == list(yaml.safe_load_all(BASE))
+
+
+def test_nothing_is_filled_in_in_the_file_itself(tmp_path: Path) -> None:
+    files, _ = made(tmp_path, "- merge: {metadata: {namespace: '{name}'}}")
+    assert files["data"]["run.sh"] == 'f() { echo "${HOME} $(id) {nodes}"; }\n'
+
+
+def test_an_overlay_is_for_a_kind_a_name_or_everything(tmp_path: Path) -> None:
+    overlay = (
+        "- merge: {metadata: {namespace: everywhere}}\n"
+        "- {kind: Thing, merge: {metadata: {name: '{name}'}}}\n"
+        # By the name in the file, whatever became of it since.
+        "- {name: small, merge: {spec: {seen: true}}}\n"
+        "- {kind: ConfigMap, name: small-files, merge: {metadata: {name: '{name}-files'}}}"
+    )
+    files, thing = made(tmp_path, overlay)
+    assert files["metadata"] == {"name": "job-1-files", "namespace": "everywhere"}
+    assert thing["metadata"]["name"] == "job-1"
+    assert thing["metadata"]["namespace"] == "everywhere"
+    assert thing["spec"]["seen"] is True
+    assert "spec" not in files
+
+
+@pytest.mark.parametrize(
+    ("merge", "changed"),
+    [
+        ("{spec: {count: 5}}", {"count": 5}),
+        ("{spec: {new: {deep: [1]}}}", {"new": {"deep": [1]}}),
+        ("{spec: {command: [sh]}}", {"command": ["sh"]}),
+        # Of no names: kubectl would replace these as well.
+        ("{spec: {tolerations: [{key: x}]}}", {"tolerations": [{"key": "x"}]}),
+        ("{spec: {tolerations: []}}", {"tolerations": []}),
+    ],
+)
+def test_what_is_no_mapping_is_replaced(tmp_path: Path, merge: str, changed: dict[str, Any]) -> None:
+    base = list(yaml.safe_load_all(BASE))[1]["spec"]
+    assert thing(tmp_path, merge) == {**base, **changed}
+
+
+def test_null_takes_a_key_out(tmp_path: Path) -> None:
+    _, found = made(
+        tmp_path, "- {kind: Thing, merge: {metadata: {labels: {drop: null}}, spec: {count: null}}}"
+    )
+    assert found["metadata"]["labels"] == {"keep": "me"}
+    assert "count" not in found["spec"]
+    assert thing(tmp_path, "{spec: {new: {gone: null, there: 1}}}")["new"] == {"there": 1}
+
+
+def test_lists_of_named_things_are_merged_by_name(tmp_path: Path) -> None:
+    helper, main, added = thing(
+        tmp_path,
+        "{spec: {containers: [{name: main, image: '{image}', env: [{name: B, value: '3'}, {name: C, value: '4'}]},"
+        " {name: extra}]}}",
+    )["containers"]
+    assert helper == {"name": "helper", "image": "helper"}
+    assert main["image"] == "mine:latest"
+    assert [(item["name"], item["value"]) for item in main["env"]] == [("A", "1"), ("B", "3"), ("C", "4")]
+    assert added == {"name": "extra"}
+
+
+def test_a_list_in_which_a_name_stands_twice_is_replaced(tmp_path: Path) -> None:
+    # Two mounts of one volume: by name one of them would vanish.
+    base = BASE.replace("[{key: gpu}, {key: spot}]", "[{name: a, at: 1}, {name: a, at: 2}]")
+    spec = thing(tmp_path, "{spec: {tolerations: [{name: a, at: 3}]}}", base=base)
+    assert spec["tolerations"] == [{"name": "a", "at": 3}]
+
+
+def test_a_text_that_is_one_name_becomes_the_value(tmp_path: Path) -> None:
+    spec = thing(tmp_path, "{spec: {count: '{nodes}', text: '{nodes} nodes of {name}'}}")
+    assert (spec["count"], spec["text"]) == (2, "2 nodes of job-1")
+
+
+def test_a_number_over_a_text_is_a_text(tmp_path: Path) -> None:
+    # A variable's value, which Kubernetes takes no number for.
+    spec = thing(
+        tmp_path, "{spec: {containers: [{name: main, env: [{name: A, value: '{nodes}'}]}], count: '{nodes}'}}"
+    )
+    assert (spec["containers"][1]["env"][0]["value"], spec["count"]) == ("2", 2)
+    assert (
+        thing(tmp_path, "{spec: {containers: [{name: main, image: true}]}}")["containers"][1]["image"] is True
+    )
+
+
+def test_arguments_take_the_place_of_their_name(tmp_path: Path) -> None:
+    merge = "{spec: {command: ['n={nodes}', '{arguments}', last, [kept, whole]]}}"
+    assert thing(tmp_path, merge)["command"] == ["n=2", "a=1", "b=2", "last", ["kept", "whole"]]
+    assert thing(tmp_path, merge, arguments=())["command"] == ["n=2", "last", ["kept", "whole"]]
+
+
+def test_a_value_is_not_filled_in_again(tmp_path: Path) -> None:
+    assert thing(tmp_path, "{spec: {text: 'x {name}'}}", name="{nodes}")["text"] == "x {nodes}"
+    assert thing(tmp_path, "{spec: {command: ['{arguments}']}}", arguments=["a={b}"])["command"] == ["a={b}"]
+
+
+@pytest.mark.parametrize(
+    ("when", "dtype", "queue", "applies"),
+    [
+        ("{}", "fp8", "", True),
+        ("{dtype: [bf16]}", "bf16", "", True),
+        ("{dtype: [bf16]}", "fp8", "", False),
+        ("{dtype: [fp8, bf16]}", "fp8", "q", True),
+        ("{queue: true}", "fp8", "q", True),
+        ("{queue: true}", "fp8", "", False),
+        ("{queue: false}", "fp8", "", True),
+        ("{queue: false}", "fp8", "q", False),
+        ("{dtype: [bf16], queue: true}", "bf16", "", False),
+        ("{dtype: [bf16], queue: true}", "bf16", "q", True),
+    ],
+)
+def test_an_overlay_applies_by_dtype_and_queue(
+    tmp_path: Path, when: str, dtype: str, queue: str, applies: bool
+) -> None:
+    overlay = f"- {{when: {when}, kind: Thing, merge: {{spec: {{count: 9}}}}}}"
+    assert made(tmp_path, overlay, dtype=dtype, queue=queue)[1]["spec"]["count"] == (9 if applies else 1)
+
+
+def test_later_overlays_win_and_the_caller_may_change_what_it_gets(tmp_path: Path) -> None:
+    overlay = "- merge: {x: 1, y: 1}\n- merge: {x: 2}"
+    first = made(tmp_path, overlay)
+    kept = copy.deepcopy(first)
+    assert (first[0]["x"], first[0]["y"]) == (2, 1)
+    first[0]["data"].clear()
+    first[1]["spec"]["containers"].pop()
+    assert made(tmp_path, overlay) == kept
+
+
+@pytest.mark.parametrize(
+    ("overlay", "said"),
+    [
+        (
+            "- merge: {a: [{b: '{nodez}'}]}",
+            "recipe.yaml: manifest.overlay.0.merge.a.0.b: nothing is known as {nodez}; known: arguments, image, name,",
+        ),
+        ("- merge: {a: '${HOME}'}", "overlay.0.merge.a: a brace that encloses no name, in '${HOME}'"),
+        ("- merge: {a: 'f() { x; }'}", "overlay.0.merge.a: a brace that encloses no name, in 'f() { x; }'"),
+        ("- merge: {a: '{{name}}'}", "a brace that encloses no name"),
+        ("- merge: {a: '{}'}", "a brace that encloses no name"),
+        ("- merge: {a: 'all: {arguments}'}", "{arguments} is a list, which has no place in a text"),
+        (
+            "- {kind: Thing, merge: {spec: {containers: {name: main}}}}",
+            "overlay.0.merge.spec.containers: cannot merge a mapping into a list that the manifest has there",
+        ),
+        (
+            "- {kind: Thing, merge: {spec: [1]}}",
+            "merge.spec: cannot merge a list into a mapping that the manifest has there",
+        ),
+        (
+            "- {kind: Thing, merge: {spec: none}}",
+            "merge.spec: cannot merge the value 'none' into a mapping that the manifest has there",
+        ),
+        (
+            "- {kind: Thing, merge: {spec: {count: {of: 1}}}}",
+            "merge.spec.count: cannot merge a mapping into the value 1 that the manifest has there",
+        ),
+        (
+            "- {kind: Thng, merge: {}}",
+            "overlay.0.merge: manifest.yaml has no Thng; it has ConfigMap small-files, Thing small",
+        ),
+        ("- {kind: Thing, name: big, merge: {}}", "manifest.yaml has no Thing big; it has ConfigMap"),
+        # Told even where it would not apply.
+        ("- {when: {dtype: [bf16]}, name: big, merge: {}}", "manifest.yaml has no big; it has ConfigMap"),
+        ("- {wen: {dtype: [bf16]}, merge: {}}", "manifest.overlay.0.wen: unknown key; did you mean 'when'?"),
+        ("- {when: {dtyp: [bf16]}, merge: {}}", "did you mean 'dtype'?"),
+    ],
+)
+def test_an_overlay_that_does_not_fit_is_refused(tmp_path: Path, overlay: str, said: str) -> None:
+    message = refused(tmp_path, overlay)
+    assert message.startswith("recipe.yaml:")
+    assert said in message
+
+
+@pytest.mark.parametrize(
+    ("base", "said"),
+    [
+        (BASE.replace("image: helper", "image:"), "Thing small: spec.containers.0.image has no value"),
+        ("a: 1\n", "manifest.yaml: document 1 lacks apiVersion, kind or metadata.name"),
+        (f"{BASE}---\nkind: X\napiVersion: v1\nmetadata: {{}}\n", "document 3 lacks apiVersion, kind or"),
+        ("", "manifest.yaml: has no document"),
+        ("---\n---\n", "manifest.yaml: has no document"),
+        (f"{BASE}---\n- a list\n", "manifest.yaml:24: expected `key: value` lines, found none"),
+        (BASE.replace("  count: 1\n", "  count: 1\n  count: 2\n"), "manifest.yaml:13: count: given twice"),
+        (BASE.replace("count: 1", "count: [1"), "manifest.yaml:13: not valid YAML:"),
+    ],
+)
+def test_a_manifest_with_a_mistake_is_refused_with_its_place(tmp_path: Path, base: str, said: str) -> None:
+    message = refused(tmp_path, "", base=base)
+    assert message.startswith("manifest.yaml")
+    assert said in message
+
+
+def test_a_manifest_that_is_not_there_is_told(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(recipe_text())
+    recipe = load_recipe(tmp_path)
+    with pytest.raises(ConfigError, match=r"/manifest\.yaml: no such file"):
+        documents(recipe, recipe.cases[0], WORDS)
+
+
+@pytest.mark.parametrize(
+    ("image", "said"),
+    [
+        ("", "small needs `image`, the container image: build it"),
+        ("Mine", "small: `image`, the container image: 'Mine' is not of the form [a-z:]+; build it"),
+        ("a\nb", "'a\\nb' is not of the form"),
+    ],
+)
+def test_a_value_that_the_site_does_not_give_is_told_with_what_mends_it(
+    tmp_path: Path, image: str, said: str
+) -> None:
+    assert said in refused(tmp_path, "", image=image)
+
+
+def test_a_recipe_has_the_contract_of_its_backend(tmp_path: Path) -> None:
+    text = recipe_text()
+    for new, said in (
+        (text.replace("backend: jobset", "backend: slurm"), "the backend is slurm, and it has `manifest`"),
+        (text + "program: train.py\n", "the backend is jobset, and it has `manifest` and `program`"),
+        (text[: text.index("manifest:")], "the backend is jobset, and it has none of them"),
+    ):
+        folder = tmp_path / f"{len(new)}"
+        folder.mkdir()
+        (folder / "recipe.yaml").write_text(new)
+        with pytest.raises(ConfigError, match="give either `launch`") as caught:
+            load_recipe(folder)
+        assert said in str(caught.value)
+
+
+def test_a_pattern_that_is_none_is_refused_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(recipe_text().replace("'[a-z:]+'", "'[a-z'"))
+    with pytest.raises(ConfigError, match=r":17: manifest\.values\.image\.pattern: not a regular expression"):
+        load_recipe(tmp_path)
