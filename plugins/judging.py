@@ -87,8 +87,8 @@ def judge_outcome(
         )
     if problems:
         return ended(Kind.INVALID, "; ".join(problems), details=job)
-    remarks = _job_remarks(outcome, log)
-    boiled = timing(log.steps, statistic)
+    remarks = _job_remarks(case, outcome, log)
+    boiled = timing(log.steps, statistic, case.smoothing)
     stick = yardstick(case, baseline, gpu, baselines, log.peak_tflops)
     if stick is None and baseline is not None:
         return ended(
@@ -153,9 +153,9 @@ def _judge_given_up(
     # The published statistic needs steps that never ran: what is measured is the last one and the steady median.
     last = max(step.index for step in log.steps if step.seconds is not None)
     timed = [step for step in log.steps if step.index <= last]
-    measurement = Measurement(case, timing(timed, Statistic()), stick)
+    measurement = Measurement(case, timing(timed, Statistic(), case.smoothing), stick)
     goal = expected(case, baseline, stick)
-    verdict = Verdict(Kind.TOO_SLOW, f"{Kind.TOO_SLOW}: {outcome.message}", _job_remarks(outcome, log))
+    verdict = Verdict(Kind.TOO_SLOW, f"{Kind.TOO_SLOW}: {outcome.message}", _job_remarks(case, outcome, log))
     details = (*explain(measurement, goal), *job)
     return Judgement(case, outcome, log, verdict, Statistic(), measurement, goal, details)
 
@@ -199,7 +199,7 @@ def _quoted(log: Sequence[str], errors: Sequence[str]) -> list[str]:
     return [*(f"its log   | {line}" for line in log), *(f"its error | {line}" for line in errors)]
 
 
-def _job_remarks(outcome: Outcome, log: Log) -> tuple[str, ...]:
+def _job_remarks(case: Case, outcome: Outcome, log: Log) -> tuple[str, ...]:
     remarks = []
     if outcome.earlier:
         jobs = f"{len(outcome.earlier)} job{'s' if len(outcome.earlier) > 1 else ''}"
@@ -232,5 +232,13 @@ def _job_remarks(outcome: Outcome, log: Log) -> tuple[str, ...]:
         )
     garbled = [step.index for step in log.steps if step.seconds is None]
     if garbled:
-        remarks.append(f"the log lines of steps {garbled} are garbled by other output; judged without them")
+        means = (
+            f", and where the printed means over {case.smoothing} steps do not tell a single step, by what they do tell: "
+            f"the mean of a few"
+            if case.smoothing > 1
+            else ""
+        )
+        remarks.append(
+            f"the log lines of steps {garbled} are garbled by other output; judged without them{means}"
+        )
     return tuple(remarks)

@@ -13,6 +13,7 @@ from plugins.metrics import STEADY_STEPS
 from plugins.metrics import FlopsDefinition
 from plugins.metrics import Statistic
 from plugins.metrics import flops_per_sequence
+from plugins.smoothing import desmoothed
 
 # A step line that other output cut in two is known to have run, though not how long it took. Two of fifty say
 # nothing about the pace; more, or one that the statistic needs, and the log is no evidence.
@@ -105,6 +106,8 @@ def _sequence(case: Case, log: Log, statistic: Statistic, *, whole: bool) -> lis
     zero = [s.index for s in log.steps if s.seconds is not None and not 0 < s.seconds < math.inf]
     if zero:
         found.append(f"{_list(zero)}: the step time is not a positive number")
+    else:
+        found += _means(case, log)
     garbled = [s.index for s in log.steps if s.seconds is None]
     needed = [i for i in garbled if i in statistic.indices(case.steps)]
     if needed:
@@ -114,6 +117,19 @@ def _sequence(case: Case, log: Log, statistic: Statistic, *, whole: bool) -> lis
     elif len(garbled) > MAX_GARBLED:
         found.append(f"{len(garbled)} step lines are garbled by other output: {_list(garbled)}")
     return found
+
+
+def _means(case: Case, log: Log) -> list[str]:
+    """Whether the printed times can be the means that they should be; a time of its own is always positive."""
+    raw = sorted(desmoothed(log.steps, case.smoothing).items())
+    bad = [(index, seconds) for index, seconds in raw if seconds <= 0]
+    if not bad:
+        return []
+    index, seconds = bad[0]
+    return [
+        f"the printed step times are not means over the last {case.smoothing} steps, as this recipe's are: step {index} "
+        f"alone would have taken {seconds:.4g} s; the run's step_timing_kwargs.buffer_size is another one"
+    ]
 
 
 def _configuration(case: Case, steps: tuple[Step, ...]) -> list[str]:
