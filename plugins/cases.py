@@ -95,6 +95,22 @@ class Case:
             "ga": self.ga,
         }
 
+    def facts(self) -> dict[str, int | str]:
+        """What a log may state of its run: the configuration, the model's shape and the arithmetic.
+
+        `precision` is that of what an FP8 run does not compute in FP8.
+        """
+        model = self.model
+        return {
+            **self.configuration(),
+            "hidden": model.hidden,
+            "ffn": model.ffn,
+            "heads": model.heads,
+            "query_groups": model.query_groups,
+            "fp8": self.dtype == "fp8",
+            "precision": "bf16" if self.dtype == "fp8" else self.dtype,
+        }
+
 
 @dataclass(frozen=True)
 class Recipe:

@@ -22,6 +22,9 @@ MAX_GARBLED = 2
 # How far a framework's own count of the model FLOPs may be off ours; another model is further away.
 FLOPS_MARGIN = 0.001
 
+# The facts that together are a case's dtype.
+_DTYPE = ("fp8", "precision")
+
 _MARK_WORDS = {
     "checkpoint": "a checkpoint was saved or loaded during the run",
     "nccl trace": "NCCL tracing was on",
@@ -34,7 +37,7 @@ def problems(case: Case, log: Log, statistic: Statistic, *, whole: bool = True) 
     """What makes this log no evidence for `case`, in words; empty when it is valid.
 
     Checks: every step from 0 to the last exactly once; the number of steps that the run announced; the number of
-    processes where each prints; global batch size, consumed samples and tokens a step against the case, and the
+    processes where each prints; what the run states of its configuration; global batch size, consumed samples and tokens a step against the case, and the
     tokens and FLOPs that follow from printed rates; loss and gradient norm finite; nothing in the log that spoils a
     timed run. The profiler of a recipe that was published with one spoils nothing. With `whole` off, the run was
     ended on purpose: its last steps and the statistic's may be missing.
@@ -58,6 +61,7 @@ def problems(case: Case, log: Log, statistic: Statistic, *, whole: bool = True) 
         found.append(
             f"{log.ranks} processes print each step, which does not divide this case's {case.gpus} GPUs"
         )
+    found += _facts(case, log)
     found += _configuration(case, log.steps)
     found += _updates(case, log.steps, statistic)
     for name, values in (
@@ -129,6 +133,20 @@ def _means(case: Case, log: Log) -> list[str]:
     return [
         f"the printed step times are not means over the last {case.smoothing} steps, as this recipe's are: step {index} "
         f"alone would have taken {seconds:.4g} s; the run's step_timing_kwargs.buffer_size is another one"
+    ]
+
+
+def _facts(case: Case, log: Log) -> list[str]:
+    own = case.facts()
+    return [
+        f"the run's {fact.said}, "
+        + (
+            f"this case is {case.dtype}"
+            if fact.name in _DTYPE
+            else f"this case's {fact.name} is {own[fact.name]}"
+        )
+        for fact in log.facts
+        if fact.value != own[fact.name]
     ]
 
 
