@@ -239,6 +239,10 @@ class Measurement:
         return tokens_per_second(self.case, self.step_time)
 
     @property
+    def tokens_per_second_per_gpu(self) -> float:
+        return self.tokens_per_second / self.case.gpus
+
+    @property
     def tflops_per_gpu(self) -> float | None:
         return tflops_per_gpu(self.case, self.step_time, self.yardstick.flops) if self.yardstick else None
 

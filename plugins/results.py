@@ -21,6 +21,7 @@ from plugins.judging import Judgement
 from plugins.smoothing import desmoothed
 from plugins.verdicts import Band
 from plugins.verdicts import Kind
+from plugins.verdicts import beside
 
 SCHEMA = 1
 VERSION = "0.1.0"
@@ -49,6 +50,7 @@ _FIGURES = (
     "days_per_1t_tokens",
     "mfu_definition",
     "expected",
+    "references",
     "configuration",
 )
 _PACKAGES = ("pytest", "pydantic", "paramiko", "allure-pytest", "pytest-benchmark")
@@ -96,6 +98,18 @@ def record(judgement: Judgement) -> dict[str, Any]:
             "framework": goal.baseline.table.framework,
             "gpu": goal.baseline.table.gpu,
         },
+        "references": [
+            {
+                "name": reference.name,
+                "gpus": reference.gpus,
+                "tokens_per_second_per_gpu": reference.tokens_per_second_per_gpu,
+                "source": reference.source,
+                "note": reference.note,
+                "text": beside(measurement, reference),
+            }
+            for reference in judgement.references
+            if measurement is not None
+        ],
         "configuration": {"gpus": case.gpus, "dtype": case.dtype, "gpu": outcome.gpu, **case.configuration()},
         "job": {
             "id": outcome.job_id,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from plugins.baselinefile import Reference
 from plugins.baselines import Expected
 from plugins.metrics import STEADY_STEPS
 from plugins.metrics import Measurement
@@ -112,13 +114,26 @@ def judge(measurement: Measurement, expected: Expected, *, strict_last: bool = F
     return Verdict(Kind.PASSED, _headline(Kind.PASSED, expected, timing.step_time), remarks)
 
 
-def explain(measurement: Measurement, expected: Expected) -> list[str]:
+def describe(measurement: Measurement, references: Sequence[Reference] = ()) -> list[str]:
+    """What a run without a baseline measured, and what others did."""
+    return _measured(measurement, None) + [beside(measurement, reference) for reference in references]
+
+
+def beside(measurement: Measurement, reference: Reference) -> str:
+    """The line that sets somebody else's figure beside the measured one."""
+    here, there = measurement.tokens_per_second_per_gpu, reference.tokens_per_second_per_gpu
+    return (
+        f"beside    {here:,.0f} tokens/s/GPU here; {there:,.0f} tokens/s/GPU: {reference.name} on {reference.gpus} GPUs "
+        f"({100 * here / there:.1f} %), for comparison, not judged"
+    )
+
+
+def explain(measurement: Measurement, expected: Expected, references: Sequence[Reference] = ()) -> list[str]:
     """What a tired engineer needs beside the headline: measured, expected, from where, how far off."""
     timing, baseline = measurement.timing, expected.baseline
     band = Band(expected, timing.resolution)
     stick = expected.yardstick
     tolerance = baseline.tolerance
-
     lines = [
         *_measured(measurement, expected),
         f"expected  {_row(measurement, expected.step_time)}  {expected.days_per_1t_tokens:.2f} days for 1T tokens",
@@ -127,8 +142,9 @@ def explain(measurement: Measurement, expected: Expected) -> list[str]:
         f"baseline  {baseline.origin}",
         f"MFU by    {stick.definition} FLOPs, peak {stick.peak_tflops:.4g} TFLOP/s per GPU, "
         f"statistic {timing.statistic}",
+        *_corrected(measurement, expected),
     ]
-    return lines + _corrected(measurement, expected)
+    return lines + [beside(measurement, reference) for reference in references]
 
 
 def _measured(measurement: Measurement, expected: Expected | None) -> list[str]:
