@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plugins.judging import Judgement
+from plugins.smoothing import desmoothed
 
 
 class StepClock:
@@ -35,7 +36,7 @@ def show(request: pytest.FixtureRequest, judgement: Judgement) -> None:
     if config.getoption("--benchmark-disable") or hasattr(config, "workerinput"):
         return
     clock: StepClock = marker.kwargs["timer"]
-    clock.pending = [step.seconds for step in judgement.log.steps if step.seconds is not None]
+    clock.pending = list(desmoothed(judgement.log.steps, judgement.case.smoothing).values())
     benchmark = request.getfixturevalue("benchmark")
     benchmark.group = judgement.case.recipe
     benchmark.pedantic(clock.round, rounds=len(clock.pending))

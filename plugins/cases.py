@@ -27,7 +27,7 @@ class Case:
 
     `gbs` is the global batch size in sequences, `mbs` the micro batch size, `tp` `pp` `cp` `vp` `fsdp` `dp` the
     tensor, pipeline, context, virtual pipeline, fully sharded and (replicated) data parallel sizes, `ga` the
-    gradient accumulation steps. `gpus_per_node` and `profiled` as in `plugins.recipefile.Matrix`.
+    gradient accumulation steps. `gpus_per_node`, `profiled` and `smoothing` as in `plugins.recipefile.Matrix`.
     """
 
     recipe: str
@@ -49,6 +49,7 @@ class Case:
     gbs: int
     gpus_per_node: int | None = None
     profiled: bool = False
+    smoothing: int = 1
 
     def __repr__(self) -> str:
         return f"<case {self.key}>"
@@ -92,6 +93,22 @@ class Case:
             "mbs": self.mbs,
             "gbs": self.gbs,
             "ga": self.ga,
+        }
+
+    def facts(self) -> dict[str, int | str]:
+        """What a log may state of its run: the configuration, the model's shape and the arithmetic.
+
+        `precision` is that of what an FP8 run does not compute in FP8.
+        """
+        model = self.model
+        return {
+            **self.configuration(),
+            "hidden": model.hidden,
+            "ffn": model.ffn,
+            "heads": model.heads,
+            "query_groups": model.query_groups,
+            "fp8": self.dtype == "fp8",
+            "precision": "bf16" if self.dtype == "fp8" else self.dtype,
         }
 
 
@@ -182,6 +199,7 @@ def _expand(path: Path, file: RecipeFile, group: Group) -> Iterator[Case]:
                 gbs=_global_batch_size(label, group, gpus),
                 gpus_per_node=file.gpus_per_node,
                 profiled=file.profiled,
+                smoothing=file.smoothing,
             )
 
 

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from plugins import validity
+from plugins.baselinefile import Reference
 from plugins.baselines import Baseline
 from plugins.baselines import Expected
 from plugins.baselines import expected
+from plugins.baselines import references
+from plugins.baselines import usual_statistic
 from plugins.baselines import yardstick
 from plugins.cases import Case
 from plugins.logs import Log
@@ -21,6 +24,7 @@ from plugins.metrics import tokens_per_second
 from plugins.outcome import Outcome
 from plugins.verdicts import Kind
 from plugins.verdicts import Verdict
+from plugins.verdicts import describe
 from plugins.verdicts import explain
 from plugins.verdicts import judge
 
@@ -30,7 +34,10 @@ SLOW_RANK = 0.02
 
 @dataclass(frozen=True)
 class Judgement:
-    """All there is to say about a case. `measurement` and `expected` are None where it never came to that."""
+    """All there is to say about a case. `measurement` and `expected` are None where it never came to that.
+
+    `references` are others' figures beside the measurement.
+    """
 
     case: Case
     outcome: Outcome
@@ -39,6 +46,7 @@ class Judgement:
     statistic: Statistic
     measurement: Measurement | None = None
     expected: Expected | None = None
+    references: tuple[Reference, ...] = ()
     details: tuple[str, ...] = ()
 
     @property
@@ -66,7 +74,7 @@ def judge_outcome(
     `log` is the parsed log of the job's last attempt, `last_lines` its end and `errors` that of what was said besides it, for a
     job that died. `baselines` is the folder of the YAML tables; `gpu` the accelerator that the case ran on.
     """
-    statistic = baseline.statistic if baseline else Statistic()
+    statistic = baseline.statistic if baseline else usual_statistic(baselines, case)
 
     def ended(kind: Kind, headline: str, *, details: Sequence[str] = ()) -> Judgement:
         return Judgement(
@@ -86,14 +94,17 @@ def judge_outcome(
             Kind.INFRASTRUCTURE, _died(case, outcome, log), details=[*job, *_quoted(last_lines, errors)]
         )
     if problems:
-        return ended(Kind.INVALID, "; ".join(problems), details=job)
-    remarks = _job_remarks(outcome, log)
-    boiled = timing(log.steps, statistic)
+        # A launcher may hide its program's exit code: then the cause of a run that is not whole stands at its end.
+        quoted = [] if validity.complete(case, log) else _quoted(last_lines, errors)
+        return ended(Kind.INVALID, "; ".join(problems), details=[*job, *quoted])
+    remarks = _job_remarks(case, outcome, log)
+    boiled = timing(log.steps, statistic, case.smoothing)
     stick = yardstick(case, baseline, gpu, baselines, log.peak_tflops)
     if stick is None and baseline is not None:
         return ended(
             Kind.INVALID, "the run did not state its machine's own peak, which MFU is counted against"
         )
+    others = references(baselines, case, gpu)
     if baseline is None or stick is None:
         pace = f"{boiled.step_time:.4g} s a step, {tokens_per_second(case, boiled.step_time):,.0f} tokens/s"
         verdict = Verdict(
@@ -102,7 +113,9 @@ def judge_outcome(
             f"{case.id} of release {case.release} on {gpu}",
             remarks,
         )
-        return Judgement(case, outcome, log, verdict, statistic, Measurement(case, boiled, stick))
+        measurement = Measurement(case, boiled, stick)
+        details = (*describe(measurement, others), *job)
+        return Judgement(case, outcome, log, verdict, statistic, measurement, None, others, details)
     return _judge_speed(
         case,
         outcome,
@@ -111,6 +124,7 @@ def judge_outcome(
         baseline,
         stick,
         remarks,
+        others,
         strict_last=strict_last,
     )
 
@@ -123,14 +137,15 @@ def _judge_speed(
     baseline: Baseline,
     stick: Yardstick,
     remarks: tuple[str, ...],
+    others: tuple[Reference, ...],
     *,
     strict_last: bool,
 ) -> Judgement:
     goal = expected(case, baseline, stick)
     verdict = judge(measurement, goal, strict_last=strict_last)
     verdict = Verdict(verdict.kind, verdict.headline, (*verdict.remarks, *remarks))
-    details = (*explain(measurement, goal), *_job_lines(outcome))
-    return Judgement(case, outcome, log, verdict, baseline.statistic, measurement, goal, details)
+    details = (*explain(measurement, goal, others), *_job_lines(outcome))
+    return Judgement(case, outcome, log, verdict, baseline.statistic, measurement, goal, others, details)
 
 
 def _judge_given_up(
@@ -153,11 +168,11 @@ def _judge_given_up(
     # The published statistic needs steps that never ran: what is measured is the last one and the steady median.
     last = max(step.index for step in log.steps if step.seconds is not None)
     timed = [step for step in log.steps if step.index <= last]
-    measurement = Measurement(case, timing(timed, Statistic()), stick)
+    measurement = Measurement(case, timing(timed, Statistic(), case.smoothing), stick)
     goal = expected(case, baseline, stick)
-    verdict = Verdict(Kind.TOO_SLOW, f"{Kind.TOO_SLOW}: {outcome.message}", _job_remarks(outcome, log))
+    verdict = Verdict(Kind.TOO_SLOW, f"{Kind.TOO_SLOW}: {outcome.message}", _job_remarks(case, outcome, log))
     details = (*explain(measurement, goal), *job)
-    return Judgement(case, outcome, log, verdict, Statistic(), measurement, goal, details)
+    return Judgement(case, outcome, log, verdict, Statistic(), measurement, goal, details=details)
 
 
 def _died(case: Case, outcome: Outcome, log: Log) -> str:
@@ -199,7 +214,7 @@ def _quoted(log: Sequence[str], errors: Sequence[str]) -> list[str]:
     return [*(f"its log   | {line}" for line in log), *(f"its error | {line}" for line in errors)]
 
 
-def _job_remarks(outcome: Outcome, log: Log) -> tuple[str, ...]:
+def _job_remarks(case: Case, outcome: Outcome, log: Log) -> tuple[str, ...]:
     remarks = []
     if outcome.earlier:
         jobs = f"{len(outcome.earlier)} job{'s' if len(outcome.earlier) > 1 else ''}"
@@ -232,5 +247,13 @@ def _job_remarks(outcome: Outcome, log: Log) -> tuple[str, ...]:
         )
     garbled = [step.index for step in log.steps if step.seconds is None]
     if garbled:
-        remarks.append(f"the log lines of steps {garbled} are garbled by other output; judged without them")
+        means = (
+            f", and where the printed means over {case.smoothing} steps do not tell a single step, by what they do tell: "
+            f"the mean of a few"
+            if case.smoothing > 1
+            else ""
+        )
+        remarks.append(
+            f"the log lines of steps {garbled} are garbled by other output; judged without them{means}"
+        )
     return tuple(remarks)

@@ -18,6 +18,7 @@ from plugins.cases import Case
 from plugins.errors import ConfigError
 from plugins.logs import Step
 from plugins.recipefile import Model
+from plugins.smoothing import desmoothed
 from plugins.yamlfile import Strict
 
 STEADY_STEPS = 10
@@ -148,11 +149,12 @@ def warm_up_steps(steps: int) -> int:
 class Timing:
     """The step times of a valid run, boiled down. Seconds throughout.
 
-    `step_time` is the published statistic; `window` its steps as (index, seconds). `steady` is the median of the
-    last `STEADY_STEPS` steps and `spread` their robust relative standard deviation. `without_outliers` is the
-    statistic's value without the outliers of its window, `outliers` those steps. The settled steps are those behind
-    the first fifth of the run (warm-up): `hiccups` are their slow outliers, `mean` is their mean, which includes
-    what a median hides. `resolution` is the relative rounding of the steps that are judged.
+    `step_time` is the published statistic; `window` its steps as (index, seconds), `last` the last step. These three
+    are as printed; where that is a mean over `smoothing` steps, all that follows is of single ones. `steady` is the
+    median of the last `STEADY_STEPS` steps and `spread` their robust relative standard deviation. `outliers` are those
+    of the steps that the statistic's window reaches over, `without_outliers` is the mean of the others. The settled
+    steps are those behind the first fifth of the run (warm-up): `hiccups` are their slow outliers, `mean` is their
+    mean, which includes what a median hides. `resolution` is the relative rounding of the steps that are judged.
     """
 
     statistic: Statistic
@@ -161,6 +163,8 @@ class Timing:
     spread: float
     resolution: float
     window: tuple[tuple[int, float], ...]
+    last: tuple[int, float]
+    smoothing: int
     outliers: tuple[tuple[int, float], ...]
     without_outliers: float
     hiccups: tuple[tuple[int, float], ...]
@@ -168,20 +172,26 @@ class Timing:
     mean: float
 
 
-def timing(steps: Sequence[Step], statistic: Statistic) -> Timing:
-    """Boil down the steps of a valid run (every index that the statistic needs has its seconds)."""
-    known = {step.index: step.seconds for step in steps if step.seconds is not None}
+def timing(steps: Sequence[Step], statistic: Statistic, smoothing: int = 1) -> Timing:
+    """Boil down the steps of a valid run (every index that the statistic needs has its seconds).
+
+    `smoothing` is the number of last steps that each printed time is the mean over.
+    """
+    printed = {step.index: step.seconds for step in steps if step.seconds is not None}
+    known = desmoothed(steps, smoothing)
     count = max(step.index for step in steps) + 1
     last = [i for i in range(count - STEADY_STEPS, count) if i in known]
     steady = [known[i] for i in last]
     median = statistics.median(steady)
-    window = tuple((i, known[i]) for i in statistic.indices(count))
+    window = tuple((i, printed[i]) for i in statistic.indices(count))
+    reach = range(max(0, window[0][0] - smoothing + 1), window[-1][0] + 1)
+    single = tuple((i, known[i]) for i in reach if i in known)
     settled = {i: t for i, t in known.items() if i >= warm_up_steps(count)}
     limit = max(OUTLIER_SIGMAS * _robust_sigma(list(settled.values())), OUTLIER_FLOOR * median)
     # A window of several steps has a middle of its own; a single step is seen against the steady ones.
-    middle = statistics.median(t for _, t in window) if len(window) > 1 else median
-    outliers = tuple((i, t) for i, t in window if abs(t - middle) > limit)
-    rest = [t for i, t in window if (i, t) not in outliers]
+    middle = statistics.median(t for _, t in single) if len(single) > 1 else median
+    outliers = tuple((i, t) for i, t in single if abs(t - middle) > limit)
+    rest = [t for i, t in single if (i, t) not in outliers]
     judged = {*last, *statistic.indices(count)}
     return Timing(
         statistic=statistic,
@@ -192,6 +202,8 @@ def timing(steps: Sequence[Step], statistic: Statistic) -> Timing:
             step.resolution / step.seconds for step in steps if step.index in judged and step.seconds
         ),
         window=window,
+        last=max(printed.items()),
+        smoothing=smoothing,
         outliers=outliers,
         without_outliers=statistics.fmean(rest) if rest else median,
         hiccups=tuple((i, t) for i, t in settled.items() if t - median > limit),
@@ -225,6 +237,10 @@ class Measurement:
     @property
     def tokens_per_second(self) -> float:
         return tokens_per_second(self.case, self.step_time)
+
+    @property
+    def tokens_per_second_per_gpu(self) -> float:
+        return self.tokens_per_second / self.case.gpus
 
     @property
     def tflops_per_gpu(self) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from plugins.judging import Judgement
+from plugins.smoothing import desmoothed
 from plugins.verdicts import Band
 
 _WIDTH, _HEIGHT = 860, 320
@@ -12,11 +13,11 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 40, 45
 
 
 def steps_svg(judgement: Judgement) -> str:
-    """Seconds over step number. Hiccups are red, the window of the published statistic is ringed.
+    """Seconds over step number, of single steps even where the log prints means of several. Hiccups are red, the window of the published statistic is ringed.
 
     The scale is that of the settled steps and the band; a warm-up step beyond it stands at the edge with its value.
     """
-    points = [(step.index, step.seconds) for step in judgement.log.steps if step.seconds is not None]
+    points = list(desmoothed(judgement.log.steps, judgement.case.smoothing).items())
     measurement, goal = judgement.measurement, judgement.expected
     timing = measurement.timing if measurement else None
     band = Band(goal, timing.resolution) if goal and timing else None

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 from typing import Any
 from typing import Literal
+from typing import Self
 
 from pydantic import Field
 from pydantic import field_validator
@@ -171,7 +172,8 @@ class Matrix(Strict):
     `replay` finds a case's log in a tree of logs: a pattern for the end of a path, with `{model}`, `{dtype}`, `{gpus}`
     and `{gbs}` filled in, and the groups `job` and, where the name has it, `restart`.
     `gpus_per_node` is given where the recipe's own rules (global batch size, sharding) hold on such nodes only.
-    `profiled` is for a recipe that itself profiles a few early steps of the published run.
+    `profiled` is for a recipe that itself profiles a few early steps of the published run. With `smoothing` each printed
+    step time is the mean over this many last steps; `plugins.smoothing` takes them apart.
     """
 
     release: ReleaseName
@@ -180,10 +182,21 @@ class Matrix(Strict):
     steps: int = Field(gt=1)
     gpus_per_node: int | None = Field(default=None, gt=0)
     profiled: bool = False
+    smoothing: int = Field(default=1, gt=0)
     cases: list[Group] = Field(min_length=1)
     launch: Launch | None = None
     manifest: Manifest | None = None
     replay: str | None = None
+
+    @model_validator(mode="after")
+    def _smoothing_can_be_undone(self) -> Self:
+        # Taking means apart multiplies their rounding at each turn: from 4 digits nothing is left after 50 steps.
+        if self.smoothing > 1 and self.log != "dllogger":
+            raise ValueError(
+                f"smoothing {self.smoothing}: only dllogger prints step times with enough digits to take means apart; "
+                f"take smoothing out"
+            )
+        return self
 
 
 class RecipeFile(Matrix):

@@ -18,8 +18,10 @@ from platform import python_version
 from typing import Any
 
 from plugins.judging import Judgement
+from plugins.smoothing import desmoothed
 from plugins.verdicts import Band
 from plugins.verdicts import Kind
+from plugins.verdicts import beside
 
 SCHEMA = 1
 VERSION = "0.1.0"
@@ -35,7 +37,9 @@ SUMMARY = "summary.json"
 _FIGURES = (
     "release",
     "statistic",
+    "smoothing",
     "step_time",
+    "last_step_time",
     "steady_median",
     "spread",
     "hiccups",
@@ -46,6 +50,7 @@ _FIGURES = (
     "days_per_1t_tokens",
     "mfu_definition",
     "expected",
+    "references",
     "configuration",
 )
 _PACKAGES = ("pytest", "pydantic", "paramiko", "allure-pytest", "pytest-benchmark")
@@ -67,7 +72,9 @@ def record(judgement: Judgement) -> dict[str, Any]:
         "headline": judgement.verdict.headline,
         "remarks": list(judgement.verdict.remarks),
         "statistic": str(judgement.statistic),
+        "smoothing": case.smoothing,
         "step_time": timing.step_time if timing else None,
+        "last_step_time": timing.last[1] if timing else None,
         "steady_median": timing.steady if timing else None,
         "spread": timing.spread if timing else None,
         "hiccups": [index for index, _ in timing.hiccups] if timing else None,
@@ -91,6 +98,18 @@ def record(judgement: Judgement) -> dict[str, Any]:
             "framework": goal.baseline.table.framework,
             "gpu": goal.baseline.table.gpu,
         },
+        "references": [
+            {
+                "name": reference.name,
+                "gpus": reference.gpus,
+                "tokens_per_second_per_gpu": reference.tokens_per_second_per_gpu,
+                "source": reference.source,
+                "note": reference.note,
+                "text": beside(measurement, reference),
+            }
+            for reference in judgement.references
+            if measurement is not None
+        ],
         "configuration": {"gpus": case.gpus, "dtype": case.dtype, "gpu": outcome.gpu, **case.configuration()},
         "job": {
             "id": outcome.job_id,
@@ -142,10 +161,11 @@ def write_case(judgement: Judgement) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / STEPS).open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["step", "seconds", "tokens_per_second", "loss", "grad_norm"])
+        writer.writerow(["step", "seconds", "tokens_per_second", "loss", "grad_norm", "raw_seconds"])
+        raw = desmoothed(judgement.log.steps, judgement.case.smoothing)
         for step in judgement.log.steps:
             rate = judgement.case.tokens_per_step / step.seconds if step.seconds else None
-            writer.writerow([step.index, step.seconds, rate, step.loss, step.grad_norm])
+            writer.writerow([step.index, step.seconds, rate, step.loss, step.grad_norm, raw.get(step.index)])
     written = record(judgement)
     write_json(folder / CASE, written)
     return written

@@ -33,6 +33,7 @@ def print_table(records: Sequence[Mapping[str, Any]], file: TextIO, width: int, 
         lines = [f"remark: {remark}" for remark in record["remarks"]]
         if record["verdict"] != Kind.PASSED:
             lines.insert(0, record["headline"])
+        lines += [" ".join(reference["text"].split()) for reference in record.get("references") or []]
         for line in lines:
             console.print(Text(f"{record['id']}: {line}"), soft_wrap=True)
     counts = Counter(record["verdict"] for record in records)

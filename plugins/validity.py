@@ -13,6 +13,7 @@ from plugins.metrics import STEADY_STEPS
 from plugins.metrics import FlopsDefinition
 from plugins.metrics import Statistic
 from plugins.metrics import flops_per_sequence
+from plugins.smoothing import desmoothed
 
 # A step line that other output cut in two is known to have run, though not how long it took. Two of fifty say
 # nothing about the pace; more, or one that the statistic needs, and the log is no evidence.
@@ -20,6 +21,9 @@ MAX_GARBLED = 2
 
 # How far a framework's own count of the model FLOPs may be off ours; another model is further away.
 FLOPS_MARGIN = 0.001
+
+# The facts that together are a case's dtype.
+_DTYPE = ("fp8", "precision")
 
 _MARK_WORDS = {
     "checkpoint": "a checkpoint was saved or loaded during the run",
@@ -33,7 +37,7 @@ def problems(case: Case, log: Log, statistic: Statistic, *, whole: bool = True) 
     """What makes this log no evidence for `case`, in words; empty when it is valid.
 
     Checks: every step from 0 to the last exactly once; the number of steps that the run announced; the number of
-    processes where each prints; global batch size, consumed samples and tokens a step against the case, and the
+    processes where each prints; what the run states of its configuration; global batch size, consumed samples and tokens a step against the case, and the
     tokens and FLOPs that follow from printed rates; loss and gradient norm finite; nothing in the log that spoils a
     timed run. The profiler of a recipe that was published with one spoils nothing. With `whole` off, the run was
     ended on purpose: its last steps and the statistic's may be missing.
@@ -57,6 +61,7 @@ def problems(case: Case, log: Log, statistic: Statistic, *, whole: bool = True) 
         found.append(
             f"{log.ranks} processes print each step, which does not divide this case's {case.gpus} GPUs"
         )
+    found += _facts(case, log)
     found += _configuration(case, log.steps)
     found += _updates(case, log.steps, statistic)
     for name, values in (
@@ -105,6 +110,8 @@ def _sequence(case: Case, log: Log, statistic: Statistic, *, whole: bool) -> lis
     zero = [s.index for s in log.steps if s.seconds is not None and not 0 < s.seconds < math.inf]
     if zero:
         found.append(f"{_list(zero)}: the step time is not a positive number")
+    else:
+        found += _means(case, log)
     garbled = [s.index for s in log.steps if s.seconds is None]
     needed = [i for i in garbled if i in statistic.indices(case.steps)]
     if needed:
@@ -114,6 +121,33 @@ def _sequence(case: Case, log: Log, statistic: Statistic, *, whole: bool) -> lis
     elif len(garbled) > MAX_GARBLED:
         found.append(f"{len(garbled)} step lines are garbled by other output: {_list(garbled)}")
     return found
+
+
+def _means(case: Case, log: Log) -> list[str]:
+    """Whether the printed times can be the means that they should be; a time of its own is always positive."""
+    raw = sorted(desmoothed(log.steps, case.smoothing).items())
+    bad = [(index, seconds) for index, seconds in raw if seconds <= 0]
+    if not bad:
+        return []
+    index, seconds = bad[0]
+    return [
+        f"the printed step times are not means over the last {case.smoothing} steps, as this recipe's are: step {index} "
+        f"alone would have taken {seconds:.4g} s; the run's step_timing_kwargs.buffer_size is another one"
+    ]
+
+
+def _facts(case: Case, log: Log) -> list[str]:
+    own = case.facts()
+    return [
+        f"the run's {fact.said}, "
+        + (
+            f"this case is {case.dtype}"
+            if fact.name in _DTYPE
+            else f"this case's {fact.name} is {own[fact.name]}"
+        )
+        for fact in log.facts
+        if fact.value != own[fact.name]
+    ]
 
 
 def _configuration(case: Case, steps: tuple[Step, ...]) -> list[str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from plugins.baselinefile import Reference
 from plugins.baselines import Expected
 from plugins.metrics import STEADY_STEPS
 from plugins.metrics import Measurement
@@ -112,36 +114,61 @@ def judge(measurement: Measurement, expected: Expected, *, strict_last: bool = F
     return Verdict(Kind.PASSED, _headline(Kind.PASSED, expected, timing.step_time), remarks)
 
 
-def explain(measurement: Measurement, expected: Expected) -> list[str]:
+def describe(measurement: Measurement, references: Sequence[Reference] = ()) -> list[str]:
+    """What a run without a baseline measured, and what others did."""
+    return _measured(measurement, None) + [beside(measurement, reference) for reference in references]
+
+
+def beside(measurement: Measurement, reference: Reference) -> str:
+    """The line that sets somebody else's figure beside the measured one."""
+    here, there = measurement.tokens_per_second_per_gpu, reference.tokens_per_second_per_gpu
+    return (
+        f"beside    {here:,.0f} tokens/s/GPU here; {there:,.0f} tokens/s/GPU: {reference.name} on {reference.gpus} GPUs "
+        f"({100 * here / there:.1f} %), for comparison, not judged"
+    )
+
+
+def explain(measurement: Measurement, expected: Expected, references: Sequence[Reference] = ()) -> list[str]:
     """What a tired engineer needs beside the headline: measured, expected, from where, how far off."""
-    case, timing, baseline = measurement.case, measurement.timing, expected.baseline
+    timing, baseline = measurement.timing, expected.baseline
     band = Band(expected, timing.resolution)
     stick = expected.yardstick
     tolerance = baseline.tolerance
-
-    def row(step_time: float) -> str:
-        return (
-            f"{_seconds(step_time):>11}  {tokens_per_second(case, step_time):>14,.0f} tokens/s  "
-            f"MFU {mfu(case, step_time, stick):5.2f} %"
-        )
-
-    def off(step_time: float) -> str:
-        return f"{_signed(expected.step_time / step_time - 1)} throughput"
-
     lines = [
-        f"measured  {row(timing.step_time)}  {off(timing.step_time)}  {_statistic(measurement)}",
-        f"steady    {row(timing.steady)}  {off(timing.steady)}  median of the last {STEADY_STEPS} steps, "
-        f"spread {_percent(timing.spread)}",
-        f"expected  {row(expected.step_time)}  {expected.days_per_1t_tokens:.2f} days for 1T tokens",
+        *_measured(measurement, expected),
+        f"expected  {_row(measurement, expected.step_time)}  {expected.days_per_1t_tokens:.2f} days for 1T tokens",
         f"band      {_seconds(band.fastest):>11} to {_seconds(band.slowest)}  (throughput "
         f"-{_percent(tolerance.slower)} to +{_percent(tolerance.faster)}, log rounding {_percent(timing.resolution)})",
-    ]
-    lines += [
         f"baseline  {baseline.origin}",
         f"MFU by    {stick.definition} FLOPs, peak {stick.peak_tflops:.4g} TFLOP/s per GPU, "
         f"statistic {timing.statistic}",
+        *_corrected(measurement, expected),
     ]
-    return lines + _corrected(measurement, expected)
+    return lines + [beside(measurement, reference) for reference in references]
+
+
+def _measured(measurement: Measurement, expected: Expected | None) -> list[str]:
+    """The published statistic, the last step where that is a mean over a window, and the steady median."""
+    timing = measurement.timing
+
+    def line(name: str, step_time: float, what: str) -> str:
+        off = f"{_signed(expected.step_time / step_time - 1)} throughput  " if expected else ""
+        return f"{name:<10}{_row(measurement, step_time)}  {off}{what}"
+
+    printed = f", printed as means over {timing.smoothing} steps" if timing.smoothing > 1 else ""
+    single = ", of single steps" if timing.smoothing > 1 else ""
+    lines = [line("measured", timing.step_time, f"{_statistic(measurement)}{printed}")]
+    if len(timing.window) > 1:
+        index, seconds = timing.last
+        lines.append(line("last", seconds, f"step {index}{printed}"))
+    steady = f"median of the last {STEADY_STEPS} steps, spread {_percent(timing.spread)}{single}"
+    return [*lines, line("steady", timing.steady, steady)]
+
+
+def _row(measurement: Measurement, step_time: float) -> str:
+    case, stick = measurement.case, measurement.yardstick
+    used = f"  MFU {mfu(case, step_time, stick):5.2f} %" if stick else ""
+    return f"{_seconds(step_time):>11}  {tokens_per_second(case, step_time):>14,.0f} tokens/s{used}"
 
 
 def _corrected(measurement: Measurement, expected: Expected) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from abc import ABC
 from abc import abstractmethod
+from collections.abc import Iterable
 from collections.abc import Iterator
 from dataclasses import dataclass
 from dataclasses import replace
@@ -73,12 +74,21 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Fact:
+    """What a run states of its own configuration: `name` as in `Case.facts`, `said` as the log puts it."""
+
+    name: str
+    value: int | str
+    said: str
+
+
+@dataclass(frozen=True)
 class Log:
     """What a log says about its last attempt.
 
     `steps` are in the order of their first line, without repeats; `repeated` are indices that were printed more
     than once. `restarted_after` has the last step of each earlier attempt in the same file. `planned` is the
-    number of steps that the run itself announced. `marks` are lines that spoil a timed run, by kind.
+    number of steps that the run itself announced, `facts` what it states of its configuration. `marks` are lines that spoil a timed run, by kind.
     `peak_tflops` is the machine's own matrix product rate, where the run measured it.
 
     `interval`: every figure of a step is a mean over this many steps, of which `index` is the last; steps between
@@ -89,6 +99,7 @@ class Log:
 
     steps: tuple[Step, ...] = ()
     planned: int | None = None
+    facts: tuple[Fact, ...] = ()
     repeated: tuple[int, ...] = ()
     restarted_after: tuple[int, ...] = ()
     marks: tuple[tuple[str, str], ...] = ()
@@ -207,9 +218,12 @@ class LineParser(ABC):
 
     def _read_mark(self, mark: Mark, line: str) -> None:
         if mark.pattern.search(line):
-            self._marks[mark.kind] = line.strip()[:300]
-            # The first one is enough: a trace prints millions.
-            self.wanted = self._telling()
+            self.spoilt(mark.kind, line)
+
+    def spoilt(self, kind: str, line: str) -> None:
+        """Something makes the run no timed one. The first line that says so is enough: a trace prints millions."""
+        self._marks.setdefault(kind, line.strip()[:300])
+        self.wanted = self._telling()
 
     def _telling(self) -> tuple[bytes, ...]:
         """The substrings to search for: those of steps, and of the marks that were not met so far."""
@@ -236,6 +250,10 @@ class LineParser(ABC):
         """The run announced this number of steps; a second, different number is kept as 0 (contradictory)."""
         known = self._log.planned
         self._log = replace(self._log, planned=steps if known in (None, steps) else 0)
+
+    def states(self, facts: Iterable[Fact]) -> None:
+        """What the newest attempt says of its configuration."""
+        self._log = replace(self._log, facts=tuple(facts))
 
     def measured_peak(self, tflops: float) -> None:
         """The run measured its machine; of several measurements the best one counts."""

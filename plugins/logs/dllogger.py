@@ -6,8 +6,9 @@
 
     DLL 2024-10-10 21:24:01.952723 - 36 reduced_train_loss : 7.976484775543213  global_step : 36  ...
 
-(each on one line in the log.) The first record has "PARAMETER" for its step and the configuration in its data. Times
-are in seconds, printed in full; the recipes let NeMo average them over the last five steps (`buffer_size`), which
+(each on one line in the log.) The first record has "PARAMETER" for its step and the configuration in its data, which
+is checked against the case: `cfg/fp8` alone decides between FP8 and `cfg/precision` (NeMo 2.0.0, megatron_gpt_model.py). Times are
+in seconds, printed in full; the recipes let NeMo average them over the last five steps (`buffer_size`), which
 no line states. In a pod's output every value is followed by a blank, so that a number cut short never counts.
 """
 
@@ -18,13 +19,37 @@ import re
 from typing import Any
 
 from plugins.logs import NUMBER
+from plugins.logs import Fact
 from plugins.logs import LineParser
 from plugins.logs import Step
 
 _TIMING = "train_step_timing in s"
+_KEY = re.compile(r"[\w/.-]+", re.ASCII)
+_COUNT = re.compile(r"\d{1,15}", re.ASCII)
 _OUTPUT = re.compile(r"DLL (?!- )[\d:.T+ -]{10,40} - (PARAMETER|\d{1,9}) ")
+_PARAMETER = re.compile(r"(?<!\S)(cfg/[\w/]+) : (\S+) ")
 _METRIC = re.compile(rf"(?<!\S)([A-Za-z_][\w/]*(?: in s)?) : ({NUMBER}) ")
 _DECODER = json.JSONDecoder()
+
+# The facts that are whole numbers, by the names of `Case.facts`.
+_SIZES = {
+    "cfg/tensor_model_parallel_size": "tp",
+    "cfg/pipeline_model_parallel_size": "pp",
+    "cfg/virtual_pipeline_model_parallel_size": "vp",
+    "cfg/context_parallel_size": "cp",
+    "cfg/micro_batch_size": "mbs",
+    "cfg/encoder_seq_length": "sequence_length",
+    "cfg/num_layers": "layers",
+    "cfg/hidden_size": "hidden",
+    "cfg/ffn_hidden_size": "ffn",
+    "cfg/num_attention_heads": "heads",
+    "cfg/num_query_groups": "query_groups",
+}
+_FP8 = "cfg/fp8"
+_PRECISION = "cfg/precision"
+_PROFILER = "cfg/nsys_profile/enabled"
+_FLAGS = {"true": True, "hybrid": True, "e4m3": True, "false": False, "none": False}
+_PRECISIONS = {"bf16": "bf16", "16": "fp16", "32": "fp32"}
 
 
 class DLLogger(LineParser):
@@ -45,24 +70,52 @@ class DLLogger(LineParser):
                 record, _ = _DECODER.raw_decode(line, place)
             except (ValueError, RecursionError):
                 continue
-            if record.get("type") == "LOG" and isinstance(record.get("data"), dict):
-                self._read_record(record.get("step"), record["data"], timed=_TIMING in record["data"])
+            data = record.get("data")
+            if record.get("type") != "LOG" or not isinstance(data, dict):
+                continue
+            if record.get("step") == "PARAMETER":
+                if _PRECISION in data and all(map(_KEY.fullmatch, data)):
+                    # The record is whole, with nothing of other output in its keys: FP8 is off unless set.
+                    data.setdefault(_FP8, None)
+                self._read_parameters(data)
+            else:
+                self._read_step(record.get("step"), data, timed=_TIMING in data)
         heads = list(_OUTPUT.finditer(line))
         for number, head in enumerate(heads):
             end = heads[number + 1].start() if number + 1 < len(heads) else len(line)
             text = line[head.end() : end]
-            data: dict[str, Any] = {}
+            found: dict[str, Any] = {}
+            if head[1] == "PARAMETER":
+                for match in _PARAMETER.finditer(text):
+                    found.setdefault(match[1], int(match[2]) if _COUNT.fullmatch(match[2]) else match[2])
+                self._read_parameters(found)
+                continue
             for match in _METRIC.finditer(text):
-                data.setdefault(match[1], float(match[2]))
-            step = int(head[1]) if head[1].isdigit() else head[1]
-            self._read_record(step, data, timed=f"{_TIMING} : " in text)
+                found.setdefault(match[1], float(match[2]))
+            self._read_step(int(head[1]), found, timed=f"{_TIMING} : " in text)
 
-    def _read_record(self, step: object, data: dict[str, Any], *, timed: bool) -> None:
+    def _read_parameters(self, data: dict[str, Any]) -> None:
+        self._gbs = _whole(data.get("cfg/global_batch_size"))
+        self._sequence_length = _whole(data.get("cfg/encoder_seq_length"))
+        facts = []
+        for key, name in _SIZES.items():
+            size = _whole(data.get(key))
+            if name == "vp" and key in data and _flag(data[key]) is False:
+                size = 1
+            if size is not None:
+                facts.append(Fact(name, size, f"{key} is {data[key]}"))
+        fp8 = _flag(data[_FP8]) if _FP8 in data else None
+        if fp8 is not None:
+            facts.append(Fact("fp8", fp8, f"{_FP8} is {data[_FP8]}"))
+        precision = _PRECISIONS.get(str(data.get(_PRECISION)).partition("-")[0])
+        if precision is not None:
+            facts.append(Fact("precision", precision, f"{_PRECISION} is {data[_PRECISION]}"))
+        self.states(facts)
+        if _flag(data.get(_PROFILER)):
+            self.spoilt("profiler", f"{_PROFILER} is {data[_PROFILER]}")
+
+    def _read_step(self, step: object, data: dict[str, Any], *, timed: bool) -> None:
         """`timed`: the record has a step time, even if other output made it unreadable; validation has none."""
-        if step == "PARAMETER":
-            self._gbs = _whole(data.get("cfg/global_batch_size"))
-            self._sequence_length = _whole(data.get("cfg/encoder_seq_length"))
-            return
         index = _whole(step)
         stated = _whole(data.get("global_step"))
         if index is None or not timed or (stated is not None and stated != index):
@@ -78,6 +131,11 @@ class DLLogger(LineParser):
                 grad_norm=_number(data.get("grad_norm")),
             )
         )
+
+
+def _flag(value: object) -> bool | None:
+    """What a switch is set to; None for what other output made of it."""
+    return _FLAGS.get(str(value).lower())
 
 
 def _number(value: object) -> float | None:

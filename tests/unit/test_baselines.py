@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from plugins.baselines import AcceleratorFile
+from plugins.baselinefile import AcceleratorFile
+from plugins.baselinefile import load_baselines
 from plugins.baselines import expected
 from plugins.baselines import find
-from plugins.baselines import load_baselines
 from plugins.baselines import yardstick
 from plugins.cases import load_recipe
 from plugins.errors import ConfigError

@@ -61,6 +61,21 @@ def in_output(step: object, values: dict[str, Any]) -> str:
     return f"DLL 2024-10-10 21:24:01.952723 - {step} {metrics}"
 
 
+STATED = CONFIGURATION | {
+    "cfg/tensor_model_parallel_size": 4,
+    "cfg/pipeline_model_parallel_size": 8,
+    "cfg/virtual_pipeline_model_parallel_size": 5,
+    "cfg/context_parallel_size": 1,
+    "cfg/num_layers": 80,
+    "cfg/hidden_size": 8192,
+    "cfg/ffn_hidden_size": 28672,
+    "cfg/num_attention_heads": 64,
+    "cfg/num_query_groups": 8,
+    "cfg/fp8_hybrid": True,
+    "cfg/nsys_profile/enabled": False,
+}
+"""The whole of what is compared, for `examples.CASE`."""
+
 BOTH = pytest.mark.parametrize("form", [in_file, in_output])
 
 
@@ -96,7 +111,104 @@ def test_a_whole_log_is_valid(form: Any) -> None:
 @BOTH
 def test_another_sequence_length_is_another_run(form: Any) -> None:
     log = parse(whole(form).replace("8192", "4096"), "dllogger")
-    assert "4194304 tokens" in problems(examples.case(), log, Statistic())[0]
+    said = problems(examples.case(), log, Statistic())
+    assert said[0] == "the run's cfg/encoder_seq_length is 4096, this case's sequence_length is 8192"
+    assert "4194304 tokens" in said[1]
+
+
+def facts(text: str) -> dict[str, int | str]:
+    return {fact.name: fact.value for fact in parse(text, "dllogger").facts}
+
+
+def configured(form: Any, case_id: str = examples.CASE, **changed: Any) -> list[str]:
+    """What is wrong with a whole run that states `STATED` but for the changed keys (`...`: not stated)."""
+    stated = STATED | {f"cfg/{key}": value for key, value in changed.items()}
+    values = {key: value for key, value in stated.items() if value is not ...}
+    lines = [form("PARAMETER", values), *(form(i, data(i)) for i in range(50))]
+    return problems(examples.case(case_id), parse("\n".join(lines) + "\n", "dllogger"), Statistic())
+
+
+@BOTH
+def test_the_run_states_its_configuration(form: Any) -> None:
+    assert facts(form("PARAMETER", STATED) + "\n") == {
+        "tp": 4, "pp": 8, "vp": 5, "cp": 1, "mbs": 1, "sequence_length": 8192, "layers": 80, "hidden": 8192,
+        "ffn": 28672, "heads": 64, "query_groups": 8, "fp8": True, "precision": "bf16",
+    }  # fmt: skip
+    assert set(facts(form("PARAMETER", STATED) + "\n")) < set(examples.case().facts())
+    assert configured(form) == []
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("tensor_model_parallel_size", 8, "cfg/tensor_model_parallel_size is 8, this case's tp is 4"),
+        ("pipeline_model_parallel_size", 4, "cfg/pipeline_model_parallel_size is 4, this case's pp is 8"),
+        ("virtual_pipeline_model_parallel_size", None, "parallel_size is None, this case's vp is 5"),
+        ("context_parallel_size", 2, "cfg/context_parallel_size is 2, this case's cp is 1"),
+        ("micro_batch_size", 2, "cfg/micro_batch_size is 2, this case's mbs is 1"),
+        ("num_layers", 8, "cfg/num_layers is 8, this case's layers is 80"),
+        ("hidden_size", 4096, "cfg/hidden_size is 4096, this case's hidden is 8192"),
+        ("ffn_hidden_size", 14336, "cfg/ffn_hidden_size is 14336, this case's ffn is 28672"),
+        ("num_query_groups", 64, "cfg/num_query_groups is 64, this case's query_groups is 8"),
+        ("fp8", False, "cfg/fp8 is False, this case is fp8"),
+        ("precision", "32", "cfg/precision is 32, this case is fp8"),
+        ("precision", "16-mixed", "cfg/precision is 16-mixed, this case is fp8"),
+    ],
+)
+def test_another_configuration_is_another_run(form: Any, key: str, value: Any, said: str) -> None:
+    (found,) = configured(form, **{key: value})
+    assert found.startswith("the run's ")
+    assert found.endswith(said)
+
+
+BF16 = "70b-bf16-512gpus"
+
+
+@BOTH
+@pytest.mark.parametrize("fp8", [True, "hybrid", "e4m3"])
+def test_an_fp8_run_is_no_bf16_case(form: Any, fp8: object) -> None:
+    case = examples.case(BF16)
+    layout = {"pipeline_model_parallel_size": case.pp, "virtual_pipeline_model_parallel_size": case.vp,
+              "context_parallel_size": case.cp, "tensor_model_parallel_size": case.tp}  # fmt: skip
+    assert configured(form, BF16, fp8=fp8, **layout) == [f"the run's cfg/fp8 is {fp8}, this case is bf16"]
+    assert configured(form, BF16, fp8=False, **layout) == []
+
+
+# NeMo's default: without the key FP8 is off. A record in a pod's output may have lost it to other output.
+def test_a_whole_record_without_fp8_is_no_fp8_run() -> None:
+    assert configured(in_file, fp8=...) == ["the run's cfg/fp8 is None, this case is fp8"]
+    assert configured(in_output, fp8=...) == []
+
+
+@BOTH
+def test_what_is_not_stated_is_not_held_against_a_run(form: Any) -> None:
+    assert configured(form, num_query_groups=None, ffn_hidden_size="4x", num_layers=..., precision="x") == []
+
+
+@BOTH
+def test_a_profiled_run_says_so(form: Any) -> None:
+    on: dict[str, Any] = {"nsys_profile/enabled": True}
+    assert configured(form, **on) == ["a profiler was on: cfg/nsys_profile/enabled is True"]
+
+
+@BOTH
+def test_the_configuration_is_that_of_the_newest_attempt(form: Any) -> None:
+    first, second = (form("PARAMETER", STATED | {"cfg/num_layers": layers}) for layers in (8, 80))
+    assert facts(f"{first}\n{form(0, data(0))}\n{second}\n{form(0, data(0))}\n")["layers"] == 80
+
+
+@BOTH
+def test_a_configuration_cut_short_never_states_another_one(form: Any) -> None:
+    text = form("PARAMETER", STATED)
+    whole = facts(text + "\n").items()
+    for cut in range(len(text)):
+        for mutated in (
+            text[:cut],
+            f"{text[:cut]}\n[rank3] careful\n{text[cut:]}",
+            f"{text[:cut]}[rank3] oh{text[cut:]}",
+        ):
+            assert facts(mutated).items() <= whole, mutated
 
 
 @BOTH

@@ -159,6 +159,18 @@ def test_a_job_that_ended_well_without_its_last_step_is_an_invalid_run() -> None
     assert found.verdict.headline == "invalid run: the last step seen is 48 of 0 to 49: step 49 is missing"
 
 
+# A launcher that hides its program's exit code ends like this, and the cause stands at the end of its log.
+def test_an_invalid_run_that_is_not_whole_quotes_the_end_of_its_log() -> None:
+    last = ["RuntimeError: CUDA error: an illegal memory access", "Training completed"]
+    found = judged(outcome(), until(17), last_lines=last)
+    assert found.verdict.kind is Kind.INVALID
+    assert found.details[-2:] == tuple(f"its log   | {line}" for line in last)
+    assert "its log   | RuntimeError" in found.text
+    spoilt = judged(outcome(), nemo2_text() + "NCCL INFO Using network Socket\n", last_lines=last)
+    assert spoilt.verdict.kind is Kind.INVALID
+    assert not [line for line in spoilt.details if "RuntimeError" in line]
+
+
 def test_a_job_that_died_is_infrastructure_and_says_where() -> None:
     found = judged(outcome(**NODE_FAIL), until(17), last_lines=["slurmstepd: error: *** STEP CANCELLED ***"])
     assert found.verdict.kind is Kind.INFRASTRUCTURE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from fixtures.progress import Status
 from fixtures.progress import clock
 from fixtures.progress import total
 from tests.unit import examples
+from tests.unit.test_smoothing import smoothed
 from tests.unit.test_watch import RUNNING
 from tests.unit.test_watch import flight
 
@@ -31,6 +33,18 @@ def test_a_running_case_shows_step_pace_throughput_distance_and_the_time_left() 
 
 def test_the_pace_is_that_of_the_last_ten_steps() -> None:
     assert status([50.0] + [10.07] * 30).step_time == 10.07
+
+
+def test_the_pace_of_printed_means_is_that_of_single_steps() -> None:
+    raw = [50.0] + [10.07] * 9
+    case = replace(examples.case(), smoothing=5)
+    assert status(smoothed(raw), case=case).step_time == pytest.approx(10.07)
+    assert (status(smoothed(raw)).step_time or 0) > 13
+
+
+# Whatever the log says, there is a line for it.
+def test_means_that_are_none_have_no_pace() -> None:
+    assert status([50.0, 10.0], case=replace(examples.case(), smoothing=5)).step_time == 50.0
 
 
 def test_a_case_without_a_baseline_has_no_distance() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from fixtures.watch import overdue
 from fixtures.watch import silent
 from plugins.logs import Log
 from tests.unit import examples
+from tests.unit.test_smoothing import smoothed
 
 NOW = 100_000.0
 PENDING = JobState(Phase.QUEUED, "PENDING", reason="Priority")
@@ -117,3 +119,24 @@ def test_a_run_that_is_through_is_judged_and_not_given_up() -> None:
 
 def test_a_pace_needs_the_warm_up_and_ten_steps() -> None:
     assert fewest_steps_to_give_up(50) == 20
+
+
+# Printed means over five steps: what is judged while a job runs are the single steps.
+
+
+def means(raw: list[float], **changed: Any) -> Flight:
+    return flight(smoothed(raw), case=replace(examples.case(), smoothing=5), **changed)
+
+
+def test_one_fast_step_among_the_last_ten_saves_a_job_whose_means_are_all_slow() -> None:
+    assert lost_pace(means([12.0] * 20), 20) == pytest.approx(12.0, abs=0.02)
+    assert lost_pace(means([12.0] * 15 + [10.6] + [12.0] * 9), 20) is None
+    assert lost_pace(flight(smoothed([12.0] * 15 + [10.6] + [12.0] * 9)), 20) is not None
+
+
+def test_the_warm_up_of_printed_means_does_not_stretch_what_counts_as_silence() -> None:
+    site = machine(stall_factor=2, stall_seconds=1)
+    running: dict[str, Any] = {"running": NOW - 900, "stepped": NOW - 50, "state": RUNNING}
+    warming = [100.0, 10.0, 10.0, 10.0, 10.0]
+    assert silent(means(warming, **running), site, NOW) == 50
+    assert silent(flight(smoothed(warming), **running), site, NOW) is None

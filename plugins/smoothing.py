@@ -1,0 +1,46 @@
+"""Step times that a framework prints as means over the last few steps, taken apart again. Pure.
+
+NeMo 1's `train_step_timing in s` is the mean over the last `step_timing_kwargs.buffer_size` steps, at the start over as
+many as there are: one slow step raises five printed times, and the warm-up reaches into the sixth step. With w for
+that size, m_k for the printed time of step k and P_k for the time of the steps 0 to k (0 before the first),
+
+    min(k + 1, w) m_k = P_k - P_(k-w),    hence    P_k = P_(k-w) + min(k + 1, w) m_k,    and step k took P_k - P_(k-1).
+
+An entry that cannot be read leaves P_k unknown, and P_(k+w), P_(k+2w), ... with it. The time between two known ends
+is known all the same, so the steps between them get its mean: no time is lost, and nothing looks faster than it was.
+Behind the last known end the printed means stand in.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from plugins.logs import Step
+
+
+def desmoothed(steps: Sequence[Step], smoothing: int) -> dict[int, float]:
+    """The seconds that each step took by itself, by index; a step whose line cannot be read is left out.
+
+    `smoothing` is the number of last steps that a printed time is the mean over; with 1 the printed times come back
+    as they are. A value that is not positive means that the printed times are no such means.
+    """
+    printed = {step.index: step.seconds for step in steps if step.seconds is not None}
+    if smoothing == 1:
+        return printed
+    ends = {-1: 0.0}
+    for index, mean in sorted(printed.items()):
+        start = ends.get(index - smoothing) if index >= smoothing else 0.0
+        if start is not None and math.isfinite(mean):
+            ends[index] = start + min(index + 1, smoothing) * mean
+    known = sorted(ends)
+    raw = {}
+    for index, mean in printed.items():
+        at = bisect_left(known, index)
+        if at == len(known):
+            raw[index] = mean
+        else:
+            before, end = known[at - 1], known[at]
+            raw[index] = (ends[end] - ends[before]) / (end - before)
+    return raw
