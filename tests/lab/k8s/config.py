@@ -103,6 +103,8 @@ def controller_manager(s: Settings) -> list[str]:
         f"--root-ca-file={s.ca}",
         "--leader-elect=false",
         "--secure-port=0",
+        # On a busy machine KWOK's heartbeats come late, and no node must count as gone for that.
+        "--node-monitor-grace-period=300s",
         # 64 pods of one Job at once.
         "--concurrent-job-syncs=10",
         *_QPS,

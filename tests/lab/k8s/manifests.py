@@ -97,8 +97,11 @@ def claim(namespace: str, name: str) -> list[dict[str, Any]]:
     ]
 
 
-def quota(namespace: str, queue: str, gpus: int) -> list[dict[str, Any]]:
-    """A queue of Kueue for so many GPUs of the AKS nodes' or GKE nodes' kind, and its local end in `namespace`."""
+def quota(namespace: str, queue: str, gpus: int, *, topology: bool = False) -> list[dict[str, Any]]:
+    """A queue of Kueue for so many GPUs of the AKS nodes' or GKE nodes' kind, and its local end in `namespace`.
+
+    With `topology` one for GKE's nodes alone that knows their racks, which the GKE recipe asks for.
+    """
     group = "kueue.x-k8s.io/v1beta2"
     resources = [{"name": "nvidia.com/gpu", "nominalQuota": gpus}, {"name": "rdma/ib", "nominalQuota": gpus}]
     cluster_queue = {
@@ -110,8 +113,26 @@ def quota(namespace: str, queue: str, gpus: int) -> list[dict[str, Any]]:
             }
         ],
     }
+    name = {"name": f"{namespace}-{queue}"}
+    levels = [
+        {"nodeLabel": label} for label in ("cloud.provider.com/topology-rack", "kubernetes.io/hostname")
+    ]
+    flavor = {
+        "nodeLabels": {"node.kubernetes.io/instance-type": "a3-megagpu-8g"},
+        "topologyName": name["name"],
+    }
     return [
-        {"apiVersion": group, "kind": "ResourceFlavor", "metadata": {"name": f"{namespace}-{queue}"}},
+        *(
+            [{"apiVersion": group, "kind": "Topology", "metadata": name, "spec": {"levels": levels}}]
+            if topology
+            else []
+        ),
+        {
+            "apiVersion": group,
+            "kind": "ResourceFlavor",
+            "metadata": name,
+            "spec": flavor if topology else {},
+        },
         {
             "apiVersion": group,
             "kind": "ClusterQueue",

@@ -34,13 +34,14 @@ _PODS = "/api/v1/pods"
 
 @dataclass
 class Pod:
-    """One that runs. `restarts`: how often its container began anew in place."""
+    """One that runs. `begun`: its container has; `restarts`: how often it began anew in place."""
 
     manifest: dict[str, Any]
     container: Container
     log: Path
     said: Said
     restarts: int = 0
+    begun: bool = False
     ended: bool = False
 
     @property
@@ -89,7 +90,10 @@ class Runtime:
         manifest = event["object"]
         uid = manifest["metadata"]["uid"]
         if event["type"] == "DELETED" or "deletionTimestamp" in manifest["metadata"]:
-            self.pods.pop(uid, None)
+            gone = self.pods.pop(uid, None)
+            if gone is not None:
+                # Of a job that begins anew the last old pod may go after the last new one came.
+                self._begin(gone)
         elif uid not in self.pods and manifest.get("status", {}).get("phase") == "Running":
             self._start(uid, manifest)
 
@@ -100,10 +104,14 @@ class Runtime:
         pod = Pod(manifest, container, log, container.run(Knobs.load(self.root / "knobs" / namespace)))
         self._open(pod)
         self.pods[uid] = pod
-        # As ranks do: nothing begins before all are there.
+        self._begin(pod)
+
+    def _begin(self, pod: Pod) -> None:
+        """As ranks do: nothing begins before all of its job are there."""
         group = self._group(pod)
-        if len(group) == container.nodes:
+        if len(group) == pod.container.nodes and not any(member.begun for member in group):
             for member in group:
+                member.begun = True
                 self._next(member)
 
     def _group(self, pod: Pod) -> list[Pod]:

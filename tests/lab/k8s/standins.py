@@ -78,7 +78,7 @@ def _plain(knobs: Knobs) -> Said:
 
 
 def _nemo(container: Container, knobs: Knobs) -> Said:
-    """Llama3 70B on GKE: NeMo 24.07 through its launcher, which exits with 0 whatever torchrun did."""
+    """Llama3 70B on GKE: NeMo 24.07 through our launcher; upstream's exits with 0 whatever torchrun did."""
     environment, given = container.environment, dict(_OVERRIDE.findall(container.command))
     gpus, steps = int(environment.get("WORLD_SIZE", 8)), int(given.get("trainer.max_steps", 50))
     gbs = knobs.gbs or int(given.get("model.global_batch_size", 1024))
@@ -125,7 +125,8 @@ def _nemo(container: Container, knobs: Knobs) -> Said:
             break
     yield 0, "Training completed"
     yield 0, f"Pod on {container.pod} is exiting"
-    return knobs.exit_code_after
+    crashed = step == knobs.crash_at and not knobs.hidden_exit
+    return 1 if crashed else knobs.exit_code_after
 
 
 def _dll(step: object, values: Mapping[str, object]) -> str:

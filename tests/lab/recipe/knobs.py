@@ -27,7 +27,8 @@ class Knobs:
     How it ends:
         crash_at: traceback and exit code 1 after this step; hang_at: silent but running after this step;
         restarts: how often the job requeues itself, each time after step restart_at;
-        exit_code_after: exit code behind the last step.
+        exit_code_after: exit code behind the last step;
+        hidden_exit: on Kubernetes, the launcher exits with 0 although the trainer crashed.
     How the log looks:
         rank_prefix: each line begins with "0: "; interleave: other ranks' text glued to and into step lines;
         socket_fallback: NCCL says that it uses TCP sockets;
@@ -52,6 +53,7 @@ class Knobs:
     restarts: int = 0
     restart_at: int = 5
     exit_code_after: int = 0
+    hidden_exit: bool = False
     rank_prefix: bool = False
     interleave: bool = False
     socket_fallback: bool = False
