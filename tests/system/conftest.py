@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +12,10 @@ from typing import Any
 import pytest
 
 from tests.lab.daemons import LabError
+from tests.lab.k8s.cluster import KubernetesLab
 from tests.lab.slurm import SlurmLab
 from tests.system.faults import Trial
+from tests.system.kube import running as pods_running
 from tests.system.support import until
 
 
@@ -43,3 +46,21 @@ def make_trial(lab: SlurmLab, tmp_path: Path) -> Iterator[Callable[..., Trial]]:
     yield make
     for trial in made:
         trial.clear()
+
+
+@pytest.fixture
+def namespace(kubernetes_lab: KubernetesLab, tmp_path: Path) -> Iterator[str]:
+    """A namespace of the test's own; what runs in it at the end is ended."""
+    name = re.sub("[^a-z0-9]+", "-", f"t-{tmp_path.name.lower()}")[-40:].strip("-")
+    yield kubernetes_lab.namespace(name, real_step=0.02)
+    kubernetes_lab.clear(name)
+
+
+@pytest.fixture
+def running(kubernetes_lab: KubernetesLab, namespace: str) -> Callable[[int], None]:
+    """Wait until so many pods run."""
+
+    def wait(count: int) -> None:
+        until(lambda: pods_running(kubernetes_lab, namespace) == count, f"{count} pods running")
+
+    return wait

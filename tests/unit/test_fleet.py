@@ -57,6 +57,7 @@ class Cluster:
         self.logs: dict[str, str] = {}
         self.on_check: Callable[[Case], None] = lambda case: None
         self.on_submit: Callable[[str], None] = lambda name: None
+        self.released: list[str] = []
         self.on_read: Callable[[str], None] = lambda name: None
 
     def check(self, case: Case) -> None:
@@ -95,6 +96,9 @@ class Cluster:
 
     def cancel(self, jobs: Sequence[JobRef]) -> None:
         self.cancelled.update(job.name for job in jobs)
+
+    def release(self, job: JobRef) -> None:
+        self.released.append(job.name)
 
     def provision(self, case: Case, name: str) -> JobRef | None:
         return None

@@ -1,0 +1,85 @@
+"""Kubernetes' side of the system tests: a site file for the lab, and what is left in a namespace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.lab.k8s.cluster import KubernetesLab
+from tests.system.support import ROOT
+from tests.system.support import until
+
+CASE = "llama3_gke/70b-fp8-128gpus"
+SELECT = ("suites/llama3_gke", "-k", "70b and fp8 and 128")
+# A test's own namespace, beside what every namespace has.
+_GIVEN = {"kube-root-ca.crt"}
+_KINDS = {
+    "jobset": "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets",
+    "job": "/apis/batch/v1/namespaces/{}/jobs",
+    "pod": "/api/v1/namespaces/{}/pods",
+    "configmap": "/api/v1/namespaces/{}/configmaps",
+    "service": "/api/v1/namespaces/{}/services",
+    "workload": "/apis/kueue.x-k8s.io/v1beta2/namespaces/{}/workloads",
+}
+
+
+def rules(name: str) -> list[dict[str, Any]]:
+    """The rules of a Role or ClusterRole that is shipped."""
+    documents = yaml.safe_load_all((ROOT / "docs" / "rbac" / "jobset.yaml").read_text())
+    found: list[dict[str, Any]] = next(d["rules"] for d in documents if d["metadata"]["name"] == name)
+    return found
+
+
+def user(lab: KubernetesLab, namespace: str) -> Path:
+    """The kubeconfig of one who may do what the shipped Role says, and no more."""
+    return lab.user(namespace, "pacemark", rules("pacemark"), rules("pacemark-nodes"))
+
+
+def gke_site(
+    lab: KubernetesLab, namespace: str, folder: Path, *, limits: dict[str, float] | None = None, **keys: Any
+) -> Path:
+    """A site file for this namespace of the lab; `keys` replace or add keys of the section `jobset`, None removes."""
+    usual = {"log_settle_seconds": 2, "hopeless_seconds": 3, "cancel_seconds": 30}
+    section = {
+        "gpu": "h100",
+        "namespace": namespace,
+        "recipes": {
+            "llama3_gke": {"values": {"image": "registry.test/nemo_workload:24.07", "bucket": "lab-bucket"}}
+        },
+        "limits": {**usual, **(limits or {})},
+        "kubeconfig": "",
+        **keys,
+    }
+    if section["kubeconfig"] == "":
+        section["kubeconfig"] = str(user(lab, namespace))
+    path = folder / "site.yaml"
+    kept = {key: value for key, value in section.items() if value is not None}
+    path.write_text(yaml.safe_dump({"site": "lab", "jobset": kept}))
+    return path
+
+
+def items(lab: KubernetesLab, namespace: str, kind: str) -> list[dict[str, Any]]:
+    """All objects of a kind in a namespace, but those that every namespace has."""
+    found = lab.api.get(_KINDS[kind].format(namespace))["items"]
+    return [item for item in found if item["metadata"]["name"] not in _GIVEN]
+
+
+def left(lab: KubernetesLab, namespace: str) -> list[str]:
+    """What is there that a session could have left."""
+    return [f"{kind} {item['metadata']['name']}" for kind in _KINDS for item in items(lab, namespace, kind)]
+
+
+def nothing_is_left(lab: KubernetesLab, namespace: str, seconds: float = 20) -> None:
+    """The cluster's garbage collector takes a moment."""
+    until(
+        lambda: not left(lab, namespace),
+        f"nothing left in {namespace}, but there is {left(lab, namespace)}",
+        seconds,
+    )
+
+
+def running(lab: KubernetesLab, namespace: str) -> int:
+    """How many pods run."""
+    return sum(pod["status"].get("phase") == "Running" for pod in items(lab, namespace, "pod"))

@@ -1,0 +1,183 @@
+"""Llama 3 70B on a real Kubernetes control plane: one JobSet, its pods on its nodes, every verdict."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lab.k8s import manifests
+from tests.lab.k8s.cluster import KubernetesLab
+from tests.system.kube import CASE
+from tests.system.kube import SELECT
+from tests.system.kube import gke_site
+from tests.system.kube import items
+from tests.system.kube import nothing_is_left
+from tests.system.support import Run
+from tests.system.support import finish
+from tests.system.support import pacemark
+from tests.system.support import start
+from tests.system.support import until
+
+LARGE = ("suites/llama3_gke", "-k", "70b and fp8 and 512")
+LARGE_CASE = "llama3_gke/70b-fp8-512gpus"
+
+
+def run(lab: KubernetesLab, namespace: str, tmp_path: Path, *more: str, **knobs: Any) -> Run:
+    lab.set(namespace, **knobs)
+    site = gke_site(lab, namespace, tmp_path)
+    return pacemark(*SELECT, "--site", str(site), *more, results=tmp_path / "results")
+
+
+def test_512_gpus_are_one_jobset_of_64_pods_on_64_nodes_after_kueue_admitted_it(
+    kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path
+) -> None:
+    kubernetes_lab.set(namespace, real_step=0.1)
+    for document in manifests.quota(namespace, "a3-mega", 512, topology=True):
+        kubernetes_lab.api.create(document)
+    site = gke_site(kubernetes_lab, namespace, tmp_path, queue="a3-mega")
+    process = start(*LARGE, "--site", str(site), "-s", results=tmp_path / "results")
+    until(lambda: len(items(kubernetes_lab, namespace, "pod")) == 64, "64 pods")
+    pods = items(kubernetes_lab, namespace, "pod")
+    until(
+        lambda: all(pod["spec"].get("nodeName") for pod in items(kubernetes_lab, namespace, "pod")), "nodes"
+    )
+    (jobset,) = items(kubernetes_lab, namespace, "jobset")
+    (workload,) = items(kubernetes_lab, namespace, "workload")
+    nodes = {pod["spec"]["nodeName"] for pod in items(kubernetes_lab, namespace, "pod")}
+    result = finish(process, tmp_path / "results")
+    assert len(pods) == len(nodes) == 64
+    assert jobset["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "a3-mega"
+    assert {"Admitted", "QuotaReserved"} <= {c["type"] for c in workload["status"]["conditions"]}
+    assert result.status == 0, result.out
+    case = result.case(LARGE_CASE)
+    # Nobody has published a pace for 512 GPUs.
+    assert case["verdict"] == "no baseline"
+    assert case["statistic"] == "mean:15-40"
+    assert case["step_time"] == pytest.approx(45.8 / 4, rel=0.01)
+    assert case["job"]["id"] == jobset["metadata"]["name"]
+    assert re.search(r"suspended|starting|running", result.out), result.out
+    folder = result.folder / LARGE_CASE
+    assert {"case.json", "steps.csv", "log.txt", "sent.txt"} <= {path.name for path in folder.iterdir()}
+    nothing_is_left(kubernetes_lab, namespace)
+
+
+def test_the_published_pace_passes_under_the_shipped_role_alone(
+    kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path
+) -> None:
+    result = run(kubernetes_lab, namespace, tmp_path)
+    assert result.status == 0, result.out
+    case = result.case(CASE)
+    assert case["verdict"] == "passed"
+    assert case["step_time"] == pytest.approx(45.81, rel=0.01)
+    assert case["mfu"] == pytest.approx(34.78, rel=0.01)
+    nothing_is_left(kubernetes_lab, namespace)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "verdict", "words"),
+    [
+        ({"pace": 1.2, "noise": 0.001}, "too slow", ["45.81 s is expected", "limit -10 %"]),
+        ({"pace": 1 / 1.3}, "too fast", ["was it really this configuration?"]),
+        ({"slow_steps": dict.fromkeys(range(12, 50, 4), 1.5)}, "noisy", ["far above the median"]),
+        ({"gbs": 512}, "invalid run", ["global batch size 512", "this case runs 1024"]),
+        ({"nan_at": 30}, "invalid run", ["loss is not a finite number from step 30"]),
+        ({"steps": 49}, "invalid run", ["the last step seen is 48 of 0 to 49", "step 49 is missing"]),
+        ({"socket_fallback": True}, "invalid run", ["fell back to TCP sockets"]),
+        # The JobSet is Completed, because upstream's launcher hides how its trainer ended: the steps decide.
+        (
+            {"crash_at": 12, "hidden_exit": True},
+            "invalid run",
+            ["the last step seen is 12", "NCCL error after step 12"],
+        ),
+    ],
+)
+def test_a_bad_run_fails_and_says_why(
+    kubernetes_lab: KubernetesLab,
+    namespace: str,
+    tmp_path: Path,
+    knobs: dict[str, Any],
+    verdict: str,
+    words: list[str],
+) -> None:
+    result = run(kubernetes_lab, namespace, tmp_path, **knobs)
+    assert result.status == 1, result.out
+    assert result.case(CASE)["verdict"] == verdict
+    for word in words:
+        assert word in result.out
+    nothing_is_left(kubernetes_lab, namespace)
+
+
+def test_a_pod_that_dies_is_infrastructure_with_its_node_and_its_last_words(
+    kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path
+) -> None:
+    result = run(kubernetes_lab, namespace, tmp_path, crash_at=12, real_step=0.1)
+    assert result.status == 1, result.out
+    case = result.case(CASE)
+    assert case["verdict"] == "infrastructure"
+    headline = case["headline"]
+    assert "ended Failed on gke-a3mega-pool-" in headline
+    assert "exit code 1" in headline
+    assert "container workload ended with exit code 1" in headline
+    assert "RuntimeError: NCCL error after step 12" in result.out
+    nothing_is_left(kubernetes_lab, namespace)
+
+
+def test_a_jobset_that_somebody_deletes_is_infrastructure(
+    kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path, running: Callable[[int], None]
+) -> None:
+    kubernetes_lab.set(namespace, hang_at=5)
+    site = gke_site(kubernetes_lab, namespace, tmp_path)
+    process = start(*SELECT, "--site", str(site), results=tmp_path / "results")
+    running(16)
+    kubernetes_lab.clear(namespace)
+    result = finish(process, tmp_path / "results")
+    case = result.case(CASE)
+    assert case["verdict"] == "infrastructure"
+    assert "CANCELLED" in case["headline"]
+    assert "somebody deleted the JobSet" in case["headline"]
+    nothing_is_left(kubernetes_lab, namespace)
+
+
+def test_a_cluster_that_nobody_can_ask_any_more_loses_the_case(
+    kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path, running: Callable[[int], None]
+) -> None:
+    kubernetes_lab.set(namespace, hang_at=5)
+    site = gke_site(kubernetes_lab, namespace, tmp_path, limits={"unreachable_minutes": 0.05})
+    process = start(*SELECT, "--site", str(site), results=tmp_path / "results")
+    running(16)
+    kubernetes_lab.stop_api()
+    try:
+        result = finish(process, tmp_path / "results")
+    finally:
+        kubernetes_lab.start_api()
+    case = result.case(CASE)
+    assert case["verdict"] == "lost"
+    assert "could not be asked for 0.05 minutes" in case["headline"]
+    assert "look for the name pacemark-" in case["headline"]
+    swept = pacemark("suites", "--sweep", "--site", str(site), results=tmp_path / "results")
+    assert swept.status == 0, swept.out
+    nothing_is_left(kubernetes_lab, namespace)
+
+
+def test_a_case_is_sent_as_its_plan_says(
+    kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path
+) -> None:
+    kubernetes_lab.set(namespace)
+    site = gke_site(kubernetes_lab, namespace, tmp_path, environment={"NCCL_DEBUG": "INFO"})
+    plan = pacemark(*SELECT, "--plan", "-v", "--site", str(site), results=tmp_path / "results")
+    assert plan.status == 0, plan.out
+    for word in (
+        "kind: JobSet",
+        "parallelism: 16",
+        "NCCL_DEBUG",
+        "registry.test/nemo_workload:24.07",
+        "lab-bucket",
+    ):
+        assert word in plan.out
+    result = pacemark(*SELECT, "--site", str(site), results=tmp_path / "results")
+    assert result.status == 0, result.out
+    assert "kind: JobSet" in (result.folder / CASE / "sent.txt").read_text()

@@ -1,0 +1,104 @@
+"""A pod's log, read in pieces: nothing twice, nothing left out, and a gap is noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from fixtures.backend import LogPlace
+from fixtures.kube import logs
+from fixtures.kube.api import Api
+from fixtures.kube.api import Refused
+
+# Stamps as a container runtime gives them: without trailing zeros, and sometimes the same for two lines.
+STAMPS = [
+    "2026-11-21T09:00:00.000000001Z",
+    "2026-11-21T09:00:00.1Z",
+    "2026-11-21T09:00:00.1Z",
+    "2026-11-21T09:00:00.15Z",
+    "2026-11-21T09:00:00.2Z",
+    "2026-11-21T09:00:01Z",
+    "2026-11-21T09:00:01.5Z",
+    "2026-11-21T09:00:01.5Z",
+    "2026-11-21T09:00:01.50000001Z",
+    "2026-11-21T09:00:03.999999999Z",
+]
+LINES = [(stamp, f"line {number} of the log\n") for number, stamp in enumerate(STAMPS)]
+
+
+class Kubelet:
+    """Serves a log as the API server does: whole seconds for `sinceTime`, a limit that cuts anywhere."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str]] = []
+        self.refuses = 0
+
+    def read(self, method: str, path: str, *, query: Mapping[str, str]) -> bytes:
+        if self.refuses:
+            raise Refused(self.refuses, "no log")
+        since = query.get("sinceTime", "")[:19]
+        shown = [f"{stamp} {text}" for stamp, text in self.lines if stamp[:19] >= since]
+        return "".join(shown).encode()[: int(query["limitBytes"])]
+
+
+def read(kubelet: Kubelet, place: LogPlace) -> logs.Read:
+    return logs.read(cast(Api, kubelet), "default", "pod-0", "workload", place)
+
+
+def drain(kubelet: Kubelet, place: LogPlace, found: list[bytes]) -> LogPlace:
+    while (piece := read(kubelet, place)).place != place:
+        assert not piece.lost
+        found.append(piece.data)
+        place = piece.place
+    return place
+
+
+@given(st.lists(st.integers(0, len(LINES)), max_size=6).map(sorted), st.integers(60, 400))
+@settings(deadline=None)
+def test_however_the_log_grows_it_arrives_whole_and_once(sizes: list[int], limit: int) -> None:
+    kubelet, place, found = Kubelet(), LogPlace("pod-0"), list[bytes]()
+    before, logs.PIECE = logs.PIECE, limit
+    try:
+        for size in [*sizes, len(LINES)]:
+            kubelet.lines = LINES[:size]
+            place = drain(kubelet, place, found)
+    finally:
+        logs.PIECE = before
+    assert b"".join(found).decode() == "".join(text for _, text in LINES)
+    assert place.offset == sum(len(text) for _, text in LINES)
+
+
+def test_a_rotated_log_goes_on_behind_the_gap_and_says_so() -> None:
+    kubelet, found = Kubelet(), list[bytes]()
+    kubelet.lines = LINES[:3]
+    place = drain(kubelet, LogPlace("pod-0"), found)
+    kubelet.lines = LINES[7:]
+    piece = read(kubelet, place)
+    assert piece.lost
+    assert piece.data.decode() == "".join(text for _, text in LINES[7:])
+
+
+def test_a_log_that_is_not_there_is_no_end() -> None:
+    kubelet = Kubelet()
+    for kubelet.refuses in (400, 404):
+        piece = read(kubelet, LogPlace("pod-0"))
+        assert (piece.data, piece.gone, piece.place) == (b"", True, LogPlace("pod-0"))
+
+
+def test_what_the_kubelet_says_of_a_log_is_no_line_of_it() -> None:
+    kubelet = Kubelet()
+    kubelet.lines = [("failed", "to try resolving symlinks\n"), *LINES[:1]]
+    assert read(kubelet, LogPlace("pod-0")).data.decode() == LINES[0][1]
+
+
+def test_a_line_that_is_still_written_waits() -> None:
+    kubelet = Kubelet()
+    kubelet.lines = [LINES[0], (LINES[1][0], "half a li")]
+    piece = read(kubelet, LogPlace("pod-0"))
+    assert piece.data.decode() == LINES[0][1]
+    kubelet.lines = [LINES[0], (LINES[1][0], "half a line\n")]
+    assert read(kubelet, piece.place).data == b"half a line\n"

@@ -1,0 +1,161 @@
+"""What JobSets, pods and workloads say, as phases: every state of the table, and those that no table has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fixtures.backend import Phase
+from fixtures.kube.objects import LONGEST_NAME
+from fixtures.kube.objects import object_name
+from fixtures.kube.states import broken
+from fixtures.kube.states import nodes_of
+from fixtures.kube.states import state_of_jobset
+
+WHEN = "2026-11-21T09:00:00Z"
+
+
+def jobset(*conditions: tuple[str, str, str], suspend: bool = False, **status: Any) -> dict[str, Any]:
+    said = [
+        {"type": kind, "status": "True", "reason": reason, "message": message}
+        for kind, reason, message in conditions
+    ]
+    return {
+        "metadata": {"name": "pm-x"},
+        "spec": {"suspend": suspend},
+        "status": {"conditions": said, **status},
+    }
+
+
+def pod(number: int, phase: str = "Running", node: str = "node-{}", **status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": f"pod-{number}"},
+        "spec": {"nodeName": node.format(number)} if node else {},
+        "status": {"phase": phase, **status},
+    }
+
+
+def ended(code: int, reason: str, at: str, name: str = "workload") -> dict[str, Any]:
+    return {"name": name, "state": {"terminated": {"exitCode": code, "reason": reason, "finishedAt": at}}}
+
+
+def waiting(reason: str, message: str = "") -> dict[str, Any]:
+    return {"name": "workload", "state": {"waiting": {"reason": reason, "message": message}}}
+
+
+def workload(kind: str, status: str, reason: str, message: str) -> dict[str, Any]:
+    return {
+        "status": {"conditions": [{"type": kind, "status": status, "reason": reason, "message": message}]}
+    }
+
+
+def test_completed_is_the_clusters_opinion_only() -> None:
+    state = state_of_jobset(jobset(("Completed", "AllJobsCompleted", "")), [pod(0, "Succeeded")], None, 1)
+    assert (state.phase, state.raw, state.nodes) == (Phase.SUCCEEDED, "Completed", "node-0")
+
+
+def test_a_failure_blames_the_pod_that_failed_first() -> None:
+    pods = [
+        pod(0),
+        pod(2, "Failed", containerStatuses=[ended(1, "Error", "2026-11-21T09:00:09Z")]),
+        pod(1, "Failed", containerStatuses=[ended(137, "OOMKilled", "2026-11-21T09:00:05Z")]),
+    ]
+    state = state_of_jobset(jobset(("Failed", "ReachedMaxRestarts", "too often")), pods, None, 3)
+    assert (state.phase, state.nodes, state.exit_code) == (Phase.FAILED, "node-1", "137")
+    assert "pod pod-1 on node-1: container workload ended with exit code 137 (OOMKilled)" in state.reason
+    assert "ReachedMaxRestarts: too often" in state.reason
+
+
+def test_a_failure_without_a_failed_pod_says_what_the_jobset_says() -> None:
+    state = state_of_jobset(jobset(("Failed", "FailedJobs", "DeadlineExceeded")), [], None, 2)
+    assert (state.phase, state.reason) == (Phase.FAILED, "FailedJobs: DeadlineExceeded")
+
+
+def test_a_pod_that_the_cluster_took_away_is_named_with_its_reason() -> None:
+    taint = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "DeletionByTaintManager",
+        "message": "unreachable",
+    }
+    (one,) = broken([pod(0), pod(1, "Failed", conditions=[taint])])
+    assert str(one) == "pod pod-1 on node-1 (DeletionByTaintManager: unreachable)"
+
+
+def test_an_end_that_no_table_has_is_unknown() -> None:
+    state = state_of_jobset(jobset(terminalState="Exploded"), [], None, 1)
+    assert (state.phase, state.raw) == (Phase.UNKNOWN, "Exploded")
+
+
+def test_a_jobset_that_is_being_deleted_is_still_there() -> None:
+    item = jobset()
+    item["metadata"]["deletionTimestamp"] = WHEN
+    assert state_of_jobset(item, [pod(0)], None, 1).phase is Phase.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("found", "reason", "hopeless"),
+    [
+        (None, "Kueue has not looked at it", False),
+        (
+            workload("QuotaReserved", "False", "Pending", "insufficient unused quota"),
+            "insufficient unused",
+            False,
+        ),
+        (workload("QuotaReserved", "False", "Pending", "request > maximum capacity (128)"), "maximum", True),
+        (workload("QuotaReserved", "False", "Inadmissible", "ClusterQueue a3 is inactive"), "inactive", True),
+        (
+            workload("Evicted", "True", "Preempted", "by a workload of higher priority"),
+            "Preempted: by",
+            False,
+        ),
+        (workload("QuotaReserved", "True", "QuotaReserved", ""), "waiting for its admission", False),
+    ],
+)
+def test_a_suspended_jobset_waits_for_kueues_reason(
+    found: dict[str, Any] | None, reason: str, hopeless: bool
+) -> None:
+    state = state_of_jobset(jobset(suspend=True), [], found, 1)
+    assert (state.phase, state.raw, state.hopeless) == (Phase.QUEUED, "Suspended", hopeless)
+    assert reason in state.reason
+
+
+def test_it_is_queued_until_every_pod_has_a_node() -> None:
+    unplaced = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/64 nodes"}
+    state = state_of_jobset(jobset(), [pod(0), pod(1, "Pending", node="", conditions=[unplaced])], None, 2)
+    assert (state.phase, state.raw) == (Phase.QUEUED, "Pending")
+    assert state.reason == "1 of 2 pods have a node: Unschedulable: 0/64 nodes"
+    assert state_of_jobset(jobset(), [], None, 2).phase is Phase.QUEUED
+
+
+def test_it_runs_from_then_on_though_its_containers_still_start() -> None:
+    creating = pod(1, "Pending", containerStatuses=[waiting("ContainerCreating")])
+    state = state_of_jobset(jobset(), [pod(0), creating], None, 2)
+    assert (state.phase, state.raw, state.reason, state.hopeless) == (Phase.RUNNING, "Starting", "", False)
+    assert state_of_jobset(jobset(), [pod(0), pod(1)], None, 2).raw == "Running"
+
+
+@pytest.mark.parametrize(
+    "word", ["ImagePullBackOff", "ErrImagePull", "InvalidImageName", "CreateContainerConfigError"]
+)
+def test_a_container_that_can_never_start_is_told(word: str) -> None:
+    state = state_of_jobset(
+        jobset(), [pod(0, "Pending", containerStatuses=[waiting(word, "not there")])], None, 1
+    )
+    assert state.hopeless
+    assert state.reason == f"pod pod-0, container workload: {word}: not there"
+
+
+def test_many_nodes_are_counted() -> None:
+    assert nodes_of([pod(1), pod(0)]) == "node-0, node-1"
+    assert nodes_of(pod(number) for number in range(64)) == "node-0, node-1, node-10 and 61 more"
+
+
+def test_an_objects_name_is_short_telling_and_its_jobs_own() -> None:
+    job = "pacemark-20261121-094226-2019.llama3_gke-70b-fp8-512gpus"
+    name = object_name(job, "70b-fp8-512gpus")
+    assert name.endswith("-70b-fp8-512gpus")
+    assert name == object_name(job, "70b-fp8-512gpus") != object_name(job + "-try2", "70b-fp8-512gpus")
+    assert len(object_name(job, "a-very-long-size-of-a-model-fp8-16384gpus")) <= LONGEST_NAME
+    assert len(f"{name}-workload-0-63-abcde") <= 63
