@@ -48,6 +48,8 @@ def gke_site(
         "recipes": {
             "llama3_gke": {"values": {"image": "registry.test/nemo_workload:24.07", "bucket": "lab-bucket"}}
         },
+        # The lab has nodes of another cloud besides.
+        "node_selector": {"cloud.google.com/gke-nodepool": "a3mega-pool"},
         "limits": {**usual, **(limits or {})},
         "kubeconfig": "",
         **keys,
