@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Sequence
 
 from plugins.judging import Judgement
 from plugins.smoothing import desmoothed
@@ -58,9 +59,25 @@ def steps_svg(judgement: Judgement) -> str:
         colour = "#c0392b" if index in slow else "#1f5fa8"
         ring = ' stroke="#000" stroke-width="1.5"' if index in window else ""
         parts.append(f'<circle cx="{x(index):.1f}" cy="{y(seconds):.1f}" r="3" fill="{colour}"{ring}/>')
-        if not low <= seconds <= high:
-            parts.append(f'<text x="{x(index) + 6:.1f}" y="{y(seconds) + 4:.1f}">{seconds:.4g} s</text>')
+    for run in _beyond(points, low, high):
+        at, edge = run[-1]
+        told = ", ".join(f"{seconds:.4g}" for _, seconds in run)
+        parts.append(f'<text x="{x(at) + 6:.1f}" y="{y(edge) + 4:.1f}">{told} s</text>')
     return "\n".join([*parts, "</svg>", ""])
+
+
+def _beyond(points: Sequence[tuple[int, float]], low: float, high: float) -> list[list[tuple[int, float]]]:
+    """The points off the scale; neighbours on the same side share a list, because their labels share a place."""
+    runs: list[list[tuple[int, float]]] = []
+    before = ""
+    for point in points:
+        side = "below" if point[1] < low else "above" if point[1] > high else ""
+        if side and side == before:
+            runs[-1].append(point)
+        elif side:
+            runs.append([point])
+        before = side
+    return runs
 
 
 def _rule(height: float, colour: str, label: str, dashes: str, *, end: bool = False) -> str:

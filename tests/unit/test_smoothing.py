@@ -283,6 +283,11 @@ def test_the_plot_is_of_single_steps() -> None:
     assert steps_svg(judged(examples.times(s30=20.0))).count("#c0392b") == 1
 
 
+def test_warm_up_steps_off_the_scale_share_a_label() -> None:
+    svg = steps_svg(judged(examples.times(s0=263.5, s1=57.5, s2=57.75)))
+    assert ">263.5, 57.5, 57.75 s<" in svg
+
+
 # Recipes
 
 
