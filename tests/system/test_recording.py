@@ -118,6 +118,16 @@ def test_the_workers_of_xdist_offer_and_the_controller_records(lab: Lab) -> None
     assert lab.run(1.0, "-n", "2").verdicts == {CASE: "passed"}
 
 
+# Something else stands where the table should be.
+def test_a_number_that_could_not_be_kept_fails_the_session(lab: Lab) -> None:
+    lab.own.mkdir()
+    (lab.own / "llama3.yaml").mkdir()
+    result = lab.run(1.0, "--replace-baselines")
+    assert result.verdicts == {CASE: "no baseline"}
+    assert result.status == 1
+    assert f"NOT recorded in {lab.own}/llama3.yaml: " in result.out
+
+
 def test_without_a_site_there_is_nobody_to_record_for(lab: Lab) -> None:
     result = lab.run(1.0, "--record-baselines", site=False)
     assert result.status == 4
