@@ -1,3 +1,3 @@
 """Loads the plugins, nothing else."""
 
-pytest_plugins = ["plugins.suite", "fixtures.options", "fixtures.session"]
+pytest_plugins = ["plugins.suite", "fixtures.options", "fixtures.session", "fixtures.recording"]

@@ -40,7 +40,7 @@ def show(judgement: Judgement, recipe: Recipe) -> None:
         # Beside the case id, which makes the identity; a changed table must not break a case's history.
         allure.dynamic.parameter(name, value, excluded=True)
     allure.dynamic.link(recipe.file.source, name="the recipe")
-    if judgement.expected is not None:
+    if judgement.expected is not None and judgement.expected.baseline.cell.recorded is None:
         allure.dynamic.link(judgement.expected.baseline.table.source, name="the baseline's source")
     allure.dynamic.description(f"```\n{judgement.text}\n```")
     _steps(judgement)

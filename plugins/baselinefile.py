@@ -30,6 +30,9 @@ def _stated(text: str) -> str:
 Stated = Annotated[str, AfterValidator(_stated)]
 """A text that says something."""
 
+Day = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$")]
+"""`2026-11-21`; in quotes, since YAML has a type of its own for that."""
+
 
 class Tolerance(Strict):
     """How far a run may be off, as shares of the baseline's throughput, and how restless it may be.
@@ -42,6 +45,28 @@ class Tolerance(Strict):
     faster: float = Field(default=0.10, gt=0)
     spread: float = Field(default=0.05, gt=0)
     hiccups: float = Field(default=0.08, gt=0, lt=1)
+
+
+class Recorded(Strict):
+    """Which run of a site's own a number was measured in.
+
+    `run` is the name of its folder in the results, `date` its day (UTC), `spread` and `hiccups` as in its record, with
+    the nodes and versions where they are known. `runs` counts the runs that agree, this one and those that confirmed
+    it, `confirmed_by` is the newest of them. What is `expired` is kept to be read, and judges nothing.
+    """
+
+    status: Literal["recorded", "confirmed", "expired"]
+    run: Stated
+    date: Day
+    runs: int = Field(default=1, gt=0)
+    confirmed_by: str | None = None
+    confirmed_on: Day | None = None
+    expired_on: Day | None = None
+    spread: float = Field(ge=0)
+    hiccups: int = Field(default=0, ge=0)
+    job: str | None = None
+    nodes: str | None = None
+    versions: dict[str, str] = {}
 
 
 class Cell(Strict):
@@ -70,6 +95,11 @@ class Cell(Strict):
     days_per_1t_tokens: float | Literal["n/a"] | None = None
     tolerance: Tolerance | None = None
     note: str | None = None
+    recorded: Recorded | None = None
+
+    @property
+    def expired(self) -> bool:
+        return self.recorded is not None and self.recorded.status == "expired"
 
 
 class Reference(Strict):
@@ -140,7 +170,7 @@ class Table(Strict):
 
 
 class BaselineFile(Strict):
-    """`baselines/<recipe>.yaml`."""
+    """`baselines/<recipe>.yaml`, or a site's own `baselines/sites/<site>/<recipe>.yaml`."""
 
     recipe: str
     tables: list[Table] = Field(min_length=1)

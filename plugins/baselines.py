@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from plugins.baselinefile import AcceleratorFile
@@ -28,11 +29,15 @@ from plugins.yamlfile import load
 
 @dataclass(frozen=True)
 class Baseline:
-    """A cell with its table and file: what one case is judged against."""
+    """A cell with its table and file: what one case is judged against.
+
+    `own` is the site's own number for the same case, where a published one wins over it.
+    """
 
     path: Path
     table: Table
     cell: Cell
+    own: Baseline | None = None
 
     @property
     def tolerance(self) -> Tolerance:
@@ -46,48 +51,78 @@ class Baseline:
     def origin(self) -> str:
         """Where the number comes from, in one line."""
         table = self.table
+        if (run := self.cell.recorded) is not None:
+            runs = f"{run.runs} runs agree" if run.runs > 1 else "1 run"
+            versions = "".join(f", {name} {version}" for name, version in run.versions.items())
+            return (
+                f"{table.source} by run {run.run} on {run.date} ({runs}, spread {100 * run.spread:.2g} %{versions}), "
+                f"release {table.release} on {table.gpu}"
+            )
         also = f" (printed again in {', '.join(table.also)})" if table.also else ""
         return f"{table.framework} release {table.release}{also} on {table.gpu}, {table.source}"
 
 
-def find(folder: Path, recipe: Recipe, case: Case, gpu: str) -> Baseline | None:
-    """The baseline of `case`, in its release, on this type of GPU in `folder`; None when there is none.
+def find(folder: Path, recipe: Recipe, case: Case, gpu: str, own: Path | None = None) -> Baseline | None:
+    """The baseline of `case`, in its release, on this type of GPU; None when there is none.
+
+    The published one in `folder` wins over the site's own, which is recorded in the folder `own`.
 
     Raises:
-        ConfigError: two tables have the cell, or its configuration is not the one that the recipe runs: then
-            the number says nothing about the case.
+        ConfigError: two tables have the cell, or the configuration of a published one is not the one that the recipe
+            runs: then the number says nothing about the case.
     """
-    path = folder / f"{recipe.name}.yaml"
-    file = _read(path)
-    if file is None:
-        return None
-    found = [
+    published = _cell(folder / f"{recipe.name}.yaml", case, gpu)
+    if published is not None and (why := _unlike(published, recipe, case)):
+        raise ConfigError(f"{published.path}: {case.id}: {why}")
+    mine = _cell(own / f"{recipe.name}.yaml", case, gpu) if own else None
+    if mine is not None and _unlike(mine, recipe, case):
+        mine = None
+    return replace(published, own=mine) if published else mine
+
+
+def lapsed(own: Path, recipe: Recipe, case: Case, gpu: str) -> str:
+    """Why the site's own number for `case` does not count any more, in words; "" where it does or there is none."""
+    path = own / f"{recipe.name}.yaml"
+    mine = _cell(path, case, gpu)
+    if mine is not None:
+        why = _unlike(mine, recipe, case)
+        return f"{path} has one that does not count: {why}" if why else ""
+    old = [found.cell.recorded.run for found in _cells(path, case, gpu) if found.cell.recorded]
+    return f"{path} has one of run {old[-1]}, which has expired" if old else ""
+
+
+def _cells(path: Path, case: Case, gpu: str) -> list[Baseline]:
+    return [
         Baseline(path, table, cell)
-        for table in file.tables
-        if table.gpu == gpu and case.release in (table.release, *table.also)
+        for table in _tables(path, case)
+        if table.gpu == gpu
         for cell in table.cells
         if (cell.size, cell.dtype, cell.gpus) == (case.size, case.dtype, case.gpus)
     ]
+
+
+def _cell(path: Path, case: Case, gpu: str) -> Baseline | None:
+    found = [baseline for baseline in _cells(path, case, gpu) if not baseline.cell.expired]
     if len(found) > 1:
         raise ConfigError(
             f"{path}: {case.id} of release {case.release} on {gpu} has {len(found)} baselines; keep one"
         )
-    if not found:
-        return None
+    return found[0] if found else None
+
+
+def _unlike(baseline: Baseline, recipe: Recipe, case: Case) -> str:
+    """How the baseline's configuration differs from what the recipe runs; "" where it does not."""
     for key, value in case.configuration().items():
-        stated = getattr(found[0].cell, key)
+        stated = getattr(baseline.cell, key)
         if stated is not None and stated != value:
-            raise ConfigError(
-                f"{path}: {case.id}: the baseline was measured with {key} {stated}, but "
+            return (
+                f"the baseline was measured with {key} {stated}, but "
                 f"{recipe.name}/{recipe.path.relative_to(recipe.folder)} runs {key} {value}; make them agree"
             )
-    beyond = found[0].statistic.indices(case.steps)[-1]
+    beyond = baseline.statistic.indices(case.steps)[-1]
     if beyond >= case.steps:
-        raise ConfigError(
-            f"{path}: {case.id}: statistic {found[0].statistic} needs step {beyond}, but the recipe ends at step "
-            f"{case.steps - 1}"
-        )
-    return found[0]
+        return f"statistic {baseline.statistic} needs step {beyond}, but the recipe ends at step {case.steps - 1}"
+    return ""
 
 
 def _read(path: Path) -> BaselineFile | None:
@@ -99,15 +134,15 @@ def _read(path: Path) -> BaselineFile | None:
     return file
 
 
-def _tables(folder: Path, case: Case) -> list[Table]:
+def _tables(path: Path, case: Case) -> list[Table]:
     """The tables of the case's release, on any GPU."""
-    file = _read(folder / f"{case.recipe}.yaml")
+    file = _read(path)
     return [t for t in file.tables if case.release in (t.release, *t.also)] if file else []
 
 
 def usual_statistic(folder: Path, case: Case) -> Statistic:
     """How a case without a baseline is measured: as all tables of its release are, or else by the last step."""
-    found = {table.statistic for table in _tables(folder, case)}
+    found = {table.statistic for table in _tables(folder / f"{case.recipe}.yaml", case)}
     statistic = Statistic.parse(found.pop()) if len(found) == 1 else Statistic()
     return statistic if statistic.indices(case.steps)[-1] < case.steps else Statistic()
 
@@ -116,7 +151,7 @@ def references(folder: Path, case: Case, gpu: str) -> tuple[Reference, ...]:
     """What others measured at the case's size and dtype, at whatever scale."""
     return tuple(
         reference
-        for table in _tables(folder, case)
+        for table in _tables(folder / f"{case.recipe}.yaml", case)
         if table.gpu == gpu
         for reference in table.references
         if (reference.size, reference.dtype) == (case.size, case.dtype)
@@ -141,7 +176,9 @@ def yardstick(
         table_peak = baseline.table.peak
         peak = measured_peak if isinstance(table_peak, str) else table_peak[case.dtype]
     else:
-        tables = [table for table in _tables(folder, case) if case.size in table.flops]
+        tables = [
+            table for table in _tables(folder / f"{case.recipe}.yaml", case) if case.size in table.flops
+        ]
         definitions = {table.corrected_flops.get(case.size, table.flops[case.size]) for table in tables}
         if len(definitions) == 1:
             definition = definitions.pop()

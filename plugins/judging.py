@@ -67,12 +67,13 @@ def judge_outcome(
     baselines: Path,
     last_lines: Sequence[str] = (),
     errors: Sequence[str] = (),
+    why_none: str = "",
     strict_last: bool = False,
 ) -> Judgement:
     """Judge what became of a case.
 
     `log` is the parsed log of the job's last attempt, `last_lines` its end and `errors` that of what was said besides it, for a
-    job that died. `baselines` is the folder of the YAML tables; `gpu` the accelerator that the case ran on.
+    job that died. `why_none` says why a baseline of the site's own does not count. `baselines` is the folder of the YAML tables; `gpu` the accelerator that the case ran on.
     """
     statistic = baseline.statistic if baseline else usual_statistic(baselines, case)
 
@@ -110,7 +111,7 @@ def judge_outcome(
         verdict = Verdict(
             Kind.NO_BASELINE,
             f"{Kind.NO_BASELINE}: measured {pace}; nothing to compare with: baselines/{case.recipe}.yaml has no "
-            f"{case.id} of release {case.release} on {gpu}",
+            f"{case.id} of release {case.release} on {gpu}{f', {why_none}' if why_none else ''}",
             remarks,
         )
         measurement = Measurement(case, boiled, stick)

@@ -51,13 +51,17 @@ _FIGURES = (
     "mfu_definition",
     "expected",
     "references",
+    "recording",
     "configuration",
 )
 _PACKAGES = ("pytest", "pydantic", "paramiko", "allure-pytest", "pytest-benchmark")
 
 
-def record(judgement: Judgement) -> dict[str, Any]:
-    """A case as other programs read it. Times in s, MFU in percent; null is "never came to that"."""
+def record(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A case as other programs read it. Times in s, MFU in percent; null is "never came to that".
+
+    `recording` is what it offers for the site's own baselines.
+    """
     case, measurement, goal, outcome = (
         judgement.case,
         judgement.measurement,
@@ -97,6 +101,7 @@ def record(judgement: Judgement) -> dict[str, Any]:
             "release": goal.baseline.table.release,
             "framework": goal.baseline.table.framework,
             "gpu": goal.baseline.table.gpu,
+            "recorded": run.model_dump(mode="json") if (run := goal.baseline.cell.recorded) else None,
         },
         "references": [
             {
@@ -110,6 +115,7 @@ def record(judgement: Judgement) -> dict[str, Any]:
             for reference in judgement.references
             if measurement is not None
         ],
+        "recording": recording,
         "configuration": {"gpus": case.gpus, "dtype": case.dtype, "gpu": outcome.gpu, **case.configuration()},
         "job": {
             "id": outcome.job_id,
@@ -155,7 +161,7 @@ def read_case(folder: Path) -> dict[str, Any] | None:
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def write_case(judgement: Judgement) -> dict[str, Any]:
+def write_case(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Write the case's record and its steps into its folder; returns the record."""
     folder = judgement.outcome.folder
     folder.mkdir(parents=True, exist_ok=True)
@@ -166,7 +172,7 @@ def write_case(judgement: Judgement) -> dict[str, Any]:
         for step in judgement.log.steps:
             rate = judgement.case.tokens_per_step / step.seconds if step.seconds else None
             writer.writerow([step.index, step.seconds, rate, step.loss, step.grad_norm, raw.get(step.index)])
-    written = record(judgement)
+    written = record(judgement, recording)
     write_json(folder / CASE, written)
     return written
 

@@ -12,8 +12,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from collections.abc import Generator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import field
+from datetime import UTC
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +25,10 @@ import pytest
 
 from plugins import allure_view
 from plugins import benchmark_view
+from plugins import recording
 from plugins import results
 from plugins.baselines import find
+from plugins.baselines import lapsed
 from plugins.cases import DEFAULT_GPU
 from plugins.cases import Case
 from plugins.cases import Recipe
@@ -45,14 +51,38 @@ from plugins.verdicts import Kind
 
 @dataclass(frozen=True)
 class Choice:
-    """Which of a recipe's cases a session is about: those of this release (None: its own) on this type of GPU."""
+    """Which of a recipe's cases a session is about: those of this release (None: its own) on this type of GPU.
+
+    `versions` are of what the nodes run, as far as the site file says.
+    """
 
     release: str | None = None
     gpu: str = DEFAULT_GPU
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """Where the site's own baselines are (None: nowhere), and whether this session records them.
+
+    With `replace` they are not judged against, because what is measured takes their place.
+    """
+
+    folder: Path | None = None
+    site: str = ""
+    record: bool = False
+    replace: bool = False
+
+    @property
+    def judged(self) -> Path | None:
+        return None if self.replace else self.folder
 
 
 CHOOSE: pytest.StashKey[Callable[[str], Choice]] = pytest.StashKey()
 """The session's choice for recipes of this backend, put there by whoever knows the site."""
+
+SHELF: pytest.StashKey[Shelf] = pytest.StashKey()
+"""The site's own baselines, put there likewise."""
 
 JUDGEMENT: pytest.StashKey[Judgement] = pytest.StashKey()
 RECIPE: pytest.StashKey[Recipe] = pytest.StashKey()
@@ -77,9 +107,14 @@ def recipe_of(config: pytest.Config, path: Path) -> Recipe | None:
     folder = path.parent
     if not (folder / "recipe.yaml").exists():
         return None
-    choose = config.stash.get(CHOOSE, None)
-    choice = choose(read_recipe(folder).backend) if choose else Choice()
+    choice = choice_for(config, read_recipe(folder).backend)
     return load_recipe(folder, choice.release, choice.gpu)
+
+
+def choice_for(config: pytest.Config, backend: str) -> Choice:
+    """The session's choice for recipes of this backend."""
+    choose = config.stash.get(CHOOSE, None)
+    return choose(backend) if choose else Choice()
 
 
 def case_of(item: pytest.Item) -> Case | None:
@@ -123,24 +158,47 @@ def judgement(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> J
     if recipe is None:
         raise ConfigError(f"{request.path}: a suite's test stands beside its recipe.yaml")
     folder = request.config.rootpath / "baselines"
+    shelf = request.config.stash.get(SHELF, Shelf())
     log = _read_log(recipe.file.log, outcome.log)
     found = judge_outcome(
         case,
         outcome,
         log,
-        find(folder, recipe, case, outcome.gpu),
+        find(folder, recipe, case, outcome.gpu, shelf.judged),
         gpu=outcome.gpu,
         baselines=folder,
         last_lines=_last_lines(outcome.log, parser(recipe.file.log).hints),
         errors=_last_errors(outcome.folder / results.ERRORS),
+        why_none=lapsed(shelf.judged, recipe, case, outcome.gpu) if shelf.judged else "",
         strict_last=request.config.getoption("--strict-last"),
     )
     request.node.stash[JUDGEMENT] = found
     request.node.stash[RECIPE] = recipe
-    results.write_case(found)
+    results.write_case(found, _offer(request.config, recipe, found, shelf))
     if found.measurement is not None:
         benchmark_view.show(request, found)
     return found
+
+
+def _offer(
+    config: pytest.Config, recipe: Recipe, judgement: Judgement, shelf: Shelf
+) -> Mapping[str, Any] | None:
+    """What the case offers for the site's own baselines, for its record."""
+    if not shelf.record:
+        return None
+    outcome = judgement.outcome
+    ended = datetime.fromtimestamp(outcome.ended, UTC) if outcome.ended else datetime.now(UTC)
+    origin = recording.Origin(
+        site=shelf.site,
+        framework=recipe.file.title,
+        run=outcome.folder.parent.parent.name,
+        date=f"{ended:%Y-%m-%d}",
+        versions=choice_for(config, recipe.file.backend).versions,
+    )
+    offered = recording.candidate(judgement, origin)
+    if isinstance(offered, str):
+        return {"refused": offered}
+    return offered.model_dump(mode="json", exclude_defaults=True)
 
 
 @dataclass(frozen=True)

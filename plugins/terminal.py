@@ -48,7 +48,10 @@ def print_table(records: Sequence[Mapping[str, Any]], file: TextIO, width: int, 
 def _baseline(record: Mapping[str, Any]) -> str:
     """`llama3 25.04 on h100`; "" for a case that was compared with nothing."""
     goal = record["expected"]
-    return f"{record['id'].partition('/')[0]} {record['release']} on {goal['gpu']}" if goal else ""
+    if not goal:
+        return ""
+    own = f" as recorded by run {goal['recorded']['run']}" if goal.get("recorded") else ""
+    return f"{record['id'].partition('/')[0]} {record['release']} on {goal['gpu']}{own}"
 
 
 def _verdict(record: Mapping[str, Any]) -> Any:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from plugins.baselinefile import Reference
+from plugins.baselinefile import Tolerance
+from plugins.baselines import Baseline
 from plugins.baselines import Expected
 from plugins.metrics import STEADY_STEPS
 from plugins.metrics import Measurement
@@ -85,18 +87,7 @@ def judge(measurement: Measurement, expected: Expected, *, strict_last: bool = F
         by_median = () if published is steady else (_lucky(measurement, published),)
         decided = timing.steady if by_median else timing.step_time
         return Verdict(steady, _headline(steady, expected, decided), (*by_median, *remarks))
-    if timing.spread > tolerance.spread:
-        what = (
-            f"the last {STEADY_STEPS} steps scatter by {_percent(timing.spread)} (standard deviation, limit "
-            f"{_percent(tolerance.spread)})"
-        )
-        return Verdict(Kind.NOISY, f"noisy: {what}; {_more_runs(measurement, band)}", remarks)
-    lost = timing.mean / timing.steady - 1
-    if len(timing.hiccups) > tolerance.hiccups * timing.settled_steps or lost > tolerance.slower:
-        what = (
-            f"{_hiccups(measurement)}; the median hides such stalls, which cost {_percent(lost)} of the pace (limits: "
-            f"{_percent(tolerance.hiccups)} of the steps, {_percent(tolerance.slower)} of the pace)"
-        )
+    if what := restless(measurement, tolerance):
         return Verdict(Kind.NOISY, f"noisy: {what}; {_more_runs(measurement, band)}", remarks)
     if published is not Kind.PASSED:
         if timing.outliers and band.side(timing.without_outliers) is Kind.PASSED:
@@ -112,6 +103,23 @@ def judge(measurement: Measurement, expected: Expected, *, strict_last: bool = F
         )
         return Verdict(Kind.NOISY, f"noisy: {what}; {_more_runs(measurement, band)}", remarks)
     return Verdict(Kind.PASSED, _headline(Kind.PASSED, expected, timing.step_time), remarks)
+
+
+def restless(measurement: Measurement, tolerance: Tolerance) -> str:
+    """What keeps the steps from telling a pace, whatever it is; "" when nothing does."""
+    timing = measurement.timing
+    if timing.spread > tolerance.spread:
+        return (
+            f"the last {STEADY_STEPS} steps scatter by {_percent(timing.spread)} (standard deviation, limit "
+            f"{_percent(tolerance.spread)})"
+        )
+    lost = timing.mean / timing.steady - 1
+    if len(timing.hiccups) > tolerance.hiccups * timing.settled_steps or lost > tolerance.slower:
+        return (
+            f"{_hiccups(measurement)}; the median hides such stalls, which cost {_percent(lost)} of the pace (limits: "
+            f"{_percent(tolerance.hiccups)} of the steps, {_percent(tolerance.slower)} of the pace)"
+        )
+    return ""
 
 
 def describe(measurement: Measurement, references: Sequence[Reference] = ()) -> list[str]:
@@ -140,11 +148,21 @@ def explain(measurement: Measurement, expected: Expected, references: Sequence[R
         f"band      {_seconds(band.fastest):>11} to {_seconds(band.slowest)}  (throughput "
         f"-{_percent(tolerance.slower)} to +{_percent(tolerance.faster)}, log rounding {_percent(timing.resolution)})",
         f"baseline  {baseline.origin}",
+        *_own(baseline),
         f"MFU by    {stick.definition} FLOPs, peak {stick.peak_tflops:.4g} TFLOP/s per GPU, "
         f"statistic {timing.statistic}",
         *_corrected(measurement, expected),
     ]
     return lines + [beside(measurement, reference) for reference in references]
+
+
+def _own(baseline: Baseline) -> list[str]:
+    """The site's own number, where a published one wins over it."""
+    own = baseline.own
+    if own is None:
+        return []
+    figure = _seconds(own.cell.step_time) if own.cell.step_time else f"MFU {own.cell.mfu:.2f} %"
+    return [f"own       {figure}, {own.origin}: not judged, the published baseline wins"]
 
 
 def _measured(measurement: Measurement, expected: Expected | None) -> list[str]:

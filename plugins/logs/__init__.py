@@ -89,7 +89,7 @@ class Log:
     `steps` are in the order of their first line, without repeats; `repeated` are indices that were printed more
     than once. `restarted_after` has the last step of each earlier attempt in the same file. `planned` is the
     number of steps that the run itself announced, `facts` what it states of its configuration. `marks` are lines that spoil a timed run, by kind.
-    `peak_tflops` is the machine's own matrix product rate, where the run measured it.
+    `versions` are of what the run was made with, as it printed them. `peak_tflops` is the machine's own matrix product rate, where the run measured it.
 
     `interval`: every figure of a step is a mean over this many steps, of which `index` is the last; steps between
     are stated by no line (0: a single line, which does not tell). `ranks` is the number of processes that print
@@ -103,6 +103,7 @@ class Log:
     repeated: tuple[int, ...] = ()
     restarted_after: tuple[int, ...] = ()
     marks: tuple[tuple[str, str], ...] = ()
+    versions: tuple[tuple[str, str], ...] = ()
     peak_tflops: float | None = None
     interval: int = 1
     ranks: int | None = None
@@ -118,7 +119,7 @@ class LogParser(Protocol):
     """Feed it the log's bytes in any pieces; ask for the log so far at any time.
 
     `hints` are the substrings without which a line is no step; `wanted` those without which a line says nothing
-    that is not known already: the hints, and those of marks that were not met so far.
+    that is not known already: the hints, and those of marks and versions that were not met so far.
     """
 
     hints: tuple[bytes, ...]
@@ -162,6 +163,10 @@ MARKS = (
 )
 
 
+# What NCCL prints with NCCL_DEBUG=VERSION and above: `NCCL version 2.21.5+cuda12.4`.
+VERSIONS = {"nccl": (b"NCCL version ", re.compile(r"NCCL version (\d[\w.+-]{0,40})"))}
+
+
 class LineParser(ABC):
     """Cuts out the lines that matter and keeps the books of steps, attempts and marks; a format adds `read_line`.
 
@@ -179,6 +184,7 @@ class LineParser(ABC):
         self._repeated: set[int] = set()
         self._restarts: list[int] = []
         self._marks: dict[str, str] = {}
+        self._versions: dict[str, str] = {}
         self._last: int | None = None
         self.wanted = self._telling()
 
@@ -200,6 +206,7 @@ class LineParser(ABC):
             repeated=tuple(sorted(self._repeated)),
             restarted_after=tuple(self._restarts),
             marks=tuple(self._marks.items()),
+            versions=tuple(self._versions.items()),
         )
 
     def finish(self) -> Log:
@@ -215,6 +222,10 @@ class LineParser(ABC):
             for mark in self.marks:
                 if mark.kind not in self._marks and any(hint in raw for hint in mark.hints):
                     self._read_mark(mark, _text(raw))
+            for name, (hint, pattern) in VERSIONS.items():
+                if name not in self._versions and hint in raw and (found := pattern.search(_text(raw))):
+                    self._versions[name] = found[1]
+                    self.wanted = self._telling()
 
     def _read_mark(self, mark: Mark, line: str) -> None:
         if mark.pattern.search(line):
@@ -226,8 +237,10 @@ class LineParser(ABC):
         self.wanted = self._telling()
 
     def _telling(self) -> tuple[bytes, ...]:
-        """The substrings to search for: those of steps, and of the marks that were not met so far."""
-        return (*self.hints, *(h for mark in self.marks if mark.kind not in self._marks for h in mark.hints))
+        """The substrings to search for: those of steps, and of the marks and versions that were not met so far."""
+        marks = (h for mark in self.marks if mark.kind not in self._marks for h in mark.hints)
+        versions = (hint for name, (hint, _) in VERSIONS.items() if name not in self._versions)
+        return (*self.hints, *marks, *versions)
 
     def add(self, step: Step) -> None:
         """Book a step. Going back to an earlier one is a new attempt; the same one again is a repeat."""

@@ -9,7 +9,7 @@
 (each on one line in the log.) The first record has "PARAMETER" for its step and the configuration in its data, which
 is checked against the case: `cfg/fp8` alone decides between FP8 and `cfg/precision` (NeMo 2.0.0, megatron_gpt_model.py). Times are
 in seconds, printed in full; the recipes let NeMo average them over the last five steps (`buffer_size`), which
-no line states. In a pod's output every value is followed by a blank, so that a number cut short never counts.
+no line states and `smoothing` in a recipe does. In a pod's output every value is followed by a blank, so that a number cut short never counts.
 """
 
 from __future__ import annotations

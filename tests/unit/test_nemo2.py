@@ -387,3 +387,13 @@ def test_an_absurd_time_does_not_raise(number: str) -> None:
 def test_an_absurdly_long_number_does_not_raise(key: str) -> None:
     line = re.sub(f"{key}: [^ ]+", f"{key}: " + "9" * 5000, PUBLISHED)
     assert len(parse(line + "\n").steps) <= 1
+
+
+def test_a_log_tells_the_version_of_nccl_once() -> None:
+    reader = parser("nemo2")
+    assert b"NCCL version " in reader.wanted
+    reader.feed(
+        b"gpu001:7:7 [0] NCCL INFO cudaDriverVersion\nNCCL version 2.21.5+cuda12.4\nNCCL version 9.9\n"
+    )
+    assert reader.log().versions == (("nccl", "2.21.5+cuda12.4"),)
+    assert b"NCCL version " not in reader.wanted
