@@ -103,6 +103,7 @@ def record(judgement: Judgement) -> dict[str, Any]:
             "started": _stamp(outcome.started),
             "ended": _stamp(outcome.ended),
             "attempts": outcome.attempts,
+            "excluded_nodes": outcome.excluded,
         },
         "earlier_jobs": [
             {
@@ -111,6 +112,7 @@ def record(judgement: Judgement) -> dict[str, Any]:
                 "state": tried.state,
                 "nodes": tried.nodes,
                 "message": tried.message,
+                "excluded_nodes": tried.excluded,
             }
             for tried in outcome.earlier
         ],
