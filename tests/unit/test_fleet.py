@@ -236,6 +236,33 @@ def test_a_job_that_breaks_each_time_ends_after_the_last_try(cluster: Cluster, s
     assert "gpu001" in (session.fleet.folder / WIDE.key / "errors.txt").read_text()
 
 
+def test_no_launcher_waits_while_logs_are_read(cluster: Cluster, start: Start) -> None:
+    last = examples.case("8b-bf16-8gpus")
+    reading, met = threading.Event(), threading.Event()
+
+    def submit(name: str) -> None:
+        if name == NARROW.id:
+            assert reading.wait(5)
+
+    def read(name: str) -> None:
+        if name == WIDE.id and NARROW.id in cluster.submitted and not reading.is_set():
+            reading.set()
+            time.sleep(0.1)
+        elif name == MIDDLE.id and reading.is_set() and not met.is_set():
+            deadline = time.monotonic() + 5
+            while last.id not in cluster.submitted and time.monotonic() < deadline:
+                time.sleep(0.01)
+            met.set()
+            assert last.id in cluster.submitted
+
+    cluster.on_submit, cluster.on_read = submit, read
+    for case in (WIDE, MIDDLE):
+        cluster.ends[case.id] = [RUNNING] * 20 + [DONE]
+    entries = start(WIDE, MIDDLE, NARROW, last, submissions_at_once=1).finish()
+    assert {entry.failure for entry in entries.values()} == {""}
+    assert met.is_set()
+
+
 def test_the_nodes_that_are_blamed_are_kept_out_of_all_further_tries(cluster: Cluster, start: Start) -> None:
     for name in (WIDE.id, f"{WIDE.id}-try2", f"{WIDE.id}-try3", f"{WIDE.id}-try4"):
         cluster.ends[name], cluster.logs[name] = [BROKEN], "no step\n"

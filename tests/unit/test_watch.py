@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from fixtures.site import Machine
 from fixtures.site import Slurm
 from fixtures.site import Ssh
 from fixtures.watch import fewest_steps_to_give_up
+from fixtures.watch import last_step_due
 from fixtures.watch import lost_pace
 from fixtures.watch import overdue
 from fixtures.watch import silent
@@ -117,3 +119,22 @@ def test_a_run_that_is_through_is_judged_and_not_given_up() -> None:
 
 def test_a_pace_needs_the_warm_up_and_ten_steps() -> None:
     assert fewest_steps_to_give_up(50) == 20
+
+
+def test_the_last_step_is_due_at_the_pace_since_the_job_runs() -> None:
+    half = flight([10.0] * 25, running=NOW - 100, stepped=NOW)
+    assert last_step_due(half) == pytest.approx(NOW + 100)
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        flight([], running=NOW),
+        flight([10.0], running=NOW),
+        flight([10.0] * 50, running=NOW - 500, stepped=NOW),
+        flight([10.0], stepped=NOW),
+    ],
+    ids=["no step", "no time of a step", "all steps", "not running"],
+)
+def test_when_a_last_step_is_due_may_be_unknown(unknown: Flight) -> None:
+    assert last_step_due(unknown) == math.inf
