@@ -204,8 +204,10 @@ def _job_lines(outcome: Outcome) -> list[str]:
     parts += [f"nodes {outcome.nodes}"] if outcome.nodes else []
     parts += [f"queued {wait:.0f} s"] if wait is not None else []
     parts += [f"ran {run:.0f} s"] if run is not None else []
+    parts += [f"without {outcome.excluded}"] if outcome.excluded else []
     tries = [
-        f"try {number}     {tried.job_id or tried.job_name}: {tried.message or tried.state}"
+        f"try {number}     {tried.job_id or tried.job_name}{f', without {tried.excluded}' if tried.excluded else ''}: "
+        f"{tried.message or tried.state}"
         for number, tried in enumerate(outcome.earlier, start=1)
     ]
     return tries + [f"job       {', '.join(parts)}"] + ([f"log       {outcome.log}"] if outcome.log else [])
@@ -221,6 +223,8 @@ def _job_remarks(case: Case, outcome: Outcome, log: Log) -> tuple[str, ...]:
         jobs = f"{len(outcome.earlier)} job{'s' if len(outcome.earlier) > 1 else ''}"
         why = outcome.earlier[-1].message or outcome.earlier[-1].state
         remarks.append(f"{jobs} of this case ended as infrastructure before, lastly: {why}")
+    if outcome.excluded:
+        remarks.append(f"kept away from {outcome.excluded}, which the end of an earlier job is blamed on")
     if outcome.failure == "hung":
         remarks.append(f"job {outcome.job_id}: {outcome.message}; cancelled, the pace of its steps stands")
     elif outcome.failure:

@@ -24,6 +24,7 @@ class Try:
     nodes: str
     failure: str
     message: str
+    excluded: str = ""
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,8 @@ class Outcome:
     `succeeded` is the cluster's own opinion. `failure` names what kept the job from ending by itself ("" when
     nothing did) and `message` says it in words. `log` is the collected training log of the last attempt, `gpu` the
     type of accelerator that it is judged as, `folder` the case's place in the results. `attempts` counts the lives of
-    this job, `earlier` has the jobs of the case before it. `setup` says what was done before the launch.
+    this job, `earlier` has the jobs of the case before it. `excluded` are nodes that the job was kept away from, with
+    commas between them. `setup` says what was done before the launch.
     """
 
     case: str
@@ -54,4 +56,5 @@ class Outcome:
     failure: Failure = ""
     message: str = ""
     earlier: tuple[Try, ...] = ()
+    excluded: str = ""
     setup: str = "the stage was checked and ready"

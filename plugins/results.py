@@ -128,6 +128,7 @@ def record(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> 
             "started": _stamp(outcome.started),
             "ended": _stamp(outcome.ended),
             "attempts": outcome.attempts,
+            "excluded_nodes": outcome.excluded,
         },
         "earlier_jobs": [
             {
@@ -136,6 +137,7 @@ def record(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> 
                 "state": tried.state,
                 "nodes": tried.nodes,
                 "message": tried.message,
+                "excluded_nodes": tried.excluded,
             }
             for tried in outcome.earlier
         ],

@@ -26,8 +26,9 @@ _OWN = (
 _EVENTS = re.compile(
     r"^\[(?P<time>\S+)\] (?:"
     r"_slurm_rpc_submit_batch_job: JobId=(?P<submitted>\d+) "
-    r"|sched(?:/backfill: _start_job: Started|: Allocate) JobId=(?P<started>\d+) "
-    r"|_job_complete: JobId=(?P<ended>\d+) done)",
+    # A part of an array stands behind its own name: 17_3(20).
+    r"|sched(?:/backfill: _start_job: Started|: Allocate) JobId=(?:\d+_\d+\()?(?P<started>\d+)\)? "
+    r"|_job_complete: JobId=(?:\d+_\d+\()?(?P<ended>\d+)\)? done)",
     re.MULTILINE,
 )
 _REQUESTS = re.compile(r"^\s+(\w+)\s+\(\s*\d+\) count:(\d+)", re.MULTILINE)

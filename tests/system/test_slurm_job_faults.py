@@ -33,7 +33,8 @@ def test_a_job_whose_node_fails_is_requeued_and_judged_by_its_new_log(
 def test_a_job_that_may_not_be_requeued_ends_with_its_node_and_is_tried_again_elsewhere(
     lab: SlurmLab, make_trial: MakeTrial
 ) -> None:
-    trial = make_trial(case=NEMOTRON, real_step=0.08).start("--retry-infrastructure", "1")
+    trial = make_trial(case=NEMOTRON, real_step=0.08)
+    trial.start("--retry-infrastructure", "1", "--exclude-failed-nodes")
     trial.log()
     node = trial.node()
     lab.set_node(node, "down")
@@ -44,6 +45,8 @@ def test_a_job_that_may_not_be_requeued_ends_with_its_node_and_is_tried_again_el
     assert case["verdict"] == "passed", result.out
     (earlier,) = case["earlier_jobs"]
     assert earlier["state"] == "NODE_FAIL"
+    # This Slurm does not say which node it was, but one alone is out of service.
+    assert case["job"]["excluded_nodes"] == node
     assert "ended NODE_FAIL on gpu[" in result.out
     nodes = lab.run("scontrol", "show", "hostnames", case["job"]["nodes"]).split()
     assert len(nodes) == 16

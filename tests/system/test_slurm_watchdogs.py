@@ -87,6 +87,43 @@ def test_every_try_is_shown_when_the_last_one_fails_too(slurm_lab: SlurmLab, tmp
     assert "try 2" in result.out
 
 
+def test_a_node_that_is_blamed_is_kept_out_of_the_next_try(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    result = run(slurm_lab, tmp_path, "--retry-infrastructure", "1", "--exclude-failed-nodes", crash_at=3)
+    case = result.case()
+    (earlier,) = case["earlier_jobs"]
+    (blamed,) = {case["job"]["excluded_nodes"]}
+    assert blamed in nodes(slurm_lab, earlier["nodes"]), result.out
+    assert blamed not in nodes(slurm_lab, case["job"]["nodes"])
+    assert len(nodes(slurm_lab, case["job"]["nodes"])) == 64
+    assert earlier["excluded_nodes"] == ""
+    assert f"without {blamed}" in result.out
+
+
+def test_a_try_that_does_not_fit_without_the_node_that_is_blamed_says_so(
+    slurm_lab: SlurmLab, tmp_path: Path
+) -> None:
+    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, crash_at=3), tmp_path)
+    result = pacemark(
+        "suites/llama3", "-m", 'case(size="405b", dtype="bf16", gpus=2048)', "--retry-infrastructure", "1",
+        "--exclude-failed-nodes", "--site", str(site), results=tmp_path / "results",
+    )  # fmt: skip
+    case = result.case("llama3/405b-bf16-2048gpus")
+    assert case["verdict"] == "infrastructure"
+    assert "Requested node configuration is not available" in case["headline"]
+    assert f"nodes left out of this try: {case['job']['excluded_nodes']}" in case["headline"]
+    assert slurm_lab.squeue() == []
+
+
+def test_excluding_nodes_without_further_tries_is_refused(tmp_path: Path) -> None:
+    result = pacemark(*SELECT, "--exclude-failed-nodes", results=tmp_path / "results")
+    assert result.status == 4
+    assert "--exclude-failed-nodes is about further tries: give --retry-infrastructure N too" in result.out
+
+
+def nodes(lab: SlurmLab, names: str) -> list[str]:
+    return lab.run("scontrol", "show", "hostnames", names).split()
+
+
 def test_a_slow_case_is_never_tried_again(slurm_lab: SlurmLab, tmp_path: Path) -> None:
     result = run(slurm_lab, tmp_path, "--retry-infrastructure", "3", pace=1.2)
     assert result.case()["verdict"] == "too slow"

@@ -64,6 +64,23 @@ def test_scripts_run_at_the_same_time(ssh: SshConnection) -> None:
     assert time.monotonic() - began < 4
 
 
+def test_short_scripts_take_turns_in_one_shell(ssh: SshConnection) -> None:
+    shells = [ssh.run("echo $$").out]
+    assert ssh._link is not None
+    assert 0 < ssh._link.patience <= 1
+    # As where a login shell takes long to start.
+    ssh._link.patience = 20
+    threads = [
+        threading.Thread(target=lambda: shells.extend(ssh.run("echo $$").out for _ in range(8)))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(shells), len(set(shells))) == (33, 1)
+
+
 def test_a_script_that_hangs_is_told_and_cuts_off_no_other(ssh: SshConnection) -> None:
     said: list[str] = []
     other = threading.Thread(target=lambda: said.append(ssh.run("sleep 2; echo whole").out))

@@ -52,6 +52,8 @@ class Cluster:
 
     def __init__(self) -> None:
         self.submitted: list[str] = []
+        self.excluded: list[str] = []
+        self.blames: dict[str, str] = {}
         self.cancelled: set[str] = set()
         self.ends: dict[str, list[JobState]] = {}
         self.logs: dict[str, str] = {}
@@ -63,11 +65,12 @@ class Cluster:
     def check(self, case: Case) -> None:
         self.on_check(case)
 
-    def plan(self, case: Case, name: str) -> str:
+    def plan(self, case: Case, name: str, excluded: str = "") -> str:
         return name
 
-    def submit(self, case: Case, name: str) -> JobRef:
+    def submit(self, case: Case, name: str, excluded: str = "") -> JobRef:
         self.submitted.append(name)
+        self.excluded.append(excluded)
         self.on_submit(name)
         return JobRef(case.key, name, str(len(self.submitted)), "/logs")
 
@@ -93,6 +96,11 @@ class Cluster:
 
     def log_trouble(self, job: JobRef, place: LogPlace) -> str:
         return ""
+
+    def blamed(self, job: JobRef) -> str:
+        if job.name not in self.blames:
+            raise Unreachable("squeue: Socket timed out")
+        return self.blames[job.name]
 
     def cancel(self, jobs: Sequence[JobRef]) -> None:
         self.cancelled.update(job.name for job in jobs)
@@ -230,6 +238,65 @@ def test_a_job_that_breaks_each_time_ends_after_the_last_try(cluster: Cluster, s
     assert [tried.state for tried in session.ledger.earlier(WIDE.key)] == ["NODE_FAIL", "NODE_FAIL"]
     assert (session.fleet.folder / WIDE.key / "try-1" / "log.txt").read_text() == "no step\n"
     assert "gpu001" in (session.fleet.folder / WIDE.key / "errors.txt").read_text()
+
+
+def test_no_launcher_waits_while_logs_are_read(cluster: Cluster, start: Start) -> None:
+    last = examples.case("8b-bf16-8gpus")
+    reading, met = threading.Event(), threading.Event()
+
+    def submit(name: str) -> None:
+        if name == NARROW.id:
+            assert reading.wait(5)
+
+    def read(name: str) -> None:
+        if name == WIDE.id and NARROW.id in cluster.submitted and not reading.is_set():
+            reading.set()
+            time.sleep(0.1)
+        elif name == MIDDLE.id and reading.is_set() and not met.is_set():
+            deadline = time.monotonic() + 5
+            while last.id not in cluster.submitted and time.monotonic() < deadline:
+                time.sleep(0.01)
+            met.set()
+            assert last.id in cluster.submitted
+
+    cluster.on_submit, cluster.on_read = submit, read
+    for case in (WIDE, MIDDLE):
+        cluster.ends[case.id] = [RUNNING] * 20 + [DONE]
+    entries = start(WIDE, MIDDLE, NARROW, last, submissions_at_once=1).finish()
+    assert {entry.failure for entry in entries.values()} == {""}
+    assert met.is_set()
+
+
+def test_the_nodes_that_are_blamed_are_kept_out_of_all_further_tries(cluster: Cluster, start: Start) -> None:
+    for name in (WIDE.id, f"{WIDE.id}-try2", f"{WIDE.id}-try3", f"{WIDE.id}-try4"):
+        cluster.ends[name], cluster.logs[name] = [BROKEN], "no step\n"
+    cluster.blames = {WIDE.id: "gpu007", f"{WIDE.id}-try3": "gpu009"}
+    session = start(WIDE, orders=Orders(retries=3, exclude_failed_nodes=True))
+    assert session.finish()[WIDE.id].excluded == "gpu007,gpu009"
+    assert cluster.excluded == ["", "gpu007", "gpu007", "gpu007,gpu009"]
+    assert [tried.excluded for tried in session.ledger.earlier(WIDE.key)] == ["", "gpu007", "gpu007"]
+
+
+def test_no_node_is_kept_out_unasked(cluster: Cluster, start: Start) -> None:
+    cluster.ends[WIDE.id], cluster.logs[WIDE.id] = [BROKEN], "no step\n"
+    cluster.blames = {WIDE.id: "gpu007"}
+    start(WIDE, orders=Orders(retries=1)).finish()
+    assert cluster.excluded == ["", ""]
+
+
+def test_a_try_that_is_refused_tells_which_nodes_it_was_kept_from(cluster: Cluster, start: Start) -> None:
+    def refuse(name: str) -> None:
+        if name != WIDE.id:
+            raise SubmitError("Requested node configuration is not available")
+
+    cluster.on_submit = refuse
+    cluster.ends[WIDE.id], cluster.logs[WIDE.id] = [BROKEN], "no step\n"
+    cluster.blames = {WIDE.id: "gpu007"}
+    entry = start(WIDE, orders=Orders(retries=1, exclude_failed_nodes=True)).finish()[WIDE.id]
+    assert (entry.failure, entry.message) == (
+        "infrastructure",
+        "Requested node configuration is not available; nodes left out of this try: gpu007",
+    )
 
 
 def test_a_job_that_somebody_cancelled_is_not_tried_again(cluster: Cluster, start: Start) -> None:

@@ -378,3 +378,11 @@ def test_a_failure_at_the_second_try_shows_both() -> None:
     found = judged(outcome(earlier=(TRIED,), **NODE_FAIL), until(3))
     assert found.verdict.kind is Kind.INFRASTRUCTURE
     assert any("17: job 17 ended NODE_FAIL" in line for line in found.details)
+
+
+def test_a_try_that_was_kept_away_from_a_node_tells_which() -> None:
+    second = replace(TRIED, job_id="18", excluded="gpu003")
+    found = judged(outcome(earlier=(TRIED, second), excluded="gpu003,gpu007"), nemo2_text())
+    assert any("kept away from gpu003,gpu007" in remark for remark in found.verdict.remarks)
+    assert any("18, without gpu003: job 17 ended NODE_FAIL" in line for line in found.details)
+    assert any(line.startswith("job ") and line.endswith("without gpu003,gpu007") for line in found.details)

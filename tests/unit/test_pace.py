@@ -35,12 +35,25 @@ def test_an_end_that_is_near_is_seen_sooner_after_a_quiet_time() -> None:
     for second in range(5):
         pace.ask(second * 3.0)
     assert pace.due(12.1, changed=12.0, near=True) == 12.25
-    assert pace.due(12.1, changed=12.0, near=False) == 13.0
+    assert pace.due(12.1, changed=12.0, near=False) == 13.5
 
 
-def test_a_short_job_is_looked_at_every_second() -> None:
+def test_a_short_job_is_looked_at_every_two_seconds() -> None:
     times = asked(20)
-    assert max(b - a for a, b in itertools.pairwise(times) if b < 10) < 1.2
+    assert max(b - a for a, b in itertools.pairwise(times) if b < 10) < 2
+
+
+def test_a_short_run_saves_some_questions_for_its_end() -> None:
+    pace, now = Pace(1.0, 0.0), 0.0
+    while now < 10:
+        now = pace.due(now, changed=now, near=False)
+        pace.ask(now)
+    pauses = []
+    for _ in range(4):
+        due = pace.due(now, changed=now, near=True)
+        pauses.append(round(due - now, 2))
+        pace.ask(now := due)
+    assert pauses == [0.25, 0.25, 1.0, 1.0]
 
 
 def test_a_day_long_queue_is_asked_every_quarter_of_a_minute() -> None:

@@ -120,6 +120,14 @@ def test_a_cancelled_job_is_followed_by_another_one_of_another_name(ledger: Ledg
     assert ledger.earlier(ONE.key)[0].message == "the session was stopped"
 
 
+def test_a_node_that_was_kept_out_stays_out(ledger: Ledger) -> None:
+    ledger.try_again(ONE.key, "second", "gpu007")
+    assert [found.excluded for found in taken(ledger)] == ["gpu007"]
+    ledger.intend(ONE.key)
+    ledger.end(ONE.key, "interrupted", "the session was stopped")
+    assert [found.excluded for found in taken(ledger)] == ["gpu007"]
+
+
 def test_a_cancellation_that_was_not_confirmed_is_followed_up(ledger: Ledger) -> None:
     ledger.intend(ONE.key)
     ledger.submitted(JobRef(ONE.key, name(ONE), "17", "/logs"))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from fixtures.backend import JobRef
 from fixtures.backend import JobState
 from fixtures.backend import Phase
+from fixtures.slurm_answers import blamed
 from fixtures.slurm_answers import from_sacct
 from fixtures.slurm_answers import from_scontrol
 from fixtures.slurm_answers import from_squeue
@@ -155,3 +156,27 @@ def test_a_controller_that_did_not_answer_is_known(error: str) -> None:
 )
 def test_a_refusal_is_an_answer(error: str) -> None:
     assert unanswered(error) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "node"),
+    [
+        ("JobId=17 JobState=NODE_FAIL Reason=None FailedNode=gpu-3.rack1 Dependency=(null)", "gpu-3.rack1"),
+        ("+ srun ./train\nsrun: error: Node failure on gpu003\n", "gpu003"),
+        ("srun: error: gpu003: task 17: Exited with exit code 1", "gpu003"),
+        ("srun: error: gpu003: tasks 16-23: Segmentation fault (core dumped)", "gpu003"),
+        # What follows from the first failure is no failure of its own.
+        (
+            "srun: error: gpu003: task 17: Aborted\nsrun: Terminating StepId=17.0\nsrun: error: gpu[001-002]: tasks 0-15: "
+            "Terminated\nsrun: error: gpu004: tasks 24-31: Killed",
+            "gpu003",
+        ),
+        ("srun: error: gpu[001-064]: tasks 0-511: Exited with exit code 1", ""),
+        ("srun: error: gpu003: task 17: Aborted\nsrun: error: gpu004: task 25: Aborted", ""),
+        ("slurmstepd: error: *** JOB 17 ON gpu001 CANCELLED DUE TO NODE FAILURE, SEE SLURMCTLD LOG ***", ""),
+        ("srun: error: $(id): task 1: Aborted", ""),
+        ("", ""),
+    ],
+)
+def test_a_node_is_blamed_only_where_it_is_named_alone(text: str, node: str) -> None:
+    assert blamed(text) == node

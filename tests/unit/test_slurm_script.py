@@ -82,6 +82,10 @@ class Cluster:
         )
         launcher.chmod(0o755)
 
+    def submit_without(self, nodes: str) -> None:
+        slurm = section(stage=str(self.stage), prologue="")
+        SlurmBackend("big-one", slurm, [examples.llama3()]).submit(examples.case(), NAME, nodes)
+
     def submit(self, **given: object) -> dict[str, str]:
         """The environment in which the launcher ran."""
         slurm = section(stage=str(self.stage), prologue="", **given)
@@ -209,6 +213,44 @@ def test_an_option_of_sbatch_cannot_break_out(cluster: Cluster, option: str) -> 
     found = cluster.submit(**{option: "a'; touch pwned; $(touch pwned) '"})
     assert found[f"SBATCH_{option.upper()}"] == "a'; touch pwned; $(touch pwned) '"
     assert not list(cluster.stage.parent.rglob("pwned"))
+
+
+def _sbatch(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let the cluster's launcher call an sbatch that writes down its arguments; into which file."""
+    tools = cluster.stage / "slurm's tools"
+    tools.mkdir()
+    said = cluster.stage / "arguments"
+    for tool, line in (("sbatch", f'printf "%s\\n" "$@" >{said}'), ("squeue", "")):
+        (tools / tool).write_text(f"#!/bin/bash\n{line}\n")
+        (tools / tool).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    with (cluster.stage / "llama3.1" / "launch.sh").open("a") as launcher:
+        launcher.write("sbatch --parsable 'my job.sh'\n")
+    return said
+
+
+def test_an_excluded_node_reaches_the_sbatch_that_the_launcher_calls(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    said = _sbatch(cluster, monkeypatch)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    before = set(tmp_path.iterdir())
+    cluster.submit()
+    assert said.read_text().splitlines() == ["--parsable", "my job.sh"]
+    cluster.submit_without("gpu003,gpu007")
+    assert said.read_text().splitlines() == ["--exclude=gpu003,gpu007", "--parsable", "my job.sh"]
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_a_node_that_cannot_be_excluded_is_an_error(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = _sbatch(cluster, monkeypatch)
+    # As good as a /tmp that nothing may be run from: another sbatch is found first.
+    monkeypatch.setenv("BASH_FUNC_sbatch%%", "() { true; }")
+    with pytest.raises(SubmitError, match="cannot exclude nodes"):
+        cluster.submit_without("gpu003")
+    assert not said.exists()
 
 
 def test_what_would_spoil_the_run_is_taken_out_of_the_environment(

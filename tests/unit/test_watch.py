@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from fixtures.site import Machine
 from fixtures.site import Slurm
 from fixtures.site import Ssh
 from fixtures.watch import fewest_steps_to_give_up
+from fixtures.watch import last_step_due
 from fixtures.watch import lost_pace
 from fixtures.watch import overdue
 from fixtures.watch import silent
@@ -140,3 +142,22 @@ def test_the_warm_up_of_printed_means_does_not_stretch_what_counts_as_silence() 
     warming = [100.0, 10.0, 10.0, 10.0, 10.0]
     assert silent(means(warming, **running), site, NOW) == 50
     assert silent(flight(smoothed(warming), **running), site, NOW) is None
+
+
+def test_the_last_step_is_due_at_the_pace_since_the_job_runs() -> None:
+    half = flight([10.0] * 25, running=NOW - 100, stepped=NOW)
+    assert last_step_due(half) == pytest.approx(NOW + 100)
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        flight([], running=NOW),
+        flight([10.0], running=NOW),
+        flight([10.0] * 50, running=NOW - 500, stepped=NOW),
+        flight([10.0], stepped=NOW),
+    ],
+    ids=["no step", "no time of a step", "all steps", "not running"],
+)
+def test_when_a_last_step_is_due_may_be_unknown(unknown: Flight) -> None:
+    assert last_step_due(unknown) == math.inf
