@@ -7,8 +7,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-LAB_PACKAGES := slurm-wlm munge openssh-server
-LAB_PROGRAMS := slurmctld slurmd sbatch munged sshd ssh-keygen
+LAB_PACKAGES := slurm-wlm slurmdbd munge mariadb-server-core openssh-server
+LAB_PROGRAMS := slurmctld slurmd slurmdbd sbatch sacctmgr munged mariadbd sshd ssh-keygen
 
 .PHONY: demo test bench lint format lab clean
 
@@ -45,7 +45,7 @@ lab:
 	@for program in $(LAB_PROGRAMS); do \
 		command -v $$program >/dev/null 2>&1 || test -x /usr/sbin/$$program || missing=1; done; \
 	if [ -n "$$missing" ]; then \
-	$(call apt,$(LAB_PACKAGES),make test: not root or no apt-get: without $(LAB_PACKAGES) the Slurm lab's tests are skipped,true); fi
+	$(call apt,$(LAB_PACKAGES),make test: not root or no apt-get: without $(LAB_PACKAGES) tests of the Slurm lab are skipped,true); fi
 
 # Debian's python3 comes without what makes a virtual environment.
 $(BIN)/pip:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from tests.lab.fixtures import accounting_lab
+from tests.lab.fixtures import accounting_parts
 from tests.lab.fixtures import scripted_lab
 from tests.lab.fixtures import scripted_log
 from tests.lab.fixtures import slurm_lab
 from tests.lab.fixtures import slurm_parts
 
-__all__ = ["scripted_lab", "scripted_log", "slurm_lab", "slurm_parts"]
+__all__ = ["accounting_lab", "accounting_parts", "scripted_lab", "scripted_log", "slurm_lab", "slurm_parts"]

@@ -14,10 +14,11 @@ _FIRST, _LAST, _BLOCK = 18000, 32000, 300
 
 @dataclass
 class Ports:
-    """A block of ports: one for slurmctld, one for sshd, and one for each node from `slurmd` on."""
+    """A block of ports: one for slurmctld, sshd and slurmdbd each, and one for each node from `slurmd` on."""
 
     slurmctld: int
     sshd: int
+    slurmdbd: int
     slurmd: int
     _claim: socket.socket = field(repr=False)
 
@@ -38,10 +39,10 @@ def claim(nodes: int) -> Ports:
         except OSError:
             name.close()
             continue
-        if all(_free(base + offset) for offset in range(nodes + 2)):
-            return Ports(slurmctld=base, sshd=base + 1, slurmd=base + 2, _claim=name)
+        if all(_free(base + offset) for offset in range(nodes + 3)):
+            return Ports(slurmctld=base, sshd=base + 1, slurmdbd=base + 2, slurmd=base + 3, _claim=name)
         name.close()
-    raise LabError(f"no {nodes + 2} free ports in a row between {_FIRST} and {_LAST}")
+    raise LabError(f"no {nodes + 3} free ports in a row between {_FIRST} and {_LAST}")
 
 
 def _free(port: int) -> bool:
