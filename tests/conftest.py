@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.lab.fixtures import accounting_lab
+from tests.lab.fixtures import accounting_parts
 from tests.lab.fixtures import kubernetes_lab
 from tests.lab.fixtures import kubernetes_parts
 from tests.lab.fixtures import scripted_lab
@@ -10,6 +12,8 @@ from tests.lab.fixtures import slurm_lab
 from tests.lab.fixtures import slurm_parts
 
 __all__ = [
+    "accounting_lab",
+    "accounting_parts",
     "kubernetes_lab",
     "kubernetes_parts",
     "scripted_lab",

@@ -16,13 +16,19 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True)
 class Settings:
-    """What the files depend on. `min_job_age`: seconds that Slurm remembers a finished job, 2 or more."""
+    """What the files depend on.
+
+    `min_job_age`: seconds that Slurm remembers a finished job, 2 or more; `slurmd_timeout`: after which a node
+    that does not answer is down; `slurmdbd_port`: 0 for a cluster without accounting.
+    """
 
     root: Path
     nodes: int
     slurmctld_port: int
     slurmd_port: int
+    slurmdbd_port: int
     min_job_age: int
+    slurmd_timeout: int
 
 
 def slurm_conf(s: Settings) -> str:
@@ -56,8 +62,7 @@ TaskPlugin=task/none
 SwitchType=switch/none
 MpiDefault=none
 JobAcctGatherType=jobacct_gather/none
-# No slurmdbd: sacct has nothing to say here, as on many real clusters.
-AccountingStorageType=accounting_storage/none
+{_accounting(s)}
 JobCompType=jobcomp/filetxt
 JobCompLoc={s.root}/log/jobcomp.txt
 SelectType=select/cons_tres
@@ -80,7 +85,7 @@ MinJobAge={s.min_job_age}
 # Also how long a command tries a controller that is down.
 MessageTimeout=5
 SlurmctldTimeout=300
-SlurmdTimeout=300
+SlurmdTimeout={s.slurmd_timeout}
 MaxArraySize=1001
 GresTypes=gpu
 NodeName=gpu[001-{s.nodes:03d}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{ports}] \
@@ -89,6 +94,43 @@ PartitionName=batch Nodes=ALL Default=YES MaxTime=2:00:00 State=UP
 PartitionName=small Nodes=ALL MaxNodes=2 MaxTime=0:30:00 State=UP
 # A job here takes the nodes of others, which go back into the queue, or end if they may not be requeued.
 PartitionName=urgent Nodes=ALL PriorityTier=10 MaxTime=0:30:00 State=UP
+"""
+
+
+def _accounting(s: Settings) -> str:
+    if not s.slurmdbd_port:
+        return """\
+# No slurmdbd: sacct has nothing to say here, as on many real clusters.
+AccountingStorageType=accounting_storage/none"""
+    return f"""\
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=127.0.0.1
+AccountingStoragePort={s.slurmdbd_port}
+# For slurmdbd this is where munged listens.
+AccountingStoragePass={s.root}/munge/socket
+AccountingStorageEnforce=associations,limits,qos
+AccountingStorageTRES=gres/gpu"""
+
+
+def slurmdbd_conf(s: Settings) -> str:
+    """slurmdbd.conf for a database that is reached over its socket: that is what "localhost" means to its client."""
+    host = socket.gethostname().partition(".")[0]
+    return f"""\
+DbdHost={host}
+DbdAddr=127.0.0.1
+DbdPort={s.slurmdbd_port}
+# Listen on loopback only.
+CommunicationParameters=NoInAddrAny
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={s.root}/munge/socket
+PidFile={s.root}/run/slurmdbd.pid
+LogFile={s.root}/log/slurmdbd.log
+DebugLevel=info
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser=root
+StorageLoc=slurm
 """
 
 

@@ -3,21 +3,26 @@
 Every process of a lab carries `PACEMARK_LAB=<root>` in its environment, and so does what it starts: slurmd
 passes it to slurmstepd, sshd to the shells of a session, sbatch to the job. Only sshd writes its title over
 its environment, and that title names the lab's sshd_config. `sweep` ends exactly these and their descendants.
+A slurmd and its slurmstepd carry `PACEMARK_LAB_NODE=<root>/<node>` besides.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 MARK = "PACEMARK_LAB"
+NODE_MARK = "PACEMARK_LAB_NODE"
 
 
 class LabError(RuntimeError):
@@ -92,7 +97,16 @@ def tail(log: Path, lines: int = 15) -> str:
 
 def marked(root: Path) -> set[int]:
     """Process ids of the lab at `root`: all that carry its mark, and their descendants."""
-    wanted, sshd_config = f"{MARK}={root}".encode(), f" {root}/ssh/sshd_config ".encode()
+    return _carrying(f"{MARK}={root}".encode(), f" {root}/ssh/sshd_config ".encode())
+
+
+def of_node(root: Path, node: str) -> set[int]:
+    """Process ids of one node: slurmd, slurmstepd, and the jobs that they run."""
+    return _carrying(f"{NODE_MARK}={root}/{node}".encode())
+
+
+def _carrying(wanted: bytes, sshd_config: bytes | None = None) -> set[int]:
+    """Process ids with this in their environment, sessions of this sshd, and the descendants of both."""
     parents: dict[int, int] = {}
     found: set[int] = set()
     for entry in Path("/proc").iterdir():
@@ -109,7 +123,9 @@ def marked(root: Path) -> set[int]:
         if state == "Z":
             continue  # ended; only waits for its parent to notice
         parents[pid] = int(parent)
-        if wanted in environment.split(b"\0") or (title.startswith(b"sshd: ") and sshd_config in title):
+        if wanted in environment.split(b"\0") or (
+            sshd_config is not None and title.startswith(b"sshd: ") and sshd_config in title
+        ):
             found.add(pid)
     grown = True
     while grown:
@@ -132,6 +148,27 @@ def sweep(root: Path, seconds: float = 5.0) -> set[int]:
         time.sleep(0.02)
         left = marked(root)
     return left
+
+
+def kill(pids: Iterable[int]) -> None:
+    """SIGKILL; what has ended meanwhile is well."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def frozen(pids: Iterable[int]) -> Iterator[None]:
+    """These processes are stopped while the block runs."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
 
 def answers(host: str, port: int) -> bool:

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.lab import accounting
 from tests.lab import scripted
 from tests.lab import slurm
+from tests.lab.accounting import AccountingLab
 from tests.lab.k8s import programs
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.lab.scripted import ScriptedLab
@@ -30,6 +32,19 @@ def slurm_lab(slurm_parts: None) -> Iterator[SlurmLab]:
     Tests share it: each makes its own stage, and leaves no job behind.
     """
     with SlurmLab(nodes=256) as lab:
+        yield lab
+
+
+@pytest.fixture(scope="session")
+def accounting_parts() -> None:
+    """As `slurm_parts`, with those of accounting."""
+    _require("the Slurm lab with accounting", accounting.missing_parts())
+
+
+@pytest.fixture(scope="session")
+def accounting_lab(accounting_parts: None) -> Iterator[AccountingLab]:
+    """One cluster of 8 nodes with slurmdbd for the session, started and shared as `slurm_lab` is."""
+    with AccountingLab() as lab:
         yield lab
 
 

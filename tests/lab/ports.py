@@ -26,7 +26,7 @@ class Block:
 
 @dataclass
 class Ports:
-    """A block of ports: one for slurmctld, one for sshd, and one for each node from `slurmd` on."""
+    """A block of ports: one for slurmctld, sshd and slurmdbd each, and one for each node from `slurmd` on."""
 
     block: Block
 
@@ -39,8 +39,12 @@ class Ports:
         return self.block.base + 1
 
     @property
-    def slurmd(self) -> int:
+    def slurmdbd(self) -> int:
         return self.block.base + 2
+
+    @property
+    def slurmd(self) -> int:
+        return self.block.base + 3
 
     def release(self) -> None:
         """Let another lab have them."""
@@ -49,7 +53,7 @@ class Ports:
 
 def claim(nodes: int) -> Ports:
     """Ports for a Slurm of so many nodes."""
-    return Ports(claim_block(nodes + 2))
+    return Ports(claim_block(nodes + 3))
 
 
 def claim_block(count: int) -> Block:

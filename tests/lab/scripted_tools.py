@@ -47,6 +47,13 @@ class Scheduler:
         _, state, share = [step for step in self.script["timeline"] if step[0] <= age or step[0] == 0][-1]
         return ("CANCELLED", share, True) if ended else (state, share, self.now >= self.end(job))
 
+    def ran(self, job: Job) -> bool:
+        """Whether the job has ever been more than queued."""
+        age = (self.now if job["cancelled"] is None else job["cancelled"]) - job["submitted"]
+        return any(
+            state != "PENDING" and (start <= age or start == 0) for start, state, _ in self.script["timeline"]
+        )
+
     def end(self, job: Job) -> float:
         """When the job ends by itself."""
         last: float = self.script["timeline"][-1][0]
@@ -163,7 +170,7 @@ def sacct(scheduler: Scheduler, argv: list[str], fault: Fault) -> None:
                 "JobIDRaw": str(job["id"]),
                 "JobName": named(scheduler, job),
                 "State": scheduler.script["accounted"] or state,
-                "NodeList": NODES,
+                "NodeList": NODES if scheduler.ran(job) else "None assigned",
                 "ExitCode": scheduler.script["exit_code"],
             }
             print("|".join(fields[name] for name in given.format.split(",")))

@@ -22,12 +22,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from typing import Self
 
 from tests.lab import config
 from tests.lab import daemons
@@ -56,16 +57,21 @@ def missing_parts() -> list[str]:
 class SlurmLab:
     """One cluster, everything in `root`: an empty folder with a short path (unix sockets), kept at the end.
 
-    Without `root` it makes one below /tmp and removes it. `min_job_age`: seconds that ended jobs are kept.
+    Without `root` it makes one below /tmp and removes it. `min_job_age`: seconds that ended jobs are kept;
+    `slurmd_timeout`: seconds until a node that does not answer is down.
     """
 
     host = sshd.HOST
+    accounting = False
 
-    def __init__(self, root: Path | None = None, nodes: int = 64, *, min_job_age: int = 300) -> None:
+    def __init__(
+        self, root: Path | None = None, nodes: int = 64, *, min_job_age: int = 300, slurmd_timeout: int = 300
+    ) -> None:
         self.root = root or Path(tempfile.mkdtemp(prefix="pml-", dir="/tmp"))
         self._own_root = root is None
         self.nodes = nodes
         self.min_job_age = min_job_age
+        self.slurmd_timeout = slurmd_timeout
         self.user = getpass.getuser()
         self.key = self.root / "ssh" / "client_key"
         self.known_hosts = self.root / "ssh" / "known_hosts"
@@ -74,7 +80,7 @@ class SlurmLab:
         self._daemons: dict[str, Daemon] = {}
         self._reaper: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> SlurmLab:
+    def __enter__(self) -> Self:
         self.start()
         return self
 
@@ -104,6 +110,7 @@ class SlurmLab:
             deadline = time.monotonic() + seconds
             self._daemons["munged"].start()
             self._wait("munged", lambda: (self.root / "munge" / "socket").exists(), deadline)
+            self._start_accounting(deadline)
             self._daemons["slurmctld"].start()
             self.start_sshd()
             self._wait("slurmctld", lambda: "is UP" in self._try("scontrol", "ping"), deadline)
@@ -184,27 +191,26 @@ class SlurmLab:
 
     def cut_sessions(self) -> None:
         """Every connection breaks; what runs in one goes on, and a new one is taken at once."""
-        _kill(self.sessions)
+        daemons.kill(self.sessions)
 
     @contextlib.contextmanager
     def frozen_login_node(self) -> Iterator[None]:
         """While the block runs nothing answers over SSH, though every connection stands and new ones are accepted."""
-        stopped = self.sessions | {pid for pid in (self._daemons["sshd"].pid,) if pid}
-        for pid in stopped:
-            os.kill(pid, signal.SIGSTOP)
-        try:
+        with daemons.frozen(self.sessions | {pid for pid in (self._daemons["sshd"].pid,) if pid}):
             yield
-        finally:
-            for pid in stopped:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGCONT)
+
+    @contextlib.contextmanager
+    def frozen_node(self, node: str) -> Iterator[None]:
+        """While the block runs this node does nothing, not even answer: slurmd, slurmstepd and jobs are stopped."""
+        with daemons.frozen(daemons.of_node(self.root, node)):
+            yield
 
     def stop_sshd(self) -> None:
         """No new sessions and none of the old ones; Slurm goes on."""
         # Asked for while it lives: they are known as its children.
         sessions = self.sessions
         self._daemons["sshd"].stop()
-        _kill(sessions)
+        daemons.kill(sessions)
 
     def start_sshd(self) -> None:
         """(Again) take sessions, on the same port and with the same host key."""
@@ -258,10 +264,11 @@ class SlurmLab:
             nodes=self.nodes,
             slurmctld_port=self._ports.slurmctld,
             slurmd_port=self._ports.slurmd,
+            slurmdbd_port=self._ports.slurmdbd if self.accounting else 0,
             min_job_age=self.min_job_age,
+            slurmd_timeout=self.slurmd_timeout,
         )
-        (self.root / "slurm.conf").write_text(config.slurm_conf(settings))
-        (self.root / "gres.conf").write_text(config.gres_conf(settings))
+        self._configure(settings)
         for gpu in range(8):
             (self.root / "dev" / f"nvidia{gpu}").symlink_to("/dev/null")
         munge_key = self.root / "munge" / "key"
@@ -271,21 +278,33 @@ class SlurmLab:
         self._daemons = {daemon.name: daemon for daemon in (login, *self._define())}
         self._reaper = reaper.start(self.root, keep=not self._own_root)
 
-    def _define(self) -> list[Daemon]:
-        def daemon(name: str, *argv: str) -> Daemon:
-            program = shutil.which(argv[0], path=config.SYSTEM_PATH) or argv[0]
-            return Daemon(name, [program, *argv[1:]], self.environment, self.root / "log" / f"{name}.out")
+    def _configure(self, settings: config.Settings) -> None:
+        (self.root / "slurm.conf").write_text(config.slurm_conf(settings))
+        (self.root / "gres.conf").write_text(config.gres_conf(settings))
 
+    def _start_accounting(self, deadline: float) -> None:
+        """What the controller wants to find when it starts; here nothing."""
+
+    def _daemon(self, name: str, *argv: str, env: Mapping[str, str] | None = None) -> Daemon:
+        program = shutil.which(argv[0], path=config.SYSTEM_PATH) or argv[0]
+        environment = {**self.environment, **(env or {})}
+        return Daemon(name, [program, *argv[1:]], environment, self.root / "log" / f"{name}.out")
+
+    def _define(self) -> list[Daemon]:
         munge = self.root / "munge"
         files = {"key-file": "key", "socket": "socket", "pid-file": "pid", "seed-file": "seed"}
         paths = [f"--{option}={munge / name}" for option, name in files.items()]
-        nodes = [f"gpu{number:03d}" for number in range(1, self.nodes + 1)]
+
+        def node(name: str) -> Daemon:
+            mark = {daemons.NODE_MARK: f"{self.root}/{name}"}
+            return self._daemon(f"slurmd.{name}", "slurmd", "-D", "-N", name, env=mark)
+
         return [
-            daemon(
+            self._daemon(
                 "munged", "munged", "--foreground", *paths, f"--log-file={self.root / 'log' / 'munged.log'}"
             ),
-            daemon("slurmctld", "slurmctld", "-D"),
-            *(daemon(f"slurmd.{node}", "slurmd", "-D", "-N", node) for node in nodes),
+            self._daemon("slurmctld", "slurmctld", "-D"),
+            *(node(f"gpu{number:03d}") for number in range(1, self.nodes + 1)),
         ]
 
     def _nodes(self) -> Sequence[Daemon]:
@@ -304,12 +323,6 @@ class SlurmLab:
             if time.monotonic() > deadline:
                 raise LabError(f"{name} was not ready in time:\n{daemons.tail(self._daemons[name].log)}")
             time.sleep(0.05)
-
-
-def _kill(pids: Iterable[int]) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
 
 
 def main() -> int:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
+
+import pytest
 
 from fixtures.slurm_answers import SACCT
 from fixtures.slurm_answers import SQUEUE
 from tests.lab import daemons
+from tests.lab.accounting import AccountingLab
 from tests.lab.config import SYSTEM_PATH
 from tests.lab.scripted import STUCK
 from tests.lab.scripted import Fault
 from tests.lab.scripted import Script
 from tests.lab.scripted import ScriptedLab
+from tests.lab.scripted import Timeline
+from tests.lab.scripted import ending
 from tests.lab.slurm import SlurmLab
 
 NAME = "pacemark-scripted.case"
@@ -42,6 +50,15 @@ COMMANDS = [
     "squeue --noheader --states=all --jobs=@ --format='%i|%j|%T'",
 ]
 
+SACCT_COMMANDS = [
+    f"sacct -X -P --noheader --jobs=@ --format={SACCT}",
+    f"sacct -X -P --noheader --jobs=99999 --format={SACCT}",
+    f"sacct -X -P --noheader --jobs=99999,@ --format={SACCT}",
+    f"sacct -X -P --noheader --name={NAME} --starttime=now-7days --format={SACCT} | grep '^@|'",
+    f"sacct -X -P --noheader --name=nothing --starttime=now-7days --format={SACCT}",
+]
+QUEUED: Timeline = ((0, "PENDING", 0),)
+
 
 def test_the_tools_say_what_those_of_slurm_say(
     slurm_lab: SlurmLab, scripted_lab: ScriptedLab, tmp_path: Path
@@ -51,11 +68,51 @@ def test_the_tools_say_what_those_of_slurm_say(
     scripted_lab.play(
         Script(timeline=((0, "PENDING", 0),), ends=False, reason="JobHeldUser", faults={"sacct": DISABLED})
     )
-    real, played = slurm_lab.environment, {"PATH": f"{scripted_lab.root}/bin:{SYSTEM_PATH}"}
-    assert told(real, tmp_path) == told(played, tmp_path)
+    real = told(slurm_lab.environment, tmp_path, COMMANDS)
+    assert real == told(played(scripted_lab), tmp_path, COMMANDS)
 
 
-def told(environment: Mapping[str, str], folder: Path) -> list[tuple[str, int, str, str]]:
+@pytest.mark.parametrize(
+    ("job", "state", "script"),
+    [
+        ("#SBATCH --qos={full}", "PENDING", Script(timeline=QUEUED, ends=False)),
+        ("#SBATCH --qos={full}", f"CANCELLED by {os.getuid()}", Script(timeline=QUEUED, ends=False)),
+        ("true", "COMPLETED", Script(timeline=ending("COMPLETED"))),
+        ("exit 3", "FAILED", Script(timeline=ending("FAILED"), exit_code="3:0")),
+        ("kill -9 $$", "FAILED", Script(timeline=ending("FAILED"), exit_code="0:9")),
+    ],
+    ids=["queued", "cancelled", "completed", "failed", "killed"],
+)
+def test_sacct_says_what_that_of_slurm_says(
+    accounting_lab: AccountingLab,
+    scripted_lab: ScriptedLab,
+    tmp_path: Path,
+    job: str,
+    state: str,
+    script: Script,
+) -> None:
+    if "{full}" in job:
+        job = job.format(full=accounting_lab.qos("GrpJobs=0"))
+    (tmp_path / "job.sh").write_text(f"#!/bin/bash\n{job}\n")
+    scripted_lab.play(script)
+    # The real one lags behind by seconds; until then a job may be without its name and most of its nodes.
+    seen = f"until {SACCT_COMMANDS[0]} | grep '|{NAME}|{state}|' >/dev/null; do sleep 0.1; done"
+    commands = [*(["scancel @"] if "CANCELLED" in state else []), seen, *SACCT_COMMANDS]
+    try:
+        real = told(accounting_lab.environment, tmp_path, commands)
+    finally:
+        accounting_lab.run("scancel", "--state=PENDING", "--name", NAME)
+    assert [status for _, status, _, _ in real] == [0] * len(commands)
+    assert real == told(played(scripted_lab), tmp_path, commands)
+
+
+def played(lab: ScriptedLab) -> dict[str, str]:
+    return {"PATH": f"{lab.root}/bin:{SYSTEM_PATH}"}
+
+
+def told(
+    environment: Mapping[str, str], folder: Path, commands: Sequence[str]
+) -> list[tuple[str, int, str, str]]:
     def run(command: str) -> tuple[int, str, str]:
         done = subprocess.run(
             ["bash", "-c", command], env={**environment, "SBATCH_JOB_NAME": NAME},
@@ -63,13 +120,15 @@ def told(environment: Mapping[str, str], folder: Path) -> list[tuple[str, int, s
         )  # fmt: skip
         return done.returncode, done.stdout, done.stderr
 
-    status, out, error = run("sbatch --parsable --no-requeue -A lab_acct -p batch -N 2 job.sh")
+    status, out, error = run("sbatch --parsable --no-requeue -A lab_acct -p batch -N 8 job.sh")
     assert status == 0, error
     job = out.strip()
     answers = []
-    for command in COMMANDS:
+    for command in commands:
         status, out, error = run(command.replace("@", job))
-        answers.append((command, status, out.replace(job, "@"), error.replace(job, "@")))
+        # Not in an exit code.
+        out, error = (re.sub(rf"(?<!:)\b{job}\b(?!:\d)", "@", text) for text in (out, error))
+        answers.append((command, status, out, error))
     return answers
 
 

@@ -1,8 +1,10 @@
-"""A lab that was broken is mended, whatever became of the test."""
+"""A lab that was broken is mended, whatever became of the test.
+
+A module whose tests want another lab than the shared one has a fixture `lab` of its own.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -11,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.lab.daemons import LabError
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.lab.slurm import SlurmLab
 from tests.system.faults import Trial
+from tests.system.faults import mend
 from tests.system.kube import running as pods_running
 from tests.system.support import until
 
@@ -23,13 +25,7 @@ from tests.system.support import until
 def lab(slurm_lab: SlurmLab) -> Iterator[SlurmLab]:
     """The shared lab, for a test that breaks it: mended afterwards, and asked whether the test left a job behind."""
     yield slurm_lab
-    slurm_lab.mend()
-    left = [job for job in slurm_lab.squeue() if job.state != "COMPLETING"]
-    for job in left:
-        with contextlib.suppress(LabError):
-            slurm_lab.run("scancel", str(job.id))
-    until(lambda: slurm_lab.idle_nodes() == slurm_lab.nodes, "every node idle again", 30)
-    assert left == []
+    mend(slurm_lab)
 
 
 @pytest.fixture

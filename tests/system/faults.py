@@ -5,12 +5,14 @@ Whatever breaks: no job is left, none is submitted twice, and the session ends w
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fixtures.runs import is_live
+from tests.lab.daemons import LabError
 from tests.lab.jobs import LabJob
 from tests.lab.slurm import SlurmLab
 from tests.lab.stage import Stage
@@ -152,6 +154,17 @@ class Trial:
         """A gate before (or behind) one of the tools on the login node; open until it is shut."""
         self.tools.mkdir(exist_ok=True)
         return Gate(self.tools, tool, after=after)
+
+
+def mend(lab: SlurmLab) -> None:
+    """After a test: everything runs again, every node is idle, and the test has left no job behind."""
+    lab.mend()
+    left = [job for job in lab.squeue() if job.state != "COMPLETING"]
+    for job in left:
+        with contextlib.suppress(LabError):
+            lab.run("scancel", str(job.id))
+    until(lambda: lab.idle_nodes() == lab.nodes, "every node idle again", 30)
+    assert left == []
 
 
 class Gate:

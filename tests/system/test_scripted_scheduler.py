@@ -191,6 +191,18 @@ def test_a_job_that_ended_before_it_was_looked_for_is_found_in_accounting(
     assert session.verdict == "passed", session.run.out
 
 
+def test_a_job_found_in_accounting_whose_log_nobody_knows_is_infrastructure(
+    scripted_lab: ScriptedLab, tmp_path: Path
+) -> None:
+    """The same with a launcher that prints where the log is. A log that was not found is not an empty one."""
+    fault = Fault(f"sbatch: error: Batch job submission failed: {TIMED_OUT}")
+    brief = ((0, "COMPLETED", 1),)
+    script = Script(faults={"sbatch": fault}, timeline=brief, forget_after=0)
+    session = play(scripted_lab, tmp_path, script, recipe="llama3")
+    assert session.verdict == "infrastructure", session.run.out
+    assert "job 4711 ended COMPLETED, but no step was seen: nobody knows where its log is" in session.headline
+
+
 # Ids
 
 

@@ -15,6 +15,7 @@ from fixtures.slurm_answers import from_scontrol
 from fixtures.slurm_answers import from_squeue
 from fixtures.slurm_answers import living
 from fixtures.slurm_answers import printed_ids
+from fixtures.slurm_answers import refused
 from fixtures.slurm_answers import unanswered
 from tests.unit import examples
 
@@ -38,6 +39,28 @@ def test_a_row_of_squeue_is_a_state() -> None:
 )
 def test_another_row_is_none_of_ours(row: str) -> None:
     assert squeue(row) is None
+
+
+# Seen on Slurm 22.05 in the seconds after a short job of eight nodes.
+def test_a_row_of_sacct_that_is_not_complete_yet_says_nothing() -> None:
+    assert from_sacct([JOB], "17|allocation|FAILED|gpu001|3:0\n") == {}
+    assert from_sacct([JOB], "17|ours|FAILED|gpu[001-008]|3:0\n") == {
+        JOB: JobState(Phase.FAILED, "FAILED", nodes="gpu[001-008]", exit_code="3:0")
+    }
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "sbatch: error: Batch job submission failed: Invalid qos specification",
+        "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified",
+        "sbatch: error: QOSMaxGRESPerJob\nsbatch: error: Batch job submission failed: Job violates accounting/QOS policy "
+        "(job submit limit, user's size and/or time limits)",
+    ],
+)
+def test_a_refused_account_or_qos_is_told_from_other_errors(said: str) -> None:
+    assert refused(f"Entering\n{said}\n")
+    assert not refused("sbatch: error: invalid partition specified: qos")
 
 
 def test_an_id_that_was_given_to_another_job_is_gone() -> None:

@@ -109,6 +109,12 @@ def test_only_these_phases_are_over() -> None:
         "QOSMaxNodePerJobLimit",
         "AssocMaxWallDurationPerJobLimit",
         "MaxNodePerJobLimit",
+        "QOSMaxGRESPerJob",
+        "QOSMaxGRESMinutesPerJob",
+        "QOSMaxGRESPerNode",
+        "QOSMaxCpuPerNode",
+        "QOSMinGRES",
+        "QOSMinCpuNotSatisfied",
     ],
 )
 def test_a_reason_that_does_not_pass_is_hopeless(reason: str) -> None:
@@ -142,6 +148,10 @@ def test_a_job_that_its_user_holds_is_hopeless() -> None:
         "AssocMaxJobsLimit",
         "QOSMaxJobsPerUserLimit",
         "QOSMaxGRESPerUser",
+        "QOSGrpGRES",
+        "QOSGrpJobsLimit",
+        "MaxGRESPerAccount",
+        "MaxJobsPerAccount",
         "JobArrayTaskLimit",
         "SomethingNew",
     ],

@@ -1,0 +1,254 @@
+"""A site with accounting: QOS and accounts that keep a job away, and a sacct that is the last to know it. For real."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.lab.accounting import ACCOUNT
+from tests.lab.accounting import AccountingLab
+from tests.lab.daemons import LabError
+from tests.system.faults import CASE
+from tests.system.faults import MakeTrial
+from tests.system.faults import Trial
+from tests.system.faults import mend
+from tests.system.support import until
+
+
+@pytest.fixture
+def lab(accounting_lab: AccountingLab) -> Iterator[AccountingLab]:
+    yield accounting_lab
+    mend(accounting_lab)
+
+
+def until_forgotten(trial: Trial, *, accounted: bool = True) -> None:
+    """Until the run's job has ended and the controller no longer knows it, but sacct (where `accounted`) does."""
+
+    def forgotten() -> bool:
+        try:
+            return bool(trial.jobs()) and not trial.lab.run(
+                "scontrol", "show", "job", str(trial.jobs()[-1].id)
+            )
+        except LabError as error:
+            return "Invalid job id" in str(error)
+
+    until(forgotten, "the controller forgot the job", 90)
+    if accounted:
+        # Until the controller has told slurmdbd of the job's start, it is called "allocation" there.
+        known = re.compile(rf"pacemark-{trial.run}\..*\|(?!RUNNING|PENDING)")
+        until(lambda: bool(known.match(in_sacct(trial, "JobName,State"))), "its end in sacct", 30)
+
+
+def in_sacct(trial: Trial, fields: str) -> str:
+    """What sacct says of the run's job; it lags behind by seconds."""
+    return trial.lab.run("sacct", "-nPX", "-j", str(trial.jobs()[0].id), "-o", fields).strip()
+
+
+# What sbatch refuses
+
+
+def test_a_qos_that_does_not_exist_is_refused(lab: AccountingLab, make_trial: MakeTrial) -> None:
+    refused(make_trial(keys={"qos": "nowhere"}), "Invalid qos specification", "`qos` (now nowhere)")
+
+
+def test_a_qos_that_the_user_may_not_use_is_refused(lab: AccountingLab, make_trial: MakeTrial) -> None:
+    qos = lab.qos(allowed=False)
+    refused(make_trial(keys={"qos": qos}), "Invalid qos specification", f"`qos` (now {qos})")
+
+
+def test_a_qos_that_denies_what_is_over_its_limit_is_refused(
+    lab: AccountingLab, make_trial: MakeTrial
+) -> None:
+    qos = lab.qos("MaxTRESPerJob=gres/gpu=4", "Flags=DenyOnLimit")
+    refused(make_trial(keys={"qos": qos}), "sbatch: error: QOSMaxGRESPerJob", "`sacctmgr show qos`")
+
+
+def test_an_account_that_does_not_exist_is_refused(lab: AccountingLab, make_trial: MakeTrial) -> None:
+    trial = make_trial(keys={"account": "nobodys"})
+    refused(trial, "Invalid account or account/partition combination specified", "`account` (now nobodys)")
+
+
+def refused(trial: Trial, words: str, mend: str) -> None:
+    result = trial.start().end()
+    case = result.case(CASE)
+    assert case["verdict"] == "infrastructure", result.out
+    assert words in case["headline"]
+    assert mend in case["headline"].partition("mend: ")[2]
+    assert trial.jobs() == []
+
+
+# What waits for ever
+
+
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [
+        ("MaxTRESPerJob=gres/gpu=4", "QOSMaxGRESPerJob"),
+        ("MaxTRESPerNode=gres/gpu=4", "QOSMaxGRESPerNode"),
+        ("MinTRESPerJob=gres/gpu=16", "QOSMinGRES"),
+    ],
+    ids=["job", "node", "minimum"],
+)
+def test_a_job_beyond_what_its_qos_allows_a_job_can_never_start(
+    lab: AccountingLab, make_trial: MakeTrial, limit: str, reason: str
+) -> None:
+    trial = make_trial(keys={"qos": lab.qos(limit)}, limits=", hopeless_seconds: 1").start()
+    result = trial.end()
+    assert result.case(CASE)["verdict"] == "infrastructure", result.out
+    assert f"it can never start; the queue says: {reason}; cancelled" in result.case(CASE)["headline"]
+    assert [job.state for job in trial.jobs()] == ["CANCELLED"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [("MaxTRESPerUser=gres/gpu=4", "QOSMaxGRESPerUser"), ("GrpTRES=gres/gpu=4", "QOSGrpGRES")],
+    ids=["user", "group"],
+)
+def test_a_job_that_its_qos_keeps_waiting_is_given_up_with_the_reason(
+    lab: AccountingLab, make_trial: MakeTrial, limit: str, reason: str
+) -> None:
+    """What else runs in the QOS may be to blame, so it is waited for, as long as the site allows."""
+    limits = ", hopeless_seconds: 1, queue_minutes: 0.05"
+    trial = make_trial(keys={"qos": lab.qos(limit)}, limits=limits).start()
+    result = trial.end()
+    assert result.case(CASE)["verdict"] == "infrastructure", result.out
+    assert (
+        f"still queued after 0.05 minutes; the queue says: {reason}; cancelled"
+        in result.case(CASE)["headline"]
+    )
+    assert [job.state for job in trial.jobs()] == ["CANCELLED"]
+
+
+# What only sacct remembers: the session's first squeue waits until the controller has forgotten the job.
+
+
+def test_a_forgotten_job_that_completed_is_one(lab: AccountingLab, make_trial: MakeTrial) -> None:
+    trial = make_trial()
+    gate = trial.gate("squeue").shut()
+    trial.start()
+    until_forgotten(trial)
+    gate.open()
+    result = trial.end()
+    job = result.case(CASE)["job"]
+    assert result.case(CASE)["verdict"] == "passed", result.out
+    assert (job["state"], job["nodes"], job["exit_code"]) == ("COMPLETED", "gpu001", "0:0")
+
+
+@pytest.mark.parametrize(
+    ("state", "code"), [("FAILED", "1:0"), ("CANCELLED by 0", "0:0"), ("TIMEOUT", "0:0")]
+)
+def test_a_forgotten_job_that_did_not_complete_is_infrastructure(
+    lab: AccountingLab, make_trial: MakeTrial, state: str, code: str
+) -> None:
+    # Slurm does not let a job end in the second in which it started.
+    trial = make_trial(real_step=0.5, **{"crash_at" if state == "FAILED" else "hang_at": 3})
+    gate = trial.gate("squeue").shut()
+    trial.start()
+    if state != "FAILED":
+        log = trial.log()
+        until(lambda: log.read_bytes().count(b" | global_step: ") == 4, "step 3")
+        job = str(trial.job().id)
+        command = (
+            ["scancel", job] if state != "TIMEOUT" else ["scontrol", "update", f"JobId={job}", "EndTime=now"]
+        )
+        lab.run(*command)
+    until_forgotten(trial)
+    gate.open()
+    result = trial.end()
+    assert result.case(CASE)["verdict"] == "infrastructure", result.out
+    assert (
+        f"ended {state} on gpu001 after step 3 of 0 to 49 (exit code {code})" in result.case(CASE)["headline"]
+    )
+
+
+def test_a_forgotten_job_whose_log_nobody_knows_is_infrastructure(
+    lab: AccountingLab, make_trial: MakeTrial
+) -> None:
+    """This launcher prints where the log is. Its answer was lost, and sacct does not know that."""
+    trial = make_trial()
+    gate = trial.gate("sbatch", after=True).shut()
+    trial.start()
+    gate.until_somebody_waits()
+    until_forgotten(trial)
+    lab.cut_sessions()
+    gate.open()
+    result = trial.end()
+    (job,) = trial.jobs()
+    assert result.case(CASE)["verdict"] == "infrastructure", result.out
+    headline = result.case(CASE)["headline"]
+    assert f"job {job.id} ended COMPLETED, but no step was seen: nobody knows where its log is" in headline
+    assert f"Look below {trial.stage.root}" in headline
+
+
+# slurmdbd is gone
+
+
+@pytest.mark.parametrize("crash_at", [-1, 30], ids=["passes", "dies"])
+def test_slurmdbd_that_dies_while_a_job_runs_changes_nothing(
+    lab: AccountingLab, make_trial: MakeTrial, crash_at: int
+) -> None:
+    trial = make_trial(real_step=0.08, crash_at=crash_at).start()
+    trial.until_steps(5)
+    lab.stop_slurmdbd()
+    result = trial.end()
+    if crash_at < 0:
+        assert result.verdicts == {CASE: "passed"}, result.out
+    else:
+        assert result.verdicts == {CASE: "infrastructure"}, result.out
+        assert "ended FAILED on gpu001 after step 30 of 0 to 49" in result.case(CASE)["headline"]
+
+
+def test_a_forgotten_job_is_lost_while_slurmdbd_is_gone_and_decided_when_it_is_back(
+    lab: AccountingLab, make_trial: MakeTrial
+) -> None:
+    trial = make_trial(crash_at=3)
+    gate = trial.gate("squeue").shut()
+    trial.start()
+    trial.log()
+    lab.stop_slurmdbd()
+    until_forgotten(trial, accounted=False)
+    gate.open()
+    result = trial.end()
+    assert result.verdicts == {CASE: "lost"}, result.out
+    assert "Problem talking to the database: Connection refused" in result.case(CASE)["headline"]
+    lab.start_slurmdbd()
+    # The controller kept the job's end for it.
+    until(lambda: in_sacct(trial, "State") == "FAILED", "its end in sacct")
+    result = trial.resume()
+    assert result.verdicts == {CASE: "infrastructure"}, result.out
+    assert "ended FAILED on gpu001 after step 3 of 0 to 49 (exit code 1:0)" in result.case(CASE)["headline"]
+    assert len(trial.jobs()) == 1
+
+
+# A node stops answering: slurmd, slurmstepd and the job itself. Slurm waits SlurmdTimeout, here 10 s.
+
+
+@pytest.mark.parametrize("requeue", [True, False], ids=["requeued", "ended"])
+def test_a_node_that_stops_answering(lab: AccountingLab, make_trial: MakeTrial, requeue: bool) -> None:
+    trial = make_trial(real_step=0.5).start()
+    trial.until_steps(3)
+    job, node = trial.job(), trial.node()
+    lab.run("scontrol", "update", f"JobId={job.id}", f"Requeue={int(requeue)}")
+    trial.stage.set(real_step=0.02)
+    with lab.frozen_node(node):
+        result = trial.end(90)
+    case = result.case(CASE)
+    assert [ran.id for ran in trial.jobs()] == [job.id]
+    if requeue:
+        assert case["verdict"] == "passed", result.out
+        assert case["job"]["attempts"] == 2
+        assert case["job"]["nodes"] != node
+        assert "the job was started 2 times; judged by its last attempt" in case["remarks"]
+    else:
+        assert case["verdict"] == "infrastructure", result.out
+        assert f"ended NODE_FAIL on {node} after step " in case["headline"]
+
+
+def test_a_job_runs_under_the_account_and_qos_of_the_site(lab: AccountingLab, make_trial: MakeTrial) -> None:
+    qos = lab.qos()
+    trial = make_trial(keys={"qos": qos}).start()
+    result = trial.end()
+    assert result.verdicts == {CASE: "passed"}, result.out
+    until(lambda: in_sacct(trial, "Account,QOS") == f"{ACCOUNT}|{qos}", f"{ACCOUNT} and {qos} in sacct", 20)
