@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.lab.fixtures import accounting_lab
 from tests.lab.fixtures import accounting_parts
 from tests.lab.fixtures import kubernetes_lab
@@ -21,3 +23,18 @@ __all__ = [
     "slurm_lab",
     "slurm_parts",
 ]
+
+# Tests of one lab run one after the other, in the worker that has it; the labs beside each other. See the Makefile.
+_LABS = {
+    "kubernetes": {"kubernetes_parts"},
+    "slurm": {"slurm_parts", "accounting_parts", "scripted_log"},
+}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for lab, parts in _LABS.items():
+            if parts & set(getattr(item, "fixturenames", ())):
+                item.add_marker(pytest.mark.xdist_group(lab))
+                break

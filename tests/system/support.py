@@ -56,7 +56,9 @@ class Run:
 def start(*arguments: str, results: Path, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
     """Start pytest in a process group of its own, as a terminal does."""
     environment = {**os.environ, "HF_TOKEN": TOKEN, "PYTHONDONTWRITEBYTECODE": "1", **(env or {})}
-    environment.pop("PYTEST_ADDOPTS", None)
+    # What these tests themselves run under is no business of the session.
+    for name in [name for name in environment if name.startswith("PYTEST_")]:
+        del environment[name]
     return subprocess.Popen(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--results", str(results), *arguments],
         cwd=ROOT,
