@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.lab.fixtures import bucket_lab
 from tests.lab.fixtures import kubernetes_lab
 from tests.lab.fixtures import kubernetes_parts
 from tests.lab.fixtures import scripted_lab
@@ -10,6 +11,7 @@ from tests.lab.fixtures import slurm_lab
 from tests.lab.fixtures import slurm_parts
 
 __all__ = [
+    "bucket_lab",
     "kubernetes_lab",
     "kubernetes_parts",
     "scripted_lab",
