@@ -33,7 +33,8 @@ class Outcome:
     `succeeded` is the cluster's own opinion. `failure` names what kept the job from ending by itself ("" when
     nothing did) and `message` says it in words. `log` is the collected training log of the last attempt, `gpu` the
     type of accelerator that it is judged as, `folder` the case's place in the results. `attempts` counts the lives of
-    this job, `earlier` has the jobs of the case before it. `setup` says what was done before the launch.
+    this job, `earlier` has the jobs of the case before it. `log_note` says where the log was read, if not from the job
+    itself, or why that was not possible. `setup` says what was done before the launch.
     """
 
     case: str
@@ -51,6 +52,7 @@ class Outcome:
     started: float | None = None
     ended: float | None = None
     attempts: int = 1
+    log_note: str = ""
     failure: Failure = ""
     message: str = ""
     earlier: tuple[Try, ...] = ()

@@ -124,6 +124,10 @@ def judgement(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> J
         raise ConfigError(f"{request.path}: a suite's test stands beside its recipe.yaml")
     folder = request.config.rootpath / "baselines"
     log = _read_log(recipe.file.log, outcome.log)
+    own = outcome.folder / results.OWN_LOG
+    if own.exists():
+        # Steps come from one source alone. What spoils a run may stand in the other.
+        log = log.with_marks_of(_read_log(recipe.file.log, own))
     found = judge_outcome(
         case,
         outcome,
@@ -131,7 +135,7 @@ def judgement(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> J
         find(folder, recipe, case, outcome.gpu),
         gpu=outcome.gpu,
         baselines=folder,
-        last_lines=_last_lines(outcome.log, parser(recipe.file.log).hints),
+        last_lines=_last_lines(own if own.exists() else outcome.log, parser(recipe.file.log).hints),
         errors=_last_errors(outcome.folder / results.ERRORS),
         strict_last=request.config.getoption("--strict-last"),
     )

@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 
 from fixtures import bucket
+from fixtures.backend import LogCopy
+from fixtures.backend import LogPlace
 from fixtures.bucket import Storage
 from fixtures.bucket import Unreadable
+from fixtures.kube.copies import fetch
 from tests.lab.buckets import BucketLab
 from tests.system.support import NO_STORAGE
 
@@ -47,6 +50,20 @@ def test_what_is_missing_is_named(storage: Storage) -> None:
     with pytest.raises(Unreadable, match="there is no bucket nowhere"):
         storage.read("gs://nowhere/other")
     assert (storage.lacks("nowhere"), storage.lacks("read")) == (True, False)
+
+
+def test_what_an_earlier_life_wrote_is_not_the_last_ones(storage: Storage, bucket_lab: BucketLab) -> None:
+    bucket_lab.put("gs://read/life", b"steps")
+    copy = LogCopy(LogPlace(), "gs://read/life", "the pod is gone")
+
+    def of(began: datetime) -> LogCopy:
+        return fetch(storage, copy, {"status": {"startTime": f"{began:%Y-%m-%dT%H:%M:%SZ}"}})
+
+    later = of(datetime.now(UTC) + timedelta(minutes=1))
+    assert later.data is None
+    assert "before the job's last start at" in later.trouble
+    assert of(datetime.now(UTC) - timedelta(minutes=1)).data == b"steps"
+    assert fetch(storage, copy, None).data == b"steps"
 
 
 def test_nobody_there_is_a_reason_and_lacks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
