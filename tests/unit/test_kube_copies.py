@@ -25,6 +25,10 @@ def test_the_newest_pod_of_rank_0() -> None:
     assert found is not None
     assert found["metadata"]["name"] == "b-0"
     assert rank_0(pods[2:]) is None
+    going = pod("c-0", "0", "2026-01-01T00:01:00Z")
+    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
+    for both in ([going, pods[1]], [pods[1], going]):
+        assert rank_0(both) is pods[1]
 
 
 def test_why_a_pod_is_gone() -> None:
