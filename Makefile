@@ -68,7 +68,7 @@ $(BIN)/.demo: $(BIN)/pip requirements.txt suites/proxy/requirements.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements.txt -r suites/proxy/requirements.txt
 	@touch $@
 
-$(BIN)/.test: $(BIN)/pip requirements.txt suites/proxy/requirements.txt tests/requirements.txt
+$(BIN)/.test: $(BIN)/pip requirements.txt $(wildcard suites/*/requirements.txt) tests/requirements.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -r tests/requirements.txt
 	@touch $@
 

@@ -78,9 +78,8 @@ def judge_outcome(
     statistic = baseline.statistic if baseline else usual_statistic(baselines, case)
 
     def ended(kind: Kind, headline: str, *, details: Sequence[str] = ()) -> Judgement:
-        return Judgement(
-            case, outcome, log, Verdict(kind, f"{kind}: {headline}"), statistic, details=tuple(details)
-        )
+        verdict = Verdict(kind, f"{kind}: {headline}", _log_remarks(outcome))
+        return Judgement(case, outcome, log, verdict, statistic, details=tuple(details))
 
     job = _job_lines(outcome)
     if outcome.failure == "lost":
@@ -162,7 +161,7 @@ def _judge_given_up(
             case,
             outcome,
             log,
-            Verdict(Kind.INVALID, f"{Kind.INVALID}: {words}"),
+            Verdict(Kind.INVALID, f"{Kind.INVALID}: {words}", _log_remarks(outcome)),
             baseline.statistic,
             details=tuple(job),
         )
@@ -217,6 +216,10 @@ def _quoted(log: Sequence[str], errors: Sequence[str]) -> list[str]:
     return [*(f"its log   | {line}" for line in log), *(f"its error | {line}" for line in errors)]
 
 
+def _log_remarks(outcome: Outcome) -> tuple[str, ...]:
+    return (outcome.log_note,) if outcome.log_note else ()
+
+
 def _job_remarks(case: Case, outcome: Outcome, log: Log) -> tuple[str, ...]:
     remarks = []
     if outcome.earlier:
@@ -236,6 +239,7 @@ def _job_remarks(case: Case, outcome: Outcome, log: Log) -> tuple[str, ...]:
         )
     elif outcome.reason:
         remarks.append(outcome.reason)
+    remarks += _log_remarks(outcome)
     if outcome.attempts > 1:
         remarks.append(f"the job was started {outcome.attempts} times; judged by its last attempt")
     if log.restarted_after:

@@ -35,7 +35,8 @@ class Outcome:
     nothing did) and `message` says it in words. `log` is the collected training log of the last attempt, `gpu` the
     type of accelerator that it is judged as, `folder` the case's place in the results. `attempts` counts the lives of
     this job, `earlier` has the jobs of the case before it. `excluded` are nodes that the job was kept away from, with
-    commas between them. `setup` says what was done before the launch.
+    commas between them. `log_note` says where the log was read, if not from the job itself, or why that was not
+    possible. `setup` says what was done before the launch.
     """
 
     case: str
@@ -53,6 +54,7 @@ class Outcome:
     started: float | None = None
     ended: float | None = None
     attempts: int = 1
+    log_note: str = ""
     failure: Failure = ""
     message: str = ""
     earlier: tuple[Try, ...] = ()

@@ -157,11 +157,12 @@ class Manifest(Strict):
     and kubectl could apply them as they stand. What differs from case to case and site to site comes from `overlay`,
     in this order.
     `container` is the one whose log is read. `values` are names of the recipe's own, beside those that every
-    manifest has (docs/recipes.md).
+    manifest has (docs/recipes.md). `log_copy` is where a bucket has the log too, of the job whose object is `{name}`.
     """
 
     file: str
     container: str
+    log_copy: str | None = Field(default=None, pattern=r"^gs://[^/]+/.*\{name\}")
     values: dict[Annotated[str, Field(pattern=r"^[a-z_]+$")], Value] = {}
     overlay: list[Overlay] = []
 

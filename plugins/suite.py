@@ -160,6 +160,10 @@ def judgement(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> J
     folder = request.config.rootpath / "baselines"
     shelf = request.config.stash.get(SHELF, Shelf())
     log = _read_log(recipe.file.log, outcome.log)
+    own = outcome.folder / results.OWN_LOG
+    if own.exists():
+        # Steps come from one source alone. What spoils a run may stand in the other.
+        log = log.with_marks_of(_read_log(recipe.file.log, own))
     found = judge_outcome(
         case,
         outcome,
@@ -167,7 +171,7 @@ def judgement(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> J
         find(folder, recipe, case, outcome.gpu, shelf.judged),
         gpu=outcome.gpu,
         baselines=folder,
-        last_lines=_last_lines(outcome.log, parser(recipe.file.log).hints),
+        last_lines=_last_lines(own if own.exists() else outcome.log, parser(recipe.file.log).hints),
         errors=_last_errors(outcome.folder / results.ERRORS),
         why_none=lapsed(shelf.judged, recipe, case, outcome.gpu) if shelf.judged else "",
         strict_last=request.config.getoption("--strict-last"),

@@ -6,6 +6,7 @@ import pytest
 
 from tests.lab.fixtures import accounting_lab
 from tests.lab.fixtures import accounting_parts
+from tests.lab.fixtures import bucket_lab
 from tests.lab.fixtures import kubernetes_lab
 from tests.lab.fixtures import kubernetes_parts
 from tests.lab.fixtures import scripted_lab
@@ -16,6 +17,7 @@ from tests.lab.fixtures import slurm_parts
 __all__ = [
     "accounting_lab",
     "accounting_parts",
+    "bucket_lab",
     "kubernetes_lab",
     "kubernetes_parts",
     "scripted_lab",

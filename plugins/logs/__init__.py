@@ -110,6 +110,11 @@ class Log:
     profiling_steps: int = 0
     size: int = 0
 
+    def with_marks_of(self, other: Log) -> Log:
+        """This log, spoilt also by what spoilt another one of the same run."""
+        known = dict(self.marks)
+        return replace(self, marks=(*self.marks, *(mark for mark in other.marks if mark[0] not in known)))
+
     @property
     def last_index(self) -> int | None:
         return max((step.index for step in self.steps), default=None)

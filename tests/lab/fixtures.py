@@ -11,6 +11,7 @@ from tests.lab import accounting
 from tests.lab import scripted
 from tests.lab import slurm
 from tests.lab.accounting import AccountingLab
+from tests.lab.buckets import BucketLab
 from tests.lab.k8s import programs
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.lab.scripted import ScriptedLab
@@ -61,6 +62,13 @@ def kubernetes_lab(kubernetes_parts: None) -> Iterator[KubernetesLab]:
     Tests share it: each makes its own namespace, and leaves no job that runs behind.
     """
     with KubernetesLab(nodes=64) as lab:
+        yield lab
+
+
+@pytest.fixture(scope="session")
+def bucket_lab() -> Iterator[BucketLab]:
+    """One storage for the session; each test has a bucket of its own."""
+    with BucketLab() as lab:
         yield lab
 
 

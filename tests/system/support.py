@@ -20,6 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "hf_planted-by-a-test-0123456789"
 CASE = "llama3/70b-fp8-512gpus"
 SELECT = ("suites/llama3", "-k", "70b and fp8 and 512")
+# Whoever runs the tests may be logged in to a cloud: they ask nobody but this machine, where nobody listens.
+NO_STORAGE = "http://127.0.0.1:9"
 
 
 class LoginNode(Protocol):
@@ -55,7 +57,8 @@ class Run:
 
 def start(*arguments: str, results: Path, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
     """Start pytest in a process group of its own, as a terminal does."""
-    environment = {**os.environ, "HF_TOKEN": TOKEN, "PYTHONDONTWRITEBYTECODE": "1", **(env or {})}
+    fixed = {"HF_TOKEN": TOKEN, "PYTHONDONTWRITEBYTECODE": "1", "STORAGE_EMULATOR_HOST": NO_STORAGE}
+    environment = {**os.environ, **fixed, **(env or {})}
     # What these tests themselves run under is no business of the session.
     for name in [name for name in environment if name.startswith("PYTEST_")]:
         del environment[name]

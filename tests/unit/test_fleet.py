@@ -13,6 +13,7 @@ import pytest
 
 from fixtures.backend import JobRef
 from fixtures.backend import JobState
+from fixtures.backend import LogCopy
 from fixtures.backend import LogPiece
 from fixtures.backend import LogPlace
 from fixtures.backend import Phase
@@ -60,6 +61,7 @@ class Cluster:
         self.on_check: Callable[[Case], None] = lambda case: None
         self.on_submit: Callable[[str], None] = lambda name: None
         self.released: list[str] = []
+        self.copies: dict[str, LogCopy] = {}
         self.on_read: Callable[[str], None] = lambda name: None
 
     def check(self, case: Case) -> None:
@@ -90,6 +92,9 @@ class Cluster:
         self.on_read(job.name)
         data = self.logs.get(job.name, nemo2_text()).encode()[place.offset :]
         return LogPiece(data, LogPlace("log", place.offset + len(data)))
+
+    def read_copy(self, job: JobRef, place: LogPlace) -> LogCopy | None:
+        return self.copies.get(job.name)
 
     def read_errors(self, job: JobRef) -> bytes:
         return b"srun: error: gpu001: task 3: Killed\n"

@@ -219,6 +219,18 @@ def test_several_attempts_are_remarked() -> None:
     assert found.verdict.remarks == ("the job was started 3 times; judged by its last attempt",)
 
 
+def test_a_log_from_elsewhere_is_remarked_whatever_the_verdict() -> None:
+    noted = {"log_note": "the pod is gone; the steps were read from gs://bucket/log"}
+    for found in (
+        judged(outcome(**noted), nemo2_text()),
+        judged(outcome(**noted), until(20)),
+        judged(outcome(failure="lost", message="nobody knows", **noted), ""),
+        judged(outcome(state="FAILED", succeeded=False, **noted), until(20)),
+    ):
+        assert noted["log_note"] in found.verdict.remarks
+        assert noted["log_note"] in found.text
+
+
 def test_a_restart_in_the_log_is_remarked_and_judged_by_its_last_attempt() -> None:
     found = judged(outcome(), "".join(f"{nemo2_line(i, 2.0)}\n" for i in range(18)) + nemo2_text([12.0] * 50))
     assert found.verdict.kind is Kind.TOO_SLOW

@@ -1,0 +1,180 @@
+"""A log that is gone before its last steps were read, and a copy of it elsewhere: what takes its place, and what not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures import copies
+from fixtures.backend import JobRef
+from fixtures.backend import LogCopy
+from fixtures.backend import LogPlace
+from fixtures.copies import contradiction
+from fixtures.fleet import Orders
+from fixtures.ledger import Entry
+from plugins.logs import Log
+from tests.unit.examples import nemo2_text
+from tests.unit.examples import parse
+from tests.unit.examples import times
+from tests.unit.test_fleet import BROKEN
+from tests.unit.test_fleet import DONE
+from tests.unit.test_fleet import WIDE
+from tests.unit.test_fleet import Cluster
+from tests.unit.test_fleet import Session
+
+SOURCE = "gs://bucket/nemo-experiments/job/dllogger.json"
+WHOLE = nemo2_text()
+BEGUN = nemo2_text(times()[:31])
+SLOWER = [1.1 * seconds for seconds in times()]
+
+
+def copy(text: str | None, *, attempt: int = 1, **given: Any) -> LogCopy:
+    place = LogPlace("log" if attempt == 1 else f"log{attempt}", attempt=attempt)
+    return LogCopy(place, SOURCE, "the pod is gone", None if text is None else text.encode(), **given)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What became of a case, and its files."""
+
+    entry: Entry
+    folder: Path
+
+    def read(self, name: str = "log.txt") -> str | None:
+        path = self.folder / name
+        return path.read_text() if path.exists() else None
+
+
+def follow(folder: Path, cluster: Cluster, log: str = BEGUN, **limits: float) -> Case:
+    """Run one case whose own log is no longer than that."""
+    cluster.logs[WIDE.id] = log
+    session = Session(folder, cluster, [WIDE], Orders(), **limits)
+    session.fleet.start()
+    try:
+        return Case(session.finish()[WIDE.id], folder / WIDE.key)
+    finally:
+        session.fleet.stop()
+        session.ledger.close()
+
+
+@pytest.mark.parametrize("end", [DONE, BROKEN])
+def test_a_copy_with_more_steps_takes_the_place_of_what_was_read(tmp_path: Path, end: Any) -> None:
+    cluster = Cluster()
+    cluster.ends[WIDE.id] = [end]
+    cluster.copies[WIDE.id] = copy(WHOLE)
+    case = follow(tmp_path, cluster)
+    assert (case.read(), case.read("log.own.txt")) == (WHOLE, BEGUN)
+    assert case.entry.log_note == f"the pod is gone; the steps were read from {SOURCE}"
+    # It is another view of the same life.
+    assert (case.entry.attempts, case.entry.failure) == (1, "")
+
+
+def test_a_log_that_is_whole_needs_no_copy(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.copies[WIDE.id] = copy(nemo2_text(SLOWER))
+    case = follow(tmp_path, cluster, WHOLE)
+    assert (case.read(), case.read("log.own.txt"), case.entry.log_note) == (WHOLE, None, "")
+
+
+def test_a_copy_of_another_life_is_not_taken(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.copies[WIDE.id] = copy(nemo2_text(SLOWER))
+    case = follow(tmp_path, cluster)
+    assert (case.read(), case.read("log.own.txt")) == (BEGUN, None)
+    assert f"{SOURCE} is not of the life that was read: it has" in case.entry.log_note
+
+
+def test_a_copy_that_says_no_more_is_not_taken(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.copies[WIDE.id] = copy(nemo2_text(times()[:20]))
+    case = follow(tmp_path, cluster)
+    assert (case.read(), case.read("log.own.txt")) == (BEGUN, None)
+    assert case.entry.log_note == f"the pod is gone, and {SOURCE} has no more steps than were read"
+
+
+def test_a_copy_of_a_later_life_is_that_lifes_log(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.copies[WIDE.id] = copy(nemo2_text(SLOWER), attempt=2)
+    case = follow(tmp_path, cluster)
+    assert (case.read(), case.read("log.attempt-1.txt")) == (nemo2_text(SLOWER), BEGUN)
+    assert (case.read("log.own.txt"), case.entry.attempts) == (None, 2)
+    assert case.entry.log_note.endswith("nobody has read")
+
+
+def test_of_a_copy_with_two_lives_the_last_one_counts(tmp_path: Path) -> None:
+    cluster = Cluster()
+    both = nemo2_text(SLOWER[:40]) + WHOLE
+    cluster.copies[WIDE.id] = copy(both)
+    case = follow(tmp_path, cluster)
+    assert case.read() == both
+    assert "were read from" in case.entry.log_note
+
+
+def test_a_copy_may_appear_a_moment_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copies, "_AGAIN_SECONDS", 0.02)
+    cluster, answers = Cluster(), [copy(None, trouble="there is no such object")] * 5 + [copy(WHOLE)]
+
+    def read_copy(job: JobRef, place: LogPlace) -> LogCopy:
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+    cluster.read_copy = read_copy  # type: ignore[method-assign]
+    case = follow(tmp_path, cluster, log_settle_seconds=5)
+    assert case.read() == WHOLE
+    assert "were read from" in case.entry.log_note
+
+
+def test_without_a_copy_the_case_ends_as_ever(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.copies[WIDE.id] = copy(None, trouble="there is no such object")
+    case = follow(tmp_path, cluster)
+    assert (case.read(), case.entry.failure) == (BEGUN, "")
+    assert case.entry.log_note == (
+        f"the pod is gone, and {SOURCE} cannot be read instead: there is no such object"
+    )
+
+
+def test_steps_that_even_the_copy_lacks_never_ran(tmp_path: Path) -> None:
+    """Where there is none, the log's own trouble is why it ends; with one, it is judged."""
+    cluster = Cluster()
+    cluster.log_trouble = lambda job, place: "the rest is gone"  # type: ignore[method-assign]
+    cluster.copies[WIDE.id] = copy(nemo2_text(times()[:45]))
+    assert follow(tmp_path, cluster).entry.failure == ""
+    (tmp_path / "none").mkdir()
+    del cluster.copies[WIDE.id]
+    entry = follow(tmp_path / "none", cluster).entry
+    assert (entry.failure, "the rest is gone" in entry.message) == ("infrastructure", True)
+
+
+@pytest.mark.parametrize(
+    ("read", "other", "differs"),
+    [
+        (times()[:31], times(), False),
+        (times(), times()[:31], False),
+        ([], times(), False),
+        (times(s7=13.1)[:31], times(), True),
+    ],
+)
+def test_two_logs_of_one_life_tell_the_same(
+    read: Sequence[float], other: Sequence[float], differs: bool
+) -> None:
+    one, two = (parse(nemo2_text(found)) for found in (read, other))
+    assert bool(contradiction(one, two)) == differs
+
+
+def test_a_garbled_step_contradicts_nothing() -> None:
+    log = parse(WHOLE)
+    garbled = replace(log, steps=(replace(log.steps[0], seconds=None), *log.steps[1:]))
+    assert contradiction(garbled, log) == contradiction(log, garbled) == ""
+
+
+def test_what_spoils_one_log_of_a_run_spoils_the_other() -> None:
+    one = Log(marks=(("profiler", "a"),))
+    other = Log(steps=parse(WHOLE).steps, marks=(("profiler", "b"), ("socket fallback", "c")))
+    found = one.with_marks_of(other)
+    assert found.marks == (("profiler", "a"), ("socket fallback", "c"))
+    assert found.steps == ()

@@ -1,0 +1,55 @@
+"""Which pod had the log, what became of it, and where the recipe keeps another one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fixtures.kube.copies import rank_0
+from fixtures.kube.copies import why_gone
+from fixtures.manifest import log_copy
+from tests.unit import examples
+
+
+def pod(name: str, index: str, created: str, **status: Any) -> dict[str, Any]:
+    labels = {"batch.kubernetes.io/job-completion-index": index}
+    return {"metadata": {"name": name, "labels": labels, "creationTimestamp": created}, "status": status}
+
+
+def test_the_newest_pod_of_rank_0() -> None:
+    pods = [
+        pod("a-0", "0", "2026-01-01T00:00:00Z"),
+        pod("b-0", "0", "2026-01-01T00:01:00Z"),
+        pod("b-1", "1", "2026-01-01T00:02:00Z"),
+    ]
+    found = rank_0(pods)
+    assert found is not None
+    assert found["metadata"]["name"] == "b-0"
+    assert rank_0(pods[2:]) is None
+    going = pod("c-0", "0", "2026-01-01T00:01:00Z")
+    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
+    for both in ([going, pods[1]], [pods[1], going]):
+        assert rank_0(both) is pods[1]
+
+
+def test_why_a_pod_is_gone() -> None:
+    disrupted = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "DeletionByTaintManager",
+        "message": "m",
+    }
+    assert why_gone(None) == "no pod of rank 0 is left"
+    assert why_gone(pod("p", "0", "")) == "pod p of rank 0 is gone"
+    assert (
+        why_gone(pod("p", "0", "", reason="Evicted", message="disk"))
+        == "pod p of rank 0 is gone (Evicted: disk)"
+    )
+    assert why_gone(pod("p", "0", "", conditions=[disrupted])).endswith("gone (DeletionByTaintManager: m)")
+
+
+def test_where_the_recipe_keeps_its_copy() -> None:
+    recipe = examples.recipe_named("llama3_gke")
+    url = "gs://logs/nemo-experiments/pm-1/dllogger/rank-0/dllogger.json"
+    assert log_copy(recipe, {"name": "pm-1", "bucket": "logs"}) == url
+    assert log_copy(recipe, {"name": "pm-1"}) is None
+    assert log_copy(examples.llama3(), {"name": "pm-1"}) is None
