@@ -81,11 +81,17 @@ def find(folder: Path, recipe: Recipe, case: Case, gpu: str) -> Baseline | None:
                 f"{path}: {case.id}: the baseline was measured with {key} {stated}, but "
                 f"{recipe.name}/{recipe.path.relative_to(recipe.folder)} runs {key} {value}; make them agree"
             )
-    beyond = found[0].statistic.indices(case.steps)[-1]
+    statistic = found[0].statistic
+    beyond = statistic.indices(case.steps)[-1]
     if beyond >= case.steps:
         raise ConfigError(
-            f"{path}: {case.id}: statistic {found[0].statistic} needs step {beyond}, but the recipe ends at step "
+            f"{path}: {case.id}: statistic {statistic} needs step {beyond}, but the recipe ends at step "
             f"{case.steps - 1}"
+        )
+    if statistic.cuts(case.interval):
+        raise ConfigError(
+            f"{path}: {case.id}: statistic {statistic} cuts an interval, but the recipe logs means over {case.interval} "
+            f"steps alone; let it begin at a multiple of {case.interval} and end before one"
         )
     return found[0]
 
@@ -106,8 +112,9 @@ def _tables(folder: Path, case: Case) -> list[Table]:
 
 
 def usual_statistic(folder: Path, case: Case) -> Statistic:
-    """How a case without a baseline is measured: as all tables of its release are, or else by the last step."""
-    found = {table.statistic for table in _tables(folder, case)}
+    """How a case without a baseline is measured: as all tables of its release are, or its recipe says; else by the last step."""
+    own = [case.measure.statistic] if case.measure else []
+    found = {table.statistic for table in _tables(folder, case)} or set(own)
     statistic = Statistic.parse(found.pop()) if len(found) == 1 else Statistic()
     return statistic if statistic.indices(case.steps)[-1] < case.steps else Statistic()
 
@@ -128,11 +135,11 @@ def yardstick(
 ) -> Yardstick | None:
     """What MFU is counted with: the baseline's own definitions, so that both figures compare.
 
-    Without a baseline: those that the case's release uses for its size and GPU elsewhere, or else full attention and
-    the data sheet's peak. None when no peak is known at all.
+    Without a baseline: those that the case's release uses for its size and GPU elsewhere, or its recipe says, or else full
+    attention and the data sheet's peak. None when no peak is known at all.
     `measured_peak` (TFLOP/s per GPU) is what the run itself measured, for a table that says so.
     """
-    definition = FlopsDefinition(definition="full-attention")
+    definition = FlopsDefinition(definition=case.measure.flops if case.measure else "full-attention")
     if measured_peak is not None and not 0 < measured_peak < math.inf:
         measured_peak = None
     peak: float | None
@@ -153,7 +160,19 @@ def yardstick(
         peak = measured_peak or (stated.pop() if len(stated) == 1 else sheet)
     if peak is None:
         return None
-    return Yardstick(flops_per_sequence(case.model, case.sequence_length, definition), definition, peak)
+    return _yardstick(case, definition, peak)
+
+
+def _yardstick(case: Case, definition: FlopsDefinition, peak: float) -> Yardstick:
+    """With the recipe's second definition beside it, where it has another one."""
+
+    def counted(how: FlopsDefinition, beside: Yardstick | None = None) -> Yardstick:
+        return Yardstick(flops_per_sequence(case.model, case.sequence_length, how), how, peak, beside)
+
+    second = case.measure.beside if case.measure else None
+    if second in (None, definition.definition):
+        return counted(definition)
+    return counted(definition, counted(FlopsDefinition(definition=second)))
 
 
 @dataclass(frozen=True)

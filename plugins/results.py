@@ -38,6 +38,7 @@ _FIGURES = (
     "release",
     "statistic",
     "smoothing",
+    "interval",
     "step_time",
     "last_step_time",
     "steady_median",
@@ -46,6 +47,7 @@ _FIGURES = (
     "tokens_per_second",
     "tflops_per_gpu",
     "mfu",
+    "mfu_beside",
     "corrected_mfu",
     "days_per_1t_tokens",
     "mfu_definition",
@@ -73,6 +75,7 @@ def record(judgement: Judgement) -> dict[str, Any]:
         "remarks": list(judgement.verdict.remarks),
         "statistic": str(judgement.statistic),
         "smoothing": case.smoothing,
+        "interval": case.interval,
         "step_time": timing.step_time if timing else None,
         "last_step_time": timing.last[1] if timing else None,
         "steady_median": timing.steady if timing else None,
@@ -81,6 +84,7 @@ def record(judgement: Judgement) -> dict[str, Any]:
         "tokens_per_second": measurement.tokens_per_second if measurement else None,
         "tflops_per_gpu": measurement.tflops_per_gpu if measurement else None,
         "mfu": measurement.mfu if measurement else None,
+        "mfu_beside": measurement.mfu_beside if measurement else None,
         "corrected_mfu": goal.corrected_mfu(timing.step_time) if goal and timing else None,
         "days_per_1t_tokens": measurement.days_per_1t_tokens if measurement else None,
         "mfu_definition": _yardstick(judgement),
@@ -110,7 +114,14 @@ def record(judgement: Judgement) -> dict[str, Any]:
             for reference in judgement.references
             if measurement is not None
         ],
-        "configuration": {"gpus": case.gpus, "dtype": case.dtype, "gpu": outcome.gpu, **case.configuration()},
+        "configuration": {
+            "gpus": case.gpus,
+            "dtype": case.dtype,
+            "gpu": outcome.gpu,
+            "variant": case.variant,
+            "parameters": case.parameters,
+            **case.configuration(),
+        },
         "job": {
             "id": outcome.job_id,
             "name": outcome.job_name,
@@ -215,6 +226,8 @@ def _yardstick(judgement: Judgement) -> dict[str, Any] | None:
     return {
         "flops": str(stick.definition),
         "flops_per_sequence": stick.flops,
+        "beside_flops": str(stick.beside.definition) if stick.beside else None,
+        "beside_flops_per_sequence": stick.beside.flops if stick.beside else None,
         "corrected_flops": str(right.definition) if right else None,
         "corrected_flops_per_sequence": right.flops if right else None,
         "peak_tflops_per_gpu": stick.peak_tflops,
