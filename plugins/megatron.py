@@ -1,8 +1,8 @@
 """Megatron-LM's own rules for a GPT: what must divide what, and how large the model really is. Pure.
 
 Megatron asserts the rules itself, minutes after hundreds of GPUs were given to it. Here they are checked before.
-Source: `validate_args` in megatron/training/arguments.py and `get_transformer_layer_offset` in
-megatron/core/transformer/transformer_layer.py, both at commit 878d65f.
+Source: megatron/training/arguments.py (`validate_args`), core/transformer/transformer_config.py and
+core/tensor_parallel/mappings.py, at commit 878d65f.
 """
 
 from __future__ import annotations

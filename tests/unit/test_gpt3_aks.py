@@ -76,11 +76,13 @@ def test_the_batch_is_16_sequences_for_each_gpu_but_2_in_the_quick_test() -> Non
     assert {(case.mbs, case.interval, case.gpus_per_node) for case in USUAL} == {(1, 10, 8)}
 
 
-def test_sharp_is_the_same_once_more() -> None:
+def test_sharp_is_the_same_once_more_where_it_can_act() -> None:
     def facts(case: Any) -> tuple[Any, ...]:
         return case.size.removesuffix("-sharp"), case.gpus, case.model_name, *case.configuration().values()
 
-    assert [facts(case) for case in SHARP] == [facts(case) for case in USUAL]
+    # It reduces within the data parallel groups, and only between nodes.
+    assert [facts(case) for case in SHARP] == [facts(case) for case in USUAL if case.tp * case.dp > 8]
+    assert len(SHARP) == 32
     assert {case.variant for case in SHARP} == {"sharp"}
     assert aks.case("175b-sharp-fp16-256gpus").key == "gpt3_aks/175b-sharp-fp16-256gpus"
 

@@ -59,7 +59,7 @@ def pairs(text: str) -> set[tuple[str, ...]]:
 
 @pytest.mark.parametrize("sharp", [False, True])
 def test_its_environment_is_that_of_the_published_script(tmp_path: Path, sharp: bool) -> None:
-    pod = aks.Pod(tmp_path, aks.made("175b-sharp-fp16-128gpus" if sharp else "175b-fp16-128gpus"))
+    pod = aks.Pod(tmp_path, aks.made("175b-sharp-fp16-256gpus" if sharp else "175b-fp16-256gpus"))
     assert pod.run().returncode == 0
     assert pairs(EXPORTED) <= set(pod.environment.items())
     assert (pairs(SHARP_EXPORTED) <= set(pod.environment.items())) is sharp

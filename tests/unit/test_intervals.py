@@ -86,6 +86,13 @@ def test_every_line_is_there_once_and_in_its_place(lines: list[str], said: str) 
     assert complete(CASE, log_of(lines)) is (len({*lines}) == 10)
 
 
+@given(st.lists(st.sampled_from(LINES), max_size=14), st.integers(0, 10))
+def test_whatever_came_before_only_a_whole_run_in_its_order_is_valid(before: list[str], cut: int) -> None:
+    lines = [*before, *LINES[cut:]]
+    if not found(lines):
+        assert lines[-10:] == LINES
+
+
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
