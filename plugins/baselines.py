@@ -119,9 +119,15 @@ def _unlike(baseline: Baseline, recipe: Recipe, case: Case) -> str:
                 f"the baseline was measured with {key} {stated}, but "
                 f"{recipe.name}/{recipe.path.relative_to(recipe.folder)} runs {key} {value}; make them agree"
             )
-    beyond = baseline.statistic.indices(case.steps)[-1]
+    statistic = baseline.statistic
+    beyond = statistic.indices(case.steps)[-1]
     if beyond >= case.steps:
-        return f"statistic {baseline.statistic} needs step {beyond}, but the recipe ends at step {case.steps - 1}"
+        return f"statistic {statistic} needs step {beyond}, but the recipe ends at step {case.steps - 1}"
+    if statistic.cuts(case.interval):
+        return (
+            f"statistic {statistic} cuts an interval, but the recipe logs means over {case.interval} steps alone; let it "
+            f"begin at a multiple of {case.interval} and end before one"
+        )
     return ""
 
 
@@ -141,8 +147,9 @@ def _tables(path: Path, case: Case) -> list[Table]:
 
 
 def usual_statistic(folder: Path, case: Case) -> Statistic:
-    """How a case without a baseline is measured: as all tables of its release are, or else by the last step."""
-    found = {table.statistic for table in _tables(folder / f"{case.recipe}.yaml", case)}
+    """How a case without a baseline is measured: as all tables of its release are, or its recipe says; else by the last step."""
+    own = [case.measure.statistic] if case.measure else []
+    found = {table.statistic for table in _tables(folder / f"{case.recipe}.yaml", case)} or set(own)
     statistic = Statistic.parse(found.pop()) if len(found) == 1 else Statistic()
     return statistic if statistic.indices(case.steps)[-1] < case.steps else Statistic()
 
@@ -163,11 +170,11 @@ def yardstick(
 ) -> Yardstick | None:
     """What MFU is counted with: the baseline's own definitions, so that both figures compare.
 
-    Without a baseline: those that the case's release uses for its size and GPU elsewhere, or else full attention and
-    the data sheet's peak. None when no peak is known at all.
+    Without a baseline: those that the case's release uses for its size and GPU elsewhere, or its recipe says, or else full
+    attention and the data sheet's peak. None when no peak is known at all.
     `measured_peak` (TFLOP/s per GPU) is what the run itself measured, for a table that says so.
     """
-    definition = FlopsDefinition(definition="full-attention")
+    definition = FlopsDefinition(definition=case.measure.flops if case.measure else "full-attention")
     if measured_peak is not None and not 0 < measured_peak < math.inf:
         measured_peak = None
     peak: float | None
@@ -190,7 +197,19 @@ def yardstick(
         peak = measured_peak or (stated.pop() if len(stated) == 1 else sheet)
     if peak is None:
         return None
-    return Yardstick(flops_per_sequence(case.model, case.sequence_length, definition), definition, peak)
+    return _yardstick(case, definition, peak)
+
+
+def _yardstick(case: Case, definition: FlopsDefinition, peak: float) -> Yardstick:
+    """With the recipe's second definition beside it, where it has another one."""
+
+    def counted(how: FlopsDefinition, beside: Yardstick | None = None) -> Yardstick:
+        return Yardstick(flops_per_sequence(case.model, case.sequence_length, how), how, peak, beside)
+
+    second = case.measure.beside if case.measure else None
+    if second in (None, definition.definition):
+        return counted(definition)
+    return counted(definition, counted(FlopsDefinition(definition=second)))
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,19 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 
 from plugins.errors import ConfigError
+from plugins.megatron import broken_rules
+from plugins.megatron import padded_vocabulary
+from plugins.megatron import parameters
 from plugins.recipefile import Group
 from plugins.recipefile import Launch as Launch
+from plugins.recipefile import Measure
 from plugins.recipefile import Model
 from plugins.recipefile import RecipeFile
+from plugins.recipefile import SiteModel
 from plugins.recipefile import read_recipe
 from plugins.recipefile import read_releases
 
@@ -27,7 +33,9 @@ class Case:
 
     `gbs` is the global batch size in sequences, `mbs` the micro batch size, `tp` `pp` `cp` `vp` `fsdp` `dp` the
     tensor, pipeline, context, virtual pipeline, fully sharded and (replicated) data parallel sizes, `ga` the
-    gradient accumulation steps. `gpus_per_node`, `profiled` and `smoothing` as in `plugins.recipefile.Matrix`.
+    gradient accumulation steps. `gpus_per_node`, `profiled`, `smoothing`, `interval` and `measure` as in
+    `plugins.recipefile.Matrix`. `variant` is the further way to run that it stands for, "" for the recipe's usual one.
+    `parameters` are those of the whole model, where the recipe's names do not tell them.
     """
 
     recipe: str
@@ -50,6 +58,10 @@ class Case:
     gpus_per_node: int | None = None
     profiled: bool = False
     smoothing: int = 1
+    interval: int = 1
+    measure: Measure | None = None
+    variant: str = ""
+    parameters: int | None = None
 
     def __repr__(self) -> str:
         return f"<case {self.key}>"
@@ -139,14 +151,18 @@ class Recipe:
 
 
 @lru_cache
-def load_recipe(folder: Path, release: str | None = None, gpu: str = DEFAULT_GPU) -> Recipe:
+def load_recipe(
+    folder: Path, release: str | None = None, gpu: str = DEFAULT_GPU, models: tuple[SiteModel, ...] = ()
+) -> Recipe:
     """Read the recipe in `folder`: the cases of `release` (None: of `recipe.yaml`) on this type of GPU.
+
+    `models` are those that the site adds; their cases come last.
 
     Where there is no such release, or it runs nothing on this GPU, the recipe comes with other cases and `unfit`.
 
     Raises:
-        ConfigError: a key is wrong, or a line of `cases` cannot be run (a size without a model, a world size
-            that does not divide), with the arithmetic.
+        ConfigError: a key is wrong, or a line of `cases` or one of `models` cannot be run (a size without a model, a
+            world size that does not divide), with the arithmetic.
     """
     path, file, unfit = folder / "recipe.yaml", read_recipe(folder), ""
     if release not in (None, file.release):
@@ -160,15 +176,48 @@ def load_recipe(folder: Path, release: str | None = None, gpu: str = DEFAULT_GPU
         named = list(dict.fromkeys(name for group in file.cases for name in group.gpu))
         groups = [group for group in file.cases if named[0] in group.gpu]
         unfit = f"{file.recipe} release {file.release} runs nothing on {gpu}, only on {', '.join(named)}"
-    cases = tuple(case for group in groups for case in _expand(path, file, group))
+    cases = [case for group in groups for case in _expand(f"{path}: cases: size {group.size}", file, group)]
+    for own in models:
+        label = f"the site's recipes.{file.recipe}.models: size {own.size}"
+        cases += _expand(label, *_with(label, file, own))
     twice = {case_id for case_id, count in Counter(case.id for case in cases).items() if count > 1}
     if twice:
-        raise ConfigError(f"{path}: cases: {', '.join(sorted(twice))} given twice")
-    return Recipe(folder, path, file, cases, unfit)
+        also = f" and the site's recipes.{file.recipe}.models" if models else ""
+        raise ConfigError(f"{path}: cases{also}: {', '.join(sorted(twice))} given twice")
+    return Recipe(folder, path, file, tuple(cases), unfit)
 
 
-def _expand(path: Path, file: RecipeFile, group: Group) -> Iterator[Case]:
-    label = f"{path}: cases: size {group.size}"
+def _with(label: str, file: RecipeFile, own: SiteModel) -> tuple[RecipeFile, Group]:
+    """A recipe with a model of the site's own, and the line of `cases` for it."""
+    common = file.own_models
+    if common is None:
+        raise ConfigError(f"{label}: {file.recipe} runs its own models only; take it out")
+    model = Model(
+        layers=own.layers,
+        hidden=own.hidden,
+        ffn=4 * own.hidden,
+        heads=own.heads,
+        query_groups=own.heads,
+        vocab=padded_vocabulary(common.tokens, common.pad_to, own.tp),
+        mlp=common.mlp,
+    )
+    group = Group(
+        size=own.size,
+        dtype=common.dtype,
+        gpus=list(own.gpus),
+        sequence_length=own.sequence_length,
+        tp=own.tp,
+        pp=own.pp,
+        mbs=own.mbs,
+        gbs=own.gbs,
+        gbs_per_gpu=own.gbs_per_gpu,
+        variants=common.variants,
+    )
+    return file.model_copy(update={"models": {**file.models, own.size: model}}), group
+
+
+def _expand(label: str, file: RecipeFile, group: Group) -> Iterator[Case]:
+    """The cases of a line of `cases`, the usual ones before their variants."""
     model_name = group.model or group.size
     if model_name not in file.models:
         raise ConfigError(f"{label}: no model '{model_name}'; known: {', '.join(file.models)}")
@@ -177,30 +226,37 @@ def _expand(path: Path, file: RecipeFile, group: Group) -> Iterator[Case]:
     model = file.models[model_name]
     if group.layers is not None:
         model = model.model_copy(update={"layers": group.layers})
-    for dtype in group.dtype:
-        for gpus in group.gpus:
-            yield Case(
-                recipe=file.recipe,
-                release=file.release,
-                size=group.size,
-                dtype=dtype,
-                gpus=gpus,
-                accelerator=group.accelerator,
-                model_name=model_name,
-                model=model,
-                sequence_length=group.sequence_length,
-                steps=file.steps,
-                tp=group.tp,
-                pp=group.pp,
-                cp=group.cp,
-                vp=group.vp,
-                fsdp=group.fsdp,
-                mbs=group.mbs,
-                gbs=_global_batch_size(label, group, gpus),
-                gpus_per_node=file.gpus_per_node,
-                profiled=file.profiled,
-                smoothing=file.smoothing,
-            )
+    if file.rules and (
+        broken := broken_rules(model, group.sequence_length, tp=group.tp, pp=group.pp, vp=group.vp)
+    ):
+        raise ConfigError("\n".join(f"{label}: {rule}" for rule in broken))
+    for variant, dtype, gpus in product(("", *group.variants), group.dtype, group.gpus):
+        yield Case(
+            recipe=file.recipe,
+            release=file.release,
+            size=f"{group.size}-{variant}" if variant else group.size,
+            dtype=dtype,
+            gpus=gpus,
+            accelerator=group.accelerator,
+            model_name=model_name,
+            model=model,
+            sequence_length=group.sequence_length,
+            steps=file.steps,
+            tp=group.tp,
+            pp=group.pp,
+            cp=group.cp,
+            vp=group.vp,
+            fsdp=group.fsdp,
+            mbs=group.mbs,
+            gbs=_global_batch_size(label, group, gpus),
+            gpus_per_node=file.gpus_per_node,
+            profiled=file.profiled,
+            smoothing=file.smoothing,
+            interval=file.interval,
+            measure=file.measure,
+            variant=variant,
+            parameters=parameters(model, group.sequence_length) if file.rules else None,
+        )
 
 
 def _global_batch_size(label: str, group: Group, gpus: int) -> int:

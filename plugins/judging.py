@@ -98,7 +98,7 @@ def judge_outcome(
         quoted = [] if validity.complete(case, log) else _quoted(last_lines, errors)
         return ended(Kind.INVALID, "; ".join(problems), details=[*job, *quoted])
     remarks = _job_remarks(case, outcome, log)
-    boiled = timing(log.steps, statistic, case.smoothing)
+    boiled = timing(log.steps, statistic, case.smoothing, case.interval)
     stick = yardstick(case, baseline, gpu, baselines, log.peak_tflops)
     if stick is None and baseline is not None:
         return ended(
@@ -168,7 +168,7 @@ def _judge_given_up(
     # The published statistic needs steps that never ran: what is measured is the last one and the steady median.
     last = max(step.index for step in log.steps if step.seconds is not None)
     timed = [step for step in log.steps if step.index <= last]
-    measurement = Measurement(case, timing(timed, Statistic(), case.smoothing), stick)
+    measurement = Measurement(case, timing(timed, Statistic(), case.smoothing, case.interval), stick)
     goal = expected(case, baseline, stick)
     verdict = Verdict(Kind.TOO_SLOW, f"{Kind.TOO_SLOW}: {outcome.message}", _job_remarks(case, outcome, log))
     details = (*explain(measurement, goal), *job)

@@ -9,7 +9,6 @@ import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from pydantic import Field
 from pydantic import model_validator
@@ -17,12 +16,14 @@ from pydantic import model_validator
 from plugins.cases import Case
 from plugins.errors import ConfigError
 from plugins.logs import Step
+from plugins.recipefile import FlopsName
 from plugins.recipefile import Model
 from plugins.smoothing import desmoothed
 from plugins.yamlfile import Strict
 
 STEADY_STEPS = 10
-"""The steady median is taken over this many last steps."""
+STEADY_INTERVALS = 5
+"""The steady median is taken over this many last steps; where the log has means over an interval, over those of this many."""
 
 # A step is an outlier when it is this many robust standard deviations of the settled steps, and at least this
 # share, away from the median. The floor keeps a very quiet run from calling its own rounding an outlier.
@@ -41,7 +42,7 @@ class FlopsDefinition(Strict):
     published table was computed with another one; `significant_digits` is the rounding of the published FLOPs.
     """
 
-    definition: Literal["full-attention", "causal-attention", "nemotron-24.11"]
+    definition: FlopsName
     query_groups: int | None = Field(default=None, gt=0)
     significant_digits: int | None = Field(default=None, gt=0)
 
@@ -85,12 +86,13 @@ def flops_per_sequence(model: Model, sequence_length: int, definition: FlopsDefi
 class Yardstick:
     """What turns a step time into MFU: the FLOPs of a step and the peak, each with its definition.
 
-    `flops` counts one sequence; `peak_tflops` is per GPU.
+    `flops` counts one sequence; `peak_tflops` is per GPU. `beside` counts the FLOPs in a second way, for comparison.
     """
 
     flops: float
     definition: FlopsDefinition
     peak_tflops: float
+    beside: Yardstick | None = None
 
 
 def tokens_per_second(case: Case, step_time: float) -> float:
@@ -139,10 +141,37 @@ class Statistic:
             return range(steps - 1, steps)
         return range(self.first, self.last + 1)
 
+    def lines(self, steps: int, interval: int) -> range:
+        """The steps whose lines it needs, where there is one for every `interval` steps alone, printed at the last of them."""
+        needed = self.indices(steps)
+        return (
+            needed
+            if interval == 1 or self.first is None
+            else range(needed[0] + interval - 1, needed[-1] + 1, interval)
+        )
 
-def warm_up_steps(steps: int) -> int:
-    """The first fifth of a run, in which it settles: no hiccups are counted there."""
-    return steps // 5
+    def cuts(self, interval: int) -> bool:
+        """Whether the window begins or ends within an interval, of which only the mean is known."""
+        return (
+            self.first is not None
+            and self.last is not None
+            and bool(self.first % interval or (self.last + 1) % interval)
+        )
+
+
+def warm_up_steps(steps: int, interval: int = 1) -> int:
+    """The first fifth of a run, in which it settles: no hiccups are counted there. At least the first interval."""
+    return max(steps // 5, interval if interval > 1 else 0)
+
+
+def steady_count(interval: int = 1) -> int:
+    """How many lines of a log the steady median is taken over."""
+    return STEADY_STEPS if interval == 1 else STEADY_INTERVALS
+
+
+def steady_lines(steps: int, interval: int = 1) -> range:
+    """The steps whose lines the steady median is taken over, in a run of `steps` steps."""
+    return range(max(interval, steps - (steady_count(interval) - 1) * interval) - 1, steps, interval)
 
 
 @dataclass(frozen=True)
@@ -155,6 +184,10 @@ class Timing:
     of the steps that the statistic's window reaches over, `without_outliers` is the mean of the others. The settled
     steps are those behind the first fifth of the run (warm-up): `hiccups` are their slow outliers, `mean` is their
     mean, which includes what a median hides. `resolution` is the relative rounding of the steps that are judged.
+
+    With an `interval` each of these is of means over so many steps, named by the last of them, and `steady` and `spread` are
+    of `STEADY_INTERVALS`. Such means scatter less than steps do, and one of them hides how many of its steps were slow:
+    `settled_steps` counts steps all the same, and of each hiccup one.
     """
 
     statistic: Statistic
@@ -170,29 +203,31 @@ class Timing:
     hiccups: tuple[tuple[int, float], ...]
     settled_steps: int
     mean: float
+    interval: int = 1
 
 
-def timing(steps: Sequence[Step], statistic: Statistic, smoothing: int = 1) -> Timing:
+def timing(steps: Sequence[Step], statistic: Statistic, smoothing: int = 1, interval: int = 1) -> Timing:
     """Boil down the steps of a valid run (every index that the statistic needs has its seconds).
 
-    `smoothing` is the number of last steps that each printed time is the mean over.
+    `smoothing` is the number of last steps that each printed time is the mean over; `interval` that of the steps which
+    have one line together.
     """
     printed = {step.index: step.seconds for step in steps if step.seconds is not None}
     known = desmoothed(steps, smoothing)
     count = max(step.index for step in steps) + 1
-    last = [i for i in range(count - STEADY_STEPS, count) if i in known]
+    last = [i for i in steady_lines(count, interval) if i in known]
     steady = [known[i] for i in last]
     median = statistics.median(steady)
-    window = tuple((i, printed[i]) for i in statistic.indices(count))
+    window = tuple((i, printed[i]) for i in statistic.lines(count, interval))
     reach = range(max(0, window[0][0] - smoothing + 1), window[-1][0] + 1)
     single = tuple((i, known[i]) for i in reach if i in known)
-    settled = {i: t for i, t in known.items() if i >= warm_up_steps(count)}
+    settled = {i: t for i, t in known.items() if i - interval + 1 >= warm_up_steps(count, interval)}
     limit = max(OUTLIER_SIGMAS * _robust_sigma(list(settled.values())), OUTLIER_FLOOR * median)
     # A window of several steps has a middle of its own; a single step is seen against the steady ones.
     middle = statistics.median(t for _, t in single) if len(single) > 1 else median
     outliers = tuple((i, t) for i, t in single if abs(t - middle) > limit)
     rest = [t for i, t in single if (i, t) not in outliers]
-    judged = {*last, *statistic.indices(count)}
+    judged = {*last, *statistic.lines(count, interval)}
     return Timing(
         statistic=statistic,
         step_time=statistics.fmean(t for _, t in window),
@@ -207,8 +242,9 @@ def timing(steps: Sequence[Step], statistic: Statistic, smoothing: int = 1) -> T
         outliers=outliers,
         without_outliers=statistics.fmean(rest) if rest else median,
         hiccups=tuple((i, t) for i, t in settled.items() if t - median > limit),
-        settled_steps=len(settled),
+        settled_steps=len(settled) * interval,
         mean=statistics.fmean(settled.values()),
+        interval=interval,
     )
 
 
@@ -249,6 +285,12 @@ class Measurement:
     @property
     def mfu(self) -> float | None:
         return mfu(self.case, self.step_time, self.yardstick) if self.yardstick else None
+
+    @property
+    def mfu_beside(self) -> float | None:
+        """MFU in percent by the second way to count FLOPs, where the recipe has one; never judged."""
+        beside = self.yardstick.beside if self.yardstick else None
+        return mfu(self.case, self.step_time, beside) if beside else None
 
     @property
     def days_per_1t_tokens(self) -> float:

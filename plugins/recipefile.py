@@ -19,12 +19,15 @@ from plugins.yamlfile import Strict
 from plugins.yamlfile import load
 
 ReleaseName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+FlopsName = Literal["full-attention", "causal-attention", "nemotron-24.11"]
+Dtype = Literal["fp8", "bf16", "fp16", "fp32"]
+Mlp = Literal["gated", "squared-relu", "gelu"]
 
 
 class Model(Strict):
     """The shape of a decoder; names as in the published configurations.
 
-    `mlp` tells whether the MLP has a gate (three matrices, SwiGLU) or not (two, squared ReLU).
+    `mlp` tells whether the MLP has a gate (three matrices, SwiGLU) or not (two, squared ReLU or GELU).
     """
 
     layers: int = Field(gt=0)
@@ -33,7 +36,7 @@ class Model(Strict):
     heads: int = Field(gt=0)
     query_groups: int = Field(gt=0)
     vocab: int = Field(gt=0)
-    mlp: Literal["gated", "squared-relu"] = "gated"
+    mlp: Mlp = "gated"
 
 
 class Group(Strict):
@@ -42,12 +45,13 @@ class Group(Strict):
     `model` names the entry of `models` where `size` does not (a proxy: the same model with fewer `layers`).
     The global batch size (sequences per step) is given outright or per GPU. `fsdp` shards parameters and batch
     over this many GPUs; what is left of the GPUs holds replicas. `gpu` names the types of GPU that are run like this,
-    where a launcher runs another configuration on others.
+    where a launcher runs another configuration on others. Each of `variants` makes the same cases once more, of the size
+    `<size>-<variant>`.
     """
 
     size: str
     model: str | None = None
-    dtype: list[Literal["fp8", "bf16", "fp32"]] = Field(min_length=1)
+    dtype: list[Dtype] = Field(min_length=1)
     gpus: list[Annotated[int, Field(gt=0)]] = Field(min_length=1)
     sequence_length: int = Field(gt=0)
     layers: int | None = Field(default=None, gt=0)
@@ -61,6 +65,52 @@ class Group(Strict):
     gbs_per_gpu: float | None = Field(default=None, gt=0)
     accelerator: Literal["gpu", "cpu"] = "gpu"
     gpu: list[str] = []
+    variants: list[str] = []
+
+
+class SiteModel(Strict):
+    """A model that a site adds to a recipe which takes any: its shape, how it is split, and on how many GPUs it runs.
+
+    `size` names its cases. What is not said here is the recipe's (`OwnModels`).
+    """
+
+    size: str = Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,30}[a-z0-9])?$")
+    layers: int = Field(gt=0)
+    hidden: int = Field(gt=0)
+    heads: int = Field(gt=0)
+    sequence_length: int = Field(gt=0)
+    tp: int = Field(default=1, gt=0)
+    pp: int = Field(default=1, gt=0)
+    mbs: int = Field(default=1, gt=0)
+    gbs: int | None = Field(default=None, gt=0)
+    gbs_per_gpu: float | None = Field(default=None, gt=0)
+    # A tuple, because it is part of what a recipe is looked up by.
+    gpus: tuple[Annotated[int, Field(gt=0, strict=True)], ...] = Field(min_length=1, strict=False)
+
+
+class OwnModels(Strict):
+    """What the models that a site adds to a recipe have in common with the recipe's own.
+
+    `tokens` is the tokenizer's, padded to a multiple of `pad_to` x tp. FFN size: 4 x hidden size; as many query groups
+    as heads.
+    """
+
+    dtype: list[Dtype] = Field(min_length=1)
+    tokens: int = Field(gt=0)
+    pad_to: int = Field(gt=0)
+    mlp: Mlp
+    variants: list[str] = []
+
+
+class Measure(Strict):
+    """How the cases of a recipe are measured for which no table of numbers says it, because nobody published one.
+
+    `flops` is how model FLOPs are counted; `beside` a second way, whose MFU is shown, named and never judged.
+    """
+
+    statistic: str = Field(pattern=r"^(last|mean:\d+-\d+)$")
+    flops: FlopsName
+    beside: FlopsName | None = None
 
 
 class Requirement(Strict):
@@ -113,10 +163,14 @@ class Launch(Strict):
 
 
 class Value(Strict):
-    """Something that the site file must give for a manifest: what it is, and how one comes by it."""
+    """Something that the site file gives for a manifest: what it is, and how one comes by it.
+
+    Without a `default` the site must give it.
+    """
 
     what: str
     mend: str
+    default: str | None = None
     pattern: str | None = None
 
     @field_validator("pattern")
@@ -130,9 +184,12 @@ class Value(Strict):
 
 
 class When(Strict):
-    """The cases that an overlay is for: of these dtypes, on a site with a queue or without one."""
+    """The cases that an overlay is for: of these dtypes, variants or numbers of nodes, on a site with a queue or
+    without one."""
 
     dtype: list[str] = []
+    variant: list[str] = []
+    nodes: list[int] = []
     queue: bool | None = None
 
 
@@ -170,11 +227,16 @@ class Manifest(Strict):
 class Matrix(Strict):
     """What one release of a recipe runs, and how its logs look.
 
-    `replay` finds a case's log in a tree of logs: a pattern for the end of a path, with `{model}`, `{dtype}`, `{gpus}`
-    and `{gbs}` filled in, and the groups `job` and, where the name has it, `restart`.
+    `replay` finds a case's log in a tree of logs: a pattern for the end of a path, with `{model}`, `{size}`, `{dtype}`,
+    `{gpus}` and `{gbs}` filled in, and the groups `job` and, where the name has it, `restart`.
     `gpus_per_node` is given where the recipe's own rules (global batch size, sharding) hold on such nodes only.
     `profiled` is for a recipe that itself profiles a few early steps of the published run. With `smoothing` each printed
-    step time is the mean over this many last steps; `plugins.smoothing` takes them apart.
+    step time is the mean over this many last steps; `plugins.smoothing` takes them apart. With `interval` there is a line
+    for every so many steps alone, with their mean. `measure` is for a recipe without published numbers.
+
+    `rules` are those that a configuration must keep before it is sent (`plugins.megatron`). `variants` are further ways to
+    run the same cases, by name, with what each is; they are collected when they are asked for. With `own_models` a site
+    may add models of its own.
     """
 
     release: ReleaseName
@@ -184,6 +246,11 @@ class Matrix(Strict):
     gpus_per_node: int | None = Field(default=None, gt=0)
     profiled: bool = False
     smoothing: int = Field(default=1, gt=0)
+    interval: int = Field(default=1, gt=0)
+    measure: Measure | None = None
+    rules: Literal["megatron-lm"] | None = None
+    variants: dict[Annotated[str, Field(pattern=r"^[a-z0-9]+$")], str] = {}
+    own_models: OwnModels | None = None
     cases: list[Group] = Field(min_length=1)
     launch: Launch | None = None
     manifest: Manifest | None = None
@@ -199,13 +266,47 @@ class Matrix(Strict):
             )
         return self
 
+    @model_validator(mode="after")
+    def _intervals_are_whole(self) -> Self:
+        if self.interval > 1 and (self.smoothing > 1 or not self.log.startswith("megatron")):
+            raise ValueError(
+                f"interval {self.interval}: only Megatron's formats print a line for several steps"
+            )
+        if self.steps % self.interval or self.steps == self.interval > 1:
+            raise ValueError(
+                f"steps {self.steps} is not a multiple of interval {self.interval}, two at the least"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _measure_fits(self) -> Self:
+        found = re.fullmatch(r"mean:(\d+)-(\d+)", self.measure.statistic) if self.measure else None
+        if found:
+            first, last = int(found[1]), int(found[2])
+            if not first <= last < self.steps or first % self.interval or (last + 1) % self.interval:
+                raise ValueError(
+                    f"measure.statistic {found[0]} is no window of whole intervals of {self.interval} in steps 0 to "
+                    f"{self.steps - 1}"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _variants_are_known(self) -> Self:
+        named = {name for group in self.cases for name in group.variants}
+        named |= set(self.own_models.variants if self.own_models else ())
+        if unknown := sorted(named - set(self.variants)):
+            raise ValueError(
+                f"no variant {', '.join(unknown)}; known in `variants`: {', '.join(self.variants) or 'none'}"
+            )
+        return self
+
 
 class RecipeFile(Matrix):
     """`recipe.yaml`: what is run unless another release is asked for, and how its launcher wants to be called."""
 
     recipe: str
     title: str
-    backend: Literal["slurm", "jobset", "local"]
+    backend: Literal["slurm", "jobset", "pytorchjob", "local"]
     startup_minutes: float = Field(ge=0)
     models: dict[str, Model]
     program: str | None = None
@@ -213,7 +314,7 @@ class RecipeFile(Matrix):
     @property
     def contract(self) -> str:
         """The key that says how a recipe of this backend is run."""
-        return {"slurm": "launch", "jobset": "manifest", "local": "program"}[self.backend]
+        return {"slurm": "launch", "local": "program"}.get(self.backend, "manifest")
 
 
 class ReleaseFile(Matrix):
@@ -235,7 +336,7 @@ def read_recipe(folder: Path) -> RecipeFile:
     given = [key for key in ("launch", "manifest", "program") if getattr(file, key) is not None]
     if given != [file.contract]:
         raise ConfigError(
-            f"{path}: give either `launch` (backend slurm), `manifest` (jobset) or `program` (local); the backend is "
+            f"{path}: give either `launch` (backend slurm), `manifest` (jobset, pytorchjob) or `program` (local); the backend is "
             f"{file.backend}, and it has {' and '.join(f'`{key}`' for key in given) or 'none of them'}"
         )
     return file

@@ -45,6 +45,8 @@ from plugins.logs import parser
 from plugins.logs import read
 from plugins.metrics import Measurement
 from plugins.outcome import Outcome
+from plugins.recipefile import RecipeFile
+from plugins.recipefile import SiteModel
 from plugins.recipefile import read_recipe
 from plugins.verdicts import Kind
 
@@ -53,12 +55,13 @@ from plugins.verdicts import Kind
 class Choice:
     """Which of a recipe's cases a session is about: those of this release (None: its own) on this type of GPU.
 
-    `versions` are of what the nodes run, as far as the site file says.
+    `models` are those that the site adds. `versions` are of what the nodes run, as far as the site file says.
     """
 
     release: str | None = None
     gpu: str = DEFAULT_GPU
     versions: Mapping[str, str] = field(default_factory=dict)
+    models: tuple[SiteModel, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,8 +81,8 @@ class Shelf:
         return None if self.replace else self.folder
 
 
-CHOOSE: pytest.StashKey[Callable[[str], Choice]] = pytest.StashKey()
-"""The session's choice for recipes of this backend, put there by whoever knows the site."""
+CHOOSE: pytest.StashKey[Callable[[RecipeFile], Choice]] = pytest.StashKey()
+"""The session's choice for a recipe, put there by whoever knows the site."""
 
 SHELF: pytest.StashKey[Shelf] = pytest.StashKey()
 """The site's own baselines, put there likewise."""
@@ -95,10 +98,18 @@ _COMPLAINT = re.compile(rb"(?i)error|kill|cancel|fail|traceback|no space|denied"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.getgroup("pacemark").addoption(
+    group = parser.getgroup("pacemark")
+    group.addoption(
         "--strict-last",
         action="store_true",
         help="judge by the published statistic alone, without looking at the steady median",
+    )
+    group.addoption(
+        "--variant",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="collect a recipe's cases in this variant as well, e.g. sharp; may be given several times",
     )
 
 
@@ -107,14 +118,14 @@ def recipe_of(config: pytest.Config, path: Path) -> Recipe | None:
     folder = path.parent
     if not (folder / "recipe.yaml").exists():
         return None
-    choice = choice_for(config, read_recipe(folder).backend)
-    return load_recipe(folder, choice.release, choice.gpu)
+    choice = choice_for(config, read_recipe(folder))
+    return load_recipe(folder, choice.release, choice.gpu, choice.models)
 
 
-def choice_for(config: pytest.Config, backend: str) -> Choice:
-    """The session's choice for recipes of this backend."""
+def choice_for(config: pytest.Config, recipe: RecipeFile) -> Choice:
+    """The session's choice for this recipe."""
     choose = config.stash.get(CHOOSE, None)
-    return choose(backend) if choose else Choice()
+    return choose(recipe) if choose else Choice()
 
 
 def case_of(item: pytest.Item) -> Case | None:
@@ -125,7 +136,7 @@ def case_of(item: pytest.Item) -> Case | None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Make a test of every case of the recipe beside the test file."""
+    """Make a test of every case of the recipe beside the test file; of a variant's, where that is asked for."""
     if "case" not in metafunc.fixturenames:
         return
     try:
@@ -141,14 +152,24 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
                 case, id=case.id, marks=pytest.mark.case(size=case.size, dtype=case.dtype, gpus=case.gpus)
             )
             for case in recipe.cases
+            if not case.variant or case.variant in metafunc.config.getoption("--variant")
         ],
     )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    known: set[str] = set()
     for item in items:
         if case_of(item) is not None:
             benchmark_view.prepare(item)
+            recipe = recipe_of(config, item.path)
+            known |= set(recipe.file.variants if recipe else ())
+    unknown = sorted(set(config.getoption("--variant")) - known)
+    if unknown and not hasattr(config, "workerinput"):
+        raise pytest.UsageError(
+            f"--variant {', '.join(unknown)}: none of these recipes has it; known: {', '.join(sorted(known)) or 'none'}"
+        )
 
 
 @pytest.fixture
@@ -197,7 +218,7 @@ def _offer(
         framework=recipe.file.title,
         run=outcome.folder.parent.parent.name,
         date=f"{ended:%Y-%m-%d}",
-        versions=choice_for(config, recipe.file.backend).versions,
+        versions=choice_for(config, recipe.file).versions,
     )
     offered = recording.candidate(judgement, origin)
     if isinstance(offered, str):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import pairwise
 
 from plugins.cases import Case
 from plugins.logs import Log
 from plugins.logs import Span
 from plugins.logs import Step
-from plugins.metrics import STEADY_STEPS
 from plugins.metrics import FlopsDefinition
 from plugins.metrics import Statistic
 from plugins.metrics import flops_per_sequence
+from plugins.metrics import steady_lines
+from plugins.recipefile import FlopsName
 from plugins.smoothing import desmoothed
 
 # A step line that other output cut in two is known to have run, though not how long it took. Two of fifty say
@@ -36,7 +38,8 @@ _MARK_WORDS = {
 def problems(case: Case, log: Log, statistic: Statistic, *, whole: bool = True) -> list[str]:
     """What makes this log no evidence for `case`, in words; empty when it is valid.
 
-    Checks: every step from 0 to the last exactly once; the number of steps that the run announced; the number of
+    Checks: every step from 0 to the last exactly once, or every interval of them where the recipe logs means; in their
+    order; the number of steps that the run announced; the number of
     processes where each prints; what the run states of its configuration; global batch size, consumed samples and tokens a step against the case, and the
     tokens and FLOPs that follow from printed rates; loss and gradient norm finite; nothing in the log that spoils a
     timed run. The profiler of a recipe that was published with one spoils nothing. With `whole` off, the run was
@@ -50,19 +53,27 @@ def problems(case: Case, log: Log, statistic: Statistic, *, whole: bool = True) 
     if log.planned is not None and log.planned != case.steps:
         announced = f"{log.planned} steps" if log.planned else "two different numbers of steps"
         found.append(f"the run announced {announced}, the recipe runs {case.steps}")
-    if log.interval == 1:
+    # One line does not tell its interval.
+    if log.interval == case.interval or not (log.interval or case.interval == 1):
         found += _sequence(case, log, statistic, whole=whole)
     else:
         means = (
-            f"means over {log.interval} steps" if log.interval else "means over an unknown number of steps"
+            f"means over {log.interval or 'an unknown number of'} steps"
+            if log.interval != 1
+            else "single steps"
         )
-        found.append(f"the log states {means}, and the statistic {statistic} needs single ones")
+        wanted = (
+            f"the statistic {statistic} needs single ones"
+            if case.interval == 1
+            else f"this recipe's are means over {case.interval} (--log-interval {case.interval})"
+        )
+        found.append(f"the log states {means}, and {wanted}")
     if log.ranks is not None and case.gpus % log.ranks:
         found.append(
             f"{log.ranks} processes print each step, which does not divide this case's {case.gpus} GPUs"
         )
     found += _facts(case, log)
-    found += _configuration(case, log.steps)
+    found += _configuration(case, log.steps, _flops_per_gpu(case, log.flops))
     found += _updates(case, log.steps, statistic)
     for name, values in (
         ("loss", ((s.index, s.loss) for s in log.steps)),
@@ -79,7 +90,7 @@ def problems(case: Case, log: Log, statistic: Statistic, *, whole: bool = True) 
 
 def complete(case: Case, log: Log) -> bool:
     """Whether every step of the case has been seen: the run did its work, however its clean-up ended."""
-    interval = max(log.interval, 1)
+    interval = log.interval or case.interval
     stated = {step.index - back for step in log.steps for back in range(min(interval, case.steps))}
     return stated >= set(range(case.steps))
 
@@ -92,15 +103,18 @@ def died(case: Case, log: Log, *, succeeded: bool) -> bool:
 
 def _sequence(case: Case, log: Log, statistic: Statistic, *, whole: bool) -> list[str]:
     found: list[str] = []
-    seen = {step.index for step in log.steps}
-    last = max(seen)
-    missing = sorted(set(range(case.steps if whole else last)) - seen)
-    if missing == list(range(last + 1, case.steps)) and missing:
+    indices = [step.index for step in log.steps]
+    seen, last, every = set(indices), max(indices), case.interval
+    missing = sorted(set(range(every - 1, case.steps if whole else last, every)) - seen)
+    means = f" (a line is of the {every} steps that end there)" if every > 1 else ""
+    if missing == list(range(last + every, case.steps, every)) and missing:
         found.append(
-            f"the last step seen is {last} of 0 to {case.steps - 1}: {_list(missing)} {_verb(missing)} missing"
+            f"the last step seen is {last} of 0 to {case.steps - 1}: {_list(missing)} {_verb(missing)} missing{means}"
         )
     elif missing:
-        found.append(f"{_list(missing)} {_verb(missing)} missing between steps {min(seen)} and {last}")
+        found.append(f"{_list(missing)} {_verb(missing)} missing between steps {min(seen)} and {last}{means}")
+    if late := [after for before, after in pairwise(indices) if after < before]:
+        found.append(f"{_list(late)}: printed behind a later one, so that two runs may share this log")
     if last >= case.steps:
         found.append(f"the log goes on to step {last}, the recipe ends at {case.steps - 1}")
     if log.repeated:
@@ -113,7 +127,7 @@ def _sequence(case: Case, log: Log, statistic: Statistic, *, whole: bool) -> lis
     else:
         found += _means(case, log)
     garbled = [s.index for s in log.steps if s.seconds is None]
-    needed = [i for i in garbled if i in statistic.indices(case.steps)]
+    needed = [i for i in garbled if i in statistic.lines(case.steps, every)]
     if needed:
         found.append(
             f"{_list(needed)}: the log line is garbled by other output, and the statistic {statistic} needs it"
@@ -150,7 +164,8 @@ def _facts(case: Case, log: Log) -> list[str]:
     ]
 
 
-def _configuration(case: Case, steps: tuple[Step, ...]) -> list[str]:
+def _configuration(case: Case, steps: tuple[Step, ...], flops: float) -> list[str]:
+    """`flops`: model FLOPs of a step on one GPU, counted as the log's format does."""
     found: list[str] = []
     if all(step.gbs is None and step.consumed_samples is None and step.tokens is None for step in steps):
         return ["no line states the global batch size, the consumed samples or the tokens of a step"]
@@ -176,31 +191,34 @@ def _configuration(case: Case, steps: tuple[Step, ...]) -> list[str]:
                 f"step time x tokens/s is {step.tokens_per_gpu.low:.0f} to {step.tokens_per_gpu.high:.0f} tokens a "
                 f"GPU at step {step.index}, this case runs {case.tokens_per_step / case.gpus:.0f}"
             )
-        elif step.flops_per_gpu is not None and not _counts_as(step.flops_per_gpu, _flops_per_gpu(case)):
+        elif step.flops_per_gpu is not None and not _counts_as(step.flops_per_gpu, flops):
             found.append(
                 f"step time x TFLOP/s is {step.flops_per_gpu.low / 1e12:.1f} to "
                 f"{step.flops_per_gpu.high / 1e12:.1f} TFLOP a GPU at step {step.index}, this case's model is "
-                f"{_flops_per_gpu(case) / 1e12:.1f}"
+                f"{flops / 1e12:.1f}"
             )
     return found[:1] + ([f"and {len(found) - 1} more such steps"] if len(found) > 1 else [])
 
 
 def _updates(case: Case, steps: tuple[Step, ...], statistic: Statistic) -> list[str]:
-    """Steps without an update. Skipped ones are shorter; mixed precision skips some when it begins, which is fine."""
+    """Steps without an update. Skipped ones are shorter; mixed precision skips some when it begins, which is fine.
+
+    FP16 begins with a loss scale of 2^32 and halves it at each step that it skips, so into the second ten steps.
+    """
     found: list[str] = []
     bad = [step.index for step in steps if step.nan_iterations]
     if bad:
         found.append(f"{_list(bad)}: the loss or a gradient was not a number")
-    judged = {*statistic.indices(case.steps), *range(case.steps - STEADY_STEPS, case.steps)}
+    judged = {*statistic.lines(case.steps, case.interval), *steady_lines(case.steps, case.interval)}
     skipped = [step.index for step in steps if step.skipped_iterations and step.index in judged]
     if skipped:
         found.append(f"{_list(skipped)}: the update was skipped, and the judgement needs it")
     return found
 
 
-def _flops_per_gpu(case: Case) -> float:
-    """Model FLOPs of a step on one GPU as the formats that print a rate count them: full attention."""
-    definition = FlopsDefinition(definition="full-attention")
+def _flops_per_gpu(case: Case, name: FlopsName) -> float:
+    """Model FLOPs of a step on one GPU, counted in this way."""
+    definition = FlopsDefinition(definition=name)
     return case.gbs * flops_per_sequence(case.model, case.sequence_length, definition) / case.gpus
 
 

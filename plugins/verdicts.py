@@ -11,9 +11,9 @@ from plugins.baselinefile import Reference
 from plugins.baselinefile import Tolerance
 from plugins.baselines import Baseline
 from plugins.baselines import Expected
-from plugins.metrics import STEADY_STEPS
 from plugins.metrics import Measurement
 from plugins.metrics import mfu
+from plugins.metrics import steady_count
 from plugins.metrics import tokens_per_second
 
 # A run's number of further runs is only worth saying while somebody would still pay for them.
@@ -93,12 +93,12 @@ def judge(measurement: Measurement, expected: Expected, *, strict_last: bool = F
         if timing.outliers and band.side(timing.without_outliers) is Kind.PASSED:
             remark = (
                 f"{_statistic(measurement)} is {_seconds(timing.step_time)}, out of the band, because of "
-                f"{_steps(timing.outliers)}; judged by the steady median {_seconds(timing.steady)}"
+                f"{_steps(measurement, timing.outliers)}; judged by the steady median {_seconds(timing.steady)}"
             )
             return Verdict(Kind.PASSED, _headline(Kind.PASSED, expected, timing.steady), (remark, *remarks))
         what = (
             f"{_statistic(measurement)} is {_seconds(timing.step_time)}, out of the band, the median of the last "
-            f"{STEADY_STEPS} is {_seconds(timing.steady)}, inside, and no outlier explains it; spread "
+            f"{_steady(measurement)} is {_seconds(timing.steady)}, inside, and no outlier explains it; spread "
             f"{_percent(timing.spread)}"
         )
         return Verdict(Kind.NOISY, f"noisy: {what}; {_more_runs(measurement, band)}", remarks)
@@ -109,8 +109,9 @@ def restless(measurement: Measurement, tolerance: Tolerance) -> str:
     """What keeps the steps from telling a pace, whatever it is; "" when nothing does."""
     timing = measurement.timing
     if timing.spread > tolerance.spread:
+        of = f" of means over {timing.interval} steps" if timing.interval > 1 else ""
         return (
-            f"the last {STEADY_STEPS} steps scatter by {_percent(timing.spread)} (standard deviation, limit "
+            f"the last {_steady(measurement)} scatter by {_percent(timing.spread)} (standard deviation{of}, limit "
             f"{_percent(tolerance.spread)})"
         )
     lost = timing.mean / timing.steady - 1
@@ -124,7 +125,8 @@ def restless(measurement: Measurement, tolerance: Tolerance) -> str:
 
 def describe(measurement: Measurement, references: Sequence[Reference] = ()) -> list[str]:
     """What a run without a baseline measured, and what others did."""
-    return _measured(measurement, None) + [beside(measurement, reference) for reference in references]
+    lines = [*_measured(measurement, None), *_counted(measurement)]
+    return lines + [beside(measurement, reference) for reference in references]
 
 
 def beside(measurement: Measurement, reference: Reference) -> str:
@@ -140,7 +142,6 @@ def explain(measurement: Measurement, expected: Expected, references: Sequence[R
     """What a tired engineer needs beside the headline: measured, expected, from where, how far off."""
     timing, baseline = measurement.timing, expected.baseline
     band = Band(expected, timing.resolution)
-    stick = expected.yardstick
     tolerance = baseline.tolerance
     lines = [
         *_measured(measurement, expected),
@@ -149,8 +150,7 @@ def explain(measurement: Measurement, expected: Expected, references: Sequence[R
         f"-{_percent(tolerance.slower)} to +{_percent(tolerance.faster)}, log rounding {_percent(timing.resolution)})",
         f"baseline  {baseline.origin}",
         *_own(baseline),
-        f"MFU by    {stick.definition} FLOPs, peak {stick.peak_tflops:.4g} TFLOP/s per GPU, "
-        f"statistic {timing.statistic}",
+        *_counted(measurement),
         *_corrected(measurement, expected),
     ]
     return lines + [beside(measurement, reference) for reference in references]
@@ -175,12 +175,45 @@ def _measured(measurement: Measurement, expected: Expected | None) -> list[str]:
 
     printed = f", printed as means over {timing.smoothing} steps" if timing.smoothing > 1 else ""
     single = ", of single steps" if timing.smoothing > 1 else ""
+    if timing.interval > 1:
+        single = f" of these means over {timing.interval}; single steps scatter more"
     lines = [line("measured", timing.step_time, f"{_statistic(measurement)}{printed}")]
     if len(timing.window) > 1:
         index, seconds = timing.last
-        lines.append(line("last", seconds, f"step {index}{printed}"))
-    steady = f"median of the last {STEADY_STEPS} steps, spread {_percent(timing.spread)}{single}"
-    return [*lines, line("steady", timing.steady, steady)]
+        lines.append(line("last", seconds, f"{_named(measurement, index)}{printed}"))
+    steady = f"median of the last {_steady(measurement)}, spread {_percent(timing.spread)}{single}"
+    return [*lines, line("steady", timing.steady, steady), *_model(measurement)]
+
+
+def _model(measurement: Measurement) -> list[str]:
+    """How large the model is, where its name does not tell."""
+    case = measurement.case
+    if case.parameters is None:
+        return []
+    shape = f"{case.model.layers} layers of hidden size {case.model.hidden}, sequence length {case.sequence_length}"
+    return [f"model     {billions(case.parameters)} parameters, {shape}"]
+
+
+def billions(parameters: int) -> str:
+    """`174.6 B`, `0.065 B`: three digits at the least, because some names are off by a factor of six."""
+    value = parameters / 1e9
+    return f"{value:.1f} B" if value >= 100 else f"{value:.3g} B" if value >= 0.1 else f"{value:.2g} B"
+
+
+def _counted(measurement: Measurement) -> list[str]:
+    """How MFU was counted, and what it is when it is counted in the recipe's second way."""
+    stick = measurement.yardstick
+    if stick is None:
+        return []
+    how = f"{stick.definition} FLOPs, peak {stick.peak_tflops:.4g} TFLOP/s per GPU, statistic {measurement.timing.statistic}"
+    lines = [f"MFU by    {how}"]
+    if stick.beside is not None:
+        lines[0] += f": {measurement.tflops_per_gpu:.1f} TFLOP/s per GPU"
+        lines.append(
+            f"beside    MFU {measurement.mfu_beside:.2f} % by {stick.beside.definition} FLOPs, "
+            f"{_signed(stick.beside.flops / stick.flops - 1)}; for comparison, not judged"
+        )
+    return lines
 
 
 def _row(measurement: Measurement, step_time: float) -> str:
@@ -228,20 +261,41 @@ def _lucky(measurement: Measurement, published: Kind) -> str:
 
 
 def _statistic(measurement: Measurement) -> str:
-    window = measurement.timing.window
+    window, interval = measurement.timing.window, measurement.timing.interval
     if len(window) == 1:
-        return f"last step ({window[0][0]})"
-    return f"mean of steps {window[0][0]} to {window[-1][0]}"
+        return (
+            f"last step ({window[0][0]})" if interval == 1 else f"mean of {_named(measurement, window[0][0])}"
+        )
+    return f"mean of steps {window[0][0] - interval + 1} to {window[-1][0]}"
+
+
+def _named(measurement: Measurement, index: int) -> str:
+    """`step 49`, or `steps 40 to 49` of one line."""
+    interval = measurement.timing.interval
+    return f"step {index}" if interval == 1 else f"steps {index - interval + 1} to {index}"
+
+
+def _steady(measurement: Measurement) -> str:
+    """`10 steps`, or `5 intervals of 10 steps`."""
+    interval = measurement.timing.interval
+    count = steady_count(interval)
+    return f"{count} steps" if interval == 1 else f"{count} intervals of {interval} steps"
 
 
 def _hiccups(measurement: Measurement) -> str:
     timing = measurement.timing
-    return f"{len(timing.hiccups)} of {timing.settled_steps} settled steps far above the median: {_steps(timing.hiccups)}"
+    slow = _steps(measurement, timing.hiccups)
+    if timing.interval == 1:
+        return f"{len(timing.hiccups)} of {timing.settled_steps} settled steps far above the median: {slow}"
+    settled = timing.settled_steps // timing.interval
+    return f"{len(timing.hiccups)} of {settled} settled intervals far above the median, by one slow step or more each: {slow}"
 
 
-def _steps(steps: tuple[tuple[int, float], ...]) -> str:
-    shown = ", ".join(f"{i} ({_seconds(t)})" for i, t in steps[:5])
+def _steps(measurement: Measurement, steps: tuple[tuple[int, float], ...]) -> str:
     more = f" and {len(steps) - 5} more" if len(steps) > 5 else ""
+    if measurement.timing.interval > 1:
+        return ", ".join(f"{_named(measurement, i)} ({_seconds(t)})" for i, t in steps[:5]) + more
+    shown = ", ".join(f"{i} ({_seconds(t)})" for i, t in steps[:5])
     return f"step{'s' if len(steps) > 1 else ''} {shown}{more}"
 
 

@@ -17,6 +17,7 @@ from decimal import Decimal
 from typing import Protocol
 
 from plugins.logs.lines import telling_lines
+from plugins.recipefile import FlopsName
 
 # Longer than any line a recipe prints; what goes beyond is cut, so that memory stays flat on a broken log.
 MAX_LINE = 1 << 16
@@ -94,7 +95,7 @@ class Log:
     `interval`: every figure of a step is a mean over this many steps, of which `index` is the last; steps between
     are stated by no line (0: a single line, which does not tell). `ranks` is the number of processes that print
     each step, where all of them do. `profiling_steps` counts those of a profiling run that the recipe makes before
-    the timed one.
+    the timed one. `flops` is how the format counts the model FLOPs of a rate that it prints.
     """
 
     steps: tuple[Step, ...] = ()
@@ -108,6 +109,7 @@ class Log:
     interval: int = 1
     ranks: int | None = None
     profiling_steps: int = 0
+    flops: FlopsName = "full-attention"
     size: int = 0
 
     def with_marks_of(self, other: Log) -> Log:
@@ -301,6 +303,17 @@ def resolution(number: str, significant: int | None = None) -> float:
     value = Decimal(number)
     exponent = value.as_tuple().exponent if significant is None else value.adjusted() - significant + 1
     return 0.5 * 10.0 ** int(exponent)
+
+
+def worked(seconds: str, rate: str, unit: float) -> Span | None:
+    """What was done in a step, from its time and its rate as printed: both are rounded. None where the rate is no number."""
+    if not rate[-1].isdigit():
+        return None
+    low, high = (
+        (float(seconds) + sign * resolution(seconds)) * (float(rate) + sign * resolution(rate))
+        for sign in (-1, 1)
+    )
+    return Span(low * unit, high * unit)
 
 
 def parser(name: str) -> LogParser:

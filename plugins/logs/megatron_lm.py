@@ -6,8 +6,9 @@
     number of nan iterations:   0 |
 
 (one line in the log.) The throughput stands there with `--log-throughput` only, the loss only above 0. Times are in
-milliseconds with one decimal, means over the interval: a line states nothing about a single step of it. Fields are
-ended by ` |`, the last one too, so that a number cut short by other output never counts.
+milliseconds with one decimal, means over the interval: a line states nothing about a single step of it. The
+throughput is by causal attention (`num_floating_point_operations`). Fields are ended by ` |`, the last one too, so that a
+number cut short by other output never counts.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from plugins.logs import Step
 from plugins.logs import integer
 from plugins.logs import number
 from plugins.logs import resolution
+from plugins.logs import worked
 
 _HEAD = re.compile(r"\biteration +(\d{1,9})/ *(\d{1,9}) \|")
 _FIELD = re.compile(rf"\| *([a-z][\w ()/]*): *({NUMBER}) (?=\|)", re.IGNORECASE)
 _TIMING = "elapsed time per iteration (ms)"
+_RATE = "throughput per GPU (TFLOP/s/GPU)"
 
 
 class MegatronLM(LineParser):
@@ -46,11 +49,12 @@ class MegatronLM(LineParser):
         # Only multiples of the interval are printed, so it divides them all. One line alone does not tell.
         iterations = [step.index + 1 for step in log.steps]
         unknown = len(iterations) == 1 and iterations != [1]
-        return replace(log, interval=0 if unknown else math.gcd(*iterations) or 1)
+        interval = 0 if unknown else math.gcd(*iterations) or 1
+        return replace(log, interval=interval, flops="causal-attention")
 
     def utilization(self, fields: dict[str, str]) -> float | None:
         """TFLOP/s per GPU of the iteration whose line has these fields."""
-        return number(fields.get("throughput per GPU (TFLOP/s/GPU)"))
+        return number(fields.get(_RATE))
 
     def _read_step(self, head: re.Match[str], text: str) -> None:
         fields: dict[str, str] = {}
@@ -60,12 +64,15 @@ class MegatronLM(LineParser):
         if not fields or iteration < 1:
             return
         self.plan(int(head[2]))
-        timing = fields.get(_TIMING)
+        timing, rate = fields.get(_TIMING), fields.get(_RATE)
+        known = timing is not None and timing[-1].isdigit()
         self.add(
             Step(
                 index=iteration - 1,
                 seconds=float(timing) / 1000 if timing is not None else None,
-                resolution=resolution(timing) / 1000 if timing and timing[-1].isdigit() else 0.0,
+                resolution=resolution(timing) / 1000 if timing and known else 0.0,
+                # Milliseconds x 1e12 FLOP/s.
+                flops_per_gpu=worked(timing, rate, 1e9) if timing and known and rate else None,
                 gbs=integer(fields.get("global batch size")),
                 consumed_samples=integer(fields.get("consumed samples")),
                 tflops_per_gpu=self.utilization(fields),

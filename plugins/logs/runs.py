@@ -24,9 +24,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from plugins.logs import MAX_STEPS
-from plugins.logs import Span
 from plugins.logs import Step
 from plugins.logs import resolution
+from plugins.logs import worked
 
 LATE = 7
 """Half of the shortest run that is followed by another one, the recipe's 15 steps of profiling."""
@@ -138,22 +138,11 @@ def _boil(index: int, prints: Sequence[Print]) -> Step:
         seconds=middle.seconds,
         resolution=resolution(seconds),
         tokens=int(weights.pop()) if len(weights) == 1 else 0,
-        tokens_per_gpu=_product(seconds, rate, 1),
-        flops_per_gpu=_product(seconds, tflops, 1e12),
+        tokens_per_gpu=worked(seconds, rate, 1),
+        flops_per_gpu=worked(seconds, tflops, 1e12),
         tflops_per_gpu=float(tflops),
         loss=next((loss for loss in losses if not math.isfinite(loss)), float(middle.fields[4])),
         ranks=len(ordered),
         slowest_seconds=slowest.seconds,
         slowest_rank=slowest.rank,
     )
-
-
-def _product(seconds: str, rate: str, unit: float) -> Span | None:
-    """What was done in a step, from its time and its rate: both are rounded. None where the rate is no number."""
-    if not rate[-1].isdigit():
-        return None
-    low, high = (
-        (float(seconds) + sign * resolution(seconds)) * (float(rate) + sign * resolution(rate))
-        for sign in (-1, 1)
-    )
-    return Span(low * unit, high * unit)

@@ -10,6 +10,7 @@ import pytest
 
 from tests.system.support import ROOT
 from tests.system.support import pacemark
+from tests.unit import aks
 
 SITE = ROOT / "docs" / "sites" / "slurm.yaml"
 
@@ -23,7 +24,7 @@ def test_collection_imports_nothing_heavy(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
-    assert "80 tests collected" in done.stdout
+    assert "123 tests collected" in done.stdout
     assert "heavy: []" in done.stdout
 
 
@@ -70,6 +71,68 @@ def test_a_recipe_on_kubernetes_is_planned_without_a_site(tmp_path: Path) -> Non
     assert "llama3_gke/70b-fp8-128gpus" in result.out
     assert ["16", "128", "1024", "50.2", "107.0"] in [line.split()[1:] for line in result.out.splitlines()]
     assert ["64", "512", "1024", "?", "?"] in [line.split()[1:] for line in result.out.splitlines()]
+
+
+def test_a_plan_says_how_large_a_model_is_whose_name_does_not_tell(tmp_path: Path) -> None:
+    result = pacemark("suites/gpt3_aks", "--plan", "-k", "375m or 175b", results=tmp_path)
+    assert result.status == 0
+    rows = [line.split() for line in result.out.splitlines()]
+    # Billions of parameters, nodes, GPUs, GBS; nobody has published a pace.
+    assert ["gpt3_aks/375m-fp16-16gpus", "0.065", "B", "2", "16", "32", "?", "?"] in rows
+    assert ["gpt3_aks/175b-fp16-512gpus", "174.6", "B", "64", "512", "8192", "?", "?"] in rows
+
+
+def test_a_variant_is_collected_when_it_is_asked_for(tmp_path: Path) -> None:
+    usual = pacemark("suites/gpt3_aks", "--collect-only", "-q", results=tmp_path)
+    assert "43 tests collected" in usual.out
+    assert "sharp" not in usual.out
+    both = pacemark("suites", "--collect-only", "-q", "--variant", "sharp", results=tmp_path)
+    assert "155 tests collected" in both.out
+    assert "test_pretrain[175b-sharp-fp16-512gpus]" in both.out
+    wrong = pacemark("suites", "--collect-only", "-q", "--variant", "shrap", results=tmp_path)
+    assert wrong.status == 4
+    assert "ERROR: --variant shrap: none of these recipes has it; known: sharp" in wrong.out
+
+
+AKS_SITE = """\
+site: aks
+pytorchjob:
+  gpu: h100
+  max_gpus: 64
+  recipes:
+    gpt3_aks:
+      models:
+        - {size: tall, layers: 24, hidden: 1024, heads: 16, sequence_length: 4096, tp: 2, gbs: 64, gpus: [16, 32]}
+"""
+
+
+def test_a_site_adds_models_of_its_own(tmp_path: Path) -> None:
+    site = tmp_path / "site.yaml"
+    site.write_text(AKS_SITE)
+    result = pacemark("suites/gpt3_aks", "--plan", "-k", "tall", "--site", str(site), results=tmp_path)
+    assert result.status == 0
+    rows = [line.split()[:1] for line in result.out.splitlines() if line.startswith("gpt3_aks/")]
+    assert rows == [["gpt3_aks/tall-fp16-16gpus"], ["gpt3_aks/tall-fp16-32gpus"]]
+    site.write_text(AKS_SITE.replace("tp: 2", "tp: 3"))
+    wrong = pacemark("suites/gpt3_aks", "--plan", "--site", str(site), results=tmp_path)
+    assert wrong.status != 0
+    assert (
+        "the site's recipes.gpt3_aks.models: size tall: heads 16 is not a multiple of tp = 3 (16 = 5 x 3 + 1)"
+        in wrong.out
+    )
+
+
+def test_a_log_of_means_is_judged_without_a_site(tmp_path: Path) -> None:
+    log = tmp_path / "monday-375m-fp16-16gpus-worker-0.log"
+    log.write_text("".join(f"{line}\n" for line in aks.log_lines(0.05)))
+    select = ("suites/gpt3_aks", "-k", "375m and 16gpus", "--backend", "replay", "--from", str(log))
+    result = pacemark(*select, "-rs", results=tmp_path / "results")
+    case = result.case("gpt3_aks/375m-fp16-16gpus")
+    assert (case["verdict"], case["statistic"], case["step_time"]) == ("no baseline", "mean:50-99", 0.05), (
+        result.out
+    )
+    # Of the large model that its name is not, this would be six times as much.
+    assert case["tflops_per_gpu"] == pytest.approx(32 * 4.288256e11 / 0.05 / 16 / 1e12)
 
 
 def test_a_site_without_a_recipes_kind_of_cluster_leaves_it_out(tmp_path: Path) -> None:

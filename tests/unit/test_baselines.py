@@ -381,12 +381,15 @@ def test_the_accelerators_have_the_peaks_of_their_source() -> None:
     known = load(examples.BASELINES / "accelerators.yaml", AcceleratorFile).accelerators
     assert {name: (known[name].peak["bf16"], known[name].peak["fp8"]) for name in known} == {
         "h100": (989, 1979),
+        # gpu-recipes' own.
+        "h200": (989, 1978),
         "b200": (2250, 4500),
         "b300": (2250, 4500),
         "gb200": (2450, 4900),
         "gb300": (2450, 4900),
     }
     assert all(accelerator.source.startswith("https://") for accelerator in known.values())
+    assert all(accelerator.peak["fp16"] == accelerator.peak["bf16"] for accelerator in known.values())
 
 
 def test_a_baseline_is_a_value() -> None:

@@ -218,7 +218,7 @@ def test_a_case_that_cannot_be_run_is_refused_with_its_file(
 @pytest.mark.parametrize(
     ("old", "new", "line", "said"),
     [
-        ("dtype: [bf16]", "dtype: [fp16]", 11, "fp8"),
+        ("dtype: [bf16]", "dtype: [fp4]", 11, "fp8"),
         ("dtype: [bf16]", "dtype: []", 11, "dtype"),
         ("mbs: 1", "mbs: 0", 11, "mbs: Input should be greater than 0"),
         ("tp: 2", "tp: two", 11, "tp: Input should be a valid integer"),

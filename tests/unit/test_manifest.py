@@ -331,3 +331,37 @@ def test_a_pattern_that_is_none_is_refused_with_its_line(tmp_path: Path) -> None
     (tmp_path / "recipe.yaml").write_text(recipe_text().replace("'[a-z:]+'", "'[a-z'"))
     with pytest.raises(ConfigError, match=r":17: manifest\.values\.image\.pattern: not a regular expression"):
         load_recipe(tmp_path)
+
+
+def test_a_value_with_a_default_need_not_be_given(tmp_path: Path) -> None:
+    text = recipe_text("- {kind: Thing, merge: {spec: {image: '{image}'}}}")
+    (tmp_path / "recipe.yaml").write_text(text.replace("mend: build it,", "mend: build it, default: 'a:b',"))
+    (tmp_path / "manifest.yaml").write_text(BASE)
+    recipe = load_recipe(tmp_path)
+    without = {name: word for name, word in WORDS.items() if name != "image"}
+    assert documents(recipe, recipe.cases[0], without)[1]["spec"]["image"] == "a:b"
+    assert documents(recipe, recipe.cases[0], WORDS)[1]["spec"]["image"] == "mine:latest"
+
+
+@pytest.mark.parametrize(
+    ("when", "applies"),
+    [
+        ("{nodes: [2]}", True),
+        ("{nodes: [1, 2]}", True),
+        ("{nodes: [1]}", False),
+        ("{variant: [fast]}", False),
+        ("{nodes: [2], dtype: [bf16]}", False),
+    ],
+)
+def test_an_overlay_is_for_numbers_of_nodes_and_variants(tmp_path: Path, when: str, applies: bool) -> None:
+    (_, found) = made(tmp_path, f"- {{kind: Thing, when: {when}, merge: {{spec: {{seen: true}}}}}}")
+    assert ("seen" in found["spec"]) is applies
+
+
+def test_what_stands_in_two_places_by_an_alias_is_two_things(tmp_path: Path) -> None:
+    base = BASE.replace("tolerations: [", "tolerations: &same [") + "  others: *same\n"
+    spec = made(tmp_path, base=base)[1]["spec"]
+    assert spec["others"] == spec["tolerations"]
+    spec["others"][0]["key"] = "changed"
+    assert spec["tolerations"][0] == {"key": "gpu"}
+    assert "&" not in yaml.safe_dump(spec)

@@ -86,7 +86,14 @@ def test_it_is_never_judged(folder: Path) -> None:
 def test_it_stands_beside_another_scale_that_has_no_baseline(folder: Path) -> None:
     found = judged(folder, "70b-fp8-256gpus")
     assert found.verdict.kind is Kind.NO_BASELINE
-    assert [line.split()[0] for line in found.details] == ["measured", "steady", "beside", "job", "log"]
+    assert [line.split()[0] for line in found.details] == [
+        "measured",
+        "steady",
+        "MFU",
+        "beside",
+        "job",
+        "log",
+    ]
     assert "MFU" in found.details[0]
     shown = io.StringIO()
     print_table([results.record(found)], shown, 200, colour=False)

@@ -12,6 +12,7 @@ from fixtures.site import Machine
 from fixtures.site import Site
 from fixtures.site import gpu_of
 from fixtures.site import load_site
+from fixtures.site import models_of
 from fixtures.site import needs_site
 from fixtures.site import out_of_limits
 from plugins.errors import ConfigError
@@ -205,3 +206,44 @@ def test_a_recipe_for_a_cluster_needs_a_site(tmp_path: Path) -> None:
 
 def test_a_case_is_judged_as_the_sites_gpu() -> None:
     assert gpu_of(examples.case(), machine(gpu="b200")) == "b200"
+
+
+KUBERNETES = """\
+site: aks
+pytorchjob:
+  gpu: h100
+  recipes:
+    gpt3_aks:
+      models:
+        - {size: tall, layers: 24, hidden: 1024, heads: 16, sequence_length: 2048, gbs: 64, gpus: [8, 16]}
+"""
+
+
+def test_a_site_has_models_of_its_own_for_a_recipe(tmp_path: Path) -> None:
+    site = read(tmp_path, KUBERNETES)
+    (model,) = models_of(examples.recipe_named("gpt3_aks").file, site)
+    assert (model.size, model.gpus, model.tp) == ("tall", (8, 16), 1)
+    assert models_of(examples.recipe_named("llama3_gke").file, site) == ()
+    assert models_of(examples.llama3().file, site) == ()
+    assert models_of(examples.recipe_named("proxy").file, site) == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("layers: 24", "numLayers: 24", "models.0.numLayers: unknown key"),
+        ("layers: 24, ", "", "models.0.layers: missing"),
+        ("layers: 24", "layers: 24.5", "models.0.layers: Input should be a valid integer"),
+        ("gpus: [8, 16]", "gpus: []", "models.0.gpus: Tuple should have at least 1 item"),
+        ("gpus: [8, 16]", "gpus: ['8']", "models.0.gpus.0: Input should be a valid integer"),
+        ("size: tall", "size: Tall Model", "models.0.size: String should match pattern"),
+    ],
+)
+def test_a_model_with_a_mistake_is_refused_with_its_line(
+    tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    assert old in KUBERNETES
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path, KUBERNETES.replace(old, new))
+    messages = str(caught.value).splitlines()
+    assert any(":7: pytorchjob.recipes.gpt3_aks." in message and said in message for message in messages)

@@ -120,7 +120,7 @@ def test_a_run_that_is_through_is_judged_and_not_given_up() -> None:
 
 
 def test_a_pace_needs_the_warm_up_and_ten_steps() -> None:
-    assert fewest_steps_to_give_up(50) == 20
+    assert fewest_steps_to_give_up(examples.case()) == 20
 
 
 # Printed means over five steps: what is judged while a job runs are the single steps.

@@ -142,21 +142,31 @@ def _megatron(container: Container, knobs: Knobs) -> Said:
         int(environment.get("NUMBER_OF_ITERATIONS", 50)),
         int(environment.get("GLOBAL_BATCH_SIZE", 512)),
     )
-    gbs = knobs.gbs or gbs
-    yield knobs.late_log, "+ bash /scripts/train_megatron.sh"
+    gbs, interval = knobs.gbs or gbs, int(environment.get("LOG_INTERVAL", 10))
+    yield knobs.late_log, f"node {container.pod}, GPUs and driver: 8 NVIDIA H100 80GB HBM3, 550.144.03"
     if not container.speaks:
         return None
     yield knobs.startup, " > using tensorboard"
     if knobs.socket_fallback:
         yield 0, f"{container.pod}:101:101 [0] {_SOCKETS}"
-    noise, interval = random.Random(f"{knobs.seed}/{gpus}/{gbs}"), list[float]()
+    noise, times, skipped = random.Random(f"{knobs.seed}/{gpus}/{gbs}"), list[float](), 0
+    flops = gbs * _gpt_flops(environment) / gpus
+    rate = environment.get("LOG_THROUGHPUT") == "1"
     for iteration in range(1, (knobs.steps or iterations) + 1):
         step = iteration - 1
-        interval.append(knobs.seconds(_gpt_seconds(environment, gpus, gbs), step, noise))
-        if iteration % 10 == 0:
-            mean = sum(interval) / len(interval)
-            yield knobs.real_step * 10, _iteration(iteration, iterations, gbs, mean, _loss(knobs, step))
-            interval.clear()
+        times.append(knobs.seconds(flops / 430e12, step, noise))
+        # FP16 halves its loss scale from 2^32 to 2^17, and skips the update each time.
+        skipped += step < 16
+        if iteration % interval == 0:
+            mean = sum(times) / len(times)
+            said = f" throughput per GPU (TFLOP/s/GPU): {flops / mean / 1e12:.1f} |" if rate else ""
+            loss = f" lm loss: {_loss(knobs, step):.6E} |" if skipped < interval else ""
+            yield (
+                knobs.real_step * interval,
+                _iteration(iteration, iterations, gbs, mean, said, loss, skipped),
+            )
+            times.clear()
+            skipped = 0
         if step == knobs.hang_at:
             return None
         if step == knobs.crash_at:
@@ -166,21 +176,27 @@ def _megatron(container: Container, knobs: Knobs) -> Said:
     return knobs.exit_code_after
 
 
-def _iteration(iteration: int, total: int, gbs: int, seconds: float, loss: float) -> str:
+def _iteration(
+    iteration: int, total: int, gbs: int, seconds: float, rate: str, loss: str, skipped: int
+) -> str:
+    scale = 2.0**32 if skipped == 10 else 2.0**17
     return (
         f" [{_now()[:19]}] iteration {iteration:8d}/{total:8d} | consumed samples: {iteration * gbs:12d} |"
-        f" elapsed time per iteration (ms): {seconds * 1000:.1f} | learning rate: {6e-6:.6E} |"
-        f" global batch size: {gbs:5d} | lm loss: {loss:.6E} | loss scale: 4294967296.0 | grad norm: 1.500 |"
-        f" number of skipped iterations: {0:3d} | number of nan iterations: {0:3d} |"
+        f" elapsed time per iteration (ms): {seconds * 1000:.1f} |{rate} learning rate: {6e-6:.6E} |"
+        f" global batch size: {gbs:5d} |{loss} loss scale: {scale:.1f} | grad norm: 1.500 |"
+        f" number of skipped iterations: {skipped:3d} | number of nan iterations: {0:3d} |"
     )
 
 
-def _gpt_seconds(environment: Mapping[str, str], gpus: int, gbs: int) -> float:
-    """Seconds of an iteration at 430 TFLOP/s for each GPU, by Megatron's own count of causal attention."""
+def _gpt_flops(environment: Mapping[str, str]) -> float:
+    """Model FLOPs of a sequence by Megatron's own count of causal attention."""
     layers, hidden = int(environment.get("NUM_LAYERS", 96)), int(environment.get("HIDDEN_SIZE", 12288))
-    length, vocabulary = int(environment.get("SEQ_LENGTH", 2048)), 51200
+    length = int(environment.get("SEQ_LENGTH", 2048))
+    # GPT-2's tokens, padded.
+    padding = 128 * int(environment.get("TENSOR_MODEL_PARALLEL_SIZE", 8))
+    vocabulary = -(-50257 // padding) * padding
     layer = 48 * hidden**2 + 12 * hidden**2 * (2 + length / (2 * hidden))
-    return gbs * length * (layers * layer + 6 * hidden * vocabulary) / (gpus * 430e12)
+    return length * (layers * layer + 6 * hidden * vocabulary)
 
 
 def _loss(knobs: Knobs, step: int) -> float:

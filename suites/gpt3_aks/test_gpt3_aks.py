@@ -1,0 +1,6 @@
+"""Megatron GPT-3 pre-training on AKS reaches the pace that was recorded on its site; nobody has published one."""
+
+
+def test_pretrain(measured, expected):
+    assert measured.tokens_per_second == expected.tokens_per_second
+    assert measured.mfu == expected.mfu

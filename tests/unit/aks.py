@@ -1,0 +1,188 @@
+"""What the tests of gpt3_aks make of it: the documents of a case, its script run by bash on this machine, and its logs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fixtures.kube import objects
+from fixtures.manifest import Word
+from fixtures.manifest import documents
+from fixtures.site import Kubernetes
+from plugins.cases import Case
+from plugins.cases import load_recipe
+from plugins.recipefile import SiteModel
+from tests.unit import examples
+from tests.unit.test_megatron_lm import line
+
+NAME = "pm-3f2a91c04b-175b-fp16-512gpus"
+FOLDER = examples.ROOT / "suites" / "gpt3_aks"
+QUICK, LARGE = "375m-fp16-16gpus", "175b-fp16-512gpus"
+"""The README's quick test and its large run."""
+
+Document = dict[str, Any]
+
+
+def case(case_id: str = QUICK, models: tuple[SiteModel, ...] = ()) -> Case:
+    found = load_recipe(FOLDER, models=models).case(case_id)
+    assert found is not None
+    return found
+
+
+def made(
+    case_id: str = LARGE,
+    *,
+    name: str = NAME,
+    namespace: str = "benchmarks",
+    models: tuple[SiteModel, ...] = (),
+    **given: Word,
+) -> list[Document]:
+    """The documents of a case, by the words that the backend has for it; `given` are values of the site."""
+    recipe = load_recipe(FOLDER, models=models)
+    section = Kubernetes(gpu="h100", namespace=namespace)
+    words = objects.words(case(case_id, models), section, name)
+    return documents(recipe, case(case_id, models), {**words, "arguments": [], **given})
+
+
+def untouched() -> list[Document]:
+    """`manifest.yaml` as it stands."""
+    return list(yaml.safe_load_all((FOLDER / "manifest.yaml").read_text()))
+
+
+def pods(found: list[Document]) -> dict[str, Document]:
+    """The pod template of each kind of replica."""
+    replicas = found[1]["spec"]["pytorchReplicaSpecs"]
+    return {role: replicas[role]["template"] for role in replicas}
+
+
+def container(found: list[Document], role: str = "Master") -> Document:
+    """The container that trains."""
+    (only,) = pods(found)[role]["spec"]["containers"]
+    return dict(only)
+
+
+def environment(found: list[Document], role: str = "Master") -> dict[str, str]:
+    return {item["name"]: item["value"] for item in container(found, role)["env"]}
+
+
+class Pod:
+    """Runs a case's script in bash on a small data set in `folder`; torchrun writes down how it was started."""
+
+    def __init__(self, folder: Path, found: list[Document], files: int = 40) -> None:
+        self.folder = folder
+        self._container, self._environment = container(found), environment(found)
+        self.script = folder / "train_megatron.sh"
+        self.script.write_text(found[0]["data"]["train_megatron.sh"])
+        tools = {
+            "torchrun": f'printf "%s\\0" "$@" >"{folder}/torchrun"; env -0 >"{folder}/environment"; exit ${{ENDS:-0}}',
+            "nvidia-smi": 'for i in 1 2 3; do echo "NVIDIA H100 80GB HBM3, 550.144.03"; done',
+            "hostname": "echo the-pod",
+        }
+        (folder / "bin").mkdir()
+        for tool, body in tools.items():
+            place = folder / "bin" / tool
+            place.write_text(f"#!/bin/bash\n{body}\n")
+            place.chmod(0o755)
+        self.data = folder / "data" / "slimpajama" / "preprocessed"
+        self.data.mkdir(parents=True)
+        for number in range(files):
+            for ending in ("bin", "idx"):
+                (self.data / f"chunk_{number:02d}.{ending}").touch()
+        (self.data.parent / "bpe").mkdir()
+        for file in ("vocab.json", "merges.txt"):
+            (self.data.parent / "bpe" / file).touch()
+
+    @property
+    def torchrun(self) -> list[str]:
+        """The arguments that it was started with."""
+        return (self.folder / "torchrun").read_text().split("\0")[:-1]
+
+    @property
+    def started(self) -> bool:
+        return (self.folder / "torchrun").exists()
+
+    def option(self, name: str) -> list[str]:
+        """What stands behind this option, up to the next one."""
+        at = self.torchrun.index(name) + 1
+        rest = self.torchrun[at:]
+        end = next((i for i, text in enumerate(rest) if text.startswith("--")), len(rest))
+        return rest[:end]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What torchrun found there."""
+        text = (self.folder / "environment").read_text()
+        return dict(pair.partition("=")[::2] for pair in text.split("\0") if pair)
+
+    def run(self, **changed: str) -> subprocess.CompletedProcess[str]:
+        """As the kubelet would, with what the operator adds."""
+        given = {
+            **self._environment,
+            "STORAGE_MOUNT": str(self.folder / "data"),
+            "MASTER_ADDR": f"{NAME}-master-0",
+            "MASTER_PORT": "23456",
+            "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
+        }
+        shell, place = self._container["command"]
+        assert place == "/scripts/train_megatron.sh"
+        return subprocess.run(
+            [shell, str(self.script), *self._container["args"]],
+            env=given | changed,
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+
+
+def log_lines(
+    seconds: Sequence[float] | float = 8.0,
+    *,
+    of: Case | None = None,
+    interval: int = 10,
+    throughput: bool = False,
+    skipped: Mapping[int, int] | None = None,
+    **fields: Any,
+) -> list[str]:
+    """A run's lines as Megatron prints them: one for each interval, with the mean of its steps in s.
+
+    The first is that of the warm-up, unless all are given. FP16 skips the first 15 updates, unless said otherwise.
+    """
+    ran = of or case()
+    count = ran.steps // interval
+    means = [seconds * 2.5, *[seconds] * (count - 1)] if isinstance(seconds, float) else seconds
+    losses = {1: 10, 2: 5} if skipped is None else skipped
+    return [
+        line(
+            number * interval,
+            f"{1000 * mean:.1f}",
+            total=ran.steps,
+            throughput=f"{megatrons_rate(ran, mean):.1f}" if throughput else None,
+            skipped=losses.get(number, 0),
+            **{"gbs": ran.gbs, "loss": None if losses.get(number) == interval else "1.083000E+01", **fields},
+        )
+        for number, mean in enumerate(means, start=1)
+    ]
+
+
+def megatrons_rate(ran: Case, seconds: float) -> float:
+    """TFLOP/s per GPU as `num_floating_point_operations` at 878d65f counts them, in its own terms."""
+    model, length = ran.model, ran.sequence_length
+    expansion_factor = 3 * 2 * 2
+    attention = 1 + model.query_groups / model.heads + length / model.hidden / 2
+    layer = attention + model.ffn / model.hidden
+    flops = (
+        expansion_factor
+        * ran.gbs
+        * length
+        * model.hidden
+        * model.hidden
+        * (model.layers * layer + model.vocab / (2 * model.hidden))
+    )
+    return flops / (seconds * 10**12 * ran.gpus)
