@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ SELECT = ("suites/llama3_gke", "-k", "70b and fp8 and 128")
 _GIVEN = {"kube-root-ca.crt"}
 _KINDS = {
     "jobset": "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets",
+    "pytorchjob": "/apis/kubeflow.org/v1/namespaces/{}/pytorchjobs",
     "job": "/apis/batch/v1/namespaces/{}/jobs",
     "pod": "/api/v1/namespaces/{}/pods",
     "configmap": "/api/v1/namespaces/{}/configmaps",
@@ -25,9 +27,9 @@ _KINDS = {
 }
 
 
-def rules(name: str) -> list[dict[str, Any]]:
+def rules(name: str, file: str = "jobset") -> list[dict[str, Any]]:
     """The rules of a Role or ClusterRole that is shipped."""
-    documents = yaml.safe_load_all((ROOT / "docs" / "rbac" / "jobset.yaml").read_text())
+    documents = yaml.safe_load_all((ROOT / "docs" / "rbac" / f"{file}.yaml").read_text())
     found: list[dict[str, Any]] = next(d["rules"] for d in documents if d["metadata"]["name"] == name)
     return found
 
@@ -59,6 +61,25 @@ def gke_site(
     path = folder / "site.yaml"
     kept = {key: value for key, value in section.items() if value is not None}
     path.write_text(yaml.safe_dump({"site": "lab", "jobset": kept}))
+    return path
+
+
+def aks_site(
+    lab: KubernetesLab, namespace: str, folder: Path, *, limits: dict[str, float] | None = None, **keys: Any
+) -> Path:
+    """A site file for PyTorchJobs in this namespace of the lab; `keys` as above."""
+    usual = {"log_settle_seconds": 2, "hopeless_seconds": 3, "cancel_seconds": 30}
+    allowed = rules("pacemark", "pytorchjob"), rules("pacemark-nodes", "pytorchjob")
+    section = {
+        "gpu": "h100",
+        "namespace": namespace,
+        "node_selector": {"agentpool": "gpu"},
+        "limits": {**usual, **(limits or {})},
+        "kubeconfig": str(lab.user(namespace, f"pacemark-{secrets.token_hex(3)}", *allowed)),
+        **keys,
+    }
+    path = folder / "site.yaml"
+    path.write_text(yaml.safe_dump({"site": "lab", "pytorchjob": section}))
     return path
 
 

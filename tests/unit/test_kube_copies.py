@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from fixtures.kube.copies import rank_0
 from fixtures.kube.copies import why_gone
 from fixtures.manifest import log_copy
 from tests.unit import examples
@@ -15,22 +14,6 @@ def pod(name: str, index: str, created: str, **status: Any) -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": labels, "creationTimestamp": created}, "status": status}
 
 
-def test_the_newest_pod_of_rank_0() -> None:
-    pods = [
-        pod("a-0", "0", "2026-01-01T00:00:00Z"),
-        pod("b-0", "0", "2026-01-01T00:01:00Z"),
-        pod("b-1", "1", "2026-01-01T00:02:00Z"),
-    ]
-    found = rank_0(pods)
-    assert found is not None
-    assert found["metadata"]["name"] == "b-0"
-    assert rank_0(pods[2:]) is None
-    going = pod("c-0", "0", "2026-01-01T00:01:00Z")
-    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
-    for both in ([going, pods[1]], [pods[1], going]):
-        assert rank_0(both) is pods[1]
-
-
 def test_why_a_pod_is_gone() -> None:
     disrupted = {
         "type": "DisruptionTarget",
@@ -38,11 +21,11 @@ def test_why_a_pod_is_gone() -> None:
         "reason": "DeletionByTaintManager",
         "message": "m",
     }
-    assert why_gone(None) == "no pod of rank 0 is left"
-    assert why_gone(pod("p", "0", "")) == "pod p of rank 0 is gone"
+    assert why_gone(None) == "no pod that printed steps is left"
+    assert why_gone(pod("p", "0", "")) == "pod p that printed the steps is gone"
     assert (
         why_gone(pod("p", "0", "", reason="Evicted", message="disk"))
-        == "pod p of rank 0 is gone (Evicted: disk)"
+        == "pod p that printed the steps is gone (Evicted: disk)"
     )
     assert why_gone(pod("p", "0", "", conditions=[disrupted])).endswith("gone (DeletionByTaintManager: m)")
 

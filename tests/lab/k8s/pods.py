@@ -165,12 +165,17 @@ class Runtime:
         self._next(pod)
 
     def _end(self, pod: Pod, code: int) -> None:
-        """It exits; those of its job that only followed exit with it, unless it failed: they hang in NCCL."""
+        """It exits; those of its job that only followed exit with it, unless it failed: they hang in NCCL.
+
+        A master that ends first ends alone.
+        """
         if code and pod.manifest["spec"]["restartPolicy"] != "Never":
             self._restart(pod, code)
             return
         change = {"metadata": {"annotations": {EXIT: str(code)}}}
-        for one in [pod] if code else self._group(pod):
+        knobs = Knobs.load(self.root / "knobs" / pod.manifest["metadata"]["namespace"])
+        alone = code or (knobs.master_first and pod.container.is_master)
+        for one in [pod] if alone else self._group(pod):
             if not one.ended:
                 one.ended = True
                 self._ask(partial(self.api.merge, one.path, change))

@@ -63,6 +63,11 @@ class Container:
         workers = [f"{self.group}-worker-{number}" for number in range(self.nodes - 1)]
         return self.pod == max([f"{self.group}-master-0", *workers])
 
+    @property
+    def is_master(self) -> bool:
+        """Whether its end is that of its PyTorchJob."""
+        return self.pod == f"{self.group}-master-0"
+
     def run(self, knobs: Knobs) -> Said:
         """Its output, by the recipe that it belongs to."""
         if "PET_NNODES" in self.environment:
@@ -144,8 +149,8 @@ def _megatron(container: Container, knobs: Knobs) -> Said:
     )
     gbs, interval = knobs.gbs or gbs, int(environment.get("LOG_INTERVAL", 10))
     yield knobs.late_log, f"node {container.pod}, GPUs and driver: 8 NVIDIA H100 80GB HBM3, 550.144.03"
-    if not container.speaks:
-        return None
+    if not (container.pod.endswith(knobs.speaker) if knobs.speaker else container.speaks):
+        return 0 if knobs.master_first and container.is_master else None
     yield knobs.startup, " > using tensorboard"
     if knobs.socket_fallback:
         yield 0, f"{container.pod}:101:101 [0] {_SOCKETS}"

@@ -28,8 +28,10 @@ class Knobs:
         crash_at: traceback and exit code 1 after this step; hang_at: silent but running after this step;
         restarts: how often the job requeues itself, each time after step restart_at;
         exit_code_after: exit code behind the last step;
-        hidden_exit: on Kubernetes, the launcher exits with 0 although the trainer crashed.
+        hidden_exit: on Kubernetes, the launcher exits with 0 although the trainer crashed;
+        master_first: the master of a PyTorchJob ends at once, the others go on.
     How the log looks:
+        speaker: on Kubernetes, the end of the name of the pod that prints the steps, if not that of the last rank;
         rank_prefix: each line begins with "0: "; interleave: other ranks' text glued to and into step lines;
         socket_fallback: NCCL says that it uses TCP sockets;
         chatter: megabytes of other ranks' warnings before each step;
@@ -54,6 +56,8 @@ class Knobs:
     restart_at: int = 5
     exit_code_after: int = 0
     hidden_exit: bool = False
+    master_first: bool = False
+    speaker: str = ""
     rank_prefix: bool = False
     interleave: bool = False
     socket_fallback: bool = False

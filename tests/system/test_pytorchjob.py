@@ -1,0 +1,177 @@
+"""Megatron GPT-3 as a PyTorchJob on a real control plane: judged by the pod of the last rank, whatever else happens."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lab.k8s import manifests
+from tests.lab.k8s.cluster import KubernetesLab
+from tests.system.kube import aks_site
+from tests.system.kube import items
+from tests.system.kube import nothing_is_left
+from tests.system.support import Run
+from tests.system.support import finish
+from tests.system.support import pacemark
+from tests.system.support import signal_group
+from tests.system.support import start
+from tests.system.support import until
+
+LARGE = ("suites/gpt3_aks", "-k", "175b and 512")
+LARGE_CASE = "gpt3_aks/175b-fp16-512gpus"
+QUICK = ("suites/gpt3_aks", "-m", 'case(size="375m", gpus=16)')
+QUICK_CASE = "gpt3_aks/375m-fp16-16gpus"
+
+
+@pytest.fixture
+def volume(kubernetes_lab: KubernetesLab, namespace: str) -> None:
+    """The claim that the recipe's shared storage is."""
+    for document in manifests.claim(namespace, manifests.CLAIM):
+        kubernetes_lab.api.create(document)
+
+
+def run(lab: KubernetesLab, namespace: str, tmp_path: Path, *more: str, **knobs: Any) -> Run:
+    lab.set(namespace, **{"real_step": 0.005, **knobs})
+    site = aks_site(lab, namespace, tmp_path)
+    return pacemark(*QUICK, "--site", str(site), *more, results=tmp_path / "results")
+
+
+@pytest.mark.usefixtures("volume")
+def test_512_gpus_are_one_pytorchjob_judged_by_the_pod_of_the_last_rank(
+    kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path
+) -> None:
+    kubernetes_lab.set(namespace, real_step=0.03)
+    for document in manifests.quota(namespace, "gpus", 512):
+        kubernetes_lab.api.create(document)
+    site = aks_site(kubernetes_lab, namespace, tmp_path, queue="gpus")
+    process = start(*LARGE, "--site", str(site), results=tmp_path / "results")
+    until(lambda: len(items(kubernetes_lab, namespace, "pod")) == 64, "64 pods")
+    until(lambda: all(p["spec"].get("nodeName") for p in items(kubernetes_lab, namespace, "pod")), "nodes")
+    nodes = {pod["spec"]["nodeName"] for pod in items(kubernetes_lab, namespace, "pod")}
+    (job,) = items(kubernetes_lab, namespace, "pytorchjob")
+    result = finish(process, tmp_path / "results")
+    assert len(nodes) == 64
+    assert {replica["restartPolicy"] for replica in job["spec"]["pytorchReplicaSpecs"].values()} == {"Never"}
+    assert result.status == 0, result.out
+    case = result.case(LARGE_CASE)
+    assert case["verdict"] == "no baseline"
+    assert case["statistic"] == "mean:50-99"
+    # The stand-in runs at 430 TFLOP/s a GPU by Megatron's own count.
+    assert case["tflops_per_gpu"] == pytest.approx(430, rel=0.01)
+    assert case["mfu_beside"] > case["mfu"]
+    log = (result.folder / LARGE_CASE / "log.txt").read_text()
+    assert "node pm-" in log.splitlines()[0]
+    assert re.search(r"node pm-\S+-worker-9,", log)
+    nothing_is_left(kubernetes_lab, namespace)
+
+
+@pytest.mark.usefixtures("volume")
+def test_the_quick_test_runs_on_two_nodes_and_is_judged_by_what_was_recorded(
+    kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path
+) -> None:
+    own = str(tmp_path / "own")
+    first = run(kubernetes_lab, namespace, tmp_path, "--record-baselines", "--site-baselines", own)
+    assert first.status == 0, first.out
+    assert first.case(QUICK_CASE)["verdict"] == "no baseline"
+    again = run(kubernetes_lab, namespace, tmp_path, "--site-baselines", own, seed=3)
+    assert again.case(QUICK_CASE)["verdict"] == "passed"
+    slow = run(kubernetes_lab, namespace, tmp_path, "--site-baselines", own, pace=1.08)
+    assert slow.status == 1
+    assert slow.case(QUICK_CASE)["verdict"] == "too slow"
+    nothing_is_left(kubernetes_lab, namespace)
+
+
+@pytest.mark.usefixtures("volume")
+@pytest.mark.parametrize(
+    ("knobs", "verdict", "words"),
+    [
+        ({"gbs": 64}, "invalid run", ["global batch size 64", "this case runs 32"]),
+        ({"nan_at": 60}, "invalid run", ["not a finite number"]),
+        ({"steps": 90}, "invalid run", ["missing"]),
+        ({"socket_fallback": True}, "invalid run", ["fell back to TCP sockets"]),
+        ({"crash_at": 42}, "infrastructure", ["exit code 1", "NCCL error after iteration 43"]),
+    ],
+)
+def test_a_bad_run_fails_and_says_why(
+    kubernetes_lab: KubernetesLab,
+    namespace: str,
+    tmp_path: Path,
+    knobs: dict[str, Any],
+    verdict: str,
+    words: list[str],
+) -> None:
+    result = run(kubernetes_lab, namespace, tmp_path, **knobs)
+    assert result.status == 1, result.out
+    assert result.case(QUICK_CASE)["verdict"] == verdict
+    for word in words:
+        assert word in result.out
+    nothing_is_left(kubernetes_lab, namespace)
+
+
+@pytest.mark.usefixtures("volume")
+def test_a_master_that_ends_first_does_not_end_the_run(
+    kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path
+) -> None:
+    own = str(tmp_path / "own")
+    result = run(
+        kubernetes_lab,
+        namespace,
+        tmp_path,
+        "--record-baselines",
+        "--site-baselines",
+        own,
+        master_first=True,
+        real_step=0.1,
+    )
+    assert result.status == 0, result.out
+    assert "succeeded on aks-" in result.out
+    assert result.case(QUICK_CASE)["verdict"] == "no baseline"
+    assert len((result.folder / QUICK_CASE / "steps.csv").read_text().splitlines()) == 11
+    nothing_is_left(kubernetes_lab, namespace)
+
+
+@pytest.mark.usefixtures("volume")
+def test_the_steps_are_searched_for_where_the_likeliest_pod_prints_none(
+    kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path
+) -> None:
+    result = run(kubernetes_lab, namespace, tmp_path, speaker="master-0")
+    assert result.status == 0, result.out
+    case = result.case(QUICK_CASE)
+    assert (case["verdict"], case["job"]["attempts"]) == ("no baseline", 1)
+    nothing_is_left(kubernetes_lab, namespace)
+
+
+def test_a_claim_that_is_not_there_is_told_by_the_scheduler(
+    kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path
+) -> None:
+    kubernetes_lab.set(namespace)
+    site = aks_site(kubernetes_lab, namespace, tmp_path, limits={"queue_minutes": 0.1})
+    result = pacemark(*QUICK, "--site", str(site), results=tmp_path / "results")
+    assert result.case(QUICK_CASE)["verdict"] == "infrastructure"
+    assert f'persistentvolumeclaim "{manifests.CLAIM}" not found' in result.out
+    nothing_is_left(kubernetes_lab, namespace)
+
+
+@pytest.mark.usefixtures("volume")
+def test_a_signal_leaves_nothing_and_a_killed_session_is_swept(
+    kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path, running: Callable[[int], None]
+) -> None:
+    kubernetes_lab.set(namespace, hang_at=5)
+    site = aks_site(kubernetes_lab, namespace, tmp_path)
+    process = start(*QUICK, "--site", str(site), results=tmp_path / "results")
+    running(2)
+    signal_group(process, signal.SIGINT)
+    assert finish(process, tmp_path / "results").status == 2
+    nothing_is_left(kubernetes_lab, namespace)
+    process = start(*QUICK, "--site", str(site), results=tmp_path / "results")
+    running(2)
+    process.kill()
+    process.communicate()
+    swept = pacemark("suites", "--sweep", "--site", str(site), results=tmp_path / "results")
+    assert swept.status == 0, swept.out
+    nothing_is_left(kubernetes_lab, namespace)
