@@ -72,6 +72,13 @@ class Daemon:
         if self.pid is not None and self.process is not None:
             self.process.terminate()
 
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal, if it runs."""
+        if self.pid is not None and self.process is not None:
+            self.process.send_signal(number)
+            if number == signal.SIGKILL:
+                self.process.wait()
+
     def wait(self, deadline: float) -> None:
         """Wait until `deadline` (time.monotonic), then SIGKILL."""
         if self.process is None:

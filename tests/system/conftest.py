@@ -18,6 +18,8 @@ from tests.lab.slurm import SlurmLab
 from tests.system.faults import Trial
 from tests.system.faults import mend
 from tests.system.kube import running as pods_running
+from tests.system.kube_trial import KubeTrial
+from tests.system.kube_trial import MakeTrial
 from tests.system.support import until
 
 
@@ -60,3 +62,19 @@ def running(kubernetes_lab: KubernetesLab, namespace: str) -> Callable[[int], No
         until(lambda: pods_running(kubernetes_lab, namespace) == count, f"{count} pods running")
 
     return wait
+
+
+@pytest.fixture
+def kube_trial(kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path) -> Iterator[MakeTrial]:
+    """Makes trials in the test's namespace; what a test that failed left of them is ended."""
+    made: list[KubeTrial] = []
+
+    def make(name: str = "", **given: Any) -> KubeTrial:
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        made.append(KubeTrial(kubernetes_lab, namespace, folder, **given))
+        return made[-1]
+
+    yield make
+    for trial in made:
+        trial.clear()

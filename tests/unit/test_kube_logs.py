@@ -37,7 +37,9 @@ class Kubelet:
         self.lines: list[tuple[str, str]] = []
         self.refuses = 0
 
-    def read(self, method: str, path: str, *, query: Mapping[str, str]) -> bytes:
+    def read(
+        self, method: str, path: str, *, query: Mapping[str, str], attempts: int, seconds: float
+    ) -> bytes:
         if self.refuses:
             raise Refused(self.refuses, "no log")
         since = query.get("sinceTime", "")[:19]

@@ -10,13 +10,16 @@ By hand: `python -m tests.lab.k8s --nodes 64`.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -169,6 +172,21 @@ class KubernetesLab:
     def stop_api(self) -> None:
         """The API server goes away; what it knows stays in etcd, and pods go on."""
         self._daemons["kube-apiserver"].stop()
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Send one of its programs a signal: SIGKILL for a crash, SIGSTOP for a hang."""
+        self._daemons[name].signal(number)
+
+    def requests(self, namespace: str) -> list[dict[str, Any]]:
+        """What the users of this namespace asked of the API server, by its own audit log."""
+        log, mark = self.root / "log" / config.AUDIT_LOG, f'"system:serviceaccount:{namespace}:'
+        lines = log.read_text().splitlines() if log.exists() else []
+        return [json.loads(line) for line in lines if mark in line]
+
+    def log_of(self, pod: Mapping[str, Any]) -> Path:
+        """The file that the log of this pod's main container is served from."""
+        folder = self.root / "pods" / str(pod["metadata"]["namespace"]) / str(pod["metadata"]["uid"])
+        return next(folder.glob("*.0.log"))
 
     def start_api(self, seconds: float = 60.0) -> None:
         """The API server comes (back) and answers."""

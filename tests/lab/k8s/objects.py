@@ -17,6 +17,8 @@ from tests.lab.k8s.config import HOST
 from tests.lab.k8s.config import Settings
 
 EXIT = "pacemark.lab/exit-code"
+NO_IMAGE = "registry.test/no-such-image:24.07"
+"""No node of the lab can pull it."""
 # The names that controllers look for in the certificate of their webhooks.
 WEBHOOK_HOSTS = ("training-operator.kubeflow.svc", "kueue-webhook-service.kueue-system.svc")
 _JOBSET_PODS = {"matchExpressions": [{"key": "jobset.sigs.k8s.io/jobset-name", "operator": "Exists"}]}
@@ -100,9 +102,10 @@ def node(machine: Machine, number: int) -> dict[str, Any]:
 
 
 def kwok_configuration() -> str:
-    """KWOK's own stages of nodes and pods, and ours for how a container ends."""
+    """KWOK's own stages of nodes and pods, and ours for how a container ends, or never starts."""
     stages = [path.read_text() for path in programs.manifests("kwok") if not _is_kind(path)]
-    return "\n---\n".join([*stages, (Path(__file__).parent / "pod-exit.yaml").read_text()])
+    own = [Path(__file__).with_name(f"{name}.yaml").read_text() for name in ("pod-exit", "pod-no-image")]
+    return "\n---\n".join([*stages, *own])
 
 
 def kinds(settings: Settings) -> Iterator[dict[str, Any]]:

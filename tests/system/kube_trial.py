@@ -1,0 +1,197 @@
+"""One session on the Kubernetes lab, alone in its namespace, and what must hold at its end.
+
+Whatever breaks: nothing is left in the namespace, no JobSet was made twice, no secret is shown, the session ends in time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fixtures.runs import is_live
+from tests.lab.k8s import manifests
+from tests.lab.k8s.cluster import KubernetesLab
+from tests.system.kube import CASE
+from tests.system.kube import SELECT
+from tests.system.kube import gke_site
+from tests.system.kube import items
+from tests.system.kube import nothing_is_left
+from tests.system.kube import running
+from tests.system.support import Run
+from tests.system.support import finish
+from tests.system.support import pacemark
+from tests.system.support import signal_group
+from tests.system.support import start
+from tests.system.support import until
+
+TWO = ("suites/llama3_gke", "-k", "70b and 128")
+OTHER = "somebody-elses"
+JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
+INDEX = "batch.kubernetes.io/job-completion-index"
+
+MakeTrial = Callable[..., "KubeTrial"]
+
+
+class KubeTrial:
+    """Sessions on one results folder. `keys` are of the site file's section; all else are knobs of the namespace."""
+
+    def __init__(
+        self,
+        lab: KubernetesLab,
+        namespace: str,
+        folder: Path,
+        *,
+        limits: dict[str, float] | None = None,
+        keys: dict[str, Any] | None = None,
+        select: tuple[str, ...] = SELECT,
+        **knobs: Any,
+    ) -> None:
+        self.lab = lab
+        self.namespace = namespace
+        self.results = folder / "results"
+        self.select = select
+        lab.set(namespace, **knobs)
+        self.site = gke_site(lab, namespace, folder, limits=limits, **(keys or {}))
+        self.process: subprocess.Popen[str] | None = None
+
+    # The session
+
+    def start(self, *more: str) -> KubeTrial:
+        self.process = start(*self.select, "--site", str(self.site), *more, results=self.results)
+        return self
+
+    def end(self, seconds: float = 60) -> Run:
+        """Wait for the session's own end, and ask what it left."""
+        assert self.process is not None
+        result = finish(self.process, self.results, seconds)
+        nothing_is_left(self.lab, self.namespace)
+        made = self.made()
+        assert len(made) == len(set(made)), f"made twice: {made}"
+        assert "Pacemark itself failed" not in result.out
+        for secret in self.secrets():
+            assert secret not in result.out
+            written = [path for path in self.results.rglob("*") if path.is_file()]
+            assert [path for path in written if secret.encode() in path.read_bytes()] == []
+        return result
+
+    def run(self, *more: str, seconds: float = 60) -> Run:
+        return self.start(*more).end(seconds)
+
+    def resume(self, *more: str) -> Run:
+        return self.run("--resume", "latest", *more)
+
+    def house(self, *command: str) -> Run:
+        """`--sweep` and the like."""
+        return pacemark("suites", *command, "--site", str(self.site), results=self.results)
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        signal_group(self.process, number)
+
+    def kill(self) -> None:
+        """kill -9 of the session and its workers: nobody can clean up."""
+        assert self.process is not None
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.communicate()
+
+    def clear(self) -> None:
+        """End what a test that failed left of the session itself."""
+        if self.process is not None and self.process.stdout is not None and not self.process.stdout.closed:
+            self.kill()
+
+    # The cluster around it
+
+    def queue(self, gpus: int) -> str:
+        """A queue of so many GPUs in the namespace."""
+        for document in manifests.quota(self.namespace, "a3-mega", gpus, topology=True):
+            self.lab.api.create(document)
+        return "a3-mega"
+
+    def occupy(self, nodes: int = 16) -> Callable[[], None]:
+        """Somebody else's JobSet takes the queue's GPUs; call what is returned to end it."""
+        self.lab.api.create(manifests.jobset(self.namespace, OTHER, nodes, queue="a3-mega"))
+        self.until_running(nodes)
+        path = f"{JOBSETS.format(self.namespace)}/{OTHER}"
+        return lambda: self.lab.api.delete(path)
+
+    # What is to be seen from outside
+
+    def secrets(self) -> list[str]:
+        """The token of the kubeconfig, if it has one."""
+        section = yaml.safe_load(self.site.read_text())["jobset"]
+        path = Path(section.get("kubeconfig", ""))
+        users = yaml.safe_load(path.read_text())["users"] if path.is_file() else []
+        return [user["user"]["token"] for user in users if "token" in user["user"]]
+
+    def owned(self) -> bool:
+        """Whether a session has the run."""
+        return (self.results / "latest" / "ledger.sqlite").exists() and is_live(self.results / "latest")
+
+    def made(self) -> list[str]:
+        """The JobSets that the API server made for this namespace's user, by its own log."""
+        return [
+            entry["objectRef"].get("name", entry["requestURI"])
+            for entry in self.lab.requests(self.namespace)
+            if entry["verb"] == "create"
+            and entry["objectRef"]["resource"] == "jobsets"
+            and entry["responseStatus"]["code"] == 201
+        ]
+
+    def asked(self, verb: str, resource: str) -> int:
+        """How many such requests of this namespace's user the API server answered."""
+        return sum(
+            entry["verb"] == verb and entry["objectRef"]["resource"] == resource
+            for entry in self.lab.requests(self.namespace)
+            if "objectRef" in entry
+        )
+
+    def items(self, kind: str) -> list[dict[str, Any]]:
+        return items(self.lab, self.namespace, kind)
+
+    def until_running(self, pods: int = 16) -> None:
+        until(lambda: running(self.lab, self.namespace) == pods, f"{pods} pods running", 30)
+
+    def until_there(self, kind: str, count: int = 1) -> list[dict[str, Any]]:
+        until(lambda: len(self.items(kind)) == count, f"{count} {kind}s", 30)
+        return self.items(kind)
+
+    def jobset(self) -> dict[str, Any]:
+        """Its own, once it is there."""
+        found: list[dict[str, Any]] = []
+
+        def seen() -> bool:
+            found[:] = [item for item in self.items("jobset") if item["metadata"]["name"] != OTHER]
+            return bool(found)
+
+        until(seen, "a JobSet of the session", 30)
+        return found[0]
+
+    def jobset_ended(self) -> bool:
+        return all(item.get("status", {}).get("terminalState") for item in self.items("jobset"))
+
+    def began(self) -> bool:
+        """Whether a pod of rank 0 runs, and has its knobs."""
+        ranks = [pod for pod in self.items("pod") if pod["metadata"]["labels"][INDEX] == "0"]
+        return any(
+            (self.lab.root / "pods" / self.namespace / pod["metadata"]["uid"]).exists() for pod in ranks
+        )
+
+    def pod(self, rank: int = 0) -> dict[str, Any]:
+        """The pod of this rank."""
+        (found,) = [pod for pod in self.items("pod") if pod["metadata"]["labels"][INDEX] == str(rank)]
+        return found
+
+    def collected(self) -> bytes:
+        """What the session has of the job's log."""
+        path = self.results / "latest" / CASE / "log.txt"
+        return path.read_bytes() if path.exists() else b""
+
+    def until_steps(self, count: int) -> None:
+        """Until the session knows so many steps."""
+        until(lambda: self.collected().count(b"global_step") >= count, f"{count} steps in the session", 40)

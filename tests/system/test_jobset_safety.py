@@ -1,0 +1,319 @@
+"""No JobSet is left behind, whatever ends the session; none is made twice; none of somebody else is touched."""
+
+from __future__ import annotations
+
+import copy
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures.backend import Phase
+from fixtures.jobset import JobSets
+from fixtures.kube import objects
+from fixtures.kube.backend import KubernetesBackend
+from fixtures.site import load_site
+from plugins.cases import Recipe
+from plugins.cases import load_recipe
+from plugins.errors import SubmitError
+from tests.lab.k8s.cluster import KubernetesLab
+from tests.system.kube import CASE
+from tests.system.kube import gke_site
+from tests.system.kube import items
+from tests.system.kube import left
+from tests.system.kube import nothing_is_left
+from tests.system.kube_trial import JOBSETS
+from tests.system.kube_trial import TWO
+from tests.system.kube_trial import MakeTrial
+from tests.system.support import ROOT
+from tests.system.support import until
+
+NAME = "pacemark-20261121-094226-2019.llama3_gke-70b-fp8-128gpus"
+
+
+@pytest.mark.parametrize(
+    ("signals", "workers"),
+    [([signal.SIGINT], ()), ([signal.SIGINT] * 2, ()), ([signal.SIGTERM], ()), ([signal.SIGHUP], ()),
+     ([signal.SIGINT], ("-n", "2")), ([signal.SIGTERM], ("-n", "2"))],
+    ids=["Ctrl-C", "twice Ctrl-C", "SIGTERM", "SIGHUP", "Ctrl-C under xdist", "SIGTERM under xdist"],
+)  # fmt: skip
+def test_a_signal_deletes_every_jobset(
+    kube_trial: MakeTrial, signals: list[signal.Signals], workers: tuple[str, ...]
+) -> None:
+    trial = kube_trial(select=TWO, hang_at=5).start(*workers)
+    trial.until_running(32)
+    for number in signals:
+        trial.signal(number)
+        time.sleep(0.2)
+    result = trial.end()
+    assert result.status == 2, result.out
+    assert set(result.verdicts.values()) == {"infrastructure"}
+    assert "was cancelled" in result.case(CASE)["headline"]
+    assert "NOT confirmed" not in result.out
+
+
+@pytest.mark.parametrize("after", [0.2, 0.6, 1.0])
+def test_a_signal_while_submitting_leaves_no_jobset(kube_trial: MakeTrial, after: float) -> None:
+    trial = kube_trial(select=TWO, hang_at=5).start()
+    until(trial.owned, "the run has begun")
+    time.sleep(after)
+    trial.signal(signal.SIGTERM)
+    trial.end()
+
+
+def test_the_first_failure_deletes_the_rest(kubernetes_lab: KubernetesLab, kube_trial: MakeTrial) -> None:
+    # The first case dies at once, the second would hang for ever.
+    trial = kube_trial(select=TWO, crash_at=2, startup=1, limits={"submissions_at_once": 1}).start("-x")
+    until(trial.began, "the first job's pod of rank 0")
+    kubernetes_lab.set(trial.namespace, hang_at=2)
+    result = trial.end()
+    assert result.status == 1, result.out
+    assert set(result.verdicts.values()) == {"infrastructure"}
+
+
+def test_a_worker_that_is_killed_leaves_no_jobset(kube_trial: MakeTrial) -> None:
+    trial = kube_trial(real_step=0.1).start("-n", "1")
+    trial.until_running()
+    assert trial.process is not None
+    children = ["pgrep", "-P", str(trial.process.pid)]
+    for worker in subprocess.run(children, capture_output=True, text=True, check=True).stdout.split():
+        os.kill(int(worker), signal.SIGKILL)
+    assert trial.end().status != 0
+
+
+# kill -9
+
+
+@pytest.mark.parametrize("command", ["--sweep", "--resume"])
+@pytest.mark.parametrize("moment", ["checking", "queued", "running", "ended"])
+def test_what_a_killed_session_left_is_swept_or_taken_up(
+    kubernetes_lab: KubernetesLab, kube_trial: MakeTrial, moment: str, command: str
+) -> None:
+    queued = {"keys": {"queue": "a3-mega"}} if moment == "queued" else {}
+    # Long enough that it is still settling, or running, when the session dies.
+    trial = kube_trial(real_step=0.02 if moment == "ended" else 0.1, **queued)
+    go_on = None
+    if moment == "queued":
+        trial.queue(128)
+        go_on = trial.occupy()
+    trial.start()
+    if moment == "checking":
+        until(trial.owned, "the run has begun")
+        time.sleep(0.3)
+    elif moment == "queued":
+        trial.jobset()
+        time.sleep(1)
+    elif moment == "running":
+        trial.until_steps(5)
+    else:
+        trial.until_running()
+        assert trial.process is not None
+        trial.signal(signal.SIGSTOP)
+        until(trial.jobset_ended, "the JobSet's end", 20)
+    trial.kill()
+    if go_on is not None and command == "--resume":
+        go_on()
+    if command == "--resume":
+        result = trial.resume()
+        assert result.verdicts == {CASE: "passed"}, result.out
+        assert len((result.folder / CASE / "steps.csv").read_text().splitlines()) == 51
+        assert len(trial.made()) == 1
+        return
+    swept = trial.house("--sweep")
+    assert swept.status == 0, swept.out
+    if go_on is not None:
+        go_on()
+    nothing_is_left(kubernetes_lab, trial.namespace)
+    assert trial.house("--sweep").status == 0
+
+
+def test_what_a_dead_session_left_goes_by_itself(
+    kubernetes_lab: KubernetesLab, kube_trial: MakeTrial
+) -> None:
+    trial = kube_trial(keys={"keep_minutes": 0.05}).start()
+    trial.until_running()
+    trial.kill()
+    nothing_is_left(kubernetes_lab, trial.namespace)
+    lost = trial.resume()
+    # Nobody read the log, and it went with the pods.
+    assert lost.verdicts == {CASE: "lost"}, lost.out
+    assert "the cluster no longer knows job pm-" in lost.case(CASE)["headline"]
+
+
+# Whose a JobSet is
+
+
+@pytest.fixture
+def recipe() -> Recipe:
+    return load_recipe(ROOT / "suites" / "llama3_gke")
+
+
+@pytest.fixture
+def backend(
+    kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path, recipe: Recipe
+) -> Iterator[KubernetesBackend]:
+    kubernetes_lab.set(namespace, hang_at=5)
+    site = load_site(gke_site(kubernetes_lab, namespace, tmp_path))
+    assert site.jobset is not None
+    made = KubernetesBackend("lab", site.jobset, [recipe], JobSets())
+    yield made
+    made.close()
+
+
+def names(lab: KubernetesLab, namespace: str, kind: str) -> list[str]:
+    return [item["metadata"]["name"] for item in items(lab, namespace, kind)]
+
+
+def test_the_same_submission_twice_makes_one_jobset(
+    kubernetes_lab: KubernetesLab, namespace: str, backend: KubernetesBackend, recipe: Recipe
+) -> None:
+    case = recipe.case("70b-fp8-128gpus")
+    assert case is not None
+    first, again = backend.submit(case, NAME), backend.submit(case, NAME)
+    assert first == again == backend.find(CASE, NAME)
+    assert names(kubernetes_lab, namespace, "jobset") == [first.id]
+    backend.cancel([first])
+    nothing_is_left(kubernetes_lab, namespace)
+    assert backend.poll([first])[first].phase.over
+    assert backend.find(CASE, NAME) is None
+
+
+def test_a_session_that_died_between_a_jobset_and_its_configuration_is_completed(
+    kubernetes_lab: KubernetesLab, namespace: str, backend: KubernetesBackend, recipe: Recipe
+) -> None:
+    case = recipe.case("70b-fp8-128gpus")
+    assert case is not None
+    job = backend.submit(case, NAME)
+    (name,) = names(kubernetes_lab, namespace, "configmap")
+    kubernetes_lab.api.delete(f"/api/v1/namespaces/{namespace}/configmaps/{name}")
+    until(lambda: not items(kubernetes_lab, namespace, "configmap"), "its end")
+    assert backend.find(CASE, NAME) == job
+    (again,) = items(kubernetes_lab, namespace, "configmap")
+    assert again["metadata"]["ownerReferences"][0]["name"] == job.id
+    backend.cancel([job])
+    nothing_is_left(kubernetes_lab, namespace)
+
+
+def foreign(backend: KubernetesBackend, recipe: Recipe) -> dict[str, Any]:
+    """The very JobSet, but somebody else's, or another run's."""
+    case = recipe.case("70b-fp8-128gpus")
+    assert case is not None
+    jobset = copy.deepcopy(objects.of_kind(backend._documents(case, NAME), "JobSet"))
+    jobset["metadata"]["annotations"][objects.JOB] = "pacemark-20260101-000000-0000.another"
+    return jobset
+
+
+def test_a_jobset_of_this_name_that_is_not_ours_is_left_alone(
+    kubernetes_lab: KubernetesLab, namespace: str, backend: KubernetesBackend, recipe: Recipe
+) -> None:
+    case = recipe.case("70b-fp8-128gpus")
+    assert case is not None
+    theirs = kubernetes_lab.api.create(foreign(backend, recipe))
+    with pytest.raises(SubmitError, match=r"refuses JobSet .* already exists"):
+        backend.submit(case, NAME)
+    assert backend.find(CASE, NAME) is None
+    job = backend._ref(CASE, NAME, theirs)
+    backend.cancel([job])
+    backend.release(job)
+    assert backend.poll([job])[job].phase is Phase.GONE
+    (found,) = items(kubernetes_lab, namespace, "jobset")
+    assert found["metadata"]["uid"] == theirs["metadata"]["uid"]
+    assert "deletionTimestamp" not in found["metadata"]
+    assert names(kubernetes_lab, namespace, "configmap") == []
+
+
+def test_a_configuration_of_this_name_that_is_not_ours_ends_our_jobset(
+    kubernetes_lab: KubernetesLab, namespace: str, backend: KubernetesBackend, recipe: Recipe
+) -> None:
+    case = recipe.case("70b-fp8-128gpus")
+    assert case is not None
+    theirs = copy.deepcopy(objects.of_kind(backend._documents(case, NAME), "ConfigMap"))
+    del theirs["metadata"]["annotations"]
+    kubernetes_lab.api.create(theirs)
+    with pytest.raises(SubmitError, match=r"refuses ConfigMap .* already exists; JobSet pm-\S+ was deleted"):
+        backend.submit(case, NAME)
+    until(lambda: left(kubernetes_lab, namespace) == [f"configmap {theirs['metadata']['name']}"], "its end")
+
+
+def test_a_jobset_that_was_replaced_is_not_swept(
+    kubernetes_lab: KubernetesLab, kube_trial: MakeTrial
+) -> None:
+    """The ledger's name is now another's: the run was swept by hand, and somebody made it anew."""
+    trial = kube_trial(hang_at=5).start()
+    trial.until_running()
+    trial.kill()
+    ours = trial.jobset()
+    path = JOBSETS.format(trial.namespace)
+    kubernetes_lab.clear(trial.namespace)
+    theirs = {key: ours[key] for key in ("apiVersion", "kind", "spec")}
+    theirs["metadata"] = {"name": ours["metadata"]["name"], "namespace": trial.namespace}
+    made = kubernetes_lab.api.create(theirs)
+    swept = trial.house("--sweep")
+    assert swept.status == 0, swept.out
+    assert (
+        kubernetes_lab.api.get(f"{path}/{made['metadata']['name']}")["metadata"]["uid"]
+        == made["metadata"]["uid"]
+    )
+
+
+def test_two_sessions_in_one_namespace_do_not_touch_each_other(
+    kubernetes_lab: KubernetesLab, kube_trial: MakeTrial
+) -> None:
+    one, other = kube_trial("one", real_step=0.15), kube_trial("other", real_step=0.15)
+    one.start()
+    other.start()
+    one.until_running(32)
+    one.until_steps(3)
+    one.signal(signal.SIGINT)
+    assert other.process is not None
+    assert one.process is not None
+    passed = other.end()
+    cancelled = one.end()
+    assert cancelled.verdicts == {CASE: "infrastructure"}
+    assert passed.verdicts == {CASE: "passed"}, passed.out
+    assert len(one.made()) == 2
+
+
+def test_a_crash_is_tried_again_under_another_name(
+    kubernetes_lab: KubernetesLab, kube_trial: MakeTrial
+) -> None:
+    trial = kube_trial(crash_at=3, startup=1).start("--retry-infrastructure", "1")
+    until(trial.began, "the first job's pod of rank 0")
+    kubernetes_lab.set(trial.namespace, real_step=0.02)
+    result = trial.end()
+    case = result.case(CASE)
+    assert case["verdict"] == "passed", result.out
+    assert case["job"]["name"].endswith("-try2")
+    assert [job["state"] for job in case["earlier_jobs"]] == ["Failed"]
+    assert (result.folder / CASE / "try-1" / "log.txt").exists()
+    assert len(trial.made()) == 2
+
+
+# Secrets
+
+
+def test_the_token_of_the_kubeconfig_is_shown_nowhere(kube_trial: MakeTrial) -> None:
+    """Every trial must not show it; this one is told to say all, dies, and its process list is looked at."""
+    trial = kube_trial(crash_at=3)
+    (token,) = trial.secrets()
+    trial.start("-vv", "--showlocals", "--tb=long", "--log-cli-level=DEBUG", "--full-trace")
+    seen, sessions = [], 0
+    assert trial.process is not None
+    while trial.process.poll() is None and not trial.made():
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                line = path.read_bytes() + (path.parent / "environ").read_bytes()
+            except OSError:
+                continue
+            sessions += str(trial.results).encode() in line
+            if token.encode() in line:
+                seen.append(line)
+    result = trial.end()
+    assert result.verdicts == {CASE: "infrastructure"}, result.out
+    assert sessions, "the session was never seen, so this test saw nothing"
+    assert seen == []
