@@ -13,6 +13,7 @@ import pytest
 
 from tests.lab.daemons import LabError
 from tests.lab.k8s.cluster import KubernetesLab
+from tests.lab.k8s.gate import Gate
 from tests.lab.slurm import SlurmLab
 from tests.system.faults import Trial
 from tests.system.kube import running as pods_running
@@ -82,3 +83,9 @@ def kube_trial(kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path) ->
     yield make
     for trial in made:
         trial.clear()
+
+
+@pytest.fixture
+def gate(kubernetes_lab: KubernetesLab) -> Iterator[Gate]:
+    with Gate(kubernetes_lab) as made:
+        yield made
