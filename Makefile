@@ -20,10 +20,11 @@ demo: $(BIN)/.demo
 test: $(BIN)/.test lab kubernetes
 	$(BIN)/python -m pytest tests
 
-bench: $(BIN)/.test lab
+bench: $(BIN)/.test lab kubernetes
 	$(BIN)/python -m tests.bench.collection
 	$(BIN)/python -m tests.bench.parsing
 	$(BIN)/python -m tests.bench.fleet
+	$(BIN)/python -m tests.bench.kube
 
 lint: $(BIN)/.test
 	$(BIN)/ruff check .
