@@ -22,10 +22,11 @@ test: $(BIN)/.test lab kubernetes
 	$(BIN)/python -m pytest tests/system/test_proxy.py
 	$(BIN)/python -m pytest tests --ignore tests/system/test_proxy.py -n 2 --dist loadgroup
 
-bench: $(BIN)/.test lab
+bench: $(BIN)/.test lab kubernetes
 	$(BIN)/python -m tests.bench.collection
 	$(BIN)/python -m tests.bench.parsing
 	$(BIN)/python -m tests.bench.fleet
+	$(BIN)/python -m tests.bench.kube
 
 lint: $(BIN)/.test
 	$(BIN)/ruff check .

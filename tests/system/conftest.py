@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.lab.k8s.cluster import KubernetesLab
+from tests.lab.k8s.gate import Gate
 from tests.lab.slurm import SlurmLab
 from tests.system.faults import Trial
 from tests.system.faults import mend
@@ -78,3 +79,9 @@ def kube_trial(kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path) ->
     yield make
     for trial in made:
         trial.clear()
+
+
+@pytest.fixture
+def gate(kubernetes_lab: KubernetesLab) -> Iterator[Gate]:
+    with Gate(kubernetes_lab) as made:
+        yield made

@@ -56,6 +56,7 @@ class KubeTrial:
         self.namespace = namespace
         self.results = folder / "results"
         self.select = select
+        self.knobs = knobs
         lab.set(namespace, **knobs)
         self.site = gke_site(lab, namespace, folder, limits=limits, **(keys or {}))
         self.process: subprocess.Popen[str] | None = None
@@ -107,18 +108,16 @@ class KubeTrial:
 
     # The cluster around it
 
-    def queue(self, gpus: int) -> str:
+    def queue(self, gpus: int) -> None:
         """A queue of so many GPUs in the namespace."""
         for document in manifests.quota(self.namespace, "a3-mega", gpus, topology=True):
             self.lab.api.create(document)
-        return "a3-mega"
 
     def occupy(self, nodes: int = 16) -> Callable[[], None]:
         """Somebody else's JobSet takes the queue's GPUs; call what is returned to end it."""
-        self.lab.api.create(manifests.jobset(self.namespace, OTHER, nodes, queue="a3-mega"))
-        self.until_running(nodes)
-        path = f"{JOBSETS.format(self.namespace)}/{OTHER}"
-        return lambda: self.lab.api.delete(path)
+        go_on = occupy(self.lab, self.namespace, nodes)
+        self.lab.set(self.namespace, **self.knobs)
+        return go_on
 
     # What is to be seen from outside
 
@@ -178,9 +177,7 @@ class KubeTrial:
     def began(self) -> bool:
         """Whether a pod of rank 0 runs, and has its knobs."""
         ranks = [pod for pod in self.items("pod") if pod["metadata"]["labels"][INDEX] == "0"]
-        return any(
-            (self.lab.root / "pods" / self.namespace / pod["metadata"]["uid"]).exists() for pod in ranks
-        )
+        return any(has_begun(self.lab, pod) for pod in ranks)
 
     def pod(self, rank: int = 0) -> dict[str, Any]:
         """The pod of this rank."""
@@ -195,3 +192,23 @@ class KubeTrial:
     def until_steps(self, count: int) -> None:
         """Until the session knows so many steps."""
         until(lambda: self.collected().count(b"global_step") >= count, f"{count} steps in the session", 40)
+
+
+def has_begun(lab: KubernetesLab, pod: dict[str, Any]) -> bool:
+    """Whether the pod's stand-in runs, and has its knobs."""
+    folder = lab.root / "pods" / pod["metadata"]["namespace"] / pod["metadata"]["uid"]
+    return any(folder.glob("*.0.log"))
+
+
+def occupy(lab: KubernetesLab, namespace: str, nodes: int) -> Callable[[], None]:
+    """Somebody else's JobSet takes the queue's GPUs for ever; call what is returned to end it."""
+    lab.set(namespace, hang_at=0)
+    lab.api.create(manifests.jobset(namespace, OTHER, nodes, queue="a3-mega"))
+
+    def runs() -> bool:
+        pods = items(lab, namespace, "pod")
+        return len(pods) == nodes and all(has_begun(lab, pod) for pod in pods)
+
+    until(runs, "somebody else's pods", 30)
+    path = f"{JOBSETS.format(namespace)}/{OTHER}"
+    return lambda: lab.api.delete(path)

@@ -88,12 +88,12 @@ def test_a_pytorchjob_runs_on_while_its_workers_do() -> None:
     kind, succeeded = PyTorchJobs(), job(("Running", "False"), ("Succeeded", "True"))
     busy = [pod("m-0"), pod("w-0"), pod("w-1")]
     busy[0]["status"]["phase"] = "Succeeded"
-    state = kind.state(succeeded, busy, None)
+    state = kind.state(succeeded, busy, None, None)
     assert (state.phase, state.raw) == (Phase.RUNNING, "Succeeded")
     assert state.reason == "the master has ended, 2 of 3 pods still run"
     for one in busy:
         one["status"]["phase"] = "Succeeded"
-    assert kind.state(succeeded, busy, None).phase is Phase.SUCCEEDED
+    assert kind.state(succeeded, busy, None, None).phase is Phase.SUCCEEDED
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_pytorchjob_runs_on_while_its_workers_do() -> None:
     ],
 )
 def test_the_states_of_a_pytorchjob(item: dict[str, Any], phase: Phase, raw: str) -> None:
-    state = PyTorchJobs().state(item, [], None)
+    state = PyTorchJobs().state(item, [], None, None)
     assert (state.phase, state.raw) == (phase, raw)
 
 

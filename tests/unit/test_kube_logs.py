@@ -37,9 +37,7 @@ class Kubelet:
         self.lines: list[tuple[str, str]] = []
         self.refuses = 0
 
-    def read(
-        self, method: str, path: str, *, query: Mapping[str, str], attempts: int, seconds: float
-    ) -> bytes:
+    def read(self, method: str, path: str, *, query: Mapping[str, str], attempts: int) -> bytes:
         if self.refuses:
             raise Refused(self.refuses, "no log")
         since = query.get("sinceTime", "")[:19]

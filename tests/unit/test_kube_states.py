@@ -9,6 +9,7 @@ import pytest
 from fixtures.backend import Phase
 from fixtures.kube.objects import LONGEST_NAME
 from fixtures.kube.objects import object_name
+from fixtures.kube.states import UNSEEN
 from fixtures.kube.states import broken
 from fixtures.kube.states import nodes_of
 from fixtures.kube.states import state_of_jobset
@@ -80,6 +81,29 @@ def test_a_pod_that_the_cluster_took_away_is_named_with_its_reason() -> None:
     }
     (one,) = broken([pod(0), pod(1, "Failed", conditions=[taint])])
     assert str(one) == "pod pod-1 on node-1 (DeletionByTaintManager: unreachable)"
+
+
+FAILED = jobset(("Failed", "ReachedMaxRestarts", "too often"))
+
+
+def test_a_job_that_hit_its_own_limit_is_no_pods_fault() -> None:
+    child = jobset(("Failed", "DeadlineExceeded", "Job was active longer than specified deadline"))
+    pods = [pod(0, "Failed", containerStatuses=[ended(143, "Error", WHEN)])]
+    state = state_of_jobset(FAILED, pods, None, 1, child)
+    assert state.reason == "its Job DeadlineExceeded: Job was active longer than specified deadline"
+    assert state.exit_code == ""
+
+
+def test_of_pods_that_only_went_the_first_is_blamed() -> None:
+    child = jobset(("Failed", "BackoffLimitExceeded", "too many"))
+    pods = [pod(1), pod(0), pod(2)]
+    for one in pods[:2]:
+        one["metadata"]["deletionTimestamp"] = WHEN
+    state = state_of_jobset(FAILED, pods, None, 4, child)
+    assert state.reason == "pod pod-1 on node-1 (it was deleted)"
+    assert state.nodes == "node-1"
+    pods[0]["metadata"]["deletionTimestamp"] = UNSEEN
+    assert state_of_jobset(FAILED, pods, None, 4, child).reason == "its Job BackoffLimitExceeded: too many"
 
 
 def test_an_end_that_no_table_has_is_unknown() -> None:

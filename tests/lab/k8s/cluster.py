@@ -177,11 +177,16 @@ class KubernetesLab:
         """Send one of its programs a signal: SIGKILL for a crash, SIGSTOP for a hang."""
         self._daemons[name].signal(number)
 
+    def answers(self) -> bool:
+        """Whether the API server is there."""
+        return self._exists("/readyz")
+
     def requests(self, namespace: str) -> list[dict[str, Any]]:
-        """What the users of this namespace asked of the API server, by its own audit log."""
+        """What the users of this namespace asked of the API server, by its own audit log; a watch once it began."""
         log, mark = self.root / "log" / config.AUDIT_LOG, f'"system:serviceaccount:{namespace}:'
         lines = log.read_text().splitlines() if log.exists() else []
-        return [json.loads(line) for line in lines if mark in line]
+        entries = [json.loads(line) for line in lines if mark in line]
+        return list({entry["auditID"]: entry for entry in entries}.values())
 
     def log_of(self, pod: Mapping[str, Any]) -> Path:
         """The file that the log of this pod's main container is served from."""

@@ -1,0 +1,236 @@
+"""The job: its queue, its nodes, its pods and its log, each broken as it happens on a cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from tests.lab.k8s import manifests
+from tests.lab.k8s.api import ApiError
+from tests.lab.k8s.cluster import KubernetesLab
+from tests.lab.k8s.gate import CUT
+from tests.lab.k8s.gate import Gate
+from tests.lab.k8s.objects import NO_IMAGE
+from tests.system.kube import CASE
+from tests.system.kube import user
+from tests.system.kube_trial import JOBSETS
+from tests.system.kube_trial import KubeTrial
+from tests.system.kube_trial import MakeTrial
+from tests.system.support import until
+
+QUEUE = {"queue": "a3-mega"}
+WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/namespaces/{}/workloads"
+STALL = {"stall_factor": 0.01, "stall_seconds": 3.0}
+
+
+def blamed(trial: KubeTrial) -> str:
+    """It ends as infrastructure, with one JobSet; the headline."""
+    result = trial.end()
+    assert result.case(CASE)["verdict"] == "infrastructure", result.out
+    assert len(trial.made()) == 1
+    headline: str = result.case(CASE)["headline"]
+    return headline
+
+
+# The queue
+
+
+def test_a_quota_that_is_too_small_for_ever(kube_trial: MakeTrial) -> None:
+    trial = kube_trial(keys=QUEUE)
+    trial.queue(64)
+    headline = blamed(trial.start())
+    assert "it can never start; the queue says: " in headline
+    assert "maximum capacity" in headline
+    assert headline.endswith("; cancelled")
+
+
+def test_time_in_the_queue_is_not_run_time(kube_trial: MakeTrial) -> None:
+    trial = kube_trial(keys=QUEUE, real_step=0.05, limits={"queue_minutes": 1})
+    trial.queue(128)
+    go_on = trial.occupy()
+    trial.start()
+    trial.until_there("workload", 2)
+    time.sleep(5)
+    go_on()
+    result = trial.end()
+    case = result.case(CASE)
+    assert case["verdict"] == "passed", result.out
+    job = {key: datetime.fromisoformat(case["job"][key]) for key in ("submitted", "started", "ended")}
+    assert (job["started"] - job["submitted"]).total_seconds() >= 5
+    assert (job["ended"] - job["started"]).total_seconds() < 10
+
+
+def test_a_workload_that_is_evicted_begins_again_and_its_last_life_is_judged(
+    kubernetes_lab: KubernetesLab, kube_trial: MakeTrial
+) -> None:
+    trial = kube_trial(keys=QUEUE, real_step=0.1, pace=1.3)
+    trial.queue(128)
+    trial.start()
+    trial.until_steps(5)
+    kubernetes_lab.set(trial.namespace, real_step=0.02)
+    (workload,) = trial.items("workload")
+    path = f"{WORKLOADS.format(trial.namespace)}/{workload['metadata']['name']}"
+    kubernetes_lab.api.merge(path, {"spec": {"active": False}})
+    until(lambda: not trial.items("pod"), "the pods' end", 20)
+    kubernetes_lab.api.merge(path, {"spec": {"active": True}})
+    result = trial.end()
+    case = result.case(CASE)
+    # The first life was too slow.
+    assert case["verdict"] == "passed", result.out
+    assert "the job was started 2 times; judged by its last attempt" in case["remarks"]
+    assert len(trial.made()) == 1
+    assert (result.folder / CASE / "log.attempt-1.txt").exists()
+
+
+def test_pods_that_find_no_node(kubernetes_lab: KubernetesLab, kube_trial: MakeTrial) -> None:
+    rack = {"cloud.provider.com/topology-rack": "rack-00", "cloud.google.com/gke-nodepool": "a3mega-pool"}
+    trial = kube_trial(keys={"node_selector": rack}, limits={"queue_minutes": 0.08}, hang_at=1)
+    other = manifests.jobset(trial.namespace, "somebody-elses", 1)
+    other["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["nodeSelector"] = rack
+    kubernetes_lab.api.create(other)
+    trial.until_running(1)
+    trial.start()
+    assert trial.process is not None
+    trial.process.wait(60)
+    kubernetes_lab.api.delete(f"{JOBSETS.format(trial.namespace)}/somebody-elses")
+    headline = blamed(trial)
+    assert "still queued after 0.08 minutes; the queue says: 15 of 16 pods have a node: " in headline
+    assert "Unschedulable: 0/128 nodes are available" in headline
+
+
+# Nodes and pods
+
+
+def test_an_image_that_cannot_be_pulled(kube_trial: MakeTrial) -> None:
+    values = {"image": NO_IMAGE, "bucket": "lab-bucket"}
+    trial = kube_trial(keys={"recipes": {"llama3_gke": {"values": values}}})
+    headline = blamed(trial.start())
+    assert "it can never start; the cluster says: pod pm-" in headline
+    assert f'ErrImagePull: failed to pull and unpack image "{NO_IMAGE}": not found' in headline
+
+
+@pytest.fixture
+def taint(kubernetes_lab: KubernetesLab) -> Iterator[Callable[[str], None]]:
+    """Taints a node so that its pods must go; mended afterwards."""
+    tainted: list[tuple[str, Any]] = []
+
+    def make(name: str) -> None:
+        path = f"/api/v1/nodes/{name}"
+        before = kubernetes_lab.api.get(path)["spec"].get("taints", [])
+        tainted.append((path, before))
+        broken = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
+        kubernetes_lab.api.merge(path, {"spec": {"taints": [*before, broken]}})
+
+    yield make
+    for path, before in tainted:
+        kubernetes_lab.api.merge(path, {"spec": {"taints": before}})
+
+
+def test_a_node_that_fails_is_named(taint: Callable[[str], None], kube_trial: MakeTrial) -> None:
+    trial = kube_trial(hang_at=5).start()
+    trial.until_steps(3)
+    pod = trial.pod(rank=3)
+    taint(pod["spec"]["nodeName"])
+    headline = blamed(trial)
+    assert f"pod {pod['metadata']['name']} on {pod['spec']['nodeName']}" in headline
+    assert "DeletionByTaintManager" in headline
+
+
+@pytest.mark.parametrize("how", ["evicted", "deleted"])
+def test_a_pod_that_somebody_ends_is_named(
+    kubernetes_lab: KubernetesLab, kube_trial: MakeTrial, how: str
+) -> None:
+    trial = kube_trial(hang_at=5).start()
+    trial.until_steps(3)
+    pod = trial.pod(rank=3)
+    metadata = {key: pod["metadata"][key] for key in ("name", "namespace")}
+    path = f"/api/v1/namespaces/{trial.namespace}/pods/{metadata['name']}"
+    if how == "evicted":
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
+        kubernetes_lab.api.post(f"{path}/eviction", eviction)
+    else:
+        kubernetes_lab.api.delete(path)
+    headline = blamed(trial)
+    assert f"pod {metadata['name']} on {pod['spec']['nodeName']}" in headline
+    assert ("EvictionByEvictionAPI" if how == "evicted" else "it was deleted") in headline
+
+
+def test_nobody_restarts_a_jobset(kubernetes_lab: KubernetesLab, kube_trial: MakeTrial) -> None:
+    """The bound cannot be changed. Whoever deletes its Job gets another one, whose steps begin again."""
+    trial = kube_trial(real_step=0.1, pace=1.3).start()
+    trial.until_steps(3)
+    kubernetes_lab.set(trial.namespace)
+    jobset = trial.jobset()
+    path = f"{JOBSETS.format(trial.namespace)}/{jobset['metadata']['name']}"
+    assert jobset["spec"]["failurePolicy"]["maxRestarts"] == 0
+    with pytest.raises(ApiError):
+        kubernetes_lab.api.merge(path, {"spec": {"failurePolicy": {"maxRestarts": 3}}})
+    (job,) = trial.items("job")
+    kubernetes_lab.api.delete(f"/apis/batch/v1/namespaces/{trial.namespace}/jobs/{job['metadata']['name']}")
+    result = trial.end()
+    case = result.case(CASE)
+    # JobSet makes it anew: the first life, which was too slow, is not judged.
+    assert case["verdict"] == "passed", result.out
+    assert "the job was started 2 times; judged by its last attempt" in case["remarks"]
+    assert (result.folder / CASE / "log.attempt-1.txt").exists()
+    assert len(trial.made()) == 1
+
+
+def test_a_job_that_hangs_is_cancelled(kube_trial: MakeTrial) -> None:
+    headline = blamed(kube_trial(hang_at=7, limits=STALL).start())
+    assert "no new step for" in headline
+    assert "the last was 7: it hangs; cancelled" in headline
+
+
+def test_a_case_that_cannot_reach_its_band_is_given_up(kube_trial: MakeTrial) -> None:
+    result = kube_trial(pace=1.3, real_step=0.1).run("--give-up-after", "20")
+    assert result.case(CASE)["verdict"] == "too slow", result.out
+    assert "given up after step" in result.case(CASE)["headline"]
+
+
+def test_the_cluster_itself_ends_a_job_at_its_limit(kube_trial: MakeTrial) -> None:
+    trial = kube_trial(hang_at=5, keys={"time_limit_minutes": 0.05}, limits={"queue_minutes": 0.1})
+    headline = blamed(trial.start())
+    assert "DeadlineExceeded" in headline
+    assert "after step 5 of 0 to 49" in headline
+
+
+# The log
+
+
+def test_a_log_that_was_rotated_away_between_two_reads(
+    kubernetes_lab: KubernetesLab, namespace: str, kube_trial: MakeTrial, gate: Gate
+) -> None:
+    kubeconfig = str(gate.kubeconfig(user(kubernetes_lab, namespace)))
+    trial = kube_trial(real_step=0.1, keys={"kubeconfig": kubeconfig}).start()
+    trial.until_steps(3)
+    rule = gate.on("GET .*/log", CUT)
+    log = kubernetes_lab.log_of(trial.pod())
+    until(lambda: log.read_bytes().count(b"global_step") >= 20, "20 steps")
+    lines = log.read_bytes().splitlines(keepends=True)
+    fresh = log.with_name("fresh")
+    fresh.write_bytes(b"".join(lines[-5:]))
+    fresh.replace(log)
+    rule.let_go()
+    headline = blamed(trial)
+    assert "rotated the log of pod" in headline
+    assert "containerLogMaxSize" in headline
+
+
+def test_a_pod_that_is_gone_before_its_last_lines_were_read(
+    kubernetes_lab: KubernetesLab, namespace: str, kube_trial: MakeTrial, gate: Gate
+) -> None:
+    kubeconfig = str(gate.kubeconfig(user(kubernetes_lab, namespace)))
+    trial = kube_trial(real_step=0.1, keys={"kubeconfig": kubeconfig}).start()
+    trial.until_steps(3)
+    rule = gate.on("GET .*/log", CUT)
+    until(trial.jobset_ended, "the JobSet's end", 20)
+    kubernetes_lab.api.delete(f"/api/v1/namespaces/{namespace}/pods/{trial.pod()['metadata']['name']}")
+    rule.let_go()
+    headline = blamed(trial)
+    assert "that printed the steps is gone, and with it the rest of its log" in headline
