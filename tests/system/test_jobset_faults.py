@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-import fixtures.jobset
+import fixtures.kube.backend
 from fixtures.jobset import JobSets
 from fixtures.kube.api import Api
 from fixtures.kube.api import Refused
@@ -187,7 +187,7 @@ def test_a_submission_without_an_answer_is_looked_up_and_completed(
     case = recipe.case("70b-fp8-128gpus")
     assert site.jobset is not None
     assert case is not None
-    monkeypatch.setattr(fixtures.jobset, "_SUBMIT_SECONDS", 0.5)
+    monkeypatch.setattr(fixtures.kube.backend, "SUBMIT_SECONDS", 0.5)
     backend = KubernetesBackend("lab", site.jobset, [recipe], JobSets())
     rule = gate.on(JOBSETS, LOSE)
     with pytest.raises(Unreachable):
