@@ -113,10 +113,14 @@ class Launch(Strict):
 
 
 class Value(Strict):
-    """Something that the site file must give for a manifest: what it is, and how one comes by it."""
+    """Something that the site file gives for a manifest: what it is, and how one comes by it.
+
+    Without a `default` the site must give it.
+    """
 
     what: str
     mend: str
+    default: str | None = None
     pattern: str | None = None
 
     @field_validator("pattern")
@@ -150,20 +154,28 @@ class Overlay(Strict):
     merge: dict[str, Any]
 
 
-class Manifest(Strict):
-    """The contract of a recipe that a Kubernetes cluster runs: what is applied, and whose output is the log.
+class Documents(Strict):
+    """Objects of a Kubernetes cluster.
 
     `file` is one or more YAML documents in the recipe's folder. They are Kubernetes' own: nothing is filled in there,
     and kubectl could apply them as they stand. What differs from case to case and site to site comes from `overlay`,
-    in this order.
-    `container` is the one whose log is read. `values` are names of the recipe's own, beside those that every
-    manifest has (docs/recipes.md).
+    in this order. `values` are names of the recipe's own, beside those that every manifest has (docs/recipes.md).
     """
 
     file: str
-    container: str
     values: dict[Annotated[str, Field(pattern=r"^[a-z_]+$")], Value] = {}
     overlay: list[Overlay] = []
+
+
+class Manifest(Documents):
+    """The contract of a recipe that a Kubernetes cluster runs: what is applied, and whose output is the log.
+
+    `container` is the one whose log is read. `setup` is the file, beside this one, that says what such a job needs on
+    the cluster beforehand and how that is made (`plugins.setupfile`).
+    """
+
+    container: str
+    setup: str | None = None
 
 
 class Matrix(Strict):
