@@ -11,6 +11,7 @@ from fixtures.backend import JobState
 from fixtures.backend import Phase
 from fixtures.flight import Flight
 from fixtures.flight import Goal
+from fixtures.site import Kubernetes
 from fixtures.site import Limits
 from fixtures.site import Local
 from fixtures.site import Machine
@@ -140,3 +141,12 @@ def test_the_warm_up_of_printed_means_does_not_stretch_what_counts_as_silence() 
     warming = [100.0, 10.0, 10.0, 10.0, 10.0]
     assert silent(means(warming, **running), site, NOW) == 50
     assert silent(flight(smoothed(warming), **running), site, NOW) is None
+
+
+def test_a_set_up_on_kubernetes_has_deadlines_of_its_own() -> None:
+    setup = flight(state=RUNNING, running=NOW - 10 * 3600, log_format=None)
+    assert overdue(setup, Kubernetes(gpu="h100"), NOW) is None
+    assert "still running after 40 minutes" in str(overdue(setup, machine(), NOW))
+    assert "still running after 70 minutes" in str(
+        overdue(flight(state=RUNNING, running=NOW - 10 * 3600), Kubernetes(gpu="h100"), NOW)
+    )
