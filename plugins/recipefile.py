@@ -207,21 +207,30 @@ class Overlay(Strict):
     merge: dict[str, Any]
 
 
-class Manifest(Strict):
-    """The contract of a recipe that a Kubernetes cluster runs: what is applied, and whose output is the log.
+class Documents(Strict):
+    """Objects of a Kubernetes cluster.
 
     `file` is one or more YAML documents in the recipe's folder. They are Kubernetes' own: nothing is filled in there,
     and kubectl could apply them as they stand. What differs from case to case and site to site comes from `overlay`,
-    in this order.
-    `container` is the one whose log is read. `values` are names of the recipe's own, beside those that every
-    manifest has (docs/recipes.md). `log_copy` is where a bucket has the log too, of the job whose object is `{name}`.
+    in this order. `values` are names of the recipe's own, beside those that every manifest has (docs/recipes.md).
     """
 
     file: str
-    container: str
-    log_copy: str | None = Field(default=None, pattern=r"^gs://[^/]+/.*\{name\}")
     values: dict[Annotated[str, Field(pattern=r"^[a-z_]+$")], Value] = {}
     overlay: list[Overlay] = []
+
+
+class Manifest(Documents):
+    """The contract of a recipe that a Kubernetes cluster runs: what is applied, and whose output is the log.
+
+    `container` is the one whose log is read. `log_copy` is where a bucket has the log too, of the job whose object is
+    `{name}`. `setup` is the file, beside this one, that says what such a job needs on the cluster beforehand and how
+    that is made (`plugins.setupfile`).
+    """
+
+    container: str
+    log_copy: str | None = Field(default=None, pattern=r"^gs://[^/]+/.*\{name\}")
+    setup: str | None = None
 
 
 class Matrix(Strict):

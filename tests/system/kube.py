@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +69,18 @@ def gke_site(
 
 
 def aks_site(
-    lab: KubernetesLab, namespace: str, folder: Path, *, limits: dict[str, float] | None = None, **keys: Any
+    lab: KubernetesLab,
+    namespace: str,
+    folder: Path,
+    *,
+    limits: dict[str, float] | None = None,
+    roles: Sequence[str] = (),
+    **keys: Any,
 ) -> Path:
-    """A site file for PyTorchJobs in this namespace of the lab; `keys` as above."""
+    """A site file for PyTorchJobs in this namespace of the lab; `keys` as above. `roles` are given besides the usual."""
     usual = {"log_settle_seconds": 2, "hopeless_seconds": 3, "cancel_seconds": 30}
-    allowed = rules("pacemark", "pytorchjob"), rules("pacemark-nodes", "pytorchjob")
+    given = [rule for role in ("pacemark", "pacemark-data", *roles) for rule in rules(role, "pytorchjob")]
+    allowed = given, [*rules("pacemark-nodes", "pytorchjob"), *rules("pacemark-storage", "pytorchjob")]
     section = {
         "gpu": "h100",
         "namespace": namespace,
@@ -89,7 +97,9 @@ def aks_site(
 def items(lab: KubernetesLab, namespace: str, kind: str) -> list[dict[str, Any]]:
     """All objects of a kind in a namespace, but those that every namespace has."""
     found = lab.api.get(_KINDS[kind].format(namespace))["items"]
-    return [item for item in found if item["metadata"]["name"] not in _GIVEN]
+    # How many files of data there are is counted once and kept.
+    own = [item for item in found if not item["metadata"]["name"].endswith("-counted")]
+    return [item for item in own if item["metadata"]["name"] not in _GIVEN]
 
 
 def left(lab: KubernetesLab, namespace: str) -> list[str]:

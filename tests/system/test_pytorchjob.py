@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.lab.k8s import manifests
+from tests.lab.k8s import processes
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.system.kube import aks_site
 from tests.system.kube import items
@@ -30,7 +31,16 @@ QUICK_CASE = "gpt3_aks/375m-fp16-16gpus"
 
 @pytest.fixture
 def volume(kubernetes_lab: KubernetesLab, namespace: str) -> None:
-    """The claim that the recipe's shared storage is."""
+    """The claim that the recipe's shared storage is, with 40 files of data, 30 of them not to train on."""
+    data = processes.volume(kubernetes_lab.root, namespace, manifests.CLAIM) / "slimpajama" / "preprocessed"
+    data.mkdir(parents=True)
+    for number in range(40):
+        for kind in ("bin", "idx"):
+            (data / f"part-{number:02d}_text_document.{kind}").write_bytes(b"tokens")
+    tokenizer = data.parent / "bpe"
+    tokenizer.mkdir()
+    for name in ("vocab.json", "merges.txt"):
+        (tokenizer / name).write_text("{}")
     for document in manifests.claim(namespace, manifests.CLAIM):
         kubernetes_lab.api.create(document)
 
@@ -146,14 +156,26 @@ def test_the_steps_are_searched_for_where_the_likeliest_pod_prints_none(
     nothing_is_left(kubernetes_lab, namespace)
 
 
-def test_a_claim_that_is_not_there_is_told_by_the_scheduler(
+def test_a_claim_that_is_not_there_is_told_before_anything_is_sent(
     kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path
 ) -> None:
-    kubernetes_lab.set(namespace)
-    site = aks_site(kubernetes_lab, namespace, tmp_path, limits={"queue_minutes": 0.1})
+    site = aks_site(kubernetes_lab, namespace, tmp_path)
     result = pacemark(*QUICK, "--site", str(site), results=tmp_path / "results")
     assert result.case(QUICK_CASE)["verdict"] == "infrastructure"
-    assert f'persistentvolumeclaim "{manifests.CLAIM}" not found' in result.out
+    assert manifests.CLAIM in result.out
+    assert "--provision" in result.out
+    nothing_is_left(kubernetes_lab, namespace)
+
+
+@pytest.mark.usefixtures("volume")
+def test_data_that_leave_nothing_to_train_on_are_told_before_anything_is_sent(
+    kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path
+) -> None:
+    values: dict[str, Any] = {"recipes": {"gpt3_aks": {"values": {"chunks": "20"}}}}
+    site = aks_site(kubernetes_lab, namespace, tmp_path, **values)
+    result = pacemark(*QUICK, "--site", str(site), results=tmp_path / "results")
+    assert result.case(QUICK_CASE)["verdict"] == "infrastructure"
+    assert "40 pairs - 20 for validation - 20 for test = 0" in result.out
     nothing_is_left(kubernetes_lab, namespace)
 
 

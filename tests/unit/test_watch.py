@@ -12,6 +12,7 @@ from fixtures.backend import JobState
 from fixtures.backend import Phase
 from fixtures.flight import Flight
 from fixtures.flight import Goal
+from fixtures.site import Kubernetes
 from fixtures.site import Limits
 from fixtures.site import Local
 from fixtures.site import Machine
@@ -161,3 +162,12 @@ def test_the_last_step_is_due_at_the_pace_since_the_job_runs() -> None:
 )
 def test_when_a_last_step_is_due_may_be_unknown(unknown: Flight) -> None:
     assert last_step_due(unknown) == math.inf
+
+
+def test_a_set_up_on_kubernetes_has_deadlines_of_its_own() -> None:
+    setup = flight(state=RUNNING, running=NOW - 10 * 3600, log_format=None)
+    assert overdue(setup, Kubernetes(gpu="h100"), NOW) is None
+    assert "still running after 40 minutes" in str(overdue(setup, machine(), NOW))
+    assert "still running after 70 minutes" in str(
+        overdue(flight(state=RUNNING, running=NOW - 10 * 3600), Kubernetes(gpu="h100"), NOW)
+    )

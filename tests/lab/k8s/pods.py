@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.lab.k8s import processes
 from tests.lab.k8s.api import Api
 from tests.lab.k8s.api import ApiError
 from tests.lab.k8s.certificates import Pair
@@ -92,6 +93,7 @@ class Runtime:
         if event["type"] == "DELETED" or "deletionTimestamp" in manifest["metadata"]:
             gone = self.pods.pop(uid, None)
             if gone is not None:
+                gone.said.close()
                 # Of a job that begins anew the last old pod may go after the last new one came.
                 self._begin(gone)
         elif uid not in self.pods and manifest.get("status", {}).get("phase") == "Running":
@@ -101,7 +103,10 @@ class Runtime:
         container, namespace = Container.of(manifest), manifest["metadata"]["namespace"]
         log = self.root / "pods" / namespace / uid / f"{container.name}.0.log"
         log.parent.mkdir(parents=True)
-        pod = Pod(manifest, container, log, container.run(Knobs.load(self.root / "knobs" / namespace)))
+        said = container.run(Knobs.load(self.root / "knobs" / namespace))
+        if processes.is_meant(manifest):
+            said = processes.run(manifest, self.api, self.root)
+        pod = Pod(manifest, container, log, said)
         self._open(pod)
         self.pods[uid] = pod
         self._begin(pod)
@@ -156,9 +161,12 @@ class Runtime:
             return
         self._at(wait, lambda: self._say(pod, line))
 
-    def _say(self, pod: Pod, line: str) -> None:
+    def _say(self, pod: Pod, line: str | None) -> None:
         if pod.manifest["metadata"]["uid"] not in self.pods:
             return  # deleted meanwhile
+        if line is None:
+            self._next(pod)
+            return
         now = datetime.datetime.now(datetime.UTC)
         with pod.log.open("a") as log:
             log.write(f"{now:%Y-%m-%dT%H:%M:%S.%f}000Z stdout F {line}\n")

@@ -1,7 +1,7 @@
 """What runs in the lab's pods: the recipes' output, line by line at a set pace, and how it ends. Nothing is trained.
 
-A stand-in is a generator: it yields how many real seconds to wait and what to print then, and returns the exit code
-of its container, or None if it never ends.
+A stand-in is a generator: it yields how many real seconds to wait and what to print then (None: nothing), and returns
+the exit code of its container, or None if it never ends.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.lab.recipe.knobs import Knobs
 
-Said = Generator[tuple[float, str], None, "int | None"]
+Said = Generator[tuple[float, "str | None"], None, "int | None"]
 
 _JOBSET = "jobset.sigs.k8s.io/jobset-name"
 _INDEX = "batch.kubernetes.io/job-completion-index"

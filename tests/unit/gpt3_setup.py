@@ -1,0 +1,68 @@
+"""The set-up of the AKS recipe, as the tests take it apart: a recipe that has it, and its scripts in a folder."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fixtures.site import Kubernetes
+from plugins.cases import Recipe
+from plugins.cases import load_recipe
+from tests.unit.examples import ROOT
+
+SOURCE = ROOT / "suites" / "gpt3_aks"
+# What a recipe's own manifest gives its set-up.
+_RECIPE = r"""
+recipe: gpt3_aks
+title: GPT-3 with a set-up
+backend: jobset
+release: "25.03"
+source: https://example.org/gpt3
+log: megatron_lm
+steps: 100
+startup_minutes: 1
+models:
+  tiny: {layers: 2, hidden: 64, ffn: 128, heads: 4, query_groups: 4, vocab: 256}
+cases:
+  - {size: tiny, dtype: [bf16], gpus: [16], sequence_length: 128, mbs: 1, gbs: 32}
+manifest:
+  file: manifest.yaml
+  container: pytorch
+  setup: setup.yaml
+  values:
+    image: {what: the image, mend: build it, default: "registry.test/megatron-lm:latest"}
+    claim: {what: the claim, mend: make it, default: shared-storage-pvc}
+    dataset: {what: the folder, mend: give it, default: slimpajama/preprocessed}
+    chunks: {what: the files kept, mend: give it, default: "15"}
+"""
+
+
+@lru_cache
+def recipe() -> Recipe:
+    """A small recipe with the set-up that is shipped."""
+    folder = Path(tempfile.mkdtemp(prefix="pmk-setup-")) / "gpt3_aks"
+    shutil.copytree(SOURCE, folder)
+    (folder / "recipe.yaml").write_text(_RECIPE)
+    return load_recipe(folder)
+
+
+def section(**given: Any) -> Kubernetes:
+    """A site's section with these `values` for the recipe, or other keys of it."""
+    values = given.pop("values", {})
+    return Kubernetes.model_validate(
+        {"gpu": "h100", "namespace": "runs", "recipes": {"gpt3_aks": {"values": values}}, **given}
+    )
+
+
+def scripts(folder: Path) -> Path:
+    """The scripts of the data's Jobs, as a pod finds them."""
+    documents = list(yaml.safe_load_all((SOURCE / "data.yaml").read_text()))
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in documents[0]["data"].items():
+        (folder / name).write_text(text)
+    return folder

@@ -1,0 +1,228 @@
+"""The bash and Python of the data's Jobs, really run: against a hub on loopback, and killed in the middle."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fixtures.kube import dataset
+from tests.unit import gpt3_setup
+from tests.unit import hub as hubs
+from tests.unit.hub import Hub
+
+STAGES = ("download", "extract", "concatenate", "preprocess")
+TOKEN = "hf_planted-by-a-test"
+FILES = 10
+
+
+def compressed(lines: int, *, whole: bool = True) -> bytes:
+    text = b"\n".join(b'{"text": "%d"}' % n for n in range(lines)) + (b"\n" if whole else b"")
+    return subprocess.run(["zstd", "-qc"], input=text, capture_output=True, check=True).stdout
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    if shutil.which("zstd") is None:
+        pytest.fail("the program zstd is needed: apt-get install zstd")
+    # Beyond the pages' size, and more than are asked for; every third lacks the end of its last line.
+    files = {
+        f"train/chunk1/example_train_{n}.jsonl.zst": compressed(n + 1, whole=n % 3 != 0) for n in range(12)
+    }
+    served = Hub(files)
+    yield served
+    served.close()
+
+
+class Volume:
+    """A claim's folder, and the pods that work in it."""
+
+    def __init__(self, folder: Path, hub: Hub) -> None:
+        self.root = folder / "data"
+        self.work = self.root / "slimpajama"
+        self.scripts = gpt3_setup.scripts(folder / "scripts")
+        self.root.mkdir()
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "STORAGE_MOUNT": str(self.root),
+            "DATASET_PATH": "slimpajama/preprocessed",
+            "REPOSITORY": "cerebras/SlimPajama-627B",
+            "REVISION": "main",
+            "WORKERS": "4",
+            "FILES": str(FILES),
+            "PARTS": "7",
+            "PROCESSES": "2",
+            "MEGATRON": str(hubs.megatron(folder / "megatron")),
+            "HF_ENDPOINT": hub.url,
+            "HF_TOKEN": TOKEN,
+            "RETRY_SECONDS": "0.01",
+        }
+
+    def start(self, stage: str, worker: int, **more: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            ["bash", str(self.scripts / f"{stage}.sh")],
+            env={**self.environment, "JOB_COMPLETION_INDEX": str(worker), **more},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, stage: str, *workers: int, code: int = 0, **more: str) -> str:
+        """The workers of a stage at once, as the Job runs them; what they said."""
+        started = [self.start(stage, worker, **more) for worker in workers or range(4)]
+        said = [process.communicate(timeout=60)[0] for process in started]
+        assert [process.returncode for process in started] == [code] * len(started), "\n".join(said)
+        return "".join(said)
+
+    def files(self, folder: str) -> dict[str, tuple[int, int]]:
+        """Size and time of change of every file, by name."""
+        found = sorted((self.work / folder).glob("*"))
+        return {path.name: (path.stat().st_size, path.stat().st_mtime_ns) for path in found}
+
+    def count(self) -> dataset.Found:
+        there = dataset.found(self.run("count", 0).encode())
+        assert there is not None
+        return there
+
+
+@pytest.fixture
+def volume(tmp_path: Path, hub: Hub) -> Volume:
+    return Volume(tmp_path, hub)
+
+
+def test_ten_files_become_seven_pairs_with_every_document(volume: Volume, hub: Hub) -> None:
+    assert volume.count() == dataset.Found(0, 0, tokenizer=False)
+    for stage in STAGES:
+        said = volume.run(stage)
+        shares = [dataset.share(line.encode(), stage) for line in said.splitlines()]
+        last = {one.worker: one for one in shares if one}
+        total = FILES if stage in ("download", "extract") else 7
+        assert dataset.progress(stage, last.values(), 4) == f"{stage}: {total} of {total} files"
+    assert volume.count() == dataset.Found(7, 0, tokenizer=True)
+    documents = sum(path.stat().st_size for path in (volume.work / "preprocessed").glob("*.bin"))
+    # The sorted list of the hub begins with 0, 1, 10, 11, 2 to 7: those of n + 1 documents.
+    assert documents == sum(n + 1 for n in (0, 1, 10, 11, 2, 3, 4, 5, 6, 7))
+    assert sorted(volume.files("downloaded"))[0] == "chunk1-example_train_0.jsonl.zst"
+    assert list(volume.work.rglob("*.part")) == []
+
+
+def test_the_token_goes_to_the_hub_and_no_further(volume: Volume, hub: Hub) -> None:
+    said = volume.run("download")
+    assert TOKEN not in said
+    assert {token for path, token in hub.asked if path.startswith("/bytes/")} == {""}
+    assert {token for path, token in hub.asked if not path.startswith("/bytes/")} == {f"Bearer {TOKEN}"}
+
+
+def test_a_busy_hub_and_a_download_cut_short_are_tried_again(volume: Volume, hub: Hub) -> None:
+    hub.busy, hub.cut = 5, 3
+    said = volume.run("download")
+    assert "429; again in" in said
+    assert "bytes of" in said
+    assert [size for size, _ in volume.files("downloaded").values()] == [
+        len(hub.files[f"train/chunk1/example_train_{n}.jsonl.zst"]) for n in (0, 1, 10, 11, 2, 3, 4, 5, 6, 7)
+    ]
+
+
+def test_more_files_than_there_are_is_refused_for_good(volume: Volume) -> None:
+    assert "has 12 files, 13 are asked for" in volume.run("download", code=2, FILES="13")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_that_is_killed_goes_on_where_it_was(volume: Volume, hub: Hub, stage: str) -> None:
+    for earlier in STAGES[: STAGES.index(stage)]:
+        volume.run(earlier)
+    folder = {"download": "downloaded", "extract": "extracted", "concatenate": "concatenated"}.get(
+        stage, "preprocessed"
+    )
+    # Slow, so that it dies in the middle of its work: the first worker, which has several files.
+    slow = volume.root.parent / "slow"
+    slow.mkdir()
+    for program in ("zstd", "cat"):
+        path = slow / program
+        path.write_text(f'#!/bin/sh\nsleep 0.15\nexec {shutil.which(program)} "$@"\n')
+        path.chmod(0o755)
+    hub.delay = 0.2 if stage == "download" else 0.0
+    process = volume.start(stage, 0, SLOW="0.3", PATH=f"{slow}:{os.environ['PATH']}", RETRY_SECONDS="5")
+    deadline = time.monotonic() + 30
+    while not [name for name in volume.files(folder) if not name.endswith((".part", ".idx"))]:
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    before = {name: seen for name, seen in volume.files(folder).items() if not name.endswith(".part")}
+    hub.delay = 0.0
+    volume.run(stage)
+    after = volume.files(folder)
+    assert {name: after[name] for name in before} == before
+    # It had three files, or two parts.
+    assert len([name for name in before if not name.endswith(".idx")]) < (
+        3 if stage in ("download", "extract") else 2
+    )
+    for later in STAGES[STAGES.index(stage) + 1 :]:
+        volume.run(later)
+    assert volume.count() == dataset.Found(7, 0, tokenizer=True)
+
+
+def test_a_stage_that_was_done_says_so_at_once_and_touches_nothing(volume: Volume, hub: Hub) -> None:
+    volume.run("download")
+    hub.asked.clear()
+    said = volume.run("download")
+    assert hub.asked == []
+    assert sorted(said.splitlines()) == [
+        f"pacemark: download {worker} of 4: {share} of {share} files"
+        for worker, share in enumerate((3, 3, 2, 2))
+    ]
+
+
+def test_a_stage_before_its_time_is_refused(volume: Volume) -> None:
+    volume.run("download", 0)
+    assert "stage download is not complete: worker 1 of 4 has not finished" in volume.run(
+        "extract", 0, code=2
+    )
+
+
+def test_another_selection_in_the_same_folder_is_refused(volume: Volume) -> None:
+    volume.run("download")
+    said = volume.run("download", 0, code=2, FILES="12")
+    assert "was begun with 'files=10 parts=7" in said
+    assert "give another folder (dataset)" in said
+
+
+def test_a_folder_with_files_of_somebody_else_is_left_alone(volume: Volume) -> None:
+    theirs = volume.work / "preprocessed"
+    theirs.mkdir(parents=True)
+    (theirs / "own_text_document.bin").write_bytes(b"theirs")
+    assert "has files that were not made here" in volume.run("download", 0, code=2)
+    assert volume.count() == dataset.Found(0, 1, tokenizer=False)
+
+
+def test_a_damaged_file_is_named(volume: Volume) -> None:
+    volume.run("download")
+    victim = volume.work / "downloaded" / "chunk1-example_train_0.jsonl.zst"
+    victim.write_bytes(b"not zstd")
+    said = volume.run("extract", 0, code=1)
+    assert f"{victim} cannot be decompressed" in said
+    assert not (volume.work / "extracted" / "chunk1-example_train_0.jsonl").exists()
+
+
+def test_a_tool_that_fails_shows_its_last_words_and_leaves_no_pair(volume: Volume) -> None:
+    for stage in STAGES[:3]:
+        volume.run(stage)
+    said = volume.run("preprocess", 0, code=1, BROKEN="part-0004")
+    assert "RuntimeError: no memory left" in said
+    assert "preprocess_data.py failed on" in said
+    assert sorted(volume.files("preprocessed")) == ["part-0000.bin", "part-0000.idx"]
+
+
+def test_fewer_files_than_parts_make_a_part_each(volume: Volume) -> None:
+    for stage in STAGES:
+        volume.run(stage, FILES="2", PARTS="72")
+    assert volume.count() == dataset.Found(2, 0, tokenizer=True)

@@ -1,0 +1,149 @@
+"""Documents of storage and data for every kind, tier and selection; what is refused before it is sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fixtures.kube import storage
+from fixtures.kube.api import Api
+from fixtures.kube.setup import Provisioner
+from plugins.errors import ConfigError
+from plugins.errors import SubmitError
+from plugins.setupfile import read_setup
+from plugins.yamlfile import load_documents
+from tests.unit import gpt3_setup
+
+TIERS = {"40": 480, "125": 512, "250": 512, "500": 512}
+
+
+def provisioner(**given: Any) -> Provisioner:
+    section = gpt3_setup.section(**given)
+    return Provisioner("lab", Api("lab", section), section, gpt3_setup.recipe())
+
+
+def of_kind(found: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [document for document in found if document["kind"] == kind]
+
+
+@pytest.mark.parametrize(("tier", "size"), TIERS.items())
+def test_every_tier_has_a_class_of_its_own_and_a_claim_of_that_class(tier: str, size: int) -> None:
+    values = {"storage": "amlfs", "tier": tier, "capacity": str(size), "zone": "2", "claim": "ours"}
+    found = provisioner(values=values).plan()
+    (kind,), (claim,) = of_kind(found, "StorageClass"), of_kind(found, "PersistentVolumeClaim")
+    assert kind["metadata"]["name"] == f"pacemark-amlfs-{tier}-zone-2" == claim["spec"]["storageClassName"]
+    assert kind["provisioner"] == "azurelustre.csi.azure.com"
+    assert kind["parameters"]["sku-name"] == f"AMLFS-Durable-Premium-{tier}"
+    assert kind["parameters"]["zones"] == "2"
+    assert (claim["metadata"]["name"], claim["metadata"]["namespace"]) == ("ours", "runs")
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert claim["spec"]["resources"]["requests"]["storage"] == f"{size}Ti"
+
+
+def test_blob_has_the_published_mount_options() -> None:
+    found = provisioner(values={"storage": "blob"}).plan()
+    (kind,), (claim,) = of_kind(found, "StorageClass"), of_kind(found, "PersistentVolumeClaim")
+    assert kind["provisioner"] == "blob.csi.azure.com"
+    assert kind["mountOptions"] == [
+        "-o allow_other", "--use-attr-cache=true", "--cancel-list-on-mount-seconds=10", "-o attr_timeout=120",
+        "-o entry_timeout=120", "-o negative_timeout=120", "--log-level=LOG_WARNING", "--file-cache-timeout-in-seconds=120",
+        "--block-cache", "--block-cache-block-size=32", "--block-cache-parallelism=80",
+    ]  # fmt: skip
+    assert claim["spec"]["resources"]["requests"]["storage"] == "100Ti"
+
+
+def test_without_a_kind_there_is_no_storage_to_make() -> None:
+    kinds = {document["kind"] for document in provisioner().plan()}
+    assert kinds == {"Job", "ConfigMap"}
+
+
+def test_the_jobs_have_what_the_site_says_and_bounds_of_their_own() -> None:
+    values = {
+        "files": "59166",
+        "parts": "600",
+        "processes": "80",
+        "token_secret": "mine",
+        "dataset": "pajama/all",
+        "claim": "c",
+    }
+    made = provisioner(
+        values=values, node_selector={"agentpool": "gpu"}, environment={"HTTPS_PROXY": "http://proxy"}
+    )
+    jobs = of_kind(made.plan(), "Job")
+    assert [job["metadata"]["name"] for job in jobs] == [
+        f"{made.id}-{stage}" for stage in ("download", "extract", "concatenate", "preprocess")
+    ]
+    for job in jobs:
+        spec, pod = job["spec"], job["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        given = {entry["name"]: entry.get("value") for entry in container["env"]}
+        assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 4, 4)
+        assert spec["activeDeadlineSeconds"] > 0 < spec["ttlSecondsAfterFinished"]
+        assert pod["restartPolicy"] == "Never"
+        assert pod["nodeSelector"] == {"agentpool": "gpu"}
+        assert given["HTTPS_PROXY"] == "http://proxy"
+        assert (given["FILES"], given["PARTS"], given["DATASET_PATH"]) == ("59166", "600", "pajama/all")
+        volumes = {volume["name"]: volume for volume in pod["volumes"]}
+        assert volumes["data-storage"]["persistentVolumeClaim"]["claimName"] == "c"
+        assert volumes["scripts"]["configMap"]["name"] == job["metadata"]["name"]
+        assert len(job["metadata"]["name"]) <= 57  # its pods have six characters more
+    (token,) = (
+        e for e in jobs[0]["spec"]["template"]["spec"]["containers"][0]["env"] if e["name"] == "HF_TOKEN"
+    )
+    assert token["valueFrom"]["secretKeyRef"] == {"name": "mine", "key": "token", "optional": True}
+    assert jobs[3]["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "80"
+
+
+def test_the_same_folder_of_the_same_claim_has_the_same_set_up_in_every_session() -> None:
+    assert provisioner().id == provisioner(values={"files": "59166"}).id
+    others = [
+        provisioner(values={"dataset": "other"}),
+        provisioner(values={"claim": "other"}),
+        provisioner(namespace="other"),
+    ]
+    assert len({provisioner().id, *(other.id for other in others)}) == 4
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"storage": "amlfs", "tier": "40", "capacity": "16"}, "comes in steps of 48 TiB, and 16 is none"),
+        ({"storage": "amlfs", "tier": "64"}, "give 40, 125, 250 or 500"),
+        ({"storage": "nfs"}, "`storage` is 'nfs'; known: amlfs, blob, none"),
+        ({"files": "all"}, "give a number, such as 100"),
+        ({"token_secret": "hf_Secret Value"}, "kubectl create secret generic hf-token --from-file"),
+    ],
+)
+def test_a_wrong_value_is_told_with_what_to_give(values: dict[str, str], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        provisioner(values=values).plan()
+
+
+def test_a_data_set_that_leaves_nothing_to_train_on_is_refused_before_anything_is_made() -> None:
+    # Nothing is asked of a cluster: there is none.
+    with pytest.raises(SubmitError, match=r"1 pairs - 15 for validation - 15 for test = -29"):
+        provisioner(values={"parts": "1"}).provision("gpt3_aks/setup", "job")
+
+
+def test_the_tiers_steps_are_those_of_the_published_sizes() -> None:
+    assert set(storage.STEPS) == {int(tier) for tier in TIERS}
+    for tier, size in TIERS.items():
+        assert storage.odd_size(int(tier), size) is None
+
+
+def test_a_class_of_our_name_with_other_parameters_is_another_one() -> None:
+    (kind, _) = load_documents(gpt3_setup.SOURCE / "storage-amlfs.yaml")
+    assert storage.differs(kind, {**kind, "metadata": {"uid": "1"}}) == ""
+    other = {**kind, "parameters": {**kind["parameters"], "sku-name": "AMLFS-Durable-Premium-40"}}
+    assert "AMLFS-Durable-Premium-40" in storage.differs(kind, other)
+
+
+def test_the_contract_names_jobs_that_there_are() -> None:
+    setup = read_setup(gpt3_setup.SOURCE / "setup.yaml")
+    names = [
+        d["metadata"]["name"]
+        for d in load_documents(gpt3_setup.SOURCE / setup.data.file)
+        if d["kind"] == "Job"
+    ]
+    assert names == [*setup.data.stages, setup.data.count]
