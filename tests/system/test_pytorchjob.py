@@ -32,15 +32,7 @@ QUICK_CASE = "gpt3_aks/375m-fp16-16gpus"
 @pytest.fixture
 def volume(kubernetes_lab: KubernetesLab, namespace: str) -> None:
     """The claim that the recipe's shared storage is, with 40 files of data, 30 of them not to train on."""
-    data = processes.volume(kubernetes_lab.root, namespace, manifests.CLAIM) / "slimpajama" / "preprocessed"
-    data.mkdir(parents=True)
-    for number in range(40):
-        for kind in ("bin", "idx"):
-            (data / f"part-{number:02d}_text_document.{kind}").write_bytes(b"tokens")
-    tokenizer = data.parent / "bpe"
-    tokenizer.mkdir()
-    for name in ("vocab.json", "merges.txt"):
-        (tokenizer / name).write_text("{}")
+    manifests.data(processes.volume(kubernetes_lab.root, namespace, manifests.CLAIM))
     for document in manifests.claim(namespace, manifests.CLAIM):
         kubernetes_lab.api.create(document)
 
