@@ -33,10 +33,9 @@ _LABS = {
 }
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        for lab, parts in _LABS.items():
-            if parts & set(getattr(item, "fixturenames", ())):
-                item.add_marker(pytest.mark.xdist_group(lab))
-                break
+def pytest_itemcollected(item: pytest.Item) -> None:
+    # Before xdist looks for these marks, which it does as the first of those that may change the items.
+    for lab, parts in _LABS.items():
+        if parts & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group(lab))
+            break

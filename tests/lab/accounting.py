@@ -43,7 +43,7 @@ class AccountingLab(SlurmLab):
     accounting = True
 
     def __init__(self, nodes: int = 8) -> None:
-        super().__init__(nodes=nodes, min_job_age=2, slurmd_timeout=10)
+        super().__init__(nodes=nodes, min_job_age=5, slurmd_timeout=10)
         self._made = 0
 
     def qos(self, *limits: str, allowed: bool = True) -> str:

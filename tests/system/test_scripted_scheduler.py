@@ -296,7 +296,8 @@ def test_a_state_of_no_table_is_loud_and_bounded(scripted_lab: ScriptedLab, tmp_
 
 
 def test_a_state_of_no_table_in_between_changes_nothing(scripted_lab: ScriptedLab, tmp_path: Path) -> None:
-    timeline = ((0, "RUNNING", 0.3), (0.5, "WEIRD_STATE", 0.5), (1.2, "COMPLETED", 1))
+    # Long enough for a session that asks every two seconds.
+    timeline = ((0, "RUNNING", 0.3), (0.5, "WEIRD_STATE", 0.5), (4, "COMPLETED", 1))
     session = play(scripted_lab, tmp_path, Script(timeline=timeline))
     assert session.verdict == "passed", session.run.out
     assert "weird_state" in session.run.out
@@ -306,9 +307,9 @@ def test_a_requeued_job_goes_on(scripted_lab: ScriptedLab, tmp_path: Path) -> No
     timeline = (
         (0, "RUNNING", 0),
         (0.4, "REQUEUED", 0),
-        (1, "PENDING", 0),
-        (1.4, "RUNNING", 0.3),
-        (2, "COMPLETED", 1),
+        (4, "PENDING", 0),
+        (5, "RUNNING", 0.3),
+        (6, "COMPLETED", 1),
     )
     session = play(scripted_lab, tmp_path, Script(timeline=timeline))
     assert session.verdict == "passed", session.run.out

@@ -127,7 +127,8 @@ def test_a_log_that_is_replaced_underway_is_no_evidence(make_trial: MakeTrial, g
     case = result.case(CASE)
     if grows:
         assert case["verdict"] == "invalid run", result.out
-        assert "missing" in case["headline"]
+        # By how far it had been read the steps in between are missing, or some are there twice.
+        assert "missing" in case["headline"] or "printed more than once" in case["headline"]
     else:
         assert case["verdict"] == "infrastructure", result.out
         assert "its log was cut or replaced: /" in case["headline"]
