@@ -26,16 +26,8 @@ __all__ = [
     "slurm_parts",
 ]
 
-# Tests of one lab run one after the other, in the worker that has it; the labs beside each other. See the Makefile.
-_LABS = {
-    "kubernetes": {"kubernetes_parts"},
-    "slurm": {"slurm_parts", "accounting_parts", "scripted_log"},
-}
-
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    # Before xdist looks for these marks, which it does as the first of those that may change the items.
-    for lab, parts in _LABS.items():
-        if parts & set(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.xdist_group(lab))
-            break
+    """`make test` runs what needs the Kubernetes lab beside all the rest."""
+    if "kubernetes_parts" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.kubernetes)
