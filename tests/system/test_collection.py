@@ -73,6 +73,25 @@ def test_a_recipe_on_kubernetes_is_planned_without_a_site(tmp_path: Path) -> Non
     assert ["64", "512", "1024", "?", "?"] in [line.split()[1:] for line in result.out.splitlines()]
 
 
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ("{}", "llama3_gke needs `image`"),
+        ("{image: bad image, bucket: logs}", "'bad image' is not of the form"),
+    ],
+    ids=["unset", "of a wrong form"],
+)
+def test_a_plan_that_cannot_be_made_is_one_clear_error(tmp_path: Path, values: str, said: str) -> None:
+    site = tmp_path / "site.yaml"
+    site.write_text(f"site: lab\njobset:\n  gpu: h100\n  recipes: {{llama3_gke: {{values: {values}}}}}\n")
+    select = ("suites/llama3_gke", "-k", "fp8 and 512", "--plan", "-v", "--site", str(site))
+    result = pacemark(*select, results=tmp_path / "results")
+    assert result.status == 4
+    assert said in result.out
+    assert "Traceback" not in result.out
+    assert "INTERNALERROR" not in result.out
+
+
 def test_a_plan_says_how_large_a_model_is_whose_name_does_not_tell(tmp_path: Path) -> None:
     result = pacemark("suites/gpt3_aks", "--plan", "-k", "375m or 175b", results=tmp_path)
     assert result.status == 0

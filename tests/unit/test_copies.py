@@ -18,14 +18,14 @@ from fixtures.copies import contradiction
 from fixtures.fleet import Orders
 from fixtures.ledger import Entry
 from plugins.logs import Log
+from tests.unit.cluster import BROKEN
+from tests.unit.cluster import DONE
+from tests.unit.cluster import WIDE
+from tests.unit.cluster import Cluster
+from tests.unit.cluster import Session
 from tests.unit.examples import nemo2_text
 from tests.unit.examples import parse
 from tests.unit.examples import times
-from tests.unit.test_fleet import BROKEN
-from tests.unit.test_fleet import DONE
-from tests.unit.test_fleet import WIDE
-from tests.unit.test_fleet import Cluster
-from tests.unit.test_fleet import Session
 
 SOURCE = "gs://bucket/nemo-experiments/job/dllogger.json"
 WHOLE = nemo2_text()

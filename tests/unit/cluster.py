@@ -1,0 +1,144 @@
+"""A cluster that can be scripted to the moment, and a fleet on it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from collections.abc import Sequence
+from pathlib import Path
+
+from fixtures.backend import JobRef
+from fixtures.backend import JobState
+from fixtures.backend import LogCopy
+from fixtures.backend import LogPiece
+from fixtures.backend import LogPlace
+from fixtures.backend import Phase
+from fixtures.fleet import Fleet
+from fixtures.fleet import Orders
+from fixtures.flight import Plan
+from fixtures.ledger import Entry
+from fixtures.ledger import Ledger
+from fixtures.runs import LEDGER
+from fixtures.site import Limits
+from fixtures.site import Machine
+from plugins.cases import Case
+from plugins.errors import Unreachable
+from tests.unit import examples
+from tests.unit.examples import nemo2_text
+
+RUNNING = JobState(Phase.RUNNING, "RUNNING", nodes="gpu001")
+DONE = JobState(Phase.SUCCEEDED, "COMPLETED", nodes="gpu001")
+BROKEN = JobState(Phase.FAILED, "NODE_FAIL", nodes="gpu001")
+WIDE, MIDDLE, NARROW = (
+    examples.case(f"70b-fp8-{gpus}gpus") for gpus in (512, 128, 64)
+)  # fmt: skip
+
+
+class Site(Machine):
+    """Asked as often as one likes."""
+
+    @property
+    def fastest_poll(self) -> float:
+        return 0.01
+
+
+class Cluster:
+    """A backend in memory. Jobs end as soon as they are asked about, with a whole log, but for what a test changes."""
+
+    def __init__(self) -> None:
+        self.submitted: list[str] = []
+        self.excluded: list[str] = []
+        self.blames: dict[str, str] = {}
+        self.cancelled: set[str] = set()
+        self.ends: dict[str, list[JobState]] = {}
+        self.logs: dict[str, str] = {}
+        self.on_check: Callable[[Case], None] = lambda case: None
+        self.on_submit: Callable[[str], None] = lambda name: None
+        self.released: list[str] = []
+        self.hurried = threading.Event()
+        self.copies: dict[str, LogCopy] = {}
+        self.on_read: Callable[[str], None] = lambda name: None
+
+    def check(self, case: Case) -> None:
+        self.on_check(case)
+
+    def plan(self, case: Case, name: str, excluded: str = "") -> str:
+        return name
+
+    def submit(self, case: Case, name: str, excluded: str = "") -> JobRef:
+        self.submitted.append(name)
+        self.excluded.append(excluded)
+        self.on_submit(name)
+        return JobRef(case.key, name, str(len(self.submitted)), "/logs")
+
+    def find(self, case: str, name: str) -> JobRef | None:
+        return None
+
+    def poll(self, jobs: Sequence[JobRef]) -> dict[JobRef, JobState]:
+        return {job: self._state(job) for job in jobs}
+
+    def _state(self, job: JobRef) -> JobState:
+        if job.name in self.cancelled:
+            return JobState(Phase.FAILED, "CANCELLED")
+        states = self.ends.get(job.name, [DONE])
+        return states.pop(0) if len(states) > 1 else states[0]
+
+    def read_log(self, job: JobRef, place: LogPlace, wanted: Sequence[bytes]) -> LogPiece:
+        self.on_read(job.name)
+        data = self.logs.get(job.name, nemo2_text()).encode()[place.offset :]
+        return LogPiece(data, LogPlace("log", place.offset + len(data)))
+
+    def read_copy(self, job: JobRef, place: LogPlace) -> LogCopy | None:
+        return self.copies.get(job.name)
+
+    def read_errors(self, job: JobRef) -> bytes:
+        return b"srun: error: gpu001: task 3: Killed\n"
+
+    def log_trouble(self, job: JobRef, place: LogPlace) -> str:
+        return ""
+
+    def blamed(self, job: JobRef) -> str:
+        if job.name not in self.blames:
+            raise Unreachable("squeue: Socket timed out")
+        return self.blames[job.name]
+
+    def cancel(self, jobs: Sequence[JobRef]) -> None:
+        self.cancelled.update(job.name for job in jobs)
+
+    def release(self, job: JobRef) -> None:
+        self.released.append(job.name)
+
+    def provision(self, case: Case, name: str) -> JobRef | None:
+        return None
+
+    def hurry(self) -> None:
+        self.hurried.set()
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Session:
+    """A fleet with its ledger, as a session has them."""
+
+    def __init__(
+        self, folder: Path, cluster: Cluster, cases: Sequence[Case], orders: Orders, **limits: object
+    ):
+        limits = {"log_settle_seconds": 0.05, "cancel_seconds": 2, **limits}
+        site = Site(gpu="h100", limits=Limits(**limits))  # type: ignore[arg-type]
+        path = folder / LEDGER
+        self.ledger = Ledger.create(path, "run-1", "lab")
+        plans = [Plan(case, "slurm", case.id, "nemo2", minutes=case.gpus / 100) for case in cases]
+        self.ledger.plan([(plan.case, plan.backend, plan.name) for plan in plans])
+        self.fleet = Fleet(folder, path, plans, {"slurm": cluster}, {"slurm": site}, orders)
+
+    def finish(self, seconds: float = 10) -> dict[str, Entry]:
+        deadline = time.monotonic() + seconds
+        while self.fleet.running:
+            assert time.monotonic() < deadline, list(self.fleet.board.values())
+            time.sleep(0.01)
+        return self.entries()
+
+    def entries(self) -> dict[str, Entry]:
+        return {entry.case_key.partition("/")[2]: entry for entry in self.ledger.entries()}
