@@ -10,7 +10,6 @@ It keeps objects in memory, listens on loopback and asks nobody who he is.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -85,12 +84,7 @@ class BucketLab:
             self._client.close()
         if self._daemon is not None:
             self._daemon.stop()
-        if self._ports is not None:
-            self._ports.release()
-        shutil.rmtree(self.root, ignore_errors=True)
-        if self._reaper is not None and self._reaper.stdin:
-            self._reaper.stdin.close()
-            self._reaper.wait()
+        daemons.clear(self.root, self._ports, self._reaper)
 
     def make(self, bucket: str) -> None:
         """A bucket, if there is none of this name."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,6 +21,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 MARK = "PACEMARK_LAB"
 NODE_MARK = "PACEMARK_LAB_NODE"
@@ -27,6 +29,12 @@ NODE_MARK = "PACEMARK_LAB_NODE"
 
 class LabError(RuntimeError):
     """A part of the lab did not start, or did not answer; carries the tail of its log."""
+
+
+class Claim(Protocol):
+    """Ports that a lab has taken."""
+
+    def release(self) -> None: ...
 
 
 @dataclass
@@ -93,6 +101,32 @@ class Daemon:
         """End it: SIGTERM, wait at most `seconds`, then SIGKILL."""
         self.terminate()
         self.wait(time.monotonic() + seconds)
+
+
+def end(group: Iterable[Daemon], seconds: float) -> None:
+    """Ask all of them to go, and wait for that; whoever stays is killed."""
+    asked = list(group)
+    for daemon in asked:
+        daemon.terminate()
+    deadline = time.monotonic() + seconds
+    for daemon in asked:
+        daemon.wait(deadline)
+
+
+def clear(
+    root: Path, claimed: Claim | None, watcher: subprocess.Popen[bytes] | None, *, keep: bool = False
+) -> None:
+    """Leave nothing of the lab at `root`: processes, ports, files (unless `keep`), and the reaper that watches it."""
+    left = sweep(root)
+    if claimed:
+        claimed.release()
+    if not keep:
+        shutil.rmtree(root, ignore_errors=True)
+    if watcher and watcher.stdin:
+        watcher.stdin.close()
+        watcher.wait()
+    if left:
+        raise LabError(f"processes {sorted(left)} of the lab at {root} outlived SIGKILL")
 
 
 def tail(log: Path, lines: int = 15) -> str:

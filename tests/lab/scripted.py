@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import getpass
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -210,12 +209,4 @@ class ScriptedLab:
     def _stop(self) -> None:
         if self._sshd:
             self._sshd.stop()
-        left = daemons.sweep(self.root)
-        if self._ports:
-            self._ports.release()
-        shutil.rmtree(self.root, ignore_errors=True)
-        if self._reaper and self._reaper.stdin:
-            self._reaper.stdin.close()
-            self._reaper.wait()
-        if left:
-            raise LabError(f"processes {sorted(left)} of the lab at {self.root} outlived SIGKILL")
+        daemons.clear(self.root, self._ports, self._reaper)

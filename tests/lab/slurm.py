@@ -131,22 +131,9 @@ class SlurmLab:
             self._try("scancel", "--user", self.user, "--full", "--signal=KILL")
         # Nodes first. One whose job has just ended would wait 5 s for its remains; the sweep ends them here.
         for group in (self._nodes(), [d for d in self._daemons.values() if not d.name.startswith("slurmd.")]):
-            for daemon in group:
-                daemon.terminate()
-            deadline = time.monotonic() + 1
-            for daemon in group:
-                daemon.wait(deadline)
-        left = daemons.sweep(self.root)
-        if self._ports:
-            self._ports.release()
-        if self._own_root:
-            shutil.rmtree(self.root, ignore_errors=True)
-        if self._reaper and self._reaper.stdin:
-            self._reaper.stdin.close()
-            self._reaper.wait()
-            self._reaper = None
-        if left:
-            raise LabError(f"processes {sorted(left)} of the lab at {self.root} outlived SIGKILL")
+            daemons.end(group, 1)
+        watcher, self._reaper = self._reaper, None
+        daemons.clear(self.root, self._ports, watcher, keep=not self._own_root)
 
     def run(self, *argv: str, timeout: float = 30.0) -> str:
         """Standard output of a Slurm command, run here and not over SSH; LabError if it fails."""

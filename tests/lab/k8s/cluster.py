@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -116,22 +115,9 @@ class KubernetesLab:
         """End every process, in a bounded time; removes what it made."""
         # The API server first asks its clients to go; etcd last.
         for group in ([d for n, d in self._daemons.items() if n != "etcd"], list(self._daemons.values())):
-            for daemon in group:
-                daemon.terminate()
-            deadline = time.monotonic() + 2
-            for daemon in group:
-                daemon.wait(deadline)
-        left = daemons.sweep(self.root)
-        if self._ports:
-            self._ports.release()
-        if self._own_root:
-            shutil.rmtree(self.root, ignore_errors=True)
-        if self._reaper and self._reaper.stdin:
-            self._reaper.stdin.close()
-            self._reaper.wait()
-            self._reaper = None
-        if left:
-            raise LabError(f"processes {sorted(left)} of the lab at {self.root} outlived SIGKILL")
+            daemons.end(group, 2)
+        watcher, self._reaper = self._reaper, None
+        daemons.clear(self.root, self._ports, watcher, keep=not self._own_root)
 
     def namespace(self, name: str, **knobs: Any) -> str:
         """A new namespace, whose pods run by these knobs (tests.lab.recipe.knobs); its name."""
