@@ -5,6 +5,7 @@ A module whose tests want another lab than the shared one has a fixture `lab` of
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -13,15 +14,19 @@ from typing import Any
 
 import pytest
 
+from tests.lab.k8s.api import ApiError
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.lab.k8s.gate import Gate
 from tests.lab.slurm import SlurmLab
 from tests.system.faults import Trial
 from tests.system.faults import mend
+from tests.system.gpt3_site import Site
 from tests.system.kube import running as pods_running
 from tests.system.kube_trial import KubeTrial
 from tests.system.kube_trial import MakeTrial
 from tests.system.support import until
+from tests.unit.hub import Hub
+from tests.unit.test_gpt3_scripts import compressed
 
 
 @pytest.fixture
@@ -85,3 +90,25 @@ def kube_trial(kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path) ->
 def gate(kubernetes_lab: KubernetesLab) -> Iterator[Gate]:
     with Gate(kubernetes_lab) as made:
         yield made
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    """Hugging Face with nine files of the data set."""
+    served = Hub({f"train/chunk1/example_train_{n}.jsonl.zst": compressed(n + 1) for n in range(9)})
+    yield served
+    served.close()
+
+
+@pytest.fixture
+def site(kubernetes_lab: KubernetesLab, namespace: str, hub: Hub, tmp_path: Path) -> Iterator[Site]:
+    """A namespace for the AKS recipe's set-up; what is made outside of it is taken away."""
+    made = Site(kubernetes_lab, namespace, hub, tmp_path)
+    yield made
+    classes = "/apis/storage.k8s.io/v1/storageclasses"
+    left = [f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}" for name in made.items("jobs")]
+    left += [f"{classes}/{item['metadata']['name']}" for item in kubernetes_lab.api.get(classes)["items"]]
+    for path in left:
+        # What was deleted before may go at this moment.
+        with contextlib.suppress(ApiError):
+            kubernetes_lab.api.delete(path)

@@ -1,0 +1,109 @@
+"""Runs of a case that nobody has published a number for, and the tables that they are recorded in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from plugins.baselinefile import BaselineFile
+from plugins.baselinefile import load_baselines
+from plugins.baselines import Baseline
+from plugins.baselines import find
+from plugins.baselines import lapsed
+from plugins.judging import Judgement
+from plugins.judging import judge_outcome
+from plugins.recording import Candidate
+from plugins.recording import Origin
+from plugins.recording import as_text
+from plugins.recording import candidate
+from plugins.recording import shelve
+from plugins.yamlfile import load
+from tests.unit import examples
+
+FIRST, SECOND, THIRD = (
+    Origin("lab", "NeMo 2", f"2026112{n}-090000-aaaa", f"2026-11-2{n}", {"driver": "550.90.07"})
+    for n in (1, 2, 3)
+)
+KEY = f"llama3/{examples.CASE}"
+
+
+def judged(
+    times: Sequence[float] | None = None, *, own: Path | None = None, gpu: str = "b200", text: str = ""
+) -> Judgement:
+    """A run of the usual case on a GPU that nothing was published for."""
+    recipe, case = examples.llama3(), examples.case()
+    baseline = find(examples.BASELINES, recipe, case, gpu, own)
+    return judge_outcome(
+        case,
+        examples.outcome(gpu=gpu),
+        examples.parse(text + examples.nemo2_text(times)),
+        baseline,
+        gpu=gpu,
+        baselines=examples.BASELINES,
+        why_none=lapsed(own, recipe, case, gpu) if own else "",
+    )
+
+
+def offered(times: Sequence[float] | None = None, origin: Origin = FIRST, **more: object) -> Candidate:
+    found = candidate(judged(times, **more), origin)  # type: ignore[arg-type]
+    assert isinstance(found, Candidate), found
+    # As it travels in the record.
+    return Candidate.model_validate(
+        json.loads(json.dumps(found.model_dump(mode="json", exclude_defaults=True)))
+    )
+
+
+def refused(judgement: Judgement) -> str:
+    found = candidate(judgement, FIRST)
+    assert isinstance(found, str)
+    return found
+
+
+def written(folder: Path, file: BaselineFile | None) -> Path:
+    """The folder with this file in it, read back: what is written is what is read."""
+    assert file is not None
+    path = folder / "llama3.yaml"
+    path.write_text(as_text(file, "lab"))
+    load_baselines.cache_clear()
+    assert load_baselines(path) == file
+    return folder
+
+
+def recorded(folder: Path, times: Sequence[float] | None = None) -> Path:
+    return written(folder, shelve(None, "llama3", offered(times), verdict="no baseline", replace=False)[0])
+
+
+def rewritten(path: Path, old: str, new: str) -> Path:
+    """The file's folder, after somebody edited it."""
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    load_baselines.cache_clear()
+    return path.parent
+
+
+def own(folder: Path) -> Baseline:
+    found = find(examples.BASELINES, examples.llama3(), examples.case(), "b200", folder)
+    assert found is not None
+    return found
+
+
+def shelved(
+    folder: Path, times: Sequence[float], origin: Origin = SECOND, *, replaces: bool = False
+) -> tuple[BaselineFile | None, str]:
+    """What becomes of another run, judged as its session would judge it."""
+    judgement = judged(times, own=None if replaces else folder)
+    found = candidate(judgement, origin)
+    assert isinstance(found, Candidate), found
+    return shelve(
+        load(folder / "llama3.yaml", BaselineFile),
+        "llama3",
+        found,
+        verdict=str(judgement.verdict.kind),
+        replace=replaces,
+    )
+
+
+def pace(factor: float) -> list[float]:
+    return [factor * seconds for seconds in examples.times()]

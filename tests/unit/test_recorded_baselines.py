@@ -1,0 +1,216 @@
+"""What becomes of a recorded baseline: judged against, confirmed, replaced, expired."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plugins import results
+from plugins.baselinefile import BaselineFile
+from plugins.baselinefile import load_baselines
+from plugins.baselines import find
+from plugins.baselines import lapsed
+from plugins.recording import as_text
+from plugins.recording import shelve
+from plugins.verdicts import Kind
+from plugins.yamlfile import load
+from tests.unit import examples
+from tests.unit.own_tables import FIRST
+from tests.unit.own_tables import SECOND
+from tests.unit.own_tables import THIRD
+from tests.unit.own_tables import judged
+from tests.unit.own_tables import offered
+from tests.unit.own_tables import own
+from tests.unit.own_tables import pace
+from tests.unit.own_tables import recorded
+from tests.unit.own_tables import refused
+from tests.unit.own_tables import rewritten
+from tests.unit.own_tables import shelved
+from tests.unit.own_tables import written
+
+# What is judged against it
+
+
+@pytest.mark.parametrize(
+    ("factor", "kind"), [(1.0, Kind.PASSED), (1.07, Kind.TOO_SLOW), (1 / 1.15, Kind.TOO_FAST)]
+)
+def test_a_recorded_baseline_is_judged_against_like_any_other(
+    tmp_path: Path, factor: float, kind: Kind
+) -> None:
+    found = judged(pace(factor), own=recorded(tmp_path))
+    assert found.verdict.kind is kind
+    assert any(
+        line.startswith(f"baseline  recorded on site lab by run {FIRST.run}") for line in found.details
+    )
+    expected = results.record(found)["expected"]
+    assert (expected["recorded"]["run"], expected["recorded"]["status"]) == (FIRST.run, "recorded")
+
+
+def test_the_published_baseline_wins_and_the_report_says_so(tmp_path: Path) -> None:
+    rewritten(recorded(tmp_path, pace(2)) / "llama3.yaml", "gpu: b200", "gpu: h100")
+    found = judged(own=tmp_path, gpu="h100")
+    assert found.verdict.kind is Kind.PASSED
+    (line,) = [line for line in found.details if line.startswith("own ")]
+    assert line.startswith(f"own       20.22 s, recorded on site lab by run {FIRST.run}")
+    assert line.endswith("not judged, the published baseline wins")
+    assert results.record(found)["expected"]["recorded"] is None
+
+
+def test_another_scale_release_or_gpu_has_no_recorded_baseline(tmp_path: Path) -> None:
+    folder, case = recorded(tmp_path), examples.case()
+    for other, gpu in (
+        (examples.case("70b-fp8-256gpus"), "b200"),
+        (examples.case("70b-bf16-512gpus"), "b200"),
+        (replace(case, release="25.05"), "b200"),
+        (case, "b300"),
+    ):
+        assert find(examples.BASELINES, examples.llama3(), other, gpu, folder) is None
+        assert lapsed(folder, examples.llama3(), other, gpu) == ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("status: recorded", "status: expired", f"has one of run {FIRST.run}, which has expired"),
+        ("tp: 4", "tp: 8", "has one that does not count: the baseline was measured with tp 8, but llama3/recipe.yaml"),
+        ("statistic: last", "statistic: mean:15-60", "has one that does not count: statistic mean:15-60 needs step 60"),
+    ],
+)  # fmt: skip
+def test_a_number_that_does_not_count_any_more_is_told(tmp_path: Path, old: str, new: str, said: str) -> None:
+    rewritten(recorded(tmp_path) / "llama3.yaml", old, new)
+    found = judged(own=tmp_path)
+    assert found.verdict.kind is Kind.NO_BASELINE
+    assert said in found.verdict.headline
+
+
+# A second number
+
+
+def test_a_run_that_passes_confirms_the_number_which_stays(tmp_path: Path) -> None:
+    recorded(tmp_path)
+    file, said = shelved(tmp_path, pace(1.02))
+    assert said == (
+        f"confirmed: 10.11 s a step of run {FIRST.run} (2026-11-21) -> 10.31 s a step, -1.9 % throughput; 2 runs "
+        "agree, the number stays"
+    )
+    baseline = own(written(tmp_path, file))
+    told = baseline.cell.recorded
+    assert baseline.cell.step_time == 10.11
+    assert told is not None
+    assert (told.status, told.runs, told.run, told.confirmed_by) == ("confirmed", 2, FIRST.run, SECOND.run)
+    assert "(2 runs agree, spread 0.29 %" in baseline.origin
+
+
+# Each run 4 % slower than the last one: against the first number the second of them fails.
+def test_a_slow_decline_does_not_drag_the_number_along(tmp_path: Path) -> None:
+    recorded(tmp_path)
+    written(tmp_path, shelved(tmp_path, pace(1.04))[0])
+    assert own(tmp_path).cell.step_time == 10.11
+    assert shelved(tmp_path, pace(1.08), THIRD)[1].startswith("not replaced: ")
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.1, "too slow"), (0.8, "too fast")])
+def test_a_run_that_does_not_pass_shows_the_change_and_changes_nothing(
+    tmp_path: Path, factor: float, verdict: str
+) -> None:
+    recorded(tmp_path)
+    before = (tmp_path / "llama3.yaml").read_text()
+    file, said = shelved(tmp_path, pace(factor))
+    assert said.startswith(f"not replaced: 10.11 s a step of run {FIRST.run} (2026-11-21) -> ")
+    assert said.endswith(f"% throughput, {verdict}; --replace-baselines takes the new number")
+    assert file is not None
+    assert as_text(file, "lab") == before
+
+
+def test_a_number_is_replaced_when_asked_and_the_old_one_is_kept_as_expired(tmp_path: Path) -> None:
+    recorded(tmp_path)
+    file, said = shelved(tmp_path, pace(0.8), replaces=True)
+    assert said == (
+        f"replaced: 10.11 s a step of run {FIRST.run} (2026-11-21) -> 8.088 s a step, +25.0 % throughput; the old "
+        "number is kept as expired"
+    )
+    baseline = own(written(tmp_path, file))
+    assert baseline.cell.step_time == 8.088
+    (table,) = load_baselines(baseline.path).tables
+    old, new = (cell.recorded for cell in table.cells)
+    assert old is not None
+    assert new is not None
+    assert (old.status, old.expired_on, new.status) == ("expired", "2026-11-22", "recorded")
+
+
+def test_a_restless_run_replaces_nothing(tmp_path: Path) -> None:
+    recorded(tmp_path)
+    restless = [10.07 * (1.05 if i % 2 else 0.95) for i in range(50)]
+    assert "scatter" in refused(judged(restless))
+    assert "scatter" in refused(judged(restless, own=tmp_path))
+
+
+def test_the_same_run_is_recorded_once(tmp_path: Path) -> None:
+    recorded(tmp_path)
+    file, said = shelved(tmp_path, pace(1.0), FIRST)
+    assert said == "recorded by this run before: 10.11 s a step"
+    assert file == load(tmp_path / "llama3.yaml", BaselineFile)
+
+
+def test_a_number_of_another_configuration_gives_way(tmp_path: Path) -> None:
+    rewritten(recorded(tmp_path) / "llama3.yaml", "tp: 4", "tp: 8")
+    file, said = shelved(tmp_path, pace(0.8))
+    assert said.startswith("recorded: 8.088 s a step, last, ")
+    assert said.endswith("was measured with another tp and has expired")
+    assert own(written(tmp_path, file)).cell.step_time == 8.088
+
+
+def test_a_number_written_by_hand_is_left_alone(tmp_path: Path) -> None:
+    path = recorded(tmp_path) / "llama3.yaml"
+    text = path.read_text()
+    rewritten(path, text[text.index(", recorded: {") :], "}\n")
+    assert own(tmp_path).cell.recorded is None
+    assert refused(judged(own=tmp_path)) == "llama3.yaml has a baseline for it, which wins"
+    file, said = shelved(tmp_path, pace(0.8), replaces=True)
+    assert said == "not recorded: the site's own number, 10.11 s a step, was written by hand; edit it"
+    assert file == load(path, BaselineFile)
+
+
+def test_numbers_share_a_table_only_where_they_are_counted_alike(tmp_path: Path) -> None:
+    first = offered()
+    file, _ = shelve(None, "llama3", first, verdict="no baseline", replace=False)
+    others: dict[str, dict[str, Any]] = {
+        "dtype": {"cell": first.cell.model_copy(update={"dtype": "bf16"}), "peak": 2250.0},
+        "gpus": {"cell": first.cell.model_copy(update={"gpus": 256})},
+        "peak": {"cell": first.cell.model_copy(update={"gpus": 128}), "peak": 4000.0},
+        "statistic": {"cell": first.cell.model_copy(update={"gpus": 64}), "statistic": "mean:15-40"},
+        "flops": {
+            "cell": first.cell.model_copy(update={"gpus": 1024}),
+            "flops": first.flops.model_copy(update={"significant_digits": 2}),
+        },
+        "release": {"cell": first.cell, "release": "25.05"},
+        "gpu": {"cell": first.cell, "gpu": "b300"},
+    }
+    tables = []
+    for changed in others.values():
+        file, said = shelve(file, "llama3", first.model_copy(update=changed), verdict="x", replace=False)
+        assert said.startswith("recorded: ")
+        assert file is not None
+        tables.append(len(file.tables))
+    assert tables == [1, 1, 2, 3, 4, 5, 6]
+    written(tmp_path, file)
+
+
+OFFERED = offered()
+
+
+@given(st.text(max_size=20), st.text(max_size=20))
+def test_whatever_a_note_or_a_version_says_the_file_can_be_read(note: str, version: str) -> None:
+    new = OFFERED
+    assert new.cell.recorded is not None
+    told = new.cell.recorded.model_copy(update={"versions": {"driver": version}})
+    cell = new.cell.model_copy(update={"note": note, "recorded": told})
+    file, _ = shelve(None, "llama3", new.model_copy(update={"cell": cell}), verdict="x", replace=False)
+    assert file is not None
+    assert BaselineFile.model_validate(yaml.safe_load(as_text(file, "lab"))) == file
