@@ -15,7 +15,6 @@ from plugins.megatron import broken_rules
 from plugins.megatron import padded_vocabulary
 from plugins.megatron import parameters
 from plugins.recipefile import Group
-from plugins.recipefile import Launch as Launch
 from plugins.recipefile import Measure
 from plugins.recipefile import Model
 from plugins.recipefile import RecipeFile

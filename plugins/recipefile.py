@@ -6,14 +6,14 @@ import re
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
-from typing import Any
 from typing import Literal
 from typing import Self
 
 from pydantic import Field
-from pydantic import field_validator
 from pydantic import model_validator
 
+from plugins.contracts import Launch
+from plugins.contracts import Manifest
 from plugins.errors import ConfigError
 from plugins.yamlfile import Strict
 from plugins.yamlfile import load
@@ -111,126 +111,6 @@ class Measure(Strict):
     statistic: str = Field(pattern=r"^(last|mean:\d+-\d+)$")
     flops: FlopsName
     beside: FlopsName | None = None
-
-
-class Requirement(Strict):
-    """Something that must be there before a launch: a path (or a shell test) and the command that mends it."""
-
-    what: str
-    path: str | None = None
-    test: str | None = None
-    mend: str
-
-
-class Launch(Strict):
-    """The contract of a recipe's own launcher: what is run where, with which environment, and where its log goes.
-
-    The backend fills in `{names}`: quoted in `command`, `setup` and `requires.test`, which are bash, as they are
-    elsewhere. `folder` is the recipe's folder below its stage. `stage` is a folder of the recipe's own below the
-    site's stage, for a recipe whose set-up writes there under names that others use too. `venv` activates a Python
-    virtual environment first. `command` is one command, without `&&` or a pipe. `setup` is run in the recipe's folder
-    and prints the id of a job.
-
-    `job_id` is a pattern in what `command` prints. The log's folder is known beforehand (`log_folder`) or printed
-    as well (`log_folder_printed`, a pattern). `log_name` is a pattern of `{name}` and `{job}`; its group, if it
-    has one, is the number of restarts. `error_name` likewise: the file beside it that says what went wrong, where that
-    is another one.
-    """
-
-    folder: str
-    stage: str = ""
-    working_folder: str = "{recipe}"
-    venv: bool = False
-    command: str
-    setup: str | None = None
-    environment: dict[str, str]
-    unset: list[str] = []
-    secrets: list[str] = []
-    requires: list[Requirement] = []
-    job_id: str
-    log_folder: str | None = None
-    log_folder_printed: str | None = None
-    log_name: str
-    error_name: str | None = None
-
-    @model_validator(mode="after")
-    def _one_log_folder(self) -> Launch:
-        if (self.log_folder is None) == (self.log_folder_printed is None):
-            raise ValueError(
-                "give either log_folder (known beforehand) or log_folder_printed (by the launcher)"
-            )
-        return self
-
-
-class Value(Strict):
-    """Something that the site file gives for a manifest: what it is, and how one comes by it.
-
-    Without a `default` the site must give it.
-    """
-
-    what: str
-    mend: str
-    default: str | None = None
-    pattern: str | None = None
-
-    @field_validator("pattern")
-    @classmethod
-    def _is_a_pattern(cls, text: str | None) -> str | None:
-        try:
-            re.compile(text or "")
-        except re.error as error:
-            raise ValueError(f"not a regular expression: {error}") from None
-        return text
-
-
-class When(Strict):
-    """The cases that an overlay is for: of these dtypes, variants or numbers of nodes, on a site with a queue or
-    without one."""
-
-    dtype: list[str] = []
-    variant: list[str] = []
-    nodes: list[int] = []
-    queue: bool | None = None
-
-
-class Overlay(Strict):
-    """What is merged into those documents of a manifest that have this kind and name, or into all of them.
-
-    Mappings key by key, lists of named things (containers, variables, volumes) by name, anything else is replaced; null
-    takes a key out. `{names}` are filled in; a text that is one name and nothing else becomes the value itself,
-    but a number over a text is made a text.
-    """
-
-    when: When = When()
-    kind: str | None = None
-    name: str | None = None
-    merge: dict[str, Any]
-
-
-class Documents(Strict):
-    """Objects of a Kubernetes cluster.
-
-    `file` is one or more YAML documents in the recipe's folder. They are Kubernetes' own: nothing is filled in there,
-    and kubectl could apply them as they stand. What differs from case to case and site to site comes from `overlay`,
-    in this order. `values` are names of the recipe's own, beside those that every manifest has (docs/recipes.md).
-    """
-
-    file: str
-    values: dict[Annotated[str, Field(pattern=r"^[a-z_]+$")], Value] = {}
-    overlay: list[Overlay] = []
-
-
-class Manifest(Documents):
-    """The contract of a recipe that a Kubernetes cluster runs: what is applied, and whose output is the log.
-
-    `container` is the one whose log is read. `log_copy` is where a bucket has the log too, of the job whose object is
-    `{name}`. `setup` is the file, beside this one, that says what such a job needs on the cluster beforehand and how
-    that is made (`plugins.setupfile`).
-    """
-
-    container: str
-    log_copy: str | None = Field(default=None, pattern=r"^gs://[^/]+/.*\{name\}")
-    setup: str | None = None
 
 
 class Matrix(Strict):

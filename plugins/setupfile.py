@@ -10,7 +10,7 @@ from typing import Self
 from pydantic import Field
 from pydantic import model_validator
 
-from plugins.recipefile import Documents
+from plugins.contracts import Documents
 from plugins.yamlfile import Strict
 from plugins.yamlfile import load
 
