@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
@@ -14,6 +15,8 @@ from plugins.errors import ConfigError
 from plugins.megatron import broken_rules
 from plugins.megatron import padded_vocabulary
 from plugins.megatron import parameters
+from plugins.recipefile import CHECKPOINT
+from plugins.recipefile import Checkpoint
 from plugins.recipefile import Group
 from plugins.recipefile import Measure
 from plugins.recipefile import Model
@@ -34,7 +37,8 @@ class Case:
     tensor, pipeline, context, virtual pipeline, fully sharded and (replicated) data parallel sizes, `ga` the
     gradient accumulation steps. `gpus_per_node`, `profiled`, `smoothing`, `interval` and `measure` as in
     `plugins.recipefile.Matrix`. `variant` is the further way to run that it stands for, "" for the recipe's usual one.
-    `parameters` are those of the whole model, where the recipe's names do not tell them.
+    `parameters` are those of the whole model, where the recipe's names do not tell them. `checkpoint` is for a case that
+    writes one, and times that alone: the bytes that it should have.
     """
 
     recipe: str
@@ -61,6 +65,7 @@ class Case:
     measure: Measure | None = None
     variant: str = ""
     parameters: int | None = None
+    checkpoint: int | None = None
 
     def __repr__(self) -> str:
         return f"<case {self.key}>"
@@ -216,7 +221,7 @@ def _with(label: str, file: RecipeFile, own: SiteModel) -> tuple[RecipeFile, Gro
 
 
 def _expand(label: str, file: RecipeFile, group: Group) -> Iterator[Case]:
-    """The cases of a line of `cases`, the usual ones before their variants."""
+    """The cases of a line of `cases`: the usual ones, each before the one that writes its checkpoint, then their variants."""
     model_name = group.model or group.size
     if model_name not in file.models:
         raise ConfigError(f"{label}: no model '{model_name}'; known: {', '.join(file.models)}")
@@ -230,7 +235,7 @@ def _expand(label: str, file: RecipeFile, group: Group) -> Iterator[Case]:
     ):
         raise ConfigError("\n".join(f"{label}: {rule}" for rule in broken))
     for variant, dtype, gpus in product(("", *group.variants), group.dtype, group.gpus):
-        yield Case(
+        case = Case(
             recipe=file.recipe,
             release=file.release,
             size=f"{group.size}-{variant}" if variant else group.size,
@@ -256,6 +261,22 @@ def _expand(label: str, file: RecipeFile, group: Group) -> Iterator[Case]:
             variant=variant,
             parameters=parameters(model, group.sequence_length) if file.rules else None,
         )
+        yield case
+        if file.checkpoint is not None and not variant:
+            yield _writing(case, file.checkpoint)
+
+
+def _writing(case: Case, checkpoint: Checkpoint) -> Case:
+    """The case that writes the checkpoint of `case`. How large its steps are does not matter, so they are small."""
+    assert case.parameters is not None
+    return replace(
+        case,
+        size=f"{case.size}-{CHECKPOINT}",
+        steps=checkpoint.steps,
+        gbs=case.mbs * case.fsdp * case.dp,
+        variant=CHECKPOINT,
+        checkpoint=round(checkpoint.bytes_per_parameter * case.parameters),
+    )
 
 
 def _global_batch_size(label: str, group: Group, gpus: int) -> int:

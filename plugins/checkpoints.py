@@ -1,24 +1,19 @@
-"""How long writing a checkpoint should take, how long it took, and whether that is what the storage promises.
+"""How long writing a checkpoint took, and whether that is what the storage promises.
 
-Pure arithmetic: a number of parameters, a tier and a log in, seconds and bytes/s out. GB are 1e9 bytes, TiB 2^40.
+Pure arithmetic: a case, its log and a bandwidth in, seconds and bytes/s out. GB are 1e9 bytes, TiB 2^40.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
-from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+
+from plugins.cases import Case
+from plugins.logs import Log
+from plugins.verdicts import Kind
+from plugins.verdicts import billions
 
 TIB = 2**40
 GB = 1e9
-
-BYTES_PER_PARAMETER = 14
-"""What Megatron's torch_dist format keeps of a parameter trained in 16 bits with its distributed optimizer: the
-parameter (2), and in FP32 its main copy and Adam's two moments (3 x 4). Derived from what megatron/core/optimizer saves,
-not measured. GPT-3 175B: 174.6e9 x 14 = 2.22 TiB; the recipe's README says about 2.3.
-"""
 
 PUBLISHED_TIB = 2.3
 """The README's checkpoint of GPT-3 175B, which its table of write times counts with."""
@@ -26,10 +21,16 @@ PUBLISHED_TIB = 2.3
 TIERS = {40: 480, 125: 512, 250: 512, 500: 512}
 """Tiers of Azure Managed Lustre in MB/s for each TiB, with the size in TiB that the recipe's table has."""
 
+SLOWER, FASTER = 0.3, 0.1
+"""How far off the promised bandwidth a save may be. It also gathers the state and waits for its slowest writer, which is
+in its time; and no storage writes more than it can.
+"""
 
-def checkpoint_bytes(count: int) -> int:
-    """The size of a checkpoint of so many parameters."""
-    return count * BYTES_PER_PARAMETER
+FEWEST_SECONDS = 5.0
+"""A checkpoint that the promised bandwidth takes in less says nothing about it: the rest of its time is most of it."""
+
+WHOLE = 0.85
+"""Of the bytes that a checkpoint should have. Without the optimizer's state it has a seventh of them."""
 
 
 def bandwidth(tier: int, size: float) -> float:
@@ -50,74 +51,17 @@ def published_minutes(tier: int) -> float:
 
 
 @dataclass(frozen=True)
-class Save:
-    """A checkpoint that was written: after which iteration, and for how many seconds training stood still."""
-
-    iteration: int
-    seconds: float
-    path: str = ""
-
-
-_STAMP = r"(?:(?P<stamp>\d{4}-\d\d-\d\dT[\d:.]+Z) )?"
-_OWN = r"(?:\[(?P<own>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?)\] +)?"
-_BEGUN = re.compile(rf"^{_STAMP}\s*{_OWN}saving checkpoint at iteration +(?P<iteration>\d+) to (?P<path>\S+)")
-_SAVED = re.compile(
-    rf"^{_STAMP}\s*{_OWN}successfully saved checkpoint from iteration +(?P<iteration>\d+) to "
-)
-_TIMER = re.compile(r"^(?:\S+Z )?\s*save-checkpoint \.+: \(\s*(?P<min>[\d.]+), (?P<max>[\d.]+)\)")
-
-
-def saves(lines: Iterable[str]) -> list[Save]:
-    """Every checkpoint that a log of Megatron says was saved, in its order.
-
-    The lines of rank 0 need a time each: their own, which newer releases print in brackets, else the stamp that
-    Kubernetes puts before a line that is asked for with timestamps. One that was begun and never saved is left out, as is
-    one whose lines have no time. Megatron's own timer, from the last rank, is `timed`.
-    """
-    found: list[Save] = []
-    begun: dict[int, tuple[datetime, str]] = {}
-    for line in lines:
-        if (match := _BEGUN.match(line)) and (at := _time(match)) is not None:
-            begun[int(match["iteration"])] = (at, match["path"])
-        elif (match := _SAVED.match(line)) and (at := _time(match)) is not None:
-            start = begun.pop(int(match["iteration"]), None)
-            # Of two clocks, or none at all, nothing follows.
-            if start is not None and (start[0].tzinfo is None) == (at.tzinfo is None):
-                found.append(Save(int(match["iteration"]), (at - start[0]).total_seconds(), start[1]))
-    return found
-
-
-def timed(lines: Iterable[str]) -> list[float]:
-    """Seconds of each save by Megatron's timer `save-checkpoint`, that of the slowest rank; the last rank prints them."""
-    return [float(match["max"]) / 1000 for line in lines if (match := _TIMER.match(line))]
-
-
-def _time(match: re.Match[str]) -> datetime | None:
-    if match["own"]:
-        return datetime.fromisoformat(match["own"])
-    if match["stamp"]:
-        whole, _, fraction = match["stamp"].removesuffix("Z").partition(".")
-        # Nanoseconds are more than Python reads.
-        return datetime.fromisoformat(f"{whole}.{(fraction or '0')[:6].ljust(6, '0')}+00:00")
-    return None
-
-
-@dataclass(frozen=True)
 class Written:
-    """A measured save against what the storage promises. Bytes, bytes/s and seconds.
-
-    `share` of the promised bandwidth is what was reached; `least` what must be. `passed` is None where nothing was
-    promised.
+    """A checkpoint that was written: its bytes, the seconds that training stood still for it, and the bandwidth in bytes/s
+    that the storage promises, None where nobody has said it.
     """
 
     seconds: float
-    size: float
-    promised: float | None
-    least: float
+    size: int
+    promised: float | None = None
 
     @property
-    def reached(self) -> float:
-        """Bytes/s."""
+    def bytes_per_second(self) -> float:
         return self.size / self.seconds
 
     @property
@@ -127,35 +71,90 @@ class Written:
 
     @property
     def share(self) -> float | None:
-        return self.reached / self.promised if self.promised else None
-
-    @property
-    def passed(self) -> bool | None:
-        return None if self.share is None else self.share >= self.least
+        """Of the promised bandwidth."""
+        return self.bytes_per_second / self.promised if self.promised else None
 
     def __str__(self) -> str:
-        """`2.22 TiB in 41.0 s, 59.6 GB/s: 93 % of the 64.0 GB/s promised (38.2 s); at least 70 % must be`."""
-        told = f"{self.size / TIB:.2f} TiB in {self.seconds:.1f} s, {self.reached / GB:.1f} GB/s"
-        if self.share is None or self.promised is None or self.expected is None:
-            return f"{told}; the storage promises no bandwidth to compare it with"
-        promised = (
-            f"{100 * self.share:.0f} % of the {self.promised / GB:.1f} GB/s promised ({self.expected:.1f} s)"
+        """`2.22 TiB in 41.0 s, 59.5 GB/s`."""
+        return f"{_bytes(self.size)} in {_seconds(self.seconds)}, {_rate(self.bytes_per_second)}"
+
+
+def problems(case: Case, log: Log) -> list[str]:
+    """What makes this log no evidence for how fast a checkpoint of `case` is written, in words."""
+    found = []
+    if len(log.saves) != 1:
+        found.append(
+            f"{len(log.saves) or 'no'} checkpoint{'s were' if len(log.saves) > 1 else ' was'} written, and one is meant"
         )
-        return f"{told}: {promised}; at least {100 * self.least:.0f} % must be"
+    elif log.saves[0] <= 0:
+        found.append("the checkpoint was written in no time at all")
+    if log.saved_bytes is None:
+        found.append("the log does not say how large the checkpoint is")
+    elif case.checkpoint is not None and log.saved_bytes < WHOLE * case.checkpoint:
+        found.append(
+            f"the checkpoint has {_bytes(log.saved_bytes)}, and one of this model with its optimizer's state has "
+            f"{_bytes(case.checkpoint)}"
+        )
+    if log.steps and all(step.skipped_iterations == case.interval for step in log.steps):
+        found.append("every update was skipped, so that the optimizer had no state to save")
+    return found
 
 
-LEAST_SHARE = 0.7
-"""Of the promised bandwidth. A save also gathers the state and waits for the slowest writer, which is in its time."""
+def judge(written: Written) -> tuple[Kind, str]:
+    """The verdict on a checkpoint that was written, with its headline."""
+    share = written.share
+    if share is None or written.promised is None or written.expected is None:
+        return Kind.NO_BASELINE, (
+            f"{Kind.NO_BASELINE}: {written}; nothing to compare with: the site file does not say what its storage promises "
+            f"(docs/storage.md)"
+        )
+    if written.expected < FEWEST_SECONDS:
+        return Kind.NO_BASELINE, (
+            f"{Kind.NO_BASELINE}: {written}; too little to tell: {_rate(written.promised)} would take it in "
+            f"{_seconds(written.expected)}, and below {FEWEST_SECONDS:g} s other things take longer"
+        )
+    kind = Kind.PASSED
+    limit = ""
+    if share < 1 - SLOWER:
+        kind, limit = Kind.TOO_SLOW, f" (limit -{100 * SLOWER:g} %)"
+    elif share > 1 + FASTER:
+        kind, limit = Kind.TOO_FAST, f" (limit +{100 * FASTER:g} %); was it all on the storage by then?"
+    return kind, (
+        f"{kind}: {written} where {_rate(written.promised)} is promised, {100 * (share - 1):+.1f} % bandwidth{limit}"
+    )
 
 
-def written(
-    seconds: Sequence[float], size: float, promised: float | None, least: float = LEAST_SHARE
-) -> Written:
-    """What the saves of a run were, by the fastest: the first one also makes folders and lays its plan.
+def explain(case: Case, written: Written) -> list[str]:
+    """What a reader needs beside the headline."""
+    assert case.checkpoint is not None
+    assert case.parameters is not None
+    lines = [
+        f"measured  {_row(written.seconds, written.size)}",
+        f"size      {_bytes(case.checkpoint)} expected of {billions(case.parameters)} parameters",
+    ]
+    if written.promised is None or written.expected is None:
+        return lines
+    lines.insert(1, f"promised  {_row(written.expected, written.size)}")
+    tier = next((tier for tier, size in TIERS.items() if bandwidth(tier, size) == written.promised), None)
+    if tier is not None:
+        lines.append(
+            f"published {published_minutes(tier):.2f} min for {PUBLISHED_TIB} TiB by tier {tier} with {TIERS[tier]} TiB, which "
+            f"are {PUBLISHED_TIB * TIB / written.promised / 60:.2f}; for comparison, not judged"
+        )
+    return lines
 
-    Raises:
-        ValueError: nothing was saved, or in no time.
-    """
-    if not seconds or min(seconds) <= 0:
-        raise ValueError(f"no checkpoint with a duration above 0 s in the log: {list(seconds)}")
-    return Written(min(seconds), size, promised, least)
+
+def _row(seconds: float, size: int) -> str:
+    return f"{_seconds(seconds):>11}  {_rate(size / seconds):>11}  {_bytes(size)}"
+
+
+def _bytes(size: float) -> str:
+    return f"{size / TIB:.2f} TiB" if size >= TIB / 10 else f"{size / GB:.3g} GB"
+
+
+def _rate(bytes_per_second: float) -> str:
+    return f"{bytes_per_second / GB:.3g} GB/s"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.1f} s" if value >= 1 else f"{value:.2g} s"

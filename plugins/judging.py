@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from plugins import checkpoints
 from plugins import validity
 from plugins.baselinefile import Reference
 from plugins.baselines import Baseline
@@ -15,6 +16,7 @@ from plugins.baselines import references
 from plugins.baselines import usual_statistic
 from plugins.baselines import yardstick
 from plugins.cases import Case
+from plugins.checkpoints import Written
 from plugins.logs import Log
 from plugins.metrics import Measurement
 from plugins.metrics import Statistic
@@ -36,7 +38,8 @@ SLOW_RANK = 0.02
 class Judgement:
     """All there is to say about a case. `measurement` and `expected` are None where it never came to that.
 
-    `references` are others' figures beside the measurement.
+    `references` are others' figures beside the measurement. `written` is the checkpoint of a case that is about writing one,
+    which measures nothing else.
     """
 
     case: Case
@@ -48,6 +51,7 @@ class Judgement:
     expected: Expected | None = None
     references: tuple[Reference, ...] = ()
     details: tuple[str, ...] = ()
+    written: Written | None = None
 
     @property
     def text(self) -> str:
@@ -68,12 +72,14 @@ def judge_outcome(
     last_lines: Sequence[str] = (),
     errors: Sequence[str] = (),
     why_none: str = "",
+    promised: float | None = None,
     strict_last: bool = False,
 ) -> Judgement:
     """Judge what became of a case.
 
     `log` is the parsed log of the job's last attempt, `last_lines` its end and `errors` that of what was said besides it, for a
     job that died. `why_none` says why a baseline of the site's own does not count. `baselines` is the folder of the YAML tables; `gpu` the accelerator that the case ran on.
+    `promised` is the bandwidth of the site's shared storage in bytes/s, as far as it is known.
     """
     statistic = baseline.statistic if baseline else usual_statistic(baselines, case)
 
@@ -98,6 +104,12 @@ def judge_outcome(
         quoted = [] if validity.complete(case, log) else _quoted(last_lines, errors)
         return ended(Kind.INVALID, "; ".join(problems), details=[*job, *quoted])
     remarks = _job_remarks(case, outcome, log)
+    if case.checkpoint is not None and log.saved_bytes is not None:
+        written = Written(log.saves[0], log.saved_bytes, promised)
+        kind, headline = checkpoints.judge(written)
+        details = (*checkpoints.explain(case, written), *job)
+        verdict = Verdict(kind, headline, remarks)
+        return Judgement(case, outcome, log, verdict, statistic, written=written, details=details)
     boiled = timing(log.steps, statistic, case.smoothing, case.interval)
     stick = yardstick(case, baseline, gpu, baselines, log.peak_tflops)
     if stick is None and baseline is not None:
@@ -233,9 +245,10 @@ def _job_remarks(case: Case, outcome: Outcome, log: Log) -> tuple[str, ...]:
     elif outcome.failure:
         pass
     elif not outcome.succeeded:
+        done = "its checkpoint is there" if case.checkpoint else "every step is there, so the pace stands"
         remarks.append(
             f"job {outcome.job_id} ended {outcome.state} (exit code {outcome.exit_code or 'unknown'}) after its last "
-            f"step: every step is there, so the pace stands, but look at its clean-up"
+            f"step: {done}, but look at its clean-up"
         )
     elif outcome.reason:
         remarks.append(outcome.reason)

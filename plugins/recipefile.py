@@ -23,6 +23,9 @@ FlopsName = Literal["full-attention", "causal-attention", "nemotron-24.11"]
 Dtype = Literal["fp8", "bf16", "fp16", "fp32"]
 Mlp = Literal["gated", "squared-relu", "gelu"]
 
+CHECKPOINT = "checkpoint"
+"""The variant whose cases write a checkpoint."""
+
 
 class Model(Strict):
     """The shape of a decoder; names as in the published configurations.
@@ -113,6 +116,16 @@ class Measure(Strict):
     beside: FlopsName | None = None
 
 
+class Checkpoint(Strict):
+    """A run that writes one checkpoint, which is timed instead of its steps: `steps` before it, one micro batch each.
+
+    `bytes_per_parameter` is how much such a checkpoint has in it.
+    """
+
+    steps: int = Field(gt=1)
+    bytes_per_parameter: float = Field(gt=0)
+
+
 class Matrix(Strict):
     """What one release of a recipe runs, and how its logs look.
 
@@ -124,8 +137,9 @@ class Matrix(Strict):
     for every so many steps alone, with their mean. `measure` is for a recipe without published numbers.
 
     `rules` are those that a configuration must keep before it is sent (`plugins.megatron`). `variants` are further ways to
-    run the same cases, by name, with what each is; they are collected when they are asked for. With `own_models` a site
-    may add models of its own.
+    run the same cases, by name, with what each is; they are collected when they are asked for. With `checkpoint` each
+    case has a further one that writes a checkpoint, of the variant `checkpoint`. With `own_models` a site may add models of
+    its own.
     """
 
     release: ReleaseName
@@ -139,6 +153,7 @@ class Matrix(Strict):
     measure: Measure | None = None
     rules: Literal["megatron-lm"] | None = None
     variants: dict[Annotated[str, Field(pattern=r"^[a-z0-9]+$")], str] = {}
+    checkpoint: Checkpoint | None = None
     own_models: OwnModels | None = None
     cases: list[Group] = Field(min_length=1)
     launch: Launch | None = None
@@ -161,10 +176,11 @@ class Matrix(Strict):
             raise ValueError(
                 f"interval {self.interval}: only Megatron's formats print a line for several steps"
             )
-        if self.steps % self.interval or self.steps == self.interval > 1:
-            raise ValueError(
-                f"steps {self.steps} is not a multiple of interval {self.interval}, two at the least"
-            )
+        for steps in (self.steps, *([self.checkpoint.steps] if self.checkpoint else [])):
+            if steps % self.interval or steps == self.interval > 1:
+                raise ValueError(
+                    f"steps {steps} is not a multiple of interval {self.interval}, two at the least"
+                )
         return self
 
     @model_validator(mode="after")
@@ -186,6 +202,16 @@ class Matrix(Strict):
         if unknown := sorted(named - set(self.variants)):
             raise ValueError(
                 f"no variant {', '.join(unknown)}; known in `variants`: {', '.join(self.variants) or 'none'}"
+            )
+        if (CHECKPOINT in self.variants) != (self.checkpoint is not None):
+            raise ValueError(f"the variant {CHECKPOINT} and `checkpoint` go together: give both or neither")
+        if CHECKPOINT in named:
+            raise ValueError(
+                f"every case has the variant {CHECKPOINT} where there is `checkpoint`; list it nowhere"
+            )
+        if self.checkpoint is not None and (self.rules is None or not self.log.startswith("megatron")):
+            raise ValueError(
+                "checkpoint: only Megatron's logs tell how long a save took, and only `rules` how many parameters it has"
             )
         return self
 

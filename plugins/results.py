@@ -55,6 +55,7 @@ _FIGURES = (
     "expected",
     "references",
     "recording",
+    "checkpoint",
     "configuration",
 )
 _PACKAGES = ("pytest", "pydantic", "paramiko", "allure-pytest", "pytest-benchmark")
@@ -121,6 +122,15 @@ def record(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> 
             if measurement is not None
         ],
         "recording": recording,
+        "checkpoint": None
+        if (written := judgement.written) is None
+        else {
+            "seconds": written.seconds,
+            "bytes": written.size,
+            "bytes_per_second": written.bytes_per_second,
+            "promised_bytes_per_second": written.promised,
+            "promised_seconds": written.expected,
+        },
         "configuration": {
             "gpus": case.gpus,
             "dtype": case.dtype,

@@ -25,6 +25,7 @@ import pytest
 
 from plugins import allure_view
 from plugins import benchmark_view
+from plugins import checkpoints
 from plugins import recording
 from plugins import results
 from plugins.baselines import find
@@ -33,11 +34,16 @@ from plugins.cases import DEFAULT_GPU
 from plugins.cases import Case
 from plugins.cases import Recipe
 from plugins.cases import load_recipe
+from plugins.checkpoints import Written
 from plugins.errors import ConfigError
 from plugins.errors import Infrastructure
 from plugins.errors import Invalid
 from plugins.errors import Lost
 from plugins.errors import RunError
+from plugins.goals import Goal
+from plugins.goals import Goals
+from plugins.goals import Promise
+from plugins.goals import figure
 from plugins.judging import Judgement
 from plugins.judging import judge_outcome
 from plugins.logs import Log
@@ -55,13 +61,15 @@ from plugins.verdicts import Kind
 class Choice:
     """Which of a recipe's cases a session is about: those of this release (None: its own) on this type of GPU.
 
-    `models` are those that the site adds. `versions` are of what the nodes run, as far as the site file says.
+    `models` are those that the site adds. `versions` are of what the nodes run, as far as the site file says, and
+    `promised` is the bandwidth of its shared storage in bytes/s.
     """
 
     release: str | None = None
     gpu: str = DEFAULT_GPU
     versions: Mapping[str, str] = field(default_factory=dict)
     models: tuple[SiteModel, ...] = ()
+    promised: float | None = None
 
 
 @dataclass(frozen=True)
@@ -152,9 +160,26 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
                 case, id=case.id, marks=pytest.mark.case(size=case.size, dtype=case.dtype, gpus=case.gpus)
             )
             for case in recipe.cases
-            if not case.variant or case.variant in metafunc.config.getoption("--variant")
+            if _is_for(metafunc, case)
         ],
     )
+
+
+def _is_for(metafunc: pytest.Metafunc, case: Case) -> bool:
+    """Whether a test is about this case: one of a variant's own about that variant's cases alone."""
+    own = metafunc.definition.get_closest_marker("variant")
+    if own is not None or case.checkpoint is not None:
+        return own is not None and case.variant == own.args[0]
+    return not case.variant or case.variant in metafunc.config.getoption("--variant")
+
+
+def pytest_pycollect_makeitem(
+    collector: pytest.Collector, name: str, obj: object
+) -> list[pytest.Item] | None:
+    """Leave out a test of a variant that nobody asked for, as if it were not there."""
+    own = [mark for mark in getattr(obj, "pytestmark", []) if mark.name == "variant"]
+    asked = collector.config.getoption("--variant")
+    return [] if own and own[0].args[0] not in asked else None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -194,6 +219,7 @@ def judgement(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> J
         baselines=folder,
         last_lines=_last_lines(own if own.exists() else outcome.log, parser(recipe.file.log).hints),
         errors=_last_errors(outcome.folder / results.ERRORS),
+        promised=choice_for(request.config, recipe.file).promised,
         why_none=lapsed(shelf.judged, recipe, case, outcome.gpu) if shelf.judged else "",
         strict_last=request.config.getoption("--strict-last"),
     )
@@ -209,7 +235,7 @@ def _offer(
     config: pytest.Config, recipe: Recipe, judgement: Judgement, shelf: Shelf
 ) -> Mapping[str, Any] | None:
     """What the case offers for the site's own baselines, for its record."""
-    if not shelf.record:
+    if not shelf.record or judgement.case.checkpoint is not None:
         return None
     outcome = judgement.outcome
     ended = datetime.fromtimestamp(outcome.ended, UTC) if outcome.ended else datetime.now(UTC)
@@ -226,49 +252,24 @@ def _offer(
     return offered.model_dump(mode="json", exclude_defaults=True)
 
 
-@dataclass(frozen=True)
-class Goal:
-    """A figure that a case should reach, compared in the manner of `pytest.approx`.
-
-    Equal to the run's own figure when the verdict passes, which looks at more than that one number; equal to any
-    other number when that lies inside the baseline's tolerance.
-    """
-
-    name: str
-    value: float
-    unit: str
-    judgement: Judgement
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, int | float) or self.judgement.expected is None:
-            return NotImplemented
-        if other == getattr(self.judgement.measurement, self.name):
-            return not self.judgement.verdict.fails
-        tolerance = self.judgement.expected.baseline.tolerance
-        return self.value * (1 - tolerance.slower) <= other <= self.value * (1 + tolerance.faster)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        assert self.judgement.expected is not None
-        tolerance = self.judgement.expected.baseline.tolerance
-        return f"{_figure(self.value)} {self.unit} (-{100 * tolerance.slower:g} %, +{100 * tolerance.faster:g} %)"
-
-
-@dataclass(frozen=True)
-class Goals:
-    """The figures that a case should reach."""
-
-    tokens_per_second: Goal
-    mfu: Goal
-
-
 @pytest.fixture
 def measured(request: pytest.FixtureRequest, judgement: Judgement) -> Measurement | None:
     """What the case measured; None where its run was invalid, which fails the test before it looks.
 
     A job that never ran to its end is an error of the set-up, a case without a baseline is skipped.
     """
+    _require_figures(request, judgement)
+    return judgement.measurement
+
+
+@pytest.fixture
+def written(request: pytest.FixtureRequest, judgement: Judgement) -> Written | None:
+    """The checkpoint that the case wrote; None and so on as for `measured`."""
+    _require_figures(request, judgement)
+    return judgement.written
+
+
+def _require_figures(request: pytest.FixtureRequest, judgement: Judgement) -> None:
     kind, text = judgement.verdict.kind, judgement.text
     if kind in (Kind.INFRASTRUCTURE, Kind.LOST, Kind.NO_BASELINE):
         # No test body will run; for all others the body is where Allure shows the steps.
@@ -279,19 +280,28 @@ def measured(request: pytest.FixtureRequest, judgement: Judgement) -> Measuremen
         raise Lost(text)
     if kind is Kind.NO_BASELINE:
         pytest.skip(judgement.verdict.headline)
-    return judgement.measurement
 
 
 @pytest.fixture
 def expected(judgement: Judgement, measured: Measurement | None) -> Goals | None:
     """What the case should reach, by its baseline; None where its run was invalid."""
     goal = judgement.expected
-    if goal is None:
+    if goal is None or measured is None:
         return None
+    band = goal.baseline.tolerance.slower, goal.baseline.tolerance.faster
     return Goals(
-        Goal("tokens_per_second", goal.tokens_per_second, "tokens/s", judgement),
-        Goal("mfu", goal.mfu, "% MFU", judgement),
+        Goal(goal.tokens_per_second, "tokens/s", measured.tokens_per_second, *band, judgement),
+        Goal(goal.mfu, "% MFU", measured.mfu, *band, judgement),
     )
+
+
+@pytest.fixture
+def promised(judgement: Judgement, written: Written | None) -> Promise | None:
+    """What the shared storage should reach, by the site file; None where the run was invalid."""
+    if written is None or written.promised is None:
+        return None
+    band = checkpoints.SLOWER, checkpoints.FASTER
+    return Promise(Goal(written.promised, "bytes/s", written.bytes_per_second, *band, judgement))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -328,11 +338,7 @@ def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str]
     """The failure message of `measured == expected`."""
     if op != "==" or not isinstance(right, Goal) or not isinstance(left, int | float):
         return None
-    return [f"{_figure(left)} {right.unit} == {right!r}", *right.judgement.text.splitlines()]
-
-
-def _figure(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.2f}"
+    return [f"{figure(left)} {right.unit} == {right!r}", *right.judgement.text.splitlines()]
 
 
 def _read_log(name: str, path: Path | None) -> Log:

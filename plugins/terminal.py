@@ -14,7 +14,7 @@ _COLOURS = {Kind.PASSED: "green", Kind.NO_BASELINE: "yellow"}
 
 
 def print_table(records: Sequence[Mapping[str, Any]], file: TextIO, width: int, *, colour: bool) -> None:
-    """A row for each case, its remarks and the words of a failure below the table."""
+    """A row for each case; its remarks, the words of a failure and how a checkpoint was written below the table."""
     # Slow to import, and only ever needed once jobs have run.
     from rich.console import Console
     from rich.table import Table
@@ -31,7 +31,7 @@ def print_table(records: Sequence[Mapping[str, Any]], file: TextIO, width: int, 
     console.print(table)
     for record in records:
         lines = [f"remark: {remark}" for remark in record["remarks"]]
-        if record["verdict"] != Kind.PASSED:
+        if record["verdict"] != Kind.PASSED or record.get("checkpoint"):
             lines.insert(0, record["headline"])
         lines += [" ".join(reference["text"].split()) for reference in record.get("references") or []]
         for line in lines:

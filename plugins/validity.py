@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from itertools import pairwise
 
+from plugins import checkpoints
 from plugins.cases import Case
 from plugins.logs import Log
 from plugins.logs import Span
@@ -42,7 +43,8 @@ def problems(case: Case, log: Log, statistic: Statistic, *, whole: bool = True) 
     order; the number of steps that the run announced; the number of
     processes where each prints; what the run states of its configuration; global batch size, consumed samples and tokens a step against the case, and the
     tokens and FLOPs that follow from printed rates; loss and gradient norm finite; nothing in the log that spoils a
-    timed run. The profiler of a recipe that was published with one spoils nothing. With `whole` off, the run was
+    timed run. The profiler of a recipe that was published with one spoils nothing, nor the checkpoint of a case that is about
+    writing one. With `whole` off, the run was
     ended on purpose: its last steps and the statistic's may be missing.
     """
     found: list[str] = []
@@ -82,14 +84,21 @@ def problems(case: Case, log: Log, statistic: Statistic, *, whole: bool = True) 
         bad = [index for index, value in values if value is not None and not math.isfinite(value)]
         if bad:
             found.append(f"the {name} is not a finite number from step {bad[0]} on ({len(bad)} steps)")
-    found += [
-        f"{_MARK_WORDS[kind]}: {line}" for kind, line in log.marks if kind != "profiler" or not case.profiled
-    ]
+    fine = {
+        kind for kind, is_fine in (("profiler", case.profiled), ("checkpoint", case.checkpoint)) if is_fine
+    }
+    found += [f"{_MARK_WORDS[kind]}: {line}" for kind, line in log.marks if kind not in fine]
+    if case.checkpoint is not None:
+        found += checkpoints.problems(case, log)
+    elif log.saves and "checkpoint" not in dict(log.marks):
+        found.append(f"{_MARK_WORDS['checkpoint']}: it took {log.saves[0]:.3g} s")
     return found
 
 
 def complete(case: Case, log: Log) -> bool:
-    """Whether every step of the case has been seen: the run did its work, however its clean-up ended."""
+    """Whether every step of the case has been seen, and its checkpoint: the run did its work, however its clean-up ended."""
+    if case.checkpoint is not None and not log.saves:
+        return False
     interval = log.interval or case.interval
     stated = {step.index - back for step in log.steps for back in range(min(interval, case.steps))}
     return stated >= set(range(case.steps))
@@ -209,6 +218,9 @@ def _updates(case: Case, steps: tuple[Step, ...], statistic: Statistic) -> list[
     bad = [step.index for step in steps if step.nan_iterations]
     if bad:
         found.append(f"{_list(bad)}: the loss or a gradient was not a number")
+    if case.checkpoint is not None:
+        # Its steps are not judged.
+        return found
     judged = {*statistic.lines(case.steps, case.interval), *steady_lines(case.steps, case.interval)}
     skipped = [step.index for step in steps if step.skipped_iterations and step.index in judged]
     if skipped:

@@ -90,7 +90,8 @@ class Log:
     `steps` are in the order of their first line, without repeats; `repeated` are indices that were printed more
     than once. `restarted_after` has the last step of each earlier attempt in the same file. `planned` is the
     number of steps that the run itself announced, `facts` what it states of its configuration. `marks` are lines that spoil a timed run, by kind.
-    `versions` are of what the run was made with, as it printed them. `peak_tflops` is the machine's own matrix product rate, where the run measured it.
+    `versions` are of what the run was made with, as it printed them. `saves` are the seconds that each checkpoint took, and
+    `saved_bytes` is what was there of it at the end, where the launcher looks. `peak_tflops` is the machine's own matrix product rate, where the run measured it.
 
     `interval`: every figure of a step is a mean over this many steps, of which `index` is the last; steps between
     are stated by no line (0: a single line, which does not tell). `ranks` is the number of processes that print
@@ -105,6 +106,8 @@ class Log:
     restarted_after: tuple[int, ...] = ()
     marks: tuple[tuple[str, str], ...] = ()
     versions: tuple[tuple[str, str], ...] = ()
+    saves: tuple[float, ...] = ()
+    saved_bytes: int | None = None
     peak_tflops: float | None = None
     interval: int = 1
     ranks: int | None = None
@@ -177,11 +180,14 @@ VERSIONS = {"nccl": (b"NCCL version ", re.compile(r"NCCL version (\d[\w.+-]{0,40
 class LineParser(ABC):
     """Cuts out the lines that matter and keeps the books of steps, attempts and marks; a format adds `read_line`.
 
+    `asides` are substrings of lines that are no steps and tell something all the same, which `read_aside` takes.
+
     A line is ended by a line feed or a carriage return. The rest behind the last one is read by `finish`
     only, with `ended=False`, because its last number may be cut short.
     """
 
     hints: tuple[bytes, ...] = ()
+    asides: tuple[bytes, ...] = ()
     marks: tuple[Mark, ...] = MARKS
 
     def __init__(self) -> None:
@@ -198,6 +204,9 @@ class LineParser(ABC):
     @abstractmethod
     def read_line(self, line: str, *, ended: bool) -> None:
         """Take one line that has a hint in it."""
+
+    def read_aside(self, line: str) -> None:  # noqa: B027 - most formats have none
+        """Take one line that has one of `asides` in it."""
 
     def feed(self, data: bytes) -> None:
         self._log = replace(self._log, size=self._log.size + len(data))
@@ -226,6 +235,8 @@ class LineParser(ABC):
             raw = buffer[start:stop]
             if any(hint in raw for hint in self.hints):
                 self.read_line(_text(raw), ended=ended and stop - start < MAX_LINE)
+            if any(aside in raw for aside in self.asides):
+                self.read_aside(_text(raw))
             for mark in self.marks:
                 if mark.kind not in self._marks and any(hint in raw for hint in mark.hints):
                     self._read_mark(mark, _text(raw))
@@ -247,7 +258,7 @@ class LineParser(ABC):
         """The substrings to search for: those of steps, and of the marks and versions that were not met so far."""
         marks = (h for mark in self.marks if mark.kind not in self._marks for h in mark.hints)
         versions = (hint for name, (hint, _) in VERSIONS.items() if name not in self._versions)
-        return (*self.hints, *marks, *versions)
+        return (*self.hints, *self.asides, *marks, *versions)
 
     def add(self, step: Step) -> None:
         """Book a step. Going back to an earlier one is a new attempt; the same one again is a repeat."""
@@ -255,6 +266,7 @@ class LineParser(ABC):
             self.restarted_after(max(self._steps))
             self._steps.clear()
             self._repeated.clear()
+            self._log = replace(self._log, saves=(), saved_bytes=None)
         if step.index in self._steps:
             self._repeated.add(step.index)
         elif len(self._steps) < MAX_STEPS:
@@ -274,6 +286,15 @@ class LineParser(ABC):
     def states(self, facts: Iterable[Fact]) -> None:
         """What the newest attempt says of its configuration."""
         self._log = replace(self._log, facts=tuple(facts))
+
+    def saved(self, seconds: float) -> None:
+        """A checkpoint was written in this time."""
+        if len(self._log.saves) < MAX_STEPS:
+            self._log = replace(self._log, saves=(*self._log.saves, seconds))
+
+    def found(self, saved_bytes: int) -> None:
+        """The launcher counted what was written."""
+        self._log = replace(self._log, saved_bytes=saved_bytes)
 
     def measured_peak(self, tflops: float) -> None:
         """The run measured its machine; of several measurements the best one counts."""

@@ -9,6 +9,10 @@
 milliseconds with one decimal, means over the interval: a line states nothing about a single step of it. The
 throughput is by causal attention (`num_floating_point_operations`). Fields are ended by ` |`, the last one too, so that a
 number cut short by other output never counts.
+
+A checkpoint's duration is printed by the last rank too, in milliseconds over all ranks, between two barriers (`(min, max)`):
+
+        save-checkpoint ................................: (41234.56, 41300.00)
 """
 
 from __future__ import annotations
@@ -28,6 +32,9 @@ from plugins.logs import worked
 
 _HEAD = re.compile(r"\biteration +(\d{1,9})/ *(\d{1,9}) \|")
 _FIELD = re.compile(rf"\| *([a-z][\w ()/]*): *({NUMBER}) (?=\|)", re.IGNORECASE)
+_SAVED = re.compile(r"save-checkpoint \.+: \(\s*\d{1,15}\.\d+, (\d{1,15}\.\d+)\)")
+# Our launcher's word on what torchrun has left.
+_FOUND = re.compile(r"pacemark: checkpoint of (\d{1,18}) bytes in \d+ files")
 _TIMING = "elapsed time per iteration (ms)"
 _RATE = "throughput per GPU (TFLOP/s/GPU)"
 
@@ -36,6 +43,7 @@ class MegatronLM(LineParser):
     """Lines of `training_log` in megatron/training/training.py (core 0.10 and the releases around it)."""
 
     hints: tuple[bytes, ...] = (b"| consumed samples: ",)
+    asides = (b"save-checkpoint .", b"pacemark: checkpoint of ")
 
     def read_line(self, line: str, *, ended: bool) -> None:  # noqa: ARG002 - every field ends with a bar
         heads = list(_HEAD.finditer(line))
@@ -43,6 +51,12 @@ class MegatronLM(LineParser):
             end = heads[place + 1].start() if place + 1 < len(heads) else len(line)
             # The head's own bar stays: it is what the first field begins with.
             self._read_step(head, line[head.end() - 1 : end])
+
+    def read_aside(self, line: str) -> None:
+        if match := _SAVED.search(line):
+            self.saved(float(match[1]) / 1000)
+        if match := _FOUND.search(line):
+            self.found(int(match[1]))
 
     def log(self) -> Log:
         log = super().log()

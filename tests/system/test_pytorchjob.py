@@ -27,6 +27,8 @@ LARGE = ("suites/gpt3_aks", "-k", "175b and 512")
 LARGE_CASE = "gpt3_aks/175b-fp16-512gpus"
 QUICK = ("suites/gpt3_aks", "-m", 'case(size="375m", gpus=16)')
 QUICK_CASE = "gpt3_aks/375m-fp16-16gpus"
+SAVE = ("suites/gpt3_aks", "--variant", "checkpoint", "-m", 'case(size="30b-checkpoint", gpus=64)')
+SAVE_CASE = "gpt3_aks/30b-checkpoint-fp16-64gpus"
 
 
 @pytest.fixture
@@ -188,4 +190,35 @@ def test_a_signal_leaves_nothing_and_a_killed_session_is_swept(
     process.communicate()
     swept = pacemark("suites", "--sweep", "--site", str(site), results=tmp_path / "results")
     assert swept.status == 0, swept.out
+    nothing_is_left(kubernetes_lab, namespace)
+
+
+@pytest.mark.usefixtures("volume")
+@pytest.mark.parametrize(
+    ("given", "knobs", "verdict", "words"),
+    [
+        ({}, {}, "no baseline", "0.38 TiB in 7.0 s, 60 GB/s; nothing to compare with"),
+        ({"storage_gb_per_second": 64}, {}, "passed", "60 GB/s where 64 GB/s is promised, -6.2 % bandwidth"),
+        ({"storage_gb_per_second": 64}, {"storage": 40}, "too slow", "-37.5 % bandwidth (limit -30 %)"),
+        ({"storage_gb_per_second": 64}, {"crash_at": 19}, "infrastructure", "NCCL error after iteration 20"),
+    ],
+)
+def test_a_checkpoint_is_written_timed_and_judged_by_what_the_storage_promises(
+    kubernetes_lab: KubernetesLab,
+    namespace: str,
+    tmp_path: Path,
+    given: dict[str, Any],
+    knobs: dict[str, Any],
+    verdict: str,
+    words: str,
+) -> None:
+    kubernetes_lab.set(namespace, **{"real_step": 0.005, **knobs})
+    site = aks_site(kubernetes_lab, namespace, tmp_path, recipes={"gpt3_aks": given})
+    result = pacemark(*SAVE, "--site", str(site), results=tmp_path / "results")
+    case = result.case(SAVE_CASE)
+    assert case["verdict"] == verdict, result.out
+    assert result.status == (0 if verdict in ("passed", "no baseline") else 1)
+    assert words in result.out
+    if verdict == "passed":
+        assert case["checkpoint"]["promised_bytes_per_second"] == 64e9
     nothing_is_left(kubernetes_lab, namespace)

@@ -71,6 +71,14 @@ def environment(found: list[Document], role: str = "Master") -> dict[str, str]:
     return {item["name"]: item["value"] for item in container(found, role)["env"]}
 
 
+# Writes down how it was started; does with a checkpoint what it is told to.
+_TORCHRUN = """\
+printf "%s\\0" "$@" >"{folder}/torchrun"; env -0 >"{folder}/environment"
+if [[ -n "${{WRITES:-}}" ]]; then head -c "$WRITES" /dev/zero >"$CHECKPOINT_PATH/rank0.distcp"; fi
+if [[ -n "${{WAITS:-}}" ]]; then sleep 30 & trap 'kill $!; echo asked to end; exit 143' TERM; touch "{folder}/waits"; wait; fi
+exit ${{ENDS:-0}}"""
+
+
 class Pod:
     """Runs a case's script in bash on a small data set in `folder`; torchrun writes down how it was started."""
 
@@ -80,9 +88,9 @@ class Pod:
         self.script = folder / "train_megatron.sh"
         self.script.write_text(found[0]["data"]["train_megatron.sh"])
         tools = {
-            "torchrun": f'printf "%s\\0" "$@" >"{folder}/torchrun"; env -0 >"{folder}/environment"; exit ${{ENDS:-0}}',
+            "torchrun": _TORCHRUN.format(folder=folder),
             "nvidia-smi": 'for i in 1 2 3; do echo "NVIDIA H100 80GB HBM3, 550.144.03"; done',
-            "hostname": "echo the-pod",
+            "hostname": 'echo "${POD:-the-pod}"',
         }
         (folder / "bin").mkdir()
         for tool, body in tools.items():
@@ -122,6 +130,12 @@ class Pod:
 
     def run(self, **changed: str) -> subprocess.CompletedProcess[str]:
         """As the kubelet would, with what the operator adds."""
+        process = self.start(**changed)
+        out, said = process.communicate(timeout=20)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, said)
+
+    def start(self, **changed: str) -> subprocess.Popen[str]:
+        """The same, without waiting for its end."""
         given = {
             **self._environment,
             "STORAGE_MOUNT": str(self.folder / "data"),
@@ -131,13 +145,12 @@ class Pod:
         }
         shell, place = self._container["command"]
         assert place == "/scripts/train_megatron.sh"
-        return subprocess.run(
+        return subprocess.Popen(
             [shell, str(self.script), *self._container["args"]],
             env=given | changed,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=20,
-            check=False,
         )
 
 

@@ -1,23 +1,108 @@
-"""Sizes, promises and durations of checkpoints, against the published table and lines of Megatron's log."""
+"""How fast a checkpoint was written: read from Megatron's log, checked, and judged by what the storage promises."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from fixtures.flight import Flight
+from fixtures.site import Workload
+from fixtures.watch import silent
 from plugins import checkpoints
+from plugins import results
+from plugins.cases import Case
 from plugins.checkpoints import GB
 from plugins.checkpoints import TIB
-from plugins.checkpoints import Save
+from plugins.checkpoints import Written
+from plugins.errors import ConfigError
+from plugins.judging import Judgement
+from plugins.judging import judge_outcome
+from plugins.logs import Log
+from plugins.logs import read
+from plugins.recipefile import read_recipe
+from plugins.verdicts import Kind
+from tests.unit import aks
+from tests.unit import examples
+from tests.unit.test_watch import NOW
+from tests.unit.test_watch import RUNNING
+from tests.unit.test_watch import machine
 
-# 96 layers of 12 h^2 + 13 h, the padded vocabulary of 51200 and 2048 positions, a last norm; h = 12288.
-GPT3 = 96 * (12 * 12288**2 + 13 * 12288) + (51200 + 2048) * 12288 + 2 * 12288
+CASE = aks.case("175b-checkpoint-fp16-512gpus")
+SIZE = CASE.checkpoint or 0
+TIMER = "    save-checkpoint ................................: (41234.56, 41300.00)"
+FOUND = "pacemark: checkpoint of {} bytes in 1024 files in /data/checkpoints/pm-3f2a91c04b-175b-checkpoint-fp16-512gpus"
+
+
+def log_of(*extra: str, steps: Sequence[str] | None = None) -> Log:
+    """A run's log: its steps, and what is said of the checkpoint."""
+    lines = [*(aks.log_lines(of=CASE) if steps is None else steps), *extra]
+    return read("megatron_lm", iter([("\n".join(lines) + "\n").encode()]))
+
+
+GOOD = log_of(TIMER, FOUND.format(SIZE))
+
+
+def judged(
+    log: Log = GOOD,
+    promised: float | None = 64 * GB,
+    *,
+    of: Case = CASE,
+    last: Sequence[str] = (),
+    **job: Any,
+) -> Judgement:
+    return judge_outcome(
+        of,
+        replace(examples.outcome(), **job),
+        log,
+        None,
+        gpu="h100",
+        baselines=examples.BASELINES,
+        last_lines=last,
+        promised=promised,
+    )
+
+
+# Cases
+
+
+def test_each_case_has_one_that_writes_its_checkpoint_after_a_few_small_steps() -> None:
+    usual = aks.case(aks.LARGE)
+    assert (CASE.variant, CASE.steps, CASE.model, CASE.tp, CASE.pp) == ("checkpoint", 20, usual.model, 8, 16)
+    # One micro batch in each of the 4 replicas, where a usual step has 8192.
+    assert (CASE.gbs, CASE.ga, usual.checkpoint) == (4, 1, None)
 
 
 def test_the_checkpoint_of_175b_is_nearly_what_is_published() -> None:
-    assert pytest.approx(174.6e9, rel=1e-3) == GPT3
-    size = checkpoints.checkpoint_bytes(GPT3)
-    assert size / TIB == pytest.approx(2.22, abs=0.01)
-    assert size / TIB == pytest.approx(checkpoints.PUBLISHED_TIB, rel=0.04)
+    # 96 layers of 12 h^2 + 13 h, the padded vocabulary of 51200 and 2048 positions, a last norm; h = 12288.
+    gpt3 = 96 * (12 * 12288**2 + 13 * 12288) + (51200 + 2048) * 12288 + 2 * 12288
+    assert pytest.approx(174.6e9, rel=1e-3) == gpt3
+    assert CASE.checkpoint == 14 * gpt3
+    assert CASE.checkpoint / TIB == pytest.approx(checkpoints.PUBLISHED_TIB, rel=0.04)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("checkpoint: {steps: 20", "checkpoint: {steps: 25", "steps 25 is not a multiple of interval 10"),
+        ("checkpoint: {steps: 20", "checkpoint: {steps: 10", "two at the least"),
+        ("  checkpoint: one", "  chekpoint: one", "the variant checkpoint and `checkpoint` go together"),
+        ("variants: [sharp]}\n  - {size: 30b", "variants: [checkpoint]}\n  - {size: 30b", "list it nowhere"),
+        ("rules: megatron-lm\n", "", "how many parameters it has"),
+    ],
+)
+def test_a_mistake_in_the_recipe_is_told(tmp_path: Path, old: str, new: str, said: str) -> None:
+    text = (aks.FOLDER / "recipe.yaml").read_text()
+    assert text.count(old) == 1
+    (tmp_path / "recipe.yaml").write_text(text.replace(old, new))
+    with pytest.raises(ConfigError, match=said):
+        read_recipe(tmp_path)
+
+
+# Promises
 
 
 # Tier, GB/s and minutes of the recipe's README.
@@ -32,76 +117,164 @@ def test_the_published_table_follows_from_tier_and_size(tier: int, speed: float,
     assert true / checkpoints.published_minutes(tier) == pytest.approx(1.0737, abs=1e-3)
 
 
-def test_a_small_file_system_of_a_fast_tier_is_slow() -> None:
-    assert checkpoints.bandwidth(125, 16) == 2 * GB
+@pytest.mark.parametrize(
+    ("given", "promised"),
+    [
+        ({}, None),
+        ({"storage": "amlfs"}, None),
+        ({"storage": "blob", "tier": "125", "capacity": "16"}, None),
+        # A small file system of a fast tier is slow.
+        ({"storage": "amlfs", "tier": "125", "capacity": "16"}, 2 * GB),
+        ({"storage": "amlfs", "tier": "fast", "capacity": "16"}, None),
+    ],
+)
+def test_the_promise_is_that_of_the_sites_file_system(given: dict[str, str], promised: float | None) -> None:
+    assert Workload(values=given).promised == promised
+    assert Workload(values=given, storage_gb_per_second=7.5).promised == 7.5 * GB
 
 
-OWN = """\
-[2026-11-21 12:00:00.000000] saving checkpoint at iteration     100 to /data/checkpoints/x in torch_dist format
-Storing distributed optimizer sharded state of type fully_sharded_model_space
-  [2026-11-21 12:00:41.500000] successfully saved checkpoint from iteration     100 to /data/checkpoints/x
-"""
-STAMPED = """\
-2026-11-21T12:00:00.123456789Z saving checkpoint at iteration     100 to /data/checkpoints/x in torch_dist format
-2026-11-21T12:00:30Z  [2026-11-21 12:00:30] iteration      110/     200 | consumed samples:         3520 |
-2026-11-21T12:00:41.623456789Z   successfully saved checkpoint from iteration     100 to /data/checkpoints/x [ t 1/8, p 1/16 ]
-"""
+# Logs
 
 
-@pytest.mark.parametrize("text", [OWN, STAMPED])
-def test_a_save_lasts_from_its_first_line_to_its_last(text: str) -> None:
-    (save,) = checkpoints.saves(text.splitlines())
-    assert save == Save(100, 41.5, "/data/checkpoints/x")
+def test_a_save_is_timed_by_its_slowest_rank_and_counted_by_the_launcher() -> None:
+    assert GOOD.saves == (41.3,)
+    assert GOOD.saved_bytes == SIZE
 
 
 @pytest.mark.parametrize(
-    "text",
+    "line",
     [
-        # Without any time.
-        "saving checkpoint at iteration 100 to /x in torch_dist format\nsuccessfully saved checkpoint from iteration 100 to /x",
-        # Never ended.
-        OWN.rpartition("  [")[0],
-        # Ended and never begun.
-        OWN.splitlines()[-1],
-        # Two clocks.
-        OWN.splitlines()[0] + "\n" + STAMPED.splitlines()[-1],
-        "",
+        "    save-checkpoint-non-persistent .................: (1.00, 2.00)",
+        "    save-checkpoint ................................: (41234.56, 413",
+        "    load-checkpoint ................................: (41234.56, 41300.00)",
+        "pacemark: checkpoint of many bytes",
     ],
 )
-def test_of_a_save_without_begin_end_or_time_nothing_is_said(text: str) -> None:
-    assert checkpoints.saves(text.splitlines()) == []
+def test_another_line_tells_nothing_of_a_save(line: str) -> None:
+    assert log_of(line).saves == ()
+    assert log_of(line).saved_bytes is None
 
 
-def test_several_saves_are_told_apart() -> None:
-    second = OWN.replace("12:00", "13:00").replace("    100", "    200")
-    assert [save.iteration for save in checkpoints.saves((OWN + second).splitlines())] == [100, 200]
+def test_a_timed_run_that_saved_is_no_evidence() -> None:
+    usual = aks.case(aks.LARGE)
+    found = judged(log_of(TIMER, steps=aks.log_lines(of=usual)), of=usual)
+    assert found.verdict.kind is Kind.INVALID
+    assert "a checkpoint was saved or loaded during the run: it took 41.3 s" in found.text
 
 
-def test_megatrons_own_timer_is_read_by_the_slowest_rank() -> None:
-    line = "    save-checkpoint ................................: (41234.56, 41300.00)"
-    assert checkpoints.timed([line, f"2026-11-21T12:00:41.6Z {line}", "other"]) == [41.3, 41.3]
+# Verdicts
 
 
-def test_a_save_is_judged_by_the_promised_bandwidth() -> None:
-    size = 2.22 * TIB
-    good = checkpoints.written([60.0, 41.0], size, 64 * GB)
-    assert good.passed
-    assert str(good) == (
-        "2.22 TiB in 41.0 s, 59.5 GB/s: 93 % of the 64.0 GB/s promised (38.1 s); at least 70 % must be"
+@pytest.mark.parametrize(
+    ("promised", "kind"),
+    [
+        (58, Kind.PASSED),
+        (64, Kind.PASSED),
+        (84, Kind.PASSED),
+        (85, Kind.TOO_SLOW),
+        (53.9, Kind.PASSED),
+        (53, Kind.TOO_FAST),
+        (500, Kind.NO_BASELINE),
+    ],
+)
+def test_a_save_is_judged_by_the_promised_bandwidth(promised: float, kind: Kind) -> None:
+    # 2.22 TiB in 41.3 s are 59.2 GB/s.
+    assert judged(promised=promised * GB).verdict.kind is kind
+
+
+def test_the_figures_stand_beside_the_published_ones() -> None:
+    found = judged()
+    assert found.verdict.headline == (
+        "passed: 2.22 TiB in 41.3 s, 59.2 GB/s where 64 GB/s is promised, -7.5 % bandwidth"
     )
-    slow = checkpoints.written([60.0], size, 64 * GB)
-    assert slow.passed is False
-    assert slow.share == pytest.approx(0.636, abs=1e-3)
-    assert checkpoints.written([60.0], size, 64 * GB, least=0.6).passed
+    assert [line.strip() for line in found.text.splitlines()[1:5]] == [
+        "measured       41.3 s    59.2 GB/s  2.22 TiB",
+        "promised       38.2 s      64 GB/s  2.22 TiB",
+        "size      2.22 TiB expected of 174.6 B parameters",
+        "published 0.61 min for 2.3 TiB by tier 125 with 512 TiB, which are 0.66; for comparison, not judged",
+    ]
+    assert found.measurement is None
 
 
-def test_without_a_promise_there_is_no_judgement() -> None:
-    save = checkpoints.written([10.0], TIB, None)
-    assert (save.passed, save.share, save.expected) == (None, None, None)
-    assert "no bandwidth to compare it with" in str(save)
+def test_without_a_promise_there_is_nothing_to_compare_with() -> None:
+    found = judged(promised=None)
+    assert found.verdict.kind is Kind.NO_BASELINE
+    assert "2.22 TiB in 41.3 s, 59.2 GB/s; nothing to compare with" in found.verdict.headline
 
 
-@pytest.mark.parametrize("seconds", [[], [0.0]])
-def test_nothing_saved_is_an_error(seconds: list[float]) -> None:
-    with pytest.raises(ValueError, match="no checkpoint"):
-        checkpoints.written(seconds, TIB, GB)
+def test_a_checkpoint_that_is_too_small_tells_nothing() -> None:
+    small = aks.case("375m-checkpoint-fp16-16gpus")
+    log = log_of(TIMER, FOUND.format(small.checkpoint), steps=aks.log_lines(of=small))
+    found = judged(log, of=small)
+    assert found.verdict.kind is Kind.NO_BASELINE
+    assert "0.905 GB in 41.3 s, 0.0219 GB/s" in found.verdict.headline
+    assert "too little to tell: 64 GB/s would take it in 0.014 s" in found.verdict.headline
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        (log_of(TIMER), "the log does not say how large the checkpoint is"),
+        (log_of(FOUND.format(SIZE)), "no checkpoint was written, and one is meant"),
+        (log_of(TIMER, TIMER, FOUND.format(SIZE)), "2 checkpoints were written, and one is meant"),
+        (
+            log_of(TIMER, FOUND.format(SIZE // 7)),
+            "the checkpoint has 0.32 TiB, and one of this model with its",
+        ),
+        (log_of(TIMER.replace("41300", "00000"), FOUND.format(SIZE)), "in no time at all"),
+        (
+            log_of(TIMER, FOUND.format(SIZE), steps=aks.log_lines(of=CASE, skipped={1: 10, 2: 10})),
+            "every update was skipped",
+        ),
+        (log_of(TIMER, FOUND.format(SIZE), steps=aks.log_lines(of=CASE, gbs=8)), "global batch size 8"),
+        (log_of(TIMER, FOUND.format(SIZE), "NCCL INFO Using network Socket"), "fell back to TCP sockets"),
+    ],
+)
+def test_another_run_than_this_one_is_no_evidence(log: Log, said: str) -> None:
+    found = judged(log)
+    assert found.verdict.kind is Kind.INVALID
+    assert said in found.verdict.headline
+
+
+def test_a_job_that_dies_in_its_save_is_the_clusters() -> None:
+    found = judged(
+        log_of(), state="Failed", succeeded=False, exit_code="1", last=["OSError: No space left on device"]
+    )
+    assert found.verdict.kind is Kind.INFRASTRUCTURE
+    assert "its log   | OSError: No space left on device" in found.text
+
+
+def test_a_job_that_fails_behind_its_save_is_judged_with_a_remark() -> None:
+    found = judged(state="Failed", succeeded=False, exit_code="1")
+    assert found.verdict.kind is Kind.PASSED
+    assert "after its last step: its checkpoint is there, but look at its clean-up" in found.text
+
+
+def test_the_record_has_the_checkpoint_and_no_pace() -> None:
+    record = results.record(judged())
+    assert record["checkpoint"] == {
+        "seconds": 41.3,
+        "bytes": SIZE,
+        "bytes_per_second": SIZE / 41.3,
+        "promised_bytes_per_second": 64 * GB,
+        "promised_seconds": SIZE / (64 * GB),
+    }
+    assert record["step_time"] is None
+    assert results.record(judged(promised=None))["checkpoint"]["promised_seconds"] is None
+
+
+def test_a_save_of_any_length_is_waited_for() -> None:
+    flight = Flight(CASE.key, CASE.recipe, CASE, "name", CASE.gpus, "megatron_lm")
+    flight.state, flight.running, flight.stepped = RUNNING, NOW - 4000, NOW - 3600
+    flight.log = log_of()
+    assert silent(flight, machine(), NOW) is None
+    # A run that goes on behind it hangs, as any other.
+    flight.log = GOOD
+    assert silent(flight, machine(), NOW) == 3600
+    flight.log = log_of(steps=[])
+    assert silent(flight, machine(), NOW) is None
+
+
+def test_written_figures() -> None:
+    assert str(Written(0.5, 904_000_000)) == "0.904 GB in 0.5 s, 1.81 GB/s"
+    assert Written(2.0, 10, 10.0).share == 0.5

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.system.support import until
 from tests.unit import aks
 from tests.unit.test_gpt3_aks import own
 
@@ -81,13 +82,61 @@ def test_a_timed_run_saves_loads_and_evaluates_nothing(tmp_path: Path) -> None:
     assert not unwanted & set(pod.torchrun)
 
 
-def test_a_checkpoint_is_saved_where_that_is_asked_for(tmp_path: Path) -> None:
-    pod = aks.Pod(tmp_path, aks.made())
-    place = str(tmp_path / "checkpoints")
-    assert pod.run(CHECKPOINT_PATH=place, SAVE_INTERVAL="100").returncode == 0
-    assert (pod.option("--save"), pod.option("--save-interval")) == ([place], ["100"])
+WRITING = "175b-checkpoint-fp16-512gpus"
+
+
+def writing(folder: Path) -> tuple[aks.Pod, Path, dict[str, str]]:
+    """A pod that writes a checkpoint, where to, and what it is run with."""
+    place = folder / "checkpoints" / aks.NAME
+    return aks.Pod(folder, aks.made(WRITING)), place, {"CHECKPOINT_PATH": str(place), "WRITES": "12345"}
+
+
+def test_a_checkpoint_is_written_once_counted_and_taken_away(tmp_path: Path) -> None:
+    pod, place, given = writing(tmp_path)
+    assert aks.environment(aks.made(WRITING))["CHECKPOINT_PATH"] == f"/data/checkpoints/{aks.NAME}"
+    done = pod.run(**given)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (pod.option("--save"), pod.option("--save-interval")) == ([str(place)], ["20"])
+    assert pod.option("--train-iters") == ["20"]
     assert "--load" not in pod.torchrun
-    assert Path(place).is_dir()
+    assert done.stdout.splitlines()[-2:] == [
+        f"pacemark: checkpoint of 12345 bytes in 1 files in {place}",
+        f"pacemark: removed {place}",
+    ]
+    assert list(place.parent.iterdir()) == []
+
+
+def test_the_last_of_the_pods_takes_it_away(tmp_path: Path) -> None:
+    pod, place, given = writing(tmp_path)
+    other = place.with_name(f"{place.name}.pods") / "other-pod"
+    other.parent.mkdir(parents=True)
+    other.touch()
+    first = pod.run(**given)
+    assert first.stdout.splitlines()[-1] == f"pacemark: checkpoint of 12345 bytes in 1 files in {place}"
+    assert [file.name for file in other.parent.iterdir()] == ["other-pod"]
+    assert pod.run(**given, POD="other-pod").stdout.splitlines()[-1] == f"pacemark: removed {place}"
+    assert list(place.parent.iterdir()) == []
+
+
+def test_a_pod_that_fails_takes_it_away_too(tmp_path: Path) -> None:
+    pod, place, given = writing(tmp_path)
+    assert pod.run(**given, ENDS="7").returncode == 7
+    assert list(place.parent.iterdir()) == []
+
+
+def test_a_pod_that_is_asked_to_end_asks_torchrun_and_takes_it_away(tmp_path: Path) -> None:
+    pod, place, given = writing(tmp_path)
+    process = pod.start(**given, WAITS="yes")
+    until((tmp_path / "waits").exists, "torchrun")
+    process.terminate()
+    out, _ = process.communicate(timeout=20)
+    assert process.returncode == 143
+    assert out.splitlines()[-3:] == [
+        "asked to end",
+        f"pacemark: checkpoint of 12345 bytes in 1 files in {place}",
+        f"pacemark: removed {place}",
+    ]
+    assert list(place.parent.iterdir()) == []
 
 
 def test_the_throughput_is_printed_where_that_is_asked_for(tmp_path: Path) -> None:

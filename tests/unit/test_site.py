@@ -12,9 +12,9 @@ from fixtures.site import Machine
 from fixtures.site import Site
 from fixtures.site import gpu_of
 from fixtures.site import load_site
-from fixtures.site import models_of
 from fixtures.site import needs_site
 from fixtures.site import out_of_limits
+from fixtures.site import workload_of
 from plugins.errors import ConfigError
 from tests.unit import examples
 
@@ -221,11 +221,10 @@ pytorchjob:
 
 def test_a_site_has_models_of_its_own_for_a_recipe(tmp_path: Path) -> None:
     site = read(tmp_path, KUBERNETES)
-    (model,) = models_of(examples.recipe_named("gpt3_aks").file, site)
+    (model,) = workload_of(examples.recipe_named("gpt3_aks").file, site).models
     assert (model.size, model.gpus, model.tp) == ("tall", (8, 16), 1)
-    assert models_of(examples.recipe_named("llama3_gke").file, site) == ()
-    assert models_of(examples.llama3().file, site) == ()
-    assert models_of(examples.recipe_named("proxy").file, site) == ()
+    for other in ("llama3_gke", "llama3", "proxy"):
+        assert workload_of(examples.recipe_named(other).file, site).models == ()
 
 
 @pytest.mark.parametrize(

@@ -177,8 +177,22 @@ def _megatron(container: Container, knobs: Knobs) -> Said:
         if step == knobs.crash_at:
             yield 0, f"RuntimeError: NCCL error after iteration {iteration}"
             return 1
+    yield from _saved(environment, knobs)
     yield 0, f"[exiting program at iteration {iterations}] datetime: {_now()}"
     return knobs.exit_code_after
+
+
+def _saved(environment: Mapping[str, str], knobs: Knobs) -> Generator[tuple[float, str], None, None]:
+    """What is said of a checkpoint: by Megatron's last rank, and by the launcher."""
+    place = environment.get("CHECKPOINT_PATH")
+    if not place:
+        return
+    size = 14 * _gpt_parameters(environment)
+    seconds = size / (knobs.storage * 1e9)
+    yield knobs.real_step, "(min, max) time across ranks (ms):"
+    yield 0, f"    {'save-checkpoint ':.<48}: ({seconds * 990:.2f}, {seconds * 1000:.2f})"
+    yield 0, f"pacemark: checkpoint of {size} bytes in 1024 files in {place}"
+    yield 0, f"pacemark: removed {place}"
 
 
 def _iteration(
@@ -196,12 +210,21 @@ def _iteration(
 def _gpt_flops(environment: Mapping[str, str]) -> float:
     """Model FLOPs of a sequence by Megatron's own count of causal attention."""
     layers, hidden = int(environment.get("NUM_LAYERS", 96)), int(environment.get("HIDDEN_SIZE", 12288))
-    length = int(environment.get("SEQ_LENGTH", 2048))
-    # GPT-2's tokens, padded.
-    padding = 128 * int(environment.get("TENSOR_MODEL_PARALLEL_SIZE", 8))
-    vocabulary = -(-50257 // padding) * padding
+    length, vocabulary = int(environment.get("SEQ_LENGTH", 2048)), _vocabulary(environment)
     layer = 48 * hidden**2 + 12 * hidden**2 * (2 + length / (2 * hidden))
     return length * (layers * layer + 6 * hidden * vocabulary)
+
+
+def _gpt_parameters(environment: Mapping[str, str]) -> int:
+    layers, hidden = int(environment["NUM_LAYERS"]), int(environment["HIDDEN_SIZE"])
+    embedded = _vocabulary(environment) + max(2048, int(environment["SEQ_LENGTH"]))
+    return layers * (12 * hidden**2 + 13 * hidden) + embedded * hidden + 2 * hidden
+
+
+def _vocabulary(environment: Mapping[str, str]) -> int:
+    """GPT-2's tokens, padded."""
+    padding = 128 * int(environment.get("TENSOR_MODEL_PARALLEL_SIZE", 8))
+    return -(-50257 // padding) * padding
 
 
 def _loss(knobs: Knobs, step: int) -> float:

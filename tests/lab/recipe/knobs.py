@@ -23,7 +23,8 @@ class Knobs:
         startup: before the first step; real_step: for each step; late_log: before the first line of the log.
     What it runs:
         gbs: global batch size if not 0; steps: print only the first N planned steps, yet exit 0, if not 0;
-        nan_at: the loss is nan from this step on; checkpoint: save one at the end.
+        nan_at: the loss is nan from this step on; checkpoint: save one at the end;
+        storage: on Kubernetes, the GB/s that a checkpoint is written with which is asked for.
     How it ends:
         crash_at: traceback and exit code 1 after this step; hang_at: silent but running after this step;
         restarts: how often the job requeues itself, each time after step restart_at;
@@ -50,6 +51,7 @@ class Knobs:
     steps: int = 0
     nan_at: int = -1
     checkpoint: bool = False
+    storage: float = 60.0
     crash_at: int = -1
     hang_at: int = -1
     restarts: int = 0
