@@ -183,8 +183,8 @@ def judgement(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> J
     log = _read_log(recipe.file.log, outcome.log)
     own = outcome.folder / results.OWN_LOG
     if own.exists():
-        # Steps come from one source alone. What spoils a run may stand in the other.
-        log = log.with_marks_of(_read_log(recipe.file.log, own))
+        # Steps come from one source alone. What spoils a run, and its versions, may stand in the other.
+        log = log.beside(_read_log(recipe.file.log, own))
     found = judge_outcome(
         case,
         outcome,
