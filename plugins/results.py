@@ -56,6 +56,7 @@ _FIGURES = (
     "references",
     "recording",
     "configuration",
+    "versions",
 )
 _PACKAGES = ("pytest", "pydantic", "paramiko", "allure-pytest", "pytest-benchmark")
 
@@ -129,6 +130,7 @@ def record(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> 
             "parameters": case.parameters,
             **case.configuration(),
         },
+        "versions": judgement.versions,
         "job": {
             "id": outcome.job_id,
             "name": outcome.job_name,

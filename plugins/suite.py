@@ -15,7 +15,6 @@ from collections.abc import Generator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
-from dataclasses import field
 from datetime import UTC
 from datetime import datetime
 from pathlib import Path
@@ -55,12 +54,11 @@ from plugins.verdicts import Kind
 class Choice:
     """Which of a recipe's cases a session is about: those of this release (None: its own) on this type of GPU.
 
-    `models` are those that the site adds. `versions` are of what the nodes run, as far as the site file says.
+    `models` are those that the site adds.
     """
 
     release: str | None = None
     gpu: str = DEFAULT_GPU
-    versions: Mapping[str, str] = field(default_factory=dict)
     models: tuple[SiteModel, ...] = ()
 
 
@@ -199,15 +197,13 @@ def judgement(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> J
     )
     request.node.stash[JUDGEMENT] = found
     request.node.stash[RECIPE] = recipe
-    results.write_case(found, _offer(request.config, recipe, found, shelf))
+    results.write_case(found, _offer(recipe, found, shelf))
     if found.measurement is not None:
         benchmark_view.show(request, found)
     return found
 
 
-def _offer(
-    config: pytest.Config, recipe: Recipe, judgement: Judgement, shelf: Shelf
-) -> Mapping[str, Any] | None:
+def _offer(recipe: Recipe, judgement: Judgement, shelf: Shelf) -> Mapping[str, Any] | None:
     """What the case offers for the site's own baselines, for its record."""
     if not shelf.record:
         return None
@@ -218,7 +214,6 @@ def _offer(
         framework=recipe.file.title,
         run=outcome.folder.parent.parent.name,
         date=f"{ended:%Y-%m-%d}",
-        versions=choice_for(config, recipe.file).versions,
     )
     offered = recording.candidate(judgement, origin)
     if isinstance(offered, str):
