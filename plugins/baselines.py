@@ -24,6 +24,7 @@ from plugins.metrics import days_per_1t_tokens
 from plugins.metrics import flops_per_sequence
 from plugins.metrics import mfu
 from plugins.metrics import tokens_per_second
+from plugins.versions import shown
 from plugins.yamlfile import load
 
 
@@ -53,7 +54,7 @@ class Baseline:
         table = self.table
         if (run := self.cell.recorded) is not None:
             runs = f"{run.runs} runs agree" if run.runs > 1 else "1 run"
-            versions = "".join(f", {name} {version}" for name, version in run.versions.items())
+            versions = "".join(f", {name} {shown(version)}" for name, version in run.versions.items())
             return (
                 f"{table.source} by run {run.run} on {run.date} ({runs}, spread {100 * run.spread:.2g} %{versions}), "
                 f"release {table.release} on {table.gpu}"

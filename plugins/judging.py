@@ -29,6 +29,9 @@ from plugins.verdicts import Verdict
 from plugins.verdicts import describe
 from plugins.verdicts import explain
 from plugins.verdicts import judge
+from plugins.versions import mixed
+from plugins.versions import since
+from plugins.versions import versions_of
 
 # A process whose own step time is this much above the median of all is named.
 SLOW_RANK = 0.02
@@ -52,6 +55,11 @@ class Judgement:
     references: tuple[Reference, ...] = ()
     details: tuple[str, ...] = ()
     written: Written | None = None
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """What the run was made with, as far as anybody says."""
+        return versions_of(self.outcome, self.log)
 
     @property
     def text(self) -> str:
@@ -156,7 +164,8 @@ def _judge_speed(
     goal = expected(case, baseline, stick)
     verdict = judge(measurement, goal, strict_last=strict_last)
     verdict = Verdict(verdict.kind, verdict.headline, (*verdict.remarks, *remarks))
-    details = (*explain(measurement, goal, others), *_job_lines(outcome))
+    changes = _changes(verdict, measurement, goal, outcome, log)
+    details = (*explain(measurement, goal, others), *changes, *_job_lines(outcome))
     return Judgement(case, outcome, log, verdict, baseline.statistic, measurement, goal, others, details)
 
 
@@ -183,8 +192,19 @@ def _judge_given_up(
     measurement = Measurement(case, timing(timed, Statistic(), case.smoothing, case.interval), stick)
     goal = expected(case, baseline, stick)
     verdict = Verdict(Kind.TOO_SLOW, f"{Kind.TOO_SLOW}: {outcome.message}", _job_remarks(case, outcome, log))
-    details = (*explain(measurement, goal), *job)
+    changes = _changes(verdict, measurement, goal, outcome, log)
+    details = (*explain(measurement, goal), *changes, *job)
     return Judgement(case, outcome, log, verdict, Statistic(), measurement, goal, details=details)
+
+
+def _changes(
+    verdict: Verdict, measurement: Measurement, goal: Expected, outcome: Outcome, log: Log
+) -> list[str]:
+    """What is different from the run that a number was recorded in, where this one does not reach it."""
+    recorded = goal.baseline.cell.recorded
+    if recorded is None or not verdict.fails:
+        return []
+    return since(recorded, outcome, log, measurement.timing.spread)
 
 
 def _died(case: Case, outcome: Outcome, log: Log) -> str:
@@ -260,6 +280,7 @@ def _job_remarks(case: Case, outcome: Outcome, log: Log) -> tuple[str, ...]:
         remarks.append(
             f"training started over in the same log (after step {steps}); judged by the last attempt"
         )
+    remarks += mixed(outcome, log)
     last = log.steps[-1]
     if last.seconds and last.slowest_seconds and last.slowest_seconds > (1 + SLOW_RANK) * last.seconds:
         who = f"process {last.slowest_rank}" if last.slowest_rank is not None else "the slowest process"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import field
 from pathlib import Path
 from typing import Literal
 
@@ -33,7 +35,9 @@ class Outcome:
 
     `succeeded` is the cluster's own opinion. `failure` names what kept the job from ending by itself ("" when
     nothing did) and `message` says it in words. `log` is the collected training log of the last attempt, `gpu` the
-    type of accelerator that it is judged as, `folder` the case's place in the results. `attempts` counts the lives of
+    type of accelerator that it is judged as, `folder` the case's place in the results. `images` are the digests of the
+    container images that ran, where the cluster tells; more than one where its pods differ. `versions` are those that
+    the site file states. `attempts` counts the lives of
     this job, `earlier` has the jobs of the case before it. `excluded` are nodes that the job was kept away from, with
     commas between them. `log_note` says where the log was read, if not from the job itself, or why that was not
     possible. `setup` says what was done before the launch.
@@ -49,6 +53,7 @@ class Outcome:
     succeeded: bool = False
     reason: str = ""
     nodes: str = ""
+    images: tuple[str, ...] = ()
     exit_code: str = ""
     submitted: float | None = None
     started: float | None = None
@@ -60,3 +65,4 @@ class Outcome:
     earlier: tuple[Try, ...] = ()
     excluded: str = ""
     setup: str = "the stage was checked and ready"
+    versions: Mapping[str, str] = field(default_factory=dict)

@@ -7,7 +7,6 @@ session. A number that nobody published is only worth having when it is a quiet 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from typing import Literal
@@ -25,6 +24,8 @@ from plugins.metrics import FlopsDefinition
 from plugins.metrics import Measurement
 from plugins.verdicts import Kind
 from plugins.verdicts import restless
+from plugins.versions import differences
+from plugins.versions import nodes_of
 from plugins.yamlfile import Strict
 
 # A statistic that its outliers move by more than this share is no number to hold others to.
@@ -54,13 +55,12 @@ class Candidate(Strict):
 
 @dataclass(frozen=True)
 class Origin:
-    """Where and when a candidate was measured, and by what. `date` is the day (UTC)."""
+    """Where and when a candidate was measured. `date` is the day (UTC)."""
 
     site: str
     framework: str
     run: str
     date: str
-    versions: Mapping[str, str]
 
 
 def candidate(judgement: Judgement, origin: Origin) -> Candidate | str:
@@ -127,8 +127,8 @@ def _cell(judgement: Judgement, measurement: Measurement, origin: Origin, *, wit
         spread=round(timing.spread, 6),
         hiccups=len(timing.hiccups),
         job=outcome.job_id or None,
-        nodes=outcome.nodes or None,
-        versions={**origin.versions, **dict(judgement.log.versions)},
+        nodes=nodes_of(outcome) or None,
+        versions=judgement.versions,
     )
     place = {"size": case.size, "dtype": case.dtype, "gpus": case.gpus}
     return Cell.model_validate({**place, **case.configuration(), **numbers, "recorded": recorded})
@@ -162,6 +162,8 @@ def shelve(
             f"recorded: {_pace(new.cell)}, {_window(new)}; {before} was measured with another {unlike} and has expired"
         )
     change = f"{before} -> {_pace(new.cell)}, {100 * (_speed(new.cell) / _speed(old) - 1):+.1f} % throughput"
+    if other := differences(old.recorded, run):
+        change += f", with {other}"
     if replace:
         expired = _swap(file, table, old, _expire(old, run.date))
         return _with(expired, recipe, new), f"replaced: {change}; the old number is kept as expired"

@@ -57,6 +57,7 @@ _FIGURES = (
     "recording",
     "checkpoint",
     "configuration",
+    "versions",
 )
 _PACKAGES = ("pytest", "pydantic", "paramiko", "allure-pytest", "pytest-benchmark")
 
@@ -139,6 +140,7 @@ def record(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> 
             "parameters": case.parameters,
             **case.configuration(),
         },
+        "versions": judgement.versions,
         "job": {
             "id": outcome.job_id,
             "name": outcome.job_name,

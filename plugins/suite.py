@@ -15,7 +15,6 @@ from collections.abc import Generator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
-from dataclasses import field
 from datetime import UTC
 from datetime import datetime
 from pathlib import Path
@@ -61,13 +60,11 @@ from plugins.verdicts import Kind
 class Choice:
     """Which of a recipe's cases a session is about: those of this release (None: its own) on this type of GPU.
 
-    `models` are those that the site adds. `versions` are of what the nodes run, as far as the site file says, and
-    `promised` is the bandwidth of its shared storage in bytes/s.
+    `models` are those that the site adds, `promised` is the bandwidth of its shared storage in bytes/s.
     """
 
     release: str | None = None
     gpu: str = DEFAULT_GPU
-    versions: Mapping[str, str] = field(default_factory=dict)
     models: tuple[SiteModel, ...] = ()
     promised: float | None = None
 
@@ -208,8 +205,8 @@ def judgement(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> J
     log = _read_log(recipe.file.log, outcome.log)
     own = outcome.folder / results.OWN_LOG
     if own.exists():
-        # Steps come from one source alone. What spoils a run may stand in the other.
-        log = log.with_marks_of(_read_log(recipe.file.log, own))
+        # Steps come from one source alone. What spoils a run, and its versions, may stand in the other.
+        log = log.beside(_read_log(recipe.file.log, own))
     found = judge_outcome(
         case,
         outcome,
@@ -225,15 +222,13 @@ def judgement(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> J
     )
     request.node.stash[JUDGEMENT] = found
     request.node.stash[RECIPE] = recipe
-    results.write_case(found, _offer(request.config, recipe, found, shelf))
+    results.write_case(found, _offer(recipe, found, shelf))
     if found.measurement is not None:
         benchmark_view.show(request, found)
     return found
 
 
-def _offer(
-    config: pytest.Config, recipe: Recipe, judgement: Judgement, shelf: Shelf
-) -> Mapping[str, Any] | None:
+def _offer(recipe: Recipe, judgement: Judgement, shelf: Shelf) -> Mapping[str, Any] | None:
     """What the case offers for the site's own baselines, for its record."""
     if not shelf.record or judgement.case.checkpoint is not None:
         return None
@@ -244,7 +239,6 @@ def _offer(
         framework=recipe.file.title,
         run=outcome.folder.parent.parent.name,
         date=f"{ended:%Y-%m-%d}",
-        versions=choice_for(config, recipe.file).versions,
     )
     offered = recording.candidate(judgement, origin)
     if isinstance(offered, str):

@@ -241,8 +241,10 @@ def _headline(kind: Kind, expected: Expected, step_time: float) -> str:
         Kind.TOO_SLOW: f" (limit -{_percent(tolerance.slower)})",
         Kind.TOO_FAST: f" (limit +{_percent(tolerance.faster)}); was it really this configuration?",
     }.get(kind, "")
+    run = expected.baseline.cell.recorded
+    recorded = f", as run {run.run} recorded on {run.date}" if run else ""
     return (
-        f"{kind}: {_seconds(step_time)} a step where {_seconds(expected.step_time)} is expected, "
+        f"{kind}: {_seconds(step_time)} a step where {_seconds(expected.step_time)} is expected{recorded}, "
         f"{_signed(ratio)} throughput{limit}"
     )
 

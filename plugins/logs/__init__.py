@@ -17,6 +17,7 @@ from decimal import Decimal
 from typing import Protocol
 
 from plugins.logs.lines import telling_lines
+from plugins.logs.versions import Versions
 from plugins.recipefile import FlopsName
 
 # Longer than any line a recipe prints; what goes beyond is cut, so that memory stays flat on a broken log.
@@ -90,7 +91,7 @@ class Log:
     `steps` are in the order of their first line, without repeats; `repeated` are indices that were printed more
     than once. `restarted_after` has the last step of each earlier attempt in the same file. `planned` is the
     number of steps that the run itself announced, `facts` what it states of its configuration. `marks` are lines that spoil a timed run, by kind.
-    `versions` are of what the run was made with, as it printed them. `saves` are the seconds that each checkpoint took, and
+    `versions` are of what the run was made with, as it printed them; a name more than once where nodes differ. `saves` are the seconds that each checkpoint took, and
     `saved_bytes` is what was there of it at the end, where the launcher looks. `peak_tflops` is the machine's own matrix product rate, where the run measured it.
 
     `interval`: every figure of a step is a mean over this many steps, of which `index` is the last; steps between
@@ -115,10 +116,14 @@ class Log:
     flops: FlopsName = "full-attention"
     size: int = 0
 
-    def with_marks_of(self, other: Log) -> Log:
-        """This log, spoilt also by what spoilt another one of the same run."""
-        known = dict(self.marks)
-        return replace(self, marks=(*self.marks, *(mark for mark in other.marks if mark[0] not in known)))
+    def beside(self, other: Log) -> Log:
+        """This log, with what another one of the same run tells besides its steps: what spoilt it, and its versions."""
+        marks, versions = dict(self.marks), dict(self.versions)
+        return replace(
+            self,
+            marks=(*self.marks, *(mark for mark in other.marks if mark[0] not in marks)),
+            versions=(*self.versions, *(pair for pair in other.versions if pair[0] not in versions)),
+        )
 
     @property
     def last_index(self) -> int | None:
@@ -129,7 +134,7 @@ class LogParser(Protocol):
     """Feed it the log's bytes in any pieces; ask for the log so far at any time.
 
     `hints` are the substrings without which a line is no step; `wanted` those without which a line says nothing
-    that is not known already: the hints, and those of marks and versions that were not met so far.
+    that is not known already: the hints, and those of marks and versions that are not known so far.
     """
 
     hints: tuple[bytes, ...]
@@ -173,10 +178,6 @@ MARKS = (
 )
 
 
-# What NCCL prints with NCCL_DEBUG=VERSION and above: `NCCL version 2.21.5+cuda12.4`.
-VERSIONS = {"nccl": (b"NCCL version ", re.compile(r"NCCL version (\d[\w.+-]{0,40})"))}
-
-
 class LineParser(ABC):
     """Cuts out the lines that matter and keeps the books of steps, attempts and marks; a format adds `read_line`.
 
@@ -197,7 +198,7 @@ class LineParser(ABC):
         self._repeated: set[int] = set()
         self._restarts: list[int] = []
         self._marks: dict[str, str] = {}
-        self._versions: dict[str, str] = {}
+        self._versions = Versions()
         self._last: int | None = None
         self.wanted = self._telling()
 
@@ -222,7 +223,7 @@ class LineParser(ABC):
             repeated=tuple(sorted(self._repeated)),
             restarted_after=tuple(self._restarts),
             marks=tuple(self._marks.items()),
-            versions=tuple(self._versions.items()),
+            versions=self._versions.pairs,
         )
 
     def finish(self) -> Log:
@@ -233,17 +234,17 @@ class LineParser(ABC):
     def _read(self, buffer: bytes, end: int, *, ended: bool) -> None:
         for start, stop in telling_lines(buffer, end, self.wanted):
             raw = buffer[start:stop]
+            whole = ended and stop - start < MAX_LINE
             if any(hint in raw for hint in self.hints):
-                self.read_line(_text(raw), ended=ended and stop - start < MAX_LINE)
+                self.read_line(_text(raw), ended=whole)
             if any(aside in raw for aside in self.asides):
                 self.read_aside(_text(raw))
             for mark in self.marks:
                 if mark.kind not in self._marks and any(hint in raw for hint in mark.hints):
                     self._read_mark(mark, _text(raw))
-            for name, (hint, pattern) in VERSIONS.items():
-                if name not in self._versions and hint in raw and (found := pattern.search(_text(raw))):
-                    self._versions[name] = found[1]
-                    self.wanted = self._telling()
+            if whole and any(hint in raw for hint in self._versions.hints):
+                self._versions.read(_text(raw))
+                self.wanted = self._telling()
 
     def _read_mark(self, mark: Mark, line: str) -> None:
         if mark.pattern.search(line):
@@ -255,10 +256,9 @@ class LineParser(ABC):
         self.wanted = self._telling()
 
     def _telling(self) -> tuple[bytes, ...]:
-        """The substrings to search for: those of steps, and of the marks and versions that were not met so far."""
+        """The substrings to search for: those of steps, and of the marks and versions that are not known so far."""
         marks = (h for mark in self.marks if mark.kind not in self._marks for h in mark.hints)
-        versions = (hint for name, (hint, _) in VERSIONS.items() if name not in self._versions)
-        return (*self.hints, *self.asides, *marks, *versions)
+        return (*self.hints, *self.asides, *marks, *self._versions.hints)
 
     def add(self, step: Step) -> None:
         """Book a step. Going back to an earlier one is a new attempt; the same one again is a repeat."""

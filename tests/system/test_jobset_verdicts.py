@@ -73,6 +73,8 @@ def test_the_published_pace_passes_under_the_shipped_role_alone(
     case = result.case(CASE)
     assert case["verdict"] == "passed"
     assert case["step_time"] == pytest.approx(45.81, rel=0.01)
+    told = case["versions"]
+    assert (told["driver"], told["nccl"], told["image"][:7]) == ("550.144.03", "2.21.5+cuda12.4", "sha256:")
     assert case["mfu"] == pytest.approx(34.78, rel=0.01)
     nothing_is_left(kubernetes_lab, namespace)
 

@@ -107,6 +107,7 @@ class Pod:
         tools = {
             "torchrun": 'printf "%s\\0" "$@" >torchrun; env -0 >environment; exit ${TORCHRUN_ENDS:-0}',
             "ldconfig": '[ "$1" != -p ] || echo "    libcuda.so.1 => /x/libcuda.so.1"',
+            "nvidia-smi": 'for i in 1 2 3; do echo "NVIDIA H100 80GB HBM3, 550.144.03"; done',
             "hostname": "echo the-pod",
             "sleep": "",
         }

@@ -22,21 +22,25 @@ from plugins.yamlfile import load
 from tests.unit import examples
 
 FIRST, SECOND, THIRD = (
-    Origin("lab", "NeMo 2", f"2026112{n}-090000-aaaa", f"2026-11-2{n}", {"driver": "550.90.07"})
-    for n in (1, 2, 3)
+    Origin("lab", "NeMo 2", f"2026112{n}-090000-aaaa", f"2026-11-2{n}") for n in (1, 2, 3)
 )
 KEY = f"llama3/{examples.CASE}"
 
 
 def judged(
-    times: Sequence[float] | None = None, *, own: Path | None = None, gpu: str = "b200", text: str = ""
+    times: Sequence[float] | None = None,
+    *,
+    own: Path | None = None,
+    gpu: str = "b200",
+    text: str = "",
+    **changed: object,
 ) -> Judgement:
-    """A run of the usual case on a GPU that nothing was published for."""
+    """A run of the usual case on a GPU that nothing was published for; `changed` is of its outcome."""
     recipe, case = examples.llama3(), examples.case()
     baseline = find(examples.BASELINES, recipe, case, gpu, own)
     return judge_outcome(
         case,
-        examples.outcome(gpu=gpu),
+        examples.outcome(**{"gpu": gpu, "versions": {"driver": "550.90.07"}, **changed}),
         examples.parse(text + examples.nemo2_text(times)),
         baseline,
         gpu=gpu,
@@ -90,10 +94,15 @@ def own(folder: Path) -> Baseline:
 
 
 def shelved(
-    folder: Path, times: Sequence[float], origin: Origin = SECOND, *, replaces: bool = False
+    folder: Path,
+    times: Sequence[float],
+    origin: Origin = SECOND,
+    *,
+    replaces: bool = False,
+    nodes: str = "gpu[001-064]",
 ) -> tuple[BaselineFile | None, str]:
     """What becomes of another run, judged as its session would judge it."""
-    judgement = judged(times, own=None if replaces else folder)
+    judgement = judged(times, own=None if replaces else folder, nodes=nodes)
     found = candidate(judgement, origin)
     assert isinstance(found, Candidate), found
     return shelve(

@@ -175,6 +175,6 @@ def test_a_garbled_step_contradicts_nothing() -> None:
 def test_what_spoils_one_log_of_a_run_spoils_the_other() -> None:
     one = Log(marks=(("profiler", "a"),))
     other = Log(steps=parse(WHOLE).steps, marks=(("profiler", "b"), ("socket fallback", "c")))
-    found = one.with_marks_of(other)
+    found = one.beside(other)
     assert found.marks == (("profiler", "a"), ("socket fallback", "c"))
     assert found.steps == ()

@@ -228,6 +228,12 @@ def test_a_node_without_nvidia_smi_is_no_reason_to_stop(tmp_path: Path) -> None:
     assert pod.started
 
 
+def test_gpus_that_differ_are_told_on_one_line(tmp_path: Path) -> None:
+    pod = aks.Pod(tmp_path, aks.made())
+    (tmp_path / "bin" / "nvidia-smi").write_text("#!/bin/bash\nprintf 'X, 550.%s\\n' 2 1 2\n")
+    assert pod.run().stdout.startswith("node the-pod, GPUs and driver: 1 X, 550.1; 2 X, 550.2\n")
+
+
 def test_the_script_is_bash() -> None:
     script = aks.untouched()[0]["data"]["train_megatron.sh"]
     done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)

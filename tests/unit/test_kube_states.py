@@ -11,6 +11,7 @@ from fixtures.kube.objects import LONGEST_NAME
 from fixtures.kube.objects import object_name
 from fixtures.kube.states import UNSEEN
 from fixtures.kube.states import broken
+from fixtures.kube.states import images_of
 from fixtures.kube.states import nodes_of
 from fixtures.kube.states import state_of_jobset
 
@@ -182,3 +183,45 @@ def test_an_objects_name_is_short_telling_and_its_jobs_own() -> None:
     assert name == object_name(job, "70b-fp8-512gpus") != object_name(job + "-try2", "70b-fp8-512gpus")
     assert len(object_name(job, "a-very-long-size-of-a-model-fp8-16384gpus")) <= LONGEST_NAME
     assert len(f"{name}-workload-0-63-abcde") <= 63
+
+
+ONE, TWO = (f"sha256:{digit * 64}" for digit in "12")
+
+
+def pulled(number: int, *images: tuple[str, str], gone: bool = False) -> dict[str, Any]:
+    """A pod whose containers run these images, as a kubelet says it: name and imageID."""
+    found = pod(number, containerStatuses=[{"name": name, "imageID": image} for name, image in images])
+    if gone:
+        found["metadata"]["deletionTimestamp"] = WHEN
+    return found
+
+
+@pytest.mark.parametrize(
+    ("said", "digest"),
+    [
+        (f"ghcr.io/azure/megatron-lm@{ONE}", ONE),
+        (f"docker-pullable://nvcr.io:443/nvidia/nemo@{ONE}", ONE),
+        (ONE, ONE),
+        ("", ""),
+        ("ghcr.io/azure/megatron-lm:latest", ""),
+        ("ghcr.io/azure/megatron-lm@sha256:1234", ""),
+    ],
+)
+def test_the_image_that_ran_is_told_by_its_digest(said: str, digest: str) -> None:
+    sidecar = ("gke-gcsfuse-sidecar", f"gcr.io/gcsfuse@{TWO}")
+    assert images_of([pulled(0, sidecar, ("workload", said))], "workload") == digest
+
+
+def test_pods_that_ran_different_images_are_seen() -> None:
+    pods = [pulled(n, ("workload", f"x@{TWO if n == 1 else ONE}")) for n in range(3)]
+    assert images_of([*pods, pod(3)], "workload") == f"{ONE},{TWO}"
+
+
+def test_the_images_are_those_of_the_present_life_or_of_the_last() -> None:
+    old, new = (
+        pulled(n, ("workload", f"x@{image}"), gone=gone)
+        for n, image, gone in ((0, ONE, True), (1, TWO, False))
+    )
+    assert images_of([old, new], "workload") == TWO
+    assert images_of([old], "workload") == ONE
+    assert images_of([], "workload") == ""

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,27 @@ def test_the_life_of_a_case(ledger: Ledger) -> None:
     assert last.cancel_confirmed is not None
     assert last.ended is not None
     assert last.submitted <= last.cancel_asked <= last.cancel_confirmed <= last.ended
+
+
+def test_where_a_job_ran_outlives_what_the_cluster_says_of_it(ledger: Ledger) -> None:
+    ledger.plan([(CASE, "pytorchjob", NAME)])
+    ledger.observe(KEY, replace(RUNNING, images="sha256:1,sha256:2"))
+    for over in (JobState(Phase.FAILED, "CANCELLED"), JobState(Phase.GONE, "not found")):
+        ledger.observe(KEY, over)
+        assert (entry(ledger).nodes, entry(ledger).images) == ("gpu[001-064]", "sha256:1,sha256:2")
+    told = entry(ledger).outcome(Path("x"), "h100", "", (), {"driver": "550"})
+    assert (told.images, told.versions) == (("sha256:1", "sha256:2"), {"driver": "550"})
+    # Back in the queue: another life, on other nodes.
+    ledger.observe(KEY, JobState(Phase.QUEUED, "Suspended"))
+    assert (entry(ledger).nodes, entry(ledger).images) == ("", "")
+    assert entry(ledger).outcome(Path("x"), "h100", "", (), {}).images == ()
+
+
+def test_another_try_has_run_nowhere_yet(ledger: Ledger) -> None:
+    ledger.plan([(CASE, "pytorchjob", NAME)])
+    ledger.observe(KEY, replace(RUNNING, images="sha256:1"))
+    ledger.try_again(KEY, f"{NAME}-try2", "")
+    assert (entry(ledger).nodes, entry(ledger).images) == ("", "")
 
 
 def test_one_case_does_not_touch_another(ledger: Ledger) -> None:

@@ -257,7 +257,7 @@ def test_torchrun_is_started_as_it_was_published(tmp_path: Path) -> None:
     assert "gpt2-vocab.json" in pod.files
 
 
-def test_it_prints_what_upstreams_launcher_prints(tmp_path: Path) -> None:
+def test_it_prints_what_upstreams_launcher_prints_and_the_driver(tmp_path: Path) -> None:
     pod = gke.Pod(tmp_path, gke.made("70b-bf16-128gpus", name="short"))
     lines = pod.run(0).stdout.splitlines()
     config = [f"| {line}" for line in pod.config.splitlines()]
@@ -276,6 +276,7 @@ def test_it_prints_what_upstreams_launcher_prints(tmp_path: Path) -> None:
         "  trainer.max_steps=50 model.fp8=false model.fp8_hybrid=false",
         "Added /usr/local/nccl-plugin/lib64:/usr/local/nvidia/lib64 to ldconfig:",
         "      libcuda.so.1 => /x/libcuda.so.1",
+        "node the-pod, GPUs and driver: 3 NVIDIA H100 80GB HBM3, 550.144.03",
         "Logging to /job-logs/nemo-experiments/short",
         "DLLogger logging to /job-logs/nemo-experiments/short/dllogger/rank-0/dllogger.json",
         "Getting tokenizer files",

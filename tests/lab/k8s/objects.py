@@ -24,6 +24,12 @@ WEBHOOK_HOSTS = ("training-operator.kubeflow.svc", "kueue-webhook-service.kueue-
 _JOBSET_PODS = {"matchExpressions": [{"key": "jobset.sigs.k8s.io/jobset-name", "operator": "Exists"}]}
 # Kueue has webhooks for kinds that this cluster lacks, and for those that it leaves alone here.
 _KUEUE_KINDS = {"jobsets", "pytorchjobs", "jobs", "clusterqueues", "resourceflavors", "workloads", "cohorts"}
+_IMAGE = "- image: {{ .image | Quote }}\n"
+# Each name is another image, also where only its tag differs.
+_IMAGE_ID = (
+    """imageID: {{ if contains "@" .image }}{{ .image | Quote }}{{ else }}"""
+    """{{ printf "%s@sha256:%s" .image (sha256sum .image) | Quote }}{{ end }}\n"""
+)
 
 
 @dataclass(frozen=True)
@@ -102,8 +108,12 @@ def node(machine: Machine, number: int) -> dict[str, Any]:
 
 
 def kwok_configuration() -> str:
-    """KWOK's own stages of nodes and pods, and ours for how a container ends, or never starts."""
+    """KWOK's own stages of nodes and pods, and ours for how a container ends, or never starts.
+
+    KWOK's leave out what a kubelet says of the image that it pulled.
+    """
     stages = [path.read_text() for path in programs.manifests("kwok") if not _is_kind(path)]
+    stages = [stage.replace(_IMAGE, f"{_IMAGE}        {_IMAGE_ID}") for stage in stages]
     own = [Path(__file__).with_name(f"{name}.yaml").read_text() for name in ("pod-exit", "pod-no-image")]
     return "\n---\n".join([*stages, *own])
 

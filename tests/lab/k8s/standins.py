@@ -93,10 +93,12 @@ def _nemo(container: Container, knobs: Knobs) -> Said:
     step_time = (45.8 if fp8 else 78.0) * 128 / gpus
     yield knobs.late_log, f"Pod on {container.pod} is running"
     yield 0, f"Pod is assigned job index of {environment['JOB_COMPLETION_INDEX']}"
+    yield 0, _node(container, knobs)
     yield 0, f"Logging to /job-logs/nemo-experiments/{job}"
     if not container.speaks:
         return None
     yield knobs.startup, "[NeMo I 2024-10-10 20:49:13 megatron_gpt_pretraining:37]"
+    yield 0, "NCCL version 2.21.5+cuda12.4"
     if knobs.socket_fallback:
         yield 0, f"{container.pod}:101:101 [0] {_SOCKETS}"
     settings: dict[str, object] = {
@@ -134,6 +136,11 @@ def _nemo(container: Container, knobs: Knobs) -> Said:
     return 1 if crashed else knobs.exit_code_after
 
 
+def _node(container: Container, knobs: Knobs) -> str:
+    """As the launchers say it first."""
+    return f"node {container.pod}, GPUs and driver: 8 NVIDIA H100 80GB HBM3, {knobs.driver}"
+
+
 def _dll(step: object, values: Mapping[str, object]) -> str:
     # Three places for name, value and unit, of which the last is empty.
     return f"DLL {_now()} - {step} " + " ".join(f"{name} : {value} " for name, value in values.items())
@@ -148,10 +155,11 @@ def _megatron(container: Container, knobs: Knobs) -> Said:
         int(environment.get("GLOBAL_BATCH_SIZE", 512)),
     )
     gbs, interval = knobs.gbs or gbs, int(environment.get("LOG_INTERVAL", 10))
-    yield knobs.late_log, f"node {container.pod}, GPUs and driver: 8 NVIDIA H100 80GB HBM3, 550.144.03"
+    yield knobs.late_log, _node(container, knobs)
     if not (container.pod.endswith(knobs.speaker) if knobs.speaker else container.speaks):
         return 0 if knobs.master_first and container.is_master else None
     yield knobs.startup, " > using tensorboard"
+    yield 0, "NCCL version 2.25.1+cuda12.8"
     if knobs.socket_fallback:
         yield 0, f"{container.pod}:101:101 [0] {_SOCKETS}"
     noise, times, skipped = random.Random(f"{knobs.seed}/{gpus}/{gbs}"), list[float](), 0

@@ -32,6 +32,7 @@ class Knobs:
         hidden_exit: on Kubernetes, the launcher exits with 0 although the trainer crashed;
         master_first: the master of a PyTorchJob ends at once, the others go on.
     How the log looks:
+        driver: on Kubernetes, what nvidia-smi says on each node;
         speaker: on Kubernetes, the end of the name of the pod that prints the steps, if not that of the last rank;
         rank_prefix: each line begins with "0: "; interleave: other ranks' text glued to and into step lines;
         socket_fallback: NCCL says that it uses TCP sockets;
@@ -59,6 +60,7 @@ class Knobs:
     exit_code_after: int = 0
     hidden_exit: bool = False
     master_first: bool = False
+    driver: str = "550.144.03"
     speaker: str = ""
     rank_prefix: bool = False
     interleave: bool = False

@@ -1,0 +1,64 @@
+"""What a run prints of what it was made with: its versions by name. Pure.
+
+    NCCL version 2.21.5+cuda12.4
+    node aks-7, GPUs and driver: 8 NVIDIA H100 80GB HBM3, 550.144.03
+    node aks-8, GPUs and driver: 4 NVIDIA H100 80GB HBM3, 550.144.03; 4 NVIDIA H100 80GB HBM3, 550.163.01
+
+NCCL says so with NCCL_DEBUG=VERSION and above, for each of its communicators. The other line is our launchers', of each
+node whose output is in the log: what nvidia-smi lists, counted. Where nodes or GPUs differ, each value is kept.
+"""
+
+from __future__ import annotations
+
+import re
+
+_NCCL = b"NCCL version "
+_GPUS = b", GPUs and driver: "
+_NCCL_VERSION = re.compile(r"NCCL version (\d[\w.+-]{0,40})")
+_NODE = re.compile(r"\bnode \S{1,253}, GPUs and driver: (.{1,500})$")
+# `8 NVIDIA H100 80GB HBM3, 550.144.03`, up to the next one.
+_COUNTED = re.compile(r"[\s;]*\d{1,4} ([^,;]{1,80}), (\d{1,5}(?:\.\d{1,5}){1,3})(?=[\s;]|$)")
+
+MAX_VALUES = 4
+OTHERS = "others"
+"""Stands for all values beyond the first `MAX_VALUES`: a log may have a line for each of a thousand nodes."""
+
+
+class Versions:
+    """The versions that were read so far. `hints` are the substrings without which a line tells none that is new."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, list[str]] = {}
+
+    @property
+    def hints(self) -> tuple[bytes, ...]:
+        nccl = () if "nccl" in self._found else (_NCCL,)
+        return nccl if OTHERS in self._found.get("driver", ()) else (*nccl, _GPUS)
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """Name and value; a name more than once where the run tells more than one."""
+        return tuple((name, value) for name, values in self._found.items() for value in values)
+
+    def read(self, line: str) -> None:
+        """Take in a whole line that has a hint in it."""
+        if "nccl" not in self._found and (nccl := _NCCL_VERSION.search(line)):
+            self._found["nccl"] = [nccl[1]]
+        if node := _NODE.search(line):
+            for gpu, driver in _counted(node[1]):
+                self._keep("gpu", gpu)
+                self._keep("driver", driver)
+
+    def _keep(self, name: str, value: str) -> None:
+        known = self._found.setdefault(name, [])
+        if value not in known and OTHERS not in known:
+            known.append(value if len(known) < MAX_VALUES else OTHERS)
+
+
+def _counted(said: str) -> list[tuple[str, str]]:
+    """The GPUs and drivers of a node's line; none where other output is in it, which may have changed any of them."""
+    found, place = list[tuple[str, str]](), 0
+    while match := _COUNTED.match(said, place):
+        found.append((match[1], match[2]))
+        place = match.end()
+    return [] if said[place:].strip(" ;") else found
