@@ -85,7 +85,8 @@ class KubeTrial:
         return self.start(*more).end(seconds)
 
     def resume(self, *more: str) -> Run:
-        return self.run("--resume", "latest", *more)
+        # A submission that was cut off is looked up for a minute before it counts as never made.
+        return self.run("--resume", "latest", *more, seconds=120)
 
     def house(self, *command: str) -> Run:
         """`--sweep` and the like."""
