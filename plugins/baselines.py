@@ -112,13 +112,12 @@ def _cell(path: Path, case: Case, gpu: str) -> Baseline | None:
 
 def _unlike(baseline: Baseline, recipe: Recipe, case: Case) -> str:
     """How the baseline's configuration differs from what the recipe runs; "" where it does not."""
-    for key, value in case.configuration().items():
-        stated = getattr(baseline.cell, key)
-        if stated is not None and stated != value:
-            return (
-                f"the baseline was measured with {key} {stated}, but "
-                f"{recipe.name}/{recipe.path.relative_to(recipe.folder)} runs {key} {value}; make them agree"
-            )
+    ran = case.identity()
+    if key := baseline.cell.unlike(ran):
+        return (
+            f"the baseline was measured with {key} {baseline.cell.configuration[key]}, but "
+            f"{recipe.name}/{recipe.path.relative_to(recipe.folder)} runs {key} {ran[key]}; make them agree"
+        )
     statistic = baseline.statistic
     beyond = statistic.indices(case.steps)[-1]
     if beyond >= case.steps:

@@ -131,7 +131,7 @@ def _cell(judgement: Judgement, measurement: Measurement, origin: Origin, *, wit
         versions={**origin.versions, **dict(judgement.log.versions)},
     )
     place = {"size": case.size, "dtype": case.dtype, "gpus": case.gpus}
-    return Cell.model_validate({**place, **case.configuration(), **numbers, "recorded": recorded})
+    return Cell.model_validate({**place, **case.identity(), **numbers, "recorded": recorded})
 
 
 # Into the table
@@ -156,7 +156,7 @@ def shelve(
     if old.recorded.run == run.run:
         return file, f"recorded by this run before: {_pace(old)}"
     before = f"{_pace(old)} of run {old.recorded.run} ({old.recorded.date})"
-    if (unlike := _unlike(old, new.cell)) and not replace:
+    if (unlike := old.unlike(new.cell.configuration)) and not replace:
         expired = _swap(file, table, old, _expire(old, run.date))
         return _with(expired, recipe, new), (
             f"recorded: {_pace(new.cell)}, {_window(new)}; {before} was measured with another {unlike} and has expired"
@@ -240,12 +240,6 @@ def _expire(cell: Cell, date: str) -> Cell:
     assert cell.recorded is not None
     told = cell.recorded.model_copy(update={"status": "expired", "expired_on": date})
     return cell.model_copy(update={"recorded": told})
-
-
-def _unlike(old: Cell, new: Cell) -> str:
-    """The part of the configuration that the two were not measured with alike."""
-    keys = ("sequence_length", "layers", "tp", "pp", "cp", "vp", "fsdp", "dp", "mbs", "gbs", "ga")
-    return next((key for key in keys if getattr(old, key) not in (None, getattr(new, key))), "")
 
 
 def _speed(cell: Cell) -> float:

@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plugins import results
+from plugins.baselinefile import CONFIGURATION
 from plugins.baselinefile import BaselineFile
 from plugins.baselinefile import load_baselines
 from plugins.baselines import find
 from plugins.baselines import lapsed
+from plugins.recipefile import Model
 from plugins.recording import as_text
 from plugins.recording import shelve
 from plugins.verdicts import Kind
@@ -79,6 +81,8 @@ def test_another_scale_release_or_gpu_has_no_recorded_baseline(tmp_path: Path) -
     [
         ("status: recorded", "status: expired", f"has one of run {FIRST.run}, which has expired"),
         ("tp: 4", "tp: 8", "has one that does not count: the baseline was measured with tp 8, but llama3/recipe.yaml"),
+        ("hidden: 8192", "hidden: 7680", "has one that does not count: the baseline was measured with hidden 7680, but"),
+        ("mlp: gated", "mlp: gelu", "has one that does not count: the baseline was measured with mlp gelu, but"),
         ("statistic: last", "statistic: mean:15-60", "has one that does not count: statistic mean:15-60 needs step 60"),
     ],
 )  # fmt: skip
@@ -87,6 +91,37 @@ def test_a_number_that_does_not_count_any_more_is_told(tmp_path: Path, old: str,
     found = judged(own=tmp_path)
     assert found.verdict.kind is Kind.NO_BASELINE
     assert said in found.verdict.headline
+
+
+# A site's own models are edited in its file, and keep their names.
+@pytest.mark.parametrize(
+    "edited",
+    [{"layers": 79}, {"hidden": 7680}, {"ffn": 28000}, {"heads": 32}, {"query_groups": 64}, {"vocab": 50304}, {"mlp": "gelu"}],
+    ids=lambda edited: next(iter(edited)),
+)  # fmt: skip
+def test_a_number_does_not_outlive_its_model(tmp_path: Path, edited: dict[str, int | str]) -> None:
+    folder, recipe, case = recorded(tmp_path), examples.llama3(), examples.case()
+    other = replace(case, model=case.model.model_copy(update=edited))
+    assert find(examples.BASELINES, recipe, case, "b200", folder) is not None
+    assert find(examples.BASELINES, recipe, other, "b200", folder) is None
+    (key,) = edited
+    assert f"the baseline was measured with {key} {getattr(case.model, key)}, but" in lapsed(
+        folder, recipe, other, "b200"
+    )
+
+
+def test_a_number_that_does_not_state_its_model_can_still_be_read(tmp_path: Path) -> None:
+    path = recorded(tmp_path) / "llama3.yaml"
+    rewritten(path, "hidden: 8192, ffn: 28672, heads: 64, query_groups: 8, vocab: 128256, mlp: gated, ", "")
+    assert judged(own=tmp_path).verdict.kind is Kind.PASSED
+    # It is no other configuration either, when another number is offered.
+    assert shelved(tmp_path, pace(1.01))[1].startswith("confirmed: ")
+
+
+def test_a_recorded_number_states_all_that_a_case_is(tmp_path: Path) -> None:
+    case = examples.case()
+    assert own(recorded(tmp_path)).cell.configuration == case.identity()
+    assert set(case.identity()) == set(CONFIGURATION) == set(case.configuration()) | set(Model.model_fields)
 
 
 # A second number
@@ -158,11 +193,12 @@ def test_the_same_run_is_recorded_once(tmp_path: Path) -> None:
     assert file == load(tmp_path / "llama3.yaml", BaselineFile)
 
 
-def test_a_number_of_another_configuration_gives_way(tmp_path: Path) -> None:
-    rewritten(recorded(tmp_path) / "llama3.yaml", "tp: 4", "tp: 8")
+@pytest.mark.parametrize(("old", "new"), [("tp: 4", "tp: 8"), ("hidden: 8192", "hidden: 7680")])
+def test_a_number_of_another_configuration_gives_way(tmp_path: Path, old: str, new: str) -> None:
+    rewritten(recorded(tmp_path) / "llama3.yaml", old, new)
     file, said = shelved(tmp_path, pace(0.8))
     assert said.startswith("recorded: 8.088 s a step, last, ")
-    assert said.endswith("was measured with another tp and has expired")
+    assert said.endswith(f"was measured with another {old.partition(':')[0]} and has expired")
     assert own(written(tmp_path, file)).cell.step_time == 8.088
 
 
