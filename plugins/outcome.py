@@ -60,3 +60,8 @@ class Outcome:
     earlier: tuple[Try, ...] = ()
     excluded: str = ""
     setup: str = "the stage was checked and ready"
+
+    @property
+    def run(self) -> str:
+        """The name of the run that the case is of, which is that of its folder in the results."""
+        return self.folder.parent.parent.name

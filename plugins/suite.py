@@ -214,13 +214,13 @@ def judgement(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> J
         case,
         outcome,
         log,
-        find(folder, recipe, case, outcome.gpu, shelf.judged),
+        find(folder, recipe, case, outcome.gpu, shelf.judged, run=outcome.run),
         gpu=outcome.gpu,
         baselines=folder,
         last_lines=_last_lines(own if own.exists() else outcome.log, parser(recipe.file.log).hints),
         errors=_last_errors(outcome.folder / results.ERRORS),
         promised=choice_for(request.config, recipe.file).promised,
-        why_none=lapsed(shelf.judged, recipe, case, outcome.gpu) if shelf.judged else "",
+        why_none=lapsed(shelf.judged, recipe, case, outcome.gpu, run=outcome.run) if shelf.judged else "",
         strict_last=request.config.getoption("--strict-last"),
     )
     request.node.stash[JUDGEMENT] = found
@@ -242,7 +242,7 @@ def _offer(
     origin = recording.Origin(
         site=shelf.site,
         framework=recipe.file.title,
-        run=outcome.folder.parent.parent.name,
+        run=outcome.run,
         date=f"{ended:%Y-%m-%d}",
         versions=choice_for(config, recipe.file).versions,
     )

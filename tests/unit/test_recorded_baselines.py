@@ -93,6 +93,16 @@ def test_a_number_that_does_not_count_any_more_is_told(tmp_path: Path, old: str,
     assert said in found.verdict.headline
 
 
+def test_a_number_does_not_count_for_the_run_that_recorded_it(tmp_path: Path) -> None:
+    folder, recipe, case = recorded(tmp_path), examples.llama3(), examples.case()
+    assert find(examples.BASELINES, recipe, case, "b200", folder, run=FIRST.run) is None
+    assert lapsed(folder, recipe, case, "b200", run=FIRST.run) == (
+        f"{folder}/llama3.yaml has one that does not count: this very run recorded it"
+    )
+    assert find(examples.BASELINES, recipe, case, "b200", folder, run=SECOND.run) == own(folder)
+    assert lapsed(folder, recipe, case, "b200", run=SECOND.run) == ""
+
+
 # A site's own models are edited in its file, and keep their names.
 @pytest.mark.parametrize(
     "edited",
