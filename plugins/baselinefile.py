@@ -62,6 +62,8 @@ class Recorded(Strict):
     `run` is the name of its folder in the results, `date` its day (UTC), `spread` and `hiccups` as in its record, with
     the nodes and versions where they are known. `runs` counts the runs that agree, this one and those that confirmed
     it, `confirmed_by` is the newest of them. What is `expired` is kept to be read, and judges nothing.
+    `log` is the fingerprint of its log's steps. By it and `job`, and by those of the runs that confirmed it, a job counts
+    once, however often its log is judged.
     """
 
     status: Literal["recorded", "confirmed", "expired"]
@@ -74,6 +76,9 @@ class Recorded(Strict):
     spread: float = Field(ge=0)
     hiccups: int = Field(default=0, ge=0)
     job: str | None = None
+    log: str | None = None
+    confirmed_jobs: list[str] = []
+    confirmed_logs: list[str] = []
     nodes: str | None = None
     versions: dict[str, str] = {}
 

@@ -63,12 +63,19 @@ class Baseline:
 
 
 def find(
-    folder: Path, recipe: Recipe, case: Case, gpu: str, own: Path | None = None, *, run: str = ""
+    folder: Path,
+    recipe: Recipe,
+    case: Case,
+    gpu: str,
+    own: Path | None = None,
+    *,
+    run: str = "",
+    log: str = "",
 ) -> Baseline | None:
     """The baseline of `case`, in its release, on this type of GPU; None when there is none.
 
     The published one in `folder` wins over the site's own, which is recorded in the folder `own`. `run` is the one that
-    is judged: what it recorded itself says nothing about it.
+    is judged, and `log` the fingerprint of its log: what was recorded from them says nothing about them.
 
     Raises:
         ConfigError: two tables have the cell, or the configuration of a published one is not the one that the recipe
@@ -78,17 +85,17 @@ def find(
     if published is not None and (why := _unlike(published, recipe, case)):
         raise ConfigError(f"{published.path}: {case.id}: {why}")
     mine = _cell(own / f"{recipe.name}.yaml", case, gpu) if own else None
-    if mine is not None and _idle(mine, recipe, case, run):
+    if mine is not None and _idle(mine, recipe, case, run, log):
         mine = None
     return replace(published, own=mine) if published else mine
 
 
-def lapsed(own: Path, recipe: Recipe, case: Case, gpu: str, *, run: str = "") -> str:
-    """Why the site's own number for `case` does not count for `run`, in words; "" where it does or there is none."""
+def lapsed(own: Path, recipe: Recipe, case: Case, gpu: str, *, run: str = "", log: str = "") -> str:
+    """Why the site's own number for `case` does not count for this run, in words; "" where it does or there is none."""
     path = own / f"{recipe.name}.yaml"
     mine = _cell(path, case, gpu)
     if mine is not None:
-        why = _idle(mine, recipe, case, run)
+        why = _idle(mine, recipe, case, run, log)
         return f"{path} has one that does not count: {why}" if why else ""
     old = [found.cell.recorded.run for found in _cells(path, case, gpu) if found.cell.recorded]
     return f"{path} has one of run {old[-1]}, which has expired" if old else ""
@@ -113,10 +120,13 @@ def _cell(path: Path, case: Case, gpu: str) -> Baseline | None:
     return found[0] if found else None
 
 
-def _idle(mine: Baseline, recipe: Recipe, case: Case, run: str) -> str:
-    """Why a number of the site's own does not count for this run; "" where it does."""
-    if run and mine.cell.recorded is not None and mine.cell.recorded.run == run:
-        return "this very run recorded it"
+def _idle(mine: Baseline, recipe: Recipe, case: Case, run: str, log: str) -> str:
+    """Why a number of the site's own does not count for this run and log; "" where it does."""
+    if (told := mine.cell.recorded) is not None:
+        if told.run == run:
+            return "this very run recorded it"
+        if told.log and told.log == log:
+            return f"run {told.run} recorded it from this very log"
     return _unlike(mine, recipe, case)
 
 

@@ -6,6 +6,7 @@ session. A number that nobody published is only worth having when it is a quiet 
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from plugins.baselinefile import Stated
 from plugins.baselinefile import Table
 from plugins.baselinefile import Tolerance
 from plugins.judging import Judgement
+from plugins.logs import Log
 from plugins.metrics import FlopsDefinition
 from plugins.metrics import Measurement
 from plugins.verdicts import Kind
@@ -126,12 +128,19 @@ def _cell(judgement: Judgement, measurement: Measurement, origin: Origin, *, wit
         date=origin.date,
         spread=round(timing.spread, 6),
         hiccups=len(timing.hiccups),
-        job=outcome.job_id or None,
+        job=outcome.known_job or None,
+        log=fingerprint(judgement.log),
         nodes=outcome.nodes or None,
         versions={**origin.versions, **dict(judgement.log.versions)},
     )
     place = {"size": case.size, "dtype": case.dtype, "gpus": case.gpus}
     return Cell.model_validate({**place, **case.identity(), **numbers, "recorded": recorded})
+
+
+def fingerprint(log: Log) -> str:
+    """What tells the log of one job from any other: of its steps, which all copies of it have, whatever is around them."""
+    told = [(step.index, step.seconds, step.loss, step.grad_norm) for step in log.steps]
+    return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
 
 
 # Into the table
@@ -165,6 +174,8 @@ def shelve(
     if replace:
         expired = _swap(file, table, old, _expire(old, run.date))
         return _with(expired, recipe, new), f"replaced: {change}; the old number is kept as expired"
+    if counted := _counted(old.recorded, run):
+        return file, f"not confirmed: {before} counts {counted} already"
     if verdict != Kind.PASSED:
         return file, f"not replaced: {change}, {verdict}; --replace-baselines takes the new number"
     told = old.recorded.model_copy(
@@ -173,6 +184,8 @@ def shelve(
             "runs": old.recorded.runs + 1,
             "confirmed_by": run.run,
             "confirmed_on": run.date,
+            "confirmed_jobs": [*old.recorded.confirmed_jobs, *([run.job] if run.job else [])],
+            "confirmed_logs": [*old.recorded.confirmed_logs, *([run.log] if run.log else [])],
         }
     )
     confirmed = old.model_copy(update={"recorded": told})
@@ -234,6 +247,15 @@ def _swap(file: BaselineFile, table: Table, old: Cell, new: Cell) -> BaselineFil
     cells = [new if cell is old else cell for cell in table.cells]
     changed = table.model_copy(update={"cells": cells})
     return file.model_copy(update={"tables": [changed if known is table else known for known in file.tables]})
+
+
+def _counted(old: Recorded, new: Recorded) -> str:
+    """The job or log of a run that a number is made of already, in words; "" where it is another one."""
+    if new.job is not None and new.job in (old.job, *old.confirmed_jobs):
+        return f"job {new.job}"
+    if new.log is not None and new.log in (old.log, *old.confirmed_logs):
+        return "this very log"
+    return ""
 
 
 def _expire(cell: Cell, date: str) -> Cell:

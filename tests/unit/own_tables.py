@@ -29,14 +29,19 @@ KEY = f"llama3/{examples.CASE}"
 
 
 def judged(
-    times: Sequence[float] | None = None, *, own: Path | None = None, gpu: str = "b200", text: str = ""
+    times: Sequence[float] | None = None,
+    *,
+    own: Path | None = None,
+    gpu: str = "b200",
+    text: str = "",
+    job: str = "4711",
 ) -> Judgement:
     """A run of the usual case on a GPU that nothing was published for."""
     recipe, case = examples.llama3(), examples.case()
     baseline = find(examples.BASELINES, recipe, case, gpu, own)
     return judge_outcome(
         case,
-        examples.outcome(gpu=gpu),
+        examples.outcome(gpu=gpu, job_id=job),
         examples.parse(text + examples.nemo2_text(times)),
         baseline,
         gpu=gpu,
@@ -90,10 +95,15 @@ def own(folder: Path) -> Baseline:
 
 
 def shelved(
-    folder: Path, times: Sequence[float], origin: Origin = SECOND, *, replaces: bool = False
+    folder: Path,
+    times: Sequence[float],
+    origin: Origin = SECOND,
+    *,
+    replaces: bool = False,
+    job: str = "4712",
 ) -> tuple[BaselineFile | None, str]:
     """What becomes of another run, judged as its session would judge it."""
-    judgement = judged(times, own=None if replaces else folder)
+    judgement = judged(times, own=None if replaces else folder, job=job)
     found = candidate(judgement, origin)
     assert isinstance(found, Candidate), found
     return shelve(

@@ -19,6 +19,7 @@ from plugins.baselines import find
 from plugins.baselines import lapsed
 from plugins.recipefile import Model
 from plugins.recording import as_text
+from plugins.recording import fingerprint
 from plugins.recording import shelve
 from plugins.verdicts import Kind
 from plugins.yamlfile import load
@@ -99,8 +100,14 @@ def test_a_number_does_not_count_for_the_run_that_recorded_it(tmp_path: Path) ->
     assert lapsed(folder, recipe, case, "b200", run=FIRST.run) == (
         f"{folder}/llama3.yaml has one that does not count: this very run recorded it"
     )
-    assert find(examples.BASELINES, recipe, case, "b200", folder, run=SECOND.run) == own(folder)
-    assert lapsed(folder, recipe, case, "b200", run=SECOND.run) == ""
+    log = fingerprint(judged().log)
+    assert find(examples.BASELINES, recipe, case, "b200", folder, run=SECOND.run, log=log) is None
+    assert lapsed(folder, recipe, case, "b200", run=SECOND.run, log=log) == (
+        f"{folder}/llama3.yaml has one that does not count: run {FIRST.run} recorded it from this very log"
+    )
+    other = fingerprint(judged(pace(1.01)).log)
+    assert find(examples.BASELINES, recipe, case, "b200", folder, run=SECOND.run, log=other) == own(folder)
+    assert lapsed(folder, recipe, case, "b200", run=SECOND.run, log=other) == ""
 
 
 # A site's own models are edited in its file, and keep their names.
@@ -152,12 +159,38 @@ def test_a_run_that_passes_confirms_the_number_which_stays(tmp_path: Path) -> No
     assert "(2 runs agree, spread 0.29 %" in baseline.origin
 
 
+# The same job again, from the log that it left: as often as one likes.
+@pytest.mark.parametrize(
+    ("factor", "job", "counted"), [(1.02, "4711", "job 4711"), (1.0, "of unknown id", "this very log")]
+)
+def test_a_job_does_not_confirm_itself(tmp_path: Path, factor: float, job: str, counted: str) -> None:
+    recorded(tmp_path)
+    file, said = shelved(tmp_path, pace(factor), job=job)
+    assert said == f"not confirmed: 10.11 s a step of run {FIRST.run} (2026-11-21) counts {counted} already"
+    assert file == load(tmp_path / "llama3.yaml", BaselineFile)
+
+
+@pytest.mark.parametrize(
+    ("factor", "job", "counted"), [(1.03, "4712", "job 4712"), (1.02, "of unknown id", "this very log")]
+)
+def test_a_job_confirms_once(tmp_path: Path, factor: float, job: str, counted: str) -> None:
+    recorded(tmp_path)
+    written(tmp_path, shelved(tmp_path, pace(1.02), job="4712")[0])
+    written(tmp_path, shelved(tmp_path, pace(0.99), THIRD, job="4713")[0])
+    file, said = shelved(tmp_path, pace(factor), job=job)
+    assert said.endswith(f" counts {counted} already")
+    assert file is not None
+    told = own(written(tmp_path, file)).cell.recorded
+    assert told is not None
+    assert (told.runs, told.confirmed_jobs, len(told.confirmed_logs)) == (3, ["4712", "4713"], 2)
+
+
 # Each run 4 % slower than the last one: against the first number the second of them fails.
 def test_a_slow_decline_does_not_drag_the_number_along(tmp_path: Path) -> None:
     recorded(tmp_path)
     written(tmp_path, shelved(tmp_path, pace(1.04))[0])
     assert own(tmp_path).cell.step_time == 10.11
-    assert shelved(tmp_path, pace(1.08), THIRD)[1].startswith("not replaced: ")
+    assert shelved(tmp_path, pace(1.08), THIRD, job="4713")[1].startswith("not replaced: ")
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.1, "too slow"), (0.8, "too fast")])
