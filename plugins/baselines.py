@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dataclasses import replace
 from pathlib import Path
 
+from plugins.baselinefile import Accelerator
 from plugins.baselinefile import AcceleratorFile
 from plugins.baselinefile import BaselineFile
 from plugins.baselinefile import Cell
@@ -25,6 +26,8 @@ from plugins.metrics import flops_per_sequence
 from plugins.metrics import mfu
 from plugins.metrics import tokens_per_second
 from plugins.yamlfile import load
+
+_ACCELERATORS = "accelerators.yaml"
 
 
 @dataclass(frozen=True)
@@ -165,6 +168,17 @@ def _tables(path: Path, case: Case) -> list[Table]:
     return [t for t in file.tables if case.release in (t.release, *t.also)] if file else []
 
 
+def accelerators(folder: Path) -> dict[str, Accelerator]:
+    """The data sheets, by the type of GPU."""
+    return load(folder / _ACCELERATORS, AcceleratorFile).accelerators
+
+
+def gpus_of_tables(folder: Path) -> set[str]:
+    """The types of GPU that any table in this folder is of."""
+    paths = [path for path in folder.glob("*.yaml") if path.name != _ACCELERATORS]
+    return {table.gpu for path in paths for table in load_baselines(path).tables}
+
+
 def usual_statistic(folder: Path, case: Case) -> Statistic:
     """How a case without a baseline is measured: as all tables of its release are, or its recipe says; else by the last step."""
     own = [case.measure.statistic] if case.measure else []
@@ -211,7 +225,7 @@ def yardstick(
         stated = {t.peak.get(case.dtype) for t in tables if t.gpu == gpu and isinstance(t.peak, dict)} - {
             None
         }
-        known = load(folder / "accelerators.yaml", AcceleratorFile).accelerators.get(gpu)
+        known = accelerators(folder).get(gpu)
         sheet = known.peak.get(case.dtype) if known else None
         peak = measured_peak or (stated.pop() if len(stated) == 1 else sheet)
     if peak is None:

@@ -198,6 +198,11 @@ def test_a_site_leaves_out_what_it_cannot_run_and_says_so(tmp_path: Path) -> Non
             "slurm.environment sets DTYPE, which llama3 sets itself",
         ),
         ("site: x\n", "llama3 needs a `slurm:` section, which site 'x' does not have"),
+        (
+            SITE.read_text().replace("gpu: h100\n", "gpu: H100\n"),
+            "slurm.gpu: no table has the GPU 'H100', nor has baselines/accelerators.yaml, where a new type belongs; "
+            "did you mean 'h100'?",
+        ),
     ],
 )
 def test_a_mistake_in_the_site_file_is_one_clear_error(tmp_path: Path, text: str | None, words: str) -> None:
