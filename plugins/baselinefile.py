@@ -170,6 +170,9 @@ class Table(Strict):
     references: list[Reference] = []
     cells: list[Cell] = Field(min_length=1)
 
+    def is_of(self, release: str) -> bool:
+        return release in (self.release, *self.also)
+
     @model_validator(mode="after")
     def _complete(self) -> Table:
         try:

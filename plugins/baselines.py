@@ -165,7 +165,7 @@ def _read(path: Path) -> BaselineFile | None:
 def _tables(path: Path, case: Case) -> list[Table]:
     """The tables of the case's release, on any GPU."""
     file = _read(path)
-    return [t for t in file.tables if case.release in (t.release, *t.also)] if file else []
+    return [t for t in file.tables if t.is_of(case.release)] if file else []
 
 
 def accelerators(folder: Path) -> dict[str, Accelerator]:

@@ -209,7 +209,7 @@ def as_text(file: BaselineFile, site: str) -> str:
 def _find(file: BaselineFile | None, new: Candidate) -> tuple[Table | None, Cell | None]:
     """The number that counts for this case so far, with its table."""
     for table in file.tables if file else []:
-        if (table.gpu, table.release) == (new.gpu, new.release):
+        if table.gpu == new.gpu and table.is_of(new.release):
             for cell in table.cells:
                 same = (cell.size, cell.dtype, cell.gpus) == (new.cell.size, new.cell.dtype, new.cell.gpus)
                 if same and not cell.expired:
@@ -233,7 +233,8 @@ def _with(file: BaselineFile | None, recipe: str, new: Candidate) -> BaselineFil
 
 
 def _takes(table: Table, new: Candidate) -> bool:
-    if any(getattr(table, key) != getattr(new, key) for key in _TABLE_KEYS):
+    # What is recorded was measured in one release alone.
+    if table.also or any(getattr(table, key) != getattr(new, key) for key in _TABLE_KEYS):
         return False
     if table.flops.get(new.cell.size, new.flops) != new.flops:
         return False

@@ -256,6 +256,31 @@ def test_a_number_written_by_hand_is_left_alone(tmp_path: Path) -> None:
     assert file == load(path, BaselineFile)
 
 
+# Somebody lets a table of the site's own hold for a later release.
+ALSO = "  - release: '25.03'\n    also: ['25.04']\n"
+
+
+def test_a_number_of_a_table_for_several_releases_is_replaced_in_each(tmp_path: Path) -> None:
+    rewritten(recorded(tmp_path) / "llama3.yaml", "  - release: '25.04'\n", ALSO)
+    file, said = shelved(tmp_path, pace(0.8), replaces=True)
+    assert said.startswith("replaced: 10.11 s a step of run ")
+    assert own(written(tmp_path, file)).cell.step_time == 8.088
+    # The older release has none now; what it measures anew is no second number for the later one.
+    older = offered(pace(0.9), THIRD).model_copy(update={"release": "25.03"})
+    file, said = shelve(file, "llama3", older, verdict="no baseline", replace=False)
+    assert said.startswith("recorded: 9.099 s a step")
+    assert own(written(tmp_path, file)).cell.step_time == 8.088
+
+
+def test_a_number_written_by_hand_for_several_releases_is_left_alone(tmp_path: Path) -> None:
+    path = recorded(tmp_path) / "llama3.yaml"
+    text = rewritten(path, "  - release: '25.04'\n", ALSO).joinpath(path.name).read_text()
+    rewritten(path, text[text.index(", recorded: {") :], "}\n")
+    file, said = shelved(tmp_path, pace(0.8), replaces=True)
+    assert said == "not recorded: the site's own number, 10.11 s a step, was written by hand; edit it"
+    assert file == load(path, BaselineFile)
+
+
 def test_numbers_share_a_table_only_where_they_are_counted_alike(tmp_path: Path) -> None:
     first = offered()
     file, _ = shelve(None, "llama3", first, verdict="no baseline", replace=False)
