@@ -213,8 +213,8 @@ class Accelerator(Strict):
     """Dense peak of an accelerator by dtype, TFLOP/s per GPU."""
 
     name: str
-    peak: dict[str, float]
-    source: str
+    peak: dict[str, Annotated[float, Field(gt=0)]]
+    source: Stated
 
 
 class AcceleratorFile(Strict):
