@@ -5,6 +5,7 @@ A table without its source, release, definitions or a number is refused when it 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
@@ -17,6 +18,7 @@ from pydantic import model_validator
 from plugins.errors import ConfigError
 from plugins.metrics import FlopsDefinition
 from plugins.metrics import Statistic
+from plugins.recipefile import Mlp
 from plugins.yamlfile import Strict
 from plugins.yamlfile import load
 
@@ -32,6 +34,13 @@ Stated = Annotated[str, AfterValidator(_stated)]
 
 Day = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$")]
 """`2026-11-21`; in quotes, since YAML has a type of its own for that."""
+
+
+CONFIGURATION = (
+    *("sequence_length", "layers", "tp", "pp", "cp", "vp", "fsdp", "dp", "mbs", "gbs", "ga"),
+    *("hidden", "ffn", "heads", "query_groups", "vocab", "mlp"),
+)
+"""What a cell may state of the runs that it is about, by the names that a case has for it."""
 
 
 class Tolerance(Strict):
@@ -53,6 +62,8 @@ class Recorded(Strict):
     `run` is the name of its folder in the results, `date` its day (UTC), `spread` and `hiccups` as in its record, with
     the nodes and versions where they are known. `runs` counts the runs that agree, this one and those that confirmed
     it, `confirmed_by` is the newest of them. What is `expired` is kept to be read, and judges nothing.
+    `log` is the fingerprint of its log's steps. By it and `job`, and by those of the runs that confirmed it, a job counts
+    once, however often its log is judged.
     """
 
     status: Literal["recorded", "confirmed", "expired"]
@@ -65,6 +76,9 @@ class Recorded(Strict):
     spread: float = Field(ge=0)
     hiccups: int = Field(default=0, ge=0)
     job: str | None = None
+    log: str | None = None
+    confirmed_jobs: list[str] = []
+    confirmed_logs: list[str] = []
     nodes: str | None = None
     versions: dict[str, str] = {}
 
@@ -72,7 +86,8 @@ class Recorded(Strict):
 class Cell(Strict):
     """One line of a table, as published. Seconds, tokens/s, percent, days; `n/a` where the source prints that.
 
-    Without its configuration a number belongs to nothing, so that is required and compared with the case's.
+    Without its configuration a number belongs to nothing, so that is required and compared with the case's. What a site
+    recorded states the model's shape too: a model that somebody edits keeps its name.
     """
 
     size: str
@@ -89,6 +104,12 @@ class Cell(Strict):
     fsdp: int | None = None
     dp: int | None = None
     ga: int | None = None
+    hidden: int | None = None
+    ffn: int | None = None
+    heads: int | None = None
+    query_groups: int | None = None
+    vocab: int | None = None
+    mlp: Mlp | None = None
     step_time: float | None = Field(default=None, gt=0)
     tokens_per_second: float | None = Field(default=None, gt=0)
     mfu: float = Field(gt=0, lt=100)
@@ -100,6 +121,15 @@ class Cell(Strict):
     @property
     def expired(self) -> bool:
         return self.recorded is not None and self.recorded.status == "expired"
+
+    @property
+    def configuration(self) -> dict[str, int | str]:
+        """What this cell states of `CONFIGURATION`."""
+        return {key: value for key in CONFIGURATION if (value := getattr(self, key)) is not None}
+
+    def unlike(self, ran: Mapping[str, int | str]) -> str:
+        """The first key that this cell and a run's configuration state in two ways; "" where they agree."""
+        return next((key for key, value in self.configuration.items() if ran.get(key) != value), "")
 
 
 class Reference(Strict):
@@ -139,6 +169,9 @@ class Table(Strict):
     notes: list[str] = []
     references: list[Reference] = []
     cells: list[Cell] = Field(min_length=1)
+
+    def is_of(self, release: str) -> bool:
+        return release in (self.release, *self.also)
 
     @model_validator(mode="after")
     def _complete(self) -> Table:
@@ -180,8 +213,8 @@ class Accelerator(Strict):
     """Dense peak of an accelerator by dtype, TFLOP/s per GPU."""
 
     name: str
-    peak: dict[str, float]
-    source: str
+    peak: dict[str, Annotated[float, Field(gt=0)]]
+    source: Stated
 
 
 class AcceleratorFile(Strict):

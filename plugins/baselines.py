@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dataclasses import replace
 from pathlib import Path
 
+from plugins.baselinefile import Accelerator
 from plugins.baselinefile import AcceleratorFile
 from plugins.baselinefile import BaselineFile
 from plugins.baselinefile import Cell
@@ -26,6 +27,8 @@ from plugins.metrics import mfu
 from plugins.metrics import tokens_per_second
 from plugins.versions import shown
 from plugins.yamlfile import load
+
+_ACCELERATORS = "accelerators.yaml"
 
 
 @dataclass(frozen=True)
@@ -63,10 +66,20 @@ class Baseline:
         return f"{table.framework} release {table.release}{also} on {table.gpu}, {table.source}"
 
 
-def find(folder: Path, recipe: Recipe, case: Case, gpu: str, own: Path | None = None) -> Baseline | None:
+def find(
+    folder: Path,
+    recipe: Recipe,
+    case: Case,
+    gpu: str,
+    own: Path | None = None,
+    *,
+    run: str = "",
+    log: str = "",
+) -> Baseline | None:
     """The baseline of `case`, in its release, on this type of GPU; None when there is none.
 
-    The published one in `folder` wins over the site's own, which is recorded in the folder `own`.
+    The published one in `folder` wins over the site's own, which is recorded in the folder `own`. `run` is the one that
+    is judged, and `log` the fingerprint of its log: what was recorded from them says nothing about them.
 
     Raises:
         ConfigError: two tables have the cell, or the configuration of a published one is not the one that the recipe
@@ -76,17 +89,17 @@ def find(folder: Path, recipe: Recipe, case: Case, gpu: str, own: Path | None = 
     if published is not None and (why := _unlike(published, recipe, case)):
         raise ConfigError(f"{published.path}: {case.id}: {why}")
     mine = _cell(own / f"{recipe.name}.yaml", case, gpu) if own else None
-    if mine is not None and _unlike(mine, recipe, case):
+    if mine is not None and _idle(mine, recipe, case, run, log):
         mine = None
     return replace(published, own=mine) if published else mine
 
 
-def lapsed(own: Path, recipe: Recipe, case: Case, gpu: str) -> str:
-    """Why the site's own number for `case` does not count any more, in words; "" where it does or there is none."""
+def lapsed(own: Path, recipe: Recipe, case: Case, gpu: str, *, run: str = "", log: str = "") -> str:
+    """Why the site's own number for `case` does not count for this run, in words; "" where it does or there is none."""
     path = own / f"{recipe.name}.yaml"
     mine = _cell(path, case, gpu)
     if mine is not None:
-        why = _unlike(mine, recipe, case)
+        why = _idle(mine, recipe, case, run, log)
         return f"{path} has one that does not count: {why}" if why else ""
     old = [found.cell.recorded.run for found in _cells(path, case, gpu) if found.cell.recorded]
     return f"{path} has one of run {old[-1]}, which has expired" if old else ""
@@ -111,15 +124,24 @@ def _cell(path: Path, case: Case, gpu: str) -> Baseline | None:
     return found[0] if found else None
 
 
+def _idle(mine: Baseline, recipe: Recipe, case: Case, run: str, log: str) -> str:
+    """Why a number of the site's own does not count for this run and log; "" where it does."""
+    if (told := mine.cell.recorded) is not None:
+        if told.run == run:
+            return "this very run recorded it"
+        if told.log and told.log == log:
+            return f"run {told.run} recorded it from this very log"
+    return _unlike(mine, recipe, case)
+
+
 def _unlike(baseline: Baseline, recipe: Recipe, case: Case) -> str:
     """How the baseline's configuration differs from what the recipe runs; "" where it does not."""
-    for key, value in case.configuration().items():
-        stated = getattr(baseline.cell, key)
-        if stated is not None and stated != value:
-            return (
-                f"the baseline was measured with {key} {stated}, but "
-                f"{recipe.name}/{recipe.path.relative_to(recipe.folder)} runs {key} {value}; make them agree"
-            )
+    ran = case.identity()
+    if key := baseline.cell.unlike(ran):
+        return (
+            f"the baseline was measured with {key} {baseline.cell.configuration[key]}, but "
+            f"{recipe.name}/{recipe.path.relative_to(recipe.folder)} runs {key} {ran[key]}; make them agree"
+        )
     statistic = baseline.statistic
     beyond = statistic.indices(case.steps)[-1]
     if beyond >= case.steps:
@@ -144,7 +166,18 @@ def _read(path: Path) -> BaselineFile | None:
 def _tables(path: Path, case: Case) -> list[Table]:
     """The tables of the case's release, on any GPU."""
     file = _read(path)
-    return [t for t in file.tables if case.release in (t.release, *t.also)] if file else []
+    return [t for t in file.tables if t.is_of(case.release)] if file else []
+
+
+def accelerators(folder: Path) -> dict[str, Accelerator]:
+    """The data sheets, by the type of GPU."""
+    return load(folder / _ACCELERATORS, AcceleratorFile).accelerators
+
+
+def gpus_of_tables(folder: Path) -> set[str]:
+    """The types of GPU that any table in this folder is of."""
+    paths = [path for path in folder.glob("*.yaml") if path.name != _ACCELERATORS]
+    return {table.gpu for path in paths for table in load_baselines(path).tables}
 
 
 def usual_statistic(folder: Path, case: Case) -> Statistic:
@@ -193,7 +226,7 @@ def yardstick(
         stated = {t.peak.get(case.dtype) for t in tables if t.gpu == gpu and isinstance(t.peak, dict)} - {
             None
         }
-        known = load(folder / "accelerators.yaml", AcceleratorFile).accelerators.get(gpu)
+        known = accelerators(folder).get(gpu)
         sheet = known.peak.get(case.dtype) if known else None
         peak = measured_peak or (stated.pop() if len(stated) == 1 else sheet)
     if peak is None:

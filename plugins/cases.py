@@ -111,18 +111,17 @@ class Case:
             "ga": self.ga,
         }
 
+    def identity(self) -> dict[str, int | str]:
+        """The configuration with the whole model: what a number that a site recorded must agree with."""
+        return {**self.configuration(), **self.model.model_dump()}
+
     def facts(self) -> dict[str, int | str]:
         """What a log may state of its run: the configuration, the model's shape and the arithmetic.
 
         `precision` is that of what an FP8 run does not compute in FP8.
         """
-        model = self.model
         return {
-            **self.configuration(),
-            "hidden": model.hidden,
-            "ffn": model.ffn,
-            "heads": model.heads,
-            "query_groups": model.query_groups,
+            **self.identity(),
             "fp8": self.dtype == "fp8",
             "precision": "bf16" if self.dtype == "fp8" else self.dtype,
         }

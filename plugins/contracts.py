@@ -13,6 +13,14 @@ from pydantic import model_validator
 from plugins.yamlfile import Strict
 
 
+def compiled(text: str) -> re.Pattern[str]:
+    """The pattern that somebody wrote into a recipe. Raises ValueError where it is none."""
+    try:
+        return re.compile(text)
+    except (re.error, OverflowError) as error:
+        raise ValueError(f"not a regular expression: {error}") from None
+
+
 class Requirement(Strict):
     """Something that must be there before a launch: a path (or a shell test) and the command that mends it."""
 
@@ -31,8 +39,8 @@ class Launch(Strict):
     virtual environment first. `command` is one command, without `&&` or a pipe. `setup` is run in the recipe's folder
     and prints the id of a job.
 
-    `job_id` is a pattern in what `command` prints. The log's folder is known beforehand (`log_folder`) or printed
-    as well (`log_folder_printed`, a pattern). `log_name` is a pattern of `{name}` and `{job}`; its group, if it
+    `job_id` is a pattern in what `command` prints, whose first group is the id. The log's folder is known beforehand
+    (`log_folder`) or printed as well (`log_folder_printed`, a pattern whose one group it is). `log_name` is a pattern of `{name}` and `{job}`; its group, if it
     has one, is the number of restarts. `error_name` likewise: the file beside it that says what went wrong, where that
     is another one.
     """
@@ -52,6 +60,36 @@ class Launch(Strict):
     log_folder_printed: str | None = None
     log_name: str
     error_name: str | None = None
+
+    @field_validator("job_id")
+    @classmethod
+    def _has_the_id(cls, text: str) -> str:
+        if compiled(text).groups < 1:
+            raise ValueError("the pattern needs a group, (...), around the job's id")
+        return text
+
+    @field_validator("log_folder_printed")
+    @classmethod
+    def _has_the_folder(cls, text: str | None) -> str | None:
+        if text is not None and compiled(text).groups != 1:
+            raise ValueError("the pattern needs one group, (...), around the folder, and no other")
+        return text
+
+    @field_validator("log_name", "error_name")
+    @classmethod
+    def _names_the_job(cls, text: str | None) -> str | None:
+        if text is None:
+            return None
+        try:
+            filled = text.format(name="name", job="job")
+        except (LookupError, ValueError) as error:
+            raise ValueError(
+                f"only {{name}} and {{job}} are filled in; write any other brace twice: {error}"
+            ) from None
+        compiled(filled)
+        if "{name}" not in text and "{job}" not in text:
+            raise ValueError("a file that is named after neither {name} nor {job} may be another job's")
+        return text
 
     @model_validator(mode="after")
     def _one_log_folder(self) -> Launch:
@@ -76,10 +114,7 @@ class Value(Strict):
     @field_validator("pattern")
     @classmethod
     def _is_a_pattern(cls, text: str | None) -> str | None:
-        try:
-            re.compile(text or "")
-        except re.error as error:
-            raise ValueError(f"not a regular expression: {error}") from None
+        compiled(text or "")
         return text
 
 

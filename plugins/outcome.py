@@ -15,6 +15,12 @@ Failure = Literal["", "infrastructure", "lost", "interrupted", "given up", "hung
 after its last step.
 """
 
+UNKNOWN_JOB = "of unknown id"
+"""The id of the job behind a replayed log whose name does not say it."""
+
+THIS_MACHINE = "this machine"
+"""The node of what runs here. The ids of its jobs come again, for they are those of processes."""
+
 
 @dataclass(frozen=True)
 class Try:
@@ -66,3 +72,13 @@ class Outcome:
     excluded: str = ""
     setup: str = "the stage was checked and ready"
     versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def run(self) -> str:
+        """The name of the run that the case is of, which is that of its folder in the results."""
+        return self.folder.parent.parent.name
+
+    @property
+    def known_job(self) -> str:
+        """The id that no other job of the cluster has; "" where there is none."""
+        return "" if self.job_id == UNKNOWN_JOB or self.nodes == THIS_MACHINE else self.job_id

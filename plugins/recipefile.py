@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
@@ -10,10 +11,12 @@ from typing import Literal
 from typing import Self
 
 from pydantic import Field
+from pydantic import field_validator
 from pydantic import model_validator
 
 from plugins.contracts import Launch
 from plugins.contracts import Manifest
+from plugins.contracts import compiled
 from plugins.errors import ConfigError
 from plugins.yamlfile import Strict
 from plugins.yamlfile import load
@@ -126,6 +129,17 @@ class Checkpoint(Strict):
     bytes_per_parameter: float = Field(gt=0)
 
 
+REPLAY_WORDS = ("model", "size", "dtype", "gpus", "gbs")
+"""What is filled into a recipe's rule for its logs."""
+
+
+def log_rule(rule: str, words: Mapping[str, str]) -> re.Pattern[str]:
+    """The pattern for the end of a log's path, with these words filled into the recipe's rule."""
+    for name, value in words.items():
+        rule = rule.replace(f"{{{name}}}", re.escape(value))
+    return compiled(rf"(?:^|/)(?:{rule})$")
+
+
 class Matrix(Strict):
     """What one release of a recipe runs, and how its logs look.
 
@@ -159,6 +173,15 @@ class Matrix(Strict):
     launch: Launch | None = None
     manifest: Manifest | None = None
     replay: str | None = None
+
+    @field_validator("replay")
+    @classmethod
+    def _finds_a_job(cls, rule: str | None) -> str | None:
+        if rule is not None and "job" not in log_rule(rule, dict.fromkeys(REPLAY_WORDS, "1")).groupindex:
+            raise ValueError(
+                "the pattern needs a group (?P<job>...) around the job's id, which tells two logs apart"
+            )
+        return rule
 
     @model_validator(mode="after")
     def _smoothing_can_be_undone(self) -> Self:

@@ -6,6 +6,7 @@ session. A number that nobody published is only worth having when it is a quiet 
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from plugins.baselinefile import Stated
 from plugins.baselinefile import Table
 from plugins.baselinefile import Tolerance
 from plugins.judging import Judgement
+from plugins.logs import Log
 from plugins.metrics import FlopsDefinition
 from plugins.metrics import Measurement
 from plugins.verdicts import Kind
@@ -126,12 +128,19 @@ def _cell(judgement: Judgement, measurement: Measurement, origin: Origin, *, wit
         date=origin.date,
         spread=round(timing.spread, 6),
         hiccups=len(timing.hiccups),
-        job=outcome.job_id or None,
+        job=outcome.known_job or None,
+        log=fingerprint(judgement.log),
         nodes=nodes_of(outcome) or None,
         versions=judgement.versions,
     )
     place = {"size": case.size, "dtype": case.dtype, "gpus": case.gpus}
-    return Cell.model_validate({**place, **case.configuration(), **numbers, "recorded": recorded})
+    return Cell.model_validate({**place, **case.identity(), **numbers, "recorded": recorded})
+
+
+def fingerprint(log: Log) -> str:
+    """What tells the log of one job from any other: of its steps, which all copies of it have, whatever is around them."""
+    told = [(step.index, step.seconds, step.loss, step.grad_norm) for step in log.steps]
+    return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
 
 
 # Into the table
@@ -156,7 +165,7 @@ def shelve(
     if old.recorded.run == run.run:
         return file, f"recorded by this run before: {_pace(old)}"
     before = f"{_pace(old)} of run {old.recorded.run} ({old.recorded.date})"
-    if (unlike := _unlike(old, new.cell)) and not replace:
+    if (unlike := old.unlike(new.cell.configuration)) and not replace:
         expired = _swap(file, table, old, _expire(old, run.date))
         return _with(expired, recipe, new), (
             f"recorded: {_pace(new.cell)}, {_window(new)}; {before} was measured with another {unlike} and has expired"
@@ -167,6 +176,8 @@ def shelve(
     if replace:
         expired = _swap(file, table, old, _expire(old, run.date))
         return _with(expired, recipe, new), f"replaced: {change}; the old number is kept as expired"
+    if counted := _counted(old.recorded, run):
+        return file, f"not confirmed: {before} counts {counted} already"
     if verdict != Kind.PASSED:
         return file, f"not replaced: {change}, {verdict}; --replace-baselines takes the new number"
     told = old.recorded.model_copy(
@@ -175,6 +186,8 @@ def shelve(
             "runs": old.recorded.runs + 1,
             "confirmed_by": run.run,
             "confirmed_on": run.date,
+            "confirmed_jobs": [*old.recorded.confirmed_jobs, *([run.job] if run.job else [])],
+            "confirmed_logs": [*old.recorded.confirmed_logs, *([run.log] if run.log else [])],
         }
     )
     confirmed = old.model_copy(update={"recorded": told})
@@ -198,7 +211,7 @@ def as_text(file: BaselineFile, site: str) -> str:
 def _find(file: BaselineFile | None, new: Candidate) -> tuple[Table | None, Cell | None]:
     """The number that counts for this case so far, with its table."""
     for table in file.tables if file else []:
-        if (table.gpu, table.release) == (new.gpu, new.release):
+        if table.gpu == new.gpu and table.is_of(new.release):
             for cell in table.cells:
                 same = (cell.size, cell.dtype, cell.gpus) == (new.cell.size, new.cell.dtype, new.cell.gpus)
                 if same and not cell.expired:
@@ -222,7 +235,8 @@ def _with(file: BaselineFile | None, recipe: str, new: Candidate) -> BaselineFil
 
 
 def _takes(table: Table, new: Candidate) -> bool:
-    if any(getattr(table, key) != getattr(new, key) for key in _TABLE_KEYS):
+    # What is recorded was measured in one release alone.
+    if table.also or any(getattr(table, key) != getattr(new, key) for key in _TABLE_KEYS):
         return False
     if table.flops.get(new.cell.size, new.flops) != new.flops:
         return False
@@ -238,16 +252,19 @@ def _swap(file: BaselineFile, table: Table, old: Cell, new: Cell) -> BaselineFil
     return file.model_copy(update={"tables": [changed if known is table else known for known in file.tables]})
 
 
+def _counted(old: Recorded, new: Recorded) -> str:
+    """The job or log of a run that a number is made of already, in words; "" where it is another one."""
+    if new.job is not None and new.job in (old.job, *old.confirmed_jobs):
+        return f"job {new.job}"
+    if new.log is not None and new.log in (old.log, *old.confirmed_logs):
+        return "this very log"
+    return ""
+
+
 def _expire(cell: Cell, date: str) -> Cell:
     assert cell.recorded is not None
     told = cell.recorded.model_copy(update={"status": "expired", "expired_on": date})
     return cell.model_copy(update={"recorded": told})
-
-
-def _unlike(old: Cell, new: Cell) -> str:
-    """The part of the configuration that the two were not measured with alike."""
-    keys = ("sequence_length", "layers", "tp", "pp", "cp", "vp", "fsdp", "dp", "mbs", "gbs", "ga")
-    return next((key for key in keys if getattr(old, key) not in (None, getattr(new, key))), "")
 
 
 def _speed(cell: Cell) -> float:

@@ -207,17 +207,18 @@ def judgement(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> J
     if own.exists():
         # Steps come from one source alone. What spoils a run, and its versions, may stand in the other.
         log = log.beside(_read_log(recipe.file.log, own))
+    source = {"run": outcome.run, "log": recording.fingerprint(log)}
     found = judge_outcome(
         case,
         outcome,
         log,
-        find(folder, recipe, case, outcome.gpu, shelf.judged),
+        find(folder, recipe, case, outcome.gpu, shelf.judged, **source),
         gpu=outcome.gpu,
         baselines=folder,
         last_lines=_last_lines(own if own.exists() else outcome.log, parser(recipe.file.log).hints),
         errors=_last_errors(outcome.folder / results.ERRORS),
         promised=choice_for(request.config, recipe.file).promised,
-        why_none=lapsed(shelf.judged, recipe, case, outcome.gpu) if shelf.judged else "",
+        why_none=lapsed(shelf.judged, recipe, case, outcome.gpu, **source) if shelf.judged else "",
         strict_last=request.config.getoption("--strict-last"),
     )
     request.node.stash[JUDGEMENT] = found
@@ -237,7 +238,7 @@ def _offer(recipe: Recipe, judgement: Judgement, shelf: Shelf) -> Mapping[str, A
     origin = recording.Origin(
         site=shelf.site,
         framework=recipe.file.title,
-        run=outcome.folder.parent.parent.name,
+        run=outcome.run,
         date=f"{ended:%Y-%m-%d}",
     )
     offered = recording.candidate(judgement, origin)

@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import typing
 from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from typing import TypeVar
@@ -52,6 +53,17 @@ def load(path: Path, model: type[M]) -> M:
     if mistakes:
         raise ConfigError("\n".join(f"{path}:{line}: {text}" for line, text in sorted(set(mistakes))))
     return value
+
+
+def meant(given: str, known: Sequence[str]) -> str:
+    """What somebody may have meant who wrote this."""
+    near = difflib.get_close_matches(given, known, n=1)
+    return f"did you mean '{near[0]}'?" if near else f"known here: {', '.join(known)}"
+
+
+def line_of(path: Path, *where: str) -> int:
+    """The line (from 1) of the key at `where` in a YAML file that `load` has read."""
+    return _line(_Loader(_text(path)).get_single_node(), where)
 
 
 def load_documents(path: Path) -> list[dict[str, Any]]:
@@ -138,9 +150,7 @@ def _explain(root: yaml.Node, model: type[BaseModel], item: dict[str, Any]) -> t
     name = ".".join(str(part) for part in where) or "file"
     if item["type"] == "extra_forbidden":
         known = _keys(model, where[:-1])
-        near = difflib.get_close_matches(str(where[-1]), known, n=1)
-        hint = f"did you mean '{near[0]}'?" if near else f"known here: {', '.join(known)}"
-        return _line(root, where), f"{name}: unknown key; {hint}"
+        return _line(root, where), f"{name}: unknown key; {meant(str(where[-1]), known)}"
     if item["type"] == "missing":
         return _line(root, where[:-1]), f"{name}: missing; this key is required"
     said = item["msg"].removeprefix("Value error, ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from tests.system.support import ROOT
 from tests.system.support import pacemark
 from tests.unit import aks
+from tests.unit import examples
+from tests.unit.test_baselines import FILE
 
 SITE = ROOT / "docs" / "sites" / "slurm.yaml"
 
@@ -195,6 +198,11 @@ def test_a_site_leaves_out_what_it_cannot_run_and_says_so(tmp_path: Path) -> Non
             "slurm.environment sets DTYPE, which llama3 sets itself",
         ),
         ("site: x\n", "llama3 needs a `slurm:` section, which site 'x' does not have"),
+        (
+            SITE.read_text().replace("gpu: h100\n", "gpu: H100\n"),
+            "slurm.gpu: no table has the GPU 'H100', nor has baselines/accelerators.yaml, where a new type belongs; "
+            "did you mean 'h100'?",
+        ),
     ],
 )
 def test_a_mistake_in_the_site_file_is_one_clear_error(tmp_path: Path, text: str | None, words: str) -> None:
@@ -232,6 +240,39 @@ def test_a_log_that_exists_is_judged_without_a_site(tmp_path: Path) -> None:
     )
     log.write_text("".join(line.replace("in s: 10.7", "in s: 10.0") for line in lines))
     assert pacemark(*select, results=tmp_path / "again").verdicts == {"llama3/70b-fp8-512gpus": "passed"}
+
+
+@pytest.mark.parametrize("more", [(), ("-n", "2"), ("--plan",)], ids=["alone", "workers", "plan"])
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("framework:", "framwork:", "baselines/llama3.yaml:5: tables.0.framwork: unknown key; did you mean 'framework'?"),
+        ("tp: 4", "tp: 8", "the baseline was measured with tp 8, but llama3/recipe.yaml runs tp 4; make them agree"),
+        ("statistic: last", "statistic: mean:35-60", "statistic mean:35-60 needs step 60, but the recipe ends at step 49"),
+    ],
+    ids=["key", "configuration", "statistic"],
+)  # fmt: skip
+def test_a_mistake_in_a_baselines_file_is_one_clear_error(
+    tmp_path: Path, old: str, new: str, said: str, more: tuple[str, ...]
+) -> None:
+    checkout, log = tmp_path / "checkout", tmp_path / "log.out"
+    for name in ("suites", "baselines"):
+        shutil.copytree(ROOT / name, checkout / name)
+    for name in ("conftest.py", "pytest.ini", "plugins", "fixtures"):
+        (checkout / name).symlink_to(ROOT / name)
+    assert old in FILE
+    (checkout / "baselines" / "llama3.yaml").write_text(FILE.replace(old, new))
+    log.write_text(examples.nemo2_text())
+    select = (str(checkout / "suites" / "llama3"), "-k", "70b and fp8 and 512")
+    source = ("--backend", "replay", "--from", str(log))
+    result = pacemark(*select, *source, *more, results=tmp_path / "results")
+    assert result.status == 4, result.out
+    assert "ERROR: " in result.out
+    assert said in result.out
+    assert "Traceback" not in result.out
+    assert "INTERNALERROR" not in result.out
+    # Nothing is left of a session that never began.
+    assert not list((tmp_path / "results").glob("*"))
 
 
 def test_one_log_is_not_judged_as_two_cases(tmp_path: Path) -> None:

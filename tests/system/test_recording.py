@@ -92,8 +92,49 @@ def test_recorded_then_judged_against_then_replaced(lab: Lab) -> None:
     replaced = lab.run(0.8, "--replace-baselines")
     assert replaced.verdicts == {CASE: "no baseline"}
     assert "replaced: 10.11 s a step of run" in replaced.out
-    assert lab.run(0.8).verdicts == {CASE: "passed"}
+    assert lab.run(0.81).verdicts == {CASE: "passed"}
     assert lab.table.count("status: expired") == 1
+
+
+# The way to go on with a recording session that died half-way.
+def test_a_run_that_is_resumed_is_not_judged_by_what_it_recorded_itself(lab: Lab) -> None:
+    slow = lab.run(2.0, "--record-baselines")
+    assert slow.verdicts == {CASE: "no baseline"}
+    before = lab.table
+    again = lab.run(2.0, "--record-baselines", "--resume", slow.folder.name)
+    assert again.folder == slow.folder
+    assert again.verdicts == {CASE: "no baseline"}, again.out
+    assert f"{lab.own}/llama3.yaml has one that does not count: this very run recorded it" in again.out
+    assert f"{CASE}: recorded by this run before: 20.22 s a step" in again.out
+    assert lab.table == before
+    assert lab.run(2.02).verdicts == {CASE: "passed"}
+
+
+def test_a_log_is_not_judged_by_what_was_recorded_from_it_nor_confirms_it(lab: Lab) -> None:
+    first = lab.run(1.0, "--record-baselines")
+    again = lab.run(1.0, "--record-baselines")
+    assert again.verdicts == {CASE: "no baseline"}
+    assert f"run {first.folder.name} recorded it from this very log" in again.out
+    assert f"{CASE}: not confirmed: 10.11 s a step of run {first.folder.name}" in again.out
+    assert "counts this very log already" in again.out
+    assert "status: recorded" in lab.table
+    lab.run(1.01, "--record-baselines")
+    once = lab.table
+    assert "status: confirmed" in once
+    # Of the job that confirmed it, judged once more.
+    twice = lab.run(1.01, "--record-baselines")
+    assert twice.verdicts == {CASE: "passed"}
+    assert "counts this very log already" in twice.out
+    assert lab.table == once
+
+
+@pytest.mark.parametrize("site", ["site: lab\n", "site: lab\nreplay: {versions: {driver: x}}\n"])
+def test_logs_of_a_gpu_that_nobody_names_are_not_recorded(lab: Lab, site: str) -> None:
+    lab.site.write_text(site)
+    result = lab.run(1.0, "--record-baselines")
+    assert result.status == 4
+    assert "which a log does not say: name it in the site file, replay: {gpu: ...}" in result.out
+    assert lab.table == ""
 
 
 def test_a_noisy_run_is_refused_with_its_spread(lab: Lab) -> None:
@@ -115,7 +156,7 @@ def test_the_workers_of_xdist_offer_and_the_controller_records(lab: Lab) -> None
     result = lab.run(1.0, "--record-baselines", "-n", "2")
     assert result.status == 0, result.out
     assert f"{CASE}: recorded: 10.11 s a step" in result.out
-    assert lab.run(1.0, "-n", "2").verdicts == {CASE: "passed"}
+    assert lab.run(1.01, "-n", "2").verdicts == {CASE: "passed"}
 
 
 # Something else stands where the table should be.

@@ -33,6 +33,7 @@ def judged(
     own: Path | None = None,
     gpu: str = "b200",
     text: str = "",
+    job: str = "4711",
     **changed: object,
 ) -> Judgement:
     """A run of the usual case on a GPU that nothing was published for; `changed` is of its outcome."""
@@ -40,7 +41,7 @@ def judged(
     baseline = find(examples.BASELINES, recipe, case, gpu, own)
     return judge_outcome(
         case,
-        examples.outcome(**{"gpu": gpu, "versions": {"driver": "550.90.07"}, **changed}),
+        examples.outcome(**{"gpu": gpu, "versions": {"driver": "550.90.07"}, "job_id": job, **changed}),
         examples.parse(text + examples.nemo2_text(times)),
         baseline,
         gpu=gpu,
@@ -100,9 +101,10 @@ def shelved(
     *,
     replaces: bool = False,
     nodes: str = "gpu[001-064]",
+    job: str = "4712",
 ) -> tuple[BaselineFile | None, str]:
     """What becomes of another run, judged as its session would judge it."""
-    judgement = judged(times, own=None if replaces else folder, nodes=nodes)
+    judgement = judged(times, own=None if replaces else folder, nodes=nodes, job=job)
     found = candidate(judgement, origin)
     assert isinstance(found, Candidate), found
     return shelve(

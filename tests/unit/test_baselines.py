@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from plugins.baselinefile import AcceleratorFile
 from plugins.baselinefile import load_baselines
 from plugins.baselines import expected
 from plugins.baselines import find
@@ -15,7 +14,6 @@ from plugins.baselines import yardstick
 from plugins.cases import load_recipe
 from plugins.errors import ConfigError
 from plugins.metrics import Statistic
-from plugins.yamlfile import load
 from tests.unit import examples
 from tests.unit import published
 
@@ -374,22 +372,6 @@ def test_every_table_names_its_source_and_a_window_inside_the_run(path: Path) ->
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_every_recipe_is_named_after_its_folder(folder: Path) -> None:
     assert load_recipe(folder).name == folder.name
-
-
-# Reference table of the main README since v26.02; H100's figures stand in every release.
-def test_the_accelerators_have_the_peaks_of_their_source() -> None:
-    known = load(examples.BASELINES / "accelerators.yaml", AcceleratorFile).accelerators
-    assert {name: (known[name].peak["bf16"], known[name].peak["fp8"]) for name in known} == {
-        "h100": (989, 1979),
-        # gpu-recipes' own.
-        "h200": (989, 1978),
-        "b200": (2250, 4500),
-        "b300": (2250, 4500),
-        "gb200": (2450, 4900),
-        "gb300": (2450, 4900),
-    }
-    assert all(accelerator.source.startswith("https://") for accelerator in known.values())
-    assert all(accelerator.peak["fp16"] == accelerator.peak["bf16"] for accelerator in known.values())
 
 
 def test_a_baseline_is_a_value() -> None:

@@ -240,6 +240,35 @@ def test_a_wrong_key_is_refused_with_its_line(
     ), message
 
 
+# Each was noticed in the midst of a session, or by a job that nobody could find any more.
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("(\\d+)'", "(\\d+'", "launch.job_id: not a regular expression: missing ), unterminated subpattern"),
+        ("'job (\\d+)'", "'job \\d+'", "launch.job_id: the pattern needs a group, (...), around the job's id"),
+        ("'folder (\\S+)'", "'folder [\\S+'", "launch.log_folder_printed: not a regular expression: "),
+        ("'folder (\\S+)'", "'folder \\S+'", "launch.log_folder_printed: the pattern needs one group, (...), around"),
+        ("'folder (\\S+)'", "'(folder|dir) (\\S+)'", "launch.log_folder_printed: the pattern needs one group, (...)"),
+        ("{job}", "{job}(", "launch.log_name: not a regular expression: missing )"),
+        ("{job}", "{id}", "launch.log_name: only {name} and {job} are filled in; write any other brace twice: 'id'"),
+        ("{job}", r"{job}_\d{3}", "launch.log_name: only {name} and {job} are filled in; write any other brace twice"),
+        ("{job}", "{job}{", "launch.log_name: only {name} and {job} are filled in"),
+        ("{job}", "42", "launch.log_name: a file that is named after neither {name} nor {job} may be another job's"),
+        ("  log_name:", "  error_name: 'x_{job}('\n  log_name:", "launch.error_name: not a regular expression: "),
+        ("log: nemo2", "replay: '(log_(?P<job>\\d+)'\nlog: nemo2", "replay: not a regular expression: missing )"),
+        ("log: nemo2", "replay: '(?i)log_(?P<job>.*)'\nlog: nemo2", "replay: not a regular expression: global flags"),
+        ("log: nemo2", "replay: 'log_{gpus}.out'\nlog: nemo2", "replay: the pattern needs a group (?P<job>...)"),
+        ("log: nemo2", "replay: 'x{99999999999}'\nlog: nemo2", "replay: not a regular expression: the repetition"),
+    ],
+)  # fmt: skip
+def test_a_broken_pattern_is_refused_when_the_recipe_is_read(
+    tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    message = refused(tmp_path, old, new)
+    assert message.startswith(f"{tmp_path / 'recipe.yaml'}:")
+    assert said in message
+
+
 @pytest.mark.parametrize("gpus", ["[0]", "[-8]"])
 def test_a_number_of_gpus_below_one_is_refused(tmp_path: Path, gpus: str) -> None:
     assert "gpus" in refused(tmp_path, "gpus: [8, 16]", f"gpus: {gpus}")

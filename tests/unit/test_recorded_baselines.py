@@ -12,11 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plugins import results
+from plugins.baselinefile import CONFIGURATION
 from plugins.baselinefile import BaselineFile
 from plugins.baselinefile import load_baselines
 from plugins.baselines import find
 from plugins.baselines import lapsed
+from plugins.recipefile import Model
 from plugins.recording import as_text
+from plugins.recording import fingerprint
 from plugins.recording import shelve
 from plugins.verdicts import Kind
 from plugins.yamlfile import load
@@ -79,6 +82,8 @@ def test_another_scale_release_or_gpu_has_no_recorded_baseline(tmp_path: Path) -
     [
         ("status: recorded", "status: expired", f"has one of run {FIRST.run}, which has expired"),
         ("tp: 4", "tp: 8", "has one that does not count: the baseline was measured with tp 8, but llama3/recipe.yaml"),
+        ("hidden: 8192", "hidden: 7680", "has one that does not count: the baseline was measured with hidden 7680, but"),
+        ("mlp: gated", "mlp: gelu", "has one that does not count: the baseline was measured with mlp gelu, but"),
         ("statistic: last", "statistic: mean:15-60", "has one that does not count: statistic mean:15-60 needs step 60"),
     ],
 )  # fmt: skip
@@ -87,6 +92,53 @@ def test_a_number_that_does_not_count_any_more_is_told(tmp_path: Path, old: str,
     found = judged(own=tmp_path)
     assert found.verdict.kind is Kind.NO_BASELINE
     assert said in found.verdict.headline
+
+
+def test_a_number_does_not_count_for_the_run_that_recorded_it(tmp_path: Path) -> None:
+    folder, recipe, case = recorded(tmp_path), examples.llama3(), examples.case()
+    assert find(examples.BASELINES, recipe, case, "b200", folder, run=FIRST.run) is None
+    assert lapsed(folder, recipe, case, "b200", run=FIRST.run) == (
+        f"{folder}/llama3.yaml has one that does not count: this very run recorded it"
+    )
+    log = fingerprint(judged().log)
+    assert find(examples.BASELINES, recipe, case, "b200", folder, run=SECOND.run, log=log) is None
+    assert lapsed(folder, recipe, case, "b200", run=SECOND.run, log=log) == (
+        f"{folder}/llama3.yaml has one that does not count: run {FIRST.run} recorded it from this very log"
+    )
+    other = fingerprint(judged(pace(1.01)).log)
+    assert find(examples.BASELINES, recipe, case, "b200", folder, run=SECOND.run, log=other) == own(folder)
+    assert lapsed(folder, recipe, case, "b200", run=SECOND.run, log=other) == ""
+
+
+# A site's own models are edited in its file, and keep their names.
+@pytest.mark.parametrize(
+    "edited",
+    [{"layers": 79}, {"hidden": 7680}, {"ffn": 28000}, {"heads": 32}, {"query_groups": 64}, {"vocab": 50304}, {"mlp": "gelu"}],
+    ids=lambda edited: next(iter(edited)),
+)  # fmt: skip
+def test_a_number_does_not_outlive_its_model(tmp_path: Path, edited: dict[str, int | str]) -> None:
+    folder, recipe, case = recorded(tmp_path), examples.llama3(), examples.case()
+    other = replace(case, model=case.model.model_copy(update=edited))
+    assert find(examples.BASELINES, recipe, case, "b200", folder) is not None
+    assert find(examples.BASELINES, recipe, other, "b200", folder) is None
+    (key,) = edited
+    assert f"the baseline was measured with {key} {getattr(case.model, key)}, but" in lapsed(
+        folder, recipe, other, "b200"
+    )
+
+
+def test_a_number_that_does_not_state_its_model_can_still_be_read(tmp_path: Path) -> None:
+    path = recorded(tmp_path) / "llama3.yaml"
+    rewritten(path, "hidden: 8192, ffn: 28672, heads: 64, query_groups: 8, vocab: 128256, mlp: gated, ", "")
+    assert judged(own=tmp_path).verdict.kind is Kind.PASSED
+    # It is no other configuration either, when another number is offered.
+    assert shelved(tmp_path, pace(1.01))[1].startswith("confirmed: ")
+
+
+def test_a_recorded_number_states_all_that_a_case_is(tmp_path: Path) -> None:
+    case = examples.case()
+    assert own(recorded(tmp_path)).cell.configuration == case.identity()
+    assert set(case.identity()) == set(CONFIGURATION) == set(case.configuration()) | set(Model.model_fields)
 
 
 # A second number
@@ -107,12 +159,38 @@ def test_a_run_that_passes_confirms_the_number_which_stays(tmp_path: Path) -> No
     assert "(2 runs agree, spread 0.29 %" in baseline.origin
 
 
+# The same job again, from the log that it left: as often as one likes.
+@pytest.mark.parametrize(
+    ("factor", "job", "counted"), [(1.02, "4711", "job 4711"), (1.0, "of unknown id", "this very log")]
+)
+def test_a_job_does_not_confirm_itself(tmp_path: Path, factor: float, job: str, counted: str) -> None:
+    recorded(tmp_path)
+    file, said = shelved(tmp_path, pace(factor), job=job)
+    assert said == f"not confirmed: 10.11 s a step of run {FIRST.run} (2026-11-21) counts {counted} already"
+    assert file == load(tmp_path / "llama3.yaml", BaselineFile)
+
+
+@pytest.mark.parametrize(
+    ("factor", "job", "counted"), [(1.03, "4712", "job 4712"), (1.02, "of unknown id", "this very log")]
+)
+def test_a_job_confirms_once(tmp_path: Path, factor: float, job: str, counted: str) -> None:
+    recorded(tmp_path)
+    written(tmp_path, shelved(tmp_path, pace(1.02), job="4712")[0])
+    written(tmp_path, shelved(tmp_path, pace(0.99), THIRD, job="4713")[0])
+    file, said = shelved(tmp_path, pace(factor), job=job)
+    assert said.endswith(f" counts {counted} already")
+    assert file is not None
+    told = own(written(tmp_path, file)).cell.recorded
+    assert told is not None
+    assert (told.runs, told.confirmed_jobs, len(told.confirmed_logs)) == (3, ["4712", "4713"], 2)
+
+
 # Each run 4 % slower than the last one: against the first number the second of them fails.
 def test_a_slow_decline_does_not_drag_the_number_along(tmp_path: Path) -> None:
     recorded(tmp_path)
     written(tmp_path, shelved(tmp_path, pace(1.04))[0])
     assert own(tmp_path).cell.step_time == 10.11
-    assert shelved(tmp_path, pace(1.08), THIRD)[1].startswith("not replaced: ")
+    assert shelved(tmp_path, pace(1.08), THIRD, job="4713")[1].startswith("not replaced: ")
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.1, "too slow"), (0.8, "too fast")])
@@ -158,11 +236,12 @@ def test_the_same_run_is_recorded_once(tmp_path: Path) -> None:
     assert file == load(tmp_path / "llama3.yaml", BaselineFile)
 
 
-def test_a_number_of_another_configuration_gives_way(tmp_path: Path) -> None:
-    rewritten(recorded(tmp_path) / "llama3.yaml", "tp: 4", "tp: 8")
+@pytest.mark.parametrize(("old", "new"), [("tp: 4", "tp: 8"), ("hidden: 8192", "hidden: 7680")])
+def test_a_number_of_another_configuration_gives_way(tmp_path: Path, old: str, new: str) -> None:
+    rewritten(recorded(tmp_path) / "llama3.yaml", old, new)
     file, said = shelved(tmp_path, pace(0.8))
     assert said.startswith("recorded: 8.088 s a step, last, ")
-    assert said.endswith("was measured with another tp and has expired")
+    assert said.endswith(f"was measured with another {old.partition(':')[0]} and has expired")
     assert own(written(tmp_path, file)).cell.step_time == 8.088
 
 
@@ -172,6 +251,31 @@ def test_a_number_written_by_hand_is_left_alone(tmp_path: Path) -> None:
     rewritten(path, text[text.index(", recorded: {") :], "}\n")
     assert own(tmp_path).cell.recorded is None
     assert refused(judged(own=tmp_path)) == "llama3.yaml has a baseline for it, which wins"
+    file, said = shelved(tmp_path, pace(0.8), replaces=True)
+    assert said == "not recorded: the site's own number, 10.11 s a step, was written by hand; edit it"
+    assert file == load(path, BaselineFile)
+
+
+# Somebody lets a table of the site's own hold for a later release.
+ALSO = "  - release: '25.03'\n    also: ['25.04']\n"
+
+
+def test_a_number_of_a_table_for_several_releases_is_replaced_in_each(tmp_path: Path) -> None:
+    rewritten(recorded(tmp_path) / "llama3.yaml", "  - release: '25.04'\n", ALSO)
+    file, said = shelved(tmp_path, pace(0.8), replaces=True)
+    assert said.startswith("replaced: 10.11 s a step of run ")
+    assert own(written(tmp_path, file)).cell.step_time == 8.088
+    # The older release has none now; what it measures anew is no second number for the later one.
+    older = offered(pace(0.9), THIRD).model_copy(update={"release": "25.03"})
+    file, said = shelve(file, "llama3", older, verdict="no baseline", replace=False)
+    assert said.startswith("recorded: 9.099 s a step")
+    assert own(written(tmp_path, file)).cell.step_time == 8.088
+
+
+def test_a_number_written_by_hand_for_several_releases_is_left_alone(tmp_path: Path) -> None:
+    path = recorded(tmp_path) / "llama3.yaml"
+    text = rewritten(path, "  - release: '25.04'\n", ALSO).joinpath(path.name).read_text()
+    rewritten(path, text[text.index(", recorded: {") :], "}\n")
     file, said = shelved(tmp_path, pace(0.8), replaces=True)
     assert said == "not recorded: the site's own number, 10.11 s a step, was written by hand; edit it"
     assert file == load(path, BaselineFile)

@@ -15,6 +15,7 @@ from plugins.errors import ConfigError
 from plugins.judging import judge_outcome
 from plugins.recording import Candidate
 from plugins.recording import candidate
+from plugins.recording import fingerprint
 from plugins.recording import shelve
 from plugins.suite import Shelf
 from plugins.verdicts import Kind
@@ -44,12 +45,29 @@ def test_a_quiet_run_becomes_a_cell_with_all_that_is_known_of_it(tmp_path: Path)
     assert cell.recorded is not None
     assert cell.recorded.model_dump(exclude_none=True) == {
         "status": "recorded", "run": FIRST.run, "date": "2026-11-21", "runs": 1, "spread": 0.002945, "hiccups": 0,
-        "job": "4711", "nodes": "gpu[001-064]", "versions": {"driver": "550.90.07", "nccl": "2.21.5+cuda12.4"},
+        "job": "4711", "log": fingerprint(judged().log), "confirmed_jobs": [], "confirmed_logs": [], "nodes": "gpu[001-064]", "versions": {"driver": "550.90.07", "nccl": "2.21.5+cuda12.4"},
     }  # fmt: skip
     assert baseline.origin == (
         f"recorded on site lab by run {FIRST.run} on 2026-11-21 (1 run, spread 0.29 %, driver 550.90.07, nccl "
         "2.21.5+cuda12.4), release 25.04 on b200"
     )
+
+
+def test_a_log_is_known_by_its_steps_in_every_copy_of_it() -> None:
+    log = judged(text="NCCL version 2.21.5\n").log
+    assert fingerprint(log) == fingerprint(judged().log)
+    for other in (pace(1.0)[:49], [*pace(1.0)[:49], 10.12]):
+        assert fingerprint(judged(other).log) != fingerprint(log)
+
+
+# Process numbers come again, and a log's name may not say its job.
+@pytest.mark.parametrize("changed", [{"nodes": "this machine"}, {"job_id": "of unknown id"}, {"job_id": ""}])
+def test_an_id_that_tells_no_job_from_another_is_not_recorded(changed: dict[str, str]) -> None:
+    found = replace(judged(), outcome=examples.outcome(gpu="b200", **changed))
+    offer = candidate(found, FIRST)
+    assert isinstance(offer, Candidate)
+    assert offer.cell.recorded is not None
+    assert (offer.cell.recorded.job, offer.cell.recorded.log) == (None, fingerprint(found.log))
 
 
 def test_the_file_has_a_line_for_each_cell(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from fixtures.replay import find_log
 from plugins.cases import load_recipe
 from plugins.errors import SubmitError
+from plugins.recipefile import log_rule
 from tests.unit import examples
 
 CASE = "70b-fp8-512gpus"
@@ -64,6 +65,13 @@ def test_copies_of_one_log_are_not_guessed_between(tmp_path: Path) -> None:
     log(tmp_path / "b")
     with pytest.raises(SubmitError, match="2 logs"):
         find_log(examples.case(CASE), examples.llama3(), tmp_path)
+
+
+def test_a_rule_of_two_forms_holds_as_a_whole() -> None:
+    rule = log_rule(r"run-{gpus}_(?P<job>\d+)\.(?:out|log)|(?:{gpus})\.txt", {"gpus": "5+1"})
+    assert rule.search("logs/run-5+1_7.out")
+    for other in ("logs/my-run-5+1_7.out", "logs/run-5+1_7.out.gz", "logs/15+1.txt", "logs/run-551_7.out"):
+        assert rule.search(other) is None
 
 
 def test_a_single_file_is_taken_at_its_word(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from fixtures.site import THIS_MACHINE
 from fixtures.site import Local
 from fixtures.site import Machine
 from fixtures.site import Site
+from fixtures.site import check_gpus
 from fixtures.site import gpu_of
 from fixtures.site import load_site
 from fixtures.site import needs_site
@@ -17,6 +18,8 @@ from fixtures.site import out_of_limits
 from fixtures.site import workload_of
 from plugins.errors import ConfigError
 from tests.unit import examples
+from tests.unit.own_tables import recorded
+from tests.unit.own_tables import rewritten
 
 SITE = """\
 site: big-one
@@ -246,3 +249,43 @@ def test_a_model_with_a_mistake_is_refused_with_its_line(
         read(tmp_path, KUBERNETES.replace(old, new))
     messages = str(caught.value).splitlines()
     assert any(":7: pytorchjob.recipes.gpt3_aks." in message and said in message for message in messages)
+
+
+def known(folder: Path, text: str) -> None:
+    check_gpus(read(folder, text), folder / "site.yaml", examples.BASELINES, folder / "own")
+
+
+@pytest.mark.parametrize(
+    "path", sorted((examples.ROOT / "docs" / "sites").glob("*.yaml")), ids=lambda path: path.stem
+)
+def test_the_gpus_of_the_commented_sites_are_known(path: Path) -> None:
+    check_gpus(load_site(path), path, examples.BASELINES, None)
+
+
+# The proxy's are in its table alone; a section that does not say it has a default of ours.
+@pytest.mark.parametrize(
+    "text",
+    ["local: {gpu: cuda}", "local: {gpu: cpu}", "local: {handicap: 2}", "replay: {}", "replay: {gpu: gb300}"],
+)
+def test_a_gpu_that_a_table_or_a_data_sheet_has_is_known(tmp_path: Path, text: str) -> None:
+    known(tmp_path, f"site: lab\n{text}\n")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "hint"),
+    [("H100", "did you mean 'h100'?"), ("h10", "did you mean 'h100'?"), ("tpu-v5p", "known here: b200, ")],
+)
+def test_a_gpu_that_nobody_knows_is_refused(tmp_path: Path, gpu: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        known(tmp_path, SITE.replace("gpu: h100", f"gpu: {gpu}") + f"replay:\n  gpu: {gpu}\n")
+    replayed, ran = str(caught.value).replace(f"{tmp_path}/", "").splitlines()
+    assert ran.startswith(f"site.yaml:3: slurm.gpu: no table has the GPU '{gpu}', nor has baselines/")
+    assert hint in ran
+    assert replayed.startswith("site.yaml:17: replay.gpu: ")
+
+
+def test_a_gpu_of_the_sites_own_table_is_known(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    rewritten(recorded(own) / "llama3.yaml", "gpu: b200", "gpu: mi300")
+    known(tmp_path, "site: lab\nreplay: {gpu: mi300}\n")
