@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -141,6 +142,26 @@ def test_a_window_that_cuts_an_interval_is_refused(tmp_path: Path) -> None:
         ConfigError, match=r"statistic mean:45-99 cuts an interval, but the recipe logs means over 10"
     ):
         recorded(tmp_path, "mean:45-99")
+
+
+# Its own case is refused; the others of the release must not end in a window that none of their lines fills.
+@pytest.mark.parametrize("statistic", ["mean:35-44", "mean:41-44"])
+def test_a_window_that_cuts_an_interval_measures_no_other_case(tmp_path: Path, statistic: str) -> None:
+    with pytest.raises(ConfigError, match="cuts an interval"):
+        recorded(tmp_path, statistic)
+    case = aks.case("30b-fp16-64gpus")
+    shutil.copy(examples.BASELINES / "accelerators.yaml", tmp_path)
+    assert usual_statistic(tmp_path, case) == HALF
+    seen = judge_outcome(
+        case,
+        examples.outcome(case=case.key),
+        log_of(aks.log_lines(8.0, of=case)),
+        None,
+        gpu="h100",
+        baselines=tmp_path,
+    )
+    assert seen.verdict.kind is Kind.NO_BASELINE
+    assert seen.statistic == HALF
 
 
 def test_without_a_baseline_it_is_measured_as_the_recipe_says() -> None:
