@@ -214,6 +214,13 @@ def test_the_record_names_both(tmp_path: Path) -> None:
     assert 'cx="' in steps_svg(seen)
 
 
+# A clock that stands still makes the run invalid; the plot is drawn all the same.
+def test_times_that_are_all_zero_have_a_plot() -> None:
+    seen = judged([100.0, *[0.0] * 9])
+    assert seen.verdict.kind is Kind.INVALID
+    assert steps_svg(seen).count("<circle") == 10
+
+
 # While it runs
 
 
