@@ -199,6 +199,14 @@ def test_a_last_mean_that_is_out_because_of_one_step_is_explained_by_it() -> Non
     )
 
 
+# Three stalls that cost 4.9 %, on top of a pace of -3 %: the printed means of the window are 9 % below.
+def test_stalls_that_take_the_mean_below_the_band_are_explained_by_nothing() -> None:
+    raw = [1.03 * t * (1.65 if i in (17, 25, 33) else 1) for i, t in enumerate(examples.times())]
+    found = judged(raw, statistic="mean:15-40")
+    assert found.verdict.kind is Kind.NOISY
+    assert "the mean of all 40 settled steps is 10.88 s, -7.4 % throughput" in found.verdict.headline
+
+
 @pytest.mark.parametrize("garbled", [(), (20,), (20, 41), (44, 48)])
 @pytest.mark.parametrize(
     ("factor", "kind"), [(1.0, Kind.PASSED), (1.07, Kind.TOO_SLOW), (1 / 1.15, Kind.TOO_FAST)]
