@@ -261,17 +261,27 @@ class LineParser(ABC):
         return (*self.hints, *self.asides, *marks, *versions)
 
     def add(self, step: Step) -> None:
-        """Book a step. Going back to an earlier one is a new attempt; the same one again is a repeat."""
-        if self._last is not None and step.index < self._last and step.index in self._steps:
-            self.restarted_after(max(self._steps))
-            self._steps.clear()
-            self._repeated.clear()
-            self._log = replace(self._log, saves=(), saved_bytes=None)
+        """Book a step. Going back to an earlier one is a new attempt; the same one again is a repeat.
+
+        Not so the only one so far: an attempt may die after its first line. Were it another process's, the next line
+        would be a repeat too.
+        """
+        if step.index in self._steps and (
+            len(self._steps) == 1 or (self._last is not None and step.index < self._last)
+        ):
+            self.begins_anew()
         if step.index in self._steps:
             self._repeated.add(step.index)
         elif len(self._steps) < MAX_STEPS:
             self._steps[step.index] = step
         self._last = step.index
+
+    def begins_anew(self) -> None:
+        """What follows is of another attempt; nothing of the one before is kept but its last step."""
+        self.restarted_after(max(self._steps))
+        self._steps.clear()
+        self._repeated.clear()
+        self._log = replace(self._log, saves=(), saved_bytes=None)
 
     def restarted_after(self, index: int) -> None:
         """An attempt ended with this step and another one began."""

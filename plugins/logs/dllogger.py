@@ -61,6 +61,7 @@ class DLLogger(LineParser):
         super().__init__()
         self._gbs: int | None = None
         self._sequence_length: int | None = None
+        self._begun = False
 
     def read_line(self, line: str, *, ended: bool) -> None:  # noqa: ARG002 - a record ends with its own bracket
         place = 0
@@ -95,6 +96,7 @@ class DLLogger(LineParser):
             self._read_step(int(head[1]), found, timed=f"{_TIMING} : " in text)
 
     def _read_parameters(self, data: dict[str, Any]) -> None:
+        self._begun = True
         self._gbs = _whole(data.get("cfg/global_batch_size"))
         self._sequence_length = _whole(data.get("cfg/encoder_seq_length"))
         facts = []
@@ -120,6 +122,10 @@ class DLLogger(LineParser):
         stated = _whole(data.get("global_step"))
         if index is None or not timed or (stated is not None and stated != index):
             return
+        if self._begun and self._steps:
+            # Each attempt states its configuration first, wherever it goes on.
+            self.begins_anew()
+        self._begun = False
         self.add(
             Step(
                 index=index,

@@ -251,6 +251,24 @@ def test_a_restart(form: Any) -> None:
     assert len(log.steps) == 50
 
 
+# The first died after `reached`; the second says that it begins, even where it goes on behind that.
+@BOTH
+@pytest.mark.parametrize("reached", [0, 7])
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_an_attempt_begins_with_its_configuration(form: Any, reached: int, goes_on: bool) -> None:
+    lines = whole(form).splitlines()
+    steps = lines[2 + reached + 1 :] if goes_on else lines[2:]
+    log = parse("\n".join([*lines[: 2 + reached + 1], lines[1], *steps]) + "\n", "dllogger")
+    assert log.restarted_after == (reached,)
+    assert (problems(examples.case(), log, Statistic()) == []) is not goes_on
+
+
+@BOTH
+def test_a_configuration_with_no_step_behind_it_takes_no_steps_away(form: Any) -> None:
+    log = parse(whole(form) + form("PARAMETER", CONFIGURATION) + "\n", "dllogger")
+    assert (len(log.steps), log.restarted_after) == (50, ())
+
+
 @BOTH
 def test_a_record_cut_short_never_states_another_number(form: Any) -> None:
     text = form(36, json.loads(PUBLISHED[5:])["data"])
