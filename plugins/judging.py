@@ -260,6 +260,8 @@ def _job_remarks(case: Case, outcome: Outcome, log: Log) -> tuple[str, ...]:
         remarks.append(
             f"training started over in the same log (after step {steps}); judged by the last attempt"
         )
+    if unknown := validity.untold(case, log):
+        remarks.append(unknown)
     last = log.steps[-1]
     if last.seconds and last.slowest_seconds and last.slowest_seconds > (1 + SLOW_RANK) * last.seconds:
         who = f"process {last.slowest_rank}" if last.slowest_rank is not None else "the slowest process"

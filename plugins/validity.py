@@ -95,6 +95,16 @@ def problems(case: Case, log: Log, statistic: Statistic, *, whole: bool = True) 
     return found
 
 
+def untold(case: Case, log: Log) -> str:
+    """What the log might tell of its run and does not, where the run counts all the same; "" where it tells all."""
+    if log.tells == "rate" and case.checkpoint is None and not any(step.flops_per_gpu for step in log.steps):
+        return (
+            "nothing in the log tells which model ran, and of which sequence length: Megatron-LM prints its throughput, "
+            "which would, with --log-throughput only"
+        )
+    return ""
+
+
 def complete(case: Case, log: Log) -> bool:
     """Whether every step of the case has been seen, and its checkpoint: the run did its work, however its clean-up ended."""
     if case.checkpoint is not None and not log.saves:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from dataclasses import replace
 from decimal import Decimal
+from typing import Literal
 from typing import Protocol
 
 from plugins.logs.lines import telling_lines
@@ -28,6 +29,8 @@ MAX_RESTARTS = 100
 
 # A number as any framework prints it. Bounded, because a broken log can hold a megabyte of digits.
 NUMBER = r"-?\d{1,15}(?:\.\d{1,24})?(?:e[+-]?\d{1,2})?|-?nan|-?inf"
+
+Tells = Literal["", "rate"]
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,8 @@ class Log:
     `interval`: every figure of a step is a mean over this many steps, of which `index` is the last; steps between
     are stated by no line (0: a single line, which does not tell). `ranks` is the number of processes that print
     each step, where all of them do. `profiling_steps` counts those of a profiling run that the recipe makes before
-    the timed one. `flops` is how the format counts the model FLOPs of a rate that it prints.
+    the timed one. `flops` is how the format counts the model FLOPs of a rate that it prints. `tells` is what of this
+    format says which model ran, when it is there: a "rate", "" where nothing does.
     """
 
     steps: tuple[Step, ...] = ()
@@ -113,6 +117,7 @@ class Log:
     ranks: int | None = None
     profiling_steps: int = 0
     flops: FlopsName = "full-attention"
+    tells: Tells = ""
     size: int = 0
 
     def with_marks_of(self, other: Log) -> Log:
@@ -180,7 +185,7 @@ VERSIONS = {"nccl": (b"NCCL version ", re.compile(r"NCCL version (\d[\w.+-]{0,40
 class LineParser(ABC):
     """Cuts out the lines that matter and keeps the books of steps, attempts and marks; a format adds `read_line`.
 
-    `asides` are substrings of lines that are no steps and tell something all the same, which `read_aside` takes.
+    `asides` are substrings of lines that are no steps and tell something all the same, which `read_aside` takes. `tells` as in `Log`.
 
     A line is ended by a line feed or a carriage return. The rest behind the last one is read by `finish`
     only, with `ended=False`, because its last number may be cut short.
@@ -189,6 +194,7 @@ class LineParser(ABC):
     hints: tuple[bytes, ...] = ()
     asides: tuple[bytes, ...] = ()
     marks: tuple[Mark, ...] = MARKS
+    tells: Tells = ""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -223,6 +229,7 @@ class LineParser(ABC):
             restarted_after=tuple(self._restarts),
             marks=tuple(self._marks.items()),
             versions=tuple(self._versions.items()),
+            tells=self.tells,
         )
 
     def finish(self) -> Log:

@@ -29,9 +29,12 @@ from plugins.judging import judge_outcome
 from plugins.logs import Log
 from plugins.metrics import flops_per_sequence
 from plugins.plot import steps_svg
+from plugins.recording import candidate
+from plugins.validity import untold
 from plugins.verdicts import Kind
 from tests.unit import aks
 from tests.unit import examples
+from tests.unit.own_tables import FIRST
 from tests.unit.test_intervals import CASE
 from tests.unit.test_intervals import HALF
 from tests.unit.test_intervals import STEP
@@ -114,6 +117,34 @@ def test_stalls_that_the_median_hides_are_noisy(tmp_path: Path) -> None:
         "3 of 8 settled intervals far above the median, by one slow step or more each: steps 20 to 29 (93.6 s)"
         in (seen.verdict.headline)
     )
+
+
+# An 80-layer model at a slower pace takes the same time as this case's 96 layers.
+@pytest.mark.parametrize("throughput", [False, True])
+def test_only_a_printed_rate_tells_the_model_and_without_one_every_report_says_so(
+    tmp_path: Path, throughput: bool
+) -> None:
+    shallow = replace(CASE, model=CASE.model.model_copy(update={"layers": 80}))
+    log = log_of(aks.log_lines(means(), of=shallow, throughput=throughput))
+    for baseline in (None, recorded(tmp_path)):
+        seen = judge_outcome(
+            CASE, examples.outcome(), log, baseline, gpu="h100", baselines=examples.BASELINES
+        )
+        offer = candidate(seen, FIRST)
+        if throughput:
+            assert seen.verdict.kind is Kind.INVALID
+            assert "this case's model is 34797.9" in seen.verdict.headline
+        else:
+            assert seen.verdict.kind is (Kind.PASSED if baseline else Kind.NO_BASELINE)
+            (remark,) = seen.verdict.remarks
+            assert remark.startswith("nothing in the log tells which model ran, and of which sequence length")
+            assert baseline is not None or offer == remark
+        assert isinstance(offer, str)
+
+
+def test_a_case_that_writes_a_checkpoint_tells_its_model_by_that() -> None:
+    case = aks.case("175b-checkpoint-fp16-512gpus")
+    assert untold(case, log_of(aks.log_lines(2.0, of=case, throughput=False))) == ""
 
 
 # Each interval at -4.3 %, and one of those that are judged 39 % slower: 11 % below in all.
@@ -226,7 +257,7 @@ def test_the_record_names_both(tmp_path: Path) -> None:
 
 # A clock that stands still makes the run invalid; the plot is drawn all the same.
 def test_times_that_are_all_zero_have_a_plot() -> None:
-    seen = judged([100.0, *[0.0] * 9])
+    seen = judged([100.0, *[0.0] * 9], throughput=False)
     assert seen.verdict.kind is Kind.INVALID
     assert steps_svg(seen).count("<circle") == 10
 
