@@ -30,7 +30,7 @@ MAX_RESTARTS = 100
 # A number as any framework prints it. Bounded, because a broken log can hold a megabyte of digits.
 NUMBER = r"-?\d{1,15}(?:\.\d{1,24})?(?:e[+-]?\d{1,2})?|-?nan|-?inf"
 
-Tells = Literal["", "rate"]
+Tells = Literal["", "rate", "configuration"]
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Log:
     are stated by no line (0: a single line, which does not tell). `ranks` is the number of processes that print
     each step, where all of them do. `profiling_steps` counts those of a profiling run that the recipe makes before
     the timed one. `flops` is how the format counts the model FLOPs of a rate that it prints. `tells` is what of this
-    format says which model ran, when it is there: a "rate", "" where nothing does.
+    format says which model ran, when it is there: a "rate", the "configuration", "" where nothing does.
     """
 
     steps: tuple[Step, ...] = ()
