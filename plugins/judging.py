@@ -110,7 +110,7 @@ def judge_outcome(
         details = (*checkpoints.explain(case, written), *job)
         verdict = Verdict(kind, headline, remarks)
         return Judgement(case, outcome, log, verdict, statistic, written=written, details=details)
-    boiled = timing(log.steps, statistic, case.smoothing, case.interval)
+    boiled = timing(log.steps, statistic, case.smoothing, case.span)
     stick = yardstick(case, baseline, gpu, baselines, log.peak_tflops)
     if stick is None and baseline is not None:
         return ended(
@@ -180,7 +180,7 @@ def _judge_given_up(
     # The published statistic needs steps that never ran: what is measured is the last one and the steady median.
     last = max(step.index for step in log.steps if step.seconds is not None)
     timed = [step for step in log.steps if step.index <= last]
-    measurement = Measurement(case, timing(timed, Statistic(), case.smoothing, case.interval), stick)
+    measurement = Measurement(case, timing(timed, Statistic(), case.smoothing, case.span), stick)
     goal = expected(case, baseline, stick)
     verdict = Verdict(Kind.TOO_SLOW, f"{Kind.TOO_SLOW}: {outcome.message}", _job_remarks(case, outcome, log))
     details = (*explain(measurement, goal), *job)

@@ -95,14 +95,14 @@ def judge(measurement: Measurement, expected: Expected, *, strict_last: bool = F
         return Verdict(Kind.NOISY, f"noisy: {what}; {_more_runs(measurement, band)}", remarks)
     if published is not Kind.PASSED:
         explained = bool(timing.outliers) and band.side(timing.without_outliers) is Kind.PASSED
-        if explained and len(timing.outliers) <= MAX_FORGIVEN:
+        if explained and len(timing.outliers) <= MAX_FORGIVEN and not timing.lasting:
             remark = (
                 f"{_statistic(measurement)} is {_seconds(timing.step_time)}, out of the band, because of "
                 f"{_steps(measurement, timing.outliers)}; judged by the steady median {_seconds(timing.steady)}"
             )
             return Verdict(Kind.PASSED, _headline(Kind.PASSED, expected, timing.steady), (remark, *remarks))
         why = (
-            f"{len(timing.outliers)} outliers are no hiccup: {_steps(measurement, timing.outliers)}"
+            f"what explains it is more than a hiccup: {_steps(measurement, timing.outliers)}"
             if explained
             else "no outlier explains it"
         )

@@ -180,7 +180,8 @@ def test_a_lucky_end_saves_nobody(tmp_path: Path) -> None:
 
 def test_a_window_that_cuts_an_interval_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"statistic mean:45-99 cuts an interval, but the recipe logs means over 10"
+        ConfigError,
+        match=r"statistic mean:45-99 cuts an interval, but the times of this recipe are means over 10",
     ):
         recorded(tmp_path, "mean:45-99")
 
