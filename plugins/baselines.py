@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from dataclasses import replace
 from pathlib import Path
@@ -146,10 +147,10 @@ def _unlike(baseline: Baseline, recipe: Recipe, case: Case) -> str:
     beyond = statistic.indices(case.steps)[-1]
     if beyond >= case.steps:
         return f"statistic {statistic} needs step {beyond}, but the recipe ends at step {case.steps - 1}"
-    if statistic.cuts(case.interval):
+    if statistic.cuts(case.span):
         return (
-            f"statistic {statistic} cuts an interval, but the recipe logs means over {case.interval} steps alone; let it "
-            f"begin at a multiple of {case.interval} and end before one"
+            f"statistic {statistic} cuts an interval, but the times of this recipe are means over {case.span} steps; let it "
+            f"begin at a multiple of {case.span} and end before one"
         )
     return ""
 
@@ -181,11 +182,16 @@ def gpus_of_tables(folder: Path) -> set[str]:
 
 
 def usual_statistic(folder: Path, case: Case) -> Statistic:
-    """How a case without a baseline is measured: as all tables of its release are, or its recipe says; else by the last step."""
-    own = [case.measure.statistic] if case.measure else []
-    found = {table.statistic for table in _tables(folder / f"{case.recipe}.yaml", case)} or set(own)
-    statistic = Statistic.parse(found.pop()) if len(found) == 1 else Statistic()
-    return statistic if statistic.indices(case.steps)[-1] < case.steps else Statistic()
+    """How a case without a baseline is measured: as all tables of its release are that can be, or its recipe says; else by the last step."""
+
+    def usable(texts: Iterable[str]) -> set[Statistic]:
+        """Those that a run of this case can be measured by: one may lie beyond its last step, or cut an interval."""
+        found = {Statistic.parse(text) for text in texts}
+        return {s for s in found if s.indices(case.steps)[-1] < case.steps and not s.cuts(case.span)}
+
+    stated = usable(table.statistic for table in _tables(folder / f"{case.recipe}.yaml", case))
+    found = stated or usable([case.measure.statistic] if case.measure else [])
+    return found.pop() if len(found) == 1 else Statistic()
 
 
 def references(folder: Path, case: Case, gpu: str) -> tuple[Reference, ...]:

@@ -36,7 +36,7 @@ class Case:
     `gbs` is the global batch size in sequences, `mbs` the micro batch size, `tp` `pp` `cp` `vp` `fsdp` `dp` the
     tensor, pipeline, context, virtual pipeline, fully sharded and (replicated) data parallel sizes, `ga` the
     gradient accumulation steps. `gpus_per_node`, `profiled`, `smoothing`, `interval` and `measure` as in
-    `plugins.recipefile.Matrix`. `variant` is the further way to run that it stands for, "" for the recipe's usual one.
+    `plugins.recipefile.Matrix`, `averaged` as in its `Group`. `variant` is the further way to run that it stands for, "" for the recipe's usual one.
     `parameters` are those of the whole model, where the recipe's names do not tell them. `checkpoint` is for a case that
     writes one, and times that alone: the bytes that it should have.
     """
@@ -62,6 +62,7 @@ class Case:
     profiled: bool = False
     smoothing: int = 1
     interval: int = 1
+    averaged: int = 1
     measure: Measure | None = None
     variant: str = ""
     parameters: int | None = None
@@ -91,6 +92,11 @@ class Case:
     @property
     def tokens_per_step(self) -> int:
         return self.gbs * self.sequence_length
+
+    @property
+    def span(self) -> int:
+        """The steps that each time which is judged is the mean over: those of a line, or those that printed means go over."""
+        return max(self.interval, self.averaged)
 
     def nodes(self, gpus_per_node: int) -> int:
         return math.ceil(self.gpus / gpus_per_node)
@@ -256,6 +262,7 @@ def _expand(label: str, file: RecipeFile, group: Group) -> Iterator[Case]:
             profiled=file.profiled,
             smoothing=file.smoothing,
             interval=file.interval,
+            averaged=group.averaged,
             measure=file.measure,
             variant=variant,
             parameters=parameters(model, group.sequence_length) if file.rules else None,

@@ -118,7 +118,7 @@ def judge_outcome(
         details = (*checkpoints.explain(case, written), *job)
         verdict = Verdict(kind, headline, remarks)
         return Judgement(case, outcome, log, verdict, statistic, written=written, details=details)
-    boiled = timing(log.steps, statistic, case.smoothing, case.interval)
+    boiled = timing(log.steps, statistic, case.smoothing, case.span)
     stick = yardstick(case, baseline, gpu, baselines, log.peak_tflops)
     if stick is None and baseline is not None:
         return ended(
@@ -189,7 +189,7 @@ def _judge_given_up(
     # The published statistic needs steps that never ran: what is measured is the last one and the steady median.
     last = max(step.index for step in log.steps if step.seconds is not None)
     timed = [step for step in log.steps if step.index <= last]
-    measurement = Measurement(case, timing(timed, Statistic(), case.smoothing, case.interval), stick)
+    measurement = Measurement(case, timing(timed, Statistic(), case.smoothing, case.span), stick)
     goal = expected(case, baseline, stick)
     verdict = Verdict(Kind.TOO_SLOW, f"{Kind.TOO_SLOW}: {outcome.message}", _job_remarks(case, outcome, log))
     changes = _changes(verdict, measurement, goal, outcome, log)
@@ -281,6 +281,8 @@ def _job_remarks(case: Case, outcome: Outcome, log: Log) -> tuple[str, ...]:
             f"training started over in the same log (after step {steps}); judged by the last attempt"
         )
     remarks += mixed(outcome, log)
+    if unknown := validity.untold(case, log):
+        remarks.append(unknown)
     last = log.steps[-1]
     if last.seconds and last.slowest_seconds and last.slowest_seconds > (1 + SLOW_RANK) * last.seconds:
         who = f"process {last.slowest_rank}" if last.slowest_rank is not None else "the slowest process"

@@ -187,7 +187,9 @@ class Timing:
 
     With an `interval` each of these is of means over so many steps, named by the last of them, and `steady` and `spread` are
     of `STEADY_INTERVALS`. Such means scatter less than steps do, and one of them hides how many of its steps were slow:
-    `settled_steps` counts steps all the same, and of each hiccup one.
+    `settled_steps` counts steps all the same, and of each hiccup one. So it is where each printed time is a mean over the last
+    steps that cannot be taken apart: every so many-th line is the mean of steps of its own, and the others are left out.
+    `lasting`: the interval before an outlier of the window is slow too, as it is where the pace fell and no step stalled.
     """
 
     statistic: Statistic
@@ -204,14 +206,16 @@ class Timing:
     settled_steps: int
     mean: float
     interval: int = 1
+    lasting: bool = False
 
 
 def timing(steps: Sequence[Step], statistic: Statistic, smoothing: int = 1, interval: int = 1) -> Timing:
     """Boil down the steps of a valid run (every index that the statistic needs has its seconds).
 
     `smoothing` is the number of last steps that each printed time is the mean over; `interval` that of the steps which
-    have one line together.
+    have one line together, or one that is judged.
     """
+    steps = [step for step in steps if (step.index + 1) % interval == 0]
     printed = {step.index: step.seconds for step in steps if step.seconds is not None}
     known = desmoothed(steps, smoothing)
     count = max(step.index for step in steps) + 1
@@ -245,6 +249,10 @@ def timing(steps: Sequence[Step], statistic: Statistic, smoothing: int = 1, inte
         settled_steps=len(settled) * interval,
         mean=statistics.fmean(settled.values()),
         interval=interval,
+        lasting=interval > 1
+        and any(
+            known.get(i - interval, 0.0) > (1 + OUTLIER_FLOOR) * median for i, t in outliers if t > median
+        ),
     )
 
 

@@ -26,7 +26,7 @@ def steps_svg(judgement: Judgement) -> str:
     values = [seconds for index, seconds in points if index >= (last + 1) // 5]
     values += [band.fastest, band.slowest] if band else []
     low, high = min(values), max(values)
-    room = 0.08 * (high - low or high)
+    room = 0.08 * (high - low or high or 1.0)
     low, high = max(0.0, low - room), high + room
 
     def x(index: float) -> float:

@@ -51,7 +51,8 @@ class Group(Strict):
     `model` names the entry of `models` where `size` does not (a proxy: the same model with fewer `layers`).
     The global batch size (sequences per step) is given outright or per GPU. `fsdp` shards parameters and batch
     over this many GPUs; what is left of the GPUs holds replicas. `gpu` names the types of GPU that are run like this,
-    where a launcher runs another configuration on others. Each of `variants` makes the same cases once more, of the size
+    where a launcher runs another configuration on others. With `averaged` each printed step time is the mean over this many last
+    steps, in too few digits to be taken apart: every so many-th line is judged, as that of steps of its own. Each of `variants` makes the same cases once more, of the size
     `<size>-<variant>`.
     """
 
@@ -71,6 +72,7 @@ class Group(Strict):
     gbs_per_gpu: float | None = Field(default=None, gt=0)
     accelerator: Literal["gpu", "cpu"] = "gpu"
     gpu: list[str] = []
+    averaged: int = Field(default=1, gt=0)
     variants: list[str] = []
 
 
@@ -203,6 +205,16 @@ class Matrix(Strict):
             if steps % self.interval or steps == self.interval > 1:
                 raise ValueError(
                     f"steps {steps} is not a multiple of interval {self.interval}, two at the least"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _averages_are_whole(self) -> Self:
+        for size in {group.averaged for group in self.cases} - {1}:
+            if self.log != "nemo1" or self.steps % size or self.steps == size:
+                raise ValueError(
+                    f"averaged {size}: only nemo1 prints such means (dllogger's can be taken apart: `smoothing`), and steps "
+                    f"{self.steps} must be a multiple of it, two at the least"
                 )
         return self
 

@@ -24,6 +24,7 @@ from plugins.judging import Judgement
 from plugins.logs import Log
 from plugins.metrics import FlopsDefinition
 from plugins.metrics import Measurement
+from plugins.validity import untold
 from plugins.verdicts import Kind
 from plugins.verdicts import restless
 from plugins.versions import differences
@@ -73,7 +74,7 @@ def candidate(judgement: Judgement, origin: Origin) -> Candidate | str:
         return f"no whole and valid run: {judgement.verdict.headline}"
     if goal is not None and goal.baseline.cell.recorded is None:
         return f"{goal.baseline.path.name} has a baseline for it, which wins"
-    if why := _unfit(measurement):
+    if why := untold(measurement.case, judgement.log) or _unfit(measurement):
         return why
     if judgement.verdict.kind is Kind.NOISY:
         return judgement.verdict.headline

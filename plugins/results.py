@@ -82,7 +82,7 @@ def record(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> 
         "remarks": list(judgement.verdict.remarks),
         "statistic": str(judgement.statistic),
         "smoothing": case.smoothing,
-        "interval": case.interval,
+        "interval": case.span,
         "step_time": timing.step_time if timing else None,
         "last_step_time": timing.last[1] if timing else None,
         "steady_median": timing.steady if timing else None,

@@ -1,7 +1,7 @@
 """Step times that a framework prints as means over the last few steps, taken apart again. Pure.
 
-NeMo 1's `train_step_timing in s` is the mean over the last `step_timing_kwargs.buffer_size` steps, at the start over as
-many as there are: one slow step raises five printed times, and the warm-up reaches into the sixth step. With w for
+NeMo 1's `train_step_timing in s` is the mean over the last `step_timing_kwargs.buffer_size` steps (1 unless a recipe sets
+it), at the start over as many as there are: one slow step raises five printed times, and the warm-up reaches into the sixth step. With w for
 that size, m_k for the printed time of step k and P_k for the time of the steps 0 to k (0 before the first),
 
     min(k + 1, w) m_k = P_k - P_(k-w),    hence    P_k = P_(k-w) + min(k + 1, w) m_k,    and step k took P_k - P_(k-1).

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from collections.abc import Mapping
 from itertools import pairwise
 
 from plugins import checkpoints
@@ -27,6 +28,11 @@ FLOPS_MARGIN = 0.001
 
 # The facts that together are a case's dtype.
 _DTYPE = ("fp8", "precision")
+
+# Where a format states its run's configuration: without the first two half the work, or other arithmetic, may look like
+# the case; a run without the others counts, because other output may have garbled them. The batch is told by each step.
+_DEMANDED = {"sequence_length": "the sequence length", "fp8": "whether it computed in FP8"}
+_WANTED = {"layers": "the number of layers", "precision": "the precision"}
 
 _MARK_WORDS = {
     "checkpoint": "a checkpoint was saved or loaded during the run",
@@ -95,6 +101,20 @@ def problems(case: Case, log: Log, statistic: Statistic, *, whole: bool = True) 
     return found
 
 
+def untold(case: Case, log: Log) -> str:
+    """What the log might tell of its run and does not, where the run counts all the same; "" where it tells all."""
+    if log.tells == "configuration" and (missing := _unstated(log, _WANTED)):
+        return (
+            f"the log does not state {missing} (its record of the configuration is garbled); judged without"
+        )
+    if log.tells == "rate" and case.checkpoint is None and not any(step.flops_per_gpu for step in log.steps):
+        return (
+            "nothing in the log tells which model ran, and of which sequence length: Megatron-LM prints its throughput, "
+            "which would, with --log-throughput only"
+        )
+    return ""
+
+
 def complete(case: Case, log: Log) -> bool:
     """Whether every step of the case has been seen, and its checkpoint: the run did its work, however its clean-up ended."""
     if case.checkpoint is not None and not log.saves:
@@ -159,9 +179,19 @@ def _means(case: Case, log: Log) -> list[str]:
     ]
 
 
+def _unstated(log: Log, names: Mapping[str, str]) -> str:
+    """Those of these facts that the run does not state, in words."""
+    stated = {fact.name for fact in log.facts}
+    return " and ".join(words for name, words in names.items() if name not in stated)
+
+
 def _facts(case: Case, log: Log) -> list[str]:
     own = case.facts()
-    return [
+    if log.tells == "configuration" and not log.facts:
+        return ["the log does not state its run's configuration: its record (PARAMETER) is missing"]
+    missing = _unstated(log, _DEMANDED) if log.tells == "configuration" else ""
+    unstated = [f"the log does not state {missing}: its record (PARAMETER) is garbled"] if missing else []
+    return unstated + [
         f"the run's {fact.said}, "
         + (
             f"this case is {case.dtype}"

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from dataclasses import replace
 from decimal import Decimal
+from typing import Literal
 from typing import Protocol
 
 from plugins.logs.lines import telling_lines
@@ -29,6 +30,8 @@ MAX_RESTARTS = 100
 
 # A number as any framework prints it. Bounded, because a broken log can hold a megabyte of digits.
 NUMBER = r"-?\d{1,15}(?:\.\d{1,24})?(?:e[+-]?\d{1,2})?|-?nan|-?inf"
+
+Tells = Literal["", "rate", "configuration"]
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,8 @@ class Log:
     `interval`: every figure of a step is a mean over this many steps, of which `index` is the last; steps between
     are stated by no line (0: a single line, which does not tell). `ranks` is the number of processes that print
     each step, where all of them do. `profiling_steps` counts those of a profiling run that the recipe makes before
-    the timed one. `flops` is how the format counts the model FLOPs of a rate that it prints.
+    the timed one. `flops` is how the format counts the model FLOPs of a rate that it prints. `tells` is what of this
+    format says which model ran, when it is there: a "rate", the "configuration", "" where nothing does.
     """
 
     steps: tuple[Step, ...] = ()
@@ -114,6 +118,7 @@ class Log:
     ranks: int | None = None
     profiling_steps: int = 0
     flops: FlopsName = "full-attention"
+    tells: Tells = ""
     size: int = 0
 
     def beside(self, other: Log) -> Log:
@@ -181,7 +186,7 @@ MARKS = (
 class LineParser(ABC):
     """Cuts out the lines that matter and keeps the books of steps, attempts and marks; a format adds `read_line`.
 
-    `asides` are substrings of lines that are no steps and tell something all the same, which `read_aside` takes.
+    `asides` are substrings of lines that are no steps and tell something all the same, which `read_aside` takes. `tells` as in `Log`.
 
     A line is ended by a line feed or a carriage return. The rest behind the last one is read by `finish`
     only, with `ended=False`, because its last number may be cut short.
@@ -190,6 +195,7 @@ class LineParser(ABC):
     hints: tuple[bytes, ...] = ()
     asides: tuple[bytes, ...] = ()
     marks: tuple[Mark, ...] = MARKS
+    tells: Tells = ""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -224,6 +230,7 @@ class LineParser(ABC):
             restarted_after=tuple(self._restarts),
             marks=tuple(self._marks.items()),
             versions=self._versions.pairs,
+            tells=self.tells,
         )
 
     def finish(self) -> Log:
@@ -261,17 +268,27 @@ class LineParser(ABC):
         return (*self.hints, *self.asides, *marks, *self._versions.hints)
 
     def add(self, step: Step) -> None:
-        """Book a step. Going back to an earlier one is a new attempt; the same one again is a repeat."""
-        if self._last is not None and step.index < self._last and step.index in self._steps:
-            self.restarted_after(max(self._steps))
-            self._steps.clear()
-            self._repeated.clear()
-            self._log = replace(self._log, saves=(), saved_bytes=None)
+        """Book a step. Going back to an earlier one is a new attempt; the same one again is a repeat.
+
+        Not so the only one so far: an attempt may die after its first line. Were it another process's, the next line
+        would be a repeat too.
+        """
+        if step.index in self._steps and (
+            len(self._steps) == 1 or (self._last is not None and step.index < self._last)
+        ):
+            self.begins_anew()
         if step.index in self._steps:
             self._repeated.add(step.index)
         elif len(self._steps) < MAX_STEPS:
             self._steps[step.index] = step
         self._last = step.index
+
+    def begins_anew(self) -> None:
+        """What follows is of another attempt; nothing of the one before is kept but its last step."""
+        self.restarted_after(max(self._steps))
+        self._steps.clear()
+        self._repeated.clear()
+        self._log = replace(self._log, saves=(), saved_bytes=None)
 
     def restarted_after(self, index: int) -> None:
         """An attempt ended with this step and another one began."""

@@ -7,7 +7,7 @@
     DLL 2024-10-10 21:24:01.952723 - 36 reduced_train_loss : 7.976484775543213  global_step : 36  ...
 
 (each on one line in the log.) The first record has "PARAMETER" for its step and the configuration in its data, which
-is checked against the case: `cfg/fp8` alone decides between FP8 and `cfg/precision` (NeMo 2.0.0, megatron_gpt_model.py). Times are
+is checked against the case, and demanded: `cfg/fp8` alone decides between FP8 and `cfg/precision` (NeMo 2.0.0, megatron_gpt_model.py). Times are
 in seconds, printed in full; the recipes let NeMo average them over the last five steps (`buffer_size`), which
 no line states and `smoothing` in a recipe does. In a pod's output every value is followed by a blank, so that a number cut short never counts.
 """
@@ -22,6 +22,7 @@ from plugins.logs import NUMBER
 from plugins.logs import Fact
 from plugins.logs import LineParser
 from plugins.logs import Step
+from plugins.logs import Tells
 
 _TIMING = "train_step_timing in s"
 _KEY = re.compile(r"[\w/.-]+", re.ASCII)
@@ -56,11 +57,13 @@ class DLLogger(LineParser):
     """Records of NVIDIA's dllogger through NeMo's DLLogger (NeMo 24.07 and the releases around it)."""
 
     hints = (b"DLLL {", b"DLL ")
+    tells: Tells = "configuration"
 
     def __init__(self) -> None:
         super().__init__()
         self._gbs: int | None = None
         self._sequence_length: int | None = None
+        self._begun = False
 
     def read_line(self, line: str, *, ended: bool) -> None:  # noqa: ARG002 - a record ends with its own bracket
         place = 0
@@ -95,6 +98,7 @@ class DLLogger(LineParser):
             self._read_step(int(head[1]), found, timed=f"{_TIMING} : " in text)
 
     def _read_parameters(self, data: dict[str, Any]) -> None:
+        self._begun = True
         self._gbs = _whole(data.get("cfg/global_batch_size"))
         self._sequence_length = _whole(data.get("cfg/encoder_seq_length"))
         facts = []
@@ -120,6 +124,10 @@ class DLLogger(LineParser):
         stated = _whole(data.get("global_step"))
         if index is None or not timed or (stated is not None and stated != index):
             return
+        if self._begun and self._steps:
+            # Each attempt states its configuration first, wherever it goes on.
+            self.begins_anew()
+        self._begun = False
         self.add(
             Step(
                 index=index,

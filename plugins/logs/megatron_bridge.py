@@ -24,6 +24,7 @@ class MegatronBridge(MegatronLM):
     """Lines of `training_log` in Megatron-Bridge's train_utils.py (release 26.02 and those around it)."""
 
     hints = (*MegatronLM.hints, b"MODEL_TFLOP/s/GPU")
+    tells = ""
 
     def __init__(self) -> None:
         super().__init__()

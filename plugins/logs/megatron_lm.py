@@ -5,7 +5,7 @@
     size:   512 | lm loss: 8.645955E-02 | loss scale: 1.0 | grad norm: 0.475 | number of skipped iterations:   0 |
     number of nan iterations:   0 |
 
-(one line in the log.) The throughput stands there with `--log-throughput` only, the loss only above 0. Times are in
+(one line in the log.) The throughput stands there with `--log-throughput` only, and nothing else tells the model; the loss only above 0. Times are in
 milliseconds with one decimal, means over the interval: a line states nothing about a single step of it. The
 throughput is by causal attention (`num_floating_point_operations`). Fields are ended by ` |`, the last one too, so that a
 number cut short by other output never counts.
@@ -25,6 +25,7 @@ from plugins.logs import NUMBER
 from plugins.logs import LineParser
 from plugins.logs import Log
 from plugins.logs import Step
+from plugins.logs import Tells
 from plugins.logs import integer
 from plugins.logs import number
 from plugins.logs import resolution
@@ -44,6 +45,7 @@ class MegatronLM(LineParser):
 
     hints: tuple[bytes, ...] = (b"| consumed samples: ",)
     asides = (b"save-checkpoint .", b"pacemark: checkpoint of ")
+    tells: Tells = "rate"
 
     def read_line(self, line: str, *, ended: bool) -> None:  # noqa: ARG002 - every field ends with a bar
         heads = list(_HEAD.finditer(line))

@@ -5,8 +5,8 @@
 
 A float is printed with 3 significant digits (`3.5904` is `3.590`: Lightning fills up to 5 characters with zeros that
 say nothing), unless its own digits are no longer than that: `25600.0` is exact, `2.56e+5` is not. `v_num=...` may
-stand first. Times are in seconds; the recipes let NeMo average them over the last few steps (`buffer_size`),
-which no line states.
+stand first. Times are in seconds. NeMo may average them over the last few steps (`step_timing_kwargs.buffer_size`, 1 unless a
+recipe sets it), which no line states: the recipes' files do, by `averaged`.
 
 Lightning draws the bar twice a step: once with the new count and the old figures, once with the new ones. The step
 is therefore the one that `global_step` names, and a bar with nothing new is no repeat.

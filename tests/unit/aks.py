@@ -159,7 +159,7 @@ def log_lines(
     *,
     of: Case | None = None,
     interval: int = 10,
-    throughput: bool = False,
+    throughput: bool = True,
     skipped: Mapping[int, int] | None = None,
     **fields: Any,
 ) -> list[str]:

@@ -8,11 +8,16 @@ from typing import Any
 
 import pytest
 
+from plugins.judging import judge_outcome
 from plugins.logs import Step
 from plugins.metrics import Statistic
+from plugins.recording import Candidate
+from plugins.recording import candidate
 from plugins.validity import problems
+from plugins.verdicts import Kind
 from tests.unit import examples
 from tests.unit.examples import parse
+from tests.unit.own_tables import FIRST
 
 # As published, there spread over several lines.
 PUBLISHED = (
@@ -26,6 +31,7 @@ CONFIGURATION = {
     "cfg/micro_batch_size": 1,
     "cfg/global_batch_size": 1024,
     "cfg/encoder_seq_length": 8192,
+    "cfg/num_layers": 80,
     "cfg/fp8": True,
     "cfg/precision": "bf16-mixed",
 }
@@ -66,7 +72,6 @@ STATED = CONFIGURATION | {
     "cfg/pipeline_model_parallel_size": 8,
     "cfg/virtual_pipeline_model_parallel_size": 5,
     "cfg/context_parallel_size": 1,
-    "cfg/num_layers": 80,
     "cfg/hidden_size": 8192,
     "cfg/ffn_hidden_size": 28672,
     "cfg/num_attention_heads": 64,
@@ -120,12 +125,18 @@ def facts(text: str) -> dict[str, int | str]:
     return {fact.name: fact.value for fact in parse(text, "dllogger").facts}
 
 
-def configured(form: Any, case_id: str = examples.CASE, **changed: Any) -> list[str]:
-    """What is wrong with a whole run that states `STATED` but for the changed keys (`...`: not stated)."""
+def run(form: Any, **changed: Any) -> str:
+    """The log of a whole run that states `STATED` but for the changed keys (`...`: not stated)."""
     stated = STATED | {f"cfg/{key}": value for key, value in changed.items()}
     values = {key: value for key, value in stated.items() if value is not ...}
-    lines = [form("PARAMETER", values), *(form(i, data(i)) for i in range(50))]
-    return problems(examples.case(case_id), parse("\n".join(lines) + "\n", "dllogger"), Statistic())
+    return "".join(
+        f"{line}\n" for line in [form("PARAMETER", values), *(form(i, data(i)) for i in range(50))]
+    )
+
+
+def configured(form: Any, case_id: str = examples.CASE, **changed: Any) -> list[str]:
+    """What is wrong with such a run."""
+    return problems(examples.case(case_id), parse(run(form, **changed), "dllogger"), Statistic())
 
 
 @BOTH
@@ -176,14 +187,56 @@ def test_an_fp8_run_is_no_bf16_case(form: Any, fp8: object) -> None:
 
 
 # NeMo's default: without the key FP8 is off. A record in a pod's output may have lost it to other output.
-def test_a_whole_record_without_fp8_is_no_fp8_run() -> None:
+@pytest.mark.parametrize("case_id", [examples.CASE, BF16])
+def test_a_run_that_does_not_say_whether_it_computed_in_fp8_is_no_evidence(case_id: str) -> None:
     assert configured(in_file, fp8=...) == ["the run's cfg/fp8 is None, this case is fp8"]
-    assert configured(in_output, fp8=...) == []
+    said = "the log does not state whether it computed in FP8: its record (PARAMETER) is garbled"
+    assert said in configured(in_output, case_id, fp8=...)
+    assert said in configured(in_file, case_id, fp8="True[rank3]")
 
 
 @BOTH
-def test_what_is_not_stated_is_not_held_against_a_run(form: Any) -> None:
+def test_a_run_of_unknown_sequence_length_is_no_evidence(form: Any) -> None:
+    assert configured(form, encoder_seq_length=...) == [
+        "the log does not state the sequence length: its record (PARAMETER) is garbled"
+    ]
+
+
+@BOTH
+def test_a_run_that_states_nothing_of_itself_is_no_evidence(form: Any) -> None:
+    text = "".join(f"{form(i, data(i))}\n" for i in range(50))
+    for before in ("", form("PARAMETER", {"cfg/seed": 1}) + "\n"):
+        assert problems(examples.case(), parse(before + text, "dllogger"), Statistic()) == [
+            "the log does not state its run's configuration: its record (PARAMETER) is missing"
+        ]
+
+
+@BOTH
+def test_what_else_is_not_stated_is_not_held_against_a_run(form: Any) -> None:
     assert configured(form, num_query_groups=None, ffn_hidden_size="4x", num_layers=..., precision="x") == []
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("lost", "missing"),
+    [
+        ({"num_layers": "8[rank3]0"}, "the number of layers"),
+        ({"num_layers": ..., "precision": "x"}, "the number of layers and the precision"),
+        ({"hidden_size": ..., "micro_batch_size": ...}, ""),
+    ],
+)
+def test_a_run_that_leaves_something_open_says_so_and_is_not_recorded(
+    form: Any, lost: dict[str, Any], missing: str
+) -> None:
+    log = parse(run(form, **lost), "dllogger")
+    judgement = judge_outcome(
+        examples.case(), examples.outcome(), log, None, gpu="b200", baselines=examples.BASELINES
+    )
+    said = f"the log does not state {missing} (its record of the configuration is garbled); judged without"
+    assert judgement.verdict.kind is Kind.NO_BASELINE
+    assert judgement.verdict.remarks == ((said,) if missing else ())
+    offer = candidate(judgement, FIRST)
+    assert offer == said if missing else isinstance(offer, Candidate)
 
 
 @BOTH
@@ -249,6 +302,24 @@ def test_a_restart(form: Any) -> None:
     log = parse(first + whole(form), "dllogger")
     assert log.restarted_after == (19,)
     assert len(log.steps) == 50
+
+
+# The first died after `reached`; the second says that it begins, even where it goes on behind that.
+@BOTH
+@pytest.mark.parametrize("reached", [0, 7])
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_an_attempt_begins_with_its_configuration(form: Any, reached: int, goes_on: bool) -> None:
+    lines = whole(form).splitlines()
+    steps = lines[2 + reached + 1 :] if goes_on else lines[2:]
+    log = parse("\n".join([*lines[: 2 + reached + 1], lines[1], *steps]) + "\n", "dllogger")
+    assert log.restarted_after == (reached,)
+    assert (problems(examples.case(), log, Statistic()) == []) is not goes_on
+
+
+@BOTH
+def test_a_configuration_with_no_step_behind_it_takes_no_steps_away(form: Any) -> None:
+    log = parse(whole(form) + form("PARAMETER", CONFIGURATION) + "\n", "dllogger")
+    assert (len(log.steps), log.restarted_after) == (50, ())
 
 
 @BOTH

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,9 +29,12 @@ from plugins.judging import judge_outcome
 from plugins.logs import Log
 from plugins.metrics import flops_per_sequence
 from plugins.plot import steps_svg
+from plugins.recording import candidate
+from plugins.validity import untold
 from plugins.verdicts import Kind
 from tests.unit import aks
 from tests.unit import examples
+from tests.unit.own_tables import FIRST
 from tests.unit.test_intervals import CASE
 from tests.unit.test_intervals import HALF
 from tests.unit.test_intervals import STEP
@@ -115,6 +119,44 @@ def test_stalls_that_the_median_hides_are_noisy(tmp_path: Path) -> None:
     )
 
 
+# An 80-layer model at a slower pace takes the same time as this case's 96 layers.
+@pytest.mark.parametrize("throughput", [False, True])
+def test_only_a_printed_rate_tells_the_model_and_without_one_every_report_says_so(
+    tmp_path: Path, throughput: bool
+) -> None:
+    shallow = replace(CASE, model=CASE.model.model_copy(update={"layers": 80}))
+    log = log_of(aks.log_lines(means(), of=shallow, throughput=throughput))
+    for baseline in (None, recorded(tmp_path)):
+        seen = judge_outcome(
+            CASE, examples.outcome(), log, baseline, gpu="h100", baselines=examples.BASELINES
+        )
+        offer = candidate(seen, FIRST)
+        if throughput:
+            assert seen.verdict.kind is Kind.INVALID
+            assert "this case's model is 34797.9" in seen.verdict.headline
+        else:
+            assert seen.verdict.kind is (Kind.PASSED if baseline else Kind.NO_BASELINE)
+            (remark,) = seen.verdict.remarks
+            assert remark.startswith("nothing in the log tells which model ran, and of which sequence length")
+            assert baseline is not None or offer == remark
+        assert isinstance(offer, str)
+
+
+def test_a_case_that_writes_a_checkpoint_tells_its_model_by_that() -> None:
+    case = aks.case("175b-checkpoint-fp16-512gpus")
+    assert untold(case, log_of(aks.log_lines(2.0, of=case, throughput=False))) == ""
+
+
+# Each interval at -4.3 %, and one of those that are judged 39 % slower: 11 % below in all.
+def test_a_mean_below_the_band_is_no_pass_although_one_interval_explains_it(tmp_path: Path) -> None:
+    seen = judged([factor * STEP for factor in (2.5, *[1.045] * 7, 1.045 * 1.39, 1.045)], recorded(tmp_path))
+    assert seen.verdict.kind is Kind.NOISY
+    assert (
+        "the mean of all 80 settled steps is 85.48 s, -8.8 % throughput (limit -5 %): the steady median 81.51 s is in the "
+        "band, and what it hides costs 4.9 % of the pace (1 of 8 settled intervals far above the median"
+    ) in seen.verdict.headline
+
+
 def test_a_stall_in_every_interval_is_in_every_mean(tmp_path: Path) -> None:
     # Each tenth step takes twice its time: no median of means can hide it.
     assert judged([seconds * 1.1 for seconds in means()], recorded(tmp_path)).verdict.kind is Kind.TOO_SLOW
@@ -138,9 +180,30 @@ def test_a_lucky_end_saves_nobody(tmp_path: Path) -> None:
 
 def test_a_window_that_cuts_an_interval_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"statistic mean:45-99 cuts an interval, but the recipe logs means over 10"
+        ConfigError,
+        match=r"statistic mean:45-99 cuts an interval, but the times of this recipe are means over 10",
     ):
         recorded(tmp_path, "mean:45-99")
+
+
+# Its own case is refused; the others of the release must not end in a window that none of their lines fills.
+@pytest.mark.parametrize("statistic", ["mean:35-44", "mean:41-44"])
+def test_a_window_that_cuts_an_interval_measures_no_other_case(tmp_path: Path, statistic: str) -> None:
+    with pytest.raises(ConfigError, match="cuts an interval"):
+        recorded(tmp_path, statistic)
+    case = aks.case("30b-fp16-64gpus")
+    shutil.copy(examples.BASELINES / "accelerators.yaml", tmp_path)
+    assert usual_statistic(tmp_path, case) == HALF
+    seen = judge_outcome(
+        case,
+        examples.outcome(case=case.key),
+        log_of(aks.log_lines(8.0, of=case)),
+        None,
+        gpu="h100",
+        baselines=tmp_path,
+    )
+    assert seen.verdict.kind is Kind.NO_BASELINE
+    assert seen.statistic == HALF
 
 
 def test_without_a_baseline_it_is_measured_as_the_recipe_says() -> None:
@@ -191,6 +254,13 @@ def test_the_record_names_both(tmp_path: Path) -> None:
     with (folder / results.STEPS).open() as file:
         assert [row["step"] for row in csv.DictReader(file)] == [str(i) for i in range(9, 100, 10)]
     assert 'cx="' in steps_svg(seen)
+
+
+# A clock that stands still makes the run invalid; the plot is drawn all the same.
+def test_times_that_are_all_zero_have_a_plot() -> None:
+    seen = judged([100.0, *[0.0] * 9], throughput=False)
+    assert seen.verdict.kind is Kind.INVALID
+    assert steps_svg(seen).count("<circle") == 10
 
 
 # While it runs

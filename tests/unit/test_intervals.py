@@ -86,11 +86,26 @@ def test_every_line_is_there_once_and_in_its_place(lines: list[str], said: str) 
     assert complete(CASE, log_of(lines)) is (len({*lines}) == 10)
 
 
-@given(st.lists(st.sampled_from(LINES), max_size=14), st.integers(0, 10))
-def test_whatever_came_before_only_a_whole_run_in_its_order_is_valid(before: list[str], cut: int) -> None:
-    lines = [*before, *LINES[cut:]]
-    if not found(lines):
+@given(
+    st.lists(st.integers(0, 10), max_size=4),
+    st.lists(st.sampled_from(LINES), max_size=2),
+    st.integers(0, 10),
+)
+def test_whatever_came_before_a_whole_run_in_its_order_is_valid_and_nothing_else(
+    lives: list[int], stray: list[str], cut: int
+) -> None:
+    # Attempts that died after so many lines each, then one whose beginning may be lost.
+    before = [text for life in lives for text in LINES[:life]]
+    assert (found([*before, *LINES[cut:]]) == []) is ([*before, *LINES[cut:]][-10:] == LINES)
+    if not found(lines := [*before, *stray, *LINES[cut:]]):
         assert lines[-10:] == LINES
+
+
+def test_an_attempt_that_died_after_its_first_line_is_told_and_spoils_nothing() -> None:
+    log = log_of([LINES[0].replace("(ms): 195000.0", "(ms): 900000.0"), *LINES])
+    assert (log.restarted_after, log.repeated) == ((9,), ())
+    assert log.steps[0].seconds == 195.0
+    assert found([LINES[0], LINES[0], *LINES]) == []
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def test_samples_beyond_their_rounding_are_another_run() -> None:
 
 
 def test_two_different_times_of_a_step_are_a_repeat() -> None:
-    assert parse(f"{bar(3, 10.1)}\r{bar(3, 12.1)}", "nemo1").repeated == (3,)
+    assert parse(f"{bar(2)}\r{bar(3, 10.1)}\r{bar(3, 12.1)}", "nemo1").repeated == (3,)
 
 
 @pytest.mark.parametrize("printed", ["nan", "nan.0", "inf.0", "-inf.", "-inf"])
