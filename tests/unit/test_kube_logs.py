@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC
+from datetime import datetime
+from datetime import timedelta
+from datetime import timezone
+from datetime import tzinfo
 from typing import cast
 
+import pytest
 from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -36,12 +42,19 @@ class Kubelet:
     def __init__(self) -> None:
         self.lines: list[tuple[str, str]] = []
         self.refuses = 0
+        self.zone: tzinfo = UTC
+
+    def _local(self, stamp: str) -> str:
+        if self.zone is UTC:
+            return stamp
+        second = datetime.fromisoformat(f"{stamp[:19]}Z").astimezone(self.zone).isoformat()
+        return f"{second[:19]}{stamp[19:-1]}{second[19:]}"
 
     def read(self, method: str, path: str, *, query: Mapping[str, str], attempts: int) -> bytes:
         if self.refuses:
             raise Refused(self.refuses, "no log")
         since = query.get("sinceTime", "")[:19]
-        shown = [f"{stamp} {text}" for stamp, text in self.lines if stamp[:19] >= since]
+        shown = [f"{self._local(stamp)} {text}" for stamp, text in self.lines if stamp[:19] >= since]
         return "".join(shown).encode()[: int(query["limitBytes"])]
 
 
@@ -70,6 +83,18 @@ def test_however_the_log_grows_it_arrives_whole_and_once(sizes: list[int], limit
         logs.PIECE = before
     assert b"".join(found).decode() == "".join(text for _, text in LINES)
     assert place.offset == sum(len(text) for _, text in LINES)
+
+
+@pytest.mark.parametrize("zone", ["+01:00", "-07:00", "+05:30"])
+def test_a_node_tells_the_time_of_its_own_zone(zone: str) -> None:
+    """The runtime's stamps have an offset then, and change it twice a year."""
+    offset = timezone(datetime.fromisoformat(f"2026-11-21T09:00:00{zone}").utcoffset() or timedelta())
+    kubelet, place, found = Kubelet(), LogPlace("pod-0"), list[bytes]()
+    for size in (2, 3, 7, 7, len(LINES)):
+        kubelet.lines = LINES[:size]
+        kubelet.zone = offset if size < 7 else UTC
+        place = drain(kubelet, place, found)
+    assert b"".join(found).decode() == "".join(text for _, text in LINES)
 
 
 def test_a_rotated_log_goes_on_behind_the_gap_and_says_so() -> None:
