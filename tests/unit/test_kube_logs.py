@@ -58,6 +58,16 @@ class Kubelet:
         return "".join(shown).encode()[: int(query["limitBytes"])]
 
 
+class Saying:
+    """Answers anything with this."""
+
+    def __init__(self, said: str) -> None:
+        self.said = said
+
+    def read(self, method: str, path: str, *, query: Mapping[str, str], attempts: int) -> bytes:
+        return self.said.encode()
+
+
 def read(kubelet: Kubelet, place: LogPlace) -> logs.Read:
     return logs.read(cast(Api, kubelet), "default", "pod-0", "workload", place)
 
@@ -112,6 +122,24 @@ def test_a_log_that_is_not_there_is_no_end() -> None:
     for kubelet.refuses in (400, 404):
         piece = read(kubelet, LogPlace("pod-0"))
         assert (piece.data, piece.gone, piece.place) == (b"", True, LogPlace("pod-0"))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "unable to retrieve container logs for containerd://b91ca08d41",
+        'failed to try resolving symlinks in path "/var/log/pods/0.log": no such file or directory\n',
+    ],
+)
+def test_a_kubelet_that_has_no_log_says_so_as_if_it_were_one(said: str) -> None:
+    place = LogPlace("pod-0", 70, 1, "2026-11-21T09:00:00.100000000Z 1")
+    piece = logs.read(cast(Api, Saying(said)), "default", "pod-0", "workload", place)
+    assert (piece.data, piece.gone, piece.place) == (b"", True, place)
+
+
+def test_the_beginning_of_a_line_is_no_remark() -> None:
+    piece = logs.read(cast(Api, Saying("2026-11-21T09:0")), "default", "pod-0", "workload", LogPlace("pod-0"))
+    assert not piece.gone
 
 
 def test_what_the_kubelet_says_of_a_log_is_no_line_of_it() -> None:

@@ -1,0 +1,88 @@
+"""The backend over a cluster in memory: what it makes of what pods, kubelets and their logs say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from fixtures.backend import JobRef
+from fixtures.backend import LogPlace
+from fixtures.jobset import JobSets
+from fixtures.kube import backend as module
+from fixtures.kube.backend import KubernetesBackend
+from fixtures.site import Kubernetes
+from tests.unit import examples
+
+JOB = JobRef("llama3_gke/70b-fp8-128gpus", "run.llama3_gke-70b-fp8-128gpus", "pm-1", "default")
+LABELS = {"jobset.sigs.k8s.io/jobset-name": "pm-1", "batch.kubernetes.io/job-completion-index": "0"}
+POD: dict[str, Any] = {
+    "metadata": {
+        "name": "pm-1-0",
+        "uid": "1",
+        "labels": LABELS,
+        "creationTimestamp": "2026-11-21T09:00:00Z",
+    },
+    "spec": {"nodeName": "node-0"},
+    "status": {"phase": "Running"},
+}
+DONE = {"conditions": [{"type": "Completed", "status": "True"}], "terminalState": "Completed"}
+HEAD = "2026-11-21T09:00:00.1Z Pod on pm-1-0 is running\n"
+
+
+class Cluster:
+    """One JobSet that has ended and its pod of rank 0, whose log is `said`."""
+
+    said = ""
+
+    def __init__(self, site: str, section: Kubernetes) -> None:
+        """As the API is made."""
+
+    def read(self, method: str, path: str, *, query: Mapping[str, str], attempts: int) -> bytes:
+        return self.said.encode()
+
+
+class Watching:
+    """Knows what there is."""
+
+    def __init__(self, api: Cluster, path: str, selector: str) -> None:
+        self._objects = (
+            {"pm-1-0": POD}
+            if path.endswith("/pods")
+            else {"pm-1": {"metadata": {"name": "pm-1"}, "spec": {}, "status": DONE}}
+        )
+
+    def look(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return self._objects, {}
+
+    def leaving(self) -> dict[str, int]:
+        return {}
+
+
+@pytest.fixture
+def backend(monkeypatch: pytest.MonkeyPatch) -> KubernetesBackend:
+    monkeypatch.setattr(module, "Api", Cluster)
+    monkeypatch.setattr(module, "Watch", Watching)
+    return KubernetesBackend("lab", Kubernetes(gpu="h100"), [examples.recipe_named("llama3_gke")], JobSets())
+
+
+def test_a_log_that_was_not_there_at_first_is_not_gone_for_good(
+    backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Cluster, "said", "unable to retrieve container logs for containerd://b91c")
+    place = backend.read_log(JOB, LogPlace(), ()).place
+    assert backend.log_trouble(JOB, place) == "the log of pod pm-1-0 is gone, and with it the rest of its log"
+    monkeypatch.setattr(Cluster, "said", HEAD)
+    piece = backend.read_log(JOB, place, ())
+    assert (piece.data, piece.place.gap) == (b"Pod on pm-1-0 is running\n", "")
+    assert backend.log_trouble(JOB, piece.place) == ""
+
+
+def test_a_head_that_is_gone_is_known_by_the_recipe(
+    backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Cluster, "said", HEAD.replace("running", "exiting"))
+    place = backend.read_log(JOB, LogPlace(), ()).place
+    assert "the kubelet rotated the first lines of pod pm-1-0 away unread" in place.gap
+    assert place.gap in backend.log_trouble(JOB, place)
