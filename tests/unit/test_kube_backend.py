@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from typing import ClassVar
 
 import pytest
 
@@ -44,20 +45,22 @@ class Cluster:
 
 
 class Watching:
-    """Knows what there is."""
+    """Knows what there is, and which pods are `gone`, in this order."""
+
+    pods: ClassVar[list[dict[str, Any]]] = [POD]
+    gone: ClassVar[list[dict[str, Any]]] = []
 
     def __init__(self, api: Cluster, path: str, selector: str) -> None:
-        self._objects = (
-            {"pm-1-0": POD}
-            if path.endswith("/pods")
-            else {"pm-1": {"metadata": {"name": "pm-1"}, "spec": {}, "status": DONE}}
-        )
+        self._of_pods = path.endswith("/pods")
 
     def look(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        return self._objects, {}
+        if not self._of_pods:
+            return {"pm-1": {"metadata": {"name": "pm-1"}, "spec": {}, "status": DONE}}, {}
+        there, gone = ({pod["metadata"]["name"]: pod for pod in pods} for pods in (self.pods, self.gone))
+        return there, gone
 
     def leaving(self) -> dict[str, int]:
-        return {}
+        return {pod["metadata"]["name"]: number for number, pod in enumerate(self.gone)}
 
 
 @pytest.fixture
@@ -86,3 +89,37 @@ def test_a_head_that_is_gone_is_known_by_the_recipe(
     place = backend.read_log(JOB, LogPlace(), ()).place
     assert "the kubelet rotated the first lines of pod pm-1-0 away unread" in place.gap
     assert place.gap in backend.log_trouble(JOB, place)
+
+
+def failed(name: str, node: str, index: str, created: str, **status: Any) -> dict[str, Any]:
+    labels = {**LABELS, "batch.kubernetes.io/job-completion-index": index}
+    metadata = {"name": name, "uid": name, "labels": labels, "creationTimestamp": created}
+    return {"metadata": metadata, "spec": {"nodeName": node}, "status": {"phase": "Failed", **status}}
+
+
+def test_only_the_last_life_of_a_job_is_blamed_for_its_end(
+    backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kueue gave the job other nodes when one failed, under the same number of restarts."""
+    taint = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
+    early, late = "2026-11-21T09:00:00Z", "2026-11-21T10:00:00Z"
+    crashed = {"exitCode": 1, "finishedAt": "2026-11-21T10:05:00Z"}
+    before = [
+        failed("a-0", "node-old", "0", early, conditions=[taint]),
+        failed("a-1", "node-old", "1", early, conditions=[taint]),
+    ]
+    now = [
+        failed(
+            "b-0",
+            "node-bad",
+            "0",
+            late,
+            containerStatuses=[{"name": "workload", "state": {"terminated": crashed}}],
+        ),
+        {**failed("b-1", "node-1", "1", late), "status": {"phase": "Running"}},
+    ]
+    monkeypatch.setattr(Watching, "gone", before)
+    monkeypatch.setattr(Watching, "pods", now)
+    assert backend.blamed(JOB) == "node-bad"
+    monkeypatch.setattr(Watching, "pods", [])
+    assert backend.blamed(JOB) == "node-old"
