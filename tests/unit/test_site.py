@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.kube import api
+from fixtures.kube import making
+from fixtures.kube import setup
 from fixtures.site import THIS_MACHINE
+from fixtures.site import Kubernetes
 from fixtures.site import Local
 from fixtures.site import Machine
 from fixtures.site import Site
@@ -246,3 +250,9 @@ def test_a_model_with_a_mistake_is_refused_with_its_line(
         read(tmp_path, KUBERNETES.replace(old, new))
     messages = str(caught.value).splitlines()
     assert any(":7: pytorchjob.recipes.gpt3_aks." in message and said in message for message in messages)
+
+
+def test_no_job_appears_any_more_once_it_counts_as_never_submitted() -> None:
+    """A last request may begin late, and the server carry it out after nobody waits for it."""
+    latest = max(making.SUBMIT_SECONDS, setup._SUBMIT_SECONDS) + api._CONNECT_SECONDS
+    assert Kubernetes(gpu="h100").launch_bound >= latest + 60
