@@ -12,6 +12,7 @@ from fixtures.backend import JobRef
 from fixtures.backend import LogPlace
 from fixtures.jobset import JobSets
 from fixtures.kube import backend as module
+from fixtures.kube import logs
 from fixtures.kube.backend import KubernetesBackend
 from fixtures.site import Kubernetes
 from tests.unit import examples
@@ -33,7 +34,7 @@ HEAD = "2026-11-21T09:00:00.1Z Pod on pm-1-0 is running\n"
 
 
 class Cluster:
-    """One JobSet that has ended and its pod of rank 0, whose log is `said`."""
+    """One JobSet and its pod of rank 0, whose log is `said`."""
 
     said = ""
 
@@ -41,11 +42,13 @@ class Cluster:
         """As the API is made."""
 
     def read(self, method: str, path: str, *, query: Mapping[str, str], attempts: int) -> bytes:
-        return self.said.encode()
+        return self.said.encode()[: int(query["limitBytes"])]
 
 
 class Watching:
-    """Knows what there is, and which pods are `gone`, in this order."""
+    """Knows what there is, and which pods are `gone`, in this order. `status` is the JobSet's."""
+
+    status: ClassVar[dict[str, Any]] = DONE
 
     pods: ClassVar[list[dict[str, Any]]] = [POD]
     gone: ClassVar[list[dict[str, Any]]] = []
@@ -55,7 +58,7 @@ class Watching:
 
     def look(self) -> tuple[dict[str, Any], dict[str, Any]]:
         if not self._of_pods:
-            return {"pm-1": {"metadata": {"name": "pm-1"}, "spec": {}, "status": DONE}}, {}
+            return {"pm-1": {"metadata": {"name": "pm-1"}, "spec": {}, "status": self.status}}, {}
         there, gone = ({pod["metadata"]["name"]: pod for pod in pods} for pods in (self.pods, self.gone))
         return there, gone
 
@@ -123,3 +126,19 @@ def test_only_the_last_life_of_a_job_is_blamed_for_its_end(
     assert backend.blamed(JOB) == "node-bad"
     monkeypatch.setattr(Watching, "pods", [])
     assert backend.blamed(JOB) == "node-old"
+
+
+def test_a_log_that_has_more_is_asked_for_at_once(
+    backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not read before the kubelet rotates it away is lost; any other log has its share of requests."""
+    lines = [f"2026-11-21T09:{number // 60:02d}:{number % 60:02d}Z {'x' * 400}\n" for number in range(3000)]
+    monkeypatch.setattr(Cluster, "said", HEAD + "".join(lines))
+    monkeypatch.setattr(Watching, "status", {})
+    monkeypatch.setattr(logs, "PIECE", 1 << 18)
+    place, more = LogPlace(), list[bool]()
+    while (piece := backend.read_log(JOB, place, ())).data:
+        place = piece.place
+        more.append(piece.more)
+    assert place.offset == 25 + 401 * 3000
+    assert more == [*[True] * (len(more) - 1), False]
