@@ -158,11 +158,19 @@ class Documents(Strict):
 class Manifest(Documents):
     """The contract of a recipe that a Kubernetes cluster runs: what is applied, and whose output is the log.
 
-    `container` is the one whose log is read. `log_copy` is where a bucket has the log too, of the job whose object is
+    `container` is the one whose log is read. `log_begins` is a pattern of what every such log has at its head, and nowhere
+    else: without it, a log whose beginning is gone cannot be told from a whole one. `log_copy` is where a bucket has the log too, of the job whose object is
     `{name}`. `setup` is the file, beside this one, that says what such a job needs on the cluster beforehand and how
     that is made (`plugins.setupfile`).
     """
 
     container: str
+    log_begins: str | None = None
     log_copy: str | None = Field(default=None, pattern=r"^gs://[^/]+/.*\{name\}")
     setup: str | None = None
+
+    @field_validator("log_begins")
+    @classmethod
+    def _is_a_pattern(cls, text: str | None) -> str | None:
+        compiled(text or "")
+        return text

@@ -57,7 +57,10 @@ class Unreachable(Infrastructure):
 
 
 class Denied(Unreachable):
-    """The cluster refuses the login, or its host key is not the known one; asking again does not help."""
+    """The cluster refuses the login, or its host key is not the known one; asking again does not help.
+
+    What was asked before may have been carried out all the same.
+    """
 
 
 class Lost(RunError):

@@ -155,8 +155,9 @@ def test_a_watch_that_is_refused_goes_on(gate: Gate, gated: MakeTrial, what: str
         [(REVIEWS, TOO_MANY, 2), (JOBSETS, CUT, 2), (MAPS, LOSE, 1)],
         [(REVIEWS, CUT, 1), (JOBSETS, LOSE, 1), (MAPS, CUT, 2)],
         [(JOBSETS, TOO_MANY, 2), (MAPS, "500 Internal Server Error", 2)],
+        [(MAPS, "401 Unauthorized", 1)],
     ],
-    ids=["JobSet cut off", "answer cut off", "429 and 500"],
+    ids=["JobSet cut off", "answer cut off", "429 and 500", "401"],
 )
 def test_a_submission_that_is_cut_off_makes_one_jobset(
     gate: Gate, gated: MakeTrial, faults: list[tuple[str, str, int]]

@@ -222,6 +222,44 @@ def test_a_log_that_was_rotated_away_between_two_reads(
     assert "containerLogMaxSize" in headline
 
 
+def test_no_step_is_judged_whose_run_told_what_it_is_in_lines_that_are_gone(
+    kubernetes_lab: KubernetesLab, namespace: str, kube_trial: MakeTrial, gate: Gate
+) -> None:
+    kubeconfig = str(gate.kubeconfig(user(kubernetes_lab, namespace)))
+    knobs = {"startup": 6.0, "real_step": 0.1, "socket_fallback": True}
+    trial = kube_trial(keys={"kubeconfig": kubeconfig}, **knobs).start()
+    until(lambda: b"Logging to" in trial.collected(), "the first lines in the session", 40)
+    rule = gate.on("GET .*/log", CUT)
+    log = kubernetes_lab.log_of(trial.pod())
+    until(lambda: b"global_step" in log.read_bytes(), "the first step")
+    lines = log.read_bytes().splitlines(keepends=True)
+    fresh = log.with_name("fresh")
+    fresh.write_bytes(b"".join(line for line in lines if b"global_step" in line))
+    fresh.replace(log)
+    rule.let_go()
+    headline = blamed(trial)
+    assert "every step was seen, but the kubelet rotated the log of pod" in headline
+    assert "NCCL" not in trial.collected().decode()
+
+
+def test_a_log_whose_first_lines_were_gone_before_anybody_read_them(
+    kubernetes_lab: KubernetesLab, namespace: str, kube_trial: MakeTrial
+) -> None:
+    trial = kube_trial(real_step=0.1).start()
+    trial.until_steps(3)
+    trial.kill()
+    earlier = trial.collected()
+    log = kubernetes_lab.log_of(trial.pod())
+    lines = log.read_bytes().splitlines(keepends=True)
+    fresh = log.with_name("fresh")
+    fresh.write_bytes(b"".join(line for line in lines if b"global_step" in line))
+    fresh.replace(log)
+    result = trial.resume()
+    assert result.case(CASE)["verdict"] == "infrastructure", result.out
+    assert "rotated the first lines of pod" in result.case(CASE)["headline"]
+    assert (result.folder / CASE / "log.earlier.txt").read_bytes() == earlier
+
+
 def test_a_pod_that_is_gone_before_its_last_lines_were_read(
     kubernetes_lab: KubernetesLab, namespace: str, kube_trial: MakeTrial, gate: Gate
 ) -> None:

@@ -18,6 +18,7 @@ from fixtures.backend import LogPlace
 from fixtures.backend import Phase
 from fixtures.fleet import Orders
 from plugins.cases import Case
+from plugins.errors import Denied
 from plugins.errors import SiteError
 from plugins.errors import SubmitError
 from plugins.errors import Unreachable
@@ -246,6 +247,49 @@ def test_what_spoils_a_second_life_is_looked_for_although_the_first_had_it_too(
     collected = (session.fleet.folder / WIDE.key / "log.txt").read_text()
     assert socket in collected
     assert len(asked[-1]) < len(asked[0])
+
+
+def test_a_submission_that_was_denied_in_its_middle_is_looked_up(cluster: Cluster, start: Start) -> None:
+    """The job may be there, and only what it mounts was denied."""
+
+    def deny(name: str) -> None:
+        if name == WIDE.id:
+            raise Denied("POST /configmaps: 401")
+
+    def find(case: str, name: str) -> JobRef | None:
+        return JobRef(case, name, "17", "/logs")
+
+    cluster.on_submit = deny
+    cluster.find = find  # type: ignore[method-assign]
+    entries = start(WIDE, NARROW, submissions_at_once=1).finish()
+    assert (entries[WIDE.id].job_id, entries[WIDE.id].failure) == ("17", "")
+    # Nor does it end those that are still to come.
+    assert entries[NARROW.id].failure == ""
+    assert cluster.submitted == [WIDE.id, NARROW.id]
+
+
+def test_a_denied_submission_that_nobody_can_look_up_may_run(cluster: Cluster, start: Start) -> None:
+    def deny(*_: str) -> None:
+        raise Denied("401")
+
+    cluster.on_submit = deny
+    cluster.find = deny  # type: ignore[method-assign, assignment]
+    entries = start(WIDE, NARROW, submissions_at_once=1, jobs_in_flight=1, unreachable_minutes=0.005).finish()
+    assert (entries[WIDE.id].failure, entries[WIDE.id].may_run) == ("lost", True)
+    assert "look for the name" in entries[WIDE.id].message
+    assert entries[NARROW.id].message == "never submitted: 401"
+
+
+def test_whoever_is_denied_from_the_start_does_not_wait(cluster: Cluster, start: Start) -> None:
+    def deny(case: Case) -> None:
+        raise Denied("the credentials are refused")
+
+    cluster.on_check = deny
+    entry = start(WIDE).finish()[WIDE.id]
+    assert (entry.failure, entry.message) == (
+        "infrastructure",
+        "never submitted: the credentials are refused",
+    )
 
 
 def test_a_stage_that_is_not_ready_is_never_tried_again(cluster: Cluster, start: Start) -> None:

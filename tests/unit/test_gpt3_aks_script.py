@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests.system.support import until
 from tests.unit import aks
+from tests.unit import examples
 from tests.unit.test_gpt3_aks import own
 
 # As the chart's has it at a01b073, but for what a timed run leaves out.
@@ -37,6 +39,8 @@ def test_torchrun_is_started_as_it_was_published(tmp_path: Path) -> None:
     # And the throughput, which the chart's script does not print.
     wanted = ARGUMENTS.format(name=aks.NAME, folder=tmp_path, data=pod.data, files=files)
     assert pod.torchrun == wanted.split()
+    manifest = examples.recipe_named("gpt3_aks").file.manifest
+    assert re.match(str(manifest and manifest.log_begins), done.stdout)
     assert done.stdout == (
         "node the-pod, GPUs and driver: 3 NVIDIA H100 80GB HBM3, 550.144.03\n"
         f"training on 10 of 40 files in {pod.data}\n"

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC
+from datetime import datetime
+from datetime import timedelta
+from datetime import timezone
+from datetime import tzinfo
 from typing import cast
 
+import pytest
 from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -36,13 +42,30 @@ class Kubelet:
     def __init__(self) -> None:
         self.lines: list[tuple[str, str]] = []
         self.refuses = 0
+        self.zone: tzinfo = UTC
+
+    def _local(self, stamp: str) -> str:
+        if self.zone is UTC:
+            return stamp
+        second = datetime.fromisoformat(f"{stamp[:19]}Z").astimezone(self.zone).isoformat()
+        return f"{second[:19]}{stamp[19:-1]}{second[19:]}"
 
     def read(self, method: str, path: str, *, query: Mapping[str, str], attempts: int) -> bytes:
         if self.refuses:
             raise Refused(self.refuses, "no log")
         since = query.get("sinceTime", "")[:19]
-        shown = [f"{stamp} {text}" for stamp, text in self.lines if stamp[:19] >= since]
+        shown = [f"{self._local(stamp)} {text}" for stamp, text in self.lines if stamp[:19] >= since]
         return "".join(shown).encode()[: int(query["limitBytes"])]
+
+
+class Saying:
+    """Answers anything with this."""
+
+    def __init__(self, said: str) -> None:
+        self.said = said
+
+    def read(self, method: str, path: str, *, query: Mapping[str, str], attempts: int) -> bytes:
+        return self.said.encode()
 
 
 def read(kubelet: Kubelet, place: LogPlace) -> logs.Read:
@@ -57,19 +80,42 @@ def drain(kubelet: Kubelet, place: LogPlace, found: list[bytes]) -> LogPlace:
     return place
 
 
-@given(st.lists(st.integers(0, len(LINES)), max_size=6).map(sorted), st.integers(60, 400))
+# As they may stand in a file: two threads of the runtime, one for each output, are not always in turn.
+CROSSED = [0, 2, 1, 3, 5, 4, 8, 6, 7, 9]
+SHUFFLED = [LINES[number] for number in CROSSED]
+
+
+@given(
+    st.lists(st.integers(0, len(LINES)), max_size=6).map(sorted),
+    st.integers(60, 400),
+    st.sampled_from([LINES, SHUFFLED]),
+)
 @settings(deadline=None)
-def test_however_the_log_grows_it_arrives_whole_and_once(sizes: list[int], limit: int) -> None:
+def test_however_the_log_grows_it_arrives_whole_and_once(
+    sizes: list[int], limit: int, whole: list[tuple[str, str]]
+) -> None:
     kubelet, place, found = Kubelet(), LogPlace("pod-0"), list[bytes]()
     before, logs.PIECE = logs.PIECE, limit
     try:
         for size in [*sizes, len(LINES)]:
-            kubelet.lines = LINES[:size]
+            kubelet.lines = whole[:size]
             place = drain(kubelet, place, found)
     finally:
         logs.PIECE = before
+    assert b"".join(found).decode() == "".join(text for _, text in whole)
+    assert place.offset == sum(len(text) for _, text in whole)
+
+
+@pytest.mark.parametrize("zone", ["+01:00", "-07:00", "+05:30"])
+def test_a_node_tells_the_time_of_its_own_zone(zone: str) -> None:
+    """The runtime's stamps have an offset then, and change it twice a year."""
+    offset = timezone(datetime.fromisoformat(f"2026-11-21T09:00:00{zone}").utcoffset() or timedelta())
+    kubelet, place, found = Kubelet(), LogPlace("pod-0"), list[bytes]()
+    for size in (2, 3, 7, 7, len(LINES)):
+        kubelet.lines = LINES[:size]
+        kubelet.zone = offset if size < 7 else UTC
+        place = drain(kubelet, place, found)
     assert b"".join(found).decode() == "".join(text for _, text in LINES)
-    assert place.offset == sum(len(text) for _, text in LINES)
 
 
 def test_a_rotated_log_goes_on_behind_the_gap_and_says_so() -> None:
@@ -82,11 +128,38 @@ def test_a_rotated_log_goes_on_behind_the_gap_and_says_so() -> None:
     assert piece.data.decode() == "".join(text for _, text in LINES[7:])
 
 
+def test_behind_a_gap_no_line_is_left_out_for_its_stamp() -> None:
+    kubelet, found = Kubelet(), list[bytes]()
+    kubelet.lines = LINES[:5]
+    place = drain(kubelet, LogPlace("pod-0"), found)
+    kubelet.lines = [LINES[3], LINES[5]]
+    piece = read(kubelet, place)
+    assert (piece.lost, piece.data.decode()) == (True, LINES[3][1] + LINES[5][1])
+
+
 def test_a_log_that_is_not_there_is_no_end() -> None:
     kubelet = Kubelet()
     for kubelet.refuses in (400, 404):
         piece = read(kubelet, LogPlace("pod-0"))
         assert (piece.data, piece.gone, piece.place) == (b"", True, LogPlace("pod-0"))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "unable to retrieve container logs for containerd://b91ca08d41",
+        'failed to try resolving symlinks in path "/var/log/pods/0.log": no such file or directory\n',
+    ],
+)
+def test_a_kubelet_that_has_no_log_says_so_as_if_it_were_one(said: str) -> None:
+    place = LogPlace("pod-0", 70, 1, "2026-11-21T09:00:00.100000000Z 1")
+    piece = logs.read(cast(Api, Saying(said)), "default", "pod-0", "workload", place)
+    assert (piece.data, piece.gone, piece.place) == (b"", True, place)
+
+
+def test_the_beginning_of_a_line_is_no_remark() -> None:
+    piece = logs.read(cast(Api, Saying("2026-11-21T09:0")), "default", "pod-0", "workload", LogPlace("pod-0"))
+    assert not piece.gone
 
 
 def test_what_the_kubelet_says_of_a_log_is_no_line_of_it() -> None:

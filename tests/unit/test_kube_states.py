@@ -84,6 +84,40 @@ def test_a_pod_that_the_cluster_took_away_is_named_with_its_reason() -> None:
     assert str(one) == "pod pod-1 on node-1 (DeletionByTaintManager: unreachable)"
 
 
+def deleted(pod: dict[str, Any], until: str, grace: int = 30) -> dict[str, Any]:
+    """As it is when its end was asked for: the stamp is of the end of its grace period."""
+    metadata = {**pod["metadata"], "deletionTimestamp": until, "deletionGracePeriodSeconds": grace}
+    return {**pod, "metadata": metadata}
+
+
+def test_pods_that_were_deleted_for_one_that_failed_are_not_to_blame() -> None:
+    culprit = pod(0, "Failed", containerStatuses=[ended(1, "Error", "2026-11-21T09:00:00Z")])
+    # A kubelet makes those Failed as well, by the signal that ended them; their clocks need not agree to the second.
+    others = [
+        deleted(
+            pod(number, "Failed", containerStatuses=[ended(code, "Error", f"2026-11-21T09:00:0{number}Z")]),
+            "2026-11-21T09:00:31Z",
+        )
+        for number, code in ((1, 137), (2, 143))
+    ]
+    silent = deleted(pod(3, "Failed"), "2026-11-21T09:00:31Z")
+    assert [one.pod for one in broken([*others, silent, culprit])] == ["pod-0"]
+    assert state_of_jobset(FAILED, [*others, culprit], None, 3).nodes == "node-0"
+    assert broken(others) == []
+
+
+def test_a_pod_that_failed_before_it_was_deleted_is_to_blame() -> None:
+    failed = pod(0, "Failed", containerStatuses=[ended(1, "Error", "2026-11-21T09:00:00Z")])
+    evicted = pod(1, "Failed", reason="Evicted", message="The node was low on resource: memory.")
+    gone = [
+        deleted(failed, "2026-11-21T09:00:31Z"),
+        deleted(evicted, "2026-11-21T09:00:31Z"),
+        deleted(failed, UNSEEN),
+        deleted(failed, "2026-11-21T09:00:01Z", grace=0),
+    ]
+    assert [len(broken([one])) for one in gone] == [1, 1, 1, 1]
+
+
 FAILED = jobset(("Failed", "ReachedMaxRestarts", "too often"))
 
 

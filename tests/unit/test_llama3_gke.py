@@ -260,6 +260,8 @@ def test_torchrun_is_started_as_it_was_published(tmp_path: Path) -> None:
 def test_it_prints_what_upstreams_launcher_prints_and_the_driver(tmp_path: Path) -> None:
     pod = gke.Pod(tmp_path, gke.made("70b-bf16-128gpus", name="short"))
     lines = pod.run(0).stdout.splitlines()
+    manifest = examples.recipe_named("llama3_gke").file.manifest
+    assert re.fullmatch(str(manifest and manifest.log_begins), lines[0])
     config = [f"| {line}" for line in pod.config.splitlines()]
     start = lines.index(config[0])
     assert lines[start : start + len(config)] == config

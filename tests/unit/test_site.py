@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.kube import api
+from fixtures.kube import making
+from fixtures.kube import setup
 from fixtures.site import THIS_MACHINE
+from fixtures.site import Kubernetes
 from fixtures.site import Local
 from fixtures.site import Machine
 from fixtures.site import Site
@@ -289,3 +293,9 @@ def test_a_gpu_of_the_sites_own_table_is_known(tmp_path: Path) -> None:
     own.mkdir()
     rewritten(recorded(own) / "llama3.yaml", "gpu: b200", "gpu: mi300")
     known(tmp_path, "site: lab\nreplay: {gpu: mi300}\n")
+
+
+def test_no_job_appears_any_more_once_it_counts_as_never_submitted() -> None:
+    """A last request may begin late, and the server carry it out after nobody waits for it."""
+    latest = max(making.SUBMIT_SECONDS, setup._SUBMIT_SECONDS) + api._CONNECT_SECONDS
+    assert Kubernetes(gpu="h100").launch_bound >= latest + 60

@@ -1,0 +1,79 @@
+"""Ending several jobs at once: what keeps one from being ended keeps no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from fixtures.backend import JobRef
+from fixtures.backend import JobState
+from fixtures.backend import Phase
+from fixtures.cancelling import cancel
+from fixtures.kube import ending
+from fixtures.kube.ending import Ending
+from fixtures.ledger import Ledger
+from plugins.errors import Unreachable
+from tests.unit.cluster import MIDDLE
+from tests.unit.cluster import NARROW
+from tests.unit.cluster import RUNNING
+from tests.unit.cluster import WIDE
+from tests.unit.cluster import Cluster
+
+JOBS = [JobRef(case.key, case.id, case.id, "default") for case in (WIDE, MIDDLE, NARROW)]
+DENIED = "admission webhook denied the request"
+
+
+class Cautious(Cluster):
+    """Deletes one job after the other, as a Kubernetes backend does; a webhook denies it for the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+        self.ending = Ending(self._release)
+
+    def _release(self, job: JobRef) -> None:
+        self.asked.append(job.name)
+        if job == JOBS[0]:
+            raise Unreachable(DENIED)
+        self.cancelled.add(job.name)
+
+    def cancel(self, jobs: Sequence[JobRef]) -> None:
+        self.ending.ask(jobs)
+
+    def _state(self, job: JobRef) -> JobState:
+        return JobState(Phase.GONE, "not found") if job.name in self.cancelled else RUNNING
+
+
+def test_a_job_that_cannot_be_deleted_keeps_no_other() -> None:
+    cluster = Cautious()
+    with pytest.raises(Unreachable, match=DENIED):
+        cluster.cancel(JOBS)
+    assert cluster.cancelled == {MIDDLE.id, NARROW.id}
+
+
+def test_where_each_would_take_long_the_others_come_first_the_next_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ending, "_SLOW_SECONDS", -1.0)
+    cluster = Cautious()
+    for _ in range(2):
+        with pytest.raises(Unreachable):
+            cluster.cancel(JOBS)
+    assert cluster.asked == [WIDE.id, MIDDLE.id, NARROW.id, WIDE.id]
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    made = Ledger.create(tmp_path / "ledger.sqlite", "run-1", "lab")
+    made.plan([(case, "jobset", case.id) for case in (WIDE, MIDDLE, NARROW)])
+    yield made
+    made.close()
+
+
+def test_the_end_of_the_others_is_confirmed(ledger: Ledger) -> None:
+    assert cancel(Cautious(), ledger, JOBS, 1.5) == {JOBS[0]}
+    confirmed = {entry.case_key: entry.cancel_confirmed is not None for entry in ledger.entries()}
+    assert confirmed == {WIDE.key: False, MIDDLE.key: True, NARROW.key: True}

@@ -1,0 +1,144 @@
+"""The backend over a cluster in memory: what it makes of what pods, kubelets and their logs say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from typing import ClassVar
+
+import pytest
+
+from fixtures.backend import JobRef
+from fixtures.backend import LogPlace
+from fixtures.jobset import JobSets
+from fixtures.kube import backend as module
+from fixtures.kube import logs
+from fixtures.kube.backend import KubernetesBackend
+from fixtures.site import Kubernetes
+from tests.unit import examples
+
+JOB = JobRef("llama3_gke/70b-fp8-128gpus", "run.llama3_gke-70b-fp8-128gpus", "pm-1", "default")
+LABELS = {"jobset.sigs.k8s.io/jobset-name": "pm-1", "batch.kubernetes.io/job-completion-index": "0"}
+POD: dict[str, Any] = {
+    "metadata": {
+        "name": "pm-1-0",
+        "uid": "1",
+        "labels": LABELS,
+        "creationTimestamp": "2026-11-21T09:00:00Z",
+    },
+    "spec": {"nodeName": "node-0"},
+    "status": {"phase": "Running"},
+}
+DONE = {"conditions": [{"type": "Completed", "status": "True"}], "terminalState": "Completed"}
+HEAD = "2026-11-21T09:00:00.1Z Pod on pm-1-0 is running\n"
+
+
+class Cluster:
+    """One JobSet and its pod of rank 0, whose log is `said`."""
+
+    said = ""
+
+    def __init__(self, site: str, section: Kubernetes) -> None:
+        """As the API is made."""
+
+    def read(self, method: str, path: str, *, query: Mapping[str, str], attempts: int) -> bytes:
+        return self.said.encode()[: int(query["limitBytes"])]
+
+
+class Watching:
+    """Knows what there is, and which pods are `gone`, in this order. `status` is the JobSet's."""
+
+    status: ClassVar[dict[str, Any]] = DONE
+
+    pods: ClassVar[list[dict[str, Any]]] = [POD]
+    gone: ClassVar[list[dict[str, Any]]] = []
+
+    def __init__(self, api: Cluster, path: str, selector: str) -> None:
+        self._of_pods = path.endswith("/pods")
+
+    def look(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        if not self._of_pods:
+            return {"pm-1": {"metadata": {"name": "pm-1"}, "spec": {}, "status": self.status}}, {}
+        there, gone = ({pod["metadata"]["name"]: pod for pod in pods} for pods in (self.pods, self.gone))
+        return there, gone
+
+    def leaving(self) -> dict[str, int]:
+        return {pod["metadata"]["name"]: number for number, pod in enumerate(self.gone)}
+
+
+@pytest.fixture
+def backend(monkeypatch: pytest.MonkeyPatch) -> KubernetesBackend:
+    monkeypatch.setattr(module, "Api", Cluster)
+    monkeypatch.setattr(module, "Watch", Watching)
+    return KubernetesBackend("lab", Kubernetes(gpu="h100"), [examples.recipe_named("llama3_gke")], JobSets())
+
+
+def test_a_log_that_was_not_there_at_first_is_not_gone_for_good(
+    backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Cluster, "said", "unable to retrieve container logs for containerd://b91c")
+    place = backend.read_log(JOB, LogPlace(), ()).place
+    assert backend.log_trouble(JOB, place) == "the log of pod pm-1-0 is gone, and with it the rest of its log"
+    monkeypatch.setattr(Cluster, "said", HEAD)
+    piece = backend.read_log(JOB, place, ())
+    assert (piece.data, piece.place.gap) == (b"Pod on pm-1-0 is running\n", "")
+    assert backend.log_trouble(JOB, piece.place) == ""
+
+
+def test_a_head_that_is_gone_is_known_by_the_recipe(
+    backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Cluster, "said", HEAD.replace("running", "exiting"))
+    place = backend.read_log(JOB, LogPlace(), ()).place
+    assert "the kubelet rotated the first lines of pod pm-1-0 away unread" in place.gap
+    assert place.gap in backend.log_trouble(JOB, place)
+
+
+def failed(name: str, node: str, index: str, created: str, **status: Any) -> dict[str, Any]:
+    labels = {**LABELS, "batch.kubernetes.io/job-completion-index": index}
+    metadata = {"name": name, "uid": name, "labels": labels, "creationTimestamp": created}
+    return {"metadata": metadata, "spec": {"nodeName": node}, "status": {"phase": "Failed", **status}}
+
+
+def test_only_the_last_life_of_a_job_is_blamed_for_its_end(
+    backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kueue gave the job other nodes when one failed, under the same number of restarts."""
+    taint = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
+    early, late = "2026-11-21T09:00:00Z", "2026-11-21T10:00:00Z"
+    crashed = {"exitCode": 1, "finishedAt": "2026-11-21T10:05:00Z"}
+    before = [
+        failed("a-0", "node-old", "0", early, conditions=[taint]),
+        failed("a-1", "node-old", "1", early, conditions=[taint]),
+    ]
+    now = [
+        failed(
+            "b-0",
+            "node-bad",
+            "0",
+            late,
+            containerStatuses=[{"name": "workload", "state": {"terminated": crashed}}],
+        ),
+        {**failed("b-1", "node-1", "1", late), "status": {"phase": "Running"}},
+    ]
+    monkeypatch.setattr(Watching, "gone", before)
+    monkeypatch.setattr(Watching, "pods", now)
+    assert backend.blamed(JOB) == "node-bad"
+    monkeypatch.setattr(Watching, "pods", [])
+    assert backend.blamed(JOB) == "node-old"
+
+
+def test_a_log_that_has_more_is_asked_for_at_once(
+    backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not read before the kubelet rotates it away is lost; any other log has its share of requests."""
+    lines = [f"2026-11-21T09:{number // 60:02d}:{number % 60:02d}Z {'x' * 400}\n" for number in range(3000)]
+    monkeypatch.setattr(Cluster, "said", HEAD + "".join(lines))
+    monkeypatch.setattr(Watching, "status", {})
+    monkeypatch.setattr(logs, "PIECE", 1 << 18)
+    place, more = LogPlace(), list[bool]()
+    while (piece := backend.read_log(JOB, place, ())).data:
+        place = piece.place
+        more.append(piece.more)
+    assert place.offset == 25 + 401 * 3000
+    assert more == [*[True] * (len(more) - 1), False]
