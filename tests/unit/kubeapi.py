@@ -47,7 +47,7 @@ class Memory:
         found = [item for place, item in self.objects.items() if place.startswith(f"{path}/")]
         labels = [item["metadata"].get("labels", {}) for item in found]
         fit = [
-            copy.deepcopy(item)
+            {key: value for key, value in copy.deepcopy(item).items() if key not in ("apiVersion", "kind")}
             for item, has in zip(found, labels, strict=True)
             if not key or (key in has and value in ("", has[key]))
         ]

@@ -1,0 +1,125 @@
+"""The set-up on a cluster that refuses, breaks off and forgets: nothing hangs, nothing is left unsaid."""
+
+from __future__ import annotations
+
+import pytest
+
+from fixtures.backend import Phase
+from fixtures.kube.api import Refused
+from plugins.errors import SubmitError
+from plugins.errors import Unreachable
+from tests.unit import kubeapi
+from tests.unit.kubeapi import JOBS
+from tests.unit.kubeapi import MAPS
+from tests.unit.kubeapi import Memory
+
+CASE = "gpt3_aks/setup"
+JOB, LATER = "pacemark-20261121-094226-2019.gpt3_aks-setup", "pacemark-20261121-104226-3020.gpt3_aks-setup"
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
+    # A submission without an answer is not repeated.
+    monkeypatch.setattr("fixtures.kube.setup._SUBMIT_SECONDS", 0.0)
+    made = Memory()
+    made.claim()
+    return made
+
+
+def refuse(memory: Memory, method: str, path: str, error: Exception, times: int = 1 << 30) -> None:
+    """Answer the next so many of these requests with an error."""
+    left = [times]
+
+    def before(asked: str, where: str) -> None:
+        if (asked, where) == (method, path) and left[0] > 0:
+            left[0] -= 1
+            raise error
+
+    memory.before = before
+
+
+# A Job and the scripts that it mounts
+
+
+def test_a_job_whose_scripts_are_refused_is_deleted_again(memory: Memory) -> None:
+    refuse(memory, "POST", MAPS, Refused(403, "exceeded quota: configmaps"))
+    with pytest.raises(SubmitError, match="exceeded quota") as caught:
+        kubeapi.setup(memory).provision(CASE, JOB)
+    assert not caught.value.may_run
+    assert memory.names(JOBS) == []
+
+
+def test_a_job_whose_scripts_are_refused_and_that_cannot_be_deleted_may_run(memory: Memory) -> None:
+    def before(method: str, path: str) -> None:
+        if (method, path) == ("POST", MAPS):
+            raise Refused(403, "exceeded quota: configmaps")
+        if method == "DELETE":
+            raise Unreachable("no answer")
+
+    memory.before = before
+    session = kubeapi.setup(memory)
+    with pytest.raises(SubmitError, match=r"exceeded quota.* may still be there.* no answer") as caught:
+        session.provision(CASE, JOB)
+    assert caught.value.may_run
+    # And is found by whoever sweeps.
+    assert session.find(CASE, JOB, to_end=True) is not None
+
+
+def test_another_sessions_job_is_not_deleted_for_its_scripts(memory: Memory) -> None:
+    kubeapi.setup(memory).provision(CASE, JOB)
+    (place,) = (path for path in memory.objects if path.startswith(MAPS))
+    del memory.objects[place]
+    refuse(memory, "POST", MAPS, Refused(403, "exceeded quota: configmaps"))
+    session = kubeapi.setup(memory)
+    end = session.state(session.provision(CASE, LATER))
+    assert end.phase is Phase.FAILED
+    assert "stage download cannot begin: exceeded quota" in end.reason
+    assert memory.names(JOBS) == ["download"]
+
+
+def test_scripts_that_got_no_answer_are_made_at_the_next_look(memory: Memory) -> None:
+    session = kubeapi.setup(memory)
+    job = session.provision(CASE, JOB)
+    memory.over("download")
+    refuse(memory, "POST", MAPS, Unreachable("500"), times=1)
+    with pytest.raises(Unreachable):
+        session.state(job)
+    assert (memory.names(JOBS), memory.names(MAPS)) == (["download", "extract"], ["download"])
+    assert session.state(job).phase is Phase.RUNNING
+    assert memory.names(MAPS) == ["download", "extract"]
+    # Looked for once, not at every look.
+    memory.asked.clear()
+    session.state(job)
+    assert [path for _, path in memory.asked if path.startswith(MAPS)] == []
+
+
+@pytest.mark.parametrize("again", ["provision", "find"])
+def test_scripts_that_a_dead_session_did_not_make_are_made_by_the_next(memory: Memory, again: str) -> None:
+    refuse(memory, "POST", MAPS, Unreachable("kill -9"))
+    with pytest.raises(Unreachable):
+        kubeapi.setup(memory).provision(CASE, JOB)
+    memory.before = lambda method, path: None
+    assert memory.names(MAPS) == []
+    session = kubeapi.setup(memory)
+    job = session.provision(CASE, LATER) if again == "provision" else session.find(CASE, JOB)
+    assert job is not None
+    session.state(job)
+    assert memory.names(MAPS) == ["download"]
+
+
+def test_nothing_is_made_any_more_once_the_end_was_asked_for(memory: Memory) -> None:
+    session = kubeapi.setup(memory)
+    job = session.provision(CASE, JOB)
+    memory.over("download")
+    refuse(
+        memory, "DELETE", next(path for path in memory.objects if path.startswith(JOBS)), Unreachable("500")
+    )
+    with pytest.raises(Unreachable):
+        session.end(job)
+    assert session.state(job).phase is Phase.RUNNING
+    assert memory.names(JOBS) == ["download"]
+    memory.before = lambda method, path: None
+    session.end(job)
+    assert session.state(job).phase is Phase.GONE
+    # Asked for anew, it begins anew.
+    assert session.state(session.provision(CASE, LATER)).phase is Phase.QUEUED
