@@ -11,6 +11,7 @@ from plugins.errors import Unreachable
 from tests.unit import kubeapi
 from tests.unit.kubeapi import JOBS
 from tests.unit.kubeapi import MAPS
+from tests.unit.kubeapi import PODS
 from tests.unit.kubeapi import Memory
 
 CASE = "gpt3_aks/setup"
@@ -123,3 +124,64 @@ def test_nothing_is_made_any_more_once_the_end_was_asked_for(memory: Memory) -> 
     assert session.state(job).phase is Phase.GONE
     # Asked for anew, it begins anew.
     assert session.state(session.provision(CASE, LATER)).phase is Phase.QUEUED
+
+
+# Pods whose logs cannot be read
+
+
+def silence(memory: Memory, pod: str) -> list[str]:
+    """The node of this pod does not answer any more; how often it was asked."""
+    asked: list[str] = []
+
+    def before(method: str, path: str) -> None:
+        if path == f"{PODS}/{pod}/log":
+            asked.append(path)
+            raise Unreachable(f"GET {path}: 500: dial tcp 10.0.0.4:10250: i/o timeout")
+
+    memory.before = before
+    return asked
+
+
+def test_a_pod_whose_log_cannot_be_read_keeps_nobody_from_being_told_of_the_others(memory: Memory) -> None:
+    session = kubeapi.setup(memory)
+    job = session.provision(CASE, JOB)
+    dead, alive = memory.pods("download")
+    asked = silence(memory, dead)
+    memory.logs[f"{PODS}/{alive}/log"] = b"pacemark: download 1 of 4: 3 of 10 files\n"
+    for _ in range(3):
+        state = session.state(job)
+        assert (state.phase, state.raw) == (Phase.RUNNING, "download: 3 of about 40 files")
+    # Its node is left alone for a while.
+    assert len(asked) == 1
+
+
+def test_a_stage_that_failed_is_told_though_its_last_words_cannot_be_read(memory: Memory) -> None:
+    session = kubeapi.setup(memory)
+    job = session.provision(CASE, JOB)
+    ended = {"exitCode": 1, "reason": "Error", "finishedAt": "2026-11-21T10:05:00Z"}
+    failed = [{"name": "main", "state": {"terminated": ended}}]
+    dead, alive = memory.pods("download", phase="Failed", containerStatuses=failed)
+    memory.over("download", "Failed")
+    silence(memory, dead)
+    memory.logs[f"{PODS}/{alive}/log"] = b"no space left\n"
+    end = session.state(job)
+    assert (end.phase, end.nodes, end.exit_code) == (Phase.FAILED, "aks-1", "1")
+    assert f"pod {dead}" in end.reason
+    assert "no space left" in end.reason
+
+
+def test_a_count_whose_answer_cannot_be_read_is_made_again(memory: Memory) -> None:
+    session = kubeapi.setup(memory)
+
+    def before(method: str, path: str) -> None:
+        # Its pod is done as soon as it is there.
+        if method == "POST" and path == MAPS:
+            memory.over("count")
+            memory.pods("count", phase="Succeeded")
+        if path.endswith("/log"):
+            raise Unreachable("no route to host")
+
+    memory.before = before
+    with pytest.raises(Unreachable):
+        session.lacks(2)
+    assert memory.names(JOBS) == []
