@@ -236,3 +236,46 @@ def test_an_auth_provider_is_not_waited_for_without_a_bound(
     path = kubeconfig(tmp_path / "config", server.url, {"auth-provider": provider})
     with pytest.raises(Denied, match=r"gave no credentials within 0.5 s"):
         api(path).get("/x")
+
+
+# Mistakes in a kubeconfig, and who else may answer
+
+
+@pytest.mark.parametrize(
+    ("proxy", "words"),
+    [
+        ("socks5://bastion:1080", "pip install PySocks"),
+        ("bastion:8080", r"give http://HOST:PORT"),
+        ("ftp://bastion", r"give http://HOST:PORT"),
+    ],
+)
+def test_a_proxy_that_cannot_be_used_is_told_with_what_helps(tmp_path: Path, proxy: str, words: str) -> None:
+    cluster: dict[str, Any] = {"proxy-url": proxy}
+    path = kubeconfig(tmp_path / "config", "https://one:6443", **cluster)
+    with pytest.raises(Denied, match=f"its `proxy-url` cannot be used: (.|\n)*{words}"):
+        api(path).get("/x")
+
+
+@pytest.mark.parametrize(
+    "text", ["just text\n", "- a\n", "", "contexts: 3\n", "current-context: c\ncontexts: [c]\n", "\0"]
+)
+def test_a_kubeconfig_that_is_none_is_told(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config").write_text(text)
+    for ask in (lambda: api(tmp_path / "config").get("/x"), api(tmp_path / "config").server):
+        with pytest.raises(Denied, match="config cannot be used: "):
+            ask()
+
+
+def test_a_token_that_no_header_may_have_is_not_shown(tmp_path: Path, server: Server) -> None:
+    with pytest.raises(Denied, match="has a character in it that no header may have") as caught:
+        api(kubeconfig(tmp_path / "config", server.url, {"token": "SECRET\nSECRET"})).get("/x")
+    assert "SECRET" not in str(caught.value)
+
+
+def test_a_page_that_is_no_answer_says_nothing_of_any_object(tmp_path: Path, server: Server) -> None:
+    server.answer = lambda given: (200, b"<html>The service is down for maintenance</html>")
+    asked = api(kubeconfig(tmp_path / "config", server.url))
+    with pytest.raises(
+        Unreachable, match=r"GET /x: the answer is not an API server's: '<html>The service is down"
+    ):
+        asked.find("/x")

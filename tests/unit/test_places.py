@@ -12,6 +12,7 @@ from fixtures.backend import JobRef
 from fixtures.fleet import Orders
 from fixtures.flight import Plan
 from fixtures.jobset import JobSets
+from fixtures.kube import objects
 from fixtures.kube.api import Api
 from fixtures.kube.backend import KubernetesBackend
 from fixtures.ledger import Ledger
@@ -22,6 +23,7 @@ from fixtures.site import Kubernetes
 from fixtures.site import Site
 from plugins.errors import ConfigError
 from plugins.errors import Denied
+from plugins.errors import SubmitError
 from tests.unit import examples
 from tests.unit import kubeapi
 from tests.unit.cluster import Cluster
@@ -157,3 +159,22 @@ def test_a_set_up_is_found_by_the_submission_that_made_it_whatever_the_site_file
     assert first.find("gpt3_aks/setup", "somebody-elses", to_end=True) is None
     other.end(job)
     assert memory.names(kubeapi.JOBS) == []
+
+
+def test_a_job_is_found_to_be_ended_though_its_values_are_gone() -> None:
+    """A submission that was cut off, and a site file that has lost its image since."""
+    case = examples.case("70b-fp8-128gpus", "llama3_gke")
+    section = Kubernetes(gpu="h100", namespace="runs")
+    backend = KubernetesBackend("lab", section, [examples.recipe_named("llama3_gke")], JobSets())
+    memory = kubeapi.Memory()
+    backend._api = memory  # type: ignore[assignment]
+    name = objects.object_name("the-job", case.id)
+    jobset = {"metadata": {"name": name, "namespace": "runs", "annotations": {objects.JOB: "the-job"}}}
+    memory.post("/apis/jobset.x-k8s.io/v1alpha2/namespaces/runs/jobsets", jobset)
+    assert backend.find(case.key, "the-job", to_end=True) == JobRef(case.key, "the-job", name, "runs")
+    # To go on with it, something would have to be made.
+    with pytest.raises(
+        SubmitError, match=f"JobSet {name} is there, but what it mounts cannot be made"
+    ) as caught:
+        backend.find(case.key, "the-job")
+    assert caught.value.may_run

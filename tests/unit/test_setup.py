@@ -126,6 +126,11 @@ def test_nothing_is_made_any_more_once_the_end_was_asked_for(memory: Memory) -> 
     assert session.state(session.provision(CASE, LATER)).phase is Phase.QUEUED
 
 
+def test_a_value_that_is_no_number_is_told(memory: Memory) -> None:
+    with pytest.raises(SubmitError, match="`chunks` is '1O', which is no number"):
+        kubeapi.setup(memory, chunks="1O").provision(CASE, JOB)
+
+
 # Pods whose logs cannot be read
 
 
