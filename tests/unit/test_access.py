@@ -34,8 +34,20 @@ def server() -> Iterator[Server]:
     made.close()
 
 
+_made: list[Api] = []
+
+
 def api(path: Path) -> Api:
-    return Api("lab", Kubernetes(gpu="h100", kubeconfig=str(path)))
+    """As this kubeconfig says; closed at the test's end."""
+    _made.append(Api("lab", Kubernetes(gpu="h100", kubeconfig=str(path))))
+    return _made[-1]
+
+
+@pytest.fixture(autouse=True)
+def _close() -> Iterator[None]:
+    yield
+    while _made:
+        _made.pop().close()
 
 
 class Plugin:
