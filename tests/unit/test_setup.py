@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fixtures.backend import Phase
 from fixtures.kube.api import Refused
+from fixtures.kube.backend import KubernetesBackend
+from fixtures.kube.jobs import Jobs
+from fixtures.pytorchjob import PyTorchJobs
+from plugins.errors import SiteError
 from plugins.errors import SubmitError
+from plugins.errors import Unprovisioned
 from plugins.errors import Unreachable
+from tests.unit import examples
+from tests.unit import gpt3_setup
 from tests.unit import kubeapi
+from tests.unit.kubeapi import CLAIMS
+from tests.unit.kubeapi import CLASSES
 from tests.unit.kubeapi import JOBS
 from tests.unit.kubeapi import MAPS
 from tests.unit.kubeapi import PODS
@@ -129,6 +140,66 @@ def test_nothing_is_made_any_more_once_the_end_was_asked_for(memory: Memory) -> 
 def test_a_value_that_is_no_number_is_told(memory: Memory) -> None:
     with pytest.raises(SubmitError, match="`chunks` is '1O', which is no number"):
         kubeapi.setup(memory, chunks="1O").provision(CASE, JOB)
+
+
+# Whether --provision would help
+
+
+def checked(memory: Memory, monkeypatch: pytest.MonkeyPatch, **values: str) -> SiteError:
+    """What the check says of two nodes on a cluster that has all the rest."""
+    monkeypatch.setattr("fixtures.kube.backend.lacks", lambda *_: [])
+    case = examples.case("375m-fp16-16gpus", "gpt3_aks")
+    section = gpt3_setup.section(values=values)
+    backend = KubernetesBackend("lab", section, [examples.recipe_named("gpt3_aks")], PyTorchJobs())
+    backend._setups["gpt3_aks"]._api = memory  # type: ignore[assignment]
+    backend._setups["gpt3_aks"]._jobs = Jobs(memory, "runs")  # type: ignore[arg-type]
+    with pytest.raises(SiteError) as caught:
+        backend.check(case)
+    return caught.value
+
+
+def test_a_claim_that_is_missing_may_be_made(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory.objects.clear()
+    assert isinstance(checked(memory, monkeypatch, storage="amlfs"), Unprovisioned)
+
+
+def test_nothing_is_made_for_a_mistake_in_the_values(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory.objects.clear()
+    said = checked(memory, monkeypatch, storage="amlfs", claims="mine")
+    assert "values.claims means nothing to gpt3_aks" in str(said)
+    assert not isinstance(said, Unprovisioned)
+    said = checked(memory, monkeypatch, storage="amlfs", chunks="1O")
+    assert "chunks" in str(said)
+    assert not isinstance(said, Unprovisioned)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"spec": {"accessModes": ["ReadWriteOnce"]}},
+        {"status": {"phase": "Lost"}},
+        {"status": {"phase": "Pending"}},  # and no class that would make its volume
+    ],
+)
+def test_nothing_is_made_for_a_claim_that_is_of_no_use(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
+) -> None:
+    memory.objects[f"{CLAIMS}/shared-storage-pvc"] |= change
+    assert not isinstance(checked(memory, monkeypatch), Unprovisioned)
+
+
+def test_a_claim_whose_volume_is_being_made_is_waited_for(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a session that died a minute ago."""
+    change = {
+        "status": {"phase": "Pending"},
+        "spec": {"accessModes": ["ReadWriteMany"], "storageClassName": "blob"},
+    }
+    memory.objects[f"{CLAIMS}/shared-storage-pvc"] |= change
+    memory.objects[f"{CLASSES}/blob"] = {"provisioner": "blob.csi.azure.com"}
+    memory.objects["/apis/storage.k8s.io/v1/csidrivers/blob.csi.azure.com"] = {}
+    assert isinstance(checked(memory, monkeypatch), Unprovisioned)
 
 
 # Pods whose logs cannot be read
