@@ -261,3 +261,70 @@ def test_a_count_whose_answer_cannot_be_read_is_made_again(memory: Memory) -> No
     with pytest.raises(Unreachable):
         session.lacks(2)
     assert memory.names(JOBS) == []
+
+
+# The count
+
+
+def count_of(memory: Memory, pairs: int) -> None:
+    """Every count is done as soon as its pod has its script, and says so many."""
+
+    def before(method: str, path: str) -> None:
+        if method == "LIST" and path == PODS and "count" in memory.names(JOBS):
+            memory.over("count")
+            (one, _) = memory.pods("count", phase="Succeeded")
+            memory.logs[f"{PODS}/{one}/log"] = (
+                f"pacemark: data: {pairs} pairs, 0 without index, tokenizer yes\n".encode()
+            )
+
+    memory.before = before
+
+
+def test_the_count_of_another_session_is_read_and_left_to_it(memory: Memory) -> None:
+    other = kubeapi.setup(memory)
+    theirs = other._contract.stage_documents("count", "theirs")
+    other._jobs.make(*theirs, 0.0)
+    count_of(memory, 40)
+    assert kubeapi.setup(memory).lacks(2) == []
+    assert "count" in memory.names(JOBS)
+    # One that has ended is in the way of the next, whoever made it.
+    memory.objects = {path: item for path, item in memory.objects.items() if not path.endswith("-counted")}
+    assert kubeapi.setup(memory).lacks(2) == []
+    assert memory.names(JOBS) == []
+
+
+def test_a_count_that_another_session_took_away_is_made_again(memory: Memory) -> None:
+    other = kubeapi.setup(memory)
+    made = other._jobs.make(*other._contract.stage_documents("count", "theirs"), 0.0)
+
+    def before(method: str, path: str) -> None:
+        if method == "LIST" and path == PODS:
+            # They have read it before we could.
+            memory.before = lambda method, path: None
+            memory.delete(f"{JOBS}/{made['metadata']['name']}", made["metadata"]["uid"])
+            count_of(memory, 40)
+
+    memory.before = before
+    assert kubeapi.setup(memory).lacks(2) == []
+    assert [path for method, path in memory.asked if method == "POST"].count(JOBS) == 3
+    assert memory.names(JOBS) == []
+
+
+def test_a_new_count_takes_the_place_of_the_old_one(memory: Memory) -> None:
+    count_of(memory, 5)
+    session = kubeapi.setup(memory)
+    assert session.lacks(2) == []
+    more = kubeapi.setup(memory, chunks="4")
+    count_of(memory, 40)
+    assert more.lacks(2) == []
+    (record,) = (item for path, item in memory.objects.items() if path.endswith("-counted"))
+    assert record["data"]["pairs"] == "40"
+    assert "deletionTimestamp" not in record["metadata"]
+
+
+def test_a_record_that_somebody_changed_is_none(memory: Memory) -> None:
+    count_of(memory, 40)
+    assert kubeapi.setup(memory).lacks(2) == []
+    (record,) = (item for path, item in memory.objects.items() if path.endswith("-counted"))
+    record["data"]["pairs"] = "many"
+    assert kubeapi.setup(memory).lacks(2) == []
