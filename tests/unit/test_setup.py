@@ -202,6 +202,26 @@ def test_a_claim_whose_volume_is_being_made_is_waited_for(
     assert isinstance(checked(memory, monkeypatch), Unprovisioned)
 
 
+# Storage
+
+
+def test_a_class_that_is_there_needs_no_permission_to_make_it(memory: Memory) -> None:
+    """docs/rbac/pytorchjob.yaml says so."""
+    driver = "/apis/storage.k8s.io/v1/csidrivers/azurelustre.csi.azure.com"
+    lustre = {"storage": "amlfs", "tier": "125", "capacity": "16"}
+    contract = gpt3_setup.contract(values=lustre)
+    kind = contract.storage_documents("amlfs")[0]
+    memory.objects = {driver: {}, f"{CLASSES}/{kind['metadata']['name']}": kind}
+    refuse(memory, "POST", CLASSES, Refused(403, "storageclasses is forbidden"))
+    kubeapi.setup(memory, **lustre).provision(CASE, JOB)
+    assert f"{CLAIMS}/shared-storage-pvc" in memory.objects
+    # Another one of that name is refused as ever.
+    del memory.objects[f"{CLAIMS}/shared-storage-pvc"]
+    memory.objects[f"{CLASSES}/{kind['metadata']['name']}"]["parameters"] = {}
+    with pytest.raises(SubmitError, match="is there and another one"):
+        kubeapi.setup(memory, **lustre).provision(CASE, JOB)
+
+
 # Pods whose logs cannot be read
 
 
