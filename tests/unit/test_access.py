@@ -185,7 +185,7 @@ def test_a_certificate_from_a_plugin_is_used(plugin: Plugin, tmp_path: Path) -> 
     plugin.gives(clientCertificateData="CERTIFICATE", clientKeyData="KEY")
     text = plugin.kubeconfig.read_text().replace("http://", "https://")
     plugin.kubeconfig.write_text(text)
-    found = access.configured(Kubernetes(gpu="h100", kubeconfig=str(plugin.kubeconfig)), "lab")
+    found, _ = access.configured(Kubernetes(gpu="h100", kubeconfig=str(plugin.kubeconfig)), "lab")
     assert (Path(found.cert_file).read_text(), Path(found.key_file).read_text()) == ("CERTIFICATE", "KEY")
 
 
@@ -291,3 +291,14 @@ def test_a_page_that_is_no_answer_says_nothing_of_any_object(tmp_path: Path, ser
         Unreachable, match=r"GET /x: the answer is not an API server's: '<html>The service is down"
     ):
         asked.find("/x")
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    cluster: dict[str, Any] = {"certificate-authority-data": "b25l"}
+    path = kubeconfig(tmp_path / "config", "https://one:6443", **cluster)
+    with pytest.raises(Denied, match=r"config cannot be used: .*Permission denied"):
+        api(path).server()

@@ -142,6 +142,14 @@ def test_a_value_that_is_no_number_is_told(memory: Memory) -> None:
         kubeapi.setup(memory, chunks="1O").provision(CASE, JOB)
 
 
+def test_a_mistake_in_the_values_of_one_who_goes_on_with_anothers_jobs_is_told(memory: Memory) -> None:
+    kubeapi.setup(memory).provision(CASE, JOB)
+    session = kubeapi.setup(memory, token_secret="my secret")
+    end = session.state(session.provision(CASE, LATER))
+    assert end.phase is Phase.FAILED
+    assert "kubectl create secret" in end.reason
+
+
 # Whether --provision would help
 
 
