@@ -6,6 +6,7 @@
         ├── Invalid            it ran, but something else or not all of it
         ├── Infrastructure     submit, queue, node, network or storage
         │   ├── SiteError      the site lacks something; names the command that mends it
+        │   │   └── Unprovisioned  and --provision would make it, or go on making it
         │   ├── SubmitError    the cluster refused the job
         │   └── Unreachable    the cluster cannot be asked right now
         │       └── Denied     and will not be, until somebody mends the access: login, host key
@@ -39,6 +40,10 @@ class Infrastructure(RunError):
 
 class SiteError(Infrastructure):
     """Something that the recipe needs is missing on the site; the message has the command that mends it."""
+
+
+class Unprovisioned(SiteError):
+    """All that is missing is what the recipe's own set-up makes, so that it may be run for it."""
 
 
 class SubmitError(Infrastructure):

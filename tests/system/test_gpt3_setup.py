@@ -84,6 +84,22 @@ def test_a_session_that_died_is_followed_by_one_that_goes_on(site: Site, hub: Hu
     assert third.lacks(2) == []
 
 
+def test_a_session_that_died_between_a_job_and_its_scripts_is_followed_by_one_that_makes_them(
+    site: Site, hub: Hub
+) -> None:
+    site.claim()
+    first = site.session()
+    bare, _ = first._contract.stage_documents("download", JOB)
+    made = site.lab.api.create(bare)
+    until(lambda: len(site.pods_of("download")) == 4, "the pods that wait")
+    second = site.session()
+    job = second.provision(CASE, "pacemark-20261121-130000-0002.gpt3_aks-setup")
+    assert follow(second, job)[-1].phase is Phase.SUCCEEDED
+    assert site.items("jobs")[f"{first.id}-download"]["metadata"]["uid"] == made["metadata"]["uid"]
+    second.end(job)
+    until(lambda: set(site.items("configmaps")) == {"kube-root-ca.crt"}, "no scripts are left")
+
+
 def test_a_pod_that_is_killed_is_replaced_and_goes_on(site: Site, hub: Hub) -> None:
     site.claim()
     hub.delay = 0.4

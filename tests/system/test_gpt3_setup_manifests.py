@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from fixtures.kube.api import Api
-from fixtures.kube.setup import Provisioner
 from plugins.yamlfile import load_documents
 from tests.lab.k8s.api import ApiError
 from tests.lab.k8s.api import collection
@@ -43,8 +41,7 @@ def try_out(lab: KubernetesLab, document: dict[str, Any]) -> dict[str, Any]:
 def test_all_that_a_set_up_makes_is_taken(
     kubernetes_lab: KubernetesLab, namespace: str, values: dict[str, str]
 ) -> None:
-    section = gpt3_setup.section(namespace=namespace, values=values)
-    found = Provisioner("lab", Api("lab", section), section, gpt3_setup.recipe()).plan()
+    found = gpt3_setup.documents(gpt3_setup.contract(namespace=namespace, values=values))
     assert len(found) == 8 + (2 if "storage" in values else 0)
     for document in found:
         taken = try_out(kubernetes_lab, document)

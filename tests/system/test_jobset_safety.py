@@ -145,6 +145,26 @@ def test_what_a_dead_session_left_goes_by_itself(
     assert "the cluster no longer knows job pm-" in lost.case(CASE)["headline"]
 
 
+def test_what_a_killed_session_left_is_not_looked_for_elsewhere(
+    kubernetes_lab: KubernetesLab, kube_trial: MakeTrial
+) -> None:
+    trial = kube_trial(hang_at=5).start()
+    trial.until_running()
+    trial.kill()
+    text = trial.site.read_text()
+    trial.site.write_text(text.replace(f"namespace: {trial.namespace}", "namespace: default"))
+    for command in (("--sweep",), ("--cancel", "latest"), (*trial.select, "--resume", "latest")):
+        said = trial.house(*command)
+        assert said.status != 0, said.out
+        assert f"namespace {trial.namespace}, and the site file leads to" in said.out
+    assert "jobs that may still run" in (listed := trial.house("--list-runs").out)
+    assert trial.jobset()["metadata"]["name"] in listed
+    trial.until_running()
+    trial.site.write_text(text)
+    assert trial.house("--sweep").status == 0
+    nothing_is_left(kubernetes_lab, trial.namespace)
+
+
 # Whose a JobSet is
 
 

@@ -161,11 +161,18 @@ def test_provisioning_runs_the_recipes_setup_and_then_the_case(slurm_lab: SlurmL
 def test_a_missing_token_and_a_missing_partition_are_told_together(
     slurm_lab: SlurmLab, tmp_path: Path
 ) -> None:
-    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name), tmp_path, partition="nowhere")
-    result = pacemark(*SELECT, "--site", str(site), results=tmp_path / "results", env={"HF_TOKEN": ""})
+    before = slurm_lab.jobs_ever()
+    stage = slurm_lab.stage(tmp_path.name, provisioned=False)
+    site = site_file(slurm_lab, stage, tmp_path, partition="nowhere")
+    result = pacemark(
+        *SELECT, "--provision", "--site", str(site), results=tmp_path / "results", env={"HF_TOKEN": ""}
+    )
     assert "HF_TOKEN is not set where pytest runs" in result.out
     assert "the partition nowhere is missing" in result.out
     assert "Traceback" not in result.out
+    # The set-up would mend neither.
+    assert "running the recipe's own set-up" not in result.out
+    assert slurm_lab.jobs_ever() == before
 
 
 def test_an_unknown_host_key_is_never_accepted(slurm_lab: SlurmLab, tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ class Cluster:
         self.released: list[str] = []
         self.hurried = threading.Event()
         self.copies: dict[str, LogCopy] = {}
+        self.where = ""
         self.on_read: Callable[[str], None] = lambda name: None
 
     def check(self, case: Case) -> None:
@@ -72,7 +73,10 @@ class Cluster:
         self.on_submit(name)
         return JobRef(case.key, name, str(len(self.submitted)), "/logs")
 
-    def find(self, case: str, name: str) -> JobRef | None:
+    def place(self) -> str:
+        return self.where
+
+    def find(self, case: str, name: str, *, to_end: bool = False) -> JobRef | None:
         return None
 
     def poll(self, jobs: Sequence[JobRef]) -> dict[JobRef, JobState]:

@@ -10,9 +10,11 @@ from typing import Any
 
 import yaml
 
+from fixtures.kube.contract import Contract
 from fixtures.site import Kubernetes
 from plugins.cases import Recipe
 from plugins.cases import load_recipe
+from plugins.setupfile import NO_STORAGE
 from tests.unit.examples import ROOT
 
 SOURCE = ROOT / "suites" / "gpt3_aks"
@@ -57,6 +59,18 @@ def section(**given: Any) -> Kubernetes:
     return Kubernetes.model_validate(
         {"gpu": "h100", "namespace": "runs", "recipes": {"gpt3_aks": {"values": values}}, **given}
     )
+
+
+def contract(**given: Any) -> Contract:
+    """What the set-up means on a site with these `values` or other keys."""
+    return Contract(section(**given), recipe())
+
+
+def documents(of: Contract) -> list[dict[str, Any]]:
+    """All that may be made on a site, in that order."""
+    kind, data = of.kind(), of.file.data
+    made = of.storage_documents(kind) if kind != NO_STORAGE else []
+    return [*made, *(one for stage in data.stages for one in of.stage_documents(stage, of.id))]
 
 
 def scripts(folder: Path) -> Path:

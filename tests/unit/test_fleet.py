@@ -21,6 +21,7 @@ from plugins.cases import Case
 from plugins.errors import Denied
 from plugins.errors import SiteError
 from plugins.errors import SubmitError
+from plugins.errors import Unprovisioned
 from plugins.errors import Unreachable
 from tests.unit import examples
 from tests.unit.cluster import BROKEN
@@ -46,8 +47,10 @@ Start = Callable[..., Session]
 def start(tmp_path: Path, cluster: Cluster) -> Iterator[Start]:
     made: list[Session] = []
 
-    def begin(*cases: Case, orders: Orders | None = None, **limits: object) -> Session:
-        session = Session(tmp_path, cluster, cases, orders or Orders(), **limits)
+    def begin(*cases: Case, orders: Orders | None = None, run: str = "run-1", **limits: object) -> Session:
+        folder = tmp_path / run
+        folder.mkdir()
+        session = Session(folder, cluster, cases, orders or Orders(), **limits)
         made.append(session)
         session.fleet.start()
         return session
@@ -256,7 +259,7 @@ def test_a_submission_that_was_denied_in_its_middle_is_looked_up(cluster: Cluste
         if name == WIDE.id:
             raise Denied("POST /configmaps: 401")
 
-    def find(case: str, name: str) -> JobRef | None:
+    def find(case: str, name: str, *, to_end: bool = False) -> JobRef | None:
         return JobRef(case, name, "17", "/logs")
 
     cluster.on_submit = deny
@@ -289,6 +292,44 @@ def test_whoever_is_denied_from_the_start_does_not_wait(cluster: Cluster, start:
     assert (entry.failure, entry.message) == (
         "infrastructure",
         "never submitted: the credentials are refused",
+    )
+
+
+def test_a_set_up_is_run_for_what_it_mends_and_not_for_a_mistake(cluster: Cluster, start: Start) -> None:
+    asked: list[str] = []
+
+    def provision(case: Case, name: str) -> JobRef | None:
+        asked.append(name)
+        return None
+
+    def mistaken(case: Case) -> None:
+        raise SiteError("values.claims means nothing")
+
+    def bare(case: Case) -> None:
+        if not asked:
+            raise Unprovisioned("the data set is missing")
+
+    cluster.provision = provision  # type: ignore[method-assign]
+    cluster.on_check = mistaken
+    entry = start(WIDE, orders=Orders(provision=True)).finish()[WIDE.id]
+    assert (asked, entry.message) == ([], "values.claims means nothing")
+    cluster.on_check = bare
+    entries = start(WIDE, orders=Orders(provision=True), run="run-2").finish()
+    assert (len(asked), entries[WIDE.id].failure) == (1, "")
+
+
+def test_what_refused_a_set_up_stands_in_the_verdict(cluster: Cluster, start: Start) -> None:
+    def refused(case: Case, name: str) -> JobRef | None:
+        raise SubmitError("the StorageClass is there and another one")
+
+    def lack(case: Case) -> None:
+        raise Unprovisioned("the claim is missing")
+
+    cluster.provision, cluster.on_check = refused, lack  # type: ignore[method-assign]
+    entry = start(WIDE, orders=Orders(provision=True)).finish()[WIDE.id]
+    assert entry.failure == "infrastructure"
+    assert entry.message == (
+        "the claim is missing\nThe recipe's own set-up did not mend that: the StorageClass is there and another one"
     )
 
 

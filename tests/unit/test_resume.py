@@ -48,7 +48,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 def taken(ledger: Ledger, *cases: Case) -> list[Plan]:
-    return resumed(ledger, "lab", [plan(case) for case in cases or (ONE,)])
+    return resumed(ledger, "lab", [plan(case) for case in cases or (ONE,)], {})
 
 
 def test_what_was_only_planned_is_submitted(ledger: Ledger) -> None:
@@ -158,7 +158,7 @@ def test_a_job_must_not_be_forgotten(ledger: Ledger) -> None:
 
 def test_another_site_is_refused(ledger: Ledger) -> None:
     with pytest.raises(ConfigError, match="it was on site lab, but --site is other"):
-        resumed(ledger, "other", [plan(ONE)])
+        resumed(ledger, "other", [plan(ONE)], {})
 
 
 def test_a_run_is_locked_as_long_as_its_process_lives(ledger: Ledger) -> None:

@@ -18,9 +18,9 @@ from tests.unit import gpt3_setup
 TIERS = {"40": 480, "125": 512, "250": 512, "500": 512}
 
 
-def provisioner(**given: Any) -> Provisioner:
-    section = gpt3_setup.section(**given)
-    return Provisioner("lab", Api("lab", section), section, gpt3_setup.recipe())
+def made(**given: Any) -> list[dict[str, Any]]:
+    """All documents of a site's set-up."""
+    return gpt3_setup.documents(gpt3_setup.contract(**given))
 
 
 def of_kind(found: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
@@ -30,7 +30,7 @@ def of_kind(found: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(("tier", "size"), TIERS.items())
 def test_every_tier_has_a_class_of_its_own_and_a_claim_of_that_class(tier: str, size: int) -> None:
     values = {"storage": "amlfs", "tier": tier, "capacity": str(size), "zone": "2", "claim": "ours"}
-    found = provisioner(values=values).plan()
+    found = made(values=values)
     (kind,), (claim,) = of_kind(found, "StorageClass"), of_kind(found, "PersistentVolumeClaim")
     assert kind["metadata"]["name"] == f"pacemark-amlfs-{tier}-zone-2" == claim["spec"]["storageClassName"]
     assert kind["provisioner"] == "azurelustre.csi.azure.com"
@@ -42,7 +42,7 @@ def test_every_tier_has_a_class_of_its_own_and_a_claim_of_that_class(tier: str, 
 
 
 def test_blob_has_the_published_mount_options() -> None:
-    found = provisioner(values={"storage": "blob"}).plan()
+    found = made(values={"storage": "blob"})
     (kind,), (claim,) = of_kind(found, "StorageClass"), of_kind(found, "PersistentVolumeClaim")
     assert kind["provisioner"] == "blob.csi.azure.com"
     assert kind["mountOptions"] == [
@@ -54,7 +54,7 @@ def test_blob_has_the_published_mount_options() -> None:
 
 
 def test_without_a_kind_there_is_no_storage_to_make() -> None:
-    kinds = {document["kind"] for document in provisioner().plan()}
+    kinds = {document["kind"] for document in made()}
     assert kinds == {"Job", "ConfigMap"}
 
 
@@ -67,12 +67,12 @@ def test_the_jobs_have_what_the_site_says_and_bounds_of_their_own() -> None:
         "dataset": "pajama/all",
         "claim": "c",
     }
-    made = provisioner(
+    contract = gpt3_setup.contract(
         values=values, node_selector={"agentpool": "gpu"}, environment={"HTTPS_PROXY": "http://proxy"}
     )
-    jobs = of_kind(made.plan(), "Job")
+    jobs = of_kind(gpt3_setup.documents(contract), "Job")
     assert [job["metadata"]["name"] for job in jobs] == [
-        f"{made.id}-{stage}" for stage in ("download", "extract", "concatenate", "preprocess")
+        f"{contract.id}-{stage}" for stage in ("download", "extract", "concatenate", "preprocess")
     ]
     for job in jobs:
         spec, pod = job["spec"], job["spec"]["template"]["spec"]
@@ -96,13 +96,14 @@ def test_the_jobs_have_what_the_site_says_and_bounds_of_their_own() -> None:
 
 
 def test_the_same_folder_of_the_same_claim_has_the_same_set_up_in_every_session() -> None:
-    assert provisioner().id == provisioner(values={"files": "59166"}).id
+    one = gpt3_setup.contract().id
+    assert one == gpt3_setup.contract(values={"files": "59166"}).id
     others = [
-        provisioner(values={"dataset": "other"}),
-        provisioner(values={"claim": "other"}),
-        provisioner(namespace="other"),
+        gpt3_setup.contract(values={"dataset": "other"}),
+        gpt3_setup.contract(values={"claim": "other"}),
+        gpt3_setup.contract(namespace="other"),
     ]
-    assert len({provisioner().id, *(other.id for other in others)}) == 4
+    assert len({one, *(other.id for other in others)}) == 4
 
 
 @pytest.mark.parametrize(
@@ -117,13 +118,15 @@ def test_the_same_folder_of_the_same_claim_has_the_same_set_up_in_every_session(
 )
 def test_a_wrong_value_is_told_with_what_to_give(values: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        provisioner(values=values).plan()
+        made(values=values)
 
 
 def test_a_data_set_that_leaves_nothing_to_train_on_is_refused_before_anything_is_made() -> None:
+    section = gpt3_setup.section(values={"parts": "1"})
     # Nothing is asked of a cluster: there is none.
+    session = Provisioner("lab", Api("lab", section), section, gpt3_setup.recipe())
     with pytest.raises(SubmitError, match=r"1 pairs - 15 for validation - 15 for test = -29"):
-        provisioner(values={"parts": "1"}).provision("gpt3_aks/setup", "job")
+        session.provision("gpt3_aks/setup", "job")
 
 
 def test_the_tiers_steps_are_those_of_the_published_sizes() -> None:

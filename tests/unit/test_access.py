@@ -1,0 +1,304 @@
+"""The credentials of a kubeconfig: bounded, renewed when they are refused, and never left out in silence."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures.kube import access
+from fixtures.kube import api as module
+from fixtures.kube.api import Api
+from fixtures.site import Kubernetes
+from plugins.errors import Denied
+from plugins.errors import Unreachable
+from tests.unit.kubeapi import Server
+from tests.unit.kubeapi import kubeconfig
+
+
+def credential(status: Any) -> str:
+    """A line of bash that prints it."""
+    version = "client.authentication.k8s.io/v1"
+    return f"echo '{json.dumps({'apiVersion': version, 'kind': 'ExecCredential', 'status': status})}'"
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.close()
+
+
+_made: list[Api] = []
+
+
+def api(path: Path) -> Api:
+    """As this kubeconfig says; closed at the test's end."""
+    _made.append(Api("lab", Kubernetes(gpu="h100", kubeconfig=str(path))))
+    return _made[-1]
+
+
+@pytest.fixture(autouse=True)
+def _close() -> Iterator[None]:
+    yield
+    while _made:
+        _made.pop().close()
+
+
+class Plugin:
+    """A credential plugin in `folder`: a line of bash. How often it ran is counted."""
+
+    def __init__(self, folder: Path, server: Server) -> None:
+        self._folder = folder
+        self._program, self._runs = folder / "plugin", folder / "runs"
+        user = {
+            "exec": {
+                "apiVersion": "client.authentication.k8s.io/v1",
+                "command": "./plugin",
+                "args": ["get-token"],
+                "env": [{"name": "REALM", "value": "lab"}],
+                "provideClusterInfo": True,
+            }
+        }
+        self.kubeconfig = kubeconfig(folder / "config", server.url, user)
+
+    def does(self, body: str) -> None:
+        self._program.write_text(f"#!/bin/bash\necho run >>{self._runs}\n{body}\n")
+        self._program.chmod(0o755)
+
+    def gives(self, **status: Any) -> None:
+        self.does(credential(status))
+
+    @property
+    def runs(self) -> int:
+        return len(self._runs.read_text().splitlines()) if self._runs.exists() else 0
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, server: Server) -> Plugin:
+    return Plugin(tmp_path, server)
+
+
+def test_a_plugin_is_run_once_without_a_terminal_and_told_of_its_cluster(
+    plugin: Plugin, server: Server
+) -> None:
+    plugin.does(
+        f"""[[ "$1 $REALM" == "get-token lab" ]] || exit 3
+        [[ -t 0 ]] && exit 4
+        grep -q '"interactive": false' <<<"$KUBERNETES_EXEC_INFO" || exit 5
+        grep -q '"server": "{server.url}"' <<<"$KUBERNETES_EXEC_INFO" || exit 6
+        {credential({"token": "ONE"})}"""
+    )
+    asked = api(plugin.kubeconfig)
+    asked.get("/x")
+    asked.get("/x")
+    assert server.asked == ["Bearer ONE", "Bearer ONE"]
+    assert plugin.runs == 1
+
+
+def test_a_plugin_that_hangs_is_ended_with_all_that_it_started(
+    plugin: Plugin, tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "_PLUGIN_SECONDS", 0.5)
+    plugin.does(f"echo 'To sign in, open a browser' >&2; (sleep 1; touch {tmp_path}/alive) & sleep 30")
+    began = time.monotonic()
+    with pytest.raises(Denied, match=r"gave no credentials within 0.5 s: To sign in, open a browser"):
+        api(plugin.kubeconfig).get("/x")
+    assert time.monotonic() - began < 2
+    time.sleep(1.2)
+    assert not (tmp_path / "alive").exists()
+    assert server.asked == []
+
+
+def test_threads_that_wait_for_a_plugin_do_not_wait_for_one_after_the_other(
+    plugin: Plugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "_PLUGIN_SECONDS", 0.5)
+    plugin.does("sleep 30")
+    asked = api(plugin.kubeconfig)
+
+    def ask() -> None:
+        with pytest.raises(Denied):
+            asked.get("/x")
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    began = time.monotonic()
+    for thread in threads:
+        thread.join()
+    assert time.monotonic() - began < 1.5
+    assert plugin.runs == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("echo 'run: cloud login' >&2; exit 1", "ended with exit code 1: run: cloud login"),
+        ("echo token-in-plain-text", "printed no ExecCredential"),
+        (credential({}), "gave neither a token nor a certificate with its key"),
+        (credential(None), "gave neither a token nor a certificate with its key"),
+        (credential({"clientCertificateData": "x"}), "gave neither a token nor"),
+    ],
+)
+def test_nobody_is_asked_without_the_credentials_that_a_plugin_did_not_give(
+    plugin: Plugin, server: Server, body: str, words: str
+) -> None:
+    plugin.does(body)
+    with pytest.raises(Denied, match=words) as caught:
+        api(plugin.kubeconfig).get("/x")
+    assert "token-in-plain-text" not in str(caught.value)
+    assert server.asked == []
+
+
+def test_a_plugin_that_is_not_installed_is_named(plugin: Plugin) -> None:
+    with pytest.raises(Denied, match=r"cannot be used: .*No such file or directory: './plugin'"):
+        api(plugin.kubeconfig).get("/x")
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_plugin_that_failed_is_run_again_and_only_the_first_failure_ends_the_session(
+    plugin: Plugin, server: Server
+) -> None:
+    asked = api(plugin.kubeconfig)
+    plugin.does("exit 1")
+    with pytest.raises(Denied):
+        asked.get("/x")
+    plugin.gives(token="ONE")
+    asked.get("/x")
+    # From here on it has worked: what fails now may pass.
+    server.answer = lambda given: (200, b"{}") if given == "Bearer TWO" else (401, b"")
+    plugin.does("echo 'no network' >&2; exit 1")
+    with pytest.raises(Unreachable, match="no network") as caught:
+        asked.get("/x")
+    assert not isinstance(caught.value, Denied)
+    plugin.gives(token="TWO")
+    assert asked.get("/x") == {}
+
+
+def test_a_certificate_from_a_plugin_is_used(plugin: Plugin, tmp_path: Path) -> None:
+    plugin.gives(clientCertificateData="CERTIFICATE", clientKeyData="KEY")
+    text = plugin.kubeconfig.read_text().replace("http://", "https://")
+    plugin.kubeconfig.write_text(text)
+    found, _ = access.configured(Kubernetes(gpu="h100", kubeconfig=str(plugin.kubeconfig)), "lab")
+    assert (Path(found.cert_file).read_text(), Path(found.key_file).read_text()) == ("CERTIFICATE", "KEY")
+
+
+# Credentials that are refused
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New credentials may be got again at once."""
+    monkeypatch.setattr(module, "_AGAIN_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_token_file_that_was_rotated_is_read_again(tmp_path: Path, server: Server) -> None:
+    (tmp_path / "token").write_text("ONE\n")
+    asked = api(kubeconfig(tmp_path / "config", server.url, {"tokenFile": str(tmp_path / "token")}))
+    asked.get("/x")
+    (tmp_path / "token").write_text("TWO\n")
+    server.answer = lambda given: (200, b"{}") if given == "Bearer TWO" else (401, b"")
+    asked.get("/x")
+    assert server.asked == ["Bearer ONE", "Bearer ONE", "Bearer TWO"]
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_plugin_without_a_word_on_expiry_is_run_again_when_its_token_is_refused(
+    plugin: Plugin, server: Server
+) -> None:
+    plugin.gives(token="ONE")
+    asked = api(plugin.kubeconfig)
+    asked.get("/x")
+    plugin.gives(token="TWO")
+    server.answer = lambda given: (200, b"{}") if given == "Bearer TWO" else (401, b"")
+    with asked.stream("/x", 1):
+        """A watch gets new ones too."""
+    assert server.asked[-1] == "Bearer TWO"
+    assert plugin.runs == 2
+
+
+def test_credentials_that_stay_refused_are_told_and_a_plugin_is_not_run_for_each_request(
+    plugin: Plugin, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_AGAIN_SECONDS", 0.3)
+    plugin.gives(token="ONE")
+    server.answer = lambda given: (401, b'{"message": "Unauthorized"}')
+    asked = api(plugin.kubeconfig)
+    for pause in (0, 0.4, 0):
+        time.sleep(pause)
+        with pytest.raises(
+            Denied, match="the credentials of the kubeconfig are refused: GET /x: 401: Unauthorized"
+        ):
+            asked.get("/x")
+    assert plugin.runs == 2
+
+
+def test_an_auth_provider_is_not_waited_for_without_a_bound(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "_READ_SECONDS", 0.5)
+    provider = {"name": "gcp", "config": {"cmd-path": "sleep", "cmd-args": "5"}}
+    path = kubeconfig(tmp_path / "config", server.url, {"auth-provider": provider})
+    with pytest.raises(Denied, match=r"gave no credentials within 0.5 s"):
+        api(path).get("/x")
+
+
+# Mistakes in a kubeconfig, and who else may answer
+
+
+@pytest.mark.parametrize(
+    ("proxy", "words"),
+    [
+        ("socks5://bastion:1080", "pip install PySocks"),
+        ("bastion:8080", r"give http://HOST:PORT"),
+        ("ftp://bastion", r"give http://HOST:PORT"),
+    ],
+)
+def test_a_proxy_that_cannot_be_used_is_told_with_what_helps(tmp_path: Path, proxy: str, words: str) -> None:
+    cluster: dict[str, Any] = {"proxy-url": proxy}
+    path = kubeconfig(tmp_path / "config", "https://one:6443", **cluster)
+    with pytest.raises(Denied, match=f"its `proxy-url` cannot be used: (.|\n)*{words}"):
+        api(path).get("/x")
+
+
+@pytest.mark.parametrize(
+    "text", ["just text\n", "- a\n", "", "contexts: 3\n", "current-context: c\ncontexts: [c]\n", "\0"]
+)
+def test_a_kubeconfig_that_is_none_is_told(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config").write_text(text)
+    for ask in (lambda: api(tmp_path / "config").get("/x"), api(tmp_path / "config").server):
+        with pytest.raises(Denied, match="config cannot be used: "):
+            ask()
+
+
+def test_a_token_that_no_header_may_have_is_not_shown(tmp_path: Path, server: Server) -> None:
+    with pytest.raises(Denied, match="has a character in it that no header may have") as caught:
+        api(kubeconfig(tmp_path / "config", server.url, {"token": "SECRET\nSECRET"})).get("/x")
+    assert "SECRET" not in str(caught.value)
+
+
+def test_a_page_that_is_no_answer_says_nothing_of_any_object(tmp_path: Path, server: Server) -> None:
+    server.answer = lambda given: (200, b"<html>The service is down for maintenance</html>")
+    asked = api(kubeconfig(tmp_path / "config", server.url))
+    with pytest.raises(
+        Unreachable, match=r"GET /x: the answer is not an API server's: '<html>The service is down"
+    ):
+        asked.find("/x")
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    cluster: dict[str, Any] = {"certificate-authority-data": "b25l"}
+    path = kubeconfig(tmp_path / "config", "https://one:6443", **cluster)
+    with pytest.raises(Denied, match=r"config cannot be used: .*Permission denied"):
+        api(path).server()

@@ -1,0 +1,180 @@
+"""Where a job is: it is never looked for anywhere else, and never taken for gone because it is not there."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures.backend import JobRef
+from fixtures.fleet import Orders
+from fixtures.flight import Plan
+from fixtures.jobset import JobSets
+from fixtures.kube import objects
+from fixtures.kube.api import Api
+from fixtures.kube.backend import KubernetesBackend
+from fixtures.ledger import Ledger
+from fixtures.resume import resumed
+from fixtures.runs import LEDGER
+from fixtures.runs import cancel_left
+from fixtures.site import Kubernetes
+from fixtures.site import Site
+from plugins.errors import ConfigError
+from plugins.errors import Denied
+from plugins.errors import SubmitError
+from tests.unit import examples
+from tests.unit import kubeapi
+from tests.unit.cluster import Cluster
+from tests.unit.cluster import Session
+
+CASE = examples.case()
+HERE, THERE = "https://one:6443, namespace runs", "https://other:6443, namespace runs"
+JOB = "pacemark-20261121-094226-2019.gpt3_aks-setup"
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    folder = tmp_path / "results" / "run-1"
+    folder.mkdir(parents=True)
+    made = Ledger.create(folder / LEDGER, "run-1", "lab")
+    made.plan([(CASE, "jobset", "the-job")])
+    made.plan_setup("llama3/setup", "jobset", "the-setup")
+    made.intend(CASE.key, THERE)
+    made.intend("llama3/setup", HERE)
+    made.submitted(JobRef("llama3/setup", "the-setup", "17", "runs"))
+    return made
+
+
+def swept(ledger: Ledger, cluster: Cluster, **site: Any) -> tuple[bool, str]:
+    """Whether all is over, and what was said."""
+    said = io.StringIO()
+    section = Kubernetes(gpu="h100")
+    found = Site(site="lab", **{"jobset": section, **site})
+    return cancel_left(ledger.path.parent, found, {"jobset": cluster}, said), said.getvalue()
+
+
+def test_a_sweep_says_what_is_elsewhere_and_cancels_what_is_here(ledger: Ledger) -> None:
+    cluster = Cluster()
+    cluster.where = HERE
+    good, said = swept(ledger, cluster)
+    assert not good
+    assert f"NOT cancelled: job the-job is in {THERE}, and the site file leads to {HERE} now" in said
+    assert "llama3/setup: job 17 is over" in said
+    assert cluster.cancelled == {"the-setup"}
+    assert [entry.name for entry in ledger.entries() if entry.may_run] == ["the-job"]
+
+
+def test_a_sweep_says_what_no_section_of_the_site_file_leads_to(ledger: Ledger) -> None:
+    good, said = swept(ledger, Cluster(), jobset=None)
+    assert not good
+    assert "NOT cancelled: the site file has no `jobset` any more" in said
+    assert len([entry for entry in ledger.entries() if entry.may_run]) == 2
+
+
+def test_a_sweep_without_a_kubeconfig_says_so(ledger: Ledger, tmp_path: Path) -> None:
+    section = Kubernetes(gpu="h100", kubeconfig=str(tmp_path / "nowhere"))
+    backend = KubernetesBackend("lab", section, [], JobSets())
+    said = io.StringIO()
+    assert not cancel_left(ledger.path.parent, Site(site="lab", jobset=section), {"jobset": backend}, said)
+    assert "nowhere cannot be used" in said.getvalue()
+
+
+def test_a_run_is_not_resumed_where_its_jobs_are_not(ledger: Ledger) -> None:
+    cluster = Cluster()
+    cluster.where = HERE
+    plan = Plan(CASE, "jobset", "the-job", "nemo2")
+    with pytest.raises(
+        ConfigError, match=r"llama3/\S+: job the-job is in https://other:6443, namespace runs"
+    ):
+        resumed(ledger, "lab", [plan], {"jobset": cluster})
+    assert [entry.stage for entry in ledger.entries()] == ["intent", "submitted"]
+
+
+def test_a_job_is_booked_with_its_place(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.where = HERE
+    session = Session(tmp_path, cluster, [CASE], Orders())
+    session.fleet.start()
+    (entry,) = session.finish().values()
+    assert entry.place == HERE
+
+
+# On Kubernetes
+
+
+def api(path: Path) -> Api:
+    return Api("lab", Kubernetes(gpu="h100", kubeconfig=str(path)))
+
+
+def test_clusters_are_told_apart_by_address_and_authority_and_no_plugin_is_run(tmp_path: Path) -> None:
+    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": f"{tmp_path}/never"}}
+    known: list[tuple[str, dict[str, Any]]] = [
+        ("https://127.0.0.1:6443/", {}),
+        ("https://127.0.0.1:6444", {}),
+        ("https://127.0.0.1:6443", {"certificate-authority-data": "b25l"}),
+        ("https://127.0.0.1:6443", {"certificate-authority-data": "b3RoZXI="}),
+    ]
+    seen = [
+        api(kubeapi.kubeconfig(tmp_path / str(number), server, user, **cluster)).server()
+        for number, (server, cluster) in enumerate(known)
+    ]
+    assert len(set(seen)) == 4
+    assert seen[0] == "https://127.0.0.1:6443"
+    # However it is written down.
+    (tmp_path / "ca.crt").write_text("one\n")
+    cluster: dict[str, Any] = {"certificate-authority": "ca.crt"}
+    same = kubeapi.kubeconfig(tmp_path / "same", "https://127.0.0.1:6443", **cluster)
+    assert api(same).server() == seen[2]
+
+
+def test_a_session_stays_in_its_cluster_when_the_context_is_switched(tmp_path: Path) -> None:
+    one, other = kubeapi.Server(), kubeapi.Server()
+    try:
+        path = kubeapi.kubeconfig(tmp_path / "config", one.url)
+        asked = api(path)
+        assert asked.server() == one.url
+        # As `kubectl config use-context` does, before the first request.
+        kubeapi.kubeconfig(path, other.url)
+        with pytest.raises(
+            Denied, match=f"led to {one.url}, and leads to {other.url} now\n    mend: set `context`"
+        ):
+            asked.get("/api")
+        assert (one.asked, other.asked) == ([], [])
+    finally:
+        one.close()
+        other.close()
+
+
+def test_a_set_up_is_found_by_the_submission_that_made_it_whatever_the_site_file_means_now() -> None:
+    memory = kubeapi.Memory()
+    memory.claim()
+    first = kubeapi.setup(memory)
+    job = first.provision("gpt3_aks/setup", JOB)
+    other = kubeapi.setup(memory, dataset="another/folder")
+    assert other.find("gpt3_aks/setup", JOB) is None
+    assert other.find("gpt3_aks/setup", JOB, to_end=True) == job
+    # Of another session's there is nothing to end.
+    assert first.find("gpt3_aks/setup", "somebody-elses", to_end=True) is None
+    other.end(job)
+    assert memory.names(kubeapi.JOBS) == []
+
+
+def test_a_job_is_found_to_be_ended_though_its_values_are_gone() -> None:
+    """A submission that was cut off, and a site file that has lost its image since."""
+    case = examples.case("70b-fp8-128gpus", "llama3_gke")
+    section = Kubernetes(gpu="h100", namespace="runs")
+    backend = KubernetesBackend("lab", section, [examples.recipe_named("llama3_gke")], JobSets())
+    memory = kubeapi.Memory()
+    backend._api = memory  # type: ignore[assignment]
+    name = objects.object_name("the-job", case.id)
+    jobset = {"metadata": {"name": name, "namespace": "runs", "annotations": {objects.JOB: "the-job"}}}
+    memory.post("/apis/jobset.x-k8s.io/v1alpha2/namespaces/runs/jobsets", jobset)
+    assert backend.find(case.key, "the-job", to_end=True) == JobRef(case.key, "the-job", name, "runs")
+    # To go on with it, something would have to be made.
+    with pytest.raises(
+        SubmitError, match=f"JobSet {name} is there, but what it mounts cannot be made"
+    ) as caught:
+        backend.find(case.key, "the-job")
+    assert caught.value.may_run

@@ -1,0 +1,358 @@
+"""The set-up on a cluster that refuses, breaks off and forgets: nothing hangs, nothing is left unsaid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fixtures.backend import Phase
+from fixtures.kube.api import Refused
+from fixtures.kube.backend import KubernetesBackend
+from fixtures.kube.jobs import Jobs
+from fixtures.pytorchjob import PyTorchJobs
+from plugins.errors import SiteError
+from plugins.errors import SubmitError
+from plugins.errors import Unprovisioned
+from plugins.errors import Unreachable
+from tests.unit import examples
+from tests.unit import gpt3_setup
+from tests.unit import kubeapi
+from tests.unit.kubeapi import CLAIMS
+from tests.unit.kubeapi import CLASSES
+from tests.unit.kubeapi import JOBS
+from tests.unit.kubeapi import MAPS
+from tests.unit.kubeapi import PODS
+from tests.unit.kubeapi import Memory
+
+CASE = "gpt3_aks/setup"
+JOB, LATER = "pacemark-20261121-094226-2019.gpt3_aks-setup", "pacemark-20261121-104226-3020.gpt3_aks-setup"
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
+    # A submission without an answer is not repeated.
+    monkeypatch.setattr("fixtures.kube.setup._SUBMIT_SECONDS", 0.0)
+    made = Memory()
+    made.claim()
+    return made
+
+
+def refuse(memory: Memory, method: str, path: str, error: Exception, times: int = 1 << 30) -> None:
+    """Answer the next so many of these requests with an error."""
+    left = [times]
+
+    def before(asked: str, where: str) -> None:
+        if (asked, where) == (method, path) and left[0] > 0:
+            left[0] -= 1
+            raise error
+
+    memory.before = before
+
+
+# A Job and the scripts that it mounts
+
+
+def test_a_job_whose_scripts_are_refused_is_deleted_again(memory: Memory) -> None:
+    refuse(memory, "POST", MAPS, Refused(403, "exceeded quota: configmaps"))
+    with pytest.raises(SubmitError, match="exceeded quota") as caught:
+        kubeapi.setup(memory).provision(CASE, JOB)
+    assert not caught.value.may_run
+    assert memory.names(JOBS) == []
+
+
+def test_a_job_whose_scripts_are_refused_and_that_cannot_be_deleted_may_run(memory: Memory) -> None:
+    def before(method: str, path: str) -> None:
+        if (method, path) == ("POST", MAPS):
+            raise Refused(403, "exceeded quota: configmaps")
+        if method == "DELETE":
+            raise Unreachable("no answer")
+
+    memory.before = before
+    session = kubeapi.setup(memory)
+    with pytest.raises(SubmitError, match=r"exceeded quota.* may still be there.* no answer") as caught:
+        session.provision(CASE, JOB)
+    assert caught.value.may_run
+    # And is found by whoever sweeps.
+    assert session.find(CASE, JOB, to_end=True) is not None
+
+
+def test_another_sessions_job_is_not_deleted_for_its_scripts(memory: Memory) -> None:
+    kubeapi.setup(memory).provision(CASE, JOB)
+    (place,) = (path for path in memory.objects if path.startswith(MAPS))
+    del memory.objects[place]
+    refuse(memory, "POST", MAPS, Refused(403, "exceeded quota: configmaps"))
+    session = kubeapi.setup(memory)
+    end = session.state(session.provision(CASE, LATER))
+    assert end.phase is Phase.FAILED
+    assert "stage download cannot begin: exceeded quota" in end.reason
+    assert memory.names(JOBS) == ["download"]
+
+
+def test_scripts_that_got_no_answer_are_made_at_the_next_look(memory: Memory) -> None:
+    session = kubeapi.setup(memory)
+    job = session.provision(CASE, JOB)
+    memory.over("download")
+    refuse(memory, "POST", MAPS, Unreachable("500"), times=1)
+    with pytest.raises(Unreachable):
+        session.state(job)
+    assert (memory.names(JOBS), memory.names(MAPS)) == (["download", "extract"], ["download"])
+    assert session.state(job).phase is Phase.RUNNING
+    assert memory.names(MAPS) == ["download", "extract"]
+    # Looked for once, not at every look.
+    memory.asked.clear()
+    session.state(job)
+    assert [path for _, path in memory.asked if path.startswith(MAPS)] == []
+
+
+@pytest.mark.parametrize("again", ["provision", "find"])
+def test_scripts_that_a_dead_session_did_not_make_are_made_by_the_next(memory: Memory, again: str) -> None:
+    refuse(memory, "POST", MAPS, Unreachable("kill -9"))
+    with pytest.raises(Unreachable):
+        kubeapi.setup(memory).provision(CASE, JOB)
+    memory.before = lambda method, path: None
+    assert memory.names(MAPS) == []
+    session = kubeapi.setup(memory)
+    job = session.provision(CASE, LATER) if again == "provision" else session.find(CASE, JOB)
+    assert job is not None
+    session.state(job)
+    assert memory.names(MAPS) == ["download"]
+
+
+def test_nothing_is_made_any_more_once_the_end_was_asked_for(memory: Memory) -> None:
+    session = kubeapi.setup(memory)
+    job = session.provision(CASE, JOB)
+    memory.over("download")
+    refuse(
+        memory, "DELETE", next(path for path in memory.objects if path.startswith(JOBS)), Unreachable("500")
+    )
+    with pytest.raises(Unreachable):
+        session.end(job)
+    assert session.state(job).phase is Phase.RUNNING
+    assert memory.names(JOBS) == ["download"]
+    memory.before = lambda method, path: None
+    session.end(job)
+    assert session.state(job).phase is Phase.GONE
+    # Asked for anew, it begins anew.
+    assert session.state(session.provision(CASE, LATER)).phase is Phase.QUEUED
+
+
+def test_a_value_that_is_no_number_is_told(memory: Memory) -> None:
+    with pytest.raises(SubmitError, match="`chunks` is '1O', which is no number"):
+        kubeapi.setup(memory, chunks="1O").provision(CASE, JOB)
+
+
+def test_a_mistake_in_the_values_of_one_who_goes_on_with_anothers_jobs_is_told(memory: Memory) -> None:
+    kubeapi.setup(memory).provision(CASE, JOB)
+    session = kubeapi.setup(memory, token_secret="my secret")
+    end = session.state(session.provision(CASE, LATER))
+    assert end.phase is Phase.FAILED
+    assert "kubectl create secret" in end.reason
+
+
+# Whether --provision would help
+
+
+def checked(memory: Memory, monkeypatch: pytest.MonkeyPatch, **values: str) -> SiteError:
+    """What the check says of two nodes on a cluster that has all the rest."""
+    monkeypatch.setattr("fixtures.kube.backend.lacks", lambda *_: [])
+    case = examples.case("375m-fp16-16gpus", "gpt3_aks")
+    section = gpt3_setup.section(values=values)
+    backend = KubernetesBackend("lab", section, [examples.recipe_named("gpt3_aks")], PyTorchJobs())
+    backend._setups["gpt3_aks"]._api = memory  # type: ignore[assignment]
+    backend._setups["gpt3_aks"]._jobs = Jobs(memory, "runs")  # type: ignore[arg-type]
+    with pytest.raises(SiteError) as caught:
+        backend.check(case)
+    return caught.value
+
+
+def test_a_claim_that_is_missing_may_be_made(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory.objects.clear()
+    assert isinstance(checked(memory, monkeypatch, storage="amlfs"), Unprovisioned)
+
+
+def test_nothing_is_made_for_a_mistake_in_the_values(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory.objects.clear()
+    said = checked(memory, monkeypatch, storage="amlfs", claims="mine")
+    assert "values.claims means nothing to gpt3_aks" in str(said)
+    assert not isinstance(said, Unprovisioned)
+    said = checked(memory, monkeypatch, storage="amlfs", chunks="1O")
+    assert "chunks" in str(said)
+    assert not isinstance(said, Unprovisioned)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"spec": {"accessModes": ["ReadWriteOnce"]}},
+        {"status": {"phase": "Lost"}},
+        {"status": {"phase": "Pending"}},  # and no class that would make its volume
+    ],
+)
+def test_nothing_is_made_for_a_claim_that_is_of_no_use(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
+) -> None:
+    memory.objects[f"{CLAIMS}/shared-storage-pvc"] |= change
+    assert not isinstance(checked(memory, monkeypatch), Unprovisioned)
+
+
+def test_a_claim_whose_volume_is_being_made_is_waited_for(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a session that died a minute ago."""
+    change = {
+        "status": {"phase": "Pending"},
+        "spec": {"accessModes": ["ReadWriteMany"], "storageClassName": "blob"},
+    }
+    memory.objects[f"{CLAIMS}/shared-storage-pvc"] |= change
+    memory.objects[f"{CLASSES}/blob"] = {"provisioner": "blob.csi.azure.com"}
+    memory.objects["/apis/storage.k8s.io/v1/csidrivers/blob.csi.azure.com"] = {}
+    assert isinstance(checked(memory, monkeypatch), Unprovisioned)
+
+
+# Storage
+
+
+def test_a_class_that_is_there_needs_no_permission_to_make_it(memory: Memory) -> None:
+    """docs/rbac/pytorchjob.yaml says so."""
+    driver = "/apis/storage.k8s.io/v1/csidrivers/azurelustre.csi.azure.com"
+    lustre = {"storage": "amlfs", "tier": "125", "capacity": "16"}
+    contract = gpt3_setup.contract(values=lustre)
+    kind = contract.storage_documents("amlfs")[0]
+    memory.objects = {driver: {}, f"{CLASSES}/{kind['metadata']['name']}": kind}
+    refuse(memory, "POST", CLASSES, Refused(403, "storageclasses is forbidden"))
+    kubeapi.setup(memory, **lustre).provision(CASE, JOB)
+    assert f"{CLAIMS}/shared-storage-pvc" in memory.objects
+    # Another one of that name is refused as ever.
+    del memory.objects[f"{CLAIMS}/shared-storage-pvc"]
+    memory.objects[f"{CLASSES}/{kind['metadata']['name']}"]["parameters"] = {}
+    with pytest.raises(SubmitError, match="is there and another one"):
+        kubeapi.setup(memory, **lustre).provision(CASE, JOB)
+
+
+# Pods whose logs cannot be read
+
+
+def silence(memory: Memory, pod: str) -> list[str]:
+    """The node of this pod does not answer any more; how often it was asked."""
+    asked: list[str] = []
+
+    def before(method: str, path: str) -> None:
+        if path == f"{PODS}/{pod}/log":
+            asked.append(path)
+            raise Unreachable(f"GET {path}: 500: dial tcp 10.0.0.4:10250: i/o timeout")
+
+    memory.before = before
+    return asked
+
+
+def test_a_pod_whose_log_cannot_be_read_keeps_nobody_from_being_told_of_the_others(memory: Memory) -> None:
+    session = kubeapi.setup(memory)
+    job = session.provision(CASE, JOB)
+    dead, alive = memory.pods("download")
+    asked = silence(memory, dead)
+    memory.logs[f"{PODS}/{alive}/log"] = b"pacemark: download 1 of 4: 3 of 10 files\n"
+    for _ in range(3):
+        state = session.state(job)
+        assert (state.phase, state.raw) == (Phase.RUNNING, "download: 3 of about 40 files")
+    # Its node is left alone for a while.
+    assert len(asked) == 1
+
+
+def test_a_stage_that_failed_is_told_though_its_last_words_cannot_be_read(memory: Memory) -> None:
+    session = kubeapi.setup(memory)
+    job = session.provision(CASE, JOB)
+    ended = {"exitCode": 1, "reason": "Error", "finishedAt": "2026-11-21T10:05:00Z"}
+    failed = [{"name": "main", "state": {"terminated": ended}}]
+    dead, alive = memory.pods("download", phase="Failed", containerStatuses=failed)
+    memory.over("download", "Failed")
+    silence(memory, dead)
+    memory.logs[f"{PODS}/{alive}/log"] = b"no space left\n"
+    end = session.state(job)
+    assert (end.phase, end.nodes, end.exit_code) == (Phase.FAILED, "aks-1", "1")
+    assert f"pod {dead}" in end.reason
+    assert "no space left" in end.reason
+
+
+def test_a_count_whose_answer_cannot_be_read_is_made_again(memory: Memory) -> None:
+    session = kubeapi.setup(memory)
+
+    def before(method: str, path: str) -> None:
+        # Its pod is done as soon as it is there.
+        if method == "POST" and path == MAPS:
+            memory.over("count")
+            memory.pods("count", phase="Succeeded")
+        if path.endswith("/log"):
+            raise Unreachable("no route to host")
+
+    memory.before = before
+    with pytest.raises(Unreachable):
+        session.lacks(2)
+    assert memory.names(JOBS) == []
+
+
+# The count
+
+
+def count_of(memory: Memory, pairs: int) -> None:
+    """Every count is done as soon as its pod has its script, and says so many."""
+
+    def before(method: str, path: str) -> None:
+        if method == "LIST" and path == PODS and "count" in memory.names(JOBS):
+            memory.over("count")
+            (one, _) = memory.pods("count", phase="Succeeded")
+            memory.logs[f"{PODS}/{one}/log"] = (
+                f"pacemark: data: {pairs} pairs, 0 without index, tokenizer yes\n".encode()
+            )
+
+    memory.before = before
+
+
+def test_the_count_of_another_session_is_read_and_left_to_it(memory: Memory) -> None:
+    other = kubeapi.setup(memory)
+    theirs = other._contract.stage_documents("count", "theirs")
+    other._jobs.make(*theirs, 0.0)
+    count_of(memory, 40)
+    assert kubeapi.setup(memory).lacks(2) == []
+    assert "count" in memory.names(JOBS)
+    # One that has ended is in the way of the next, whoever made it.
+    memory.objects = {path: item for path, item in memory.objects.items() if not path.endswith("-counted")}
+    assert kubeapi.setup(memory).lacks(2) == []
+    assert memory.names(JOBS) == []
+
+
+def test_a_count_that_another_session_took_away_is_made_again(memory: Memory) -> None:
+    other = kubeapi.setup(memory)
+    made = other._jobs.make(*other._contract.stage_documents("count", "theirs"), 0.0)
+
+    def before(method: str, path: str) -> None:
+        if method == "LIST" and path == PODS:
+            # They have read it before we could.
+            memory.before = lambda method, path: None
+            memory.delete(f"{JOBS}/{made['metadata']['name']}", made["metadata"]["uid"])
+            count_of(memory, 40)
+
+    memory.before = before
+    assert kubeapi.setup(memory).lacks(2) == []
+    assert [path for method, path in memory.asked if method == "POST"].count(JOBS) == 3
+    assert memory.names(JOBS) == []
+
+
+def test_a_new_count_takes_the_place_of_the_old_one(memory: Memory) -> None:
+    count_of(memory, 5)
+    session = kubeapi.setup(memory)
+    assert session.lacks(2) == []
+    more = kubeapi.setup(memory, chunks="4")
+    count_of(memory, 40)
+    assert more.lacks(2) == []
+    (record,) = (item for path, item in memory.objects.items() if path.endswith("-counted"))
+    assert record["data"]["pairs"] == "40"
+    assert "deletionTimestamp" not in record["metadata"]
+
+
+def test_a_record_that_somebody_changed_is_none(memory: Memory) -> None:
+    count_of(memory, 40)
+    assert kubeapi.setup(memory).lacks(2) == []
+    (record,) = (item for path, item in memory.objects.items() if path.endswith("-counted"))
+    record["data"]["pairs"] = "many"
+    assert kubeapi.setup(memory).lacks(2) == []
