@@ -248,6 +248,16 @@ def test_what_contradicts_itself_is_refused_before_anything_is_done(
     assert not (tmp_path / "results").exists()
 
 
+def test_a_run_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
+    (tmp_path / "results" / "20260101-000000-dead").mkdir(parents=True)
+    (tmp_path / "results" / "20260101-000000-dead" / "ledger.sqlite").touch()
+    for option in ("--sweep", "--list-runs"):
+        result = pacemark("suites", option, results=tmp_path / "results")
+        assert result.status == (option == "--sweep"), result.out
+        assert "its ledger cannot be read" in result.out
+        assert "Traceback" not in result.out
+
+
 def test_a_cluster_recipe_without_a_site_says_what_to_give(tmp_path: Path) -> None:
     result = pacemark("suites/llama3", "-k", "512", results=tmp_path / "results")
     assert result.status == 4
