@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import io
+import signal
+import socket
 import sqlite3
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +20,7 @@ from fixtures.runs import LEDGER
 from fixtures.runs import Summary
 from fixtures.runs import cancel_left
 from fixtures.runs import print_runs
+from fixtures.runs import stop_run
 from fixtures.site import Limits
 from fixtures.site import Machine
 from fixtures.site import Site
@@ -27,6 +33,7 @@ from tests.unit.cluster import WIDE
 from tests.unit.cluster import Cluster
 
 BOUND = 3.0
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Lab(Site):
@@ -173,3 +180,71 @@ def test_a_ledger_is_made_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytes
     Ledger.create(path, "run-1", "lab").close()
     with pytest.raises(FileExistsError):
         Ledger.create(path, "run-2", "lab")
+
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from fixtures.runs import RunLock
+lock = RunLock(Path(sys.argv[1]))
+assert lock.take()
+print("taken", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def owner(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that owns the run. The ledger does not name it yet, as right after --resume has locked it."""
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(folder)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "taken\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def name(folder: Path, pid: int, host: str = "") -> None:
+    ledger = Ledger(folder / LEDGER)
+    ledger._db.execute("update run set pid = ?, host = ?", (pid, host or socket.gethostname()))
+    ledger.close()
+
+
+def test_the_owner_of_a_run_is_asked_to_end(folder: Path, owner: subprocess.Popen[str]) -> None:
+    name(folder, owner.pid)
+    assert stop_run(folder, 10) == ""
+    assert owner.wait(5) == -signal.SIGTERM
+
+
+def test_no_stranger_is_asked_to_end(
+    folder: Path, owner: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fixtures.runs._OWNER_SECONDS", 0.5)
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as stranger:
+        try:
+            name(folder, stranger.pid)
+            assert f"no process {stranger.pid} of this machine has it open" in stop_run(folder, 10)
+            assert stranger.poll() is None
+        finally:
+            stranger.kill()
+    # Gone by now.
+    assert f"no process {stranger.pid} of this machine has it open" in stop_run(folder, 10)
+    assert owner.poll() is None
+    name(folder, owner.pid, "elsewhere")
+    assert "on elsewhere, kill -TERM" in stop_run(folder, 10)
+
+
+def test_a_run_of_another_user_is_said(
+    folder: Path, owner: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kill(pid: int, number: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    name(folder, owner.pid)
+    monkeypatch.setattr("os.kill", kill)
+    said = stop_run(folder, 10)
+    monkeypatch.undo()
+    assert "it is another user's" in said
