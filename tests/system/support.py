@@ -55,17 +55,24 @@ class Run:
         return {case["id"]: case["verdict"] for case in self.summary["cases"]}
 
 
+def command(*arguments: str, results: Path) -> list[str]:
+    """The command line of a session."""
+    return [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--results", str(results), *arguments]
+
+
+def environment(env: dict[str, str] | None = None) -> dict[str, str]:
+    """What a session finds: this process's own, but for what the tests themselves run under; and `env`."""
+    fixed = {"HF_TOKEN": TOKEN, "PYTHONDONTWRITEBYTECODE": "1", "STORAGE_EMULATOR_HOST": NO_STORAGE}
+    found = {**os.environ, **fixed, **(env or {})}
+    return {name: value for name, value in found.items() if not name.startswith("PYTEST_")}
+
+
 def start(*arguments: str, results: Path, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
     """Start pytest in a process group of its own, as a terminal does."""
-    fixed = {"HF_TOKEN": TOKEN, "PYTHONDONTWRITEBYTECODE": "1", "STORAGE_EMULATOR_HOST": NO_STORAGE}
-    environment = {**os.environ, **fixed, **(env or {})}
-    # What these tests themselves run under is no business of the session.
-    for name in [name for name in environment if name.startswith("PYTEST_")]:
-        del environment[name]
     return subprocess.Popen(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--results", str(results), *arguments],
+        command(*arguments, results=results),
         cwd=ROOT,
-        env=environment,
+        env=environment(env),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

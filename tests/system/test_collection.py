@@ -216,6 +216,56 @@ def test_a_mistake_in_the_site_file_is_one_clear_error(tmp_path: Path, text: str
     assert "Traceback" not in result.out
 
 
+@pytest.mark.parametrize(
+    "option", ["--cancel", "--resume", "--site", "--release", "--site-baselines", "--from"]
+)
+def test_a_variable_that_is_not_set_is_no_reason_to_run_anything(tmp_path: Path, option: str) -> None:
+    """`--cancel "$RUN"` with RUN unset would start the jobs that it was to end."""
+    result = pacemark("suites/proxy", option, "", results=tmp_path / "results")
+    assert result.status == 4, result.out
+    assert f"ERROR: {option} is empty; is a variable not set?" in result.out
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--sweep", "--plan"], "--sweep does nothing else: it does not go together with --plan"),
+        (
+            ["--sweep", "--collect-only"],
+            "--sweep does nothing else: it does not go together with --collect-only",
+        ),
+        (["--list-runs", "--sweep"], "--list-runs does nothing else: it does not go together with --sweep"),
+        (["--cancel", "x", "--sweep"], "--cancel does nothing else: it does not go together with --sweep"),
+        (
+            ["--cancel", "x", "--resume", "y"],
+            "--cancel does nothing else: it does not go together with --resume",
+        ),
+        (
+            ["--resume", "x", "--backend", "replay", "--from", "."],
+            "--resume goes on with a run's jobs, and a replay has none",
+        ),
+    ],
+)
+def test_what_contradicts_itself_is_refused_before_anything_is_done(
+    tmp_path: Path, options: list[str], words: str
+) -> None:
+    result = pacemark("suites/proxy", *options, results=tmp_path / "results")
+    assert result.status == 4, result.out
+    assert f"ERROR: {words}" in result.out
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_run_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
+    (tmp_path / "results" / "20260101-000000-dead").mkdir(parents=True)
+    (tmp_path / "results" / "20260101-000000-dead" / "ledger.sqlite").touch()
+    for option in ("--sweep", "--list-runs"):
+        result = pacemark("suites", option, results=tmp_path / "results")
+        assert result.status == (option == "--sweep"), result.out
+        assert "its ledger cannot be read" in result.out
+        assert "Traceback" not in result.out
+
+
 def test_a_cluster_recipe_without_a_site_says_what_to_give(tmp_path: Path) -> None:
     result = pacemark("suites/llama3", "-k", "512", results=tmp_path / "results")
     assert result.status == 4

@@ -63,6 +63,21 @@ def test_a_signal_ends_the_training_process(tmp_path: Path, number: signal.Signa
     assert _processes_with(f"pacemark-{result.folder.name}") == []
 
 
+def test_a_training_process_that_a_dead_session_left_is_swept(tmp_path: Path) -> None:
+    process = start(*CPU_ONLY, results=tmp_path / "results")
+    log = tmp_path / "results" / "latest" / TINY / "log.txt"
+    until(lambda: log.exists() and "proxy devices" in log.read_text(), "the training process runs")
+    process.kill()
+    process.communicate()
+    shown = pacemark("suites", "--list-runs", results=tmp_path / "results")
+    trainer = int(shown.out.split()[-1])
+    assert Path(f"/proc/{trainer}/cmdline").read_bytes().count(b"train.py") == 1
+    swept = pacemark("suites", "--sweep", results=tmp_path / "results")
+    assert swept.status == 0, swept.out
+    assert f"job {trainer} is over" in swept.out
+    assert not Path(f"/proc/{trainer}").exists() or "Z" in Path(f"/proc/{trainer}/stat").read_text()
+
+
 def test_without_jax_there_is_one_message_with_the_command(tmp_path: Path) -> None:
     if importlib.util.find_spec("jax") is None:
         pytest.fail("this test hides jax, but it is not even there: pip install -r tests/requirements.txt")

@@ -42,6 +42,8 @@ def volume(kubernetes_lab: KubernetesLab, namespace: str) -> None:
     manifests.data(processes.volume(kubernetes_lab.root, namespace, manifests.CLAIM))
     for document in manifests.claim(namespace, manifests.CLAIM):
         kubernetes_lab.api.create(document)
+    path = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{manifests.CLAIM}"
+    until(lambda: kubernetes_lab.api.get(path)["status"].get("phase") == "Bound", "the claim is bound")
 
 
 def run(
@@ -96,6 +98,19 @@ def test_the_quick_test_runs_on_two_nodes_and_is_judged_by_what_was_recorded(
     first = run(kubernetes_lab, namespace, tmp_path, "--record-baselines", "--site-baselines", own)
     assert first.status == 0, first.out
     assert first.case(QUICK_CASE)["verdict"] == "no baseline"
+    # The way to go on with a recording session that died half-way.
+    resumed = run(
+        kubernetes_lab,
+        namespace,
+        tmp_path,
+        "--record-baselines",
+        "--site-baselines",
+        own,
+        "--resume",
+        first.folder.name,
+    )
+    assert resumed.case(QUICK_CASE)["verdict"] == "no baseline"
+    assert "gpt3_aks.yaml has one that does not count: this very run recorded it" in resumed.out
     again = run(kubernetes_lab, namespace, tmp_path, "--site-baselines", own, seed=3)
     assert again.case(QUICK_CASE)["verdict"] == "passed"
     slow = run(kubernetes_lab, namespace, tmp_path, "--site-baselines", own, pace=1.08)

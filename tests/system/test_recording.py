@@ -96,20 +96,6 @@ def test_recorded_then_judged_against_then_replaced(lab: Lab) -> None:
     assert lab.table.count("status: expired") == 1
 
 
-# The way to go on with a recording session that died half-way.
-def test_a_run_that_is_resumed_is_not_judged_by_what_it_recorded_itself(lab: Lab) -> None:
-    slow = lab.run(2.0, "--record-baselines")
-    assert slow.verdicts == {CASE: "no baseline"}
-    before = lab.table
-    again = lab.run(2.0, "--record-baselines", "--resume", slow.folder.name)
-    assert again.folder == slow.folder
-    assert again.verdicts == {CASE: "no baseline"}, again.out
-    assert f"{lab.own}/llama3.yaml has one that does not count: this very run recorded it" in again.out
-    assert f"{CASE}: recorded by this run before: 20.22 s a step" in again.out
-    assert lab.table == before
-    assert lab.run(2.02).verdicts == {CASE: "passed"}
-
-
 def test_a_log_is_not_judged_by_what_was_recorded_from_it_nor_confirms_it(lab: Lab) -> None:
     first = lab.run(1.0, "--record-baselines")
     again = lab.run(1.0, "--record-baselines")

@@ -15,6 +15,7 @@ from tests.system.faults import CASE
 from tests.system.faults import NEMOTRON
 from tests.system.faults import Behind
 from tests.system.faults import MakeTrial
+from tests.system.support import pacemark
 from tests.system.support import until
 
 
@@ -64,6 +65,10 @@ def test_a_full_disk_of_results_before_anything_runs_submits_nothing(
     assert result.status != 0
     assert re.search(r"ERROR: the run cannot be recorded in .*full", result.out), result.out
     assert "Traceback" not in result.out
+    # Nor is what it left behind in the way of those who look for other runs.
+    swept = pacemark("suites", "--sweep", "--site", str(trial.site), results=small_disk / "results")
+    assert swept.status == 0, swept.out
+    assert "no dead run in" in swept.out
 
 
 def test_a_stage_that_is_full_before_the_launch_is_infrastructure(

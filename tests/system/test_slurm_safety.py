@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.slurm import SlurmLab
+from tests.system.faults import Gate
 from tests.system.support import CASE
 from tests.system.support import SELECT
 from tests.system.support import TOKEN
@@ -82,6 +83,31 @@ def test_stopping_at_the_first_failure_cancels_the_rest(slurm_lab: SlurmLab, tmp
     result = finish(process, tmp_path / "results")
     assert result.status == 1, result.out
     assert slurm_lab.squeue() == []
+    assert set(result.verdicts.values()) == {"infrastructure"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_after_the_first_failure_does_not_cut_the_cancelling_short(
+    slurm_lab: SlurmLab, tmp_path: Path, number: signal.Signals
+) -> None:
+    """The session is ending already, without any signal: the first one must not be raised into that."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    gate = Gate(tools, "scancel", after=False).shut()
+    stage = slurm_lab.stage(tmp_path.name, hang_at=5)
+    site = site_file(slurm_lab, stage, tmp_path, prologue=f'"export PATH={tools}:$PATH"')
+    process = start(*TWO, "-x", "--site", str(site), results=tmp_path / "results")
+    until(lambda: len([job for job in slurm_lab.squeue() if job.state == "RUNNING"]) == 2, "two jobs running")
+    (first,) = (job for job in slurm_lab.squeue() if job.name.endswith("64gpus"))
+    slurm_lab.run("scancel", str(first.id))
+    gate.until_somebody_waits()
+    signal_group(process, number)
+    time.sleep(0.5)
+    gate.open()
+    result = finish(process, tmp_path / "results", 40)
+    assert slurm_lab.squeue() == []
+    assert result.status == 1, result.out
+    assert "still cancelling" in result.out
     assert set(result.verdicts.values()) == {"infrastructure"}
 
 

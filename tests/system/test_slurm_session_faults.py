@@ -55,6 +55,20 @@ def test_a_session_killed_while_its_job_waits(lab: SlurmLab, make_trial: MakeTri
     assert len(trial.jobs()) == 1
 
 
+def test_a_session_killed_while_its_set_up_waits(lab: SlurmLab, make_trial: MakeTrial) -> None:
+    lab.set_node("gpu[001-256]", "drain")
+    trial = make_trial(provisioned=False).start("--provision")
+    waiting = trial.job("PENDING")
+    assert waiting.name.endswith("llama3-setup")
+    trial.kill()
+    lab.mend()
+    result = trial.resume("--provision")
+    assert result.verdicts == {CASE: "passed"}, result.out
+    assert "waiting for the set-up that this run left under way" in result.out
+    # The set-up that was there, and the case.
+    assert [job.id == waiting.id for job in trial.jobs()] == [True, False]
+
+
 def test_a_session_killed_while_a_log_settles(make_trial: MakeTrial) -> None:
     trial = make_trial(real_step=0.07, limits=", log_settle_seconds: 60").start()
     trial.until_steps(5)

@@ -69,7 +69,7 @@ def test_a_sweep_says_what_is_elsewhere_and_cancels_what_is_here(ledger: Ledger)
 def test_a_sweep_says_what_no_section_of_the_site_file_leads_to(ledger: Ledger) -> None:
     good, said = swept(ledger, Cluster(), jobset=None)
     assert not good
-    assert "NOT cancelled: the site file has no `jobset` any more" in said
+    assert "is left as it is: the site file has no `jobset:` section" in said
     assert len([entry for entry in ledger.entries() if entry.may_run]) == 2
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from fixtures.recording import pytest_configure
 from fixtures.recording import record
 from plugins.baselines import find
 from plugins.errors import ConfigError
@@ -17,6 +20,7 @@ from plugins.recording import Candidate
 from plugins.recording import candidate
 from plugins.recording import fingerprint
 from plugins.recording import shelve
+from plugins.suite import SHELF
 from plugins.suite import Shelf
 from plugins.verdicts import Kind
 from tests.unit import examples
@@ -187,3 +191,13 @@ def test_a_recorded_number_of_a_published_file_is_read_from_a_copy(tmp_path: Pat
     found = find(tmp_path / "none", examples.llama3(), examples.case(), "h100", tmp_path)
     assert found is not None
     assert found.cell.step_time == examples.STEP_TIME
+
+
+def test_sessions_that_begin_together_find_that_they_can_write(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path / "site", "lab", record=True)
+    option = SimpleNamespace(collectonly=False, plan=False)
+    config: Any = SimpleNamespace(stash={SHELF: shelf}, option=option)
+    with ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(pytest_configure, config) for _ in range(800)]:
+            done.result()
+    assert list((tmp_path / "site").iterdir()) == []

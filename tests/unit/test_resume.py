@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,21 @@ def test_a_job_must_not_be_forgotten(ledger: Ledger) -> None:
 def test_another_site_is_refused(ledger: Ledger) -> None:
     with pytest.raises(ConfigError, match="it was on site lab, but --site is other"):
         resumed(ledger, "other", [plan(ONE)], {})
+
+
+@pytest.mark.parametrize("stage", ["planned", "intent", "submitted", "ended"])
+def test_another_backend_is_refused_before_anything_is_taken_over(ledger: Ledger, stage: str) -> None:
+    """A log from somewhere else must not stand for the job of a cluster."""
+    if stage != "planned":
+        ledger.intend(ONE.key)
+    if stage in ("submitted", "ended"):
+        ledger.submitted(JobRef(ONE.key, name(ONE), "17", "/logs"))
+    if stage == "ended":
+        ledger.end(ONE.key, "interrupted", "the session was stopped")
+    before = ledger.entries(), ledger.run()
+    with pytest.raises(ConfigError, match=f"has {ONE.key} on the backend slurm, which would now be replay"):
+        resumed(ledger, "lab", [replace(plan(ONE), backend="replay")], {})
+    assert (ledger.entries(), ledger.run()) == before
 
 
 def test_a_run_is_locked_as_long_as_its_process_lives(ledger: Ledger) -> None:

@@ -1,0 +1,159 @@
+"""A set-up that a dead session left under way: followed, never doubled, never forgotten."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fixtures.backend import JobRef
+from fixtures.backend import JobState
+from fixtures.fleet import Orders
+from plugins.cases import Case
+from plugins.errors import Unprovisioned
+from tests.unit.cluster import BROKEN
+from tests.unit.cluster import DONE
+from tests.unit.cluster import MIDDLE
+from tests.unit.cluster import RUNNING
+from tests.unit.cluster import WIDE
+from tests.unit.cluster import Cluster
+from tests.unit.cluster import Session
+from tests.unit.cluster import Site
+
+KEY, NAME = "llama3/setup", "pacemark-run-1.llama3-setup"
+PROVISION = Orders(provision=True)
+
+
+class Unready(Cluster):
+    """Lacks what the set-up makes, until one has ended well. `there` are the jobs that have a name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.there: dict[str, JobRef] = {}
+        self.provisioned: list[str] = []
+        self.ready = False
+        self.ends[NAME] = [RUNNING]
+
+    def check(self, case: Case) -> None:
+        if not self.ready:
+            raise Unprovisioned("the container image is missing")
+
+    def provision(self, case: Case, name: str) -> JobRef | None:
+        self.provisioned.append(name)
+        self.ends[name] = [DONE]
+        return JobRef(case.key, name, "new", "/stage")
+
+    def find(self, case: str, name: str, *, to_end: bool = False) -> JobRef | None:
+        return self.there.get(name)
+
+    def _state(self, job: JobRef) -> JobState:
+        state = super()._state(job)
+        if job.case == KEY and state == DONE:
+            self.ready = True
+        return state
+
+
+@pytest.fixture
+def cluster() -> Unready:
+    return Unready()
+
+
+Resume = Callable[..., Session]
+
+
+@pytest.fixture
+def resume(tmp_path: Path, cluster: Unready) -> Iterator[Resume]:
+    made: list[Session] = []
+
+    def begin(job_id: str, orders: Orders = PROVISION) -> Session:
+        """A session whose run's books have a set-up that was sent; "" is one whose id never came back."""
+        session = Session(tmp_path, cluster, (WIDE, MIDDLE), orders)
+        made.append(session)
+        session.ledger.plan_setup(KEY, "slurm", NAME)
+        session.ledger.intend(KEY)
+        if job_id:
+            session.ledger.submitted(JobRef(KEY, NAME, job_id, "/stage"))
+        session.fleet.start()
+        return session
+
+    yield begin
+    for session in made:
+        session.fleet.stop()
+        session.ledger.close()
+
+
+def setup(session: Session) -> tuple[str, str]:
+    entry = session.ledger.entry(KEY)
+    assert entry is not None
+    return entry.job_id, entry.stage
+
+
+@pytest.mark.parametrize("orders", [PROVISION, Orders()], ids=["--provision", "without"])
+@pytest.mark.parametrize("ready", [False, True], ids=["not ready", "looks ready"])
+def test_it_is_followed_to_its_end_before_anything_is_submitted(
+    cluster: Unready, resume: Resume, orders: Orders, ready: bool
+) -> None:
+    """Also where the stage looks ready: the set-up may be in the middle of the image."""
+    cluster.ready = ready
+    session = resume("4711", orders)
+    time.sleep(0.3)
+    assert setup(session) == ("4711", "submitted")
+    assert cluster.submitted == []
+    cluster.ends[NAME] = [DONE]
+    session.finish()
+    assert cluster.provisioned == []
+    assert sorted(cluster.submitted) == sorted([WIDE.id, MIDDLE.id])
+    assert setup(session) == ("4711", "ended")
+
+
+def test_one_whose_id_never_came_back_is_looked_up_by_its_name(cluster: Unready, resume: Resume) -> None:
+    cluster.there[NAME] = JobRef(KEY, NAME, "4712", "/stage")
+    session = resume("")
+    time.sleep(0.3)
+    assert setup(session) == ("4712", "submitted")
+    cluster.ends[NAME] = [DONE]
+    session.finish()
+    assert cluster.provisioned == []
+
+
+def test_one_that_was_never_submitted_is_sent(
+    cluster: Unready, resume: Resume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Site, "launch_bound", 0.2)
+    session = resume("")
+    session.finish()
+    assert len(cluster.provisioned) == 1
+    assert setup(session) == ("new", "ended")
+    assert len(cluster.submitted) == 2
+
+
+def test_one_that_failed_is_followed_by_another_one_that_was_asked_for(
+    cluster: Unready, resume: Resume
+) -> None:
+    cluster.ends[NAME] = [BROKEN]
+    session = resume("4711")
+    session.finish()
+    assert len(cluster.provisioned) == 1
+    assert len(cluster.submitted) == 2
+
+
+def test_one_that_failed_is_told_where_no_other_was_asked_for(cluster: Unready, resume: Resume) -> None:
+    cluster.ends[NAME] = [BROKEN]
+    entries = resume("4711", Orders()).finish()
+    assert cluster.provisioned == []
+    assert (
+        "The recipe's own set-up ran as job 4711 in /stage, and ended NODE_FAIL" in entries[WIDE.id].message
+    )
+
+
+def test_it_is_cancelled_with_all_else(cluster: Unready, resume: Resume) -> None:
+    session = resume("4711")
+    time.sleep(0.2)
+    session.fleet.stop()
+    assert NAME in cluster.cancelled
+    entry = session.ledger.entry(KEY)
+    assert entry is not None
+    assert not entry.may_run
