@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
@@ -55,6 +57,13 @@ def start(tmp_path: Path, cluster: Cluster) -> Iterator[Start]:
     for session in made:
         session.fleet.stop()
         session.ledger.close()
+
+
+def _said(session: Session) -> list[str]:
+    said = []
+    while not session.fleet.messages.empty():
+        said.append(session.fleet.messages.get())
+    return said
 
 
 def test_the_widest_case_is_submitted_first(cluster: Cluster, start: Start) -> None:
@@ -272,6 +281,59 @@ def test_a_defect_of_ours_leaves_no_job_and_nobody_waiting(cluster: Cluster, sta
     assert entries[WIDE.id].stage == "ended"
     assert "the disk of the results folder is full" in entries[WIDE.id].message
     assert "the disk of the results folder is full" in session.fleet.defect
+
+
+def test_a_ledger_that_cannot_be_written_leaves_no_job(cluster: Cluster, start: Start) -> None:
+    broken = threading.Event()
+
+    def submit(name: str) -> None:
+        if name != WIDE.id:
+            # These launchers are under way when the ledger fails, and say what their job is only then.
+            assert broken.wait(5)
+            time.sleep(0.1)
+
+    cases = (WIDE, MIDDLE, NARROW)
+    cluster.on_submit = submit
+    cluster.ends = {case.id: [RUNNING] for case in cases}
+    session = start(*cases)
+    deadline = time.monotonic() + 5
+    while len(cluster.submitted) < 3 or session.entries()[WIDE.id].stage != "submitted":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    with contextlib.closing(sqlite3.connect(session.ledger.path)) as other:
+        other.execute(
+            "create trigger full before update on job begin select raise(abort, 'quota exceeded'); end"
+        )
+    broken.set()
+    session.finish()
+    assert cluster.cancelled == {case.id for case in cases}
+    said = "\n".join(_said(session))
+    assert "quota exceeded" in session.fleet.defect
+    for case in cases:
+        assert f"{case.key}: interrupted: {session.fleet.defect}; job" in said
+
+
+def test_what_a_broken_ledger_leaves_unconfirmed_is_named(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cluster takes no cancellation, and one launcher ends with an error that nobody foresaw."""
+
+    def submit(name: str) -> None:
+        if name == NARROW.id:
+            raise KeyError("foreseen by nobody")
+
+    def cancel(jobs: Sequence[JobRef]) -> None:
+        raise Unreachable("scancel: Socket timed out")
+
+    cluster.on_submit, cluster.ends[WIDE.id] = submit, [RUNNING]
+    monkeypatch.setattr(cluster, "cancel", cancel)
+    session = start(WIDE, NARROW, cancel_seconds=0.5)
+    session.finish()
+    said = "\n".join(_said(session))
+    assert "job 1 was asked to end, which is NOT confirmed" in said
+    assert f"look for a job named {NARROW.id}" in said
+    left = [entry.name for entry in session.ledger.entries() if entry.may_run]
+    assert sorted(left) == sorted([WIDE.id, NARROW.id])
 
 
 def test_stopping_cancels_what_runs_and_ends_what_waits(cluster: Cluster, start: Start) -> None:
