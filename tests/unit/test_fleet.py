@@ -122,6 +122,24 @@ def test_a_log_that_cannot_be_read_stops_nobody_and_concludes_nothing(cluster: C
     )
 
 
+def test_a_job_with_an_unreadable_log_that_nobody_can_cancel_is_told_as_such(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def refuse(name: str) -> None:
+        raise Unreachable("sftp /logs: Permission denied")
+
+    cluster.on_read, cluster.ends[WIDE.id] = refuse, [RUNNING]
+    monkeypatch.setattr(cluster, "cancel", asked.append)
+    session = start(WIDE, unreachable_minutes=0.001, cancel_seconds=0.5)
+    message = session.finish(5)[WIDE.id].message
+    assert "its log could not be read" in message
+    assert message.endswith("its cancellation was asked for but NOT confirmed, look after it")
+    assert (len(asked), len([line for line in _said(session) if "cancelled" in line])) == (1, 2)
+    assert [entry.may_run for entry in session.ledger.entries()] == [True]
+
+
 def test_a_broken_job_is_tried_again_and_a_stage_that_is_not_ready_is_not(
     cluster: Cluster, start: Start
 ) -> None:
