@@ -125,7 +125,7 @@ def test_a_log_that_cannot_be_read_stops_nobody_and_concludes_nothing(cluster: C
 def test_a_job_with_an_unreadable_log_that_nobody_can_cancel_is_told_as_such(
     cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
+    asked: list[object] = []
 
     def refuse(name: str) -> None:
         raise Unreachable("sftp /logs: Permission denied")
@@ -147,6 +147,24 @@ def test_a_broken_job_is_tried_again_and_a_stage_that_is_not_ready_is_not(
     entries = start(WIDE, orders=Orders(retries=2)).finish()
     assert cluster.submitted == [WIDE.id, f"{WIDE.id}-try2"]
     assert (entries[WIDE.id].tries, entries[WIDE.id].failure) == (2, "")
+
+
+def test_a_try_that_another_one_follows_is_never_seen_as_the_end(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A test takes the first `ended` that it sees for its own."""
+    cluster.ends[WIDE.id], cluster.logs[WIDE.id] = [BROKEN], "no step\n"
+    # As on a cluster where something must be deleted, by a server that takes its time.
+    monkeypatch.setattr(cluster, "release", lambda job: time.sleep(0.3))
+    session = start(WIDE, orders=Orders(retries=1))
+    seen = set()
+    while session.fleet.running:
+        entry = session.entries()[WIDE.id]
+        seen |= {entry.name} if entry.stage == "ended" else set()
+    assert seen == {f"{WIDE.id}-try2"}
+    assert [(tried.state, tried.message) for tried in session.ledger.earlier(WIDE.key)] == [
+        ("NODE_FAIL", "job 1 ended NODE_FAIL on gpu001")
+    ]
 
 
 def test_a_job_that_breaks_each_time_ends_after_the_last_try(cluster: Cluster, start: Start) -> None:
