@@ -19,6 +19,7 @@ from fixtures.backend import LogPiece
 from fixtures.backend import LogPlace
 from fixtures.backend import Phase
 from fixtures.fleet import Orders
+from fixtures.voyage import Voyage
 from plugins.cases import Case
 from plugins.errors import SiteError
 from plugins.errors import SubmitError
@@ -429,3 +430,27 @@ def test_a_check_that_waits_is_told_to_end_before_anybody_waits_for_it(
     assert time.monotonic() - began < 5
     assert session.entries()[WIDE.id].stage == "ended"
     assert cluster.submitted == []
+
+
+def test_a_signal_that_interrupts_the_handler_of_another_waits_for_nothing(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To wake a thread takes a lock, and the handler that is interrupted may be the one that holds it."""
+    cluster.ends[WIDE.id] = [RUNNING]
+    session = start(WIDE)
+    calls = []
+    wake = Voyage.wake
+
+    def interrupted(voyage: Voyage) -> None:
+        if threading.current_thread() is threading.main_thread():
+            calls.append(voyage)
+            assert len(calls) == 1, "would wait for its own lock"
+            session.fleet.ask_to_stop()
+        wake(voyage)
+
+    monkeypatch.setattr(Voyage, "wake", interrupted)
+    session.fleet.ask_to_stop()
+    assert (len(calls), session.fleet.stopping) == (1, True)
+    monkeypatch.undo()
+    session.finish()
+    assert cluster.cancelled <= {WIDE.id}
