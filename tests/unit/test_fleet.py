@@ -33,6 +33,7 @@ from tests.unit.cluster import RUNNING
 from tests.unit.cluster import WIDE
 from tests.unit.cluster import Cluster
 from tests.unit.cluster import Session
+from tests.unit.cluster import Site
 from tests.unit.examples import nemo2_text
 
 
@@ -454,3 +455,81 @@ def test_a_signal_that_interrupts_the_handler_of_another_waits_for_nothing(
     monkeypatch.undo()
     session.finish()
     assert cluster.cancelled <= {WIDE.id}
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launcher that was cut off can submit for half a second more."""
+    monkeypatch.setattr(Site, "launch_bound", 0.5)
+    monkeypatch.setattr("fixtures.flight.LOOK_AGAIN_SECONDS", 0.3)
+
+
+def _cut_off(name: str) -> None:
+    raise Unreachable("ssh: the connection broke")
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_job_that_one_empty_list_hides_is_found_by_the_next_look(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = time.monotonic()
+
+    def find(case: str, name: str) -> JobRef | None:
+        return JobRef(case, name, "7", "/logs") if time.monotonic() - asked > 0.7 else None
+
+    monkeypatch.setattr(cluster, "find", find)
+    cluster.on_submit = _cut_off
+    entry = start(WIDE).finish()[WIDE.id]
+    assert (entry.failure, entry.job_id, cluster.submitted) == ("", "7", [WIDE.id])
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_job_that_cannot_be_looked_up_is_lost_and_holds_up_no_other(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller answers, and does not know it; only the accounting, which is down, could say that there is none."""
+
+    def find(case: str, name: str) -> JobRef | None:
+        raise Unreachable("lab: sacct: Connection refused")
+
+    def submit(name: str) -> None:
+        if name == WIDE.id:
+            _cut_off(name)
+
+    monkeypatch.setattr(cluster, "find", find)
+    cluster.on_submit = submit
+    cluster.ends[NARROW.id] = [RUNNING] * 50 + [DONE]
+    session = start(WIDE, NARROW, orders=Orders(retries=1), unreachable_minutes=0.02)
+    entries = session.finish()
+    assert (entries[NARROW.id].failure, entries[WIDE.id].failure) == ("", "lost")
+    assert "sacct: Connection refused" in entries[WIDE.id].message
+    assert cluster.submitted == [WIDE.id, NARROW.id]
+    assert [entry.name for entry in session.ledger.entries() if entry.may_run] == [WIDE.id]
+
+
+@pytest.mark.usefixtures("soon")
+def test_the_bound_of_a_launcher_does_not_begin_before_itself(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits here for the check of another recipe, which takes longer than that bound."""
+    other = examples.case("15b-bf16-64gpus", "nemotron4")
+    cut: list[float] = []
+
+    def check(case: Case) -> None:
+        if case.recipe == other.recipe:
+            time.sleep(1)
+
+    def submit(name: str) -> None:
+        if name == WIDE.id:
+            cut.append(time.monotonic())
+            _cut_off(name)
+
+    def find(case: str, name: str) -> JobRef | None:
+        return JobRef(case, name, "7", "/logs") if time.monotonic() - cut[0] > 0.4 else None
+
+    monkeypatch.setattr("fixtures.flight.LOOK_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(cluster, "find", find)
+    cluster.on_check, cluster.on_submit = check, submit
+    session = start(WIDE, other, submissions_at_once=1)
+    entries = session.finish()
+    assert (entries[WIDE.id].failure, entries[WIDE.id].job_id) == ("", "7")
