@@ -351,6 +351,29 @@ def test_a_ledger_that_cannot_be_written_leaves_no_job(cluster: Cluster, start: 
         assert f"{case.key}: interrupted: {session.fleet.defect}; job" in said
 
 
+def test_a_refused_submission_is_not_tried_again_when_all_is_cancelled(
+    cluster: Cluster, start: Start
+) -> None:
+    begun, failed = threading.Event(), threading.Event()
+
+    def refuse(name: str) -> None:
+        if name == NARROW.id:
+            begun.set()
+            assert failed.wait(5)
+            time.sleep(0.1)
+            raise SubmitError("sbatch: error: invalid account")
+
+    def fail(name: str) -> None:
+        assert begun.wait(5)
+        failed.set()
+        raise OSError(28, "No space left on device")
+
+    cluster.on_submit, cluster.on_read, cluster.ends[WIDE.id] = refuse, fail, [RUNNING]
+    entries = start(WIDE, NARROW, orders=Orders(retries=1)).finish()
+    assert (entries[NARROW.id].tries, entries[NARROW.id].failure) == (1, "infrastructure")
+    assert "invalid account" in entries[NARROW.id].message
+
+
 def test_what_a_broken_ledger_leaves_unconfirmed_is_named(
     cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
