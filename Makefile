@@ -20,9 +20,8 @@ demo: $(BIN)/.demo
 # The proxy measures this machine, so it has it to itself. Then Kubernetes' lab beside all the rest: both mostly wait.
 test: $(BIN)/.test lab kubernetes
 	$(BIN)/python -m pytest tests/system/test_proxy.py
-	@log=$$(mktemp); $(BIN)/python -m pytest tests -m kubernetes >$$log 2>&1 & other=$$!; \
-	$(BIN)/python -m pytest tests --ignore tests/system/test_proxy.py -m "not kubernetes"; rest=$$?; \
-	wait $$other; kubernetes=$$?; cat $$log; rm $$log; [ $$rest = 0 ] && [ $$kubernetes = 0 ]
+	@exec $(BIN)/python -m tests.beside $(BIN)/python -m pytest tests -m kubernetes -- \
+	$(BIN)/python -m pytest tests --ignore tests/system/test_proxy.py -m "not kubernetes"
 
 bench: $(BIN)/.test lab kubernetes
 	$(BIN)/python -m tests.bench.collection

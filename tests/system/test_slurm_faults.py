@@ -14,8 +14,9 @@ from tests.lab.slurm import SlurmLab
 from tests.system.faults import CASE
 from tests.system.faults import MakeTrial
 
-# After this a launcher that was cut off can no longer submit: 3 s, and half a minute of grace.
+# After this a launcher that was cut off can no longer submit: 3 s, a login, and half a minute of grace.
 SOON = {"launch_minutes": "0.05"}
+QUICK = ("config:", "connect_seconds: 2, command_seconds: 2, config:")
 
 
 @pytest.mark.parametrize("submitted", [False, True], ids=["before sbatch", "behind sbatch"])
@@ -39,6 +40,7 @@ def test_a_launcher_that_dies_with_its_connection_is_infrastructure(
     lab: SlurmLab, make_trial: MakeTrial
 ) -> None:
     trial = make_trial(keys=SOON)
+    trial.site.write_text(trial.site.read_text().replace(*QUICK))
     gate = trial.gate("sbatch").shut()
     trial.start()
     gate.until_somebody_waits()
@@ -96,9 +98,7 @@ def test_a_login_node_that_restarts_or_is_gone_for_a_while_costs_nothing(
 
 def test_a_login_node_that_hangs_is_given_up_on_and_tried_again(lab: SlurmLab, make_trial: MakeTrial) -> None:
     trial = make_trial(real_step=0.15)
-    trial.site.write_text(
-        trial.site.read_text().replace("config:", "connect_seconds: 2, command_seconds: 2, config:")
-    )
+    trial.site.write_text(trial.site.read_text().replace(*QUICK))
     trial.start()
     trial.until_steps(3)
     with lab.frozen_login_node():
@@ -147,6 +147,7 @@ def test_a_controller_that_is_gone_at_sbatch_is_infrastructure_with_slurms_words
     lab: SlurmLab, make_trial: MakeTrial
 ) -> None:
     trial = make_trial(keys={"launch_minutes": "0.15"})
+    trial.site.write_text(trial.site.read_text().replace(*QUICK))
     gate = trial.gate("sbatch").shut()
     trial.start()
     gate.until_somebody_waits()

@@ -15,6 +15,7 @@ from tests.system.support import CASE
 from tests.system.support import SELECT
 from tests.system.support import Run
 from tests.system.support import finish
+from tests.system.support import login
 from tests.system.support import pacemark
 from tests.system.support import signal_group
 from tests.system.support import site_file
@@ -79,7 +80,8 @@ def test_a_job_that_ended_meanwhile_is_judged_without_another(slurm_lab: SlurmLa
 def test_a_session_killed_while_submitting_never_submits_twice(
     slurm_lab: SlurmLab, tmp_path: Path, after: float
 ) -> None:
-    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, real_step=0.05), tmp_path, **LAUNCH)
+    quick = {**LAUNCH, "ssh": login(slurm_lab, ", connect_seconds: 5, command_seconds: 10")}
+    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, real_step=0.05), tmp_path, **quick)
     process = start(*SELECT, "--site", str(site), results=tmp_path / "results")
     until((tmp_path / "results" / "latest" / "ledger.sqlite").exists, "the run has begun")
     time.sleep(after)

@@ -146,3 +146,14 @@ class Session:
 
     def entries(self) -> dict[str, Entry]:
         return {entry.case_key.partition("/")[2]: entry for entry in self.ledger.entries()}
+
+
+Start = Callable[..., Session]
+
+
+def told(session: Session) -> list[str]:
+    """What the fleet has said since this was asked last."""
+    said = []
+    while not session.fleet.messages.empty():
+        said.append(session.fleet.messages.get())
+    return said

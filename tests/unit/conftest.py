@@ -1,13 +1,44 @@
-"""How hypothesis runs here: the same examples each time, and nothing written into the checkout."""
+"""How hypothesis runs here: the same examples each time, and nothing written into the checkout. And fleets to be used."""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis.configuration import set_hypothesis_home_dir
+
+from fixtures.fleet import Orders
+from plugins.cases import Case
+from tests.unit.cluster import Cluster
+from tests.unit.cluster import Session
+from tests.unit.cluster import Start
 
 set_hypothesis_home_dir(Path(tempfile.gettempdir()) / "pacemark-hypothesis")
 settings.register_profile("pacemark", deadline=None, derandomize=True, database=None, max_examples=100)
 settings.load_profile("pacemark")
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture
+def start(tmp_path: Path, cluster: Cluster) -> Iterator[Start]:
+    made: list[Session] = []
+
+    def begin(*cases: Case, orders: Orders | None = None, run: str = "", **limits: object) -> Session:
+        folder = tmp_path / run
+        folder.mkdir(exist_ok=True)
+        session = Session(folder, cluster, cases, orders or Orders(), **limits)
+        made.append(session)
+        session.fleet.start()
+        return session
+
+    yield begin
+    for session in made:
+        session.fleet.stop()
+        session.ledger.close()

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from collections.abc import Iterator
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
@@ -31,34 +28,9 @@ from tests.unit.cluster import NARROW
 from tests.unit.cluster import RUNNING
 from tests.unit.cluster import WIDE
 from tests.unit.cluster import Cluster
-from tests.unit.cluster import Session
+from tests.unit.cluster import Start
+from tests.unit.cluster import told
 from tests.unit.examples import nemo2_text
-
-
-@pytest.fixture
-def cluster() -> Cluster:
-    return Cluster()
-
-
-Start = Callable[..., Session]
-
-
-@pytest.fixture
-def start(tmp_path: Path, cluster: Cluster) -> Iterator[Start]:
-    made: list[Session] = []
-
-    def begin(*cases: Case, orders: Orders | None = None, run: str = "run-1", **limits: object) -> Session:
-        folder = tmp_path / run
-        folder.mkdir()
-        session = Session(folder, cluster, cases, orders or Orders(), **limits)
-        made.append(session)
-        session.fleet.start()
-        return session
-
-    yield begin
-    for session in made:
-        session.fleet.stop()
-        session.ledger.close()
 
 
 def test_the_widest_case_is_submitted_first(cluster: Cluster, start: Start) -> None:
@@ -117,6 +89,24 @@ def test_a_log_that_cannot_be_read_stops_nobody_and_concludes_nothing(cluster: C
     )
 
 
+def test_a_job_with_an_unreadable_log_that_nobody_can_cancel_is_told_as_such(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def refuse(name: str) -> None:
+        raise Unreachable("sftp /logs: Permission denied")
+
+    cluster.on_read, cluster.ends[WIDE.id] = refuse, [RUNNING]
+    monkeypatch.setattr(cluster, "cancel", asked.append)
+    session = start(WIDE, unreachable_minutes=0.001, cancel_seconds=0.5)
+    message = session.finish(5)[WIDE.id].message
+    assert "its log could not be read" in message
+    assert message.endswith("its cancellation was asked for but NOT confirmed, look after it")
+    assert (len(asked), len([line for line in told(session) if "cancelled" in line])) == (1, 2)
+    assert [entry.may_run for entry in session.ledger.entries()] == [True]
+
+
 def test_a_broken_job_is_tried_again_and_a_stage_that_is_not_ready_is_not(
     cluster: Cluster, start: Start
 ) -> None:
@@ -124,6 +114,24 @@ def test_a_broken_job_is_tried_again_and_a_stage_that_is_not_ready_is_not(
     entries = start(WIDE, orders=Orders(retries=2)).finish()
     assert cluster.submitted == [WIDE.id, f"{WIDE.id}-try2"]
     assert (entries[WIDE.id].tries, entries[WIDE.id].failure) == (2, "")
+
+
+def test_a_try_that_another_one_follows_is_never_seen_as_the_end(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A test takes the first `ended` that it sees for its own."""
+    cluster.ends[WIDE.id], cluster.logs[WIDE.id] = [BROKEN], "no step\n"
+    # As on a cluster where something must be deleted, by a server that takes its time.
+    monkeypatch.setattr(cluster, "release", lambda job: time.sleep(0.3))
+    session = start(WIDE, orders=Orders(retries=1))
+    seen = set()
+    while session.fleet.running:
+        entry = session.entries()[WIDE.id]
+        seen |= {entry.name} if entry.stage == "ended" else set()
+    assert seen == {f"{WIDE.id}-try2"}
+    assert [(tried.state, tried.message) for tried in session.ledger.earlier(WIDE.key)] == [
+        ("NODE_FAIL", "job 1 ended NODE_FAIL on gpu001")
+    ]
 
 
 def test_a_job_that_breaks_each_time_ends_after_the_last_try(cluster: Cluster, start: Start) -> None:

@@ -157,7 +157,7 @@ def test_a_ledger_that_cannot_be_read_hides_no_other_run(folder: Path, broken: s
     else:
         Ledger.create(other / LEDGER, "run-0", "lab").close()
         with sqlite3.connect(other / LEDGER) as database:
-            database.execute("alter table run add column colour text")
+            database.execute("alter table run rename column host to machine")
     said = io.StringIO()
     print_runs(folder.parent, said, 250)
     assert "run-0 ? its ledger cannot be read ? look for pacemark-run-0*" in " ".join(said.getvalue().split())

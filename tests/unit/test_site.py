@@ -101,6 +101,8 @@ def test_a_site_is_read(tmp_path: Path) -> None:
             5,
             "ssh.port: Input should be less than 65536, got 70000",
         ),
+        ("{host: login01}", "{host: a, proxy_jump: 'a:b:c'}", 5, "ssh.proxy_jump: String should match"),
+        ("{host: login01}", "{host: a, proxy_jump: 'a,'}", 5, "ssh.proxy_jump: String should match"),
     ],
 )
 def test_a_mistake_is_told_with_its_line(tmp_path: Path, old: str, new: str, line: int, said: str) -> None:
@@ -122,6 +124,13 @@ def test_a_time_limit_is_taken_as_it_stands(tmp_path: Path, limit: str) -> None:
     site = read(tmp_path, SITE.replace('"00:45:00"', limit))
     assert site.slurm is not None
     assert site.slurm.time_limit == limit.strip('"')
+
+
+@pytest.mark.parametrize("jump", ["none", "gate", "me@gate:2222", "gate1, me@gate2.site,gate3:22"])
+def test_jump_hosts_are_taken_as_they_stand(tmp_path: Path, jump: str) -> None:
+    site = read(tmp_path, SITE.replace("{host: login01}", f"{{host: a, proxy_jump: '{jump}'}}"))
+    assert site.slurm is not None
+    assert site.slurm.ssh.proxy_jump == jump
 
 
 @pytest.mark.parametrize("limit", ['"half an hour"', '"00:30:00; x"', '"1:5"', '""', '"-5"'])

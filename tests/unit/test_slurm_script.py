@@ -220,7 +220,7 @@ def _sbatch(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Path:
     tools = cluster.stage / "slurm's tools"
     tools.mkdir()
     said = cluster.stage / "arguments"
-    for tool, line in (("sbatch", f'printf "%s\\n" "$@" >{said}'), ("squeue", "")):
+    for tool, line in (("sbatch", f'printf "%s\\n" "$@" >{said}; echo "$PATH" >{said}.path'), ("squeue", "")):
         (tools / tool).write_text(f"#!/bin/bash\n{line}\n")
         (tools / tool).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
@@ -234,11 +234,19 @@ def test_an_excluded_node_reaches_the_sbatch_that_the_launcher_calls(
 ) -> None:
     said = _sbatch(cluster, monkeypatch)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with (cluster.stage / "llama3.1" / "launch.sh").open("r+") as launcher:
+        text = launcher.read()
+        launcher.seek(0)
+        launcher.write(text.replace("sbatch --parsable", "PATH=/its/own:$PATH\nsbatch --parsable"))
     before = set(tmp_path.iterdir())
     cluster.submit()
     assert said.read_text().splitlines() == ["--parsable", "my job.sh"]
+    path = said.with_name("arguments.path").read_text()
+    assert path.startswith("/its/own:")
     cluster.submit_without("gpu003,gpu007")
     assert said.read_text().splitlines() == ["--exclude=gpu003,gpu007", "--parsable", "my job.sh"]
+    # The job inherits it: no folder of /tmp may stand there.
+    assert said.with_name("arguments.path").read_text() == path
     assert set(tmp_path.iterdir()) == before
 
 
@@ -341,3 +349,28 @@ def test_a_secret_in_the_training_log_is_not_collected(
     piece = backend.read_log(JobRef(examples.case().key, "name", "7", "/logs"), LogPlace(), ())
     assert piece.data == log.replace(token.encode(), left)
     assert piece.place.offset == len(log)
+
+
+@pytest.mark.parametrize("end", [b"Training epo\n", b"Training epoch", b"it ends like this: hf_S"])
+def test_a_life_that_ends_like_the_beginning_of_a_secret_does_not_hide_the_next(
+    monkeypatch: pytest.MonkeyPatch, end: bytes
+) -> None:
+    """What may begin a secret is held back until more comes, but after a requeue nothing more comes."""
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    files = {"log-a-a.task_7_0.out": end}
+    monkeypatch.setattr(SshConnection, "names", lambda self, folder: list(files))
+    monkeypatch.setattr(SshConnection, "size", lambda self, path: len(files[Path(path).name]))
+    monkeypatch.setattr(
+        SshConnection,
+        "read",
+        lambda self, path, offset, size: files[Path(path).name][offset : offset + size],
+    )
+    backend = SlurmBackend("lab", section(), [examples.llama3()])
+    job, place = JobRef(examples.case().key, "name", "7", "/logs"), LogPlace()
+    for _ in range(3):
+        place = backend.read_log(job, place, ()).place
+    assert place.file == "log-a-a.task_7_0.out"
+    files["log-a-a.task_7_1.out"] = b"the second life\n"
+    piece = backend.read_log(job, place, ())
+    assert (piece.data, piece.place.attempt) == (b"the second life\n", 2)
+    assert backend.read_log(job, piece.place, ()).data == b""

@@ -1,0 +1,206 @@
+"""What the fleet does where it fails itself, is told to stop, or never hears what became of a submission."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from fixtures.backend import JobRef
+from fixtures.fleet import Orders
+from fixtures.voyage import Voyage
+from plugins.cases import Case
+from plugins.errors import SubmitError
+from plugins.errors import Unreachable
+from tests.unit import examples
+from tests.unit.cluster import DONE
+from tests.unit.cluster import MIDDLE
+from tests.unit.cluster import NARROW
+from tests.unit.cluster import RUNNING
+from tests.unit.cluster import WIDE
+from tests.unit.cluster import Cluster
+from tests.unit.cluster import Site
+from tests.unit.cluster import Start
+from tests.unit.cluster import told
+
+
+def test_a_ledger_that_cannot_be_written_leaves_no_job(cluster: Cluster, start: Start) -> None:
+    broken = threading.Event()
+
+    def submit(name: str) -> None:
+        if name != WIDE.id:
+            # These launchers are under way when the ledger fails, and say what their job is only then.
+            assert broken.wait(5)
+            time.sleep(0.1)
+
+    cases = (WIDE, MIDDLE, NARROW)
+    cluster.on_submit = submit
+    cluster.ends = {case.id: [RUNNING] for case in cases}
+    session = start(*cases)
+    deadline = time.monotonic() + 5
+    while len(cluster.submitted) < 3 or session.entries()[WIDE.id].stage != "submitted":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    with contextlib.closing(sqlite3.connect(session.ledger.path)) as other:
+        other.execute(
+            "create trigger full before update on job begin select raise(abort, 'quota exceeded'); end"
+        )
+    broken.set()
+    session.finish()
+    assert cluster.cancelled == {case.id for case in cases}
+    said = "\n".join(told(session))
+    assert "quota exceeded" in session.fleet.defect
+    for case in cases:
+        assert f"{case.key}: interrupted: {session.fleet.defect}; job" in said
+
+
+def test_a_refused_submission_is_not_tried_again_when_all_is_cancelled(
+    cluster: Cluster, start: Start
+) -> None:
+    begun, failed = threading.Event(), threading.Event()
+
+    def refuse(name: str) -> None:
+        if name == NARROW.id:
+            begun.set()
+            assert failed.wait(5)
+            time.sleep(0.1)
+            raise SubmitError("sbatch: error: invalid account")
+
+    def fail(name: str) -> None:
+        assert begun.wait(5)
+        failed.set()
+        raise OSError(28, "No space left on device")
+
+    cluster.on_submit, cluster.on_read, cluster.ends[WIDE.id] = refuse, fail, [RUNNING]
+    entries = start(WIDE, NARROW, orders=Orders(retries=1)).finish()
+    assert (entries[NARROW.id].tries, entries[NARROW.id].failure) == (1, "infrastructure")
+    assert "invalid account" in entries[NARROW.id].message
+
+
+def test_what_a_broken_ledger_leaves_unconfirmed_is_named(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cluster takes no cancellation, and one launcher ends with an error that nobody foresaw."""
+
+    def submit(name: str) -> None:
+        if name == NARROW.id:
+            raise KeyError("foreseen by nobody")
+
+    def cancel(jobs: Sequence[JobRef]) -> None:
+        raise Unreachable("scancel: Socket timed out")
+
+    cluster.on_submit, cluster.ends[WIDE.id] = submit, [RUNNING]
+    monkeypatch.setattr(cluster, "cancel", cancel)
+    session = start(WIDE, NARROW, cancel_seconds=0.5)
+    session.finish()
+    said = "\n".join(told(session))
+    assert "job 1 was asked to end, which is NOT confirmed" in said
+    assert f"look for a job named {NARROW.id}" in said
+    left = [entry.name for entry in session.ledger.entries() if entry.may_run]
+    assert sorted(left) == sorted([WIDE.id, NARROW.id])
+
+
+def test_a_signal_that_interrupts_the_handler_of_another_waits_for_nothing(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To wake a thread takes a lock, and the handler that is interrupted may be the one that holds it."""
+    cluster.ends[WIDE.id] = [RUNNING]
+    session = start(WIDE)
+    calls = []
+    wake = Voyage.wake
+
+    def interrupted(voyage: Voyage) -> None:
+        if threading.current_thread() is threading.main_thread():
+            calls.append(voyage)
+            assert len(calls) == 1, "would wait for its own lock"
+            session.fleet.ask_to_stop()
+        wake(voyage)
+
+    monkeypatch.setattr(Voyage, "wake", interrupted)
+    session.fleet.ask_to_stop()
+    assert (len(calls), session.fleet.stopping) == (1, True)
+    monkeypatch.undo()
+    session.finish()
+    assert cluster.cancelled <= {WIDE.id}
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launcher that was cut off can submit for half a second more."""
+    monkeypatch.setattr(Site, "launch_bound", 0.5)
+    monkeypatch.setattr("fixtures.flight.LOOK_AGAIN_SECONDS", 0.3)
+
+
+def _cut_off(name: str) -> None:
+    raise Unreachable("ssh: the connection broke")
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_job_that_one_empty_list_hides_is_found_by_the_next_look(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = time.monotonic()
+
+    def find(case: str, name: str) -> JobRef | None:
+        return JobRef(case, name, "7", "/logs") if time.monotonic() - asked > 0.7 else None
+
+    monkeypatch.setattr(cluster, "find", find)
+    cluster.on_submit = _cut_off
+    entry = start(WIDE).finish()[WIDE.id]
+    assert (entry.failure, entry.job_id, cluster.submitted) == ("", "7", [WIDE.id])
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_job_that_cannot_be_looked_up_is_lost_and_holds_up_no_other(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller answers, and does not know it; only the accounting, which is down, could say that there is none."""
+
+    def find(case: str, name: str) -> JobRef | None:
+        raise Unreachable("lab: sacct: Connection refused")
+
+    def submit(name: str) -> None:
+        if name == WIDE.id:
+            _cut_off(name)
+
+    monkeypatch.setattr(cluster, "find", find)
+    cluster.on_submit = submit
+    cluster.ends[NARROW.id] = [RUNNING] * 50 + [DONE]
+    session = start(WIDE, NARROW, orders=Orders(retries=1), unreachable_minutes=0.02)
+    entries = session.finish()
+    assert (entries[NARROW.id].failure, entries[WIDE.id].failure) == ("", "lost")
+    assert "sacct: Connection refused" in entries[WIDE.id].message
+    assert cluster.submitted == [WIDE.id, NARROW.id]
+    assert [entry.name for entry in session.ledger.entries() if entry.may_run] == [WIDE.id]
+
+
+@pytest.mark.usefixtures("soon")
+def test_the_bound_of_a_launcher_does_not_begin_before_itself(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits here for the check of another recipe, which takes longer than that bound."""
+    other = examples.case("15b-bf16-64gpus", "nemotron4")
+    cut: list[float] = []
+
+    def check(case: Case) -> None:
+        if case.recipe == other.recipe:
+            time.sleep(1)
+
+    def submit(name: str) -> None:
+        if name == WIDE.id:
+            cut.append(time.monotonic())
+            _cut_off(name)
+
+    def find(case: str, name: str) -> JobRef | None:
+        return JobRef(case, name, "7", "/logs") if time.monotonic() - cut[0] > 0.4 else None
+
+    monkeypatch.setattr("fixtures.flight.LOOK_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(cluster, "find", find)
+    cluster.on_check, cluster.on_submit = check, submit
+    session = start(WIDE, other, submissions_at_once=1)
+    entries = session.finish()
+    assert (entries[WIDE.id].failure, entries[WIDE.id].job_id) == ("", "7")

@@ -1,0 +1,54 @@
+"""What the controller and the accounting are taken to say where only one of them answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from fixtures.shell import Answer
+from fixtures.site import Slurm
+from fixtures.site import Ssh
+from fixtures.slurm_controller import Controller
+from fixtures.ssh import SshConnection
+from plugins.errors import Unreachable
+
+SECTION = Slurm(gpu="h100", account="a", partition="p", stage="/s", ssh=Ssh(host="login"))
+
+
+def controller(monkeypatch: pytest.MonkeyPatch, sacct: Answer) -> Controller:
+    monkeypatch.setattr(SshConnection, "run", lambda self, script: sacct)
+    return Controller("lab", SECTION, SshConnection(SECTION.ssh))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(1, "", "sacct: error: Unable to contact slurmdbd: Connection refused\n"),
+        Answer(1, "", "sacct: error: Failed to access munge.socket.2: No such file or directory\n"),
+        Answer(124, "", ""),
+    ],
+)
+def test_accounting_that_does_not_answer_says_nothing_about_a_job(
+    monkeypatch: pytest.MonkeyPatch, answer: Answer
+) -> None:
+    with pytest.raises(Unreachable, match="lab: sacct: "):
+        controller(monkeypatch, answer).accounted("pacemark-x")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Slurm accounting storage is disabled\n",
+        "bash: sacct: command not found\n",
+        "timeout: failed to run command 'sacct': No such file or directory\n",
+    ],
+)
+def test_where_there_is_no_accounting_it_knows_of_no_job(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    assert controller(monkeypatch, Answer(127, "", said)).accounted("pacemark-x") == []
+
+
+def test_a_launcher_has_its_bound_from_when_the_connection_stands() -> None:
+    """As long as the launcher and what ends it may take, and a login before that."""
+    section = SECTION.model_copy(
+        update={"launch_minutes": 2, "ssh": Ssh(host="login", connect_seconds=7, command_seconds=11)}
+    )
+    assert section.launch_bound == 120 + 30 + 7 + 11

@@ -1,0 +1,189 @@
+"""What the connection makes of a login node that misbehaves in ways that no real sshd can be brought to at will."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import paramiko
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ed25519
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from paramiko.common import AUTH_FAILED
+from paramiko.common import AUTH_PARTIALLY_SUCCESSFUL
+from paramiko.common import AUTH_SUCCESSFUL
+from paramiko.sftp import SFTP_NO_SUCH_FILE
+
+from fixtures.ssh import SshConnection
+from plugins.errors import Denied
+from plugins.errors import Unreachable
+from tests.unit.sshd import Server
+from tests.unit.sshd import serving
+from tests.unit.sshd import write_key
+
+
+class NeverStarts(Server):
+    """Opens a session, but answers no request to start something in it."""
+
+    def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
+        return self.over.wait(60)
+
+    def check_channel_subsystem_request(self, channel: paramiko.Channel, name: str) -> bool:
+        return self.over.wait(60)
+
+
+def _run(connection: SshConnection) -> object:
+    return connection.run("true")
+
+
+def _size(connection: SshConnection) -> object:
+    return connection.size("/some/log")
+
+
+@pytest.mark.parametrize("ask", [_run, _size])
+@pytest.mark.parametrize("server", [Server, NeverStarts], ids=["says nothing", "never starts"])
+def test_a_shell_or_sftp_that_hangs_as_it_starts_is_given_up(
+    server: type[Server], ask: Callable[[SshConnection], object], tmp_path: Path
+) -> None:
+    """As behind a home directory on a file system that hangs: sshd itself is well."""
+    with serving(tmp_path, server) as sshd:
+        connection = sshd.connect()
+        said: list[BaseException] = []
+
+        def wait() -> None:
+            try:
+                ask(connection)
+            except Unreachable as error:
+                said.append(error)
+
+        # A wait without a bound shall end the test, not hang it.
+        waiting = threading.Thread(target=wait, daemon=True)
+        waiting.start()
+        waiting.join(10)
+        assert [str(error).partition(": ")[2] for error in said] == ["no answer within 1 s"]
+        connection.close()
+
+
+class SlowLogin(Server):
+    def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
+        self.over.wait(5)
+        return AUTH_SUCCESSFUL
+
+
+class CutLogin(Server):
+    def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
+        self.sock.close()
+        return AUTH_SUCCESSFUL
+
+
+class Refusing(Server):
+    def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
+        return AUTH_FAILED
+
+
+class WantsMore(Server):
+    def get_allowed_auths(self, username: str) -> str:
+        return "keyboard-interactive"
+
+    def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
+        return AUTH_PARTIALLY_SUCCESSFUL
+
+
+class NoFile(paramiko.SFTPServerInterface):
+    def stat(self, path: str) -> int:
+        return SFTP_NO_SUCH_FILE
+
+
+class Files(Server):
+    """Has SFTP, and no file: enough to see that the login went well."""
+
+    def check_channel_subsystem_request(self, channel: paramiko.Channel, name: str) -> bool:
+        paramiko.SFTPServer(channel, name, self, NoFile).start()
+        return True
+
+
+KEYS: dict[str, Callable[[], PrivateKeyTypes]] = {
+    "ed25519": ed25519.Ed25519PrivateKey.generate,
+    "ecdsa": partial(ec.generate_private_key, ec.SECP256R1()),
+    "rsa": partial(rsa.generate_private_key, 65537, 2048),
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_keys_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+
+
+@pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.parametrize(
+    ("server", "said"), [(SlowLogin, "Authentication timeout"), (CutLogin, "cut off during the login")]
+)
+def test_a_login_that_is_slow_or_cut_off_may_go_well_next_time(
+    server: type[Server], said: str, kind: str, tmp_path: Path
+) -> None:
+    key = write_key(tmp_path / kind, KEYS[kind]())
+    with serving(tmp_path, server) as sshd, pytest.raises(Unreachable, match=said) as caught:
+        _size(sshd.connect(key=str(key)))
+    assert not isinstance(caught.value, Denied)
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_a_login_that_is_refused_is_final_whatever_the_type_of_the_key(kind: str, tmp_path: Path) -> None:
+    key = write_key(tmp_path / kind, KEYS[kind]())
+    with serving(tmp_path, Refusing) as sshd, pytest.raises(Denied, match=r"refused \(keys refused: 1\)"):
+        _size(sshd.connect(key=str(key)))
+
+
+def test_a_login_that_needs_more_than_a_key_is_final(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path, WantsMore) as sshd,
+        pytest.raises(Denied, match="a key is not enough, the login also needs keyboard-interactive"),
+    ):
+        _size(sshd.connect())
+
+
+def test_a_key_that_the_site_names_must_be_of_use(tmp_path: Path) -> None:
+    missing, broken = tmp_path / "none", tmp_path / "broken"
+    broken.write_text("no key")
+    with serving(tmp_path) as sshd:
+        for path in (missing, broken):
+            with pytest.raises(Denied, match=rf"no key to try; {path} cannot be used: "):
+                _size(sshd.connect(key=str(path)))
+
+
+def test_a_key_of_the_configuration_need_not_exist(tmp_path: Path) -> None:
+    with serving(tmp_path, Files) as sshd:
+        config = tmp_path / "config"
+        config.write_text(f"Host *\n  IdentityFile {tmp_path}/none\n  IdentityFile {sshd.key}\n")
+        assert _size(sshd.connect(key=None, config=str(config))) is None
+
+
+def test_a_line_of_known_hosts_that_is_none_is_passed_over(tmp_path: Path) -> None:
+    with serving(tmp_path, Files) as sshd:
+        own = sshd.known_hosts.read_text()
+        cut = "other ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI\nanother ssh-rsa AAAAB\nother\n# a remark\n\n"
+        sshd.known_hosts.write_text(cut + own + cut)
+        assert _size(sshd.connect()) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "config", "said"),
+    [
+        ({"port": None}, "Host *\n  Port abc\n", "Port abc of host 127.0.0.1 is not a number"),
+        ({}, "Host *\n  ProxyJump a:b:c\n", r"'a:b:c' is not \[user@\]host\[:port\]"),
+        ({"host": "login..cluster"}, "", "login..cluster"),
+        ({}, "nonsense\n", "config"),
+    ],
+)
+def test_a_mistake_in_the_configuration_is_the_users_to_mend(
+    given: dict[str, object], config: str, said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "config"
+    path.write_text(config)
+    with serving(tmp_path) as sshd, pytest.raises(Denied, match=said):
+        _size(sshd.connect(config=str(path), **given))
