@@ -11,6 +11,7 @@ import yaml
 
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.system.support import ROOT
+from tests.system.support import Run
 from tests.system.support import until
 
 CASE = "llama3_gke/70b-fp8-128gpus"
@@ -119,3 +120,14 @@ def nothing_is_left(lab: KubernetesLab, namespace: str, seconds: float = 20) -> 
 def running(lab: KubernetesLab, namespace: str) -> int:
     """How many pods run."""
     return sum(pod["status"].get("phase") == "Running" for pod in items(lab, namespace, "pod"))
+
+
+def require_failed(
+    lab: KubernetesLab, namespace: str, result: Run, key: str, verdict: str, words: Sequence[str]
+) -> None:
+    """The session failed with this verdict of its case, said these words, and left nothing."""
+    assert result.status == 1, result.out
+    assert result.case(key)["verdict"] == verdict
+    for word in words:
+        assert word in result.out
+    nothing_is_left(lab, namespace)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -203,19 +204,40 @@ def test_the_cluster_itself_ends_a_job_at_its_limit(kube_trial: MakeTrial) -> No
 # The log
 
 
+Through = Callable[..., KubeTrial]
+
+
+@pytest.fixture
+def through(kubernetes_lab: KubernetesLab, namespace: str, kube_trial: MakeTrial, gate: Gate) -> Through:
+    """A trial that asks the API server through the gate."""
+
+    def make(**knobs: Any) -> KubeTrial:
+        kubeconfig = str(gate.kubeconfig(user(kubernetes_lab, namespace)))
+        return kube_trial(keys={"kubeconfig": kubeconfig}, **knobs).start()
+
+    return make
+
+
+def rotate(log: Path, kept: Callable[[list[bytes]], list[bytes]]) -> None:
+    """What a kubelet that rotates leaves of a log: another file with these of its lines."""
+    fresh = log.with_name("fresh")
+    fresh.write_bytes(b"".join(kept(log.read_bytes().splitlines(keepends=True))))
+    fresh.replace(log)
+
+
+def steps_alone(lines: list[bytes]) -> list[bytes]:
+    return [line for line in lines if b"global_step" in line]
+
+
 def test_a_log_that_was_rotated_away_between_two_reads(
-    kubernetes_lab: KubernetesLab, namespace: str, kube_trial: MakeTrial, gate: Gate
+    kubernetes_lab: KubernetesLab, through: Through, gate: Gate
 ) -> None:
-    kubeconfig = str(gate.kubeconfig(user(kubernetes_lab, namespace)))
-    trial = kube_trial(real_step=0.1, keys={"kubeconfig": kubeconfig}).start()
+    trial = through(real_step=0.1)
     trial.until_steps(3)
     rule = gate.on("GET .*/log", CUT)
     log = kubernetes_lab.log_of(trial.pod())
     until(lambda: log.read_bytes().count(b"global_step") >= 20, "20 steps")
-    lines = log.read_bytes().splitlines(keepends=True)
-    fresh = log.with_name("fresh")
-    fresh.write_bytes(b"".join(lines[-5:]))
-    fresh.replace(log)
+    rotate(log, lambda lines: lines[-5:])
     rule.let_go()
     headline = blamed(trial)
     assert "rotated the log of pod" in headline
@@ -223,19 +245,14 @@ def test_a_log_that_was_rotated_away_between_two_reads(
 
 
 def test_no_step_is_judged_whose_run_told_what_it_is_in_lines_that_are_gone(
-    kubernetes_lab: KubernetesLab, namespace: str, kube_trial: MakeTrial, gate: Gate
+    kubernetes_lab: KubernetesLab, through: Through, gate: Gate
 ) -> None:
-    kubeconfig = str(gate.kubeconfig(user(kubernetes_lab, namespace)))
-    knobs = {"startup": 6.0, "real_step": 0.1, "socket_fallback": True}
-    trial = kube_trial(keys={"kubeconfig": kubeconfig}, **knobs).start()
+    trial = through(startup=6.0, real_step=0.1, socket_fallback=True)
     until(lambda: b"Logging to" in trial.collected(), "the first lines in the session", 40)
     rule = gate.on("GET .*/log", CUT)
     log = kubernetes_lab.log_of(trial.pod())
     until(lambda: b"global_step" in log.read_bytes(), "the first step")
-    lines = log.read_bytes().splitlines(keepends=True)
-    fresh = log.with_name("fresh")
-    fresh.write_bytes(b"".join(line for line in lines if b"global_step" in line))
-    fresh.replace(log)
+    rotate(log, steps_alone)
     rule.let_go()
     headline = blamed(trial)
     assert "every step was seen, but the kubelet rotated the log of pod" in headline
@@ -249,11 +266,7 @@ def test_a_log_whose_first_lines_were_gone_before_anybody_read_them(
     trial.until_steps(3)
     trial.kill()
     earlier = trial.collected()
-    log = kubernetes_lab.log_of(trial.pod())
-    lines = log.read_bytes().splitlines(keepends=True)
-    fresh = log.with_name("fresh")
-    fresh.write_bytes(b"".join(line for line in lines if b"global_step" in line))
-    fresh.replace(log)
+    rotate(kubernetes_lab.log_of(trial.pod()), steps_alone)
     result = trial.resume()
     assert result.case(CASE)["verdict"] == "infrastructure", result.out
     assert "rotated the first lines of pod" in result.case(CASE)["headline"]
@@ -261,10 +274,9 @@ def test_a_log_whose_first_lines_were_gone_before_anybody_read_them(
 
 
 def test_a_pod_that_is_gone_before_its_last_lines_were_read(
-    kubernetes_lab: KubernetesLab, namespace: str, kube_trial: MakeTrial, gate: Gate
+    kubernetes_lab: KubernetesLab, namespace: str, through: Through, gate: Gate
 ) -> None:
-    kubeconfig = str(gate.kubeconfig(user(kubernetes_lab, namespace)))
-    trial = kube_trial(real_step=0.1, keys={"kubeconfig": kubeconfig}).start()
+    trial = through(real_step=0.1)
     trial.until_steps(3)
     rule = gate.on("GET .*/log", CUT)
     until(trial.jobset_ended, "the JobSet's end", 20)

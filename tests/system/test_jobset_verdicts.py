@@ -16,6 +16,7 @@ from tests.system.kube import SELECT
 from tests.system.kube import gke_site
 from tests.system.kube import items
 from tests.system.kube import nothing_is_left
+from tests.system.kube import require_failed
 from tests.system.support import Run
 from tests.system.support import finish
 from tests.system.support import pacemark
@@ -106,11 +107,7 @@ def test_a_bad_run_fails_and_says_why(
     words: list[str],
 ) -> None:
     result = run(kubernetes_lab, namespace, tmp_path, **knobs)
-    assert result.status == 1, result.out
-    assert result.case(CASE)["verdict"] == verdict
-    for word in words:
-        assert word in result.out
-    nothing_is_left(kubernetes_lab, namespace)
+    require_failed(kubernetes_lab, namespace, result, CASE, verdict, words)
 
 
 def test_a_pod_that_dies_is_infrastructure_with_its_node_and_its_last_words(

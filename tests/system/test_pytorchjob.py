@@ -18,6 +18,7 @@ from tests.lab.k8s.cluster import KubernetesLab
 from tests.system.kube import aks_site
 from tests.system.kube import items
 from tests.system.kube import nothing_is_left
+from tests.system.kube import require_failed
 from tests.system.support import Run
 from tests.system.support import finish
 from tests.system.support import pacemark
@@ -174,11 +175,7 @@ def test_a_bad_run_fails_and_says_why(
     words: list[str],
 ) -> None:
     result = run(kubernetes_lab, namespace, tmp_path, **knobs)
-    assert result.status == 1, result.out
-    assert result.case(QUICK_CASE)["verdict"] == verdict
-    for word in words:
-        assert word in result.out
-    nothing_is_left(kubernetes_lab, namespace)
+    require_failed(kubernetes_lab, namespace, result, QUICK_CASE, verdict, words)
 
 
 @pytest.mark.usefixtures("volume")

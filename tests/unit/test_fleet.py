@@ -9,10 +9,8 @@ from collections.abc import Sequence
 import pytest
 
 from fixtures.backend import JobRef
-from fixtures.backend import JobState
 from fixtures.backend import LogPiece
 from fixtures.backend import LogPlace
-from fixtures.backend import Phase
 from fixtures.fleet import Orders
 from plugins.cases import Case
 from plugins.errors import Denied
@@ -21,7 +19,6 @@ from plugins.errors import SubmitError
 from plugins.errors import Unprovisioned
 from plugins.errors import Unreachable
 from tests.unit import examples
-from tests.unit.cluster import BROKEN
 from tests.unit.cluster import DONE
 from tests.unit.cluster import MIDDLE
 from tests.unit.cluster import NARROW
@@ -107,44 +104,6 @@ def test_a_job_with_an_unreadable_log_that_nobody_can_cancel_is_told_as_such(
     assert [entry.may_run for entry in session.ledger.entries()] == [True]
 
 
-def test_a_broken_job_is_tried_again_and_a_stage_that_is_not_ready_is_not(
-    cluster: Cluster, start: Start
-) -> None:
-    cluster.ends[WIDE.id], cluster.logs[WIDE.id] = [BROKEN], "no step\n"
-    entries = start(WIDE, orders=Orders(retries=2)).finish()
-    assert cluster.submitted == [WIDE.id, f"{WIDE.id}-try2"]
-    assert (entries[WIDE.id].tries, entries[WIDE.id].failure) == (2, "")
-
-
-def test_a_try_that_another_one_follows_is_never_seen_as_the_end(
-    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A test takes the first `ended` that it sees for its own."""
-    cluster.ends[WIDE.id], cluster.logs[WIDE.id] = [BROKEN], "no step\n"
-    # As on a cluster where something must be deleted, by a server that takes its time.
-    monkeypatch.setattr(cluster, "release", lambda job: time.sleep(0.3))
-    session = start(WIDE, orders=Orders(retries=1))
-    seen = set()
-    while session.fleet.running:
-        entry = session.entries()[WIDE.id]
-        seen |= {entry.name} if entry.stage == "ended" else set()
-    assert seen == {f"{WIDE.id}-try2"}
-    assert [(tried.state, tried.message) for tried in session.ledger.earlier(WIDE.key)] == [
-        ("NODE_FAIL", "job 1 ended NODE_FAIL on gpu001")
-    ]
-
-
-def test_a_job_that_breaks_each_time_ends_after_the_last_try(cluster: Cluster, start: Start) -> None:
-    for name in (WIDE.id, f"{WIDE.id}-try2", f"{WIDE.id}-try3"):
-        cluster.ends[name], cluster.logs[name] = [BROKEN], "no step\n"
-    session = start(WIDE, orders=Orders(retries=2))
-    assert session.finish()[WIDE.id].raw == "NODE_FAIL"
-    assert cluster.submitted == [WIDE.id, f"{WIDE.id}-try2", f"{WIDE.id}-try3"]
-    assert [tried.state for tried in session.ledger.earlier(WIDE.key)] == ["NODE_FAIL", "NODE_FAIL"]
-    assert (session.fleet.folder / WIDE.key / "try-1" / "log.txt").read_text() == "no step\n"
-    assert "gpu001" in (session.fleet.folder / WIDE.key / "errors.txt").read_text()
-
-
 def test_no_launcher_waits_while_logs_are_read(cluster: Cluster, start: Start) -> None:
     last = examples.case("8b-bf16-8gpus")
     reading, met = threading.Event(), threading.Event()
@@ -170,66 +129,6 @@ def test_no_launcher_waits_while_logs_are_read(cluster: Cluster, start: Start) -
     entries = start(WIDE, MIDDLE, NARROW, last, submissions_at_once=1).finish()
     assert {entry.failure for entry in entries.values()} == {""}
     assert met.is_set()
-
-
-def test_the_nodes_that_are_blamed_are_kept_out_of_all_further_tries(cluster: Cluster, start: Start) -> None:
-    for name in (WIDE.id, f"{WIDE.id}-try2", f"{WIDE.id}-try3", f"{WIDE.id}-try4"):
-        cluster.ends[name], cluster.logs[name] = [BROKEN], "no step\n"
-    cluster.blames = {WIDE.id: "gpu007", f"{WIDE.id}-try3": "gpu009"}
-    session = start(WIDE, orders=Orders(retries=3, exclude_failed_nodes=True))
-    assert session.finish()[WIDE.id].excluded == "gpu007,gpu009"
-    assert cluster.excluded == ["", "gpu007", "gpu007", "gpu007,gpu009"]
-    assert [tried.excluded for tried in session.ledger.earlier(WIDE.key)] == ["", "gpu007", "gpu007"]
-
-
-def test_no_node_is_kept_out_unasked(cluster: Cluster, start: Start) -> None:
-    cluster.ends[WIDE.id], cluster.logs[WIDE.id] = [BROKEN], "no step\n"
-    cluster.blames = {WIDE.id: "gpu007"}
-    start(WIDE, orders=Orders(retries=1)).finish()
-    assert cluster.excluded == ["", ""]
-
-
-def test_a_try_that_is_refused_tells_which_nodes_it_was_kept_from(cluster: Cluster, start: Start) -> None:
-    def refuse(name: str) -> None:
-        if name != WIDE.id:
-            raise SubmitError("Requested node configuration is not available")
-
-    cluster.on_submit = refuse
-    cluster.ends[WIDE.id], cluster.logs[WIDE.id] = [BROKEN], "no step\n"
-    cluster.blames = {WIDE.id: "gpu007"}
-    entry = start(WIDE, orders=Orders(retries=1, exclude_failed_nodes=True)).finish()[WIDE.id]
-    assert (entry.failure, entry.message) == (
-        "infrastructure",
-        "Requested node configuration is not available; nodes left out of this try: gpu007",
-    )
-
-
-def test_a_job_that_somebody_cancelled_is_not_tried_again(cluster: Cluster, start: Start) -> None:
-    by_hand = JobState(Phase.FAILED, "CANCELLED by 1234")
-    cluster.ends[WIDE.id], cluster.logs[WIDE.id] = [by_hand], "no step\n"
-    entries = start(WIDE, orders=Orders(retries=2)).finish()
-    assert (cluster.submitted, entries[WIDE.id].raw) == ([WIDE.id], "CANCELLED by 1234")
-
-
-def test_a_refused_submission_is_tried_again(cluster: Cluster, start: Start) -> None:
-    def refuse(name: str) -> None:
-        if name == WIDE.id:
-            raise SubmitError("Socket timed out")
-
-    cluster.on_submit = refuse
-    assert start(WIDE, orders=Orders(retries=1)).finish()[WIDE.id].failure == ""
-
-
-def test_a_submission_that_may_have_left_a_job_is_not_tried_again_but_swept(
-    cluster: Cluster, start: Start
-) -> None:
-    def leave(name: str) -> None:
-        raise SubmitError("no id; NOT confirmed", may_run=True)
-
-    cluster.on_submit = leave
-    entry = start(WIDE, orders=Orders(retries=3)).finish()[WIDE.id]
-    assert cluster.submitted == [WIDE.id]
-    assert entry.may_run
 
 
 def test_what_spoils_a_second_life_is_looked_for_although_the_first_had_it_too(
