@@ -82,6 +82,13 @@ class Recorded(Strict):
     nodes: str | None = None
     versions: dict[str, str] = {}
 
+    def is_from(self, job: str, log: str) -> bool:
+        """Whether the number was recorded from the log of this fingerprint; "" is a job whose id nobody knows.
+
+        Steps of milliseconds print alike in every run: of two jobs with ids of their own such logs are two.
+        """
+        return self.log == log and (not job or not self.job or self.job == job)
+
 
 class Cell(Strict):
     """One line of a table, as published. Seconds, tokens/s, percent, days; `n/a` where the source prints that.

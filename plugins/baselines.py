@@ -75,12 +75,14 @@ def find(
     own: Path | None = None,
     *,
     run: str = "",
+    job: str = "",
     log: str = "",
 ) -> Baseline | None:
     """The baseline of `case`, in its release, on this type of GPU; None when there is none.
 
     The published one in `folder` wins over the site's own, which is recorded in the folder `own`. `run` is the one that
-    is judged, and `log` the fingerprint of its log: what was recorded from them says nothing about them.
+    is judged, `job` the id of its job, and `log` the fingerprint of its log: what was recorded from them says nothing about
+    them.
 
     Raises:
         ConfigError: two tables have the cell, or the configuration of a published one is not the one that the recipe
@@ -90,17 +92,19 @@ def find(
     if published is not None and (why := _unlike(published, recipe, case)):
         raise ConfigError(f"{published.path}: {case.id}: {why}")
     mine = _cell(own / f"{recipe.name}.yaml", case, gpu) if own else None
-    if mine is not None and _idle(mine, recipe, case, run, log):
+    if mine is not None and _idle(mine, recipe, case, run, job, log):
         mine = None
     return replace(published, own=mine) if published else mine
 
 
-def lapsed(own: Path, recipe: Recipe, case: Case, gpu: str, *, run: str = "", log: str = "") -> str:
+def lapsed(
+    own: Path, recipe: Recipe, case: Case, gpu: str, *, run: str = "", job: str = "", log: str = ""
+) -> str:
     """Why the site's own number for `case` does not count for this run, in words; "" where it does or there is none."""
     path = own / f"{recipe.name}.yaml"
     mine = _cell(path, case, gpu)
     if mine is not None:
-        why = _idle(mine, recipe, case, run, log)
+        why = _idle(mine, recipe, case, run, job, log)
         return f"{path} has one that does not count: {why}" if why else ""
     old = [found.cell.recorded.run for found in _cells(path, case, gpu) if found.cell.recorded]
     return f"{path} has one of run {old[-1]}, which has expired" if old else ""
@@ -125,12 +129,12 @@ def _cell(path: Path, case: Case, gpu: str) -> Baseline | None:
     return found[0] if found else None
 
 
-def _idle(mine: Baseline, recipe: Recipe, case: Case, run: str, log: str) -> str:
+def _idle(mine: Baseline, recipe: Recipe, case: Case, run: str, job: str, log: str) -> str:
     """Why a number of the site's own does not count for this run and log; "" where it does."""
     if (told := mine.cell.recorded) is not None:
         if told.run == run:
             return "this very run recorded it"
-        if told.log and told.log == log:
+        if log and told.is_from(job, log):
             return f"run {told.run} recorded it from this very log"
     return _unlike(mine, recipe, case)
 

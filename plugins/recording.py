@@ -257,7 +257,9 @@ def _counted(old: Recorded, new: Recorded) -> str:
     """The job or log of a run that a number is made of already, in words; "" where it is another one."""
     if new.job is not None and new.job in (old.job, *old.confirmed_jobs):
         return f"job {new.job}"
-    if new.log is not None and new.log in (old.log, *old.confirmed_logs):
+    # As in `Recorded.is_from`.
+    unknown = new.job is None or old.job is None
+    if unknown and new.log is not None and new.log in (old.log, *old.confirmed_logs):
         return "this very log"
     return ""
 

@@ -207,7 +207,7 @@ def judgement(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> J
     if own.exists():
         # Steps come from one source alone. What spoils a run, and its versions, may stand in the other.
         log = log.beside(_read_log(recipe.file.log, own))
-    source = {"run": outcome.run, "log": recording.fingerprint(log)}
+    source = {"run": outcome.run, "job": outcome.known_job, "log": recording.fingerprint(log)}
     found = judge_outcome(
         case,
         outcome,

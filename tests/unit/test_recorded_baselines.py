@@ -102,6 +102,10 @@ def test_a_number_does_not_count_for_the_run_that_recorded_it(tmp_path: Path) ->
     )
     log = fingerprint(judged().log)
     assert find(examples.BASELINES, recipe, case, "b200", folder, run=SECOND.run, log=log) is None
+    assert find(examples.BASELINES, recipe, case, "b200", folder, run=SECOND.run, job="4711", log=log) is None
+    # Another job whose steps are printed with the same few digits.
+    other_job = find(examples.BASELINES, recipe, case, "b200", folder, run=SECOND.run, job="4712", log=log)
+    assert other_job == own(folder)
     assert lapsed(folder, recipe, case, "b200", run=SECOND.run, log=log) == (
         f"{folder}/llama3.yaml has one that does not count: run {FIRST.run} recorded it from this very log"
     )
