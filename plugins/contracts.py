@@ -6,6 +6,7 @@ import re
 from typing import Annotated
 from typing import Any
 
+from pydantic import AfterValidator
 from pydantic import Field
 from pydantic import field_validator
 from pydantic import model_validator
@@ -19,6 +20,15 @@ def compiled(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except (re.error, OverflowError) as error:
         raise ValueError(f"not a regular expression: {error}") from None
+
+
+def _is_a_pattern(text: str) -> str:
+    compiled(text)
+    return text
+
+
+PatternText = Annotated[str, AfterValidator(_is_a_pattern)]
+"""A text that is a regular expression."""
 
 
 class Requirement(Strict):
@@ -109,13 +119,7 @@ class Value(Strict):
     what: str
     mend: str
     default: str | None = None
-    pattern: str | None = None
-
-    @field_validator("pattern")
-    @classmethod
-    def _is_a_pattern(cls, text: str | None) -> str | None:
-        compiled(text or "")
-        return text
+    pattern: PatternText | None = None
 
 
 class When(Strict):
@@ -165,12 +169,6 @@ class Manifest(Documents):
     """
 
     container: str
-    log_begins: str | None = None
+    log_begins: PatternText | None = None
     log_copy: str | None = Field(default=None, pattern=r"^gs://[^/]+/.*\{name\}")
     setup: str | None = None
-
-    @field_validator("log_begins")
-    @classmethod
-    def _is_a_pattern(cls, text: str | None) -> str | None:
-        compiled(text or "")
-        return text
