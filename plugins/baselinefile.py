@@ -46,14 +46,14 @@ CONFIGURATION = (
 class Tolerance(Strict):
     """How far a run may be off, as shares of the baseline's throughput, and how restless it may be.
 
-    `spread` is the largest robust relative standard deviation of the last steps, `hiccups` the largest share of
-    settled steps that stand far above the median.
+    `spread` is the largest robust relative standard deviation of the settled steps, `hiccups` the largest share of them that may
+    stand far above the median.
     """
 
     slower: float = Field(default=0.05, gt=0, lt=1)
     faster: float = Field(default=0.10, gt=0)
     spread: float = Field(default=0.05, gt=0)
-    hiccups: float = Field(default=0.08, gt=0, lt=1)
+    hiccups: float = Field(default=0.125, gt=0, lt=1)
 
 
 class Recorded(Strict):

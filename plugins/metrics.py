@@ -5,8 +5,10 @@ The formulas are those of NVIDIA's recipe READMEs (release 25.04, sections "Expe
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
+from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,13 +24,23 @@ from plugins.smoothing import desmoothed
 from plugins.yamlfile import Strict
 
 STEADY_STEPS = 10
-STEADY_INTERVALS = 5
-"""The steady median is taken over this many last steps; where the log has means over an interval, over those of this many."""
+"""The steady median is taken over this many last steps; where the log has means over an interval, over all settled ones."""
+
+TAIL_STEPS = 5
+TAIL_INTERVALS = 2
+"""The end of a run: so many last steps, or so many last means over an interval."""
 
 # A step is an outlier when it is this many robust standard deviations of the settled steps, and at least this
 # share, away from the median. The floor keeps a very quiet run from calling its own rounding an outlier.
 OUTLIER_SIGMAS = 5.0
 OUTLIER_FLOOR = 0.02
+
+# Where each printed time is a mean over the last steps, one line that rises by this share of the median ends in a stalled step:
+# a pace that falls raises every line a little. Of means over five, a stall of 15 %.
+STALL_RISE = 0.03
+
+# The standard error of the median of n normal values is this times their standard deviation / sqrt(n).
+MEDIAN_ERROR = 1.2533
 
 SECONDS_PER_DAY = 86_400
 
@@ -164,14 +176,16 @@ def warm_up_steps(steps: int, interval: int = 1) -> int:
     return max(steps // 5, interval if interval > 1 else 0)
 
 
-def steady_count(interval: int = 1) -> int:
-    """How many lines of a log the steady median is taken over."""
-    return STEADY_STEPS if interval == 1 else STEADY_INTERVALS
+def recent_count(interval: int = 1) -> int:
+    """How many last lines of a log tell the present pace of a run that goes on: ten steps, or five intervals."""
+    return STEADY_STEPS if interval == 1 else 5
 
 
 def steady_lines(steps: int, interval: int = 1) -> range:
     """The steps whose lines the steady median is taken over, in a run of `steps` steps."""
-    return range(max(interval, steps - (steady_count(interval) - 1) * interval) - 1, steps, interval)
+    begun = max(0, steps - STEADY_STEPS) if interval == 1 else warm_up_steps(steps, interval)
+    first = math.ceil(begun / interval) * interval + interval - 1
+    return range(min(first, steps - 1), steps, interval)
 
 
 @dataclass(frozen=True)
@@ -179,23 +193,28 @@ class Timing:
     """The step times of a valid run, boiled down. Seconds throughout.
 
     `step_time` is the published statistic; `window` its steps as (index, seconds), `last` the last step. These three
-    are as printed; where that is a mean over `smoothing` steps, all that follows is of single ones. `steady` is the
-    median of the last `STEADY_STEPS` steps and `spread` their robust relative standard deviation. `outliers` are those
-    of the steps that the statistic's window reaches over, `without_outliers` is the mean of the others. The settled
-    steps are those behind the first fifth of the run (warm-up): `hiccups` are their slow outliers, `mean` is their
-    mean, which includes what a median hides. `resolution` is the relative rounding of the steps that are judged.
+    are as printed; where that is a mean over `smoothing` steps, all that follows is of single ones. The settled steps are those
+    behind the first fifth of the run (warm-up): `settled` is their median, `spread` their robust relative standard deviation,
+    `mean` their mean, which includes what a median hides, and `hiccups` are their slow outliers. `steady` is the median of the last
+    `STEADY_STEPS` steps and `tail` that of the last `TAIL_STEPS`; `tail_error` is the relative standard error of
+    `tail` against `settled`. `outliers` are those of the steps that the statistic's window reaches over, `without_outliers`
+    is the mean of the others. `resolution` is the relative rounding of the steps that are judged.
 
-    With an `interval` each of these is of means over so many steps, named by the last of them, and `steady` and `spread` are
-    of `STEADY_INTERVALS`. Such means scatter less than steps do, and one of them hides how many of its steps were slow:
-    `settled_steps` counts steps all the same, and of each hiccup one. So it is where each printed time is a mean over the last
-    steps that cannot be taken apart: every so many-th line is the mean of steps of its own, and the others are left out.
+    With an `interval` each of these is of means over so many steps, named by the last of them; `steady` is the median of all settled
+    ones, and `tail` the faster of the last `TAIL_INTERVALS`. Such means scatter less than steps do, and one of them hides how many
+    of its steps were slow: `settled_steps` counts steps all the same, and of each hiccup one. So it is where each printed time is a
+    mean over the last steps that cannot be taken apart: every so many-th line is the mean of steps of its own, and the lines
+    between tell only which means have one stalled step in them, which `tail` leaves out.
     `lasting`: the interval before an outlier of the window is slow too, as it is where the pace fell and no step stalled.
     """
 
     statistic: Statistic
     step_time: float
     steady: float
+    settled: float
     spread: float
+    tail: float
+    tail_error: float
     resolution: float
     window: tuple[tuple[int, float], ...]
     last: tuple[int, float]
@@ -215,31 +234,36 @@ def timing(steps: Sequence[Step], statistic: Statistic, smoothing: int = 1, inte
     `smoothing` is the number of last steps that each printed time is the mean over; `interval` that of the steps which
     have one line together, or one that is judged.
     """
+    lines = {step.index: step.seconds for step in steps if step.seconds is not None}
     steps = [step for step in steps if (step.index + 1) % interval == 0]
     printed = {step.index: step.seconds for step in steps if step.seconds is not None}
     known = desmoothed(steps, smoothing)
     count = max(step.index for step in steps) + 1
-    last = [i for i in steady_lines(count, interval) if i in known]
-    steady = [known[i] for i in last]
-    median = statistics.median(steady)
+    last = {i: known[i] for i in steady_lines(count, interval) if i in known}
+    median = statistics.median(last.values())
     window = tuple((i, printed[i]) for i in statistic.lines(count, interval))
     reach = range(max(0, window[0][0] - smoothing + 1), window[-1][0] + 1)
     single = tuple((i, known[i]) for i in reach if i in known)
     settled = {i: t for i, t in known.items() if i - interval + 1 >= warm_up_steps(count, interval)}
-    limit = max(OUTLIER_SIGMAS * _robust_sigma(list(settled.values())), OUTLIER_FLOOR * median)
+    sigma = _robust_sigma(list(settled.values()))
+    limit = max(OUTLIER_SIGMAS * sigma, OUTLIER_FLOOR * median)
     # A window of several steps has a middle of its own; a single step is seen against the steady ones.
     middle = statistics.median(t for _, t in single) if len(single) > 1 else median
     outliers = tuple((i, t) for i, t in single if abs(t - middle) > limit)
     rest = [t for i, t in single if (i, t) not in outliers]
-    judged = {*last, *statistic.lines(count, interval)}
+    plain = (
+        {i: _without_stall(lines, i, interval, STALL_RISE * median) for i in known} if interval > 1 else known
+    )
+    tail = [plain[i] for i in sorted(plain)[-(TAIL_STEPS if interval == 1 else TAIL_INTERVALS) :]]
     return Timing(
         statistic=statistic,
         step_time=statistics.fmean(t for _, t in window),
         steady=median,
-        spread=_robust_sigma(steady) / median,
-        resolution=max(
-            step.resolution / step.seconds for step in steps if step.index in judged and step.seconds
-        ),
+        settled=statistics.median(settled.values()),
+        spread=sigma / median,
+        tail=statistics.median(tail) if interval == 1 else min(tail),
+        tail_error=MEDIAN_ERROR * sigma / median * math.sqrt(1 / len(tail) + 1 / len(settled)),
+        resolution=statistics.median(step.resolution for step in steps if step.index in last) / median,
         window=window,
         last=max(printed.items()),
         smoothing=smoothing,
@@ -251,9 +275,22 @@ def timing(steps: Sequence[Step], statistic: Statistic, smoothing: int = 1, inte
         interval=interval,
         lasting=interval > 1
         and any(
-            known.get(i - interval, 0.0) > (1 + OUTLIER_FLOOR) * median for i, t in outliers if t > median
+            plain.get(i - interval, 0.0) > (1 + OUTLIER_FLOOR) * median for i, t in outliers if t > median
         ),
     )
+
+
+def _without_stall(lines: Mapping[int, float], index: int, interval: int, rise: float) -> float:
+    """The mean that ends with step `index`, less what one stalled step added to it, where the lines between show one.
+
+    A line that rises by more than `rise` s has it, and by more than all others together.
+    """
+    pairs = ((i - 1, i) for i in range(index - interval + 1, index + 1))
+    rises = [
+        max(0.0, lines[after] - lines[before]) for before, after in pairs if {before, after} <= lines.keys()
+    ]
+    most = max(rises, default=0.0)
+    return lines[index] - (most if most > max(rise, sum(rises) / 2) else 0.0)
 
 
 def _robust_sigma(values: Sequence[float]) -> float:

@@ -15,6 +15,7 @@ from plugins.logs import Step
 from plugins.metrics import FlopsDefinition
 from plugins.metrics import Statistic
 from plugins.metrics import flops_per_sequence
+from plugins.metrics import recent_count
 from plugins.metrics import steady_lines
 from plugins.recipefile import FlopsName
 from plugins.smoothing import desmoothed
@@ -251,7 +252,8 @@ def _updates(case: Case, steps: tuple[Step, ...], statistic: Statistic) -> list[
     if case.checkpoint is not None:
         # Its steps are not judged.
         return found
-    judged = {*statistic.lines(case.steps, case.interval), *steady_lines(case.steps, case.interval)}
+    last = steady_lines(case.steps, case.interval)[-recent_count(case.interval) :]
+    judged = {*statistic.lines(case.steps, case.interval), *last}
     skipped = [step.index for step in steps if step.skipped_iterations and step.index in judged]
     if skipped:
         found.append(f"{_list(skipped)}: the update was skipped, and the judgement needs it")

@@ -6,22 +6,33 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import combinations
 
 from plugins.baselinefile import Reference
 from plugins.baselinefile import Tolerance
 from plugins.baselines import Baseline
 from plugins.baselines import Expected
+from plugins.metrics import OUTLIER_FLOOR
+from plugins.metrics import STEADY_STEPS
+from plugins.metrics import TAIL_INTERVALS
+from plugins.metrics import TAIL_STEPS
 from plugins.metrics import Measurement
 from plugins.metrics import mfu
-from plugins.metrics import steady_count
 from plugins.metrics import tokens_per_second
 
 # A run's number of further runs is only worth saying while somebody would still pay for them.
 MAX_USEFUL_RUNS = 20
 
-# As many outliers may excuse a published statistic out of the band. Healthy clusters have two stalls within ten steps
-# now and then; more are the pace.
-MAX_FORGIVEN = 2
+# As many outliers may excuse a published mean out of the band. Of ten steps of which each stalls with a chance of 2 %, four do so
+# in three runs of 100,000.
+MAX_FORGIVEN = 3
+
+# So many standard errors above the settled steps, and at least `OUTLIER_FLOOR`, the end of a run is slower than the rest of it.
+TAIL_SIGMAS = 4.0
+
+# So many stalls at equal distances have one cause; each of them weighs as much as this many at random.
+PERIODIC = 4
+PERIODIC_WEIGHT = 1.5
 
 
 class Kind(StrEnum):
@@ -76,9 +87,9 @@ def judge(measurement: Measurement, expected: Expected, *, strict_last: bool = F
     """Judge a valid run by its published statistic and its steady median.
 
     Both in the band: passed. Both out: too slow or too fast. Only the median out: the median decides. Only the
-    statistic out: passed with a remark where an outlier of its window explains it, or two, else noisy. A run whose
-    steps scatter or stall beyond the baseline's limits is noisy even inside the band, and so is one whose mean, with
-    all its stalls, is below the band. `strict_last` judges by the published statistic alone.
+    statistic out: passed with a remark where outliers of its window explain it, or where it is one step alone; else noisy.
+    Even inside the band a run is too slow that became so at its end, and noisy whose steps scatter or stall beyond the
+    baseline's limits or whose mean, with all its stalls, is below the band. `strict_last` judges by the published statistic alone.
     """
     timing = measurement.timing
     band = Band(expected, timing.resolution)
@@ -91,14 +102,25 @@ def judge(measurement: Measurement, expected: Expected, *, strict_last: bool = F
         by_median = () if published is steady else (_lucky(measurement, published),)
         decided = timing.steady if by_median else timing.step_time
         return Verdict(steady, _headline(steady, expected, decided), (*by_median, *remarks))
+    if fell(measurement, band):
+        slow = _headline(Kind.TOO_SLOW, expected, timing.tail)
+        return Verdict(Kind.TOO_SLOW, slow, (_fallen(measurement), *remarks))
     if what := restless(measurement, tolerance) or _stalled(measurement, band):
         return Verdict(Kind.NOISY, f"noisy: {what}; {_more_runs(measurement, band)}", remarks)
     if published is not Kind.PASSED:
         explained = bool(timing.outliers) and band.side(timing.without_outliers) is Kind.PASSED
-        if explained and len(timing.outliers) <= MAX_FORGIVEN and not timing.lasting:
+        # One step alone says less than the steady ones around it, outlier or not.
+        alone = timing.interval == 1 and len(timing.window) == 1
+        few = len(timing.outliers) <= MAX_FORGIVEN
+        if ((explained and few) or alone) and not timing.lasting:
+            cause = (
+                f"because of {_steps(measurement, timing.outliers)}"
+                if timing.outliers
+                else f"as far as such steps scatter ({_percent(timing.spread)})"
+            )
             remark = (
-                f"{_statistic(measurement)} is {_seconds(timing.step_time)}, out of the band, because of "
-                f"{_steps(measurement, timing.outliers)}; judged by the steady median {_seconds(timing.steady)}"
+                f"{_statistic(measurement)} is {_seconds(timing.step_time)}, out of the band, {cause}; judged by the steady "
+                f"median {_seconds(timing.steady)}"
             )
             return Verdict(Kind.PASSED, _headline(Kind.PASSED, expected, timing.steady), (remark, *remarks))
         why = (
@@ -107,11 +129,18 @@ def judge(measurement: Measurement, expected: Expected, *, strict_last: bool = F
             else "no outlier explains it"
         )
         what = (
-            f"{_statistic(measurement)} is {_seconds(timing.step_time)}, out of the band, the median of the last "
+            f"{_statistic(measurement)} is {_seconds(timing.step_time)}, out of the band, the median of the "
             f"{_steady(measurement)} is {_seconds(timing.steady)}, inside, and {why}; spread {_percent(timing.spread)}"
         )
         return Verdict(Kind.NOISY, f"noisy: {what}; {_more_runs(measurement, band)}", remarks)
     return Verdict(Kind.PASSED, _headline(Kind.PASSED, expected, timing.step_time), remarks)
+
+
+def fell(measurement: Measurement, band: Band) -> bool:
+    """Whether the run became too slow at its end: its last steps are out of the band, and beyond chance slower than the rest."""
+    timing = measurement.timing
+    beyond = max(OUTLIER_FLOOR, TAIL_SIGMAS * timing.tail_error)
+    return band.side(timing.tail) is Kind.TOO_SLOW and timing.tail > (1 + beyond) * timing.settled
 
 
 def restless(measurement: Measurement, tolerance: Tolerance) -> str:
@@ -120,16 +149,34 @@ def restless(measurement: Measurement, tolerance: Tolerance) -> str:
     if timing.spread > tolerance.spread:
         of = f" of means over {timing.interval} steps" if timing.interval > 1 else ""
         return (
-            f"the last {_steady(measurement)} scatter by {_percent(timing.spread)} (standard deviation{of}, limit "
+            f"the settled steps scatter by {_percent(timing.spread)} (standard deviation{of}, limit "
             f"{_percent(tolerance.spread)})"
         )
     lost = timing.mean / timing.steady - 1
-    if len(timing.hiccups) > tolerance.hiccups * timing.settled_steps or lost > tolerance.slower:
+    stalls, limit = len(timing.hiccups), tolerance.hiccups * timing.settled_steps
+    # A cause that comes again in step, as a snapshot or a full buffer does, is found with fewer stalls than chance makes.
+    periodic = regular([index for index, _ in timing.hiccups]) and PERIODIC_WEIGHT * stalls > limit
+    if stalls > limit or periodic or lost > tolerance.slower:
+        how = ", at equal distances, so that they have one cause" if periodic else ""
         return (
-            f"{_hiccups(measurement)}; the median hides such stalls, which cost {_percent(lost)} of the pace (limits: "
-            f"{_percent(tolerance.hiccups)} of the steps, {_percent(tolerance.slower)} of the pace)"
+            f"{_hiccups(measurement)}{how}; the median hides such stalls, which cost {_percent(lost)} of the pace (limits: "
+            f"{_percent(tolerance.hiccups)} of the steps, at equal distances {_percent(tolerance.hiccups / PERIODIC_WEIGHT)}; "
+            f"{_percent(tolerance.slower)} of the pace)"
         )
     return ""
+
+
+def regular(indices: Sequence[int]) -> bool:
+    """Whether `PERIODIC` or more of these steps, and all of them but one, follow each other at distances that differ by one at most."""
+    known = set(indices)
+    longest = 0
+    for first, second in combinations(sorted(known), 2):
+        for distances in ((second - first, second - first + 1), (second - first - 1, second - first)):
+            here, length = second, 2
+            while there := next((here + d for d in distances if d > 0 and here + d in known), 0):
+                here, length = there, length + 1
+            longest = max(longest, length)
+    return longest >= max(PERIODIC, len(known) - 1)
 
 
 def _stalled(measurement: Measurement, band: Band) -> str:
@@ -205,7 +252,7 @@ def _measured(measurement: Measurement, expected: Expected | None) -> list[str]:
     if len(timing.window) > 1:
         index, seconds = timing.last
         lines.append(line("last", seconds, f"{_named(measurement, index)}{printed}"))
-    steady = f"median of the last {_steady(measurement)}, spread {_percent(timing.spread)}{single}"
+    steady = f"median of the {_steady(measurement)}, spread {_percent(timing.spread)}{single}"
     return [*lines, line("steady", timing.steady, steady), *_model(measurement)]
 
 
@@ -277,6 +324,20 @@ def _remarks(measurement: Measurement) -> tuple[str, ...]:
     return (_hiccups(measurement),) if measurement.timing.hiccups else ()
 
 
+def _fallen(measurement: Measurement) -> str:
+    timing = measurement.timing
+    end = (
+        f"median of the last {TAIL_STEPS} steps"
+        if timing.interval == 1
+        else f"last {TAIL_INTERVALS} intervals"
+    )
+    what = "is" if timing.interval == 1 else "are at least"
+    return (
+        f"it became slow at its end: the {end} {what} {_seconds(timing.tail)}, the median of all settled steps is "
+        f"{_seconds(timing.settled)}"
+    )
+
+
 def _lucky(measurement: Measurement, published: Kind) -> str:
     timing = measurement.timing
     where = "inside the band" if published is Kind.PASSED else f"'{published}'"
@@ -302,10 +363,11 @@ def _named(measurement: Measurement, index: int) -> str:
 
 
 def _steady(measurement: Measurement) -> str:
-    """`10 steps`, or `5 intervals of 10 steps`."""
-    interval = measurement.timing.interval
-    count = steady_count(interval)
-    return f"{count} steps" if interval == 1 else f"{count} intervals of {interval} steps"
+    """`last 10 steps`, or `8 settled intervals of 10 steps`."""
+    timing = measurement.timing
+    if timing.interval == 1:
+        return f"last {STEADY_STEPS} steps"
+    return f"{timing.settled_steps // timing.interval} settled intervals of {timing.interval} steps"
 
 
 def _hiccups(measurement: Measurement) -> str:

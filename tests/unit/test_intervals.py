@@ -204,10 +204,11 @@ def boil(seconds: Sequence[float], statistic: Statistic = HALF) -> Any:
     return timing(steps, statistic, interval=10)
 
 
-def test_the_first_interval_is_dropped_and_the_last_five_are_judged() -> None:
+def test_the_first_fifth_is_dropped_and_all_the_rest_is_judged() -> None:
     run = boil([200.0, 90.0, 79.0, 78.0, 77.0, 76.0, 75.0, 74.0, 73.0, 72.0])
     assert run.step_time == statistics.fmean([76.0, 75.0, 74.0, 73.0, 72.0])
-    assert run.steady == 74.0
+    assert run.steady == run.settled == 75.5
+    assert run.tail == 72.0
     assert [index for index, _ in run.window] == [59, 69, 79, 89, 99]
     assert run.last == (99, 72.0)
     # Behind the first fifth: eight intervals.
@@ -243,7 +244,8 @@ def test_the_lines_that_are_judged_are_lines(interval: int, count: int) -> None:
     steps = interval * count
     lines = list(steady_lines(steps, interval))
     assert lines[-1] == steps - 1
-    assert len(lines) == min(count, 10 if interval == 1 else 5)
+    settled = count - -(-warm_up_steps(steps, interval) // interval)
+    assert len(lines) == (min(count, 10) if interval == 1 else max(1, settled))
     assert all((index + 1) % interval == 0 for index in lines)
     assert warm_up_steps(steps, interval) < steps
 

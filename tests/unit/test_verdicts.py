@@ -98,14 +98,14 @@ def test_an_outlier_in_the_window_passes_with_a_remark() -> None:
     )
 
 
-def test_two_outliers_in_the_window_are_forgiven_and_three_are_not() -> None:
-    two, three = times(s36=16.1, s39=16.1), times(s36=16.1, s39=16.1, s42=16.1)
-    assert verdict(two, statistic=WINDOW).kind is Kind.PASSED
-    found = verdict(three, statistic=WINDOW)
+def test_three_outliers_in_the_window_are_forgiven_and_four_are_not() -> None:
+    three = times(s36=14.1, s39=14.1, s42=14.1)
+    assert verdict(three, statistic=WINDOW).kind is Kind.PASSED
+    found = verdict([*three[:43], 14.1, *three[44:]], statistic=WINDOW)
     assert found.kind is Kind.NOISY
     assert (
-        "mean of steps 35 to 44 is 11.88 s, out of the band, the median of the last 10 steps is 10.08 s, inside, and what "
-        "explains it is more than a hiccup: steps 36 (16.1 s), 39 (16.1 s), 42 (16.1 s)"
+        "mean of steps 35 to 44 is 11.68 s, out of the band, the median of the last 10 steps is 10.08 s, inside, and what "
+        "explains it is more than a hiccup: steps 36 (14.1 s), 39 (14.1 s), 42 (14.1 s), 43 (14.1 s)"
     ) in found.headline
 
 
@@ -131,13 +131,32 @@ def test_a_mean_below_the_band_needs_no_hiccup() -> None:
     assert "what it hides costs 0.57 % of the pace; a mean of up to 10.61 s would be" in found.headline
 
 
-# Restless to 2 %: the last step is out of the band, and yet no outlier of its window.
-def test_a_last_step_that_is_no_outlier_is_noisy() -> None:
+# Restless to 2 %: the last step is out of the band, and yet no outlier. One step alone says less than those around it.
+def test_a_last_step_within_the_noise_of_its_neighbours_passes_with_a_remark() -> None:
     run = [STEP_TIME * (1 + 0.02 * (i % 5 - 2)) for i in range(50)]
     found = verdict([*run[:49], STEP_TIME * 1.07])
-    assert found.kind is Kind.NOISY
-    assert "no outlier explains it; spread 3 %" in found.headline
-    assert "more runs would tell" in found.headline or "further runs would be needed" in found.headline
+    assert found.kind is Kind.PASSED
+    assert found.remarks[0] == (
+        "last step (49) is 10.77 s, out of the band, as far as such steps scatter (3 %); judged by the steady median 10.07 s"
+    )
+
+
+# The end of a run
+
+
+@pytest.mark.parametrize("statistic", ["last", WINDOW, "mean:11-44"])
+@pytest.mark.parametrize(("factor", "first"), [(1.3, 47), (1.08, 45), (1.08, 46)])
+def test_a_run_that_becomes_slow_at_its_end_is_too_slow(factor: float, first: int, statistic: str) -> None:
+    run = times()
+    found = verdict([*run[:first], *(seconds * factor for seconds in run[first:])], statistic=statistic)
+    assert found.kind is Kind.TOO_SLOW
+    assert found.remarks[0].startswith("it became slow at its end: the median of the last 5 steps is ")
+
+
+def test_two_slow_steps_at_the_end_are_stalls() -> None:
+    found = verdict(times(s48=13.1, s49=13.1))
+    assert found.kind is Kind.PASSED
+    assert "2 of 40 settled steps far above the median: steps 48 (13.1 s), 49 (13.1 s)" in found.remarks
 
 
 def test_a_window_that_is_out_without_its_outlier_too_is_noisy() -> None:
@@ -156,7 +175,7 @@ def test_a_run_that_scatters_is_noisy_even_inside_the_band(statistic: str) -> No
     run = [STEP_TIME * (1.0 + (0.05 if i % 2 else -0.05)) for i in range(50)]
     found = verdict(run, statistic=statistic)
     assert found.kind is Kind.NOISY
-    assert "the last 10 steps scatter by 7.4 % (standard deviation, limit 5 %)" in found.headline
+    assert "the settled steps scatter by 7.4 % (standard deviation, limit 5 %)" in found.headline
 
 
 @pytest.mark.parametrize("phase", range(10))
@@ -167,7 +186,27 @@ def test_a_stall_every_tenth_step_is_no_pass(phase: int, stall: float) -> None:
     assert found.kind is Kind.NOISY
     assert "4 of 40 settled steps far above the median" in found.headline
     assert "the median hides such stalls" in found.headline
-    assert "8 % of the steps" in found.headline
+    assert "at equal distances, so that they have one cause" in found.headline
+    assert "12 % of the steps, at equal distances 8.3 %" in found.headline
+
+
+@pytest.mark.parametrize(
+    ("stalled", "kind"),
+    [
+        ([12, 20, 31, 33], Kind.PASSED),
+        ([12, 20, 31, 33, 45], Kind.PASSED),
+        ([12, 20, 31, 33, 41, 45], Kind.NOISY),
+        ([12, 21, 31, 40], Kind.NOISY),
+        ([12, 21, 25, 31, 40], Kind.NOISY),
+        ([12, 21, 31, 42], Kind.PASSED),
+        ([20, 21, 22, 23], Kind.NOISY),
+    ],
+)
+def test_stalls_at_random_are_forgiven_up_to_five_and_at_equal_distances_up_to_three(
+    stalled: list[int], kind: Kind
+) -> None:
+    run = [seconds * (1.2 if i in stalled else 1) for i, seconds in enumerate(times())]
+    assert verdict(run).kind is kind
 
 
 def test_few_hiccups_are_remarked() -> None:
@@ -311,13 +350,11 @@ def simulated(
     return found
 
 
-# What is left at 2 % is four stalls or more by chance, and a last step just outside that no outlier explains.
-@pytest.mark.parametrize(
-    ("noise", "most", "statistic"), [(0.01, 0.01, "last"), (0.02, 0.02, "last"), (0.01, 0.01, WINDOW)]
-)
-def test_hardly_any_healthy_cluster_fails(noise: float, most: float, statistic: str) -> None:
-    found = simulated(1500, noise=noise, statistic=statistic)
-    assert found[Kind.PASSED] > (1 - most) * 1500, found
+# The rates themselves are printed by tests/bench/rates.py, from a hundred times as many runs.
+@pytest.mark.parametrize("statistic", ["last", WINDOW, "mean:11-44"])
+def test_hardly_any_healthy_cluster_fails(statistic: str) -> None:
+    found = simulated(1500, noise=0.02, statistic=statistic)
+    assert found[Kind.PASSED] >= 1496, found
 
 
 @pytest.mark.parametrize("noise", [0.01, 0.02])
