@@ -24,6 +24,8 @@ from plugins.metrics import Yardstick
 from plugins.metrics import timing
 from plugins.metrics import tokens_per_second
 from plugins.outcome import Outcome
+from plugins.repeats import judge_runs
+from plugins.repeats import unsure
 from plugins.verdicts import Kind
 from plugins.verdicts import Verdict
 from plugins.verdicts import describe
@@ -42,7 +44,8 @@ class Judgement:
     """All there is to say about a case. `measurement` and `expected` are None where it never came to that.
 
     `references` are others' figures beside the measurement. `written` is the checkpoint of a case that is about writing one,
-    which measures nothing else.
+    which measures nothing else. `runs` has what each run of the case measured, where it was run more than once because one did not
+    tell: the earlier ones in the order of `outcome.earlier`, then this one.
     """
 
     case: Case
@@ -54,6 +57,7 @@ class Judgement:
     expected: Expected | None = None
     references: tuple[Reference, ...] = ()
     details: tuple[str, ...] = ()
+    runs: tuple[Measurement, ...] = ()
     written: Written | None = None
 
     @property
@@ -82,12 +86,14 @@ def judge_outcome(
     why_none: str = "",
     promised: float | None = None,
     strict_last: bool = False,
+    before: Sequence[Log] = (),
 ) -> Judgement:
     """Judge what became of a case.
 
     `log` is the parsed log of the job's last attempt, `last_lines` its end and `errors` that of what was said besides it, for a
     job that died. `why_none` says why a baseline of the site's own does not count. `baselines` is the folder of the YAML tables; `gpu` the accelerator that the case ran on.
-    `promised` is the bandwidth of the site's shared storage in bytes/s, as far as it is known.
+    `promised` is the bandwidth of the site's shared storage in bytes/s, as far as it is known. `before` has the logs of the case's
+    earlier runs, which ended well and did not tell: all are judged together.
     """
     statistic = baseline.statistic if baseline else usual_statistic(baselines, case)
 
@@ -103,6 +109,8 @@ def judge_outcome(
     if outcome.failure == "given up" and baseline is not None:
         return _judge_given_up(case, outcome, log, baseline, gpu=gpu, baselines=baselines)
     problems = validity.problems(case, log, statistic)
+    for number, earlier in enumerate(before, start=1):
+        problems += [f"run {number}: {problem}" for problem in validity.problems(case, earlier, statistic)]
     if validity.died(case, log, succeeded=outcome.succeeded):
         return ended(
             Kind.INFRASTRUCTURE, _died(case, outcome, log), details=[*job, *_quoted(last_lines, errors)]
@@ -136,37 +144,49 @@ def judge_outcome(
         measurement = Measurement(case, boiled, stick)
         details = (*describe(measurement, others), *job)
         return Judgement(case, outcome, log, verdict, statistic, measurement, None, others, details)
-    return _judge_speed(
-        case,
-        outcome,
-        log,
-        Measurement(case, boiled, stick),
-        baseline,
-        stick,
-        remarks,
-        others,
-        strict_last=strict_last,
-    )
-
-
-def _judge_speed(
-    case: Case,
-    outcome: Outcome,
-    log: Log,
-    measurement: Measurement,
-    baseline: Baseline,
-    stick: Yardstick,
-    remarks: tuple[str, ...],
-    others: tuple[Reference, ...],
-    *,
-    strict_last: bool,
-) -> Judgement:
     goal = expected(case, baseline, stick)
-    verdict = judge(measurement, goal, strict_last=strict_last)
+    runs = [_measurement(case, run, statistic, stick) for run in (*before, log)]
+    if strict_last:
+        measurement, verdict = runs[-1], judge(runs[-1], goal, strict_last=True)
+    else:
+        measurement, verdict = judge_runs(runs, goal)
     verdict = Verdict(verdict.kind, verdict.headline, (*verdict.remarks, *remarks))
     changes = _changes(verdict, measurement, goal, outcome, log)
-    details = (*explain(measurement, goal, others), *changes, *_job_lines(outcome))
-    return Judgement(case, outcome, log, verdict, baseline.statistic, measurement, goal, others, details)
+    details = (*explain(measurement, goal, others), *_run_lines(runs), *changes, *_job_lines(outcome))
+    return Judgement(
+        case, outcome, log, verdict, statistic, measurement, goal, others, details,
+        runs=tuple(runs) if before else (),
+    )  # fmt: skip
+
+
+def another_run(
+    case: Case, logs: Sequence[Log], baseline: Baseline | None, *, gpu: str, baselines: Path
+) -> str:
+    """Why one more run of the case would tell more than the runs of these logs, which ended well; "" where they decide.
+
+    What is not valid, or has nothing to compare with, is decided.
+    """
+    if baseline is None or case.checkpoint is not None:
+        return ""
+    stick = yardstick(case, baseline, gpu, baselines, logs[-1].peak_tflops)
+    if stick is None or any(validity.problems(case, log, baseline.statistic) for log in logs):
+        return ""
+    goal = expected(case, baseline, stick)
+    return unsure([_measurement(case, log, baseline.statistic, stick) for log in logs], goal)
+
+
+def _measurement(case: Case, log: Log, statistic: Statistic, stick: Yardstick) -> Measurement:
+    return Measurement(case, timing(log.steps, statistic, case.smoothing, case.span), stick)
+
+
+def _run_lines(runs: Sequence[Measurement]) -> list[str]:
+    """What each run measured, where there is more than one."""
+    return [
+        f"run {number}     {run.step_time:.4g} s a step, steady {run.timing.steady:.4g} s, spread {100 * run.timing.spread:.2g} %, "
+        f"{len(run.timing.hiccups)} stalls"
+        for number, run in enumerate(runs, start=1)
+        if len(runs) > 1
+    ]
 
 
 def _judge_given_up(
@@ -254,9 +274,9 @@ def _log_remarks(outcome: Outcome) -> tuple[str, ...]:
 
 def _job_remarks(case: Case, outcome: Outcome, log: Log) -> tuple[str, ...]:
     remarks = []
-    if outcome.earlier:
-        jobs = f"{len(outcome.earlier)} job{'s' if len(outcome.earlier) > 1 else ''}"
-        why = outcome.earlier[-1].message or outcome.earlier[-1].state
+    if broken := [tried for tried in outcome.earlier if tried.failure != "undecided"]:
+        jobs = f"{len(broken)} job{'s' if len(broken) > 1 else ''}"
+        why = broken[-1].message or broken[-1].state
         remarks.append(f"{jobs} of this case ended as infrastructure before, lastly: {why}")
     if outcome.excluded:
         remarks.append(f"kept away from {outcome.excluded}, which the end of an earlier job is blamed on")

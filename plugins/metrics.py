@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from pydantic import Field
 from pydantic import model_validator
@@ -38,6 +39,9 @@ OUTLIER_FLOOR = 0.02
 # Where each printed time is a mean over the last steps, one line that rises by this share of the median ends in a stalled step:
 # a pace that falls raises every line a little. Of means over five, a stall of 15 %.
 STALL_RISE = 0.03
+
+# So many stalls at equal distances are no chance.
+PERIODIC = 4
 
 # The standard error of the median of n normal values is this times their standard deviation / sqrt(n).
 MEDIAN_ERROR = 1.2533
@@ -196,8 +200,8 @@ class Timing:
     are as printed; where that is a mean over `smoothing` steps, all that follows is of single ones. The settled steps are those
     behind the first fifth of the run (warm-up): `settled` is their median, `spread` their robust relative standard deviation,
     `mean` their mean, which includes what a median hides, and `hiccups` are their slow outliers. `steady` is the median of the last
-    `STEADY_STEPS` steps and `tail` that of the last `TAIL_STEPS`; `tail_error` is the relative standard error of
-    `tail` against `settled`. `outliers` are those of the steps that the statistic's window reaches over, `without_outliers`
+    `STEADY_STEPS` steps and `tail` that of the last `TAIL_STEPS`; `steady_error` and `tail_error` are the relative standard errors of
+    `steady` and of `tail` against `settled`. `periodic`: the hiccups come at equal distances. `outliers` are those of the steps that the statistic's window reaches over, `without_outliers`
     is the mean of the others. `resolution` is the relative rounding of the steps that are judged.
 
     With an `interval` each of these is of means over so many steps, named by the last of them; `steady` is the median of all settled
@@ -206,11 +210,13 @@ class Timing:
     mean over the last steps that cannot be taken apart: every so many-th line is the mean of steps of its own, and the lines
     between tell only which means have one stalled step in them, which `tail` leaves out.
     `lasting`: the interval before an outlier of the window is slow too, as it is where the pace fell and no step stalled.
+    `runs`: the figures are those of so many runs together (`plugins.repeats`).
     """
 
     statistic: Statistic
     step_time: float
     steady: float
+    steady_error: float
     settled: float
     spread: float
     tail: float
@@ -222,10 +228,12 @@ class Timing:
     outliers: tuple[tuple[int, float], ...]
     without_outliers: float
     hiccups: tuple[tuple[int, float], ...]
+    periodic: bool
     settled_steps: int
     mean: float
     interval: int = 1
     lasting: bool = False
+    runs: int = 1
 
 
 def timing(steps: Sequence[Step], statistic: Statistic, smoothing: int = 1, interval: int = 1) -> Timing:
@@ -250,6 +258,7 @@ def timing(steps: Sequence[Step], statistic: Statistic, smoothing: int = 1, inte
     # A window of several steps has a middle of its own; a single step is seen against the steady ones.
     middle = statistics.median(t for _, t in single) if len(single) > 1 else median
     outliers = tuple((i, t) for i, t in single if abs(t - middle) > limit)
+    hiccups = tuple((i, t) for i, t in settled.items() if t - median > limit)
     rest = [t for i, t in single if (i, t) not in outliers]
     plain = (
         {i: _without_stall(lines, i, interval, STALL_RISE * median) for i in known} if interval > 1 else known
@@ -260,6 +269,7 @@ def timing(steps: Sequence[Step], statistic: Statistic, smoothing: int = 1, inte
         step_time=statistics.fmean(t for _, t in window),
         steady=median,
         settled=statistics.median(settled.values()),
+        steady_error=MEDIAN_ERROR * sigma / median / math.sqrt(len(last)),
         spread=sigma / median,
         tail=statistics.median(tail) if interval == 1 else min(tail),
         tail_error=MEDIAN_ERROR * sigma / median * math.sqrt(1 / len(tail) + 1 / len(settled)),
@@ -269,7 +279,8 @@ def timing(steps: Sequence[Step], statistic: Statistic, smoothing: int = 1, inte
         smoothing=smoothing,
         outliers=outliers,
         without_outliers=statistics.fmean(rest) if rest else median,
-        hiccups=tuple((i, t) for i, t in settled.items() if t - median > limit),
+        hiccups=hiccups,
+        periodic=regular([index for index, _ in hiccups]),
         settled_steps=len(settled) * interval,
         mean=statistics.fmean(settled.values()),
         interval=interval,
@@ -291,6 +302,19 @@ def _without_stall(lines: Mapping[int, float], index: int, interval: int, rise: 
     ]
     most = max(rises, default=0.0)
     return lines[index] - (most if most > max(rise, sum(rises) / 2) else 0.0)
+
+
+def regular(indices: Sequence[int]) -> bool:
+    """Whether `PERIODIC` or more of these steps, and all of them but one, follow each other at distances that differ by one at most."""
+    known = set(indices)
+    longest = 0
+    for first, second in combinations(sorted(known), 2):
+        for distances in ((second - first, second - first + 1), (second - first - 1, second - first)):
+            here, length = second, 2
+            while there := next((here + d for d in distances if d > 0 and here + d in known), 0):
+                here, length = there, length + 1
+            longest = max(longest, length)
+    return longest >= max(PERIODIC, len(known) - 1)
 
 
 def _robust_sigma(values: Sequence[float]) -> float:

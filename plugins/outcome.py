@@ -8,11 +8,11 @@ from dataclasses import field
 from pathlib import Path
 from typing import Literal
 
-Failure = Literal["", "infrastructure", "lost", "interrupted", "given up", "hung"]
+Failure = Literal["", "infrastructure", "lost", "interrupted", "given up", "hung", "undecided"]
 """What kept a job from ending by itself; "" when nothing did.
 
 `given up`: cancelled because its pace could not come back into the band. `hung`: cancelled because it went on
-after its last step.
+after its last step. `undecided`: it ended well, and its case was run again because it alone did not tell.
 """
 
 UNKNOWN_JOB = "of unknown id"
@@ -24,7 +24,7 @@ THIS_MACHINE = "this machine"
 
 @dataclass(frozen=True)
 class Try:
-    """An earlier job of the same case, which ended as infrastructure and was run again."""
+    """An earlier job of the same case, which another one followed. `log` is that of one that is `undecided`."""
 
     job_id: str
     job_name: str
@@ -33,6 +33,7 @@ class Try:
     failure: str
     message: str
     excluded: str = ""
+    log: Path | None = None
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ _FIGURES = (
     "steady_median",
     "spread",
     "hiccups",
+    "runs",
     "tokens_per_second",
     "tflops_per_gpu",
     "mfu",
@@ -89,6 +90,15 @@ def record(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> 
         "steady_median": timing.steady if timing else None,
         "spread": timing.spread if timing else None,
         "hiccups": [index for index, _ in timing.hiccups] if timing else None,
+        "runs": [
+            {
+                "step_time": run.timing.step_time,
+                "steady_median": run.timing.steady,
+                "spread": run.timing.spread,
+                "hiccups": [index for index, _ in run.timing.hiccups],
+            }
+            for run in judgement.runs
+        ],
         "tokens_per_second": measurement.tokens_per_second if measurement else None,
         "tflops_per_gpu": measurement.tflops_per_gpu if measurement else None,
         "mfu": measurement.mfu if measurement else None,

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import combinations
 
 from plugins.baselinefile import Reference
 from plugins.baselinefile import Tolerance
@@ -30,8 +29,7 @@ MAX_FORGIVEN = 3
 # So many standard errors above the settled steps, and at least `OUTLIER_FLOOR`, the end of a run is slower than the rest of it.
 TAIL_SIGMAS = 4.0
 
-# So many stalls at equal distances have one cause; each of them weighs as much as this many at random.
-PERIODIC = 4
+# Stalls at equal distances have one cause; each of them weighs as much as this many at random.
 PERIODIC_WEIGHT = 1.5
 
 
@@ -111,7 +109,7 @@ def judge(measurement: Measurement, expected: Expected, *, strict_last: bool = F
         explained = bool(timing.outliers) and band.side(timing.without_outliers) is Kind.PASSED
         # One step alone says less than the steady ones around it, outlier or not.
         alone = timing.interval == 1 and len(timing.window) == 1
-        few = len(timing.outliers) <= MAX_FORGIVEN
+        few = len(timing.outliers) <= MAX_FORGIVEN * timing.runs
         if ((explained and few) or alone) and not timing.lasting:
             cause = (
                 f"because of {_steps(measurement, timing.outliers)}"
@@ -155,7 +153,7 @@ def restless(measurement: Measurement, tolerance: Tolerance) -> str:
     lost = timing.mean / timing.steady - 1
     stalls, limit = len(timing.hiccups), tolerance.hiccups * timing.settled_steps
     # A cause that comes again in step, as a snapshot or a full buffer does, is found with fewer stalls than chance makes.
-    periodic = regular([index for index, _ in timing.hiccups]) and PERIODIC_WEIGHT * stalls > limit
+    periodic = timing.periodic and PERIODIC_WEIGHT * stalls > limit
     if stalls > limit or periodic or lost > tolerance.slower:
         how = ", at equal distances, so that they have one cause" if periodic else ""
         return (
@@ -164,19 +162,6 @@ def restless(measurement: Measurement, tolerance: Tolerance) -> str:
             f"{_percent(tolerance.slower)} of the pace)"
         )
     return ""
-
-
-def regular(indices: Sequence[int]) -> bool:
-    """Whether `PERIODIC` or more of these steps, and all of them but one, follow each other at distances that differ by one at most."""
-    known = set(indices)
-    longest = 0
-    for first, second in combinations(sorted(known), 2):
-        for distances in ((second - first, second - first + 1), (second - first - 1, second - first)):
-            here, length = second, 2
-            while there := next((here + d for d in distances if d > 0 and here + d in known), 0):
-                here, length = there, length + 1
-            longest = max(longest, length)
-    return longest >= max(PERIODIC, len(known) - 1)
 
 
 def _stalled(measurement: Measurement, band: Band) -> str:
