@@ -217,10 +217,11 @@ class BaselineFile(Strict):
 
 
 class Accelerator(Strict):
-    """Dense peak of an accelerator by dtype, TFLOP/s per GPU."""
+    """Dense peak of an accelerator by dtype, TFLOP/s per GPU; `nvlink` is the number of GPUs that NVLink connects."""
 
     name: str
     peak: dict[str, Annotated[float, Field(gt=0)]]
+    nvlink: int = Field(default=1, gt=0)
     source: Stated
 
 

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from plugins import checkpoints
+from plugins import identity
 from plugins import validity
 from plugins.baselinefile import Reference
 from plugins.baselines import Baseline
 from plugins.baselines import Expected
+from plugins.baselines import accelerators
 from plugins.baselines import expected
 from plugins.baselines import references
 from plugins.baselines import usual_statistic
@@ -108,9 +110,12 @@ def judge_outcome(
         return ended(Kind.INFRASTRUCTURE, outcome.message, details=job)
     if outcome.failure == "given up" and baseline is not None:
         return _judge_given_up(case, outcome, log, baseline, gpu=gpu, baselines=baselines)
-    problems = validity.problems(case, log, statistic)
+    part = accelerators(baselines).get(gpu)
+    problems = validity.problems(case, log, statistic, part, job=outcome.known_job)
     for number, earlier in enumerate(before, start=1):
-        problems += [f"run {number}: {problem}" for problem in validity.problems(case, earlier, statistic)]
+        problems += [
+            f"run {number}: {problem}" for problem in validity.problems(case, earlier, statistic, part)
+        ]
     if validity.died(case, log, succeeded=outcome.succeeded):
         return ended(
             Kind.INFRASTRUCTURE, _died(case, outcome, log), details=[*job, *_quoted(last_lines, errors)]
@@ -169,7 +174,8 @@ def another_run(
     if baseline is None or case.checkpoint is not None:
         return ""
     stick = yardstick(case, baseline, gpu, baselines, logs[-1].peak_tflops)
-    if stick is None or any(validity.problems(case, log, baseline.statistic) for log in logs):
+    part = accelerators(baselines).get(gpu)
+    if stick is None or any(validity.problems(case, log, baseline.statistic, part) for log in logs):
         return ""
     goal = expected(case, baseline, stick)
     return unsure([_measurement(case, log, baseline.statistic, stick) for log in logs], goal)
@@ -194,7 +200,8 @@ def _judge_given_up(
 ) -> Judgement:
     """A run that was cancelled for its pace. What ran must have been this configuration; what is missing is no fault."""
     job = _job_lines(outcome)
-    problems = validity.problems(case, log, baseline.statistic, whole=False)
+    part = accelerators(baselines).get(gpu)
+    problems = validity.problems(case, log, baseline.statistic, part, job=outcome.known_job, whole=False)
     stick = yardstick(case, baseline, gpu, baselines, log.peak_tflops)
     if problems or stick is None:
         words = "; ".join(problems) or "the run did not state its machine's own peak"
@@ -301,7 +308,7 @@ def _job_remarks(case: Case, outcome: Outcome, log: Log) -> tuple[str, ...]:
             f"training started over in the same log (after step {steps}); judged by the last attempt"
         )
     remarks += mixed(outcome, log)
-    if unknown := validity.untold(case, log):
+    if unknown := validity.untold(case, log) or identity.anonymous(case, log):
         remarks.append(unknown)
     last = log.steps[-1]
     if last.seconds and last.slowest_seconds and last.slowest_seconds > (1 + SLOW_RANK) * last.seconds:

@@ -353,7 +353,12 @@ class Measurement:
 
     @property
     def mfu(self) -> float | None:
-        return mfu(self.case, self.step_time, self.yardstick) if self.yardstick else None
+        return self.mfu_of(self.step_time)
+
+    def mfu_of(self, step_time: float) -> float | None:
+        """MFU in percent at this step time in s; None beyond the peak, which the FLOPs that a table counts by may put a run."""
+        share = mfu(self.case, step_time, self.yardstick) if self.yardstick else None
+        return share if share is not None and share <= 100 else None
 
     @property
     def mfu_beside(self) -> float | None:

@@ -44,3 +44,32 @@ def desmoothed(steps: Sequence[Step], smoothing: int) -> dict[int, float]:
             before, end = known[at - 1], known[at]
             raw[index] = (ends[end] - ends[before]) / (end - before)
     return raw
+
+
+def impossible(steps: Sequence[Step], smoothing: int) -> int | None:
+    """The step up to which no steps of positive times have the printed ones as means over the last `smoothing` steps; None where some have.
+
+    For times that are rounded too much to be taken apart. Two means that follow each other differ by what one step takes longer than the
+    one `smoothing` steps before it, t_k - t_(k-w) = w (m_k - m_(k-1)): so the steps k, k + w, k + 2w, ... are known but for the first of
+    them, which must be long enough for all that follow to take any time at all. The w first ones together take w m: where they would have
+    to take longer, the means are none.
+    """
+    printed = {step.index: step for step in steps if step.seconds is not None}
+    for start in sorted(printed):
+        least = dict.fromkeys(range(smoothing), 0.0)
+        fallen = dict.fromkeys(range(smoothing), 0.0)
+        if start < smoothing - 1:
+            continue
+        for index in range(start + 1, max(printed) + 1):
+            before, after = printed.get(index - 1), printed.get(index)
+            if before is None or after is None or not before.seconds or not after.seconds:
+                break
+            place = index % smoothing
+            fallen[place] -= smoothing * (
+                after.seconds - before.seconds + after.resolution + before.resolution
+            )
+            least[place] = max(least[place], fallen[place])
+            base = printed[start]
+            if sum(least.values()) > smoothing * ((base.seconds or 0.0) + base.resolution):
+                return index
+    return None

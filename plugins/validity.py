@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable
-from collections.abc import Mapping
 from itertools import pairwise
 
 from plugins import checkpoints
+from plugins import identity
+from plugins.baselinefile import Accelerator
 from plugins.cases import Case
 from plugins.logs import Log
-from plugins.logs import Span
 from plugins.logs import Step
-from plugins.metrics import FlopsDefinition
 from plugins.metrics import Statistic
-from plugins.metrics import flops_per_sequence
 from plugins.metrics import recent_count
 from plugins.metrics import steady_lines
-from plugins.recipefile import FlopsName
+from plugins.metrics import warm_up_steps
 from plugins.smoothing import desmoothed
+from plugins.smoothing import impossible
 
 # A step line that other output cut in two is known to have run, though not how long it took. Two of fifty say
 # nothing about the pace; more, or one that the statistic needs, and the log is no evidence.
 MAX_GARBLED = 2
 
-# How far a framework's own count of the model FLOPs may be off ours; another model is further away.
-FLOPS_MARGIN = 0.001
+# So much longer than its steps a run may take by the clock of its log; more is time that no step tells of.
+CLOCK_MARGIN = 1.3
 
-# The facts that together are a case's dtype.
-_DTYPE = ("fp8", "precision")
+# The last step that a recipe with a profiler has it on (maxtext_llama2: `skip_first_n_steps_for_profiler=9 profiler_steps=3`).
+PROFILED_UNTIL = 11
+
+# A step of a format that prints when the host has handed it over may take no time at all, where so many next to it have taken it: with
+# them it takes at least this share of the usual time.
+NEIGHBOURS = 2
+QUEUE_SHARE = 5 / 6
 
 # Where a format states its run's configuration: without the first two half the work, or other arithmetic, may look like
 # the case; a run without the others counts, because other output may have garbled them. The batch is told by each step.
@@ -39,23 +44,39 @@ _MARK_WORDS = {
     "checkpoint": "a checkpoint was saved or loaded during the run",
     "nccl trace": "NCCL tracing was on",
     "profiler": "a profiler was on",
+    "diagnostics": "a diagnostic that slows the run was on",
     "socket fallback": "NCCL fell back to TCP sockets: the fast network was not used",
+    "socket network": "NCCL fell back to TCP sockets: the fast network was not used",
 }
 
 
-def problems(case: Case, log: Log, statistic: Statistic, *, whole: bool = True) -> list[str]:
+def problems(
+    case: Case,
+    log: Log,
+    statistic: Statistic,
+    part: Accelerator | None = None,
+    *,
+    job: str = "",
+    whole: bool = True,
+) -> list[str]:
     """What makes this log no evidence for `case`, in words; empty when it is valid.
+
+    `part` is the type of the GPUs and `job` the id of the job, None and "" where nobody knows.
 
     Checks: every step from 0 to the last exactly once, or every interval of them where the recipe logs means; in their
     order; the number of steps that the run announced; the number of
-    processes where each prints; what the run states of its configuration; global batch size, consumed samples and tokens a step against the case, and the
-    tokens and FLOPs that follow from printed rates; loss and gradient norm finite; nothing in the log that spoils a
-    timed run. The profiler of a recipe that was published with one spoils nothing, nor the checkpoint of a case that is about
+    processes where each prints; what the run states of itself; global batch size, consumed samples and tokens a step against the case, and the
+    tokens and FLOPs that follow from printed rates; no step faster than the GPU's peak; the clock of the log; loss and gradient norm
+    finite and not all zero; nothing in the log that spoils a timed run. The profiler of a recipe that was published with one spoils nothing, nor the checkpoint of a case that is about
     writing one. With `whole` off, the run was
     ended on purpose: its last steps and the statistic's may be missing.
     """
     found: list[str] = []
     if not log.steps:
+        if log.restarted_after:
+            return [
+                f"the last attempt has no training step; the one before it ended after step {log.restarted_after[-1]}"
+            ]
         return ["the log has no training step" + (" (it is empty)" if not log.size else "")]
     if statistic.indices(case.steps)[-1] >= case.steps:
         found.append(f"the statistic {statistic} needs steps beyond {case.steps - 1}, the recipe's last")
@@ -81,8 +102,15 @@ def problems(case: Case, log: Log, statistic: Statistic, *, whole: bool = True) 
         found.append(
             f"{log.ranks} processes print each step, which does not divide this case's {case.gpus} GPUs"
         )
-    found += _facts(case, log)
-    found += _configuration(case, log.steps, _flops_per_gpu(case, log.flops))
+    if apart := [step.index for step in log.steps if step.disagreeing]:
+        found.append(
+            f"{_list(apart)}: its processes print different losses, so that two runs may share this log"
+        )
+    found += _demanded(log)
+    found += identity.contradictions(case, log, part, job)
+    found += _configuration(case, log)
+    found += _too_fast(case, log, part)
+    found += _clock(case, log)
     found += _updates(case, log.steps, statistic)
     for name, values in (
         ("loss", ((s.index, s.loss) for s in log.steps)),
@@ -91,20 +119,36 @@ def problems(case: Case, log: Log, statistic: Statistic, *, whole: bool = True) 
         bad = [index for index, value in values if value is not None and not math.isfinite(value)]
         if bad:
             found.append(f"the {name} is not a finite number from step {bad[0]} on ({len(bad)} steps)")
+    if case.profiled and (late := (log.captured_after or 0)) > PROFILED_UNTIL:
+        found.append(
+            f"{_MARK_WORDS['profiler']} behind step {late}, and not on steps 9 to {PROFILED_UNTIL} as in the published run"
+        )
+    # Megatron-LM prints no loss where it is zero, and none of updates that were all skipped.
+    updated = [
+        step for step in log.steps if step.seconds is not None and step.skipped_iterations != case.interval
+    ]
+    if updated and not any(step.loss for step in updated):
+        found.append("every loss is zero, or none is stated")
+    # Within NVLink's reach no network carries anything, whichever is chosen.
+    reach = part.nvlink if part else 1
     fine = {
-        kind for kind, is_fine in (("profiler", case.profiled), ("checkpoint", case.checkpoint)) if is_fine
+        kind
+        for kind, is_fine in (
+            ("profiler", case.profiled),
+            ("checkpoint", case.checkpoint),
+            ("socket network", case.gpus <= reach),
+        )
+        if is_fine
     }
     found += [f"{_MARK_WORDS[kind]}: {line}" for kind, line in log.marks if kind not in fine]
     if case.checkpoint is not None:
         found += checkpoints.problems(case, log)
-    elif log.saves and "checkpoint" not in dict(log.marks):
-        found.append(f"{_MARK_WORDS['checkpoint']}: it took {log.saves[0]:.3g} s")
     return found
 
 
 def untold(case: Case, log: Log) -> str:
     """What the log might tell of its run and does not, where the run counts all the same; "" where it tells all."""
-    if log.tells == "configuration" and (missing := _unstated(log, _WANTED)):
+    if log.tells == "configuration" and (missing := identity.unstated(log.facts, _WANTED)):
         return (
             f"the log does not state {missing} (its record of the configuration is garbled); judged without"
         )
@@ -169,6 +213,11 @@ def _sequence(case: Case, log: Log, statistic: Statistic, *, whole: bool) -> lis
 
 def _means(case: Case, log: Log) -> list[str]:
     """Whether the printed times can be the means that they should be; a time of its own is always positive."""
+    if case.averaged > 1 and (at := impossible(log.steps, case.averaged)) is not None:
+        return [
+            f"the printed step times are not means over the last {case.averaged} steps, as this recipe's are: no steps have such means "
+            f"up to step {at}; the run's step_timing_kwargs.buffer_size is another one"
+        ]
     raw = sorted(desmoothed(log.steps, case.smoothing).items())
     bad = [(index, seconds) for index, seconds in raw if seconds <= 0]
     if not bad:
@@ -180,32 +229,71 @@ def _means(case: Case, log: Log) -> list[str]:
     ]
 
 
-def _unstated(log: Log, names: Mapping[str, str]) -> str:
-    """Those of these facts that the run does not state, in words."""
-    stated = {fact.name for fact in log.facts}
-    return " and ".join(words for name, words in names.items() if name not in stated)
-
-
-def _facts(case: Case, log: Log) -> list[str]:
-    own = case.facts()
+def _demanded(log: Log) -> list[str]:
+    """What a format that states its run's configuration must state of it."""
     if log.tells == "configuration" and not log.facts:
         return ["the log does not state its run's configuration: its record (PARAMETER) is missing"]
-    missing = _unstated(log, _DEMANDED) if log.tells == "configuration" else ""
-    unstated = [f"the log does not state {missing}: its record (PARAMETER) is garbled"] if missing else []
-    return unstated + [
-        f"the run's {fact.said}, "
-        + (
-            f"this case is {case.dtype}"
-            if fact.name in _DTYPE
-            else f"this case's {fact.name} is {own[fact.name]}"
-        )
-        for fact in log.facts
-        if fact.value != own[fact.name]
+    missing = identity.unstated(log.facts, _DEMANDED) if log.tells == "configuration" else ""
+    return [f"the log does not state {missing}: its record (PARAMETER) is garbled"] if missing else []
+
+
+def _too_fast(case: Case, log: Log, part: Accelerator | None) -> list[str]:
+    """Steps that are faster than the GPU's peak allows, by the fewest FLOPs that anybody counts."""
+    peak = part.peak.get(case.dtype) if part else None
+    if peak is None or case.checkpoint is not None:
+        return []
+    least = identity.flops_of_a_step(case, "causal-attention") / (peak * 1e12)
+    known = desmoothed(log.steps, case.smoothing)
+    rounding = {step.index: step.resolution for step in log.steps}
+    usual = QUEUE_SHARE * statistics.median(known.values()) if log.queued else 0.0
+    fast = []
+    for index, seconds in sorted(known.items()):
+        if seconds + rounding[index] >= least:
+            continue
+        firsts = range(index - NEIGHBOURS, index + 1) if log.queued else ()
+        rows = [[known[i] for i in range(first, first + NEIGHBOURS + 1) if i in known] for first in firsts]
+        if max((statistics.fmean(row) for row in rows if len(row) > NEIGHBOURS), default=0.0) < max(
+            least, usual
+        ):
+            fast.append(index)
+    if not fast:
+        return []
+    return [
+        f"{_list(fast)}: faster than {part.name if part else ''} can be: {known[fast[0]]:.3g} s where {case.dtype} at its peak of "
+        f"{peak:.4g} TFLOP/s takes {least:.3g} s"
     ]
 
 
-def _configuration(case: Case, steps: tuple[Step, ...], flops: float) -> list[str]:
-    """`flops`: model FLOPs of a step on one GPU, counted as the log's format does."""
+def _clock(case: Case, log: Log) -> list[str]:
+    """Whether more time passed between the first settled step and the last one than these steps took, by the stamps of the log."""
+    known = desmoothed(log.steps, case.smoothing)
+    stamped = sorted(
+        (
+            step
+            for step in log.steps
+            if step.stamp is not None and step.index >= warm_up_steps(case.steps, case.interval)
+        ),
+        key=lambda step: step.index,
+    )
+    if not stamped:
+        return []
+    first, last = stamped[0], stamped[-1]
+    assert first.stamp is not None
+    assert last.stamp is not None
+    between = range(first.index + case.interval, last.index + 1, case.interval)
+    if not between or any(index not in known for index in between):
+        return []
+    passed, told = last.stamp - first.stamp, case.interval * sum(known[index] for index in between)
+    if passed <= told * CLOCK_MARGIN + first.stamp_resolution + last.stamp_resolution:
+        return []
+    return [
+        f"by the log's own clock {passed:.0f} s passed between steps {first.index} and {last.index}, which add up to {told:.0f} s: "
+        f"the rest is time that no step tells of"
+    ]
+
+
+def _configuration(case: Case, log: Log) -> list[str]:
+    steps, flops = log.steps, identity.flops_of_a_step(case, log.flops[0])
     found: list[str] = []
     if all(step.gbs is None and step.consumed_samples is None and step.tokens is None for step in steps):
         return ["no line states the global batch size, the consumed samples or the tokens of a step"]
@@ -226,17 +314,8 @@ def _configuration(case: Case, steps: tuple[Step, ...], flops: float) -> list[st
                 f"{step.tokens} tokens (total_weights) at step {step.index}, GBS {case.gbs} x sequence length "
                 f"{case.sequence_length} is {case.tokens_per_step}"
             )
-        elif step.tokens_per_gpu is not None and case.tokens_per_step / case.gpus not in step.tokens_per_gpu:
-            found.append(
-                f"step time x tokens/s is {step.tokens_per_gpu.low:.0f} to {step.tokens_per_gpu.high:.0f} tokens a "
-                f"GPU at step {step.index}, this case runs {case.tokens_per_step / case.gpus:.0f}"
-            )
-        elif step.flops_per_gpu is not None and not _counts_as(step.flops_per_gpu, flops):
-            found.append(
-                f"step time x TFLOP/s is {step.flops_per_gpu.low / 1e12:.1f} to "
-                f"{step.flops_per_gpu.high / 1e12:.1f} TFLOP a GPU at step {step.index}, this case's model is "
-                f"{flops / 1e12:.1f}"
-            )
+        elif other := identity.counts_as(case, step, flops):
+            found.append(other)
     return found[:1] + ([f"and {len(found) - 1} more such steps"] if len(found) > 1 else [])
 
 
@@ -258,16 +337,6 @@ def _updates(case: Case, steps: tuple[Step, ...], statistic: Statistic) -> list[
     if skipped:
         found.append(f"{_list(skipped)}: the update was skipped, and the judgement needs it")
     return found
-
-
-def _flops_per_gpu(case: Case, name: FlopsName) -> float:
-    """Model FLOPs of a step on one GPU, counted in this way."""
-    definition = FlopsDefinition(definition=name)
-    return case.gbs * flops_per_sequence(case.model, case.sequence_length, definition) / case.gpus
-
-
-def _counts_as(stated: Span, flops: float) -> bool:
-    return flops * (1 + FLOPS_MARGIN) >= stated.low and flops * (1 - FLOPS_MARGIN) <= stated.high
 
 
 def _list(indices: Iterable[int]) -> str:

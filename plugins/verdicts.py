@@ -16,7 +16,6 @@ from plugins.metrics import STEADY_STEPS
 from plugins.metrics import TAIL_INTERVALS
 from plugins.metrics import TAIL_STEPS
 from plugins.metrics import Measurement
-from plugins.metrics import mfu
 from plugins.metrics import tokens_per_second
 
 # A run's number of further runs is only worth saying while somebody would still pay for them.
@@ -273,9 +272,13 @@ def _counted(measurement: Measurement) -> list[str]:
 
 
 def _row(measurement: Measurement, step_time: float) -> str:
-    case, stick = measurement.case, measurement.yardstick
-    used = f"  MFU {mfu(case, step_time, stick):5.2f} %" if stick else ""
-    return f"{_seconds(step_time):>11}  {tokens_per_second(case, step_time):>14,.0f} tokens/s{used}"
+    share = measurement.mfu_of(step_time)
+    used = (
+        f"  MFU {share:5.2f} %" if share is not None else "  beyond the peak" if measurement.yardstick else ""
+    )
+    return (
+        f"{_seconds(step_time):>11}  {tokens_per_second(measurement.case, step_time):>14,.0f} tokens/s{used}"
+    )
 
 
 def _corrected(measurement: Measurement, expected: Expected) -> list[str]:

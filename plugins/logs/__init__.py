@@ -6,18 +6,24 @@ nothing, whatever the bytes are, and its memory does not grow with the log, only
 
 from __future__ import annotations
 
-import re
 from abc import ABC
 from abc import abstractmethod
-from collections.abc import Iterable
 from collections.abc import Iterator
 from dataclasses import dataclass
 from dataclasses import replace
+from datetime import UTC
+from datetime import datetime
 from decimal import Decimal
 from typing import Literal
 from typing import Protocol
 
 from plugins.logs.lines import telling_lines
+from plugins.logs.marks import MARKS
+from plugins.logs.marks import Mark
+from plugins.logs.statements import COMMON
+from plugins.logs.statements import Fact
+from plugins.logs.statements import Statement
+from plugins.logs.statements import Statements
 from plugins.logs.versions import Versions
 from plugins.recipefile import FlopsName
 
@@ -53,7 +59,8 @@ class Step:
     unit of its last printed digit (both in seconds); `consumed_resolution` is that of `consumed_samples`, 0 where
     the format prints the whole number. `tokens` are those of the global batch (0: processes contradict each other).
     `tokens_per_gpu` and `flops_per_gpu` are what one device did in this step, as far as its printed rate and time
-    tell. `skipped_iterations` and `nan_iterations` count the steps without an update.
+    tell; `disagreeing` processes printed different losses. `skipped_iterations` and `nan_iterations` count the steps without an
+    update. `stamp` is when its line was printed, in seconds of any clock that goes on, and `stamp_resolution` half a unit of it.
 
     Where every process prints the step, `ranks` counts their lines, `seconds` is their median, and
     `slowest_seconds` is the longest, of process `slowest_rank` where the line names it.
@@ -73,18 +80,12 @@ class Step:
     grad_norm: float | None = None
     skipped_iterations: int | None = None
     nan_iterations: int | None = None
+    disagreeing: bool = False
+    stamp: float | None = None
+    stamp_resolution: float = 0.5
     ranks: int = 1
     slowest_seconds: float | None = None
     slowest_rank: int | None = None
-
-
-@dataclass(frozen=True)
-class Fact:
-    """What a run states of its own configuration: `name` as in `Case.facts`, `said` as the log puts it."""
-
-    name: str
-    value: int | str
-    said: str
 
 
 @dataclass(frozen=True)
@@ -94,14 +95,15 @@ class Log:
     `steps` are in the order of their first line, without repeats; `repeated` are indices that were printed more
     than once. `restarted_after` has the last step of each earlier attempt in the same file. `planned` is the
     number of steps that the run itself announced, `facts` what it states of its configuration. `marks` are lines that spoil a timed run, by kind.
-    `versions` are of what the run was made with, as it printed them; a name more than once where nodes differ. `saves` are the seconds that each checkpoint took, and
+    `captured_after` is the newest step when a profiler began to record last, None where none did. `versions` are of what the run was made with, as it printed them; a name more than once where nodes differ. `saves` are the seconds that each checkpoint took, and
     `saved_bytes` is what was there of it at the end, where the launcher looks. `peak_tflops` is the machine's own matrix product rate, where the run measured it.
 
     `interval`: every figure of a step is a mean over this many steps, of which `index` is the last; steps between
     are stated by no line (0: a single line, which does not tell). `ranks` is the number of processes that print
     each step, where all of them do. `profiling_steps` counts those of a profiling run that the recipe makes before
-    the timed one. `flops` is how the format counts the model FLOPs of a rate that it prints. `tells` is what of this
-    format says which model ran, when it is there: a "rate", the "configuration", "" where nothing does.
+    the timed one. `flops` are the ways in which the format has counted the model FLOPs of a rate that it prints. `tells` is what of this
+    format says which model ran, when it is there: a "rate", the "configuration", "" where nothing does. `queued`: it prints when the
+    host had handed over a step, which may be before the GPU has done it.
     """
 
     steps: tuple[Step, ...] = ()
@@ -110,6 +112,7 @@ class Log:
     repeated: tuple[int, ...] = ()
     restarted_after: tuple[int, ...] = ()
     marks: tuple[tuple[str, str], ...] = ()
+    captured_after: int | None = None
     versions: tuple[tuple[str, str], ...] = ()
     saves: tuple[float, ...] = ()
     saved_bytes: int | None = None
@@ -117,15 +120,18 @@ class Log:
     interval: int = 1
     ranks: int | None = None
     profiling_steps: int = 0
-    flops: FlopsName = "full-attention"
+    flops: tuple[FlopsName, ...] = ("full-attention",)
+    queued: bool = False
     tells: Tells = ""
     size: int = 0
 
     def beside(self, other: Log) -> Log:
-        """This log, with what another one of the same run tells besides its steps: what spoilt it, and its versions."""
+        """This log, with what another one of the same run tells besides its steps: what spoilt it, its facts and its versions."""
         marks, versions = dict(self.marks), dict(self.versions)
+        facts = {(fact.name, fact.value): fact for fact in (*other.facts, *self.facts)}
         return replace(
             self,
+            facts=tuple(facts.values()),
             marks=(*self.marks, *(mark for mark in other.marks if mark[0] not in marks)),
             versions=(*self.versions, *(pair for pair in other.versions if pair[0] not in versions)),
         )
@@ -150,43 +156,11 @@ class LogParser(Protocol):
     def finish(self) -> Log: ...
 
 
-@dataclass(frozen=True)
-class Mark:
-    """A line that spoils a timed run: it has one of `hints` in it and matches `pattern`."""
-
-    kind: str
-    hints: tuple[bytes, ...]
-    pattern: re.Pattern[str]
-
-
-# Each of these makes a step time incomparable with a baseline. The hints are as long as they can be, so that few
-# other lines have to be looked at.
-MARKS = (
-    Mark(
-        "checkpoint",
-        (b"Global Checkpoint ", b"uccessfully saved checkpoint from iteration"),
-        re.compile(r"Global Checkpoint (?:Save|Load) ?:|[Ss]uccessfully saved checkpoint from iteration"),
-    ),
-    Mark("nccl trace", (b": opCount ",), re.compile(r"NCCL INFO \w+: opCount [0-9a-f]+ ")),
-    Mark(
-        "profiler",
-        (b"Generating '", b"ed in the application"),
-        re.compile(
-            r"Generating '.*\.(?:qdstrm|nsys-rep)'|Capture range (?:started|ended) in the application"
-        ),
-    ),
-    Mark(
-        "socket fallback",
-        (b"NCCL INFO Using network Socket",),
-        re.compile(r"NCCL INFO Using network Socket"),
-    ),
-)
-
-
 class LineParser(ABC):
     """Cuts out the lines that matter and keeps the books of steps, attempts and marks; a format adds `read_line`.
 
-    `asides` are substrings of lines that are no steps and tell something all the same, which `read_aside` takes. `tells` as in `Log`.
+    `asides` are substrings of lines that are no steps and tell something all the same, which `read_aside` takes. `statements` are
+    the lines of this format that state facts, `tells` as in `Log`.
 
     A line is ended by a line feed or a carriage return. The rest behind the last one is read by `finish`
     only, with `ended=False`, because its last number may be cut short.
@@ -195,6 +169,7 @@ class LineParser(ABC):
     hints: tuple[bytes, ...] = ()
     asides: tuple[bytes, ...] = ()
     marks: tuple[Mark, ...] = MARKS
+    statements: tuple[Statement, ...] = ()
     tells: Tells = ""
 
     def __init__(self) -> None:
@@ -205,6 +180,7 @@ class LineParser(ABC):
         self._restarts: list[int] = []
         self._marks: dict[str, str] = {}
         self._versions = Versions()
+        self._stated = Statements((*COMMON, *self.statements))
         self._last: int | None = None
         self.wanted = self._telling()
 
@@ -223,11 +199,15 @@ class LineParser(ABC):
         self._rest = buffer[end : end + MAX_LINE]
 
     def log(self) -> Log:
+        # An attempt that has begun is the last one, also before its first step.
+        steps = () if self._stated.begun else tuple(self._steps.values())
+        ended = [max(self._steps)] if self._steps and not steps else []
         return replace(
             self._log,
-            steps=tuple(self._steps.values()),
-            repeated=tuple(sorted(self._repeated)),
-            restarted_after=tuple(self._restarts),
+            steps=steps,
+            facts=self._stated.facts,
+            repeated=tuple(sorted(self._repeated)) if steps else (),
+            restarted_after=(*self._restarts, *ended),
             marks=tuple(self._marks.items()),
             versions=self._versions.pairs,
             tells=self.tells,
@@ -244,6 +224,8 @@ class LineParser(ABC):
             whole = ended and stop - start < MAX_LINE
             if any(hint in raw for hint in self.hints):
                 self.read_line(_text(raw), ended=whole)
+            if whole and any(h in raw for h in self._stated.hints) and self._stated.read(raw, _text(raw)):
+                self.wanted = self._telling()
             if any(aside in raw for aside in self.asides):
                 self.read_aside(_text(raw))
             for mark in self.marks:
@@ -265,18 +247,21 @@ class LineParser(ABC):
     def _telling(self) -> tuple[bytes, ...]:
         """The substrings to search for: those of steps, and of the marks and versions that are not known so far."""
         marks = (h for mark in self.marks if mark.kind not in self._marks for h in mark.hints)
-        return (*self.hints, *self.asides, *marks, *self._versions.hints)
+        return (*self.hints, *self._stated.hints, *self.asides, *marks, *self._versions.hints)
 
     def add(self, step: Step) -> None:
-        """Book a step. Going back to an earlier one is a new attempt; the same one again is a repeat.
+        """Book a step. Going back to an earlier one is a new attempt, and so is any behind the beginning of one; the same one again is a repeat.
 
         Not so the only one so far: an attempt may die after its first line. Were it another process's, the next line
         would be a repeat too.
         """
-        if step.index in self._steps and (
+        back = step.index in self._steps and (
             len(self._steps) == 1 or (self._last is not None and step.index < self._last)
-        ):
+        )
+        anew = back or (self._stated.begun and bool(self._steps))
+        if anew:
             self.begins_anew()
+        self._stated.stepped(anew=anew)
         if step.index in self._steps:
             self._repeated.add(step.index)
         elif len(self._steps) < MAX_STEPS:
@@ -299,10 +284,6 @@ class LineParser(ABC):
         """The run announced this number of steps; a second, different number is kept as 0 (contradictory)."""
         known = self._log.planned
         self._log = replace(self._log, planned=steps if known in (None, steps) else 0)
-
-    def states(self, facts: Iterable[Fact]) -> None:
-        """What the newest attempt says of its configuration."""
-        self._log = replace(self._log, facts=tuple(facts))
 
     def saved(self, seconds: float) -> None:
         """A checkpoint was written in this time."""
@@ -330,6 +311,14 @@ def number(text: str | None) -> float | None:
 def integer(text: str | None) -> int | None:
     """The value of a `NUMBER` that is printed as a whole number; None for any other."""
     return int(text) if text is not None and text.lstrip("-").isdigit() else None
+
+
+def seconds_of(clock: str) -> float | None:
+    """`2025-01-01 12:00:00`, with or without a fraction, in seconds since the epoch as if it were UTC; None for anything else."""
+    try:
+        return datetime.fromisoformat(clock).replace(tzinfo=UTC).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def resolution(number: str, significant: int | None = None) -> float:

@@ -19,15 +19,16 @@ import re
 from typing import Any
 
 from plugins.logs import NUMBER
-from plugins.logs import Fact
 from plugins.logs import LineParser
 from plugins.logs import Step
 from plugins.logs import Tells
+from plugins.logs import seconds_of
+from plugins.logs.statements import Fact
 
 _TIMING = "train_step_timing in s"
 _KEY = re.compile(r"[\w/.-]+", re.ASCII)
 _COUNT = re.compile(r"\d{1,15}", re.ASCII)
-_OUTPUT = re.compile(r"DLL (?!- )[\d:.T+ -]{10,40} - (PARAMETER|\d{1,9}) ")
+_OUTPUT = re.compile(r"DLL (?!- )(?P<clock>[\d:.T+ -]{10,40}) - (?P<step>PARAMETER|\d{1,9}) ")
 _PARAMETER = re.compile(r"(?<!\S)(cfg/[\w/]+) : (\S+) ")
 _METRIC = re.compile(rf"(?<!\S)([A-Za-z_][\w/]*(?: in s)?) : ({NUMBER}) ")
 _DECODER = json.JSONDecoder()
@@ -48,7 +49,7 @@ _SIZES = {
 }
 _FP8 = "cfg/fp8"
 _PRECISION = "cfg/precision"
-_PROFILER = "cfg/nsys_profile/enabled"
+_PROFILERS = ("cfg/nsys_profile/enabled", "cfg/memory_profile/enabled")
 _FLAGS = {"true": True, "hybrid": True, "e4m3": True, "false": False, "none": False}
 _PRECISIONS = {"bf16": "bf16", "16": "fp16", "32": "fp32"}
 
@@ -63,7 +64,6 @@ class DLLogger(LineParser):
         super().__init__()
         self._gbs: int | None = None
         self._sequence_length: int | None = None
-        self._begun = False
 
     def read_line(self, line: str, *, ended: bool) -> None:  # noqa: ARG002 - a record ends with its own bracket
         place = 0
@@ -82,23 +82,26 @@ class DLLogger(LineParser):
                     data.setdefault(_FP8, None)
                 self._read_parameters(data)
             else:
-                self._read_step(record.get("step"), data, timed=_TIMING in data)
+                clock = str(record.get("datetime", ""))
+                self._read_step(record.get("step"), data, seconds_of(clock), timed=_TIMING in data)
         heads = list(_OUTPUT.finditer(line))
         for number, head in enumerate(heads):
             end = heads[number + 1].start() if number + 1 < len(heads) else len(line)
             text = line[head.end() : end]
             found: dict[str, Any] = {}
-            if head[1] == "PARAMETER":
+            if head["step"] == "PARAMETER":
                 for match in _PARAMETER.finditer(text):
                     found.setdefault(match[1], int(match[2]) if _COUNT.fullmatch(match[2]) else match[2])
                 self._read_parameters(found)
                 continue
             for match in _METRIC.finditer(text):
                 found.setdefault(match[1], float(match[2]))
-            self._read_step(int(head[1]), found, timed=f"{_TIMING} : " in text)
+            self._read_step(
+                int(head["step"]), found, seconds_of(head["clock"]), timed=f"{_TIMING} : " in text
+            )
 
     def _read_parameters(self, data: dict[str, Any]) -> None:
-        self._begun = True
+        self._stated.begun = True
         self._gbs = _whole(data.get("cfg/global_batch_size"))
         self._sequence_length = _whole(data.get("cfg/encoder_seq_length"))
         facts = []
@@ -114,20 +117,18 @@ class DLLogger(LineParser):
         precision = _PRECISIONS.get(str(data.get(_PRECISION)).partition("-")[0])
         if precision is not None:
             facts.append(Fact("precision", precision, f"{_PRECISION} is {data[_PRECISION]}"))
-        self.states(facts)
-        if _flag(data.get(_PROFILER)):
-            self.spoilt("profiler", f"{_PROFILER} is {data[_PROFILER]}")
+        for fact in facts:
+            self._stated.keep(fact)
+        for key in _PROFILERS:
+            if _flag(data.get(key)):
+                self.spoilt("profiler", f"{key} is {data[key]}")
 
-    def _read_step(self, step: object, data: dict[str, Any], *, timed: bool) -> None:
+    def _read_step(self, step: object, data: dict[str, Any], stamp: float | None, *, timed: bool) -> None:
         """`timed`: the record has a step time, even if other output made it unreadable; validation has none."""
         index = _whole(step)
         stated = _whole(data.get("global_step"))
         if index is None or not timed or (stated is not None and stated != index):
             return
-        if self._begun and self._steps:
-            # Each attempt states its configuration first, wherever it goes on.
-            self.begins_anew()
-        self._begun = False
         self.add(
             Step(
                 index=index,
@@ -137,6 +138,7 @@ class DLLogger(LineParser):
                 tokens=self._gbs * self._sequence_length if self._gbs and self._sequence_length else None,
                 loss=_number(data.get("reduced_train_loss")),
                 grad_norm=_number(data.get("grad_norm")),
+                stamp=stamp,
             )
         )
 

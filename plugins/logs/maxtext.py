@@ -22,6 +22,7 @@ from plugins.logs import LineParser
 from plugins.logs import Log
 from plugins.logs.runs import Print
 from plugins.logs.runs import Run
+from plugins.logs.statements import Statement
 
 _STEP = re.compile(
     rf"completed step: (\d{{1,9}}), seconds: (\d{{1,15}}\.\d{{1,15}}), TFLOP/s/device: ({NUMBER}), "
@@ -29,6 +30,41 @@ _STEP = re.compile(
 )
 _PEAK = re.compile(rf"proxy machine peak: ({NUMBER}) TFLOP/s/device \(")
 _LABEL = re.compile(r" *(\d{1,5}): ")
+
+
+def _setting(key: str, fact: str, words: dict[str, int | str] | None = None) -> Statement:
+    return Statement(
+        f"Config param {key}: ".encode(),
+        re.compile(rf"Config param {key}: *(?P<{fact}>\S*)\s*$"),
+        words or {},
+    )
+
+
+_QUANTIZATION: dict[str, int | str] = {
+    **dict.fromkeys(("", "None", "none", "QuantizationType.NONE"), False),
+    **dict.fromkeys(
+        ("fp8", "fp8_full", "fp8_gpu", "QuantizationType.FP8", "QuantizationType.FP8_FULL"), True
+    ),
+    **dict.fromkeys(
+        ("QuantizationType.FP8_GPU", "QuantizationType.TE_FP8_DS", "te_fp8_delayedscaling"), True
+    ),
+    **dict.fromkeys(("int8", "int4", "QuantizationType.INT8", "QuantizationType.INT4"), "integers"),
+}
+# MaxText/pyconfig.py 360, max_utils.py 594, train.py 622 (8e55ab1): by every process.
+STATEMENTS = (
+    _setting("emb_dim", "hidden"),
+    _setting("num_decoder_layers", "layers"),
+    _setting("mlp_dim", "ffn"),
+    _setting("num_query_heads", "heads"),
+    _setting("num_kv_heads", "query_groups"),
+    _setting("vocab_size", "vocab"),
+    _setting("max_target_length", "sequence_length"),
+    _setting("global_batch_size_to_train_on", "gbs"),
+    _setting("dtype", "precision", {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}),
+    _setting("quantization", "fp8", _QUANTIZATION),
+    Statement(b"Num_devices: ", re.compile(r"Num_devices: (?P<processes>\d{1,7}), shape \(")),
+    Statement(b"number parameters: ", re.compile(r"number parameters: (?P<million_parameters>\d{1,6}\.\d{3}) billion")),
+)  # fmt: skip
 
 PROFILING_STEPS = 15
 """The recipe's profiling run has exactly these, 0 to 14, and the timed run behind it goes beyond them."""
@@ -38,9 +74,12 @@ class MaxText(LineParser):
     """MaxText's metric line (max_logging, December 2024)."""
 
     hints = (b"completed step: ", b"proxy machine peak: ")
+    asides = (b"Capture range started ",)
+    statements = STATEMENTS
 
     def __init__(self) -> None:
         super().__init__()
+        self._captured: int | None = None
         self._run = Run()
         # Of each earlier run: its last step, and whether it has the shape of the profiling run.
         self._earlier: list[tuple[int, bool]] = []
@@ -61,7 +100,13 @@ class MaxText(LineParser):
             self._lines += 1
             if self._run.is_over(index, rank):
                 self._close()
+            # The profiling run's statements are of the same job.
+            self._stated.stepped(anew=False)
             self._run.add(index, Print(float(match[2]), self._lines, rank, match.groups()[1:]))
+
+    def read_aside(self, line: str) -> None:
+        if "Capture range started in the application" in line:
+            self._captured = max(self._run.newest, 0)
 
     def log(self) -> Log:
         found = self._run.summary()
@@ -78,6 +123,8 @@ class MaxText(LineParser):
             repeated=found.repeated,
             restarted_after=(*restarts, *found.restarted_after),
             ranks=found.ranks,
+            queued=True,
+            captured_after=self._captured,
             profiling_steps=profiling,
         )
 
@@ -89,3 +136,4 @@ class MaxText(LineParser):
             self._earlier += [(last, False) for last in found.restarted_after]
             self._earlier.append((found.last, profile))
         self._run = Run()
+        self._captured = None

@@ -11,19 +11,53 @@ the step time is the iteration line's. Iterations are 1-based, times in millisec
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
+from plugins.logs import Log
 from plugins.logs.megatron_lm import MegatronLM
+from plugins.logs.statements import Statement
 
-_UTILIZATION = re.compile(r"Step Time : (\d{1,9}\.\d\d)s GPU utilization: (\d{1,9}\.\d)MODEL_TFLOP/s/GPU")
+_UTILIZATION = re.compile(
+    r"Step Time : (\d{1,9}\.\d\d)s GPU utilization: (\d{1,9}\.\d) ?(?:MODEL_)?TFLOP/s/GPU"
+)
 _TIMING = "elapsed time per iteration (ms)"
 # The two clocks of one iteration were 0.4 % apart in a real log; rank 0's is rounded to 0.01 s besides.
 _AGREES = 0.01
 
 
+def _setting(key: str, fact: str, words: dict[str, int | str] | None = None) -> Statement:
+    """A key of the configuration, as YAML or in the summary of what differs from the defaults."""
+    return Statement(
+        f"  {key}: ".encode(),
+        re.compile(rf"^(?: *\d{{1,5}}: )?  {key}: '?(?P<{fact}>\w+)'?(?:  \(Mcore default: .*\))?\s*$"),
+        words or {},
+    )
+
+
+# src/megatron/bridge/training/setup.py 486 to 500 (v0.3.0), config.py (v0.3.1 and later): by rank 0, and once more before all of it is known. A
+# run in FP8 states it in one of several places, and null in others.
+STATEMENTS = (
+    _setting("num_layers", "layers"),
+    _setting("hidden_size", "hidden"),
+    _setting("ffn_hidden_size", "ffn"),
+    _setting("num_attention_heads", "heads"),
+    _setting("num_query_groups", "query_groups"),
+    _setting("seq_length", "sequence_length"),
+    _setting("sequence_length", "sequence_length"),
+    _setting("tensor_model_parallel_size", "tp"),
+    _setting("pipeline_model_parallel_size", "pp"),
+    _setting("context_parallel_size", "cp"),
+    _setting("micro_batch_size", "mbs"),
+    _setting("global_batch_size", "gbs"),
+    _setting("fp8", "fp8", {"hybrid": True, "e4m3": True, "null": False, "None": False}),
+)
+
+
 class MegatronBridge(MegatronLM):
     """Lines of `training_log` in Megatron-Bridge's train_utils.py (release 26.02 and those around it)."""
 
-    hints = (*MegatronLM.hints, b"MODEL_TFLOP/s/GPU")
+    hints = (*MegatronLM.hints, b"TFLOP/s/GPU")
+    statements = STATEMENTS
     tells = ""
 
     def __init__(self) -> None:
@@ -38,6 +72,14 @@ class MegatronBridge(MegatronLM):
             self._pending = [*self._pending[:1], (float(match[1]), float(match[2]))]
             place = match.end()
         super().read_line(line[place:], ended=ended)
+
+    def log(self) -> Log:
+        log = super().log()
+        # One place that states it is enough.
+        computed = any(fact.name == "fp8" and fact.value for fact in log.facts)
+        return replace(
+            log, facts=tuple(fact for fact in log.facts if fact.name != "fp8" or fact.value or not computed)
+        )
 
     def utilization(self, fields: dict[str, str]) -> float | None:
         pending, self._pending = self._pending, []

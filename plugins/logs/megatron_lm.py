@@ -29,7 +29,10 @@ from plugins.logs import Tells
 from plugins.logs import integer
 from plugins.logs import number
 from plugins.logs import resolution
+from plugins.logs import seconds_of
 from plugins.logs import worked
+from plugins.logs.statements import Fact
+from plugins.logs.statements import Statement
 
 _HEAD = re.compile(r"\biteration +(\d{1,9})/ *(\d{1,9}) \|")
 _FIELD = re.compile(rf"\| *([a-z][\w ()/]*): *({NUMBER}) (?=\|)", re.IGNORECASE)
@@ -38,6 +41,44 @@ _SAVED = re.compile(r"save-checkpoint \.+: \(\s*\d{1,15}\.\d+, (\d{1,15}\.\d+)\)
 _FOUND = re.compile(r"pacemark: checkpoint of (\d{1,18}) bytes in \d+ files")
 _TIMING = "elapsed time per iteration (ms)"
 _RATE = "throughput per GPU (TFLOP/s/GPU)"
+_CLOCK = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?)\] *$")
+
+
+def _argument(key: str, fact: str, words: dict[str, int | str] | None = None) -> Statement:
+    """A line of the arguments: the key, dots up to column 48, the value."""
+    return Statement(
+        f" {key} ...".encode(), re.compile(rf"(?:^|\s){key} \.{{3,}} (?P<{fact}>\S+)\s*$"), words or {}
+    )
+
+
+# megatron/training/arguments.py, 878d65f: 395 to 408 and `_print_args` 1090 to 1103, by rank 0; commas differ between releases. The number of query
+# groups is 1 in a run without any.
+STATEMENTS = (
+    Statement(
+        b"using world size: ",
+        re.compile(
+            r"using world size: (?P<processes>\d{1,7}), data-parallel size: (?P<dp>\d{1,7}),? "
+            r"context-parallel size: (?P<cp>\d{1,7}),? .*?(?<!encoder-)tensor-model-parallel size: (?P<tp>\d{1,7}),? "
+            r".*?(?<!encoder-)pipeline-model-parallel size: (?P<pp>\d{1,7})"
+        ),
+        begins=True,
+    ),
+    _argument("world_size", "processes"),
+    _argument("tensor_model_parallel_size", "tp"),
+    _argument("pipeline_model_parallel_size", "pp"),
+    _argument("virtual_pipeline_model_parallel_size", "vp", {"None": 1}),
+    _argument("context_parallel_size", "cp"),
+    _argument("num_layers", "layers"),
+    _argument("hidden_size", "hidden"),
+    _argument("ffn_hidden_size", "ffn"),
+    _argument("num_attention_heads", "heads"),
+    _argument("seq_length", "sequence_length"),
+    _argument("micro_batch_size", "mbs"),
+    _argument("global_batch_size", "gbs"),
+    _argument("bf16", "precision", {"True": "bf16"}),
+    _argument("fp16", "precision", {"True": "fp16"}),
+    _argument("fp8", "fp8", {"None": False, "hybrid": True, "e4m3": True}),
+)  # fmt: skip
 
 
 class MegatronLM(LineParser):
@@ -45,14 +86,20 @@ class MegatronLM(LineParser):
 
     hints: tuple[bytes, ...] = (b"| consumed samples: ",)
     asides = (b"save-checkpoint .", b"pacemark: checkpoint of ")
+    statements: tuple[Statement, ...] = STATEMENTS
     tells: Tells = "rate"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._scaled: Fact | None = None
 
     def read_line(self, line: str, *, ended: bool) -> None:  # noqa: ARG002 - every field ends with a bar
         heads = list(_HEAD.finditer(line))
         for place, head in enumerate(heads):
             end = heads[place + 1].start() if place + 1 < len(heads) else len(line)
             # The head's own bar stays: it is what the first field begins with.
-            self._read_step(head, line[head.end() - 1 : end])
+            clock = _CLOCK.search(line, 0, head.start())
+            self._read_step(head, line[head.end() - 1 : end], clock[1] if clock else "")
 
     def read_aside(self, line: str) -> None:
         if match := _SAVED.search(line):
@@ -66,13 +113,14 @@ class MegatronLM(LineParser):
         iterations = [step.index + 1 for step in log.steps]
         unknown = len(iterations) == 1 and iterations != [1]
         interval = 0 if unknown else math.gcd(*iterations) or 1
-        return replace(log, interval=interval, flops="causal-attention")
+        facts = (*log.facts, *([self._scaled] if self._scaled else []))
+        return replace(log, interval=interval, flops=("causal-attention",), facts=facts)
 
     def utilization(self, fields: dict[str, str]) -> float | None:
         """TFLOP/s per GPU of the iteration whose line has these fields."""
         return number(fields.get(_RATE))
 
-    def _read_step(self, head: re.Match[str], text: str) -> None:
+    def _read_step(self, head: re.Match[str], text: str, clock: str) -> None:
         fields: dict[str, str] = {}
         for match in _FIELD.finditer(text):
             fields.setdefault(match[1], match[2])
@@ -80,6 +128,11 @@ class MegatronLM(LineParser):
         if not fields or iteration < 1:
             return
         self.plan(int(head[2]))
+        if (scale := number(fields.get("loss scale"))) is not None and scale > 0:
+            # Only FP16 scales its loss, at first by 2^32.
+            self._scaled = Fact(
+                "precision", "bf16" if scale == 1 else "fp16", f"loss scale is {fields['loss scale']}"
+            )
         timing, rate = fields.get(_TIMING), fields.get(_RATE)
         known = timing is not None and timing[-1].isdigit()
         self.add(
@@ -96,5 +149,6 @@ class MegatronLM(LineParser):
                 grad_norm=number(fields.get("grad norm")),
                 skipped_iterations=integer(fields.get("number of skipped iterations")),
                 nan_iterations=integer(fields.get("number of nan iterations")),
+                stamp=seconds_of(clock),
             )
         )

@@ -6,7 +6,18 @@
 A float is printed with 3 significant digits (`3.5904` is `3.590`: Lightning fills up to 5 characters with zeros that
 say nothing), unless its own digits are no longer than that: `25600.0` is exact, `2.56e+5` is not. `v_num=...` may
 stand first. Times are in seconds. NeMo may average them over the last few steps (`step_timing_kwargs.buffer_size`, 1 unless a
-recipe sets it), which no line states: the recipes' files do, by `averaged`.
+recipe sets it), which the configuration states and no bar does; the recipes' files say it by `averaged`.
+
+The configuration is printed before the first step by rank 0, as YAML that the logger indents by 4 (NeMo v2.0.0
+examples/nlp/language_modeling/megatron_gpt_pretraining.py 38, nemo/utils/formatters/base.py):
+
+    [NeMo I 2024-11-20 10:11:12 megatron_gpt_pretraining:37]
+        trainer:
+          num_nodes: 32
+        model:
+          encoder_seq_length: 4096
+
+What it says of nodes and devices was asked for; interpolations (`${...}`) are not resolved.
 
 Lightning draws the bar twice a step: once with the new count and the old figures, once with the new ones. The step
 is therefore the one that `global_step` names, and a bar with nothing new is no repeat.
@@ -19,9 +30,12 @@ from dataclasses import replace
 
 from plugins.logs import NUMBER
 from plugins.logs import LineParser
+from plugins.logs import Log
 from plugins.logs import Step
 from plugins.logs import number
 from plugins.logs import resolution
+from plugins.logs.statements import Fact
+from plugins.logs.statements import Statement
 
 _BAR = re.compile(r"\| *\d{1,9}/(\d{1,9}) \[[\d:]+<[\d:?]+, ")
 # A figure stands whole between a comma and the next one, or the bracket that ends the bar. Lightning's zeros make
@@ -30,20 +44,84 @@ _FIELD = re.compile(
     rf"(?:(?<=, )|^)([A-Za-z_][\w ]*)=(-?(?:nan|inf)(?=\.)|{NUMBER})(?:(?<=[nf])\.0*)?(?=, |\])"
 )
 _DIGITS = 3
+_PROFILE = re.compile(r" {6}(nsys_profile|memory_profile):\s*$")
+_ENABLED = re.compile(r" {8}enabled: (\w+)\s*$")
+_CLOCK = re.compile(r" \[(?:(\d{1,4}):)?(\d{1,2}):(\d\d)<")
+
+
+def _setting(key: str, fact: str, words: dict[str, int | str] | None = None, *, depth: int = 2) -> Statement:
+    """A key of the configuration, two blanks deeper for each section around it."""
+    return Statement(
+        f" {key}: ".encode(),
+        re.compile(rf"^(?: *\d{{1,5}}: )? {{{2 + 2 * depth}}}{key}: (?P<{fact}>\S+)\s*$"),
+        words or {},
+    )
+
+
+_SWITCH: dict[str, int | str] = {"true": True, "false": False}
+STATEMENTS = (
+    Statement(b" Experiment configuration ", re.compile(r"\*{5,} Experiment configuration \*{5,}"), begins=True),
+    _setting("micro_batch_size", "mbs"),
+    _setting("global_batch_size", "gbs"),
+    _setting("tensor_model_parallel_size", "tp"),
+    _setting("pipeline_model_parallel_size", "pp"),
+    _setting("virtual_pipeline_model_parallel_size", "vp", {"null": 1}),
+    _setting("context_parallel_size", "cp"),
+    _setting("encoder_seq_length", "sequence_length"),
+    _setting("num_layers", "layers"),
+    _setting("hidden_size", "hidden"),
+    _setting("ffn_hidden_size", "ffn"),
+    _setting("num_attention_heads", "heads"),
+    _setting("num_query_groups", "query_groups"),
+    _setting("fp8", "fp8", _SWITCH),
+    _setting(
+        "precision", "precision", {"bf16": "bf16", "bf16-mixed": "bf16", "16": "fp16", "16-mixed": "fp16", "32": "fp32"}
+    ),
+    _setting("num_nodes", "asked_nodes"),
+    _setting("devices", "asked_devices"),
+    _setting("log_step_timing", "timed", _SWITCH),
+    _setting("buffer_size", "averaged", depth=3),
+    # megatron_gpt_model.py 1680: of the whole model, whatever it says.
+    Statement(
+        b"precise model parameters on device: ",
+        re.compile(r"Number of precise model parameters on device: (?P<parameters>\d{4,18})\b"),
+    ),
+)  # fmt: skip
 
 
 class NeMo1(LineParser):
     """Bars of NeMo 1's megatron_gpt_pretraining.py (NeMo 24.09 and the releases around it)."""
 
     hints = (b"global_step=",)
+    asides = (b" nsys_profile:", b" memory_profile:", b" enabled: ")
+    statements = STATEMENTS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._section = ""
 
     def read_line(self, line: str, *, ended: bool) -> None:  # noqa: ARG002 - a bar ends with its own bracket
         bars = list(_BAR.finditer(line))
         for place, bar in enumerate(bars):
             end = bars[place + 1].start() if place + 1 < len(bars) else len(line)
-            self._read_bar(int(bar[1]), line[bar.end() : end])
+            self._read_bar(int(bar[1]), line[bar.end() : end], _elapsed(bar[0]))
 
-    def _read_bar(self, total: int, text: str) -> None:
+    def read_aside(self, line: str) -> None:
+        if section := _PROFILE.search(line):
+            self._section = section[1]
+        elif switch := _ENABLED.search(line):
+            if self._section and switch[1] == "true":
+                self.spoilt("profiler", f"{self._section}: enabled: true")
+            self._section = ""
+
+    def log(self) -> Log:
+        log = super().log()
+        stated = {fact.name for fact in log.facts}
+        if "timed" not in stated or "averaged" in stated:
+            return log
+        return replace(log, facts=(*log.facts, Fact("averaged", 1, "step_timing_kwargs has no buffer_size")))
+
+    def _read_bar(self, total: int, text: str, elapsed: float | None) -> None:
         fields: dict[str, str] = {}
         for match in _FIELD.finditer(text):
             fields.setdefault(match[1], match[2])
@@ -63,11 +141,12 @@ class NeMo1(LineParser):
                 consumed_resolution=_rounding(consumed) if consumed else 0.0,
                 loss=number(fields.get("reduced_train_loss")),
                 grad_norm=number(fields.get("grad_norm")),
+                stamp=elapsed,
             )
         )
 
     def add(self, step: Step) -> None:
-        known = self._steps.get(step.index) if step.index == self._last else None
+        known = self._steps.get(step.index) if step.index == self._last and not self._stated.begun else None
         if known is None or not _agree(known, step):
             super().add(step)
             return
@@ -75,9 +154,17 @@ class NeMo1(LineParser):
         self._steps[step.index] = replace(known, **{k: v for k, v in vars(step).items() if v})
 
 
+def _elapsed(bar: str) -> float | None:
+    """Seconds since the bar was first drawn, as it says."""
+    clock = _CLOCK.search(bar)
+    return None if clock is None else 3600.0 * int(clock[1] or 0) + 60 * int(clock[2]) + int(clock[3])
+
+
 def _agree(one: Step, other: Step) -> bool:
     """Whether two bars state no different figure (nan is one)."""
-    pairs = zip(vars(one).values(), vars(other).values(), strict=True)
+    pairs = zip(
+        vars(replace(one, stamp=None)).values(), vars(replace(other, stamp=None)).values(), strict=True
+    )
     return all(not a or not b or a == b or (a != a and b != b) for a, b in pairs)
 
 

@@ -71,6 +71,11 @@ class Run:
         self._settled: dict[int, Step] = {}
         self._last_of: dict[int, int] = {}
 
+    @property
+    def newest(self) -> int:
+        """The newest step, -1 before the first one."""
+        return self._newest
+
     def is_over(self, index: int, rank: int | None) -> bool:
         """Whether this step, printed by this process, can only belong to another run."""
         return index < self._newest - LATE or (rank is not None and index < self._last_of.get(rank, -1))
@@ -142,7 +147,14 @@ def _boil(index: int, prints: Sequence[Print]) -> Step:
         flops_per_gpu=worked(seconds, tflops, 1e12),
         tflops_per_gpu=float(tflops),
         loss=next((loss for loss in losses if not math.isfinite(loss)), float(middle.fields[4])),
+        disagreeing=_disagree([line.fields[4] for line in ordered]),
         ranks=len(ordered),
         slowest_seconds=slowest.seconds,
         slowest_rank=slowest.rank,
     )
+
+
+def _disagree(losses: Sequence[str]) -> bool:
+    """Whether more than a quarter of the processes print another loss than most: that of a line which other output cut is none."""
+    (most, _), *others = Counter(losses).most_common(2)
+    return any(4 * count > len(losses) and not most.startswith(other) for other, count in others)

@@ -178,7 +178,12 @@ def log_lines(
             total=ran.steps,
             throughput=f"{megatrons_rate(ran, mean):.1f}" if throughput else None,
             skipped=losses.get(number, 0),
-            **{"gbs": ran.gbs, "loss": None if losses.get(number) == interval else "1.083000E+01", **fields},
+            **{
+                "gbs": ran.gbs,
+                "scale": 2.0**17,
+                "loss": None if losses.get(number) == interval else "1.083000E+01",
+                **fields,
+            },
         )
         for number, mean in enumerate(means, start=1)
     ]

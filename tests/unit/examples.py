@@ -81,7 +81,7 @@ def goal(case_id: str = CASE, recipe: str = "llama3", *, statistic: str | None =
 def steps(times: Sequence[float]) -> list[Step]:
     """Steps as NeMo 2 would print them: 4 significant digits."""
     printed = [f"{seconds:.4}" for seconds in times]
-    return [Step(i, float(text), resolution(text, 4)) for i, text in enumerate(printed)]
+    return [Step(i, float(text), resolution(text, 4), loss=11.96) for i, text in enumerate(printed)]
 
 
 def measure(times: Sequence[float], *, statistic: str = "last") -> Measurement:
@@ -120,7 +120,10 @@ def nemo2_line(
 def nemo2_text(seconds: Sequence[float] | None = None) -> str:
     """A whole log of `CASE`, 50 steps unless other times are given, with the start-up chatter around it."""
     lines = [nemo2_line(i, t) for i, t in enumerate(times() if seconds is None else seconds)]
-    chatter = "[NeMo I 2025-04-11 14:40:12 nemo_logging:393] Setting up optimizers\n"
+    chatter = (
+        "[NeMo I 2025-04-11 14:40:12 nemo_logging:393] Setting up optimizers\n"
+        "All distributed processes registered. Starting with 512 processes\n"
+    )
     return chatter + "\n".join(lines) + "\njob exited with code 0\n"
 
 

@@ -22,7 +22,9 @@ def judged(step_time: float = 4.61, *, corrected: bool = True) -> Judgement:
     case, baseline = examples.case(CASE, "nemotron4"), examples.baseline(CASE, "nemotron4")
     if not corrected:
         baseline = replace(baseline, table=baseline.table.model_copy(update={"corrected_flops": {}}))
-    steps = tuple(Step(i, step_time, 0.005, consumed_samples=(i + 1) * case.gbs) for i in range(50))
+    steps = tuple(
+        Step(i, step_time, 0.005, consumed_samples=(i + 1) * case.gbs, loss=7.31) for i in range(50)
+    )
     return judge_outcome(
         case,
         examples.outcome(case=case.key),

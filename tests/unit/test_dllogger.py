@@ -26,7 +26,13 @@ PUBLISHED = (
     '"lr": 0.000008490565960528329, "global_step": 36, "consumed_samples": 37888, '
     '"train_backward_timing in s": 0.00005416870044427924, "train_step_timing in s": 45.81364059448242, "epoch": 0}}'
 )
-STEP_36 = Step(index=36, seconds=45.81364059448242, consumed_samples=37888, loss=7.976484775543213)
+STEP_36 = Step(
+    index=36,
+    seconds=45.81364059448242,
+    consumed_samples=37888,
+    loss=7.976484775543213,
+    stamp=1728595441.952723,
+)
 CONFIGURATION = {
     "cfg/micro_batch_size": 1,
     "cfg/global_batch_size": 1024,
@@ -317,9 +323,12 @@ def test_an_attempt_begins_with_its_configuration(form: Any, reached: int, goes_
 
 
 @BOTH
-def test_a_configuration_with_no_step_behind_it_takes_no_steps_away(form: Any) -> None:
+def test_an_attempt_without_a_step_is_the_last_one_all_the_same(form: Any) -> None:
     log = parse(whole(form) + form("PARAMETER", CONFIGURATION) + "\n", "dllogger")
-    assert (len(log.steps), log.restarted_after) == (50, ())
+    assert (len(log.steps), log.restarted_after) == (0, (49,))
+    assert problems(examples.case(), log, Statistic()) == [
+        "the last attempt has no training step; the one before it ended after step 49"
+    ]
 
 
 @BOTH

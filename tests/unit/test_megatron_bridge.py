@@ -20,7 +20,7 @@ PUBLISHED = (
 )
 
 
-def rate(seconds: float = 10.07, tflops: float = 412.3) -> str:
+def rate(seconds: float = 10.07, tflops: float = 730.9) -> str:
     return f"Step Time : {seconds:.2f}s GPU utilization: {tflops:.1f}MODEL_TFLOP/s/GPU"
 
 
@@ -47,19 +47,20 @@ def test_the_published_line(glued: str) -> None:
         grad_norm=0.475,
         skipped_iterations=0,
         nan_iterations=0,
+        stamp=1774652982.0,
     )
 
 
 def test_a_whole_log() -> None:
     log = parse(whole() + "[after training is done] datetime: 2026-03-27 23:13:36\n", "megatron_bridge")
     assert [step.index for step in log.steps] == list(range(50))
-    assert {step.tflops_per_gpu for step in log.steps} == {412.3}
+    assert {step.tflops_per_gpu for step in log.steps} == {730.9}
     assert (log.planned, log.interval, log.repeated) == (50, 1, ())
     assert problems(examples.case(), log, Statistic()) == []
 
 
 def test_both_lines_on_two_lines() -> None:
-    assert only(f"{rate()}\n{line(43)}\n").tflops_per_gpu == 412.3
+    assert only(f"{rate()}\n{line(43)}\n").tflops_per_gpu == 730.9
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,7 @@ def test_two_iterations_around_one_rate_on_a_line() -> None:
     log = parse(f"{line(3, '10080.0')}{rate()}{line(4)}\n", "megatron_bridge")
     assert [(s.index, s.seconds, s.tflops_per_gpu) for s in log.steps] == [
         (2, 10.08, None),
-        (3, 10.07, 412.3),
+        (3, 10.07, 730.9),
     ]
 
 

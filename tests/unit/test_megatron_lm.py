@@ -25,6 +25,7 @@ def line(
     skipped: int = 0,
     nan: int = 0,
     grad_norm: str = "0.475",
+    scale: float = 1.0,
 ) -> str:
     """As the format strings of `training_log` make it."""
     rate = f" throughput per GPU (TFLOP/s/GPU): {throughput} |" if throughput else ""
@@ -32,7 +33,7 @@ def line(
     return (
         f" [2025-01-01 12:00:00] iteration {iteration:8d}/{total:8d} | consumed samples: {iteration * gbs:12d} |"
         f" elapsed time per iteration (ms): {ms} |{rate} learning rate: 2.700000E-04 | global batch size: {gbs:5d} |"
-        f"{mean} loss scale: 1.0 | grad norm: {grad_norm} | number of skipped iterations: {skipped:3d} |"
+        f"{mean} loss scale: {scale:.1f} | grad norm: {grad_norm} | number of skipped iterations: {skipped:3d} |"
         f" number of nan iterations: {nan:3d} |"
     )
 
@@ -58,6 +59,7 @@ def test_a_line_is_the_0_based_step_before_its_number() -> None:
         grad_norm=0.475,
         skipped_iterations=0,
         nan_iterations=0,
+        stamp=1735732800.0,
     )
 
 

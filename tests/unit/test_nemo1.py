@@ -54,7 +54,7 @@ def only(text: str) -> Step:
 
 def test_the_published_line() -> None:
     assert only(PUBLISHED) == Step(
-        index=99, seconds=3.59, resolution=0.005, consumed_samples=25600, loss=7.31
+        index=99, seconds=3.59, resolution=0.005, consumed_samples=25600, loss=7.31, stamp=477.0
     )
     assert parse(PUBLISHED, "nemo1").planned == 100
 

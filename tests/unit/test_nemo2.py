@@ -60,7 +60,13 @@ def test_the_published_line() -> None:
 
 def test_the_line_of_a_later_release() -> None:
     assert only(LATER + "\n") == Step(
-        index=45, seconds=6.08, resolution=0.0005, gbs=128, consumed_samples=5888, loss=11.96
+        index=45,
+        seconds=6.08,
+        resolution=0.0005,
+        gbs=128,
+        consumed_samples=5888,
+        loss=11.96,
+        tflops_per_gpu=1249.0,
     )
 
 
@@ -71,7 +77,7 @@ def test_a_whole_log_has_iterations_0_to_49() -> None:
 
 
 def test_an_empty_log() -> None:
-    assert parse(b"") == Log()
+    assert parse(b"") == Log(flops=("full-attention", "causal-attention"))
 
 
 def test_the_size_counts_every_byte() -> None:
@@ -345,7 +351,7 @@ def test_a_nul_byte_in_a_number_spoils_it() -> None:
         ("Successfully saved checkpoint from iteration      50 to /stage/x", "checkpoint"),
         (TRACE, "nccl trace"),
         (TRACE.replace("opCount 2", "opCount 1f"), "nccl trace"),
-        (SOCKET, "socket fallback"),
+        (SOCKET, "socket network"),
         ("Generating '/tmp/nsys-report-1.qdstrm'", "profiler"),
         ("Capture range started in the application.", "profiler"),
     ],
@@ -371,7 +377,7 @@ def test_innocent_lines_are_not_marked(line: str) -> None:
 
 def test_a_mark_keeps_its_first_line() -> None:
     log = parse(f"{SAVE}\n{SAVE.replace('Rank: 0', 'Rank: 1')}\n{SOCKET}\n")
-    assert log.marks == (("checkpoint", SAVE), ("socket fallback", SOCKET))
+    assert log.marks == (("checkpoint", SAVE), ("socket network", SOCKET))
 
 
 @pytest.mark.parametrize(

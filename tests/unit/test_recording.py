@@ -122,7 +122,7 @@ def test_a_gpu_of_unknown_peak_is_refused() -> None:
 
 
 def test_an_mfu_beyond_the_peak_is_refused() -> None:
-    assert "beyond the peak" in refused(judged(pace(0.1)))
+    assert "faster than NVIDIA B200 can be" in refused(judged(pace(0.1)))
 
 
 def test_a_peak_that_the_run_measures_makes_a_table_of_mfu(tmp_path: Path) -> None:

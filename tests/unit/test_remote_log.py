@@ -119,7 +119,7 @@ def test_what_spoils_a_run_is_found_in_the_midst_of_chatter(tmp_path: Path) -> N
     middle = whole.index(b"\n", len(whole) // 2) + 1
     path.write_bytes(whole[:middle] + SOCKET + whole[middle:])
     got, _ = drain(Here(), path, "nemo2")
-    assert [kind for kind, _ in read("nemo2", iter([got])).marks] == ["socket fallback"]
+    assert [kind for kind, _ in read("nemo2", iter([got])).marks] == ["socket network"]
 
 
 def test_a_small_log_is_fetched_as_it_is(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_consumed_samples_of_a_resumed_run() -> None:
 
 
 def test_tokens_of_another_sequence_length() -> None:
-    log = Log(steps=tuple(Step(i, 10.0, tokens=1024 * 4096) for i in range(50)), size=1)
+    log = Log(steps=tuple(Step(i, 10.0, tokens=1024 * 4096, loss=7.31) for i in range(50)), size=1)
     assert problems(examples.case(), log, LAST) == [
         "4194304 tokens (total_weights) at step 0, GBS 1024 x sequence length 8192 is 8388608",
         "and 49 more such steps",
@@ -88,7 +88,7 @@ def test_tokens_of_another_sequence_length() -> None:
 
 
 def test_tokens_that_agree() -> None:
-    log = Log(steps=tuple(Step(i, 10.0, tokens=1024 * 8192) for i in range(50)), size=1)
+    log = Log(steps=tuple(Step(i, 10.0, tokens=1024 * 8192, loss=7.31) for i in range(50)), size=1)
     assert problems(examples.case(), log, LAST) == []
 
 
@@ -127,7 +127,7 @@ def test_rates_and_times_agree_with_the_case(key: str, factor: float, said: str)
 
 
 def test_no_configuration_stated() -> None:
-    log = Log(steps=tuple(Step(i, 10.0) for i in range(50)), size=1)
+    log = Log(steps=tuple(Step(i, 10.0, loss=7.31) for i in range(50)), size=1)
     assert problems(examples.case(), log, LAST) == [
         "no line states the global batch size, the consumed samples or the tokens of a step"
     ]

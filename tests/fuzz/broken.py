@@ -1,0 +1,204 @@
+"""Logs that are not whole, not one run, or have a mark in them that spoils their times."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import replace
+from itertools import zip_longest
+
+from tests.fuzz import cells
+from tests.fuzz import words
+from tests.fuzz.cells import Cell
+from tests.fuzz.health import cut
+from tests.fuzz.job import Page
+from tests.fuzz.job import Truth
+from tests.fuzz.kinds import Made
+from tests.fuzz.kinds import kind
+from tests.fuzz.kinds import made
+from tests.fuzz.pace import slow
+
+
+def _page(cell: Cell, rng: random.Random) -> Page:
+    return cell.render(cells.job(rng, cell))
+
+
+@kind("fewer-steps")
+def fewer(cell: Cell, rng: random.Random) -> Made:
+    """A shorter run that is whole, as a profiling run of 25 steps is."""
+    count = cell.case.steps
+    steps = (
+        count - rng.choice((1, 5, 10, 25)) if cell.case.interval == 1 else count - rng.choice((10, 20, 50))
+    )
+    return made(
+        cell, cells.job(rng, cell, cells.series(rng, cell, steps=steps)), Truth.NOT_PASS, f"{steps} steps"
+    )
+
+
+@kind("more-steps")
+def more(cell: Cell, rng: random.Random) -> Made:
+    steps = cell.case.steps + rng.choice((10, 50, 100))
+    return made(
+        cell, cells.job(rng, cell, cells.series(rng, cell, steps=steps)), Truth.NOT_PASS, f"{steps} steps"
+    )
+
+
+@kind("missing-steps")
+def missing(cell: Cell, rng: random.Random) -> Made:
+    """Three lines and more are not there at all. A bar that is drawn twice says a step again in the next bar."""
+    job = cells.job(rng, cell)
+    page = cell.render(replace(job, style=replace(job.style, twice=False)))
+    places = range(1, len(page.steps))
+    count = min(rng.randint(3, 10), len(places))
+    for index in sorted(rng.sample(places, count), reverse=True):
+        del page.steps[index]
+    return Made(page.text(), Truth.NOT_PASS, f"{count} lines")
+
+
+@kind("garbled-lines")
+def garbled(cell: Cell, rng: random.Random) -> Made:
+    """Three step lines and more with their figures destroyed."""
+    job = cells.job(rng, cell)
+    page = cell.render(replace(job, style=replace(job.style, twice=False)))
+    for index in rng.sample(range(1, len(page.steps)), min(rng.randint(3, 10), len(page.steps) - 1)):
+        page.steps[index] = [
+            re.sub(r"\d", lambda _: rng.choice("#?~"), cut(rng, piece)) for piece in page.steps[index]
+        ]
+    return Made(page.text(), Truth.NOT_PASS)
+
+
+@kind("truncated")
+def truncated(cell: Cell, rng: random.Random) -> Made:
+    """The end is not there: the last step's line is missing or cut before its time.
+
+    One line that is cut may be the last one where the statistic is of others.
+    """
+    job = cells.job(rng, cell)
+    page = cell.render(replace(job, style=replace(job.style, twice=False, ranks=1)))
+    keep = rng.randint(1, len(page.steps) - 1)
+    last = max(page.steps[keep], key=len)
+    text = "".join(
+        [*page.head, *(piece for pieces in page.steps[:keep] for piece in pieces), last[: len(last) // 5]]
+    )
+    spared = keep == len(page.steps) - 1 and str(cell.baseline.statistic) != "last"
+    return Made(text, Truth.OPEN if spared else Truth.NOT_PASS, f"{keep} of {len(page.steps)} lines")
+
+
+@kind("two-runs-in-turn")
+def two_runs(cell: Cell, rng: random.Random) -> Made:
+    """A healthy attempt, then the last one, which is slow."""
+    factor = slow(cell, rng)
+    first, last = _page(cell, rng), cell.render(cells.job(rng, cell, cells.series(rng, cell, pace=factor)))
+    return Made(first.text() + last.text(), Truth.NOT_PASS, f"the last x{factor:.3f}")
+
+
+@kind("cut-short-then-slow")
+def restart(cell: Cell, rng: random.Random) -> Made:
+    """An attempt that died half way, then a slow one."""
+    first, factor = _page(cell, rng), slow(cell, rng)
+    text = "".join(
+        [
+            *first.head,
+            *(piece for pieces in first.steps[: rng.randint(1, len(first.steps) - 1)] for piece in pieces),
+        ]
+    )
+    last = cell.render(cells.job(rng, cell, cells.series(rng, cell, pace=factor)))
+    return Made(text + "\n" + last.text(), Truth.NOT_PASS, f"the last x{factor:.3f}")
+
+
+@kind("two-runs-interleaved")
+def interleaved(cell: Cell, rng: random.Random) -> Made:
+    """Two runs write into one file, one of them slow. MaxText prints from every process, so that it may seem to be one run."""
+    factor = rng.uniform(1.25, 1.5)
+    one, two = _page(cell, rng), cell.render(cells.job(rng, cell, cells.series(rng, cell, pace=factor)))
+    if rng.random() < 0.5:
+        one, two = two, one
+    nothing: list[str] = []
+    mixed: list[str] = [
+        piece
+        for both in zip_longest(one.steps, two.steps, fillvalue=nothing)
+        for pieces in both
+        for piece in pieces
+    ]
+    text = "".join([*one.head, *two.head, *mixed, *one.tail, *two.tail])
+    truth = Truth.REMARK if cell.dialect == "maxtext" else Truth.NOT_PASS
+    return Made(text, truth, f"one x{factor:.3f}", r"(?i)process|rank|differ|twice|interleav|apart")
+
+
+@kind("nan-loss")
+def nan_loss(cell: Cell, rng: random.Random) -> Made:
+    job = cells.job(rng, cell)
+    first = rng.randrange(cell.case.steps // 5, cell.case.steps)
+    if cell.case.interval > 1:
+        first += cell.case.interval - 1 - first % cell.case.interval
+    value = rng.choice((float("nan"), float("inf"))) if cell.dialect != "megatron_lm" else float("nan")
+    stays = rng.random() < 0.7
+    losses = [value if (i >= first if stays else i == first) else loss for i, loss in enumerate(job.losses)]
+    return made(cell, replace(job, losses=tuple(losses)), Truth.NOT_PASS, f"{value} from {first}")
+
+
+@kind("zero-losses")
+def zero(cell: Cell, rng: random.Random) -> Made:
+    """Every loss is 0. Megatron-LM prints none then."""
+    job = cells.job(rng, cell)
+    return made(cell, replace(job, losses=(0.0,) * len(job.losses)), Truth.NOT_PASS)
+
+
+def _marked(cell: Cell, rng: random.Random, lines: list[str], note: str = "") -> Made:
+    """One of the lines between two settled steps."""
+    page = _page(cell, rng)
+    place = rng.randrange(max(1, len(page.steps) // 5), len(page.steps))
+    line = rng.choice(lines)
+    n = place if cell.dialect != "megatron_lm" else place * 10
+    page.before(
+        place,
+        line.replace("{n:7d}", f"{n:7d}").replace("{n}", str(n)).replace("{world}", str(cell.case.gpus)),
+    )
+    return Made(page.text(), Truth.NOT_PASS, note or line)
+
+
+@kind("checkpoint")
+def checkpoint(cell: Cell, rng: random.Random) -> Made:
+    return _marked(cell, rng, words.CHECKPOINTS[cell.dialect])
+
+
+@kind("profiler")
+def profiler(cell: Cell, rng: random.Random) -> Made | None:
+    """MaxText's recipe is profiled as published."""
+    if cell.dialect == "maxtext":
+        return None
+    return _marked(cell, rng, words.PROFILERS[cell.dialect])
+
+
+@kind("profiler-elsewhere")
+def elsewhere(cell: Cell, rng: random.Random) -> Made | None:
+    """MaxText's recipe is profiled on steps 9 to 11; this run is so among those that are judged."""
+    if cell.dialect != "maxtext":
+        return None
+    page, place = _page(cell, rng), rng.randrange(20, 46)
+    page.before(place, "Capture range started in the application.")
+    page.before(place + 3, "Capture range ended in the application.")
+    return Made(page.text(), Truth.NOT_PASS, f"steps {place} to {place + 2}")
+
+
+@kind("profiler-configured")
+def configured(cell: Cell, rng: random.Random) -> Made | None:
+    """The configuration in the log switches the profiler on; Megatron-LM prints it with rank 0, on one node."""
+    if cell.dialect not in ("nemo1", "dllogger", "megatron_bridge", "megatron_lm"):
+        return None
+    if cell.dialect == "megatron_lm" and cell.case.gpus > cell.per_node:
+        return None
+    return made(cell, replace(cells.job(rng, cell), nsys=True), Truth.NOT_PASS)
+
+
+@kind("nccl-trace")
+def trace(cell: Cell, rng: random.Random) -> Made:
+    return _marked(cell, rng, words.TRACES)
+
+
+@kind("socket-fallback")
+def socket(cell: Cell, rng: random.Random) -> Made | None:
+    """NCCL went over TCP, in a run of several nodes."""
+    if cell.case.gpus <= cell.per_node:
+        return None
+    return _marked(cell, rng, words.SOCKETS)

@@ -1,0 +1,136 @@
+"""Healthy runs, at several noise levels and with all that other programs do to a log: each must pass."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import replace
+
+from tests.fuzz import cells
+from tests.fuzz import words
+from tests.fuzz.cells import Cell
+from tests.fuzz.job import Page
+from tests.fuzz.job import Truth
+from tests.fuzz.kinds import Made
+from tests.fuzz.kinds import kind
+from tests.fuzz.kinds import made
+
+
+def healthy(cell: Cell, rng: random.Random, *, noise: float, hiccups: int = 0) -> Made:
+    times = cells.series(rng, cell, noise=noise, hiccups=hiccups)
+    return made(cell, cells.job(rng, cell, times), Truth.PASS, f"{100 * noise:g} % noise, {hiccups} hiccups")
+
+
+@kind("healthy-quiet")
+def quiet(cell: Cell, rng: random.Random) -> Made:
+    return healthy(cell, rng, noise=0.002)
+
+
+@kind("healthy-noise-1")
+def noise_1(cell: Cell, rng: random.Random) -> Made:
+    return healthy(cell, rng, noise=0.01)
+
+
+@kind("healthy-hiccups")
+def with_hiccups(cell: Cell, rng: random.Random) -> Made:
+    return healthy(cell, rng, noise=0.005, hiccups=rng.randint(1, 2))
+
+
+@kind("healthy-noise-2")
+def noise_2(cell: Cell, rng: random.Random) -> Made:
+    """2 % noise and 2 % hiccups: at most one case of a thousand may be red."""
+    return healthy(
+        cell, rng, noise=0.02, hiccups=sum(rng.random() < 0.02 for _ in range(cell.case.steps * 4 // 5))
+    )
+
+
+def _page(cell: Cell, rng: random.Random) -> Page:
+    return cell.render(cells.job(rng, cell))
+
+
+@kind("healthy-chatter")
+def chatter(cell: Cell, rng: random.Random) -> Made:
+    """Whole lines of other ranks and libraries between the steps."""
+    page = _page(cell, rng)
+    for _ in range(rng.randint(1, 12)):
+        page.before(rng.randrange(1, len(page.steps)), rng.choice(words.INNOCENT))
+    return Made(page.text(), Truth.PASS)
+
+
+@kind("healthy-single-node-socket")
+def single_node(cell: Cell, rng: random.Random) -> Made | None:
+    """On one node NCCL has no network to use, and says that it is Socket: nothing goes over it."""
+    if cell.case.gpus > cell.per_node:
+        return None
+    page = _page(cell, rng)
+    here = "gpu001:1234:5678 [0] NCCL INFO "
+    page.add(here + "NET/IB : No device found.", here + "NET/Socket : Using [0]eth0:10.0.0.1<0>")
+    page.add(here + rng.choice(("Using network Socket", "Assigned NET plugin Socket to comm")))
+    return Made(page.text(), Truth.PASS)
+
+
+@kind("healthy-cut-lines")
+def cut_lines(cell: Cell, rng: random.Random) -> Made | None:
+    """At most two step lines cut in two by another line, outside of what the statistic is of and of the last ten."""
+    if cell.span > 1 or cell.case.smoothing > 1:
+        return None
+    # A bar that is drawn twice says everything twice, and MaxText's processes say it again: one of them is cut.
+    run = cells.job(rng, cell)
+    ranks = 4 if cell.dialect == "maxtext" else 1
+    page = cell.render(replace(run, style=replace(run.style, twice=False, ranks=ranks)))
+    for index in rng.sample(range(2, 9), rng.randint(1, 2)):
+        whole, last = page.steps[index][:-1], page.steps[index][-1]
+        if cell.dialect != "maxtext":
+            whole = [cut(rng, piece) for piece in whole]
+        page.steps[index] = [*whole, cut(rng, last)]
+    return Made(page.text(), Truth.PASS)
+
+
+def cut(rng: random.Random, piece: str) -> str:
+    """The line with another one in it, behind what says which step it is of."""
+    if not piece.strip():
+        return piece
+    place = rng.randrange(len(piece) * 2 // 3, len(piece) - 2)
+    return f"{piece[:place]}[rank3]:[W1120 09:06:35.875208864 ProcessGroupNCCL.cpp:5188] Guessing device ID\n{piece[place:]}"
+
+
+@kind("healthy-label")
+def labels(cell: Cell, rng: random.Random) -> Made:
+    """`srun --label`, `kubectl logs --prefix` or `--timestamps`, torchrun's role and rank."""
+    text = _page(cell, rng).text()
+    prefix = rng.choice(
+        (
+            "0: ",
+            " 0: ",
+            "[pod/pacemark-workload-0-0/workload] ",
+            "2026-11-20T09:06:35.875208864Z ",
+            "[default0]:",
+            "retraining/0 [default0]:",
+        )
+    )
+    return Made("".join(prefix + line for line in re.findall(r"[^\n]*\n|[^\n]+$", text)), Truth.PASS, prefix)
+
+
+@kind("healthy-crlf")
+def crlf(cell: Cell, rng: random.Random) -> Made:
+    return Made(_page(cell, rng).text().replace("\n", "\r\n"), Truth.PASS)
+
+
+@kind("healthy-colours")
+def colours(cell: Cell, rng: random.Random) -> Made:
+    """A terminal's colours around each line, as a launcher writes them that believes in one."""
+    text = _page(cell, rng).text()
+    colour = rng.choice(("\x1b[32m", "\x1b[1;34m", "\x1b[0m"))
+    return Made(
+        "".join(f"{colour}{line}\x1b[0m\n" for line in text.splitlines() if "\r" not in line)
+        if "\r" not in text
+        else text,
+        Truth.PASS,
+    )
+
+
+@kind("healthy-bare")
+def bare(cell: Cell, rng: random.Random) -> Made | None:
+    """Without start-up lines: nothing tells what ran. It may pass, and a record should say so."""
+    run = cells.job(rng, cell)
+    return made(cell, replace(run, style=replace(run.style, bare=True)), Truth.OPEN)

@@ -1,0 +1,136 @@
+"""Logs of runs that were something else. They must not pass where they say so, and may where nothing tells."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from plugins.cases import Case
+from tests.fuzz import cells
+from tests.fuzz.cells import Cell
+from tests.fuzz.job import Truth
+from tests.fuzz.kinds import Made
+from tests.fuzz.kinds import kind
+from tests.fuzz.kinds import made
+from tests.fuzz.kinds import told
+
+
+def as_if(cell: Cell, rng: random.Random, ran: Case, **more: object) -> Made:
+    """The log of a run of `ran` at the pace of the cell."""
+    job = replace(cells.job(rng, cell), case=ran, **more)  # type: ignore[arg-type]
+    truth, why = told(cell, job)
+    return made(
+        cell,
+        job,
+        truth,
+        f"ran {ran.id}, {ran.gpus} GPUs, {ran.model.layers} layers, sequence {ran.sequence_length}: {why}",
+    )
+
+
+@kind("other-cell")
+def other_cell(cell: Cell, rng: random.Random) -> Made | None:
+    """Another case of the dialect whose pace and global batch size happen to be the same."""
+    others = [
+        o
+        for o in cells.cells_of(cell.dialect)
+        if o.case.id != cell.case.id and (o.case.recipe, o.release) == (cell.case.recipe, cell.release)
+    ]
+    if not others:
+        return None
+    other = rng.choice(others)
+    ran = replace(other.case, gbs=cell.case.gbs, interval=cell.case.interval, steps=cell.case.steps)
+    averaged = max(other.case.averaged, other.case.smoothing)
+    return as_if(cell, rng, ran, averaged=averaged, gpu=other.gpu, per_node=other.per_node)
+
+
+@kind("other-processes")
+def other_processes(cell: Cell, rng: random.Random) -> Made:
+    ran = replace(cell.case, gpus=cell.case.gpus * rng.choice((2, 2, 4)))
+    shards = cell.case.tp * cell.case.pp * cell.case.cp * cell.case.fsdp
+    if rng.random() < 0.5 and cell.case.gpus % (2 * shards) == 0:
+        ran = replace(cell.case, gpus=cell.case.gpus // 2)
+    return as_if(cell, rng, ran)
+
+
+@kind("other-gpu")
+def other_gpu(cell: Cell, rng: random.Random) -> Made:
+    return as_if(
+        cell,
+        rng,
+        cell.case,
+        gpu=rng.choice([gpu for gpu in ("a100", "h200", "b200", "h100") if gpu != cell.gpu]),
+    )
+
+
+@kind("other-sequence")
+def other_sequence(cell: Cell, rng: random.Random) -> Made:
+    return as_if(
+        cell,
+        rng,
+        replace(
+            cell.case,
+            sequence_length=rng.choice((cell.case.sequence_length // 2, cell.case.sequence_length * 2)),
+        ),
+    )
+
+
+@kind("other-layers")
+def other_layers(cell: Cell, rng: random.Random) -> Made:
+    """A model cut down, as the launchers do for 405b below 512 GPUs."""
+    layers = cell.case.model.layers
+    cut = rng.choice(
+        [n for n in (7, 8, 21, 30, 42, 62, layers // 2, layers // 4) if n < 0.9 * layers] or [layers // 2]
+    )
+    return as_if(cell, rng, replace(cell.case, model=cell.case.model.model_copy(update={"layers": cut})))
+
+
+@kind("other-dtype")
+def other_dtype(cell: Cell, rng: random.Random) -> Made:
+    return as_if(
+        cell, rng, replace(cell.case, dtype={"bf16": "fp8", "fp8": "bf16", "fp16": "bf16"}[cell.case.dtype])
+    )
+
+
+@kind("other-batch")
+def other_batch(cell: Cell, rng: random.Random) -> Made:
+    ran = (
+        replace(cell.case, gbs=cell.case.gbs * 2)
+        if rng.random() < 0.5
+        else replace(cell.case, gbs=max(1, cell.case.gbs // 2))
+    )
+    return as_if(cell, rng, ran)
+
+
+@kind("other-parallel-sizes")
+def other_parallel(cell: Cell, rng: random.Random) -> Made | None:
+    case = cell.case
+    if cell.dialect == "maxtext" or case.gpus % (case.tp * case.pp * case.cp * 2):
+        return None
+    size = rng.choice(("tp", "pp", "cp"))
+    return as_if(cell, rng, replace(case, **{size: getattr(case, size) * 2}))
+
+
+@kind("other-job")
+def other_job(cell: Cell, rng: random.Random) -> Made:
+    return as_if(cell, rng, cell.case, job_id="4699")
+
+
+@kind("finished-then-other-configuration")
+def other_configuration(cell: Cell, rng: random.Random) -> Made | None:
+    """DLLogger appends: a finished run of the other dtype, and behind it the record of this case's configuration alone."""
+    if cell.dialect != "dllogger":
+        return None
+    job = cells.job(rng, cell)
+    ran = replace(job, case=replace(cell.case, dtype="fp8" if cell.case.dtype == "bf16" else "bf16"))
+    behind = cell.render(replace(job, times=(), losses=()))
+    return Made(cell.render(ran).text() + behind.text(), Truth.NOT_PASS)
+
+
+@kind("finished-then-restarted")
+def restarted(cell: Cell, rng: random.Random) -> Made | None:
+    """A finished run, and behind it an attempt that never came to a step."""
+    job = cells.job(rng, cell)
+    page = cell.render(job)
+    behind = cell.render(replace(job, times=(), losses=())) if cell.dialect == "dllogger" else None
+    text = page.text() + (behind.text() if behind else "".join(page.head))
+    return Made(text, Truth.NOT_PASS if cell.dialect == "dllogger" else Truth.OPEN)

@@ -1,0 +1,155 @@
+"""MaxText's log as the recipe has it: a profiling run of 15 steps, then the timed one; every process prints.
+
+AI-Hypercomputer/maxtext 8e55ab1 (9 December 2024): MaxText/train.py L170 (the step line), MaxText/pyconfig.py L360 (every key of the
+configuration), MaxText/max_utils.py L594 (devices). The whole is after maxtext-dec24-70b1l-bf16.log, a real run at that commit. The
+lines around it: NVIDIA/dgxc-benchmarking v25.01: maxtext/configure.sh. XLA's own lines go to standard error.
+"""
+
+from __future__ import annotations
+
+from tests.fuzz import words
+from tests.fuzz.job import Job
+from tests.fuzz.job import Page
+from tests.fuzz.job import flops
+from tests.fuzz.job import parameters
+
+PROFILED_STEPS = 15
+
+
+def _configuration(job: Job, steps: int) -> list[str]:
+    case, model = job.case, job.case.model
+    inner = min(job.per_node, case.fsdp)
+    stated: dict[str, object] = {
+        "attention": "cudnn_flash_te",
+        "base_emb_dim": model.hidden,
+        "base_mlp_dim": model.ffn,
+        "base_num_decoder_layers": model.layers,
+        "base_num_kv_heads": model.query_groups,
+        "base_num_query_heads": model.heads,
+        "checkpoint_period": 10000,
+        "async_checkpointing": True,
+        "dataset_type": "synthetic",
+        "dcn_data_parallelism": case.gpus // case.fsdp,
+        "dcn_fsdp_parallelism": case.fsdp // inner,
+        "dtype": "bfloat16",
+        "emb_dim": model.hidden,
+        "enable_checkpointing": False,
+        "enable_jax_profiler": False,
+        "global_batch_size_to_load": float(case.gbs),
+        "global_batch_size_to_train_on": case.gbs,
+        "hardware": "gpu_multiprocess",
+        "ici_fsdp_parallelism": inner,
+        "max_target_length": case.sequence_length,
+        "mlp_dim": model.ffn,
+        "model_name": "llama2-70b",
+        "num_decoder_layers": model.layers,
+        "per_device_batch_size": float(case.mbs),
+        "profiler": "nsys",
+        "profiler_steps": 3,
+        "quantization": "fp8" if case.dtype == "fp8" else "",
+        "skip_first_n_steps_for_profiler": 9,
+        "steps": steps,
+        "vocab_size": model.vocab,
+        "weight_dtype": "float32",
+    }
+    return [f"Config param {key}: {value}" for key, value in sorted(stated.items())]
+
+
+def _start(job: Job, steps: int) -> list[str]:
+    case = job.case
+    lines = [
+        "Updating keys from env and command line: ['run_name', 'enable_checkpointing', 'hardware', 'steps']",
+        "Running Model: llama2-70b",
+    ]
+    lines += [
+        "Attempting to initialize the jax distributed system for GPU backend...",
+        "Jax distributed system initialized on GPU!",
+    ]
+    if job.style.stderr:
+        lines += [
+            "I1120 09:02:47.906587    4324 service.cc:154] XLA service 0x4587bed0 initialized for platform CUDA (this does not guarantee that XLA will be used). Devices:",
+            f"I1120 09:02:47.906651    4324 service.cc:170]   StreamExecutor [0]: {job.device}, Compute Capability 9.0",
+        ]
+    lines += ["System Information: Jax Version: 0.4.36", "System Information: Jax Backend: cuda 12060"]
+    lines += _configuration(job, steps)
+    lines += [
+        f"Num_devices: {case.gpus}, shape ({case.gpus // case.fsdp}, 1, {case.fsdp}, 1, 1, 1, 1, 1)",
+        "Setting up checkpoint logger...",
+        "Checkpointing disabled, not creating checkpoint manager.",
+        "No existing checkpoints found, not restoring checkpoint.",
+        f"number parameters: {parameters(case) / 1e9:.3f} billion",
+        "Per train step:",
+        f" Total TFLOPs: {case.mbs * flops(case) / 1e12:.2f} ",
+        " split as 96.11% learnable weight flops and 3.89% attention flops",
+    ]
+    return lines
+
+
+def step_line(job: Job, index: int, seconds: float, loss: float) -> str:
+    case = job.case
+    each = case.gbs / case.gpus
+    # The figures follow from the time before it is rounded; the clock has nanoseconds.
+    exact = max(seconds, 1e-10)
+    return (
+        f"completed step: {index}, seconds: {seconds:.3f}, TFLOP/s/device: {each * flops(case) / exact / 1e12:.3f}, "
+        f"Tokens/s/device: {each * case.sequence_length / exact:.3f}, total_weights: {case.gbs * case.sequence_length}, loss: {loss:.3f}"
+    )
+
+
+def render(job: Job) -> Page:
+    page, rng, ranks = Page(), job.rng(), job.style.ranks
+    case = job.case
+    if not job.style.bare:
+        info = (
+            f"GSW: MODEL=llama2 FRAMEWORK=maxtext MODEL_SIZE=70b JOB_NUM_NODES={job.nodes} GPUS_PER_NODE={job.per_node} DTYPE={case.dtype} "
+            f"SYNTHETIC_DATA=True GSW_VERSION={job.release} FW_VERSION=2024.12.09 IMAGE='/stage/nvidia+jax+maxtext-2024.12.09.sqsh' "
+            f"JOB_ID={job.job_id} JOB_MODE=training OPTIMIZATION_NAME='' MBS={case.mbs} ici_FSDP={job.per_node} dcn_FSDP={case.fsdp // job.per_node} "
+            f"QUANTIZATION={'fp8' if case.dtype == 'fp8' else ''}"
+        )
+        page.add(*[info] * ranks)
+        page.add(
+            "Command: nsys profile -s none -o /r/nsys/x-prof --force-overwrite true --capture-range=cudaProfilerApi python3 train.py steps=15"
+        )
+        for line in _start(job, PROFILED_STEPS):
+            page.add(*[line] * ranks)
+        page.tell(
+            processes=case.gpus,
+            nodes=job.nodes,
+            dtype=case.dtype,
+            sequence=case.sequence_length,
+            layers=case.model.layers,
+            mbs=case.mbs,
+        )
+        page.tell(hidden=case.model.hidden, fsdp=case.fsdp, job=job.job_id)
+        if job.style.stderr:
+            page.tell(gpu=job.device)
+    if job.style.nccl:
+        words.nccl(page, job, rng)
+    usual = sorted(job.times)[len(job.times) // 2]
+    for index in range(PROFILED_STEPS):
+        seconds = usual * (8 if index == 0 else 1.3) * (1 + 0.01 * rng.random())
+        page.add(*[step_line(job, index, seconds, 10.9)] * ranks)
+    page.add(
+        "Capture range ended in the application.",
+        "Generating '/tmp/nsys-report-4711.qdstrm'",
+        "[1/1] [========================100%] x-prof.nsys-rep",
+    )
+    if not job.style.bare:
+        for line in _start(job, job.total):
+            page.add(*[line] * ranks)
+    for index, (seconds, loss) in enumerate(zip(job.times, job.losses, strict=True)):
+        jitter = [0.0, *(0.002 * rng.random() for _ in range(ranks - 1))]
+        page.steps.append([step_line(job, index, seconds + more, loss) + "\n" for more in jitter])
+    if len(page.steps) > 11:
+        page.before(9, "Capture range started in the application.")
+        page.before(11, "Capture range ended in the application.")
+    page.end(
+        "Generating '/tmp/nsys-report-4712.qdstrm'", "[1/1] [========================100%] x-perf.nsys-rep"
+    )
+    page.tell(
+        tokens=case.gbs * case.sequence_length,
+        rate=case.gbs / case.gpus * flops(case),
+        each=case.gbs / case.gpus * case.sequence_length,
+    )
+    page.tell(steps=job.total)
+    return page

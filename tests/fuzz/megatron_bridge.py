@@ -1,0 +1,175 @@
+"""Megatron-Bridge's log: rank 0's rate and the last rank's line for each step, often on one line.
+
+NVIDIA-NeMo/Megatron-Bridge v0.2.0: src/megatron/bridge/training/utils/train_utils.py L555-635 (both lines), setup.py L481 (the
+configuration as YAML, from rank 0), utils/log_utils.py (`barrier_and_log`). v0.1 prints `TFLOP/s/GPU` without `MODEL_` (#841). From 26.02.01 (v0.3.1) on
+the configuration is a summary (`log_non_default_values`; NVIDIA-NeMo/Megatron-Bridge#2974). Shapes: the public
+log in shared/reference/slurm_recipes.md 2.4, NVIDIA-BioNeMo/bionemo-recipes#1357 (the counts of parameters behind the first step).
+"""
+
+from __future__ import annotations
+
+from tests.fuzz import words
+from tests.fuzz.job import Job
+from tests.fuzz.job import Page
+from tests.fuzz.job import parameters
+from tests.fuzz.job import stamp
+from tests.fuzz.job import teraflops_of_a_step
+
+
+def configuration(job: Job) -> list[str]:
+    case, model = job.case, job.case.model
+    fp8 = case.dtype == "fp8"
+    return f"""_target_: megatron.bridge.training.config.ConfigContainer
+checkpoint:
+  _target_: megatron.bridge.training.config.CheckpointConfig
+  async_save: false
+  load: null
+  save: null
+  save_interval: null
+dataset:
+  _target_: megatron.bridge.training.config.MockGPTDatasetConfig
+  sequence_length: {case.sequence_length}
+logger:
+  _target_: megatron.bridge.training.config.LoggerConfig
+  log_interval: 1
+mixed_precision:
+  _target_: megatron.bridge.training.mixed_precision.MixedPrecisionConfig
+  bf16: true
+  fp8: {"hybrid" if fp8 else "null"}
+  fp8_recipe: tensorwise
+model:
+  _target_: megatron.bridge.models.llama.llama_provider.Llama31ModelProvider
+  bf16: true
+  context_parallel_size: {case.cp}
+  ffn_hidden_size: {model.ffn}
+  fp8: {"hybrid" if fp8 else "null"}
+  hidden_size: {model.hidden}
+  num_attention_heads: {model.heads}
+  num_layers: {model.layers}
+  num_query_groups: {model.query_groups}
+  pipeline_model_parallel_size: {case.pp}
+  seq_length: {case.sequence_length}
+  tensor_model_parallel_size: {case.tp}
+  virtual_pipeline_model_parallel_size: {case.vp if case.vp > 1 else "null"}
+  vocab_size: {model.vocab}
+profiling: null
+train:
+  _target_: megatron.bridge.training.config.TrainingConfig
+  global_batch_size: {case.gbs}
+  micro_batch_size: {case.mbs}
+  train_iters: {job.total}""".splitlines()
+
+
+def _head(page: Page, job: Job) -> None:
+    case = job.case
+    page.add(
+        "> initializing torch distributed ...",
+        f"[Gloo] Rank 0 is connected to {case.gpus - 1} peer ranks. Expected number of connected peer ranks is : {case.gpus - 1}",
+        "[Gloo] Rank 0 is connected to 0 peer ranks. Expected number of connected peer ranks is : 0",
+        f"> initialized tensor model parallel with size {case.tp}",
+        f"> initialized pipeline model parallel with size {case.pp}",
+        "> setting random seeds to 1234 ...",
+        "time to initialize megatron (seconds): 21.204",
+        "[after megatron is initialized] datetime: 2026-11-20 09:01:30",
+        f" > number of parameters on (tensor, pipeline) model parallel rank (0, 0): {parameters(case) // (case.tp * case.pp)}",
+        "[after dataloaders are built] datetime: 2026-11-20 09:02:30",
+        "done with setup ...",
+    )
+    page.tell(sequence=case.sequence_length, layers=case.model.layers, hidden=case.model.hidden)
+    page.tell(tp=case.tp, pp=case.pp, mbs=case.mbs, processes=case.gpus)
+    fp8 = case.dtype == "fp8"
+    if job.nsys or job.seed % 5 < 3:
+        lines = configuration(job)
+        if job.nsys:
+            lines[lines.index("profiling: null")] = "profiling:\n  use_nsys_profiler: true"
+        page.add("------- Task Configuration -------", *lines, "", "----------------------------------")
+        page.tell(dtype=fp8, cp=case.cp)
+    else:
+        page.add(*summary(job))
+        if fp8:
+            page.tell(dtype=fp8)
+        if case.cp > 1:
+            page.tell(cp=case.cp)
+    page.add(
+        "Training ...",
+        "Setting rerun_state_machine.current_iteration to 0...",
+        "Starting training loop at iteration 0",
+    )
+
+
+def summary(job: Job) -> list[str]:
+    """The configuration as v0.4 prints it: what equals Megatron's default is not there, and tells nothing."""
+    case, model = job.case, job.case.model
+    stated: list[tuple[str, object, object]] = [
+        ("bf16", True, False),
+        ("context_parallel_size", case.cp, 1),
+        ("ffn_hidden_size", model.ffn, None),
+        ("first_last_layers_bf16", True, False),
+        ("fp8", "hybrid" if case.dtype == "fp8" else None, None),
+        ("fp8_recipe", "tensorwise", "delayed"),
+        ("hidden_size", model.hidden, 0),
+        ("num_attention_heads", model.heads, 0),
+        ("num_layers", model.layers, 0),
+        ("num_query_groups", model.query_groups, None),
+        ("pipeline_model_parallel_size", case.pp, 1),
+        ("seq_length", case.sequence_length, None),
+        ("tensor_model_parallel_size", case.tp, 1),
+    ]
+    return [
+        "=" * 70,
+        "Configuration Summary (Non-Default Values vs Megatron Core)",
+        "=" * 70,
+        "",
+        "[model] Non-default values (vs Mcore TransformerConfig):",
+        *(
+            f"  {key}: {value!r}  (Mcore default: {usual!r})"
+            for key, value, usual in stated
+            if value != usual
+        ),
+        "",
+        "Other Configuration Values:",
+        "[dataset]:",
+        f"  sequence_length: {case.sequence_length}",
+        "[train]:",
+        f"  global_batch_size: {case.gbs}",
+        f"  micro_batch_size: {case.mbs}",
+        f"  train_iters: {job.total}",
+        "=" * 70,
+    ]
+
+
+def render(job: Job) -> Page:
+    page, rng, case = Page(), job.rng(), job.case
+    if not job.style.bare:
+        _head(page, job)
+    if job.style.nccl:
+        words.nccl(page, job, rng)
+    work = teraflops_of_a_step(case, causal=True)
+    moments, model = job.moments(), "" if rng.random() < 0.1 else "MODEL_"
+    for index, (seconds, loss, moment) in enumerate(zip(job.times, job.losses, job.moments(), strict=True)):
+        rate = (
+            f"Step Time : {seconds:.2f}s GPU utilization: {work / max(seconds, 1e-10):.1f}{model}TFLOP/s/GPU"
+        )
+        line = f" [{stamp(moment)}] iteration {index + 1:8d}/{job.total:8d} | consumed samples: {(index + 1) * case.gbs:12d} |"
+        line += f" elapsed time per iteration (ms): {seconds * 1000:.1f} | learning rate: {3e-07 * (index + 1):.6E} | global batch size: {case.gbs:5d} |"
+        line += f" lm loss: {loss:.6E} | loss scale: 1.0 | grad norm: {0.475 if loss == loss else loss:.3f} |"
+        line += (
+            f" number of skipped iterations:   0 | number of nan iterations: {0 if loss == loss else 1:3d} |"
+        )
+        way = rng.random()
+        if way < 0.3:
+            page.steps.append([f"{rate}{line}\n"])
+        elif way < 0.4:
+            page.steps.append([f"{line}{rate}\n"])
+        else:
+            page.steps.append([rate + "\n", line + "\n"])
+    if page.steps and not job.style.bare:
+        billions = parameters(case) / 1e9
+        page.steps[0].append(
+            f"Number of parameters in transformer layers in billions:  {billions * 0.9:.2f}\n"
+        )
+        page.steps[0].append(f"Total number of parameters in billions: {billions:.2f}\n")
+    end = stamp(moments[-1]) if moments else "2026-11-20 09:05:00"
+    page.end("Deleting CUDA graphs", f"[after training is done] datetime: {end}")
+    page.tell(gbs=case.gbs, steps=job.total, rate=work)
+    return page

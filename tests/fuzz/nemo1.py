@@ -1,0 +1,192 @@
+"""NeMo 1's log: the configuration and one bar that is drawn again and again.
+
+NVIDIA/NeMo v2.0.0 (24.09) and v2.1.0 (24.12): examples/nlp/language_modeling/megatron_gpt_pretraining.py L38 (the configuration),
+nemo/collections/nlp/parts/nlp_overrides.py L1729 (the bar; it is drawn twice a step, first with the old figures). Numbers as
+Lightning pads tqdm's (src/lightning/pytorch/callbacks/progress/tqdm_progress.py). The first line, one for each rank, is of
+NVIDIA/dgxc-benchmarking v24.11.1: nemotron/configure.sh, and so are the keys (nemotron4-15b-synth.yaml, llama3.1_405b.yaml).
+"""
+
+from __future__ import annotations
+
+from tests.fuzz import words
+from tests.fuzz.job import Job
+from tests.fuzz.job import Page
+from tests.fuzz.job import after_start
+from tests.fuzz.job import parameters
+from tests.fuzz.job import stamp
+
+_MODELS = {"llama3": "llama3.1", "nemotron4": "nemotron4"}
+
+
+def shown(value: float) -> str:
+    """tqdm's `format_num` and Lightning's padding to 5 characters."""
+    text = str(value)
+    short = f"{value:.3g}".replace("e+0", "e+").replace("e-0", "e-")
+    found = short if len(short) < len(text) else text
+    if "e" not in found:
+        if "." not in found and len(found) < 5:
+            found += "."
+        found += "0" * (5 - len(found))
+    return found
+
+
+def clock(seconds: float) -> str:
+    """tqdm's `format_interval`."""
+    hours, rest = divmod(int(seconds), 3600)
+    return (f"{hours}:" if hours else "") + f"{rest // 60:02d}:{rest % 60:02d}"
+
+
+def configuration(job: Job) -> str:
+    """What `OmegaConf.to_yaml(cfg)` prints, as far as it tells the run."""
+    case, model = job.case, job.case.model
+    fp8 = case.dtype == "fp8"
+    return f"""
+run:
+  name: {_MODELS.get(case.recipe, case.recipe)}-{case.size}
+  results_dir: /results
+  time_limit: '4:00:00'
+trainer:
+  num_nodes: {job.nodes}
+  devices: {job.per_node}
+  accelerator: gpu
+  precision: bf16
+  logger: false
+  enable_checkpointing: false
+  max_epochs: null
+  max_steps: {job.total}
+  log_every_n_steps: 1
+  val_check_interval: {job.total}
+  limit_val_batches: 1
+exp_manager:
+  explicit_log_dir: /results/results
+  create_checkpoint_callback: false
+  log_step_timing: true
+  step_timing_kwargs:
+    sync_cuda: true
+    buffer_size: {job.averaged}
+model:
+  micro_batch_size: {case.mbs}
+  global_batch_size: {case.gbs}
+  rampup_batch_size: null
+  context_parallel_size: {case.cp}
+  tensor_model_parallel_size: {case.tp}
+  pipeline_model_parallel_size: {case.pp}
+  virtual_pipeline_model_parallel_size: {case.vp if case.vp > 1 else "null"}
+  encoder_seq_length: {case.sequence_length}
+  max_position_embeddings: {case.sequence_length}
+  num_layers: {model.layers}
+  hidden_size: {model.hidden}
+  ffn_hidden_size: {model.ffn}
+  num_attention_heads: {model.heads}
+  num_query_groups: {model.query_groups}
+  tokenizer:
+    library: sentencepiece
+    model: /cfg/nemotron_2_256k.model
+  sequence_parallel: true
+  mcore_gpt: true
+  transformer_engine: true
+  fp8: {str(fp8).lower()}
+  fp8_e4m3: false
+  fp8_hybrid: true
+  fp8_margin: 0
+  ub_tp_comm_overlap: true
+  nsys_profile:
+    enabled: {str(job.nsys).lower()}
+    trace:
+    - nvtx
+    - cuda
+    start_step: 10
+    end_step: 10
+  data:
+    data_impl: mock
+    seq_length: {case.sequence_length}
+  gc_interval: 12
+  fp8_params: {str(fp8).lower()}
+"""
+
+
+def _head(page: Page, job: Job) -> None:
+    case = job.case
+    info = (
+        f"GSW: MODEL={_MODELS.get(case.recipe, case.recipe)} FRAMEWORK=nemo MODEL_SIZE={case.model_name} JOB_NUM_NODES={job.nodes} "
+        f"GPUS_PER_NODE={job.per_node} DTYPE={case.dtype} SYNTHETIC_DATA=True GSW_VERSION={job.release} FW_VERSION=24.09 "
+        f"IMAGE='/stage/nvidia+nemo+24.09.sqsh' JOB_ID={job.job_id} JOB_MODE=training OPTIMIZATION_NAME='' OPTIMIZATION_CODE='' "
+        f"BASE_CONFIG=' model.global_batch_size={case.gbs} trainer.num_nodes={job.nodes} trainer.max_steps={job.total} "
+        f"model.tensor_model_parallel_size={case.tp} model.fp8={case.dtype == 'fp8'} exp_manager.create_checkpoint_callback=False "
+        f"model.nsys_profile.enabled={job.nsys}'"
+    )
+    page.add(*[info] * job.style.ranks)
+    page.add(*["e938df32aa0e15e6b4b0d2d1b0b8a1ee9e0a8c43"] * job.style.ranks)
+    head = f"[NeMo I {stamp(after_start(60))} "
+    page.add(
+        head + "megatron_gpt_pretraining:38] \n    \n    ************** Experiment configuration ***********"
+    )
+    page.add(head + "megatron_gpt_pretraining:39] " + configuration(job).replace("\n", "\n    "))
+    if job.style.stderr:
+        words.lightning(page, job)
+    page.add(head + f"megatron_init:314] Rank 0 has tensor model parallel group: {list(range(case.tp))}")
+    span = case.gpus // case.pp
+    page.add(
+        head
+        + f"megatron_init:353] Rank 0 has pipeline model parallel group: {list(range(0, case.gpus, span))}"
+    )
+    count = parameters(case)
+    page.add(
+        head
+        + f"gpt_dataset:45] Building dataset splits with cls=MockGPTDataset, sizes=[51200, 1024, 1024], and config=GPTDatasetConfig(random_seed=1234, sequence_length={case.sequence_length}, blend=None)",
+        head + f"num_microbatches_calculator:119] setting number of micro-batches to constant {case.ga}",
+        head
+        + f"megatron_base_model:604] Padded vocab_size: {case.model.vocab}, original vocab_size: 256000, dummy tokens: 0.",
+        head
+        + f"megatron_gpt_model:1690] Pipeline model parallel rank: 0, Tensor model parallel rank: 0, Number of model parameters on device: {count / (case.tp * case.pp):.2e}. Number of precise model parameters on device: {count}.",
+    )
+    page.tell(
+        processes=case.gpus, nodes=job.nodes, dtype=case.dtype, size=case.model_name, layers=case.model.layers
+    )
+    page.tell(
+        hidden=case.model.hidden,
+        sequence=case.sequence_length,
+        tp=case.tp,
+        pp=case.pp,
+        cp=case.cp,
+        vp=case.vp,
+        mbs=case.mbs,
+    )
+    page.tell(buffer=job.averaged, job=job.job_id)
+
+
+def render(job: Job) -> Page:
+    page, rng = Page(), job.rng()
+    if not job.style.bare:
+        _head(page, job)
+    if job.style.nccl:
+        words.nccl(page, job, rng)
+    elapsed, old, bar = 2.0, "", ""
+    page.head.append(f"\rTraining: 0it [00:00, ?it/s]\rEpoch 0: :   0%|          | 0/{job.total} [00:00<?]")
+    for index, (seconds, loss) in enumerate(zip(job.means(), job.losses, strict=True)):
+        elapsed += job.times[index] * job.clock
+        done = index + 1
+        filled = "█" * (10 * done // job.total)
+        bar = f"\rEpoch 0: : {100 * done // job.total:3d}%|{filled:<10}| {done}/{job.total} "
+        bar += f"[{clock(elapsed)}<{clock(elapsed / done * (job.total - done))}"
+        fields = (
+            ("reduced_train_loss", loss),
+            ("global_step", float(index)),
+            ("consumed_samples", float(done * job.case.gbs)),
+        )
+        new = "".join(
+            f", {name}={shown(value)}" for name, value in (*fields, ("train_step_timing in s", seconds))
+        )
+        page.steps.append([f"{bar}{old}]", f"{bar}{new}]"] if job.style.twice else [f"{bar}{new}]"])
+        old = new
+    if old and rng.random() < 0.5:
+        # One validation at the end, after which the bar is drawn again with its loss.
+        page.tail.append(
+            "\rValidation: 0it [00:00, ?it/s]\rValidation DataLoader 0: 100%|██████████| 1/1 [00:01<00:00]"
+        )
+        page.tail.append(f"{bar}{old}, val_loss=6.250]")
+    page.tail.append("\n")
+    if job.style.stderr:
+        page.end(f"`Trainer.fit` stopped: `max_steps={job.total}` reached.")
+    page.tell(gbs=job.case.gbs, steps=job.total)
+    return page

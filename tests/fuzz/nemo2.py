@@ -1,0 +1,116 @@
+"""NeMo 2's log, all ranks and standard error in one file.
+
+NVIDIA/NeMo d2b21556 (the commit of 25.04), v2.3.1 and v2.4.0: nemo/lightning/pytorch/callbacks/progress_printer.py (the step line),
+nemo/lightning/megatron_init.py L441-537 (groups), nemo/lightning/megatron_parallel.py L618, nemo/lightning/base.py L49,
+nemo/lightning/pytorch/callbacks/flops_callback.py (TFLOPS_per_GPU, from 25.05 on). Shapes of whole logs: NVIDIA-NeMo/Speech#14850
+(labels, the blank line behind each step), and READMEs that show `consumed_samples` from step 1 on.
+"""
+
+from __future__ import annotations
+
+from tests.fuzz import words
+from tests.fuzz.job import Job
+from tests.fuzz.job import Page
+from tests.fuzz.job import after_start
+from tests.fuzz.job import share_of_rank_0
+from tests.fuzz.job import stamp
+from tests.fuzz.job import teraflops_of_a_step
+
+
+def shown(value: float) -> str:
+    """`format_string`: a float without a fraction as an integer, any other with 4 significant digits."""
+    return str(int(value)) if value.is_integer() else f"{value:.4}"
+
+
+def render(job: Job) -> Page:
+    page, rng = Page(), job.rng()
+    if not job.style.bare:
+        _head(page, job)
+    if job.style.nccl:
+        words.nccl(page, job, rng)
+    rated = job.release >= "25.05"
+    work = teraflops_of_a_step(job.case)
+    blank = rated and rng.random() < 0.5
+    for index, (seconds, loss) in enumerate(zip(job.times, job.losses, strict=True)):
+        fields: list[tuple[str, float]] = [
+            ("lr", 1.499e-07 * (index + 1)),
+            ("global_batch_size", float(job.case.gbs)),
+            ("global_step", float(index)),
+        ]
+        if index:
+            fields += [("peak_memory_usage", 70833405952.0), ("memory_allocated", 44271689728.0)]
+        fields += [("reduced_train_loss", loss), ("train_step_timing in s", seconds)]
+        if rated:
+            fields.append(("TFLOPS_per_GPU", work / max(seconds, 1e-10)))
+        if index or job.style.first_consumed:
+            fields.append(("consumed_samples", float((index + 1) * job.case.gbs)))
+        line = f"Training epoch 0, iteration {index}/{job.total - 1}"
+        line += "".join(f" | {name}: {shown(value)}" for name, value in fields)
+        page.steps.append([line + "\n", "\n"] if blank else [line + "\n"])
+    page.end(f"`Trainer.fit` stopped: `max_steps={job.total}` reached.")
+    page.tell(gbs=job.case.gbs, steps=job.total)
+    if rated:
+        page.tell(rate=work)
+    return page
+
+
+def _head(page: Page, job: Job) -> None:
+    case = job.case
+
+    def said(where: str, text: str) -> None:
+        page.add(f"[NeMo I {stamp(after_start(60))} {where}] {text}")
+
+    span = case.tp * case.cp
+    world, dp = case.gpus, case.gpus // (case.tp * case.pp * case.cp)
+    stride = case.gpus // case.pp
+    if job.style.stderr:
+        words.lightning(page, job)
+    said(
+        "megatron_strategy:399", f"Copying Trainer's 'max_steps' ({job.total}) to LR scheduler's 'max_steps'."
+    )
+    said("megatron_init:441", f"Rank 0 has data parallel group : {list(range(0, span * dp, span))}")
+    both = [
+        list(range(start, start + stride, case.tp))
+        for base in range(0, world, stride)
+        for start in range(base, base + case.tp)
+    ]
+    said("megatron_init:452", f"All data parallel group ranks with context parallel combined: {both}")
+    said("megatron_init:463", f"Rank 0 has context parallel group: {list(range(0, span, case.tp))}")
+    said("megatron_init:467", "Ranks 0 has context parallel rank: 0")
+    said("megatron_init:484", f"Rank 0 has tensor model parallel group: {list(range(case.tp))}")
+    tensor = [list(range(start, start + case.tp)) for start in range(0, world, case.tp)]
+    said("megatron_init:488", f"All tensor model parallel group ranks: {tensor}")
+    said("megatron_init:516", f"Rank 0 has pipeline model parallel group: {list(range(0, world, stride))}")
+    pipeline = [list(range(start, world, stride)) for start in range(stride)]
+    said("megatron_init:534", f"All pipeline model parallel group ranks: {pipeline}")
+    said(
+        "base:49",
+        f"Padded vocab_size: {case.model.vocab}, original vocab_size: {case.model.vocab}, dummy tokens: 0.",
+    )
+    share = share_of_rank_0(case)
+    said(
+        "megatron_parallel:618",
+        f" > number of parameters on (tensor, pipeline) model parallel rank (0 ,0): {share}",
+    )
+    said(
+        "utils:302",
+        "Setting up DistributedDataParallel with config DistributedDataParallelConfig(grad_reduce_in_fp32=False, "
+        "overlap_grad_reduce=True, overlap_param_gather=True, align_param_gather=False, use_distributed_optimizer=True, "
+        "num_distributed_optimizer_instances=1, check_for_nan_in_grad=True, check_for_large_grads=False, bucket_size=134217728, "
+        f"pad_buckets_for_high_nccl_busbw=False, average_in_collective=False, fp8_param_gather={case.dtype == 'fp8'})",
+    )
+    said(
+        "utils:323",
+        f"Number of buckets for gradient all-reduce / reduce-scatter: 1\n    Params for bucket 1 ({share} elements, {share} padded size):",
+    )
+    said(
+        "utils:302",
+        "Setting up optimizer with config OptimizerConfig(optimizer='adam', lr=0.0003, min_lr=None, fp16=False, bf16=True, "
+        "params_dtype=torch.bfloat16, use_precision_aware_optimizer=False)",
+    )
+    page.tell(
+        processes=world, tp=case.tp, pp=case.pp, cp=case.cp, vocab=case.model.vocab, parameters=str(share)
+    )
+    # An FP8 run may be without it too: v2.3.0 nemo/collections/llm/recipes/precision/mixed_precision.py 101 and 114.
+    if case.dtype == "fp8":
+        page.tell(dtype=True)

@@ -1,0 +1,224 @@
+"""Draws logs, judges them and counts: `python -m tests.fuzz --logs 3000 --seed 1`."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import random
+import re
+import traceback
+import zlib
+from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from plugins.judging import judge_outcome
+from plugins.logs import read
+from plugins.outcome import Outcome
+from tests.fuzz import broken
+from tests.fuzz import cells
+from tests.fuzz import health
+from tests.fuzz import identity
+from tests.fuzz import pace
+from tests.fuzz.cells import Cell
+from tests.fuzz.job import DAY
+from tests.fuzz.job import JOB_ID
+from tests.fuzz.job import Truth
+from tests.fuzz.kinds import KINDS
+from tests.fuzz.kinds import Made
+
+MODULES = (health, pace, identity, broken)
+"""Those that register classes."""
+
+TRIES = 40
+"""So many cells are drawn until one is of the class."""
+
+STARTUP = 300.0
+"""What a job takes besides its steps, in s."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one log. `fault` is "wrong pass", "wrong failure", "crash" or ""."""
+
+    kind: str
+    dialect: str
+    seed: int
+    cell: str
+    truth: Truth
+    note: str
+    verdict: str
+    headline: str
+    fault: str
+    text: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.fault}: --class {self.kind} --dialect {self.dialect} --only {self.seed}\n    {self.cell}; {self.note}\n"
+            f"    {self.truth}; {self.verdict}: {self.headline}"
+        )
+
+
+def outcome(cell: Cell, seconds: float) -> Outcome:
+    """A job that ended well after so many seconds; it began when the stamps in its log do."""
+    start = DAY.replace(tzinfo=datetime.UTC).timestamp()
+    return Outcome(
+        case=cell.case.key,
+        gpu=cell.gpu,
+        folder=Path("results/run") / cell.case.recipe / cell.case.id,
+        log=Path("log.txt"),
+        job_id=JOB_ID,
+        job_name="pacemark-1." + cell.case.recipe,
+        state="COMPLETED",
+        succeeded=True,
+        nodes=f"gpu[001-{cell.case.nodes(cell.per_node):03d}]",
+        exit_code="0:0",
+        submitted=start - 60,
+        started=start,
+        ended=start + seconds,
+    )
+
+
+def pieces(text: str, rng: random.Random) -> Iterator[bytes]:
+    """The log as it is read from a disk or a socket: in chunks that end anywhere."""
+    data = text.encode()
+    size = rng.choice((len(data) or 1, 65536, 4099, 1000))
+    for start in range(0, len(data), size):
+        yield data[start : start + size]
+
+
+def one(kind: str, dialect: str, seed: int) -> Result | None:
+    """Make and judge one log; None where the class says nothing about this dialect."""
+    rng = random.Random(zlib.crc32(f"{kind} {dialect}".encode()) * 1_000_003 + seed)
+    for _ in range(TRIES):
+        cell = cells.draw(rng, dialect)
+        found = KINDS[kind](cell, rng)
+        if found is not None:
+            break
+    else:
+        return None
+    try:
+        verdict, headline, said = judged(cell, found, rng)
+    except Exception:  # whatever it is, it is what is looked for
+        verdict, headline, said = "crash", traceback.format_exc(limit=-3), ""
+    fault = faulty(found, verdict, said)
+    return Result(
+        kind, dialect, seed, cell.name, found.truth, found.note, verdict, headline, fault, found.text
+    )
+
+
+def judged(cell: Cell, made: Made, rng: random.Random) -> tuple[str, str, str]:
+    """Verdict, headline and remarks."""
+    log = read(cell.dialect, pieces(made.text, rng))
+    seconds = STARTUP + cell.goal * cell.case.steps * 1.1 if made.seconds is None else made.seconds
+    judgement = judge_outcome(
+        cell.case, outcome(cell, seconds), log, cell.baseline, gpu=cell.gpu, baselines=cells.BASELINES
+    )
+    verdict = judgement.verdict
+    return str(verdict.kind), verdict.headline, "\n".join(map(str, verdict.remarks))
+
+
+def faulty(made: Made, verdict: str, remarks: str) -> str:
+    if verdict == "crash":
+        return "crash"
+    if made.truth is Truth.PASS and verdict != "passed":
+        return "wrong failure"
+    if verdict != "passed":
+        return ""
+    if made.truth is Truth.NOT_PASS or (made.truth is Truth.REMARK and not re.search(made.remark, remarks)):
+        return "wrong pass"
+    return ""
+
+
+def fuzz(logs: int, seed: int, kinds: Sequence[str] = (), dialects: Sequence[str] = ()) -> Iterator[Result]:
+    """So many logs, the classes and dialects in turn. Which log a number stands for does not depend on how many are asked for."""
+    pairs = [(kind, dialect) for kind in kinds or KINDS for dialect in dialects or cells.DIALECTS]
+    count, idle, turn = 0, 0, 0
+    while count < logs and idle < 50 * len(pairs):
+        kind, dialect = pairs[turn % len(pairs)]
+        result = one(kind, dialect, seed * 1_000_000 + turn // len(pairs))
+        turn += 1
+        if result is None:
+            idle += 1
+            continue
+        count, idle = count + 1, 0
+        yield result
+
+
+def table(results: Sequence[Result]) -> str:
+    """A line for each class and dialect."""
+    lines = [
+        f"{'class':34} {'dialect':16} {'judged':>6} {'passed':>6} {'other':>6} {'WRONG PASS':>10} {'WRONG FAIL':>10} {'crash':>5}"
+    ]
+    groups: dict[tuple[str, str], list[Result]] = {}
+    for result in results:
+        groups.setdefault((result.kind, result.dialect), []).append(result)
+    order = {kind: place for place, kind in enumerate(KINDS)}
+    rows = sorted(groups.items(), key=lambda item: order[item[0][0]])
+    for (kind, dialect), group in [*rows, (("all", ""), list(results))]:
+        passed = sum(result.verdict == "passed" for result in group)
+        faults = [
+            sum(result.fault == fault for result in group)
+            for fault in ("wrong pass", "wrong failure", "crash")
+        ]
+        wrong, failed, crashed = (str(n) if n else "." for n in faults)
+        lines.append(
+            f"{kind:34} {dialect:16} {len(group):6} {passed:6} {len(group) - passed:6} {wrong:>10} {failed:>10} {crashed:>5}"
+        )
+    return "\n".join(lines)
+
+
+def keep(result: Result, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"{result.kind}-{result.dialect}-{result.seed}"
+    (folder / f"{name}.log").write_bytes(result.text.encode())
+    (folder / f"{name}.txt").write_text(f"{result}\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 where no log passed wrongly and none crashed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--logs", type=int, default=1000, help="how many logs (1000)")
+    parser.add_argument("--seed", type=int, default=1, help="another seed, other logs (1)")
+    parser.add_argument(
+        "--class",
+        dest="kinds",
+        action="append",
+        choices=sorted(KINDS),
+        metavar="NAME",
+        help="this class only; may be given again",
+    )
+    parser.add_argument(
+        "--dialect",
+        dest="dialects",
+        action="append",
+        choices=sorted(cells.DIALECTS),
+        metavar="NAME",
+        help="this dialect only",
+    )
+    parser.add_argument(
+        "--only", type=int, metavar="NUMBER", help="the one log of this number, of one class and dialect"
+    )
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="save the logs that were judged wrongly")
+    parser.add_argument("--list", action="store_true", help="name the classes")
+    given = parser.parse_args(arguments)
+    if given.list:
+        print("\n".join(KINDS))
+        return 0
+    if given.only is not None:
+        results = [
+            found
+            for kind in given.kinds or KINDS
+            for dialect in given.dialects or cells.DIALECTS
+            if (found := one(kind, dialect, given.only))
+        ]
+    else:
+        results = list(fuzz(given.logs, given.seed, given.kinds or (), given.dialects or ()))
+    for result in results:
+        if result.fault or given.only is not None:
+            print(result)
+        if given.keep and (result.fault or given.only is not None):
+            keep(result, given.keep)
+    print(table(results))
+    return 1 if any(result.fault in ("wrong pass", "crash") for result in results) else 0
