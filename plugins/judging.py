@@ -28,6 +28,7 @@ from plugins.metrics import tokens_per_second
 from plugins.outcome import Outcome
 from plugins.repeats import judge_runs
 from plugins.repeats import unsure
+from plugins.smoothing import desmoothed
 from plugins.verdicts import Kind
 from plugins.verdicts import Verdict
 from plugins.verdicts import describe
@@ -39,6 +40,10 @@ from plugins.versions import versions_of
 
 # A process whose own step time is this much above the median of all is named.
 SLOW_RANK = 0.02
+
+# A job that runs this much longer than its steps, and a long start besides, did something else.
+STEPS_SHARE = 1.3
+START_SECONDS = 1800.0
 
 
 @dataclass(frozen=True)
@@ -147,7 +152,7 @@ def judge_outcome(
             remarks,
         )
         measurement = Measurement(case, boiled, stick)
-        details = (*describe(measurement, others), *job)
+        details = (*describe(measurement, others), *_identity_line(case, log), *job)
         return Judgement(case, outcome, log, verdict, statistic, measurement, None, others, details)
     goal = expected(case, baseline, stick)
     runs = [_measurement(case, run, statistic, stick) for run in (*before, log)]
@@ -157,7 +162,13 @@ def judge_outcome(
         measurement, verdict = judge_runs(runs, goal)
     verdict = Verdict(verdict.kind, verdict.headline, (*verdict.remarks, *remarks))
     changes = _changes(verdict, measurement, goal, outcome, log)
-    details = (*explain(measurement, goal, others), *_run_lines(runs), *changes, *_job_lines(outcome))
+    details = (
+        *explain(measurement, goal, others),
+        *_run_lines(runs),
+        *_identity_line(case, log),
+        *changes,
+        *_job_lines(outcome),
+    )
     return Judgement(
         case, outcome, log, verdict, statistic, measurement, goal, others, details,
         runs=tuple(runs) if before else (),
@@ -183,6 +194,14 @@ def another_run(
 
 def _measurement(case: Case, log: Log, statistic: Statistic, stick: Yardstick) -> Measurement:
     return Measurement(case, timing(log.steps, statistic, case.smoothing, case.span), stick)
+
+
+def _identity_line(case: Case, log: Log) -> list[str]:
+    """By what the run's own log tells it from the other cases."""
+    said = identity.stated_by(case, log)
+    told = ", ".join(f"{kind} ({words})" for kind, words in said.items() if words)
+    untold = ", ".join(kind for kind, words in said.items() if not words)
+    return [f"identity  {told or 'nothing'}" + (f"; not stated: {untold}" if untold else "")]
 
 
 def _run_lines(runs: Sequence[Measurement]) -> list[str]:
@@ -275,6 +294,22 @@ def _quoted(log: Sequence[str], errors: Sequence[str]) -> list[str]:
     return [*(f"its log   | {line}" for line in log), *(f"its error | {line}" for line in errors)]
 
 
+def _idle(case: Case, outcome: Outcome, log: Log) -> str:
+    """What the job did besides its steps, where that is far more than a start takes; "" where it is not."""
+    known = desmoothed(log.steps, case.smoothing)
+    if (
+        outcome.started is None
+        or outcome.ended is None
+        or outcome.attempts > 1
+        or case.checkpoint is not None
+    ):
+        return ""
+    ran, steps = outcome.ended - outcome.started, case.interval * sum(known.values())
+    if ran <= STEPS_SHARE * steps + START_SECONDS:
+        return ""
+    return f"the job ran {ran / 60:.0f} minutes, and its steps took {steps / 60:.1f} of them: look at what the others went into"
+
+
 def _log_remarks(outcome: Outcome) -> tuple[str, ...]:
     return (outcome.log_note,) if outcome.log_note else ()
 
@@ -308,6 +343,8 @@ def _job_remarks(case: Case, outcome: Outcome, log: Log) -> tuple[str, ...]:
             f"training started over in the same log (after step {steps}); judged by the last attempt"
         )
     remarks += mixed(outcome, log)
+    if longer := _idle(case, outcome, log):
+        remarks.append(longer)
     if unknown := validity.untold(case, log) or identity.anonymous(case, log):
         remarks.append(unknown)
     last = log.steps[-1]

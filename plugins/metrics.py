@@ -205,7 +205,7 @@ class Timing:
     is the mean of the others. `resolution` is the relative rounding of the steps that are judged.
 
     With an `interval` each of these is of means over so many steps, named by the last of them; `steady` is the median of all settled
-    ones, and `tail` the faster of the last `TAIL_INTERVALS`. Such means scatter less than steps do, and one of them hides how many
+    ones and of the lines between, and `tail` the faster of the last `TAIL_INTERVALS`. Such means scatter less than steps do, and one of them hides how many
     of its steps were slow: `settled_steps` counts steps all the same, and of each hiccup one. So it is where each printed time is a
     mean over the last steps that cannot be taken apart: every so many-th line is the mean of steps of its own, and the lines
     between tell only which means have one stalled step in them, which `tail` leaves out.
@@ -247,8 +247,10 @@ def timing(steps: Sequence[Step], statistic: Statistic, smoothing: int = 1, inte
     printed = {step.index: step.seconds for step in steps if step.seconds is not None}
     known = desmoothed(steps, smoothing)
     count = max(step.index for step in steps) + 1
-    last = {i: known[i] for i in steady_lines(count, interval) if i in known}
-    median = statistics.median(last.values())
+    begin = steady_lines(count, interval)[0]
+    last = [i for i in known if i >= begin]
+    # The lines between such means are means as well. Were they times of single steps, every so many-th alone would not tell.
+    median = statistics.median(t for i, t in (lines if interval > 1 else known).items() if i >= begin)
     window = tuple((i, printed[i]) for i in statistic.lines(count, interval))
     reach = range(max(0, window[0][0] - smoothing + 1), window[-1][0] + 1)
     single = tuple((i, known[i]) for i in reach if i in known)

@@ -17,6 +17,7 @@ from pathlib import Path
 from platform import python_version
 from typing import Any
 
+from plugins import identity
 from plugins.judging import Judgement
 from plugins.smoothing import desmoothed
 from plugins.verdicts import Band
@@ -59,6 +60,7 @@ _FIGURES = (
     "recording",
     "checkpoint",
     "configuration",
+    "identity",
     "versions",
 )
 _PACKAGES = ("pytest", "pydantic", "paramiko", "allure-pytest", "pytest-benchmark")
@@ -151,6 +153,7 @@ def record(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> 
             "parameters": case.parameters,
             **case.configuration(),
         },
+        "identity": identity.stated_by(case, judgement.log),
         "versions": judgement.versions,
         "job": {
             "id": outcome.job_id,

@@ -1,29 +1,6 @@
-r"""Lines that spoil a timed run, by kind: as the upstreams' sources print them.
-
-| kind | who prints it | where that stands in its source |
-| --- | --- | --- |
-| checkpoint | Megatron-LM core_v0.12.0 | megatron/training/checkpointing.py 361 and 630 (saving), 520 and 529 (saved), 566 (scheduled), 944 to 947 and 1476 (loaded); training.py 1649 to 1664 (the timer) |
-| | Megatron-Bridge v0.3.0 | src/megatron/bridge/training/checkpointing.py 354, 545, 735, 775, 832, 1777, 1916, 2164 |
-| | NeMo d2b21556 | nemo/lightning/io/pl.py 209 to 220 and 305; nemo/lightning/pytorch/callbacks/model_checkpoint.py 632 and 657; nemo/utils/callbacks/dist_ckpt_io.py 155, 185, 297 and 387 |
-| | NeMo v2.0.0 and v2.1.0, which print nothing of these | nemo/utils/callbacks/nemo_model_checkpoint.py 472 and 498; nemo/utils/exp_manager.py 812 |
-| | Lightning 2.4.0 | pytorch/callbacks/model_checkpoint.py 753; pytorch/trainer/connectors/checkpoint_connector.py 77 and 212 |
-| | MaxText 8e55ab1, v0.2.4 | MaxText/train.py 205 and 696, MaxText/checkpointing.py 176 and 254; src/maxtext/common/checkpointing.py 451, 453 and 968 |
-| | Orbax v0.9.1 | checkpointer.py 190 and 240, async_checkpointer.py 345 |
-| profiler | nsys | its own output, as logs show it: it is closed |
-| | NeMo v2.0.0 | nemo/core/classes/modelPT.py 1798, 1851, 1860, 1896 and 1903 |
-| | NeMo d2b21556 | nemo/lightning/pytorch/callbacks/nsys.py 83 and memory_profiler.py 49 and 89 |
-| | Megatron-LM core_v0.12.0, which says it in its arguments only | megatron/training/arguments.py 975 |
-| | Megatron-Bridge v0.3.0 and v0.6.0 | scripts/performance/run_recipe.py 196 (configuration); src/megatron/bridge/training/utils/train_utils.py 478 |
-| | XLA, MaxText v0.2.4 | profiler_session.cc; src/maxtext/common/metric_logger.py 176 |
-| | PyTorch before 2.5 | kineto's ActivityProfilerController.cpp |
-| nccl trace | NCCL 2.18 to 2.30 | src/enqueue.cc (2.28.9: 2645) |
-| diagnostics | PyTorch, Lightning, Megatron-LM, NCCL 2.26 | anomaly_mode.py; trainer.py 459; ProcessGroupNCCL.cpp; megatron/core/utils.py 1356; profiler_v3.cc 15 |
-| socket fallback | NCCL 2.18 to 2.30 | src/transport/net.cc (2.28.9: 313, 317, 359), net_socket.cc (2.18.5: 279), for each connection |
-| socket network | NCCL 2.18 to 2.30 | src/init.cc (2.28.9: 428), src/plugin/net.cc 244 |
+"""Lines that spoil a timed run, by kind, as the upstreams' sources print them: docs/logs.md names the place of each.
 
 A network of sockets is chosen for each communicator, also where NVLink carries everything; that a channel goes over it is another matter.
-What a run prints without saving or loading anything is no mark: `could not find the metadata file`, `load-checkpoint ....: (0.61, 0.67)`,
-`No existing checkpoints found, not restoring checkpoint`, `Using ... dist-ckpt save strategy`, `NET/IB : No device found.`
 """
 
 from __future__ import annotations

@@ -1,19 +1,7 @@
 """What a run states of itself besides its steps: how many processes, which model, in which precision, on which GPU. Pure.
 
-A `Statement` is a line as an upstream's source prints it. Each group of its pattern that is named as a fact of
-`plugins.identity` gives one. The statements of any format stand here, those of one format in its module.
-
-| fact | line | who prints it |
-| --- | --- | --- |
-| processes | `All distributed processes registered. Starting with 16 processes` | Lightning 2.4.0 fabric/utilities/distributed.py 304, NeMo d2b21556 megatron_strategy.py 526: rank 0, to its standard error |
-| | `Initializing distributed: GLOBAL_RANK: 0, MEMBER: 1/16` | the same, 296 and 519: each process |
-| tp, pp, cp, dp | `Rank 0 has tensor model parallel group: [0, 1, 2, 3]` | NeMo d2b21556 nemo/lightning/megatron_init.py 441 to 538, v2.0.0 likewise: rank 0. The length of the list |
-| group | `comm 0x5555 rank 0 nranks 16 cudaDev 0 ...`, `... rank 0 nRanks 16 nNodes 2 ...` | NCCL 2.18 to 2.30 src/init.cc: each process, with NCCL_DEBUG=INFO. Only the largest communicator is the world |
-| | `[Gloo] Rank 0 is connected to 15 peer ranks` | Gloo, through PyTorch: each process, for each group. One less than the group |
-| gpu | `StreamExecutor [0]: NVIDIA H100 80GB HBM3, Compute Capability 9.0a` | XLA service.cc: each process |
-| | `You are using a CUDA device ('NVIDIA A100-SXM4-80GB') that has Tensor Cores` | Lightning 2.4.0 fabric/accelerators/cuda.py 163: rank 0 |
-| | `GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-...)`, and rows of its table | nvidia-smi, where a launcher calls it |
-| job, nodes and GPUs asked for | `GSW: MODEL=nemotron4 ... JOB_NUM_NODES=16 GPUS_PER_NODE=8 ... JOB_ID=4711 ...` | dgxc-benchmarking v25.01 nemotron/configure.sh, maxtext/configure.sh: each process |
+A `Statement` is a line as an upstream's source prints it; docs/logs.md names the place of each. A group of its pattern that is named
+as a fact of `plugins.identity` gives one. The statements of any format stand here, those of one format in its module.
 """
 
 from __future__ import annotations

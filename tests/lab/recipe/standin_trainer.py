@@ -90,7 +90,12 @@ class Trainer:
             self.say(f"{host}:101:101 [0] NCCL INFO Using network Socket")
         elif os.environ.get("NCCL_DEBUG") == "INFO":
             self.say(f"{host}:101:101 [0] NCCL INFO Using network IBext_v8")
-        self.note(f"Rank 0 has data parallel group : [0, 1] ; gbs {self.gbs}, max_steps {plan['steps']}")
+        self.note(f"Copying Trainer's 'max_steps' ({plan['steps']}) to LR scheduler's 'max_steps'.")
+        self.note("Padded vocab_size: 128256, original vocab_size: 128256, dummy tokens: 0.")
+        self.note(
+            "Setting up DistributedDataParallel with config DistributedDataParallelConfig(grad_reduce_in_fp32=False, "
+            f"overlap_grad_reduce=True, use_distributed_optimizer=True, fp8_param_gather={plan['dtype'] == 'fp8'})"
+        )
         if os.environ.get("LOAD_CHECKPOINT_PATH"):
             self.note(
                 f"Global Checkpoint Load : Rank : 0 : Start time : {time.time():.3f}s : "

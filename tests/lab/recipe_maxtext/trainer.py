@@ -60,6 +60,9 @@ def main(argv: list[str]) -> int:
     for name in ("dcn_fsdp_parallelism", "ici_fsdp_parallelism", "dcn_data_parallelism"):
         gpus *= int(given[name])
     mbs = int(given["per_device_batch_size"])
+    for key in ("max_target_length", "per_device_batch_size", "quantization", "run_name", "steps"):
+        print(f"Config param {key}: {given[key]}", flush=True)
+    print(f"Num_devices: {gpus}, shape (1, 1, {gpus}, 1, 1, 1, 1, 1)", flush=True)
     step_time = published(PUBLISHED, given["quantization"] or "bf16", gpus)
     return MaxText(
         stage_knobs(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 
 from tests.lab.standin import OTHER_RANK
 from tests.lab.standin import StandIn
@@ -19,16 +20,28 @@ PUBLISHED = {
     },
 }
 WIDTH = 10
+YAML = {"True": "true", "False": "false", "None": "null", "null": "null"}
 
 
 class Nemotron(StandIn):
     """The bar of rank 0. Each step draws it twice: once with the last step's figures, once with its own."""
 
     figures = ""
+    elapsed = 0.0
+
+    def say_configuration(self, given: Mapping[str, str]) -> None:
+        """What was given on the command line, as OmegaConf prints it and NeMo's logger indents it."""
+        self.say("[NeMo I 2024-11-20 10:11:12 megatron_gpt_pretraining:37] \n")
+        for section in ("trainer", "model"):
+            self.say(f"    {section}:\n")
+            for key, value in given.items():
+                if key.startswith(f"{section}.") and key.count(".") == 1:
+                    self.say(f"      {key.partition('.')[2]}: {YAML.get(value, value)}\n")
 
     def say_step(self, step: int, seconds: float) -> None:
         if self.knobs.interleave and step % 3 == 0:
             self.say(OTHER_RANK)
+        self.elapsed += seconds
         self.say(f"\r{self.bar(step)}{self.figures}]")
         metrics = {
             "reduced_train_loss": self.loss(step),
@@ -42,7 +55,7 @@ class Nemotron(StandIn):
     def bar(self, step: int) -> str:
         """`Epoch 0: :  20%|██        | 10/50 [00:46<03:04`."""
         done = step + 1
-        gone, left = int(done * self.step_time), int((self.steps - done) * self.step_time)
+        gone, left = int(self.elapsed), int((self.steps - done) * self.step_time)
         drawn = "█" * (WIDTH * done // self.steps)
         clock = f"{gone // 60:02}:{gone % 60:02}<{left // 60:02}:{left % 60:02}"
         return f"Epoch 0: : {100 * done // self.steps:3}%|{drawn:<{WIDTH}}| {done}/{self.steps} [{clock}"
@@ -63,12 +76,14 @@ def main(argv: list[str]) -> int:
     gpus = int(given["trainer.num_nodes"]) * int(os.environ["SLURM_NTASKS_PER_NODE"])
     dtype = "fp8" if given["model.fp8"] == "True" else "bf16"
     size = "15b" if given["model.pipeline_model_parallel_size"] == "1" else "340b"
-    return Nemotron(
+    trainer = Nemotron(
         stage_knobs(),
         step_time=published(PUBLISHED[size], dtype, gpus),
         gbs=int(given["model.global_batch_size"]),
         steps=int(given["trainer.max_steps"]),
-    ).run()
+    )
+    trainer.say_configuration(given)
+    return trainer.run()
 
 
 if __name__ == "__main__":
