@@ -75,6 +75,11 @@ class Outcome:
     versions: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def undecided(self) -> tuple[Try, ...]:
+        """The earlier jobs that are judged together with this one, oldest first."""
+        return tuple(tried for tried in self.earlier if tried.failure == "undecided")
+
+    @property
     def run(self) -> str:
         """The name of the run that the case is of, which is that of its folder in the results."""
         return self.folder.parent.parent.name

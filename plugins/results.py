@@ -19,6 +19,8 @@ from typing import Any
 
 from plugins import identity
 from plugins.judging import Judgement
+from plugins.logs import Log
+from plugins.logs import read
 from plugins.smoothing import desmoothed
 from plugins.verdicts import Band
 from plugins.verdicts import Kind
@@ -63,6 +65,7 @@ _FIGURES = (
     "identity",
     "versions",
 )
+_PIECE = 1 << 20
 _PACKAGES = ("pytest", "pydantic", "paramiko", "allure-pytest", "pytest-benchmark")
 
 
@@ -92,15 +95,7 @@ def record(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> 
         "steady_median": timing.steady if timing else None,
         "spread": timing.spread if timing else None,
         "hiccups": [index for index, _ in timing.hiccups] if timing else None,
-        "runs": [
-            {
-                "step_time": run.timing.step_time,
-                "steady_median": run.timing.steady,
-                "spread": run.timing.spread,
-                "hiccups": [index for index, _ in run.timing.hiccups],
-            }
-            for run in judgement.runs
-        ],
+        "runs": _runs(judgement),
         "tokens_per_second": measurement.tokens_per_second if measurement else None,
         "tflops_per_gpu": measurement.tflops_per_gpu if measurement else None,
         "mfu": measurement.mfu if measurement else None,
@@ -174,6 +169,7 @@ def record(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> 
                 "name": tried.job_name,
                 "state": tried.state,
                 "nodes": tried.nodes,
+                "failure": tried.failure,
                 "message": tried.message,
                 "excluded_nodes": tried.excluded,
             }
@@ -193,6 +189,28 @@ def unjudged(case_key: str, job_name: str, job_id: str, why: str) -> dict[str, A
         **nothing,
         "job": {"id": job_id, "name": job_name},
     }
+
+
+def try_folder(folder: Path, number: int) -> Path:
+    """Where a case, whose files are in `folder`, keeps those of its try of this number once another one follows."""
+    return folder / f"try-{number}"
+
+
+def read_log(log_format: str, folder: Path) -> Log:
+    """The parsed log of the job whose files are in this folder: a case's, or that of an earlier try.
+
+    Steps come from one source alone. What spoils a run, and its versions, may stand in the job's own log, where another one took
+    its place.
+    """
+    log, own = _parse(log_format, folder / LOG), folder / OWN_LOG
+    return log.beside(_parse(log_format, own)) if own.exists() else log
+
+
+def _parse(log_format: str, path: Path) -> Log:
+    if not path.exists():
+        return Log()
+    with path.open("rb") as file:
+        return read(log_format, iter(lambda: file.read(_PIECE), b""))
 
 
 def read_case(folder: Path) -> dict[str, Any] | None:
@@ -251,6 +269,25 @@ def point_latest(folder: Path) -> None:
     part.unlink(missing_ok=True)
     part.symlink_to(folder.name)
     part.replace(folder.parent / "latest")
+
+
+def _runs(judgement: Judgement) -> list[dict[str, Any]]:
+    """What each run of the case measured, and its job, where several were judged together."""
+    outcome = judgement.outcome
+    jobs = [(tried.job_id, tried.job_name, tried.nodes) for tried in outcome.undecided]
+    jobs.append((outcome.job_id, outcome.job_name, outcome.nodes))
+    return [
+        {
+            "id": job_id,
+            "name": name,
+            "nodes": nodes,
+            "step_time": run.timing.step_time,
+            "steady_median": run.timing.steady,
+            "spread": run.timing.spread,
+            "hiccups": [index for index, _ in run.timing.hiccups],
+        }
+        for (job_id, name, nodes), run in zip(jobs, judgement.runs, strict=False)
+    ]
 
 
 def _yardstick(judgement: Judgement) -> dict[str, Any] | None:

@@ -45,9 +45,7 @@ from plugins.goals import Promise
 from plugins.goals import figure
 from plugins.judging import Judgement
 from plugins.judging import judge_outcome
-from plugins.logs import Log
 from plugins.logs import parser
-from plugins.logs import read
 from plugins.metrics import Measurement
 from plugins.outcome import Outcome
 from plugins.recipefile import RecipeFile
@@ -95,7 +93,6 @@ SHELF: pytest.StashKey[Shelf] = pytest.StashKey()
 JUDGEMENT: pytest.StashKey[Judgement] = pytest.StashKey()
 RECIPE: pytest.StashKey[Recipe] = pytest.StashKey()
 
-_PIECE = 1 << 20
 _LAST_LINES = 8
 _LINE_WIDTH = 200
 _TAIL = 16_384
@@ -202,11 +199,8 @@ def judgement(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> J
         raise ConfigError(f"{request.path}: a suite's test stands beside its recipe.yaml")
     folder = request.config.rootpath / "baselines"
     shelf = request.config.stash.get(SHELF, Shelf())
-    log = _read_log(recipe.file.log, outcome.log)
+    log = results.read_log(recipe.file.log, outcome.folder)
     own = outcome.folder / results.OWN_LOG
-    if own.exists():
-        # Steps come from one source alone. What spoils a run, and its versions, may stand in the other.
-        log = log.beside(_read_log(recipe.file.log, own))
     source = {"run": outcome.run, "job": outcome.known_job, "log": recording.fingerprint(log)}
     found = judge_outcome(
         case,
@@ -220,6 +214,9 @@ def judgement(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> J
         promised=choice_for(request.config, recipe.file).promised,
         why_none=lapsed(shelf.judged, recipe, case, outcome.gpu, **source) if shelf.judged else "",
         strict_last=request.config.getoption("--strict-last"),
+        before=[
+            results.read_log(recipe.file.log, tried.log.parent) for tried in outcome.undecided if tried.log
+        ],
     )
     request.node.stash[JUDGEMENT] = found
     request.node.stash[RECIPE] = recipe
@@ -334,13 +331,6 @@ def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str]
     if op != "==" or not isinstance(right, Goal) or not isinstance(left, int | float):
         return None
     return [f"{figure(left)} {right.unit} == {right!r}", *right.judgement.text.splitlines()]
-
-
-def _read_log(name: str, path: Path | None) -> Log:
-    if path is None:
-        return Log()
-    with path.open("rb") as file:
-        return read(name, iter(lambda: file.read(_PIECE), b""))
 
 
 def _last_lines(path: Path | None, hints: Sequence[bytes]) -> list[str]:

@@ -121,6 +121,40 @@ def test_a_cancelled_job_is_followed_by_another_one_of_another_name(ledger: Ledg
     assert ledger.earlier(ONE.key)[0].message == "the session was stopped"
 
 
+def run_undecided(ledger: Ledger) -> None:
+    """A first run that ended well and did not tell, and the next one booked."""
+    ledger.intend(ONE.key)
+    ledger.submitted(JobRef(ONE.key, name(ONE), "17", "/logs"))
+    ledger.try_again(ONE.key, f"{name(ONE)}-try2", "", "undecided", "cannot tell")
+
+
+def test_the_next_run_is_submitted_once_whenever_the_session_died(ledger: Ledger) -> None:
+    run_undecided(ledger)
+    second = replace(plan(ONE), name=f"{name(ONE)}-try2", tries=2)
+    assert taken(ledger) == [second]
+    ledger.intend(ONE.key)
+    (found,) = taken(ledger)
+    assert (found.name, found.job) == (second.name, JobRef(ONE.key, second.name, "", ""))
+    ledger.submitted(JobRef(ONE.key, second.name, "18", "/logs"))
+    (found,) = taken(ledger)
+    assert found.job == JobRef(ONE.key, second.name, "18", "/logs")
+    ledger.end(ONE.key)
+    assert taken(ledger) == []
+    (tried,) = ledger.earlier(ONE.key)
+    assert tried.log == ledger.path.parent / ONE.key / "try-1" / "log.txt"
+
+
+def test_an_undecided_run_outlives_a_cancelled_one(ledger: Ledger) -> None:
+    run_undecided(ledger)
+    ledger.intend(ONE.key)
+    ledger.end(ONE.key, "interrupted", "the session was stopped")
+    (found,) = taken(ledger)
+    assert (found.name, found.tries, found.job) == (f"{name(ONE)}-try3", 3, None)
+    ledger.try_again(ONE.key, f"{name(ONE)}-try4", "", "undecided", "cannot tell")
+    logs = [tried.log and tried.log.parent.name for tried in ledger.earlier(ONE.key)]
+    assert logs == ["try-1", None, "try-3"]
+
+
 def test_a_node_that_was_kept_out_stays_out(ledger: Ledger) -> None:
     ledger.try_again(ONE.key, "second", "gpu007")
     assert [found.excluded for found in taken(ledger)] == ["gpu007"]

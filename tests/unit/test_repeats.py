@@ -1,0 +1,387 @@
+"""When a case is run again because its runs do not tell, and what several runs come to together."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from plugins import results
+from plugins.judging import Judgement
+from plugins.judging import another_run
+from plugins.judging import judge_outcome
+from plugins.metrics import Measurement
+from plugins.metrics import Statistic
+from plugins.metrics import Timing
+from plugins.metrics import timing
+from plugins.outcome import Try
+from plugins.repeats import MAX_RUNS
+from plugins.repeats import judge_runs
+from plugins.repeats import pooled
+from plugins.repeats import unsure
+from plugins.verdicts import Band
+from plugins.verdicts import Kind
+from plugins.verdicts import judge
+from tests.unit import examples
+from tests.unit.examples import STEP_TIME
+from tests.unit.examples import nemo2_line
+from tests.unit.examples import nemo2_text
+from tests.unit.examples import parse
+
+GOAL = examples.goal()
+LIMIT = Band(GOAL, 0.0).slowest / STEP_TIME
+"""The pace, as a factor on the published step time, that just passes."""
+
+WINDOW = "mean:35-44"
+NOTHING_SLOW: Mapping[int, float] = MappingProxyType({})
+STALLS = (11, 12, 15, 17, 22, 24, 30, 33, 38, 45)
+"""Steps at distances of no pattern."""
+
+END = range(46, 50)
+
+
+def times(
+    pace: float = 1.0, *, noise: float = 0.01, seed: int = 0, slow: Mapping[int, float] = NOTHING_SLOW
+) -> list[float]:
+    """50 steps with normal noise at this pace, of which those in `slow` took so many times as long."""
+    dice = random.Random(seed)
+    found = [STEP_TIME * pace * dice.gauss(1, noise) for _ in range(50)]
+    for index, factor in slow.items():
+        found[index] *= factor
+    return found
+
+
+def run(
+    pace: float = 1.0,
+    *,
+    noise: float = 0.01,
+    seed: int = 0,
+    statistic: str = "last",
+    slow: Mapping[int, float] = NOTHING_SLOW,
+) -> Measurement:
+    return examples.measure(times(pace, noise=noise, seed=seed, slow=slow), statistic=statistic)
+
+
+def stalled(count: int, *, pace: float = 1.0, seed: int = 0, factor: float = 1.3) -> Measurement:
+    """A quiet run of which so many steps stalled."""
+    return run(pace, noise=0.002, seed=seed, slow=dict.fromkeys(STALLS[:count], factor))
+
+
+def kind(*runs: Measurement) -> Kind:
+    return judge_runs(runs, GOAL)[1].kind
+
+
+@pytest.mark.parametrize("statistic", ["last", WINDOW])
+@pytest.mark.parametrize("pace", [0.95, 1.0, 1.03])
+def test_a_run_that_clearly_passes_is_not_run_again(pace: float, statistic: str) -> None:
+    goal = examples.goal(statistic=statistic)
+    for seed in range(20):
+        found = run(pace, seed=seed, statistic=statistic)
+        assert judge(found, goal).kind is Kind.PASSED
+        assert unsure([found], goal) == ""
+
+
+@pytest.mark.parametrize(
+    ("pace", "verdict"), [(1.1, Kind.TOO_SLOW), (1.5, Kind.TOO_SLOW), (0.8, Kind.TOO_FAST)]
+)
+def test_a_run_that_clearly_fails_is_not_run_again(pace: float, verdict: Kind) -> None:
+    for seed in range(20):
+        found = run(pace, seed=seed)
+        assert judge(found, GOAL).kind is verdict
+        assert unsure([found], GOAL) == ""
+
+
+@pytest.mark.parametrize("pace", [LIMIT - 0.003, LIMIT, LIMIT + 0.003, 1 / 1.1])
+@pytest.mark.parametrize("statistic", ["last", WINDOW])
+def test_a_run_near_a_limit_of_the_band_is_run_again(pace: float, statistic: str) -> None:
+    for seed in range(20):
+        why = unsure([run(pace, seed=seed, statistic=statistic)], examples.goal(statistic=statistic))
+        assert "is within 3 standard errors" in why
+        assert why.endswith("of a limit of the band")
+
+
+def test_a_run_without_any_scatter_is_unsure_nowhere() -> None:
+    for pace in (LIMIT - 0.002, LIMIT + 0.002):
+        assert unsure([run(pace, noise=0.0)], GOAL) == ""
+
+
+@pytest.mark.parametrize("count", range(11))
+def test_a_few_stalls_may_be_chance_and_many_are_not(count: int) -> None:
+    found = stalled(count)
+    assert len(found.timing.hiccups) == count
+    said = f"{count} of 40 settled steps stalled, which may be chance"
+    assert unsure([found], GOAL) == (said if 3 <= count <= 7 else "")
+    if count > 7:
+        assert judge(found, GOAL).kind is Kind.NOISY
+
+
+def test_a_run_that_became_slow_at_its_end_is_run_again() -> None:
+    found = run(noise=0.015, slow=dict.fromkeys(END, 1.08))
+    assert len(found.timing.hiccups) < 3
+    assert judge(found, GOAL).kind is Kind.TOO_SLOW
+    assert unsure([found], GOAL).startswith("too slow: ")
+
+
+def test_a_mean_or_a_spread_beyond_its_limit_is_run_again() -> None:
+    costly = stalled(2, pace=1.03, factor=2.0)
+    assert "the mean of all 40 settled steps" in unsure([costly], GOAL)
+    restless = run(noise=0.09, seed=3)
+    assert unsure([restless], GOAL)
+
+
+def test_after_three_runs_there_is_none() -> None:
+    near = [run(LIMIT, seed=seed) for seed in range(MAX_RUNS)]
+    assert unsure(near[:1], GOAL)
+    assert unsure(near[:2], GOAL)
+    assert unsure(near, GOAL) == ""
+
+
+@pytest.mark.parametrize("place", range(MAX_RUNS))
+def test_a_clear_failure_decides_whatever_the_other_runs_say(place: int) -> None:
+    runs = [run(LIMIT - 0.003, seed=seed) for seed in range(MAX_RUNS)]
+    runs[place] = run(1.1, seed=9)
+    measurement, verdict = judge_runs(runs, GOAL)
+    assert measurement is runs[place]
+    assert verdict.kind is Kind.TOO_SLOW
+    assert verdict.remarks[0] == f"run {place + 1} of 3 decides by itself; the others change nothing of it"
+    assert unsure(runs[: place + 1], GOAL) == ""
+
+
+def test_no_number_of_good_runs_turns_a_clear_failure_into_a_pass() -> None:
+    good = [run(seed=1), run(0.96, seed=2)]
+    for bad in (run(1.08, seed=3), run(1.3, seed=4), run(0.85, seed=5), stalled(9)):
+        assert judge(bad, GOAL).fails
+        assert unsure([bad], GOAL) == ""
+        assert kind(bad, *good) is judge(bad, GOAL).kind
+
+
+def test_one_run_is_judged_as_it_always_was() -> None:
+    for found in (run(), run(LIMIT, seed=2), run(1.2), stalled(5), stalled(9)):
+        assert pooled([found.timing]) is found.timing
+        assert judge_runs([found], GOAL) == (found, judge(found, GOAL))
+
+
+def test_stalls_that_were_chance_pass_with_two_quiet_runs() -> None:
+    first = stalled(6)
+    assert judge(first, GOAL).kind is Kind.NOISY
+    assert unsure([first, stalled(0, seed=1)], GOAL) == "6 of 80 settled steps stalled, which may be chance"
+    assert unsure([stalled(5), stalled(0, seed=1)], GOAL) == ""
+    assert unsure([first, stalled(0, seed=1), stalled(0, seed=2)], GOAL) == ""
+    assert kind(first, stalled(0, seed=1), stalled(0, seed=2)) is Kind.PASSED
+
+
+def test_stalls_that_come_again_fail() -> None:
+    runs = [stalled(6, seed=seed) for seed in range(MAX_RUNS)]
+    assert kind(*runs) is Kind.NOISY
+    assert "18 of 120 settled steps" in judge_runs(runs, GOAL)[1].headline
+
+
+def test_a_slow_end_that_comes_again_fails_and_one_that_does_not_passes() -> None:
+    slow = dict.fromkeys(END, 1.09)
+    falling = [run(1.01, noise=0.015, seed=seed, slow=slow) for seed in range(MAX_RUNS)]
+    assert kind(*falling) is Kind.TOO_SLOW
+    assert kind(falling[0], run(noise=0.015, seed=7), run(noise=0.015, seed=8)) is Kind.PASSED
+
+
+def test_the_mean_of_the_runs_decides_near_the_limit() -> None:
+    slower, faster = run(LIMIT + 0.005, seed=0), run(LIMIT - 0.014, seed=2)
+    assert judge(slower, GOAL).kind is Kind.TOO_SLOW
+    assert unsure([slower], GOAL)
+    measurement, verdict = judge_runs([slower, faster], GOAL)
+    assert measurement.timing.steady == statistics.fmean([slower.timing.steady, faster.timing.steady])
+    assert verdict.kind is Kind.PASSED
+
+
+def test_figures_of_runs_are_averaged_and_their_stalls_are_all_kept() -> None:
+    first, second = stalled(3).timing, stalled(4, pace=1.02, seed=1).timing
+    both = pooled([first, second])
+    for name in (
+        "step_time",
+        "steady",
+        "settled",
+        "spread",
+        "tail",
+        "mean",
+        "without_outliers",
+        "resolution",
+    ):
+        assert getattr(both, name) == statistics.fmean([getattr(first, name), getattr(second, name)]), name
+    assert both.hiccups == (*first.hiccups, *second.hiccups)
+    assert (both.settled_steps, both.runs) == (80, 2)
+    assert (both.window, both.last) == (second.window, second.last)
+
+
+def test_more_runs_that_agree_narrow_the_doubt() -> None:
+    runs = [run(seed=seed).timing for seed in range(MAX_RUNS)]
+    same = [replace(timed, steady=STEP_TIME) for timed in runs]
+    assert pooled(same).steady_error < min(timed.steady_error for timed in same)
+
+
+def test_runs_that_lie_apart_widen_the_doubt() -> None:
+    """Each alone is as quiet as can be: what differs between runs is the same in all steps of one."""
+    low, high = run(LIMIT - 0.04, noise=0.001).timing, run(LIMIT + 0.005, noise=0.001).timing
+    both = pooled([low, high])
+    apart = abs(high.steady - low.steady) / (low.steady + high.steady)
+    assert both.steady_error == pytest.approx(apart)
+    assert both.steady_error > 10 * max(low.steady_error, high.steady_error)
+    quiet = [run(LIMIT - 0.025, noise=0.001, seed=1), run(LIMIT - 0.002, noise=0.001, seed=2)]
+    assert unsure(quiet[:1], GOAL) == ""
+    assert "is within 3 standard errors" in unsure(quiet, GOAL)
+
+
+def test_what_most_runs_have_is_of_all() -> None:
+    timed = run().timing
+    regular = replace(timed, periodic=True, lasting=True)
+
+    def flags(*runs: Timing) -> tuple[bool, bool]:
+        both = pooled(runs)
+        return both.periodic, both.lasting
+
+    assert flags(regular, timed) == (False, False)
+    assert flags(regular, timed, regular) == (True, True)
+    assert flags(timed, regular, timed) == (False, False)
+
+
+def test_a_window_with_outliers_in_each_of_three_runs_is_forgiven_as_often() -> None:
+    goal = examples.goal(statistic=WINDOW)
+    runs = [
+        run(noise=0.002, seed=seed, statistic=WINDOW, slow={37: 1.9, 41: 1.9}) for seed in range(MAX_RUNS)
+    ]
+    _, verdict = judge_runs(runs, goal)
+    assert judge(runs[0], goal).kind is Kind.PASSED
+    assert verdict.kind is Kind.PASSED
+
+
+def means(pace: float, *, noise: float = 0.003, seed: int = 0) -> Measurement:
+    """A run that logs means over five steps."""
+    case, single = examples.case(), times(pace, noise=noise, seed=seed)
+    lines = [statistics.fmean(single[first : first + 5]) for first in range(0, 50, 5)]
+    found = [replace(step, index=5 * number + 4) for number, step in enumerate(examples.steps(lines))]
+    return Measurement(case, timing(found, Statistic(), interval=5), examples.stick())
+
+
+def test_runs_that_log_intervals_are_told_apart_alike() -> None:
+    assert unsure([means(1.0)], GOAL) == ""
+    assert unsure([means(1.1)], GOAL) == ""
+    near = [means(LIMIT, seed=seed) for seed in range(MAX_RUNS)]
+    assert unsure(near[:1], GOAL)
+    both = pooled([found.timing for found in near])
+    assert (both.interval, both.settled_steps, both.runs) == (5, 120, 3)
+    assert kind(means(LIMIT), means(1.1, seed=1), means(1.0, seed=2)) is Kind.TOO_SLOW
+
+
+def asked(*texts: str, baseline: bool = True) -> str:
+    return another_run(
+        examples.case(),
+        [parse(text) for text in texts],
+        examples.baseline() if baseline else None,
+        gpu="h100",
+        baselines=examples.BASELINES,
+    )
+
+
+def test_logs_tell_whether_another_run_would() -> None:
+    near = nemo2_text(times(LIMIT))
+    assert "is within 3 standard errors" in asked(near)
+    assert asked(near, nemo2_text(times(LIMIT, seed=1)), nemo2_text(times(LIMIT, seed=2))) == ""
+    assert asked(nemo2_text(times())) == ""
+
+
+def test_what_has_no_baseline_or_is_not_valid_is_decided() -> None:
+    near = nemo2_text(times(LIMIT))
+    assert asked(near, baseline=False) == ""
+    other = "".join(f"{nemo2_line(i, seconds, gbs=512)}\n" for i, seconds in enumerate(times(LIMIT)))
+    for text in (other, "no step\n", ""):
+        assert asked(text) == ""
+        assert asked(near, text) == ""
+        assert asked(text, near) == ""
+
+
+def tried(folder: Path, number: int, text: str) -> Try:
+    """An undecided run, with its log where the fleet keeps it."""
+    kept = results.try_folder(folder, number)
+    kept.mkdir(parents=True)
+    (kept / results.LOG).write_text(text)
+    job = f"{number}", f"name-try{number}", "COMPLETED", f"gpu{number:03}"
+    return Try(*job, failure="undecided", message="cannot tell", log=kept / results.LOG)
+
+
+def judged(folder: Path, *texts: str) -> Judgement:
+    """The last of these logs is that of the case's job, the others are those of the runs before it."""
+    earlier = tuple(tried(folder, number, text) for number, text in enumerate(texts[:-1], start=1))
+    return judge_outcome(
+        examples.case(),
+        examples.outcome(folder=folder, earlier=earlier),
+        parse(texts[-1]),
+        examples.baseline(),
+        gpu="h100",
+        baselines=examples.BASELINES,
+        before=[results.read_log("nemo2", one.log.parent) for one in earlier if one.log],
+    )
+
+
+def test_the_report_and_the_record_have_every_run_and_its_job(tmp_path: Path) -> None:
+    texts = [
+        nemo2_text(times(pace, seed=seed)) for seed, pace in enumerate((LIMIT, LIMIT - 0.02, LIMIT - 0.02))
+    ]
+    found = judged(tmp_path, *texts)
+    assert found.verdict.kind is Kind.PASSED
+    assert [line.partition("  ")[0] for line in found.details if line.startswith("run ")] == [
+        "run 1",
+        "run 2",
+        "run 3",
+    ]
+    record = results.record(found)
+    assert [(one["id"], one["name"], one["nodes"]) for one in record["runs"]] == [
+        ("1", "name-try1", "gpu001"),
+        ("2", "name-try2", "gpu002"),
+        ("4711", "pacemark-1.llama3", "gpu[001-064]"),
+    ]
+    assert statistics.fmean(one["steady_median"] for one in record["runs"]) == record["steady_median"]
+    assert [(one["id"], one["failure"]) for one in record["earlier_jobs"]] == [
+        ("1", "undecided"),
+        ("2", "undecided"),
+    ]
+
+
+def test_the_record_of_one_run_has_no_list_of_runs(tmp_path: Path) -> None:
+    assert results.record(judged(tmp_path, nemo2_text()))["runs"] == []
+
+
+@pytest.mark.parametrize("kept", ["", "no step\n"])
+def test_an_earlier_run_whose_log_is_spoiled_is_no_evidence(tmp_path: Path, kept: str) -> None:
+    found = judged(tmp_path, kept, nemo2_text(times(LIMIT)))
+    assert found.verdict.kind is Kind.INVALID
+    assert "run 1: the log has no training step" in found.verdict.headline
+
+
+def test_a_log_that_is_gone_is_an_empty_one(tmp_path: Path) -> None:
+    assert results.read_log("nemo2", tmp_path).steps == ()
+
+
+def judged_share(pace: float, trials: int) -> tuple[float, float]:
+    """Of cases at this pace, each run up to three times as the doubt asks: the share that passes, and the mean number of runs."""
+    passed = used = 0
+    for trial in range(trials):
+        runs: list[Measurement] = []
+        while not runs or unsure(runs, GOAL):
+            runs.append(run(pace, noise=0.02, seed=MAX_RUNS * trial + len(runs)))
+        passed += kind(*runs) is Kind.PASSED
+        used += len(runs)
+    return passed / trials, used / trials
+
+
+@pytest.mark.parametrize(
+    ("pace", "least", "most", "runs"), [(1.0, 1, 1, 1.1), (LIMIT, 0.2, 0.8, 3), (1.12, 0, 0, 1.3)]
+)
+def test_clear_cases_cost_one_run_and_near_ones_more(
+    pace: float, least: float, most: float, runs: float
+) -> None:
+    share, mean = judged_share(pace, 60)
+    assert least <= share <= most
+    assert mean <= runs
