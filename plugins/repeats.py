@@ -48,7 +48,12 @@ def judge_runs(runs: Sequence[Measurement], expected: Expected) -> tuple[Measure
             alone = f"run {number} of {len(runs)} decides by itself; the others change nothing of it"
             return run, replace(verdict, remarks=(alone, *verdict.remarks))
     measurement = _together(runs)
-    return measurement, judge(measurement, expected)
+    verdict = judge(measurement, expected)
+    if len(runs) > 1:
+        medians = ", ".join(f"{run.timing.steady:.4g}" for run in runs)
+        together = f"{len(runs)} runs of this case are judged together, because one did not tell: steady medians {medians} s"
+        verdict = replace(verdict, remarks=(together, *verdict.remarks))
+    return measurement, verdict
 
 
 def _clear_failure(run: Measurement, expected: Expected) -> bool:

@@ -236,6 +236,8 @@ def _measured(measurement: Measurement, expected: Expected | None) -> list[str]:
     if len(timing.window) > 1:
         index, seconds = timing.last
         lines.append(line("last", seconds, f"{_named(measurement, index)}{printed}"))
+    if timing.runs > 1:
+        single += f", mean of {timing.runs} runs"
     steady = f"median of the {_steady(measurement)}, spread {_percent(timing.spread)}{single}"
     return [*lines, line("steady", timing.steady, steady), *_model(measurement)]
 
@@ -336,6 +338,12 @@ def _lucky(measurement: Measurement, published: Kind) -> str:
 
 
 def _statistic(measurement: Measurement) -> str:
+    """`last step (49)`, `mean of steps 35 to 44`, `mean of steps 35 to 44 of 3 runs`."""
+    runs = measurement.timing.runs
+    return _window(measurement) + (f" of {runs} runs" if runs > 1 else "")
+
+
+def _window(measurement: Measurement) -> str:
     window, interval = measurement.timing.window, measurement.timing.interval
     if len(window) == 1:
         return (
