@@ -257,14 +257,14 @@ def timing(steps: Sequence[Step], statistic: Statistic, smoothing: int = 1, inte
     settled = {i: t for i, t in known.items() if i - interval + 1 >= warm_up_steps(count, interval)}
     sigma = _robust_sigma(list(settled.values()))
     limit = max(OUTLIER_SIGMAS * sigma, OUTLIER_FLOOR * median)
-    # A window of several steps has a middle of its own; a single step is seen against the steady ones.
-    middle = statistics.median(t for _, t in single) if len(single) > 1 else median
-    outliers = tuple((i, t) for i, t in single if abs(t - middle) > limit)
-    hiccups = tuple((i, t) for i, t in settled.items() if t - median > limit)
-    rest = [t for i, t in single if (i, t) not in outliers]
     plain = (
         {i: _without_stall(lines, i, interval, STALL_RISE * median) for i in known} if interval > 1 else known
     )
+    # A window of several steps has a middle of its own; a single step is seen against the steady ones.
+    middle = statistics.median(t for _, t in single) if len(single) > 1 else median
+    outliers = tuple((i, t) for i, t in single if abs(t - middle) > limit or plain[i] < t)
+    hiccups = tuple((i, t) for i, t in settled.items() if t - median > limit)
+    rest = [t for i, t in single if (i, t) not in outliers]
     tail = [plain[i] for i in sorted(plain)[-(TAIL_STEPS if interval == 1 else TAIL_INTERVALS) :]]
     return Timing(
         statistic=statistic,

@@ -126,7 +126,7 @@ def test_logs_of_a_gpu_that_nobody_names_are_not_recorded(lab: Lab, site: str) -
 def test_a_noisy_run_is_refused_with_its_spread(lab: Lab) -> None:
     result = lab.run(1.0, "--record-baselines", restless=True)
     assert result.verdicts == {CASE: "no baseline"}
-    assert "not recorded: too noisy to be held against other runs: the last 10 steps scatter by" in result.out
+    assert "not recorded: too noisy to be held against other runs: the settled steps scatter by" in result.out
     assert lab.table == ""
 
 
