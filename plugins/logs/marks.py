@@ -17,7 +17,7 @@ r"""Lines that spoil a timed run, by kind: as the upstreams' sources print them.
 | | XLA, MaxText v0.2.4 | profiler_session.cc; src/maxtext/common/metric_logger.py 176 |
 | | PyTorch before 2.5 | kineto's ActivityProfilerController.cpp |
 | nccl trace | NCCL 2.18 to 2.30 | src/enqueue.cc (2.28.9: 2645) |
-| diagnostics | PyTorch, Lightning, Megatron-LM, NCCL 2.26 | anomaly_mode.py; trainer.py 459; ProcessGroupNCCL.cpp; megatron/core/utils.py 1356; profiler_v3.cc 15 |
+| diagnostics | PyTorch, Lightning, Megatron-LM, NCCL 2.26 and 2.28 | anomaly_mode.py; trainer.py 459; ProcessGroupNCCL.cpp; megatron/core/utils.py 1356; profiler_v3.cc 15 (loaded); profiler_v5.cc 17 (Loaded) |
 | socket fallback | NCCL 2.18 to 2.30 | src/transport/net.cc (2.28.9: 313, 317, 359), net_socket.cc (2.18.5: 279), for each connection |
 | socket network | NCCL 2.18 to 2.30 | src/init.cc (2.28.9: 428), src/plugin/net.cc 244 |
 
@@ -98,11 +98,11 @@ MARKS = (
         "diagnostics",
         (
             b"Anomaly Detection has been enabled", b"(detect_anomaly=True)", b"_DESYNC_DEBUG: 1", b"TORCH_DISTRIBUTED_DEBUG: DETAIL",
-            b"PROFILER/Plugin: loaded ", b"MnRtt/Rnk: ",
+            b"PROFILER/Plugin: loaded ", b"PROFILER/Plugin: Loaded ", b"MnRtt/Rnk: ",
         ),
         re.compile(
             r"Anomaly Detection has been enabled|turned on `Trainer\(detect_anomaly=True\)`|TORCH_NCCL_DESYNC_DEBUG: 1"
-            r"|TORCH_DISTRIBUTED_DEBUG: DETAIL|PROFILER/Plugin: loaded |MnRtt/Rnk: "
+            r"|TORCH_DISTRIBUTED_DEBUG: DETAIL|PROFILER/Plugin: [lL]oaded |MnRtt/Rnk: "
         ),
     ),
     Mark(
