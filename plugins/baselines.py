@@ -283,7 +283,8 @@ class Expected:
 
     def corrected_mfu(self, step_time: float) -> float | None:
         """MFU in percent by the corrected definition, for this step time in s; never judged."""
-        return mfu(self.case, step_time, self.corrected) if self.corrected else None
+        share = mfu(self.case, step_time, self.corrected) if self.corrected else None
+        return share if share is not None and share <= 100 else None
 
 
 def expected(case: Case, baseline: Baseline, stick: Yardstick) -> Expected:

@@ -10,6 +10,7 @@ import re
 import statistics
 from collections.abc import Iterable
 from collections.abc import Mapping
+from itertools import product
 
 from plugins.baselinefile import Accelerator
 from plugins.cases import Case
@@ -53,7 +54,7 @@ _KINDS = {
     "dtype": _DTYPE,
 }
 _RATE = "step time x rate"
-_GPU = re.compile(r"\b(G?[ABHLVT]\d{2,4}[A-Z]?|RTX|GeForce)\b(?:.*\b(PCIe|NVL)\b)?", re.IGNORECASE)
+_GPU = re.compile(r"\b(G?[ABHLVT]\d{1,4}[A-Z]?|RTX|GeForce)\b(?:.*\b(PCIe|NVL|MIG)\b)?", re.IGNORECASE)
 
 
 def contradictions(case: Case, log: Log, part: Accelerator | None, job: str = "") -> list[str]:
@@ -63,7 +64,7 @@ def contradictions(case: Case, log: Log, part: Accelerator | None, job: str = ""
     """
     own = expected_facts(case)
     found = [
-        f"the run's {fact.said}, "
+        f"{_quoted(fact)}, "
         + (
             f"this case is {case.dtype}"
             if fact.name in _DTYPE
@@ -73,7 +74,7 @@ def contradictions(case: Case, log: Log, part: Accelerator | None, job: str = ""
         if fact.name in own and fact.value != own[fact.name]
     ]
     found += [
-        f"the log is of job {fact.value} ({fact.said}), this case's is {job}"
+        f"{_quoted(fact)}, this case's job is {job}"
         for fact in log.facts
         if fact.name == "job" and job.isdecimal() and fact.value != int(job)
     ]
@@ -92,6 +93,7 @@ def expected_facts(case: Case) -> dict[str, int | str]:
         **case.facts(),
         "processes": case.gpus,
         "averaged": case.averaged if case.smoothing == 1 else case.smoothing,
+        "size": case.model_name,
     }
 
 
@@ -120,30 +122,36 @@ def anonymous(case: Case, log: Log) -> str:
 
 
 def _processes(case: Case, facts: Iterable[Fact]) -> list[str]:
-    """The largest communicator is no larger than the case, nor smaller where nothing else tells the number of processes."""
-    groups = [
-        (fact.value + (fact.name == "peers"), fact)
-        for fact in facts
-        if fact.name in ("group", "peers") and isinstance(fact.value, int)
-    ]
-    known = any(fact.name == "processes" for fact in facts)
+    """No group of processes is larger than the case, and NCCL's largest no smaller where nothing else tells the number of processes.
+
+    Gloo's groups are those of data parallel processes alone.
+    """
+    told: dict[str, list[tuple[int, Fact]]] = {}
+    for fact in facts:
+        if isinstance(fact.value, int):
+            told.setdefault(fact.name, []).append((fact.value + (fact.name == "peers"), fact))
     found = []
-    if groups:
-        most, fact = max(groups, key=lambda group: group[0])
-        if most > case.gpus or (most < case.gpus and not known):
+    for name in ("group", "peers"):
+        if name not in told:
+            continue
+        most, fact = max(told[name], key=lambda one: one[0])
+        few = name == "group" and most < case.gpus and "processes" not in told
+        if most > case.gpus or few:
             found.append(
-                f"the largest group of the run has {most} processes ({fact.said}), this case has {case.gpus}"
+                f"{_quoted(fact)}: its largest group has {most} processes, this case has {case.gpus}"
             )
-    asked = {fact.name: fact for fact in facts if fact.name in ("asked_nodes", "asked_devices")}
-    if len(asked) == 2:
-        nodes, devices = asked["asked_nodes"], asked["asked_devices"]
-        if (
-            isinstance(nodes.value, int)
-            and isinstance(devices.value, int)
-            and nodes.value * devices.value != case.gpus
-        ):
-            found.append(f"the run asked for {nodes.said}, {devices.said}: not this case's {case.gpus} GPUs")
+    asked = product(told.get("asked_nodes", ()), told.get("asked_devices", ()))
+    wrong = next(((nodes, devices) for nodes, devices in asked if nodes[0] * devices[0] != case.gpus), None)
+    if wrong:
+        (_, nodes), (_, devices) = wrong
+        found.append(
+            f"{_quoted(nodes)} and {_quoted(devices)[len('the log says ') :]}, this case has {case.gpus} GPUs"
+        )
     return found
+
+
+def _quoted(fact: Fact) -> str:
+    return f'the log says "{fact.said}"'
 
 
 def _gpus(log: Log, part: Accelerator | None) -> list[str]:
@@ -152,8 +160,10 @@ def _gpus(log: Log, part: Accelerator | None) -> list[str]:
     found = []
     for name in _gpu_names(log):
         seen = _GPU.search(name)
-        if wanted and part and seen and (seen[1].upper(), seen[2]) != (wanted[1].upper(), wanted[2]):
-            found.append(f"the run's GPU is {name}, this one is judged as {part.name}")
+        if seen is None and name.startswith("NVIDIA "):
+            continue
+        if wanted and part and (seen is None or (seen[1].upper(), seen[2]) != (wanted[1].upper(), wanted[2])):
+            found.append(f"the log is of {name}, this case is judged as of {part.name}")
     return found
 
 
@@ -170,7 +180,7 @@ def _parameters(case: Case, facts: Iterable[Fact]) -> list[str]:
         "first_stage": first_stage(case),
     }
     return [
-        f"the run says: {fact.said}, this case's model has {counts[fact.name]:,.0f}"
+        f"{_quoted(fact)}, this case's model has {counts[fact.name]:,.0f}"
         for fact in facts
         if fact.name in counts
         and isinstance(fact.value, int)

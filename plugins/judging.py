@@ -117,10 +117,10 @@ def judge_outcome(
         return _judge_given_up(case, outcome, log, baseline, gpu=gpu, baselines=baselines)
     part = accelerators(baselines).get(gpu)
     problems = validity.problems(case, log, statistic, part, job=outcome.known_job)
-    for number, earlier in enumerate(before, start=1):
-        problems += [
-            f"run {number}: {problem}" for problem in validity.problems(case, earlier, statistic, part)
-        ]
+    jobs = [*(tried.job_id for tried in outcome.undecided if tried.log), *[""] * len(before)]
+    for number, (earlier, job_id) in enumerate(zip(before, jobs, strict=False), start=1):
+        found = validity.problems(case, earlier, statistic, part, job=job_id)
+        problems += [f"run {number}: {problem}" for problem in found]
     if validity.died(case, log, succeeded=outcome.succeeded):
         return ended(
             Kind.INFRASTRUCTURE, _died(case, outcome, log), details=[*job, *_quoted(last_lines, errors)]
@@ -222,8 +222,13 @@ def _judge_given_up(
     part = accelerators(baselines).get(gpu)
     problems = validity.problems(case, log, baseline.statistic, part, job=outcome.known_job, whole=False)
     stick = yardstick(case, baseline, gpu, baselines, log.peak_tflops)
-    if problems or stick is None:
-        words = "; ".join(problems) or "the run did not state its machine's own peak"
+    readable = [step.index for step in log.steps if step.seconds is not None]
+    if problems or stick is None or not readable:
+        words = "; ".join(problems) or (
+            "the run did not state its machine's own peak"
+            if readable
+            else "no step has a time that can be read"
+        )
         return Judgement(
             case,
             outcome,
@@ -233,7 +238,7 @@ def _judge_given_up(
             details=tuple(job),
         )
     # The published statistic needs steps that never ran: what is measured is the last one and the steady median.
-    last = max(step.index for step in log.steps if step.seconds is not None)
+    last = max(readable)
     timed = [step for step in log.steps if step.index <= last]
     measurement = Measurement(case, timing(timed, Statistic(), case.smoothing, case.span), stick)
     goal = expected(case, baseline, stick)

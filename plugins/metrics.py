@@ -264,7 +264,9 @@ def timing(steps: Sequence[Step], statistic: Statistic, smoothing: int = 1, inte
     middle = statistics.median(t for _, t in single) if len(single) > 1 else median
     outliers = tuple((i, t) for i, t in single if abs(t - middle) > limit or plain[i] < t)
     hiccups = tuple((i, t) for i, t in settled.items() if t - median > limit)
-    rest = [t for i, t in single if (i, t) not in outliers]
+    # Nothing comes behind the last interval that would tell a stall from a fall of the pace; another one may be left out.
+    end = max(plain) if interval > 1 else count
+    rest = [plain[i] for i, t in single if (i, t) not in outliers or plain[i] < t or i == end]
     tail = [plain[i] for i in sorted(plain)[-(TAIL_STEPS if interval == 1 else TAIL_INTERVALS) :]]
     return Timing(
         statistic=statistic,
@@ -366,7 +368,8 @@ class Measurement:
     def mfu_beside(self) -> float | None:
         """MFU in percent by the second way to count FLOPs, where the recipe has one; never judged."""
         beside = self.yardstick.beside if self.yardstick else None
-        return mfu(self.case, self.step_time, beside) if beside else None
+        share = mfu(self.case, self.step_time, beside) if beside else None
+        return share if share is not None and share <= 100 else None
 
     @property
     def days_per_1t_tokens(self) -> float:

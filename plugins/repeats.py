@@ -18,6 +18,7 @@ from plugins.metrics import Timing
 from plugins.verdicts import Band
 from plugins.verdicts import Kind
 from plugins.verdicts import Verdict
+from plugins.verdicts import fell
 from plugins.verdicts import judge
 
 MAX_RUNS = 3
@@ -75,6 +76,9 @@ def _doubt(measurement: Measurement, expected: Expected) -> str:
     share = len(timing.hiccups) / timing.settled_steps / expected.baseline.tolerance.hiccups
     if FEW < share <= MANY:
         return f"{len(timing.hiccups)} of {timing.settled_steps} settled steps stalled, which may be chance"
+    if fell(measurement, band) and band.side(timing.tail * (1 - SIGMAS * timing.tail_error)) is Kind.TOO_SLOW:
+        # Slow at its end beyond doubt.
+        return ""
     verdict = judge(measurement, expected)
     return verdict.headline if verdict.fails and share <= MANY else ""
 

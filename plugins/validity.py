@@ -26,6 +26,10 @@ MAX_GARBLED = 2
 
 # So much longer than its steps a run may take by the clock of its log; more is time that no step tells of.
 CLOCK_MARGIN = 1.3
+HOUR = 3600.0
+
+# A time that is rounded by more than this share of itself tells no pace.
+MAX_ROUNDING = 0.02
 
 # The last step that a recipe with a profiler has it on (maxtext_llama2: `skip_first_n_steps_for_profiler=9 profiler_steps=3`).
 PROFILED_UNTIL = 11
@@ -111,6 +115,7 @@ def problems(
     found += _configuration(case, log)
     found += _too_fast(case, log, part)
     found += _clock(case, log)
+    found += _digits(log)
     found += _updates(case, log.steps, statistic)
     for name, values in (
         ("loss", ((s.index, s.loss) for s in log.steps)),
@@ -198,7 +203,7 @@ def _sequence(case: Case, log: Log, statistic: Statistic, *, whole: bool) -> lis
     zero = [s.index for s in log.steps if s.seconds is not None and not 0 < s.seconds < math.inf]
     if zero:
         found.append(f"{_list(zero)}: the step time is not a positive number")
-    else:
+    elif last < case.steps:
         found += _means(case, log)
     garbled = [s.index for s in log.steps if s.seconds is None]
     needed = [i for i in garbled if i in statistic.lines(case.steps, every)]
@@ -278,18 +283,42 @@ def _clock(case: Case, log: Log) -> list[str]:
     if not stamped:
         return []
     first, last = stamped[0], stamped[-1]
-    assert first.stamp is not None
-    assert last.stamp is not None
-    between = range(first.index + case.interval, last.index + 1, case.interval)
-    if not between or any(index not in known for index in between):
-        return []
-    passed, told = last.stamp - first.stamp, case.interval * sum(known[index] for index in between)
+    usual = statistics.median(known.values()) if known else 0.0
+    told = passed = 0.0
+    shifted = False
+    for before, after in pairwise(stamped):
+        assert before.stamp is not None
+        assert after.stamp is not None
+        between = range(before.index + case.interval, after.index + 1, case.interval)
+        took, gap = (
+            case.interval * sum(known.get(index, usual) for index in between),
+            after.stamp - before.stamp,
+        )
+        # A clock is put forward by an hour once a year.
+        if not shifted and HOUR <= gap + 1 - took <= HOUR + took + 2:
+            gap, shifted = gap - HOUR, True
+        told, passed = told + took, passed + gap
     if passed <= told * CLOCK_MARGIN + first.stamp_resolution + last.stamp_resolution:
         return []
     return [
         f"by the log's own clock {passed:.0f} s passed between steps {first.index} and {last.index}, which add up to {told:.0f} s: "
         f"the rest is time that no step tells of"
     ]
+
+
+def _digits(log: Log) -> list[str]:
+    """Whether the times are printed in enough digits to tell a pace."""
+    timed = [step for step in log.steps if step.seconds and 0 < step.seconds < math.inf]
+    if not timed:
+        return []
+    coarse = statistics.median(step.resolution for step in timed) / statistics.median(
+        step.seconds or 0.0 for step in timed
+    )
+    return (
+        [f"the step times are printed in too few digits: each is known to {100 * coarse:.2g} %"]
+        if coarse > MAX_ROUNDING
+        else []
+    )
 
 
 def _configuration(case: Case, log: Log) -> list[str]:

@@ -6,6 +6,7 @@ nothing, whatever the bytes are, and its memory does not grow with the log, only
 
 from __future__ import annotations
 
+import re
 from abc import ABC
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -33,9 +34,13 @@ MAX_LINE = 1 << 16
 # More than any recipe runs or any job restarts; what goes beyond is not kept, for the same reason.
 MAX_STEPS = 1 << 17
 MAX_RESTARTS = 100
+MAX_SAVES = 16
 
 # A number as any framework prints it. Bounded, because a broken log can hold a megabyte of digits.
 NUMBER = r"-?\d{1,15}(?:\.\d{1,24})?(?:e[+-]?\d{1,2})?|-?nan|-?inf"
+
+# Control sequences of a terminal: CSI, and OSC up to its end.
+_COLOUR = re.compile(r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,512}(?:\x07|\x1b\\))")
 
 Tells = Literal["", "rate", "configuration"]
 
@@ -178,7 +183,9 @@ class LineParser(ABC):
         self._steps: dict[int, Step] = {}
         self._repeated: set[int] = set()
         self._restarts: list[int] = []
+        # Those of this attempt, and those behind its newest step, which may be of another one.
         self._marks: dict[str, str] = {}
+        self._marks_since: dict[str, str] = {}
         self._versions = Versions()
         self._stated = Statements((*COMMON, *self.statements))
         self._last: int | None = None
@@ -208,7 +215,9 @@ class LineParser(ABC):
             facts=self._stated.facts,
             repeated=tuple(sorted(self._repeated)) if steps else (),
             restarted_after=(*self._restarts, *ended),
-            marks=tuple(self._marks.items()),
+            marks=tuple(
+                (self._marks_since if self._stated.begun else {**self._marks_since, **self._marks}).items()
+            ),
             versions=self._versions.pairs,
             tells=self.tells,
         )
@@ -229,7 +238,7 @@ class LineParser(ABC):
             if any(aside in raw for aside in self.asides):
                 self.read_aside(_text(raw))
             for mark in self.marks:
-                if mark.kind not in self._marks and any(hint in raw for hint in mark.hints):
+                if mark.kind not in self._marks_since and any(hint in raw for hint in mark.hints):
                     self._read_mark(mark, _text(raw))
             if whole and any(hint in raw for hint in self._versions.hints):
                 self._versions.read(_text(raw))
@@ -241,12 +250,23 @@ class LineParser(ABC):
 
     def spoilt(self, kind: str, line: str) -> None:
         """Something makes the run no timed one. The first line that says so is enough: a trace prints millions."""
-        self._marks.setdefault(kind, line.strip()[:300])
+        said = line.strip()[:300].encode(errors="replace").decode()
+        self._marks_since.setdefault(kind, said)
         self.wanted = self._telling()
+
+    def stepped(self, *, anew: bool) -> None:
+        """A step was read; `anew`: it is the first of another attempt, of which is what was said since the step before."""
+        self._stated.stepped(anew=anew)
+        if anew:
+            self._marks = {}
+        if self._marks_since:
+            self._marks = {**self._marks_since, **self._marks}
+            self._marks_since = {}
+            self.wanted = self._telling()
 
     def _telling(self) -> tuple[bytes, ...]:
         """The substrings to search for: those of steps, and of the marks and versions that are not known so far."""
-        marks = (h for mark in self.marks if mark.kind not in self._marks for h in mark.hints)
+        marks = (h for mark in self.marks if mark.kind not in self._marks_since for h in mark.hints)
         return (*self.hints, *self._stated.hints, *self.asides, *marks, *self._versions.hints)
 
     def add(self, step: Step) -> None:
@@ -261,7 +281,7 @@ class LineParser(ABC):
         anew = back or (self._stated.begun and bool(self._steps))
         if anew:
             self.begins_anew()
-        self._stated.stepped(anew=anew)
+        self.stepped(anew=anew)
         if step.index in self._steps:
             self._repeated.add(step.index)
         elif len(self._steps) < MAX_STEPS:
@@ -287,7 +307,7 @@ class LineParser(ABC):
 
     def saved(self, seconds: float) -> None:
         """A checkpoint was written in this time."""
-        if len(self._log.saves) < MAX_STEPS:
+        if len(self._log.saves) < MAX_SAVES:
             self._log = replace(self._log, saves=(*self._log.saves, seconds))
 
     def found(self, saved_bytes: int) -> None:
@@ -300,7 +320,9 @@ class LineParser(ABC):
 
 
 def _text(raw: bytes) -> str:
-    return raw[:MAX_LINE].decode("utf-8", errors="replace")
+    """The line without the sequences that colour it."""
+    text = raw[:MAX_LINE].decode("utf-8", errors="replace")
+    return _COLOUR.sub("", text) if "\x1b" in text else text
 
 
 def number(text: str | None) -> float | None:

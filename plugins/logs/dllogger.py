@@ -101,7 +101,7 @@ class DLLogger(LineParser):
             )
 
     def _read_parameters(self, data: dict[str, Any]) -> None:
-        self._stated.begun = True
+        self._stated.begins("PARAMETER")
         self._gbs = _whole(data.get("cfg/global_batch_size"))
         self._sequence_length = _whole(data.get("cfg/encoder_seq_length"))
         facts = []

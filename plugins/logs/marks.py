@@ -26,7 +26,7 @@ MARKS = (
         (
             b"Global Checkpoint ", b"uccessfully saved ", b"uccessfully loaded checkpoint from ", b"checkpoint at iteration",
             b"async checkpoint save", b"Async checkpoint save", b"Async finalization time took", b"save-checkpoint",
-            b"oading checkpoint from ", b"oading release ", b"oading distributed checkpoint from ",
+            b"oading checkpoint from ", b"oading from a non-persistent checkpoint", b"oading release ", b"oading distributed checkpoint from ",
             b"oading HuggingFace-format checkpoint from ", b"states from the checkpoint", b"Resuming training from checkpoint",
             b", saving model to ", b"aved a checkpoint at step", b"asynchronous checkpoint save", b"to finish before checkpoint",
             b"restoring from this run's directory", b"full state from", b"saving checkpoint to ", b"Finished restoring checkpoint",
@@ -39,8 +39,8 @@ MARKS = (
             r"|cheduled an async checkpoint save|cheduled async checkpoint save for "
             r"|Async checkpoint save for step \d|(?:Unfinalized|Pending) async checkpoint saves|Async finalization time took"
             r"|save-checkpoint(?:-non-persistent)? \.{3,}:"
-            r"|\b[Ll]oading (?:release )?(?:distributed |HuggingFace-format )?checkpoint from "
-            r"|Restor(?:ing|ed all) states from the checkpoint|Resuming training from checkpoint"
+            r"|\b[Ll]oading (?:release )?(?:distributed |HuggingFace-format )?checkpoint from |Loading from a non-persistent checkpoint"
+            r"|Restor(?:ing|ed all) states from the checkpoint|Resuming training from checkpoint: (?!None)"
             r"|, saving model to '.*' as top \d"
             r"|[Ss]aved a checkpoint at step \d|Started an asynchronous checkpoint save"
             r"|Waiting for step \d+ to finish before checkpoint"
@@ -75,11 +75,11 @@ MARKS = (
         "diagnostics",
         (
             b"Anomaly Detection has been enabled", b"(detect_anomaly=True)", b"_DESYNC_DEBUG: 1", b"TORCH_DISTRIBUTED_DEBUG: DETAIL",
-            b"PROFILER/Plugin: loaded ", b"MnRtt/Rnk: ",
+            b"PROFILER/Plugin: loaded ", b"PROFILER/Plugin: Loaded ", b"MnRtt/Rnk: ",
         ),
         re.compile(
             r"Anomaly Detection has been enabled|turned on `Trainer\(detect_anomaly=True\)`|TORCH_NCCL_DESYNC_DEBUG: 1"
-            r"|TORCH_DISTRIBUTED_DEBUG: DETAIL|PROFILER/Plugin: loaded |MnRtt/Rnk: "
+            r"|TORCH_DISTRIBUTED_DEBUG: DETAIL|PROFILER/Plugin: [lL]oaded |MnRtt/Rnk: "
         ),
     ),
     Mark(

@@ -32,23 +32,34 @@ _PEAK = re.compile(rf"proxy machine peak: ({NUMBER}) TFLOP/s/device \(")
 _LABEL = re.compile(r" *(\d{1,5}): ")
 
 
-def _setting(key: str, fact: str, words: dict[str, int | str] | None = None) -> Statement:
+def _setting(
+    key: str, fact: str, words: dict[str, int | str] | None = None, *, any_word: bool = False
+) -> Statement:
     return Statement(
         f"Config param {key}: ".encode(),
-        re.compile(rf"Config param {key}: *(?P<{fact}>\S*)\s*$"),
+        re.compile(rf"Config param {key}: {{0,4}}(?P<{fact}>\S*)\s{{0,4}}$"),
         words or {},
+        any_word,
     )
 
 
+# Each kind of FP8 by its name (v0.2.4 src/maxtext/configs/types.py 83 to 102); any other arithmetic counts as it is named.
+_FP8 = (
+    "fp8",
+    "fp8_full",
+    "fp8_gpu",
+    "fp8_nanoo",
+    "nanoo_fp8",
+    "fp8_nano_v2",
+    "fp8_e5m2",
+    "fp8_e4m3",
+    "te_fp8_ds",
+    "te_fp8_cs",
+)
+_TE_FP8 = ("te_fp8_delayedscaling", "te_fp8_currentscaling", "te_mxfp8")
 _QUANTIZATION: dict[str, int | str] = {
     **dict.fromkeys(("", "None", "none", "QuantizationType.NONE"), False),
-    **dict.fromkeys(
-        ("fp8", "fp8_full", "fp8_gpu", "QuantizationType.FP8", "QuantizationType.FP8_FULL"), True
-    ),
-    **dict.fromkeys(
-        ("QuantizationType.FP8_GPU", "QuantizationType.TE_FP8_DS", "te_fp8_delayedscaling"), True
-    ),
-    **dict.fromkeys(("int8", "int4", "QuantizationType.INT8", "QuantizationType.INT4"), "integers"),
+    **{name: True for kind in (*_FP8, *_TE_FP8) for name in (kind, f"QuantizationType.{kind.upper()}")},
 }
 # MaxText/pyconfig.py 360, max_utils.py 594, train.py 622 (8e55ab1): by every process.
 STATEMENTS = (
@@ -61,7 +72,7 @@ STATEMENTS = (
     _setting("max_target_length", "sequence_length"),
     _setting("global_batch_size_to_train_on", "gbs"),
     _setting("dtype", "precision", {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}),
-    _setting("quantization", "fp8", _QUANTIZATION),
+    _setting("quantization", "fp8", _QUANTIZATION, any_word=True),
     Statement(b"Num_devices: ", re.compile(r"Num_devices: (?P<processes>\d{1,7}), shape \(")),
     Statement(b"number parameters: ", re.compile(r"number parameters: (?P<million_parameters>\d{1,6}\.\d{3}) billion")),
 )  # fmt: skip
@@ -98,10 +109,8 @@ class MaxText(LineParser):
             rank = int(label[1]) if label and match.start() == first else None
             index = int(match[1])
             self._lines += 1
-            if self._run.is_over(index, rank):
-                self._close()
-            # The profiling run's statements are of the same job.
-            self._stated.stepped(anew=False)
+            # What the profiling run stated is of the same job.
+            self.stepped(anew=self._run.is_over(index, rank) and not self._close())
             self._run.add(index, Print(float(match[2]), self._lines, rank, match.groups()[1:]))
 
     def read_aside(self, line: str) -> None:
@@ -128,7 +137,8 @@ class MaxText(LineParser):
             profiling_steps=profiling,
         )
 
-    def _close(self) -> None:
+    def _close(self) -> bool:
+        """Another run begins; whether the one before has the shape of the profiling run."""
         found = self._run.summary()
         complete = [step.index for step in found.steps if step.seconds is not None]
         profile = complete == list(range(PROFILING_STEPS))
@@ -137,3 +147,4 @@ class MaxText(LineParser):
             self._earlier.append((found.last, profile))
         self._run = Run()
         self._captured = None
+        return profile

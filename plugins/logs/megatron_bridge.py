@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from plugins.logs import Log
 from plugins.logs.megatron_lm import MegatronLM
+from plugins.logs.statements import ANCHOR
 from plugins.logs.statements import Statement
 
 _UTILIZATION = re.compile(
@@ -29,7 +30,7 @@ def _setting(key: str, fact: str, words: dict[str, int | str] | None = None) -> 
     """A key of the configuration, as YAML or in the summary of what differs from the defaults."""
     return Statement(
         f"  {key}: ".encode(),
-        re.compile(rf"^(?: *\d{{1,5}}: )?  {key}: '?(?P<{fact}>\w+)'?(?:  \(Mcore default: .*\))?\s*$"),
+        re.compile(rf"{ANCHOR}  {key}: '?(?P<{fact}>\w+)'?(?:  \(Mcore default: .*\))?\s*$"),
         words or {},
     )
 
@@ -50,6 +51,7 @@ STATEMENTS = (
     _setting("micro_batch_size", "mbs"),
     _setting("global_batch_size", "gbs"),
     _setting("fp8", "fp8", {"hybrid": True, "e4m3": True, "null": False, "None": False}),
+    _setting("fp4", "fp8", {"e2m1": "fp4"}),
 )
 
 

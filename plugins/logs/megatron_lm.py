@@ -58,8 +58,8 @@ STATEMENTS = (
         b"using world size: ",
         re.compile(
             r"using world size: (?P<processes>\d{1,7}), data-parallel size: (?P<dp>\d{1,7}),? "
-            r"context-parallel size: (?P<cp>\d{1,7}),? .*?(?<!encoder-)tensor-model-parallel size: (?P<tp>\d{1,7}),? "
-            r".*?(?<!encoder-)pipeline-model-parallel size: (?P<pp>\d{1,7})"
+            r"context-parallel size: (?P<cp>\d{1,7}),? .{0,200}?(?<!encoder-)tensor-model-parallel size: (?P<tp>\d{1,7}),? "
+            r".{0,200}?(?<!encoder-)pipeline-model-parallel size: (?P<pp>\d{1,7})"
         ),
         begins=True,
     ),
@@ -75,8 +75,7 @@ STATEMENTS = (
     _argument("seq_length", "sequence_length"),
     _argument("micro_batch_size", "mbs"),
     _argument("global_batch_size", "gbs"),
-    _argument("bf16", "precision", {"True": "bf16"}),
-    _argument("fp16", "precision", {"True": "fp16"}),
+    _argument("params_dtype", "precision", {"torch.float16": "fp16", "torch.bfloat16": "bf16", "torch.float32": "fp32"}),
     _argument("fp8", "fp8", {"None": False, "hybrid": True, "e4m3": True}),
 )  # fmt: skip
 
@@ -128,8 +127,9 @@ class MegatronLM(LineParser):
         if not fields or iteration < 1:
             return
         self.plan(int(head[2]))
-        if (scale := number(fields.get("loss scale"))) is not None and scale > 0:
-            # Only FP16 scales its loss, at first by 2^32.
+        scale = number(fields.get("loss scale"))
+        if scale and scale > 0 and (self._scaled is None or scale != 1):
+            # Only FP16 scales its loss, at first by 2^32, and at the least by 1.
             self._scaled = Fact(
                 "precision", "bf16" if scale == 1 else "fp16", f"loss scale is {fields['loss scale']}"
             )

@@ -34,6 +34,7 @@ from plugins.logs import Log
 from plugins.logs import Step
 from plugins.logs import number
 from plugins.logs import resolution
+from plugins.logs.statements import ANCHOR
 from plugins.logs.statements import Fact
 from plugins.logs.statements import Statement
 
@@ -53,7 +54,7 @@ def _setting(key: str, fact: str, words: dict[str, int | str] | None = None, *, 
     """A key of the configuration, two blanks deeper for each section around it."""
     return Statement(
         f" {key}: ".encode(),
-        re.compile(rf"^(?: *\d{{1,5}}: )? {{{2 + 2 * depth}}}{key}: (?P<{fact}>\S+)\s*$"),
+        re.compile(rf"{ANCHOR} {{{2 + 2 * depth}}}{key}: (?P<{fact}>\S+)\s*$"),
         words or {},
     )
 

@@ -40,7 +40,7 @@ STATEMENTS = (
     ),
     # megatron/core/distributed/distributed_data_parallel.py 68. FP8 runs may be without it.
     Statement(
-        b"fp8_param_gather=True", re.compile(r"DistributedDataParallelConfig\(.*?\bfp8_param_gather=(?P<fp8>True)\b"), {"True": True}
+        b"fp8_param_gather=True", re.compile(r"\bfp8_param_gather=(?P<fp8>True)\b"), {"True": True}
     ),
 )  # fmt: skip
 

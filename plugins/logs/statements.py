@@ -7,16 +7,28 @@ as a fact of `plugins.identity` gives one. The statements of any format stand he
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
+from dataclasses import replace
 
 MAX_FACTS = 64
 """A run states a fact in one way, or in a few that contradict each other; what goes beyond is not kept."""
 
-MAX_LINES = 1 << 13
-"""Each of the processes of the largest recipe may state a fact a few times; further such lines are not looked at."""
+MAX_LINES = 1 << 16
+"""Each of the processes of the largest recipe may state a fact some dozen times; further such lines are not looked at."""
+
+FEW = 4
+"""A value that so many times fewer lines state than another one is of a line which other output cut in two."""
+
+ANCHOR = r"(?:^|[:\]>Z] ?|/\d{1,6} )"
+"""Where a line begins behind what a launcher puts before it: `17: ` (srun), `[default0]:` (torchrun), `retraining/0 ` (NeMo-Run),
+`[1,5]<stdout>:` (mpirun), a stamp that ends with Z (kubectl)."""
+
+REACH = 512, 1 << 15
+"""So many characters before and behind its hint a statement is looked for, and no further: a line may be very long."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +45,14 @@ class Statement:
     """A line that has `hint` in it and matches `pattern`, each named group of which is a fact.
 
     A whole number counts as such, one with three decimals in thousandths, a list of ranks by its length, a GPU by its name; `words`
-    are the other values that count, and what they mean. `begins`: one process prints it once, before the first step of an attempt.
+    are the other values that count, and what they mean. With `any_word` every other one counts as it stands. `begins`: one process
+    prints it once, before the first step of an attempt.
     """
 
     hint: bytes
     pattern: re.Pattern[str]
     words: Mapping[str, int | str] = field(default_factory=dict)
+    any_word: bool = False
     begins: bool = False
 
     def facts(self, match: re.Match[str]) -> Iterator[Fact]:
@@ -56,37 +70,50 @@ class Statement:
             return text.count(",") + 1
         if re.fullmatch(r"\d{1,9}\.\d{3}", text, re.ASCII):
             return int(text.replace(".", ""))
-        return text if text.startswith("NVIDIA ") else None
+        words = self.any_word and text and not text.startswith("$")
+        return text if words or text.startswith("NVIDIA ") else None
 
 
 def lists(name: str, words: str) -> Statement:
     """A group of parallel processes, as NeMo prints that of rank 0."""
     return Statement(
         f"Rank 0 has {words} parallel group".encode(),
-        re.compile(rf"Rank 0 has {words} parallel group ?: \[(?:(?P<{name}>\d+, [\d, ]+)|0)\]"),
+        re.compile(rf"Rank 0 has {words} parallel group ?: \[(?P<{name}>\d+(?:, \d+)*)\]"),
+        {"0": 1},
     )
 
 
 COMMON = (
-    Statement(b"Starting with ", re.compile(r"Starting with (?P<processes>\d{1,7}) processes\b"), begins=True),
-    Statement(b", MEMBER: ", re.compile(r"GLOBAL_RANK: \d+, MEMBER: \d+/(?P<processes>\d{1,7})\b")),
-    Statement(b" nranks ", re.compile(r"NCCL INFO .*?\bcomm 0x[0-9a-f]+ rank \d+ nranks (?P<group>\d{1,7})\b")),
+    Statement(
+        b"processes registered. Starting with ",
+        re.compile(r"All distributed processes registered\. Starting with (?P<processes>\d{1,7}) processes\b"),
+        begins=True,
+    ),
+    Statement(b", MEMBER: ", re.compile(r"GLOBAL_RANK: \d+, MEMBER: \d+/(?P<processes>\d{1,7})\s*$")),
+    Statement(b" nranks ", re.compile(r"NCCL INFO .{0,200}?\bcomm 0x[0-9a-f]+ rank \d+ nranks (?P<group>\d{1,7})\b")),
     Statement(
         b" nNodes ",
-        re.compile(r"NCCL INFO .*?\bcomm 0x[0-9a-f]+ rank \d+ nRanks (?P<group>\d{1,7}) nNodes (?P<group_nodes>\d{1,7})\b"),
+        re.compile(r"NCCL INFO .{0,200}?\bcomm 0x[0-9a-f]+ rank \d+ nRanks (?P<group>\d{1,7}) nNodes "),
     ),
-    Statement(b" peer ranks. Expected", re.compile(r"^\W*\[Gloo\] Rank \d+ is connected to (?P<peers>\d{1,7}) peer ranks\. Expected")),
-    Statement(b"StreamExecutor ", re.compile(r"StreamExecutor (?:\[\d+\]|device \(\d+\)): (?P<gpu>NVIDIA [^,]{1,60}), Compute")),
-    Statement(b"using a CUDA device (", re.compile(r"using a CUDA device \('(?P<gpu>NVIDIA [^']{1,60})'\)")),
-    Statement(b" (UUID: GPU-", re.compile(r"\bGPU \d+: (?P<gpu>NVIDIA [^()]{1,60}?) \(UUID: GPU-")),
-    Statement(b"  NVIDIA ", re.compile(r"\| +\d+ +(?P<gpu>NVIDIA \S.{1,40}?) +(?:On|Off) +\|")),
     Statement(
-        b"GSW: MODEL=",
-        re.compile(
-            r"GSW: MODEL=.*?(?:\bJOB_NUM_NODES=(?P<asked_nodes>\d{1,6})\b.*?)?(?:\bGPUS_PER_NODE=(?P<asked_devices>\d{1,3})\b.*?)?"
-            r"\bJOB_ID=(?P<job>\d{1,15})\b"
-        ),
+        b" peer ranks. Expected",
+        re.compile(r"\[Gloo\] Rank \d+ is connected to (?P<peers>\d{1,7}) peer ranks\. Expected .{1,60} is : (?P=peers)\b"),
     ),
+    Statement(
+        b"StreamExecutor ",
+        re.compile(r"StreamExecutor (?:\[\d+\]|device \(\d+\)): (?P<gpu>[^,]{2,60}), Compute Capability"),
+        any_word=True,
+    ),
+    Statement(b"using a CUDA device (", re.compile(r"using a CUDA device \('(?P<gpu>[^']{2,60})'\)"), any_word=True),
+    Statement(b" (UUID: GPU-", re.compile(r"\bGPU \d+: (?P<gpu>[^()]{2,60}?) \(UUID: GPU-"), any_word=True),
+    Statement(b"  NVIDIA ", re.compile(r"\| +\d+ +(?P<gpu>NVIDIA \S.{1,40}?) +(?:On|Off) +\|")),
+    Statement(b"GPTDatasetConfig(", re.compile(r"GPTDatasetConfig\(.{0,400}?\bsequence_length=(?P<sequence_length>\d{1,9})\b")),
+    Statement(b"setting number of micro", re.compile(r"setting number of micro-?batches to constant (?P<ga>\d{1,7})\b")),
+    Statement(b"GSW: MODEL=", re.compile(r"\bJOB_NUM_NODES=(?P<asked_nodes>\d{1,6})\b")),
+    Statement(b"GSW: MODEL=", re.compile(r"\bGPUS_PER_NODE=(?P<asked_devices>\d{1,3})\b")),
+    Statement(b"GSW: MODEL=", re.compile(r"\bJOB_ID=(?P<job>\d{1,15})\b")),
+    Statement(b"GSW: MODEL=", re.compile(r"\bDTYPE=(?P<fp8>\w+)"), {"fp8": True, "bf16": False}),
+    Statement(b"GSW: MODEL=", re.compile(r"\bMODEL_SIZE=(?P<size>\w+)"), any_word=True),
     lists("tp", "tensor model"),
     lists("pp", "pipeline model"),
     lists("cp", "context"),
@@ -105,6 +132,8 @@ class Statements:
         self._known = dict.fromkeys(known, 0)
         self._facts: dict[tuple[str, int | str], Fact] = {}
         self._since: dict[tuple[str, int | str], Fact] = {}
+        self._lines: Counter[tuple[str, int | str]] = Counter()
+        self._opened: set[object] = set()
         self.begun = False
 
     @property
@@ -120,20 +149,34 @@ class Statements:
                 continue
             self._known[statement] += 1
             fewer |= lines + 1 == MAX_LINES
-            for match in statement.pattern.finditer(text):
-                self.begun |= statement.begins
-                for fact in statement.facts(match):
-                    self.keep(fact)
+            at = max(0, text.find(statement.hint.decode()))
+            match = statement.pattern.search(text, max(0, at - REACH[0]), at + REACH[1])
+            if match is None:
+                continue
+            if statement.begins:
+                self.begins(statement.hint)
+            for fact in statement.facts(match):
+                self.keep(fact)
         return fewer
 
+    def begins(self, what: object) -> None:
+        """What each attempt prints once was printed: where this one has done so before, another one begins."""
+        self.begun |= what in self._opened
+        self._opened.add(what)
+
     def keep(self, fact: Fact) -> None:
-        if len(self._since) < MAX_FACTS:
-            self._since.setdefault((fact.name, fact.value), fact)
+        key = fact.name, fact.value
+        if key in self._since or len(self._since) < MAX_FACTS:
+            # A record of JSON may hold half a surrogate, which nothing can print.
+            said = fact.said.encode(errors="replace").decode()[:200]
+            self._since.setdefault(key, replace(fact, said=said))
+            self._lines[key] += 1
 
     def stepped(self, *, anew: bool) -> None:
         """A step was read; `anew`: it is the first of another attempt."""
         if anew:
             self._facts = {}
+            self._lines = Counter({key: self._lines[key] for key in self._since})
         for key, fact in self._since.items():
             if len(self._facts) < MAX_FACTS:
                 self._facts.setdefault(key, fact)
@@ -142,6 +185,8 @@ class Statements:
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        if self.begun:
-            return tuple(self._since.values())
-        return tuple({**self._since, **self._facts}.values())
+        known = self._since if self.begun else {**self._since, **self._facts}
+        most: dict[str, int] = {}
+        for name, value in known:
+            most[name] = max(most.get(name, 0), self._lines[name, value])
+        return tuple(fact for key, fact in known.items() if FEW * self._lines[key] > most[fact.name])

@@ -123,7 +123,7 @@ def test_a_whole_log_is_valid(form: Any) -> None:
 def test_another_sequence_length_is_another_run(form: Any) -> None:
     log = parse(whole(form).replace("8192", "4096"), "dllogger")
     said = problems(examples.case(), log, Statistic())
-    assert said[0] == "the run's cfg/encoder_seq_length is 4096, this case's sequence_length is 8192"
+    assert said[0] == 'the log says "cfg/encoder_seq_length is 4096", this case\'s sequence_length is 8192'
     assert "4194304 tokens" in said[1]
 
 
@@ -159,23 +159,23 @@ def test_the_run_states_its_configuration(form: Any) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
-        ("tensor_model_parallel_size", 8, "cfg/tensor_model_parallel_size is 8, this case's tp is 4"),
-        ("pipeline_model_parallel_size", 4, "cfg/pipeline_model_parallel_size is 4, this case's pp is 8"),
-        ("virtual_pipeline_model_parallel_size", None, "parallel_size is None, this case's vp is 5"),
-        ("context_parallel_size", 2, "cfg/context_parallel_size is 2, this case's cp is 1"),
-        ("micro_batch_size", 2, "cfg/micro_batch_size is 2, this case's mbs is 1"),
-        ("num_layers", 8, "cfg/num_layers is 8, this case's layers is 80"),
-        ("hidden_size", 4096, "cfg/hidden_size is 4096, this case's hidden is 8192"),
-        ("ffn_hidden_size", 14336, "cfg/ffn_hidden_size is 14336, this case's ffn is 28672"),
-        ("num_query_groups", 64, "cfg/num_query_groups is 64, this case's query_groups is 8"),
-        ("fp8", False, "cfg/fp8 is False, this case is fp8"),
-        ("precision", "32", "cfg/precision is 32, this case is fp8"),
-        ("precision", "16-mixed", "cfg/precision is 16-mixed, this case is fp8"),
+        ("tensor_model_parallel_size", 8, "cfg/tensor_model_parallel_size is 8\", this case's tp is 4"),
+        ("pipeline_model_parallel_size", 4, "cfg/pipeline_model_parallel_size is 4\", this case's pp is 8"),
+        ("virtual_pipeline_model_parallel_size", None, "parallel_size is None\", this case's vp is 5"),
+        ("context_parallel_size", 2, "cfg/context_parallel_size is 2\", this case's cp is 1"),
+        ("micro_batch_size", 2, "cfg/micro_batch_size is 2\", this case's mbs is 1"),
+        ("num_layers", 8, "cfg/num_layers is 8\", this case's layers is 80"),
+        ("hidden_size", 4096, "cfg/hidden_size is 4096\", this case's hidden is 8192"),
+        ("ffn_hidden_size", 14336, "cfg/ffn_hidden_size is 14336\", this case's ffn is 28672"),
+        ("num_query_groups", 64, "cfg/num_query_groups is 64\", this case's query_groups is 8"),
+        ("fp8", False, 'cfg/fp8 is False", this case is fp8'),
+        ("precision", "32", 'cfg/precision is 32", this case is fp8'),
+        ("precision", "16-mixed", 'cfg/precision is 16-mixed", this case is fp8'),
     ],
 )
 def test_another_configuration_is_another_run(form: Any, key: str, value: Any, said: str) -> None:
     (found,) = configured(form, **{key: value})
-    assert found.startswith("the run's ")
+    assert found.startswith('the log says "')
     assert found.endswith(said)
 
 
@@ -188,14 +188,16 @@ def test_an_fp8_run_is_no_bf16_case(form: Any, fp8: object) -> None:
     case = examples.case(BF16)
     layout = {"pipeline_model_parallel_size": case.pp, "virtual_pipeline_model_parallel_size": case.vp,
               "context_parallel_size": case.cp, "tensor_model_parallel_size": case.tp}  # fmt: skip
-    assert configured(form, BF16, fp8=fp8, **layout) == [f"the run's cfg/fp8 is {fp8}, this case is bf16"]
+    assert configured(form, BF16, fp8=fp8, **layout) == [
+        f'the log says "cfg/fp8 is {fp8}", this case is bf16'
+    ]
     assert configured(form, BF16, fp8=False, **layout) == []
 
 
 # NeMo's default: without the key FP8 is off. A record in a pod's output may have lost it to other output.
 @pytest.mark.parametrize("case_id", [examples.CASE, BF16])
 def test_a_run_that_does_not_say_whether_it_computed_in_fp8_is_no_evidence(case_id: str) -> None:
-    assert configured(in_file, fp8=...) == ["the run's cfg/fp8 is None, this case is fp8"]
+    assert configured(in_file, fp8=...) == ['the log says "cfg/fp8 is None", this case is fp8']
     said = "the log does not state whether it computed in FP8: its record (PARAMETER) is garbled"
     assert said in configured(in_output, case_id, fp8=...)
     assert said in configured(in_file, case_id, fp8="True[rank3]")
