@@ -2,7 +2,7 @@
 # make test   all tests; as root it installs what the Slurm lab and the data's scripts need, and it builds the Kubernetes lab's programs
 #             once (minutes, with Go or a Python package of it); it says what it has to leave out
 # make lint   style, types and the import rules
-# make bench  what Pacemark itself costs, side by side with what it is compared to
+# make bench  what Pacemark itself costs, side by side with what it is compared to; and how often its verdicts are wrong
 # make format
 
 PYTHON ?= python3
@@ -26,6 +26,7 @@ test: $(BIN)/.test lab kubernetes
 bench: $(BIN)/.test lab kubernetes
 	$(BIN)/python -m tests.bench.collection
 	$(BIN)/python -m tests.bench.parsing
+	$(BIN)/python -m tests.bench.rates
 	$(BIN)/python -m tests.bench.fleet
 	$(BIN)/python -m tests.bench.kube
 

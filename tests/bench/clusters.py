@@ -1,0 +1,251 @@
+"""Simulated clusters: what is wrong with them, the steps of a run on one, and what a log would print of these.
+
+Which clusters there are, and which published statistics their runs are judged by, stands here; `tests/bench/rates.py` judges them.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+from plugins.baselinefile import Cell
+from plugins.baselinefile import Table
+from plugins.baselinefile import Tolerance
+from plugins.baselines import Baseline
+from plugins.baselines import Expected
+from plugins.baselines import expected
+from plugins.baselines import yardstick
+from plugins.logs import Step
+from plugins.logs import resolution
+from plugins.metrics import FlopsDefinition
+from plugins.metrics import Measurement
+from plugins.metrics import Statistic
+from plugins.metrics import timing
+from tests.unit import examples
+
+NOISES = (0.01, 0.02, 0.03)
+"""Relative standard deviations of a step."""
+
+HICCUPS = (0.0, 0.01, 0.02)
+"""Shares of the steps that stall at random."""
+
+BETWEEN = (0.0, 0.005)
+"""Relative standard deviations of the pace from one run to the next."""
+
+STALL = 1.3
+"""A stalled step takes so many times as long."""
+
+WARM_UP = 4.0
+"""So does the first step of every run."""
+
+USUAL_STEPS = 50
+"""A slow-down names the steps of a run of so many; in a longer run it begins later in proportion."""
+
+GPU = "h100"
+MADE_UP = 78.0
+"""Nobody has published a step time for gpt3_aks, in s: this one stands in."""
+
+
+@dataclass(frozen=True)
+class SlowDown:
+    """What is wrong with a cluster: the steps from `first` on take `factor` times as long.
+
+    With `every` only each so many-th step does. With `drift` the last step does, and those before come near it evenly.
+    """
+
+    name: str
+    factor: float = 1.0
+    first: int = 0
+    every: int = 0
+    drift: bool = False
+
+    def factors(self, steps: int, rng: random.Random) -> list[float]:
+        """How many times as long each step takes; periodic stalls begin anywhere in their first period."""
+        if self.drift:
+            return [1 + (self.factor - 1) * i / (steps - 1) for i in range(steps)]
+        if self.every:
+            phase = rng.randrange(self.every)
+            return [self.factor if i % self.every == phase else 1.0 for i in range(steps)]
+        first = self.first * steps // USUAL_STEPS
+        return [self.factor if i >= first else 1.0 for i in range(steps)]
+
+
+HEALTHY, LITTLE, THROUGHOUT = "healthy", "3 %", "8 %"
+ENDS = ("8 % from 31", "8 % from 40", "8 % from 45", "30 % from 47")
+DRIFT = "drift to 8 %"
+STALLS = ("stall, every 7th", "stall, every 8th", "stall, every 10th")
+SLOW_DOWNS = {
+    slow.name: slow
+    for slow in (
+        SlowDown(HEALTHY),
+        SlowDown(LITTLE, 1.03),
+        SlowDown(THROUGHOUT, 1.08),
+        SlowDown(ENDS[0], 1.08, first=31),
+        SlowDown(ENDS[1], 1.08, first=40),
+        SlowDown(ENDS[2], 1.08, first=45),
+        SlowDown(ENDS[3], STALL, first=47),
+        SlowDown(DRIFT, 1.08, drift=True),
+        SlowDown(STALLS[0], STALL, every=7),
+        SlowDown(STALLS[1], STALL, every=8),
+        SlowDown(STALLS[2], STALL, every=10),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What runs are drawn from: how its steps and its runs scatter, what share of the steps stalls, and what is wrong with it."""
+
+    noise: float
+    hiccups: float
+    between: float
+    slow: str
+
+    def draw(self, steps: int, rng: random.Random) -> list[float]:
+        """The step times of one run, as multiples of the baseline's. All that scatters is normal."""
+        pace = 1 + rng.gauss(0, self.between)
+        times = [
+            pace * factor * (1 + rng.gauss(0, self.noise)) * (STALL if rng.random() < self.hiccups else 1)
+            for factor in SLOW_DOWNS[self.slow].factors(steps, rng)
+        ]
+        times[0] *= WARM_UP
+        return times
+
+
+# What logs print
+
+
+@lru_cache(maxsize=100_000)
+def _step(index: int, printed: str, digits: int) -> Step:
+    return Step(index, float(printed), resolution(printed, digits))
+
+
+def nemo2(seconds: Sequence[float]) -> list[Step]:
+    """As NeMo 2 prints them: in four digits."""
+    return [_step(i, f"{value:.4g}", 4) for i, value in enumerate(seconds)]
+
+
+def running_means(seconds: Sequence[float], size: int = 5) -> list[float]:
+    """What NeMo's timer has after each step: the mean over the last `size` steps, at the start over as many as there are."""
+    return [sum(seconds[max(0, i - size + 1) : i + 1]) / min(i + 1, size) for i in range(len(seconds))]
+
+
+def nemo1(seconds: Sequence[float]) -> list[Step]:
+    """As NeMo 1 prints means over the last five: in three digits."""
+    return [_step(i, f"{value:.3g}", 3) for i, value in enumerate(running_means(seconds))]
+
+
+def dllogger(seconds: Sequence[float]) -> list[Step]:
+    """As DLLogger prints means over the last five: in full."""
+    return [Step(i, value) for i, value in enumerate(running_means(seconds))]
+
+
+def megatron_lm(seconds: Sequence[float]) -> list[Step]:
+    """As Megatron-LM prints the mean of each ten: in ms, with one digit behind the point."""
+    steps = []
+    for first in range(0, len(seconds), 10):
+        printed = f"{1000 * statistics.fmean(seconds[first : first + 10]):.1f}"
+        steps.append(Step(first + 9, float(printed) / 1000, resolution(printed) / 1000))
+    return steps
+
+
+# What runs are judged by
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A published statistic: the log that it is read from, and what it should reach."""
+
+    name: str
+    words: str
+    printed: Callable[[Sequence[float]], list[Step]]
+    goal: Expected
+    statistic: Statistic
+
+    def measured(self, cluster: Cluster, rng: random.Random) -> Measurement:
+        """One run of the case on this cluster."""
+        case = self.goal.case
+        steps = self.printed([self.goal.step_time * times for times in cluster.draw(case.steps, rng)])
+        boiled = timing(steps, self.statistic, case.smoothing, case.span)
+        return Measurement(case, boiled, self.goal.yardstick)
+
+
+def published(case_id: str, recipe: str, release: str | None, statistic: str) -> Expected:
+    """What was published for the case, judged by this statistic and within the usual band."""
+    found = examples.baseline(case_id, recipe, release=release, statistic=statistic)
+    table = found.table.model_copy(update={"tolerance": Tolerance()})
+    return _expected(replace(found, table=table), case_id, recipe, release)
+
+
+def made_up(case_id: str, recipe: str, step_time: float, statistic: str) -> Expected:
+    """A baseline for a case that nothing was published for."""
+    case = examples.case(case_id, recipe)
+    cell = Cell.model_validate(
+        {
+            **case.configuration(),
+            "size": case.size,
+            "dtype": case.dtype,
+            "gpus": case.gpus,
+            "step_time": step_time,
+            "tokens_per_second": case.tokens_per_step / step_time,
+            "mfu": 45.0,
+        }
+    )
+    table = Table(
+        release=case.release,
+        gpu=GPU,
+        framework="Megatron-LM",
+        source="made up for a simulation",
+        statistic=statistic,
+        peak={case.dtype: 989.0},
+        flops={case.size: FlopsDefinition(definition="causal-attention")},
+        cells=[cell],
+    )
+    return _expected(Baseline(Path("made_up.yaml"), table, cell), case_id, recipe, None)
+
+
+def _expected(baseline: Baseline, case_id: str, recipe: str, release: str | None) -> Expected:
+    case = examples.case(case_id, recipe, release=release)
+    stick = yardstick(case, baseline, GPU, examples.BASELINES, None)
+    assert stick is not None
+    return expected(case, baseline, stick)
+
+
+@lru_cache
+def figures() -> dict[str, Figure]:
+    """Every statistic that is simulated, by its name."""
+    nemo = "NeMo 2, four digits"
+    rows = [
+        *(
+            (name, nemo, nemo2, published(examples.CASE, "llama3", None, name))
+            for name in ("last", "mean:11-44", "mean:35-44")
+        ),
+        (
+            "last, averaged: 5",
+            "NeMo 1, means over the last five steps in three digits",
+            nemo1,
+            published("405b-fp8-576gpus", "llama3", "25.02", "last"),
+        ),
+        (
+            "mean:15-40, smoothing: 5",
+            "DLLogger, means over the last five steps in full",
+            dllogger,
+            published("70b-fp8-128gpus", "llama3_gke", None, "mean:15-40"),
+        ),
+        (
+            "mean:50-99, interval: 10",
+            "Megatron-LM, the mean of each ten of 100 steps",
+            megatron_lm,
+            made_up("175b-fp16-512gpus", "gpt3_aks", MADE_UP, "mean:50-99"),
+        ),
+    ]
+    return {
+        name: Figure(name, words, printed, goal, goal.baseline.statistic)
+        for name, words, printed, goal in rows
+    }

@@ -1,0 +1,395 @@
+"""How often a verdict is wrong: simulated runs of clusters whose pace is known, judged by the code that judges real ones.
+
+    python -m tests.bench.rates [--runs N] [--seed N] [--processes N] [--write] [--csv FILE]
+
+Each run is judged once alone, and once as `--repeat-undecided` would: with further runs of the same cluster where it does not tell.
+Prints the tables of docs/verdicts.md and which aims are met; `--write` puts the tables there, `--csv` has every cell. The same seed gives the same figures,
+with however many processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import multiprocessing
+import random
+from collections import Counter
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import astuple
+from dataclasses import dataclass
+from dataclasses import field
+from itertools import product
+from pathlib import Path
+
+from plugins.repeats import MAX_RUNS
+from plugins.repeats import judge_runs
+from plugins.repeats import unsure
+from plugins.verdicts import Kind
+from tests.bench import clusters
+from tests.bench.clusters import Cluster
+from tests.bench.clusters import Figure
+from tests.bench.clusters import figures
+from tests.bench.report import print_target
+
+RUNS, SEED, PROCESSES = 10_000, 20261122, 2
+
+OTHERS, REST, UNSEEN = 10, 100, 1000
+"""The two cells that the aims name first get all runs. The other aims' and the other healthy ones get a tenth of them, what else is in
+the document a hundredth, and what only `--csv` shows a thousandth."""
+
+LEAST = 5
+"""So many runs has every cell."""
+
+BATCH = 500
+"""So many runs are drawn from one seed, whichever process does."""
+
+AIM = (0.02, 0.02)
+"""Noise and hiccups that the aims are stated for."""
+
+WHERE = f"{100 * AIM[0]:.0f} % noise and {100 * AIM[1]:.0f} % hiccups"
+
+SURE = 1.96
+"""Standard deviations of an interval of 95 %."""
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "verdicts.md"
+BEGIN, END = "<!-- rates: begin -->", "<!-- rates: end -->"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One line of the table: runs of this cluster, judged by this statistic."""
+
+    figure: str
+    cluster: Cluster
+
+    def runs(self, most: int) -> int:
+        """How many runs it gets where the first aims get `most`: what happens seldom needs more of them."""
+        slow, even = self.cluster.slow, not self.cluster.between
+        part = REST if even else UNSEEN
+        if (self.cluster.noise, self.cluster.hiccups) == AIM:
+            part = 1 if even and slow in (clusters.HEALTHY, clusters.THROUGHOUT) else OTHERS
+        elif slow == clusters.HEALTHY:
+            part = OTHERS
+        return max(LEAST, most // part)
+
+
+@dataclass
+class Tally:
+    """What became of the runs of a cell: verdicts of one run each, of as many as it took, and how many that were."""
+
+    once: Counter[Kind] = field(default_factory=Counter)
+    repeated: Counter[Kind] = field(default_factory=Counter)
+    lengths: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def runs(self) -> int:
+        return self.once.total()
+
+    @property
+    def mean_runs(self) -> float:
+        return sum(length * count for length, count in self.lengths.items()) / self.lengths.total()
+
+    def add(self, other: Tally) -> None:
+        self.once += other.once
+        self.repeated += other.repeated
+        self.lengths += other.lengths
+
+
+Table = Mapping[Cell, Tally]
+
+
+@dataclass(frozen=True)
+class Share:
+    """So many of `runs`, with the interval that holds the true share in 95 of 100 simulations."""
+
+    count: int
+    runs: int
+
+    @property
+    def value(self) -> float:
+        return self.count / self.runs
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson's score interval: those shares from which what was counted lies 1.96 of their standard deviations away or less.
+
+        Source: E. B. Wilson, Probable inference, the law of succession, and statistical inference, JASA 22 (1927), 209-212.
+        """
+        n, z = self.runs, SURE
+        middle = (self.count + z * z / 2) / (n + z * z)
+        half = z / (n + z * z) * math.sqrt(self.count * (n - self.count) / n + z * z / 4)
+        # Where nothing or all was counted, arithmetic would leave 1e-19 of an end that is exact.
+        return (
+            0.0 if self.count == 0 else middle - half,
+            1.0 if self.count == n else middle + half,
+        )
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return f"{percent(self.value)} ({percent(low)}-{percent(high)})"
+
+
+def percent(share: float) -> str:
+    """In percent, with more digits the nearer to nothing or to all."""
+    near = min(share, 1 - share)
+    digits = 3 if near < 0.0005 else 2 if near < 0.01 else 1
+    text = f"{100 * share:.{digits}f}"
+    return text.rstrip("0").rstrip(".") if near < 1e-9 else text
+
+
+def failing(kinds: Counter[Kind]) -> Share:
+    return Share(kinds.total() - kinds[Kind.PASSED], kinds.total())
+
+
+# Simulation
+
+
+def grid() -> list[Cell]:
+    """Every cell of the table."""
+    rows = product(figures(), clusters.NOISES, clusters.HICCUPS, clusters.BETWEEN, clusters.SLOW_DOWNS)
+    return [
+        Cell(name, Cluster(noise, hiccups, between, slow)) for name, noise, hiccups, between, slow in rows
+    ]
+
+
+def judged(batch: tuple[Cell, int, str]) -> tuple[Cell, Tally]:
+    """Judge so many runs of a cell, drawn from this seed."""
+    cell, count, seed = batch
+    figure, rng, tally = figures()[cell.figure], random.Random(seed), Tally()
+    for _ in range(count):
+        runs = [figure.measured(cell.cluster, rng)]
+        kind = judge_runs(runs, figure.goal)[1].kind
+        tally.once[kind] += 1
+        while unsure(runs, figure.goal):
+            runs.append(figure.measured(cell.cluster, rng))
+        tally.repeated[judge_runs(runs, figure.goal)[1].kind if len(runs) > 1 else kind] += 1
+        tally.lengths[len(runs)] += 1
+    return cell, tally
+
+
+def batches(cells: Sequence[Cell], runs: int, seed: int) -> Iterator[tuple[Cell, int, str]]:
+    for cell in cells:
+        wanted = cell.runs(runs)
+        for first in range(0, wanted, BATCH):
+            yield cell, min(BATCH, wanted - first), f"{seed} {first} {cell}"
+
+
+def simulate(
+    cells: Sequence[Cell], runs: int = RUNS, seed: int = SEED, processes: int = PROCESSES
+) -> dict[Cell, Tally]:
+    """Judge runs of all these cells, `runs` of those that need the most. With one process nothing is started."""
+    table = {cell: Tally() for cell in cells}
+    work = list(batches(cells, runs, seed))
+    if processes == 1:
+        for cell, tally in map(judged, work):
+            table[cell].add(tally)
+        return table
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        for cell, tally in pool.map(judged, work, chunksize=8):
+            table[cell].add(tally)
+    return table
+
+
+# Aims
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What the judge should reach: how often a cluster at `AIM` fails, with one run or as many as it takes, or how many these are."""
+
+    target: str
+    slow: str
+    reached: Callable[[Tally], bool]
+    shown: Callable[[Tally], str]
+
+
+def fails(target: str, slow: str, limit: float, *, found: bool, repeated: bool = False) -> Aim:
+    """At most `limit` of the runs fail, or at least so many where the cluster must be `found`."""
+
+    def share(tally: Tally) -> Share:
+        return failing(tally.repeated if repeated else tally.once)
+
+    def reached(tally: Tally) -> bool:
+        return share(tally).value >= limit if found else share(tally).value <= limit
+
+    return Aim(target, slow, reached, lambda tally: f"{share(tally)} %")
+
+
+def takes(slow: str, limit: float) -> Aim:
+    """At most so many runs in the mean, and never more than `MAX_RUNS`."""
+    return Aim(
+        f"repeated, {slow}: at most {limit:g} runs in the mean, never more than {MAX_RUNS}",
+        slow,
+        lambda tally: tally.mean_runs <= limit and max(tally.lengths) <= MAX_RUNS,
+        lambda tally: f"{tally.mean_runs:.2f}, {max(tally.lengths)} at most",
+    )
+
+
+FALSE_RED, REPEATED_RED, FOUND, MOST, FEW_RUNS = 0.001, 0.0005, 0.999, 0.99, 1.1
+AIMS = (
+    fails("healthy: at most 0.1 % fail", clusters.HEALTHY, FALSE_RED, found=False),
+    *(
+        fails(f"{slow}: at least 99.9 % found", slow, FOUND, found=True)
+        for slow in (clusters.THROUGHOUT, *clusters.ENDS[:2], *clusters.STALLS)
+    ),
+    fails(f"{clusters.DRIFT}: at least 99 % found", clusters.DRIFT, MOST, found=True),
+    fails(
+        "repeated, healthy: at most 0.05 % fail", clusters.HEALTHY, REPEATED_RED, found=False, repeated=True
+    ),
+    fails("repeated, 3 %: at most 0.1 % fail", clusters.LITTLE, FALSE_RED, found=False, repeated=True),
+    fails("repeated, 8 %: at least 99.9 % found", clusters.THROUGHOUT, FOUND, found=True, repeated=True),
+    takes(clusters.HEALTHY, FEW_RUNS),
+    takes(clusters.THROUGHOUT, FEW_RUNS),
+)
+
+
+def applies(aim: Aim, figure: Figure) -> bool:
+    """Whether the aim is one for this statistic: means over several steps hide which of them stalled, and tell only what it costs."""
+    return aim.slow not in clusters.STALLS or figure.goal.case.span == 1
+
+
+def aimed(table: Table, name: str, aim: Aim) -> Tally:
+    return table[Cell(name, Cluster(*AIM, 0.0, aim.slow))]
+
+
+def print_aims(table: Table) -> bool:
+    """Print each aim for each statistic; whether all are met."""
+    good = True
+    for name, figure in figures().items():
+        print(f"\n{name}, at {WHERE}")
+        for aim in AIMS:
+            if applies(aim, figure):
+                tally = aimed(table, name, aim)
+                good &= aim.reached(tally)
+                print_target(aim.target, aim.reached(tally), aim.shown(tally))
+    return good
+
+
+# The document
+
+
+def row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def head(*cells: str) -> list[str]:
+    return [row(*cells), row(*["---"] * len(cells))]
+
+
+def aims_table(table: Table) -> Iterator[str]:
+    """Each aim, with what every statistic reaches."""
+    yield from head("aim", *(f"`{name}`" for name in figures()))
+    for aim in AIMS:
+        cells = []
+        for name, figure in figures().items():
+            tally = aimed(table, name, aim)
+            missed = "" if aim.reached(tally) else "**not met**: "
+            cells.append(f"{missed}{aim.shown(tally)}" if applies(aim, figure) else "")
+        yield row(aim.target, *cells)
+
+
+COLUMNS: dict[str, tuple[str, float, bool]] = {
+    **{slow: (slow, 0.0, False) for slow in clusters.SLOW_DOWNS},
+    f"{clusters.HEALTHY}, runs vary": (clusters.HEALTHY, clusters.BETWEEN[-1], False),
+    f"{clusters.HEALTHY}, repeated": (clusters.HEALTHY, 0.0, True),
+    f"{clusters.LITTLE}, repeated": (clusters.LITTLE, 0.0, True),
+}
+"""Of the table of noise and hiccups: the slow-down, how runs vary, and whether they are repeated."""
+
+
+def grid_table(table: Table, name: str) -> Iterator[str]:
+    """Noise x hiccups, with a column for each slow-down: the share that fails."""
+    yield from head("noise", "hiccups", *COLUMNS)
+    for noise, hiccups in product(clusters.NOISES, clusters.HICCUPS):
+        cells = []
+        for slow, between, repeated in COLUMNS.values():
+            tally = table[Cell(name, Cluster(noise, hiccups, between, slow))]
+            cells.append(str(failing(tally.repeated if repeated else tally.once)))
+        yield row(f"{100 * noise:.0f} %", f"{100 * hiccups:.0f} %", *cells)
+
+
+def verdict_table(table: Table, name: str) -> Iterator[str]:
+    """Which verdicts these are where the aims are stated, with one run and with `--repeat-undecided`."""
+    words = ["passed", "too slow", "noisy", "repeated: passed", "too slow", "noisy", "runs"]
+    yield from head("", *words, "runs vary: fail", "repeated: fail", "runs")
+    for slow in clusters.SLOW_DOWNS:
+        even, uneven = (table[Cell(name, Cluster(*AIM, between, slow))] for between in clusters.BETWEEN)
+        once, repeated = (
+            [str(Share(kinds[kind], even.runs)) for kind in (Kind.PASSED, Kind.TOO_SLOW, Kind.NOISY)]
+            for kinds in (even.once, even.repeated)
+        )
+        varied = [str(failing(uneven.once)), str(failing(uneven.repeated)), f"{uneven.mean_runs:.2f}"]
+        yield row(slow, *once, *repeated, f"{even.mean_runs:.2f}", *varied)
+
+
+def document(table: Table, runs: int, seed: int) -> str:
+    """What stands between the markers of docs/verdicts.md."""
+    others, rest = (max(LEAST, runs // part) for part in (OTHERS, REST))
+    lines = [
+        f"Made by `python -m tests.bench.rates --runs {runs} --seed {seed} --write`: {runs:,} runs of a cluster that is healthy or 8 % slow, at",
+        f"{WHERE}; {others:,} of each other slow-down there, and of healthy clusters elsewhere; {rest:,} of the rest. All shares are in",
+        "percent, with the interval that holds the true one in 95 of 100 simulations (Wilson 1927).",
+        "",
+        *aims_table(table),
+    ]
+    for name, figure in figures().items():
+        lines += ["", f"**`{name}`** ({figure.words}): the share that fails.", ""]
+        lines += [
+            *grid_table(table, name),
+            "",
+            f"The verdicts at {WHERE}, and with the mean number of runs:",
+            "",
+        ]
+        lines += verdict_table(table, name)
+    return "\n".join(lines)
+
+
+def write(path: Path, text: str) -> None:
+    """Put this between the markers of the document."""
+    before, begin, rest = path.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"{path} has no lines {BEGIN} and {END}; nothing is written")
+    path.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+
+
+def save(path: Path, table: Table) -> None:
+    """Every cell, in numbers of runs."""
+    kinds = (Kind.PASSED, Kind.TOO_SLOW, Kind.TOO_FAST, Kind.NOISY)
+    counted = [f"{words}{kind}" for words in ("", "repeated: ") for kind in kinds]
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["statistic", "noise", "hiccups", "between", "slow-down", *counted, "runs taken"])
+        for cell, tally in table.items():
+            kinds_of_both = [kinds_of[kind] for kinds_of in (tally.once, tally.repeated) for kind in kinds]
+            taken = sum(length * count for length, count in tally.lengths.items())
+            writer.writerow([cell.figure, *astuple(cell.cluster), *kinds_of_both, taken])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.rates", description=__doc__)
+    parser.add_argument(
+        "--runs", type=int, default=RUNS, help=f"runs of the cells that need the most ({RUNS})"
+    )
+    parser.add_argument("--seed", type=int, default=SEED, help=f"another seed, other runs ({SEED})")
+    parser.add_argument("--processes", type=int, default=PROCESSES, help=f"how many work ({PROCESSES})")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/verdicts.md")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="save every cell")
+    given = parser.parse_args(arguments)
+    table = simulate(grid(), given.runs, given.seed, given.processes)
+    text = document(table, given.runs, given.seed)
+    print(text)
+    print_aims(table)
+    if given.csv:
+        save(given.csv, table)
+    if given.write:
+        write(DOCUMENT, text)
+
+
+if __name__ == "__main__":
+    main()
