@@ -201,7 +201,7 @@ class Timing:
     behind the first fifth of the run (warm-up): `settled` is their median, `spread` their robust relative standard deviation,
     `mean` their mean, which includes what a median hides, and `hiccups` are their slow outliers. `steady` is the median of the last
     `STEADY_STEPS` steps and `tail` that of the last `TAIL_STEPS`; `steady_error` and `tail_error` are the relative standard errors of
-    `steady` and of `tail` against `settled`. `periodic`: the hiccups come at equal distances. `outliers` are those of the steps that the statistic's window reaches over, `without_outliers`
+    `steady`, and of `tail` against `settled` by the scatter of the steps before it. `periodic`: the hiccups come at equal distances. `outliers` are those of the steps that the statistic's window reaches over, `without_outliers`
     is the mean of the others. `resolution` is the relative rounding of the steps that are judged.
 
     With an `interval` each of these is of means over so many steps, named by the last of them; `steady` is the median of all settled
@@ -235,6 +235,11 @@ class Timing:
     lasting: bool = False
     runs: int = 1
 
+    @property
+    def settled_error(self) -> float:
+        """The relative standard error of `settled`."""
+        return MEDIAN_ERROR * self.spread / math.sqrt(self.settled_steps / self.interval)
+
 
 def timing(steps: Sequence[Step], statistic: Statistic, smoothing: int = 1, interval: int = 1) -> Timing:
     """Boil down the steps of a valid run (every index that the statistic needs has its seconds).
@@ -267,7 +272,10 @@ def timing(steps: Sequence[Step], statistic: Statistic, smoothing: int = 1, inte
     # Nothing comes behind the last interval that would tell a stall from a fall of the pace; another one may be left out.
     end = max(plain) if interval > 1 else count
     rest = [plain[i] for i, t in single if (i, t) not in outliers or plain[i] < t or i == end]
-    tail = [plain[i] for i in sorted(plain)[-(TAIL_STEPS if interval == 1 else TAIL_INTERVALS) :]]
+    at_end = TAIL_STEPS if interval == 1 else TAIL_INTERVALS
+    tail = [plain[i] for i in sorted(plain)[-at_end:]]
+    # A fall at the end must not hide itself by the scatter that it makes.
+    before = [settled[i] for i in sorted(settled)[:-at_end]] or list(settled.values())
     return Timing(
         statistic=statistic,
         step_time=statistics.fmean(t for _, t in window),
@@ -276,7 +284,10 @@ def timing(steps: Sequence[Step], statistic: Statistic, smoothing: int = 1, inte
         steady_error=MEDIAN_ERROR * sigma / median / math.sqrt(len(last)),
         spread=sigma / median,
         tail=statistics.median(tail) if interval == 1 else min(tail),
-        tail_error=MEDIAN_ERROR * sigma / median * math.sqrt(1 / len(tail) + 1 / len(settled)),
+        tail_error=MEDIAN_ERROR
+        * _robust_sigma(before)
+        / median
+        * math.sqrt(1 / len(tail) + 1 / len(settled)),
         resolution=statistics.median(step.resolution for step in steps if step.index in last) / median,
         window=window,
         last=max(printed.items()),

@@ -27,6 +27,9 @@ MAX_RUNS = 3
 # The steady median must stand so many of its standard errors off a limit of the band.
 SIGMAS = 3.0
 
+# So far beyond a limit, at the least, the median of all settled steps must be to be beyond doubt: runs differ from each other.
+SURE = 0.01
+
 # Stalls are few or many beyond doubt below and above these shares of their limit: of 40 steps, up to 2 and from 8 on.
 FEW, MANY = 0.5, 1.5
 
@@ -66,6 +69,10 @@ def _doubt(measurement: Measurement, expected: Expected) -> str:
     timing, band = measurement.timing, Band(expected, measurement.timing.resolution)
     off = SIGMAS * timing.steady_error
     sides = {band.side(timing.steady * (1 + sign * off)) for sign in (-1, 0, 1)}
+    # All settled steps together tell more than the last ten.
+    slow = timing.settled * (1 - max(SURE, SIGMAS * timing.settled_error))
+    if band.side(timing.steady) is band.side(slow) is Kind.TOO_SLOW:
+        return ""
     if len(sides) > 1:
         return (
             f"the steady median {timing.steady:.4g} s is within {SIGMAS:.0f} standard errors ({100 * off:.2g} %) of a limit of "
@@ -73,12 +80,12 @@ def _doubt(measurement: Measurement, expected: Expected) -> str:
         )
     if sides != {Kind.PASSED}:
         return ""
-    share = len(timing.hiccups) / timing.settled_steps / expected.baseline.tolerance.hiccups
-    if FEW < share <= MANY:
-        return f"{len(timing.hiccups)} of {timing.settled_steps} settled steps stalled, which may be chance"
     if fell(measurement, band) and band.side(timing.tail * (1 - SIGMAS * timing.tail_error)) is Kind.TOO_SLOW:
         # Slow at its end beyond doubt.
         return ""
+    share = len(timing.hiccups) / timing.settled_steps / expected.baseline.tolerance.hiccups
+    if FEW < share <= MANY:
+        return f"{len(timing.hiccups)} of {timing.settled_steps} settled steps stalled, which may be chance"
     verdict = judge(measurement, expected)
     return verdict.headline if verdict.fails and share <= MANY else ""
 

@@ -25,8 +25,10 @@ MAX_USEFUL_RUNS = 20
 # in three runs of 100,000.
 MAX_FORGIVEN = 3
 
-# So many standard errors above the settled steps, and at least `OUTLIER_FLOOR`, the end of a run is slower than the rest of it.
+# So many standard errors above the settled steps, and at least `OUTLIER_FLOOR`, the end of a run is slower than the rest of it. The
+# error of a few means over an interval is known less well, and both of the last two must be slow.
 TAIL_SIGMAS = 4.0
+TAIL_SIGMAS_OF_MEANS = 3.0
 
 # Stalls at equal distances have one cause; each of them weighs as much as this many at random.
 PERIODIC_WEIGHT = 1.5
@@ -136,7 +138,8 @@ def judge(measurement: Measurement, expected: Expected, *, strict_last: bool = F
 def fell(measurement: Measurement, band: Band) -> bool:
     """Whether the run became too slow at its end: its last steps are out of the band, and beyond chance slower than the rest."""
     timing = measurement.timing
-    beyond = max(OUTLIER_FLOOR, TAIL_SIGMAS * timing.tail_error)
+    sigmas = TAIL_SIGMAS if timing.interval == 1 else TAIL_SIGMAS_OF_MEANS
+    beyond = max(OUTLIER_FLOOR, sigmas * timing.tail_error)
     return band.side(timing.tail) is Kind.TOO_SLOW and timing.tail > (1 + beyond) * timing.settled
 
 

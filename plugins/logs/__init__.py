@@ -183,9 +183,7 @@ class LineParser(ABC):
         self._steps: dict[int, Step] = {}
         self._repeated: set[int] = set()
         self._restarts: list[int] = []
-        # Those of this attempt, and those behind its newest step, which may be of another one.
         self._marks: dict[str, str] = {}
-        self._marks_since: dict[str, str] = {}
         self._versions = Versions()
         self._stated = Statements((*COMMON, *self.statements))
         self._last: int | None = None
@@ -215,9 +213,7 @@ class LineParser(ABC):
             facts=self._stated.facts,
             repeated=tuple(sorted(self._repeated)) if steps else (),
             restarted_after=(*self._restarts, *ended),
-            marks=tuple(
-                (self._marks_since if self._stated.begun else {**self._marks_since, **self._marks}).items()
-            ),
+            marks=tuple(self._marks.items()),
             versions=self._versions.pairs,
             tells=self.tells,
         )
@@ -238,7 +234,7 @@ class LineParser(ABC):
             if any(aside in raw for aside in self.asides):
                 self.read_aside(_text(raw))
             for mark in self.marks:
-                if mark.kind not in self._marks_since and any(hint in raw for hint in mark.hints):
+                if mark.kind not in self._marks and any(hint in raw for hint in mark.hints):
                     self._read_mark(mark, _text(raw))
             if whole and any(hint in raw for hint in self._versions.hints):
                 self._versions.read(_text(raw))
@@ -251,22 +247,12 @@ class LineParser(ABC):
     def spoilt(self, kind: str, line: str) -> None:
         """Something makes the run no timed one. The first line that says so is enough: a trace prints millions."""
         said = line.strip()[:300].encode(errors="replace").decode()
-        self._marks_since.setdefault(kind, said)
+        self._marks.setdefault(kind, said)
         self.wanted = self._telling()
-
-    def stepped(self, *, anew: bool) -> None:
-        """A step was read; `anew`: it is the first of another attempt, of which is what was said since the step before."""
-        self._stated.stepped(anew=anew)
-        if anew:
-            self._marks = {}
-        if self._marks_since:
-            self._marks = {**self._marks_since, **self._marks}
-            self._marks_since = {}
-            self.wanted = self._telling()
 
     def _telling(self) -> tuple[bytes, ...]:
         """The substrings to search for: those of steps, and of the marks and versions that are not known so far."""
-        marks = (h for mark in self.marks if mark.kind not in self._marks_since for h in mark.hints)
+        marks = (h for mark in self.marks if mark.kind not in self._marks for h in mark.hints)
         return (*self.hints, *self._stated.hints, *self.asides, *marks, *self._versions.hints)
 
     def add(self, step: Step) -> None:
@@ -281,7 +267,7 @@ class LineParser(ABC):
         anew = back or (self._stated.begun and bool(self._steps))
         if anew:
             self.begins_anew()
-        self.stepped(anew=anew)
+        self._stated.stepped(anew=anew)
         if step.index in self._steps:
             self._repeated.add(step.index)
         elif len(self._steps) < MAX_STEPS:

@@ -110,7 +110,7 @@ class MaxText(LineParser):
             index = int(match[1])
             self._lines += 1
             # What the profiling run stated is of the same job.
-            self.stepped(anew=self._run.is_over(index, rank) and not self._close())
+            self._stated.stepped(anew=self._run.is_over(index, rank) and not self._close())
             self._run.add(index, Print(float(match[2]), self._lines, rank, match.groups()[1:]))
 
     def read_aside(self, line: str) -> None:

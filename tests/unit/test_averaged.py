@@ -101,8 +101,9 @@ def test_a_run_that_slows_down_at_its_end_never_passes(first: int, pace: float) 
         assert "it became slow at its end: the last 2 intervals are at least " in found.verdict.remarks[0]
 
 
-# Each of the last two intervals has a stalled step in it, as one healthy run of a hundred has: a line that rises at once tells.
-@pytest.mark.parametrize(("one", "other"), [(40, 45), (41, 49), (44, 46)])
+# Each of the last two intervals has a stalled step in it, as one healthy run of a hundred has: a line that rises at once tells. Only where
+# one of them leaves the mean as the other enters it no line rises.
+@pytest.mark.parametrize(("one", "other"), [(40, 46), (41, 49), (44, 46)])
 @pytest.mark.parametrize("stall", [1.3, 1.6])
 def test_a_stall_in_each_of_the_last_intervals_is_no_fall_of_the_pace(
     one: int, other: int, stall: float

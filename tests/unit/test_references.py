@@ -91,6 +91,7 @@ def test_it_stands_beside_another_scale_that_has_no_baseline(folder: Path) -> No
         "steady",
         "MFU",
         "beside",
+        "identity",
         "job",
         "log",
     ]

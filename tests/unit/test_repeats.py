@@ -120,11 +120,11 @@ def test_a_few_stalls_may_be_chance_and_many_are_not(count: int) -> None:
         assert judge(found, GOAL).kind is Kind.NOISY
 
 
-def test_a_run_that_became_slow_at_its_end_is_run_again() -> None:
-    found = run(noise=0.015, slow=dict.fromkeys(END, 1.08))
-    assert len(found.timing.hiccups) < 3
-    assert judge(found, GOAL).kind is Kind.TOO_SLOW
-    assert unsure([found], GOAL).startswith("too slow: ")
+def test_a_run_that_became_slow_at_its_end_is_run_again_unless_that_is_beyond_doubt() -> None:
+    for slower, said in ((1.06, "too slow: "), (1.12, ""), (1.3, "")):
+        found = run(noise=0.015, slow=dict.fromkeys(END, slower))
+        assert judge(found, GOAL).kind is Kind.TOO_SLOW
+        assert unsure([found], GOAL)[:10] == said
 
 
 def test_a_mean_or_a_spread_beyond_its_limit_is_run_again() -> None:
