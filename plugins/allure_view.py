@@ -14,6 +14,8 @@ from plugins.cases import Recipe
 from plugins.judging import Judgement
 from plugins.plot import steps_svg
 from plugins.verdicts import Kind
+from plugins.words import as_html
+from plugins.words import shown
 
 # The order is that of Allure's tab: what concerns the cluster's pace first.
 _CATEGORIES = (
@@ -42,7 +44,8 @@ def show(judgement: Judgement, recipe: Recipe) -> None:
     allure.dynamic.link(recipe.file.source, name="the recipe")
     if judgement.expected is not None and judgement.expected.baseline.cell.recorded is None:
         allure.dynamic.link(judgement.expected.baseline.table.source, name="the baseline's source")
-    allure.dynamic.description(f"```\n{judgement.text}\n```")
+    # Not as Markdown: a line of a log could end the block of code, and begin markup.
+    allure.dynamic.description_html(as_html(judgement.text))
     _steps(judgement)
 
 
@@ -73,9 +76,9 @@ def write_run(folder: Path, config: Path, environment: Mapping[str, str]) -> Non
 def _steps(judgement: Judgement) -> None:
     """The case's life in five steps, each with what came out of it."""
     outcome, folder, log = judgement.outcome, judgement.outcome.folder, judgement.log
-    with allure.step(f"provision: {outcome.setup}"):
+    with allure.step(shown(f"provision: {outcome.setup}")):
         pass
-    with allure.step(f"launch: job {outcome.job_id or 'none'}"):
+    with allure.step(shown(f"launch: job {outcome.job_id or 'none'}")):
         _file(folder / results.SENT, "what was sent", allure.attachment_type.TEXT)
     lasted = [
         f"{word} {end - start:.0f} s"
@@ -85,15 +88,15 @@ def _steps(judgement: Judgement) -> None:
         )
         if start is not None and end is not None
     ]
-    with allure.step("run: " + ", ".join([outcome.state or outcome.failure, *lasted])):
+    with allure.step(shown("run: " + ", ".join([outcome.state or outcome.failure, *lasted]))):
         _tail(outcome.log)
     with allure.step(f"parse: {len(log.steps)} steps"):
         _file(folder / results.STEPS, "steps", allure.attachment_type.CSV)
         if any(step.seconds for step in log.steps):
             allure.attach(steps_svg(judgement), "step times", allure.attachment_type.SVG)
-    with allure.step(f"judge: {judgement.verdict.headline}"):
+    with allure.step(shown(f"judge: {judgement.verdict.headline}")):
         _file(folder / results.CASE, "measurement", allure.attachment_type.JSON)
-        allure.attach(judgement.text, "verdict", allure.attachment_type.TEXT)
+        allure.attach(shown(judgement.text), "verdict", allure.attachment_type.TEXT)
 
 
 def _file(path: Path, name: str, kind: allure.attachment_type) -> None:
@@ -106,6 +109,5 @@ def _tail(path: Path | None) -> None:
         return
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - _LOG_TAIL))
-        allure.attach(
-            file.read().decode("utf-8", errors="replace"), "the end of the log", allure.attachment_type.TEXT
-        )
+        said = shown(file.read().decode("utf-8", errors="replace"))
+    allure.attach(said, "the end of the log", allure.attachment_type.TEXT)

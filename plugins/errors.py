@@ -17,9 +17,14 @@ A message says what was tried, what came back and what to do. It never carries a
 
 from __future__ import annotations
 
+from plugins.words import shown
+
 
 class PacemarkError(Exception):
-    """Root of the tree; shown to the user without a traceback."""
+    """Root of the tree; shown to the user without a traceback, and without what a terminal would obey."""
+
+    def __str__(self) -> str:
+        return shown(super().__str__())
 
 
 class ConfigError(PacemarkError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import stat
 from collections.abc import Mapping
 from collections.abc import Sequence
 from datetime import UTC
@@ -261,6 +262,20 @@ def write_json(path: Path, value: object) -> None:
     part = path.with_suffix(".part")
     part.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n")
     part.replace(path)
+
+
+def make_private(folder: Path) -> None:
+    """Make a run's folder, or take the one that this user made a moment ago, so that no other user reads or writes in it.
+
+    A log may hold what others should not read. Raises OSError where it cannot be made, or is somebody else's.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise PermissionError(f"{folder} is a link, or belongs to another user")
+    if stat.S_IMODE(found.st_mode) != 0o700:
+        # Allure makes it first, as open as the umask lets it.
+        folder.chmod(0o700)
 
 
 def point_latest(folder: Path) -> None:

@@ -52,6 +52,7 @@ from plugins.recipefile import RecipeFile
 from plugins.recipefile import SiteModel
 from plugins.recipefile import read_recipe
 from plugins.verdicts import Kind
+from plugins.words import shown
 
 
 @dataclass(frozen=True)
@@ -271,7 +272,7 @@ def _require_figures(request: pytest.FixtureRequest, judgement: Judgement) -> No
     if kind is Kind.LOST:
         raise Lost(text)
     if kind is Kind.NO_BASELINE:
-        pytest.skip(judgement.verdict.headline)
+        pytest.skip(shown(judgement.verdict.headline))
 
 
 @pytest.fixture
@@ -307,7 +308,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
         raise Invalid(judgement.text)
     result = yield
     if judgement.verdict.fails:
-        pytest.fail(judgement.text, pytrace=False)
+        pytest.fail(shown(judgement.text), pytrace=False)
     return result
 
 
@@ -322,7 +323,7 @@ def pytest_runtest_makereport(
         report.longrepr = call.excinfo.getrepr(style="value")
     crash = getattr(report.longrepr, "reprcrash", None)
     if report.failed and crash is not None and judgement is not None and judgement.verdict.fails:
-        crash.message = judgement.verdict.headline
+        crash.message = shown(judgement.verdict.headline)
     return report
 
 
@@ -330,7 +331,7 @@ def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str]
     """The failure message of `measured == expected`."""
     if op != "==" or not isinstance(right, Goal) or not isinstance(left, int | float):
         return None
-    return [f"{figure(left)} {right.unit} == {right!r}", *right.judgement.text.splitlines()]
+    return [f"{figure(left)} {right.unit} == {right!r}", *shown(right.judgement.text).splitlines()]
 
 
 def _last_lines(path: Path | None, hints: Sequence[bytes]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 from typing import TextIO
 
 from plugins.verdicts import Kind
+from plugins.words import shown
 
 _COLOURS = {Kind.PASSED: "green", Kind.NO_BASELINE: "yellow"}
 
@@ -35,11 +36,11 @@ def print_table(records: Sequence[Mapping[str, Any]], file: TextIO, width: int, 
             lines.insert(0, record["headline"])
         lines += [" ".join(reference["text"].split()) for reference in record.get("references") or []]
         for line in lines:
-            console.print(Text(f"{record['id']}: {line}"), soft_wrap=True)
+            console.print(Text(shown(f"{record['id']}: {line}")), soft_wrap=True)
     counts = Counter(record["verdict"] for record in records)
     against = sorted({text for record in records if (text := _baseline(record))})
     if against:
-        console.print(Text(f"judged against: {', '.join(against)}"), style="dim")
+        console.print(Text(shown(f"judged against: {', '.join(against)}")), style="dim")
     if any(record["remarks"] for record in records):
         console.print(Text("* with remarks, above"), style="dim")
     console.print(Text(", ".join(f"{counts[kind]} {kind}" for kind in Kind if counts[kind])), style="bold")

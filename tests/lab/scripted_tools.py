@@ -20,7 +20,6 @@ from typing import Any
 from typing import NoReturn
 
 FIRST_ID = 4711
-NODES = "gpu[001-008]"
 UNKNOWN_ID = "Invalid job id specified"
 
 Job = dict[str, Any]
@@ -141,7 +140,10 @@ def squeue(scheduler: Scheduler, argv: list[str], fault: Fault) -> None:
         for shown, raw in scheduler.shown(job):
             if given.name in (None, named(scheduler, job)) and given.user in (None, user()):
                 fields = {"i": shown, "A": raw, "j": named(scheduler, job), "T": state}
-                fields |= {"N": "" if state == "PENDING" else NODES, "r": scheduler.script["reason"]}
+                fields |= {
+                    "N": "" if state == "PENDING" else scheduler.script["nodes"],
+                    "r": scheduler.script["reason"],
+                }
                 line = given.format
                 for letter, value in fields.items():
                     line = line.replace(f"%{letter}", value)
@@ -170,7 +172,7 @@ def sacct(scheduler: Scheduler, argv: list[str], fault: Fault) -> None:
                 "JobIDRaw": str(job["id"]),
                 "JobName": named(scheduler, job),
                 "State": scheduler.script["accounted"] or state,
-                "NodeList": NODES if scheduler.ran(job) else "None assigned",
+                "NodeList": scheduler.script["nodes"] if scheduler.ran(job) else "None assigned",
                 "ExitCode": scheduler.script["exit_code"],
             }
             print("|".join(fields[name] for name in given.format.split(",")))
@@ -196,7 +198,7 @@ def scontrol(scheduler: Scheduler, argv: list[str], fault: Fault) -> None:
             "JobState": scheduler.moment(job)[0],
             "Reason": scheduler.script["reason"],
             "ExitCode": scheduler.script["exit_code"],
-            "NodeList": NODES,
+            "NodeList": scheduler.script["nodes"],
             "StdOut": job["log"],
         }
         print((" " if given.oneliner else "\n   ").join(f"{key}={value}" for key, value in fields.items()))

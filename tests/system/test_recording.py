@@ -71,7 +71,7 @@ def test_recorded_then_judged_against_then_replaced(lab: Lab) -> None:
     assert (slow.status, slow.verdicts) == (1, {CASE: "too slow"})
     assert f"baseline  recorded on site lab by run {first.folder.name}" in slow.out
     shown = [json.loads(path.read_text()) for path in (slow.folder / "allure").glob("*-result.json")]
-    assert f"recorded on site lab by run {first.folder.name}" in shown[0]["description"]
+    assert f"recorded on site lab by run {first.folder.name}" in shown[0]["descriptionHtml"]
 
     confirmed = lab.run(1.01, "--record-baselines")
     assert confirmed.verdicts == {CASE: "passed"}

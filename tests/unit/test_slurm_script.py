@@ -14,9 +14,11 @@ from fixtures.backend import LogPlace
 from fixtures.shell import Answer
 from fixtures.site import Slurm
 from fixtures.slurm import SlurmBackend
+from fixtures.slurm_controller import Controller
 from fixtures.slurm_script import Script
 from fixtures.ssh import SshConnection
 from plugins.errors import ConfigError
+from plugins.errors import SiteError
 from plugins.errors import SubmitError
 from tests.unit import examples
 
@@ -334,6 +336,42 @@ def test_a_secret_in_an_error_is_cut_out(cluster: Cluster, monkeypatch: pytest.M
     assert "hf_S3cret" not in str(caught.value)
     assert "launch.sh ended with status 3 and named 0 job ids where one is expected" in str(caught.value)
     assert "bad token <HF_TOKEN>" in str(caught.value)
+
+
+def test_a_secret_is_sent_without_the_white_space_around_it(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file with line ends of Windows: bash would trace the token as $'hf_...\\r', which is another text."""
+    launcher = cluster.stage / "llama3.1" / "launch.sh"
+    launcher.write_text(
+        '#!/bin/bash\nset -x\n: "$PACEMARK_SECRET_HF_TOKEN"\necho "$PACEMARK_SECRET_HF_TOKEN"\'\r\'\nexit 3\n'
+    )
+    tools = cluster.stage / "tools"
+    tools.mkdir()
+    (tools / "squeue").write_text("#!/bin/bash\n")
+    (tools / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    monkeypatch.setenv("HF_TOKEN", f" {TOKEN}\r\n")
+    with pytest.raises(SubmitError) as caught:
+        cluster.submit()
+    said = str(caught.value)
+    assert "+ : '<HF_TOKEN>'\n" in said
+    assert TOKEN not in said
+
+
+@pytest.mark.parametrize(
+    ("token", "why"), [("", "is not set"), (" \r\n", "is not set"), ("hf_1234\n", "has 7 characters")]
+)
+def test_a_secret_that_cannot_be_redacted_is_refused(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, token: str, why: str
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", token)
+    monkeypatch.setattr(Controller, "has_partition", lambda self, partition: True)
+    backend = SlurmBackend("big-one", section(stage=str(cluster.stage), prologue=""), [examples.llama3()])
+    with pytest.raises(SiteError) as caught:
+        backend.check(examples.case())
+    assert str(caught.value).count(f"HF_TOKEN {why}") == 1
+    assert "hf_1234" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("token", "left"), [(TOKEN, b"*" * len(TOKEN)), ("1", b"1")])

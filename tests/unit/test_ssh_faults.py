@@ -94,7 +94,7 @@ class WantsMore(Server):
 
 
 class NoFile(paramiko.SFTPServerInterface):
-    def stat(self, path: str) -> int:
+    def lstat(self, path: str) -> int:
         return SFTP_NO_SUCH_FILE
 
 

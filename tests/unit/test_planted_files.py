@@ -1,0 +1,170 @@
+"""What others put into a folder that Pacemark reads and writes on the cluster: links, pipes, and odd names."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import paramiko
+import pytest
+
+from fixtures.backend import JobRef
+from fixtures.backend import LogPlace
+from fixtures.remote_log import trouble
+from fixtures.shell import Answer
+from fixtures.site import Ssh
+from fixtures.ssh import SshConnection
+from plugins.errors import Unreachable
+from tests.unit.test_remote_log import Here
+from tests.unit.test_remote_log import drain
+from tests.unit.test_remote_log import long
+
+ODD = [
+    "plain",
+    "with space",
+    "a\nb",
+    "it's",
+    '"q"',
+    "$(touch planted)",
+    "`touch planted`",
+    "-n",
+    "; touch planted",
+]
+NOWHERE = LogPlace()
+
+
+class Watched(Here):
+    """Keeps what the last script wrote."""
+
+    def run(self, script: str) -> Answer:
+        self.script = script
+        self.answer = super().run(script)
+        return self.answer
+
+
+class Local(SshConnection):
+    """A login node whose files are this machine's; links are told as an SFTP server tells them."""
+
+    def __init__(self) -> None:
+        super().__init__(Ssh(host="nowhere"))
+
+    @contextlib.contextmanager
+    def _files(self, path: str) -> Iterator[paramiko.SFTPClient]:
+        def lstat(name: str) -> paramiko.SFTPAttributes:
+            return paramiko.SFTPAttributes.from_stat(os.lstat(name))
+
+        yield SimpleNamespace(lstat=lstat)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_the_probe_of_a_folder_leaves_nothing_and_says_nothing(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    here = Watched()
+    assert trouble(here, str(folder), NOWHERE) == ""  # type: ignore[arg-type]
+    assert here.answer.status == 0
+    assert "65536 bytes" in here.answer.err
+    assert list(tmp_path.rglob("*")) == [folder]
+
+
+def test_the_probe_follows_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, folder = tmp_path / "target", tmp_path / "stage"
+    target.write_text("of somebody else")
+    folder.mkdir()
+    # Both the name that it once had and the one that it is going to have.
+    monkeypatch.setattr("secrets.token_hex", lambda size: "guessed")
+    planted = [folder / ".pacemark-probe", folder / ".pacemark-guessed"]
+    for link in planted:
+        link.symlink_to(target)
+    here = Watched()
+    trouble(here, str(folder), NOWHERE)  # type: ignore[arg-type]
+    assert "cannot overwrite existing file" in here.answer.err
+    assert target.read_text() == "of somebody else"
+    assert all(link.is_symlink() for link in planted)
+
+
+def test_the_probe_makes_no_file_behind_a_dangling_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("secrets.token_hex", lambda size: "guessed")
+    link = tmp_path / ".pacemark-guessed"
+    link.symlink_to(tmp_path / "made")
+    here = Watched()
+    trouble(here, str(tmp_path), NOWHERE)  # type: ignore[arg-type]
+    assert here.answer.status != 0
+    assert list(tmp_path.iterdir()) == [link]
+
+
+def test_each_probe_has_a_name_of_its_own(tmp_path: Path) -> None:
+    here = Watched()
+    scripts = set()
+    for _ in range(2):
+        trouble(here, str(tmp_path), NOWHERE)  # type: ignore[arg-type]
+        scripts.add(here.script)
+    assert len(scripts) == 2
+
+
+def test_a_full_disk_is_told_by_whoever_notices_it(tmp_path: Path) -> None:
+    class Full(Here):
+        def run(self, script: str) -> Answer:
+            return Answer(1, "", f"bash: line 3: {tmp_path}/x: Disk quota exceeded")
+
+    told = trouble(Full(), str(tmp_path), NOWHERE)  # type: ignore[arg-type]
+    assert told == f"the disk of its log is full: Disk quota exceeded in {tmp_path}"
+
+
+def test_only_a_regular_file_is_a_log(tmp_path: Path) -> None:
+    log, link, pipe = tmp_path / "log", tmp_path / "link", tmp_path / "pipe"
+    log.write_text("step 0\n")
+    link.symlink_to(log)
+    os.mkfifo(pipe)
+    ssh = Local()
+    assert ssh.size(str(log)) == 7
+    assert ssh.size(str(tmp_path / "none")) is None
+    with pytest.raises(Unreachable, match="link is a symbolic link, which is not read"):
+        ssh.size(str(link))
+    for other in (pipe, tmp_path):
+        with pytest.raises(Unreachable, match="is no regular file, which is not read"):
+            ssh.size(str(other))
+
+
+def test_a_large_log_that_became_a_link_is_not_searched(tmp_path: Path) -> None:
+    secret, path = tmp_path / "secret", tmp_path / "log.out"
+    secret.write_bytes(long("nemo2", 3))
+    path.symlink_to(secret)
+    with pytest.raises(Unreachable, match="failed"):
+        drain(Here(), path, "nemo2")
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_log_of_any_name_is_searched(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(long("nemo2", 3))
+    got, end = drain(Here(), path, "nemo2")
+    assert end == path.stat().st_size
+    assert b"bytes without a step left out here" in got
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_no_job_id_is_a_command(odd: str, tmp_path: Path) -> None:
+    """Ids come from a launcher's words and from a ledger; both may be damaged."""
+    from fixtures.slurm_controller import Controller
+
+    class Run:
+        def run(self, script: str, *, seconds: float | None = None) -> Answer:
+            subprocess.run(
+                ["bash", "-s"], input=script.encode(), cwd=tmp_path, capture_output=True, check=False
+            )
+            return Answer(0, "", "")
+
+    section = SimpleNamespace(prologue="", ssh=SimpleNamespace(command_seconds=5))
+    controller = Controller("here", section, Run())  # type: ignore[arg-type]
+    job = JobRef("llama3/8b", f"name {odd}", odd, odd)
+    controller.cancel([job])
+    controller.folder(odd)
+    controller._shown([job])
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,46 @@
+"""The folder of a run is its user's alone: a log may hold what others should not read."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from plugins import results
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_run_is_private_and_its_parents_are_as_they_were(tmp_path: Path) -> None:
+    folder = tmp_path / "shared" / "results" / "20261122-043152-abcd"
+    folder.parent.parent.mkdir(mode=0o755)
+    results.make_private(folder)
+    assert (mode(folder), mode(folder.parent.parent)) == (0o700, 0o755)
+
+
+def test_a_folder_that_allure_made_is_made_private(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    (folder / "allure").mkdir(parents=True)
+    folder.chmod(0o755)
+    results.make_private(folder)
+    assert mode(folder) == 0o700
+
+
+def test_a_link_is_no_folder_of_a_run(tmp_path: Path) -> None:
+    other, link = tmp_path / "other", tmp_path / "run"
+    other.mkdir(mode=0o755)
+    link.symlink_to(other)
+    with pytest.raises(PermissionError, match="is a link, or belongs to another user"):
+        results.make_private(link)
+    assert mode(other) == 0o755
+
+
+def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    monkeypatch.setattr("os.geteuid", lambda: folder.stat().st_uid + 1)
+    with pytest.raises(PermissionError, match="another user"):
+        results.make_private(folder)
