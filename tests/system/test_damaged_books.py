@@ -12,6 +12,7 @@ import pytest
 
 from fixtures.book import BOOK
 from fixtures.ledger import LEDGER
+from tests.bench.soak import soak
 from tests.lab.scripted import STUCK
 from tests.lab.scripted import Script
 from tests.lab.scripted import ScriptedLab
@@ -148,3 +149,9 @@ def test_a_folder_that_was_moved_still_tells_what_to_cancel(
     swept = ask(site, tmp_path, "suites", "--sweep", results="elsewhere")
     assert swept.status == 0, swept.out
     assert scripted_lab.live_jobs() == []
+
+
+def test_a_short_soak_finds_nothing() -> None:
+    count = soak(3, seed=7)
+    assert count.good, count.said
+    assert count.killed
