@@ -29,7 +29,7 @@ CLOCK_MARGIN = 1.3
 HOUR = 3600.0
 
 # A time that is rounded by more than this share of itself tells no pace.
-MAX_ROUNDING = 0.02
+MAX_ROUNDING = 0.03
 
 # The last step that a recipe with a profiler has it on (maxtext_llama2: `skip_first_n_steps_for_profiler=9 profiler_steps=3`).
 PROFILED_UNTIL = 11
