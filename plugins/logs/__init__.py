@@ -39,8 +39,10 @@ MAX_SAVES = 16
 # A number as any framework prints it. Bounded, because a broken log can hold a megabyte of digits.
 NUMBER = r"-?\d{1,15}(?:\.\d{1,24})?(?:e[+-]?\d{1,2})?|-?nan|-?inf"
 
-# Control sequences of a terminal: CSI, and OSC up to its end.
-_COLOUR = re.compile(r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,512}(?:\x07|\x1b\\))")
+# Control sequences of a terminal: CSI, and OSC up to its end. Within a word or a number one is left as it is: what stands on its two sides
+# may be of two processes.
+_SEQUENCE = r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,512}(?:\x07|\x1b\\))"
+_COLOUR = re.compile(rf"(?<![\w.+-]){_SEQUENCE}|{_SEQUENCE}(?![\w.+-])")
 
 Tells = Literal["", "rate", "configuration"]
 

@@ -95,7 +95,9 @@ def mutated(draw: st.DrawFn, name: str) -> bytes:
 def stated(name: str, data: bytes) -> list[tuple[set[float], list[float]]]:
     """The steps and the times that each line of `data` states."""
     step, time, first, unit = STATED[name]
-    lines = (raw.decode("utf-8", errors="replace") for raw in re.split(rb"[\r\n]", data))
+    # Lines are read without their colours.
+    texts = (raw.decode("utf-8", errors="replace") for raw in re.split(rb"[\r\n]", data))
+    lines = (re.sub(r"\x1b\[[0-9;]*m", "", text) for text in texts)
     return [
         (
             {value - first for value in numbers(re.findall(step, line))},
