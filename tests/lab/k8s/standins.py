@@ -1,7 +1,7 @@
 """What runs in the lab's pods: the recipes' output, line by line at a set pace, and how it ends. Nothing is trained.
 
 A stand-in is a generator: it yields how many real seconds to wait and what to print then (None: nothing), and returns
-the exit code of its container, or None if it never ends.
+the exit code of its container, or None if it never ends. Step times are virtual, and so is the clock that its lines state.
 """
 
 from __future__ import annotations
@@ -109,10 +109,12 @@ def _nemo(container: Container, knobs: Knobs) -> Said:
         "cfg/fp8": fp8,
         "cfg/precision": "bf16-mixed",
     }
-    yield 0, _dll("PARAMETER", settings)
+    clock = datetime.datetime.now()
+    yield 0, _dll(clock, "PARAMETER", settings)
     noise, recent = random.Random(f"{knobs.seed}/{gpus}/{gbs}"), list[float]()
     for step in range(knobs.steps or steps):
         recent = [*recent, knobs.seconds(step_time, step, noise)][-5:]
+        clock += datetime.timedelta(seconds=recent[-1])
         record: dict[str, object] = {
             "reduced_train_loss": _loss(knobs, step),
             "lr": 2.0e-07 * (step + 1),
@@ -123,7 +125,7 @@ def _nemo(container: Container, knobs: Knobs) -> Said:
             "train_step_timing in s": sum(recent) / len(recent),
             "epoch": 0,
         }
-        yield knobs.real_step, _dll(step, record)
+        yield knobs.real_step, _dll(clock, step, record)
         if step == knobs.hang_at:
             return None
         if step == knobs.crash_at:
@@ -141,9 +143,9 @@ def _node(container: Container, knobs: Knobs) -> str:
     return f"node {container.pod}, GPUs and driver: 8 NVIDIA H100 80GB HBM3, {knobs.driver}"
 
 
-def _dll(step: object, values: Mapping[str, object]) -> str:
+def _dll(clock: datetime.datetime, step: object, values: Mapping[str, object]) -> str:
     # Three places for name, value and unit, of which the last is empty.
-    return f"DLL {_now()} - {step} " + " ".join(f"{name} : {value} " for name, value in values.items())
+    return f"DLL {_stamp(clock)} - {step} " + " ".join(f"{name} : {value} " for name, value in values.items())
 
 
 def _megatron(container: Container, knobs: Knobs) -> Said:
@@ -163,11 +165,13 @@ def _megatron(container: Container, knobs: Knobs) -> Said:
     if knobs.socket_fallback:
         yield 0, f"{container.pod}:101:101 [0] {_SOCKETS}"
     noise, times, skipped = random.Random(f"{knobs.seed}/{gpus}/{gbs}"), list[float](), 0
+    clock = datetime.datetime.now()
     flops = gbs * _gpt_flops(environment) / gpus
     rate = environment.get("LOG_THROUGHPUT") == "1"
     for iteration in range(1, (knobs.steps or iterations) + 1):
         step = iteration - 1
         times.append(knobs.seconds(flops / 430e12, step, noise))
+        clock += datetime.timedelta(seconds=times[-1])
         # FP16 halves its loss scale from 2^32 to 2^17, and skips the update each time.
         skipped += step < 16
         if iteration % interval == 0:
@@ -176,7 +180,7 @@ def _megatron(container: Container, knobs: Knobs) -> Said:
             loss = f" lm loss: {_loss(knobs, step):.6E} |" if skipped < interval else ""
             yield (
                 knobs.real_step * interval,
-                _iteration(iteration, iterations, gbs, mean, said, loss, skipped),
+                _iteration(clock, iteration, iterations, gbs, mean, said, loss, skipped),
             )
             times.clear()
             skipped = 0
@@ -186,7 +190,7 @@ def _megatron(container: Container, knobs: Knobs) -> Said:
             yield 0, f"RuntimeError: NCCL error after iteration {iteration}"
             return 1
     yield from _saved(environment, knobs)
-    yield 0, f"[exiting program at iteration {iterations}] datetime: {_now()}"
+    yield 0, f"[exiting program at iteration {iterations}] datetime: {_stamp(clock)}"
     return knobs.exit_code_after
 
 
@@ -204,11 +208,18 @@ def _saved(environment: Mapping[str, str], knobs: Knobs) -> Generator[tuple[floa
 
 
 def _iteration(
-    iteration: int, total: int, gbs: int, seconds: float, rate: str, loss: str, skipped: int
+    clock: datetime.datetime,
+    iteration: int,
+    total: int,
+    gbs: int,
+    seconds: float,
+    rate: str,
+    loss: str,
+    skipped: int,
 ) -> str:
     scale = 2.0**32 if skipped == 10 else 2.0**17
     return (
-        f" [{_now()[:19]}] iteration {iteration:8d}/{total:8d} | consumed samples: {iteration * gbs:12d} |"
+        f" [{clock:%Y-%m-%d %H:%M:%S}] iteration {iteration:8d}/{total:8d} | consumed samples: {iteration * gbs:12d} |"
         f" elapsed time per iteration (ms): {seconds * 1000:.1f} |{rate} learning rate: {6e-6:.6E} |"
         f" global batch size: {gbs:5d} |{loss} loss scale: {scale:.1f} | grad norm: 1.500 |"
         f" number of skipped iterations: {skipped:3d} | number of nan iterations: {0:3d} |"
@@ -239,5 +250,5 @@ def _loss(knobs: Knobs, step: int) -> float:
     return float("nan") if 0 <= knobs.nan_at <= step else 11.96 + 0.4 / (step + 1)
 
 
-def _now() -> str:
-    return f"{datetime.datetime.now():%Y-%m-%d %H:%M:%S.%f}"
+def _stamp(clock: datetime.datetime) -> str:
+    return f"{clock:%Y-%m-%d %H:%M:%S.%f}"
