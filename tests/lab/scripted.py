@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import asdict
 from dataclasses import dataclass
 from dataclasses import field
@@ -178,6 +179,10 @@ class ScriptedLab:
         """The jobs that have not ended."""
         scheduler = Scheduler(self._scheduler)
         return [job["id"] for job in scheduler.jobs if not scheduler.moment(job)[2]]
+
+    def names(self, jobs: Sequence[int]) -> list[str]:
+        """The names under which these jobs were submitted."""
+        return [job["name"] for job in Scheduler(self._scheduler).jobs if job["id"] in jobs]
 
     def running_tools(self) -> set[int]:
         """Process ids of the tools that have not come back."""

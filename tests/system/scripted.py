@@ -65,10 +65,7 @@ def play(
 ) -> Session:
     """Run the case against this script; `interrupt` sends Ctrl-C once its job runs."""
     lab.play(script)
-    site = site_file(
-        lab, lab.stage(recipe), tmp_path, limits="".join(f", {name}: {value}" for name, value in {**_LIMITS, **limits}.items()),
-        **{"ssh": login(lab, f", command_seconds: {_COMMAND_SECONDS}"), **keys},
-    )  # fmt: skip
+    site = site_of(lab, recipe, tmp_path, limits, **keys)
     select = (f"suites/{recipe}", "-k", CELL)
     results = tmp_path / "results"
     began = time.monotonic()
@@ -83,6 +80,20 @@ def play(
     session = Session(run, run.case(f"{recipe}/{CELL}"), time.monotonic() - began)
     require_good_manners(lab, session)
     return session
+
+
+def site_of(
+    lab: ScriptedLab,
+    recipe: str,
+    tmp_path: Path,
+    limits: Mapping[str, float] = MappingProxyType({}),
+    **keys: str,
+) -> Path:
+    """The site file for a stage of the lab."""
+    return site_file(
+        lab, lab.stage(recipe), tmp_path, limits="".join(f", {name}: {value}" for name, value in {**_LIMITS, **limits}.items()),
+        **{"ssh": login(lab, f", command_seconds: {_COMMAND_SECONDS}"), **keys},
+    )  # fmt: skip
 
 
 def require_good_manners(lab: ScriptedLab, session: Session) -> None:

@@ -17,9 +17,9 @@ from fixtures.backend import Phase
 from fixtures.fleet import Fleet
 from fixtures.fleet import Orders
 from fixtures.flight import Plan
+from fixtures.ledger import LEDGER
 from fixtures.ledger import Entry
 from fixtures.ledger import Ledger
-from fixtures.runs import LEDGER
 from fixtures.site import Limits
 from fixtures.site import Machine
 from plugins.cases import Case
@@ -78,6 +78,9 @@ class Cluster:
 
     def find(self, case: str, name: str, *, to_end: bool = False) -> JobRef | None:
         return None
+
+    def listed(self, prefix: str) -> list[JobRef]:
+        return []
 
     def poll(self, jobs: Sequence[JobRef]) -> dict[JobRef, JobState]:
         return {job: self._state(job) for job in jobs}

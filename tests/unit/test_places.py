@@ -15,9 +15,9 @@ from fixtures.jobset import JobSets
 from fixtures.kube import objects
 from fixtures.kube.api import Api
 from fixtures.kube.backend import KubernetesBackend
+from fixtures.ledger import LEDGER
 from fixtures.ledger import Ledger
 from fixtures.resume import resumed
-from fixtures.runs import LEDGER
 from fixtures.runs import cancel_left
 from fixtures.site import Kubernetes
 from fixtures.site import Site

@@ -13,9 +13,9 @@ from fixtures.backend import JobRef
 from fixtures.backend import JobState
 from fixtures.backend import Phase
 from fixtures.flight import Plan
+from fixtures.ledger import LEDGER
 from fixtures.ledger import Ledger
 from fixtures.resume import resumed
-from fixtures.runs import LEDGER
 from fixtures.runs import RunLock
 from fixtures.runs import Summary
 from fixtures.runs import all_runs

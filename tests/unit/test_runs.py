@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from fixtures.backend import JobRef
+from fixtures.book import BOOK
+from fixtures.ledger import LEDGER
 from fixtures.ledger import Ledger
-from fixtures.runs import LEDGER
 from fixtures.runs import Summary
 from fixtures.runs import cancel_left
 from fixtures.runs import print_runs
@@ -140,10 +141,13 @@ def test_a_recipe_that_is_no_longer_there_is_said(folder: Path) -> None:
 
 
 def test_a_replay_leaves_nothing(folder: Path) -> None:
-    ledger = Ledger(folder / LEDGER)
-    ledger._db.execute("update job set backend = 'replay'")
+    made = folder.with_name("run-2")
+    made.mkdir()
+    ledger = Ledger.create(made / LEDGER, "run-2", "lab")
+    ledger.plan([(NARROW, "replay", NARROW.id)])
+    ledger.intend(NARROW.key)
     ledger.close()
-    assert left(folder) == []
+    assert left(made) == []
 
 
 @pytest.mark.parametrize("broken", ["empty", "cut", "of another version"])
@@ -156,6 +160,7 @@ def test_a_ledger_that_cannot_be_read_hides_no_other_run(folder: Path, broken: s
         (other / LEDGER).write_bytes((folder / LEDGER).read_bytes()[:5000])
     else:
         Ledger.create(other / LEDGER, "run-0", "lab").close()
+        (other / BOOK).unlink()
         with sqlite3.connect(other / LEDGER) as database:
             database.execute("alter table run rename column host to machine")
     said = io.StringIO()

@@ -1,0 +1,145 @@
+"""Sessions that are killed at random moments and whose books are damaged at random: no double, none left, no traceback.
+
+    python -m tests.bench.soak --sessions 100 --seed 1
+
+Each session runs on a scripted scheduler of its own. After `kill -9` and the damage it is resumed, killed again, and swept.
+Exits with 1 where anything was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from dataclasses import field
+from pathlib import Path
+
+from fixtures.book import BOOK
+from fixtures.ledger import LEDGER
+from tests.lab.scripted import STUCK
+from tests.lab.scripted import Script
+from tests.lab.scripted import ScriptedLab
+from tests.lab.scripted import training_log
+from tests.system.scripted import RECIPE
+from tests.system.scripted import site_of
+from tests.system.support import pacemark
+from tests.system.support import signal_group
+from tests.system.support import start
+
+# Several cases, so that a session is killed between two submissions too.
+_SELECT = (f"suites/{RECIPE}", "-k", "bf16")
+# From its start until a session is killed, at most.
+_LONGEST = 8.0
+_FILES = (LEDGER, f"{LEDGER}-wal", f"{LEDGER}-shm", BOOK)
+_TRACES = ("Traceback", "INTERNALERROR")
+
+
+@dataclass
+class Count:
+    """What was found. `killed`: sessions that had submitted a job when they were killed."""
+
+    sessions: int = 0
+    killed: int = 0
+    jobs: int = 0
+    doubles: int = 0
+    left: int = 0
+    tracebacks: int = 0
+    said: list[str] = field(default_factory=list)
+
+    @property
+    def good(self) -> bool:
+        return not (self.doubles or self.left or self.tracebacks)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.sessions} sessions, {self.killed} killed with jobs, {self.jobs} jobs: {self.doubles} doubled, "
+            f"{self.left} left, {self.tracebacks} tracebacks"
+        )
+
+
+def soak(sessions: int, seed: int) -> Count:
+    count, chosen = Count(), random.Random(seed)
+    with tempfile.TemporaryDirectory() as made:
+        log = training_log(Path(made) / "log")
+        for number in range(sessions):
+            folder = Path(made) / str(number)
+            folder.mkdir()
+            with ScriptedLab(log) as lab:
+                _session(lab, folder, chosen, count)
+            print(f"{number + 1}: {count}", flush=True)
+    return count
+
+
+def _session(lab: ScriptedLab, folder: Path, chosen: random.Random, count: Count) -> None:
+    lab.play(Script(timeline=STUCK, ends=False))
+    site = ("--site", str(site_of(lab, RECIPE, folder, launch_minutes="0.02")))
+    results = folder / "results"
+    count.sessions += 1
+    _killed(chosen, *_SELECT, *site, results=results)
+    count.killed += bool(lab.jobs())
+    runs = [path for path in results.glob("*") if (path / LEDGER).exists() and not path.is_symlink()]
+    for again in (["--resume", "latest"], ["--sweep"]):
+        for run in runs:
+            _damage(run, chosen)
+        if again == ["--sweep"]:
+            said = pacemark("suites", *again, *site, results=results).out
+        elif runs:
+            said = _killed(chosen, *_SELECT, *again, *site, results=results)
+        else:
+            continue
+        if any(trace in said for trace in _TRACES):
+            count.tracebacks += 1
+            count.said.append(said)
+    # None of them ends by itself, and nothing is cancelled before the last command.
+    count.jobs += len(lab.jobs())
+    names = Counter(lab.names(list(lab.jobs())))
+    count.doubles += sum(number > 1 for number in names.values())
+    if lab.live_jobs():
+        count.left += len(lab.live_jobs())
+        count.said.append(said)
+
+
+def _killed(chosen: random.Random, *arguments: str, results: Path) -> str:
+    """What a session said until it was killed at a random moment."""
+    process = start(*arguments, results=results)
+    time.sleep(chosen.uniform(1, _LONGEST))
+    signal_group(process, signal.SIGKILL)
+    return process.communicate()[0]
+
+
+def _damage(run: Path, chosen: random.Random) -> None:
+    """Cut, remove or change one of the files of the run's books, or none of them."""
+    path = run / chosen.choice(_FILES)
+    how = chosen.choice(["nothing", "cut", "remove", "flip"])
+    if how == "nothing" or not path.exists() or not path.stat().st_size:
+        return
+    data = bytearray(path.read_bytes())
+    if how == "remove":
+        path.unlink()
+    elif how == "cut":
+        path.write_bytes(data[: chosen.randrange(len(data))])
+    else:
+        for _ in range(8):
+            data[chosen.randrange(len(data))] ^= 1 << chosen.randrange(8)
+        path.write_bytes(data)
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument("--sessions", type=int, default=100)
+    options.add_argument("--seed", type=int, default=1)
+    given = options.parse_args()
+    count = soak(given.sessions, given.seed)
+    print("\n\n".join([*count.said, str(count)]))
+    return 0 if count.good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

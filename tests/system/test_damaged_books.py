@@ -1,0 +1,157 @@
+"""A session is killed, its books are damaged or copied: no second job of any name, none left, and no traceback."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fixtures.book import BOOK
+from fixtures.ledger import LEDGER
+from tests.bench.soak import soak
+from tests.lab.scripted import STUCK
+from tests.lab.scripted import Script
+from tests.lab.scripted import ScriptedLab
+from tests.system.scripted import CELL
+from tests.system.scripted import RECIPE
+from tests.system.scripted import site_of
+from tests.system.support import Run
+from tests.system.support import finish
+from tests.system.support import pacemark
+from tests.system.support import signal_group
+from tests.system.support import start
+from tests.system.support import until
+
+SELECT = (f"suites/{RECIPE}", "-k", CELL)
+LONG = Script(timeline=STUCK, ends=False)
+WAL = f"{LEDGER}-wal"
+
+
+def lost_wal(folder: Path) -> None:
+    (folder / WAL).unlink()
+
+
+def empty_ledger(folder: Path) -> None:
+    (folder / LEDGER).write_bytes(b"")
+
+
+def lost_both_tails(folder: Path) -> None:
+    """Nothing on this disk knows of the job: as in an older copy of the folder."""
+    lost_wal(folder)
+    lines = (folder / BOOK).read_bytes().splitlines(keepends=True)
+    (folder / BOOK).write_bytes(b"".join(lines[:2]))
+
+
+def lost_book_and_wal(folder: Path) -> None:
+    lost_wal(folder)
+    (folder / BOOK).unlink()
+
+
+DAMAGES = [lost_wal, empty_ledger, lost_both_tails, lost_book_and_wal]
+
+
+def killed(lab: ScriptedLab, tmp_path: Path, site: Path, script: Script = LONG) -> Path:
+    """The folder of a run whose session was killed while its job ran."""
+    lab.play(script)
+    process = start(*SELECT, "--site", str(site), results=tmp_path / "results")
+    try:
+        until(lambda: "RUNNING" in lab.jobs().values(), "the job runs", 20)
+        folder = (tmp_path / "results" / "latest").resolve()
+        until(lambda: '"submitted"' in (folder / BOOK).read_text(), "its id is booked", 10)
+    finally:
+        kill(process)
+    return folder
+
+
+def followed(tmp_path: Path) -> bool:
+    book = tmp_path / "results" / "latest" / BOOK
+    return book.exists() and '"job_id": "4711"' in book.read_text(errors="replace")
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    signal_group(process, signal.SIGKILL)
+    process.communicate()
+
+
+def ask(site: Path, tmp_path: Path, *arguments: str, results: str = "results") -> Run:
+    run = pacemark(*arguments, "--site", str(site), results=tmp_path / results)
+    assert "Traceback" not in run.out
+    return run
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_sweep_finds_and_cancels_whatever_became_of_the_books(
+    scripted_lab: ScriptedLab, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    site = site_of(scripted_lab, RECIPE, tmp_path, launch_minutes="0.02")
+    damage(killed(scripted_lab, tmp_path, site))
+    swept = ask(site, tmp_path, "suites", "--sweep")
+    assert swept.status == 0, swept.out
+    assert "job 4711" in swept.out
+    assert scripted_lab.live_jobs() == []
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_resumed_run_goes_on_with_its_job_whatever_became_of_the_books(
+    scripted_lab: ScriptedLab, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    site = site_of(scripted_lab, RECIPE, tmp_path, launch_minutes="0.02")
+    damage(killed(scripted_lab, tmp_path, site))
+    process = start(*SELECT, "--site", str(site), "--resume", "latest", results=tmp_path / "results")
+    try:
+        until(lambda: followed(tmp_path), "the job is followed again", 40)
+        scripted_lab.play(Script())
+        resumed = finish(process, tmp_path / "results", 40)
+    finally:
+        process.kill()
+    assert "Traceback" not in resumed.out
+    assert resumed.case(f"{RECIPE}/{CELL}")["verdict"] == "passed", resumed.out
+    assert resumed.case(f"{RECIPE}/{CELL}")["job"]["id"] == "4711"
+    assert len(scripted_lab.calls("sbatch")) == 1
+
+
+def test_a_copy_of_a_run_that_lives_is_left_alone(scripted_lab: ScriptedLab, tmp_path: Path) -> None:
+    scripted_lab.play(LONG)
+    site = site_of(scripted_lab, RECIPE, tmp_path)
+    with start(*SELECT, "--site", str(site), results=tmp_path / "results") as process:
+        try:
+            until(lambda: "RUNNING" in scripted_lab.jobs().values(), "the job runs", 20)
+            shutil.copytree(tmp_path / "results", tmp_path / "backup", symlinks=True)
+            run = (tmp_path / "results" / "latest").resolve()
+            for command in (
+                ["suites", "--sweep"],
+                ["suites", "--cancel", run.name],
+                [*SELECT, "--resume", run.name],
+            ):
+                said = ask(site, tmp_path, *command, results="backup")
+                assert f"is a copy of {run}" in said.out
+                assert "where the run is alive: nothing is done here" in said.out
+                assert said.status == (0 if "--sweep" in command else 4)
+            assert scripted_lab.live_jobs() == [4711]
+            assert len(scripted_lab.calls("sbatch")) == 1
+        finally:
+            kill(process)
+    swept = ask(site, tmp_path, "suites", "--sweep", results="backup")
+    assert "is a copy of" in swept.out
+    assert scripted_lab.live_jobs() == []
+
+
+def test_a_folder_that_was_moved_still_tells_what_to_cancel(
+    scripted_lab: ScriptedLab, tmp_path: Path
+) -> None:
+    site = site_of(scripted_lab, RECIPE, tmp_path)
+    killed(scripted_lab, tmp_path, site)
+    (tmp_path / "results").rename(tmp_path / "elsewhere")
+    swept = ask(site, tmp_path, "suites", "--sweep", results="elsewhere")
+    assert swept.status == 0, swept.out
+    assert scripted_lab.live_jobs() == []
+
+
+def test_a_short_soak_finds_nothing() -> None:
+    count = soak(3, seed=7)
+    assert count.good, count.said
+    assert count.killed
