@@ -115,7 +115,7 @@ def test_a_run_that_lives_is_not_resumed_twice_and_cancel_ends_it(
     until(lambda: running(slurm_lab), "a running job")
     refused = resume(site, tmp_path)
     assert refused.status == 4
-    assert "that run is still going on" in refused.out
+    assert " is still going on" in refused.out
     swept = pacemark("suites", "--sweep", "--site", str(site), results=tmp_path / "results")
     assert swept.status == 0
     assert "no dead run in" in swept.out
