@@ -13,6 +13,7 @@ from fixtures.backend import LogPlace
 from fixtures.jobset import JobSets
 from fixtures.kube import backend as module
 from fixtures.kube import logs
+from fixtures.kube import objects
 from fixtures.kube.backend import KubernetesBackend
 from fixtures.site import Kubernetes
 from tests.unit import examples
@@ -46,10 +47,10 @@ class Cluster:
 
 
 class Watching:
-    """Knows what there is, and which pods are `gone`, in this order. `status` is the JobSet's."""
+    """Knows what there is, and which pods are `gone`, in this order. `metadata` and `status` are the JobSet's."""
 
     status: ClassVar[dict[str, Any]] = DONE
-
+    metadata: ClassVar[dict[str, Any]] = {"name": "pm-1", "namespace": "default"}
     pods: ClassVar[list[dict[str, Any]]] = [POD]
     gone: ClassVar[list[dict[str, Any]]] = []
 
@@ -58,7 +59,7 @@ class Watching:
 
     def look(self) -> tuple[dict[str, Any], dict[str, Any]]:
         if not self._of_pods:
-            return {"pm-1": {"metadata": {"name": "pm-1"}, "spec": {}, "status": self.status}}, {}
+            return {"pm-1": {"metadata": self.metadata, "spec": {}, "status": self.status}}, {}
         there, gone = ({pod["metadata"]["name"]: pod for pod in pods} for pods in (self.pods, self.gone))
         return there, gone
 
@@ -83,6 +84,31 @@ def test_a_log_that_was_not_there_at_first_is_not_gone_for_good(
     piece = backend.read_log(JOB, place, ())
     assert (piece.data, piece.place.gap) == (b"Pod on pm-1-0 is running\n", "")
     assert backend.log_trouble(JOB, piece.place) == ""
+
+
+@pytest.mark.parametrize(
+    ("status", "metadata", "prefix", "found"),
+    [
+        ({}, {}, "run.", [("run.llama3_gke-70b-fp8-128gpus", "pm-1")]),
+        ({}, {}, "run-2.", []),
+        (DONE, {}, "run.", []),
+        ({}, {"deletionTimestamp": "2026-11-21T09:00:00Z"}, "run.", []),
+        ({}, {"annotations": {}}, "run.", []),
+    ],
+    ids=["ours", "another-run", "over", "going", "without-its-name"],
+)
+def test_jobs_are_listed_by_the_name_of_their_run(
+    backend: KubernetesBackend,
+    monkeypatch: pytest.MonkeyPatch,
+    status: dict[str, Any],
+    metadata: dict[str, Any],
+    prefix: str,
+    found: list[tuple[str, str]],
+) -> None:
+    monkeypatch.setattr(Watching, "status", status)
+    annotations = {objects.JOB: JOB.name}
+    monkeypatch.setattr(Watching, "metadata", {**Watching.metadata, "annotations": annotations, **metadata})
+    assert [(job.name, job.id) for job in backend.listed(prefix)] == found
 
 
 def test_a_head_that_is_gone_is_known_by_the_recipe(

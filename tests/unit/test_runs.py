@@ -22,6 +22,7 @@ from fixtures.runs import Summary
 from fixtures.runs import cancel_left
 from fixtures.runs import print_runs
 from fixtures.runs import stop_run
+from fixtures.runs import take_run
 from fixtures.site import Limits
 from fixtures.site import Machine
 from fixtures.site import Site
@@ -138,6 +139,24 @@ def test_a_recipe_that_is_no_longer_there_is_said(folder: Path) -> None:
     said = io.StringIO()
     assert not cancel_left(folder, Lab(site="lab"), {}, said)
     assert "5 is left as it is: its recipe is not in suites/" in said.getvalue()
+
+
+def test_a_copy_from_another_host_is_cancelled_only_where_it_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whether the original is alive there, nobody can know here."""
+    copy = folder.rename(tmp_path / "copy")
+    monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
+    with pytest.raises(
+        ConfigError, match="whether it is alive there cannot be seen from here; use --resume or"
+    ):
+        take_run(copy)
+    assert Summary.of(copy).state == f"a copy of {folder} on {Ledger(copy / LEDGER).run().host}"
+    cluster = Known()
+    good, said = swept(copy, cluster)
+    assert good
+    assert "is a copy of" in said
+    assert WIDE.id in cluster.cancelled
 
 
 def test_a_replay_leaves_nothing(folder: Path) -> None:
