@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from dataclasses import field
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -20,14 +21,14 @@ FILES = sorted(
 RUN = [ROOT / "requirements.lock", *sorted(ROOT.glob("suites/*/requirements.lock"))]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Locked:
     """A package of a lock. `direct`: a file of requirements names it."""
 
     name: str
     version: str
     hashes: frozenset[str]
-    direct: bool
+    direct: bool = field(compare=False)
 
 
 def named(path: Path) -> Iterator[Requirement]:
@@ -40,9 +41,8 @@ def named(path: Path) -> Iterator[Requirement]:
             yield Requirement(stated)
 
 
-def locked(lock: Path) -> dict[str, Locked]:
-    """The packages of a lock by their names, as `make lock` writes it: each with its hashes, then why it is there."""
-    packages: dict[str, Locked] = {}
+def locked(lock: Path) -> Iterator[Locked]:
+    """The packages of a lock, as `make lock` writes it: each with its hashes, then why it is there."""
     for entry in re.split(r"^(?=\w)", lock.read_text(), flags=re.MULTILINE)[1:]:
         stated, *why = entry.replace("\\\n", "").splitlines()
         requirement, *hashes = stated.split("--hash=")
@@ -50,5 +50,4 @@ def locked(lock: Path) -> dict[str, Locked]:
         name = canonicalize_name(package.name)
         direct = any(re.search(r"(?:via|#)\s+-r ", line) for line in why)
         version = str(package.specifier).removeprefix("==")
-        packages[name] = Locked(name, version, frozenset(value.strip() for value in hashes), direct)
-    return packages
+        yield Locked(name, version, frozenset(value.strip() for value in hashes), direct)

@@ -91,11 +91,9 @@ def _bill(packages: Iterable[Locked]) -> bytes:
 
 
 def main() -> None:
-    packages: dict[str, Locked] = {}
-    for lock in locks.RUN:
-        packages |= locks.locked(lock)
-    written = _bill(packages[name] for name in sorted(packages))
-    if different := differences(json.loads(written), packages.values()):
+    packages = sorted({package for lock in locks.RUN for package in locks.locked(lock)})
+    written = _bill(packages)
+    if different := differences(json.loads(written), packages):
         sys.exit(
             f"make sbom: what was written and the locks differ in {', '.join(different)}: nothing was kept"
         )

@@ -20,7 +20,7 @@ _TARGETS = ["demo", "test", "bench", "lint", "format", "lock", "sbom"]
 @pytest.mark.parametrize("path", _FILES, ids=str)
 def test_a_lock_holds_what_its_requirements_name(path: Path) -> None:
     named = {f"{canonicalize_name(each.name)}{each.specifier}" for each in locks.named(locks.ROOT / path)}
-    packages = locks.locked((locks.ROOT / path).with_suffix(".lock")).values()
+    packages = locks.locked((locks.ROOT / path).with_suffix(".lock"))
     locked = {f"{each.name}=={each.version}" for each in packages if each.direct}
     assert named
     assert locked == named, f"{path} was changed and {path.with_suffix('.lock')} was not: run `make lock`"
@@ -28,14 +28,12 @@ def test_a_lock_holds_what_its_requirements_name(path: Path) -> None:
 
 @pytest.mark.parametrize("path", _FILES, ids=str)
 def test_a_lock_has_hashes_of_all_and_the_versions_of_the_tests(path: Path) -> None:
-    tests = locks.locked(locks.ROOT / "tests" / "requirements.lock")
-    for package in locks.locked((locks.ROOT / path).with_suffix(".lock")).values():
+    tests = set(locks.locked(locks.ROOT / "tests" / "requirements.lock"))
+    names = {package.name for package in tests}
+    for package in locks.locked((locks.ROOT / path).with_suffix(".lock")):
         assert package.hashes, package.name
         assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", value) for value in package.hashes), package.name
-        same = tests.get(package.name, package)
-        assert (package.version, package.hashes) == (same.version, same.hashes), (
-            f"{package.name}: run `make lock`"
-        )
+        assert package in tests or package.name not in names, f"{package.name}: run `make lock`"
 
 
 def test_make_installs_only_what_is_locked(tmp_path: Path) -> None:
@@ -64,7 +62,9 @@ def test_a_lock_is_read_with_its_markers_and_reasons(tmp_path: Path) -> None:
         "two==2\n    # via\n    #   -c other.lock\n    #   one-a\n"
     )
     one = Locked("one-a", "1.0", frozenset({"sha256:aa", "sha256:bb"}), True)
-    assert locks.locked(lock) == {"one-a": one, "two": Locked("two", "2", frozenset(), False)}
+    read = list(locks.locked(lock))
+    assert read == [one, Locked("two", "2", frozenset(), False)]
+    assert [package.direct for package in read] == [True, False]
 
 
 def _component(version: str, digest: str) -> dict[str, object]:
