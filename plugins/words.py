@@ -23,8 +23,8 @@ def shown(text: str) -> str:
 
 
 def as_html(text: str) -> str:
-    """A text as preformatted HTML in which nothing is markup."""
-    return f"<pre>{html.escape(shown(text))}</pre>"
+    """A text as preformatted HTML in which nothing is markup; a line that is too long for the page is wrapped."""
+    return f'<pre style="white-space: pre-wrap; overflow-wrap: anywhere">{html.escape(shown(text))}</pre>'
 
 
 def _escape(found: re.Match[str]) -> str:
