@@ -21,8 +21,8 @@ from plugins.outcome import Try
 from tests.system import support
 from tests.unit import examples
 
-# The clipboard, the title, clear the screen, the cursor, C1, from right to left; what XML cannot hold.
-OBEYED = "\x1b]52;c;aGk=\x07\x1b]0;x\x07\x1b[2J\x1b[1A\x9b2J\r\u202e\x00\x0b\x7f\ufffe"
+# The clipboard, the title, clear the screen, the cursor, C1, from right to left; what XML cannot hold; a command to CI.
+OBEYED = "\x1b]52;c;aGk=\x07\x1b]0;x\x07\x1b[2J\x1b[1A\x9b2J\r\u202e\x00\x0b\x7f\ufffe\udc80##vso[task.setvariable variable=PATH]/tmp"
 # Each ends what may stand around it, and says which one it was in case it runs.
 MARKUP = (
     "<script>window.ran='script'</script>",
@@ -38,7 +38,9 @@ MARKUP = (
     "]]>&lt;x&#x1b; %0a::error::x {{constructor.constructor('alert(3)')()}} ${alert(4)}",
     "[link=http://evil.example]x[/link][/][red]",
 )
-TEXT = f"{OBEYED} {' '.join(MARKUP)}"
+# On a line of its own, as what an error says may be.
+COMMAND = "::stop-commands::x"
+TEXT = f"{OBEYED} {' '.join(MARKUP)}\n{COMMAND}"
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def _log(case: Case, fate: Fate) -> str:
 
 
 def _harm(word: str) -> list[str]:
-    return [f"{word} {OBEYED}", *(f"{word} {markup}" for markup in MARKUP), "\udcff\udc80"]
+    return [f"{word} {OBEYED}", *(f"{word} {markup}" for markup in MARKUP)]
 
 
 @pytest.hookimpl(trylast=True)

@@ -53,6 +53,10 @@ def attachments(value: Any) -> Iterator[dict[str, Any]]:
 
 def test_the_terminal_shows_it_as_text(session: Run) -> None:
     assert session.out == shown(session.out)
+    assert shown(hostile.COMMAND) in session.out
+    assert [
+        line for line in session.out.splitlines() if line.strip().startswith("::") or "##vso[" in line
+    ] == []
     assert all(line in session.out for markup in hostile.MARKUP for line in markup.splitlines())
 
 
