@@ -4,6 +4,7 @@
 # make lint   style, types and the import rules
 # make bench  what Pacemark itself costs, side by side with what it is compared to; and how often its verdicts are wrong
 # make soak   nightly: 100 sessions that are killed at random moments and whose books are damaged; about twenty minutes
+# make browser  the report of a session whose texts mean harm, in Chromium (hundreds of MB, so no part of make test)
 # make format
 # make lock   writes anew what the requirements install, with hashes; what they allow stays as it is, unless UPGRADE=--upgrade is given
 # make sbom   the bill of materials of a release, from the locks
@@ -13,13 +14,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 LAB_PACKAGES := slurm-wlm slurmdbd munge mariadb-server-core openssh-server zstd
 LAB_PROGRAMS := slurmctld slurmd slurmdbd sbatch sacctmgr munged mariadbd sshd ssh-keygen zstd
+BROWSER_PACKAGE := chromium-headless-shell
 
 # Beside each file of requirements is its lock: all that pip installs for it, also of others' requirements, with hashes.
 REQUIREMENTS := $(wildcard requirements.txt suites/*/requirements.txt tests/requirements*.txt tests/*/requirements*.txt)
 # Wheels alone: to build a package from its source pip would fetch what that needs without a hash.
 INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes --only-binary :all:
 
-.PHONY: demo test bench soak lint format lock sbom lab kubernetes clean
+.PHONY: demo test bench soak browser lint format lock sbom lab kubernetes clean
 
 demo: $(BIN)/.demo
 	$(BIN)/python -m pytest suites/proxy -p no:cacheprovider
@@ -39,6 +41,12 @@ bench: $(BIN)/.test lab kubernetes
 
 soak: $(BIN)/.test
 	$(BIN)/python -m tests.bench.soak --sessions 100
+
+# Node.js, for Allure, comes from PyPI. The tests themselves tell what is missing.
+browser: $(BIN)/.browser
+	@command -v $(BROWSER_PACKAGE) >/dev/null || command -v chromium >/dev/null || \
+	{ $(call apt,$(BROWSER_PACKAGE),make browser: not root or no apt-get: ask for $(BROWSER_PACKAGE),true); }
+	$(BIN)/python -m pytest tests/browser
 
 lint: $(BIN)/.test
 	$(BIN)/ruff check .
@@ -102,6 +110,10 @@ $(BIN)/.test: $(BIN)/pip tests/requirements.lock
 
 $(BIN)/.release: $(BIN)/pip tests/requirements-release.lock
 	$(INSTALL) -r tests/requirements-release.lock
+	@touch $@
+
+$(BIN)/.browser: $(BIN)/.test tests/browser/requirements.lock
+	$(INSTALL) -r tests/browser/requirements.lock
 	@touch $@
 
 clean:

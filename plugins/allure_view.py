@@ -37,7 +37,7 @@ def show(judgement: Judgement, recipe: Recipe) -> None:
     allure.dynamic.feature(case.size)
     allure.dynamic.story(case.dtype)
     allure.dynamic.title(f"{case.key}: {verdict.kind}")
-    allure.dynamic.tag(str(verdict.kind), judgement.outcome.gpu)
+    allure.dynamic.tag(str(verdict.kind), shown(judgement.outcome.gpu))
     for name, value in {"release": case.release, **case.configuration()}.items():
         # Beside the case id, which makes the identity; a changed table must not break a case's history.
         allure.dynamic.parameter(name, value, excluded=True)

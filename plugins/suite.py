@@ -246,27 +246,24 @@ def _offer(recipe: Recipe, judgement: Judgement, shelf: Shelf) -> Mapping[str, A
 
 
 @pytest.fixture
-def measured(request: pytest.FixtureRequest, judgement: Judgement) -> Measurement | None:
+def measured(judgement: Judgement) -> Measurement | None:
     """What the case measured; None where its run was invalid, which fails the test before it looks.
 
     A job that never ran to its end is an error of the set-up, a case without a baseline is skipped.
     """
-    _require_figures(request, judgement)
+    _require_figures(judgement)
     return judgement.measurement
 
 
 @pytest.fixture
-def written(request: pytest.FixtureRequest, judgement: Judgement) -> Written | None:
+def written(judgement: Judgement) -> Written | None:
     """The checkpoint that the case wrote; None and so on as for `measured`."""
-    _require_figures(request, judgement)
+    _require_figures(judgement)
     return judgement.written
 
 
-def _require_figures(request: pytest.FixtureRequest, judgement: Judgement) -> None:
+def _require_figures(judgement: Judgement) -> None:
     kind, text = judgement.verdict.kind, judgement.text
-    if kind in (Kind.INFRASTRUCTURE, Kind.LOST, Kind.NO_BASELINE):
-        # No test body will run; for all others the body is where Allure shows the steps.
-        allure_view.show(judgement, request.node.stash[RECIPE])
     if kind is Kind.INFRASTRUCTURE:
         raise Infrastructure(text)
     if kind is Kind.LOST:
@@ -297,13 +294,24 @@ def promised(judgement: Judgement, written: Written | None) -> Promise | None:
     return Promise(Goal(written.promised, "bytes/s", written.bytes_per_second, *band, judgement))
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Show a case that was judged, whether its test goes on or not."""
+    try:
+        return (yield)
+    finally:
+        # At the end of the set-up allure-pytest puts its own name and description in the place of what it was given, so
+        # this hook is around its own.
+        if JUDGEMENT in item.stash:
+            allure_view.show(item.stash[JUDGEMENT], item.stash[RECIPE])
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """No test can pass whose verdict does not, whatever its body asserts."""
     judgement = item.stash.get(JUDGEMENT, None)
     if judgement is None:
         return (yield)
-    allure_view.show(judgement, item.stash[RECIPE])
     if judgement.verdict.kind is Kind.INVALID:
         raise Invalid(judgement.text)
     result = yield

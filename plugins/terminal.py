@@ -9,7 +9,6 @@ from typing import Any
 from typing import TextIO
 
 from plugins.verdicts import Kind
-from plugins.words import shown
 
 _COLOURS = {Kind.PASSED: "green", Kind.NO_BASELINE: "yellow"}
 
@@ -17,11 +16,11 @@ _COLOURS = {Kind.PASSED: "green", Kind.NO_BASELINE: "yellow"}
 def print_table(records: Sequence[Mapping[str, Any]], file: TextIO, width: int, *, colour: bool) -> None:
     """A row for each case; its remarks, the words of a failure and how a checkpoint was written below the table."""
     # Slow to import, and only ever needed once jobs have run.
-    from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
-    console = Console(file=file, width=width, force_terminal=colour, no_color=not colour, highlight=False)
+    from plugins.console import PlainConsole
+
+    console = PlainConsole(file=file, width=width, force_terminal=colour, no_color=not colour)
     table = Table(title=None, box=None, pad_edge=False, header_style="bold")
     for name in ("case", "verdict", "s/step", "steady", "expected", "throughput", "tokens/s", "MFU"):
         table.add_column(
@@ -36,14 +35,14 @@ def print_table(records: Sequence[Mapping[str, Any]], file: TextIO, width: int, 
             lines.insert(0, record["headline"])
         lines += [" ".join(reference["text"].split()) for reference in record.get("references") or []]
         for line in lines:
-            console.print(Text(shown(f"{record['id']}: {line}")), soft_wrap=True)
+            console.print(f"{record['id']}: {line}", soft_wrap=True)
     counts = Counter(record["verdict"] for record in records)
     against = sorted({text for record in records if (text := _baseline(record))})
     if against:
-        console.print(Text(shown(f"judged against: {', '.join(against)}")), style="dim")
+        console.print(f"judged against: {', '.join(against)}", style="dim")
     if any(record["remarks"] for record in records):
-        console.print(Text("* with remarks, above"), style="dim")
-    console.print(Text(", ".join(f"{counts[kind]} {kind}" for kind in Kind if counts[kind])), style="bold")
+        console.print("* with remarks, above", style="dim")
+    console.print(", ".join(f"{counts[kind]} {kind}" for kind in Kind if counts[kind]), style="bold")
 
 
 def _baseline(record: Mapping[str, Any]) -> str:

@@ -1,0 +1,93 @@
+"""No string that is printed on a terminal through rich is markup, an emoji or an escape sequence."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from rich.table import Table
+
+from fixtures.ledger import LEDGER
+from fixtures.ledger import Ledger
+from fixtures.runs import print_runs
+from fixtures.runs import say
+from plugins.console import PlainConsole
+from plugins.terminal import print_table
+from plugins.words import shown
+from tests.unit import examples
+
+HOSTILE = [
+    "[link=http://evil.example]x[/link]",
+    "[red]x[/red]",
+    "[/]",
+    "[bold",
+    "x[@click=app.quit]y[/]",
+    ":skull:",
+    "\x1b]52;c;aGk=\x07\x1b[2J",
+    "\x9b2J\r\u202e",
+]
+
+
+def without_colours(said: str) -> str:
+    """What was said, without the styles that Pacemark itself has set."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", said)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_string_is_shown_as_it_is_written(text: str) -> None:
+    file = io.StringIO()
+    console = PlainConsole(file=file, width=200, force_terminal=True)
+    table = Table(text, title=text, caption=text)
+    table.add_row(text)
+    table.add_row(text)
+    console.print(table)
+    console.print(text, style="bold", markup=True, emoji=True)
+    console.rule(text)
+    said = without_colours(file.getvalue())
+    assert said.count(shown(text)) == 7
+    assert shown(said) == said
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_run_is_listed_as_its_ledger_has_it(tmp_path: Path, text: str) -> None:
+    folder = tmp_path / "run-1"
+    folder.mkdir()
+    ledger = Ledger.create(folder / LEDGER, f"run {text}", f"site {text}")
+    ledger.plan([(case, "slurm", f"job {text}") for case in (examples.case("70b-fp8-512gpus"),)])
+    ledger.intend("llama3/70b-fp8-512gpus")
+    ledger._db.execute("update run set host = ?", (f"host {text}",))
+    ledger.close()
+    broken = tmp_path / f"run-2{text}".replace("/", "")
+    broken.mkdir()
+    (broken / LEDGER).touch()
+    file = io.StringIO()
+    print_runs(tmp_path, file, 500)
+    said = file.getvalue()
+    assert all(shown(f"{what} {text}") in said for what in ("run", "site", "job"))
+    assert shown(broken.name) in said
+    assert shown(said) == said
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_verdict_is_printed_as_its_record_has_it(text: str) -> None:
+    record = {
+        "id": f"llama3/{text}",
+        "verdict": "infrastructure",
+        "headline": f"infrastructure: {text}",
+        "remarks": [f"node {text}"],
+        "expected": None,
+        "step_time": None,
+    }
+    file = io.StringIO()
+    print_table([record], file, 200, colour=True)
+    said = without_colours(file.getvalue())
+    assert all(shown(part) in said for part in (f"llama3/{text}", f"infrastructure: {text}", f"node {text}"))
+    assert shown(said) == said
+
+
+def test_what_is_done_to_a_run_is_said_as_text() -> None:
+    file = io.StringIO()
+    say(file, "run \x1b[2J: [red]")
+    assert file.getvalue() == "run \\x1b[2J: [red]\n"

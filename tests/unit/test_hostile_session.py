@@ -1,0 +1,143 @@
+"""What a session writes of texts that mean harm: Allure's results, JUnit's XML, the record, the terminal. A browser: tests/browser."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from plugins.words import shown
+from tests import hostile
+from tests.system.support import Run
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("hostile")
+    found = hostile.run(folder, f"--junitxml={folder / 'junit.xml'}")
+    wanted = {f"llama3/{case_id}": fate.verdict for case_id, fate in hostile.FATES.items()}
+    assert found.verdicts == wanted, found.out
+    return found
+
+
+def loaded(session: Run, kind: str) -> list[dict[str, Any]]:
+    found = [json.loads(path.read_text()) for path in (session.folder / "allure").glob(f"*-{kind}.json")]
+    assert found
+    return found
+
+
+def texts(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if isinstance(value, list):
+        for one in value:
+            yield from texts(one)
+    elif isinstance(value, str):
+        yield value
+
+
+def attachments(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        yield from value.get("attachments", [])
+        value = list(value.values())
+    if isinstance(value, list):
+        for one in value:
+            yield from attachments(one)
+
+
+def test_the_terminal_shows_it_as_text(session: Run) -> None:
+    assert session.out == shown(session.out)
+    assert shown(hostile.COMMAND) in session.out
+    assert [
+        line for line in session.out.splitlines() if line.strip().startswith("::") or "##vso[" in line
+    ] == []
+    assert all(line in session.out for markup in hostile.MARKUP for line in markup.splitlines())
+
+
+@pytest.mark.parametrize("kind", ["result", "container"])
+def test_nothing_in_allures_results_is_obeyed(session: Run, kind: str) -> None:
+    for found in loaded(session, kind):
+        assert [text for text in texts(found) if text != shown(text)] == []
+
+
+def test_every_case_describes_itself_in_whatever_phase_its_test_ended(session: Run) -> None:
+    class Reader(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: object) -> None:
+            tags.append(tag)
+
+        def handle_data(self, data: str) -> None:
+            said.append(data)
+
+    results = {result["name"]: result for result in loaded(session, "result")}
+    assert sorted(results) == sorted(
+        f"llama3/{case_id}: {fate.verdict}" for case_id, fate in hostile.FATES.items()
+    )
+    for name, result in results.items():
+        tags: list[str] = []
+        said: list[str] = []
+        Reader().feed(result["descriptionHtml"])
+        assert tags == ["pre"], name
+        assert name.replace(": no baseline", ": no baseline: measured") in "".join(said)
+        # Markdown, which nothing of a case is.
+        assert "description" not in result
+        assert all(
+            re.fullmatch(r"https://[\w./#-]+", link["url"], re.ASCII) for link in result.get("links", [])
+        )
+        assert [step["name"].partition(":")[0] for step in result["steps"]] == [
+            "provision",
+            "launch",
+            "run",
+            "parse",
+            "judge",
+        ]
+
+
+def test_what_is_attached_is_no_markup(session: Run) -> None:
+    found = [one for kind in ("result", "container") for one in attachments(loaded(session, kind))]
+    assert {one["type"] for one in found} == {
+        "text/plain",
+        "text/csv",
+        "application/json",
+        "image/svg+xml",
+    }
+    for one in found:
+        text = (session.folder / "allure" / one["source"]).read_text()
+        if one["type"] == "image/svg+xml":
+            tags = {element.tag.partition("}")[2] for element in ElementTree.fromstring(text).iter()}
+            assert tags <= {"svg", "rect", "text", "line", "polyline", "circle", "g", "path"}
+            assert "evil" not in text
+        elif one["type"] == "text/plain":
+            assert text == shown(text)
+        else:
+            assert re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text.replace("\r\n", "\n")) is None
+
+
+def test_a_reader_of_junit_gets_all_of_it(session: Run) -> None:
+    suite = ElementTree.parse(Path(session.folder).parents[1] / "junit.xml").getroot().find("testsuite")
+    assert suite is not None
+    cases = {case.attrib["name"]: case for case in suite.findall("testcase")}
+    assert sorted(cases) == sorted(f"test_pretrain[{case_id}]" for case_id in hostile.FATES)
+    kinds = {
+        case_id: [child.tag for child in cases[f"test_pretrain[{case_id}]"]]
+        for case_id in ("70b-bf16-64gpus", "70b-bf16-128gpus", "70b-fp8-128gpus", "70b-fp8-512gpus")
+    }
+    assert list(kinds.values()) == [[], ["failure"], ["error"], ["skipped"]]
+    said = "".join(cases["test_pretrain[70b-fp8-128gpus]"].itertext())
+    assert f"sbatch: {shown(hostile.OBEYED)}".replace("\ufffe", "#xFFFE") in said
+    assert all(markup in said for markup in hostile.MARKUP)
+
+
+def test_the_record_is_ascii_that_every_reader_takes(session: Run) -> None:
+    for path in (session.folder / "summary.json", *session.folder.glob("llama3/*/case.json")):
+        path.read_bytes().decode("ascii")
+    # For programs, so each text is as it was.
+    assert session.case("llama3/70b-fp8-64gpus")["job"]["nodes"] == f"nodes {hostile.TEXT}"
+    lines = (session.folder / "allure" / "environment.properties").read_text().splitlines()
+    assert [line.partition("=")[0] for line in lines][:2] == ["site", "run"]
+    assert all(re.fullmatch(r"[\w-]+=[\w. -]+", line) for line in lines)
