@@ -269,7 +269,16 @@ def test_a_proxy_that_cannot_be_used_is_told_with_what_helps(tmp_path: Path, pro
 
 
 @pytest.mark.parametrize(
-    "text", ["just text\n", "- a\n", "", "contexts: 3\n", "current-context: c\ncontexts: [c]\n", "\0"]
+    "text",
+    [
+        "just text\n",
+        "- a\n",
+        "",
+        "contexts: 3\n",
+        "current-context: c\ncontexts: [c]\n",
+        "\0",
+        "a: " + "[" * 10_000,
+    ],
 )
 def test_a_kubeconfig_that_is_none_is_told(tmp_path: Path, text: str) -> None:
     (tmp_path / "config").write_text(text)
