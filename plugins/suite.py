@@ -195,6 +195,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture
 def judgement(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judgement:
     """The case, judged: parsed, checked for validity, compared with its baseline, and written to the results."""
+    try:
+        return _judge(request, case, outcome)
+    except OSError as error:
+        raise Infrastructure(f"its files in the results folder cannot be read or written: {error}") from None
+
+
+def _judge(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judgement:
     recipe = recipe_of(request.config, request.path)
     if recipe is None:
         raise ConfigError(f"{request.path}: a suite's test stands beside its recipe.yaml")
