@@ -316,6 +316,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     result = yield
     if judgement.verdict.fails:
         pytest.fail(shown(judgement.text), pytrace=False)
+    if not (judgement.outcome.folder / results.CASE).exists():
+        pytest.fail(
+            f"the record of the case is gone: {judgement.outcome.folder / results.CASE}", pytrace=False
+        )
     return result
 
 
