@@ -25,3 +25,12 @@ def write_whole(path: Path, text: str) -> None:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def make_case_folder(folder: Path) -> None:
+    """Make the folder of a case, `run/recipe/case`, in a run's folder that is there.
+
+    Raises FileNotFoundError where that is gone: one made anew would be open to others, and have no ledger.
+    """
+    folder.parent.mkdir(exist_ok=True)
+    folder.mkdir(exist_ok=True)

@@ -21,6 +21,7 @@ from typing import Any
 
 from plugins import identity
 from plugins.errors import ConfigError
+from plugins.files import make_case_folder
 from plugins.files import write_whole
 from plugins.judging import Judgement
 from plugins.logs import Log
@@ -236,7 +237,7 @@ def read_case(folder: Path) -> dict[str, Any] | None:
 def write_case(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Write the case's record and its steps into its folder; returns the record."""
     folder = judgement.outcome.folder
-    folder.mkdir(parents=True, exist_ok=True)
+    make_case_folder(folder)
     table = io.StringIO()
     writer = csv.writer(table)
     writer.writerow(["step", "seconds", "tokens_per_second", "loss", "grad_norm", "raw_seconds"])

@@ -22,6 +22,7 @@ from fixtures.runs import print_runs
 from plugins import results
 from plugins.allure_view import Lenient
 from plugins.errors import ConfigError
+from plugins.files import make_case_folder
 from plugins.files import write_whole
 from tests.unit.cluster import NARROW
 from tests.unit.cluster import WIDE
@@ -208,6 +209,12 @@ def test_allure_that_cannot_write_is_told_once_and_stops_nobody() -> None:
     hooks.hook.report_result(result=2)
     assert reports == [1, 2]
     assert told == ["Allure's results cannot be written any more: [Errno 2] No such file or directory"]
+
+
+def test_a_run_that_is_gone_is_not_made_again_for_a_case(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        make_case_folder(tmp_path / "run-1" / NARROW.key)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
