@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from collections.abc import Generator
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import allure
+import allure_commons
 
 from plugins import results
 from plugins.cases import Recipe
+from plugins.files import write_whole
 from plugins.judging import Judgement
 from plugins.plot import steps_svg
 from plugins.verdicts import Kind
@@ -57,7 +62,7 @@ def write_run(folder: Path, config: Path, environment: Mapping[str, str]) -> Non
     """
     folder.mkdir(parents=True, exist_ok=True)
     lines = [f"{name}={value}" for name, value in environment.items()]
-    (folder / "environment.properties").write_text("\n".join(lines) + "\n")
+    write_whole(folder / "environment.properties", "\n".join(lines) + "\n")
     categories = [
         {
             "name": str(kind),
@@ -67,10 +72,46 @@ def write_run(folder: Path, config: Path, environment: Mapping[str, str]) -> Non
         }
         for kind in _CATEGORIES
     ]
-    (folder / "categories.json").write_text(json.dumps(categories, indent=2) + "\n")
+    write_whole(folder / "categories.json", json.dumps(categories, indent=2) + "\n")
     awesome = {"reportName": "Pacemark: training pace", "groupBy": ["epic", "feature", "story"]}
     settings = {"name": "Pacemark", "categories": categories, "plugins": {"awesome": {"options": awesome}}}
-    config.write_text(json.dumps(settings, indent=2) + "\n")
+    write_whole(config, json.dumps(settings, indent=2) + "\n")
+
+
+class Lenient:
+    """A plugin of Allure's: results that cannot be written any more are told once, and end no session.
+
+    The folder may be full, read-only or gone, while jobs are under way that only the session cancels.
+    """
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._told = False
+
+    @allure_commons.hookimpl(wrapper=True)  # type: ignore[untyped-decorator]
+    def report_result(self) -> Generator[None, Any, Any]:
+        return (yield from self._written())
+
+    @allure_commons.hookimpl(wrapper=True)  # type: ignore[untyped-decorator]
+    def report_container(self) -> Generator[None, Any, Any]:
+        return (yield from self._written())
+
+    @allure_commons.hookimpl(wrapper=True)  # type: ignore[untyped-decorator]
+    def report_attached_file(self) -> Generator[None, Any, Any]:
+        return (yield from self._written())
+
+    @allure_commons.hookimpl(wrapper=True)  # type: ignore[untyped-decorator]
+    def report_attached_data(self) -> Generator[None, Any, Any]:
+        return (yield from self._written())
+
+    def _written(self) -> Generator[None, Any, Any]:
+        try:
+            return (yield)
+        except OSError as error:
+            if not self._told:
+                self._told = True
+                self._tell(f"Allure's results cannot be written any more: {error}")
+            return None
 
 
 def _steps(judgement: Judgement) -> None:

@@ -6,6 +6,7 @@ The schema is documented in docs/results.md; `SCHEMA` changes when a reader of t
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import stat
@@ -19,6 +20,9 @@ from platform import python_version
 from typing import Any
 
 from plugins import identity
+from plugins.errors import ConfigError
+from plugins.files import make_case_folder
+from plugins.files import write_whole
 from plugins.judging import Judgement
 from plugins.logs import Log
 from plugins.logs import read
@@ -215,22 +219,33 @@ def _parse(log_format: str, path: Path) -> Log:
 
 
 def read_case(folder: Path) -> dict[str, Any] | None:
-    """The record that `write_case` left in a case's folder, None when there is none."""
+    """The record that `write_case` left in a case's folder, None when there is none. Raises ConfigError for a damaged one."""
     path = folder / CASE
-    return json.loads(path.read_text()) if path.exists() else None
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ConfigError(f"{path}: is no regular file")
+        found = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    if not isinstance(found, dict) or not {str(found.get("verdict"))} <= set(Kind):
+        raise ConfigError(f"{path}: is no record of a case")
+    return found
 
 
 def write_case(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Write the case's record and its steps into its folder; returns the record."""
     folder = judgement.outcome.folder
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / STEPS).open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["step", "seconds", "tokens_per_second", "loss", "grad_norm", "raw_seconds"])
-        raw = desmoothed(judgement.log.steps, judgement.case.smoothing)
-        for step in judgement.log.steps:
-            rate = judgement.case.tokens_per_step / step.seconds if step.seconds else None
-            writer.writerow([step.index, step.seconds, rate, step.loss, step.grad_norm, raw.get(step.index)])
+    make_case_folder(folder)
+    table = io.StringIO()
+    writer = csv.writer(table)
+    writer.writerow(["step", "seconds", "tokens_per_second", "loss", "grad_norm", "raw_seconds"])
+    raw = desmoothed(judgement.log.steps, judgement.case.smoothing)
+    for step in judgement.log.steps:
+        rate = judgement.case.tokens_per_step / step.seconds if step.seconds else None
+        writer.writerow([step.index, step.seconds, rate, step.loss, step.grad_norm, raw.get(step.index)])
+    write_whole(folder / STEPS, table.getvalue())
     written = record(judgement, recording)
     write_json(folder / CASE, written)
     return written
@@ -258,10 +273,8 @@ def write_summary(
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write beside and rename, so that a reader, or a kill, never sees half a file."""
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n")
-    part.replace(path)
+    """Write a value as JSON, whole or not at all."""
+    write_whole(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
 def make_private(folder: Path) -> None:
@@ -279,11 +292,14 @@ def make_private(folder: Path) -> None:
 
 
 def point_latest(folder: Path) -> None:
-    """Let `latest` beside the run point at it."""
+    """Let `latest` beside the run point at it. Raises OSError where something else than a link has that name."""
+    latest = folder.parent / "latest"
+    if not latest.is_symlink() and latest.exists():
+        raise FileExistsError(f"{latest} is no link to a run; move it away")
     part = folder.parent / f".latest-{os.getpid()}"
     part.unlink(missing_ok=True)
     part.symlink_to(folder.name)
-    part.replace(folder.parent / "latest")
+    part.replace(latest)
 
 
 def _runs(judgement: Judgement) -> list[dict[str, Any]]:

@@ -195,6 +195,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture
 def judgement(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judgement:
     """The case, judged: parsed, checked for validity, compared with its baseline, and written to the results."""
+    try:
+        return _judge(request, case, outcome)
+    except OSError as error:
+        raise Infrastructure(f"its files in the results folder cannot be read or written: {error}") from None
+
+
+def _judge(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judgement:
     recipe = recipe_of(request.config, request.path)
     if recipe is None:
         raise ConfigError(f"{request.path}: a suite's test stands beside its recipe.yaml")
@@ -317,6 +324,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     result = yield
     if judgement.verdict.fails:
         pytest.fail(shown(judgement.text), pytrace=False)
+    if not (judgement.outcome.folder / results.CASE).exists():
+        pytest.fail(
+            f"the record of the case is gone: {judgement.outcome.folder / results.CASE}", pytrace=False
+        )
     return result
 
 

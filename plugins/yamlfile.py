@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import stat
 import typing
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from typing import TypeVar
@@ -20,6 +23,16 @@ from plugins.errors import ConfigError
 
 # The C loader reads the baselines ten times faster; not every PyYAML build has it.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+# Far more than any file needs that somebody writes; what is larger could take minutes to read, or end the process.
+_MOST_BYTES = 4 << 20
+_MOST_VALUES = 100_000
+_MOST_LEVELS = 100
+_LONGEST_NUMBER = 100
+
+_MOST_MISTAKES = 20
+_SHOWN = 300
+_TEXT = "tag:yaml.org,2002:str"
 
 
 class Strict(BaseModel):
@@ -49,15 +62,26 @@ def load(path: Path, model: type[M]) -> M:
     try:
         value = model.model_validate(data)
     except ValidationError as error:
-        mistakes += [_explain(root, model, dict(item)) for item in error.errors()]
+        found = error.errors()
+        # Each takes a search through the file, and nobody reads so many.
+        mistakes += [_explain(root, model, dict(item)) for item in found[: _MOST_MISTAKES + 1]]
     if mistakes:
-        raise ConfigError("\n".join(f"{path}:{line}: {text}" for line, text in sorted(set(mistakes))))
+        raise _mistaken(path, mistakes)
     return value
+
+
+def require_bounded(path: Path) -> None:
+    """Refuse a YAML file that another library is about to read, where that could take for ever.
+
+    Raises:
+        ConfigError: it cannot be read, is no YAML, or is too large, too deep, or too much once its aliases are filled in.
+    """
+    _text(path)
 
 
 def meant(given: str, known: Sequence[str]) -> str:
     """What somebody may have meant who wrote this."""
-    near = difflib.get_close_matches(given, known, n=1)
+    near = difflib.get_close_matches(given[:_SHOWN], known, n=1)
     return f"did you mean '{near[0]}'?" if near else f"known here: {', '.join(known)}"
 
 
@@ -84,18 +108,103 @@ def load_documents(path: Path) -> list[dict[str, Any]]:
             elif document is not None:
                 mistakes.append((root.start_mark.line + 1, "expected `key: value` lines, found none"))
     if mistakes:
-        raise ConfigError("\n".join(f"{path}:{line}: {said}" for line, said in sorted(set(mistakes))))
+        raise _mistaken(path, mistakes)
     return found
 
 
 def _text(path: Path) -> str:
+    """The text of a YAML file that is known to be no larger, deeper or more than a file needs to be."""
     try:
+        # A pipe may never say anything, and a device never end.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ConfigError(f"{path}: cannot be read: it is no regular file")
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise ConfigError(f"{path}: larger than {_MOST_BYTES >> 20} MiB, which no file of this kind is")
         # utf-8-sig: an editor on Windows may have put a byte order mark in front.
-        return path.read_text(encoding="utf-8-sig")
+        text = data.decode("utf-8-sig")
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
+    with _mistakes_told(path):
+        _require_bounded(path, _Loader(text))
+    return text
+
+
+@dataclass
+class _Part:
+    """A list or mapping that is being read: how many values it is once its aliases are filled in, and how deep."""
+
+    anchor: str | None
+    values: int = 1
+    levels: int = 1
+
+    def add(self, values: int, levels: int) -> None:
+        self.values += values
+        self.levels = max(self.levels, levels + 1)
+
+
+def _require_bounded(path: Path, loader: Any) -> None:
+    """Look at what a file has in it, one event after the other, before anything is built of it."""
+    # Of each anchor, how many values and levels an alias of it stands for; none while it is still open.
+    known: dict[str, tuple[int, int] | None] = {}
+    above, total = [_Part(None)], 0
+    while loader.check_event():
+        event = loader.get_event()
+        where = f"{path}:{event.start_mark.line + 1}" if event.start_mark else f"{path}"
+        if isinstance(event, yaml.DocumentStartEvent):
+            known.clear()
+        elif isinstance(event, yaml.CollectionStartEvent):
+            if event.anchor:
+                known[event.anchor] = None
+            above.append(_Part(event.anchor))
+            total += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            part = above.pop()
+            if part.anchor:
+                known[part.anchor] = part.values, part.levels
+            above[-1].add(part.values, part.levels)
+        elif isinstance(event, yaml.ScalarEvent):
+            if event.anchor:
+                known[event.anchor] = 1, 1
+            above[-1].add(1, 1)
+            total += 1
+            _require_short(where, loader, event)
+        elif isinstance(event, yaml.AliasEvent) and event.anchor in known:
+            meant = known[event.anchor]
+            if meant is None:
+                raise ConfigError(f"{where}: *{_cut(event.anchor)} stands within what it stands for")
+            above[-1].add(*meant)
+            total += meant[0]
+        if total > _MOST_VALUES:
+            raise ConfigError(
+                f"{where}: more than {_MOST_VALUES:,} values, each alias (*name) counted as what it stands for"
+            )
+        if len(above) + above[-1].levels > _MOST_LEVELS:
+            raise ConfigError(f"{where}: more than {_MOST_LEVELS} levels, one within the other")
+
+
+def _require_short(where: str, loader: Any, event: yaml.ScalarEvent) -> None:
+    """To make a number of so many digits takes longer the longer it is, and not in proportion."""
+    if len(event.value) > _LONGEST_NUMBER:
+        tag = event.tag or loader.resolve(yaml.ScalarNode, event.value, event.implicit)
+        if tag not in (_TEXT, "!"):
+            raise ConfigError(f"{where}: a value of {len(event.value):,} characters that is no text")
+
+
+def _mistaken(path: Path, mistakes: Iterable[tuple[int, str]]) -> ConfigError:
+    """The first mistakes of a file, a line each."""
+    ordered = sorted(set(mistakes))
+    lines = [f"{path}:{line}: {_cut(said)}" for line, said in ordered[:_MOST_MISTAKES]]
+    if len(ordered) > _MOST_MISTAKES:
+        lines.append(f"{path}: and more mistakes behind these")
+    return ConfigError("\n".join(lines))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 @contextlib.contextmanager
@@ -107,9 +216,10 @@ def _mistakes_told(path: Path) -> Iterator[None]:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         said = str(getattr(error, "problem", None) or error).splitlines()[0]
-        raise ConfigError(f"{path}{line}: not valid YAML: {said}") from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: a value that YAML cannot read: {error}") from None
+        raise ConfigError(f"{path}{line}: not valid YAML: {_cut(said)}") from None
+    except (ValueError, LookupError, ArithmeticError, AttributeError, TypeError) as error:
+        # PyYAML raises any of these for a value that is not what its tag says.
+        raise ConfigError(f"{path}: a value that YAML cannot read: {_cut(str(error))}") from None
 
 
 def _duplicates(node: yaml.Node) -> list[tuple[int, str]]:
@@ -118,6 +228,9 @@ def _duplicates(node: yaml.Node) -> list[tuple[int, str]]:
     if isinstance(node, yaml.MappingNode):
         seen: set[str] = set()
         for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                # No key of ours, which is said when the values are made.
+                continue
             name = str(key.value)
             if name in seen:
                 found.append((key.start_mark.line + 1, f"{name}: given twice; keep one"))
@@ -147,7 +260,7 @@ def _line(node: yaml.Node, where: tuple[Any, ...]) -> int:
 
 def _explain(root: yaml.Node, model: type[BaseModel], item: dict[str, Any]) -> tuple[int, str]:
     where = item["loc"]
-    name = ".".join(str(part) for part in where) or "file"
+    name = _cut(".".join(str(part) for part in where)) or "file"
     if item["type"] == "extra_forbidden":
         known = _keys(model, where[:-1])
         return _line(root, where), f"{name}: unknown key; {meant(str(where[-1]), known)}"
@@ -155,7 +268,7 @@ def _explain(root: yaml.Node, model: type[BaseModel], item: dict[str, Any]) -> t
         return _line(root, where[:-1]), f"{name}: missing; this key is required"
     said = item["msg"].removeprefix("Value error, ")
     if item["type"] != "value_error":
-        said += f", got {item['input']!r}"
+        said += f", got {_cut(repr(item['input']))}"
     if item["type"] == "string_type" and isinstance(item["input"], int | float):
         said += " (YAML reads this as a number: put it in quotes)"
     return _line(root, where), f"{name}: {said}"

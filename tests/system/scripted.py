@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,12 +65,10 @@ def play(
     **keys: str,
 ) -> Session:
     """Run the case against this script; `interrupt` sends Ctrl-C once its job runs."""
-    lab.play(script)
-    site = site_of(lab, recipe, tmp_path, limits, **keys)
-    select = (f"suites/{recipe}", "-k", CELL)
+    select = _selection(lab, tmp_path, script, recipe, limits, keys)
     results = tmp_path / "results"
     began = time.monotonic()
-    with start(*select, "--site", str(site), results=results) as process:
+    with start(*select, results=results) as process:
         try:
             if interrupt:
                 until(lambda: "RUNNING" in lab.jobs().values(), "the job runs", 10)
@@ -80,6 +79,31 @@ def play(
     session = Session(run, run.case(f"{recipe}/{CELL}"), time.monotonic() - began)
     require_good_manners(lab, session)
     return session
+
+
+def vanish(lab: ScriptedLab, tmp_path: Path, script: Script, strike: Callable[[], object]) -> Run:
+    """Run the case, and call `strike`, which takes its results away, once its job runs."""
+    select, results = _selection(lab, tmp_path, script, RECIPE, {}, {}), tmp_path / "results"
+    with start(*select, results=results) as process:
+        try:
+            until(lambda: "RUNNING" in lab.jobs().values(), "the job runs", 30)
+            strike()
+            return finish(process, results, 30)
+        finally:
+            process.kill()
+
+
+def _selection(
+    lab: ScriptedLab,
+    tmp_path: Path,
+    script: Script,
+    recipe: str,
+    limits: Mapping[str, float],
+    keys: Mapping[str, str],
+) -> tuple[str, ...]:
+    """Let the lab play, and select the case of this recipe on it."""
+    lab.play(script)
+    return f"suites/{recipe}", "-k", CELL, "--site", str(site_of(lab, recipe, tmp_path, limits, **keys))
 
 
 def site_of(

@@ -19,6 +19,7 @@ from tests.lab.scripted import ending
 from tests.system.scripted import FOR_EVER
 from tests.system.scripted import TIMED_OUT
 from tests.system.scripted import play
+from tests.system.scripted import vanish
 
 DISABLED = Fault("Slurm accounting storage is disabled")
 SACCT = {
@@ -368,3 +369,19 @@ def test_a_cancel_that_fails_at_first_is_repeated(scripted_lab: ScriptedLab, tmp
     assert "job 4711 was cancelled" in session.headline
     assert len(scripted_lab.calls("scancel")) == 2
     assert scripted_lab.live_jobs() == []
+
+
+def test_results_that_vanish_while_a_job_runs_cancel_it_and_pass_nothing(
+    scripted_lab: ScriptedLab, tmp_path: Path
+) -> None:
+    def strike() -> None:
+        # At once, where to delete all that is in it takes a while.
+        (tmp_path / "results" / "latest").resolve().rename(tmp_path / "away")
+
+    run = vanish(scripted_lab, tmp_path, Script(timeline=STUCK, ends=False), strike)
+    assert run.status == 1, run.out
+    assert "the results folder cannot be written to any more" in run.out
+    assert "the record of the run could not be written" in run.out
+    assert not any(words in run.out for words in ("Traceback", "INTERNALERROR", " passed"))
+    assert scripted_lab.live_jobs() == []
+    assert len(scripted_lab.calls("sbatch")) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -269,7 +270,16 @@ def test_a_proxy_that_cannot_be_used_is_told_with_what_helps(tmp_path: Path, pro
 
 
 @pytest.mark.parametrize(
-    "text", ["just text\n", "- a\n", "", "contexts: 3\n", "current-context: c\ncontexts: [c]\n", "\0"]
+    "text",
+    [
+        "just text\n",
+        "- a\n",
+        "",
+        "contexts: 3\n",
+        "current-context: c\ncontexts: [c]\n",
+        "\0",
+        "a: " + "[" * 10_000,
+    ],
 )
 def test_a_kubeconfig_that_is_none_is_told(tmp_path: Path, text: str) -> None:
     (tmp_path / "config").write_text(text)
@@ -302,3 +312,16 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.
     path = kubeconfig(tmp_path / "config", "https://one:6443", **cluster)
     with pytest.raises(Denied, match=r"config cannot be used: .*Permission denied"):
         api(path).server()
+
+
+def test_a_plugin_that_prints_without_end_takes_no_memory(plugin: Plugin) -> None:
+    plugin.does(
+        "echo first; yes noise | head -c 60000000; yes more | head -c 60000000 >&2; echo 'no login' >&2"
+    )
+    tracemalloc.start()
+    with pytest.raises(Denied, match=r"(?s)printed no ExecCredential: .*more.*no login") as caught:
+        api(plugin.kubeconfig).get("/x")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 30 << 20
+    assert len(str(caught.value)) < 2000

@@ -5,13 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from fixtures.backend import JobRef
 from fixtures.backend import LogPiece
 from fixtures.backend import LogPlace
+from fixtures.fleet import Fleet
 from fixtures.fleet import Orders
+from fixtures.flight import Plan
+from fixtures.ledger import LEDGER
 from plugins.cases import Case
 from plugins.errors import Denied
 from plugins.errors import SiteError
@@ -25,6 +29,8 @@ from tests.unit.cluster import NARROW
 from tests.unit.cluster import RUNNING
 from tests.unit.cluster import WIDE
 from tests.unit.cluster import Cluster
+from tests.unit.cluster import Session
+from tests.unit.cluster import Site
 from tests.unit.cluster import Start
 from tests.unit.cluster import told
 from tests.unit.examples import nemo2_text
@@ -323,3 +329,45 @@ def test_a_check_that_waits_is_told_to_end_before_anybody_waits_for_it(
     assert time.monotonic() - began < 5
     assert session.entries()[WIDE.id].stage == "ended"
     assert cluster.submitted == []
+
+
+@pytest.mark.parametrize("how", ["removed", "a file"])
+def test_results_that_vanish_leave_no_job_and_submit_none(
+    cluster: Cluster, start: Start, how: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """SQLite itself goes on: it still has the file that nobody else can find any more."""
+    cluster.ends[WIDE.id] = [RUNNING]
+    session = start(WIDE, NARROW, jobs_in_flight=1)
+    deadline = time.monotonic() + 5
+    while session.entries()[WIDE.id].stage != "submitted":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    folder = session.fleet.folder
+    folder.rename(tmp_path_factory.mktemp("away") / "run")
+    if how == "a file":
+        folder.touch()
+    while session.fleet.running:
+        assert time.monotonic() < deadline + 5
+        time.sleep(0.01)
+    assert cluster.cancelled == {WIDE.id}
+    assert cluster.submitted == [WIDE.id]
+    assert session.fleet.defect.startswith("the results folder cannot be written to any more (")
+    assert "the results folder cannot be written to any more" in "\n".join(told(session))
+
+
+def test_a_ledger_that_is_gone_before_it_is_opened_keeps_no_job_of_an_earlier_session(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    session = Session(tmp_path, cluster, [WIDE], Orders())
+    job = JobRef(WIDE.key, WIDE.id, "4711", "/logs")
+    plans = [Plan(WIDE, "slurm", WIDE.id, "nemo2", job=job)]
+    (tmp_path / LEDGER).unlink()
+    (tmp_path / LEDGER).mkdir()
+    fleet = Fleet(
+        tmp_path, tmp_path / LEDGER, plans, {"slurm": cluster}, {"slurm": Site(gpu="h100")}, Orders()
+    )
+    fleet.start()
+    fleet.stop()
+    session.ledger.close()
+    assert cluster.cancelled == {WIDE.id}
+    assert fleet.defect == "the results folder cannot be written to any more (unable to open database file)"

@@ -20,6 +20,7 @@ from fixtures.ssh import SshConnection
 from plugins.errors import ConfigError
 from plugins.errors import SiteError
 from plugins.errors import SubmitError
+from plugins.errors import Unreachable
 from tests.unit import examples
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -104,7 +105,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    def run(self: SshConnection, script: str, *, seconds: float | None = None, login: bool = True) -> Answer:
+    def run(self: SshConnection, script: str, *, seconds: float | None = None, cut: bool = False) -> Answer:
         assert script.count(NAME) <= 2
         done = subprocess.run(
             ["bash", "-s"], input=script, capture_output=True, text=True, timeout=20, cwd=tmp_path
@@ -412,3 +413,45 @@ def test_a_life_that_ends_like_the_beginning_of_a_secret_does_not_hide_the_next(
     piece = backend.read_log(job, place, ())
     assert (piece.data, piece.place.attempt) == (b"the second life\n", 2)
     assert backend.read_log(job, piece.place, ()).data == b""
+
+
+def _submit_noisily(monkeypatch: pytest.MonkeyPatch, listed: str, said: str) -> JobRef:
+    """Submit by a launcher of whose output a part is missing, where squeue shows these ids under the name."""
+    rows = "".join(f"{job}|{NAME}|RUNNING||None\n" for job in listed.split())
+
+    def run(self: SshConnection, script: str, *, seconds: float | None = None, cut: bool = False) -> Answer:
+        if "squeue" in script:
+            return Answer(0, rows, "")
+        return Answer(0, said, "noise\n", left_out=5000)
+
+    monkeypatch.setattr(SshConnection, "run", run)
+    monkeypatch.setattr(Controller, "end_all", lambda self, name, cluster="": (" All were cancelled.", False))
+    return SlurmBackend("big-one", section(prologue=""), [examples.llama3()]).submit(examples.case(), NAME)
+
+
+@pytest.mark.parametrize("said", ["- Job id: 4711\n", "", "- Job id: 4711\n- Job id: 4712\n"])
+def test_a_launcher_that_printed_too_much_has_the_job_that_squeue_shows(
+    monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    job = _submit_noisily(monkeypatch, "4711", said + "- Local Directory: /logs/here\n")
+    assert (job.id, job.folder) == ("4711", "/logs/here")
+
+
+def test_several_jobs_of_a_launcher_that_printed_too_much_are_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(SubmitError) as caught:
+        _submit_noisily(monkeypatch, "4711 4712", "- Job id: 4711\n- Local Directory: /logs/here\n")
+    assert (
+        "named 2 job ids where one is expected. All were cancelled. It said, with 5000 bytes left out:"
+        in str(caught.value)
+    )
+
+
+def test_a_launcher_that_printed_too_much_and_has_no_job_yet_is_looked_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(
+        Unreachable, match=f"5000 bytes too many to be kept, and squeue shows no job named {NAME}"
+    ):
+        _submit_noisily(monkeypatch, "", "- Job id: 4711\n")

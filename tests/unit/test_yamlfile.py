@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from pydantic import Field
 
+from plugins import yamlfile
 from plugins.errors import ConfigError
 from plugins.yamlfile import Strict
 from plugins.yamlfile import load
+from plugins.yamlfile import load_documents
+from plugins.yamlfile import require_bounded
 
 
 class Leaf(Strict):
@@ -236,3 +242,81 @@ def test_an_alias_of_itself_is_a_config_error(tmp_path: Path) -> None:
 def test_a_merge_key_may_be_overridden(tmp_path: Path) -> None:
     text = GOOD.replace("best: {colour: gold, length: 4}", "best: {<<: {colour: x, length: 4}, colour: gold}")
     assert read(tmp_path, text).best == Leaf(colour="gold", length=4)
+
+
+# Files that would take minutes or all memory, or end the process
+
+BILLION_LAUGHS = "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}' if before else 'lol'] * 9)}]\n"
+    for before, name in zip(["", *"abcdefgh"], "abcdefghi", strict=True)
+)
+MERGES = "a: &a {x: 1}\n" + "".join(
+    f"{name}: &{name} {{<<: [{', '.join([f'*{before}'] * 9)}]}}\n"
+    for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (BILLION_LAUGHS, ":6: more than 100,000 values, each alias (*name) counted as what it stands for"),
+        (MERGES, ":6: more than 100,000 values"),
+        ("a: [" + "1," * 100_000 + "1]", ":1: more than 100,000 values"),
+        ("a: " + "[" * 200_000, ":1: more than 100 levels, one within the other"),
+        ("a: " + "{a: " * 200_000, ":1: more than 100 levels"),
+        ("- " * 200_000, ":1: more than 100 levels"),
+        (
+            "a: &a0 [1]\n" + "".join(f"b{i}: &a{i} [*a{i - 1}]\n" for i in range(1, 200)),
+            ":97: more than 100 levels",
+        ),
+        ("a: &a [1, [*a]]", ":1: *a stands within what it stands for"),
+        ("a: " + "1:" * 100_000 + "1", ":1: a value of 200,001 characters that is no text"),
+        ("a: " + "1" * 100_000, ":1: a value of 100,000 characters that is no text"),
+        ("a: !!int '" + "1" * 100_000 + "'", ":1: a value of 100,000 characters that is no text"),
+        ("a: " + "x" * (4 << 20), ": larger than 4 MiB, which no file of this kind is"),
+    ],
+)  # fmt: skip
+def test_a_file_that_nobody_needs_is_refused_at_once(tmp_path: Path, content: str, said: str) -> None:
+    (line,) = refused(tmp_path, content)
+    assert line.startswith(f"tree.yaml{said}")
+
+
+@pytest.mark.parametrize("reader", [lambda path: load(path, Tree), load_documents, require_bounded])
+@pytest.mark.parametrize("content", [BILLION_LAUGHS, MERGES, "a: " + "[" * 10_000])
+def test_so_it_is_by_every_reader_and_without_the_c_loader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, reader: Callable[[Path], object]
+) -> None:
+    monkeypatch.setattr(yamlfile, "_Loader", yaml.SafeLoader)
+    path = tmp_path / "tree.yaml"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match="more than 100"):
+        reader(path)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "tree.yaml")
+    with pytest.raises(ConfigError, match="cannot be read: it is no regular file"):
+        load(tmp_path / "tree.yaml", Tree)
+
+
+def test_aliases_that_people_use_still_work(tmp_path: Path) -> None:
+    text = GOOD.replace("- {colour: green", "- &leaf {colour: green").replace(
+        "top:\n", "low: *leaf\n  top:\n"
+    )
+    tree = read(tmp_path, text.replace("best: {", "best: {<<: *leaf, "))
+    assert tree.by_name["low"] == tree.leaves[0] == Leaf(colour="green", length=3)
+    assert tree.best == Leaf(colour="gold", length=4)
+
+
+def test_no_file_has_more_mistakes_than_somebody_reads(tmp_path: Path) -> None:
+    said = refused(tmp_path, GOOD + "".join(f"{'x' * 500}{i}: 1\n" for i in range(5_000)))
+    assert len(said) == 21
+    assert said[-1] == "tree.yaml: and more mistakes behind these"
+    assert max(map(len, said)) < 1000
+
+
+@pytest.mark.parametrize(
+    "value", ["!!int ''", "!!bool x", "!!timestamp x", "1:1.5", "1:" * 45 + "1.5", "!!binary é", "!!set [1]"]
+)
+def test_a_value_that_is_not_what_its_tag_says_is_a_config_error(tmp_path: Path, value: str) -> None:
+    assert refused(tmp_path, GOOD.replace("height: 12", f"height: {value}"))[0].startswith("tree.yaml:")

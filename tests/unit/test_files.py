@@ -1,0 +1,231 @@
+"""Records are written whole; what is damaged in a run's folder costs that run a line, and strange things a clear error."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import allure_commons
+import pytest
+from allure_commons._hooks import AllureDeveloperHooks
+from pluggy import PluginManager
+
+from fixtures.book import BOOK
+from fixtures.ledger import LEDGER
+from fixtures.ledger import Ledger
+from fixtures.record import write_record
+from fixtures.runs import RunLock
+from fixtures.runs import Summary
+from fixtures.runs import print_runs
+from plugins import results
+from plugins.allure_view import Lenient
+from plugins.errors import ConfigError
+from plugins.files import make_case_folder
+from plugins.files import write_whole
+from tests.unit.cluster import NARROW
+from tests.unit.cluster import WIDE
+
+Damage = Callable[[Path], object]
+
+
+def make_folder(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.mkdir()
+
+
+def make_pipe(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+def make_dangling(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to(path.parent / "nowhere")
+
+
+def made(folder: Path) -> Path:
+    """A run of two cases that has ended; one of them is judged."""
+    folder.mkdir(parents=True)
+    ledger = Ledger.create(folder / LEDGER, folder.name, "lab")
+    ledger.plan([(case, "slurm", case.id) for case in (NARROW, WIDE)])
+    for case in (NARROW, WIDE):
+        ledger.end(case.key)
+    ledger.finish()
+    ledger.close()
+    for case in (NARROW, WIDE):
+        (folder / case.key).mkdir(parents=True)
+    results.write_json(folder / NARROW.key / results.CASE, {"id": NARROW.key, "verdict": "passed"})
+    return folder
+
+
+def listed(folder: Path) -> list[str]:
+    said = io.StringIO()
+    print_runs(folder, said, 200)
+    return [" ".join(line.split()) for line in said.getvalue().splitlines()]
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def note_fsync(handle: int) -> None:
+        done.append(f"fsync {Path(f'/proc/self/fd/{handle}').readlink().name}")
+        fsync(handle)
+
+    def note_replace(self: Path, target: Path) -> Path:
+        done.append(f"rename to {target.name}")
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    monkeypatch.setattr(Path, "replace", note_replace)
+    write_whole(tmp_path / "case.json", "{}\n")
+    assert done == ["fsync case.json.part", "rename to case.json", f"fsync {tmp_path.name}"]
+    assert (tmp_path / "case.json").read_text() == "{}\n"
+
+
+def test_a_file_that_cannot_be_written_leaves_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    write_whole(tmp_path / "case.json", "before")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_whole(tmp_path / "case.json", "after")
+    assert (tmp_path / "case.json").read_text() == "before"
+
+
+DAMAGED: dict[str, Damage] = {
+    "empty": lambda path: path.write_bytes(b""),
+    "cut": lambda path: path.write_text('{"id": "x", "verd'),
+    "binary": lambda path: path.write_bytes(bytes(range(256))),
+    "list": lambda path: path.write_text("[1, 2]"),
+    "types": lambda path: path.write_text('{"verdict": {"a": 1}}'),
+    "unknown": lambda path: path.write_text('{"verdict": "splendid"}'),
+    "deep": lambda path: path.write_text("[" * 100_000),
+    "folder": make_folder,
+    "pipe": make_pipe,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED.keys())
+def test_a_damaged_record_of_a_case_costs_that_case_its_verdict(tmp_path: Path, damage: Damage) -> None:
+    made(tmp_path / "run-1"), made(tmp_path / "run-2")
+    path = tmp_path / "run-1" / NARROW.key / results.CASE
+    damage(path)
+    lines = listed(tmp_path)
+    assert lines[1] == "run-1 lab ended 1 with a damaged record, 1 not judged none"
+    assert lines[2] == "run-2 lab ended 1 passed, 1 not judged none"
+    summary = write_record(tmp_path / "run-1", "lab", 0.0, Summary.of(tmp_path / "run-1").entries, None)
+    assert summary["cases"][0]["verdict"] == "infrastructure"
+    assert summary["cases"][0]["headline"].startswith(f"infrastructure: its record is damaged: {path}: ")
+
+
+def test_a_file_in_the_place_of_a_recipes_folder_is_a_damaged_record(tmp_path: Path) -> None:
+    run = made(tmp_path / "run-1")
+    (run / "llama3").rename(run / "elsewhere")
+    (run / "llama3").touch()
+    assert listed(tmp_path)[1] == "run-1 lab ended 2 with a damaged record none"
+
+
+def test_a_record_that_may_not_be_read_is_a_damaged_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = made(tmp_path / "run-1")
+
+    def refuse(self: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(ConfigError, match=r"case.json: cannot be read: .*Permission denied"):
+        results.read_case(run / NARROW.key)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [make_folder, make_pipe, make_dangling, lambda path: path.write_bytes(b""), lambda path: path.write_bytes(b"x" * 5000)],
+    ids=["folder", "pipe", "dangling", "empty", "no database"],
+)  # fmt: skip
+def test_a_damaged_ledger_hides_no_other_run(tmp_path: Path, damage: Damage) -> None:
+    """Where its other book is damaged too, only the run's name is known."""
+    made(tmp_path / "run-1"), made(tmp_path / "run-2")
+    damage(tmp_path / "run-1" / LEDGER)
+    lines = listed(tmp_path)
+    assert lines[1:] == [
+        "run-1 lab its books are damaged 1 passed, 1 not judged none",
+        "run-2 lab ended 1 passed, 1 not judged none",
+    ]
+    damage(tmp_path / "run-1" / BOOK)
+    lines = listed(tmp_path)
+    assert lines[-1] == "run-2 lab ended 1 passed, 1 not judged none"
+    # Two links that lead nowhere are no run at all.
+    assert (
+        damage is make_dangling or lines[1] == "run-1 ? its ledger cannot be read ? look for pacemark-run-1*"
+    )
+
+
+@pytest.mark.parametrize(
+    "damage", [make_folder, make_pipe, make_dangling], ids=["folder", "pipe", "dangling"]
+)
+def test_a_lock_that_is_none_is_told(tmp_path: Path, damage: Damage) -> None:
+    made(tmp_path / "run-1"), made(tmp_path / "run-2")
+    damage(tmp_path / "run-1" / "lock")
+    with pytest.raises(ConfigError, match=r"run-1/lock: cannot be locked \(.*\); it should be an empty file"):
+        RunLock(tmp_path / "run-1").take()
+    lines = listed(tmp_path)
+    assert lines[1] == "run-1 ? its lock cannot be read ? look for pacemark-run-1*"
+    assert lines[2] == "run-2 lab ended 1 passed, 1 not judged none"
+    assert not (tmp_path / "run-1" / "nowhere").exists()
+
+
+@pytest.mark.parametrize("damage", [make_folder, make_pipe, Path.touch], ids=["folder", "pipe", "file"])
+def test_nothing_but_a_link_is_replaced_by_latest(tmp_path: Path, damage: Damage) -> None:
+    damage(tmp_path / "latest")
+    with pytest.raises(FileExistsError, match=r"latest is no link to a run; move it away"):
+        results.point_latest(tmp_path / "run-1")
+    assert [path.name for path in tmp_path.iterdir()] == ["latest"]
+
+
+def test_a_link_that_leads_nowhere_is_replaced_by_latest(tmp_path: Path) -> None:
+    make_dangling(tmp_path / "latest")
+    results.point_latest(tmp_path / "run-1")
+    assert (tmp_path / "latest").readlink() == Path("run-1")
+
+
+def test_allure_that_cannot_write_is_told_once_and_stops_nobody() -> None:
+    told: list[str] = []
+    reports = []
+
+    class Logger:
+        @allure_commons.hookimpl  # type: ignore[untyped-decorator]
+        def report_result(self, result: object) -> None:
+            reports.append(result)
+            raise FileNotFoundError(2, "No such file or directory")
+
+    # Not Allure's own, which has that of this session.
+    hooks = PluginManager("allure")
+    hooks.add_hookspecs(AllureDeveloperHooks)
+    hooks.register(Lenient(told.append))
+    hooks.register(Logger())
+    hooks.hook.report_result(result=1)
+    hooks.hook.report_result(result=2)
+    assert reports == [1, 2]
+    assert told == ["Allure's results cannot be written any more: [Errno 2] No such file or directory"]
+
+
+def test_a_run_that_is_gone_is_not_made_again_for_a_case(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        make_case_folder(tmp_path / "run-1" / NARROW.key)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+    results.write_json(tmp_path / results.CASE, {"verdict": "too slow", "headline": "chêne"})
+    assert results.read_case(tmp_path) == json.loads((tmp_path / results.CASE).read_text())
+    assert results.read_case(tmp_path / "none") is None
