@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC
 from datetime import datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +22,8 @@ from fixtures.backend import LogCopy
 from fixtures.backend import LogPlace
 from fixtures.backend import Phase
 from fixtures.bucket import Found
+from fixtures.bucket import Storage
+from fixtures.bucket import Unreadable
 from fixtures.jobset import JobSets
 from fixtures.kube import api as api_module
 from fixtures.kube import copies
@@ -304,3 +307,38 @@ def test_a_refusal_in_any_words_is_told() -> None:
     for body in (b'{"message": 5}', b"[]", b'{"message": "\\ud800"}', b"[" * 9999, b"\xff"):
         with pytest.raises(Refused, match="403"):
             Answers(403, iter([body])).find("/api/v1/namespaces/runs/pods/x")
+
+
+@pytest.mark.parametrize("field", ["size", "time_created"])
+@given(value=ODD)
+def test_a_bucket_that_tells_anything_of_an_object_has_a_reason_in_words(field: str, value: Any) -> None:
+    pytest.importorskip("google.api_core")
+    written, why = datetime(2026, 11, 21, tzinfo=UTC), ""
+    blob = SimpleNamespace(size=3, time_created=written, generation=1, reload=lambda **_: None)
+    blob.download_as_bytes = lambda **_: b"log"
+    setattr(blob, field, None if value is NOT_THERE else value)
+    storage = Storage(Path("requirements.txt"))
+    storage._client = SimpleNamespace(bucket=lambda _: SimpleNamespace(blob=lambda _: blob))
+    try:
+        found = storage.read("gs://b/x")
+    except Unreadable as error:
+        why = str(error)
+    else:
+        assert found == Found(b"log", written)
+    assert why or field == "size"
+    assert why.encode().isascii()
+
+
+@pytest.mark.parametrize("said", [None, "a", {"message": 5}, {"message": "\ud800"}])
+def test_a_bucket_that_refuses_in_any_words_answers_at_once(said: Any) -> None:
+    refusal = pytest.importorskip("google.api_core.exceptions").Forbidden("no", errors=[said])
+
+    def refuse(**_: Any) -> None:
+        raise refusal
+
+    storage = Storage(Path("requirements.txt"))
+    blob = SimpleNamespace(reload=refuse)
+    storage._client = SimpleNamespace(bucket=lambda _: SimpleNamespace(blob=lambda _: blob))
+    with pytest.raises(Unreadable, match=r"^403: ") as caught:
+        storage.read("gs://b/x")
+    str(caught.value).encode()
