@@ -173,13 +173,13 @@ def test_a_plugin_that_failed_is_run_again_and_only_the_first_failure_ends_the_s
     plugin.gives(token="ONE")
     asked.get("/x")
     # From here on it has worked: what fails now may pass.
-    server.answer = lambda given: (200, b"{}") if given == "Bearer TWO" else (401, b"")
+    server.answer = lambda given: (200, b'{"items": []}') if given == "Bearer TWO" else (401, b"")
     plugin.does("echo 'no network' >&2; exit 1")
     with pytest.raises(Unreachable, match="no network") as caught:
         asked.get("/x")
     assert not isinstance(caught.value, Denied)
     plugin.gives(token="TWO")
-    assert asked.get("/x") == {}
+    assert asked.get("/x") == {"items": []}
 
 
 def test_a_certificate_from_a_plugin_is_used(plugin: Plugin, tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_a_token_file_that_was_rotated_is_read_again(tmp_path: Path, server: Ser
     asked = api(kubeconfig(tmp_path / "config", server.url, {"tokenFile": str(tmp_path / "token")}))
     asked.get("/x")
     (tmp_path / "token").write_text("TWO\n")
-    server.answer = lambda given: (200, b"{}") if given == "Bearer TWO" else (401, b"")
+    server.answer = lambda given: (200, b'{"items": []}') if given == "Bearer TWO" else (401, b"")
     asked.get("/x")
     assert server.asked == ["Bearer ONE", "Bearer ONE", "Bearer TWO"]
 
@@ -218,7 +218,7 @@ def test_a_plugin_without_a_word_on_expiry_is_run_again_when_its_token_is_refuse
     asked = api(plugin.kubeconfig)
     asked.get("/x")
     plugin.gives(token="TWO")
-    server.answer = lambda given: (200, b"{}") if given == "Bearer TWO" else (401, b"")
+    server.answer = lambda given: (200, b'{"items": []}') if given == "Bearer TWO" else (401, b"")
     with asked.stream("/x", 1):
         """A watch gets new ones too."""
     assert server.asked[-1] == "Bearer TWO"

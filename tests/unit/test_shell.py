@@ -141,3 +141,14 @@ def test_an_answer_that_is_too_long_is_none(monkeypatch: pytest.MonkeyPatch, she
     ):
         connection.run(script)
     assert connection.run(script, cut=True).left_out > 5_000_000
+
+
+def test_a_profile_that_traces_its_commands_hides_no_answer() -> None:
+    """`set -x` in a profile holds for all that its shell runs: what bash 5.2 then writes to standard error."""
+    trace = b"+ echo mark\n+ echo mark\nmark\n+ eval 'ls /x'\n++ ls /x\nno /x\n+ echo 'mark 2'\n+ echo 'mark 0'\nmark 0\n"
+    traced = trace.replace(b"mark", MARK)
+    whole = fed(traced)
+    assert "no /x" in whole.text()
+    assert whole.status == 0
+    assert all(fed(traced[:size], b"").status is None for size in range(len(traced)))
+    assert fed(*(traced[at : at + 1] for at in range(len(traced)))).status == 0

@@ -25,6 +25,13 @@ def controller(monkeypatch: pytest.MonkeyPatch, sacct: Answer) -> Controller:
         Answer(1, "", "sacct: error: Unable to contact slurmdbd: Connection refused\n"),
         Answer(1, "", "sacct: error: Failed to access munge.socket.2: No such file or directory\n"),
         Answer(124, "", ""),
+        # A prologue's own words are not sacct's.
+        Answer(
+            1,
+            "",
+            "bash: module: command not found\nsacct: error: Unable to contact slurmdbd: Connection refused\n",
+        ),
+        Answer(124, "", "/etc/motd not found, telemetry is disabled\n"),
     ],
 )
 def test_accounting_that_does_not_answer_says_nothing_about_a_job(

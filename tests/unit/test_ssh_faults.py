@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -106,6 +107,50 @@ class Files(Server):
         return True
 
 
+NAMES = [b"log-ours_17_0.out", b"caf\xe9.out", "größe".encode(), b"\x1b[2J", b"\xed\xa0\x80"]
+
+
+class OddNames(paramiko.SFTPServerInterface):
+    def list_folder(self, path: str) -> list[paramiko.SFTPAttributes]:
+        found = []
+        for name in NAMES:
+            entry = paramiko.SFTPAttributes()
+            # What paramiko's server sends as it is.
+            vars(entry).update(filename=name, longname=name)
+            found.append(entry)
+        return found
+
+
+class OddFiles(Server):
+    def check_channel_subsystem_request(self, channel: paramiko.Channel, name: str) -> bool:
+        paramiko.SFTPServer(channel, name, self, OddNames).start()
+        return True
+
+
+class Garbage(Server):
+    """Has SFTP that says anything but SFTP. `said` is what it sends behind its version."""
+
+    said = b""
+
+    def check_channel_subsystem_request(self, channel: paramiko.Channel, name: str) -> bool:
+        def answer() -> None:
+            with contextlib.suppress(OSError, EOFError):
+                channel.recv(1 << 16)
+                channel.sendall(b"\0\0\0\5\2\0\0\0\3" + self.said)
+                self.over.wait(10)
+
+        threading.Thread(target=answer, daemon=True).start()
+        return True
+
+
+def packet(kind: int, number: int, body: bytes) -> bytes:
+    return (len(body) + 5).to_bytes(4, "big") + bytes([kind]) + number.to_bytes(4, "big") + body
+
+
+HANDLE = packet(102, 1, b"\0\0\0\1h")
+"""The answer to the first request: a folder was opened."""
+
+
 KEYS: dict[str, Callable[[], PrivateKeyTypes]] = {
     "ed25519": ed25519.Ed25519PrivateKey.generate,
     "ecdsa": partial(ec.generate_private_key, ec.SECP256R1()),
@@ -187,3 +232,35 @@ def test_a_mistake_in_the_configuration_is_the_users_to_mend(
     path.write_text(config)
     with serving(tmp_path) as sshd, pytest.raises(Denied, match=said):
         _size(sshd.connect(config=str(path), **given))
+
+
+def test_a_file_of_any_name_hides_no_other(tmp_path: Path) -> None:
+    """Whoever may write to the folder of the logs may put a file there whose name is no UTF-8."""
+    with serving(tmp_path, OddFiles) as sshd:
+        connection = sshd.connect()
+        found = connection.names("/logs")
+        connection.close()
+    assert found == [name.decode(errors="replace") for name in NAMES]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"\xff" * 64,
+        packet(77, 1, b""),
+        packet(101, 1, b"\0\0\0\4\0\0\0\3\xff\xfe\xfd"),
+        HANDLE + packet(104, 2, b"\xff" * 64),
+        HANDLE + packet(104, 2, b"\xff\xff\xff\xff"),
+        b"\0\0\0\0" * 8,
+    ],
+    ids=["no packet", "no answer of SFTP", "no text", "no names", "four billion names", "nothing"],
+)
+def test_an_sftp_server_that_says_anything_else_is_one_that_does_not_answer(
+    said: bytes, tmp_path: Path
+) -> None:
+    server = type("Says", (Garbage,), {"said": said})
+    with serving(tmp_path, server) as sshd:
+        connection = sshd.connect()
+        with pytest.raises(Unreachable, match=r"^sftp /logs somebody@"):
+            connection.names("/logs")
+        connection.close()

@@ -1,0 +1,162 @@
+"""Slurm's tools, a launcher and a login node say anything at all: what follows is the truth, a doubt or one clear error."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from fixtures.backend import JobRef
+from fixtures.backend import JobState
+from fixtures.backend import Phase
+from fixtures.shell import Answer
+from fixtures.site import Slurm
+from fixtures.site import Ssh
+from fixtures.slurm_answers import blamed
+from fixtures.slurm_answers import from_sacct
+from fixtures.slurm_answers import from_scontrol
+from fixtures.slurm_answers import from_squeue
+from fixtures.slurm_answers import lacking
+from fixtures.slurm_answers import living
+from fixtures.slurm_answers import only_node
+from fixtures.slurm_answers import printed_ids
+from fixtures.slurm_answers import unanswered
+from fixtures.slurm_controller import Controller
+from fixtures.ssh import SshConnection
+from plugins.errors import Unreachable
+from tests.unit import examples
+
+JOB = JobRef("llama3/70b-fp8-512gpus", "ours", "17", "/logs")
+SECTION = Slurm(gpu="h100", account="a", partition="p", stage="/s", ssh=Ssh(host="login"))
+PATTERNS = [
+    launch.job_id
+    for name in ("llama3", "nemotron4", "maxtext_llama2")
+    if (launch := examples.recipe_named(name).file.launch) is not None
+]
+ID = re.compile("[1-9][0-9]{0,9}")
+
+# What answers are made of, and what has no place in them.
+WORDS = [
+    "17", "17|", "17_0|", "17+0|", "ours", "ours|", "|", "\n", "\n", "\r\n", " ", "RUNNING", "COMPLETED", "COMPLETED|", "FAILED", "CANCELLED by 1",
+    "n1", "None", "Unknown", "+", "allocation", "JobId=17 ", "JobName=ours ", "JobState=COMPLETED ", "JobState=", "=", "(null)",
+    "- Job id: ", "- Job id: 17\n", "\n17\n", ";c", "pacemark-job 17\n", "Invalid job id", "lacks 0\n", "lacks 99\n", "checked\n", "srun: error: ",
+    "srun: error: n1: task 1: ", "Node failure on ", "FailedNode=", "StdOut=/", "9" * 5000, "-1", "٣", "²", "1e999", "NaN", "n[0-99999999999]", "$(id)",
+    "\0", "\x0b", "\x1c", "\x85", "\u2028", "\ufffd", "\x1b[2J",
+]  # fmt: skip
+ANYTHING = st.lists(st.sampled_from(WORDS) | st.text(max_size=4), max_size=25).map("".join)
+# A user's own word: a name, a comment. A line's end in it would be one of the table.
+OWN_WORDS = st.lists(st.sampled_from(WORDS) | st.text(max_size=6), max_size=12).map(
+    lambda words: "".join(words).replace("\n", "").replace("\r", "")
+)
+
+
+@given(ANYTHING)
+def test_anything_is_an_answer(text: str) -> None:
+    for states in (from_squeue([JOB], text), from_sacct([JOB], text)):
+        # Nothing is told of a job but by a whole row of its own.
+        rows = [line.strip().split("|") for line in text.replace("\r", "\n").split("\n")]
+        assert not states or any(row[0].startswith("17") and len(row) == 5 for row in rows)
+    assert from_scontrol(JOB, text) is None or "JobId=17" in text
+    assert lacking(text, 3) is None or "checked" in text
+    assert set(lacking(text, 3) or []) <= {0}
+    for pattern in PATTERNS:
+        assert all(ID.fullmatch(job) for job, _ in printed_ids(pattern, text))
+    assert all(ID.fullmatch(job) for job in living("ours", text))
+    assert re.fullmatch(r"(\w[\w.-]*)?", blamed(text), re.ASCII)
+    assert unanswered(text) == ""
+    assert only_node(text.split()) in ("", *text.split())
+
+
+@given(OWN_WORDS)
+def test_no_name_makes_another_job_ours(name: str) -> None:
+    """The id was given to a job of any other name, which runs."""
+    if name.strip() != "ours":
+        states = [
+            from_squeue([JOB], f"17|{name}|RUNNING|n1|None").get(JOB),
+            from_sacct([JOB], f"17|{name}|RUNNING|n1|0:0").get(JOB),
+            from_scontrol(JOB, f"JobId=17 JobName={name} UserId=x(1) JobState=RUNNING NodeList=n1"),
+        ]
+        assert all(state is None or state.phase in (Phase.GONE, Phase.UNKNOWN) for state in states)
+
+
+@given(OWN_WORDS | ANYTHING)
+def test_a_job_that_runs_is_not_over_whatever_else_is_said(text: str) -> None:
+    told = [
+        from_squeue([JOB], f"17|ours|RUNNING|n1|{text}").get(JOB),
+        from_scontrol(JOB, f"JobId=17 JobName=ours UserId=x(1) JobState=RUNNING Comment={text}"),
+    ]
+    assert all(state is None or not state.phase.over for state in told)
+    assert living("ours", f"17|ours|RUNNING|n1|{text}") == {"17": True}
+
+
+@pytest.mark.parametrize(
+    ("rows", "phase"),
+    [
+        (["17|ours|RUNNING|n1|None", "17|ours|COMPLETED|n1|None"], Phase.UNKNOWN),
+        (["17|ours|COMPLETED|n1|None", "17|ours|RUNNING|n1|None"], Phase.UNKNOWN),
+        (["17|ours|COMPLETED|n1|None"] * 2, Phase.SUCCEEDED),
+        (["17|ours|COMPLETED|n1|a|b"], None),
+        (["17|ours|COMPLETED|n1|None", "17|ours"], None),
+        (["17|ours|COMPLETED|x|RUNNING|n1|None"], None),
+    ],
+)
+def test_rows_that_contradict_each_other_end_no_job(rows: list[str], phase: Phase | None) -> None:
+    state = from_squeue([JOB], "\n".join(rows)).get(JOB)
+    assert (state.phase if state else None) is phase
+
+
+@pytest.mark.parametrize("said", ["9" * 5000, "99999999999", "0", "-17", "٣", "17abc", "0x11"])
+def test_what_is_no_id_is_no_job(said: str) -> None:
+    assert living("ours", f"{said}|ours|RUNNING|n|None") == {}
+    assert printed_ids(PATTERNS[0], f"- Job id: {said}") in ([], [("17", "")])
+    assert printed_ids(PATTERNS[1], f"{said}\n") == []
+
+
+@pytest.mark.parametrize("said", ["modules were checked\n", "checked by admin\n", "un", "", "lacks 1\n"])
+def test_checks_that_were_not_made_to_the_end_are_none(said: str) -> None:
+    assert lacking(said, 3) is None
+    assert lacking(f"{said}\nlacks 2\nlacks 99\nchecked\n", 3) in ([2], [1, 2])
+
+
+@settings(max_examples=60)
+@given(st.builds(Answer, st.sampled_from([0, 0, 0, 1, 124, 255]), ANYTHING, ANYTHING))
+def test_a_controller_that_says_anything_is_believed_or_cannot_be_asked(answer: Answer) -> None:
+    said = ""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SshConnection, "run", lambda self, script: answer)
+        controller = Controller("lab", SECTION, SshConnection(SECTION.ssh))
+        try:
+            assert isinstance(controller.states([JOB])[JOB], JobState)
+            controller.cancel([JOB])
+            controller.folder("17")
+            assert "$" not in controller.blamed(JOB)
+            controller.living("ours")
+            controller.accounted("ours")
+            controller.has_partition("p")
+        except Unreachable as error:
+            said = str(error)
+    assert not said or said.startswith("lab: ")
+
+
+@pytest.mark.parametrize(
+    "block",
+    ["17|ours|RUNNING|n|", "\n", " \n", "JobId=17 ", "a/", "srun: error: n1: task ", "- Job id: 1 ", "|", "99 bytes", "StdOut=/a/"],
+)  # fmt: skip
+def test_a_megabyte_of_anything_takes_no_time(block: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = block * (1_000_000 // len(block))
+    monkeypatch.setattr(SshConnection, "run", lambda self, script: Answer(0, text, text))
+    began = time.process_time()
+    from_squeue([JOB], text)
+    from_sacct([JOB], text)
+    from_scontrol(JOB, text)
+    living("ours", text)
+    blamed(text)
+    lacking(text, 30)
+    Controller("lab", SECTION, SshConnection(SECTION.ssh)).folder("17")
+    for pattern in PATTERNS:
+        printed_ids(pattern, text)
+    assert time.process_time() - began < 5
