@@ -216,6 +216,7 @@ def style(rng: random.Random, cell: Cell) -> Style:
         stdout=cell.dialect == "dllogger" and rng.random() < 0.5,
         twice=rng.random() < 0.7,
         first_consumed=rng.random() < 0.3,
+        newer=cell.dialect in ("megatron_lm", "maxtext") and rng.random() < 0.5,
     )
 
 

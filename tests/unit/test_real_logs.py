@@ -1,0 +1,153 @@
+"""What becomes of our own runs of upstream's programs: as their own case, against a faster baseline, as another model's.
+
+The logs are those of `public_logs/`; one GPU ran each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import replace
+
+import pytest
+
+from plugins.baselinefile import Cell
+from plugins.baselinefile import Table
+from plugins.baselinefile import Tolerance
+from plugins.baselines import Baseline
+from plugins.cases import Case
+from plugins.checkpoints import Written
+from plugins.judging import Judgement
+from plugins.judging import judge_outcome
+from plugins.logs import Log
+from plugins.metrics import FlopsDefinition
+from plugins.verdicts import Kind
+from tests.unit import aks
+from tests.unit import examples
+from tests.unit.test_public_logs import log_of
+
+STEADY = Tolerance()
+SHARED = Tolerance(spread=0.1)
+"""For runs that had others beside them on their GPU."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as it was. `seconds` is what its statistic gives."""
+
+    case: Case
+    statistic: str
+    seconds: float
+    tolerance: Tolerance = STEADY
+
+
+def _on_one_gpu(case: Case, *, layers: int | None = None, **changed: int | str) -> Case:
+    """The case as one GPU ran it."""
+    model = case.model.model_copy(update={"layers": layers or case.model.layers})
+    sizes = {"gpus": 1, "tp": 1, "pp": 1, "cp": 1, "vp": 1, "fsdp": 1}
+    return replace(case, model=model, **(sizes | changed))  # type: ignore[arg-type]
+
+
+RUNS = {
+    "megatron_lm-0.13": Run(_on_one_gpu(aks.case(), gbs=16, mbs=4), "mean:50-99", 0.33548),
+    "megatron_lm-0.19": Run(_on_one_gpu(aks.case(), gbs=16, mbs=4), "mean:50-99", 0.38486, SHARED),
+    "megatron_lm-0.19-each": Run(
+        _on_one_gpu(aks.case("125m-fp16-8gpus"), dtype="bf16", gbs=16, mbs=4, steps=40, interval=1),
+        "mean:20-39",
+        0.504805,
+    ),
+    "maxtext-of-december-2024": Run(
+        _on_one_gpu(examples.case("70b-bf16-64gpus", "maxtext_llama2"), layers=1, gbs=2), "last", 0.138
+    ),
+}
+
+
+def judged(name: str, run: Run, *, seconds: float, log: Log | None = None) -> Judgement:
+    """The run, or another `log`, against a baseline of so many seconds a step."""
+    case = run.case
+    parallel: Mapping[str, int] = {
+        key: getattr(case, key) for key in ("gpus", "tp", "pp", "cp", "vp", "mbs", "gbs")
+    }
+    cell = Cell(
+        size=case.size,
+        dtype=case.dtype,
+        step_time=seconds,
+        tokens_per_second=case.tokens_per_step / seconds,
+        mfu=40,
+        **parallel,
+    )
+    table = Table(
+        release=case.release,
+        gpu="h100",
+        framework="upstream",
+        source="this run",
+        statistic=run.statistic,
+        peak={case.dtype: 989},
+        flops={case.size: FlopsDefinition(definition="full-attention")},
+        tolerance=run.tolerance,
+        cells=[cell],
+    )
+    baseline = Baseline(examples.BASELINES / f"{case.recipe}.yaml", table, cell)
+    outcome = examples.outcome(case=case.key, nodes="gpu001")
+    return judge_outcome(
+        case, outcome, log or log_of(name), baseline, gpu="h100", baselines=examples.BASELINES
+    )
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_real_run_passes_against_its_own_pace(name: str) -> None:
+    run = RUNS[name]
+    found = judged(name, run, seconds=run.seconds)
+    assert found.verdict.kind is Kind.PASSED, found.text
+    assert found.measurement is not None
+    assert found.measurement.step_time == pytest.approx(run.seconds)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_real_run_is_too_slow_where_others_are_8_percent_faster(name: str) -> None:
+    run = RUNS[name]
+    assert judged(name, run, seconds=run.seconds / 1.08).verdict.kind is Kind.TOO_SLOW
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_real_run_is_not_one_of_another_model(name: str) -> None:
+    run = RUNS[name]
+    layers = run.case.model.layers * 2
+    other = replace(run, case=_on_one_gpu(run.case, layers=layers))
+    found = judged(name, other, seconds=run.seconds)
+    assert found.verdict.kind is Kind.INVALID
+    assert f"this case's layers is {layers}" in found.verdict.headline
+
+
+SAVED = _on_one_gpu(aks.case("125m-checkpoint-fp16-8gpus"), gbs=16, mbs=4)
+PACE = 1_754_848_341 / 24.90324
+
+
+def saved(case: Case, promised: float) -> Judgement:
+    log = log_of("megatron_lm-0.13-save")
+    outcome = examples.outcome(case=case.key, nodes="gpu001")
+    return judge_outcome(
+        case, outcome, log, None, gpu="h100", baselines=examples.BASELINES, promised=promised
+    )
+
+
+@pytest.mark.parametrize(
+    ("promised", "kind"), [(PACE, Kind.PASSED), (1.5 * PACE, Kind.TOO_SLOW), (PACE / 1.2, Kind.TOO_FAST)]
+)
+def test_the_checkpoint_of_a_real_run(promised: float, kind: Kind) -> None:
+    found = saved(SAVED, promised)
+    assert found.verdict.kind is kind, found.text
+    assert found.written == Written(24.90324, 1_754_848_341, promised)
+
+
+# 14.01 bytes a parameter were written, and 14 are expected.
+def test_a_real_checkpoint_has_the_bytes_that_are_expected() -> None:
+    assert SAVED.parameters == 125_262_336
+    assert SAVED.checkpoint == 14 * SAVED.parameters
+    assert 1_754_848_341 / SAVED.parameters == pytest.approx(14.01, abs=0.005)
+
+
+def test_a_real_checkpoint_is_not_one_of_another_model() -> None:
+    found = saved(_on_one_gpu(SAVED, layers=24), PACE)
+    assert found.verdict.kind is Kind.INVALID
+    assert "this case's layers is 24" in found.verdict.headline
