@@ -201,7 +201,9 @@ def _identity_line(case: Case, log: Log) -> list[str]:
     said = identity.stated_by(case, log)
     told = ", ".join(f"{kind} ({words})" for kind, words in said.items() if words)
     untold = ", ".join(kind for kind, words in said.items() if not words)
-    return [f"identity  {told or 'nothing'}" + (f"; not stated: {untold}" if untold else "")]
+    rated = len(log.flops) > 1 and any(step.flops_per_gpu for step in log.steps)
+    counted = f"; its TFLOP/s are by {identity.counted_by(case, log)}" if rated else ""
+    return [f"identity  {told or 'nothing'}" + (f"; not stated: {untold}" if untold else "") + counted]
 
 
 def _run_lines(runs: Sequence[Measurement]) -> list[str]:

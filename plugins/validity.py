@@ -322,7 +322,7 @@ def _digits(log: Log) -> list[str]:
 
 
 def _configuration(case: Case, log: Log) -> list[str]:
-    steps, flops = log.steps, identity.flops_of_a_step(case, log.flops[0])
+    steps, flops = log.steps, identity.flops_of_a_step(case, identity.counted_by(case, log))
     found: list[str] = []
     if all(step.gbs is None and step.consumed_samples is None and step.tokens is None for step in steps):
         return ["no line states the global batch size, the consumed samples or the tokens of a step"]

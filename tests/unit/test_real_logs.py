@@ -5,12 +5,12 @@ The logs are those of `public_logs/`; one GPU ran each.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import replace
 
 import pytest
 
+from plugins import identity
 from plugins.baselinefile import Cell
 from plugins.baselinefile import Table
 from plugins.baselinefile import Tolerance
@@ -20,6 +20,7 @@ from plugins.checkpoints import Written
 from plugins.judging import Judgement
 from plugins.judging import judge_outcome
 from plugins.logs import Log
+from plugins.logs import Span
 from plugins.metrics import FlopsDefinition
 from plugins.verdicts import Kind
 from tests.unit import aks
@@ -29,6 +30,8 @@ from tests.unit.test_public_logs import log_of
 STEADY = Tolerance()
 SHARED = Tolerance(spread=0.1)
 """For runs that had others beside them on their GPU."""
+SHORT = Tolerance(hiccups=0.2)
+"""For a run of so few steps that the warm-up reaches into the settled ones."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,9 @@ RUNS = {
         "mean:20-39",
         0.504805,
     ),
+    "maxtext-0.2.4": Run(
+        _on_one_gpu(examples.case("8b-bf16-8gpus"), layers=4, gbs=8, steps=8), "last", 1.096, SHORT
+    ),
     "maxtext-of-december-2024": Run(
         _on_one_gpu(examples.case("70b-bf16-64gpus", "maxtext_llama2"), layers=1, gbs=2), "last", 0.138
     ),
@@ -65,16 +71,19 @@ RUNS = {
 def judged(name: str, run: Run, *, seconds: float, log: Log | None = None) -> Judgement:
     """The run, or another `log`, against a baseline of so many seconds a step."""
     case = run.case
-    parallel: Mapping[str, int] = {
-        key: getattr(case, key) for key in ("gpus", "tp", "pp", "cp", "vp", "mbs", "gbs")
-    }
     cell = Cell(
         size=case.size,
         dtype=case.dtype,
+        gpus=case.gpus,
+        tp=case.tp,
+        pp=case.pp,
+        cp=case.cp,
+        vp=case.vp,
+        mbs=case.mbs,
+        gbs=case.gbs,
         step_time=seconds,
         tokens_per_second=case.tokens_per_step / seconds,
         mfu=40,
-        **parallel,
     )
     table = Table(
         release=case.release,
@@ -117,6 +126,33 @@ def test_a_real_run_is_not_one_of_another_model(name: str) -> None:
     found = judged(name, other, seconds=run.seconds)
     assert found.verdict.kind is Kind.INVALID
     assert f"this case's layers is {layers}" in found.verdict.headline
+
+
+# Full attention in December 2024, causal attention since the middle of 2025.
+@pytest.mark.parametrize(
+    ("name", "counted"),
+    [("maxtext-of-december-2024", "full-attention"), ("maxtext-0.2.4", "causal-attention")],
+)
+def test_maxtexts_rates_are_the_models_by_either_count(name: str, counted: str) -> None:
+    run = RUNS[name]
+    (line,) = [
+        text for text in judged(name, run, seconds=run.seconds).details if text.startswith("identity ")
+    ]
+    assert line.endswith(f"; its TFLOP/s are by {counted}")
+
+
+@pytest.mark.parametrize("name", ["maxtext-of-december-2024", "maxtext-0.2.4"])
+def test_a_rate_is_by_one_count_throughout(name: str) -> None:
+    run, log = RUNS[name], log_of(name)
+    full, causal = (
+        identity.flops_of_a_step(run.case, count) for count in ("full-attention", "causal-attention")
+    )
+    mixed = [
+        replace(step, flops_per_gpu=Span(*(2 * [full if step.index % 2 else causal]))) for step in log.steps
+    ]
+    found = judged(name, run, seconds=run.seconds, log=replace(log, steps=tuple(mixed)))
+    assert found.verdict.kind is Kind.INVALID
+    assert "step time x TFLOP/s is" in found.verdict.headline
 
 
 SAVED = _on_one_gpu(aks.case("125m-checkpoint-fp16-8gpus"), gbs=16, mbs=4)
