@@ -17,6 +17,8 @@ from plugins.metrics import Statistic
 from plugins.metrics import recent_count
 from plugins.metrics import steady_lines
 from plugins.metrics import warm_up_steps
+from plugins.smoothing import NEIGHBOURS
+from plugins.smoothing import QUEUE_SHARE
 from plugins.smoothing import desmoothed
 from plugins.smoothing import impossible
 
@@ -33,11 +35,6 @@ MAX_ROUNDING = 0.03
 
 # The last step that a recipe with a profiler has it on (maxtext_llama2: `skip_first_n_steps_for_profiler=9 profiler_steps=3`).
 PROFILED_UNTIL = 11
-
-# A step of a format that prints when the host has handed it over may take no time at all, where so many next to it have taken it: with
-# them it takes at least this share of the usual time.
-NEIGHBOURS = 2
-QUEUE_SHARE = 5 / 6
 
 # Where a format states its run's configuration: without the first two half the work, or other arithmetic, may look like
 # the case; a run without the others counts, because other output may have garbled them. The batch is told by each step.

@@ -5,6 +5,7 @@ The logs are those of `public_logs/`; one GPU ran each.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import replace
 
@@ -22,6 +23,7 @@ from plugins.judging import judge_outcome
 from plugins.logs import Log
 from plugins.logs import Span
 from plugins.metrics import FlopsDefinition
+from plugins.smoothing import levelled
 from plugins.verdicts import Kind
 from tests.unit import aks
 from tests.unit import examples
@@ -153,6 +155,57 @@ def test_a_rate_is_by_one_count_throughout(name: str) -> None:
     found = judged(name, run, seconds=run.seconds, log=replace(log, steps=tuple(mixed)))
     assert found.verdict.kind is Kind.INVALID
     assert "step time x TFLOP/s is" in found.verdict.headline
+
+
+DISPATCHED = "maxtext-of-december-2024"
+
+
+def with_times(log: Log, changed: Mapping[int, float]) -> Log:
+    """The log with other times at these steps, and what follows from them."""
+    flops = identity.flops_of_a_step(RUNS[DISPATCHED].case, "full-attention")
+    return replace(
+        log,
+        steps=tuple(
+            replace(step, seconds=changed[step.index], flops_per_gpu=Span(flops, flops))
+            if step.index in changed
+            else step
+            for step in log.steps
+        ),
+    )
+
+
+# Step 7 took 0.011 s behind one of 0.256 s, step 38 0.105 s behind one of 0.165 s.
+def test_a_time_between_dispatches_is_no_step_time() -> None:
+    run = RUNS[DISPATCHED]
+    found = judged(DISPATCHED, run, seconds=run.seconds).measurement
+    assert found is not None
+    known = {step.index: step.seconds for step in levelled(log_of(DISPATCHED).steps)}
+    assert [known[index] for index in (6, 7, 37, 38)] == pytest.approx([0.1335, 0.1335, 0.135, 0.135])
+    assert 37 not in dict(found.timing.hiccups)
+    assert sum(s or 0 for s in known.values()) == pytest.approx(
+        sum(step.seconds or 0 for step in log_of(DISPATCHED).steps)
+    )
+
+
+@pytest.mark.parametrize("faster", [1.0, 1.08])
+def test_a_last_step_between_dispatches_is_seen_with_the_one_before_it(faster: float) -> None:
+    run = RUNS[DISPATCHED]
+    log = with_times(log_of(DISPATCHED), {48: 0.262, 49: 0.010})
+    found = judged(DISPATCHED, run, seconds=0.136 / faster, log=log)
+    assert found.verdict.kind is (Kind.PASSED if faster == 1 else Kind.TOO_SLOW)
+    assert found.measurement is not None
+    assert found.measurement.step_time == pytest.approx(0.136)
+    said = "step 49 (printed: 0.01 s): a time between dispatches, seen together with its neighbour's"
+    assert said in found.verdict.remarks
+
+
+@pytest.mark.parametrize("changed", [{49: 0.010}, {48: 0.010, 49: 0.010}, {30: 0.010}])
+def test_a_time_that_no_neighbour_took_is_faster_than_the_gpu(changed: dict[int, float]) -> None:
+    run = RUNS[DISPATCHED]
+    log = with_times(log_of(DISPATCHED), changed)
+    found = judged(DISPATCHED, run, seconds=run.seconds, log=log)
+    assert found.verdict.kind is Kind.INVALID
+    assert "faster than" in found.verdict.headline
 
 
 SAVED = _on_one_gpu(aks.case("125m-checkpoint-fp16-8gpus"), gbs=16, mbs=4)
