@@ -14,7 +14,8 @@ From core 0.16 on the first iteration has a line too, whatever the interval, and
 is of all iterations so far, that of iteration 10 the mean of 1 to 10, and with an interval of 1 that of iteration 2 the mean of both. These releases
 print fractions of a second in the date.
 
-A checkpoint's duration is printed by the last rank too, in milliseconds (`(min, max)` over all ranks), behind a barrier up to core 0.18:
+A checkpoint's duration is printed by the last rank too, in milliseconds, `(min, max)` over all ranks: between two barriers up to core 0.18, and from
+0.19 on each rank's own, without any (`save_checkpoint_and_time`, commit 2a21b8eb9c). The longest counts:
 
         save-checkpoint ................................: (41234.56, 41300.00)
 """
