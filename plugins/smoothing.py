@@ -23,8 +23,8 @@ from dataclasses import replace
 
 from plugins.logs import Step
 
-# A step of a format that prints when the host has handed it over may take no time at all, where so many next to it have taken it: with
-# them it takes at least this share of the usual time.
+# A step of a format that prints when the host has handed it over may take no time at all, where so many next to it have taken it. One that
+# takes at least this share of the usual time, by itself or with them, is as it should be.
 NEIGHBOURS = 2
 QUEUE_SHARE = 5 / 6
 
@@ -58,10 +58,11 @@ def desmoothed(steps: Sequence[Step], smoothing: int) -> dict[int, float]:
 def levelled(steps: Sequence[Step]) -> tuple[Step, ...]:
     """Steps of a format that prints from dispatch to dispatch: one that is too short to be a step time has the mean of it and of those that took its time.
 
-    Those are the one before it, or else the one behind it, or two of them. No time is lost; where nobody took it, it stays as printed.
+    Those are the one before it, or else the one behind it, or two of them. No time is lost; where more than a sixth of a step is missing, it stays
+    as printed.
     """
     known = {step.index: step.seconds for step in steps if step.seconds is not None}
-    least = QUEUE_SHARE * statistics.median(known.values()) if known else 0.0
+    usual = statistics.median(known.values()) if known else 0.0
     for index in sorted(known):
         rows = (
             range(first, first + count)
@@ -69,10 +70,11 @@ def levelled(steps: Sequence[Step]) -> tuple[Step, ...]:
             for first in range(index - count + 1, index + 1)
         )
         for row in rows:
-            if known[index] >= least:
+            if known[index] >= QUEUE_SHARE * usual:
                 break
             together = [known[i] for i in row if i in known]
-            if len(together) == len(row) and statistics.fmean(together) >= least:
+            missing = len(row) * usual - math.fsum(together)
+            if len(together) == len(row) and missing <= (1 - QUEUE_SHARE) * usual:
                 known.update(dict.fromkeys(row, statistics.fmean(together)))
     return tuple(replace(step, seconds=known.get(step.index)) for step in steps)
 
