@@ -39,6 +39,11 @@ PROFILED_UNTIL = 11
 # Where a format states its run's configuration: without the first two half the work, or other arithmetic, may look like
 # the case; a run without the others counts, because other output may have garbled them. The batch is told by each step.
 _DEMANDED = {"sequence_length": "the sequence length", "fp8": "whether it computed in FP8"}
+_MODEL = {
+    "layers": "the number of layers",
+    "hidden": "the hidden size",
+    "sequence_length": "the sequence length",
+}
 _WANTED = {"layers": "the number of layers", "precision": "the precision"}
 
 _MARK_WORDS = {
@@ -154,7 +159,8 @@ def untold(case: Case, log: Log) -> str:
         return (
             f"the log does not state {missing} (its record of the configuration is garbled); judged without"
         )
-    if log.tells == "rate" and case.checkpoint is None and not any(step.flops_per_gpu for step in log.steps):
+    told = any(step.flops_per_gpu for step in log.steps) or not identity.unstated(log.facts, _MODEL)
+    if log.tells == "rate" and case.checkpoint is None and not told:
         return (
             "nothing in the log tells which model ran, and of which sequence length: Megatron-LM prints its throughput, "
             "which would, with --log-throughput only"

@@ -116,7 +116,10 @@ EXCERPTS: dict[str, Told] = {
             (37, 0.5096), (38, 0.5077), (39, 0.4509),
         ),
         40,
-        (("processes", 1), ("dp", 1), ("cp", 1), ("tp", 1), ("pp", 1), ("precision", "bf16"), ("fp8", False), ("layers", 12)),
+        (
+            ("processes", 1), ("dp", 1), ("cp", 1), ("tp", 1), ("pp", 1), ("precision", "bf16"), ("fp8", False), ("layers", 12),
+            ("ffn", 3072), ("hidden", 768), ("heads", 12), ("sequence_length", 1024),
+        ),
     ),
     "megatron_lm-0.13-save": Told(
         ((9, 0.6588), (19, 0.4371)),

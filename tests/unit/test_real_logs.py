@@ -157,6 +157,15 @@ def test_a_rate_is_by_one_count_throughout(name: str) -> None:
     assert "step time x TFLOP/s is" in found.verdict.headline
 
 
+# Megatron-LM printed no rate there, but its arguments.
+def test_arguments_tell_the_model_without_a_rate() -> None:
+    run, log = RUNS["megatron_lm-0.19-each"], log_of("megatron_lm-0.19-each")
+    assert judged("megatron_lm-0.19-each", run, seconds=run.seconds).verdict.remarks == ()
+    fewer = replace(log, facts=tuple(fact for fact in log.facts if fact.name != "sequence_length"))
+    (remark,) = judged("megatron_lm-0.19-each", run, seconds=run.seconds, log=fewer).verdict.remarks
+    assert remark.startswith("nothing in the log tells which model ran")
+
+
 DISPATCHED = "maxtext-of-december-2024"
 
 
