@@ -52,7 +52,7 @@ def published_minutes(tier: int) -> float:
 
 @dataclass(frozen=True)
 class Written:
-    """A checkpoint that was written: its bytes, the seconds that training stood still for it, and the bandwidth in bytes/s
+    """A checkpoint that was written: its bytes, the seconds that its slowest rank took for it, and the bandwidth in bytes/s
     that the storage promises, None where nobody has said it.
     """
 

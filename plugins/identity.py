@@ -247,6 +247,18 @@ def _rate(case: Case, log: Log) -> list[str]:
     ]
 
 
+def counted_by(case: Case, log: Log) -> FlopsName:
+    """By which of the ways in which its format counts the rates of this run are those of the case's model; the first where they are by none."""
+    return next(
+        (
+            name
+            for name in log.flops
+            if not any(counts_as(case, step, flops_of_a_step(case, name)) for step in log.steps)
+        ),
+        log.flops[0],
+    )
+
+
 def counts_as(case: Case, step: Step, flops: float) -> str:
     """Why what a GPU did in this step is not what the case's does, in words; "" where it is, or the line does not tell."""
     tokens = case.tokens_per_step / case.gpus

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from plugins import checkpoints
@@ -22,6 +23,7 @@ from plugins.checkpoints import Written
 from plugins.logs import Log
 from plugins.metrics import Measurement
 from plugins.metrics import Statistic
+from plugins.metrics import Timing
 from plugins.metrics import Yardstick
 from plugins.metrics import timing
 from plugins.metrics import tokens_per_second
@@ -29,6 +31,7 @@ from plugins.outcome import Outcome
 from plugins.repeats import judge_runs
 from plugins.repeats import unsure
 from plugins.smoothing import desmoothed
+from plugins.smoothing import levelled
 from plugins.verdicts import Kind
 from plugins.verdicts import Verdict
 from plugins.verdicts import describe
@@ -136,7 +139,7 @@ def judge_outcome(
         details = (*checkpoints.explain(case, written), *job)
         verdict = Verdict(kind, headline, remarks)
         return Judgement(case, outcome, log, verdict, statistic, written=written, details=details)
-    boiled = timing(log.steps, statistic, case.smoothing, case.span)
+    boiled = _timing(case, log, statistic)
     stick = yardstick(case, baseline, gpu, baselines, log.peak_tflops)
     if stick is None and baseline is not None:
         return ended(
@@ -160,7 +163,9 @@ def judge_outcome(
         measurement, verdict = runs[-1], judge(runs[-1], goal, strict_last=True)
     else:
         measurement, verdict = judge_runs(runs, goal)
-    verdict = Verdict(verdict.kind, verdict.headline, (*verdict.remarks, *remarks))
+    verdict = Verdict(
+        verdict.kind, verdict.headline, (*verdict.remarks, *_dispatched(case, log, statistic), *remarks)
+    )
     changes = _changes(verdict, measurement, goal, outcome, log)
     details = (
         *explain(measurement, goal, others),
@@ -193,7 +198,25 @@ def another_run(
 
 
 def _measurement(case: Case, log: Log, statistic: Statistic, stick: Yardstick) -> Measurement:
-    return Measurement(case, timing(log.steps, statistic, case.smoothing, case.span), stick)
+    return Measurement(case, _timing(case, log, statistic), stick)
+
+
+def _timing(case: Case, log: Log, statistic: Statistic) -> Timing:
+    """The step times of a valid run; of one that prints from dispatch to dispatch, levelled."""
+    steps = levelled(log.steps) if log.queued else log.steps
+    return timing(steps, statistic, case.smoothing, case.span)
+
+
+def _dispatched(case: Case, log: Log, statistic: Statistic) -> list[str]:
+    """Which steps of the statistic were printed when they were handed over, and are seen with their neighbours."""
+    needed = statistic.lines(case.steps, case.interval) if log.queued else ()
+    changed = [
+        f"{printed.index} (printed: {printed.seconds:.4g} s)"
+        for printed, step in zip(log.steps, levelled(log.steps), strict=True)
+        if printed.index in needed and printed.seconds is not None and step.seconds != printed.seconds
+    ]
+    steps = f"step{'s' if len(changed) > 1 else ''} {', '.join(changed)}"
+    return [f"{steps}: a time between dispatches, seen together with its neighbour's"] if changed else []
 
 
 def _identity_line(case: Case, log: Log) -> list[str]:
@@ -201,7 +224,9 @@ def _identity_line(case: Case, log: Log) -> list[str]:
     said = identity.stated_by(case, log)
     told = ", ".join(f"{kind} ({words})" for kind, words in said.items() if words)
     untold = ", ".join(kind for kind, words in said.items() if not words)
-    return [f"identity  {told or 'nothing'}" + (f"; not stated: {untold}" if untold else "")]
+    rated = len(log.flops) > 1 and any(step.flops_per_gpu for step in log.steps)
+    counted = f"; its TFLOP/s are by {identity.counted_by(case, log)}" if rated else ""
+    return [f"identity  {told or 'nothing'}" + (f"; not stated: {untold}" if untold else "") + counted]
 
 
 def _run_lines(runs: Sequence[Measurement]) -> list[str]:
@@ -239,8 +264,8 @@ def _judge_given_up(
         )
     # The published statistic needs steps that never ran: what is measured is the last one and the steady median.
     last = max(readable)
-    timed = [step for step in log.steps if step.index <= last]
-    measurement = Measurement(case, timing(timed, Statistic(), case.smoothing, case.span), stick)
+    timed = replace(log, steps=tuple(step for step in log.steps if step.index <= last))
+    measurement = _measurement(case, timed, Statistic(), stick)
     goal = expected(case, baseline, stick)
     verdict = Verdict(Kind.TOO_SLOW, f"{Kind.TOO_SLOW}: {outcome.message}", _job_remarks(case, outcome, log))
     changes = _changes(verdict, measurement, goal, outcome, log)

@@ -1,4 +1,4 @@
-"""Step times that a framework prints as means over the last few steps, taken apart again. Pure.
+"""Step times that a framework prints as means over the last few steps, or from dispatch to dispatch, taken apart again. Pure.
 
 NeMo 1's `train_step_timing in s` is the mean over the last `step_timing_kwargs.buffer_size` steps (1 unless a recipe sets
 it), at the start over as many as there are: one slow step raises five printed times, and the warm-up reaches into the sixth step. With w for
@@ -9,15 +9,24 @@ that size, m_k for the printed time of step k and P_k for the time of the steps 
 An entry that cannot be read leaves P_k unknown, and P_(k+w), P_(k+2w), ... with it. The time between two known ends
 is known all the same, so the steps between them get its mean: no time is lost, and nothing looks faster than it was.
 Behind the last known end the printed means stand in.
+
+MaxText prints when the host has handed a step over, so that one may take no time where the step before it took the time of both.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import replace
 
 from plugins.logs import Step
+
+# A step of a format that prints when the host has handed it over may take no time at all, where so many next to it have taken it. One that
+# takes at least this share of the usual time, by itself or with them, is as it should be.
+NEIGHBOURS = 2
+QUEUE_SHARE = 5 / 6
 
 
 def desmoothed(steps: Sequence[Step], smoothing: int) -> dict[int, float]:
@@ -44,6 +53,30 @@ def desmoothed(steps: Sequence[Step], smoothing: int) -> dict[int, float]:
             before, end = known[at - 1], known[at]
             raw[index] = (ends[end] - ends[before]) / (end - before)
     return raw
+
+
+def levelled(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Steps of a format that prints from dispatch to dispatch: one that is too short to be a step time has the mean of it and of those that took its time.
+
+    Those are the one before it, or else the one behind it, or two of them. No time is lost; where more than a sixth of a step is missing, it stays
+    as printed.
+    """
+    known = {step.index: step.seconds for step in steps if step.seconds is not None}
+    usual = statistics.median(known.values()) if known else 0.0
+    for index in sorted(known):
+        rows = (
+            range(first, first + count)
+            for count in range(2, NEIGHBOURS + 2)
+            for first in range(index - count + 1, index + 1)
+        )
+        for row in rows:
+            if known[index] >= QUEUE_SHARE * usual:
+                break
+            together = [known[i] for i in row if i in known]
+            missing = len(row) * usual - math.fsum(together)
+            if len(together) == len(row) and missing <= (1 - QUEUE_SHARE) * usual:
+                known.update(dict.fromkeys(row, statistics.fmean(together)))
+    return tuple(replace(step, seconds=known.get(step.index)) for step in steps)
 
 
 def impossible(steps: Sequence[Step], smoothing: int) -> int | None:

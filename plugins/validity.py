@@ -17,6 +17,8 @@ from plugins.metrics import Statistic
 from plugins.metrics import recent_count
 from plugins.metrics import steady_lines
 from plugins.metrics import warm_up_steps
+from plugins.smoothing import NEIGHBOURS
+from plugins.smoothing import QUEUE_SHARE
 from plugins.smoothing import desmoothed
 from plugins.smoothing import impossible
 
@@ -34,14 +36,14 @@ MAX_ROUNDING = 0.03
 # The last step that a recipe with a profiler has it on (maxtext_llama2: `skip_first_n_steps_for_profiler=9 profiler_steps=3`).
 PROFILED_UNTIL = 11
 
-# A step of a format that prints when the host has handed it over may take no time at all, where so many next to it have taken it: with
-# them it takes at least this share of the usual time.
-NEIGHBOURS = 2
-QUEUE_SHARE = 5 / 6
-
 # Where a format states its run's configuration: without the first two half the work, or other arithmetic, may look like
 # the case; a run without the others counts, because other output may have garbled them. The batch is told by each step.
 _DEMANDED = {"sequence_length": "the sequence length", "fp8": "whether it computed in FP8"}
+_MODEL = {
+    "layers": "the number of layers",
+    "hidden": "the hidden size",
+    "sequence_length": "the sequence length",
+}
 _WANTED = {"layers": "the number of layers", "precision": "the precision"}
 
 _MARK_WORDS = {
@@ -157,7 +159,8 @@ def untold(case: Case, log: Log) -> str:
         return (
             f"the log does not state {missing} (its record of the configuration is garbled); judged without"
         )
-    if log.tells == "rate" and case.checkpoint is None and not any(step.flops_per_gpu for step in log.steps):
+    told = any(step.flops_per_gpu for step in log.steps) or not identity.unstated(log.facts, _MODEL)
+    if log.tells == "rate" and case.checkpoint is None and not told:
         return (
             "nothing in the log tells which model ran, and of which sequence length: Megatron-LM prints its throughput, "
             "which would, with --log-throughput only"
@@ -322,7 +325,7 @@ def _digits(log: Log) -> list[str]:
 
 
 def _configuration(case: Case, log: Log) -> list[str]:
-    steps, flops = log.steps, identity.flops_of_a_step(case, log.flops[0])
+    steps, flops = log.steps, identity.flops_of_a_step(case, identity.counted_by(case, log))
     found: list[str] = []
     if all(step.gbs is None and step.consumed_samples is None and step.tokens is None for step in steps):
         return ["no line states the global batch size, the consumed samples or the tokens of a step"]

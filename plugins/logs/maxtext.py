@@ -7,6 +7,8 @@ The published recipe runs twice in one log: 15 steps that only profile (for the 
 All processes, one a GPU, print every step, so a step stands there 64 to 2048 times; their lines say not whose they
 are unless Slurm labels them (`17: completed step: ...`). `plugins.logs.runs` tells the runs apart.
 
+Its TFLOP/s are by full attention up to the middle of 2025, and then by causal attention (`calculate_tflops_training_per_device`, commit a4c01726e).
+
 The local proxy prints the same line (with six decimals, its steps are short) behind its machine's own peak.
 """
 
@@ -82,7 +84,7 @@ PROFILING_STEPS = 15
 
 
 class MaxText(LineParser):
-    """MaxText's metric line (max_logging, December 2024)."""
+    """MaxText's metric line (max_logging, December 2024 to v0.2.4)."""
 
     hints = (b"completed step: ", b"proxy machine peak: ")
     asides = (b"Capture range started ",)
@@ -133,6 +135,7 @@ class MaxText(LineParser):
             restarted_after=(*restarts, *found.restarted_after),
             ranks=found.ranks,
             queued=True,
+            flops=("full-attention", "causal-attention"),
             captured_after=self._captured,
             profiling_steps=profiling,
         )

@@ -10,7 +10,12 @@ milliseconds with one decimal, means over the interval: a line states nothing ab
 throughput is by causal attention (`num_floating_point_operations`). Fields are ended by ` |`, the last one too, so that a
 number cut short by other output never counts.
 
-A checkpoint's duration is printed by the last rank too, in milliseconds over all ranks, between two barriers (`(min, max)`):
+From core 0.16 on the first iteration has a line too, whatever the interval, and it starts neither the timer nor the counts again: the next line
+is of all iterations so far, that of iteration 10 the mean of 1 to 10, and with an interval of 1 that of iteration 2 the mean of both. These releases
+print fractions of a second in the date.
+
+A checkpoint's duration is printed by the last rank too, in milliseconds, `(min, max)` over all ranks: between two barriers up to core 0.18, and from
+0.19 on each rank's own, without any (`save_checkpoint_and_time`, commit 2a21b8eb9c). The longest counts:
 
         save-checkpoint ................................: (41234.56, 41300.00)
 """
@@ -81,7 +86,7 @@ STATEMENTS = (
 
 
 class MegatronLM(LineParser):
-    """Lines of `training_log` in megatron/training/training.py (core 0.10 and the releases around it)."""
+    """Lines of `training_log` in megatron/training/training.py (core 0.10 to 0.19)."""
 
     hints: tuple[bytes, ...] = (b"| consumed samples: ",)
     asides = (b"save-checkpoint .", b"pacemark: checkpoint of ")
@@ -108,12 +113,15 @@ class MegatronLM(LineParser):
 
     def log(self) -> Log:
         log = super().log()
-        # Only multiples of the interval are printed, so it divides them all. One line alone does not tell.
+        # But for the first iteration only multiples of the interval are printed, so it divides them all. One line alone does not tell.
         iterations = [step.index + 1 for step in log.steps]
-        unknown = len(iterations) == 1 and iterations != [1]
-        interval = 0 if unknown else math.gcd(*iterations) or 1
+        others = [iteration for iteration in iterations if iteration > 1]
+        interval = math.gcd(*others) or 1
+        if len(others) == 1:
+            interval = 1 if iterations == [1, 2] else 0
         facts = (*log.facts, *([self._scaled] if self._scaled else []))
-        return replace(log, interval=interval, flops=("causal-attention",), facts=facts)
+        steps = _each_alone(log.steps) if interval == 1 else tuple(step for step in log.steps if step.index)
+        return replace(log, steps=steps, interval=interval, flops=("causal-attention",), facts=facts)
 
     def utilization(self, fields: dict[str, str]) -> float | None:
         """TFLOP/s per GPU of the iteration whose line has these fields."""
@@ -150,5 +158,37 @@ class MegatronLM(LineParser):
                 skipped_iterations=integer(fields.get("number of skipped iterations")),
                 nan_iterations=integer(fields.get("number of nan iterations")),
                 stamp=seconds_of(clock),
+                stamp_resolution=resolution(clock.rpartition(":")[2]) if clock else 0.5,
             )
         )
+
+
+def _each_alone(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Of a log with a line for each iteration: the second one without the first, where its line is of both."""
+    first = next((step for step in steps if step.index == 0), None)
+    return tuple(_less(step, first) if step.index == 1 else step for step in steps)
+
+
+def _less(second: Step, first: Step | None) -> Step:
+    """The second iteration, less what its line has of the first; as it stands where the line is of it alone.
+
+    A mean of both is more than half of the first. Without the first one's time nobody knows it.
+    """
+    both = second.stamp_resolution < 0.5
+    if not both or second.seconds is None:
+        return second
+    if first is None or first.seconds is None:
+        return replace(second, seconds=None)
+    if (alone := 2 * second.seconds - first.seconds) <= 0:
+        return second
+    return replace(
+        second,
+        seconds=alone,
+        resolution=2 * second.resolution + first.resolution,
+        skipped_iterations=_rest(second.skipped_iterations, first.skipped_iterations),
+        nan_iterations=_rest(second.nan_iterations, first.nan_iterations),
+    )
+
+
+def _rest(both: int | None, first: int | None) -> int | None:
+    return both if both is None or first is None else max(0, both - first)

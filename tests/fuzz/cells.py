@@ -190,7 +190,7 @@ def series(
 
 
 def _dispatched(rng: random.Random, times: list[float]) -> None:
-    """MaxText prints from dispatch to dispatch: step 2 is next to nothing, often 7 too behind a long 6, and all jitter a little."""
+    """MaxText prints from dispatch to dispatch: step 2 is next to nothing, often 7 too behind a long 6, at times another or the last one, and all jitter a little."""
     if len(times) < 10:
         return
     times[2] = rng.uniform(0.01, 0.026)
@@ -199,6 +199,9 @@ def _dispatched(rng: random.Random, times: list[float]) -> None:
     shifts = [0.0] * 9 + [rng.gauss(0, 0.01) for _ in range(len(times) - 10)] + [0.0]
     for index in range(9, len(times)):
         times[index] += shifts[index] - shifts[index - 1]
+    if rng.random() < 0.3:
+        late = rng.choice((len(times) - 1, rng.randrange(10, len(times))))
+        times[late - 1], times[late] = times[late - 1] + times[late] - 0.01, 0.01
 
 
 def losses(rng: random.Random, cell: Cell, count: int) -> list[float]:
@@ -216,6 +219,7 @@ def style(rng: random.Random, cell: Cell) -> Style:
         stdout=cell.dialect == "dllogger" and rng.random() < 0.5,
         twice=rng.random() < 0.7,
         first_consumed=rng.random() < 0.3,
+        newer=cell.dialect in ("megatron_lm", "maxtext") and rng.random() < 0.5,
     )
 
 

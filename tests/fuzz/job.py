@@ -61,6 +61,8 @@ class Style:
     """The progress bar is drawn with the old figures first."""
     first_consumed: bool = False
     """NeMo 2 prints `consumed_samples` at step 0 too."""
+    newer: bool = False
+    """A later release of the same program: Megatron-LM core 0.16 to 0.19, MaxText 0.2."""
 
 
 @dataclass(frozen=True)

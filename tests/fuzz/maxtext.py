@@ -2,10 +2,14 @@
 
 AI-Hypercomputer/maxtext 8e55ab1 (9 December 2024): MaxText/train.py L170 (the step line), MaxText/pyconfig.py L360 (every key of the
 configuration), MaxText/max_utils.py L594 (devices). The whole is after maxtext-dec24-70b1l-bf16.log, a real run at that commit. The
-lines around it: NVIDIA/dgxc-benchmarking v25.01: maxtext/configure.sh. XLA's own lines go to standard error.
+lines around it: NVIDIA/dgxc-benchmarking v25.01: maxtext/configure.sh. XLA's own lines go to standard error. Since 2025 (v0.2.4
+src/maxtext/common/metric_logger.py, src/maxtext/utils/maxtext_utils.py) a rate is by causal attention, every line has absl's prefix, and enums
+are printed by their names: after maxtext-0.2.4-8b4l-bf16-ga8.log.
 """
 
 from __future__ import annotations
+
+import math
 
 from tests.fuzz import words
 from tests.fuzz.job import Job
@@ -52,7 +56,16 @@ def _configuration(job: Job, steps: int) -> list[str]:
         "vocab_size": model.vocab,
         "weight_dtype": "float32",
     }
-    return [f"Config param {key}: {value}" for key, value in sorted(stated.items())]
+    if job.style.newer:
+        stated["quantization"] = "fp8" if case.dtype == "fp8" else "QuantizationType.NONE"
+    return [
+        f"{_prefix(job, 'pyconfig.py:584')}Config param {key}: {value}"
+        for key, value in sorted(stated.items())
+    ]
+
+
+def _prefix(job: Job, where: str) -> str:
+    return f"I1120 09:02:48.162441 139732555342144 {where}] " if job.style.newer else ""
 
 
 def _start(job: Job, steps: int) -> list[str]:
@@ -73,13 +86,13 @@ def _start(job: Job, steps: int) -> list[str]:
     lines += ["System Information: Jax Version: 0.4.36", "System Information: Jax Backend: cuda 12060"]
     lines += _configuration(job, steps)
     lines += [
-        f"Num_devices: {case.gpus}, shape ({case.gpus // case.fsdp}, 1, {case.fsdp}, 1, 1, 1, 1, 1)",
+        f"{_prefix(job, 'maxtext_utils.py:2274')}Num_devices: {case.gpus}, shape ({case.gpus // case.fsdp}, 1, {case.fsdp}, 1, 1, 1, 1, 1)",
         "Setting up checkpoint logger...",
         "Checkpointing disabled, not creating checkpoint manager.",
         "No existing checkpoints found, not restoring checkpoint.",
-        f"number parameters: {parameters(case) / 1e9:.3f} billion",
+        f"{_prefix(job, 'metric_logger.py:374')}number parameters: {parameters(case) / 1e9:.3f} billion",
         "Per train step:",
-        f" Total TFLOPs: {case.mbs * flops(case) / 1e12:.2f} ",
+        f" Total TFLOPs: {case.mbs * flops(case, causal=job.style.newer) / 1e12:.2f} ",
         " split as 96.11% learnable weight flops and 3.89% attention flops",
     ]
     return lines
@@ -90,9 +103,13 @@ def step_line(job: Job, index: int, seconds: float, loss: float) -> str:
     each = case.gbs / case.gpus
     # The figures follow from the time before it is rounded; the clock has nanoseconds.
     exact = max(seconds, 1e-10)
-    return (
-        f"completed step: {index}, seconds: {seconds:.3f}, TFLOP/s/device: {each * flops(case) / exact / 1e12:.3f}, "
+    done = each * flops(case, causal=job.style.newer)
+    line = (
+        f"{_prefix(job, 'metric_logger.py:230')}completed step: {index}, seconds: {seconds:.3f}, TFLOP/s/device: {done / exact / 1e12:.3f}, "
         f"Tokens/s/device: {each * case.sequence_length / exact:.3f}, total_weights: {case.gbs * case.sequence_length}, loss: {loss:.3f}"
+    )
+    return (
+        f"{line}, lm_loss: {loss:.3f}, perplexity: {math.exp(min(loss, 20)):.3f}" if job.style.newer else line
     )
 
 
@@ -148,7 +165,7 @@ def render(job: Job) -> Page:
     )
     page.tell(
         tokens=case.gbs * case.sequence_length,
-        rate=case.gbs / case.gpus * flops(case),
+        rate=case.gbs / case.gpus * flops(case, causal=job.style.newer),
         each=case.gbs / case.gpus * case.sequence_length,
     )
     page.tell(steps=job.total)

@@ -3,7 +3,9 @@
 NVIDIA/Megatron-LM 878d65f: megatron/training/training.py `training_log` (the line), megatron/training/arguments.py `_print_args`,
 megatron/training/theoretical_memory_usage.py (rank 0 alone). The whole is after megatron_lm-r0.13-375m-fp16-tput-i10.log, a real run at
 that commit: the first interval has a warm-up in it and skips its updates, and prints no loss. On one node rank 0 is in the same pod
-and prints the arguments too. The first line is the launcher's (suites/gpt3_aks).
+and prints the arguments too. The first line is the launcher's (suites/gpt3_aks). From core 0.16 on (c40b6ea070 and 6cf285b238) the first
+iteration has a line too, which resets nothing, and dates have fractions: after megatron_lm-r0.19-375m-fp16-tput-i10.log and
+megatron_lm-r0.19-125m-bf16-i1.log.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from tests.fuzz.job import parameters
 from tests.fuzz.job import stamp
 from tests.fuzz.job import teraflops_of_a_step
 
-SKIPPED = (10, 4)
-"""Updates that FP16 skips in the first intervals."""
+SKIPPED = 14
+"""Updates that FP16 skips when it begins."""
 
 
 def _argument(name: str, value: object) -> str:
@@ -92,10 +94,29 @@ def _head(page: Page, job: Job) -> None:
     page.tell(tp=case.tp, pp=case.pp, cp=case.cp, mbs=case.mbs, heads=case.model.heads)
 
 
-def intervals(job: Job) -> list[float]:
-    """The mean of each interval's steps, in s."""
-    width = job.case.interval
-    return [math.fsum(job.times[i : i + width]) / width for i in range(0, len(job.times) - width + 1, width)]
+def _line(job: Job, iteration: int, width: int) -> str:
+    """That of this iteration, whose figures are of `width` iterations."""
+    case, work = job.case, teraflops_of_a_step(job.case, causal=True)
+    moment = job.moments()[iteration - 1]
+    date = moment.strftime("%Y-%m-%d %H:%M:%S.%f") if job.style.newer else stamp(moment)
+    seconds = math.fsum(job.times[iteration - width : iteration]) / width
+    skipped = min(width, max(0, SKIPPED - iteration + width)) if case.dtype == "fp16" else 0
+    loss = job.losses[iteration - 1]
+    line = (
+        f" [{date}] iteration {iteration:8d}/{job.total:8d} | consumed samples: {iteration * case.gbs:12d} |"
+    )
+    line += f" elapsed time per iteration (ms): {seconds * 1000:.1f} |"
+    if not job.style.bare:
+        line += f" throughput per GPU (TFLOP/s/GPU): {work / max(seconds, 1e-10):.1f} |"
+    line += f" learning rate: {1.395349e-07 * iteration:.6E} | global batch size: {case.gbs:5d} |"
+    if skipped < width and loss > 0:
+        # Megatron leaves out a mean that is not above 0, and counts a NaN as an iteration of its own kind.
+        line += f" lm loss: {loss:.6E} |"
+    scale = 1.0 if case.dtype != "fp16" else 524288.0 if iteration > 10 else 8388608.0
+    line += f" loss scale: {scale:.1f} |"
+    if skipped < width:
+        line += f" grad norm: {1.8 if loss == loss else loss:.3f} |"
+    return f"{line} number of skipped iterations: {skipped:3d} | number of nan iterations: {0 if loss == loss else 1:3d} |\n"
 
 
 def render(job: Job) -> Page:
@@ -105,25 +126,13 @@ def render(job: Job) -> Page:
         _head(page, job)
     if job.style.nccl:
         words.nccl(page, job, rng)
-    moments, work = job.moments(), teraflops_of_a_step(case, causal=True)
-    for place, seconds in enumerate(intervals(job)):
-        iteration = (place + 1) * case.interval
-        skipped = SKIPPED[place] if place < len(SKIPPED) and case.dtype == "fp16" else 0
-        loss = job.losses[iteration - 1]
-        line = f" [{stamp(moments[iteration - 1])}] iteration {iteration:8d}/{job.total:8d} | consumed samples: {iteration * case.gbs:12d} |"
-        line += f" elapsed time per iteration (ms): {seconds * 1000:.1f} |"
-        if rated:
-            line += f" throughput per GPU (TFLOP/s/GPU): {work / max(seconds, 1e-10):.1f} |"
-        line += f" learning rate: {1.395349e-07 * iteration:.6E} | global batch size: {case.gbs:5d} |"
-        if skipped < case.interval and loss > 0:
-            # Megatron leaves out a mean that is not above 0, and counts a NaN as an iteration of its own kind.
-            line += f" lm loss: {loss:.6E} |"
-        scale = 1.0 if case.dtype != "fp16" else 524288.0 if place else 8388608.0
-        line += f" loss scale: {scale:.1f} |"
-        if skipped < case.interval:
-            line += f" grad norm: {1.8 if loss == loss else loss:.3f} |"
-        line += f" number of skipped iterations: {skipped:3d} | number of nan iterations: {0 if loss == loss else 1:3d} |"
-        page.steps.append([line + "\n"])
+    every = case.interval
+    for iteration in range(every, len(job.times) + 1, every):
+        # The line of the first iteration starts neither timer nor counts again.
+        width = 2 if job.style.newer and every == 1 and iteration == 2 else every
+        page.steps.append([_line(job, iteration, width)])
+    if job.style.newer and every > 1 and page.steps:
+        page.steps[0].insert(0, _line(job, 1, 1))
     if rated and job.nodes == 1:
         billions = parameters(case) / 1e9
         page.steps[0] += [
@@ -134,5 +143,5 @@ def render(job: Job) -> Page:
     page.end("exit code 0")
     page.tell(gbs=case.gbs, steps=job.total, scaled=case.dtype == "fp16")
     if rated:
-        page.tell(rate=work)
+        page.tell(rate=teraflops_of_a_step(case, causal=True))
     return page

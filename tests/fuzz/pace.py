@@ -184,6 +184,15 @@ def single_steps(cell: Cell, rng: random.Random) -> Made | None:
     return made(cell, run, Truth.NOT_PASS, f"all but {fast} of {width} x{factor:.3f}")
 
 
+@kind("each-step-for-means")
+def each_step(cell: Cell, rng: random.Random) -> Made | None:
+    """The recipe prints a mean for each interval and this log has a line for each step."""
+    if cell.case.interval == 1:
+        return None
+    run = cells.job(rng, cell)
+    return made(cell, replace(run, case=replace(cell.case, interval=1)), Truth.NOT_PASS)
+
+
 @kind("wall-clock")
 def wall_clock(cell: Cell, rng: random.Random) -> Made | None:
     """The stamps in the log say that the steps took 1.35 times and more of what they print."""

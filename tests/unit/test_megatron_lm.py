@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -98,6 +99,70 @@ def test_one_line_does_not_tell_the_interval() -> None:
     assert parse(line(10), "megatron_lm").interval == 0
     assert parse(line(1), "megatron_lm").interval == 1
     assert parse("", "megatron_lm").interval == 1
+
+
+# From core 0.16 on: the first iteration has a line of its own, nothing is reset by it, and dates have fractions.
+
+
+def newer(text: str) -> str:
+    return text.replace("12:00:00]", "12:00:00.123456]")
+
+
+@pytest.mark.parametrize("interval", [2, 5, 10])
+def test_the_first_iteration_has_a_line_whatever_the_interval(interval: int) -> None:
+    log = parse(newer(line(1, "90000.0") + "\n" + whole(interval)), "megatron_lm")
+    assert log.interval == interval
+    assert [step.index for step in log.steps] == list(range(interval - 1, 50, interval))
+    assert {step.seconds for step in log.steps} == {10.07}
+    assert complete(replace(examples.case(), interval=interval), log)
+
+
+@pytest.mark.parametrize(
+    ("iterations", "interval", "indices"),
+    [
+        ((1,), 1, [0]),
+        ((1, 10), 0, [9]),
+        ((1, 10, 20), 10, [9, 19]),
+        ((1, 10, 30, 40), 10, [9, 29, 39]),
+        ((1, 2), 1, [0, 1]),
+        ((1, 2, 4), 2, [1, 3]),
+        ((1, 2, 3), 1, [0, 1, 2]),
+    ],
+)
+def test_the_interval_of_the_lines_so_far(
+    iterations: tuple[int, ...], interval: int, indices: list[int]
+) -> None:
+    log = parse("\n".join(newer(line(i)) for i in iterations) + "\n", "megatron_lm")
+    assert (log.interval, [step.index for step in log.steps]) == (interval, indices)
+
+
+def second(first: str, both: str, *, fractions: bool = True) -> Step:
+    text = "\n".join([line(1, first, skipped=1), line(2, both, skipped=2), line(3)]) + "\n"
+    return parse(newer(text) if fractions else text, "megatron_lm").steps[1]
+
+
+def test_the_second_of_single_iterations_is_told_from_the_first() -> None:
+    step = second("5132.9", "2918.4")
+    assert step.seconds == pytest.approx(0.7039)
+    assert step.resolution == pytest.approx(0.00015)
+    assert step.skipped_iterations == 1
+
+
+# A release before 0.16, and one that starts its timer again: a mean of both is more than half of the first.
+@pytest.mark.parametrize(("both", "fractions"), [("2918.4", False), ("711.0", True), ("2566.4", True)])
+def test_a_line_of_the_second_iteration_alone_is_read_as_it_stands(both: str, fractions: bool) -> None:
+    step = second("5132.9", both, fractions=fractions)
+    assert step.seconds == pytest.approx(float(both) / 1000)
+    assert step.skipped_iterations == 2
+
+
+def test_without_the_first_time_nobody_knows_the_second() -> None:
+    assert second("51#2.9", "2918.4").seconds is None
+
+
+def test_dates_with_fractions_are_known_better() -> None:
+    assert only(newer(line(50))).stamp_resolution == pytest.approx(5e-7)
+    assert only(line(50)).stamp_resolution == 0.5
 
 
 def test_every_iteration_is_a_valid_run() -> None:

@@ -23,6 +23,7 @@ from plugins.metrics import Statistic
 from plugins.metrics import timing
 from plugins.plot import steps_svg
 from plugins.smoothing import desmoothed
+from plugins.smoothing import levelled
 from plugins.validity import problems
 from plugins.verdicts import Kind
 from plugins.verdicts import explain
@@ -318,3 +319,35 @@ def test_a_recipe_says_how_its_times_are_smoothed(tmp_path: Path) -> None:
 def test_a_smoothing_that_cannot_be_undone_is_refused(tmp_path: Path, line: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         load_recipe(write(tmp_path, RECIPE.replace("log: nemo2", line)))
+
+
+# Printed from dispatch to dispatch: what one step is too short by, its neighbour took.
+
+
+@pytest.mark.parametrize(
+    ("times", "alone"),
+    [
+        ([1.0, 1.9, 0.1, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0, 1.0]),
+        ([1.0, 0.1, 1.9, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0, 1.0]),
+        ([1.0, 2.8, 0.1, 0.1, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]),
+        ([1.0, 1.0, 0.1, 1.0, 1.0], [1.0, 1.0, 0.1, 1.0, 1.0]),
+        ([1.0, 1.58, 0.01, 1.0, 1.0], [1.0, 1.58, 0.01, 1.0, 1.0]),
+        ([1.0, 2.9, 0.1, 1.0, 1.0], [1.0, 1.5, 1.5, 1.0, 1.0]),
+        ([1.0, 1.1, 0.9, 1.0, 1.0], [1.0, 1.1, 0.9, 1.0, 1.0]),
+        ([0.1], [0.1]),
+        ([], []),
+    ],
+)
+def test_a_step_that_took_no_time_has_the_mean_of_those_that_took_it(
+    times: list[float], alone: list[float]
+) -> None:
+    assert [step.seconds for step in levelled(steps(times))] == [pytest.approx(each) for each in alone]
+
+
+def test_a_step_without_a_time_stays_without_one() -> None:
+    assert [step.seconds for step in levelled(steps([1.0, 1.9, 0.1], garbled=[1]))] == [1.0, None, 0.1]
+
+
+@given(st.lists(st.floats(0.001, 100), max_size=30))
+def test_levelling_loses_no_time(times: list[float]) -> None:
+    assert sum(step.seconds or 0 for step in levelled(steps(times))) == pytest.approx(sum(times))
