@@ -1,6 +1,7 @@
 # make demo   the whole job on this machine: 50 real training steps, a verdict, a report (no cluster needed)
 # make test   all tests; as root it installs what the Slurm lab and the data's scripts need, and it builds the Kubernetes lab's programs
 #             once (minutes, with Go or a Python package of it); it says what it has to leave out
+# make unit   the tests that need no lab
 # make lint   style, types and the import rules
 # make bench  what Pacemark itself costs, side by side with what it is compared to; and how often its verdicts are wrong
 # make soak   nightly: 100 sessions that are killed at random moments and whose books are damaged; about twenty minutes
@@ -21,16 +22,19 @@ REQUIREMENTS := $(wildcard requirements.txt suites/*/requirements.txt tests/requ
 # Wheels alone: to build a package from its source pip would fetch what that needs without a hash.
 INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes --only-binary :all:
 
-.PHONY: demo test bench soak browser lint format lock sbom lab kubernetes clean
+.PHONY: demo test unit bench soak browser lint format lock sbom lab kubernetes clean
 
 demo: $(BIN)/.demo
 	$(BIN)/python -m pytest suites/proxy -p no:cacheprovider
 
-# The proxy measures this machine, so it has it to itself. Then Kubernetes' lab beside all the rest: both mostly wait.
+# The proxy measures this machine, so it has it to itself. Then Kubernetes' lab, and what needs none, beside all the rest.
 test: $(BIN)/.test lab kubernetes
 	$(BIN)/python -m pytest tests/system/test_proxy.py
-	@exec $(BIN)/python -m tests.beside $(BIN)/python -m pytest tests -m kubernetes -- \
-	$(BIN)/python -m pytest tests --ignore tests/system/test_proxy.py -m "not kubernetes"
+	@exec $(BIN)/python -m tests.beside $(BIN)/python -m pytest tests -m "kubernetes or unit" -- \
+	$(BIN)/python -m pytest tests --ignore tests/system/test_proxy.py -m "not kubernetes and not unit"
+
+unit: $(BIN)/.test
+	$(BIN)/python -m pytest tests/unit -n auto
 
 bench: $(BIN)/.test lab kubernetes
 	$(BIN)/python -m tests.bench.collection
