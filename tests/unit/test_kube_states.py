@@ -187,11 +187,13 @@ def test_it_is_queued_until_every_pod_has_a_node() -> None:
     assert state_of_jobset(jobset(), [], None, 2).phase is Phase.QUEUED
 
 
-def test_it_runs_from_then_on_though_its_containers_still_start() -> None:
+def test_it_starts_until_the_containers_of_every_pod_run() -> None:
     creating = pod(1, "Pending", containerStatuses=[waiting("ContainerCreating")])
     state = state_of_jobset(jobset(), [pod(0), creating], None, 2)
-    assert (state.phase, state.raw, state.reason, state.hopeless) == (Phase.RUNNING, "Starting", "", False)
-    assert state_of_jobset(jobset(), [pod(0), pod(1)], None, 2).raw == "Running"
+    assert (state.phase, state.raw, state.hopeless) == (Phase.STARTING, "Starting", False)
+    assert (state.reason, state.nodes) == ("1 of 2 pods run", "node-0, node-1")
+    state = state_of_jobset(jobset(), [pod(0), pod(1)], None, 2)
+    assert (state.phase, state.raw) == (Phase.RUNNING, "Running")
 
 
 @pytest.mark.parametrize(
@@ -202,7 +204,7 @@ def test_a_container_that_can_never_start_is_told(word: str) -> None:
         jobset(), [pod(0, "Pending", containerStatuses=[waiting(word, "not there")])], None, 1
     )
     assert state.hopeless
-    assert state.reason == f"pod pod-0, container workload: {word}: not there"
+    assert state.reason == f"0 of 1 pods run: pod pod-0, container workload: {word}: not there"
 
 
 def test_many_nodes_are_counted() -> None:
