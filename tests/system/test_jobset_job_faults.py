@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -105,6 +106,34 @@ def test_pods_that_find_no_node(kubernetes_lab: KubernetesLab, kube_trial: MakeT
 
 
 # Nodes and pods
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("quota", "FailedCreate: Error creating: pods .* is forbidden: exceeded quota: gpus, requested: "),
+        ("security", 'FailedCreate: Error creating: pods .* violates PodSecurity "restricted:latest": '),
+    ],
+)
+def test_pods_that_the_cluster_does_not_make(
+    kubernetes_lab: KubernetesLab, kube_trial: MakeTrial, what: str, words: str
+) -> None:
+    trial = kube_trial()
+    if what == "quota":
+        kubernetes_lab.api.create(
+            {
+                "apiVersion": "v1",
+                "kind": "ResourceQuota",
+                "metadata": {"name": "gpus", "namespace": trial.namespace},
+                "spec": {"hard": {"requests.nvidia.com/gpu": "64"}},
+            }
+        )
+    else:
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        kubernetes_lab.api.merge(f"/api/v1/namespaces/{trial.namespace}", {"metadata": {"labels": labels}})
+    headline = blamed(trial.start())
+    assert re.search(f"it can never start; the queue says: [08] of 16 pods have a node: {words}", headline)
+    assert trial.asked("list", "events") <= 2
 
 
 def test_an_image_that_cannot_be_pulled(kube_trial: MakeTrial) -> None:

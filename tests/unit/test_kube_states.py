@@ -204,7 +204,7 @@ def test_a_container_that_can_never_start_is_told(word: str) -> None:
         jobset(), [pod(0, "Pending", containerStatuses=[waiting(word, "not there")])], None, 1
     )
     assert state.hopeless
-    assert state.reason == f"0 of 1 pods run: pod pod-0, container workload: {word}: not there"
+    assert state.reason == f"pod pod-0, container workload: {word}: not there"
 
 
 def test_many_nodes_are_counted() -> None:
