@@ -113,23 +113,25 @@ class Launch(Strict):
 class Value(Strict):
     """Something that the site file gives for a manifest: what it is, and how one comes by it.
 
-    Without a `default` the site must give it.
+    Without a `default` the site must give it. One that is `optional` may be given as "", for none.
     """
 
     what: str
     mend: str
     default: str | None = None
+    optional: bool = False
     pattern: PatternText | None = None
 
 
 class When(Strict):
     """The cases that an overlay is for: of these dtypes, variants or numbers of nodes, on a site with a queue or
-    without one."""
+    without one, where these optional values are `given`."""
 
     dtype: list[str] = []
     variant: list[str] = []
     nodes: list[int] = []
     queue: bool | None = None
+    given: list[str] = []
 
 
 class Overlay(Strict):

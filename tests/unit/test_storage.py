@@ -41,6 +41,14 @@ def test_every_tier_has_a_class_of_its_own_and_a_claim_of_that_class(tier: str, 
     assert claim["spec"]["resources"]["requests"]["storage"] == f"{size}Ti"
 
 
+def test_a_region_without_zones_is_given_none() -> None:
+    found = made(values={"storage": "amlfs", "zone": ""})
+    (kind,), (claim,) = of_kind(found, "StorageClass"), of_kind(found, "PersistentVolumeClaim")
+    assert kind["metadata"]["name"] == "pacemark-amlfs-125" == claim["spec"]["storageClassName"]
+    assert "zones" not in kind["parameters"]
+    assert kind["parameters"]["sku-name"] == "AMLFS-Durable-Premium-125"
+
+
 def test_blob_has_the_published_mount_options() -> None:
     found = made(values={"storage": "blob"})
     (kind,), (claim,) = of_kind(found, "StorageClass"), of_kind(found, "PersistentVolumeClaim")
