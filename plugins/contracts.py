@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated
 from typing import Any
+from typing import Self
 
 from pydantic import AfterValidator
 from pydantic import Field
@@ -159,6 +160,16 @@ class Documents(Strict):
     file: str
     values: dict[Annotated[str, Field(pattern=r"^[a-z_]+$")], Value] = {}
     overlay: list[Overlay] = []
+
+    @model_validator(mode="after")
+    def _given_may_be_none(self) -> Self:
+        optional = [name for name, value in self.values.items() if value.optional]
+        for name in (name for overlay in self.overlay for name in overlay.when.given):
+            if name not in optional:
+                raise ValueError(
+                    f"when.given: {name!r} is no optional value; there are: {', '.join(optional) or 'none'}"
+                )
+        return self
 
 
 class Manifest(Documents):
