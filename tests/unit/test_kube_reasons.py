@@ -89,6 +89,7 @@ def of_job(message: str) -> Object:
     ("said", "makers", "hopeless"),
     [
         (of_job(QUOTA.format(16)), JOBSET, True),
+        (of_job(QUOTA.format("many")), JOBSET, False),
         # There would be room for all, if others gave back what they use.
         (of_job(QUOTA.format(32)), JOBSET, False),
         (of_job(SECURITY), JOBSET, True),
@@ -144,6 +145,15 @@ def test_the_newest_reason_counts_while_pods_are_missing() -> None:
     gone["metadata"]["deletionTimestamp"] = "2026-11-22T07:10:00Z"
     assert why_missing([old], [*(pod(n) for n in range(3)), gone], 4, JOBSET)[1]
     assert why_missing([old], [], 4, {("Job", "pm-2-workload-0")}) == ("", False)
+
+
+def test_an_event_needs_neither_reason_nor_message_nor_time() -> None:
+    bare: list[Object] = [
+        {"metadata": {}, "involvedObject": about}
+        for about in ({}, {"kind": "Job", "name": "pm-1-workload-0"}, {"kind": "Pod", "uid": "uid-pm-1-0"})
+    ]
+    assert not why_missing(bare, [pod(0)], 1, JOBSET)[1]
+    assert not why_missing(bare, [], 1, JOBSET)[1]
 
 
 # Pods that do not start
