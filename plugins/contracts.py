@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated
 from typing import Any
+from typing import Self
 
 from pydantic import AfterValidator
 from pydantic import Field
@@ -113,23 +114,25 @@ class Launch(Strict):
 class Value(Strict):
     """Something that the site file gives for a manifest: what it is, and how one comes by it.
 
-    Without a `default` the site must give it.
+    Without a `default` the site must give it. One that is `optional` may be given as "", for none.
     """
 
     what: str
     mend: str
     default: str | None = None
+    optional: bool = False
     pattern: PatternText | None = None
 
 
 class When(Strict):
     """The cases that an overlay is for: of these dtypes, variants or numbers of nodes, on a site with a queue or
-    without one."""
+    without one, where these optional values are `given`."""
 
     dtype: list[str] = []
     variant: list[str] = []
     nodes: list[int] = []
     queue: bool | None = None
+    given: list[str] = []
 
 
 class Overlay(Strict):
@@ -157,6 +160,16 @@ class Documents(Strict):
     file: str
     values: dict[Annotated[str, Field(pattern=r"^[a-z_]+$")], Value] = {}
     overlay: list[Overlay] = []
+
+    @model_validator(mode="after")
+    def _given_may_be_none(self) -> Self:
+        optional = [name for name, value in self.values.items() if value.optional]
+        for name in (name for overlay in self.overlay for name in overlay.when.given):
+            if name not in optional:
+                raise ValueError(
+                    f"when.given: {name!r} is no optional value; there are: {', '.join(optional) or 'none'}"
+                )
+        return self
 
 
 class Manifest(Documents):

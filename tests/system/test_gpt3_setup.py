@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -167,6 +168,19 @@ def test_a_count_that_cannot_be_made_says_why_and_ends_with_the_session(site: Si
     assert "could not be counted: Unschedulable: 0/128 nodes are available" in lack
     assert "can mount that claim on {'agentpool': 'none'}" in lack
     until(lambda: not site.items("jobs"), "the count is gone")
+
+
+def test_a_count_that_the_cluster_refuses_is_told_within_seconds_and_leaves_nothing(site: Site) -> None:
+    site.claim()
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    site.lab.api.merge(f"/api/v1/namespaces/{site.namespace}", {"metadata": {"labels": labels}})
+    began = time.monotonic()
+    (lack,) = site.session("check").lacks(2)
+    assert time.monotonic() - began < 60
+    assert "could not be counted: FailedCreate: Error creating: pods " in lack
+    assert 'violates PodSecurity "restricted:latest": ' in lack
+    until(lambda: not site.items("jobs") and not site.items("pods"), "the count is gone")
+    until(lambda: set(site.items("configmaps")) == {"kube-root-ca.crt"}, "its script is gone")
 
 
 def test_a_user_without_the_roles_is_told_which(site: Site) -> None:

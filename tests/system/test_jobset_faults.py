@@ -303,6 +303,7 @@ def test_a_session_without_permissions_is_told_each_verb_and_the_file_to_apply(
         "create/get configmaps",
         "list/watch pods",
         "get pods/log",
+        "list events",
         "get localqueues",
         "list/watch workloads",
         f"kubectl apply -n {namespace} -f docs/rbac/jobset.yaml",

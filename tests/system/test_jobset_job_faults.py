@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from collections.abc import Iterator
+from datetime import UTC
 from datetime import datetime
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from tests.lab.k8s.cluster import KubernetesLab
 from tests.lab.k8s.gate import CUT
 from tests.lab.k8s.gate import Gate
 from tests.lab.k8s.objects import NO_IMAGE
+from tests.lab.k8s.objects import NO_MOUNT
 from tests.system.kube import CASE
 from tests.system.kube import user
 from tests.system.kube_trial import JOBSETS
@@ -105,6 +109,47 @@ def test_pods_that_find_no_node(kubernetes_lab: KubernetesLab, kube_trial: MakeT
 
 
 # Nodes and pods
+
+
+def test_pods_that_the_cluster_does_not_make(kubernetes_lab: KubernetesLab, kube_trial: MakeTrial) -> None:
+    trial = kube_trial()
+    kubernetes_lab.api.create(
+        {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "gpus", "namespace": trial.namespace},
+            "spec": {"hard": {"requests.nvidia.com/gpu": "64"}},
+        }
+    )
+    headline = blamed(trial.start())
+    said = r"8 of 16 pods have a node: FailedCreate: Error creating: pods .* is forbidden: exceeded quota: gpus, requested: "
+    assert re.search(f"it can never start; the queue says: {said}", headline)
+    assert trial.asked("list", "events") <= 2
+
+
+def test_a_mount_that_the_storage_denies(kubernetes_lab: KubernetesLab, kube_trial: MakeTrial) -> None:
+    values = {"image": NO_MOUNT, "bucket": "lab-bucket"}
+    trial = kube_trial(keys={"recipes": {"llama3_gke": {"values": values}}}).start()
+    pod = trial.until_there("pod", 16)[3]["metadata"]
+    why = 'MountVolume.SetUp failed for volume "job-logs" : rpc error: code = PermissionDenied desc = failed to get GCS bucket'
+    now = datetime.now(UTC)
+    kubernetes_lab.api.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{pod['name']}.18", "namespace": trial.namespace},
+            "involvedObject": {"kind": "Pod", **{key: pod[key] for key in ("name", "namespace", "uid")}},
+            "type": "Warning",
+            "reason": "FailedMount",
+            "message": why,
+            "count": 7,
+            "firstTimestamp": f"{now - timedelta(seconds=40):%Y-%m-%dT%H:%M:%SZ}",
+            "lastTimestamp": f"{now:%Y-%m-%dT%H:%M:%SZ}",
+        }
+    )
+    headline = blamed(trial)
+    said = f"the cluster says: 0 of 16 pods run: pod {pod['name']}: FailedMount: {why}"
+    assert f"it can never start; {said}" in headline
 
 
 def test_an_image_that_cannot_be_pulled(kube_trial: MakeTrial) -> None:

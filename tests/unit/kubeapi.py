@@ -25,16 +25,22 @@ JOBS, MAPS, PODS, CLAIMS, CLASSES = (
     "/apis/storage.k8s.io/v1/storageclasses",
 )
 """Where the objects of the namespace `runs` are."""
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+EVENTS = "/api/v1/namespaces/runs/events"
 
 
 class Memory:
-    """Stands in for `Api`. `before` is called with each request's method and path and may raise what the server would."""
+    """Stands in for `Api`. `before` is called with each request's method and path and may raise what the server would.
+
+    All is allowed but what is `denied`, such as `delete jobs`.
+    """
 
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}
         self.asked: list[tuple[str, str]] = []
         self.before: Callable[[str, str], None] = lambda method, path: None
         self.logs: dict[str, bytes] = {}
+        self.denied: set[str] = set()
         self._made = 0
 
     def find(self, path: str) -> Object | None:
@@ -55,6 +61,9 @@ class Memory:
 
     def post(self, path: str, document: Object, **query: str) -> Object:
         self._ask("POST", path)
+        if path == REVIEWS:
+            asked = document["spec"]["resourceAttributes"]
+            return {"status": {"allowed": f"{asked['verb']} {asked['resource']}" not in self.denied}}
         place = f"{path}/{document['metadata']['name']}"
         if place in self.objects:
             raise Refused(409, "already exists")

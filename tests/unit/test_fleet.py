@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from fixtures.backend import JobRef
+from fixtures.backend import JobState
 from fixtures.backend import LogPiece
 from fixtures.backend import LogPlace
+from fixtures.backend import Phase
 from fixtures.fleet import Fleet
 from fixtures.fleet import Orders
 from fixtures.flight import Plan
@@ -74,6 +76,23 @@ def test_a_launcher_that_hangs_holds_nobody_up(cluster: Cluster, start: Start) -
     assert session.entries()[WIDE.id].stage == "intent"
     release.set()
     assert session.finish()[WIDE.id].failure == ""
+
+
+def test_a_job_that_starts_does_not_run_yet_and_has_a_limit_of_its_own(
+    cluster: Cluster, start: Start
+) -> None:
+    starting = JobState(Phase.STARTING, "Starting", "15 of 16 pods run", "gpu001")
+    cluster.ends[WIDE.id] = [starting] * 10 + [RUNNING, DONE]
+    cluster.ends[NARROW.id] = [starting]
+    session = start(WIDE, NARROW, start_minutes=0.02, run_minutes=0.001)
+    entries = session.finish()
+    assert entries[WIDE.id].failure == ""
+    assert entries[NARROW.id].failure == "infrastructure"
+    assert (
+        "its containers do not run; the cluster says: 15 of 16 pods run; cancelled"
+        in entries[NARROW.id].message
+    )
+    assert any("70b-fp8-64gpus: starting on gpu001" in line for line in told(session))
 
 
 def test_a_log_that_cannot_be_read_stops_nobody_and_concludes_nothing(cluster: Cluster, start: Start) -> None:

@@ -187,11 +187,13 @@ def test_it_is_queued_until_every_pod_has_a_node() -> None:
     assert state_of_jobset(jobset(), [], None, 2).phase is Phase.QUEUED
 
 
-def test_it_runs_from_then_on_though_its_containers_still_start() -> None:
+def test_it_starts_until_the_containers_of_every_pod_run() -> None:
     creating = pod(1, "Pending", containerStatuses=[waiting("ContainerCreating")])
     state = state_of_jobset(jobset(), [pod(0), creating], None, 2)
-    assert (state.phase, state.raw, state.reason, state.hopeless) == (Phase.RUNNING, "Starting", "", False)
-    assert state_of_jobset(jobset(), [pod(0), pod(1)], None, 2).raw == "Running"
+    assert (state.phase, state.raw, state.hopeless) == (Phase.STARTING, "Starting", False)
+    assert (state.reason, state.nodes) == ("1 of 2 pods run", "node-0, node-1")
+    state = state_of_jobset(jobset(), [pod(0), pod(1)], None, 2)
+    assert (state.phase, state.raw) == (Phase.RUNNING, "Running")
 
 
 @pytest.mark.parametrize(

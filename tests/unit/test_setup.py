@@ -5,11 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 
 from fixtures.backend import Phase
+from fixtures.jobset import JobSets
+from fixtures.kube import check
 from fixtures.kube.api import Refused
 from fixtures.kube.backend import KubernetesBackend
 from fixtures.kube.jobs import Jobs
+from fixtures.kube.kinds import Rules
+from fixtures.kube.setup import RULES
+from fixtures.kube.setup import Provisioner
 from fixtures.pytorchjob import PyTorchJobs
 from plugins.errors import SiteError
 from plugins.errors import SubmitError
@@ -20,9 +26,11 @@ from tests.unit import gpt3_setup
 from tests.unit import kubeapi
 from tests.unit.kubeapi import CLAIMS
 from tests.unit.kubeapi import CLASSES
+from tests.unit.kubeapi import EVENTS
 from tests.unit.kubeapi import JOBS
 from tests.unit.kubeapi import MAPS
 from tests.unit.kubeapi import PODS
+from tests.unit.kubeapi import REVIEWS
 from tests.unit.kubeapi import Memory
 
 CASE = "gpt3_aks/setup"
@@ -356,3 +364,118 @@ def test_a_record_that_somebody_changed_is_none(memory: Memory) -> None:
     (record,) = (item for path, item in memory.objects.items() if path.endswith("-counted"))
     record["data"]["pairs"] = "many"
     assert kubeapi.setup(memory).lacks(2) == []
+
+
+# Permissions, and pods that are not made or not placed
+
+
+@pytest.mark.parametrize("verb", ["delete jobs", "create configmaps", "get pods", "list events"])
+def test_every_verb_is_asked_for_before_anything_is_made(memory: Memory, verb: str) -> None:
+    memory.denied = {verb}
+    session = kubeapi.setup(memory)
+    (lack,) = session.lacks(2)
+    what, _, resource = verb.partition(" ")
+    assert f"permission is missing in namespace runs: {what} {resource}" in lack
+    assert "kubectl apply -f docs/rbac/pytorchjob.yaml" in lack
+    assert {path for method, path in memory.asked if method == "POST"} == {REVIEWS}
+    assert not session.would_help
+
+
+def test_permissions_are_asked_for_once(memory: Memory) -> None:
+    count_of(memory, 40)
+    session = kubeapi.setup(memory)
+    assert session.lacks(2) == []
+    asked = [path for _, path in memory.asked].count(REVIEWS)
+    assert session.lacks(2) == []
+    assert [path for _, path in memory.asked].count(REVIEWS) == asked == 11
+
+
+@pytest.mark.parametrize(
+    ("rules", "file", "role"),
+    [
+        (RULES, "pytorchjob", "pacemark-data"),
+        ((*check.RULES, *check.QUEUE_RULES), "pytorchjob", "pacemark"),
+        ((*check.RULES, *check.QUEUE_RULES, *JobSets.rules), "jobset", "pacemark"),
+    ],
+)
+def test_what_is_asked_for_is_what_the_role_gives(rules: Rules, file: str, role: str) -> None:
+    documents = yaml.safe_load_all((examples.ROOT / "docs" / "rbac" / f"{file}.yaml").read_text())
+    (given,) = (one["rules"] for one in documents if one["metadata"]["name"] == role)
+    stated = {(one["apiGroups"][0], one["resources"][0], tuple(one["verbs"])) for one in given}
+    own = {one for one in stated if one[1] in ("jobsets", "pytorchjobs")}
+    assert stated - own == set(rules)
+
+
+def refuse_pods(memory: Memory, session: Provisioner, stage: str) -> str:
+    """As the Job controller tells of PodSecurity; its words."""
+    message = f'Error creating: pods "{stage}-0" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true'
+    memory.objects[f"{EVENTS}/{stage}.18"] = {
+        "metadata": {"name": f"{stage}.18"},
+        "involvedObject": {"kind": "Job", "name": f"{session.id}-{stage}", "uid": "uid-1"},
+        "type": "Warning",
+        "reason": "FailedCreate",
+        "message": message,
+        "lastTimestamp": "2026-11-22T07:09:39Z",
+    }
+    return f"FailedCreate: {message}"
+
+
+def test_a_count_whose_pod_is_refused_is_told_at_once(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fixtures.kube.jobs._EVENTS_SECONDS", 0.0)
+    session = kubeapi.setup(memory)
+    words = refuse_pods(memory, session, "count")
+    (lack,) = session.lacks(2)
+    assert f"could not be counted: {words}" in lack
+    assert memory.names(JOBS) == []
+
+
+def unplaced(memory: Memory, message: str) -> None:
+    """The pods of every count find no node."""
+    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+
+    def before(method: str, path: str) -> None:
+        if method == "LIST" and path == PODS:
+            memory.pods("count", phase="Pending", conditions=[said])
+
+    memory.before = before
+
+
+@pytest.mark.parametrize(
+    ("message", "autoscaled", "waits"),
+    [
+        ("0/128 nodes are available: 128 node(s) didn't match Pod's node affinity/selector.", False, False),
+        ("0/128 nodes are available: 128 node(s) had untolerated taint(s).", False, False),
+        ("0/128 nodes are available: 128 node(s) had untolerated taint(s).", True, True),
+        ("0/128 nodes are available: 64 Insufficient cpu, 64 node(s) had untolerated taint(s).", False, True),
+        ("0/128 nodes are available: pod has unbound immediate PersistentVolumeClaims.", False, True),
+    ],
+)
+def test_a_count_that_finds_no_node_is_told_at_once_where_none_will_come(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch, message: str, autoscaled: bool, waits: bool
+) -> None:
+    monkeypatch.setattr("fixtures.kube.jobs._UNPLACED_SECONDS", 0.0)
+    for name in ("_COUNT_SECONDS", "_COUNT_SECONDS_AUTOSCALED"):
+        monkeypatch.setattr(f"fixtures.kube.setup.{name}", 0.1)
+    unplaced(memory, message)
+    session = kubeapi.setup(memory)
+    session._section = session._section.model_copy(update={"autoscaled": autoscaled})
+    (lack,) = session.lacks(2)
+    assert f"could not be counted: Unschedulable: {message}" in lack
+    # It is looked at again where it is waited for, and then for what its pods said.
+    assert memory.asked.count(("LIST", PODS)) == (3 if waits else 2)
+    assert memory.names(JOBS) == []
+
+
+def test_a_stage_whose_pods_are_refused_is_hopeless(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = kubeapi.setup(memory)
+    job = session.provision(CASE, JOB)
+    words = refuse_pods(memory, session, "download")
+    # Just made, it is not asked about.
+    assert not session.state(job).hopeless
+    assert ("LIST", EVENTS) not in memory.asked
+    monkeypatch.setattr("fixtures.kube.jobs._EVENTS_SECONDS", 0.0)
+    state = session.state(job)
+    assert (state.phase, state.hopeless) == (Phase.QUEUED, True)
+    assert state.reason == words

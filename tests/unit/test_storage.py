@@ -9,6 +9,7 @@ import pytest
 from fixtures.kube import storage
 from fixtures.kube.api import Api
 from fixtures.kube.setup import Provisioner
+from plugins.contracts import Documents
 from plugins.errors import ConfigError
 from plugins.errors import SubmitError
 from plugins.setupfile import read_setup
@@ -39,6 +40,25 @@ def test_every_tier_has_a_class_of_its_own_and_a_claim_of_that_class(tier: str, 
     assert (claim["metadata"]["name"], claim["metadata"]["namespace"]) == ("ours", "runs")
     assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
     assert claim["spec"]["resources"]["requests"]["storage"] == f"{size}Ti"
+
+
+def test_a_region_without_zones_is_given_none() -> None:
+    found = made(values={"storage": "amlfs", "zone": ""})
+    (kind,), (claim,) = of_kind(found, "StorageClass"), of_kind(found, "PersistentVolumeClaim")
+    assert kind["metadata"]["name"] == "pacemark-amlfs-125" == claim["spec"]["storageClassName"]
+    assert "zones" not in kind["parameters"]
+    assert kind["parameters"]["sku-name"] == "AMLFS-Durable-Premium-125"
+
+
+def test_an_overlay_depends_on_an_optional_value_alone() -> None:
+    known = {
+        "zone": {"what": "the zone", "mend": "give it", "optional": True},
+        "tier": {"what": "", "mend": ""},
+    }
+    for name in ("zones", "tier"):
+        overlay = {"when": {"given": [name]}, "merge": {}}
+        with pytest.raises(ValueError, match=f"when.given: '{name}' is no optional value; there are: zone"):
+            Documents.model_validate({"file": "x.yaml", "values": known, "overlay": [overlay]})
 
 
 def test_blob_has_the_published_mount_options() -> None:

@@ -59,6 +59,12 @@ def flight(times: list[float] | None = None, **changed: Any) -> Flight:
             "it can never start; the queue says: BadConstraints",
         ),
         (
+            JobState(Phase.STARTING, "Starting", reason="15 of 16 pods run: Pulling"),
+            "starting_since",
+            1800,
+            "it has had its nodes for 30 minutes, and its containers do not run; the cluster says: 15 of 16 pods run: Pulling",
+        ),
+        (
             JobState(Phase.UNKNOWN, "ODD"),
             "unknown_since",
             1800,
