@@ -52,7 +52,8 @@ class Launch(Strict):
     `job_id` is a pattern in what `command` prints, whose first group is the id. The log's folder is known beforehand
     (`log_folder`) or printed as well (`log_folder_printed`, a pattern whose one group it is). `log_name` is a pattern of `{name}` and `{job}`; its group, if it
     has one, is the number of restarts. `error_name` likewise: the file beside it that says what went wrong, where that
-    is another one.
+    is another one. `batch_output` is the path of what the batch script itself says, srun's complaints, where that is in
+    another folder; {job} is filled in too.
     """
 
     folder: str
@@ -70,6 +71,7 @@ class Launch(Strict):
     log_folder_printed: str | None = None
     log_name: str
     error_name: str | None = None
+    batch_output: str | None = None
 
     @field_validator("job_id")
     @classmethod
@@ -98,6 +100,13 @@ class Launch(Strict):
             ) from None
         compiled(filled)
         if "{name}" not in text and "{job}" not in text:
+            raise ValueError("a file that is named after neither {name} nor {job} may be another job's")
+        return text
+
+    @field_validator("batch_output")
+    @classmethod
+    def _is_the_jobs_own(cls, text: str | None) -> str | None:
+        if text is not None and "{name}" not in text and "{job}" not in text:
             raise ValueError("a file that is named after neither {name} nor {job} may be another job's")
         return text
 

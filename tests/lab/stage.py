@@ -12,6 +12,18 @@ from typing import Any
 
 from tests.lab.recipe.knobs import Knobs
 
+# Rank 0 stands for all but one, which only prints what every rank does, or dies.
+_CONTAINER = """\
+#!/bin/bash
+cd {repository}
+if [[ $SLURM_PROCID != 0 ]]; then
+    grep -q '"dead_rank": true' "$STAGE_PATH/lab.json" || exit 0
+    echo "RuntimeError: CUDA error: uncorrectable ECC error encountered" >&2
+    exit 1
+fi
+exec {python} -B -m {module} "$@"
+"""
+
 LAB = Path(__file__).parent
 REPOSITORY = LAB.parents[1]
 
@@ -107,9 +119,10 @@ def make_stage(root: Path, recipe: str, *, provisioned: bool, **knobs: Any) -> S
     else:
         shutil.copytree(source, stage.recipe, ignore=shutil.ignore_patterns("__pycache__", "*.py"))
         # What enroot would import: here a script that runs the trainer from this checkout.
-        module = f"tests.lab.{stage.kind.source}.trainer"
         (stage.recipe / "container").write_text(
-            f'#!/bin/bash\ncd {REPOSITORY} && exec {sys.executable} -B -m {module} "$@"\n'
+            _CONTAINER.format(
+                repository=REPOSITORY, python=sys.executable, module=f"tests.lab.{stage.kind.source}.trainer"
+            )
         )
     stage.set(**knobs)
     if provisioned:
