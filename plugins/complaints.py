@@ -7,7 +7,7 @@ import re
 _COMPLAINT = re.compile(rb"(?i)^srun: (?!warning)|error|kill|cancel|fail|traceback|no space|denied")
 
 # From the first one that died on, Slurm ends the others, and has a line for each node.
-_ENDING = re.compile(rb"^srun: (?:Terminating |Job step aborted)")
+_ENDING = re.compile(rb"^srun: (?:(?:launch/slurm: _step_signal: )?Terminating |Job step aborted)")
 _ENDED = re.compile(
     rb"^srun: error: [^:]+: tasks? [^:]+: (?:Killed|Terminated)"
     rb"|^slurmstepd: error: \*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED AT \S+ \*\*\*"

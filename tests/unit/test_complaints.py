@@ -32,6 +32,10 @@ def test_what_follows_from_the_first_failure_is_left_out() -> None:
     assert found("RuntimeError: NCCL error", CRASH, *AFTERMATH) == ["RuntimeError: NCCL error", CRASH]
     killed = "srun: error: gpu002: task 11: Killed"
     assert found(killed, *AFTERMATH) == [killed]
+    # Slurm 22.05.
+    assert found(killed, "srun: launch/slurm: _step_signal: Terminating StepId=17.1", *AFTERMATH[1:]) == [
+        killed
+    ]
 
 
 def test_the_end_itself_is_shown_where_there_is_nothing_else() -> None:
