@@ -32,12 +32,23 @@ PatternText = Annotated[str, AfterValidator(_is_a_pattern)]
 
 
 class Requirement(Strict):
-    """Something that must be there before a launch: a path (or a shell test) and the command that mends it."""
+    """Something that must be there before a launch: a path (or a shell test) and the command that mends it.
+
+    `squashfs`: the path is an image of this format. `by_setup`: the recipe's set-up makes it where it is missing.
+    """
 
     what: str
     path: str | None = None
+    squashfs: bool = False
     test: str | None = None
     mend: str
+    by_setup: bool = True
+
+    @model_validator(mode="after")
+    def _an_image_has_a_path(self) -> Requirement:
+        if self.squashfs and self.path is None:
+            raise ValueError("squashfs: give the path of the image")
+        return self
 
 
 class Launch(Strict):

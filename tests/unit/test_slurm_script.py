@@ -439,8 +439,10 @@ def test_what_srun_complains_of_is_read_and_its_node_is_blamed(
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     job = backend.submit(case, "pacemark-1.one")
     job = JobRef(job.case, job.name, job.id, str(stage / "logs"))
-    monkeypatch.setattr(SshConnection, "names", lambda self, folder: os.listdir(folder))
-    monkeypatch.setattr(SshConnection, "size", lambda self, path: os.path.getsize(path))
+    monkeypatch.setattr(
+        SshConnection, "names", lambda self, folder: [path.name for path in Path(folder).iterdir()]
+    )
+    monkeypatch.setattr(SshConnection, "size", lambda self, path: Path(path).stat().st_size)
     monkeypatch.setattr(
         SshConnection,
         "read",

@@ -27,4 +27,4 @@ export SRUN_ERROR=${SRUN_ERROR-${stem}_%j.err}
 
 # One task prints for the eight ranks of a node; upstream mounts the stage's cfg as /cfg.
 srun --mpi=none --nodes=2 --ntasks=2 --ntasks-per-node=1 bash -c "
-    source $STAGE_PATH/cfg/configure.sh && run_profiling && generate_pbtxt && run_performance"
+    export SLURM_NTASKS_PER_NODE=$SLURM_NTASKS_PER_NODE; source $STAGE_PATH/cfg/configure.sh && run_profiling && generate_pbtxt && run_performance"
