@@ -70,7 +70,7 @@ class Script:
     drops it then; `traceback` and `complaints`: what its tasks and srun say at its end; `kind`: "", "array" or "het"; `renamed`: the id has passed to another job, of this name; `cluster`: where sbatch sends it; `reason`, `exit_code` and `nodes` as printed.
     The tools: `faults` by tool (an sbatch that fails or hangs has made its job all the same); `appears_after`:
     seconds until the controller knows a job; `reply`: what sbatch prints; `stdout` and `stderr`: banners of every
-    tool; `cancel_ignored`: scancel succeeds and nothing happens. srun: `srun_options` of its plugins and `mpi_types`, as it lists them. sacct: `accounted`: the state it says, whatever is
+    tool; `cancel_ignored`: scancel succeeds and nothing happens. sacct: `accounted`: the state it says, whatever is
     true; `purged`: it knows no job.
     """
 
@@ -91,8 +91,6 @@ class Script:
     stdout: str = ""
     stderr: str = ""
     cancel_ignored: bool = False
-    srun_options: tuple[str, ...] = ("container-image=[USER@][REGISTRY#]IMAGE[:TAG]|PATH",)
-    mpi_types: tuple[str, ...] = ("pmi2", "pmix", "pmix_v4")
     accounted: str = ""
     purged: bool = False
 
@@ -196,6 +194,9 @@ class ScriptedLab:
                 f'#!/bin/sh\nexec {sys.executable} -I -S -B {tools} {self._scheduler} {name} "$@"\n'
             )
             path.chmod(0o755)
+        # All that is asked of it before a launch; a shell's start costs less than Python's.
+        (self.root / "bin" / "srun").write_text("#!/bin/sh\necho --container-image pmix\n")
+        (self.root / "bin" / "srun").chmod(0o755)
         # As on a site: the profile of the login shell puts Slurm on the PATH.
         (self.root / "home" / ".bash_profile").write_text(f"export PATH={self.root}/bin:$PATH\n")
         environment = {"PATH": SYSTEM_PATH, "HOME": f"{self.root}/home", daemons.MARK: str(self.root)}

@@ -1,4 +1,4 @@
-"""Plays sbatch, srun, squeue, sacct, scontrol and scancel by a script: `scripted_tools.py FOLDER TOOL ARGUMENTS...`
+"""Plays sbatch, squeue, sacct, scontrol and scancel by a script: `scripted_tools.py FOLDER TOOL ARGUMENTS...`
 
 Stands alone and uses only the standard library, as it is started for every call. In FOLDER: `script.json`, what to
 play (`tests.lab.script.Script`), `jobs.json`, the jobs so far, `calls.jsonl`, every call, and `log.txt`, a whole
@@ -127,17 +127,6 @@ def sbatch(scheduler: Scheduler, argv: list[str], fault: Fault) -> None:
     print(scheduler.script["reply"].format(id=number))
 
 
-def srun(scheduler: Scheduler, argv: list[str], fault: Fault) -> None:
-    options = argparse.ArgumentParser(prog="srun", allow_abbrev=False, add_help=False)
-    options.add_argument("--help", action="store_true")
-    options.add_argument("--mpi", choices=["list"])
-    if options.parse_args(argv).help:
-        print("Usage: srun [OPTIONS...] executable [args...]")
-        print("".join(f"      --{option}\n" for option in scheduler.script["srun_options"]))
-    else:
-        print("MPI plugin types are...\n\tnone", *scheduler.script["mpi_types"], sep="\n\t", file=sys.stderr)
-
-
 def squeue(scheduler: Scheduler, argv: list[str], fault: Fault) -> None:
     options = argparse.ArgumentParser(prog="squeue", allow_abbrev=False)
     options.add_argument("--noheader", action="store_true", required=True)
@@ -242,14 +231,7 @@ def scancel(scheduler: Scheduler, argv: list[str], fault: Fault) -> None:
     scheduler.save()
 
 
-TOOLS = {
-    "sbatch": sbatch,
-    "srun": srun,
-    "squeue": squeue,
-    "sacct": sacct,
-    "scontrol": scontrol,
-    "scancel": scancel,
-}
+TOOLS = {"sbatch": sbatch, "squeue": squeue, "sacct": sacct, "scontrol": scontrol, "scancel": scancel}
 
 
 def turn(scheduler: Scheduler, tool: str) -> Fault:
