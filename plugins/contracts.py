@@ -33,12 +33,23 @@ PatternText = Annotated[str, AfterValidator(_is_a_pattern)]
 
 
 class Requirement(Strict):
-    """Something that must be there before a launch: a path (or a shell test) and the command that mends it."""
+    """Something that must be there before a launch: a path (or a shell test) and the command that mends it.
+
+    `squashfs`: the path is an image of this format. `by_setup`: the recipe's set-up makes it where it is missing.
+    """
 
     what: str
     path: str | None = None
+    squashfs: bool = False
     test: str | None = None
     mend: str
+    by_setup: bool = True
+
+    @model_validator(mode="after")
+    def _an_image_has_a_path(self) -> Requirement:
+        if self.squashfs and self.path is None:
+            raise ValueError("squashfs: give the path of the image")
+        return self
 
 
 class Launch(Strict):
@@ -53,7 +64,8 @@ class Launch(Strict):
     `job_id` is a pattern in what `command` prints, whose first group is the id. The log's folder is known beforehand
     (`log_folder`) or printed as well (`log_folder_printed`, a pattern whose one group it is). `log_name` is a pattern of `{name}` and `{job}`; its group, if it
     has one, is the number of restarts. `error_name` likewise: the file beside it that says what went wrong, where that
-    is another one.
+    is another one. `batch_output` is the path of what the batch script itself says, srun's complaints, where that is in
+    another folder; {job} is filled in too.
     """
 
     folder: str
@@ -71,6 +83,7 @@ class Launch(Strict):
     log_folder_printed: str | None = None
     log_name: str
     error_name: str | None = None
+    batch_output: str | None = None
 
     @field_validator("job_id")
     @classmethod
@@ -99,6 +112,13 @@ class Launch(Strict):
             ) from None
         compiled(filled)
         if "{name}" not in text and "{job}" not in text:
+            raise ValueError("a file that is named after neither {name} nor {job} may be another job's")
+        return text
+
+    @field_validator("batch_output")
+    @classmethod
+    def _is_the_jobs_own(cls, text: str | None) -> str | None:
+        if text is not None and "{name}" not in text and "{job}" not in text:
             raise ValueError("a file that is named after neither {name} nor {job} may be another job's")
         return text
 

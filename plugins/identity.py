@@ -48,7 +48,7 @@ _KINDS = {
     "processes": ("processes", "group", "peers", "asked_nodes"),
     "model": (
         *("layers", "hidden", "ffn", "heads", "query_groups", "vocab"),
-        *("parameters", "million_parameters", "first_stage"),
+        *("parameters", "million_parameters", "first_stage", "size"),
     ),
     "sequence length": ("sequence_length",),
     "dtype": _DTYPE,
@@ -140,13 +140,15 @@ def _processes(case: Case, facts: Iterable[Fact]) -> list[str]:
             found.append(
                 f"{_quoted(fact)}: its largest group has {most} processes, this case has {case.gpus}"
             )
-    asked = product(told.get("asked_nodes", ()), told.get("asked_devices", ()))
-    wrong = next(((nodes, devices) for nodes, devices in asked if nodes[0] * devices[0] != case.gpus), None)
-    if wrong:
-        (_, nodes), (_, devices) = wrong
-        found.append(
-            f"{_quoted(nodes)} and {_quoted(devices)[len('the log says ') :]}, this case has {case.gpus} GPUs"
-        )
+    for kind, own, words in (
+        ("asked", case.gpus, f"this case has {case.gpus} GPUs"),
+        ("fsdp", case.fsdp, f"this case's fsdp is {case.fsdp}"),
+    ):
+        pairs = product(told.get(f"{kind}_nodes", ()), told.get(f"{kind}_devices", ()))
+        wrong = next(((nodes, devices) for nodes, devices in pairs if nodes[0] * devices[0] != own), None)
+        if wrong:
+            (_, nodes), (_, devices) = wrong
+            found.append(f"{_quoted(nodes)} and {_quoted(devices)[len('the log says ') :]}, {words}")
     return found
 
 

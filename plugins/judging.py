@@ -100,8 +100,8 @@ def judge_outcome(
 ) -> Judgement:
     """Judge what became of a case.
 
-    `log` is the parsed log of the job's last attempt, `last_lines` its end and `errors` that of what was said besides it, for a
-    job that died. `why_none` says why a baseline of the site's own does not count. `baselines` is the folder of the YAML tables; `gpu` the accelerator that the case ran on.
+    `log` is the parsed log of the job's last attempt, `last_lines` its end and `errors` the complaints in what was said besides it, for a
+    job that died or hung. `why_none` says why a baseline of the site's own does not count. `baselines` is the folder of the YAML tables; `gpu` the accelerator that the case ran on.
     `promised` is the bandwidth of the site's shared storage in bytes/s, as far as it is known. `before` has the logs of the case's
     earlier runs, which ended well and did not tell: all are judged together.
     """
@@ -115,7 +115,7 @@ def judge_outcome(
     if outcome.failure == "lost":
         return ended(Kind.LOST, outcome.message, details=job)
     if outcome.failure in ("infrastructure", "interrupted"):
-        return ended(Kind.INFRASTRUCTURE, outcome.message, details=job)
+        return ended(Kind.INFRASTRUCTURE, outcome.message, details=[*job, *_quoted((), errors)])
     if outcome.failure == "given up" and baseline is not None:
         return _judge_given_up(case, outcome, log, baseline, gpu=gpu, baselines=baselines)
     part = accelerators(baselines).get(gpu)

@@ -9,7 +9,6 @@ The job's end comes from the fixture `outcome`, which whoever runs jobs provides
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from collections.abc import Generator
 from collections.abc import Mapping
@@ -34,6 +33,7 @@ from plugins.cases import Case
 from plugins.cases import Recipe
 from plugins.cases import load_recipe
 from plugins.checkpoints import Written
+from plugins.complaints import complaints
 from plugins.errors import ConfigError
 from plugins.errors import Infrastructure
 from plugins.errors import Invalid
@@ -97,7 +97,6 @@ RECIPE: pytest.StashKey[Recipe] = pytest.StashKey()
 _LAST_LINES = 8
 _LINE_WIDTH = 200
 _TAIL = 16_384
-_COMPLAINT = re.compile(rb"(?i)error|kill|cancel|fail|traceback|no space|denied")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -365,10 +364,8 @@ def _last_lines(path: Path | None, hints: Sequence[bytes]) -> list[str]:
 
 
 def _last_errors(path: Path) -> list[str]:
-    """Of what a job that died said besides its log: the last lines that complain, in the midst of a script's trace."""
-    lines = path.read_bytes().splitlines() if path.exists() else []
-    complaints = [line for line in lines if _COMPLAINT.search(line) and not line.startswith(b"+")]
-    return _shown(complaints or [line for line in lines if line.strip()])
+    """The last complaints in what a job that died said besides its log."""
+    return _shown(complaints(path.read_bytes())) if path.exists() else []
 
 
 def _shown(lines: Sequence[bytes]) -> list[str]:

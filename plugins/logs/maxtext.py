@@ -45,6 +45,15 @@ def _setting(
     )
 
 
+def _given(
+    key: str, fact: str, words: dict[str, int | str] | None = None, *, any_word: bool = False
+) -> Statement:
+    """What the launch script puts on the command line, as it prints it (dgxc-benchmarking v25.01.1 maxtext/configure.sh 122)."""
+    return Statement(
+        b"GSW: MODEL=", re.compile(rf"(?<=[ ']){key}=(?P<{fact}>\w*)(?=[ '])"), words or {}, any_word
+    )
+
+
 # Each kind of FP8 by its name (v0.2.4 src/maxtext/configs/types.py 83 to 102); any other arithmetic counts as it is named.
 _FP8 = (
     "fp8",
@@ -75,6 +84,11 @@ STATEMENTS = (
     _setting("global_batch_size_to_train_on", "gbs"),
     _setting("dtype", "precision", {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}),
     _setting("quantization", "fp8", _QUANTIZATION, any_word=True),
+    _given("per_device_batch_size", "mbs"),
+    _given("max_target_length", "sequence_length"),
+    _given("quantization", "fp8", _QUANTIZATION, any_word=True),
+    _given("dcn_fsdp_parallelism", "fsdp_nodes"),
+    _given("ici_fsdp_parallelism", "fsdp_devices"),
     Statement(b"Num_devices: ", re.compile(r"Num_devices: (?P<processes>\d{1,7}), shape \(")),
     Statement(b"number parameters: ", re.compile(r"number parameters: (?P<million_parameters>\d{1,6}\.\d{3}) billion")),
 )  # fmt: skip

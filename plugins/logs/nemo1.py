@@ -59,6 +59,13 @@ def _setting(key: str, fact: str, words: dict[str, int | str] | None = None, *, 
     )
 
 
+def _given(key: str, fact: str, words: dict[str, int | str] | None = None) -> Statement:
+    """What the launch script puts on the command line, as it prints it (dgxc-benchmarking v24.11.1 nemotron/configure.sh 87)."""
+    return Statement(
+        b"GSW: MODEL=", re.compile(rf"(?<=[ '])model\.{key}=(?P<{fact}>\w+)(?=[ '])"), words or {}
+    )
+
+
 _SWITCH: dict[str, int | str] = {"true": True, "false": False}
 STATEMENTS = (
     Statement(b" Experiment configuration ", re.compile(r"\*{5,} Experiment configuration \*{5,}"), begins=True),
@@ -78,6 +85,12 @@ STATEMENTS = (
     _setting(
         "precision", "precision", {"bf16": "bf16", "bf16-mixed": "bf16", "16": "fp16", "16-mixed": "fp16", "32": "fp32"}
     ),
+    _given("global_batch_size", "gbs"),
+    _given("micro_batch_size", "mbs"),
+    _given("tensor_model_parallel_size", "tp"),
+    _given("pipeline_model_parallel_size", "pp"),
+    _given("virtual_pipeline_model_parallel_size", "vp", {"null": 1}),
+    _given("fp8", "fp8", {"True": True, "False": False}),
     _setting("num_nodes", "asked_nodes"),
     _setting("devices", "asked_devices"),
     _setting("log_step_timing", "timed", _SWITCH),

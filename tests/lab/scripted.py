@@ -68,7 +68,7 @@ class Script:
     """What the scheduler plays.
 
     The jobs: `timeline`; `ends`: with its last state a job is over; `forget_after`: seconds until the controller
-    drops it then; `kind`: "", "array" or "het"; `renamed`: the id has passed to another job, of this name; `cluster`: where sbatch sends it; `reason`, `exit_code` and `nodes` as printed.
+    drops it then; `traceback` and `complaints`: what its tasks and srun say at its end; `kind`: "", "array" or "het"; `renamed`: the id has passed to another job, of this name; `cluster`: where sbatch sends it; `reason`, `exit_code` and `nodes` as printed.
     The tools: `faults` by tool (an sbatch that fails or hangs has made its job all the same); `appears_after`:
     seconds until the controller knows a job; `reply`: what sbatch prints; `stdout` and `stderr`: banners of every
     tool; `cancel_ignored`: scancel succeeds and nothing happens. sacct: `accounted`: the state it says, whatever is
@@ -78,6 +78,8 @@ class Script:
     timeline: Timeline = FINE
     ends: bool = True
     forget_after: float | None = None
+    traceback: str = ""
+    complaints: str = ""
     kind: str = ""
     renamed: str = ""
     cluster: str = ""
@@ -197,6 +199,9 @@ class ScriptedLab:
                 f'#!/bin/sh\nexec {sys.executable} -I -S -B {tools} {self._scheduler} {name} "$@"\n'
             )
             path.chmod(0o755)
+        # All that is asked of it before a launch; a shell's start costs less than Python's.
+        (self.root / "bin" / "srun").write_text("#!/bin/sh\necho --container-image pmix\n")
+        (self.root / "bin" / "srun").chmod(0o755)
         # As on a site: the profile of the login shell puts Slurm on the PATH.
         (self.root / "home" / ".bash_profile").write_text(f"export PATH={self.root}/bin:$PATH\n")
         environment = {"PATH": SYSTEM_PATH, "HOME": f"{self.root}/home", daemons.MARK: str(self.root)}

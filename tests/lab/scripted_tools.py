@@ -74,13 +74,17 @@ class Scheduler:
         )
 
     def write(self, job: Job) -> None:
-        _, share, _ = self.moment(job)
+        _, share, ended = self.moment(job)
         text = (self.folder / "log.txt").read_bytes()
         path = Path(job["log"])
         path.parent.mkdir(parents=True, exist_ok=True)
         written = path.stat().st_size if path.exists() else 0
         with path.open("ab") as log:
             log.write(text[written : int(len(text) * share)])
+        if ended and self.script["complaints"]:
+            # The tasks' own, and srun's, which go to the batch script's output.
+            Path(job["errors"]).write_text(self.script["traceback"])
+            Path(job["batch_output"]).write_text(self.script["complaints"])
 
     def shown(self, job: Job) -> list[tuple[str, str]]:
         """What squeue calls the job's parts, and their raw ids: several for an array or a heterogeneous job."""
@@ -99,11 +103,12 @@ def sbatch(scheduler: Scheduler, argv: list[str], fault: Fault) -> None:
     options.add_argument("--parsable", action="store_true", required=True)
     options.add_argument("--requeue", action="store_true")
     options.add_argument("--no-requeue", action="store_true")
+    options.add_argument("--output", default="slurm-%j.out")
     options.add_argument("-A")
     options.add_argument("-p")
     options.add_argument("-N")
     options.add_argument("script", type=Path)
-    options.parse_args(argv)
+    given = options.parse_args(argv)
     number = FIRST_ID + 10 * len(scheduler.jobs)
     # As srun does it, where the batch script leaves the log's place to the environment.
     log = os.environ.get("SLURM_STDOUTMODE", "/dev/null").replace("%j", str(number))
@@ -114,6 +119,8 @@ def sbatch(scheduler: Scheduler, argv: list[str], fault: Fault) -> None:
         "cancelled": None,
         "cluster": scheduler.script["cluster"],
         "log": log,
+        "batch_output": str(Path(given.output.replace("%j", str(number))).absolute()),
+        "errors": os.environ.get("SLURM_STDERRMODE", "/dev/null").replace("%j", str(number)),
     }
     scheduler.jobs.append(job)
     scheduler.save()
@@ -199,7 +206,7 @@ def scontrol(scheduler: Scheduler, argv: list[str], fault: Fault) -> None:
             "Reason": scheduler.script["reason"],
             "ExitCode": scheduler.script["exit_code"],
             "NodeList": scheduler.script["nodes"],
-            "StdOut": job["log"],
+            "StdOut": job["batch_output"],
         }
         print((" " if given.oneliner else "\n   ").join(f"{key}={value}" for key, value in fields.items()))
 

@@ -45,6 +45,13 @@ from tests.lab.stage import make_stage
 INSTALL_HINT = "apt-get install -y --no-install-recommends slurm-wlm munge openssh-server"
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", *sshd.PROGRAMS)
 
+_SRUN = """\
+#!/bin/sh
+[ "$*" = --help ] || exec {srun} "$@"
+{srun} --help
+echo "      --container-image=[USER@][REGISTRY#]IMAGE[:TAG]|PATH"
+"""
+
 
 def missing_parts() -> list[str]:
     """What this machine lacks for the lab, in words; empty if it can be run."""
@@ -241,7 +248,7 @@ class SlurmLab:
         # munged wants its socket within everyone's reach, and no folder that others may write to.
         self.root.mkdir(parents=True, exist_ok=True)
         self.root.chmod(0o711)
-        for folder in ("munge", "state", "spool", "run", "log", "ssh", "dev", "stages"):
+        for folder in ("munge", "state", "spool", "run", "log", "ssh", "dev", "stages", "home", "bin"):
             (self.root / folder).mkdir()
             (self.root / folder).chmod(0o755)
         self._ports = ports.claim(self.nodes)
@@ -261,9 +268,17 @@ class SlurmLab:
         munge_key = self.root / "munge" / "key"
         munge_key.touch(mode=0o600)
         munge_key.write_bytes(os.urandom(128))
-        login = sshd.make_sshd(self.root, self.port, self.environment)
+        login = sshd.make_sshd(self.root, self.port, {**self.environment, "HOME": f"{self.root}/home"})
+        self._install_pyxis()
         self._daemons = {daemon.name: daemon for daemon in (login, *self._define())}
         self._reaper = reaper.start(self.root, keep=not self._own_root)
+
+    def _install_pyxis(self) -> None:
+        """The login shell's srun names Pyxis' option, of which this machine has no plug-in."""
+        (self.root / "home" / ".bash_profile").write_text(f"export PATH={self.root}/bin:$PATH\n")
+        srun = self.root / "bin" / "srun"
+        srun.write_text(_SRUN.format(srun=shutil.which("srun", path=config.SYSTEM_PATH)))
+        srun.chmod(0o755)
 
     def _configure(self, settings: config.Settings) -> None:
         (self.root / "slurm.conf").write_text(config.slurm_conf(settings))

@@ -164,13 +164,15 @@ def test_profile_and_trace_are_jobs_of_their_own(ssh: paramiko.SSHClient, slurm_
     assert "NCCL INFO AllReduce: opCount 4 " in log_of(*tasks[2])
 
 
-def test_launches_in_one_second_have_folders_of_their_own(
+def test_launches_in_one_second_are_refused_but_for_the_first(
     ssh: paramiko.SSHClient, slurm_lab: SlurmLab
 ) -> None:
     stage = slurm_lab.stage("twins", real_step=0)
-    tasks = [task for _ in range(3) for task in submitted(launch(ssh, stage)[1])]
-    assert len({folder for _, folder in tasks}) == 3
-    assert [finish(slurm_lab, job) for job, _ in tasks] == ["COMPLETED"] * 3
+    launches = [launch(ssh, stage) for _ in range(3)]
+    tasks = [task for _, text in launches for task in submitted(text)]
+    assert [code for code, _ in launches].count(0) == len(tasks) == len({folder for _, folder in tasks}) > 0
+    assert all("FileExistsError" in text for code, text in launches if code)
+    assert [finish(slurm_lab, job) for job, _ in tasks] == ["COMPLETED"] * len(tasks)
 
 
 def test_setup_provisions_a_bare_stage(ssh: paramiko.SSHClient, slurm_lab: SlurmLab) -> None:

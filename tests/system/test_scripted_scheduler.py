@@ -385,3 +385,20 @@ def test_results_that_vanish_while_a_job_runs_cancel_it_and_pass_nothing(
     assert not any(words in run.out for words in ("Traceback", "INTERNALERROR", " passed"))
     assert scripted_lab.live_jobs() == []
     assert len(scripted_lab.calls("sbatch")) == 1
+
+
+def test_a_job_that_is_given_up_as_hung_shows_what_it_complained_of(
+    scripted_lab: ScriptedLab, tmp_path: Path
+) -> None:
+    # A rank died, and nobody ended the others.
+    script = Script(
+        timeline=STUCK,
+        ends=False,
+        traceback="RuntimeError: NCCL error: unhandled cuda error\n",
+        complaints="srun: error: gpu002: task 11: Exited with exit code 1\n",
+    )
+    session = play(scripted_lab, tmp_path, script, limits={"stall_factor": 0.1, "stall_seconds": 1})
+    assert session.verdict == "infrastructure", session.run.out
+    assert "it hangs; cancelled" in session.headline
+    assert "its error | RuntimeError: NCCL error: unhandled cuda error" in session.run.out
+    assert "its error | srun: error: gpu002: task 11: Exited with exit code 1" in session.run.out

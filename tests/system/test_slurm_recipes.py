@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -277,9 +278,31 @@ def test_a_job_that_died_shows_what_it_said_on_standard_error(
 
 
 def test_a_job_that_died_shows_what_srun_said_and_no_secret(slurm_lab: SlurmLab, tmp_path: Path) -> None:
-    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, crash_at=3), tmp_path)
+    stage = slurm_lab.stage(tmp_path.name, crash_at=3, vboost_fails=True)
+    site = site_file(slurm_lab, stage, tmp_path)
     result = pacemark(*SELECT, "--site", str(site), results=tmp_path / "results")
-    assert "its error | srun: error: " in result.out
+    # Not of the step before it, on another node.
+    assert re.findall(r"its error \| (.*)", result.out) == [
+        "srun: error: gpu001: task 0: Exited with exit code 1"
+    ]
     kept = [path for path in result.folder.rglob("*") if path.is_file()]
     assert any(path.name == "errors.txt" for path in kept)
     assert [path for path in kept if TOKEN.encode() in path.read_bytes()] == []
+    (batch,) = stage.path.glob("experiments/*/*/*/sbatch_*.out")
+    assert "task 0: Exited with exit code 127" in batch.read_text()
+
+
+def test_a_rank_that_dies_ends_its_job_at_once_and_its_node_is_kept_out(
+    slurm_lab: SlurmLab, tmp_path: Path
+) -> None:
+    # Rank 0 waits for the other one. Nobody gives it up: the bound is ten minutes.
+    stage = slurm_lab.stage(tmp_path.name, recipe="nemotron4", dead_rank=True, hang_at=1)
+    site = site_file(slurm_lab, stage, tmp_path)
+    options = ("--retry-infrastructure", "1", "--exclude-failed-nodes")
+    result = pacemark(*select("nemotron4"), *options, "--site", str(site), results=tmp_path / "results")
+    case = result.case(f"nemotron4/{SMALLEST['nemotron4']}")
+    assert case["verdict"] == "infrastructure", result.out
+    assert "its error | RuntimeError: CUDA error: uncorrectable ECC error encountered" in result.out
+    assert "its error | srun: error: gpu" in result.out
+    nodes = slurm_lab.run("scontrol", "show", "hostnames", case["earlier_jobs"][0]["nodes"]).split()
+    assert case["job"]["excluded_nodes"] == nodes[1]

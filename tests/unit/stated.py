@@ -109,7 +109,62 @@ def argument(key: str) -> str:
     return f"  {key} {'.' * (48 - len(key))} {{}}"
 
 
+# What every process of the two recipes prints first, of the cases above: dgxc-benchmarking v24.11.1 nemotron/configure.sh 87 to 127,
+# v25.01.1 maxtext/configure.sh 122 to 153, through bash's echo.
+GIVEN = {
+    "nemo1": "GSW: MODEL=nemotron4 FRAMEWORK=nemo MODEL_SIZE=340b JOB_NUM_NODES=32 GPUS_PER_NODE=8 DTYPE=fp8 SYNTHETIC_DATA=True "
+    "GSW_VERSION=24.11 FW_VERSION=24.09 IMAGE='/stage/nvidia+nemo+24.09.sqsh' JOB_ID=4711 JOB_MODE=training OPTIMIZATION_NAME='' "
+    "OPTIMIZATION_CODE='' BASE_CONFIG=' model.overlap_p2p_comm=True model.batch_p2p_comm=False model.global_batch_size=64 "
+    "trainer.num_nodes=32 trainer.max_steps=50 trainer.val_check_interval=50 trainer.limit_val_batches=1 "
+    "run.results_dir=/stage/results/24.11/fp8/340b/256 model.data.index_mapping_dir=/stage/index_mapping "
+    "model.tokenizer.model=/cfg/nemotron_2_256k.model model.tensor_model_parallel_size=8 model.pipeline_model_parallel_size=8 "
+    "model.virtual_pipeline_model_parallel_size=12 model.fp8=True trainer.enable_checkpointing=False "
+    "exp_manager.explicit_log_dir=/stage/results/24.11/fp8/340b/256/results exp_manager.create_checkpoint_callback=False "
+    "exp_manager.checkpoint_callback_params.model_parallel_size=64 model.ub_tp_comm_overlap=True model.sequence_parallel=True "
+    "model.micro_batch_size=1 model.mcore_gpt=True model.transformer_engine=True model.fp8_hybrid=True "
+    "model.nsys_profile.enabled=False +model.fp8_params=True'",
+    "maxtext": "GSW: MODEL=llama2 FRAMEWORK=maxtext MODEL_SIZE=70b JOB_NUM_NODES=8 GPUS_PER_NODE=8 DTYPE=bf16 SYNTHETIC_DATA=True "
+    "GSW_VERSION=25.01 FW_VERSION=2024.12.09 IMAGE='/stage/nvidia+jax+maxtext-2024.12.09.sqsh' JOB_ID=4711 JOB_MODE=training "
+    "OPTIMIZATION_NAME='' OPTIMIZATION_CODE='' BASE_CONFIG='use_iota_embed=true scan_layers=true per_device_batch_size=2 "
+    "model_name=llama2-70b remat_policy=save_dot_except_mlpwi enable_checkpointing=false logits_dot_in_fp32=false "
+    "base_output_directory=local_train dataset_path=local dataset_type=synthetic attention=cudnn_flash_te "
+    "tokenizer_path=/opt/maxtext/assets/tokenizer.llama2 max_target_length=4096 quantization= hardware=gpu_multiprocess "
+    "dcn_fsdp_parallelism=8 ici_fsdp_parallelism=8 ici_data_parallelism=1 dcn_data_parallelism=1 ici_tensor_parallelism=1 "
+    "dcn_tensor_parallelism=1 monitor_goodput=False enable_goodput_recording=False profiler=nsys skip_first_n_steps_for_profiler=9 "
+    "profiler_steps=3 remat_policy=custom query_proj=device mlpwo=device ' MBS=2 ici_TP=1 ici_FSDP=8 ici_DP=1 dcn_TP=1 dcn_FSDP=8 "
+    "dcn_DP=1 MEM_FRACTION=0.94 POLICY=save_dot_except_mlpwi QUANTIZATION=",
+}
+
+
+def given(dialect: str, key: str, value: object) -> str:
+    """That line, with a hole where this key has its value."""
+    line, hole = GIVEN[dialect], f"{key}={value} "
+    assert line.count(hole) == 1
+    return line.replace(hole, f"{key}={{}} ")
+
+
 SAMPLES = [
+    *(
+        Sample("nemo1", given("nemo1", f"model.{key}", right), right, other, name, said)
+        for key, name, right, other, said in (
+            ("global_batch_size", "gbs", 64, 128, "this case's gbs is 64"),
+            ("micro_batch_size", "mbs", 1, 2, "this case's mbs is 1"),
+            ("tensor_model_parallel_size", "tp", 8, 4, "this case's tp is 8"),
+            ("pipeline_model_parallel_size", "pp", 8, 4, "this case's pp is 8"),
+            ("virtual_pipeline_model_parallel_size", "vp", 12, "null", "this case's vp is 12"),
+            ("fp8", "fp8", True, False, "this case is fp8"),
+        )
+    ),
+    *(
+        Sample("maxtext", given("maxtext", key, right), right, other, name, said)
+        for key, name, right, other, said in (
+            ("per_device_batch_size", "mbs", 2, 4, "this case's mbs is 2"),
+            ("max_target_length", "sequence_length", 4096, 8192, "this case's sequence_length is 4096"),
+            ("quantization", "fp8", "", "fp8", "this case is bf16"),
+            ("dcn_fsdp_parallelism", "fsdp_nodes", 8, 4, "this case's fsdp is 64"),
+            ("ici_fsdp_parallelism", "fsdp_devices", 8, 4, "this case's fsdp is 64"),
+        )
+    ),
     # Lightning 2.4.0 src/lightning/fabric/utilities/distributed.py 296 and 304, NeMo d2b21556
     # nemo/lightning/pytorch/strategies/megatron_strategy.py 519 and 526; so in nemo/collections/diffusion/readme.rst.
     *(

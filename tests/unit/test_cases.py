@@ -255,6 +255,11 @@ def test_a_wrong_key_is_refused_with_its_line(
         ("{job}", "{job}{", "launch.log_name: only {name} and {job} are filled in"),
         ("{job}", "42", "launch.log_name: a file that is named after neither {name} nor {job} may be another job's"),
         ("  log_name:", "  error_name: 'x_{job}('\n  log_name:", "launch.error_name: not a regular expression: "),
+        (
+            "  log_name:",
+            "  batch_output: x.out\n  log_name:",
+            "launch.batch_output: a file that is named after neither {name} nor {job}",
+        ),
         ("log: nemo2", "replay: '(log_(?P<job>\\d+)'\nlog: nemo2", "replay: not a regular expression: missing )"),
         ("log: nemo2", "replay: '(?i)log_(?P<job>.*)'\nlog: nemo2", "replay: not a regular expression: global flags"),
         ("log: nemo2", "replay: 'log_{gpus}.out'\nlog: nemo2", "replay: the pattern needs a group (?P<job>...)"),

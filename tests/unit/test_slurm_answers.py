@@ -14,6 +14,7 @@ from fixtures.slurm_answers import from_sacct
 from fixtures.slurm_answers import from_scontrol
 from fixtures.slurm_answers import from_squeue
 from fixtures.slurm_answers import living
+from fixtures.slurm_answers import of_last_step
 from fixtures.slurm_answers import printed_ids
 from fixtures.slurm_answers import refused
 from fixtures.slurm_answers import unanswered
@@ -203,3 +204,30 @@ def test_a_refusal_is_an_answer(error: str) -> None:
 )
 def test_a_node_is_blamed_only_where_it_is_named_alone(text: str, node: str) -> None:
     assert blamed(text) == node
+
+
+# llama3's batch script as bash traces it under `set -evx`: what it reads, what it runs, what srun says.
+SUDO_FAILS = """\
+head_node_ip=$(srun --nodes=1 --ntasks=1 -w "$head_node" hostname --ip-address)
+++ srun --nodes=1 --ntasks=1 -w gpu001 hostname --ip-address
++ head_node_ip=10.0.0.1
+srun --ntasks=64 --output vboost.out --error vboost.err bash -c 'sudo nvidia-smi boost-slider --vboost 1'
++ srun --ntasks=64 --output vboost.out --error vboost.err bash -c 'sudo nvidia-smi boost-slider --vboost 1'
+srun: error: gpu007: task 6: Exited with exit code 127
+srun --output log.out --container-image i.sqsh --kill-on-bad-exit=1 train
+"""
+TRAINING = """\
++ srun --output log.out --container-image i.sqsh --kill-on-bad-exit=1 train
+srun: error: gpu002: task 11: Exited with exit code 1
+exitcode=$?
++ exitcode=1
+"""
+
+
+def test_a_step_that_prepares_the_nodes_is_blamed_for_nothing() -> None:
+    assert of_last_step((SUDO_FAILS + TRAINING).encode()).decode() == TRAINING
+    quiet = TRAINING.replace("gpu002: task 11: Exited with exit code 1", "Invalid MPI type")
+    assert blamed(of_last_step((SUDO_FAILS + quiet).encode()).decode()) == ""
+    # Without a trace nobody knows which step spoke.
+    plain = b"srun: error: gpu002: task 11: Exited with exit code 1\n"
+    assert of_last_step(plain) == plain

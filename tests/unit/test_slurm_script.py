@@ -455,3 +455,44 @@ def test_a_launcher_that_printed_too_much_and_has_no_job_yet_is_looked_up(
         Unreachable, match=f"5000 bytes too many to be kept, and squeue shows no job named {NAME}"
     ):
         _submit_noisily(monkeypatch, "", "- Job id: 4711\n")
+
+
+CRASH = "srun: error: gpu002: task 11: Exited with exit code 1\n"
+
+
+# What the tasks say stands beside the log, what srun says where the batch script writes.
+@pytest.mark.parametrize("recipe", ["nemotron4", "maxtext_llama2"])
+def test_what_srun_complains_of_is_read_and_its_node_is_blamed(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, recipe: str
+) -> None:
+    backend = SlurmBackend(
+        "lab", section(stage=str(cluster.stage), prologue=""), [examples.recipe_named(recipe)]
+    )
+    case = examples.recipe_named(recipe).cases[0]
+    stage = cluster.stage / recipe
+    tools = cluster.stage / "tools"
+    (stage / "logs").mkdir(parents=True)
+    tools.mkdir()
+    # As sbatch does: it fills in %j, and starts before there is a folder for the results.
+    (tools / "sbatch").write_text(
+        "#!/bin/bash\nfor option; do case $option in --output=*) out=${option#*=};; esac; done\n"
+        f'[ "$SLURM_KILL_BAD_EXIT" = 1 ] && printf %s "{CRASH}" >"${{out//%j/4711}}"; echo 4711\n'
+    )
+    (tools / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    job = backend.submit(case, "pacemark-1.one")
+    job = JobRef(job.case, job.name, job.id, str(stage / "logs"))
+    monkeypatch.setattr(
+        SshConnection, "names", lambda self, folder: [path.name for path in Path(folder).iterdir()]
+    )
+    monkeypatch.setattr(SshConnection, "size", lambda self, path: Path(path).stat().st_size)
+    monkeypatch.setattr(
+        SshConnection,
+        "read",
+        lambda self, path, offset, size: Path(path).read_bytes()[offset : offset + size],
+    )
+    monkeypatch.setattr(Controller, "blamed", lambda self, job: "")
+    assert backend.read_errors(job).decode() == CRASH
+    (stage / "logs" / "log-pacemark-1.one_4711.err").write_text("RuntimeError: NCCL error\n")
+    assert backend.read_errors(job).decode() == "RuntimeError: NCCL error\n" + CRASH
+    assert backend.blamed(job) == "gpu002"

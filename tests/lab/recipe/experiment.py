@@ -18,7 +18,8 @@ MAX_RETRIES = 0
 
 @dataclass(frozen=True)
 class Task:
-    """One Slurm job of an experiment. `plan`: what the trainer is to do; `environment`: exported to it."""
+    """One Slurm job of an experiment. `plan`: what the trainer is to do; `environment`: exported to it; `setup`: lines
+    of bash before it."""
 
     name: str
     account: str
@@ -28,6 +29,7 @@ class Task:
     time_limit: str
     environment: Mapping[str, str]
     plan: Mapping[str, Any]
+    setup: str = ""
 
     @property
     def job_name(self) -> str:
@@ -64,16 +66,10 @@ def run(name: str, tasks: Sequence[Task], *, home: Path) -> int:
 
 
 def _new_folder(parent: Path, name: str) -> Path:
-    """`<name>_<unix time>`; the next second's name where two launches share one."""
-    parent.mkdir(parents=True, exist_ok=True)
-    stamp = int(time.time())
-    while True:
-        try:
-            (folder := parent / f"{name}_{stamp}").mkdir()
-        except FileExistsError:
-            stamp += 1
-        else:
-            return folder
+    """`<name>_<unix time>`: a second launch within that second is refused, as NeMo-Run does."""
+    folder = parent / f"{name}_{int(time.time())}"
+    folder.mkdir(parents=True)
+    return folder
 
 
 def _write(task: Task, folder: Path) -> Path:
@@ -130,7 +126,7 @@ set +e
 
 head_node=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)
 {exports}
-
+{task.setup}
 # Command 1
 srun --nodes=1 --ntasks=1 --ntasks-per-node=1 -w "$head_node" --chdir {source_root} --output {log} \\
     --wait=60 --kill-on-bad-exit=1 {trainer}

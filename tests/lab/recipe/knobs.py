@@ -26,6 +26,8 @@ class Knobs:
         nan_at: the loss is nan from this step on; checkpoint: save one at the end;
         storage: on Kubernetes, the GB/s that a checkpoint is written with which is asked for.
     How it ends:
+        vboost_fails: llama3's first step, `sudo nvidia-smi`, fails on the last node;
+        dead_rank: of a recipe that sbatch launches, one rank dies at once, on the second node;
         crash_at: traceback and exit code 1 after this step; hang_at: silent but running after this step;
         restarts: how often the job requeues itself, each time after step restart_at;
         exit_code_after: exit code behind the last step;
@@ -53,6 +55,8 @@ class Knobs:
     nan_at: int = -1
     checkpoint: bool = False
     storage: float = 60.0
+    vboost_fails: bool = False
+    dead_rank: bool = False
     crash_at: int = -1
     hang_at: int = -1
     restarts: int = 0

@@ -8,12 +8,21 @@ import sys
 from pathlib import Path
 
 from . import experiment
+from .knobs import Knobs
 from .llama31_utils import global_batch_size
 from .llama31_utils import layers
 from .llama31_utils import parse_cli_args
 
 NCCL_TRACE_STEPS = 5
 NCCL_TRACE_LIMIT = "00:15:00"
+
+# PerfEnvPlugin's step for the power of the tensor cores, on one node, where sudo is not found.
+VBOOST = """
+# Command 0: enable vboost
+
+srun --nodes=1 --ntasks=1 --ntasks-per-node=1 -w "$(scontrol show hostnames "$SLURM_JOB_NODELIST" | tail -n1)" \\
+    --output /dev/null --error /dev/null bash -c 'no-sudo nvidia-smi boost-slider --vboost 1'
+"""
 
 
 def main(argv: list[str]) -> int:
@@ -52,6 +61,7 @@ def main(argv: list[str]) -> int:
             gpus_per_node=args.gpus_per_node,
             time_limit=limit,
             environment=environment | more,
+            setup=VBOOST if Knobs.load(Path(os.environ["STAGE_PATH"])).vboost_fails else "",
             plan={
                 "size": args.model_size,
                 "dtype": args.compute_dtype,

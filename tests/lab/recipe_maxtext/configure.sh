@@ -19,7 +19,7 @@ CONFIG="per_device_batch_size=2 max_target_length=4096 quantization=$QUANTIZATIO
     dcn_fsdp_parallelism=$dcn_FSDP ici_fsdp_parallelism=$ici_FSDP dcn_data_parallelism=$dcn_DP"
 
 echo "GSW: MODEL=$MODEL FRAMEWORK=$FRAMEWORK MODEL_SIZE=$MODEL_SIZE JOB_NUM_NODES=$SLURM_JOB_NUM_NODES" \
-    "GPUS_PER_NODE=$SLURM_NTASKS_PER_NODE DTYPE=$DTYPE JOB_ID=$SLURM_JOB_ID dcn_FSDP=$dcn_FSDP dcn_DP=$dcn_DP"
+    "GPUS_PER_NODE=$SLURM_NTASKS_PER_NODE DTYPE=$DTYPE JOB_ID=$SLURM_JOB_ID BASE_CONFIG='$(echo $CONFIG)' dcn_FSDP=$dcn_FSDP dcn_DP=$dcn_DP"
 
 run_profiling() {
     mkdir -p "$RESULT_DIR/nsys"

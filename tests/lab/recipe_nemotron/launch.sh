@@ -33,4 +33,5 @@ export SRUN_ERROR=${SRUN_ERROR-${stem}_%j.err}
 source ./configure.sh
 
 # One task stands for all; the one that draws the progress bar.
-srun --mpi=none --nodes=1 --ntasks=1 bash -c "$COMMAND_LINE"
+srun --mpi=none --nodes=2 --ntasks=2 --ntasks-per-node=1 \
+    bash -c "export SLURM_NTASKS_PER_NODE=$SLURM_NTASKS_PER_NODE; $COMMAND_LINE"

@@ -3,12 +3,13 @@ module load slurm
 # nemotron4/340b-bf16-128gpus on site big-one: 16 nodes
 set -eu
 cd /lustre/nemo/nemotron4
-unset SBATCH_EXPORT SBATCH_ARRAY_INX FORCE_COLOR SLURM_GPUS_PER_NODE SBATCH_GPUS_PER_NODE SBATCH_GPUS OPTIMIZATION_NAME OPTIMIZATION_CODE
+unset SBATCH_EXPORT SBATCH_ARRAY_INX SBATCH_OUTPUT SBATCH_ERROR SBATCH_TIMELIMIT FORCE_COLOR SLURM_GPUS_PER_NODE SBATCH_GPUS_PER_NODE SBATCH_GPUS OPTIMIZATION_NAME OPTIMIZATION_CODE
 export STAGE_PATH=/lustre/nemo/nemotron4
 export DTYPE=bf16
 export MODEL_SIZE=340b
 export RUN_CONF_MAX_STEPS=50
 export SBATCH_TIMELIMIT=00:30:00
+export SLURM_KILL_BAD_EXIT=1
 export ENABLE_PROFILE=false
 export ENABLE_NCCL_TRACE=false
 export SRUN_OUTPUT=/lustre/nemo/nemotron4/results/24.11/bf16/340b/128/log-pacemark-20250411-120000-ab12.nemotron4-340b-bf16-128gpus_%j.out
@@ -19,4 +20,4 @@ export SBATCH_JOB_NAME=pacemark-20250411-120000-ab12.nemotron4-340b-bf16-128gpus
 export SBATCH_GRES=gpu:8
 export NCCL_IB_HCA==mlx5_0,mlx5_1
 export WHO='it'"'"'s me'
-timeout --kill-after=20 600 sbatch --parsable --no-requeue -A research -p gpu -N 16 /lustre/nemo/nemotron4/launch.sh </dev/null
+timeout --kill-after=20 600 sbatch --parsable --no-requeue --output=/lustre/nemo/nemotron4/slurm-%j.out -A research -p gpu -N 16 /lustre/nemo/nemotron4/launch.sh </dev/null
