@@ -155,18 +155,23 @@ class When(Strict):
     given: list[str] = []
 
 
-class Overlay(Strict):
+class SiteOverlay(Strict):
     """What is merged into those documents of a manifest that have this kind and name, or into all of them.
 
     Mappings key by key, lists of named things (containers, variables, volumes) by name, anything else is replaced; null
-    takes a key out. `{names}` are filled in; a text that is one name and nothing else becomes the value itself,
+    takes a key out. `{names}` are filled in, also in keys; a text that is one name and nothing else becomes the value itself,
     but a number over a text is made a text.
     """
 
-    when: When = When()
     kind: str | None = None
     name: str | None = None
     merge: dict[str, Any]
+
+
+class Overlay(SiteOverlay):
+    """A recipe's own, which may be for some cases alone."""
+
+    when: When = When()
 
 
 class Documents(Strict):

@@ -62,6 +62,7 @@ def make(folder: Path, sizes: int, gpus: int = 1) -> Path:
     scales = [GPUS * (n + 1) for n in range(gpus)]
     (suite / "recipe.yaml").write_text(_recipe(sizes, scales))
     (suite / "test_fleet.py").write_text((ROOT / "suites/llama3/test_llama3.py").read_text())
+    (baselines / "accelerators.yaml").symlink_to(ROOT / "baselines" / "accelerators.yaml")
     (baselines / f"{RECIPE}.yaml").write_text(_baselines(sizes, scales))
     return folder
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import yaml
 from fixtures.manifest import Word
 from fixtures.manifest import documents
 from plugins.cases import load_recipe
+from plugins.contracts import SiteOverlay
 from plugins.errors import ConfigError
 
 BASE = """\
@@ -74,9 +76,15 @@ def recipe_text(overlay: str = "") -> str:
 
 
 def made(
-    folder: Path, overlay: str = "", *, dtype: str = "fp8", base: str = BASE, **words: Word
+    folder: Path,
+    overlay: str = "",
+    *,
+    dtype: str = "fp8",
+    base: str = BASE,
+    site: Sequence[SiteOverlay] = (),
+    **words: Word,
 ) -> list[dict[str, Any]]:
-    """The documents of `RECIPE` with these lines of overlays."""
+    """The documents of `RECIPE` with these lines of overlays, and the site's."""
     # A folder of its own each time: what was read is not read again.
     place = Path(tempfile.mkdtemp(dir=folder))
     (place / "manifest.yaml").write_text(base)
@@ -84,7 +92,7 @@ def made(
     recipe = load_recipe(place)
     case = recipe.case(f"tiny-{dtype}-8gpus")
     assert case is not None
-    return documents(recipe, case, {**WORDS, **words})
+    return documents(recipe, case, {**WORDS, **words}, overlay=site)
 
 
 def thing(folder: Path, merge: str, **given: Any) -> dict[str, Any]:
@@ -365,3 +373,58 @@ def test_what_stands_in_two_places_by_an_alias_is_two_things(tmp_path: Path) -> 
     spec["others"][0]["key"] = "changed"
     assert spec["tolerations"][0] == {"key": "gpu"}
     assert "&" not in yaml.safe_dump(spec)
+
+
+def by_site(folder: Path, merge: str, kind: str = "Thing") -> list[dict[str, Any]]:
+    overlay = SiteOverlay(kind=kind, merge=yaml.safe_load(merge))
+    return made(
+        folder,
+        "- {kind: Thing, merge: {spec: {containers: [{name: main, image: '{image}'}]}}}",
+        site=[overlay],
+    )
+
+
+@pytest.mark.parametrize(
+    ("merge", "path", "value"),
+    [
+        ("{spec: {tolerations: [{key: sku}]}}", ("spec", "tolerations"), [{"key": "sku"}]),
+        ("{spec: {containers: [{name: main, image: other}]}}", ("spec", "containers", 1, "image"), "other"),
+        ("{spec: {containers: [{name: main, env: [{name: NEW, value: x}]}]}}", ("spec", "containers", 1, "env", 2, "name"), "NEW"),
+        ("{metadata: {labels: {drop: null}}}", ("metadata", "labels"), {"keep": "me"}),
+        ("{spec: {'{name}': '{nodes}'}}", ("spec", "job-1"), 2),
+    ],
+)  # fmt: skip
+def test_a_site_changes_where_and_how_its_pods_run(
+    tmp_path: Path, merge: str, path: tuple[str | int, ...], value: Any
+) -> None:
+    found: Any = by_site(tmp_path, merge)[1]
+    for key in path:
+        found = found[key]
+    assert found == value
+
+
+@pytest.mark.parametrize(
+    ("merge", "path"),
+    [
+        ("{spec: {containers: [{name: main, env: [{name: A, value: '2'}]}]}}", "spec.containers.main.env.A"),
+        ("{spec: {containers: [{name: main, env: null}]}}", "spec.containers.main.env.A"),
+        ("{spec: {containers: [{name: main, command: [true]}]}}", "spec.containers.main.command"),
+        ("{spec: {containers: [{name: helper, args: [x]}]}}", "spec.containers.helper.args"),
+        ("{spec: {containers: null}}", "spec.containers.helper.name"),
+        ("{metadata: {name: other}}", "metadata.name"),
+        ("{kind: Other}", "kind"),
+    ],
+)
+def test_a_site_changes_nothing_that_makes_the_case(tmp_path: Path, merge: str, path: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        by_site(tmp_path, merge)
+    assert str(caught.value).startswith(
+        f"recipes.small.overlay.0.merge: changes {path}, which makes the case; a site may"
+    )
+
+
+def test_a_site_changes_no_file_and_names_a_document_that_there_is(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"overlay.0.merge: changes data, which makes the case"):
+        by_site(tmp_path, "{data: {run.sh: 'true'}}", kind="ConfigMap")
+    with pytest.raises(ConfigError, match=r"overlay.0.merge: manifest.yaml has no Other; it has ConfigMap"):
+        by_site(tmp_path, "{}", kind="Other")

@@ -1,0 +1,71 @@
+"""Each bench ends with figures: a small run of what `make bench` runs. `test_rates.py` and `test_damaged_books.py` have the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.bench import checkout
+from tests.bench import collection
+from tests.bench import fleet
+from tests.bench import kube
+from tests.bench import parsing
+from tests.bench import waiting
+from tests.lab.k8s.cluster import KubernetesLab
+from tests.lab.slurm import SlurmLab
+from tests.system.support import until
+
+JOBS = 4
+SLOW, FAST = f"-rt {checkout.STEP_SECONDS}", "-rt 0.02"
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert SLOW in checkout.JOB
+    monkeypatch.setattr(checkout, "JOB", checkout.JOB.replace(SLOW, FAST))
+    monkeypatch.setattr(fleet, "JOBS", JOBS)
+    for name, value in (("FEW", 1), ("MANY", 2), ("WINDOW", 1.0)):
+        monkeypatch.setattr(waiting, name, value)
+    for name, value in (("ROUNDS", 1), ("FEW_ROUNDS", 1), ("SIZES", 3), ("SCALES", 2)):
+        monkeypatch.setattr(collection, name, value)
+    for name, value in (("ROUNDS", 1), ("SIZE", 10**6)):
+        monkeypatch.setattr(parsing, name, value)
+
+
+@pytest.mark.usefixtures("small")
+def test_the_fleet_beside_sbatch(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    """Without ReFrame, which is installed from the network."""
+    ways = [fleet.pacemark(slurm_lab, tmp_path), *fleet.bare(slurm_lab, tmp_path)]
+    assert all(len(way.record.ended) == JOBS for way in ways)
+    assert all(way.ratio > 1 for way in ways)
+    assert 0 < fleet.part_of_fleet(tmp_path) < ways[0].cost.wall
+
+
+@pytest.mark.usefixtures("small")
+def test_cases_that_wait(slurm_lab: SlurmLab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        waiting.compare(slurm_lab, tmp_path)
+    finally:
+        slurm_lab.run("scancel", *(str(job.id) for job in slurm_lab.squeue()))
+        until(lambda: not slurm_lab.squeue(), "an empty cluster")
+    assert "\nmet: Ctrl-C leaves no job: 0 left" in capsys.readouterr().out
+
+
+def test_requests_on_kubernetes(kubernetes_lab: KubernetesLab, tmp_path: Path) -> None:
+    asked = kube.session(kubernetes_lab, tmp_path / "bench", 1)
+    assert asked.left == 0
+    assert asked.requests["get pods/log"] > 0
+
+
+@pytest.mark.usefixtures("small")
+def test_collection(capsys: pytest.CaptureFixture[str]) -> None:
+    collection.main()
+    assert "collection of 6 cases" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("small")
+def test_parsing(capsys: pytest.CaptureFixture[str]) -> None:
+    parsing.main()
+    said = capsys.readouterr().out
+    assert all(f"{name}: parse " in said for name in parsing.STEPS)
