@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,9 +43,10 @@ class Site:
     def srun(self, old: str, new: str) -> None:
         (self.tools / "srun").write_text(SRUN.replace(old, new))
 
-    def check(self, recipe: str, **environment: str) -> None:
+    def check(self, recipe: str, on_nodes_only: Sequence[str] = (), **environment: str) -> None:
         fixed = {"gpu": "h100", "ssh": {"host": "login01"}, "account": "a", "partition": "p"}
-        section = Slurm.model_validate({**fixed, "stage": str(self.stage.root), "environment": environment})
+        given = {"environment": environment, "on_nodes_only": list(on_nodes_only)}
+        section = Slurm.model_validate({**fixed, "stage": str(self.stage.root), **given})
         SlurmBackend("lab", section, [examples.recipe_named(recipe)]).check(
             examples.recipe_named(recipe).cases[-1]
         )
@@ -92,6 +94,14 @@ def test_an_srun_without_pyxis_or_pmix_is_told_with_what_to_do(site: Site, recip
     assert not isinstance(lack, Unprovisioned)
     site.srun("pmix", "pmi1")
     assert "PMIx in Slurm is missing\n    mend: have the administrator" in str(site.lack(recipe))
+
+
+@EACH
+def test_what_the_compute_nodes_alone_have_is_not_looked_for(site: Site, recipe: str) -> None:
+    site.srun("--container-image", "--nothing")
+    site.check(recipe, on_nodes_only=["Pyxis"])
+    (site.tools / "srun").unlink()
+    site.check(recipe, on_nodes_only=["Pyxis", "PMIx"])
 
 
 @pytest.mark.parametrize("recipe", RECIPES[1:])
