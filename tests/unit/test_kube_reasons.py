@@ -104,6 +104,16 @@ def of_job(message: str) -> Object:
         # A webhook that is not up, and a quota whose use nobody has counted yet.
         (of_job('Error creating: Internal error occurred: failed calling webhook "gate"'), JOBSET, False),
         (of_job('Error creating: pods "x" is forbidden: status unknown for quota: gpus'), JOBSET, False),
+        # An API server that has just started; and JobSet's exclusive placement, while its first pod waits for a node.
+        (of_job('Error creating: pods "x" is forbidden: not yet ready to handle request'), JOBSET, False),
+        (
+            of_job(
+                'Error creating: admission webhook "vpod.kb.io" denied the request: leader pod not yet scheduled, not creating '
+                "follower pod. this is an expected, transient error"
+            ),
+            JOBSET,
+            False,
+        ),
         (
             series(
                 "JobSet",
