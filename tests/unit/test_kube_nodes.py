@@ -136,6 +136,12 @@ def test_a_taint_that_admission_may_tolerate_or_that_passes_is_no_lack() -> None
     assert said(Cluster(node("a", gpu, coming), node("b", gpu, soft))) == []
 
 
+def test_with_a_queue_a_taint_is_for_its_flavors_to_tolerate() -> None:
+    """Kueue adds the tolerations of a ResourceFlavor to the pods that it admits."""
+    assert said(Cluster(node("a", SKU), node("b", SKU)), queue="gpus") == []
+    assert "1 not ready" in said(Cluster(node("a", SKU), node("b", SKU, ready="False")), queue="gpus")[0]
+
+
 def test_sidecars_count_beside_the_containers_and_other_init_containers_before_them() -> None:
     spec = {
         "containers": [{"resources": {"limits": {"nvidia.com/gpu": 8}}}, {}],
