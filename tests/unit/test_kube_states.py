@@ -152,6 +152,11 @@ def test_a_jobset_that_is_being_deleted_is_still_there() -> None:
     assert state_of_jobset(item, [pod(0)], None, 1).phase is Phase.RUNNING
 
 
+# As Kueue says of two flavors, one of which is too small and the other in use.
+SMALL = "insufficient quota for nvidia.com/gpu in flavor reserved, request > maximum capacity (512 > 128)"
+TAKEN = "insufficient unused quota for nvidia.com/gpu in flavor spot, 256 more needed"
+
+
 @pytest.mark.parametrize(
     ("found", "reason", "hopeless"),
     [
@@ -162,6 +167,26 @@ def test_a_jobset_that_is_being_deleted_is_still_there() -> None:
             False,
         ),
         (workload("QuotaReserved", "False", "Pending", "request > maximum capacity (128)"), "maximum", True),
+        (
+            workload(
+                "QuotaReserved",
+                "False",
+                "Pending",
+                f"couldn't assign flavors to pod set main: {SMALL}, {TAKEN}",
+            ),
+            "maximum",
+            False,
+        ),
+        (
+            workload(
+                "QuotaReserved",
+                "False",
+                "Pending",
+                f"couldn't assign flavors to pod set a: {TAKEN}; to pod set b: {SMALL}",
+            ),
+            "maximum",
+            True,
+        ),
         (workload("QuotaReserved", "False", "Inadmissible", "ClusterQueue a3 is inactive"), "inactive", True),
         (
             workload("Evicted", "True", "Preempted", "by a workload of higher priority"),
@@ -205,6 +230,32 @@ def test_a_container_that_can_never_start_is_told(word: str) -> None:
     )
     assert state.hopeless
     assert state.reason == f"pod pod-0, container workload: {word}: not there"
+
+
+@pytest.mark.parametrize(
+    ("word", "said", "hopeless"),
+    [
+        ("ErrImagePull", "dial tcp 10.0.0.1:443: i/o timeout", False),
+        (
+            "ImagePullBackOff",
+            'Back-off pulling image "x": ErrImagePull: httpReadSeeker: 429 Too Many Requests',
+            False,
+        ),
+        ("ErrImagePull", "unexpected status code 503 Service Unavailable", False),
+        ("ErrImagePull", "pull QPS exceeded", False),
+        ("CreateContainerError", "context deadline exceeded", False),
+        ("CreateContainerError", 'failed to reserve container name "a": name "a" is reserved for "b"', False),
+        ("ErrImagePull", 'failed to resolve reference "x": 403 Forbidden', True),
+        ("ErrImagePull", "dial tcp: lookup registry.example: no such host", True),
+        ("CreateContainerError", 'exec: "bash": executable file not found in $PATH', True),
+        ("InvalidImageName", "timeout", True),
+    ],
+)
+def test_a_registry_or_a_disk_that_is_busy_is_waited_for(word: str, said: str, hopeless: bool) -> None:
+    found = pod(0, "Pending", containerStatuses=[waiting(word, said)])
+    state = state_of_jobset(jobset(), [found], None, 1)
+    assert (state.phase, state.hopeless) == (Phase.STARTING, hopeless)
+    assert said in state.reason
 
 
 def test_many_nodes_are_counted() -> None:
