@@ -81,6 +81,16 @@ def test_each_bound_holds_just_until_it_is_passed(
     assert overdue(flight(**times | {since: NOW - seconds - 1}), site, NOW) == why
 
 
+def test_a_job_that_prints_steps_has_started_whatever_is_said_of_a_container_beside_it() -> None:
+    """A sidecar that somebody's admission puts into each pod may crash again and again while the job trains."""
+    state = JobState(Phase.RUNNING, "Running", reason="container agent: CrashLoopBackOff", hopeless=True)
+    times: dict[str, Any] = {"submitted": NOW, "running": NOW, "state": state, "hopeless_since": NOW - 61}
+    assert overdue(flight(**times, stepped=NOW), machine(), NOW) is None
+    assert "it can never start; the cluster says: container agent" in str(
+        overdue(flight(**times), machine(), NOW)
+    )
+
+
 @pytest.mark.parametrize(
     ("limit", "minutes"),
     [("30", 30), ("00:30:00", 30), ("30:30", 30.5), ("1-0", 1440), ("1-12:30", 2190), ("2:00:00", 120)],
