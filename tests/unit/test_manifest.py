@@ -423,6 +423,58 @@ def test_a_site_changes_nothing_that_makes_the_case(tmp_path: Path, merge: str, 
     )
 
 
+MOUNTED = """\
+apiVersion: example.org/v1
+kind: Thing
+metadata: {name: small}
+spec:
+  volumes:
+    - {name: files, configMap: {name: small-files}}
+    - {name: data, persistentVolumeClaim: {claimName: data}}
+  containers:
+    - name: main
+      image: set-me
+      command: [bash, /scripts/run.sh]
+      volumeMounts: [{name: files, mountPath: /scripts}, {name: data, mountPath: /data}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("merge", "path"),
+    [
+        ("{containers: [{name: main, volumeMounts: [{name: mine, mountPath: /scripts/run.sh}]}]}", "containers.main.volumeMounts./scripts"),
+        ("{containers: [{name: main, volumeMounts: [{name: files, mountPath: /old}]}]}", "containers.main.volumeMounts./scripts"),
+        ("{containers: [{name: main, volumeMounts: [{name: files, subPath: x}]}]}", "containers.main.volumeMounts./scripts"),
+        ("{containers: [{name: main, workingDir: /mine}]}", "containers.main.workingDir"),
+        ("{volumes: [{name: files, configMap: {items: [{key: a, path: run.sh}]}}]}", "volumes.files.configMap.items"),
+        ("{volumes: [{name: files, configMap: null, hostPath: {path: /mine}}]}", "containers.main.volumeMounts./scripts"),
+        ("{containers: [{name: main, env: [{value: x}], args: []}]}", "containers.main.args"),
+        ("{failurePolicy: {maxRestarts: 3}}", "failurePolicy.maxRestarts"),
+        ("{runPolicy: {backoffLimit: 3}}", "runPolicy.backoffLimit"),
+    ],
+)  # fmt: skip
+def test_a_site_puts_nothing_over_a_file_and_adds_no_restart(tmp_path: Path, merge: str, path: str) -> None:
+    overlay = SiteOverlay(merge={"spec": yaml.safe_load(merge)})
+    with pytest.raises(ConfigError, match=rf"overlay.0.merge: changes spec.{path}, which makes the case"):
+        made(tmp_path, base=MOUNTED, site=[overlay])
+
+
+@pytest.mark.parametrize(
+    "merge",
+    [
+        "{containers: [{name: main, volumeMounts: [{name: mine, mountPath: /data/cache}, {name: more, mountPath: /scripts2}]}]}",
+        "{containers: [{name: main, volumeMounts: [{name: data, mountPath: /mnt/data}]}]}",
+        "{volumes: [{name: data, persistentVolumeClaim: null, hostPath: {path: /lustre}}, {name: mine, emptyDir: {}}]}",
+        "{volumes: [{name: files, configMap: {defaultMode: 365}}]}",
+        "{initContainers: [{name: check, image: own, command: [x], restartPolicy: Always, resources: {limits: {nvidia.com/gpu: 1}}}]}",
+        "{runPolicy: {schedulingPolicy: {queue: a}}, imagePullSecrets: [{name: key}]}",
+    ],
+)
+def test_a_site_adds_volumes_mounts_and_containers_of_its_own(tmp_path: Path, merge: str) -> None:
+    overlay = SiteOverlay(merge={"spec": yaml.safe_load(merge)})
+    assert made(tmp_path, base=MOUNTED, site=[overlay])
+
+
 def test_a_site_changes_no_file_and_names_a_document_that_there_is(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"overlay.0.merge: changes data, which makes the case"):
         by_site(tmp_path, "{data: {run.sh: 'true'}}", kind="ConfigMap")
