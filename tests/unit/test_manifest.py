@@ -423,6 +423,20 @@ def test_a_site_changes_nothing_that_makes_the_case(tmp_path: Path, merge: str, 
     )
 
 
+def test_what_the_recipe_takes_out_for_a_case_a_site_does_not_bring_back(tmp_path: Path) -> None:
+    """A PyTorchJob of one node has no workers; a site's overlay is for all its cases."""
+    overlay = "- {kind: Thing, when: {nodes: [2]}, merge: {spec: {containers: null, count: null}}}"
+    site = SiteOverlay(
+        kind="Thing", merge={"spec": {"count": {"a": 1}, "tolerations": [{"key": "sku"}], "new": 1}}
+    )
+    spec = made(tmp_path, overlay, site=[site])[1]["spec"]
+    assert (spec["tolerations"], spec["new"]) == ([{"key": "sku"}], 1)
+    assert not {"count", "containers"} & spec.keys()
+    site = SiteOverlay(kind="Thing", merge={"spec": {"containers": [{"name": "main", "image": "own"}]}})
+    assert "containers" not in made(tmp_path, overlay, site=[site])[1]["spec"]
+    assert len(made(tmp_path, overlay.replace("[2]", "[1]"), site=[site])[1]["spec"]["containers"]) == 2
+
+
 MOUNTED = """\
 apiVersion: example.org/v1
 kind: Thing
