@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,13 +40,16 @@ class Site:
 
     stage: Stage
     tools: Path
+    folder: str = ""
 
     def srun(self, old: str, new: str) -> None:
         (self.tools / "srun").write_text(SRUN.replace(old, new))
 
     def check(self, recipe: str, on_nodes_only: Sequence[str] = (), **environment: str) -> None:
         fixed = {"gpu": "h100", "ssh": {"host": "login01"}, "account": "a", "partition": "p"}
-        given = {"environment": environment, "on_nodes_only": list(on_nodes_only)}
+        given: dict[str, Any] = {"environment": environment, "on_nodes_only": list(on_nodes_only)}
+        if self.folder:
+            given["recipes"] = {recipe: {"folder": self.folder}}
         section = Slurm.model_validate({**fixed, "stage": str(self.stage.root), **given})
         SlurmBackend("lab", section, [examples.recipe_named(recipe)]).check(
             examples.recipe_named(recipe).cases[-1]
@@ -81,6 +85,17 @@ def test_a_stage_as_the_set_up_leaves_it_is_ready(site: Site, recipe: str) -> No
     site.check(recipe)
     site.stage.image.write_bytes(site.stage.image.read_bytes()[:63])
     assert "is not whole" in str(site.lack(recipe))
+
+
+@pytest.mark.parametrize("recipe", ["llama3"])
+def test_a_folder_is_there_whatever_size_its_file_system_gives_it(site: Site, recipe: str) -> None:
+    """Some have 0 for each folder, as /proc has."""
+    folder = Path("/proc/self/task")
+    assert folder.stat().st_size == 0
+    site.folder = str(folder)
+    assert f"the recipe folder {folder} is missing" not in str(site.lack(recipe))
+    site.folder = "/proc/nothing"
+    assert "the recipe folder /proc/nothing is missing" in str(site.lack(recipe))
 
 
 @EACH
