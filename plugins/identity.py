@@ -250,11 +250,15 @@ def _rate(case: Case, log: Log) -> list[str]:
 
 
 def counted_by(case: Case, log: Log) -> FlopsName:
-    """By which of the ways in which its format counts the rates of this run are those of the case's model; the first where they are by none."""
+    """By which of the ways in which its format counts the rates of this run are those of the case's model; the first where they are by none.
+
+    Sequences of half the length take as much by full attention as whole ones by causal attention: without a length that is stated only the first counts.
+    """
+    stated = any(fact.name == "sequence_length" for fact in log.facts)
     return next(
         (
             name
-            for name in log.flops
+            for name in (log.flops if stated else log.flops[:1])
             if not any(counts_as(case, step, flops_of_a_step(case, name)) for step in log.steps)
         ),
         log.flops[0],

@@ -290,6 +290,27 @@ def test_one_process_with_a_loss_of_nan_is_enough() -> None:
     assert math.isnan(found)
 
 
+@pytest.mark.parametrize(
+    ("stated", "said"), [("", "step time x TFLOP/s"), ("4096", ""), ("2048", "sequence")]
+)
+def test_twice_the_sequences_of_half_the_length_are_another_case(stated: str, said: str) -> None:
+    """By full attention they take the FLOPs that the case takes by causal attention; the tokens of a step are the same."""
+    case = examples.recipe_named("maxtext_llama2").case("70b-bf16-64gpus")
+    assert case is not None
+    half = flops_per_sequence(
+        case.model, case.sequence_length // 2, FlopsDefinition(definition="full-attention")
+    )
+    tflops = 2 * case.gbs * half / case.gpus / 8e12
+    text = f"Config param max_target_length: {stated}\n" if stated else ""
+    for i in range(50):
+        text += (
+            f"completed step: {i}, seconds: 8.000, TFLOP/s/device: {tflops:.3f}, Tokens/s/device: 1024.000, "
+            f"total_weights: {case.tokens_per_step}, loss: 8.123\n"
+        )
+    found = problems(case, parse(text, "maxtext"), Statistic())
+    assert [problem for problem in found if said in problem] if said else found == []
+
+
 @pytest.mark.parametrize("handicap", [1, 3])
 def test_the_proxys_own_rates_agree_with_its_case(handicap: int) -> None:
     case = load_recipe(examples.ROOT / "suites" / "proxy").case("tiny-fp32-1gpus")
