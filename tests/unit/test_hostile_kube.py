@@ -30,6 +30,7 @@ from fixtures.kube import copies
 from fixtures.kube import dataset
 from fixtures.kube import logs
 from fixtures.kube import objects
+from fixtures.kube import shape
 from fixtures.kube.api import Api
 from fixtures.kube.api import Refused
 from fixtures.kube.api import Stream
@@ -117,6 +118,18 @@ def spoilt(draw: st.DrawFn, whole: dict[str, Any]) -> Any:
             # What an earlier one put into its way.
             continue
     return document
+
+
+def test_gos_zero_time_is_none_and_no_other_of_that_year_is_a_moment() -> None:
+    """A provider of virtual nodes writes it of a container that has not ended; Kubernetes itself writes null."""
+    document = copy.deepcopy({**POD, "apiVersion": "v1", "kind": "Pod"})
+    ended = document["status"]["containerStatuses"][0]["state"]["terminated"]
+    ended["finishedAt"] = "0001-01-01T00:00:00Z"
+    found = shape.single(shape.parsed(json.dumps(document).encode()))
+    assert "finishedAt" not in found["status"]["containerStatuses"][0]["state"]["terminated"]
+    ended["finishedAt"] = "0001-06-01T00:00:00Z"
+    with pytest.raises(ValueError, match="it is no moment in time"):
+        shape.single(shape.parsed(json.dumps(document).encode()))
 
 
 class Said(Api):
