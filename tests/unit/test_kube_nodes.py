@@ -161,3 +161,6 @@ def test_a_taint_is_why_pods_find_no_node_only_where_they_would_fit_without_it()
     assert nodes.kept_off([node("a"), node("b", ready="False"), node("c", SKU)], want, 2) == ""
     assert nodes.kept_off([node("b", SKU)], want, 2) == ""
     assert nodes.kept_off([node("a", coming), node("b", coming)], want, 2) == ""
+    # AKS drains a node for an event of its host, or repairs it.
+    repaired = {"key": "remediator.kubernetes.azure.com/unschedulable", "effect": "NoSchedule"}
+    assert nodes.kept_off([node("a"), node("b", repaired)], want, 2) == ""
