@@ -192,3 +192,16 @@ def test_a_line_that_a_power_cut_cut_off_is_told_and_spoils_no_other(
 ) -> None:
     (folder / BOOK).write_bytes((folder / BOOK).read_bytes()[:-9])
     assert f"{BOOK} has 1 line(s) whose checksum is wrong" in require_safe(folder, whole(killed, tmp_path))
+
+
+@pytest.mark.parametrize("byte", [b"f", b"\xe6"])
+def test_the_name_of_a_column_has_another_byte(
+    killed: Path, folder: Path, tmp_path: Path, byte: bytes
+) -> None:
+    sqlite3.connect(folder / LEDGER).execute("pragma wal_checkpoint(truncate)").connection.close()
+    data = (folder / LEDGER).read_bytes()
+    # The last one is the table of earlier tries.
+    before, found, behind = data.rpartition(b"excluded text not null\n")
+    assert found
+    (folder / LEDGER).write_bytes(before + byte + found[1:] + behind)
+    assert f"{LEDGER} cannot be read whole" in require_safe(folder, whole(killed, tmp_path))
