@@ -205,3 +205,24 @@ def test_the_name_of_a_column_has_another_byte(
     assert found
     (folder / LEDGER).write_bytes(before + byte + found[1:] + behind)
     assert f"{LEDGER} cannot be read whole" in require_safe(folder, whole(killed, tmp_path))
+
+
+@pytest.mark.parametrize("name", [LEDGER, BOOK])
+def test_a_book_of_another_run_tells_nothing_of_this_one(
+    killed: Path, folder: Path, tmp_path: Path, name: str
+) -> None:
+    expected = whole(killed, tmp_path)
+    (tmp_path / "run-2").mkdir()
+    other = Ledger.create(tmp_path / "run-2" / LEDGER, "run-2", "lab")
+    other.plan([(case, "slurm", f"pacemark-run-2.{case.id}") for case in CASES])
+    for case in CASES:
+        for _ in range(9):
+            other.intend(case.key)
+        other.end(case.key)
+    other.close()
+    shutil.copyfile(tmp_path / "run-2" / name, folder / name)
+    if name == LEDGER:
+        (folder / WAL).unlink()
+    told = require_safe(folder, expected)
+    assert f"{LEDGER} and {BOOK} are of different runs" in told
+    assert read_books(folder).run.id == "run-1"
