@@ -226,3 +226,17 @@ def test_a_book_of_another_run_tells_nothing_of_this_one(
     told = require_safe(folder, expected)
     assert f"{LEDGER} and {BOOK} are of different runs" in told
     assert read_books(folder).run.id == "run-1"
+
+
+@pytest.mark.parametrize("name", [WAL, SHM])
+@pytest.mark.parametrize("how", ["folder", "link"])
+def test_something_else_is_beside_the_ledger(
+    killed: Path, folder: Path, tmp_path: Path, name: str, how: str
+) -> None:
+    expected = whole(killed, tmp_path)
+    (folder / name).unlink()
+    if how == "folder":
+        (folder / name).mkdir()
+    else:
+        (folder / name).symlink_to("nowhere")
+    assert f"{name} is no regular file" in require_safe(folder, expected)
