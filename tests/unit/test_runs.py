@@ -11,9 +11,11 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from fixtures import housekeeping
 from fixtures.backend import JobRef
 from fixtures.book import BOOK
 from fixtures.ledger import LEDGER
@@ -167,6 +169,39 @@ def test_a_replay_leaves_nothing(folder: Path) -> None:
     ledger.intend(NARROW.key)
     ledger.close()
     assert left(made) == []
+
+
+def test_a_ledger_that_cannot_be_written_keeps_no_job_alive(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    cluster = Known()
+    cluster.there[NARROW.id] = JobRef(NARROW.key, NARROW.id, "6", "/logs")
+    monkeypatch.setattr(Ledger, "_set", full)
+    good, said = swept(folder, cluster)
+    assert good
+    assert "job 5 is over" in said
+    assert "job 6 is over" in said
+    assert cluster.cancelled == {WIDE.id, NARROW.id}
+
+
+def test_a_run_whose_books_cannot_be_mended_hides_no_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = folder.with_name("run-0")
+    broken.mkdir()
+    Ledger.create(broken / LEDGER, "run-0", "lab").close()
+    (broken / BOOK).unlink()
+    (broken / "jobs.part").mkdir()
+    cluster = Known()
+    monkeypatch.setattr(housekeeping, "make_backends", lambda *_: {"slurm": cluster})
+    monkeypatch.setattr(housekeeping, "results_folder", lambda _: folder.parent)
+    option = SimpleNamespace(list_runs=False, cancel=None)
+    assert housekeeping.keep_house(SimpleNamespace(option=option, rootpath=ROOT), Lab(site="lab")) == 1  # type: ignore[arg-type]
+    assert f"its books in {broken} cannot be written" in capsys.readouterr().out
+    assert cluster.cancelled == {WIDE.id}
 
 
 @pytest.mark.parametrize("broken", ["empty", "cut", "of another version"])
