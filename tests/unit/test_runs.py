@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 import socket
 import sqlite3
@@ -169,6 +170,24 @@ def test_a_replay_leaves_nothing(folder: Path) -> None:
     ledger.intend(NARROW.key)
     ledger.close()
     assert left(made) == []
+
+
+def test_a_run_that_may_not_be_looked_into_hides_no_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, stat = folder.with_name("run-0"), Path.stat
+    other.mkdir()
+
+    def private(path: Path, **asked: bool) -> os.stat_result:
+        if path.parent == other:
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, **asked)
+
+    monkeypatch.setattr(Path, "stat", private)
+    said = io.StringIO()
+    print_runs(folder.parent, said, 250)
+    assert "run-0 ? its ledger cannot be read" in " ".join(said.getvalue().split())
+    assert "3 not judged" in said.getvalue()
 
 
 def test_a_ledger_that_cannot_be_written_keeps_no_job_alive(
