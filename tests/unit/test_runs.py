@@ -21,8 +21,10 @@ from fixtures.backend import JobRef
 from fixtures.book import BOOK
 from fixtures.ledger import LEDGER
 from fixtures.ledger import Ledger
+from fixtures.runs import RunLock
 from fixtures.runs import Summary
 from fixtures.runs import cancel_left
+from fixtures.runs import find_run
 from fixtures.runs import print_runs
 from fixtures.runs import stop_run
 from fixtures.runs import take_run
@@ -188,6 +190,33 @@ def test_a_run_that_may_not_be_looked_into_hides_no_other(
     print_runs(folder.parent, said, 250)
     assert "run-0 ? its ledger cannot be read" in " ".join(said.getvalue().split())
     assert "3 not judged" in said.getvalue()
+
+
+def test_a_file_system_without_locks_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    said = io.StringIO()
+    print_runs(folder.parent, said, 250)
+    assert "run-1 ? its lock cannot be read" in " ".join(said.getvalue().split())
+    with pytest.raises(ConfigError, match=r"cannot be locked \(Function not implemented\); the results need"):
+        take_run(folder)
+
+
+def test_who_looks_at_a_dead_run_makes_nobody_take_it_for_alive(folder: Path) -> None:
+    looking = RunLock(folder)
+    assert looking.look()
+    assert not Summary.of(folder).live
+    looking.release()
+    assert looking.take()
+    assert Summary.of(folder).live
+    looking.release()
+
+
+def test_a_name_that_no_folder_can_have_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no run 'xxx"):
+        find_run(tmp_path, "x" * 300)
 
 
 def test_a_ledger_that_cannot_be_written_keeps_no_job_alive(
