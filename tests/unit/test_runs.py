@@ -21,6 +21,7 @@ from fixtures.backend import JobRef
 from fixtures.book import BOOK
 from fixtures.ledger import LEDGER
 from fixtures.ledger import Ledger
+from fixtures.ledger import process_start
 from fixtures.runs import RunLock
 from fixtures.runs import Summary
 from fixtures.runs import cancel_left
@@ -355,3 +356,22 @@ def test_a_run_of_another_user_is_said(
     said = stop_run(folder, 10)
     monkeypatch.undo()
     assert "it is another user's" in said
+
+
+def test_a_living_run_whose_lock_was_deleted_is_still_its_process(
+    folder: Path, owner: subprocess.Popen[str]
+) -> None:
+    ledger = Ledger(folder / LEDGER)
+    ledger._db.execute("update run set pid = ?, process = ?", (owner.pid, process_start(owner.pid)))
+    ledger.close()
+    (folder / "lock").unlink()
+    assert Summary.of(folder).live
+    with pytest.raises(ConfigError, match=rf"still going on in process {owner.pid}, whose lock is gone"):
+        swept(folder, Known())
+    owner.kill()
+    # It is dead before anybody asks how it ended.
+    os.waitid(os.P_PID, owner.pid, os.WEXITED | os.WNOWAIT)
+    assert not Summary.of(folder).live
+    lock, taken, _ = take_run(folder)
+    taken.close()
+    lock.release()
