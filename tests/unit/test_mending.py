@@ -240,3 +240,16 @@ def test_something_else_is_beside_the_ledger(
     else:
         (folder / name).symlink_to("nowhere")
     assert f"{name} is no regular file" in require_safe(folder, expected)
+
+
+@pytest.mark.parametrize("name", [LEDGER, WAL, BOOK])
+def test_books_that_are_damaged_twice_are_made_anew_twice(
+    killed: Path, folder: Path, tmp_path: Path, name: str
+) -> None:
+    expected = whole(killed, tmp_path)
+    for kind in (Path.touch, Path.mkdir):
+        (folder / name).unlink(missing_ok=True)
+        kind(folder / name)
+        (folder / f"{name}.damaged").touch()
+        require_safe(folder, expected)
+    assert (folder / f"{name}.damaged").is_file()
