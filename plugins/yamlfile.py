@@ -28,6 +28,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MOST_BYTES = 4 << 20
 _MOST_VALUES = 100_000
 _MOST_LEVELS = 100
+_MOST_DIRECTIVES = 100
 _LONGEST_NUMBER = 100
 
 _MOST_MISTAKES = 20
@@ -128,6 +129,10 @@ def _text(path: Path) -> str:
         raise ConfigError(f"{path}: no such file") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
+    # The parser compares each directive with all before it.
+    directives = [number for number, line in enumerate(text.splitlines(), start=1) if line.startswith("%")]
+    if len(directives) > _MOST_DIRECTIVES:
+        raise ConfigError(f"{path}:{directives[-1]}: more than {_MOST_DIRECTIVES} directives (%TAG, %YAML)")
     with _mistakes_told(path):
         _require_bounded(path, _Loader(text))
     return text

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import allure_commons
 import pytest
@@ -25,6 +26,7 @@ from plugins.allure_view import Lenient
 from plugins.errors import ConfigError
 from plugins.files import make_case_folder
 from plugins.files import write_whole
+from plugins.terminal import print_table
 from tests.unit.cluster import NARROW
 from tests.unit.cluster import WIDE
 
@@ -125,6 +127,25 @@ def test_a_damaged_record_of_a_case_costs_that_case_its_verdict(tmp_path: Path, 
     summary = write_record(tmp_path / "run-1", "lab", 0.0, Summary.of(tmp_path / "run-1").entries, None)
     assert summary["cases"][0]["verdict"] == "infrastructure"
     assert summary["cases"][0]["headline"].startswith(f"infrastructure: its record is damaged: {path}: ")
+
+
+WRITTEN = results.unjudged(NARROW.key, NARROW.id, "17", "stopped")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"mfu": float("nan")}, {"step_time": "x"}, {"expected": "x", "step_time": 1.0}, {"remarks": 5}, {"id": 5}],
+)  # fmt: skip
+def test_a_record_that_cannot_be_shown_is_damaged(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    run = made(tmp_path / "run-1")
+    entries = Summary.of(run).entries
+    path = run / NARROW.key / results.CASE
+    path.write_text(json.dumps(WRITTEN))
+    assert write_record(run, "lab", 0.0, entries, None)["cases"][0] == WRITTEN
+    path.write_text(json.dumps({**WRITTEN, **wrong}))
+    summary = write_record(run, "lab", 0.0, entries, None)
+    assert "its record is damaged" in summary["cases"][0]["headline"]
+    print_table(summary["cases"], io.StringIO(), 120, colour=False)
 
 
 def test_a_file_in_the_place_of_a_recipes_folder_is_a_damaged_record(tmp_path: Path) -> None:

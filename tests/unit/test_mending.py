@@ -192,3 +192,64 @@ def test_a_line_that_a_power_cut_cut_off_is_told_and_spoils_no_other(
 ) -> None:
     (folder / BOOK).write_bytes((folder / BOOK).read_bytes()[:-9])
     assert f"{BOOK} has 1 line(s) whose checksum is wrong" in require_safe(folder, whole(killed, tmp_path))
+
+
+@pytest.mark.parametrize("byte", [b"f", b"\xe6"])
+def test_the_name_of_a_column_has_another_byte(
+    killed: Path, folder: Path, tmp_path: Path, byte: bytes
+) -> None:
+    sqlite3.connect(folder / LEDGER).execute("pragma wal_checkpoint(truncate)").connection.close()
+    data = (folder / LEDGER).read_bytes()
+    # The last one is the table of earlier tries.
+    before, found, behind = data.rpartition(b"excluded text not null\n")
+    assert found
+    (folder / LEDGER).write_bytes(before + byte + found[1:] + behind)
+    assert f"{LEDGER} cannot be read whole" in require_safe(folder, whole(killed, tmp_path))
+
+
+@pytest.mark.parametrize("name", [LEDGER, BOOK])
+def test_a_book_of_another_run_tells_nothing_of_this_one(
+    killed: Path, folder: Path, tmp_path: Path, name: str
+) -> None:
+    expected = whole(killed, tmp_path)
+    (tmp_path / "run-2").mkdir()
+    other = Ledger.create(tmp_path / "run-2" / LEDGER, "run-2", "lab")
+    other.plan([(case, "slurm", f"pacemark-run-2.{case.id}") for case in CASES])
+    for case in CASES:
+        for _ in range(9):
+            other.intend(case.key)
+        other.end(case.key)
+    other.close()
+    shutil.copyfile(tmp_path / "run-2" / name, folder / name)
+    if name == LEDGER:
+        (folder / WAL).unlink()
+    told = require_safe(folder, expected)
+    assert f"{LEDGER} and {BOOK} are of different runs" in told
+    assert read_books(folder).run.id == "run-1"
+
+
+@pytest.mark.parametrize("name", [WAL, SHM])
+@pytest.mark.parametrize("how", ["folder", "link"])
+def test_something_else_is_beside_the_ledger(
+    killed: Path, folder: Path, tmp_path: Path, name: str, how: str
+) -> None:
+    expected = whole(killed, tmp_path)
+    (folder / name).unlink()
+    if how == "folder":
+        (folder / name).mkdir()
+    else:
+        (folder / name).symlink_to("nowhere")
+    assert f"{name} is no regular file" in require_safe(folder, expected)
+
+
+@pytest.mark.parametrize("name", [LEDGER, WAL, BOOK])
+def test_books_that_are_damaged_twice_are_made_anew_twice(
+    killed: Path, folder: Path, tmp_path: Path, name: str
+) -> None:
+    expected = whole(killed, tmp_path)
+    for kind in (Path.touch, Path.mkdir):
+        (folder / name).unlink(missing_ok=True)
+        kind(folder / name)
+        (folder / f"{name}.damaged").touch()
+        require_safe(folder, expected)
+    assert (folder / f"{name}.damaged").is_file()

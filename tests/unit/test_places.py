@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fixtures.backend import JobRef
+from fixtures.book import BOOK
 from fixtures.fleet import Orders
 from fixtures.flight import Plan
 from fixtures.jobset import JobSets
@@ -17,6 +18,7 @@ from fixtures.kube.api import Api
 from fixtures.kube.backend import KubernetesBackend
 from fixtures.ledger import LEDGER
 from fixtures.ledger import Ledger
+from fixtures.mending import open_books
 from fixtures.resume import resumed
 from fixtures.runs import cancel_left
 from fixtures.site import Kubernetes
@@ -178,3 +180,21 @@ def test_a_job_is_found_to_be_ended_though_its_values_are_gone() -> None:
     ) as caught:
         backend.find(case.key, "the-job")
     assert caught.value.may_run
+
+
+def test_a_job_that_was_only_planned_by_damaged_books_is_looked_for_where_the_site_file_leads(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "results" / "run-1"
+    folder.mkdir(parents=True)
+    made = Ledger.create(folder / LEDGER, "run-1", "lab")
+    made.plan([(CASE, "jobset", "pacemark-run-1.the-job")])
+    made.close()
+    (folder / BOOK).unlink()
+    mended, told = open_books(folder)
+    assert told
+    cluster = Cluster()
+    cluster.where = HERE
+    plan = Plan(CASE, "jobset", "pacemark-run-1.the-job", "nemo2")
+    (found,) = resumed(mended, "lab", [plan], {"jobset": cluster})
+    assert found.job == JobRef(CASE.key, plan.name, "", "")

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from fixtures.ledger import LEDGER
+from fixtures.runs import RunLock
+from fixtures.session import RunPlugin
 from plugins import results
+from plugins.errors import ConfigError
 
 
 def mode(path: Path) -> int:
@@ -44,3 +50,14 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("os.geteuid", lambda: folder.stat().st_uid + 1)
     with pytest.raises(PermissionError, match="another user"):
         results.make_private(folder)
+
+
+def test_a_run_of_another_session_of_the_same_second_is_refused(tmp_path: Path) -> None:
+    first = RunLock(tmp_path)
+    assert first.take()
+    option, site = SimpleNamespace(resume=None), SimpleNamespace(site="lab")
+    session: Any = SimpleNamespace(config=SimpleNamespace(option=option), folder=tmp_path, site=site)
+    with pytest.raises(ConfigError, match="is the run of another session"):
+        RunPlugin._open_run(session, [], {})
+    assert not (tmp_path / LEDGER).exists()
+    first.release()

@@ -24,7 +24,9 @@ from fixtures.runs import is_live
 from fixtures.runs import print_runs
 from plugins.cases import Case
 from plugins.errors import ConfigError
+from plugins.errors import Unreachable
 from tests.unit import examples
+from tests.unit.cluster import Cluster
 
 ONE = examples.case()
 TWO = examples.case("70b-fp8-64gpus")
@@ -269,3 +271,22 @@ def test_a_clock_that_was_set_back_makes_no_job_younger_than_new(
     monkeypatch.setattr(time, "time", lambda: earlier)
     (found,) = taken(ledger)
     assert found.age == 0
+
+
+class Silent(Cluster):
+    def listed(self, prefix: str) -> list[JobRef]:
+        raise Unreachable("no route to host")
+
+
+@pytest.mark.parametrize("ended", ["before it was submitted", "by Ctrl-C"])
+def test_nothing_is_submitted_unasked_while_the_cluster_does_not_answer(ledger: Ledger, ended: str) -> None:
+    expected = name(ONE)
+    if ended == "by Ctrl-C":
+        ledger.intend(ONE.key)
+        ledger.submitted(JobRef(ONE.key, name(ONE), "17", "/logs"))
+        expected += "-try2"
+    ledger.end(ONE.key, "interrupted", "the session was stopped")
+    (found,) = resumed(ledger, "lab", [plan(ONE)], {"slurm": Silent()})
+    assert found.job == JobRef(ONE.key, expected, "", "")
+    (entry,) = ledger.entries()
+    assert (entry.stage, entry.name, entry.may_run) == ("intent", expected, True)

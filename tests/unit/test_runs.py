@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 import socket
 import sqlite3
@@ -11,15 +12,20 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from fixtures import housekeeping
 from fixtures.backend import JobRef
 from fixtures.book import BOOK
 from fixtures.ledger import LEDGER
 from fixtures.ledger import Ledger
+from fixtures.ledger import process_start
+from fixtures.runs import RunLock
 from fixtures.runs import Summary
 from fixtures.runs import cancel_left
+from fixtures.runs import find_run
 from fixtures.runs import print_runs
 from fixtures.runs import stop_run
 from fixtures.runs import take_run
@@ -169,6 +175,84 @@ def test_a_replay_leaves_nothing(folder: Path) -> None:
     assert left(made) == []
 
 
+def test_a_run_that_may_not_be_looked_into_hides_no_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, stat = folder.with_name("run-0"), Path.stat
+    other.mkdir()
+
+    def private(path: Path, **asked: bool) -> os.stat_result:
+        if path.parent == other:
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, **asked)
+
+    monkeypatch.setattr(Path, "stat", private)
+    said = io.StringIO()
+    print_runs(folder.parent, said, 250)
+    assert "run-0 ? its ledger cannot be read" in " ".join(said.getvalue().split())
+    assert "3 not judged" in said.getvalue()
+
+
+def test_a_file_system_without_locks_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    said = io.StringIO()
+    print_runs(folder.parent, said, 250)
+    assert "run-1 ? its lock cannot be read" in " ".join(said.getvalue().split())
+    with pytest.raises(ConfigError, match=r"cannot be locked \(Function not implemented\); the results need"):
+        take_run(folder)
+
+
+def test_who_looks_at_a_dead_run_makes_nobody_take_it_for_alive(folder: Path) -> None:
+    looking = RunLock(folder)
+    assert looking.look()
+    assert not Summary.of(folder).live
+    looking.release()
+    assert looking.take()
+    assert Summary.of(folder).live
+    looking.release()
+
+
+def test_a_name_that_no_folder_can_have_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no run 'xxx"):
+        find_run(tmp_path, "x" * 300)
+
+
+def test_a_ledger_that_cannot_be_written_keeps_no_job_alive(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    cluster = Known()
+    cluster.there[NARROW.id] = JobRef(NARROW.key, NARROW.id, "6", "/logs")
+    monkeypatch.setattr(Ledger, "_set", full)
+    good, said = swept(folder, cluster)
+    assert good
+    assert "job 5 is over" in said
+    assert "job 6 is over" in said
+    assert cluster.cancelled == {WIDE.id, NARROW.id}
+
+
+def test_a_run_whose_books_cannot_be_mended_hides_no_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = folder.with_name("run-0")
+    broken.mkdir()
+    Ledger.create(broken / LEDGER, "run-0", "lab").close()
+    (broken / BOOK).unlink()
+    (broken / "jobs.part").mkdir()
+    cluster = Known()
+    monkeypatch.setattr(housekeeping, "make_backends", lambda *_: {"slurm": cluster})
+    monkeypatch.setattr(housekeeping, "results_folder", lambda _: folder.parent)
+    option = SimpleNamespace(list_runs=False, cancel=None)
+    assert housekeeping.keep_house(SimpleNamespace(option=option, rootpath=ROOT), Lab(site="lab")) == 1  # type: ignore[arg-type]
+    assert f"its books in {broken} cannot be written" in capsys.readouterr().out
+    assert cluster.cancelled == {WIDE.id}
+
+
 @pytest.mark.parametrize("broken", ["empty", "cut", "of another version"])
 def test_a_ledger_that_cannot_be_read_hides_no_other_run(folder: Path, broken: str) -> None:
     other = folder.with_name("run-0")
@@ -272,3 +356,22 @@ def test_a_run_of_another_user_is_said(
     said = stop_run(folder, 10)
     monkeypatch.undo()
     assert "it is another user's" in said
+
+
+def test_a_living_run_whose_lock_was_deleted_is_still_its_process(
+    folder: Path, owner: subprocess.Popen[str]
+) -> None:
+    ledger = Ledger(folder / LEDGER)
+    ledger._db.execute("update run set pid = ?, process = ?", (owner.pid, process_start(owner.pid)))
+    ledger.close()
+    (folder / "lock").unlink()
+    assert Summary.of(folder).live
+    with pytest.raises(ConfigError, match=rf"still going on in process {owner.pid}, whose lock is gone"):
+        swept(folder, Known())
+    owner.kill()
+    # It is dead before anybody asks how it ended.
+    os.waitid(os.P_PID, owner.pid, os.WEXITED | os.WNOWAIT)
+    assert not Summary.of(folder).live
+    lock, taken, _ = take_run(folder)
+    taken.close()
+    lock.release()

@@ -265,6 +265,7 @@ MERGES = "a: &a {x: 1}\n" + "".join(
         ("a: " + "[" * 200_000, ":1: more than 100 levels, one within the other"),
         ("a: " + "{a: " * 200_000, ":1: more than 100 levels"),
         ("- " * 200_000, ":1: more than 100 levels"),
+        ("".join(f"%TAG !{number}! a\n" for number in range(101)) + "---\na: 1", ":101: more than 100 directives"),
         (
             "a: &a0 [1]\n" + "".join(f"b{i}: &a{i} [*a{i - 1}]\n" for i in range(1, 200)),
             ":97: more than 100 levels",
