@@ -27,11 +27,11 @@ INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check --require
 demo: $(BIN)/.demo
 	$(BIN)/python -m pytest suites/proxy -p no:cacheprovider
 
-# The proxy measures this machine, so it has it to itself. Then Kubernetes' lab, and what needs none, beside all the rest.
+# The proxy measures this machine, so it has it to itself. Then Kubernetes' lab and the scripted scheduler beside all the rest: both mostly wait.
 test: $(BIN)/.test lab kubernetes
 	$(BIN)/python -m pytest tests/system/test_proxy.py
-	@exec $(BIN)/python -m tests.beside $(BIN)/python -m pytest tests -m "kubernetes or unit" -- \
-	$(BIN)/python -m pytest tests --ignore tests/system/test_proxy.py -m "not kubernetes and not unit"
+	@exec $(BIN)/python -m tests.beside $(BIN)/python -m pytest tests -m "kubernetes or scripted" -- \
+	$(BIN)/python -m pytest tests --ignore tests/system/test_proxy.py -m "not (kubernetes or scripted)"
 
 unit: $(BIN)/.test
 	$(BIN)/python -m pytest tests/unit -n auto

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.lab.fixtures import accounting_lab
@@ -15,8 +13,6 @@ from tests.lab.fixtures import scripted_lab
 from tests.lab.fixtures import scripted_log
 from tests.lab.fixtures import slurm_lab
 from tests.lab.fixtures import slurm_parts
-
-_UNIT = Path(__file__).parent / "unit"
 
 __all__ = [
     "accounting_lab",
@@ -32,8 +28,7 @@ __all__ = [
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """`make test` runs what needs the Kubernetes lab, and then what needs none, beside all the rest."""
-    if "kubernetes_parts" in getattr(item, "fixturenames", ()):
-        item.add_marker(pytest.mark.kubernetes)
-    if item.path.is_relative_to(_UNIT):
-        item.add_marker(pytest.mark.unit)
+    """`make test` runs what needs the Kubernetes lab, or the scripted scheduler, beside all the rest."""
+    for fixture, marker in (("kubernetes_parts", "kubernetes"), ("scripted_log", "scripted")):
+        if fixture in getattr(item, "fixturenames", ()):
+            item.add_marker(marker)
