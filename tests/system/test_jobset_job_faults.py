@@ -122,7 +122,8 @@ def test_pods_that_the_cluster_does_not_make(kubernetes_lab: KubernetesLab, kube
         }
     )
     headline = blamed(trial.start())
-    said = r"8 of 16 pods have a node: FailedCreate: Error creating: pods .* is forbidden: exceeded quota: gpus, requested: "
+    # The API server puts "(combined from similar events): " before what was said often.
+    said = r"8 of 16 pods have a node: FailedCreate: .*Error creating: pods .* is forbidden: exceeded quota: gpus, requested: "
     assert re.search(f"it can never start; the queue says: {said}", headline)
     # At 5, 10, 20 and 40 s, however often the job is looked at.
     assert trial.asked("list", "events") <= 4
