@@ -1,3 +1,3 @@
 """Loads the plugins, nothing else."""
 
-pytest_plugins = ["plugins.suite", "fixtures.options", "fixtures.session", "fixtures.recording"]
+pytest_plugins = ["plugins.suite", "fixtures.options", "fixtures.session", "fixtures.record_baselines"]

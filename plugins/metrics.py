@@ -16,12 +16,12 @@ from itertools import combinations
 from pydantic import Field
 from pydantic import model_validator
 
-from plugins.cases import Case
 from plugins.errors import ConfigError
 from plugins.logs import Step
-from plugins.recipefile import FlopsName
-from plugins.recipefile import Model
-from plugins.smoothing import desmoothed
+from plugins.logs.smoothing import desmoothed
+from plugins.recipes.cases import Case
+from plugins.recipes.file import FlopsName
+from plugins.recipes.file import Model
 from plugins.yamlfile import Strict
 
 STEADY_STEPS = 10
@@ -210,7 +210,7 @@ class Timing:
     mean over the last steps that cannot be taken apart: every so many-th line is the mean of steps of its own, and the lines
     between tell only which means have one stalled step in them, which `tail` leaves out.
     `lasting`: the interval before an outlier of the window is slow too, as it is where the pace fell and no step stalled.
-    `runs`: the figures are those of so many runs together (`plugins.repeats`).
+    `runs`: the figures are those of so many runs together (`plugins.judging.repeats`).
     """
 
     statistic: Statistic

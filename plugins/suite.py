@@ -21,37 +21,37 @@ from typing import Any
 
 import pytest
 
-from plugins import allure_view
-from plugins import benchmark_view
-from plugins import checkpoints
-from plugins import recording
-from plugins import results
-from plugins.baselines import find
-from plugins.baselines import lapsed
-from plugins.cases import DEFAULT_GPU
-from plugins.cases import Case
-from plugins.cases import Recipe
-from plugins.cases import load_recipe
-from plugins.checkpoints import Written
-from plugins.complaints import complaints
+from plugins.baselines.store import find
+from plugins.baselines.store import lapsed
 from plugins.errors import ConfigError
 from plugins.errors import Infrastructure
 from plugins.errors import Invalid
 from plugins.errors import Lost
 from plugins.errors import RunError
-from plugins.goals import Goal
-from plugins.goals import Goals
-from plugins.goals import Promise
-from plugins.goals import figure
-from plugins.judging import Judgement
-from plugins.judging import judge_outcome
+from plugins.judging import checkpoints
+from plugins.judging import recording
+from plugins.judging.checkpoints import Written
+from plugins.judging.expected import Goal
+from plugins.judging.expected import Goals
+from plugins.judging.expected import Promise
+from plugins.judging.expected import figure
+from plugins.judging.judge import Judgement
+from plugins.judging.judge import judge_outcome
+from plugins.judging.verdicts import Kind
 from plugins.logs import parser
 from plugins.metrics import Measurement
 from plugins.outcome import Outcome
-from plugins.recipefile import RecipeFile
-from plugins.recipefile import SiteModel
-from plugins.recipefile import read_recipe
-from plugins.verdicts import Kind
+from plugins.recipes.cases import DEFAULT_GPU
+from plugins.recipes.cases import Case
+from plugins.recipes.cases import Recipe
+from plugins.recipes.cases import load_recipe
+from plugins.recipes.file import RecipeFile
+from plugins.recipes.file import SiteModel
+from plugins.recipes.file import read_recipe
+from plugins.reports import allure_view
+from plugins.reports import benchmark_view
+from plugins.reports import results
+from plugins.reports.complaints import complaints
 from plugins.words import shown
 
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from plugins.cases import Case
-from plugins.cases import Recipe
 from plugins.outcome import Outcome
 from plugins.outcome import Try
+from plugins.recipes.cases import Case
+from plugins.recipes.cases import Recipe
 from tests.system import support
 from tests.unit import examples
 

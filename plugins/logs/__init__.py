@@ -1,6 +1,6 @@
 """Training logs, read as a stream: bytes in, steps out. Nothing here does I/O.
 
-A parser reports only what a line states. What that means for the case is judged in `plugins.validity`. It raises
+A parser reports only what a line states. What that means for the case is judged in `plugins.judging.validity`. It raises
 nothing, whatever the bytes are, and its memory does not grow with the log, only with the number of its steps.
 """
 
@@ -26,7 +26,7 @@ from plugins.logs.statements import Fact
 from plugins.logs.statements import Statement
 from plugins.logs.statements import Statements
 from plugins.logs.versions import Versions
-from plugins.recipefile import FlopsName
+from plugins.recipes.file import FlopsName
 
 # Longer than any line a recipe prints; what goes beyond is cut, so that memory stays flat on a broken log.
 MAX_LINE = 1 << 16

@@ -14,13 +14,13 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from plugins.baselinefile import Cell
-from plugins.baselinefile import Table
-from plugins.baselinefile import Tolerance
-from plugins.baselines import Baseline
-from plugins.baselines import Expected
-from plugins.baselines import expected
-from plugins.baselines import yardstick
+from plugins.baselines.file import Cell
+from plugins.baselines.file import Table
+from plugins.baselines.file import Tolerance
+from plugins.baselines.store import Baseline
+from plugins.baselines.store import Expected
+from plugins.baselines.store import expected
+from plugins.baselines.store import yardstick
 from plugins.logs import Step
 from plugins.logs import resolution
 from plugins.metrics import FlopsDefinition

@@ -26,10 +26,10 @@ from dataclasses import field
 from itertools import product
 from pathlib import Path
 
-from plugins.repeats import MAX_RUNS
-from plugins.repeats import judge_runs
-from plugins.repeats import unsure
-from plugins.verdicts import Kind
+from plugins.judging.repeats import MAX_RUNS
+from plugins.judging.repeats import judge_runs
+from plugins.judging.repeats import unsure
+from plugins.judging.verdicts import Kind
 from tests.bench import clusters
 from tests.bench.clusters import Cluster
 from tests.bench.clusters import Figure

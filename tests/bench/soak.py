@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from dataclasses import field
 from pathlib import Path
 
-from fixtures.book import BOOK
-from fixtures.ledger import LEDGER
+from fixtures.runs.journal import BOOK
+from fixtures.runs.ledger import LEDGER
 from tests.lab.scripted import STUCK
 from tests.lab.scripted import Script
 from tests.lab.scripted import ScriptedLab

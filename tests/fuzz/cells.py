@@ -8,13 +8,13 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from plugins.baselinefile import Cell as Line
-from plugins.baselinefile import Table
-from plugins.baselines import Baseline
-from plugins.baselines import find
-from plugins.cases import Case
-from plugins.cases import load_recipe
+from plugins.baselines.file import Cell as Line
+from plugins.baselines.file import Table
+from plugins.baselines.store import Baseline
+from plugins.baselines.store import find
 from plugins.metrics import FlopsDefinition
+from plugins.recipes.cases import Case
+from plugins.recipes.cases import load_recipe
 from tests.fuzz import dllogger
 from tests.fuzz import maxtext
 from tests.fuzz import megatron_bridge

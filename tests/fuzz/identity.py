@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from plugins.cases import Case
+from plugins.recipes.cases import Case
 from tests.fuzz import cells
 from tests.fuzz.cells import Cell
 from tests.fuzz.job import Truth

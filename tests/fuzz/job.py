@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from dataclasses import field
 from enum import StrEnum
 
-from plugins.cases import Case
+from plugins.recipes.cases import Case
 
 DEVICES = {
     "h100": "NVIDIA H100 80GB HBM3",

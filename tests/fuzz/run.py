@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from plugins.judging import judge_outcome
+from plugins.judging.judge import judge_outcome
 from plugins.logs import read
 from plugins.outcome import Outcome
 from tests.fuzz import broken

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.slurm_answers import SACCT
-from fixtures.slurm_answers import SQUEUE
+from fixtures.backends.slurm.answers import SACCT
+from fixtures.backends.slurm.answers import SQUEUE
 from tests.lab import daemons
 from tests.lab.accounting import AccountingLab
 from tests.lab.config import SYSTEM_PATH

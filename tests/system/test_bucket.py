@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from fixtures import bucket
-from fixtures.backend import LogCopy
-from fixtures.backend import LogPlace
-from fixtures.bucket import Storage
-from fixtures.bucket import Unreadable
-from fixtures.kube.copies import fetch
+from fixtures.backends.base import LogCopy
+from fixtures.backends.base import LogPlace
+from fixtures.backends.kubernetes import gcs as bucket
+from fixtures.backends.kubernetes.gcs import Storage
+from fixtures.backends.kubernetes.gcs import Unreadable
+from fixtures.backends.kubernetes.log_copies import fetch
 from tests.lab.buckets import BucketLab
 from tests.system.support import NO_STORAGE
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.book import BOOK
-from fixtures.ledger import LEDGER
+from fixtures.runs.journal import BOOK
+from fixtures.runs.ledger import LEDGER
 from tests.bench.soak import soak
 from tests.lab.scripted import STUCK
 from tests.lab.scripted import Script

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from plugins.cases import load_recipe
+from plugins.judging.validity import problems
 from plugins.logs import read
 from plugins.metrics import Statistic
-from plugins.validity import problems
+from plugins.recipes.cases import load_recipe
 from tests.lab.k8s import manifests
 from tests.lab.k8s.api import ApiError
 from tests.lab.k8s.api import collection

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.backend import Phase
+from fixtures.backends.base import Phase
 from plugins.errors import SubmitError
 from tests.lab.k8s import manifests
 from tests.lab.k8s.cluster import KubernetesLab

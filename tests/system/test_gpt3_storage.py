@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.backend import Phase
+from fixtures.backends.base import Phase
 from plugins.errors import SubmitError
 from tests.lab.k8s import manifests
 from tests.lab.k8s.api import ApiError

@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 import yaml
 
-import fixtures.kube.backend
-from fixtures.jobset import JobSets
-from fixtures.kube.api import Api
-from fixtures.kube.api import Refused
-from fixtures.kube.backend import KubernetesBackend
-from fixtures.kube.watch import Watch
+import fixtures.backends.kubernetes.backend
+from fixtures.backends.kubernetes.api import Api
+from fixtures.backends.kubernetes.api import Refused
+from fixtures.backends.kubernetes.backend import KubernetesBackend
+from fixtures.backends.kubernetes.informer import Watch
+from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.site import Kubernetes
 from fixtures.site import load_site
-from plugins.cases import load_recipe
 from plugins.errors import Infrastructure
 from plugins.errors import Unreachable
+from plugins.recipes.cases import load_recipe
 from tests.lab.k8s import manifests
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.lab.k8s.gate import BREAK
@@ -188,7 +188,7 @@ def test_a_submission_without_an_answer_is_looked_up_and_completed(
     case = recipe.case("70b-fp8-128gpus")
     assert site.jobset is not None
     assert case is not None
-    monkeypatch.setattr(fixtures.kube.backend, "SUBMIT_SECONDS", 0.5)
+    monkeypatch.setattr(fixtures.backends.kubernetes.backend, "SUBMIT_SECONDS", 0.5)
     backend = KubernetesBackend("lab", site.jobset, [recipe], JobSets())
     rule = gate.on(JOBSETS, LOSE)
     with pytest.raises(Unreachable):

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from fixtures.backend import Phase
-from fixtures.jobset import JobSets
-from fixtures.kube import objects
-from fixtures.kube.backend import KubernetesBackend
+from fixtures.backends.base import Phase
+from fixtures.backends.kubernetes import objects
+from fixtures.backends.kubernetes.backend import KubernetesBackend
+from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.site import load_site
-from plugins.cases import Recipe
-from plugins.cases import load_recipe
 from plugins.errors import SubmitError
+from plugins.recipes.cases import Recipe
+from plugins.recipes.cases import load_recipe
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.system.kube import CASE
 from tests.system.kube import gke_site

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.backend import JobRef
-from fixtures.backend import LogPlace
-from fixtures.backend import Phase
+from fixtures.backends.base import JobRef
+from fixtures.backends.base import LogPlace
+from fixtures.backends.base import Phase
+from fixtures.backends.slurm.backend import SlurmBackend
 from fixtures.site import load_site
-from fixtures.slurm import SlurmBackend
-from plugins.cases import Case
-from plugins.cases import load_recipe
+from plugins.recipes.cases import Case
+from plugins.recipes.cases import load_recipe
 from tests.lab.slurm import SlurmLab
 from tests.lab.stage import Stage
 from tests.system.support import ROOT

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from fixtures.ledger import LEDGER
-from fixtures.ledger import Ledger
+from fixtures.runs.ledger import LEDGER
+from fixtures.runs.ledger import Ledger
 from tests.lab.slurm import SlurmLab
 from tests.system.support import CASE
 from tests.system.support import SELECT

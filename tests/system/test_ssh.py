@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from fixtures.backends.ssh.connection import SshConnection
 from fixtures.site import Ssh
-from fixtures.ssh import SshConnection
 from plugins.errors import Unreachable
 from tests.lab.scripted import ScriptedLab
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import yaml
 
-from fixtures.kube import objects
-from fixtures.manifest import Word
-from fixtures.manifest import documents
+from fixtures.backends.kubernetes import objects
+from fixtures.backends.kubernetes.manifest import Word
+from fixtures.backends.kubernetes.manifest import documents
 from fixtures.site import Kubernetes
-from plugins.cases import Case
-from plugins.cases import load_recipe
-from plugins.recipefile import SiteModel
+from plugins.recipes.cases import Case
+from plugins.recipes.cases import load_recipe
+from plugins.recipes.file import SiteModel
 from tests.unit import examples
 from tests.unit.test_megatron_lm import line
 

@@ -8,22 +8,22 @@ from collections.abc import Callable
 from collections.abc import Sequence
 from pathlib import Path
 
-from fixtures.backend import JobRef
-from fixtures.backend import JobState
-from fixtures.backend import LogCopy
-from fixtures.backend import LogPiece
-from fixtures.backend import LogPlace
-from fixtures.backend import Phase
-from fixtures.fleet import Fleet
-from fixtures.fleet import Orders
-from fixtures.flight import Plan
-from fixtures.ledger import LEDGER
-from fixtures.ledger import Entry
-from fixtures.ledger import Ledger
+from fixtures.backends.base import JobRef
+from fixtures.backends.base import JobState
+from fixtures.backends.base import LogCopy
+from fixtures.backends.base import LogPiece
+from fixtures.backends.base import LogPlace
+from fixtures.backends.base import Phase
+from fixtures.fleet.fleet import Fleet
+from fixtures.fleet.fleet import Orders
+from fixtures.fleet.job import Plan
+from fixtures.runs.ledger import LEDGER
+from fixtures.runs.ledger import Entry
+from fixtures.runs.ledger import Ledger
 from fixtures.site import Limits
 from fixtures.site import Machine
-from plugins.cases import Case
 from plugins.errors import Unreachable
+from plugins.recipes.cases import Case
 from tests.unit import examples
 from tests.unit.examples import nemo2_text
 

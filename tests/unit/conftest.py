@@ -10,8 +10,8 @@ import pytest
 from hypothesis import settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
-from fixtures.fleet import Orders
-from plugins.cases import Case
+from fixtures.fleet.fleet import Orders
+from plugins.recipes.cases import Case
 from tests.unit.cluster import Cluster
 from tests.unit.cluster import Session
 from tests.unit.cluster import Start

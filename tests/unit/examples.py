@@ -6,14 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from plugins.baselines import Baseline
-from plugins.baselines import Expected
-from plugins.baselines import expected
-from plugins.baselines import find
-from plugins.baselines import yardstick
-from plugins.cases import Case
-from plugins.cases import Recipe
-from plugins.cases import load_recipe
+from plugins.baselines.store import Baseline
+from plugins.baselines.store import Expected
+from plugins.baselines.store import expected
+from plugins.baselines.store import find
+from plugins.baselines.store import yardstick
 from plugins.logs import Log
 from plugins.logs import Step
 from plugins.logs import read
@@ -23,6 +20,9 @@ from plugins.metrics import Statistic
 from plugins.metrics import Yardstick
 from plugins.metrics import timing
 from plugins.outcome import Outcome
+from plugins.recipes.cases import Case
+from plugins.recipes.cases import Recipe
+from plugins.recipes.cases import load_recipe
 
 ROOT = Path(__file__).parents[2]
 BASELINES = ROOT / "baselines"

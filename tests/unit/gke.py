@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from fixtures.manifest import Word
-from fixtures.manifest import documents
+from fixtures.backends.kubernetes.manifest import Word
+from fixtures.backends.kubernetes.manifest import documents
 from tests.unit import examples
 
 NAME = "pmk-20250411-120000-ab12-70b-fp8-512gpus"

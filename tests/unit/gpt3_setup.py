@@ -10,11 +10,11 @@ from typing import Any
 
 import yaml
 
-from fixtures.kube.contract import Contract
+from fixtures.backends.kubernetes.provision.contract import Contract
 from fixtures.site import Kubernetes
-from plugins.cases import Recipe
-from plugins.cases import load_recipe
-from plugins.setupfile import NO_STORAGE
+from plugins.recipes.cases import Recipe
+from plugins.recipes.cases import load_recipe
+from plugins.recipes.setup import NO_STORAGE
 from tests.unit.examples import ROOT
 
 SOURCE = ROOT / "suites" / "gpt3_aks"

@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
-from fixtures.kube.api import Refused
-from fixtures.kube.setup import Provisioner
+from fixtures.backends.kubernetes.api import Refused
+from fixtures.backends.kubernetes.provision.apply import Provisioner
 from tests.unit import gpt3_setup
 
 Object = dict[str, Any]

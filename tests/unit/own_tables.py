@@ -6,18 +6,18 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from plugins.baselinefile import BaselineFile
-from plugins.baselinefile import load_baselines
-from plugins.baselines import Baseline
-from plugins.baselines import find
-from plugins.baselines import lapsed
-from plugins.judging import Judgement
-from plugins.judging import judge_outcome
-from plugins.recording import Candidate
-from plugins.recording import Origin
-from plugins.recording import as_text
-from plugins.recording import candidate
-from plugins.recording import shelve
+from plugins.baselines.file import BaselineFile
+from plugins.baselines.file import load_baselines
+from plugins.baselines.store import Baseline
+from plugins.baselines.store import find
+from plugins.baselines.store import lapsed
+from plugins.judging.judge import Judgement
+from plugins.judging.judge import judge_outcome
+from plugins.judging.recording import Candidate
+from plugins.judging.recording import Origin
+from plugins.judging.recording import as_text
+from plugins.judging.recording import candidate
+from plugins.judging.recording import shelve
 from plugins.yamlfile import load
 from tests.unit import examples
 

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from paramiko.common import AUTH_SUCCESSFUL
 from paramiko.common import OPEN_SUCCEEDED
 
+from fixtures.backends.ssh.connection import SshConnection
 from fixtures.site import Ssh
-from fixtures.ssh import SshConnection
 
 
 class Server(paramiko.ServerInterface):

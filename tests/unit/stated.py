@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from plugins import identity
-from plugins.baselinefile import Accelerator
-from plugins.baselines import accelerators
-from plugins.cases import Case
+from plugins.baselines.file import Accelerator
+from plugins.baselines.store import accelerators
+from plugins.judging import identity
+from plugins.judging.validity import problems
 from plugins.metrics import Statistic
-from plugins.validity import problems
+from plugins.recipes.cases import Case
 from tests.unit import aks
 from tests.unit import examples
 from tests.unit import test_dllogger

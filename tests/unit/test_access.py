@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from fixtures.kube import access
-from fixtures.kube import api as module
-from fixtures.kube.api import Api
+from fixtures.backends.kubernetes import api as module
+from fixtures.backends.kubernetes import credentials as access
+from fixtures.backends.kubernetes.api import Api
 from fixtures.site import Kubernetes
 from plugins.errors import Denied
 from plugins.errors import Unreachable

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from plugins import results
-from plugins.cases import load_recipe
 from plugins.errors import ConfigError
-from plugins.judging import Judgement
-from plugins.judging import judge_outcome
-from plugins.verdicts import Kind
+from plugins.judging.judge import Judgement
+from plugins.judging.judge import judge_outcome
+from plugins.judging.verdicts import Kind
+from plugins.recipes.cases import load_recipe
+from plugins.reports import results
 from tests.unit import examples
 from tests.unit.test_cases import RECIPE
 from tests.unit.test_cases import write

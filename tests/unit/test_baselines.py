@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from plugins.baselinefile import load_baselines
-from plugins.baselines import expected
-from plugins.baselines import find
-from plugins.baselines import yardstick
-from plugins.cases import load_recipe
+from plugins.baselines.file import load_baselines
+from plugins.baselines.store import expected
+from plugins.baselines.store import find
+from plugins.baselines.store import yardstick
 from plugins.errors import ConfigError
 from plugins.metrics import Statistic
+from plugins.recipes.cases import load_recipe
 from tests.unit import examples
 from tests.unit import published
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from plugins.cases import load_recipe
 from plugins.errors import ConfigError
+from plugins.recipes.cases import load_recipe
 from tests.unit import examples
 from tests.unit import published
 

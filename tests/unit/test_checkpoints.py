@@ -9,22 +9,22 @@ from typing import Any
 
 import pytest
 
-from fixtures.flight import Flight
+from fixtures.fleet.job import TrackedJob
+from fixtures.fleet.watchdog import silent
 from fixtures.site import Workload
-from fixtures.watch import silent
-from plugins import checkpoints
-from plugins import results
-from plugins.cases import Case
-from plugins.checkpoints import GB
-from plugins.checkpoints import TIB
-from plugins.checkpoints import Written
 from plugins.errors import ConfigError
-from plugins.judging import Judgement
-from plugins.judging import judge_outcome
+from plugins.judging import checkpoints
+from plugins.judging.checkpoints import GB
+from plugins.judging.checkpoints import TIB
+from plugins.judging.checkpoints import Written
+from plugins.judging.judge import Judgement
+from plugins.judging.judge import judge_outcome
+from plugins.judging.verdicts import Kind
 from plugins.logs import Log
 from plugins.logs import read
-from plugins.recipefile import read_recipe
-from plugins.verdicts import Kind
+from plugins.recipes.cases import Case
+from plugins.recipes.file import read_recipe
+from plugins.reports import results
 from tests.unit import aks
 from tests.unit import examples
 from tests.unit.test_watch import NOW
@@ -264,15 +264,15 @@ def test_the_record_has_the_checkpoint_and_no_pace() -> None:
 
 
 def test_a_save_of_any_length_is_waited_for() -> None:
-    flight = Flight(CASE.key, CASE.recipe, CASE, "name", CASE.gpus, "megatron_lm")
-    flight.state, flight.running, flight.stepped = RUNNING, NOW - 4000, NOW - 3600
-    flight.log = log_of()
-    assert silent(flight, machine(), NOW) is None
+    job = TrackedJob(CASE.key, CASE.recipe, CASE, "name", CASE.gpus, "megatron_lm")
+    job.state, job.running, job.stepped = RUNNING, NOW - 4000, NOW - 3600
+    job.log = log_of()
+    assert silent(job, machine(), NOW) is None
     # A run that goes on behind it hangs, as any other.
-    flight.log = GOOD
-    assert silent(flight, machine(), NOW) == 3600
-    flight.log = log_of(steps=[])
-    assert silent(flight, machine(), NOW) is None
+    job.log = GOOD
+    assert silent(job, machine(), NOW) == 3600
+    job.log = log_of(steps=[])
+    assert silent(job, machine(), NOW) is None
 
 
 def test_written_figures() -> None:

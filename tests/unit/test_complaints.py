@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plugins.complaints import complaints
+from plugins.reports.complaints import complaints
 
 CRASH = "srun: error: gpu002: task 11: Exited with exit code 1"
 # As srun ends the others then.

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from rich.table import Table
 
-from fixtures.ledger import LEDGER
-from fixtures.ledger import Ledger
-from fixtures.runs import print_runs
-from fixtures.runs import say
+from fixtures.runs.folders import print_runs
+from fixtures.runs.folders import say
+from fixtures.runs.ledger import LEDGER
+from fixtures.runs.ledger import Ledger
 from plugins.console import PlainConsole
-from plugins.terminal import print_table
+from plugins.reports.terminal import print_table
 from plugins.words import shown
 from tests.unit import examples
 

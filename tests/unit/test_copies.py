@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from fixtures import copies
-from fixtures.backend import JobRef
-from fixtures.backend import LogCopy
-from fixtures.backend import LogPlace
-from fixtures.copies import contradiction
-from fixtures.fleet import Orders
-from fixtures.ledger import Entry
+from fixtures.backends.base import JobRef
+from fixtures.backends.base import LogCopy
+from fixtures.backends.base import LogPlace
+from fixtures.fleet import log_copies as copies
+from fixtures.fleet.fleet import Orders
+from fixtures.fleet.log_copies import contradiction
+from fixtures.runs.ledger import Entry
 from plugins.logs import Log
 from tests.unit.cluster import BROKEN
 from tests.unit.cluster import DONE

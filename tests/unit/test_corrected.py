@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from plugins.judging import Judgement
-from plugins.judging import judge_outcome
+from plugins.judging.judge import Judgement
+from plugins.judging.judge import judge_outcome
+from plugins.judging.verdicts import Kind
 from plugins.logs import Log
 from plugins.logs import Step
-from plugins.results import record
-from plugins.verdicts import Kind
+from plugins.reports.results import record
 from tests.unit import examples
 
 CASE = "340b-bf16-128gpus"

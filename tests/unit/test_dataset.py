@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures.kube import dataset
-from fixtures.kube.dataset import Found
-from fixtures.kube.dataset import Share
+from fixtures.backends.kubernetes.provision import data as dataset
+from fixtures.backends.kubernetes.provision.data import Found
+from fixtures.backends.kubernetes.provision.data import Share
 
 
 @pytest.mark.parametrize(

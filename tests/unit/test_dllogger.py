@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from plugins.judging import judge_outcome
+from plugins.judging.judge import judge_outcome
+from plugins.judging.recording import Candidate
+from plugins.judging.recording import candidate
+from plugins.judging.validity import problems
+from plugins.judging.verdicts import Kind
 from plugins.logs import Step
 from plugins.metrics import Statistic
-from plugins.recording import Candidate
-from plugins.recording import candidate
-from plugins.validity import problems
-from plugins.verdicts import Kind
 from tests.unit import examples
 from tests.unit.examples import parse
 from tests.unit.own_tables import FIRST

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.site import load_site
-from plugins.results import VERSION
+from plugins.reports.results import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *sorted(ROOT.glob("docs/*.md"))]
@@ -26,7 +26,9 @@ def test_every_link_leads_somewhere(path: Path) -> None:
 
 
 def test_every_option_of_the_readme_exists() -> None:
-    sources = "".join(path.read_text() for path in [*ROOT.glob("plugins/*.py"), *ROOT.glob("fixtures/*.py")])
+    sources = "".join(
+        path.read_text() for path in [*ROOT.glob("plugins/**/*.py"), *ROOT.glob("fixtures/**/*.py")]
+    )
     named = set(re.findall(r"^\| `(--[a-z-]+)", (ROOT / "README.md").read_text(), re.MULTILINE))
     assert named
     assert {option for option in named if f'"{option}"' not in sources} == set()

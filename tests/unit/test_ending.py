@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.backend import JobRef
-from fixtures.backend import JobState
-from fixtures.backend import Phase
-from fixtures.cancelling import cancel
-from fixtures.kube import ending
-from fixtures.kube.ending import Ending
-from fixtures.ledger import Ledger
+from fixtures.backends.base import JobRef
+from fixtures.backends.base import JobState
+from fixtures.backends.base import Phase
+from fixtures.backends.kubernetes import delete as ending
+from fixtures.backends.kubernetes.delete import Ending
+from fixtures.fleet.cancel import cancel
+from fixtures.runs.ledger import Ledger
 from plugins.errors import Unreachable
 from tests.unit.cluster import MIDDLE
 from tests.unit.cluster import NARROW

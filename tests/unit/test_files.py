@@ -14,19 +14,19 @@ import pytest
 from allure_commons._hooks import AllureDeveloperHooks
 from pluggy import PluginManager
 
-from fixtures.book import BOOK
-from fixtures.ledger import LEDGER
-from fixtures.ledger import Ledger
-from fixtures.record import write_record
-from fixtures.runs import RunLock
-from fixtures.runs import Summary
-from fixtures.runs import print_runs
-from plugins import results
-from plugins.allure_view import Lenient
+from fixtures.runs.folders import RunLock
+from fixtures.runs.folders import Summary
+from fixtures.runs.folders import print_runs
+from fixtures.runs.journal import BOOK
+from fixtures.runs.ledger import LEDGER
+from fixtures.runs.ledger import Ledger
+from fixtures.runs.record import write_record
 from plugins.errors import ConfigError
 from plugins.files import make_case_folder
 from plugins.files import write_whole
-from plugins.terminal import print_table
+from plugins.reports import results
+from plugins.reports.allure_view import Lenient
+from plugins.reports.terminal import print_table
 from tests.unit.cluster import NARROW
 from tests.unit.cluster import WIDE
 

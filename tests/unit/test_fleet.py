@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.backend import JobRef
-from fixtures.backend import JobState
-from fixtures.backend import LogPiece
-from fixtures.backend import LogPlace
-from fixtures.backend import Phase
-from fixtures.fleet import Fleet
-from fixtures.fleet import Orders
-from fixtures.flight import Plan
-from fixtures.ledger import LEDGER
-from plugins.cases import Case
+from fixtures.backends.base import JobRef
+from fixtures.backends.base import JobState
+from fixtures.backends.base import LogPiece
+from fixtures.backends.base import LogPlace
+from fixtures.backends.base import Phase
+from fixtures.fleet.fleet import Fleet
+from fixtures.fleet.fleet import Orders
+from fixtures.fleet.job import Plan
+from fixtures.runs.ledger import LEDGER
 from plugins.errors import Denied
 from plugins.errors import SiteError
 from plugins.errors import SubmitError
 from plugins.errors import Unprovisioned
 from plugins.errors import Unreachable
+from plugins.recipes.cases import Case
 from tests.unit import examples
 from tests.unit.cluster import DONE
 from tests.unit.cluster import MIDDLE

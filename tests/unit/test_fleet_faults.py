@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from fixtures.backend import JobRef
-from fixtures.fleet import Orders
-from fixtures.voyage import Voyage
-from plugins.cases import Case
+from fixtures.backends.base import JobRef
+from fixtures.fleet.controller import Controller
+from fixtures.fleet.fleet import Orders
 from plugins.errors import SubmitError
 from plugins.errors import Unreachable
+from plugins.recipes.cases import Case
 from tests.unit import examples
 from tests.unit.cluster import DONE
 from tests.unit.cluster import MIDDLE
@@ -111,16 +111,16 @@ def test_a_signal_that_interrupts_the_handler_of_another_waits_for_nothing(
     cluster.ends[WIDE.id] = [RUNNING]
     session = start(WIDE)
     calls = []
-    wake = Voyage.wake
+    wake = Controller.wake
 
-    def interrupted(voyage: Voyage) -> None:
+    def interrupted(jobs: Controller) -> None:
         if threading.current_thread() is threading.main_thread():
-            calls.append(voyage)
+            calls.append(jobs)
             assert len(calls) == 1, "would wait for its own lock"
             session.fleet.ask_to_stop()
-        wake(voyage)
+        wake(jobs)
 
-    monkeypatch.setattr(Voyage, "wake", interrupted)
+    monkeypatch.setattr(Controller, "wake", interrupted)
     session.fleet.ask_to_stop()
     assert (len(calls), session.fleet.stopping) == (1, True)
     monkeypatch.undo()
@@ -132,7 +132,7 @@ def test_a_signal_that_interrupts_the_handler_of_another_waits_for_nothing(
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A launcher that was cut off can submit for half a second more."""
     monkeypatch.setattr(Site, "launch_bound", 0.5)
-    monkeypatch.setattr("fixtures.flight.LOOK_AGAIN_SECONDS", 0.3)
+    monkeypatch.setattr("fixtures.fleet.job.LOOK_AGAIN_SECONDS", 0.3)
 
 
 def _cut_off(name: str) -> None:
@@ -198,7 +198,7 @@ def test_the_bound_of_a_launcher_does_not_begin_before_itself(
     def find(case: str, name: str) -> JobRef | None:
         return JobRef(case, name, "7", "/logs") if time.monotonic() - cut[0] > 0.4 else None
 
-    monkeypatch.setattr("fixtures.flight.LOOK_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("fixtures.fleet.job.LOOK_AGAIN_SECONDS", 0.0)
     monkeypatch.setattr(cluster, "find", find)
     cluster.on_check, cluster.on_submit = check, submit
     session = start(WIDE, other, submissions_at_once=1)

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.backend import JobState
-from fixtures.backend import LogPiece
-from fixtures.backend import LogPlace
-from fixtures.backend import Phase
-from fixtures.fleet import Orders
-from plugins.cases import Case
+from fixtures.backends.base import JobState
+from fixtures.backends.base import LogPiece
+from fixtures.backends.base import LogPlace
+from fixtures.backends.base import Phase
+from fixtures.fleet.fleet import Orders
 from plugins.errors import ConfigError
-from plugins.results import read_log
+from plugins.recipes.cases import Case
+from plugins.reports.results import read_log
 from tests.unit.cluster import BROKEN
 from tests.unit.cluster import DONE
 from tests.unit.cluster import RUNNING

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from fixtures.backend import JobState
-from fixtures.backend import Phase
-from fixtures.fleet import Orders
+from fixtures.backends.base import JobState
+from fixtures.backends.base import Phase
+from fixtures.fleet.fleet import Orders
 from plugins.errors import SubmitError
 from tests.unit.cluster import BROKEN
 from tests.unit.cluster import WIDE

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from fixtures.backend import JobRef
-from fixtures.backend import LogCopy
-from fixtures.backend import LogPiece
-from fixtures.backend import LogPlace
-from fixtures.fleet import Orders
-from fixtures.kube.copies import with_gap
-from fixtures.kube.logs import Read
-from fixtures.ledger import Entry
+from fixtures.backends.base import JobRef
+from fixtures.backends.base import LogCopy
+from fixtures.backends.base import LogPiece
+from fixtures.backends.base import LogPlace
+from fixtures.backends.kubernetes.log_copies import with_gap
+from fixtures.backends.kubernetes.logs import Read
+from fixtures.fleet.fleet import Orders
+from fixtures.runs.ledger import Entry
 from tests.unit.cluster import BROKEN
 from tests.unit.cluster import DONE
 from tests.unit.cluster import NARROW

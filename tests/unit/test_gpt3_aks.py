@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
-from fixtures.replay import find_log
-from plugins.cases import load_recipe
+from fixtures.backends.replay import find_log
 from plugins.errors import ConfigError
 from plugins.errors import SubmitError
 from plugins.metrics import FlopsDefinition
 from plugins.metrics import flops_per_sequence
-from plugins.recipefile import SiteModel
+from plugins.recipes.cases import load_recipe
+from plugins.recipes.file import SiteModel
 from tests.unit import aks
 from tests.unit.gke import leaves
 from tests.unit.gke import shown

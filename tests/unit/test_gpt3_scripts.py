@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.kube import dataset
+from fixtures.backends.kubernetes.provision import data as dataset
 from tests.unit import gpt3_setup
 from tests.unit import hub as hubs
 from tests.unit.hub import Hub

@@ -18,29 +18,29 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from fixtures.backend import LogCopy
-from fixtures.backend import LogPlace
-from fixtures.backend import Phase
-from fixtures.bucket import Found
-from fixtures.bucket import Storage
-from fixtures.bucket import Unreadable
-from fixtures.jobset import JobSets
-from fixtures.kube import api as api_module
-from fixtures.kube import copies
-from fixtures.kube import dataset
-from fixtures.kube import logs
-from fixtures.kube import objects
-from fixtures.kube import shape
-from fixtures.kube.api import Api
-from fixtures.kube.api import Refused
-from fixtures.kube.api import Stream
-from fixtures.kube.api import _pause
-from fixtures.kube.kinds import Kind
-from fixtures.kube.states import broken
-from fixtures.kube.states import images_of
-from fixtures.kube.states import is_true
-from fixtures.kube.states import why_not_running
-from fixtures.pytorchjob import PyTorchJobs
+from fixtures.backends.base import LogCopy
+from fixtures.backends.base import LogPlace
+from fixtures.backends.base import Phase
+from fixtures.backends.kubernetes import api as api_module
+from fixtures.backends.kubernetes import log_copies as copies
+from fixtures.backends.kubernetes import logs
+from fixtures.backends.kubernetes import objects
+from fixtures.backends.kubernetes import shape
+from fixtures.backends.kubernetes.api import Api
+from fixtures.backends.kubernetes.api import Refused
+from fixtures.backends.kubernetes.api import Stream
+from fixtures.backends.kubernetes.api import _pause
+from fixtures.backends.kubernetes.gcs import Found
+from fixtures.backends.kubernetes.gcs import Storage
+from fixtures.backends.kubernetes.gcs import Unreadable
+from fixtures.backends.kubernetes.jobset import JobSets
+from fixtures.backends.kubernetes.kinds import Kind
+from fixtures.backends.kubernetes.provision import data as dataset
+from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
+from fixtures.backends.kubernetes.states import broken
+from fixtures.backends.kubernetes.states import images_of
+from fixtures.backends.kubernetes.states import is_true
+from fixtures.backends.kubernetes.states import why_not_running
 from fixtures.site import Kubernetes
 from plugins.errors import Unreachable
 

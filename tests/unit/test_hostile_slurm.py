@@ -10,23 +10,23 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from fixtures.backend import JobRef
-from fixtures.backend import JobState
-from fixtures.backend import Phase
-from fixtures.shell import Answer
+from fixtures.backends.base import JobRef
+from fixtures.backends.base import JobState
+from fixtures.backends.base import Phase
+from fixtures.backends.shell import Answer
+from fixtures.backends.slurm.answers import blamed
+from fixtures.backends.slurm.answers import from_sacct
+from fixtures.backends.slurm.answers import from_scontrol
+from fixtures.backends.slurm.answers import from_squeue
+from fixtures.backends.slurm.answers import lacking
+from fixtures.backends.slurm.answers import living
+from fixtures.backends.slurm.answers import only_node
+from fixtures.backends.slurm.answers import printed_ids
+from fixtures.backends.slurm.answers import unanswered
+from fixtures.backends.slurm.commands import Controller
+from fixtures.backends.ssh.connection import SshConnection
 from fixtures.site import Slurm
 from fixtures.site import Ssh
-from fixtures.slurm_answers import blamed
-from fixtures.slurm_answers import from_sacct
-from fixtures.slurm_answers import from_scontrol
-from fixtures.slurm_answers import from_squeue
-from fixtures.slurm_answers import lacking
-from fixtures.slurm_answers import living
-from fixtures.slurm_answers import only_node
-from fixtures.slurm_answers import printed_ids
-from fixtures.slurm_answers import unanswered
-from fixtures.slurm_controller import Controller
-from fixtures.ssh import SshConnection
 from plugins.errors import Unreachable
 from tests.unit import examples
 

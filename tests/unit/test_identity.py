@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from plugins import identity
-from plugins.cases import Case
+from plugins.judging import identity
+from plugins.judging.validity import problems
 from plugins.logs import Log
 from plugins.metrics import Statistic
 from plugins.metrics import warm_up_steps
-from plugins.validity import problems
+from plugins.recipes.cases import Case
 from tests.unit import aks
 from tests.unit import examples
 from tests.unit import test_megatron_bridge

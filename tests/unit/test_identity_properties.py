@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from plugins import identity
+from plugins.judging import identity
+from plugins.judging.validity import problems
 from plugins.logs import Log
 from plugins.logs import parser
 from plugins.logs import read
 from plugins.logs.statements import MAX_FACTS
 from plugins.logs.statements import MAX_LINES
 from plugins.metrics import Statistic
-from plugins.validity import problems
 from tests.unit.examples import parse
 from tests.unit.stated import BEGINNINGS
 from tests.unit.stated import CASES

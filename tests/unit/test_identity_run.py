@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plugins import identity
+from plugins.judging import identity
 from tests.unit.examples import parse
 from tests.unit.stated import BEGINNINGS
 from tests.unit.stated import CASES

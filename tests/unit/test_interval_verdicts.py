@@ -11,27 +11,27 @@ from typing import Any
 
 import pytest
 
-from fixtures.flight import Flight
-from fixtures.flight import Goal
-from fixtures.progress import Status
-from fixtures.watch import fewest_steps_to_give_up
-from fixtures.watch import lost_pace
-from fixtures.watch import silent
-from plugins import results
-from plugins.baselinefile import BaselineFile
-from plugins.baselines import Baseline
-from plugins.baselines import find
-from plugins.baselines import usual_statistic
-from plugins.cases import load_recipe
+from fixtures.fleet.job import Goal
+from fixtures.fleet.job import TrackedJob
+from fixtures.fleet.progress import Status
+from fixtures.fleet.watchdog import fewest_steps_to_give_up
+from fixtures.fleet.watchdog import lost_pace
+from fixtures.fleet.watchdog import silent
+from plugins.baselines.file import BaselineFile
+from plugins.baselines.store import Baseline
+from plugins.baselines.store import find
+from plugins.baselines.store import usual_statistic
 from plugins.errors import ConfigError
-from plugins.judging import Judgement
-from plugins.judging import judge_outcome
+from plugins.judging.judge import Judgement
+from plugins.judging.judge import judge_outcome
+from plugins.judging.recording import candidate
+from plugins.judging.validity import untold
+from plugins.judging.verdicts import Kind
 from plugins.logs import Log
 from plugins.metrics import flops_per_sequence
-from plugins.plot import steps_svg
-from plugins.recording import candidate
-from plugins.validity import untold
-from plugins.verdicts import Kind
+from plugins.recipes.cases import load_recipe
+from plugins.reports import results
+from plugins.reports.plot import steps_svg
 from tests.unit import aks
 from tests.unit import examples
 from tests.unit.own_tables import FIRST
@@ -268,8 +268,10 @@ def test_times_that_are_all_zero_have_a_plot() -> None:
 # While it runs
 
 
-def flight(seconds: Sequence[float], **changed: Any) -> Flight:
-    made = Flight(CASE.key, CASE.recipe, CASE, "name", CASE.gpus, "megatron_lm", goal=Goal(STEP, STEP / 0.95))
+def job(seconds: Sequence[float], **changed: Any) -> TrackedJob:
+    made = TrackedJob(
+        CASE.key, CASE.recipe, CASE, "name", CASE.gpus, "megatron_lm", goal=Goal(STEP, STEP / 0.95)
+    )
     made.log = log_of(aks.log_lines(seconds, of=CASE)) if seconds else Log()
     for name, value in changed.items():
         setattr(made, name, value)
@@ -279,26 +281,26 @@ def flight(seconds: Sequence[float], **changed: Any) -> Flight:
 def test_a_pace_is_lost_when_the_last_five_intervals_are_out_of_the_band() -> None:
     assert fewest_steps_to_give_up(CASE) == 70
     slow = [200.0, *[90.0] * 9]
-    assert lost_pace(flight(slow[:7]), 70) == 90.0
-    assert lost_pace(flight(slow[:6]), 70) is None
-    assert lost_pace(flight([*slow[:6], STEP]), 70) is None
+    assert lost_pace(job(slow[:7]), 70) == 90.0
+    assert lost_pace(job(slow[:6]), 70) is None
+    assert lost_pace(job([*slow[:6], STEP]), 70) is None
     # It is through: judged, not given up.
-    assert lost_pace(flight(slow), 70) is None
+    assert lost_pace(job(slow), 70) is None
 
 
 def test_two_intervals_of_silence_are_too_long_whatever_the_factor() -> None:
     running: dict[str, Any] = {"running": NOW - 9000, "state": RUNNING}
     site = machine(stall_factor=3, stall_seconds=300)
     quiet = 2 * 10 * STEP
-    assert silent(flight([200.0, STEP, STEP], stepped=NOW - quiet, **running), site, NOW) is None
-    assert silent(flight([200.0, STEP, STEP], stepped=NOW - quiet - 1, **running), site, NOW) == quiet + 1
-    assert silent(flight([200.0], stepped=0.0, **running), site, NOW) is None
+    assert silent(job([200.0, STEP, STEP], stepped=NOW - quiet, **running), site, NOW) is None
+    assert silent(job([200.0, STEP, STEP], stepped=NOW - quiet - 1, **running), site, NOW) == quiet + 1
+    assert silent(job([200.0], stepped=0.0, **running), site, NOW) is None
 
 
 def test_a_running_case_shows_how_far_it_is() -> None:
-    status = Status.of(flight(means()[:6], running=100.0, state=RUNNING))
+    status = Status.of(job(means()[:6], running=100.0, state=RUNNING))
     assert (status.done, status.steps) == (60, 100)
     assert status.step_time == pytest.approx(STEP, rel=0.002)
     assert status.left == pytest.approx(40 * STEP, rel=0.002)
     assert status.off == pytest.approx(0, abs=0.002)
-    assert Status.of(flight(means()[:2], running=100.0, state=RUNNING)).off is None
+    assert Status.of(job(means()[:2], running=100.0, state=RUNNING)).off is None

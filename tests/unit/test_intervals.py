@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.cases import load_recipe
 from plugins.errors import ConfigError
+from plugins.judging.validity import complete
+from plugins.judging.validity import problems
 from plugins.logs import Log
 from plugins.logs import Step
 from plugins.metrics import Statistic
 from plugins.metrics import steady_lines
 from plugins.metrics import timing
 from plugins.metrics import warm_up_steps
-from plugins.validity import complete
-from plugins.validity import problems
+from plugins.recipes.cases import load_recipe
 from tests.unit import aks
 from tests.unit import examples
 from tests.unit.test_cases import RECIPE

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from plugins.baselines import Baseline
-from plugins.judging import Judgement
-from plugins.judging import judge_outcome
+from plugins.baselines.store import Baseline
+from plugins.judging.judge import Judgement
+from plugins.judging.judge import judge_outcome
+from plugins.judging.verdicts import Kind
 from plugins.logs import Log
 from plugins.outcome import Outcome
 from plugins.outcome import Try
-from plugins.verdicts import Kind
 from tests.unit import examples
 from tests.unit.examples import nemo2_line
 from tests.unit.examples import nemo2_text

@@ -8,13 +8,13 @@ from typing import ClassVar
 
 import pytest
 
-from fixtures.backend import JobRef
-from fixtures.backend import LogPlace
-from fixtures.jobset import JobSets
-from fixtures.kube import backend as module
-from fixtures.kube import logs
-from fixtures.kube import objects
-from fixtures.kube.backend import KubernetesBackend
+from fixtures.backends.base import JobRef
+from fixtures.backends.base import LogPlace
+from fixtures.backends.kubernetes import backend as module
+from fixtures.backends.kubernetes import logs
+from fixtures.backends.kubernetes import objects
+from fixtures.backends.kubernetes.backend import KubernetesBackend
+from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.site import Kubernetes
 from tests.unit import examples
 

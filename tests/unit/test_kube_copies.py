@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fixtures.kube.copies import why_gone
-from fixtures.manifest import log_copy
+from fixtures.backends.kubernetes.log_copies import why_gone
+from fixtures.backends.kubernetes.manifest import log_copy
 from tests.unit import examples
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from fixtures.backend import LogPlace
-from fixtures.backend import Phase
-from fixtures.jobset import JobSets
-from fixtures.pytorchjob import PyTorchJobs
+from fixtures.backends.base import LogPlace
+from fixtures.backends.base import Phase
+from fixtures.backends.kubernetes.jobset import JobSets
+from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.site import Kubernetes
 from fixtures.site import Limits
 

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from fixtures.backend import LogPlace
-from fixtures.kube import logs
-from fixtures.kube.api import Api
-from fixtures.kube.api import Refused
+from fixtures.backends.base import LogPlace
+from fixtures.backends.kubernetes import logs
+from fixtures.backends.kubernetes.api import Api
+from fixtures.backends.kubernetes.api import Refused
 
 # Stamps as a container runtime gives them: without trailing zeros, and sometimes the same for two lines.
 STAMPS = [

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from fixtures.kube import nodes
-from fixtures.kube.api import Refused
-from fixtures.kube.nodes import Want
+from fixtures.backends.kubernetes import nodes
+from fixtures.backends.kubernetes.api import Refused
+from fixtures.backends.kubernetes.nodes import Want
 from fixtures.site import Kubernetes
 from tests.unit import examples
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fixtures.kube.objects import bound_pods
-from fixtures.kube.objects import keep_off
+from fixtures.backends.kubernetes.objects import bound_pods
+from fixtures.backends.kubernetes.objects import keep_off
 from fixtures.site import Kubernetes
 from tests.unit import aks
 from tests.unit import gke

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from fixtures.backend import JobState
-from fixtures.backend import Phase
-from fixtures.kube.api import Refused
-from fixtures.kube.reasons import Reasons
-from fixtures.kube.reasons import why_missing
+from fixtures.backends.base import JobState
+from fixtures.backends.base import Phase
+from fixtures.backends.kubernetes.api import Refused
+from fixtures.backends.kubernetes.reasons import Reasons
+from fixtures.backends.kubernetes.reasons import why_missing
 from fixtures.site import Kubernetes
 from plugins.errors import Unreachable
 from tests.unit.test_kube_nodes import BOTH
@@ -279,7 +279,7 @@ def look(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Look:
     ) -> JobState:
         section = Kubernetes(gpu="h100", autoscaled=autoscaled)
         made = found.setdefault(autoscaled, Reasons(cluster, section))  # type: ignore[arg-type]
-        monkeypatch.setattr("fixtures.kube.reasons.time.monotonic", lambda: 1000 + at)
+        monkeypatch.setattr("fixtures.backends.kubernetes.reasons.time.monotonic", lambda: 1000 + at)
         return made.add(job, state, pods, 1, JOBSET)
 
     return make

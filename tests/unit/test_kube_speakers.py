@@ -9,11 +9,11 @@ from typing import cast
 
 import pytest
 
-from fixtures.backend import JobRef
-from fixtures.kube.api import Api
-from fixtures.kube.speakers import Speakers
-from fixtures.kube.watch import Watch
-from fixtures.pytorchjob import PyTorchJobs
+from fixtures.backends.base import JobRef
+from fixtures.backends.kubernetes.api import Api
+from fixtures.backends.kubernetes.informer import Watch
+from fixtures.backends.kubernetes.pods import Speakers
+from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from plugins.errors import Unreachable
 
 JOB = JobRef("gpt3_aks/175b-fp16-512gpus", "run.gpt3_aks-175b", "pm-1", "default")

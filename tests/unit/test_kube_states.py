@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from fixtures.backend import Phase
-from fixtures.kube.objects import LONGEST_NAME
-from fixtures.kube.objects import object_name
-from fixtures.kube.states import UNSEEN
-from fixtures.kube.states import broken
-from fixtures.kube.states import images_of
-from fixtures.kube.states import nodes_of
-from fixtures.kube.states import state_of_jobset
+from fixtures.backends.base import Phase
+from fixtures.backends.kubernetes.objects import LONGEST_NAME
+from fixtures.backends.kubernetes.objects import object_name
+from fixtures.backends.kubernetes.states import UNSEEN
+from fixtures.backends.kubernetes.states import broken
+from fixtures.backends.kubernetes.states import images_of
+from fixtures.backends.kubernetes.states import nodes_of
+from fixtures.backends.kubernetes.states import state_of_jobset
 
 WHEN = "2026-11-21T09:00:00Z"
 

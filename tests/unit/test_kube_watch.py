@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.kube.watch import Watch
+from fixtures.backends.kubernetes.informer import Watch
 
 
 class Feed:

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.backend import JobRef
-from fixtures.backend import JobState
-from fixtures.backend import Phase
-from fixtures.ledger import Entry
-from fixtures.ledger import Ledger
+from fixtures.backends.base import JobRef
+from fixtures.backends.base import JobState
+from fixtures.backends.base import Phase
+from fixtures.runs.ledger import Entry
+from fixtures.runs.ledger import Ledger
 from tests.unit import examples
 
 CASE = examples.case()
@@ -27,8 +27,8 @@ RUNNING = JobState(Phase.RUNNING, "RUNNING", nodes="gpu[001-064]")
 WRITER = """
 import sys
 from pathlib import Path
-from fixtures.backend import JobRef, JobState, Phase
-from fixtures.ledger import Ledger
+from fixtures.backends.base import JobRef, JobState, Phase
+from fixtures.runs.ledger import Ledger
 ledger = Ledger.create(Path(sys.argv[1]), "run-1", "big-one")
 ledger.plan_setup("llama3/setup", "slurm", "one")
 ledger.plan_setup("llama3/other", "slurm", "two")

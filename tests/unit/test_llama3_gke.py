@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fixtures.replay import find_log
+from fixtures.backends.replay import find_log
 from plugins.errors import ConfigError
 from plugins.errors import SubmitError
 from tests.unit import examples

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.backend import JobRef
-from fixtures.backend import LogPiece
-from fixtures.backend import LogPlace
-from fixtures.backend import Phase
-from fixtures.local import LocalBackend
+from fixtures.backends.base import JobRef
+from fixtures.backends.base import LogPiece
+from fixtures.backends.base import LogPlace
+from fixtures.backends.base import Phase
+from fixtures.backends.local import LocalBackend
 from fixtures.site import Local
-from plugins.cases import Case
-from plugins.cases import load_recipe
+from plugins.recipes.cases import Case
+from plugins.recipes.cases import load_recipe
 
 PROXY = load_recipe(Path(__file__).resolve().parents[2] / "suites" / "proxy")
 

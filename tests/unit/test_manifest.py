@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from fixtures.manifest import Word
-from fixtures.manifest import documents
-from plugins.cases import load_recipe
-from plugins.contracts import SiteOverlay
+from fixtures.backends.kubernetes.manifest import Word
+from fixtures.backends.kubernetes.manifest import documents
 from plugins.errors import ConfigError
+from plugins.recipes.cases import load_recipe
+from plugins.recipes.contracts import SiteOverlay
 
 BASE = """\
 apiVersion: v1

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from plugins.baselinefile import Accelerator
-from plugins.baselines import accelerators
-from plugins.cases import Case
+from plugins.baselines.file import Accelerator
+from plugins.baselines.store import accelerators
+from plugins.judging.validity import problems
 from plugins.logs import parser
 from plugins.logs.marks import MARKS
 from plugins.logs.marks import Mark
 from plugins.metrics import Statistic
-from plugins.validity import problems
+from plugins.recipes.cases import Case
 from tests.unit import examples
 from tests.unit.examples import nemo2_line
 from tests.unit.examples import parse

@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from plugins.cases import load_recipe
+from plugins.judging.validity import problems
 from plugins.logs import Step
 from plugins.logs import read
 from plugins.metrics import FlopsDefinition
 from plugins.metrics import Statistic
 from plugins.metrics import flops_per_sequence
-from plugins.validity import problems
+from plugins.recipes.cases import load_recipe
 from tests.unit import examples
 from tests.unit.examples import parse
 

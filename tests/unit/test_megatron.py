@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from plugins.megatron import broken_rules
-from plugins.megatron import padded_vocabulary
-from plugins.megatron import parameters
-from plugins.recipefile import Model
+from plugins.recipes.file import Model
+from plugins.recipes.megatron import broken_rules
+from plugins.recipes.megatron import padded_vocabulary
+from plugins.recipes.megatron import parameters
 
 GPT2 = Model(layers=12, hidden=768, ffn=3072, heads=12, query_groups=12, vocab=50257, mlp="gelu")
 

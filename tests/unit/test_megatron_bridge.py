@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from plugins.judging.validity import problems
 from plugins.logs import Step
 from plugins.metrics import Statistic
-from plugins.validity import problems
 from tests.unit import examples
 from tests.unit.examples import parse
 from tests.unit.test_megatron_lm import line

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from plugins.judging.validity import complete
+from plugins.judging.validity import problems
 from plugins.logs import Step
 from plugins.metrics import Statistic
-from plugins.validity import complete
-from plugins.validity import problems
 from tests.unit import examples
 from tests.unit.examples import parse
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.book import BOOK
-from fixtures.ledger import LEDGER
-from fixtures.ledger import Entry
-from fixtures.ledger import Ledger
-from fixtures.mending import open_books
-from fixtures.mending import read_books
+from fixtures.runs.journal import BOOK
+from fixtures.runs.ledger import LEDGER
+from fixtures.runs.ledger import Entry
+from fixtures.runs.ledger import Ledger
+from fixtures.runs.repair import open_books
+from fixtures.runs.repair import read_books
 from plugins.errors import ConfigError
 from tests.unit import examples
 
@@ -27,8 +27,8 @@ SEEDS = range(12)
 KILLED = """
 import os, sys
 from pathlib import Path
-from fixtures.backend import JobRef, JobState, Phase
-from fixtures.ledger import Ledger
+from fixtures.backends.base import JobRef, JobState, Phase
+from fixtures.runs.ledger import Ledger
 from tests.unit import examples
 ended, submitted, planned = (examples.case(f"70b-fp8-{gpus}gpus") for gpus in (512, 128, 64))
 ledger = Ledger.create(Path(sys.argv[1]), "run-1", "lab")
@@ -137,7 +137,7 @@ def test_one_of_the_books_is_enough(killed: Path, folder: Path, tmp_path: Path, 
 
 def columns() -> list[tuple[str, str]]:
     with sqlite3.connect(":memory:") as database:
-        from fixtures import ledger
+        from fixtures.runs import ledger
 
         database.executescript(ledger._SCHEMA)
         return [

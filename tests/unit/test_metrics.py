@@ -15,7 +15,7 @@ from plugins.metrics import flops_per_sequence
 from plugins.metrics import mfu
 from plugins.metrics import tflops_per_gpu
 from plugins.metrics import timing
-from plugins.recipefile import Model
+from plugins.recipes.file import Model
 from tests.unit import examples
 
 FULL = FlopsDefinition(definition="full-attention")

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from plugins.judging.validity import problems
 from plugins.logs import Step
-from plugins.validity import problems
 from tests.unit import examples
 from tests.unit.examples import parse
 

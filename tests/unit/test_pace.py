@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from fixtures.pace import SLOWEST
-from fixtures.pace import Pace
+from fixtures.fleet.poll_interval import SLOWEST
+from fixtures.fleet.poll_interval import Pace
 
 
 def asked(seconds: float, *, near: float = 0.0, changes: float = 0.0, fastest: float = 1.0) -> list[float]:

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from fixtures.backend import JobRef
-from fixtures.book import BOOK
-from fixtures.fleet import Orders
-from fixtures.flight import Plan
-from fixtures.jobset import JobSets
-from fixtures.kube import objects
-from fixtures.kube.api import Api
-from fixtures.kube.backend import KubernetesBackend
-from fixtures.ledger import LEDGER
-from fixtures.ledger import Ledger
-from fixtures.mending import open_books
-from fixtures.resume import resumed
-from fixtures.runs import cancel_left
+from fixtures.backends.base import JobRef
+from fixtures.backends.kubernetes import objects
+from fixtures.backends.kubernetes.api import Api
+from fixtures.backends.kubernetes.backend import KubernetesBackend
+from fixtures.backends.kubernetes.jobset import JobSets
+from fixtures.fleet.fleet import Orders
+from fixtures.fleet.job import Plan
+from fixtures.runs.folders import cancel_left
+from fixtures.runs.journal import BOOK
+from fixtures.runs.ledger import LEDGER
+from fixtures.runs.ledger import Ledger
+from fixtures.runs.repair import open_books
+from fixtures.runs.resume import resumed
 from fixtures.site import Kubernetes
 from fixtures.site import Site
 from plugins.errors import ConfigError

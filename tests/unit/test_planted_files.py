@@ -12,12 +12,12 @@ from types import SimpleNamespace
 import paramiko
 import pytest
 
-from fixtures.backend import JobRef
-from fixtures.backend import LogPlace
-from fixtures.remote_log import trouble
-from fixtures.shell import Answer
+from fixtures.backends.base import JobRef
+from fixtures.backends.base import LogPlace
+from fixtures.backends.shell import Answer
+from fixtures.backends.ssh.connection import SshConnection
+from fixtures.backends.ssh.log_tail import trouble
 from fixtures.site import Ssh
-from fixtures.ssh import SshConnection
 from plugins.errors import Unreachable
 from tests.unit.test_remote_log import Here
 from tests.unit.test_remote_log import drain
@@ -152,7 +152,7 @@ def test_a_log_of_any_name_is_searched(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("odd", ODD)
 def test_no_job_id_is_a_command(odd: str, tmp_path: Path) -> None:
     """Ids come from a launcher's words and from a ledger; both may be damaged."""
-    from fixtures.slurm_controller import Controller
+    from fixtures.backends.slurm.commands import Controller
 
     class Run:
         def run(self, script: str, *, seconds: float | None = None) -> Answer:

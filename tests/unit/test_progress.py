@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from fixtures.backend import JobState
-from fixtures.backend import Phase
-from fixtures.flight import Stage
-from fixtures.progress import Status
-from fixtures.progress import clock
-from fixtures.progress import total
+from fixtures.backends.base import JobState
+from fixtures.backends.base import Phase
+from fixtures.fleet.job import Stage
+from fixtures.fleet.progress import Status
+from fixtures.fleet.progress import clock
+from fixtures.fleet.progress import total
 from tests.unit import examples
 from tests.unit.test_smoothing import smoothed
 from tests.unit.test_watch import RUNNING
-from tests.unit.test_watch import flight
+from tests.unit.test_watch import job
 
 
 def status(times: list[float] | None = None, **changed: Any) -> Status:
     made: dict[str, Any] = {"stage": Stage.LIVE, "state": RUNNING, "submitted": 0.0, "running": 100.0}
-    return Status.of(flight(times, **(made | changed)))
+    return Status.of(job(times, **(made | changed)))
 
 
 def test_a_running_case_shows_step_pace_throughput_distance_and_the_time_left() -> None:

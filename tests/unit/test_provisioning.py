@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.backend import JobRef
-from fixtures.backend import JobState
-from fixtures.fleet import Orders
-from plugins.cases import Case
+from fixtures.backends.base import JobRef
+from fixtures.backends.base import JobState
+from fixtures.fleet.fleet import Orders
 from plugins.errors import Unprovisioned
+from plugins.recipes.cases import Case
 from tests.unit.cluster import BROKEN
 from tests.unit.cluster import DONE
 from tests.unit.cluster import MIDDLE

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from plugins import identity
-from plugins.baselines import accelerators
+from plugins.baselines.store import accelerators
+from plugins.judging import identity
 from plugins.logs import Log
 from plugins.logs import read
 from plugins.metrics import FlopsDefinition

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from plugins.cases import Case
 from plugins.metrics import FlopsDefinition
 from plugins.metrics import Yardstick
 from plugins.metrics import days_per_1t_tokens
 from plugins.metrics import flops_per_sequence
 from plugins.metrics import mfu
 from plugins.metrics import tokens_per_second
+from plugins.recipes.cases import Case
 from tests.unit import examples
 from tests.unit import published
 from tests.unit.published import Result

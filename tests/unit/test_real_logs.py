@@ -11,20 +11,20 @@ from dataclasses import replace
 
 import pytest
 
-from plugins import identity
-from plugins.baselinefile import Cell
-from plugins.baselinefile import Table
-from plugins.baselinefile import Tolerance
-from plugins.baselines import Baseline
-from plugins.cases import Case
-from plugins.checkpoints import Written
-from plugins.judging import Judgement
-from plugins.judging import judge_outcome
+from plugins.baselines.file import Cell
+from plugins.baselines.file import Table
+from plugins.baselines.file import Tolerance
+from plugins.baselines.store import Baseline
+from plugins.judging import identity
+from plugins.judging.checkpoints import Written
+from plugins.judging.judge import Judgement
+from plugins.judging.judge import judge_outcome
+from plugins.judging.verdicts import Kind
 from plugins.logs import Log
 from plugins.logs import Span
+from plugins.logs.smoothing import levelled
 from plugins.metrics import FlopsDefinition
-from plugins.smoothing import levelled
-from plugins.verdicts import Kind
+from plugins.recipes.cases import Case
 from tests.unit import aks
 from tests.unit import examples
 from tests.unit.test_public_logs import log_of

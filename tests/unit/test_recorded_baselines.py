@@ -11,17 +11,17 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins import results
-from plugins.baselinefile import CONFIGURATION
-from plugins.baselinefile import BaselineFile
-from plugins.baselinefile import load_baselines
-from plugins.baselines import find
-from plugins.baselines import lapsed
-from plugins.recipefile import Model
-from plugins.recording import as_text
-from plugins.recording import fingerprint
-from plugins.recording import shelve
-from plugins.verdicts import Kind
+from plugins.baselines.file import CONFIGURATION
+from plugins.baselines.file import BaselineFile
+from plugins.baselines.file import load_baselines
+from plugins.baselines.store import find
+from plugins.baselines.store import lapsed
+from plugins.judging.recording import as_text
+from plugins.judging.recording import fingerprint
+from plugins.judging.recording import shelve
+from plugins.judging.verdicts import Kind
+from plugins.recipes.file import Model
+from plugins.reports import results
 from plugins.yamlfile import load
 from tests.unit import examples
 from tests.unit.own_tables import FIRST

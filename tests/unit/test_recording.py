@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from fixtures.recording import pytest_configure
-from fixtures.recording import record
-from plugins.baselines import find
+from fixtures.record_baselines import pytest_configure
+from fixtures.record_baselines import record
+from plugins.baselines.store import find
 from plugins.errors import ConfigError
-from plugins.judging import judge_outcome
-from plugins.recording import Candidate
-from plugins.recording import candidate
-from plugins.recording import fingerprint
-from plugins.recording import shelve
+from plugins.judging.judge import judge_outcome
+from plugins.judging.recording import Candidate
+from plugins.judging.recording import candidate
+from plugins.judging.recording import fingerprint
+from plugins.judging.recording import shelve
+from plugins.judging.verdicts import Kind
 from plugins.suite import SHELF
 from plugins.suite import Shelf
-from plugins.verdicts import Kind
 from tests.unit import examples
 from tests.unit.own_tables import FIRST
 from tests.unit.own_tables import KEY

@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from fixtures.redaction import SHORTEST
-from fixtures.redaction import forms
-from fixtures.redaction import named
-from fixtures.redaction import starred
+from fixtures.backends.redaction import SHORTEST
+from fixtures.backends.redaction import forms
+from fixtures.backends.redaction import named
+from fixtures.backends.redaction import starred
 
 SECRET, OTHER = "hf_aabaab", "hf_xhf_xx"
 

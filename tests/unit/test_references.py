@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from plugins import results
-from plugins.baselinefile import load_baselines
-from plugins.baselines import find
-from plugins.baselines import references
-from plugins.baselines import usual_statistic
-from plugins.baselines import yardstick
+from plugins.baselines.file import load_baselines
+from plugins.baselines.store import find
+from plugins.baselines.store import references
+from plugins.baselines.store import usual_statistic
+from plugins.baselines.store import yardstick
 from plugins.errors import ConfigError
-from plugins.judging import Judgement
-from plugins.judging import judge_outcome
-from plugins.terminal import print_table
-from plugins.verdicts import Kind
+from plugins.judging.judge import Judgement
+from plugins.judging.judge import judge_outcome
+from plugins.judging.verdicts import Kind
+from plugins.reports import results
+from plugins.reports.terminal import print_table
 from tests.unit import examples
 from tests.unit.test_baselines import FILE
 

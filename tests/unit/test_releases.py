@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from fixtures.site import only_replays
-from plugins.baselines import find
-from plugins.cases import load_recipe
+from plugins.baselines.store import find
 from plugins.errors import ConfigError
-from plugins.recipefile import read_recipe
-from plugins.recipefile import read_releases
+from plugins.recipes.cases import load_recipe
+from plugins.recipes.file import read_recipe
+from plugins.recipes.file import read_releases
 from tests.unit import examples
 from tests.unit import published
 from tests.unit.test_cases import RECIPE

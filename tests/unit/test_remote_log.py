@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fixtures import remote_log
-from fixtures.shell import Answer
+from fixtures.backends.shell import Answer
+from fixtures.backends.ssh import log_tail as remote_log
 from plugins.errors import Unreachable
 from plugins.logs import Log
 from plugins.logs import parser

@@ -11,22 +11,22 @@ from types import MappingProxyType
 
 import pytest
 
-from plugins import results
-from plugins.judging import Judgement
-from plugins.judging import another_run
-from plugins.judging import judge_outcome
+from plugins.judging.judge import Judgement
+from plugins.judging.judge import another_run
+from plugins.judging.judge import judge_outcome
+from plugins.judging.repeats import MAX_RUNS
+from plugins.judging.repeats import judge_runs
+from plugins.judging.repeats import pooled
+from plugins.judging.repeats import unsure
+from plugins.judging.verdicts import Band
+from plugins.judging.verdicts import Kind
+from plugins.judging.verdicts import judge
 from plugins.metrics import Measurement
 from plugins.metrics import Statistic
 from plugins.metrics import Timing
 from plugins.metrics import timing
 from plugins.outcome import Try
-from plugins.repeats import MAX_RUNS
-from plugins.repeats import judge_runs
-from plugins.repeats import pooled
-from plugins.repeats import unsure
-from plugins.verdicts import Band
-from plugins.verdicts import Kind
-from plugins.verdicts import judge
+from plugins.reports import results
 from tests.unit import examples
 from tests.unit.examples import STEP_TIME
 from tests.unit.examples import nemo2_line

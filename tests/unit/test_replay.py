@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.replay import find_log
-from plugins.cases import load_recipe
+from fixtures.backends.replay import find_log
 from plugins.errors import SubmitError
-from plugins.recipefile import log_rule
+from plugins.recipes.cases import load_recipe
+from plugins.recipes.file import log_rule
 from tests.unit import examples
 
 CASE = "70b-fp8-512gpus"

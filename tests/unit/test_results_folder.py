@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from fixtures.ledger import LEDGER
-from fixtures.runs import RunLock
+from fixtures.runs.folders import RunLock
+from fixtures.runs.ledger import LEDGER
 from fixtures.session import RunPlugin
-from plugins import results
 from plugins.errors import ConfigError
+from plugins.reports import results
 
 
 def mode(path: Path) -> int:

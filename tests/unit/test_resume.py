@@ -9,22 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.backend import JobRef
-from fixtures.backend import JobState
-from fixtures.backend import Phase
-from fixtures.flight import Plan
-from fixtures.ledger import LEDGER
-from fixtures.ledger import Ledger
-from fixtures.resume import resumed
-from fixtures.runs import RunLock
-from fixtures.runs import Summary
-from fixtures.runs import all_runs
-from fixtures.runs import find_run
-from fixtures.runs import is_live
-from fixtures.runs import print_runs
-from plugins.cases import Case
+from fixtures.backends.base import JobRef
+from fixtures.backends.base import JobState
+from fixtures.backends.base import Phase
+from fixtures.fleet.job import Plan
+from fixtures.runs.folders import RunLock
+from fixtures.runs.folders import Summary
+from fixtures.runs.folders import all_runs
+from fixtures.runs.folders import find_run
+from fixtures.runs.folders import is_live
+from fixtures.runs.folders import print_runs
+from fixtures.runs.ledger import LEDGER
+from fixtures.runs.ledger import Ledger
+from fixtures.runs.resume import resumed
 from plugins.errors import ConfigError
 from plugins.errors import Unreachable
+from plugins.recipes.cases import Case
 from tests.unit import examples
 from tests.unit.cluster import Cluster
 

@@ -17,18 +17,18 @@ from types import SimpleNamespace
 import pytest
 
 from fixtures import housekeeping
-from fixtures.backend import JobRef
-from fixtures.book import BOOK
-from fixtures.ledger import LEDGER
-from fixtures.ledger import Ledger
-from fixtures.ledger import process_start
-from fixtures.runs import RunLock
-from fixtures.runs import Summary
-from fixtures.runs import cancel_left
-from fixtures.runs import find_run
-from fixtures.runs import print_runs
-from fixtures.runs import stop_run
-from fixtures.runs import take_run
+from fixtures.backends.base import JobRef
+from fixtures.runs.folders import RunLock
+from fixtures.runs.folders import Summary
+from fixtures.runs.folders import cancel_left
+from fixtures.runs.folders import find_run
+from fixtures.runs.folders import print_runs
+from fixtures.runs.folders import stop_run
+from fixtures.runs.folders import take_run
+from fixtures.runs.journal import BOOK
+from fixtures.runs.ledger import LEDGER
+from fixtures.runs.ledger import Ledger
+from fixtures.runs.ledger import process_start
 from fixtures.site import Limits
 from fixtures.site import Machine
 from fixtures.site import Site
@@ -279,7 +279,7 @@ def test_a_ledger_that_cannot_be_read_hides_no_other_run(folder: Path, broken: s
 def test_a_ledger_is_made_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / LEDGER
     monkeypatch.setattr(
-        "fixtures.ledger._SCHEMA", "create table run (id); create table nothing in particular"
+        "fixtures.runs.ledger._SCHEMA", "create table run (id); create table nothing in particular"
     )
     with pytest.raises(sqlite3.Error):
         Ledger.create(path, "run-1", "lab")
@@ -293,7 +293,7 @@ def test_a_ledger_is_made_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytes
 OWNER = """
 import sys, time
 from pathlib import Path
-from fixtures.runs import RunLock
+from fixtures.runs.folders import RunLock
 lock = RunLock(Path(sys.argv[1]))
 assert lock.take()
 print("taken", flush=True)
@@ -330,7 +330,7 @@ def test_the_owner_of_a_run_is_asked_to_end(folder: Path, owner: subprocess.Pope
 def test_no_stranger_is_asked_to_end(
     folder: Path, owner: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fixtures.runs._OWNER_SECONDS", 0.5)
+    monkeypatch.setattr("fixtures.runs.folders._OWNER_SECONDS", 0.5)
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as stranger:
         try:
             name(folder, stranger.pid)

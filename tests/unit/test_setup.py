@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 import yaml
 
-from fixtures.backend import Phase
-from fixtures.jobset import JobSets
-from fixtures.kube import check
-from fixtures.kube.api import Refused
-from fixtures.kube.backend import KubernetesBackend
-from fixtures.kube.jobs import Jobs
-from fixtures.kube.kinds import Rules
-from fixtures.kube.setup import RULES
-from fixtures.kube.setup import Provisioner
-from fixtures.pytorchjob import PyTorchJobs
+from fixtures.backends.base import Phase
+from fixtures.backends.kubernetes import preflight as check
+from fixtures.backends.kubernetes.api import Refused
+from fixtures.backends.kubernetes.backend import KubernetesBackend
+from fixtures.backends.kubernetes.jobset import JobSets
+from fixtures.backends.kubernetes.kinds import Rules
+from fixtures.backends.kubernetes.provision.apply import RULES
+from fixtures.backends.kubernetes.provision.apply import Provisioner
+from fixtures.backends.kubernetes.provision.jobs import Jobs
+from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from plugins.errors import SiteError
 from plugins.errors import SubmitError
 from plugins.errors import Unprovisioned
@@ -40,7 +40,7 @@ JOB, LATER = "pacemark-20261121-094226-2019.gpt3_aks-setup", "pacemark-20261121-
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
     # A submission without an answer is not repeated.
-    monkeypatch.setattr("fixtures.kube.setup._SUBMIT_SECONDS", 0.0)
+    monkeypatch.setattr("fixtures.backends.kubernetes.provision.apply._SUBMIT_SECONDS", 0.0)
     made = Memory()
     made.claim()
     return made
@@ -163,7 +163,7 @@ def test_a_mistake_in_the_values_of_one_who_goes_on_with_anothers_jobs_is_told(m
 
 def checked(memory: Memory, monkeypatch: pytest.MonkeyPatch, **values: str) -> SiteError:
     """What the check says of two nodes on a cluster that has all the rest."""
-    monkeypatch.setattr("fixtures.kube.backend.lacks", lambda *_: [])
+    monkeypatch.setattr("fixtures.backends.kubernetes.backend.lacks", lambda *_: [])
     case = examples.case("375m-fp16-16gpus", "gpt3_aks")
     section = gpt3_setup.section(values=values)
     backend = KubernetesBackend("lab", section, [examples.recipe_named("gpt3_aks")], PyTorchJobs())
@@ -423,7 +423,7 @@ def refuse_pods(memory: Memory, session: Provisioner, stage: str) -> str:
 def test_a_count_whose_pod_is_refused_is_told_at_once(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fixtures.kube.jobs._EVENTS_SECONDS", 0.0)
+    monkeypatch.setattr("fixtures.backends.kubernetes.provision.jobs._EVENTS_SECONDS", 0.0)
     session = kubeapi.setup(memory)
     words = refuse_pods(memory, session, "count")
     (lack,) = session.lacks(2)
@@ -455,9 +455,9 @@ def unplaced(memory: Memory, message: str) -> None:
 def test_a_count_that_finds_no_node_is_told_at_once_where_none_will_come(
     memory: Memory, monkeypatch: pytest.MonkeyPatch, message: str, autoscaled: bool, waits: bool
 ) -> None:
-    monkeypatch.setattr("fixtures.kube.jobs._UNPLACED_SECONDS", 0.0)
+    monkeypatch.setattr("fixtures.backends.kubernetes.provision.jobs._UNPLACED_SECONDS", 0.0)
     for name in ("_COUNT_SECONDS", "_COUNT_SECONDS_AUTOSCALED"):
-        monkeypatch.setattr(f"fixtures.kube.setup.{name}", 0.1)
+        monkeypatch.setattr(f"fixtures.backends.kubernetes.provision.apply.{name}", 0.1)
     unplaced(memory, message)
     session = kubeapi.setup(memory)
     session._section = session._section.model_copy(update={"autoscaled": autoscaled})
@@ -475,7 +475,7 @@ def test_a_stage_whose_pods_are_refused_is_hopeless(memory: Memory, monkeypatch:
     # Just made, it is not asked about.
     assert not session.state(job).hopeless
     assert ("LIST", EVENTS) not in memory.asked
-    monkeypatch.setattr("fixtures.kube.jobs._EVENTS_SECONDS", 0.0)
+    monkeypatch.setattr("fixtures.backends.kubernetes.provision.jobs._EVENTS_SECONDS", 0.0)
     state = session.state(job)
     assert (state.phase, state.hopeless) == (Phase.QUEUED, True)
     assert state.reason == words

@@ -14,13 +14,13 @@ from typing import cast
 
 import pytest
 
-from fixtures.shell import KEPT_FIRST
-from fixtures.shell import KEPT_LAST
-from fixtures.shell import Shell
-from fixtures.shell import _Output
+from fixtures.backends.shell import KEPT_FIRST
+from fixtures.backends.shell import KEPT_LAST
+from fixtures.backends.shell import Shell
+from fixtures.backends.shell import _Output
+from fixtures.backends.ssh.connection import SshConnection
+from fixtures.backends.ssh.connection import _Link
 from fixtures.site import Ssh
-from fixtures.ssh import SshConnection
-from fixtures.ssh import _Link
 from plugins.errors import Unreachable
 
 MARK = b"pacemark-0123456789"

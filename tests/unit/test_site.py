@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.kube import api
-from fixtures.kube import making
-from fixtures.kube import setup
+from fixtures.backends.kubernetes import api
+from fixtures.backends.kubernetes import submit as making
+from fixtures.backends.kubernetes.provision import apply as setup
 from fixtures.site import THIS_MACHINE
 from fixtures.site import Kubernetes
 from fixtures.site import Local

@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.backend import JobRef
-from fixtures.backend import JobState
-from fixtures.backend import Phase
-from fixtures.slurm_answers import blamed
-from fixtures.slurm_answers import from_sacct
-from fixtures.slurm_answers import from_scontrol
-from fixtures.slurm_answers import from_squeue
-from fixtures.slurm_answers import living
-from fixtures.slurm_answers import of_last_step
-from fixtures.slurm_answers import printed_ids
-from fixtures.slurm_answers import refused
-from fixtures.slurm_answers import unanswered
+from fixtures.backends.base import JobRef
+from fixtures.backends.base import JobState
+from fixtures.backends.base import Phase
+from fixtures.backends.slurm.answers import blamed
+from fixtures.backends.slurm.answers import from_sacct
+from fixtures.backends.slurm.answers import from_scontrol
+from fixtures.backends.slurm.answers import from_squeue
+from fixtures.backends.slurm.answers import living
+from fixtures.backends.slurm.answers import of_last_step
+from fixtures.backends.slurm.answers import printed_ids
+from fixtures.backends.slurm.answers import refused
+from fixtures.backends.slurm.answers import unanswered
 from tests.unit import examples
 
 JOB = JobRef("llama3/70b-fp8-512gpus", "ours", "17", "/logs")

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from fixtures.shell import Answer
+from fixtures.backends.shell import Answer
+from fixtures.backends.slurm.backend import SlurmBackend
+from fixtures.backends.slurm.commands import Controller
+from fixtures.backends.ssh.connection import SshConnection
 from fixtures.site import Slurm
-from fixtures.slurm import SlurmBackend
-from fixtures.slurm_controller import Controller
-from fixtures.ssh import SshConnection
 from plugins.errors import SiteError
 from plugins.errors import Unprovisioned
 from tests.lab.stage import Stage

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures.shell import Answer
+from fixtures.backends.shell import Answer
+from fixtures.backends.slurm.commands import Controller
+from fixtures.backends.ssh.connection import SshConnection
 from fixtures.site import Slurm
 from fixtures.site import Ssh
-from fixtures.slurm_controller import Controller
-from fixtures.ssh import SshConnection
 from plugins.errors import Unreachable
 
 SECTION = Slurm(gpu="h100", account="a", partition="p", stage="/s", ssh=Ssh(host="login"))

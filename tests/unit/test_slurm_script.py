@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.backend import JobRef
-from fixtures.backend import LogPlace
-from fixtures.shell import Answer
+from fixtures.backends.base import JobRef
+from fixtures.backends.base import LogPlace
+from fixtures.backends.shell import Answer
+from fixtures.backends.slurm.backend import SlurmBackend
+from fixtures.backends.slurm.commands import Controller
+from fixtures.backends.slurm.script import Script
+from fixtures.backends.ssh.connection import SshConnection
 from fixtures.site import Slurm
-from fixtures.slurm import SlurmBackend
-from fixtures.slurm_controller import Controller
-from fixtures.slurm_script import Script
-from fixtures.ssh import SshConnection
 from plugins.errors import ConfigError
 from plugins.errors import SiteError
 from plugins.errors import SubmitError

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures.backend import Phase
-from fixtures.slurm_states import PHASES
-from fixtures.slurm_states import hopeless
-from fixtures.slurm_states import phase
+from fixtures.backends.base import Phase
+from fixtures.backends.slurm.states import PHASES
+from fixtures.backends.slurm.states import hopeless
+from fixtures.backends.slurm.states import phase
 
 # "JOB STATE CODES" of squeue(1), Slurm 22.05 to 24.11, and those that only sacct(1) lists.
 SQUEUE = {

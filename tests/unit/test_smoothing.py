@@ -13,20 +13,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins import results
-from plugins.cases import load_recipe
 from plugins.errors import ConfigError
-from plugins.judging import Judgement
-from plugins.judging import judge_outcome
+from plugins.judging.judge import Judgement
+from plugins.judging.judge import judge_outcome
+from plugins.judging.validity import problems
+from plugins.judging.verdicts import Kind
+from plugins.judging.verdicts import explain
 from plugins.logs import Step
+from plugins.logs.smoothing import desmoothed
+from plugins.logs.smoothing import levelled
 from plugins.metrics import Statistic
 from plugins.metrics import timing
-from plugins.plot import steps_svg
-from plugins.smoothing import desmoothed
-from plugins.smoothing import levelled
-from plugins.validity import problems
-from plugins.verdicts import Kind
-from plugins.verdicts import explain
+from plugins.recipes.cases import load_recipe
+from plugins.reports import results
+from plugins.reports.plot import steps_svg
 from tests.unit import examples
 from tests.unit.test_cases import RECIPE
 from tests.unit.test_cases import write

@@ -19,7 +19,7 @@ from paramiko.common import AUTH_PARTIALLY_SUCCESSFUL
 from paramiko.common import AUTH_SUCCESSFUL
 from paramiko.sftp import SFTP_NO_SUCH_FILE
 
-from fixtures.ssh import SshConnection
+from fixtures.backends.ssh.connection import SshConnection
 from plugins.errors import Denied
 from plugins.errors import Unreachable
 from tests.unit.sshd import Server

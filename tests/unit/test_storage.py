@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from fixtures.kube import storage
-from fixtures.kube.api import Api
-from fixtures.kube.setup import Provisioner
-from plugins.contracts import Documents
+from fixtures.backends.kubernetes.api import Api
+from fixtures.backends.kubernetes.provision import storage
+from fixtures.backends.kubernetes.provision.apply import Provisioner
 from plugins.errors import ConfigError
 from plugins.errors import SubmitError
-from plugins.setupfile import read_setup
+from plugins.recipes.contracts import Documents
+from plugins.recipes.setup import read_setup
 from plugins.yamlfile import load_documents
 from tests.unit import gpt3_setup
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import pytest
 
-from plugins.cases import Case
 from plugins.metrics import FlopsDefinition
 from plugins.metrics import Measurement
 from plugins.metrics import Statistic
 from plugins.metrics import Yardstick
 from plugins.metrics import flops_per_sequence
 from plugins.metrics import timing
-from plugins.recipefile import Model
+from plugins.recipes.cases import Case
+from plugins.recipes.file import Model
 from tests.unit.examples import parse
 from tests.unit.test_dllogger import data
 from tests.unit.test_dllogger import in_file

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from plugins.judging.validity import MAX_GARBLED
+from plugins.judging.validity import complete
+from plugins.judging.validity import problems
 from plugins.logs import Log
 from plugins.logs import Span
 from plugins.logs import Step
 from plugins.metrics import Statistic
-from plugins.validity import MAX_GARBLED
-from plugins.validity import complete
-from plugins.validity import problems
 from tests.unit import examples
 from tests.unit.examples import nemo2_line
 from tests.unit.examples import nemo2_text

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plugins.judging.verdicts import Band
+from plugins.judging.verdicts import Kind
+from plugins.judging.verdicts import Verdict
+from plugins.judging.verdicts import explain
+from plugins.judging.verdicts import judge
 from plugins.logs import Step
 from plugins.metrics import Measurement
 from plugins.metrics import Statistic
 from plugins.metrics import timing
-from plugins.verdicts import Band
-from plugins.verdicts import Kind
-from plugins.verdicts import Verdict
-from plugins.verdicts import explain
-from plugins.verdicts import judge
 from tests.unit import examples
 from tests.unit.examples import STEP_TIME
 from tests.unit.examples import measure

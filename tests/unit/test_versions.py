@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from plugins import results
-from plugins.judging import Judgement
+from plugins.baselines.versions import compare
+from plugins.baselines.versions import mixed
+from plugins.baselines.versions import versions_of
+from plugins.judging.judge import Judgement
+from plugins.judging.recording import shelve
+from plugins.judging.verdicts import Kind
 from plugins.logs import Log
-from plugins.recording import shelve
-from plugins.verdicts import Kind
-from plugins.versions import compare
-from plugins.versions import mixed
-from plugins.versions import versions_of
+from plugins.reports import results
 from tests.unit import examples
 from tests.unit.own_tables import FIRST
 from tests.unit.own_tables import SECOND

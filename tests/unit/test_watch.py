@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from fixtures.backend import JobState
-from fixtures.backend import Phase
-from fixtures.flight import Flight
-from fixtures.flight import Goal
+from fixtures.backends.base import JobState
+from fixtures.backends.base import Phase
+from fixtures.fleet.job import Goal
+from fixtures.fleet.job import TrackedJob
+from fixtures.fleet.watchdog import fewest_steps_to_give_up
+from fixtures.fleet.watchdog import last_step_due
+from fixtures.fleet.watchdog import lost_pace
+from fixtures.fleet.watchdog import overdue
+from fixtures.fleet.watchdog import silent
 from fixtures.site import Kubernetes
 from fixtures.site import Limits
 from fixtures.site import Local
 from fixtures.site import Machine
 from fixtures.site import Slurm
 from fixtures.site import Ssh
-from fixtures.watch import fewest_steps_to_give_up
-from fixtures.watch import last_step_due
-from fixtures.watch import lost_pace
-from fixtures.watch import overdue
-from fixtures.watch import silent
 from plugins.logs import Log
 from tests.unit import examples
 from tests.unit.test_smoothing import smoothed
@@ -38,9 +38,9 @@ def machine(**limits: Any) -> Slurm:
     )
 
 
-def flight(times: list[float] | None = None, **changed: Any) -> Flight:
+def job(times: list[float] | None = None, **changed: Any) -> TrackedJob:
     case = examples.case()
-    made = Flight(case.key, case.recipe, case, "name", case.gpus, "nemo2", goal=Goal(10.07, 10.6))
+    made = TrackedJob(case.key, case.recipe, case, "name", case.gpus, "nemo2", goal=Goal(10.07, 10.6))
     made.log = Log(steps=tuple(examples.steps(times or [])))
     for name, value in changed.items():
         setattr(made, name, value)
@@ -77,17 +77,17 @@ def test_each_bound_holds_just_until_it_is_passed(
 ) -> None:
     site = machine(queue_minutes=60)
     times: dict[str, Any] = {"submitted": NOW, "state": state}
-    assert overdue(flight(**times | {since: NOW - seconds}), site, NOW) is None
-    assert overdue(flight(**times | {since: NOW - seconds - 1}), site, NOW) == why
+    assert overdue(job(**times | {since: NOW - seconds}), site, NOW) is None
+    assert overdue(job(**times | {since: NOW - seconds - 1}), site, NOW) == why
 
 
 def test_a_job_that_prints_steps_has_started_whatever_is_said_of_a_container_beside_it() -> None:
     """A sidecar that somebody's admission puts into each pod may crash again and again while the job trains."""
     state = JobState(Phase.RUNNING, "Running", reason="container agent: CrashLoopBackOff", hopeless=True)
     times: dict[str, Any] = {"submitted": NOW, "running": NOW, "state": state, "hopeless_since": NOW - 61}
-    assert overdue(flight(**times, stepped=NOW), machine(), NOW) is None
+    assert overdue(job(**times, stepped=NOW), machine(), NOW) is None
     assert "it can never start; the cluster says: container agent" in str(
-        overdue(flight(**times), machine(), NOW)
+        overdue(job(**times), machine(), NOW)
     )
 
 
@@ -110,30 +110,30 @@ def test_a_machine_without_a_time_limit_has_no_longest_run() -> None:
 def test_silence_is_measured_in_steps_and_at_least_in_seconds() -> None:
     steps: dict[str, Any] = {"times": [10.0] * 5, "running": NOW - 9000, "state": RUNNING}
     quiet = machine(stall_factor=20, stall_seconds=60)
-    assert silent(flight(stepped=NOW - 200, **steps), quiet, NOW) is None
-    assert silent(flight(stepped=NOW - 201, **steps), quiet, NOW) == 201
+    assert silent(job(stepped=NOW - 200, **steps), quiet, NOW) is None
+    assert silent(job(stepped=NOW - 201, **steps), quiet, NOW) == 201
     patient = machine(stall_factor=2, stall_seconds=300)
-    assert silent(flight(stepped=NOW - 300, **steps), patient, NOW) is None
-    assert silent(flight(stepped=NOW - 301, **steps), patient, NOW) == 301
+    assert silent(job(stepped=NOW - 300, **steps), patient, NOW) is None
+    assert silent(job(stepped=NOW - 301, **steps), patient, NOW) == 301
 
 
 def test_before_the_second_step_silence_says_nothing() -> None:
     site = machine(stall_factor=1, stall_seconds=1)
-    assert silent(flight([10.0], stepped=0.0, running=0.0), site, NOW) is None
-    assert silent(flight([10.0] * 9, stepped=0.0, running=None), site, NOW) is None
+    assert silent(job([10.0], stepped=0.0, running=0.0), site, NOW) is None
+    assert silent(job([10.0] * 9, stepped=0.0, running=None), site, NOW) is None
 
 
 def test_a_pace_is_lost_when_each_of_the_last_ten_steps_is_out_of_the_band() -> None:
-    assert lost_pace(flight([12.0] * 20), 20) == 12.0
-    assert lost_pace(flight([12.0] * 19), 20) is None
-    assert lost_pace(flight([12.0] * 15 + [10.6] + [12.0] * 9), 20) is None
-    assert lost_pace(flight([12.0] * 5 + [10.0] * 15), 20) is None
-    assert lost_pace(flight([12.0] * 20), 0) is None
-    assert lost_pace(flight([12.0] * 20, goal=None), 20) is None
+    assert lost_pace(job([12.0] * 20), 20) == 12.0
+    assert lost_pace(job([12.0] * 19), 20) is None
+    assert lost_pace(job([12.0] * 15 + [10.6] + [12.0] * 9), 20) is None
+    assert lost_pace(job([12.0] * 5 + [10.0] * 15), 20) is None
+    assert lost_pace(job([12.0] * 20), 0) is None
+    assert lost_pace(job([12.0] * 20, goal=None), 20) is None
 
 
 def test_a_run_that_is_through_is_judged_and_not_given_up() -> None:
-    assert lost_pace(flight([12.0] * 50), 20) is None
+    assert lost_pace(job([12.0] * 50), 20) is None
 
 
 def test_a_pace_needs_the_warm_up_and_ten_steps() -> None:
@@ -143,14 +143,14 @@ def test_a_pace_needs_the_warm_up_and_ten_steps() -> None:
 # Printed means over five steps: what is judged while a job runs are the single steps.
 
 
-def means(raw: list[float], **changed: Any) -> Flight:
-    return flight(smoothed(raw), case=replace(examples.case(), smoothing=5), **changed)
+def means(raw: list[float], **changed: Any) -> TrackedJob:
+    return job(smoothed(raw), case=replace(examples.case(), smoothing=5), **changed)
 
 
 def test_one_fast_step_among_the_last_ten_saves_a_job_whose_means_are_all_slow() -> None:
     assert lost_pace(means([12.0] * 20), 20) == pytest.approx(12.0, abs=0.02)
     assert lost_pace(means([12.0] * 15 + [10.6] + [12.0] * 9), 20) is None
-    assert lost_pace(flight(smoothed([12.0] * 15 + [10.6] + [12.0] * 9)), 20) is not None
+    assert lost_pace(job(smoothed([12.0] * 15 + [10.6] + [12.0] * 9)), 20) is not None
 
 
 def test_the_warm_up_of_printed_means_does_not_stretch_what_counts_as_silence() -> None:
@@ -158,34 +158,34 @@ def test_the_warm_up_of_printed_means_does_not_stretch_what_counts_as_silence() 
     running: dict[str, Any] = {"running": NOW - 900, "stepped": NOW - 50, "state": RUNNING}
     warming = [100.0, 10.0, 10.0, 10.0, 10.0]
     assert silent(means(warming, **running), site, NOW) == 50
-    assert silent(flight(smoothed(warming), **running), site, NOW) is None
+    assert silent(job(smoothed(warming), **running), site, NOW) is None
 
 
 def test_the_last_step_is_due_at_the_pace_since_the_job_runs() -> None:
-    half = flight([10.0] * 25, running=NOW - 100, stepped=NOW)
+    half = job([10.0] * 25, running=NOW - 100, stepped=NOW)
     assert last_step_due(half) == pytest.approx(NOW + 100)
 
 
 @pytest.mark.parametrize(
     "unknown",
     [
-        flight([], running=NOW),
-        flight([10.0], running=NOW),
-        flight([10.0] * 50, running=NOW - 500, stepped=NOW),
-        flight([10.0], stepped=NOW),
+        job([], running=NOW),
+        job([10.0], running=NOW),
+        job([10.0] * 50, running=NOW - 500, stepped=NOW),
+        job([10.0], stepped=NOW),
     ],
     ids=["no step", "no time of a step", "all steps", "not running"],
 )
-def test_when_a_last_step_is_due_may_be_unknown(unknown: Flight) -> None:
+def test_when_a_last_step_is_due_may_be_unknown(unknown: TrackedJob) -> None:
     assert last_step_due(unknown) == math.inf
 
 
 def test_a_set_up_has_limits_of_its_own() -> None:
     """Not those of a case: llama3's set-up asks for an hour, data sets take many."""
-    setup = flight(state=RUNNING, running=NOW - 10 * 3600, log_format=None)
+    setup = job(state=RUNNING, running=NOW - 10 * 3600, log_format=None)
     assert overdue(setup, Kubernetes(gpu="h100"), NOW) is None
     assert overdue(setup, machine(), NOW) is None
     assert overdue(setup, machine(run_minutes=5), NOW) is None
     assert "still running after 70 minutes" in str(
-        overdue(flight(state=RUNNING, running=NOW - 10 * 3600), Kubernetes(gpu="h100"), NOW)
+        overdue(job(state=RUNNING, running=NOW - 10 * 3600), Kubernetes(gpu="h100"), NOW)
     )

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from plugins.judging import Judgement
-from plugins.judging import judge_outcome
+from plugins.judging.judge import Judgement
+from plugins.judging.judge import judge_outcome
+from plugins.judging.verdicts import Kind
 from plugins.outcome import Outcome
-from plugins.verdicts import Kind
 from tests.unit import examples
 
 

@@ -1,0 +1,1 @@
+"""Baselines: their files, the baseline store, and the versions of programs that they were measured with."""

@@ -1,0 +1,237 @@
+"""What a baselines file says: tables of published numbers, with all that makes them comparable.
+
+A table without its source, release, definitions or a number is refused when it is read; there are no placeholders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated
+from typing import Literal
+
+from pydantic import AfterValidator
+from pydantic import Field
+from pydantic import model_validator
+
+from plugins.errors import ConfigError
+from plugins.metrics import FlopsDefinition
+from plugins.metrics import Statistic
+from plugins.recipes.file import Mlp
+from plugins.yamlfile import Strict
+from plugins.yamlfile import load
+
+
+def _stated(text: str) -> str:
+    if text.strip(" .?-").lower() in ("", "tbd", "todo", "n/a", "none", "unknown", "placeholder", "xxx"):
+        raise ValueError("a placeholder; say where the numbers come from")
+    return text
+
+
+Stated = Annotated[str, AfterValidator(_stated)]
+"""A text that says something."""
+
+Day = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$")]
+"""`2026-11-21`; in quotes, since YAML has a type of its own for that."""
+
+
+CONFIGURATION = (
+    *("sequence_length", "layers", "tp", "pp", "cp", "vp", "fsdp", "dp", "mbs", "gbs", "ga"),
+    *("hidden", "ffn", "heads", "query_groups", "vocab", "mlp"),
+)
+"""What a cell may state of the runs that it is about, by the names that a case has for it."""
+
+
+class Tolerance(Strict):
+    """How far a run may be off, as shares of the baseline's throughput, and how restless it may be.
+
+    `spread` is the largest robust relative standard deviation of the settled steps, `hiccups` the largest share of them that may
+    stand far above the median.
+    """
+
+    slower: float = Field(default=0.05, gt=0, lt=1)
+    faster: float = Field(default=0.10, gt=0)
+    spread: float = Field(default=0.05, gt=0)
+    hiccups: float = Field(default=0.125, gt=0, lt=1)
+
+
+class Recorded(Strict):
+    """Which run of a site's own a number was measured in.
+
+    `run` is the name of its folder in the results, `date` its day (UTC), `spread` and `hiccups` as in its record, with
+    the nodes and versions where they are known. `runs` counts the runs that agree, this one and those that confirmed
+    it, `confirmed_by` is the newest of them. What is `expired` is kept to be read, and judges nothing.
+    `log` is the fingerprint of its log's steps. By it and `job`, and by those of the runs that confirmed it, a job counts
+    once, however often its log is judged.
+    """
+
+    status: Literal["recorded", "confirmed", "expired"]
+    run: Stated
+    date: Day
+    runs: int = Field(default=1, gt=0)
+    confirmed_by: str | None = None
+    confirmed_on: Day | None = None
+    expired_on: Day | None = None
+    spread: float = Field(ge=0)
+    hiccups: int = Field(default=0, ge=0)
+    job: str | None = None
+    log: str | None = None
+    confirmed_jobs: list[str] = []
+    confirmed_logs: list[str] = []
+    nodes: str | None = None
+    versions: dict[str, str] = {}
+
+    def is_from(self, job: str, log: str) -> bool:
+        """Whether the number was recorded from the log of this fingerprint; "" is a job whose id nobody knows.
+
+        Steps of milliseconds print alike in every run: of two jobs with ids of their own such logs are two.
+        """
+        return self.log == log and (not job or not self.job or self.job == job)
+
+
+class Cell(Strict):
+    """One line of a table, as published. Seconds, tokens/s, percent, days; `n/a` where the source prints that.
+
+    Without its configuration a number belongs to nothing, so that is required and compared with the case's. What a site
+    recorded states the model's shape too: a model that somebody edits keeps its name.
+    """
+
+    size: str
+    dtype: str
+    gpus: int
+    tp: int
+    pp: int
+    cp: int
+    vp: int
+    mbs: int
+    gbs: int
+    sequence_length: int | None = None
+    layers: int | None = None
+    fsdp: int | None = None
+    dp: int | None = None
+    ga: int | None = None
+    hidden: int | None = None
+    ffn: int | None = None
+    heads: int | None = None
+    query_groups: int | None = None
+    vocab: int | None = None
+    mlp: Mlp | None = None
+    step_time: float | None = Field(default=None, gt=0)
+    tokens_per_second: float | None = Field(default=None, gt=0)
+    mfu: float = Field(gt=0, lt=100)
+    days_per_1t_tokens: float | Literal["n/a"] | None = None
+    tolerance: Tolerance | None = None
+    note: str | None = None
+    recorded: Recorded | None = None
+
+    @property
+    def expired(self) -> bool:
+        return self.recorded is not None and self.recorded.status == "expired"
+
+    @property
+    def configuration(self) -> dict[str, int | str]:
+        """What this cell states of `CONFIGURATION`."""
+        return {key: value for key in CONFIGURATION if (value := getattr(self, key)) is not None}
+
+    def unlike(self, ran: Mapping[str, int | str]) -> str:
+        """The first key that this cell and a run's configuration state in two ways; "" where they agree."""
+        return next((key for key, value in self.configuration.items() if ran.get(key) != value), "")
+
+
+class Reference(Strict):
+    """Somebody's figure for this size and dtype, shown beside a judgement and never judged.
+
+    `name` says who measured it with what, `gpus` on how many.
+    """
+
+    name: Stated
+    size: str
+    dtype: str
+    gpus: int = Field(gt=0)
+    tokens_per_second_per_gpu: float = Field(gt=0)
+    source: Stated
+    note: str | None = None
+
+
+class Table(Strict):
+    """Cells of one source, release and GPU type, measured and computed in one way.
+
+    `peak` maps a dtype to TFLOP/s per GPU, or is `measured`: then the run measures its own machine's peak, MFU is
+    the primary number, and no step time is published. `corrected_flops` is the right definition for sizes whose
+    published MFU is known to use a wrong one: a second figure beside the published kind, which is never judged.
+    `also` names later releases whose source prints the very same cells.
+    """
+
+    release: Stated
+    also: list[Stated] = []
+    gpu: Stated
+    framework: Stated
+    source: Stated
+    statistic: str
+    peak: dict[str, Annotated[float, Field(gt=0)]] | Literal["measured"]
+    flops: dict[str, FlopsDefinition]
+    corrected_flops: dict[str, FlopsDefinition] = {}
+    tolerance: Tolerance = Tolerance()
+    notes: list[str] = []
+    references: list[Reference] = []
+    cells: list[Cell] = Field(min_length=1)
+
+    def is_of(self, release: str) -> bool:
+        return release in (self.release, *self.also)
+
+    @model_validator(mode="after")
+    def _complete(self) -> Table:
+        try:
+            Statistic.parse(self.statistic)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        sizes = {cell.size for cell in self.cells}
+        for key, named in (
+            ("corrected_flops", set(self.corrected_flops)),
+            ("references", {reference.size for reference in self.references}),
+        ):
+            if unknown := sorted(named - sizes):
+                raise ValueError(f"{key}: no cell has the size {', '.join(unknown)}")
+        for cell in self.cells:
+            name = f"cell {cell.size} {cell.dtype} {cell.gpus} GPUs"
+            if cell.size not in self.flops:
+                raise ValueError(f"{name}: no FLOPs definition for {cell.size}; add it to `flops`")
+            if self.peak == "measured":
+                if cell.step_time is not None:
+                    raise ValueError(f"{name}: a table with its peak measured holds MFU only, not step_time")
+            elif cell.dtype not in self.peak:
+                raise ValueError(f"{name}: no peak for {cell.dtype}; add it to `peak`")
+            elif cell.step_time is None or cell.tokens_per_second is None:
+                raise ValueError(
+                    f"{name}: step_time and tokens_per_second are required; leave no placeholder"
+                )
+        return self
+
+
+class BaselineFile(Strict):
+    """`baselines/<recipe>.yaml`, or a site's own `baselines/sites/<site>/<recipe>.yaml`."""
+
+    recipe: str
+    tables: list[Table] = Field(min_length=1)
+
+
+class Accelerator(Strict):
+    """Dense peak of an accelerator by dtype, TFLOP/s per GPU; `nvlink` is the number of GPUs that NVLink connects."""
+
+    name: str
+    peak: dict[str, Annotated[float, Field(gt=0)]]
+    nvlink: int = Field(default=1, gt=0)
+    source: Stated
+
+
+class AcceleratorFile(Strict):
+    """`baselines/accelerators.yaml`."""
+
+    accelerators: dict[str, Accelerator]
+
+
+@lru_cache
+def load_baselines(path: Path) -> BaselineFile:
+    """Read a baselines file; a mistake or a placeholder is a ConfigError with its line."""
+    return load(path, BaselineFile)

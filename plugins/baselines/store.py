@@ -1,0 +1,300 @@
+"""Baselines: the numbers a case should reach, where they come from, and which definitions they use."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from dataclasses import replace
+from pathlib import Path
+
+from plugins.baselines.file import Accelerator
+from plugins.baselines.file import AcceleratorFile
+from plugins.baselines.file import BaselineFile
+from plugins.baselines.file import Cell
+from plugins.baselines.file import Reference
+from plugins.baselines.file import Table
+from plugins.baselines.file import Tolerance
+from plugins.baselines.file import load_baselines
+from plugins.baselines.versions import shown
+from plugins.errors import ConfigError
+from plugins.metrics import FlopsDefinition
+from plugins.metrics import Statistic
+from plugins.metrics import Yardstick
+from plugins.metrics import days_per_1t_tokens
+from plugins.metrics import flops_per_sequence
+from plugins.metrics import mfu
+from plugins.metrics import tokens_per_second
+from plugins.recipes.cases import Case
+from plugins.recipes.cases import Recipe
+from plugins.yamlfile import load
+
+_ACCELERATORS = "accelerators.yaml"
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A cell with its table and file: what one case is judged against.
+
+    `own` is the site's own number for the same case, where a published one wins over it.
+    """
+
+    path: Path
+    table: Table
+    cell: Cell
+    own: Baseline | None = None
+
+    @property
+    def tolerance(self) -> Tolerance:
+        return self.cell.tolerance or self.table.tolerance
+
+    @property
+    def statistic(self) -> Statistic:
+        return Statistic.parse(self.table.statistic)
+
+    @property
+    def origin(self) -> str:
+        """Where the number comes from, in one line."""
+        table = self.table
+        if (run := self.cell.recorded) is not None:
+            runs = f"{run.runs} runs agree" if run.runs > 1 else "1 run"
+            versions = "".join(f", {name} {shown(version)}" for name, version in run.versions.items())
+            return (
+                f"{table.source} by run {run.run} on {run.date} ({runs}, spread {100 * run.spread:.2g} %{versions}), "
+                f"release {table.release} on {table.gpu}"
+            )
+        also = f" (printed again in {', '.join(table.also)})" if table.also else ""
+        return f"{table.framework} release {table.release}{also} on {table.gpu}, {table.source}"
+
+
+def find(
+    folder: Path,
+    recipe: Recipe,
+    case: Case,
+    gpu: str,
+    own: Path | None = None,
+    *,
+    run: str = "",
+    job: str = "",
+    log: str = "",
+) -> Baseline | None:
+    """The baseline of `case`, in its release, on this type of GPU; None when there is none.
+
+    The published one in `folder` wins over the site's own, which is recorded in the folder `own`. `run` is the one that
+    is judged, `job` the id of its job, and `log` the fingerprint of its log: what was recorded from them says nothing about
+    them.
+
+    Raises:
+        ConfigError: two tables have the cell, or the configuration of a published one is not the one that the recipe
+            runs: then the number says nothing about the case.
+    """
+    published = _cell(folder / f"{recipe.name}.yaml", case, gpu)
+    if published is not None and (why := _unlike(published, recipe, case)):
+        raise ConfigError(f"{published.path}: {case.id}: {why}")
+    mine = _cell(own / f"{recipe.name}.yaml", case, gpu) if own else None
+    if mine is not None and _idle(mine, recipe, case, run, job, log):
+        mine = None
+    return replace(published, own=mine) if published else mine
+
+
+def lapsed(
+    own: Path, recipe: Recipe, case: Case, gpu: str, *, run: str = "", job: str = "", log: str = ""
+) -> str:
+    """Why the site's own number for `case` does not count for this run, in words; "" where it does or there is none."""
+    path = own / f"{recipe.name}.yaml"
+    mine = _cell(path, case, gpu)
+    if mine is not None:
+        why = _idle(mine, recipe, case, run, job, log)
+        return f"{path} has one that does not count: {why}" if why else ""
+    old = [found.cell.recorded.run for found in _cells(path, case, gpu) if found.cell.recorded]
+    return f"{path} has one of run {old[-1]}, which has expired" if old else ""
+
+
+def _cells(path: Path, case: Case, gpu: str) -> list[Baseline]:
+    return [
+        Baseline(path, table, cell)
+        for table in _tables(path, case)
+        if table.gpu == gpu
+        for cell in table.cells
+        if (cell.size, cell.dtype, cell.gpus) == (case.size, case.dtype, case.gpus)
+    ]
+
+
+def _cell(path: Path, case: Case, gpu: str) -> Baseline | None:
+    found = [baseline for baseline in _cells(path, case, gpu) if not baseline.cell.expired]
+    if len(found) > 1:
+        raise ConfigError(
+            f"{path}: {case.id} of release {case.release} on {gpu} has {len(found)} baselines; keep one"
+        )
+    return found[0] if found else None
+
+
+def _idle(mine: Baseline, recipe: Recipe, case: Case, run: str, job: str, log: str) -> str:
+    """Why a number of the site's own does not count for this run and log; "" where it does."""
+    if (told := mine.cell.recorded) is not None:
+        if told.run == run:
+            return "this very run recorded it"
+        if log and told.is_from(job, log):
+            return f"run {told.run} recorded it from this very log"
+    return _unlike(mine, recipe, case)
+
+
+def _unlike(baseline: Baseline, recipe: Recipe, case: Case) -> str:
+    """How the baseline's configuration differs from what the recipe runs; "" where it does not."""
+    ran = case.identity()
+    if key := baseline.cell.unlike(ran):
+        return (
+            f"the baseline was measured with {key} {baseline.cell.configuration[key]}, but "
+            f"{recipe.name}/{recipe.path.relative_to(recipe.folder)} runs {key} {ran[key]}; make them agree"
+        )
+    statistic = baseline.statistic
+    beyond = statistic.indices(case.steps)[-1]
+    if beyond >= case.steps:
+        return f"statistic {statistic} needs step {beyond}, but the recipe ends at step {case.steps - 1}"
+    if statistic.cuts(case.span):
+        return (
+            f"statistic {statistic} cuts an interval, but the times of this recipe are means over {case.span} steps; let it "
+            f"begin at a multiple of {case.span} and end before one"
+        )
+    return ""
+
+
+def _read(path: Path) -> BaselineFile | None:
+    if not path.exists():
+        return None
+    file = load_baselines(path)
+    if file.recipe != path.stem:
+        raise ConfigError(f"{path}: recipe is '{file.recipe}', but the file is named after '{path.stem}'")
+    return file
+
+
+def _tables(path: Path, case: Case) -> list[Table]:
+    """The tables of the case's release, on any GPU."""
+    file = _read(path)
+    return [t for t in file.tables if t.is_of(case.release)] if file else []
+
+
+def accelerators(folder: Path) -> dict[str, Accelerator]:
+    """The data sheets, by the type of GPU."""
+    return load(folder / _ACCELERATORS, AcceleratorFile).accelerators
+
+
+def gpus_of_tables(folder: Path) -> set[str]:
+    """The types of GPU that any table in this folder is of."""
+    paths = [path for path in folder.glob("*.yaml") if path.name != _ACCELERATORS]
+    return {table.gpu for path in paths for table in load_baselines(path).tables}
+
+
+def usual_statistic(folder: Path, case: Case) -> Statistic:
+    """How a case without a baseline is measured: as all tables of its release are that can be, or its recipe says; else by the last step."""
+
+    def usable(texts: Iterable[str]) -> set[Statistic]:
+        """Those that a run of this case can be measured by: one may lie beyond its last step, or cut an interval."""
+        found = {Statistic.parse(text) for text in texts}
+        return {s for s in found if s.indices(case.steps)[-1] < case.steps and not s.cuts(case.span)}
+
+    stated = usable(table.statistic for table in _tables(folder / f"{case.recipe}.yaml", case))
+    found = stated or usable([case.measure.statistic] if case.measure else [])
+    return found.pop() if len(found) == 1 else Statistic()
+
+
+def references(folder: Path, case: Case, gpu: str) -> tuple[Reference, ...]:
+    """What others measured at the case's size and dtype, at whatever scale."""
+    return tuple(
+        reference
+        for table in _tables(folder / f"{case.recipe}.yaml", case)
+        if table.gpu == gpu
+        for reference in table.references
+        if (reference.size, reference.dtype) == (case.size, case.dtype)
+    )
+
+
+def yardstick(
+    case: Case, baseline: Baseline | None, gpu: str, folder: Path, measured_peak: float | None
+) -> Yardstick | None:
+    """What MFU is counted with: the baseline's own definitions, so that both figures compare.
+
+    Without a baseline: those that the case's release uses for its size and GPU elsewhere, or its recipe says, or else full
+    attention and the data sheet's peak. None when no peak is known at all.
+    `measured_peak` (TFLOP/s per GPU) is what the run itself measured, for a table that says so.
+    """
+    definition = FlopsDefinition(definition=case.measure.flops if case.measure else "full-attention")
+    if measured_peak is not None and not 0 < measured_peak < math.inf:
+        measured_peak = None
+    peak: float | None
+    if baseline is not None:
+        definition = baseline.table.flops[case.size]
+        table_peak = baseline.table.peak
+        peak = measured_peak if isinstance(table_peak, str) else table_peak[case.dtype]
+    else:
+        tables = [
+            table for table in _tables(folder / f"{case.recipe}.yaml", case) if case.size in table.flops
+        ]
+        definitions = {table.corrected_flops.get(case.size, table.flops[case.size]) for table in tables}
+        if len(definitions) == 1:
+            definition = definitions.pop()
+        stated = {t.peak.get(case.dtype) for t in tables if t.gpu == gpu and isinstance(t.peak, dict)} - {
+            None
+        }
+        known = accelerators(folder).get(gpu)
+        sheet = known.peak.get(case.dtype) if known else None
+        peak = measured_peak or (stated.pop() if len(stated) == 1 else sheet)
+    if peak is None:
+        return None
+    return _yardstick(case, definition, peak)
+
+
+def _yardstick(case: Case, definition: FlopsDefinition, peak: float) -> Yardstick:
+    """With the recipe's second definition beside it, where it has another one."""
+
+    def counted(how: FlopsDefinition, beside: Yardstick | None = None) -> Yardstick:
+        return Yardstick(flops_per_sequence(case.model, case.sequence_length, how), how, peak, beside)
+
+    second = case.measure.beside if case.measure else None
+    if second in (None, definition.definition):
+        return counted(definition)
+    return counted(definition, counted(FlopsDefinition(definition=second)))
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a case should reach: `step_time` in s; tokens/s, MFU and days follow by the baseline's definitions.
+
+    `corrected` counts MFU by the right FLOPs where the baseline's are known to be wrong; None elsewhere.
+    """
+
+    case: Case
+    baseline: Baseline
+    step_time: float
+    yardstick: Yardstick
+    corrected: Yardstick | None = None
+
+    @property
+    def tokens_per_second(self) -> float:
+        return tokens_per_second(self.case, self.step_time)
+
+    @property
+    def mfu(self) -> float:
+        return mfu(self.case, self.step_time, self.yardstick)
+
+    @property
+    def days_per_1t_tokens(self) -> float:
+        return days_per_1t_tokens(self.case, self.step_time)
+
+    def corrected_mfu(self, step_time: float) -> float | None:
+        """MFU in percent by the corrected definition, for this step time in s; never judged."""
+        share = mfu(self.case, step_time, self.corrected) if self.corrected else None
+        return share if share is not None and share <= 100 else None
+
+
+def expected(case: Case, baseline: Baseline, stick: Yardstick) -> Expected:
+    """The expectation for `case`: the published step time, or the one that follows from a published MFU."""
+    published = baseline.cell.step_time
+    if published is None:
+        flops_of_a_step = case.gbs * stick.flops / case.gpus
+        published = flops_of_a_step / (baseline.cell.mfu / 100 * stick.peak_tflops * 1e12)
+    corrected = None
+    if (right := baseline.table.corrected_flops.get(case.size)) is not None:
+        flops = flops_per_sequence(case.model, case.sequence_length, right)
+        corrected = Yardstick(flops, right, stick.peak_tflops)
+    return Expected(case, baseline, published, stick, corrected)

@@ -1,0 +1,1 @@
+"""From a log and a baseline to a verdict."""

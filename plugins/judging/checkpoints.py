@@ -1,0 +1,160 @@
+"""How long writing a checkpoint took, and whether that is what the storage promises.
+
+Pure arithmetic: a case, its log and a bandwidth in, seconds and bytes/s out. GB are 1e9 bytes, TiB 2^40.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plugins.judging.verdicts import Kind
+from plugins.judging.verdicts import billions
+from plugins.logs import Log
+from plugins.recipes.cases import Case
+
+TIB = 2**40
+GB = 1e9
+
+PUBLISHED_TIB = 2.3
+"""The README's checkpoint of GPT-3 175B, which its table of write times counts with."""
+
+TIERS = {40: 480, 125: 512, 250: 512, 500: 512}
+"""Tiers of Azure Managed Lustre in MB/s for each TiB, with the size in TiB that the recipe's table has."""
+
+SLOWER, FASTER = 0.3, 0.1
+"""How far off the promised bandwidth a save may be. It also gathers the state and waits for its slowest writer, which is
+in its time; and no storage writes more than it can.
+"""
+
+FEWEST_SECONDS = 5.0
+"""A checkpoint that the promised bandwidth takes in less says nothing about it: the rest of its time is most of it."""
+
+WHOLE = 0.85
+"""Of the bytes that a checkpoint should have. Without the optimizer's state it has a seventh of them."""
+
+
+def bandwidth(tier: int, size: float) -> float:
+    """Bytes/s that a Managed Lustre of this tier and size in TiB promises: tier x size MB/s.
+
+    The recipe's table: 40 x 480 TiB are 19.2 GB/s, 125, 250 and 500 x 512 TiB are 64, 128 and 256. Others are less:
+    16 TiB of tier 125 are 2 GB/s.
+    """
+    return tier * size * 1e6
+
+
+def published_minutes(tier: int) -> float:
+    """The table's theoretical write time, as its source computed it: 2.3 TiB taken for 2355 GB.
+
+    They are 2529 GB, so that each is 7 % more in truth; the published figure is kept for comparison and not judged by.
+    """
+    return PUBLISHED_TIB * 1024 / (bandwidth(tier, TIERS[tier]) / GB) / 60
+
+
+@dataclass(frozen=True)
+class Written:
+    """A checkpoint that was written: its bytes, the seconds that its slowest rank took for it, and the bandwidth in bytes/s
+    that the storage promises, None where nobody has said it.
+    """
+
+    seconds: float
+    size: int
+    promised: float | None = None
+
+    @property
+    def bytes_per_second(self) -> float:
+        return self.size / self.seconds
+
+    @property
+    def expected(self) -> float | None:
+        """Seconds at the promised bandwidth."""
+        return self.size / self.promised if self.promised else None
+
+    @property
+    def share(self) -> float | None:
+        """Of the promised bandwidth."""
+        return self.bytes_per_second / self.promised if self.promised else None
+
+    def __str__(self) -> str:
+        """`2.22 TiB in 41.0 s, 59.5 GB/s`."""
+        return f"{_bytes(self.size)} in {_seconds(self.seconds)}, {_rate(self.bytes_per_second)}"
+
+
+def problems(case: Case, log: Log) -> list[str]:
+    """What makes this log no evidence for how fast a checkpoint of `case` is written, in words."""
+    found = []
+    if len(log.saves) != 1:
+        found.append(
+            f"{len(log.saves) or 'no'} checkpoint{'s were' if len(log.saves) > 1 else ' was'} written, and one is meant"
+        )
+    elif log.saves[0] <= 0:
+        found.append("the checkpoint was written in no time at all")
+    if log.saved_bytes is None:
+        found.append("the log does not say how large the checkpoint is")
+    elif case.checkpoint is not None and log.saved_bytes < WHOLE * case.checkpoint:
+        found.append(
+            f"the checkpoint has {_bytes(log.saved_bytes)}, and one of this model with its optimizer's state has "
+            f"{_bytes(case.checkpoint)}"
+        )
+    if log.steps and all(step.skipped_iterations == case.interval for step in log.steps):
+        found.append("every update was skipped, so that the optimizer had no state to save")
+    return found
+
+
+def judge(written: Written) -> tuple[Kind, str]:
+    """The verdict on a checkpoint that was written, with its headline."""
+    share = written.share
+    if share is None or written.promised is None or written.expected is None:
+        return Kind.NO_BASELINE, (
+            f"{Kind.NO_BASELINE}: {written}; nothing to compare with: the site file does not say what its storage promises "
+            f"(docs/storage.md)"
+        )
+    if written.expected < FEWEST_SECONDS:
+        return Kind.NO_BASELINE, (
+            f"{Kind.NO_BASELINE}: {written}; too little to tell: {_rate(written.promised)} would take it in "
+            f"{_seconds(written.expected)}, and below {FEWEST_SECONDS:g} s other things take longer"
+        )
+    kind = Kind.PASSED
+    limit = ""
+    if share < 1 - SLOWER:
+        kind, limit = Kind.TOO_SLOW, f" (limit -{100 * SLOWER:g} %)"
+    elif share > 1 + FASTER:
+        kind, limit = Kind.TOO_FAST, f" (limit +{100 * FASTER:g} %); was it all on the storage by then?"
+    return kind, (
+        f"{kind}: {written} where {_rate(written.promised)} is promised, {100 * (share - 1):+.1f} % bandwidth{limit}"
+    )
+
+
+def explain(case: Case, written: Written) -> list[str]:
+    """What a reader needs beside the headline."""
+    assert case.checkpoint is not None
+    assert case.parameters is not None
+    lines = [
+        f"measured  {_row(written.seconds, written.size)}",
+        f"size      {_bytes(case.checkpoint)} expected of {billions(case.parameters)} parameters",
+    ]
+    if written.promised is None or written.expected is None:
+        return lines
+    lines.insert(1, f"promised  {_row(written.expected, written.size)}")
+    tier = next((tier for tier, size in TIERS.items() if bandwidth(tier, size) == written.promised), None)
+    if tier is not None:
+        lines.append(
+            f"published {published_minutes(tier):.2f} min for {PUBLISHED_TIB} TiB by tier {tier} with {TIERS[tier]} TiB, which "
+            f"are {PUBLISHED_TIB * TIB / written.promised / 60:.2f}; for comparison, not judged"
+        )
+    return lines
+
+
+def _row(seconds: float, size: int) -> str:
+    return f"{_seconds(seconds):>11}  {_rate(size / seconds):>11}  {_bytes(size)}"
+
+
+def _bytes(size: float) -> str:
+    return f"{size / TIB:.2f} TiB" if size >= TIB / 10 else f"{size / GB:.3g} GB"
+
+
+def _rate(bytes_per_second: float) -> str:
+    return f"{bytes_per_second / GB:.3g} GB/s"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.1f} s" if value >= 1 else f"{value:.2g} s"

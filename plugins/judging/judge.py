@@ -1,0 +1,398 @@
+"""From an outcome and its log to a verdict: validity first, then speed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace
+from pathlib import Path
+
+from plugins.baselines.file import Reference
+from plugins.baselines.store import Baseline
+from plugins.baselines.store import Expected
+from plugins.baselines.store import accelerators
+from plugins.baselines.store import expected
+from plugins.baselines.store import references
+from plugins.baselines.store import usual_statistic
+from plugins.baselines.store import yardstick
+from plugins.baselines.versions import mixed
+from plugins.baselines.versions import since
+from plugins.baselines.versions import versions_of
+from plugins.judging import checkpoints
+from plugins.judging import identity
+from plugins.judging import validity
+from plugins.judging.checkpoints import Written
+from plugins.judging.repeats import judge_runs
+from plugins.judging.repeats import unsure
+from plugins.judging.verdicts import Kind
+from plugins.judging.verdicts import Verdict
+from plugins.judging.verdicts import describe
+from plugins.judging.verdicts import explain
+from plugins.judging.verdicts import judge
+from plugins.logs import Log
+from plugins.logs.smoothing import desmoothed
+from plugins.logs.smoothing import levelled
+from plugins.metrics import Measurement
+from plugins.metrics import Statistic
+from plugins.metrics import Timing
+from plugins.metrics import Yardstick
+from plugins.metrics import timing
+from plugins.metrics import tokens_per_second
+from plugins.outcome import Outcome
+from plugins.recipes.cases import Case
+
+# A process whose own step time is this much above the median of all is named.
+SLOW_RANK = 0.02
+
+# A job that runs this much longer than its steps, and a long start besides, did something else.
+STEPS_SHARE = 1.3
+START_SECONDS = 1800.0
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """All there is to say about a case. `measurement` and `expected` are None where it never came to that.
+
+    `references` are others' figures beside the measurement. `written` is the checkpoint of a case that is about writing one,
+    which measures nothing else. `runs` has what each run of the case measured, where it was run more than once because one did not
+    tell: the earlier ones in the order of `outcome.earlier`, then this one.
+    """
+
+    case: Case
+    outcome: Outcome
+    log: Log
+    verdict: Verdict
+    statistic: Statistic
+    measurement: Measurement | None = None
+    expected: Expected | None = None
+    references: tuple[Reference, ...] = ()
+    details: tuple[str, ...] = ()
+    runs: tuple[Measurement, ...] = ()
+    written: Written | None = None
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """What the run was made with, as far as anybody says."""
+        return versions_of(self.outcome, self.log)
+
+    @property
+    def text(self) -> str:
+        """Headline, figures and remarks, for a terminal."""
+        lines = [f"  {line}" for line in self.details]
+        lines += [f"  remark    {remark}" for remark in self.verdict.remarks]
+        return "\n".join([f"{self.case.key}: {self.verdict.headline}", *lines])
+
+
+def judge_outcome(
+    case: Case,
+    outcome: Outcome,
+    log: Log,
+    baseline: Baseline | None,
+    *,
+    gpu: str,
+    baselines: Path,
+    last_lines: Sequence[str] = (),
+    errors: Sequence[str] = (),
+    why_none: str = "",
+    promised: float | None = None,
+    strict_last: bool = False,
+    before: Sequence[Log] = (),
+) -> Judgement:
+    """Judge what became of a case.
+
+    `log` is the parsed log of the job's last attempt, `last_lines` its end and `errors` the complaints in what was said besides it, for a
+    job that died or hung. `why_none` says why a baseline of the site's own does not count. `baselines` is the folder of the YAML tables; `gpu` the accelerator that the case ran on.
+    `promised` is the bandwidth of the site's shared storage in bytes/s, as far as it is known. `before` has the logs of the case's
+    earlier runs, which ended well and did not tell: all are judged together.
+    """
+    statistic = baseline.statistic if baseline else usual_statistic(baselines, case)
+
+    def ended(kind: Kind, headline: str, *, details: Sequence[str] = ()) -> Judgement:
+        verdict = Verdict(kind, f"{kind}: {headline}", _log_remarks(outcome))
+        return Judgement(case, outcome, log, verdict, statistic, details=tuple(details))
+
+    job = _job_lines(outcome)
+    if outcome.failure == "lost":
+        return ended(Kind.LOST, outcome.message, details=job)
+    if outcome.failure in ("infrastructure", "interrupted"):
+        return ended(Kind.INFRASTRUCTURE, outcome.message, details=[*job, *_quoted((), errors)])
+    if outcome.failure == "given up" and baseline is not None:
+        return _judge_given_up(case, outcome, log, baseline, gpu=gpu, baselines=baselines)
+    part = accelerators(baselines).get(gpu)
+    problems = validity.problems(case, log, statistic, part, job=outcome.known_job)
+    jobs = [*(tried.job_id for tried in outcome.undecided if tried.log), *[""] * len(before)]
+    for number, (earlier, job_id) in enumerate(zip(before, jobs, strict=False), start=1):
+        found = validity.problems(case, earlier, statistic, part, job=job_id)
+        problems += [f"run {number}: {problem}" for problem in found]
+    if validity.died(case, log, succeeded=outcome.succeeded):
+        return ended(
+            Kind.INFRASTRUCTURE, _died(case, outcome, log), details=[*job, *_quoted(last_lines, errors)]
+        )
+    if problems:
+        # A launcher may hide its program's exit code: then the cause of a run that is not whole stands at its end.
+        quoted = [] if validity.complete(case, log) else _quoted(last_lines, errors)
+        return ended(Kind.INVALID, "; ".join(problems), details=[*job, *quoted])
+    remarks = _job_remarks(case, outcome, log)
+    if case.checkpoint is not None and log.saved_bytes is not None:
+        written = Written(log.saves[0], log.saved_bytes, promised)
+        kind, headline = checkpoints.judge(written)
+        details = (*checkpoints.explain(case, written), *job)
+        verdict = Verdict(kind, headline, remarks)
+        return Judgement(case, outcome, log, verdict, statistic, written=written, details=details)
+    boiled = _timing(case, log, statistic)
+    stick = yardstick(case, baseline, gpu, baselines, log.peak_tflops)
+    if stick is None and baseline is not None:
+        return ended(
+            Kind.INVALID, "the run did not state its machine's own peak, which MFU is counted against"
+        )
+    others = references(baselines, case, gpu)
+    if baseline is None or stick is None:
+        pace = f"{boiled.step_time:.4g} s a step, {tokens_per_second(case, boiled.step_time):,.0f} tokens/s"
+        verdict = Verdict(
+            Kind.NO_BASELINE,
+            f"{Kind.NO_BASELINE}: measured {pace}; nothing to compare with: baselines/{case.recipe}.yaml has no "
+            f"{case.id} of release {case.release} on {gpu}{f', {why_none}' if why_none else ''}",
+            remarks,
+        )
+        measurement = Measurement(case, boiled, stick)
+        details = (*describe(measurement, others), *_identity_line(case, log), *job)
+        return Judgement(case, outcome, log, verdict, statistic, measurement, None, others, details)
+    goal = expected(case, baseline, stick)
+    runs = [_measurement(case, run, statistic, stick) for run in (*before, log)]
+    if strict_last:
+        measurement, verdict = runs[-1], judge(runs[-1], goal, strict_last=True)
+    else:
+        measurement, verdict = judge_runs(runs, goal)
+    verdict = Verdict(
+        verdict.kind, verdict.headline, (*verdict.remarks, *_dispatched(case, log, statistic), *remarks)
+    )
+    changes = _changes(verdict, measurement, goal, outcome, log)
+    details = (
+        *explain(measurement, goal, others),
+        *_run_lines(runs),
+        *_identity_line(case, log),
+        *changes,
+        *_job_lines(outcome),
+    )
+    return Judgement(
+        case, outcome, log, verdict, statistic, measurement, goal, others, details,
+        runs=tuple(runs) if before else (),
+    )  # fmt: skip
+
+
+def another_run(
+    case: Case, logs: Sequence[Log], baseline: Baseline | None, *, gpu: str, baselines: Path
+) -> str:
+    """Why one more run of the case would tell more than the runs of these logs, which ended well; "" where they decide.
+
+    What is not valid, or has nothing to compare with, is decided.
+    """
+    if baseline is None or case.checkpoint is not None:
+        return ""
+    stick = yardstick(case, baseline, gpu, baselines, logs[-1].peak_tflops)
+    part = accelerators(baselines).get(gpu)
+    if stick is None or any(validity.problems(case, log, baseline.statistic, part) for log in logs):
+        return ""
+    goal = expected(case, baseline, stick)
+    return unsure([_measurement(case, log, baseline.statistic, stick) for log in logs], goal)
+
+
+def _measurement(case: Case, log: Log, statistic: Statistic, stick: Yardstick) -> Measurement:
+    return Measurement(case, _timing(case, log, statistic), stick)
+
+
+def _timing(case: Case, log: Log, statistic: Statistic) -> Timing:
+    """The step times of a valid run; of one that prints from dispatch to dispatch, levelled."""
+    steps = levelled(log.steps) if log.queued else log.steps
+    return timing(steps, statistic, case.smoothing, case.span)
+
+
+def _dispatched(case: Case, log: Log, statistic: Statistic) -> list[str]:
+    """Which steps of the statistic were printed when they were handed over, and are seen with their neighbours."""
+    needed = statistic.lines(case.steps, case.interval) if log.queued else ()
+    changed = [
+        f"{printed.index} (printed: {printed.seconds:.4g} s)"
+        for printed, step in zip(log.steps, levelled(log.steps), strict=True)
+        if printed.index in needed and printed.seconds is not None and step.seconds != printed.seconds
+    ]
+    steps = f"step{'s' if len(changed) > 1 else ''} {', '.join(changed)}"
+    return [f"{steps}: a time between dispatches, seen together with its neighbour's"] if changed else []
+
+
+def _identity_line(case: Case, log: Log) -> list[str]:
+    """By what the run's own log tells it from the other cases."""
+    said = identity.stated_by(case, log)
+    told = ", ".join(f"{kind} ({words})" for kind, words in said.items() if words)
+    untold = ", ".join(kind for kind, words in said.items() if not words)
+    rated = len(log.flops) > 1 and any(step.flops_per_gpu for step in log.steps)
+    counted = f"; its TFLOP/s are by {identity.counted_by(case, log)}" if rated else ""
+    return [f"identity  {told or 'nothing'}" + (f"; not stated: {untold}" if untold else "") + counted]
+
+
+def _run_lines(runs: Sequence[Measurement]) -> list[str]:
+    """What each run measured, where there is more than one."""
+    return [
+        f"run {number}     {run.step_time:.4g} s a step, steady {run.timing.steady:.4g} s, spread {100 * run.timing.spread:.2g} %, "
+        f"{len(run.timing.hiccups)} stalls"
+        for number, run in enumerate(runs, start=1)
+        if len(runs) > 1
+    ]
+
+
+def _judge_given_up(
+    case: Case, outcome: Outcome, log: Log, baseline: Baseline, *, gpu: str, baselines: Path
+) -> Judgement:
+    """A run that was cancelled for its pace. What ran must have been this configuration; what is missing is no fault."""
+    job = _job_lines(outcome)
+    part = accelerators(baselines).get(gpu)
+    problems = validity.problems(case, log, baseline.statistic, part, job=outcome.known_job, whole=False)
+    stick = yardstick(case, baseline, gpu, baselines, log.peak_tflops)
+    readable = [step.index for step in log.steps if step.seconds is not None]
+    if problems or stick is None or not readable:
+        words = "; ".join(problems) or (
+            "the run did not state its machine's own peak"
+            if readable
+            else "no step has a time that can be read"
+        )
+        return Judgement(
+            case,
+            outcome,
+            log,
+            Verdict(Kind.INVALID, f"{Kind.INVALID}: {words}", _log_remarks(outcome)),
+            baseline.statistic,
+            details=tuple(job),
+        )
+    # The published statistic needs steps that never ran: what is measured is the last one and the steady median.
+    last = max(readable)
+    timed = replace(log, steps=tuple(step for step in log.steps if step.index <= last))
+    measurement = _measurement(case, timed, Statistic(), stick)
+    goal = expected(case, baseline, stick)
+    verdict = Verdict(Kind.TOO_SLOW, f"{Kind.TOO_SLOW}: {outcome.message}", _job_remarks(case, outcome, log))
+    changes = _changes(verdict, measurement, goal, outcome, log)
+    details = (*explain(measurement, goal), *changes, *job)
+    return Judgement(case, outcome, log, verdict, Statistic(), measurement, goal, details=details)
+
+
+def _changes(
+    verdict: Verdict, measurement: Measurement, goal: Expected, outcome: Outcome, log: Log
+) -> list[str]:
+    """What is different from the run that a number was recorded in, where this one does not reach it."""
+    recorded = goal.baseline.cell.recorded
+    if recorded is None or not verdict.fails:
+        return []
+    return since(recorded, outcome, log, measurement.timing.spread)
+
+
+def _died(case: Case, outcome: Outcome, log: Log) -> str:
+    """`job 17 ended NODE_FAIL on gpu[001-064] after step 17 of 0 to 49`."""
+    last = log.last_index
+    after = "before its first step" if last is None else f"after step {last} of 0 to {case.steps - 1}"
+    where = f" on {outcome.nodes}" if outcome.nodes else ""
+    why = ", ".join(
+        part
+        for part in (
+            f"reason {outcome.reason}" if outcome.reason else "",
+            f"exit code {outcome.exit_code}" if outcome.exit_code else "",
+        )
+        if part
+    )
+    return f"job {outcome.job_id} ended {outcome.state or 'without a state'}{where} {after}" + (
+        f" ({why})" if why else ""
+    )
+
+
+def _job_lines(outcome: Outcome) -> list[str]:
+    if not outcome.job_id:
+        return []
+    run = outcome.ended - outcome.started if outcome.ended and outcome.started else None
+    wait = outcome.started - outcome.submitted if outcome.started and outcome.submitted else None
+    parts = [f"{outcome.job_id} ({outcome.job_name})"]
+    parts += [outcome.state] if outcome.state else []
+    parts += [f"nodes {outcome.nodes}"] if outcome.nodes else []
+    parts += [f"queued {wait:.0f} s"] if wait is not None else []
+    parts += [f"ran {run:.0f} s"] if run is not None else []
+    parts += [f"without {outcome.excluded}"] if outcome.excluded else []
+    tries = [
+        f"try {number}     {tried.job_id or tried.job_name}{f', without {tried.excluded}' if tried.excluded else ''}: "
+        f"{tried.message or tried.state}"
+        for number, tried in enumerate(outcome.earlier, start=1)
+    ]
+    return tries + [f"job       {', '.join(parts)}"] + ([f"log       {outcome.log}"] if outcome.log else [])
+
+
+def _quoted(log: Sequence[str], errors: Sequence[str]) -> list[str]:
+    return [*(f"its log   | {line}" for line in log), *(f"its error | {line}" for line in errors)]
+
+
+def _idle(case: Case, outcome: Outcome, log: Log) -> str:
+    """What the job did besides its steps, where that is far more than a start takes; "" where it is not."""
+    known = desmoothed(log.steps, case.smoothing)
+    if (
+        outcome.started is None
+        or outcome.ended is None
+        or outcome.attempts > 1
+        or case.checkpoint is not None
+    ):
+        return ""
+    ran, steps = outcome.ended - outcome.started, case.interval * sum(known.values())
+    if ran <= STEPS_SHARE * steps + START_SECONDS:
+        return ""
+    return f"the job ran {ran / 60:.0f} minutes, and its steps took {steps / 60:.1f} of them: look at what the others went into"
+
+
+def _log_remarks(outcome: Outcome) -> tuple[str, ...]:
+    return (outcome.log_note,) if outcome.log_note else ()
+
+
+def _job_remarks(case: Case, outcome: Outcome, log: Log) -> tuple[str, ...]:
+    remarks = []
+    if broken := [tried for tried in outcome.earlier if tried.failure != "undecided"]:
+        jobs = f"{len(broken)} job{'s' if len(broken) > 1 else ''}"
+        why = broken[-1].message or broken[-1].state
+        remarks.append(f"{jobs} of this case ended as infrastructure before, lastly: {why}")
+    if outcome.excluded:
+        remarks.append(f"kept away from {outcome.excluded}, which the end of an earlier job is blamed on")
+    if outcome.failure == "hung":
+        remarks.append(f"job {outcome.job_id}: {outcome.message}; cancelled, the pace of its steps stands")
+    elif outcome.failure:
+        pass
+    elif not outcome.succeeded:
+        done = "its checkpoint is there" if case.checkpoint else "every step is there, so the pace stands"
+        remarks.append(
+            f"job {outcome.job_id} ended {outcome.state} (exit code {outcome.exit_code or 'unknown'}) after its last "
+            f"step: {done}, but look at its clean-up"
+        )
+    elif outcome.reason:
+        remarks.append(outcome.reason)
+    remarks += _log_remarks(outcome)
+    if outcome.attempts > 1:
+        remarks.append(f"the job was started {outcome.attempts} times; judged by its last attempt")
+    if log.restarted_after:
+        steps = ", ".join(map(str, log.restarted_after))
+        remarks.append(
+            f"training started over in the same log (after step {steps}); judged by the last attempt"
+        )
+    remarks += mixed(outcome, log)
+    if longer := _idle(case, outcome, log):
+        remarks.append(longer)
+    if unknown := validity.untold(case, log) or identity.anonymous(case, log):
+        remarks.append(unknown)
+    last = log.steps[-1]
+    if last.seconds and last.slowest_seconds and last.slowest_seconds > (1 + SLOW_RANK) * last.seconds:
+        who = f"process {last.slowest_rank}" if last.slowest_rank is not None else "the slowest process"
+        remarks.append(
+            f"{who} of {last.ranks} took {last.slowest_seconds:.4g} s in step {last.index}, the median is "
+            f"{last.seconds:.4g} s"
+        )
+    garbled = [step.index for step in log.steps if step.seconds is None]
+    if garbled:
+        means = (
+            f", and where the printed means over {case.smoothing} steps do not tell a single step, by what they do tell: "
+            f"the mean of a few"
+            if case.smoothing > 1
+            else ""
+        )
+        remarks.append(
+            f"the log lines of steps {garbled} are garbled by other output; judged without them{means}"
+        )
+    return tuple(remarks)

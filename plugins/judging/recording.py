@@ -1,0 +1,290 @@
+"""Recording a site's own baselines: what a valid run measured becomes a cell that later runs are judged against. Pure.
+
+A candidate is made where a case is judged, travels in its record, and is put into the site's table at the end of the
+session. A number that nobody published is only worth having when it is a quiet run's, so a restless one is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from typing import Any
+from typing import Literal
+
+import yaml
+
+from plugins.baselines.file import BaselineFile
+from plugins.baselines.file import Cell
+from plugins.baselines.file import Recorded
+from plugins.baselines.file import Stated
+from plugins.baselines.file import Table
+from plugins.baselines.file import Tolerance
+from plugins.baselines.versions import differences
+from plugins.baselines.versions import nodes_of
+from plugins.judging.judge import Judgement
+from plugins.judging.validity import untold
+from plugins.judging.verdicts import Kind
+from plugins.judging.verdicts import restless
+from plugins.logs import Log
+from plugins.metrics import FlopsDefinition
+from plugins.metrics import Measurement
+from plugins.yamlfile import Strict
+
+# A statistic that its outliers move by more than this share is no number to hold others to.
+MOVED_BY_OUTLIERS = 0.01
+
+_TABLE_KEYS = ("release", "gpu", "framework", "source", "statistic")
+
+_HEAD = """\
+# The own baselines of site {site}, recorded with --record-baselines. A case is judged against them where nothing was
+# published for it. Each recording writes this file anew: comments are lost, `note` and `notes` stay.
+# Units: step_time in s, tokens_per_second in tokens/s, mfu in % of `peak`, days_per_1t_tokens in days; spread is a share.
+"""
+
+
+class Candidate(Strict):
+    """A cell and the head of the table that it belongs to. `peak` is in TFLOP/s per GPU."""
+
+    release: Stated
+    gpu: Stated
+    framework: Stated
+    source: Stated
+    statistic: str
+    peak: float | Literal["measured"]
+    flops: FlopsDefinition
+    cell: Cell
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where and when a candidate was measured. `date` is the day (UTC)."""
+
+    site: str
+    framework: str
+    run: str
+    date: str
+
+
+def candidate(judgement: Judgement, origin: Origin) -> Candidate | str:
+    """What this judgement offers for the site's table, or why it offers nothing, in words."""
+    measurement, goal = judgement.measurement, judgement.expected
+    stick = measurement.yardstick if measurement else None
+    if measurement is None or judgement.outcome.failure == "given up":
+        return f"no whole and valid run: {judgement.verdict.headline}"
+    if goal is not None and goal.baseline.cell.recorded is None:
+        return f"{goal.baseline.path.name} has a baseline for it, which wins"
+    if why := untold(measurement.case, judgement.log) or _unfit(measurement):
+        return why
+    if judgement.verdict.kind is Kind.NOISY:
+        return judgement.verdict.headline
+    if stick is None:
+        return (
+            f"no {measurement.case.dtype} peak of {judgement.outcome.gpu} is known to count MFU by; add it to "
+            f"baselines/accelerators.yaml"
+        )
+    if measurement.mfu is None:
+        return "its MFU is beyond the peak: it was not this configuration"
+    measured_peak = judgement.log.peak_tflops is not None
+    return Candidate(
+        release=measurement.case.release,
+        gpu=judgement.outcome.gpu,
+        framework=origin.framework,
+        source=f"recorded on site {origin.site}",
+        statistic=str(judgement.statistic),
+        peak="measured" if measured_peak else stick.peak_tflops,
+        flops=stick.definition,
+        cell=_cell(judgement, measurement, origin, with_time=not measured_peak),
+    )
+
+
+def _unfit(measurement: Measurement) -> str:
+    """Why these steps are no number to hold other runs to; "" when they are."""
+    timing, tolerance = measurement.timing, Tolerance()
+    if what := restless(measurement, tolerance):
+        return f"too noisy to be held against other runs: {what}"
+    moved = timing.step_time / timing.without_outliers - 1
+    if timing.outliers and abs(moved) > MOVED_BY_OUTLIERS:
+        steps = ", ".join(f"{index} ({seconds:.4g} s)" for index, seconds in timing.outliers[:5])
+        return f"its outliers move {timing.statistic} by {100 * moved:+.1f} %: step {steps}; run it again"
+    off = timing.step_time / timing.steady - 1
+    if abs(off) > tolerance.slower:
+        return f"{timing.statistic} is {100 * off:+.1f} % off the steady median {timing.steady:.4g} s; run it again"
+    return ""
+
+
+def _cell(judgement: Judgement, measurement: Measurement, origin: Origin, *, with_time: bool) -> Cell:
+    case, outcome, timing = measurement.case, judgement.outcome, measurement.timing
+    assert measurement.mfu is not None
+    numbers: dict[str, float] = {"mfu": float(f"{measurement.mfu:.6g}")}
+    if with_time:
+        numbers |= {
+            "step_time": float(f"{measurement.step_time:.6g}"),
+            "tokens_per_second": float(f"{measurement.tokens_per_second:.8g}"),
+            "days_per_1t_tokens": float(f"{measurement.days_per_1t_tokens:.6g}"),
+        }
+    recorded = Recorded(
+        status="recorded",
+        run=origin.run,
+        date=origin.date,
+        spread=round(timing.spread, 6),
+        hiccups=len(timing.hiccups),
+        job=outcome.known_job or None,
+        log=fingerprint(judgement.log),
+        nodes=nodes_of(outcome) or None,
+        versions=judgement.versions,
+    )
+    place = {"size": case.size, "dtype": case.dtype, "gpus": case.gpus}
+    return Cell.model_validate({**place, **case.identity(), **numbers, "recorded": recorded})
+
+
+def fingerprint(log: Log) -> str:
+    """What tells the log of one job from any other: of its steps, which all copies of it have, whatever is around them."""
+    told = [(step.index, step.seconds, step.loss, step.grad_norm) for step in log.steps]
+    return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+
+
+# Into the table
+
+
+def shelve(
+    file: BaselineFile | None, recipe: str, new: Candidate, *, verdict: str, replace: bool
+) -> tuple[BaselineFile | None, str]:
+    """The site's file with this candidate in it, and what was done in words.
+
+    A first number is recorded. A run that passed against it confirms it, and the number stays, so that a slow decline
+    cannot drag it along. A run that did not pass shows the change; only with `replace` does it take the place, and
+    the old number stays in the file as expired. So does one of another configuration.
+    """
+    run = new.cell.recorded
+    assert run is not None
+    table, old = _find(file, new)
+    if file is None or table is None or old is None:
+        return _with(file, recipe, new), f"recorded: {_pace(new.cell)}, {_window(new)}"
+    if old.recorded is None:
+        return file, f"not recorded: the site's own number, {_pace(old)}, was written by hand; edit it"
+    if old.recorded.run == run.run:
+        return file, f"recorded by this run before: {_pace(old)}"
+    before = f"{_pace(old)} of run {old.recorded.run} ({old.recorded.date})"
+    if (unlike := old.unlike(new.cell.configuration)) and not replace:
+        expired = _swap(file, table, old, _expire(old, run.date))
+        return _with(expired, recipe, new), (
+            f"recorded: {_pace(new.cell)}, {_window(new)}; {before} was measured with another {unlike} and has expired"
+        )
+    change = f"{before} -> {_pace(new.cell)}, {100 * (_speed(new.cell) / _speed(old) - 1):+.1f} % throughput"
+    if other := differences(old.recorded, run):
+        change += f", with {other}"
+    if replace:
+        expired = _swap(file, table, old, _expire(old, run.date))
+        return _with(expired, recipe, new), f"replaced: {change}; the old number is kept as expired"
+    if counted := _counted(old.recorded, run):
+        return file, f"not confirmed: {before} counts {counted} already"
+    if verdict != Kind.PASSED:
+        return file, f"not replaced: {change}, {verdict}; --replace-baselines takes the new number"
+    told = old.recorded.model_copy(
+        update={
+            "status": "confirmed",
+            "runs": old.recorded.runs + 1,
+            "confirmed_by": run.run,
+            "confirmed_on": run.date,
+            "confirmed_jobs": [*old.recorded.confirmed_jobs, *([run.job] if run.job else [])],
+            "confirmed_logs": [*old.recorded.confirmed_logs, *([run.log] if run.log else [])],
+        }
+    )
+    confirmed = old.model_copy(update={"recorded": told})
+    return _swap(
+        file, table, old, confirmed
+    ), f"confirmed: {change}; {told.runs} runs agree, the number stays"
+
+
+def as_text(file: BaselineFile, site: str) -> str:
+    """The file as YAML, a line for each cell, as the published tables are."""
+    lines = [_HEAD.format(site=site) + f"recipe: {_flow(file.recipe)}", "tables:"]
+    for table in file.tables:
+        keys = table.model_dump(mode="json", exclude_defaults=True)
+        cells = keys.pop("cells")
+        for place, (key, value) in enumerate(keys.items()):
+            lines.append(f"  {' ' if place else '-'} {key}: {_flow(value)}")
+        lines += ["    cells:", *(f"      - {_flow(cell)}" for cell in cells)]
+    return "\n".join(lines) + "\n"
+
+
+def _find(file: BaselineFile | None, new: Candidate) -> tuple[Table | None, Cell | None]:
+    """The number that counts for this case so far, with its table."""
+    for table in file.tables if file else []:
+        if table.gpu == new.gpu and table.is_of(new.release):
+            for cell in table.cells:
+                same = (cell.size, cell.dtype, cell.gpus) == (new.cell.size, new.cell.dtype, new.cell.gpus)
+                if same and not cell.expired:
+                    return table, cell
+    return None, None
+
+
+def _with(file: BaselineFile | None, recipe: str, new: Candidate) -> BaselineFile:
+    """The file with the new cell, in a table that is measured and counted in the very same way."""
+    size, dtype = new.cell.size, new.cell.dtype
+    tables = list(file.tables) if file else []
+    place = next((place for place, table in enumerate(tables) if _takes(table, new)), len(tables))
+    known = dict(tables[place]) if place < len(tables) else {key: getattr(new, key) for key in _TABLE_KEYS}
+    more: dict[str, Any] = {
+        "peak": "measured" if new.peak == "measured" else {**known.get("peak", {}), dtype: new.peak},
+        "flops": {**known.get("flops", {}), size: new.flops},
+        "cells": [*known.get("cells", []), new.cell],
+    }
+    tables[place : place + 1] = [Table(**{**known, **more})]
+    return BaselineFile(recipe=recipe, tables=tables)
+
+
+def _takes(table: Table, new: Candidate) -> bool:
+    # What is recorded was measured in one release alone.
+    if table.also or any(getattr(table, key) != getattr(new, key) for key in _TABLE_KEYS):
+        return False
+    if table.flops.get(new.cell.size, new.flops) != new.flops:
+        return False
+    if isinstance(table.peak, str) or isinstance(new.peak, str):
+        return table.peak == new.peak
+    return table.peak.get(new.cell.dtype, new.peak) == new.peak
+
+
+def _swap(file: BaselineFile, table: Table, old: Cell, new: Cell) -> BaselineFile:
+    """The file with `new` in the place of `old`, which is known by being that very object."""
+    cells = [new if cell is old else cell for cell in table.cells]
+    changed = table.model_copy(update={"cells": cells})
+    return file.model_copy(update={"tables": [changed if known is table else known for known in file.tables]})
+
+
+def _counted(old: Recorded, new: Recorded) -> str:
+    """The job or log of a run that a number is made of already, in words; "" where it is another one."""
+    if new.job is not None and new.job in (old.job, *old.confirmed_jobs):
+        return f"job {new.job}"
+    # As in `Recorded.is_from`.
+    unknown = new.job is None or old.job is None
+    if unknown and new.log is not None and new.log in (old.log, *old.confirmed_logs):
+        return "this very log"
+    return ""
+
+
+def _expire(cell: Cell, date: str) -> Cell:
+    assert cell.recorded is not None
+    told = cell.recorded.model_copy(update={"status": "expired", "expired_on": date})
+    return cell.model_copy(update={"recorded": told})
+
+
+def _speed(cell: Cell) -> float:
+    """What is compared: tokens/s, or MFU where each run measures its own machine's peak."""
+    return cell.tokens_per_second or cell.mfu
+
+
+def _pace(cell: Cell) -> str:
+    return f"{cell.step_time:.4g} s a step" if cell.step_time else f"MFU {cell.mfu:.2f} %"
+
+
+def _window(new: Candidate) -> str:
+    assert new.cell.recorded is not None
+    return f"{new.statistic}, MFU {new.cell.mfu:.2f} %, spread {100 * new.cell.recorded.spread:.2g} %"
+
+
+def _flow(value: object) -> str:
+    """A value on one line."""
+    text = yaml.safe_dump(value, default_flow_style=True, width=math.inf, sort_keys=False)
+    return text.removesuffix("...\n").strip()

@@ -1,0 +1,130 @@
+"""Several runs of one case: when another one would tell more, and what they come to together. Pure.
+
+The run is the unit, not the step: what a cluster does differently from one run to the next is the same in all steps of a run. So
+the runs' medians are averaged, and how far they lie apart counts as well as how the steps scatter.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
+
+from plugins.baselines.store import Expected
+from plugins.judging.verdicts import Band
+from plugins.judging.verdicts import Kind
+from plugins.judging.verdicts import Verdict
+from plugins.judging.verdicts import fell
+from plugins.judging.verdicts import judge
+from plugins.metrics import Measurement
+from plugins.metrics import Timing
+
+MAX_RUNS = 3
+"""A case is run so often at most: what is not decided then is judged as it stands."""
+
+# The steady median must stand so many of its standard errors off a limit of the band.
+SIGMAS = 3.0
+
+# So far beyond a limit, at the least, the median of all settled steps must be to be beyond doubt: runs differ from each other.
+SURE = 0.01
+
+# Stalls are few or many beyond doubt below and above these shares of their limit: of 40 steps, up to 2 and from 8 on.
+FEW, MANY = 0.5, 1.5
+
+
+def unsure(runs: Sequence[Measurement], expected: Expected) -> str:
+    """Why another run of the case would tell more than these, in words; "" where they decide, or there are `MAX_RUNS`.
+
+    A run that fails beyond doubt is never run again, nor is a case of which one run did.
+    """
+    if len(runs) >= MAX_RUNS or any(_clear_failure(run, expected) for run in runs):
+        return ""
+    return _doubt(_together(runs), expected)
+
+
+def judge_runs(runs: Sequence[Measurement], expected: Expected) -> tuple[Measurement, Verdict]:
+    """What all runs of a case measured together, and the verdict: that of a run which fails beyond doubt, wherever there is one."""
+    for number, run in enumerate(runs, start=1):
+        if len(runs) > 1 and _clear_failure(run, expected):
+            verdict = judge(run, expected)
+            alone = f"run {number} of {len(runs)} decides by itself; the others change nothing of it"
+            return run, replace(verdict, remarks=(alone, *verdict.remarks))
+    measurement = _together(runs)
+    verdict = judge(measurement, expected)
+    if len(runs) > 1:
+        medians = ", ".join(f"{run.timing.steady:.4g}" for run in runs)
+        together = f"{len(runs)} runs of this case are judged together, because one did not tell: steady medians {medians} s"
+        verdict = replace(verdict, remarks=(together, *verdict.remarks))
+    return measurement, verdict
+
+
+def _clear_failure(run: Measurement, expected: Expected) -> bool:
+    return not _doubt(run, expected) and judge(run, expected).fails
+
+
+def _doubt(measurement: Measurement, expected: Expected) -> str:
+    """What is not decided by these figures; "" where nothing is in doubt."""
+    timing, band = measurement.timing, Band(expected, measurement.timing.resolution)
+    off = SIGMAS * timing.steady_error
+    sides = {band.side(timing.steady * (1 + sign * off)) for sign in (-1, 0, 1)}
+    # All settled steps together tell more than the last ten.
+    slow = timing.settled * (1 - max(SURE, SIGMAS * timing.settled_error))
+    if band.side(timing.steady) is band.side(slow) is Kind.TOO_SLOW:
+        return ""
+    if len(sides) > 1:
+        return (
+            f"the steady median {timing.steady:.4g} s is within {SIGMAS:.0f} standard errors ({100 * off:.2g} %) of a limit of "
+            f"the band"
+        )
+    if sides != {Kind.PASSED}:
+        return ""
+    if fell(measurement, band) and band.side(timing.tail * (1 - SIGMAS * timing.tail_error)) is Kind.TOO_SLOW:
+        # Slow at its end beyond doubt.
+        return ""
+    share = len(timing.hiccups) / timing.settled_steps / expected.baseline.tolerance.hiccups
+    if FEW < share <= MANY:
+        return f"{len(timing.hiccups)} of {timing.settled_steps} settled steps stalled, which may be chance"
+    verdict = judge(measurement, expected)
+    return verdict.headline if verdict.fails and share <= MANY else ""
+
+
+def _together(runs: Sequence[Measurement]) -> Measurement:
+    return replace(runs[-1], timing=pooled([run.timing for run in runs]))
+
+
+def pooled(runs: Sequence[Timing]) -> Timing:
+    """The figures of several runs as those of one: means of the runs' figures, and all their stalls. `window` and `last` are of the last run.
+
+    The end of a run and its regular stalls count as far as most runs have them.
+    """
+    if len(runs) == 1:
+        return runs[0]
+
+    def mean(name: str) -> float:
+        return statistics.fmean(getattr(run, name) for run in runs)
+
+    def error(name: str) -> float:
+        return math.hypot(*(getattr(run, name) for run in runs)) / len(runs)
+
+    between = statistics.stdev(run.steady for run in runs) / mean("steady") / math.sqrt(len(runs))
+    return replace(
+        runs[-1],
+        step_time=mean("step_time"),
+        steady=mean("steady"),
+        settled=mean("settled"),
+        spread=mean("spread"),
+        tail=mean("tail"),
+        resolution=mean("resolution"),
+        without_outliers=mean("without_outliers"),
+        mean=mean("mean"),
+        steady_error=max(error("steady_error"), between),
+        tail_error=error("tail_error"),
+        outliers=tuple(chain.from_iterable(run.outliers for run in runs)),
+        hiccups=tuple(chain.from_iterable(run.hiccups for run in runs)),
+        settled_steps=sum(run.settled_steps for run in runs),
+        periodic=2 * sum(run.periodic for run in runs) > len(runs),
+        lasting=2 * sum(run.lasting for run in runs) > len(runs),
+        runs=len(runs),
+    )

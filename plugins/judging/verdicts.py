@@ -1,0 +1,414 @@
+"""Verdicts: a measurement against a baseline. Pure; every case ends in exactly one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from plugins.baselines.file import Reference
+from plugins.baselines.file import Tolerance
+from plugins.baselines.store import Baseline
+from plugins.baselines.store import Expected
+from plugins.metrics import OUTLIER_FLOOR
+from plugins.metrics import STEADY_STEPS
+from plugins.metrics import TAIL_INTERVALS
+from plugins.metrics import TAIL_STEPS
+from plugins.metrics import Measurement
+from plugins.metrics import tokens_per_second
+
+# A run's number of further runs is only worth saying while somebody would still pay for them.
+MAX_USEFUL_RUNS = 20
+
+# As many outliers may excuse a published mean out of the band. Of ten steps of which each stalls with a chance of 2 %, four do so
+# in three runs of 100,000.
+MAX_FORGIVEN = 3
+
+# So many standard errors above the settled steps, and at least `OUTLIER_FLOOR`, the end of a run is slower than the rest of it. The
+# error of a few means over an interval is known less well, and both of the last two must be slow.
+TAIL_SIGMAS = 4.0
+TAIL_SIGMAS_OF_MEANS = 3.0
+
+# Stalls at equal distances have one cause; each of them weighs as much as this many at random.
+PERIODIC_WEIGHT = 1.5
+
+
+class Kind(StrEnum):
+    """How a case can end; the values stand in every record."""
+
+    PASSED = "passed"
+    TOO_SLOW = "too slow"
+    TOO_FAST = "too fast"
+    NOISY = "noisy"
+    INVALID = "invalid run"
+    INFRASTRUCTURE = "infrastructure"
+    LOST = "lost"
+    NO_BASELINE = "no baseline"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a case ended: `headline` says it in one line, `remarks` are what a reader must know besides."""
+
+    kind: Kind
+    headline: str
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def fails(self) -> bool:
+        return self.kind not in (Kind.PASSED, Kind.NO_BASELINE)
+
+
+@dataclass(frozen=True)
+class Band:
+    """The step times that pass, in seconds: `fastest` <= step time <= `slowest`, the log's rounding included."""
+
+    expected: Expected
+    resolution: float
+
+    @property
+    def fastest(self) -> float:
+        return self.expected.step_time / (1 + self.expected.baseline.tolerance.faster) * (1 - self.resolution)
+
+    @property
+    def slowest(self) -> float:
+        return self.expected.step_time / (1 - self.expected.baseline.tolerance.slower) * (1 + self.resolution)
+
+    def side(self, step_time: float) -> Kind:
+        """Where a step time falls: passed, too slow or too fast."""
+        if step_time > self.slowest:
+            return Kind.TOO_SLOW
+        return Kind.TOO_FAST if step_time < self.fastest else Kind.PASSED
+
+
+def judge(measurement: Measurement, expected: Expected, *, strict_last: bool = False) -> Verdict:
+    """Judge a valid run by its published statistic and its steady median.
+
+    Both in the band: passed. Both out: too slow or too fast. Only the median out: the median decides. Only the
+    statistic out: passed with a remark where outliers of its window explain it, or where it is one step alone; else noisy.
+    Even inside the band a run is too slow that became so at its end, and noisy whose steps scatter or stall beyond the
+    baseline's limits or whose mean, with all its stalls, is below the band. `strict_last` judges by the published statistic alone.
+    """
+    timing = measurement.timing
+    band = Band(expected, timing.resolution)
+    tolerance = expected.baseline.tolerance
+    published, steady = band.side(timing.step_time), band.side(timing.steady)
+    remarks = _remarks(measurement)
+    if strict_last:
+        return Verdict(published, _headline(published, expected, timing.step_time), remarks)
+    if steady is not Kind.PASSED:
+        by_median = () if published is steady else (_lucky(measurement, published),)
+        decided = timing.steady if by_median else timing.step_time
+        return Verdict(steady, _headline(steady, expected, decided), (*by_median, *remarks))
+    if fell(measurement, band):
+        slow = _headline(Kind.TOO_SLOW, expected, timing.tail)
+        return Verdict(Kind.TOO_SLOW, slow, (_fallen(measurement), *remarks))
+    if what := restless(measurement, tolerance) or _stalled(measurement, band):
+        return Verdict(Kind.NOISY, f"noisy: {what}; {_more_runs(measurement, band)}", remarks)
+    if published is not Kind.PASSED:
+        explained = bool(timing.outliers) and band.side(timing.without_outliers) is Kind.PASSED
+        # One step alone says less than the steady ones around it, outlier or not.
+        alone = timing.interval == 1 and len(timing.window) == 1
+        few = len(timing.outliers) <= MAX_FORGIVEN * timing.runs
+        if ((explained and few) or alone) and not timing.lasting:
+            cause = (
+                f"because of {_steps(measurement, timing.outliers)}"
+                if timing.outliers
+                else f"as far as such steps scatter ({_percent(timing.spread)})"
+            )
+            remark = (
+                f"{_statistic(measurement)} is {_seconds(timing.step_time)}, out of the band, {cause}; judged by the steady "
+                f"median {_seconds(timing.steady)}"
+            )
+            return Verdict(Kind.PASSED, _headline(Kind.PASSED, expected, timing.steady), (remark, *remarks))
+        why = (
+            f"what explains it is more than a hiccup: {_steps(measurement, timing.outliers)}"
+            if explained
+            else "no outlier explains it"
+        )
+        what = (
+            f"{_statistic(measurement)} is {_seconds(timing.step_time)}, out of the band, the median of the "
+            f"{_steady(measurement)} is {_seconds(timing.steady)}, inside, and {why}; spread {_percent(timing.spread)}"
+        )
+        return Verdict(Kind.NOISY, f"noisy: {what}; {_more_runs(measurement, band)}", remarks)
+    return Verdict(Kind.PASSED, _headline(Kind.PASSED, expected, timing.step_time), remarks)
+
+
+def fell(measurement: Measurement, band: Band) -> bool:
+    """Whether the run became too slow at its end: its last steps are out of the band, and beyond chance slower than the rest."""
+    timing = measurement.timing
+    sigmas = TAIL_SIGMAS if timing.interval == 1 else TAIL_SIGMAS_OF_MEANS
+    beyond = max(OUTLIER_FLOOR, sigmas * timing.tail_error)
+    return band.side(timing.tail) is Kind.TOO_SLOW and timing.tail > (1 + beyond) * timing.settled
+
+
+def restless(measurement: Measurement, tolerance: Tolerance) -> str:
+    """What keeps the steps from telling a pace, whatever it is; "" when nothing does."""
+    timing = measurement.timing
+    if timing.spread > tolerance.spread:
+        of = f" of means over {timing.interval} steps" if timing.interval > 1 else ""
+        return (
+            f"the settled steps scatter by {_percent(timing.spread)} (standard deviation{of}, limit "
+            f"{_percent(tolerance.spread)})"
+        )
+    lost = timing.mean / timing.steady - 1
+    stalls, limit = len(timing.hiccups), tolerance.hiccups * timing.settled_steps
+    # A cause that comes again in step, as a snapshot or a full buffer does, is found with fewer stalls than chance makes.
+    periodic = timing.periodic and PERIODIC_WEIGHT * stalls > limit
+    if stalls > limit or periodic or lost > tolerance.slower:
+        how = ", at equal distances, so that they have one cause" if periodic else ""
+        return (
+            f"{_hiccups(measurement)}{how}; the median hides such stalls, which cost {_percent(lost)} of the pace (limits: "
+            f"{_percent(tolerance.hiccups)} of the steps, at equal distances {_percent(tolerance.hiccups / PERIODIC_WEIGHT)}; "
+            f"{_percent(tolerance.slower)} of the pace)"
+        )
+    return ""
+
+
+def _stalled(measurement: Measurement, band: Band) -> str:
+    """What the stalls cost, where the mean that contains them is below the band; "" where it is not."""
+    timing, expected = measurement.timing, band.expected
+    if band.side(timing.mean) is not Kind.TOO_SLOW:
+        return ""
+    stalls = f" ({_hiccups(measurement)})" if timing.hiccups else ""
+    return (
+        f"the mean of all {timing.settled_steps} settled steps is {_seconds(timing.mean)}, "
+        f"{_signed(expected.step_time / timing.mean - 1)} throughput (limit "
+        f"-{_percent(expected.baseline.tolerance.slower)}): the steady median {_seconds(timing.steady)} is in the band, "
+        f"and what it hides costs {_percent(timing.mean / timing.steady - 1)} of the pace{stalls}; a mean of "
+        f"up to {_seconds(band.slowest)} would be"
+    )
+
+
+def describe(measurement: Measurement, references: Sequence[Reference] = ()) -> list[str]:
+    """What a run without a baseline measured, and what others did."""
+    lines = [*_measured(measurement, None), *_counted(measurement)]
+    return lines + [beside(measurement, reference) for reference in references]
+
+
+def beside(measurement: Measurement, reference: Reference) -> str:
+    """The line that sets somebody else's figure beside the measured one."""
+    here, there = measurement.tokens_per_second_per_gpu, reference.tokens_per_second_per_gpu
+    return (
+        f"beside    {here:,.0f} tokens/s/GPU here; {there:,.0f} tokens/s/GPU: {reference.name} on {reference.gpus} GPUs "
+        f"({100 * here / there:.1f} %), for comparison, not judged"
+    )
+
+
+def explain(measurement: Measurement, expected: Expected, references: Sequence[Reference] = ()) -> list[str]:
+    """What a tired engineer needs beside the headline: measured, expected, from where, how far off."""
+    timing, baseline = measurement.timing, expected.baseline
+    band = Band(expected, timing.resolution)
+    tolerance = baseline.tolerance
+    lines = [
+        *_measured(measurement, expected),
+        f"expected  {_row(measurement, expected.step_time)}  {expected.days_per_1t_tokens:.2f} days for 1T tokens",
+        f"band      {_seconds(band.fastest):>11} to {_seconds(band.slowest)}  (throughput "
+        f"-{_percent(tolerance.slower)} to +{_percent(tolerance.faster)}, log rounding {_percent(timing.resolution)})",
+        f"baseline  {baseline.origin}",
+        *_own(baseline),
+        *_counted(measurement),
+        *_corrected(measurement, expected),
+    ]
+    return lines + [beside(measurement, reference) for reference in references]
+
+
+def _own(baseline: Baseline) -> list[str]:
+    """The site's own number, where a published one wins over it."""
+    own = baseline.own
+    if own is None:
+        return []
+    figure = _seconds(own.cell.step_time) if own.cell.step_time else f"MFU {own.cell.mfu:.2f} %"
+    return [f"own       {figure}, {own.origin}: not judged, the published baseline wins"]
+
+
+def _measured(measurement: Measurement, expected: Expected | None) -> list[str]:
+    """The published statistic, the last step where that is a mean over a window, and the steady median."""
+    timing = measurement.timing
+
+    def line(name: str, step_time: float, what: str) -> str:
+        off = f"{_signed(expected.step_time / step_time - 1)} throughput  " if expected else ""
+        return f"{name:<10}{_row(measurement, step_time)}  {off}{what}"
+
+    printed = f", printed as means over {timing.smoothing} steps" if timing.smoothing > 1 else ""
+    single = ", of single steps" if timing.smoothing > 1 else ""
+    if timing.interval > 1:
+        single = f" of these means over {timing.interval}; single steps scatter more"
+    lines = [line("measured", timing.step_time, f"{_statistic(measurement)}{printed}")]
+    if len(timing.window) > 1:
+        index, seconds = timing.last
+        lines.append(line("last", seconds, f"{_named(measurement, index)}{printed}"))
+    if timing.runs > 1:
+        single += f", mean of {timing.runs} runs"
+    steady = f"median of the {_steady(measurement)}, spread {_percent(timing.spread)}{single}"
+    return [*lines, line("steady", timing.steady, steady), *_model(measurement)]
+
+
+def _model(measurement: Measurement) -> list[str]:
+    """How large the model is, where its name does not tell."""
+    case = measurement.case
+    if case.parameters is None:
+        return []
+    shape = f"{case.model.layers} layers of hidden size {case.model.hidden}, sequence length {case.sequence_length}"
+    return [f"model     {billions(case.parameters)} parameters, {shape}"]
+
+
+def billions(parameters: int) -> str:
+    """`174.6 B`, `0.065 B`: three digits at the least, because some names are off by a factor of six."""
+    value = parameters / 1e9
+    return f"{value:.1f} B" if value >= 100 else f"{value:.3g} B" if value >= 0.1 else f"{value:.2g} B"
+
+
+def _counted(measurement: Measurement) -> list[str]:
+    """How MFU was counted, and what it is when it is counted in the recipe's second way."""
+    stick = measurement.yardstick
+    if stick is None:
+        return []
+    how = f"{stick.definition} FLOPs, peak {stick.peak_tflops:.4g} TFLOP/s per GPU, statistic {measurement.timing.statistic}"
+    lines = [f"MFU by    {how}"]
+    if stick.beside is not None:
+        lines[0] += f": {measurement.tflops_per_gpu:.1f} TFLOP/s per GPU"
+        lines.append(
+            f"beside    MFU {measurement.mfu_beside:.2f} % by {stick.beside.definition} FLOPs, "
+            f"{_signed(stick.beside.flops / stick.flops - 1)}; for comparison, not judged"
+        )
+    return lines
+
+
+def _row(measurement: Measurement, step_time: float) -> str:
+    share = measurement.mfu_of(step_time)
+    used = (
+        f"  MFU {share:5.2f} %" if share is not None else "  beyond the peak" if measurement.yardstick else ""
+    )
+    return (
+        f"{_seconds(step_time):>11}  {tokens_per_second(measurement.case, step_time):>14,.0f} tokens/s{used}"
+    )
+
+
+def _corrected(measurement: Measurement, expected: Expected) -> list[str]:
+    """The line that sets the right MFU beside a published one whose formula is known to be wrong."""
+    right, goal = (expected.corrected_mfu(time) for time in (measurement.step_time, expected.step_time))
+    if expected.corrected is None or right is None or goal is None:
+        return []
+    excess = expected.yardstick.flops / expected.corrected.flops - 1
+    return [
+        f"corrected MFU {right:.2f} %, expected {goal:.2f} %, by {expected.corrected.definition} FLOPs: the published "
+        f"definition is {_signed(excess)} off; shown for comparison, not judged"
+    ]
+
+
+def _headline(kind: Kind, expected: Expected, step_time: float) -> str:
+    ratio = expected.step_time / step_time - 1
+    tolerance = expected.baseline.tolerance
+    limit = {
+        Kind.TOO_SLOW: f" (limit -{_percent(tolerance.slower)})",
+        Kind.TOO_FAST: f" (limit +{_percent(tolerance.faster)}); was it really this configuration?",
+    }.get(kind, "")
+    run = expected.baseline.cell.recorded
+    recorded = f", as run {run.run} recorded on {run.date}" if run else ""
+    return (
+        f"{kind}: {_seconds(step_time)} a step where {_seconds(expected.step_time)} is expected{recorded}, "
+        f"{_signed(ratio)} throughput{limit}"
+    )
+
+
+def _remarks(measurement: Measurement) -> tuple[str, ...]:
+    return (_hiccups(measurement),) if measurement.timing.hiccups else ()
+
+
+def _fallen(measurement: Measurement) -> str:
+    timing = measurement.timing
+    end = (
+        f"median of the last {TAIL_STEPS} steps"
+        if timing.interval == 1
+        else f"last {TAIL_INTERVALS} intervals"
+    )
+    what = "is" if timing.interval == 1 else "are at least"
+    return (
+        f"it became slow at its end: the {end} {what} {_seconds(timing.tail)}, the median of all settled steps is "
+        f"{_seconds(timing.settled)}"
+    )
+
+
+def _lucky(measurement: Measurement, published: Kind) -> str:
+    timing = measurement.timing
+    where = "inside the band" if published is Kind.PASSED else f"'{published}'"
+    return (
+        f"judged by the steady median {_seconds(timing.steady)}: {_statistic(measurement)} alone, "
+        f"{_seconds(timing.step_time)}, would be {where}"
+    )
+
+
+def _statistic(measurement: Measurement) -> str:
+    """`last step (49)`, `mean of steps 35 to 44`, `mean of steps 35 to 44 of 3 runs`."""
+    runs = measurement.timing.runs
+    return _window(measurement) + (f" of {runs} runs" if runs > 1 else "")
+
+
+def _window(measurement: Measurement) -> str:
+    window, interval = measurement.timing.window, measurement.timing.interval
+    if len(window) == 1:
+        return (
+            f"last step ({window[0][0]})" if interval == 1 else f"mean of {_named(measurement, window[0][0])}"
+        )
+    return f"mean of steps {window[0][0] - interval + 1} to {window[-1][0]}"
+
+
+def _named(measurement: Measurement, index: int) -> str:
+    """`step 49`, or `steps 40 to 49` of one line."""
+    interval = measurement.timing.interval
+    return f"step {index}" if interval == 1 else f"steps {index - interval + 1} to {index}"
+
+
+def _steady(measurement: Measurement) -> str:
+    """`last 10 steps`, or `8 settled intervals of 10 steps`."""
+    timing = measurement.timing
+    if timing.interval == 1:
+        return f"last {STEADY_STEPS} steps"
+    return f"{timing.settled_steps // timing.interval} settled intervals of {timing.interval} steps"
+
+
+def _hiccups(measurement: Measurement) -> str:
+    timing = measurement.timing
+    slow = _steps(measurement, timing.hiccups)
+    if timing.interval == 1:
+        return f"{len(timing.hiccups)} of {timing.settled_steps} settled steps far above the median: {slow}"
+    settled = timing.settled_steps // timing.interval
+    return f"{len(timing.hiccups)} of {settled} settled intervals far above the median, by one slow step or more each: {slow}"
+
+
+def _steps(measurement: Measurement, steps: tuple[tuple[int, float], ...]) -> str:
+    more = f" and {len(steps) - 5} more" if len(steps) > 5 else ""
+    if measurement.timing.interval > 1:
+        return ", ".join(f"{_named(measurement, i)} ({_seconds(t)})" for i, t in steps[:5]) + more
+    shown = ", ".join(f"{i} ({_seconds(t)})" for i, t in steps[:5])
+    return f"step{'s' if len(steps) > 1 else ''} {shown}{more}"
+
+
+def _more_runs(measurement: Measurement, band: Band) -> str:
+    """How many more runs would tell: the mean of n runs must stand two standard errors off the nearest limit."""
+    timing = measurement.timing
+    margin = min(abs(band.slowest - timing.steady), abs(timing.steady - band.fastest)) / timing.steady
+    spread = max(timing.spread, abs(timing.mean / timing.steady - 1))
+    runs = math.ceil((2 * spread / margin) ** 2) if margin else MAX_USEFUL_RUNS + 1
+    if runs > MAX_USEFUL_RUNS:
+        cause = (
+            "the pace stands on the limit itself"
+            if spread < band.expected.baseline.tolerance.slower / 2
+            else "find what disturbs the steps first"
+        )
+        return f"more than {MAX_USEFUL_RUNS} further runs would be needed to tell: {cause}"
+    return f"about {max(2, runs)} more runs would tell"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.4g} s" if value < 1000 else f"{value:.0f} s"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %"
+
+
+def _signed(share: float) -> str:
+    return f"{100 * share:+.1f} %"

@@ -1,0 +1,1 @@
+"""Recipes, their cases, and the contracts between a recipe and its backend."""

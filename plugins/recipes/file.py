@@ -1,0 +1,314 @@
+"""What a recipe's YAML says: `recipe.yaml`, and a file for each of its other releases."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated
+from typing import Literal
+from typing import Self
+
+from pydantic import Field
+from pydantic import field_validator
+from pydantic import model_validator
+
+from plugins.errors import ConfigError
+from plugins.recipes.contracts import Launch
+from plugins.recipes.contracts import Manifest
+from plugins.recipes.contracts import compiled
+from plugins.yamlfile import Strict
+from plugins.yamlfile import load
+
+ReleaseName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+FlopsName = Literal["full-attention", "causal-attention", "nemotron-24.11"]
+Dtype = Literal["fp8", "bf16", "fp16", "fp32"]
+Mlp = Literal["gated", "squared-relu", "gelu"]
+
+CHECKPOINT = "checkpoint"
+"""The variant whose cases write a checkpoint."""
+
+
+class Model(Strict):
+    """The shape of a decoder; names as in the published configurations.
+
+    `mlp` tells whether the MLP has a gate (three matrices, SwiGLU) or not (two, squared ReLU or GELU).
+    """
+
+    layers: int = Field(gt=0)
+    hidden: int = Field(gt=0)
+    ffn: int = Field(gt=0)
+    heads: int = Field(gt=0)
+    query_groups: int = Field(gt=0)
+    vocab: int = Field(gt=0)
+    mlp: Mlp = "gated"
+
+
+class Group(Strict):
+    """Cells that share one configuration: a line of the table `cases` in a recipe.
+
+    `model` names the entry of `models` where `size` does not (a proxy: the same model with fewer `layers`).
+    The global batch size (sequences per step) is given outright or per GPU. `fsdp` shards parameters and batch
+    over this many GPUs; what is left of the GPUs holds replicas. `gpu` names the types of GPU that are run like this,
+    where a launcher runs another configuration on others. With `averaged` each printed step time is the mean over this many last
+    steps, in too few digits to be taken apart: every so many-th line is judged, as that of steps of its own. Each of `variants` makes the same cases once more, of the size
+    `<size>-<variant>`.
+    """
+
+    size: str
+    model: str | None = None
+    dtype: list[Dtype] = Field(min_length=1)
+    gpus: list[Annotated[int, Field(gt=0)]] = Field(min_length=1)
+    sequence_length: int = Field(gt=0)
+    layers: int | None = Field(default=None, gt=0)
+    tp: int = Field(default=1, gt=0)
+    pp: int = Field(default=1, gt=0)
+    cp: int = Field(default=1, gt=0)
+    vp: int = Field(default=1, gt=0)
+    fsdp: int = Field(default=1, gt=0)
+    mbs: int = Field(gt=0)
+    gbs: int | None = Field(default=None, gt=0)
+    gbs_per_gpu: float | None = Field(default=None, gt=0)
+    accelerator: Literal["gpu", "cpu"] = "gpu"
+    gpu: list[str] = []
+    averaged: int = Field(default=1, gt=0)
+    variants: list[str] = []
+
+
+class SiteModel(Strict):
+    """A model that a site adds to a recipe which takes any: its shape, how it is split, and on how many GPUs it runs.
+
+    `size` names its cases. What is not said here is the recipe's (`OwnModels`).
+    """
+
+    size: str = Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,30}[a-z0-9])?$")
+    layers: int = Field(gt=0)
+    hidden: int = Field(gt=0)
+    heads: int = Field(gt=0)
+    sequence_length: int = Field(gt=0)
+    tp: int = Field(default=1, gt=0)
+    pp: int = Field(default=1, gt=0)
+    mbs: int = Field(default=1, gt=0)
+    gbs: int | None = Field(default=None, gt=0)
+    gbs_per_gpu: float | None = Field(default=None, gt=0)
+    # A tuple, because it is part of what a recipe is looked up by.
+    gpus: tuple[Annotated[int, Field(gt=0, strict=True)], ...] = Field(min_length=1, strict=False)
+
+
+class OwnModels(Strict):
+    """What the models that a site adds to a recipe have in common with the recipe's own.
+
+    `tokens` is the tokenizer's, padded to a multiple of `pad_to` x tp. FFN size: 4 x hidden size; as many query groups
+    as heads.
+    """
+
+    dtype: list[Dtype] = Field(min_length=1)
+    tokens: int = Field(gt=0)
+    pad_to: int = Field(gt=0)
+    mlp: Mlp
+    variants: list[str] = []
+
+
+class Measure(Strict):
+    """How the cases of a recipe are measured for which no table of numbers says it, because nobody published one.
+
+    `flops` is how model FLOPs are counted; `beside` a second way, whose MFU is shown, named and never judged.
+    """
+
+    statistic: str = Field(pattern=r"^(last|mean:\d+-\d+)$")
+    flops: FlopsName
+    beside: FlopsName | None = None
+
+
+class Checkpoint(Strict):
+    """A run that writes one checkpoint, which is timed instead of its steps: `steps` before it, one micro batch each.
+
+    `bytes_per_parameter` is how much such a checkpoint has in it.
+    """
+
+    steps: int = Field(gt=1)
+    bytes_per_parameter: float = Field(gt=0)
+
+
+REPLAY_WORDS = ("model", "size", "dtype", "gpus", "gbs")
+"""What is filled into a recipe's rule for its logs."""
+
+
+def log_rule(rule: str, words: Mapping[str, str]) -> re.Pattern[str]:
+    """The pattern for the end of a log's path, with these words filled into the recipe's rule."""
+    for name, value in words.items():
+        rule = rule.replace(f"{{{name}}}", re.escape(value))
+    return compiled(rf"(?:^|/)(?:{rule})$")
+
+
+class Matrix(Strict):
+    """What one release of a recipe runs, and how its logs look.
+
+    `replay` finds a case's log in a tree of logs: a pattern for the end of a path, with `{model}`, `{size}`, `{dtype}`,
+    `{gpus}` and `{gbs}` filled in, and the groups `job` and, where the name has it, `restart`.
+    `gpus_per_node` is given where the recipe's own rules (global batch size, sharding) hold on such nodes only.
+    `profiled` is for a recipe that itself profiles a few early steps of the published run. With `smoothing` each printed
+    step time is the mean over this many last steps; `plugins.logs.smoothing` takes them apart. With `interval` there is a line
+    for every so many steps alone, with their mean. `measure` is for a recipe without published numbers.
+
+    `rules` are those that a configuration must keep before it is sent (`plugins.recipes.megatron`). `variants` are further ways to
+    run the same cases, by name, with what each is; they are collected when they are asked for. With `checkpoint` each
+    case has a further one that writes a checkpoint, of the variant `checkpoint`. With `own_models` a site may add models of
+    its own.
+    """
+
+    release: ReleaseName
+    source: str
+    log: Literal["nemo1", "nemo2", "maxtext", "megatron_lm", "megatron_bridge", "dllogger"]
+    steps: int = Field(gt=1)
+    gpus_per_node: int | None = Field(default=None, gt=0)
+    profiled: bool = False
+    smoothing: int = Field(default=1, gt=0)
+    interval: int = Field(default=1, gt=0)
+    measure: Measure | None = None
+    rules: Literal["megatron-lm"] | None = None
+    variants: dict[Annotated[str, Field(pattern=r"^[a-z0-9]+$")], str] = {}
+    checkpoint: Checkpoint | None = None
+    own_models: OwnModels | None = None
+    cases: list[Group] = Field(min_length=1)
+    launch: Launch | None = None
+    manifest: Manifest | None = None
+    replay: str | None = None
+
+    @field_validator("replay")
+    @classmethod
+    def _finds_a_job(cls, rule: str | None) -> str | None:
+        if rule is not None and "job" not in log_rule(rule, dict.fromkeys(REPLAY_WORDS, "1")).groupindex:
+            raise ValueError(
+                "the pattern needs a group (?P<job>...) around the job's id, which tells two logs apart"
+            )
+        return rule
+
+    @model_validator(mode="after")
+    def _smoothing_can_be_undone(self) -> Self:
+        # Taking means apart multiplies their rounding at each turn: from 4 digits nothing is left after 50 steps.
+        if self.smoothing > 1 and self.log != "dllogger":
+            raise ValueError(
+                f"smoothing {self.smoothing}: only dllogger prints step times with enough digits to take means apart; "
+                f"take smoothing out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _intervals_are_whole(self) -> Self:
+        if self.interval > 1 and (self.smoothing > 1 or not self.log.startswith("megatron")):
+            raise ValueError(
+                f"interval {self.interval}: only Megatron's formats print a line for several steps"
+            )
+        for steps in (self.steps, *([self.checkpoint.steps] if self.checkpoint else [])):
+            if steps % self.interval or steps == self.interval > 1:
+                raise ValueError(
+                    f"steps {steps} is not a multiple of interval {self.interval}, two at the least"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _averages_are_whole(self) -> Self:
+        for size in {group.averaged for group in self.cases} - {1}:
+            if self.log != "nemo1" or self.steps % size or self.steps == size:
+                raise ValueError(
+                    f"averaged {size}: only nemo1 prints such means (dllogger's can be taken apart: `smoothing`), and steps "
+                    f"{self.steps} must be a multiple of it, two at the least"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _measure_fits(self) -> Self:
+        found = re.fullmatch(r"mean:(\d+)-(\d+)", self.measure.statistic) if self.measure else None
+        if found:
+            first, last = int(found[1]), int(found[2])
+            if not first <= last < self.steps or first % self.interval or (last + 1) % self.interval:
+                raise ValueError(
+                    f"measure.statistic {found[0]} is no window of whole intervals of {self.interval} in steps 0 to "
+                    f"{self.steps - 1}"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _variants_are_known(self) -> Self:
+        named = {name for group in self.cases for name in group.variants}
+        named |= set(self.own_models.variants if self.own_models else ())
+        if unknown := sorted(named - set(self.variants)):
+            raise ValueError(
+                f"no variant {', '.join(unknown)}; known in `variants`: {', '.join(self.variants) or 'none'}"
+            )
+        if (CHECKPOINT in self.variants) != (self.checkpoint is not None):
+            raise ValueError(f"the variant {CHECKPOINT} and `checkpoint` go together: give both or neither")
+        if CHECKPOINT in named:
+            raise ValueError(
+                f"every case has the variant {CHECKPOINT} where there is `checkpoint`; list it nowhere"
+            )
+        if self.checkpoint is not None and (self.rules is None or not self.log.startswith("megatron")):
+            raise ValueError(
+                "checkpoint: only Megatron's logs tell how long a save took, and only `rules` how many parameters it has"
+            )
+        return self
+
+
+class RecipeFile(Matrix):
+    """`recipe.yaml`: what is run unless another release is asked for, and how its launcher wants to be called."""
+
+    recipe: str
+    title: str
+    backend: Literal["slurm", "jobset", "pytorchjob", "local"]
+    startup_minutes: float = Field(ge=0)
+    models: dict[str, Model]
+    program: str | None = None
+
+    @property
+    def contract(self) -> str:
+        """The key that says how a recipe of this backend is run."""
+        return {"slurm": "launch", "local": "program"}.get(self.backend, "manifest")
+
+
+class ReleaseFile(Matrix):
+    """`releases/<release>.yaml`: another release of a recipe.
+
+    `also` names later releases that run the very same. `models` adds to those of `recipe.yaml`, or replaces them.
+    Without a `launch` or `manifest` of its own a release is judged from logs only.
+    """
+
+    also: list[ReleaseName] = []
+    models: dict[str, Model] = {}
+
+
+@lru_cache
+def read_recipe(folder: Path) -> RecipeFile:
+    """Read `folder/recipe.yaml`; a mistake is a ConfigError with its line."""
+    path = folder / "recipe.yaml"
+    file = load(path, RecipeFile)
+    given = [key for key in ("launch", "manifest", "program") if getattr(file, key) is not None]
+    if given != [file.contract]:
+        raise ConfigError(
+            f"{path}: give either `launch` (backend slurm), `manifest` (jobset, pytorchjob) or `program` (local); the backend is "
+            f"{file.backend}, and it has {' and '.join(f'`{key}`' for key in given) or 'none of them'}"
+        )
+    return file
+
+
+def read_releases(folder: Path, own: RecipeFile) -> dict[str, tuple[Path, RecipeFile]]:
+    """Every release of a recipe by name, with the file that states it and its matrix in place of `own`'s.
+
+    Raises:
+        ConfigError: a file is wrong, has another release's name, or two files have the same release.
+    """
+    found = {own.release: (folder / "recipe.yaml", own)}
+    for path in sorted((folder / "releases").glob("*.yaml")):
+        other = load(path, ReleaseFile)
+        if other.release != path.stem:
+            raise ConfigError(
+                f"{path}: release is '{other.release}', but the file is named after '{path.stem}'"
+            )
+        same = {name: getattr(other, name) for name in Matrix.model_fields}
+        for release in (other.release, *other.also):
+            if release in found:
+                raise ConfigError(f"{path}: release {release} is stated in {found[release][0]} too; keep one")
+            merged = {**same, "release": release, "models": {**own.models, **other.models}}
+            found[release] = (path, own.model_copy(update=merged))
+    return dict(sorted(found.items()))

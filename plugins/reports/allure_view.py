@@ -1,0 +1,154 @@
+"""Allure's view of a judgement: labels, parameters, steps, attachments, links. Allure without results is a no-op."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from collections.abc import Generator
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import allure
+import allure_commons
+
+from plugins.files import write_whole
+from plugins.judging.judge import Judgement
+from plugins.judging.verdicts import Kind
+from plugins.recipes.cases import Recipe
+from plugins.reports import results
+from plugins.reports.plot import steps_svg
+from plugins.words import as_html
+from plugins.words import shown
+
+# The order is that of Allure's tab: what concerns the cluster's pace first.
+_CATEGORIES = (
+    Kind.TOO_SLOW,
+    Kind.TOO_FAST,
+    Kind.NOISY,
+    Kind.INVALID,
+    Kind.INFRASTRUCTURE,
+    Kind.LOST,
+    Kind.NO_BASELINE,
+)
+_LOG_TAIL = 65_536
+
+
+def show(judgement: Judgement, recipe: Recipe) -> None:
+    """Put all that is known about the case into the running test's Allure result."""
+    case, verdict = judgement.case, judgement.verdict
+    allure.dynamic.epic(recipe.file.title)
+    allure.dynamic.feature(case.size)
+    allure.dynamic.story(case.dtype)
+    allure.dynamic.title(f"{case.key}: {verdict.kind}")
+    allure.dynamic.tag(str(verdict.kind), shown(judgement.outcome.gpu))
+    for name, value in {"release": case.release, **case.configuration()}.items():
+        # Beside the case id, which makes the identity; a changed table must not break a case's history.
+        allure.dynamic.parameter(name, value, excluded=True)
+    allure.dynamic.link(recipe.file.source, name="the recipe")
+    if judgement.expected is not None and judgement.expected.baseline.cell.recorded is None:
+        allure.dynamic.link(judgement.expected.baseline.table.source, name="the baseline's source")
+    # Not as Markdown: a line of a log could end the block of code, and begin markup.
+    allure.dynamic.description_html(as_html(judgement.text))
+    _steps(judgement)
+
+
+def write_run(folder: Path, config: Path, environment: Mapping[str, str]) -> None:
+    """Write what Allure shows about the whole run: its environment, and a category for each verdict.
+
+    `config` is Allure 3's configuration file, which the command that opens the report names; Allure 2 reads the
+    categories among the results.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [f"{name}={value}" for name, value in environment.items()]
+    write_whole(folder / "environment.properties", "\n".join(lines) + "\n")
+    categories = [
+        {
+            "name": str(kind),
+            # Any line of the message may carry the verdict.
+            "messageRegex": rf"[\s\S]*\b{re.escape(str(kind))}: [\s\S]*",
+            "matchedStatuses": ["skipped"] if kind is Kind.NO_BASELINE else ["failed", "broken"],
+        }
+        for kind in _CATEGORIES
+    ]
+    write_whole(folder / "categories.json", json.dumps(categories, indent=2) + "\n")
+    awesome = {"reportName": "Pacemark: training pace", "groupBy": ["epic", "feature", "story"]}
+    settings = {"name": "Pacemark", "categories": categories, "plugins": {"awesome": {"options": awesome}}}
+    write_whole(config, json.dumps(settings, indent=2) + "\n")
+
+
+class Lenient:
+    """A plugin of Allure's: results that cannot be written any more are told once, and end no session.
+
+    The folder may be full, read-only or gone, while jobs are under way that only the session cancels.
+    """
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._told = False
+
+    @allure_commons.hookimpl(wrapper=True)  # type: ignore[untyped-decorator]
+    def report_result(self) -> Generator[None, Any, Any]:
+        return (yield from self._written())
+
+    @allure_commons.hookimpl(wrapper=True)  # type: ignore[untyped-decorator]
+    def report_container(self) -> Generator[None, Any, Any]:
+        return (yield from self._written())
+
+    @allure_commons.hookimpl(wrapper=True)  # type: ignore[untyped-decorator]
+    def report_attached_file(self) -> Generator[None, Any, Any]:
+        return (yield from self._written())
+
+    @allure_commons.hookimpl(wrapper=True)  # type: ignore[untyped-decorator]
+    def report_attached_data(self) -> Generator[None, Any, Any]:
+        return (yield from self._written())
+
+    def _written(self) -> Generator[None, Any, Any]:
+        try:
+            return (yield)
+        except OSError as error:
+            if not self._told:
+                self._told = True
+                self._tell(f"Allure's results cannot be written any more: {error}")
+            return None
+
+
+def _steps(judgement: Judgement) -> None:
+    """The case's life in five steps, each with what came out of it."""
+    outcome, folder, log = judgement.outcome, judgement.outcome.folder, judgement.log
+    with allure.step(shown(f"provision: {outcome.setup}")):
+        pass
+    with allure.step(shown(f"launch: job {outcome.job_id or 'none'}")):
+        _file(folder / results.SENT, "what was sent", allure.attachment_type.TEXT)
+    lasted = [
+        f"{word} {end - start:.0f} s"
+        for word, start, end in (
+            ("queued", outcome.submitted, outcome.started),
+            ("ran", outcome.started, outcome.ended),
+        )
+        if start is not None and end is not None
+    ]
+    with allure.step(shown("run: " + ", ".join([outcome.state or outcome.failure, *lasted]))):
+        _tail(outcome.log)
+    with allure.step(f"parse: {len(log.steps)} steps"):
+        _file(folder / results.STEPS, "steps", allure.attachment_type.CSV)
+        if any(step.seconds for step in log.steps):
+            allure.attach(steps_svg(judgement), "step times", allure.attachment_type.SVG)
+    with allure.step(shown(f"judge: {judgement.verdict.headline}")):
+        _file(folder / results.CASE, "measurement", allure.attachment_type.JSON)
+        allure.attach(shown(judgement.text), "verdict", allure.attachment_type.TEXT)
+
+
+def _file(path: Path, name: str, kind: allure.attachment_type) -> None:
+    if path.exists():
+        allure.attach.file(str(path), name, kind)
+
+
+def _tail(path: Path | None) -> None:
+    if path is None:
+        return
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _LOG_TAIL))
+        said = shown(file.read().decode("utf-8", errors="replace"))
+    allure.attach(said, "the end of the log", allure.attachment_type.TEXT)

@@ -1,0 +1,42 @@
+"""pytest-benchmark's view: a case's steps are its rounds, so its table, JSON and comparisons work as ever."""
+
+from __future__ import annotations
+
+import pytest
+
+from plugins.judging.judge import Judgement
+from plugins.logs.smoothing import desmoothed
+
+
+class StepClock:
+    """A timer that goes forward by one step's seconds whenever a round "runs"."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.pending: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def round(self) -> None:
+        self.now += self.pending.pop(0)
+
+
+def prepare(item: pytest.Item) -> None:
+    """Give the item's benchmark fixture, should it be used, a clock that the log drives."""
+    item.add_marker(pytest.mark.benchmark(timer=StepClock()))
+
+
+def show(request: pytest.FixtureRequest, judgement: Judgement) -> None:
+    """Replay the steps as rounds, where pytest-benchmark is there and on (it is off under xdist)."""
+    config = request.config
+    marker = request.node.get_closest_marker("benchmark")
+    if not config.pluginmanager.hasplugin("benchmark") or marker is None:
+        return
+    if config.getoption("--benchmark-disable") or hasattr(config, "workerinput"):
+        return
+    clock: StepClock = marker.kwargs["timer"]
+    clock.pending = list(desmoothed(judgement.log.steps, judgement.case.smoothing).values())
+    benchmark = request.getfixturevalue("benchmark")
+    benchmark.group = judgement.case.recipe
+    benchmark.pedantic(clock.round, rounds=len(clock.pending))

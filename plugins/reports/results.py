@@ -1,0 +1,344 @@
+"""The record of a run: our own JSON in `results/<run>/`. Every other report is a view of it.
+
+The schema is documented in docs/results.md; `SCHEMA` changes when a reader of the old one would be misled.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import stat
+from collections.abc import Mapping
+from collections.abc import Sequence
+from datetime import UTC
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from platform import python_version
+from typing import Any
+
+from plugins.errors import ConfigError
+from plugins.files import make_case_folder
+from plugins.files import write_whole
+from plugins.judging import identity
+from plugins.judging.judge import Judgement
+from plugins.judging.verdicts import Band
+from plugins.judging.verdicts import Kind
+from plugins.judging.verdicts import beside
+from plugins.logs import Log
+from plugins.logs import read
+from plugins.logs.smoothing import desmoothed
+
+SCHEMA = 1
+VERSION = "0.1.0"
+
+CASE = "case.json"
+STEPS = "steps.csv"
+LOG = "log.txt"
+OWN_LOG = "log.own.txt"
+EARLIER_LOG = "log.earlier.txt"
+ERRORS = "errors.txt"
+SENT = "sent.txt"
+SUMMARY = "summary.json"
+
+# What only a judged case has.
+_FIGURES = (
+    "release",
+    "statistic",
+    "smoothing",
+    "interval",
+    "step_time",
+    "last_step_time",
+    "steady_median",
+    "spread",
+    "hiccups",
+    "runs",
+    "tokens_per_second",
+    "tflops_per_gpu",
+    "mfu",
+    "mfu_beside",
+    "corrected_mfu",
+    "days_per_1t_tokens",
+    "mfu_definition",
+    "expected",
+    "references",
+    "recording",
+    "checkpoint",
+    "configuration",
+    "identity",
+    "versions",
+)
+_PIECE = 1 << 20
+_PACKAGES = ("pytest", "pydantic", "paramiko", "allure-pytest", "pytest-benchmark")
+
+
+def record(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A case as other programs read it. Times in s, MFU in percent; null is "never came to that".
+
+    `recording` is what it offers for the site's own baselines.
+    """
+    case, measurement, goal, outcome = (
+        judgement.case,
+        judgement.measurement,
+        judgement.expected,
+        judgement.outcome,
+    )
+    timing = measurement.timing if measurement else None
+    return {
+        "id": case.key,
+        "release": case.release,
+        "verdict": str(judgement.verdict.kind),
+        "headline": judgement.verdict.headline,
+        "remarks": list(judgement.verdict.remarks),
+        "statistic": str(judgement.statistic),
+        "smoothing": case.smoothing,
+        "interval": case.span,
+        "step_time": timing.step_time if timing else None,
+        "last_step_time": timing.last[1] if timing else None,
+        "steady_median": timing.steady if timing else None,
+        "spread": timing.spread if timing else None,
+        "hiccups": [index for index, _ in timing.hiccups] if timing else None,
+        "runs": _runs(judgement),
+        "tokens_per_second": measurement.tokens_per_second if measurement else None,
+        "tflops_per_gpu": measurement.tflops_per_gpu if measurement else None,
+        "mfu": measurement.mfu if measurement else None,
+        "mfu_beside": measurement.mfu_beside if measurement else None,
+        "corrected_mfu": goal.corrected_mfu(timing.step_time) if goal and timing else None,
+        "days_per_1t_tokens": measurement.days_per_1t_tokens if measurement else None,
+        "mfu_definition": _yardstick(judgement),
+        "expected": None
+        if goal is None or timing is None
+        else {
+            "step_time": goal.step_time,
+            "tokens_per_second": goal.tokens_per_second,
+            "mfu": goal.mfu,
+            "days_per_1t_tokens": goal.days_per_1t_tokens,
+            "fastest": Band(goal, timing.resolution).fastest,
+            "slowest": Band(goal, timing.resolution).slowest,
+            "source": goal.baseline.table.source,
+            "release": goal.baseline.table.release,
+            "framework": goal.baseline.table.framework,
+            "gpu": goal.baseline.table.gpu,
+            "recorded": run.model_dump(mode="json") if (run := goal.baseline.cell.recorded) else None,
+        },
+        "references": [
+            {
+                "name": reference.name,
+                "gpus": reference.gpus,
+                "tokens_per_second_per_gpu": reference.tokens_per_second_per_gpu,
+                "source": reference.source,
+                "note": reference.note,
+                "text": beside(measurement, reference),
+            }
+            for reference in judgement.references
+            if measurement is not None
+        ],
+        "recording": recording,
+        "checkpoint": None
+        if (written := judgement.written) is None
+        else {
+            "seconds": written.seconds,
+            "bytes": written.size,
+            "bytes_per_second": written.bytes_per_second,
+            "promised_bytes_per_second": written.promised,
+            "promised_seconds": written.expected,
+        },
+        "configuration": {
+            "gpus": case.gpus,
+            "dtype": case.dtype,
+            "gpu": outcome.gpu,
+            "variant": case.variant,
+            "parameters": case.parameters,
+            **case.configuration(),
+        },
+        "identity": identity.stated_by(case, judgement.log),
+        "versions": judgement.versions,
+        "job": {
+            "id": outcome.job_id,
+            "name": outcome.job_name,
+            "state": outcome.state,
+            "reason": outcome.reason,
+            "nodes": outcome.nodes,
+            "exit_code": outcome.exit_code,
+            "submitted": _stamp(outcome.submitted),
+            "started": _stamp(outcome.started),
+            "ended": _stamp(outcome.ended),
+            "attempts": outcome.attempts,
+            "excluded_nodes": outcome.excluded,
+        },
+        "earlier_jobs": [
+            {
+                "id": tried.job_id,
+                "name": tried.job_name,
+                "state": tried.state,
+                "nodes": tried.nodes,
+                "failure": tried.failure,
+                "message": tried.message,
+                "excluded_nodes": tried.excluded,
+            }
+            for tried in outcome.earlier
+        ],
+    }
+
+
+def unjudged(case_key: str, job_name: str, job_id: str, why: str) -> dict[str, Any]:
+    """The record of a case that no test judged, because the session was stopped first."""
+    nothing = dict.fromkeys(_FIGURES)
+    return {
+        "id": case_key,
+        "verdict": str(Kind.INFRASTRUCTURE),
+        "headline": f"{Kind.INFRASTRUCTURE}: {why}",
+        "remarks": [],
+        **nothing,
+        "job": {"id": job_id, "name": job_name},
+    }
+
+
+def try_folder(folder: Path, number: int) -> Path:
+    """Where a case, whose files are in `folder`, keeps those of its try of this number once another one follows."""
+    return folder / f"try-{number}"
+
+
+def read_log(log_format: str, folder: Path) -> Log:
+    """The parsed log of the job whose files are in this folder: a case's, or that of an earlier try.
+
+    Steps come from one source alone. What spoils a run, and its versions, may stand in the job's own log, where another one took
+    its place.
+    """
+    log, own = _parse(log_format, folder / LOG), folder / OWN_LOG
+    return log.beside(_parse(log_format, own)) if own.exists() else log
+
+
+def _parse(log_format: str, path: Path) -> Log:
+    if not path.exists():
+        return Log()
+    with path.open("rb") as file:
+        return read(log_format, iter(lambda: file.read(_PIECE), b""))
+
+
+def read_case(folder: Path) -> dict[str, Any] | None:
+    """The record that `write_case` left in a case's folder, None when there is none. Raises ConfigError for a damaged one."""
+    path = folder / CASE
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ConfigError(f"{path}: is no regular file")
+        found = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    if not isinstance(found, dict) or not {str(found.get("verdict"))} <= set(Kind):
+        raise ConfigError(f"{path}: is no record of a case")
+    return found
+
+
+def write_case(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Write the case's record and its steps into its folder; returns the record."""
+    folder = judgement.outcome.folder
+    make_case_folder(folder)
+    table = io.StringIO()
+    writer = csv.writer(table)
+    writer.writerow(["step", "seconds", "tokens_per_second", "loss", "grad_norm", "raw_seconds"])
+    raw = desmoothed(judgement.log.steps, judgement.case.smoothing)
+    for step in judgement.log.steps:
+        rate = judgement.case.tokens_per_step / step.seconds if step.seconds else None
+        writer.writerow([step.index, step.seconds, rate, step.loss, step.grad_norm, raw.get(step.index)])
+    write_whole(folder / STEPS, table.getvalue())
+    written = record(judgement, recording)
+    write_json(folder / CASE, written)
+    return written
+
+
+def write_summary(
+    folder: Path, site: str, started: float, ended: float, cases: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Write `summary.json` from the records of the run's cases; returns it."""
+    summary = {
+        "schema": SCHEMA,
+        "run": folder.name,
+        "site": site,
+        "started": _stamp(started),
+        "ended": _stamp(ended),
+        "versions": {
+            "pacemark": VERSION,
+            "python": python_version(),
+            **{name: version(name) for name in _PACKAGES},
+        },
+        "cases": list(cases),
+    }
+    write_json(folder / SUMMARY, summary)
+    return summary
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write a value as JSON, whole or not at all."""
+    write_whole(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def make_private(folder: Path) -> None:
+    """Make a run's folder, or take the one that this user made a moment ago, so that no other user reads or writes in it.
+
+    A log may hold what others should not read. Raises OSError where it cannot be made, or is somebody else's.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise PermissionError(f"{folder} is a link, or belongs to another user")
+    if stat.S_IMODE(found.st_mode) != 0o700:
+        # Allure makes it first, as open as the umask lets it.
+        folder.chmod(0o700)
+
+
+def point_latest(folder: Path) -> None:
+    """Let `latest` beside the run point at it. Raises OSError where something else than a link has that name."""
+    latest = folder.parent / "latest"
+    if not latest.is_symlink() and latest.exists():
+        raise FileExistsError(f"{latest} is no link to a run; move it away")
+    part = folder.parent / f".latest-{os.getpid()}"
+    part.unlink(missing_ok=True)
+    part.symlink_to(folder.name)
+    part.replace(latest)
+
+
+def _runs(judgement: Judgement) -> list[dict[str, Any]]:
+    """What each run of the case measured, and its job, where several were judged together."""
+    outcome = judgement.outcome
+    jobs = [(tried.job_id, tried.job_name, tried.nodes) for tried in outcome.undecided]
+    jobs.append((outcome.job_id, outcome.job_name, outcome.nodes))
+    return [
+        {
+            "id": job_id,
+            "name": name,
+            "nodes": nodes,
+            "step_time": run.timing.step_time,
+            "steady_median": run.timing.steady,
+            "spread": run.timing.spread,
+            "hiccups": [index for index, _ in run.timing.hiccups],
+        }
+        for (job_id, name, nodes), run in zip(jobs, judgement.runs, strict=False)
+    ]
+
+
+def _yardstick(judgement: Judgement) -> dict[str, Any] | None:
+    stick = judgement.measurement.yardstick if judgement.measurement else None
+    if stick is None:
+        return None
+    right = judgement.expected.corrected if judgement.expected else None
+    return {
+        "flops": str(stick.definition),
+        "flops_per_sequence": stick.flops,
+        "beside_flops": str(stick.beside.definition) if stick.beside else None,
+        "beside_flops_per_sequence": stick.beside.flops if stick.beside else None,
+        "corrected_flops": str(right.definition) if right else None,
+        "corrected_flops_per_sequence": right.flops if right else None,
+        "peak_tflops_per_gpu": stick.peak_tflops,
+        "statistic": str(judgement.statistic),
+    }
+
+
+def _stamp(seconds: float | None) -> str | None:
+    return (
+        None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    )

@@ -1,0 +1,76 @@
+"""The verdict table at the end of a session."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import TextIO
+
+from plugins.judging.verdicts import Kind
+
+_COLOURS = {Kind.PASSED: "green", Kind.NO_BASELINE: "yellow"}
+
+
+def print_table(records: Sequence[Mapping[str, Any]], file: TextIO, width: int, *, colour: bool) -> None:
+    """A row for each case; its remarks, the words of a failure and how a checkpoint was written below the table."""
+    # Slow to import, and only ever needed once jobs have run.
+    from rich.table import Table
+
+    from plugins.console import PlainConsole
+
+    console = PlainConsole(file=file, width=width, force_terminal=colour, no_color=not colour)
+    table = Table(title=None, box=None, pad_edge=False, header_style="bold")
+    for name in ("case", "verdict", "s/step", "steady", "expected", "throughput", "tokens/s", "MFU"):
+        table.add_column(
+            name, justify="left" if name in ("case", "verdict") else "right", no_wrap=name != "verdict"
+        )
+    for record in records:
+        table.add_row(record["id"], _verdict(record), *_figures(record))
+    console.print(table)
+    for record in records:
+        lines = [f"remark: {remark}" for remark in record["remarks"]]
+        if record["verdict"] != Kind.PASSED or record.get("checkpoint"):
+            lines.insert(0, record["headline"])
+        lines += [" ".join(reference["text"].split()) for reference in record.get("references") or []]
+        for line in lines:
+            console.print(f"{record['id']}: {line}", soft_wrap=True)
+    counts = Counter(record["verdict"] for record in records)
+    against = sorted({text for record in records if (text := _baseline(record))})
+    if against:
+        console.print(f"judged against: {', '.join(against)}", style="dim")
+    if any(record["remarks"] for record in records):
+        console.print("* with remarks, above", style="dim")
+    console.print(", ".join(f"{counts[kind]} {kind}" for kind in Kind if counts[kind]), style="bold")
+
+
+def _baseline(record: Mapping[str, Any]) -> str:
+    """`llama3 25.04 on h100`; "" for a case that was compared with nothing."""
+    goal = record["expected"]
+    if not goal:
+        return ""
+    own = f" as recorded by run {goal['recorded']['run']}" if goal.get("recorded") else ""
+    return f"{record['id'].partition('/')[0]} {record['release']} on {goal['gpu']}{own}"
+
+
+def _verdict(record: Mapping[str, Any]) -> Any:
+    from rich.text import Text
+
+    mark = " *" if record["remarks"] else ""
+    return Text(record["verdict"] + mark, style=_COLOURS.get(record["verdict"], "red"))
+
+
+def _figures(record: Mapping[str, Any]) -> list[str]:
+    goal, step_time = record["expected"], record["step_time"]
+    if step_time is None:
+        return [""] * 6
+    off = f"{100 * (goal['step_time'] / step_time - 1):+.1f} %" if goal else ""
+    return [
+        f"{step_time:.4g}",
+        f"{record['steady_median']:.4g}",
+        f"{goal['step_time']:.4g}" if goal else "",
+        off,
+        f"{record['tokens_per_second']:,.0f}",
+        f"{record['mfu']:.2f} %" if record["mfu"] is not None else "",
+    ]
