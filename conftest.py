@@ -1,3 +1,9 @@
 """Loads the plugins, nothing else."""
 
-pytest_plugins = ["plugins.suite", "fixtures.options", "fixtures.session", "fixtures.record_baselines"]
+pytest_plugins = [
+    "plugins.suite",
+    "fixtures.options",
+    "fixtures.housekeeping",
+    "fixtures.session",
+    "fixtures.record_baselines",
+]

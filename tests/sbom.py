@@ -19,9 +19,9 @@ from tests import locks
 from tests.locks import Locked
 
 # Read, not imported: what a session needs is not installed for this.
-VERSION = re.findall(r'^VERSION = "(.+)"', (locks.ROOT / "plugins" / "results.py").read_text(), re.MULTILINE)[
-    0
-]
+VERSION = re.findall(
+    r'^VERSION = "(.+)"', (locks.ROOT / "plugins" / "reports" / "results.py").read_text(), re.MULTILINE
+)[0]
 _PROJECT = f'[project]\nname = "pacemark"\nversion = "{VERSION}"\nlicense = "Apache-2.0"\n'
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fixtures.runs.folders import is_live
+from fixtures.runs.lock import is_live
 from tests.lab.daemons import LabError
 from tests.lab.jobs import LabJob
 from tests.lab.slurm import SlurmLab

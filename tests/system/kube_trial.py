@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from fixtures.runs.folders import is_live
+from fixtures.runs.lock import is_live
 from tests.lab.k8s import manifests
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.system.kube import CASE

@@ -15,11 +15,11 @@ from fixtures.backends.base import LogPiece
 from fixtures.backends.base import LogPlace
 from fixtures.backends.base import Phase
 from fixtures.fleet.fleet import Fleet
-from fixtures.fleet.fleet import Orders
-from fixtures.fleet.job import Plan
+from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import LEDGER
 from fixtures.runs.ledger import Entry
 from fixtures.runs.ledger import Ledger
+from fixtures.runs.planned import PlannedJob
 from fixtures.site import Limits
 from fixtures.site import Machine
 from plugins.errors import Unreachable
@@ -130,15 +130,15 @@ class Session:
     """A fleet with its ledger, as a session has them."""
 
     def __init__(
-        self, folder: Path, cluster: Cluster, cases: Sequence[Case], orders: Orders, **limits: object
+        self, folder: Path, cluster: Cluster, cases: Sequence[Case], policy: Policy, **limits: object
     ):
         limits = {"log_settle_seconds": 0.05, "cancel_seconds": 2, **limits}
         site = Site(gpu="h100", limits=Limits(**limits))  # type: ignore[arg-type]
         path = folder / LEDGER
         self.ledger = Ledger.create(path, "run-1", "lab")
-        plans = [Plan(case, "slurm", case.id, "nemo2", minutes=case.gpus / 100) for case in cases]
+        plans = [PlannedJob(case, "slurm", case.id, "nemo2", minutes=case.gpus / 100) for case in cases]
         self.ledger.plan([(plan.case, plan.backend, plan.name) for plan in plans])
-        self.fleet = Fleet(folder, path, plans, {"slurm": cluster}, {"slurm": site}, orders)
+        self.fleet = Fleet(folder, path, plans, {"slurm": cluster}, {"slurm": site}, policy)
 
     def finish(self, seconds: float = 10) -> dict[str, Entry]:
         deadline = time.monotonic() + seconds

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
-from fixtures.fleet.fleet import Orders
+from fixtures.fleet.state import Policy
 from plugins.recipes.cases import Case
 from tests.unit.cluster import Cluster
 from tests.unit.cluster import Session
@@ -30,10 +30,10 @@ def cluster() -> Cluster:
 def start(tmp_path: Path, cluster: Cluster) -> Iterator[Start]:
     made: list[Session] = []
 
-    def begin(*cases: Case, orders: Orders | None = None, run: str = "", **limits: object) -> Session:
+    def begin(*cases: Case, policy: Policy | None = None, run: str = "", **limits: object) -> Session:
         folder = tmp_path / run
         folder.mkdir(exist_ok=True)
-        session = Session(folder, cluster, cases, orders or Orders(), **limits)
+        session = Session(folder, cluster, cases, policy or Policy(), **limits)
         made.append(session)
         session.fleet.start()
         return session

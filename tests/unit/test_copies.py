@@ -14,8 +14,8 @@ from fixtures.backends.base import JobRef
 from fixtures.backends.base import LogCopy
 from fixtures.backends.base import LogPlace
 from fixtures.fleet import log_copies as copies
-from fixtures.fleet.fleet import Orders
 from fixtures.fleet.log_copies import contradiction
+from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import Entry
 from plugins.logs import Log
 from tests.unit.cluster import BROKEN
@@ -53,7 +53,7 @@ class Case:
 def follow(folder: Path, cluster: Cluster, log: str = BEGUN, **limits: float) -> Case:
     """Run one case whose own log is no longer than that."""
     cluster.logs[WIDE.id] = log
-    session = Session(folder, cluster, [WIDE], Orders(), **limits)
+    session = Session(folder, cluster, [WIDE], Policy(), **limits)
     session.fleet.start()
     try:
         return Case(session.finish()[WIDE.id], folder / WIDE.key)

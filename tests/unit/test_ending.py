@@ -13,7 +13,7 @@ from fixtures.backends.base import JobState
 from fixtures.backends.base import Phase
 from fixtures.backends.kubernetes import delete as ending
 from fixtures.backends.kubernetes.delete import Ending
-from fixtures.fleet.cancel import cancel
+from fixtures.runs.cancel import cancel
 from fixtures.runs.ledger import Ledger
 from plugins.errors import Unreachable
 from tests.unit.cluster import MIDDLE

@@ -14,12 +14,12 @@ import pytest
 from allure_commons._hooks import AllureDeveloperHooks
 from pluggy import PluginManager
 
-from fixtures.runs.folders import RunLock
 from fixtures.runs.folders import Summary
 from fixtures.runs.folders import print_runs
 from fixtures.runs.journal import BOOK
 from fixtures.runs.ledger import LEDGER
 from fixtures.runs.ledger import Ledger
+from fixtures.runs.lock import RunLock
 from fixtures.runs.record import write_record
 from plugins.errors import ConfigError
 from plugins.files import make_case_folder

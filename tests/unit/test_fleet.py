@@ -15,9 +15,9 @@ from fixtures.backends.base import LogPiece
 from fixtures.backends.base import LogPlace
 from fixtures.backends.base import Phase
 from fixtures.fleet.fleet import Fleet
-from fixtures.fleet.fleet import Orders
-from fixtures.fleet.job import Plan
+from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import LEDGER
+from fixtures.runs.planned import PlannedJob
 from plugins.errors import Denied
 from plugins.errors import SiteError
 from plugins.errors import SubmitError
@@ -243,10 +243,10 @@ def test_a_set_up_is_run_for_what_it_mends_and_not_for_a_mistake(cluster: Cluste
 
     cluster.provision = provision  # type: ignore[method-assign]
     cluster.on_check = mistaken
-    entry = start(WIDE, orders=Orders(provision=True)).finish()[WIDE.id]
+    entry = start(WIDE, policy=Policy(provision=True)).finish()[WIDE.id]
     assert (asked, entry.message) == ([], "values.claims means nothing")
     cluster.on_check = bare
-    entries = start(WIDE, orders=Orders(provision=True), run="run-2").finish()
+    entries = start(WIDE, policy=Policy(provision=True), run="run-2").finish()
     assert (len(asked), entries[WIDE.id].failure) == (1, "")
 
 
@@ -258,7 +258,7 @@ def test_what_refused_a_set_up_stands_in_the_verdict(cluster: Cluster, start: St
         raise Unprovisioned("the claim is missing")
 
     cluster.provision, cluster.on_check = refused, lack  # type: ignore[method-assign]
-    entry = start(WIDE, orders=Orders(provision=True)).finish()[WIDE.id]
+    entry = start(WIDE, policy=Policy(provision=True)).finish()[WIDE.id]
     assert entry.failure == "infrastructure"
     assert entry.message == (
         "the claim is missing\nThe recipe's own set-up did not mend that: the StorageClass is there and another one"
@@ -273,7 +273,7 @@ def test_a_stage_that_is_not_ready_is_never_tried_again(cluster: Cluster, start:
         raise SiteError("the container image is missing")
 
     cluster.on_check = lack
-    entries = start(WIDE, orders=Orders(retries=5)).finish()
+    entries = start(WIDE, policy=Policy(retries=5)).finish()
     assert (entries[WIDE.id].tries, len(checks), cluster.submitted) == (1, 1, [])
 
 
@@ -377,13 +377,13 @@ def test_results_that_vanish_leave_no_job_and_submit_none(
 def test_a_ledger_that_is_gone_before_it_is_opened_keeps_no_job_of_an_earlier_session(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    session = Session(tmp_path, cluster, [WIDE], Orders())
+    session = Session(tmp_path, cluster, [WIDE], Policy())
     job = JobRef(WIDE.key, WIDE.id, "4711", "/logs")
-    plans = [Plan(WIDE, "slurm", WIDE.id, "nemo2", job=job)]
+    plans = [PlannedJob(WIDE, "slurm", WIDE.id, "nemo2", job=job)]
     (tmp_path / LEDGER).unlink()
     (tmp_path / LEDGER).mkdir()
     fleet = Fleet(
-        tmp_path, tmp_path / LEDGER, plans, {"slurm": cluster}, {"slurm": Site(gpu="h100")}, Orders()
+        tmp_path, tmp_path / LEDGER, plans, {"slurm": cluster}, {"slurm": Site(gpu="h100")}, Policy()
     )
     fleet.start()
     fleet.stop()

@@ -12,7 +12,7 @@ import pytest
 
 from fixtures.backends.base import JobRef
 from fixtures.fleet.controller import Controller
-from fixtures.fleet.fleet import Orders
+from fixtures.fleet.state import Policy
 from plugins.errors import SubmitError
 from plugins.errors import Unreachable
 from plugins.recipes.cases import Case
@@ -76,7 +76,7 @@ def test_a_refused_submission_is_not_tried_again_when_all_is_cancelled(
         raise OSError(28, "No space left on device")
 
     cluster.on_submit, cluster.on_read, cluster.ends[WIDE.id] = refuse, fail, [RUNNING]
-    entries = start(WIDE, NARROW, orders=Orders(retries=1)).finish()
+    entries = start(WIDE, NARROW, policy=Policy(retries=1)).finish()
     assert (entries[NARROW.id].tries, entries[NARROW.id].failure) == (1, "infrastructure")
     assert "invalid account" in entries[NARROW.id].message
 
@@ -170,7 +170,7 @@ def test_a_job_that_cannot_be_looked_up_is_lost_and_holds_up_no_other(
     monkeypatch.setattr(cluster, "find", find)
     cluster.on_submit = submit
     cluster.ends[NARROW.id] = [RUNNING] * 50 + [DONE]
-    session = start(WIDE, NARROW, orders=Orders(retries=1), unreachable_minutes=0.02)
+    session = start(WIDE, NARROW, policy=Policy(retries=1), unreachable_minutes=0.02)
     entries = session.finish()
     assert (entries[NARROW.id].failure, entries[WIDE.id].failure) == ("", "lost")
     assert "sacct: Connection refused" in entries[WIDE.id].message

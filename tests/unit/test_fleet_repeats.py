@@ -13,7 +13,7 @@ from fixtures.backends.base import JobState
 from fixtures.backends.base import LogPiece
 from fixtures.backends.base import LogPlace
 from fixtures.backends.base import Phase
-from fixtures.fleet.fleet import Orders
+from fixtures.fleet.state import Policy
 from plugins.errors import ConfigError
 from plugins.recipes.cases import Case
 from plugins.reports.results import read_log
@@ -52,7 +52,7 @@ def earlier(session: Session) -> list[tuple[str, str, str]]:
 
 def test_a_run_that_does_not_tell_is_followed_by_another(cluster: Cluster, start: Start) -> None:
     judge = Judge(1)
-    session = start(WIDE, orders=Orders(another_run=judge))
+    session = start(WIDE, policy=Policy(another_run=judge))
     entry = session.finish()[WIDE.id]
     assert cluster.submitted == [FIRST, SECOND]
     assert (entry.name, entry.tries, entry.failure, entry.job_id) == (SECOND, 2, "", "2")
@@ -63,7 +63,7 @@ def test_a_run_that_does_not_tell_is_followed_by_another(cluster: Cluster, start
 
 
 def test_a_run_that_tells_is_not(cluster: Cluster, start: Start) -> None:
-    session = start(WIDE, orders=Orders(another_run=Judge(0)))
+    session = start(WIDE, policy=Policy(another_run=Judge(0)))
     assert session.finish()[WIDE.id].tries == 1
     assert cluster.submitted == [FIRST]
 
@@ -72,7 +72,7 @@ def test_each_run_is_kept_and_all_are_asked_about(cluster: Cluster, start: Start
     for number, name in enumerate((FIRST, SECOND, THIRD)):
         cluster.logs[name] = nemo2_text([seconds + number for seconds in times()])
     judge = Judge(9)
-    session = start(WIDE, orders=Orders(another_run=judge))
+    session = start(WIDE, policy=Policy(another_run=judge))
     entry = session.finish()[WIDE.id]
     assert cluster.submitted == [FIRST, SECOND, THIRD]
     # Of the third nobody asks: there is none after it.
@@ -103,7 +103,7 @@ def test_tries_and_runs_are_counted_apart_in_any_order(
         if breaks:
             cluster.ends[name], cluster.logs[name] = [BROKEN], "no step\n"
     judge = Judge(9)
-    session = start(WIDE, orders=Orders(retries=2, another_run=judge))
+    session = start(WIDE, policy=Policy(retries=2, another_run=judge))
     entry = session.finish()[WIDE.id]
     assert cluster.submitted == names
     assert (entry.tries, entry.failure, entry.raw) == (5, "", DONE.raw)
@@ -119,7 +119,7 @@ def test_tries_and_runs_are_counted_apart_in_any_order(
 
 def test_a_job_that_breaks_after_all_tries_ends_the_case(cluster: Cluster, start: Start) -> None:
     cluster.ends[SECOND], cluster.logs[SECOND] = [BROKEN], "no step\n"
-    session = start(WIDE, orders=Orders(another_run=Judge(9)))
+    session = start(WIDE, policy=Policy(another_run=Judge(9)))
     assert session.finish()[WIDE.id].raw == "NODE_FAIL"
     assert cluster.submitted == [FIRST, SECOND]
 
@@ -129,7 +129,7 @@ def test_nodes_that_were_kept_out_stay_out_and_none_is_blamed_for_a_run_that_end
 ) -> None:
     cluster.ends[FIRST], cluster.logs[FIRST] = [BROKEN], "no step\n"
     cluster.blames = {FIRST: "gpu007", SECOND: "gpu009"}
-    start(WIDE, orders=Orders(retries=1, exclude_failed_nodes=True, another_run=Judge(1))).finish()
+    start(WIDE, policy=Policy(retries=1, exclude_failed_nodes=True, another_run=Judge(1))).finish()
     assert cluster.excluded == ["", "gpu007", "gpu007"]
 
 
@@ -137,7 +137,7 @@ def test_what_did_not_end_well_is_not_run_again(cluster: Cluster, start: Start) 
     judge = Judge(9)
     for number, state in enumerate([BROKEN, JobState(Phase.FAILED, "CANCELLED by 1234"), DONE]):
         cluster.ends[FIRST], cluster.logs[FIRST] = [state], "no step\n"
-        start(WIDE, orders=Orders(another_run=judge), run=f"run-{number}").finish()
+        start(WIDE, policy=Policy(another_run=judge), run=f"run-{number}").finish()
     assert cluster.submitted == [FIRST] * 3
     assert judge.asked == []
 
@@ -145,14 +145,14 @@ def test_what_did_not_end_well_is_not_run_again(cluster: Cluster, start: Start) 
 def test_a_whole_run_that_somebody_cancelled_is_not_run_again(cluster: Cluster, start: Start) -> None:
     cluster.ends[FIRST] = [JobState(Phase.FAILED, "CANCELLED by 1234")]
     judge = Judge(9)
-    start(WIDE, orders=Orders(another_run=judge)).finish()
+    start(WIDE, policy=Policy(another_run=judge)).finish()
     assert (cluster.submitted, judge.asked) == ([FIRST], [])
 
 
 def test_a_run_that_hung_after_its_last_step_is_not_run_again(cluster: Cluster, start: Start) -> None:
     cluster.ends[FIRST] = [RUNNING]
     judge = Judge(9)
-    session = start(WIDE, orders=Orders(another_run=judge), stall_factor=0.001, stall_seconds=0.1)
+    session = start(WIDE, policy=Policy(another_run=judge), stall_factor=0.001, stall_seconds=0.1)
     assert session.finish()[WIDE.id].failure == "hung"
     assert (cluster.submitted, judge.asked) == ([FIRST], [])
 
@@ -165,7 +165,7 @@ def test_a_session_that_is_stopped_runs_nothing_again(cluster: Cluster, start: S
         session.fleet.ask_to_stop()
         return "cannot tell"
 
-    session = start(WIDE, orders=Orders(another_run=stop))
+    session = start(WIDE, policy=Policy(another_run=stop))
     begun.set()
     entry = session.finish()[WIDE.id]
     assert cluster.submitted == [FIRST]
@@ -186,7 +186,7 @@ def test_a_run_that_ends_well_while_its_session_stops_is_judged_as_it_is(
 
     cluster.on_read = stop
     judge = Judge(9)
-    session = start(WIDE, orders=Orders(another_run=judge))
+    session = start(WIDE, policy=Policy(another_run=judge))
     begun.set()
     entry = session.finish()[WIDE.id]
     assert (cluster.submitted, judge.asked) == ([FIRST], [])
@@ -211,7 +211,7 @@ def _defect() -> str:
 def test_a_question_without_an_answer_ends_the_case_as_it_is(
     cluster: Cluster, start: Start, fail: Callable[[], str], said: str
 ) -> None:
-    session = start(WIDE, orders=Orders(another_run=lambda case, folders: fail()))
+    session = start(WIDE, policy=Policy(another_run=lambda case, folders: fail()))
     entry = session.finish()[WIDE.id]
     assert (cluster.submitted, entry.failure, session.fleet.defect) == ([FIRST], "", "")
     assert any(
@@ -230,7 +230,7 @@ def test_what_is_wrong_with_a_log_stays_with_its_run(
         return LogPiece(whole[place.offset : end], LogPlace("log", end, gap=gap if place.offset else ""))
 
     monkeypatch.setattr(cluster, "read_log", read_log)
-    session = start(WIDE, orders=Orders(another_run=Judge(1)))
+    session = start(WIDE, policy=Policy(another_run=Judge(1)))
     session.finish()
     ((name, failure, message),) = earlier(session)
     assert (name, failure) == (FIRST, "undecided")

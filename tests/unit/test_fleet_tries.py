@@ -8,7 +8,7 @@ import pytest
 
 from fixtures.backends.base import JobState
 from fixtures.backends.base import Phase
-from fixtures.fleet.fleet import Orders
+from fixtures.fleet.state import Policy
 from plugins.errors import SubmitError
 from tests.unit.cluster import BROKEN
 from tests.unit.cluster import WIDE
@@ -20,7 +20,7 @@ def test_a_broken_job_is_tried_again_and_a_stage_that_is_not_ready_is_not(
     cluster: Cluster, start: Start
 ) -> None:
     cluster.ends[WIDE.id], cluster.logs[WIDE.id] = [BROKEN], "no step\n"
-    entries = start(WIDE, orders=Orders(retries=2)).finish()
+    entries = start(WIDE, policy=Policy(retries=2)).finish()
     assert cluster.submitted == [WIDE.id, f"{WIDE.id}-try2"]
     assert (entries[WIDE.id].tries, entries[WIDE.id].failure) == (2, "")
 
@@ -32,7 +32,7 @@ def test_a_try_that_another_one_follows_is_never_seen_as_the_end(
     cluster.ends[WIDE.id], cluster.logs[WIDE.id] = [BROKEN], "no step\n"
     # As on a cluster where something must be deleted, by a server that takes its time.
     monkeypatch.setattr(cluster, "release", lambda job: time.sleep(0.3))
-    session = start(WIDE, orders=Orders(retries=1))
+    session = start(WIDE, policy=Policy(retries=1))
     seen = set()
     while session.fleet.running:
         entry = session.entries()[WIDE.id]
@@ -46,7 +46,7 @@ def test_a_try_that_another_one_follows_is_never_seen_as_the_end(
 def test_a_job_that_breaks_each_time_ends_after_the_last_try(cluster: Cluster, start: Start) -> None:
     for name in (WIDE.id, f"{WIDE.id}-try2", f"{WIDE.id}-try3"):
         cluster.ends[name], cluster.logs[name] = [BROKEN], "no step\n"
-    session = start(WIDE, orders=Orders(retries=2))
+    session = start(WIDE, policy=Policy(retries=2))
     assert session.finish()[WIDE.id].raw == "NODE_FAIL"
     assert cluster.submitted == [WIDE.id, f"{WIDE.id}-try2", f"{WIDE.id}-try3"]
     assert [tried.state for tried in session.ledger.earlier(WIDE.key)] == ["NODE_FAIL", "NODE_FAIL"]
@@ -58,7 +58,7 @@ def test_the_nodes_that_are_blamed_are_kept_out_of_all_further_tries(cluster: Cl
     for name in (WIDE.id, f"{WIDE.id}-try2", f"{WIDE.id}-try3", f"{WIDE.id}-try4"):
         cluster.ends[name], cluster.logs[name] = [BROKEN], "no step\n"
     cluster.blames = {WIDE.id: "gpu007", f"{WIDE.id}-try3": "gpu009"}
-    session = start(WIDE, orders=Orders(retries=3, exclude_failed_nodes=True))
+    session = start(WIDE, policy=Policy(retries=3, exclude_failed_nodes=True))
     assert session.finish()[WIDE.id].excluded == "gpu007,gpu009"
     assert cluster.excluded == ["", "gpu007", "gpu007", "gpu007,gpu009"]
     assert [tried.excluded for tried in session.ledger.earlier(WIDE.key)] == ["", "gpu007", "gpu007"]
@@ -67,7 +67,7 @@ def test_the_nodes_that_are_blamed_are_kept_out_of_all_further_tries(cluster: Cl
 def test_no_node_is_kept_out_unasked(cluster: Cluster, start: Start) -> None:
     cluster.ends[WIDE.id], cluster.logs[WIDE.id] = [BROKEN], "no step\n"
     cluster.blames = {WIDE.id: "gpu007"}
-    start(WIDE, orders=Orders(retries=1)).finish()
+    start(WIDE, policy=Policy(retries=1)).finish()
     assert cluster.excluded == ["", ""]
 
 
@@ -79,7 +79,7 @@ def test_a_try_that_is_refused_tells_which_nodes_it_was_kept_from(cluster: Clust
     cluster.on_submit = refuse
     cluster.ends[WIDE.id], cluster.logs[WIDE.id] = [BROKEN], "no step\n"
     cluster.blames = {WIDE.id: "gpu007"}
-    entry = start(WIDE, orders=Orders(retries=1, exclude_failed_nodes=True)).finish()[WIDE.id]
+    entry = start(WIDE, policy=Policy(retries=1, exclude_failed_nodes=True)).finish()[WIDE.id]
     assert (entry.failure, entry.message) == (
         "infrastructure",
         "Requested node configuration is not available; nodes left out of this try: gpu007",
@@ -89,7 +89,7 @@ def test_a_try_that_is_refused_tells_which_nodes_it_was_kept_from(cluster: Clust
 def test_a_job_that_somebody_cancelled_is_not_tried_again(cluster: Cluster, start: Start) -> None:
     by_hand = JobState(Phase.FAILED, "CANCELLED by 1234")
     cluster.ends[WIDE.id], cluster.logs[WIDE.id] = [by_hand], "no step\n"
-    entries = start(WIDE, orders=Orders(retries=2)).finish()
+    entries = start(WIDE, policy=Policy(retries=2)).finish()
     assert (cluster.submitted, entries[WIDE.id].raw) == ([WIDE.id], "CANCELLED by 1234")
 
 
@@ -99,7 +99,7 @@ def test_a_refused_submission_is_tried_again(cluster: Cluster, start: Start) -> 
             raise SubmitError("Socket timed out")
 
     cluster.on_submit = refuse
-    assert start(WIDE, orders=Orders(retries=1)).finish()[WIDE.id].failure == ""
+    assert start(WIDE, policy=Policy(retries=1)).finish()[WIDE.id].failure == ""
 
 
 def test_a_submission_that_may_have_left_a_job_is_not_tried_again_but_swept(
@@ -109,6 +109,6 @@ def test_a_submission_that_may_have_left_a_job_is_not_tried_again_but_swept(
         raise SubmitError("no id; NOT confirmed", may_run=True)
 
     cluster.on_submit = leave
-    entry = start(WIDE, orders=Orders(retries=3)).finish()[WIDE.id]
+    entry = start(WIDE, policy=Policy(retries=3)).finish()[WIDE.id]
     assert cluster.submitted == [WIDE.id]
     assert entry.may_run

@@ -15,7 +15,7 @@ from fixtures.backends.base import LogPiece
 from fixtures.backends.base import LogPlace
 from fixtures.backends.kubernetes.log_copies import with_gap
 from fixtures.backends.kubernetes.logs import Read
-from fixtures.fleet.fleet import Orders
+from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import Entry
 from tests.unit.cluster import BROKEN
 from tests.unit.cluster import DONE
@@ -51,7 +51,7 @@ def cluster(*pieces: tuple[str, str], more: bool = False) -> Cluster:
 
 
 def follow(folder: Path, made: Cluster) -> Entry:
-    session = Session(folder, made, [WIDE], Orders())
+    session = Session(folder, made, [WIDE], Policy())
     session.fleet.start()
     try:
         return session.finish()[WIDE.id]
@@ -81,7 +81,7 @@ def test_lines_that_are_lost_behind_the_first_step_are_a_remark(tmp_path: Path) 
 def test_a_run_that_hung_at_its_end_does_not_pass_with_its_first_lines_lost(tmp_path: Path) -> None:
     made = cluster((WHOLE, GAP))
     made.ends[WIDE.id] = [RUNNING]
-    session = Session(tmp_path, made, [WIDE], Orders(), stall_seconds=0.2, stall_factor=0.001)
+    session = Session(tmp_path, made, [WIDE], Policy(), stall_seconds=0.2, stall_factor=0.001)
     session.fleet.start()
     entry = session.finish()[WIDE.id]
     session.fleet.stop()
@@ -140,7 +140,7 @@ def test_a_log_that_grows_faster_than_it_is_read_is_read_on(tmp_path: Path) -> N
     made.ends[WIDE.id] = made.ends[NARROW.id] = [RUNNING]
     asked: list[str] = []
     made.on_read = asked.append
-    session = Session(tmp_path, made, [WIDE, NARROW], Orders())
+    session = Session(tmp_path, made, [WIDE, NARROW], Policy())
     session.fleet.start()
     while set(asked[-8:]) != {WIDE.id, NARROW.id} or len(asked) < 150:
         assert session.fleet.running

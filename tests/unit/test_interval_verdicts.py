@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from fixtures.fleet.job import Goal
 from fixtures.fleet.job import TrackedJob
 from fixtures.fleet.progress import Status
 from fixtures.fleet.watchdog import fewest_steps_to_give_up
 from fixtures.fleet.watchdog import lost_pace
 from fixtures.fleet.watchdog import silent
+from fixtures.runs.planned import ExpectedStepTime
 from plugins.baselines.file import BaselineFile
 from plugins.baselines.store import Baseline
 from plugins.baselines.store import find
@@ -270,7 +270,13 @@ def test_times_that_are_all_zero_have_a_plot() -> None:
 
 def job(seconds: Sequence[float], **changed: Any) -> TrackedJob:
     made = TrackedJob(
-        CASE.key, CASE.recipe, CASE, "name", CASE.gpus, "megatron_lm", goal=Goal(STEP, STEP / 0.95)
+        CASE.key,
+        CASE.recipe,
+        CASE,
+        "name",
+        CASE.gpus,
+        "megatron_lm",
+        expected=ExpectedStepTime(STEP, STEP / 0.95),
     )
     made.log = log_of(aks.log_lines(seconds, of=CASE)) if seconds else Log()
     for name, value in changed.items():

@@ -7,12 +7,12 @@ import itertools
 import pytest
 
 from fixtures.fleet.poll_interval import SLOWEST
-from fixtures.fleet.poll_interval import Pace
+from fixtures.fleet.poll_interval import PollInterval
 
 
 def asked(seconds: float, *, near: float = 0.0, changes: float = 0.0, fastest: float = 1.0) -> list[float]:
     """When a loop that looks every 10 ms asks; `near` and `changes` are how long these go on."""
-    pace, found = Pace(fastest, 0.0), []
+    pace, found = PollInterval(fastest, 0.0), []
     now = 0.0
     while now < seconds:
         if now >= pace.due(now, changed=min(now, changes), near=now < near):
@@ -31,7 +31,7 @@ def test_over_a_minute_it_is_one_question_a_second_at_most(
 
 
 def test_an_end_that_is_near_is_seen_sooner_after_a_quiet_time() -> None:
-    pace = Pace(1.0, 0.0)
+    pace = PollInterval(1.0, 0.0)
     for second in range(5):
         pace.ask(second * 3.0)
     assert pace.due(12.1, changed=12.0, near=True) == 12.25
@@ -44,7 +44,7 @@ def test_a_short_job_is_looked_at_every_two_seconds() -> None:
 
 
 def test_a_short_run_saves_some_questions_for_its_end() -> None:
-    pace, now = Pace(1.0, 0.0), 0.0
+    pace, now = PollInterval(1.0, 0.0), 0.0
     while now < 10:
         now = pace.due(now, changed=now, near=False)
         pace.ask(now)

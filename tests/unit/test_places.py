@@ -13,12 +13,12 @@ from fixtures.backends.kubernetes import objects
 from fixtures.backends.kubernetes.api import Api
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
-from fixtures.fleet.fleet import Orders
-from fixtures.fleet.job import Plan
-from fixtures.runs.folders import cancel_left
+from fixtures.fleet.state import Policy
 from fixtures.runs.journal import BOOK
 from fixtures.runs.ledger import LEDGER
 from fixtures.runs.ledger import Ledger
+from fixtures.runs.leftovers import cancel_left
+from fixtures.runs.planned import PlannedJob
 from fixtures.runs.repair import open_books
 from fixtures.runs.resume import resumed
 from fixtures.site import Kubernetes
@@ -86,7 +86,7 @@ def test_a_sweep_without_a_kubeconfig_says_so(ledger: Ledger, tmp_path: Path) ->
 def test_a_run_is_not_resumed_where_its_jobs_are_not(ledger: Ledger) -> None:
     cluster = Cluster()
     cluster.where = HERE
-    plan = Plan(CASE, "jobset", "the-job", "nemo2")
+    plan = PlannedJob(CASE, "jobset", "the-job", "nemo2")
     with pytest.raises(
         ConfigError, match=r"llama3/\S+: job the-job is in https://other:6443, namespace runs"
     ):
@@ -97,7 +97,7 @@ def test_a_run_is_not_resumed_where_its_jobs_are_not(ledger: Ledger) -> None:
 def test_a_job_is_booked_with_its_place(tmp_path: Path) -> None:
     cluster = Cluster()
     cluster.where = HERE
-    session = Session(tmp_path, cluster, [CASE], Orders())
+    session = Session(tmp_path, cluster, [CASE], Policy())
     session.fleet.start()
     (entry,) = session.finish().values()
     assert entry.place == HERE
@@ -195,6 +195,6 @@ def test_a_job_that_was_only_planned_by_damaged_books_is_looked_for_where_the_si
     assert told
     cluster = Cluster()
     cluster.where = HERE
-    plan = Plan(CASE, "jobset", "pacemark-run-1.the-job", "nemo2")
+    plan = PlannedJob(CASE, "jobset", "pacemark-run-1.the-job", "nemo2")
     (found,) = resumed(mended, "lab", [plan], {"jobset": cluster})
     assert found.job == JobRef(CASE.key, plan.name, "", "")

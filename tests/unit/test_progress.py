@@ -48,14 +48,14 @@ def test_means_that_are_none_have_no_pace() -> None:
 
 
 def test_a_case_without_a_baseline_has_no_distance() -> None:
-    assert "%" not in status([10.0] * 40, goal=None).line(200.0)
+    assert "%" not in status([10.0] * 40, expected=None).line(200.0)
 
 
 def test_in_the_warm_up_there_is_no_distance_and_the_time_left_is_the_baselines() -> None:
     warming = status([50.0] * 3)
     assert warming.off is None
     assert warming.left == 47 * 10.07
-    assert status([50.0] * 3, goal=None).left == 47 * 50.0
+    assert status([50.0] * 3, expected=None).left == 47 * 50.0
     assert status([50.0] * 3 + [10.6] * 13).off == pytest.approx(-0.05)
 
 

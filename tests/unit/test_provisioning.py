@@ -11,7 +11,7 @@ import pytest
 
 from fixtures.backends.base import JobRef
 from fixtures.backends.base import JobState
-from fixtures.fleet.fleet import Orders
+from fixtures.fleet.state import Policy
 from plugins.errors import Unprovisioned
 from plugins.recipes.cases import Case
 from tests.unit.cluster import BROKEN
@@ -24,7 +24,7 @@ from tests.unit.cluster import Session
 from tests.unit.cluster import Site
 
 KEY, NAME = "llama3/setup", "pacemark-run-1.llama3-setup"
-PROVISION = Orders(provision=True)
+PROVISION = Policy(provision=True)
 
 
 class Unready(Cluster):
@@ -68,9 +68,9 @@ Resume = Callable[..., Session]
 def resume(tmp_path: Path, cluster: Unready) -> Iterator[Resume]:
     made: list[Session] = []
 
-    def begin(job_id: str, orders: Orders = PROVISION) -> Session:
+    def begin(job_id: str, policy: Policy = PROVISION) -> Session:
         """A session whose run's books have a set-up that was sent; "" is one whose id never came back."""
-        session = Session(tmp_path, cluster, (WIDE, MIDDLE), orders)
+        session = Session(tmp_path, cluster, (WIDE, MIDDLE), policy)
         made.append(session)
         session.ledger.plan_setup(KEY, "slurm", NAME)
         session.ledger.intend(KEY)
@@ -91,14 +91,14 @@ def setup(session: Session) -> tuple[str, str]:
     return entry.job_id, entry.stage
 
 
-@pytest.mark.parametrize("orders", [PROVISION, Orders()], ids=["--provision", "without"])
+@pytest.mark.parametrize("policy", [PROVISION, Policy()], ids=["--provision", "without"])
 @pytest.mark.parametrize("ready", [False, True], ids=["not ready", "looks ready"])
 def test_it_is_followed_to_its_end_before_anything_is_submitted(
-    cluster: Unready, resume: Resume, orders: Orders, ready: bool
+    cluster: Unready, resume: Resume, policy: Policy, ready: bool
 ) -> None:
     """Also where the stage looks ready: the set-up may be in the middle of the image."""
     cluster.ready = ready
-    session = resume("4711", orders)
+    session = resume("4711", policy)
     time.sleep(0.3)
     assert setup(session) == ("4711", "submitted")
     assert cluster.submitted == []
@@ -142,7 +142,7 @@ def test_one_that_failed_is_followed_by_another_one_that_was_asked_for(
 
 def test_one_that_failed_is_told_where_no_other_was_asked_for(cluster: Unready, resume: Resume) -> None:
     cluster.ends[NAME] = [BROKEN]
-    entries = resume("4711", Orders()).finish()
+    entries = resume("4711", Policy()).finish()
     assert cluster.provisioned == []
     assert (
         "The recipe's own set-up ran as job 4711 in /stage, and ended NODE_FAIL" in entries[WIDE.id].message

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fixtures.runs.folders import RunLock
 from fixtures.runs.ledger import LEDGER
+from fixtures.runs.lock import RunLock
 from fixtures.session import RunPlugin
 from plugins.errors import ConfigError
 from plugins.reports import results

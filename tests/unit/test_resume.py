@@ -12,15 +12,15 @@ import pytest
 from fixtures.backends.base import JobRef
 from fixtures.backends.base import JobState
 from fixtures.backends.base import Phase
-from fixtures.fleet.job import Plan
-from fixtures.runs.folders import RunLock
 from fixtures.runs.folders import Summary
 from fixtures.runs.folders import all_runs
 from fixtures.runs.folders import find_run
-from fixtures.runs.folders import is_live
 from fixtures.runs.folders import print_runs
 from fixtures.runs.ledger import LEDGER
 from fixtures.runs.ledger import Ledger
+from fixtures.runs.lock import RunLock
+from fixtures.runs.lock import is_live
+from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
 from plugins.errors import ConfigError
 from plugins.errors import Unreachable
@@ -33,8 +33,8 @@ TWO = examples.case("70b-fp8-64gpus")
 CANCELLED = JobState(Phase.FAILED, "CANCELLED")
 
 
-def plan(case: Case) -> Plan:
-    return Plan(case, "slurm", f"pacemark-run-1.{case.id}", "nemo2")
+def plan(case: Case) -> PlannedJob:
+    return PlannedJob(case, "slurm", f"pacemark-run-1.{case.id}", "nemo2")
 
 
 def name(case: Case) -> str:
@@ -50,7 +50,7 @@ def ledger(tmp_path: Path) -> Ledger:
     return made
 
 
-def taken(ledger: Ledger, *cases: Case) -> list[Plan]:
+def taken(ledger: Ledger, *cases: Case) -> list[PlannedJob]:
     return resumed(ledger, "lab", [plan(case) for case in cases or (ONE,)], {})
 
 

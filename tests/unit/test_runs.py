@@ -18,17 +18,17 @@ import pytest
 
 from fixtures import housekeeping
 from fixtures.backends.base import JobRef
-from fixtures.runs.folders import RunLock
 from fixtures.runs.folders import Summary
-from fixtures.runs.folders import cancel_left
 from fixtures.runs.folders import find_run
 from fixtures.runs.folders import print_runs
-from fixtures.runs.folders import stop_run
-from fixtures.runs.folders import take_run
 from fixtures.runs.journal import BOOK
 from fixtures.runs.ledger import LEDGER
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.ledger import process_start
+from fixtures.runs.leftovers import cancel_left
+from fixtures.runs.leftovers import stop_run
+from fixtures.runs.lock import RunLock
+from fixtures.runs.lock import take_run
 from fixtures.site import Limits
 from fixtures.site import Machine
 from fixtures.site import Site
@@ -248,7 +248,7 @@ def test_a_run_whose_books_cannot_be_mended_hides_no_other(
     monkeypatch.setattr(housekeeping, "make_backends", lambda *_: {"slurm": cluster})
     monkeypatch.setattr(housekeeping, "results_folder", lambda _: folder.parent)
     option = SimpleNamespace(list_runs=False, cancel=None)
-    assert housekeeping.keep_house(SimpleNamespace(option=option, rootpath=ROOT), Lab(site="lab")) == 1  # type: ignore[arg-type]
+    assert housekeeping._keep_house(SimpleNamespace(option=option, rootpath=ROOT), Lab(site="lab")) == 1  # type: ignore[arg-type]
     assert f"its books in {broken} cannot be written" in capsys.readouterr().out
     assert cluster.cancelled == {WIDE.id}
 
@@ -293,7 +293,7 @@ def test_a_ledger_is_made_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytes
 OWNER = """
 import sys, time
 from pathlib import Path
-from fixtures.runs.folders import RunLock
+from fixtures.runs.lock import RunLock
 lock = RunLock(Path(sys.argv[1]))
 assert lock.take()
 print("taken", flush=True)
@@ -330,7 +330,7 @@ def test_the_owner_of_a_run_is_asked_to_end(folder: Path, owner: subprocess.Pope
 def test_no_stranger_is_asked_to_end(
     folder: Path, owner: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fixtures.runs.folders._OWNER_SECONDS", 0.5)
+    monkeypatch.setattr("fixtures.runs.leftovers._OWNER_SECONDS", 0.5)
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as stranger:
         try:
             name(folder, stranger.pid)

@@ -216,22 +216,68 @@ def test_a_line_of_known_hosts_that_is_none_is_passed_over(tmp_path: Path) -> No
         assert _size(sshd.connect()) is None
 
 
-@pytest.mark.parametrize(
-    ("given", "config", "said"),
-    [
-        ({"port": None}, "Host *\n  Port abc\n", "Port abc of host 127.0.0.1 is not a number"),
-        ({}, "Host *\n  ProxyJump a:b:c\n", r"'a:b:c' is not \[user@\]host\[:port\]"),
-        ({"host": "login..cluster"}, "", "login..cluster"),
-        ({}, "nonsense\n", "config"),
-    ],
-)
+@pytest.fixture
+def no_openssh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fixtures.backends.ssh.endpoint.shutil.which", lambda name: None)
+
+
+MISTAKES = [
+    (
+        {"port": None},
+        "Host *\n  Port abc\n",
+        "config line 2: Bad (?:port|number) 'abc'",
+        "Port abc of host 127.0.0.1",
+    ),
+    (
+        {},
+        "Host *\n  ProxyJump a:b:c\n",
+        'config line 2: Invalid ProxyJump "a:b:c"',
+        r"'a:b:c' is not \[user@\]host",
+    ),
+    ({}, "nonsense\n", "config: line 1: Bad configuration option: nonsense|config line 1", "config: "),
+]
+
+
+@pytest.mark.parametrize(("given", "config", "said"), [mistake[:3] for mistake in MISTAKES])
 def test_a_mistake_in_the_configuration_is_the_users_to_mend(
     given: dict[str, object], config: str, said: str, tmp_path: Path
 ) -> None:
+    refused(given, config, said, tmp_path)
+
+
+@pytest.mark.usefixtures("no_openssh")
+@pytest.mark.parametrize(("given", "config", "said"), [(*mistake[:2], mistake[3]) for mistake in MISTAKES])
+def test_a_mistake_in_the_configuration_is_told_without_openssh_too(
+    given: dict[str, object], config: str, said: str, tmp_path: Path
+) -> None:
+    refused(given, config, said, tmp_path)
+
+
+def test_a_host_that_is_no_name_is_the_users_to_mend(tmp_path: Path) -> None:
+    refused({"host": "login..cluster"}, "", r"login\.\.cluster", tmp_path)
+
+
+def refused(given: dict[str, object], config: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text(config)
     with serving(tmp_path) as sshd, pytest.raises(Denied, match=said):
         _size(sshd.connect(config=str(path), **given))
+
+
+def test_what_the_configuration_includes_holds(tmp_path: Path) -> None:
+    """paramiko does not read `Include` (paramiko/paramiko#1044): without OpenSSH the host would not be found."""
+    with serving(tmp_path, Files) as sshd:
+        (tmp_path / "cluster.conf").write_text(
+            f"Host login\n  HostName 127.0.0.1\n  Port {sshd.port}\n  IdentityFile {sshd.key}\n"
+        )
+        config = tmp_path / "config"
+        config.write_text(f"Include {tmp_path}/*.conf\n")
+        assert _size(sshd.connect(host="login", port=None, key=None, config=str(config))) is None
+
+
+def test_a_match_that_does_not_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fixtures.backends.ssh.endpoint._SECONDS", 0.2)
+    refused({}, 'Match exec "sleep 5"\n  Port 1\n', "`ssh -G 127.0.0.1` does not end", tmp_path)
 
 
 def test_a_file_of_any_name_hides_no_other(tmp_path: Path) -> None:

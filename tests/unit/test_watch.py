@@ -10,13 +10,13 @@ import pytest
 
 from fixtures.backends.base import JobState
 from fixtures.backends.base import Phase
-from fixtures.fleet.job import Goal
 from fixtures.fleet.job import TrackedJob
 from fixtures.fleet.watchdog import fewest_steps_to_give_up
 from fixtures.fleet.watchdog import last_step_due
 from fixtures.fleet.watchdog import lost_pace
 from fixtures.fleet.watchdog import overdue
 from fixtures.fleet.watchdog import silent
+from fixtures.runs.planned import ExpectedStepTime
 from fixtures.site import Kubernetes
 from fixtures.site import Limits
 from fixtures.site import Local
@@ -40,7 +40,9 @@ def machine(**limits: Any) -> Slurm:
 
 def job(times: list[float] | None = None, **changed: Any) -> TrackedJob:
     case = examples.case()
-    made = TrackedJob(case.key, case.recipe, case, "name", case.gpus, "nemo2", goal=Goal(10.07, 10.6))
+    made = TrackedJob(
+        case.key, case.recipe, case, "name", case.gpus, "nemo2", expected=ExpectedStepTime(10.07, 10.6)
+    )
     made.log = Log(steps=tuple(examples.steps(times or [])))
     for name, value in changed.items():
         setattr(made, name, value)
@@ -129,7 +131,7 @@ def test_a_pace_is_lost_when_each_of_the_last_ten_steps_is_out_of_the_band() -> 
     assert lost_pace(job([12.0] * 15 + [10.6] + [12.0] * 9), 20) is None
     assert lost_pace(job([12.0] * 5 + [10.0] * 15), 20) is None
     assert lost_pace(job([12.0] * 20), 0) is None
-    assert lost_pace(job([12.0] * 20, goal=None), 20) is None
+    assert lost_pace(job([12.0] * 20, expected=None), 20) is None
 
 
 def test_a_run_that_is_through_is_judged_and_not_given_up() -> None:
