@@ -17,10 +17,10 @@ from pydantic import Field
 from pydantic import model_validator
 
 from plugins.errors import ConfigError
+from plugins.logs import FlopsName
 from plugins.logs import Step
 from plugins.logs.smoothing import desmoothed
 from plugins.recipes.cases import Case
-from plugins.recipes.file import FlopsName
 from plugins.recipes.file import Model
 from plugins.yamlfile import Strict
 

@@ -38,7 +38,7 @@ from plugins.judging.expected import figure
 from plugins.judging.judge import Judgement
 from plugins.judging.judge import judge_outcome
 from plugins.judging.verdicts import Kind
-from plugins.logs import parser
+from plugins.logs.formats import parser
 from plugins.metrics import Measurement
 from plugins.outcome import Outcome
 from plugins.recipes.cases import DEFAULT_GPU

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from itertools import product
 
 from plugins.baselines.file import Accelerator
+from plugins.logs import FlopsName
 from plugins.logs import Log
 from plugins.logs import Step
 from plugins.logs.statements import Fact
@@ -20,7 +21,6 @@ from plugins.metrics import FlopsDefinition
 from plugins.metrics import flops_per_sequence
 from plugins.metrics import warm_up_steps
 from plugins.recipes.cases import Case
-from plugins.recipes.file import FlopsName
 from plugins.recipes.file import Model
 
 # How far a framework's own count of the model FLOPs may be off ours, where a step's time and rate stand on one line; another model

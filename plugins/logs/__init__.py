@@ -9,14 +9,12 @@ from __future__ import annotations
 import re
 from abc import ABC
 from abc import abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
 from dataclasses import replace
 from datetime import UTC
 from datetime import datetime
 from decimal import Decimal
 from typing import Literal
-from typing import Protocol
 
 from plugins.logs.lines import telling_lines
 from plugins.logs.marks import MARKS
@@ -26,7 +24,6 @@ from plugins.logs.statements import Fact
 from plugins.logs.statements import Statement
 from plugins.logs.statements import Statements
 from plugins.logs.versions import Versions
-from plugins.recipes.file import FlopsName
 
 # Longer than any line a recipe prints; what goes beyond is cut, so that memory stays flat on a broken log.
 MAX_LINE = 1 << 16
@@ -45,6 +42,12 @@ _SEQUENCE = r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,512}(?:\x07|\x
 _COLOUR = re.compile(rf"(?<![\w.+-]){_SEQUENCE}|{_SEQUENCE}(?![\w.+-])")
 
 Tells = Literal["", "rate", "configuration"]
+
+FlopsName = Literal["full-attention", "causal-attention", "nemotron-24.11"]
+"""How model FLOPs are counted (`plugins.metrics`)."""
+
+Means = Literal["interval", "smoothing", "averaged"]
+"""How a format may print means over several steps; `recipe.yaml` says over how many, by the key of this name."""
 
 
 @dataclass(frozen=True)
@@ -148,23 +151,12 @@ class Log:
         return max((step.index for step in self.steps), default=None)
 
 
-class LogParser(Protocol):
-    """Feed it the log's bytes in any pieces; ask for the log so far at any time.
-
-    `hints` are the substrings without which a line is no step; `wanted` those without which a line says nothing
-    that is not known already: the hints, and those of marks and versions that are not known so far.
-    """
-
-    hints: tuple[bytes, ...]
-    wanted: tuple[bytes, ...]
-
-    def feed(self, data: bytes) -> None: ...
-    def log(self) -> Log: ...
-    def finish(self) -> Log: ...
-
-
 class LineParser(ABC):
-    """Cuts out the lines that matter and keeps the books of steps, attempts and marks; a format adds `read_line`.
+    """Feed it the log's bytes in any pieces; ask for the log so far at any time. A format adds `read_line`.
+
+    `hints` are the substrings without which a line is no step; `wanted` those without which a line says nothing that is not known
+    already: the hints, and those of marks and versions that are not known so far. `name` is what `recipe.yaml` calls the format, `means` are those that it can print, and `times_saves` is whether it tells how
+    long a checkpoint took.
 
     `asides` are substrings of lines that are no steps and tell something all the same, which `read_aside` takes. `statements` are
     the lines of this format that state facts, `tells` as in `Log`.
@@ -173,6 +165,9 @@ class LineParser(ABC):
     only, with `ended=False`, because its last number may be cut short.
     """
 
+    name: str
+    means: tuple[Means, ...] = ()
+    times_saves: bool = False
     hints: tuple[bytes, ...] = ()
     asides: tuple[bytes, ...] = ()
     marks: tuple[Mark, ...] = MARKS
@@ -351,31 +346,3 @@ def worked(seconds: str, rate: str, unit: float) -> Span | None:
         for sign in (-1, 1)
     )
     return Span(low * unit, high * unit)
-
-
-def parser(name: str) -> LogParser:
-    """The parser of a log format by its name in `recipe.yaml`."""
-    from plugins.logs.dllogger import DLLogger
-    from plugins.logs.maxtext import MaxText
-    from plugins.logs.megatron_bridge import MegatronBridge
-    from plugins.logs.megatron_lm import MegatronLM
-    from plugins.logs.nemo1 import NeMo1
-    from plugins.logs.nemo2 import NeMo2
-
-    formats: dict[str, type[LineParser]] = {
-        "nemo1": NeMo1,
-        "nemo2": NeMo2,
-        "maxtext": MaxText,
-        "megatron_lm": MegatronLM,
-        "megatron_bridge": MegatronBridge,
-        "dllogger": DLLogger,
-    }
-    return formats[name]()
-
-
-def read(name: str, pieces: Iterator[bytes]) -> Log:
-    """A whole log from its pieces."""
-    reader = parser(name)
-    for piece in pieces:
-        reader.feed(piece)
-    return reader.finish()

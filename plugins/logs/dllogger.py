@@ -57,6 +57,8 @@ _PRECISIONS = {"bf16": "bf16", "16": "fp16", "32": "fp32"}
 class DLLogger(LineParser):
     """Records of NVIDIA's dllogger through NeMo's DLLogger (NeMo 24.07 and the releases around it)."""
 
+    name = "dllogger"
+    means = ("smoothing",)
     hints = (b"DLLL {", b"DLL ")
     tells: Tells = "configuration"
 

@@ -100,6 +100,7 @@ PROFILING_STEPS = 15
 class MaxText(LineParser):
     """MaxText's metric line (max_logging, December 2024 to v0.2.4)."""
 
+    name = "maxtext"
     hints = (b"completed step: ", b"proxy machine peak: ")
     asides = (b"Capture range started ",)
     statements = STATEMENTS

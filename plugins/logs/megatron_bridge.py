@@ -58,6 +58,7 @@ STATEMENTS = (
 class MegatronBridge(MegatronLM):
     """Lines of `training_log` in Megatron-Bridge's train_utils.py (release 26.02 and those around it)."""
 
+    name = "megatron_bridge"
     hints = (*MegatronLM.hints, b"TFLOP/s/GPU")
     statements = STATEMENTS
     tells = ""

@@ -88,6 +88,9 @@ STATEMENTS = (
 class MegatronLM(LineParser):
     """Lines of `training_log` in megatron/training/training.py (core 0.10 to 0.19)."""
 
+    name = "megatron_lm"
+    means = ("interval",)
+    times_saves = True
     hints: tuple[bytes, ...] = (b"| consumed samples: ",)
     asides = (b"save-checkpoint .", b"pacemark: checkpoint of ")
     statements: tuple[Statement, ...] = STATEMENTS

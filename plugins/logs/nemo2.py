@@ -48,6 +48,7 @@ STATEMENTS = (
 class NeMo2(LineParser):
     """Lines of NeMo 2's ProgressPrinter (NeMo 25.02 and the releases around it)."""
 
+    name = "nemo2"
     hints = (b"Training epoch ",)
     statements = STATEMENTS
 

@@ -15,14 +15,17 @@ from pydantic import field_validator
 from pydantic import model_validator
 
 from plugins.errors import ConfigError
+from plugins.logs import FlopsName
+from plugins.logs import Means
+from plugins.logs.formats import FORMATS
 from plugins.recipes.contracts import Launch
 from plugins.recipes.contracts import Manifest
 from plugins.recipes.contracts import compiled
 from plugins.yamlfile import Strict
 from plugins.yamlfile import load
+from plugins.yamlfile import meant
 
 ReleaseName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-FlopsName = Literal["full-attention", "causal-attention", "nemotron-24.11"]
 Dtype = Literal["fp8", "bf16", "fp16", "fp32"]
 Mlp = Literal["gated", "squared-relu", "gelu"]
 
@@ -160,7 +163,7 @@ class Matrix(Strict):
 
     release: ReleaseName
     source: str
-    log: Literal["nemo1", "nemo2", "maxtext", "megatron_lm", "megatron_bridge", "dllogger"]
+    log: str
     steps: int = Field(gt=1)
     gpus_per_node: int | None = Field(default=None, gt=0)
     profiled: bool = False
@@ -176,6 +179,13 @@ class Matrix(Strict):
     manifest: Manifest | None = None
     replay: str | None = None
 
+    @field_validator("log")
+    @classmethod
+    def _is_a_format(cls, name: str) -> str:
+        if name not in FORMATS:
+            raise ValueError(f"no log format '{name}'; {meant(name, sorted(FORMATS))}")
+        return name
+
     @field_validator("replay")
     @classmethod
     def _finds_a_job(cls, rule: str | None) -> str | None:
@@ -188,18 +198,18 @@ class Matrix(Strict):
     @model_validator(mode="after")
     def _smoothing_can_be_undone(self) -> Self:
         # Taking means apart multiplies their rounding at each turn: from 4 digits nothing is left after 50 steps.
-        if self.smoothing > 1 and self.log != "dllogger":
+        if self.smoothing > 1 and "smoothing" not in FORMATS[self.log].means:
             raise ValueError(
-                f"smoothing {self.smoothing}: only dllogger prints step times with enough digits to take means apart; "
-                f"take smoothing out"
+                f"smoothing {self.smoothing}: only {_formats_with('smoothing')} prints step times with enough digits to take means "
+                f"apart; take smoothing out"
             )
         return self
 
     @model_validator(mode="after")
     def _intervals_are_whole(self) -> Self:
-        if self.interval > 1 and (self.smoothing > 1 or not self.log.startswith("megatron")):
+        if self.interval > 1 and (self.smoothing > 1 or "interval" not in FORMATS[self.log].means):
             raise ValueError(
-                f"interval {self.interval}: only Megatron's formats print a line for several steps"
+                f"interval {self.interval}: only {_formats_with('interval')} print a line for several steps"
             )
         for steps in (self.steps, *([self.checkpoint.steps] if self.checkpoint else [])):
             if steps % self.interval or steps == self.interval > 1:
@@ -211,9 +221,9 @@ class Matrix(Strict):
     @model_validator(mode="after")
     def _averages_are_whole(self) -> Self:
         for size in {group.averaged for group in self.cases} - {1}:
-            if self.log != "nemo1" or self.steps % size or self.steps == size:
+            if "averaged" not in FORMATS[self.log].means or self.steps % size or self.steps == size:
                 raise ValueError(
-                    f"averaged {size}: only nemo1 prints such means (dllogger's can be taken apart: `smoothing`), and steps "
+                    f"averaged {size}: only {_formats_with('averaged')} prints such means (see also `smoothing`), and steps "
                     f"{self.steps} must be a multiple of it, two at the least"
                 )
         return self
@@ -244,11 +254,15 @@ class Matrix(Strict):
             raise ValueError(
                 f"every case has the variant {CHECKPOINT} where there is `checkpoint`; list it nowhere"
             )
-        if self.checkpoint is not None and (self.rules is None or not self.log.startswith("megatron")):
+        if self.checkpoint is not None and (self.rules is None or not FORMATS[self.log].times_saves):
             raise ValueError(
                 "checkpoint: only Megatron's logs tell how long a save took, and only `rules` how many parameters it has"
             )
         return self
+
+
+def _formats_with(means: Means) -> str:
+    return " and ".join(name for name, found in FORMATS.items() if means in found.means)
 
 
 class RecipeFile(Matrix):

@@ -28,7 +28,7 @@ from plugins.judging.verdicts import Band
 from plugins.judging.verdicts import Kind
 from plugins.judging.verdicts import beside
 from plugins.logs import Log
-from plugins.logs import read
+from plugins.logs.formats import read
 from plugins.logs.smoothing import desmoothed
 
 SCHEMA = 1

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from plugins.logs import read
+from plugins.logs.formats import read
 
 SIZE = 10**9
 PIECE = 1 << 20

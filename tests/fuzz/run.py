@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from plugins.judging.judge import judge_outcome
-from plugins.logs import read
+from plugins.logs.formats import read
 from plugins.outcome import Outcome
 from tests.fuzz import broken
 from tests.fuzz import cells

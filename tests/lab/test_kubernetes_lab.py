@@ -19,7 +19,7 @@ import kubernetes
 import pytest
 from kubernetes.client.exceptions import ApiException
 
-from plugins.logs import read
+from plugins.logs.formats import read
 from tests.lab import daemons
 from tests.lab import fixtures
 from tests.lab.k8s import manifests

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from plugins.judging.validity import problems
-from plugins.logs import read
+from plugins.logs.formats import read
 from plugins.metrics import Statistic
 from plugins.recipes.cases import load_recipe
 from tests.lab.k8s import manifests

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from plugins.logs import read
+from plugins.logs.formats import read
 from tests.lab.k8s import manifests
 from tests.lab.k8s.api import ApiError
 from tests.lab.k8s.api import collection

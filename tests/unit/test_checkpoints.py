@@ -21,7 +21,7 @@ from plugins.judging.judge import Judgement
 from plugins.judging.judge import judge_outcome
 from plugins.judging.verdicts import Kind
 from plugins.logs import Log
-from plugins.logs import read
+from plugins.logs.formats import read
 from plugins.recipes.cases import Case
 from plugins.recipes.file import read_recipe
 from plugins.reports import results

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from plugins.judging import identity
 from plugins.judging.validity import problems
 from plugins.logs import Log
-from plugins.logs import parser
-from plugins.logs import read
+from plugins.logs.formats import parser
+from plugins.logs.formats import read
 from plugins.logs.statements import MAX_FACTS
 from plugins.logs.statements import MAX_LINES
 from plugins.metrics import Statistic

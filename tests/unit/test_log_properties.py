@@ -14,8 +14,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from plugins.logs import MAX_LINE
-from plugins.logs import parser
-from plugins.logs import read
+from plugins.logs import formats
+from plugins.logs.formats import parser
+from plugins.logs.formats import read
 from tests.unit import test_dllogger
 from tests.unit import test_megatron_bridge
 from tests.unit import test_megatron_lm
@@ -52,7 +53,7 @@ STATED: dict[str, tuple[str, str, int, float]] = {
     "megatron_bridge": (r"iteration +(\d+)/", r"\(ms\): *([-+.\w]+)", 1, 1000),
     "dllogger": (r'(?:"step": | - )(\d+)', r'timing in s"? ?: ([-+.\w]+)', 0, 1),
 }
-FORMATS = pytest.mark.parametrize("name", sorted(LOGS))
+FORMATS = pytest.mark.parametrize("name", sorted(formats.FORMATS))
 ENCODINGS = ["utf-8", "utf-16", "utf-16-be", "utf-32", "utf-7", "cp037"]
 INSERTED = [
     b"\n", b"\r\n", b"\r", b"\0", b" | ", b"1", b".", b"e9", b"-", b"nan", b"NaN", b"Infinity", b"]", b", ", b"}",

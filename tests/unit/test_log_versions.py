@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plugins.logs import Log
-from plugins.logs import parser
+from plugins.logs.formats import parser
 from plugins.logs.versions import MAX_VALUES
 from plugins.logs.versions import OTHERS
 from plugins.logs.versions import Versions

@@ -9,7 +9,7 @@ import pytest
 from plugins.baselines.file import Accelerator
 from plugins.baselines.store import accelerators
 from plugins.judging.validity import problems
-from plugins.logs import parser
+from plugins.logs.formats import parser
 from plugins.logs.marks import MARKS
 from plugins.logs.marks import Mark
 from plugins.metrics import Statistic

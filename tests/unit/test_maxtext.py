@@ -11,7 +11,7 @@ import pytest
 
 from plugins.judging.validity import problems
 from plugins.logs import Step
-from plugins.logs import read
+from plugins.logs.formats import read
 from plugins.metrics import FlopsDefinition
 from plugins.metrics import Statistic
 from plugins.metrics import flops_per_sequence

@@ -14,7 +14,7 @@ import pytest
 from plugins.baselines.store import accelerators
 from plugins.judging import identity
 from plugins.logs import Log
-from plugins.logs import read
+from plugins.logs.formats import read
 from plugins.metrics import FlopsDefinition
 from plugins.metrics import flops_per_sequence
 from tests.unit import aks

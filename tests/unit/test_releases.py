@@ -168,7 +168,7 @@ def test_a_gpu_that_no_group_names_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "line", "said"),
     [
-        ("log: nemo1", "log: nemo9", 4, "log: Input should be 'nemo1', 'nemo2'"),
+        ("log: nemo1", "log: nemo9", 4, "log: no log format 'nemo9'; did you mean 'nemo2'?"),
         ("log: nemo1", "lgo: nemo1", 4, "did you mean 'log'?"),
         ('release: "3.0"', "release: 3.0", 1, "put it in quotes"),
         ("source: https://example.org/small/3.0\n", "", 1, "source: missing"),

@@ -12,8 +12,9 @@ from fixtures.backends.shell import Answer
 from fixtures.backends.ssh import log_tail as remote_log
 from plugins.errors import Unreachable
 from plugins.logs import Log
-from plugins.logs import parser
-from plugins.logs import read
+from plugins.logs import formats
+from plugins.logs.formats import parser
+from plugins.logs.formats import read
 from tests.unit import test_dllogger
 from tests.unit import test_megatron_bridge
 from tests.unit import test_megatron_lm
@@ -32,7 +33,7 @@ LOGS = {
     "megatron_bridge": test_megatron_bridge.whole(),
     "megatron_lm": test_megatron_lm.whole(),
 }
-FORMATS = pytest.mark.parametrize("name", sorted(LOGS))
+FORMATS = pytest.mark.parametrize("name", sorted(formats.FORMATS))
 
 
 class Here:
