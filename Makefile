@@ -4,7 +4,7 @@
 # make unit   the tests that need no lab
 # make lint   style, types and the import rules
 # make bench  what Pacemark itself costs, side by side with what it is compared to; and how often its verdicts are wrong
-# make soak   nightly: 100 sessions that are killed at random moments and whose books are damaged; about twenty minutes
+# make soak   nightly: 100 sessions that are killed at random moments and whose ledger is damaged; about twenty minutes
 # make browser  the report of a session whose texts mean harm, in Chromium (hundreds of MB, so no part of make test)
 # make format
 # make lock   writes anew what the requirements install, with hashes; what they allow stays as it is, unless UPGRADE=--upgrade is given

@@ -253,7 +253,7 @@ class LineParser(ABC):
         return (*self.hints, *self._stated.hints, *self.asides, *marks, *self._versions.hints)
 
     def add(self, step: Step) -> None:
-        """Book a step. Going back to an earlier one is a new attempt, and so is any behind the beginning of one; the same one again is a repeat.
+        """Record a step. Going back to an earlier one is a new attempt, and so is any behind the beginning of one; the same one again is a repeat.
 
         Not so the only one so far: an attempt may die after its first line. Were it another process's, the next line
         would be a repeat too.

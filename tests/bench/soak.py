@@ -1,4 +1,4 @@
-"""Sessions that are killed at random moments and whose books are damaged at random: no double, none left, no traceback.
+"""Sessions that are killed at random moments and whose ledger is damaged at random: no double, none left, no traceback.
 
     python -m tests.bench.soak --sessions 100 --seed 1
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from dataclasses import field
 from pathlib import Path
 
-from fixtures.runs.journal import BOOK
+from fixtures.runs.journal import JOURNAL
 from fixtures.runs.ledger import LEDGER
 from tests.lab.scripted import STUCK
 from tests.lab.scripted import Script
@@ -35,7 +35,7 @@ from tests.system.support import start
 _SELECT = (f"suites/{RECIPE}", "-k", "bf16")
 # From its start until a session is killed, at most.
 _LONGEST = 8.0
-_FILES = (LEDGER, f"{LEDGER}-wal", f"{LEDGER}-shm", BOOK)
+_FILES = (LEDGER, f"{LEDGER}-wal", f"{LEDGER}-shm", JOURNAL)
 _TRACES = ("Traceback", "INTERNALERROR")
 
 
@@ -113,7 +113,7 @@ def _killed(chosen: random.Random, *arguments: str, results: Path) -> str:
 
 
 def _damage(run: Path, chosen: random.Random) -> None:
-    """Cut, remove or change one of the files of the run's books, or none of them."""
+    """Cut, remove or change one of the files of the run's ledger and journal, or none of them."""
     path = run / chosen.choice(_FILES)
     how = chosen.choice(["nothing", "cut", "remove", "flip"])
     if how == "nothing" or not path.exists() or not path.stat().st_size:

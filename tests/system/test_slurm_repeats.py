@@ -117,9 +117,9 @@ def test_a_session_killed_after_a_run_goes_on_with_it_and_submits_the_next_one_o
     process = start(*REPEAT, "--site", str(site), results=tmp_path / "results")
     ledger = tmp_path / "results" / "latest" / LEDGER
     until(ledger.exists, "the run has begun")
-    books = Ledger(ledger.resolve())
-    until(lambda: books.earlier(CASE) != (), "the first run's end")
-    books.close()
+    opened = Ledger(ledger.resolve())
+    until(lambda: opened.earlier(CASE) != (), "the first run's end")
+    opened.close()
     time.sleep(after)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()

@@ -16,7 +16,7 @@ from pluggy import PluginManager
 
 from fixtures.runs.folders import Summary
 from fixtures.runs.folders import print_runs
-from fixtures.runs.journal import BOOK
+from fixtures.runs.journal import JOURNAL
 from fixtures.runs.ledger import LEDGER
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.lock import RunLock
@@ -174,15 +174,15 @@ def test_a_record_that_may_not_be_read_is_a_damaged_one(
     ids=["folder", "pipe", "dangling", "empty", "no database"],
 )  # fmt: skip
 def test_a_damaged_ledger_hides_no_other_run(tmp_path: Path, damage: Damage) -> None:
-    """Where its other book is damaged too, only the run's name is known."""
+    """Where its journal is damaged too, only the run's name is known."""
     made(tmp_path / "run-1"), made(tmp_path / "run-2")
     damage(tmp_path / "run-1" / LEDGER)
     lines = listed(tmp_path)
     assert lines[1:] == [
-        "run-1 lab its books are damaged 1 passed, 1 not judged none",
+        "run-1 lab its ledger is damaged 1 passed, 1 not judged none",
         "run-2 lab ended 1 passed, 1 not judged none",
     ]
-    damage(tmp_path / "run-1" / BOOK)
+    damage(tmp_path / "run-1" / JOURNAL)
     lines = listed(tmp_path)
     assert lines[-1] == "run-2 lab ended 1 passed, 1 not judged none"
     # Two links that lead nowhere are no run at all.

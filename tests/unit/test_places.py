@@ -14,12 +14,12 @@ from fixtures.backends.kubernetes.api import Api
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.fleet.state import Policy
-from fixtures.runs.journal import BOOK
+from fixtures.runs.journal import JOURNAL
 from fixtures.runs.ledger import LEDGER
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.leftovers import cancel_left
 from fixtures.runs.planned import PlannedJob
-from fixtures.runs.repair import open_books
+from fixtures.runs.repair import open_ledger
 from fixtures.runs.resume import resumed
 from fixtures.site import Kubernetes
 from fixtures.site import Site
@@ -94,7 +94,7 @@ def test_a_run_is_not_resumed_where_its_jobs_are_not(ledger: Ledger) -> None:
     assert [entry.stage for entry in ledger.entries()] == ["intent", "submitted"]
 
 
-def test_a_job_is_booked_with_its_place(tmp_path: Path) -> None:
+def test_a_job_is_recorded_with_its_place(tmp_path: Path) -> None:
     cluster = Cluster()
     cluster.where = HERE
     session = Session(tmp_path, cluster, [CASE], Policy())
@@ -182,7 +182,7 @@ def test_a_job_is_found_to_be_ended_though_its_values_are_gone() -> None:
     assert caught.value.may_run
 
 
-def test_a_job_that_was_only_planned_by_damaged_books_is_looked_for_where_the_site_file_leads(
+def test_a_job_that_was_only_planned_by_a_damaged_ledger_is_looked_for_where_the_site_file_leads(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "results" / "run-1"
@@ -190,8 +190,8 @@ def test_a_job_that_was_only_planned_by_damaged_books_is_looked_for_where_the_si
     made = Ledger.create(folder / LEDGER, "run-1", "lab")
     made.plan([(CASE, "jobset", "pacemark-run-1.the-job")])
     made.close()
-    (folder / BOOK).unlink()
-    mended, told = open_books(folder)
+    (folder / JOURNAL).unlink()
+    mended, told = open_ledger(folder)
     assert told
     cluster = Cluster()
     cluster.where = HERE

@@ -69,7 +69,7 @@ def resume(tmp_path: Path, cluster: Unready) -> Iterator[Resume]:
     made: list[Session] = []
 
     def begin(job_id: str, policy: Policy = PROVISION) -> Session:
-        """A session whose run's books have a set-up that was sent; "" is one whose id never came back."""
+        """A session whose run's ledger has a set-up that was sent; "" is one whose id never came back."""
         session = Session(tmp_path, cluster, (WIDE, MIDDLE), policy)
         made.append(session)
         session.ledger.plan_setup(KEY, "slurm", NAME)

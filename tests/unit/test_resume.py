@@ -124,7 +124,7 @@ def test_a_cancelled_job_is_followed_by_another_one_of_another_name(ledger: Ledg
 
 
 def run_undecided(ledger: Ledger) -> None:
-    """A first run that ended well and did not tell, and the next one booked."""
+    """A first run that ended well and did not tell, and the next one recorded."""
     ledger.intend(ONE.key)
     ledger.submitted(JobRef(ONE.key, name(ONE), "17", "/logs"))
     ledger.try_again(ONE.key, f"{name(ONE)}-try2", "", "undecided", "cannot tell")

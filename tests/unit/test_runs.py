@@ -21,7 +21,7 @@ from fixtures.backends.base import JobRef
 from fixtures.runs.folders import Summary
 from fixtures.runs.folders import find_run
 from fixtures.runs.folders import print_runs
-from fixtures.runs.journal import BOOK
+from fixtures.runs.journal import JOURNAL
 from fixtures.runs.ledger import LEDGER
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.ledger import process_start
@@ -133,7 +133,7 @@ def test_one_that_cannot_be_looked_up_keeps_no_other_alive(folder: Path) -> None
     assert left(folder) == [NARROW.key]
 
 
-def test_what_the_site_file_cannot_reach_is_said_and_stays_in_the_books(folder: Path) -> None:
+def test_what_the_site_file_cannot_reach_is_said_and_stays_in_the_ledger(folder: Path) -> None:
     good, said = swept(folder, Known(), Site(site="lab"))
     assert not good
     assert f"{WIDE.key}: 5 is left as it is: the site file has no `slurm:` section" in said
@@ -236,20 +236,20 @@ def test_a_ledger_that_cannot_be_written_keeps_no_job_alive(
     assert cluster.cancelled == {WIDE.id, NARROW.id}
 
 
-def test_a_run_whose_books_cannot_be_mended_hides_no_other(
+def test_a_run_whose_ledger_cannot_be_mended_hides_no_other(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broken = folder.with_name("run-0")
     broken.mkdir()
     Ledger.create(broken / LEDGER, "run-0", "lab").close()
-    (broken / BOOK).unlink()
+    (broken / JOURNAL).unlink()
     (broken / "jobs.part").mkdir()
     cluster = Known()
     monkeypatch.setattr(housekeeping, "make_backends", lambda *_: {"slurm": cluster})
     monkeypatch.setattr(housekeeping, "results_folder", lambda _: folder.parent)
     option = SimpleNamespace(list_runs=False, cancel=None)
     assert housekeeping._keep_house(SimpleNamespace(option=option, rootpath=ROOT), Lab(site="lab")) == 1  # type: ignore[arg-type]
-    assert f"its books in {broken} cannot be written" in capsys.readouterr().out
+    assert f"its ledger in {broken} cannot be written" in capsys.readouterr().out
     assert cluster.cancelled == {WIDE.id}
 
 
@@ -263,7 +263,7 @@ def test_a_ledger_that_cannot_be_read_hides_no_other_run(folder: Path, broken: s
         (other / LEDGER).write_bytes((folder / LEDGER).read_bytes()[:5000])
     else:
         Ledger.create(other / LEDGER, "run-0", "lab").close()
-        (other / BOOK).unlink()
+        (other / JOURNAL).unlink()
         with sqlite3.connect(other / LEDGER) as database:
             database.execute("alter table run rename column host to machine")
     said = io.StringIO()

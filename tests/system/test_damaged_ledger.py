@@ -1,4 +1,4 @@
-"""A session is killed, its books are damaged or copied: no second job of any name, none left, and no traceback."""
+"""A session is killed, its ledger is damaged or copied: no second job of any name, none left, and no traceback."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.runs.journal import BOOK
+from fixtures.runs.journal import JOURNAL
 from fixtures.runs.ledger import LEDGER
 from tests.bench.soak import soak
 from tests.lab.scripted import STUCK
@@ -42,13 +42,13 @@ def empty_ledger(folder: Path) -> None:
 def lost_both_tails(folder: Path) -> None:
     """Nothing on this disk knows of the job: as in an older copy of the folder."""
     lost_wal(folder)
-    lines = (folder / BOOK).read_bytes().splitlines(keepends=True)
-    (folder / BOOK).write_bytes(b"".join(lines[:2]))
+    lines = (folder / JOURNAL).read_bytes().splitlines(keepends=True)
+    (folder / JOURNAL).write_bytes(b"".join(lines[:2]))
 
 
 def lost_book_and_wal(folder: Path) -> None:
     lost_wal(folder)
-    (folder / BOOK).unlink()
+    (folder / JOURNAL).unlink()
 
 
 DAMAGES = [lost_wal, empty_ledger, lost_both_tails, lost_book_and_wal]
@@ -61,15 +61,15 @@ def killed(lab: ScriptedLab, tmp_path: Path, site: Path, script: Script = LONG) 
     try:
         until(lambda: "RUNNING" in lab.jobs().values(), "the job runs", 20)
         folder = (tmp_path / "results" / "latest").resolve()
-        until(lambda: '"submitted"' in (folder / BOOK).read_text(), "its id is booked", 10)
+        until(lambda: '"submitted"' in (folder / JOURNAL).read_text(), "its id is recorded", 10)
     finally:
         kill(process)
     return folder
 
 
 def followed(tmp_path: Path) -> bool:
-    book = tmp_path / "results" / "latest" / BOOK
-    return book.exists() and '"job_id": "4711"' in book.read_text(errors="replace")
+    journal = tmp_path / "results" / "latest" / JOURNAL
+    return journal.exists() and '"job_id": "4711"' in journal.read_text(errors="replace")
 
 
 def kill(process: subprocess.Popen[str]) -> None:
@@ -84,7 +84,7 @@ def ask(site: Path, tmp_path: Path, *arguments: str, results: str = "results") -
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_sweep_finds_and_cancels_whatever_became_of_the_books(
+def test_a_sweep_finds_and_cancels_whatever_became_of_the_ledger(
     scripted_lab: ScriptedLab, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     site = site_of(scripted_lab, RECIPE, tmp_path, launch_minutes="0.02")
@@ -96,7 +96,7 @@ def test_a_sweep_finds_and_cancels_whatever_became_of_the_books(
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_resumed_run_goes_on_with_its_job_whatever_became_of_the_books(
+def test_a_resumed_run_goes_on_with_its_job_whatever_became_of_the_ledger(
     scripted_lab: ScriptedLab, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     site = site_of(scripted_lab, RECIPE, tmp_path, launch_minutes="0.02")

@@ -1,4 +1,4 @@
-"""Damage of a run's books is noticed, told and mended, and no job that may be there is ever taken for planned."""
+"""Damage of a run's ledger is noticed, told and mended, and no job that may be there is ever taken for planned."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.runs.journal import BOOK
+from fixtures.runs.journal import JOURNAL
 from fixtures.runs.ledger import LEDGER
 from fixtures.runs.ledger import Entry
 from fixtures.runs.ledger import Ledger
-from fixtures.runs.repair import open_books
-from fixtures.runs.repair import read_books
+from fixtures.runs.repair import open_ledger
+from fixtures.runs.repair import read_ledger
 from plugins.errors import ConfigError
 from tests.unit import examples
 
@@ -62,7 +62,7 @@ def folder(killed: Path, tmp_path: Path) -> Path:
 
 
 def whole(killed: Path, tmp_path: Path) -> list[Entry]:
-    return read_books(Path(shutil.copytree(killed, tmp_path / "whole"))).entries
+    return read_ledger(Path(shutil.copytree(killed, tmp_path / "whole"))).entries
 
 
 def flip(path: Path, seed: int, count: int = 8) -> None:
@@ -75,8 +75,8 @@ def flip(path: Path, seed: int, count: int = 8) -> None:
 
 
 def require_safe(folder: Path, before: list[Entry]) -> str:
-    """The books are as they were, or the damage is told and each case counts as one that may have its job."""
-    ledger, told = open_books(folder)
+    """The ledger is as it was, or the damage is told and each case counts as one that may have its job."""
+    ledger, told = open_ledger(folder)
     after = {entry.case_key: entry for entry in ledger.entries()}
     earlier = [tried.job_name for tried in ledger.earlier(ENDED)]
     ledger.close()
@@ -88,25 +88,25 @@ def require_safe(folder: Path, before: list[Entry]) -> str:
         assert after[PLANNED].stage == "intent"
         assert after[PLANNED].submitted is not None
         assert after[ENDED].name.endswith("-try2")
-        assert f"its books in {folder} are damaged: " in told
+        assert f"its ledger in {folder} is damaged: " in told
         assert "looked up by its name" in told
     assert earlier == ["pacemark-run-1.70b-fp8-512gpus"]
     # Mended for good.
-    again, remark = open_books(folder)
+    again, remark = open_ledger(folder)
     assert remark == ""
     assert {entry.case_key: entry for entry in again.entries()} == after
     again.close()
     return told
 
 
-def test_whole_books_are_left_as_they_are(killed: Path, folder: Path, tmp_path: Path) -> None:
+def test_a_whole_ledger_is_left_as_it_is(killed: Path, folder: Path, tmp_path: Path) -> None:
     assert require_safe(folder, whole(killed, tmp_path)) == ""
 
 
 def test_a_ledger_without_its_last_changes_is_behind(killed: Path, folder: Path, tmp_path: Path) -> None:
     (folder / WAL).unlink()
     told = require_safe(folder, whole(killed, tmp_path))
-    assert f"{LEDGER} is behind {BOOK} in {SUBMITTED}, {ENDED}, {PLANNED}" in told
+    assert f"{LEDGER} is behind {JOURNAL} in {SUBMITTED}, {ENDED}, {PLANNED}" in told
     assert (folder / f"{LEDGER}.damaged").exists()
 
 
@@ -118,19 +118,21 @@ def test_a_wal_that_was_cut(killed: Path, folder: Path, tmp_path: Path, share: f
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", [LEDGER, WAL, SHM, BOOK])
+@pytest.mark.parametrize("name", [LEDGER, WAL, SHM, JOURNAL])
 def test_flipped_bits(killed: Path, folder: Path, tmp_path: Path, name: str, seed: int) -> None:
     flip(folder / name, seed)
     require_safe(folder, whole(killed, tmp_path))
 
 
-@pytest.mark.parametrize("name", [LEDGER, BOOK])
+@pytest.mark.parametrize("name", [LEDGER, JOURNAL])
 @pytest.mark.parametrize("how", ["empty", "missing", "text", "bytes"])
-def test_one_of_the_books_is_enough(killed: Path, folder: Path, tmp_path: Path, name: str, how: str) -> None:
+def test_one_of_ledger_and_journal_is_enough(
+    killed: Path, folder: Path, tmp_path: Path, name: str, how: str
+) -> None:
     if how == "missing":
         (folder / name).unlink()
     else:
-        content = {"empty": b"", "text": b"this is no book\n" * 600, "bytes": b"\xff\x00\xfe" * 4000}[how]
+        content = {"empty": b"", "text": b"this is no ledger\n" * 600, "bytes": b"\xff\x00\xfe" * 4000}[how]
         (folder / name).write_bytes(content)
     assert name in require_safe(folder, whole(killed, tmp_path))
 
@@ -157,11 +159,11 @@ def test_text_that_is_no_utf_8(killed: Path, folder: Path, tmp_path: Path, table
     assert told or (table, column) in {("run", "host"), ("run", "process")}
 
 
-def test_two_books_that_nobody_can_read_are_one_clear_error(folder: Path) -> None:
-    for name in (LEDGER, BOOK):
+def test_a_ledger_and_a_journal_that_nobody_can_read_are_one_clear_error(folder: Path) -> None:
+    for name in (LEDGER, JOURNAL):
         (folder / name).write_bytes(b"")
     with pytest.raises(ConfigError, match=r"its ledger cannot be read .* begin with pacemark-run-1"):
-        read_books(folder)
+        read_ledger(folder)
 
 
 def test_a_ledger_that_is_in_use_is_not_damaged(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,24 +176,24 @@ def test_a_ledger_that_is_in_use_is_not_damaged(folder: Path, monkeypatch: pytes
             sqlite3, "connect", lambda path, **given: connect(path, **{**given, "timeout": 0.1})
         )
         with pytest.raises(ConfigError, match=r"cannot be read at present \(database is locked\)"):
-            read_books(folder)
+            read_ledger(folder)
     other.close()
     assert (folder / LEDGER).exists()
 
 
-def test_a_session_that_ended_between_the_ledger_and_the_book_did_no_damage(
+def test_a_session_that_ended_between_the_ledger_and_the_journal_did_no_damage(
     killed: Path, folder: Path, tmp_path: Path
 ) -> None:
-    lines = (folder / BOOK).read_bytes().splitlines(keepends=True)
-    (folder / BOOK).write_bytes(b"".join(lines[:-1]))
+    lines = (folder / JOURNAL).read_bytes().splitlines(keepends=True)
+    (folder / JOURNAL).write_bytes(b"".join(lines[:-1]))
     assert require_safe(folder, whole(killed, tmp_path)) == ""
 
 
 def test_a_line_that_a_power_cut_cut_off_is_told_and_spoils_no_other(
     killed: Path, folder: Path, tmp_path: Path
 ) -> None:
-    (folder / BOOK).write_bytes((folder / BOOK).read_bytes()[:-9])
-    assert f"{BOOK} has 1 line(s) whose checksum is wrong" in require_safe(folder, whole(killed, tmp_path))
+    (folder / JOURNAL).write_bytes((folder / JOURNAL).read_bytes()[:-9])
+    assert f"{JOURNAL} has 1 line(s) whose checksum is wrong" in require_safe(folder, whole(killed, tmp_path))
 
 
 @pytest.mark.parametrize("byte", [b"f", b"\xe6"])
@@ -207,8 +209,8 @@ def test_the_name_of_a_column_has_another_byte(
     assert f"{LEDGER} cannot be read whole" in require_safe(folder, whole(killed, tmp_path))
 
 
-@pytest.mark.parametrize("name", [LEDGER, BOOK])
-def test_a_book_of_another_run_tells_nothing_of_this_one(
+@pytest.mark.parametrize("name", [LEDGER, JOURNAL])
+def test_a_journal_of_another_run_tells_nothing_of_this_one(
     killed: Path, folder: Path, tmp_path: Path, name: str
 ) -> None:
     expected = whole(killed, tmp_path)
@@ -224,8 +226,8 @@ def test_a_book_of_another_run_tells_nothing_of_this_one(
     if name == LEDGER:
         (folder / WAL).unlink()
     told = require_safe(folder, expected)
-    assert f"{LEDGER} and {BOOK} are of different runs" in told
-    assert read_books(folder).run.id == "run-1"
+    assert f"{LEDGER} and {JOURNAL} are of different runs" in told
+    assert read_ledger(folder).run.id == "run-1"
 
 
 @pytest.mark.parametrize("name", [WAL, SHM])
@@ -242,8 +244,8 @@ def test_something_else_is_beside_the_ledger(
     assert f"{name} is no regular file" in require_safe(folder, expected)
 
 
-@pytest.mark.parametrize("name", [LEDGER, WAL, BOOK])
-def test_books_that_are_damaged_twice_are_made_anew_twice(
+@pytest.mark.parametrize("name", [LEDGER, WAL, JOURNAL])
+def test_a_ledger_that_is_damaged_twice_is_made_anew_twice(
     killed: Path, folder: Path, tmp_path: Path, name: str
 ) -> None:
     expected = whole(killed, tmp_path)
