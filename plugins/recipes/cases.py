@@ -153,7 +153,7 @@ class Recipe:
     @property
     def launches(self) -> bool:
         """Whether there is something to run, or only logs to judge."""
-        return getattr(self.file, self.file.contract) is not None
+        return self.file.contract != ""
 
     def case(self, case_id: str) -> Case | None:
         return next((case for case in self.cases if case.id == case_id), None)

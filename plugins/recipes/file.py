@@ -265,20 +265,33 @@ def _formats_with(means: Means) -> str:
     return " and ".join(name for name, found in FORMATS.items() if means in found.means)
 
 
+CONTRACTS = ("launch", "manifest", "program")
+
+
 class RecipeFile(Matrix):
     """`recipe.yaml`: what is run unless another release is asked for, and how its launcher wants to be called."""
 
     recipe: str
     title: str
-    backend: Literal["slurm", "jobset", "pytorchjob", "local"]
+    backend: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
     startup_minutes: float = Field(ge=0)
     models: dict[str, Model]
     program: str | None = None
 
     @property
     def contract(self) -> str:
-        """The key that says how a recipe of this backend is run."""
-        return {"slurm": "launch", "local": "program"}.get(self.backend, "manifest")
+        """The one key that says how the recipe is run; "" of a release that is judged from logs alone."""
+        return next((key for key in CONTRACTS if getattr(self, key) is not None), "")
+
+    @model_validator(mode="after")
+    def _one_contract(self) -> Self:
+        given = [key for key in CONTRACTS if getattr(self, key) is not None]
+        if len(given) != 1:
+            raise ValueError(
+                f"give one of {', '.join(f'`{key}`' for key in CONTRACTS)}, which says how the backend {self.backend} runs it; "
+                f"there is {' and '.join(f'`{key}`' for key in given) or 'none'}"
+            )
+        return self
 
 
 class ReleaseFile(Matrix):
@@ -295,15 +308,7 @@ class ReleaseFile(Matrix):
 @lru_cache
 def read_recipe(folder: Path) -> RecipeFile:
     """Read `folder/recipe.yaml`; a mistake is a ConfigError with its line."""
-    path = folder / "recipe.yaml"
-    file = load(path, RecipeFile)
-    given = [key for key in ("launch", "manifest", "program") if getattr(file, key) is not None]
-    if given != [file.contract]:
-        raise ConfigError(
-            f"{path}: give either `launch` (backend slurm), `manifest` (jobset, pytorchjob) or `program` (local); the backend is "
-            f"{file.backend}, and it has {' and '.join(f'`{key}`' for key in given) or 'none of them'}"
-        )
-    return file
+    return load(folder / "recipe.yaml", RecipeFile)
 
 
 def read_releases(folder: Path, own: RecipeFile) -> dict[str, tuple[Path, RecipeFile]]:

@@ -19,7 +19,7 @@ from fixtures.backends.kubernetes.api import Refused
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.informer import Watch
 from fixtures.backends.kubernetes.jobset import JobSets
-from fixtures.site import Kubernetes
+from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.site import load_site
 from plugins.errors import Infrastructure
 from plugins.errors import Unreachable
@@ -186,10 +186,11 @@ def test_a_submission_without_an_answer_is_looked_up_and_completed(
     site = load_site(gke_site(kubernetes_lab, namespace, tmp_path, kubeconfig=kubeconfig))
     recipe = load_recipe(ROOT / "suites" / "llama3_gke")
     case = recipe.case("70b-fp8-128gpus")
-    assert site.jobset is not None
+    section = site.section("jobset")
+    assert isinstance(section, Kubernetes)
     assert case is not None
     monkeypatch.setattr(fixtures.backends.kubernetes.backend, "SUBMIT_SECONDS", 0.5)
-    backend = KubernetesBackend("lab", site.jobset, [recipe], JobSets())
+    backend = KubernetesBackend("lab", section, [recipe], JobSets())
     rule = gate.on(JOBSETS, LOSE)
     with pytest.raises(Unreachable):
         backend.submit(case, NAME)
@@ -269,9 +270,10 @@ def lack(kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path) -> Calla
 
     def check(case_id: str = "70b-fp8-128gpus", **keys: Any) -> str:
         site, case = load_site(gke_site(kubernetes_lab, namespace, tmp_path, **keys)), recipe.case(case_id)
-        assert site.jobset is not None
+        section = site.section("jobset")
+        assert isinstance(section, Kubernetes)
         assert case is not None
-        backend = KubernetesBackend("lab", site.jobset, [recipe], JobSets())
+        backend = KubernetesBackend("lab", section, [recipe], JobSets())
         with pytest.raises(Infrastructure) as error:
             backend.check(case)
         backend.close()

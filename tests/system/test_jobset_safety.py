@@ -17,6 +17,7 @@ from fixtures.backends.base import Phase
 from fixtures.backends.kubernetes import objects
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
+from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.site import load_site
 from plugins.errors import SubmitError
 from plugins.recipes.cases import Recipe
@@ -179,8 +180,9 @@ def backend(
 ) -> Iterator[KubernetesBackend]:
     kubernetes_lab.set(namespace, hang_at=5)
     site = load_site(gke_site(kubernetes_lab, namespace, tmp_path))
-    assert site.jobset is not None
-    made = KubernetesBackend("lab", site.jobset, [recipe], JobSets())
+    section = site.section("jobset")
+    assert isinstance(section, Kubernetes)
+    made = KubernetesBackend("lab", section, [recipe], JobSets())
     yield made
     made.close()
 

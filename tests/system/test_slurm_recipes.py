@@ -15,6 +15,7 @@ from fixtures.backends.base import JobRef
 from fixtures.backends.base import LogPlace
 from fixtures.backends.base import Phase
 from fixtures.backends.slurm.backend import SlurmBackend
+from fixtures.backends.slurm.section import Slurm
 from fixtures.site import load_site
 from plugins.recipes.cases import Case
 from plugins.recipes.cases import load_recipe
@@ -48,8 +49,9 @@ def select(recipe: str) -> tuple[str, ...]:
 @contextmanager
 def backend(lab: SlurmLab, stage: Stage, folder: Path, recipe: str, **keys: str) -> Iterator[SlurmBackend]:
     site = load_site(site_file(lab, stage, folder, **keys))
-    assert site.slurm is not None
-    with closing(SlurmBackend(site.site, site.slurm, [load_recipe(ROOT / "suites" / recipe)])) as found:
+    section = site.section("slurm")
+    assert isinstance(section, Slurm)
+    with closing(SlurmBackend(site.site, section, [load_recipe(ROOT / "suites" / recipe)])) as found:
         yield found
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from fixtures.backends.ssh.connection import SshConnection
-from fixtures.site import Ssh
+from fixtures.backends.ssh.section import Ssh
 from plugins.errors import Unreachable
 from tests.lab.scripted import ScriptedLab
 

@@ -14,7 +14,7 @@ import yaml
 from fixtures.backends.kubernetes import objects
 from fixtures.backends.kubernetes.manifest import Word
 from fixtures.backends.kubernetes.manifest import documents
-from fixtures.site import Kubernetes
+from fixtures.backends.kubernetes.section import Kubernetes
 from plugins.recipes.cases import Case
 from plugins.recipes.cases import load_recipe
 from plugins.recipes.file import SiteModel

@@ -8,20 +8,21 @@ from collections.abc import Callable
 from collections.abc import Sequence
 from pathlib import Path
 
+from fixtures.backends.base import Backend
 from fixtures.backends.base import JobRef
 from fixtures.backends.base import JobState
 from fixtures.backends.base import LogCopy
 from fixtures.backends.base import LogPiece
 from fixtures.backends.base import LogPlace
 from fixtures.backends.base import Phase
+from fixtures.backends.section import Limits
+from fixtures.backends.section import Machine
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import LEDGER
 from fixtures.runs.ledger import Entry
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.planned import PlannedJob
-from fixtures.site import Limits
-from fixtures.site import Machine
 from plugins.errors import Unreachable
 from plugins.recipes.cases import Case
 from tests.unit import examples
@@ -43,7 +44,7 @@ class Site(Machine):
         return 0.01
 
 
-class Cluster:
+class Cluster(Backend):
     """A backend in memory. Jobs end as soon as they are asked about, with a whole log, but for what a test changes."""
 
     def __init__(self) -> None:
@@ -56,7 +57,7 @@ class Cluster:
         self.on_check: Callable[[Case], None] = lambda case: None
         self.on_submit: Callable[[str], None] = lambda name: None
         self.released: list[str] = []
-        self.hurried = threading.Event()
+        self.aborted = threading.Event()
         self.copies: dict[str, LogCopy] = {}
         self.where = ""
         self.on_read: Callable[[str], None] = lambda name: None
@@ -119,8 +120,8 @@ class Cluster:
     def provision(self, case: Case, name: str) -> JobRef | None:
         return None
 
-    def hurry(self) -> None:
-        self.hurried.set()
+    def abort_waits(self) -> None:
+        self.aborted.set()
 
     def close(self) -> None:
         """Nothing is open."""

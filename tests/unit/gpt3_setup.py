@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from fixtures.backends.kubernetes.provision.contract import Contract
-from fixtures.site import Kubernetes
+from fixtures.backends.kubernetes.section import Kubernetes
 from plugins.recipes.cases import Recipe
 from plugins.recipes.cases import load_recipe
 from plugins.recipes.setup import NO_STORAGE

@@ -16,7 +16,7 @@ from paramiko.common import AUTH_SUCCESSFUL
 from paramiko.common import OPEN_SUCCEEDED
 
 from fixtures.backends.ssh.connection import SshConnection
-from fixtures.site import Ssh
+from fixtures.backends.ssh.section import Ssh
 
 
 class Server(paramiko.ServerInterface):

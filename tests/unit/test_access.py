@@ -15,7 +15,7 @@ import pytest
 from fixtures.backends.kubernetes import api as module
 from fixtures.backends.kubernetes import credentials as access
 from fixtures.backends.kubernetes.api import Api
-from fixtures.site import Kubernetes
+from fixtures.backends.kubernetes.section import Kubernetes
 from plugins.errors import Denied
 from plugins.errors import Unreachable
 from tests.unit.kubeapi import Server

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from fixtures.backends.kubernetes.section import Workload
 from fixtures.fleet.job import TrackedJob
 from fixtures.fleet.watchdog import silent
-from fixtures.site import Workload
 from plugins.errors import ConfigError
 from plugins.judging import checkpoints
 from plugins.judging.checkpoints import GB

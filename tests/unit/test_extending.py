@@ -4,18 +4,44 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from fixtures.backends.base import Backend
+from fixtures.backends.base import JobRef
+from fixtures.backends.base import JobState
+from fixtures.backends.base import LogPiece
+from fixtures.backends.base import LogPlace
+from fixtures.backends.base import Phase
+from fixtures.backends.base import prefix_of
+from fixtures.backends.registry import BACKENDS
+from fixtures.backends.registry import Registered
+from fixtures.backends.section import Machine
+from fixtures.fleet.fleet import Fleet
+from fixtures.fleet.state import Policy
+from fixtures.options import choice_of
+from fixtures.runs.ledger import LEDGER
+from fixtures.runs.ledger import Ledger
+from fixtures.runs.planned import PlannedJob
+from fixtures.site import THIS_MACHINE
+from fixtures.site import load_site
+from fixtures.site import make_backends
+from plugins.errors import ConfigError
 from plugins.judging.judge import judge_outcome
 from plugins.judging.verdicts import Kind
 from plugins.logs import LineParser
 from plugins.logs import Step
 from plugins.logs.formats import FORMATS
 from plugins.logs.formats import read
+from plugins.recipes.cases import Case
+from plugins.recipes.cases import Recipe
 from plugins.recipes.cases import load_recipe
 from plugins.recipes.file import read_recipe
+from plugins.reports.results import LOG
+from plugins.reports.results import SENT
 from tests.unit import examples
 
 STEP_TIME = 10.07
@@ -68,3 +94,122 @@ def test_a_log_format_is_a_parser_and_a_line_of_the_registry(
         case, examples.outcome(), log, examples.baseline(), gpu="h100", baselines=examples.BASELINES
     )  # fmt: skip
     assert found.verdict.kind is kind, found.verdict.headline
+
+
+class ToySection(Machine):
+    """What a site says of its toy cluster."""
+
+    queue: str
+
+
+class ToyBackend(Backend):
+    """Jobs that are over at once, with a whole log: what is abstract in `Backend`, and no more."""
+
+    def __init__(self, section: ToySection, recipes: Sequence[Recipe]) -> None:
+        self.queue = section.queue
+        self.recipes = [recipe.name for recipe in recipes]
+        self.jobs: dict[str, JobRef] = {}
+
+    def check(self, case: Case) -> None:
+        assert case.recipe in self.recipes
+
+    def plan(self, case: Case, name: str, excluded: str = "") -> str:
+        return f"toysub --queue {self.queue} --name {name}\n"
+
+    def submit(self, case: Case, name: str, excluded: str = "") -> JobRef:
+        self.jobs[name] = JobRef(case.key, name, f"toy-{len(self.jobs) + 1}", "")
+        return self.jobs[name]
+
+    def find(self, case: str, name: str, *, to_end: bool = False) -> JobRef | None:
+        return self.jobs.get(name)
+
+    def poll(self, jobs: Sequence[JobRef]) -> dict[JobRef, JobState]:
+        return {job: JobState(Phase.SUCCEEDED, "DONE") for job in jobs}
+
+    def read_log(self, job: JobRef, place: LogPlace, wanted: Sequence[bytes]) -> LogPiece:
+        data = b"" if place.offset else examples.nemo2_text(examples.times()).encode()
+        return LogPiece(data, LogPlace("log", place.offset + len(data)))
+
+    def cancel(self, jobs: Sequence[JobRef]) -> None:
+        raise AssertionError("all is over at once")
+
+
+def make(site: str, section: ToySection, recipes: Sequence[Recipe], source: Path | None) -> ToyBackend:
+    assert source is None
+    return ToyBackend(section, recipes)
+
+
+@pytest.fixture
+def toy_backend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Recipe:
+    """A recipe of it."""
+    monkeypatch.setitem(BACKENDS, "toy", Registered(ToySection, __name__, contract="program"))
+    folder = tmp_path / "llama3"
+    shutil.copytree(examples.ROOT / "suites" / "llama3", folder)
+    recipe = folder / "recipe.yaml"
+    text = recipe.read_text().replace("backend: slurm", "backend: toy")
+    recipe.write_text(text[: text.index("\nlaunch:")] + "\nprogram: train.py\n")
+    return load_recipe(folder)
+
+
+def test_a_backend_is_a_module_and_a_line_of_the_registry(toy_backend: Recipe, tmp_path: Path) -> None:
+    path = tmp_path / "site.yaml"
+    path.write_text("site: toys\ntoy: {gpu: h100, queue: fast}\n")
+    site = load_site(path)
+    backends = make_backends(site, [toy_backend], None)
+    section = site.section("toy")
+    assert isinstance(section, ToySection)
+    case = toy_backend.case(examples.case().id)
+    assert case is not None
+
+    results = tmp_path / "results"
+    results.mkdir()
+    ledger = Ledger.create(results / LEDGER, "run-1", site.site)
+    planned = PlannedJob(case, "toy", f"{prefix_of('run-1')}{case.id}", toy_backend.file.log)
+    ledger.plan([(case, "toy", planned.name)])
+    fleet = Fleet(results, results / LEDGER, [planned], backends, {"toy": section}, Policy())
+    fleet.start()
+    while not (entry := ledger.entry(case.key)) or entry.stage != "ended":
+        assert fleet.running
+        fleet.wait(0.1)
+    fleet.stop()
+    assert (entry.job_id, entry.failure, entry.message) == ("toy-1", "", "")
+    assert (results / case.key / SENT).read_text() == f"toysub --queue fast --name {planned.name}\n"
+    log = read(toy_backend.file.log, [(results / case.key / LOG).read_bytes()])
+    outcome = entry.outcome(results / case.key, "h100", "", (), {})
+    found = judge_outcome(case, outcome, log, examples.baseline(), gpu="h100", baselines=examples.BASELINES)
+    assert found.verdict.kind is Kind.PASSED, found.verdict.headline
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("toy: {gpu: h100}", r"site\.yaml:2: toy\.queue: missing; this key is required"),
+        ("toys: {gpu: h100, queue: fast}", "did you mean 'toy'"),
+    ],
+)
+@pytest.mark.usefixtures("toy_backend")
+def test_a_mistake_in_the_section_of_a_new_backend_is_told(said: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "site.yaml"
+    path.write_text(f"site: toys\n{said}\n")
+    with pytest.raises(ConfigError, match=message):
+        load_site(path)
+
+
+@pytest.mark.parametrize(
+    ("backend", "message"),
+    [
+        ("tony", "llama3/recipe.yaml: backend: no backend 'tony'; did you mean 'toy'?"),
+        ("replay", "backend: no backend 'replay'; known here: jobset, local, pytorchjob, slurm, toy"),
+        ("slurm", "backend: slurm runs a recipe that has `launch`; this one has `program`"),
+    ],
+)
+def test_a_recipe_that_no_backend_runs_is_refused(
+    toy_backend: Recipe, backend: str, message: str, tmp_path: Path
+) -> None:
+    recipe = tmp_path / "other"
+    recipe.mkdir()
+    text = (toy_backend.folder / "recipe.yaml").read_text()
+    (recipe / "recipe.yaml").write_text(text.replace("backend: toy", f"backend: {backend}"))
+    config = SimpleNamespace(getoption=lambda name: None)
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        choice_of(config, THIS_MACHINE)(read_recipe(recipe))  # type: ignore[arg-type]

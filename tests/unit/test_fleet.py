@@ -337,7 +337,7 @@ def test_a_check_that_waits_is_told_to_end_before_anybody_waits_for_it(
 
     def wait(case: Case) -> None:
         waiting.set()
-        assert cluster.hurried.wait(10), "nobody told it"
+        assert cluster.aborted.wait(10), "nobody told it"
         raise SiteError("not ready")
 
     cluster.on_check = wait

@@ -37,11 +37,11 @@ from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.kinds import Kind
 from fixtures.backends.kubernetes.provision import data as dataset
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
+from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.kubernetes.states import broken
 from fixtures.backends.kubernetes.states import images_of
 from fixtures.backends.kubernetes.states import is_true
 from fixtures.backends.kubernetes.states import why_not_running
-from fixtures.site import Kubernetes
 from plugins.errors import Unreachable
 
 SECTION = Kubernetes(gpu="h100", namespace="runs")

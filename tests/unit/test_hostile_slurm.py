@@ -24,9 +24,9 @@ from fixtures.backends.slurm.answers import only_node
 from fixtures.backends.slurm.answers import printed_ids
 from fixtures.backends.slurm.answers import unanswered
 from fixtures.backends.slurm.commands import Controller
+from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
-from fixtures.site import Slurm
-from fixtures.site import Ssh
+from fixtures.backends.ssh.section import Ssh
 from plugins.errors import Unreachable
 from tests.unit import examples
 

@@ -15,7 +15,7 @@ from fixtures.backends.kubernetes import logs
 from fixtures.backends.kubernetes import objects
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
-from fixtures.site import Kubernetes
+from fixtures.backends.kubernetes.section import Kubernetes
 from tests.unit import examples
 
 JOB = JobRef("llama3_gke/70b-fp8-128gpus", "run.llama3_gke-70b-fp8-128gpus", "pm-1", "default")

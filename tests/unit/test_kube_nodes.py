@@ -9,7 +9,7 @@ import pytest
 from fixtures.backends.kubernetes import nodes
 from fixtures.backends.kubernetes.api import Refused
 from fixtures.backends.kubernetes.nodes import Want
-from fixtures.site import Kubernetes
+from fixtures.backends.kubernetes.section import Kubernetes
 from tests.unit import examples
 
 Object = dict[str, Any]

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from fixtures.backends.kubernetes.objects import bound_pods
 from fixtures.backends.kubernetes.objects import keep_off
-from fixtures.site import Kubernetes
+from fixtures.backends.kubernetes.section import Kubernetes
 from tests.unit import aks
 from tests.unit import gke
 

@@ -17,7 +17,7 @@ from fixtures.backends.base import Phase
 from fixtures.backends.kubernetes.api import Refused
 from fixtures.backends.kubernetes.reasons import Reasons
 from fixtures.backends.kubernetes.reasons import why_missing
-from fixtures.site import Kubernetes
+from fixtures.backends.kubernetes.section import Kubernetes
 from plugins.errors import Unreachable
 from tests.unit.test_kube_nodes import BOTH
 from tests.unit.test_kube_nodes import SKU

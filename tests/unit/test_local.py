@@ -14,8 +14,8 @@ from fixtures.backends.base import JobRef
 from fixtures.backends.base import LogPiece
 from fixtures.backends.base import LogPlace
 from fixtures.backends.base import Phase
+from fixtures.backends.local import Local
 from fixtures.backends.local import LocalBackend
-from fixtures.site import Local
 from plugins.recipes.cases import Case
 from plugins.recipes.cases import load_recipe
 

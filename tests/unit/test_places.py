@@ -13,6 +13,7 @@ from fixtures.backends.kubernetes import objects
 from fixtures.backends.kubernetes.api import Api
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
+from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.fleet.state import Policy
 from fixtures.runs.journal import JOURNAL
 from fixtures.runs.ledger import LEDGER
@@ -21,8 +22,7 @@ from fixtures.runs.leftovers import cancel_left
 from fixtures.runs.planned import PlannedJob
 from fixtures.runs.repair import open_ledger
 from fixtures.runs.resume import resumed
-from fixtures.site import Kubernetes
-from fixtures.site import Site
+from fixtures.site import site_model
 from plugins.errors import ConfigError
 from plugins.errors import Denied
 from plugins.errors import SubmitError
@@ -53,7 +53,7 @@ def swept(ledger: Ledger, cluster: Cluster, **site: Any) -> tuple[bool, str]:
     """Whether all is over, and what was said."""
     said = io.StringIO()
     section = Kubernetes(gpu="h100")
-    found = Site(site="lab", **{"jobset": section, **site})
+    found = site_model()(site="lab", **{"jobset": section, **site})
     return cancel_left(ledger.path.parent, found, {"jobset": cluster}, said), said.getvalue()
 
 
@@ -79,7 +79,12 @@ def test_a_sweep_without_a_kubeconfig_says_so(ledger: Ledger, tmp_path: Path) ->
     section = Kubernetes(gpu="h100", kubeconfig=str(tmp_path / "nowhere"))
     backend = KubernetesBackend("lab", section, [], JobSets())
     said = io.StringIO()
-    assert not cancel_left(ledger.path.parent, Site(site="lab", jobset=section), {"jobset": backend}, said)
+    assert not cancel_left(
+        ledger.path.parent,
+        site_model().model_validate({"site": "lab", "jobset": section}),
+        {"jobset": backend},
+        said,
+    )
     assert "nowhere cannot be used" in said.getvalue()
 
 

@@ -17,7 +17,7 @@ from fixtures.backends.base import LogPlace
 from fixtures.backends.shell import Answer
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.backends.ssh.log_tail import trouble
-from fixtures.site import Ssh
+from fixtures.backends.ssh.section import Ssh
 from plugins.errors import Unreachable
 from tests.unit.test_remote_log import Here
 from tests.unit.test_remote_log import drain

@@ -18,6 +18,8 @@ import pytest
 
 from fixtures import housekeeping
 from fixtures.backends.base import JobRef
+from fixtures.backends.section import Limits
+from fixtures.backends.section import Machine
 from fixtures.runs.folders import Summary
 from fixtures.runs.folders import find_run
 from fixtures.runs.folders import print_runs
@@ -29,8 +31,6 @@ from fixtures.runs.leftovers import cancel_left
 from fixtures.runs.leftovers import stop_run
 from fixtures.runs.lock import RunLock
 from fixtures.runs.lock import take_run
-from fixtures.site import Limits
-from fixtures.site import Machine
 from fixtures.site import Site
 from plugins.errors import ConfigError
 from plugins.errors import SubmitError

@@ -20,7 +20,7 @@ from fixtures.backends.shell import Shell
 from fixtures.backends.shell import _Output
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.backends.ssh.connection import _Link
-from fixtures.site import Ssh
+from fixtures.backends.ssh.section import Ssh
 from plugins.errors import Unreachable
 
 MARK = b"pacemark-0123456789"

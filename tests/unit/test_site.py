@@ -9,16 +9,18 @@ import pytest
 from fixtures.backends.kubernetes import api
 from fixtures.backends.kubernetes import submit as making
 from fixtures.backends.kubernetes.provision import apply as setup
+from fixtures.backends.kubernetes.section import Kubernetes
+from fixtures.backends.local import Local
+from fixtures.backends.section import Machine
+from fixtures.backends.slurm.section import Slurm
 from fixtures.site import THIS_MACHINE
-from fixtures.site import Kubernetes
-from fixtures.site import Local
-from fixtures.site import Machine
 from fixtures.site import Site
 from fixtures.site import check_gpus
 from fixtures.site import gpu_of
 from fixtures.site import load_site
 from fixtures.site import needs_site
 from fixtures.site import out_of_limits
+from fixtures.site import site_model
 from fixtures.site import workload_of
 from plugins.errors import ConfigError
 from tests.unit import examples
@@ -63,9 +65,9 @@ def machine(**given: object) -> Machine:
 
 def test_a_site_is_read(tmp_path: Path) -> None:
     site = read(tmp_path, SITE)
-    assert site.slurm is not None
-    assert (site.site, site.slurm.stage, site.slurm.time_limit) == ("big-one", "/lustre/nemo", "00:45:00")
-    assert site.section("slurm") is site.slurm
+    slurm = site.section("slurm")
+    assert isinstance(slurm, Slurm)
+    assert (site.site, slurm.stage, slurm.time_limit) == ("big-one", "/lustre/nemo", "00:45:00")
     assert site.section("local") == Local()
 
 
@@ -122,15 +124,17 @@ def test_a_time_limit_that_yaml_reads_as_a_number_is_explained(tmp_path: Path, l
 @pytest.mark.parametrize("limit", ["00:30:00", '"1:30:00"', '"30"', "1-00:00:00", "02:00:00"])
 def test_a_time_limit_is_taken_as_it_stands(tmp_path: Path, limit: str) -> None:
     site = read(tmp_path, SITE.replace('"00:45:00"', limit))
-    assert site.slurm is not None
-    assert site.slurm.time_limit == limit.strip('"')
+    slurm = site.section("slurm")
+    assert isinstance(slurm, Slurm)
+    assert slurm.time_limit == limit.strip('"')
 
 
 @pytest.mark.parametrize("jump", ["none", "gate", "me@gate:2222", "gate1, me@gate2.site,gate3:22"])
 def test_jump_hosts_are_taken_as_they_stand(tmp_path: Path, jump: str) -> None:
     site = read(tmp_path, SITE.replace("{host: login01}", f"{{host: a, proxy_jump: '{jump}'}}"))
-    assert site.slurm is not None
-    assert site.slurm.ssh.proxy_jump == jump
+    slurm = site.section("slurm")
+    assert isinstance(slurm, Slurm)
+    assert slurm.ssh.proxy_jump == jump
 
 
 @pytest.mark.parametrize("limit", ['"half an hour"', '"00:30:00; x"', '"1:5"', '""', '"-5"'])
@@ -213,7 +217,7 @@ def test_a_recipe_for_a_cluster_needs_a_site(tmp_path: Path) -> None:
     assert said is not None
     assert "llama3 runs on a cluster: give it with --site FILE" in said
     assert (
-        needs_site(recipe, "slurm", Site(site="mine"))
+        needs_site(recipe, "slurm", site_model()(site="mine"))
         == "llama3 needs a `slurm:` section, which site 'mine' does not have"
     )
     assert needs_site(recipe, "slurm", read(tmp_path, SITE)) is None

@@ -14,8 +14,8 @@ import pytest
 from fixtures.backends.shell import Answer
 from fixtures.backends.slurm.backend import SlurmBackend
 from fixtures.backends.slurm.commands import Controller
+from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
-from fixtures.site import Slurm
 from plugins.errors import SiteError
 from plugins.errors import Unprovisioned
 from tests.lab.stage import Stage

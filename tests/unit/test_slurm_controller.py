@@ -6,9 +6,9 @@ import pytest
 
 from fixtures.backends.shell import Answer
 from fixtures.backends.slurm.commands import Controller
+from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
-from fixtures.site import Slurm
-from fixtures.site import Ssh
+from fixtures.backends.ssh.section import Ssh
 from plugins.errors import Unreachable
 
 SECTION = Slurm(gpu="h100", account="a", partition="p", stage="/s", ssh=Ssh(host="login"))

@@ -10,6 +10,12 @@ import pytest
 
 from fixtures.backends.base import JobState
 from fixtures.backends.base import Phase
+from fixtures.backends.kubernetes.section import Kubernetes
+from fixtures.backends.local import Local
+from fixtures.backends.section import Limits
+from fixtures.backends.section import Machine
+from fixtures.backends.slurm.section import Slurm
+from fixtures.backends.ssh.section import Ssh
 from fixtures.fleet.job import TrackedJob
 from fixtures.fleet.watchdog import fewest_steps_to_give_up
 from fixtures.fleet.watchdog import last_step_due
@@ -17,12 +23,6 @@ from fixtures.fleet.watchdog import lost_pace
 from fixtures.fleet.watchdog import overdue
 from fixtures.fleet.watchdog import silent
 from fixtures.runs.planned import ExpectedStepTime
-from fixtures.site import Kubernetes
-from fixtures.site import Limits
-from fixtures.site import Local
-from fixtures.site import Machine
-from fixtures.site import Slurm
-from fixtures.site import Ssh
 from plugins.logs import Log
 from tests.unit import examples
 from tests.unit.test_smoothing import smoothed
