@@ -144,10 +144,11 @@ def setup(memory: Memory, **values: str) -> Provisioner:
 
 
 class Server:
-    """Answers every GET over HTTP with `answer` (status and body), and keeps the Authorization of each."""
+    """Answers every GET over HTTP with `answer` (status and body), and keeps the Authorization and the path of each."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.paths: list[str] = []
         self.answer: Callable[[str], tuple[int, bytes]] = lambda authorization: (200, b'{"items": []}')
         server = self
 
@@ -157,6 +158,7 @@ class Server:
             def do_GET(self) -> None:
                 given = self.headers.get("Authorization", "")
                 server.asked.append(given)
+                server.paths.append(self.path)
                 status, body = server.answer(given)
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(body)))
