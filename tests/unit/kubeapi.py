@@ -35,6 +35,8 @@ class Memory:
     All is allowed but what is `denied`, such as `delete jobs`.
     """
 
+    release = "v1.34.1"
+
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}
         self.asked: list[tuple[str, str]] = []
@@ -90,6 +92,9 @@ class Memory:
     def read(self, method: str, path: str, *_: Any, **__: Any) -> bytes:
         self._ask(method, path)
         return self.logs.get(path, b"")
+
+    def ask_release(self) -> str:
+        return self.release
 
     def names(self, path: str) -> list[str]:
         """What is there, by the last word of its name."""
