@@ -144,15 +144,37 @@ class Value(Strict):
     pattern: PatternText | None = None
 
 
+# A version of Kubernetes, and how a distribution counts on from there: v1.33.3-gke.1226000.
+_SERVER = re.compile(r"v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?:-([a-z]+)\.(\d{1,9}))?(?:[-+][\w.+-]*)?", re.ASCII)
+
+
+def is_version(server: str) -> bool:
+    """Whether an API server's version can be compared with another one."""
+    return _SERVER.fullmatch(server) is not None
+
+
+def reaches(server: str, wanted: str) -> bool:
+    """Whether an API server is of this version or newer, and of its distribution where it names one; one that is no version is not."""
+    found, bound = _SERVER.fullmatch(server), _SERVER.fullmatch(wanted)
+    if found is None or bound is None or bound[4] not in (None, found[4]):
+        return False
+    parts = (1, 2, 3, 5) if bound[4] else (1, 2, 3)
+    return [int(found[part]) for part in parts] >= [int(bound[part]) for part in parts]
+
+
 class When(Strict):
     """The cases that an overlay is for: of these dtypes, variants or numbers of nodes, on a site with a queue or
-    without one, where these optional values are `given`."""
+    without one, where these optional values are `given`, and on an API server of the version `server` or newer.
+
+    A `server` with a distribution (`-gke.1226000`) is met by servers of that distribution alone.
+    """
 
     dtype: list[str] = []
     variant: list[str] = []
     nodes: list[int] = []
     queue: bool | None = None
     given: list[str] = []
+    server: str | None = Field(default=None, pattern=r"^v[0-9]+\.[0-9]+\.[0-9]+(-[a-z]+\.[0-9]+)?$")
 
 
 class SiteOverlay(Strict):
@@ -168,10 +190,18 @@ class SiteOverlay(Strict):
     merge: dict[str, Any]
 
 
+class Remark(Strict):
+    """What the check says where an overlay is merged, and where it is left out."""
+
+    merged: str
+    left_out: str
+
+
 class Overlay(SiteOverlay):
-    """A recipe's own, which may be for some cases alone."""
+    """A recipe's own, which may be for some cases alone. With a `remark` the check says which of the two it is."""
 
     when: When = When()
+    remark: Remark | None = None
 
 
 class Documents(Strict):

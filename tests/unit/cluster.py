@@ -60,10 +60,12 @@ class Cluster(Backend):
         self.aborted = threading.Event()
         self.copies: dict[str, LogCopy] = {}
         self.where = ""
+        self.remarks: list[str] = []
         self.on_read: Callable[[str], None] = lambda name: None
 
-    def check(self, case: Case) -> None:
+    def check(self, case: Case) -> list[str]:
         self.on_check(case)
+        return self.remarks
 
     def plan(self, case: Case, name: str, excluded: str = "") -> str:
         return name

@@ -35,6 +35,8 @@ class Memory:
     All is allowed but what is `denied`, such as `delete jobs`.
     """
 
+    release = "v1.34.1"
+
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}
         self.asked: list[tuple[str, str]] = []
@@ -91,6 +93,9 @@ class Memory:
         self._ask(method, path)
         return self.logs.get(path, b"")
 
+    def ask_release(self) -> str:
+        return self.release
+
     def names(self, path: str) -> list[str]:
         """What is there, by the last word of its name."""
         return [place.rpartition("-")[2] for place in self.objects if place.startswith(f"{path}/")]
@@ -144,10 +149,11 @@ def setup(memory: Memory, **values: str) -> Provisioner:
 
 
 class Server:
-    """Answers every GET over HTTP with `answer` (status and body), and keeps the Authorization of each."""
+    """Answers every GET over HTTP with `answer` (status and body), and keeps the Authorization and the path of each."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.paths: list[str] = []
         self.answer: Callable[[str], tuple[int, bytes]] = lambda authorization: (200, b'{"items": []}')
         server = self
 
@@ -157,6 +163,7 @@ class Server:
             def do_GET(self) -> None:
                 given = self.headers.get("Authorization", "")
                 server.asked.append(given)
+                server.paths.append(self.path)
                 status, body = server.answer(given)
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(body)))

@@ -110,8 +110,9 @@ class ToyBackend(Backend):
         self.recipes = [recipe.name for recipe in recipes]
         self.jobs: dict[str, JobRef] = {}
 
-    def check(self, case: Case) -> None:
+    def check(self, case: Case) -> list[str]:
         assert case.recipe in self.recipes
+        return []
 
     def plan(self, case: Case, name: str, excluded: str = "") -> str:
         return f"toysub --queue {self.queue} --name {name}\n"

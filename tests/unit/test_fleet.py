@@ -227,6 +227,14 @@ def test_whoever_is_denied_from_the_start_does_not_wait(cluster: Cluster, start:
     )
 
 
+def test_what_the_check_found_is_said_once(cluster: Cluster, start: Start) -> None:
+    cluster.remarks = ["the bucket is written by the nodes"]
+    session = start(MIDDLE, NARROW)
+    session.finish()
+    said = [line.partition(" ")[2] for line in told(session)]
+    assert [line for line in said if "written" in line] == [f"{MIDDLE.recipe}: {cluster.remarks[0]}"]
+
+
 def test_a_set_up_is_run_for_what_it_mends_and_not_for_a_mistake(cluster: Cluster, start: Start) -> None:
     asked: list[str] = []
 

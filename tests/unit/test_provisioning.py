@@ -37,9 +37,10 @@ class Unready(Cluster):
         self.ready = False
         self.ends[NAME] = [RUNNING]
 
-    def check(self, case: Case) -> None:
+    def check(self, case: Case) -> list[str]:
         if not self.ready:
             raise Unprovisioned("the container image is missing")
+        return []
 
     def provision(self, case: Case, name: str) -> JobRef | None:
         self.provisioned.append(name)
