@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from fixtures.site import load_site
 from plugins.reports.results import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *sorted(ROOT.glob("docs/*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md"))]
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("docs/sites/*.yaml")), ids=lambda path: path.stem)
@@ -23,6 +24,23 @@ def test_every_example_site_loads(path: Path) -> None:
 def test_every_link_leads_somewhere(path: Path) -> None:
     targets = re.findall(r"\]\(([^)#]+)\)", path.read_text())
     assert [t for t in targets if not t.startswith("http") and not (path.parent / t).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in DOCUMENTS if path.name != "CHANGELOG.md"], ids=lambda path: path.name
+)
+def test_every_module_and_function_that_is_named_exists(path: Path) -> None:
+    for name in re.findall(r"`((?:fixtures|plugins)\.[\w.]+)`", path.read_text()):
+        pkgutil.resolve_name(name)
+
+
+def test_every_package_is_in_the_picture() -> None:
+    picture = (ROOT / "docs" / "architecture.md").read_text()
+    packages = [
+        path.parent.name for part in ("fixtures", "plugins") for path in ROOT.glob(f"{part}/*/**/__init__.py")
+    ]
+    assert packages
+    assert [name for name in packages if f" {name}/ " not in picture] == []
 
 
 def test_every_option_of_the_readme_exists() -> None:
@@ -39,7 +57,7 @@ def test_the_changelog_speaks_of_this_version() -> None:
 
 
 def test_every_test_that_the_reliability_table_names_exists() -> None:
-    sources = "".join(path.read_text() for path in ROOT.glob("tests/*/test_*.py"))
+    sources = "".join(path.read_text() for path in ROOT.glob("tests/**/test_*.py"))
     named = re.findall(r"`(test_\w+)\.\.\.`", (ROOT / "docs" / "reliability.md").read_text())
     assert named
     assert [name for name in named if f"def {name}" not in sources] == []
