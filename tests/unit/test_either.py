@@ -25,6 +25,7 @@ from tests.unit import examples
 from tests.unit import kubeapi
 
 OPERATOR, JOBSET = PyTorchJobs(), TorchJobSets()
+KINDS: tuple[Kind, ...] = (OPERATOR, JOBSET)
 CASE = aks.case()
 NAME = "pacemark-run-1.gpt3_aks-375m"
 ID = objects.object_name(NAME, CASE.id)
@@ -40,7 +41,7 @@ class Cluster(kubeapi.Memory):
 
     def serve(self, *served: Kind) -> None:
         self._served = {kinds.path(kind, "runs") for kind in served}
-        for kind in (OPERATOR, JOBSET):
+        for kind in KINDS:
             self.objects.pop(f"/apis/{kind.group}/{kind.version}", None)
         for kind in served:
             self.objects[f"/apis/{kind.group}/{kind.version}"] = {
@@ -49,7 +50,7 @@ class Cluster(kubeapi.Memory):
             }
 
     def _refuse(self, method: str, path: str) -> None:
-        for kind in (OPERATOR, JOBSET):
+        for kind in KINDS:
             if path.startswith(kinds.path(kind, "runs")) and kinds.path(kind, "runs") not in self._served:
                 raise Unreachable(f"{method} {path}: 404: 404 page not found")
 
@@ -100,7 +101,7 @@ def test_a_cluster_that_has_none_of_them_is_told_what_to_install(monkeypatch: py
 
 def test_a_kind_that_comes_while_the_server_starts_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(JOBSET)
-    monkeypatch.setattr(either.time, "sleep", lambda _: cluster.serve(OPERATOR, JOBSET))
+    monkeypatch.setattr("time.sleep", lambda _: cluster.serve(OPERATOR, JOBSET))
     backend = session(cluster, monkeypatch)
     backend.check(CASE)
     assert backend.submit(CASE, NAME).kind == "PyTorchJob"
@@ -178,7 +179,7 @@ def test_jobs_of_both_kinds_are_listed_asked_about_and_ended_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("fixtures.backends.kubernetes.backend.Watch", Seen)
-    cluster, jobs = Cluster(JOBSET), []
+    cluster, jobs = Cluster(JOBSET), list[JobRef]()
     for served in ((JOBSET,), (OPERATOR, JOBSET)):
         cluster.serve(*served)
         backend = session(cluster, monkeypatch)
