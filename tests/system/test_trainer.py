@@ -23,30 +23,21 @@ from tests.system.support import until
 
 QUICK = ("suites/gpt3_aks", "-m", 'case(size="375m", gpus=16)')
 CASE = "gpt3_aks/375m-fp16-16gpus"
-OPERATOR = "training-operator-1.8"
+CRASHED = ["exit code 1", "NCCL error after iteration 43"]
+
+ALONE, OPERATOR = ("jobset", "trainer"), ("training-operator-1.8",)
 
 
 @pytest.fixture(scope="module")
-def kubernetes_lab(kubernetes_parts: None) -> Iterator[KubernetesLab]:
-    """A cluster of its own, with Trainer v2 and what that needs."""
-    with KubernetesLab(
-        nodes=2, machines=["Standard_ND96isr_H100_v5"], controllers=("jobset", "trainer")
-    ) as lab:
+def kubernetes_lab(kubernetes_parts: None, request: pytest.FixtureRequest) -> Iterator[KubernetesLab]:
+    """A cluster of its own with these controllers."""
+    machine = "Standard_ND96isr_H100_v5"
+    with KubernetesLab(nodes=2, machines=[machine], controllers=request.param) as lab:
         yield lab
 
 
-@pytest.fixture
-def operator(kubernetes_lab: KubernetesLab) -> Iterator[Callable[[], None]]:
-    """Call it to bring in the training operator 1.8.1; it goes with the test."""
-    added: list[str] = []
-
-    def add() -> None:
-        added.append(OPERATOR)
-        kubernetes_lab.add(OPERATOR)
-
-    yield add
-    for name in added:
-        kubernetes_lab.remove(name)
+trainer_alone = pytest.mark.parametrize("kubernetes_lab", [ALONE], ids=["trainer"], indirect=True)
+operator_1_8 = pytest.mark.parametrize("kubernetes_lab", [OPERATOR], ids=["operator"], indirect=True)
 
 
 @pytest.fixture
@@ -69,6 +60,7 @@ def run(kubernetes_lab: KubernetesLab, namespace: str, site: Path, tmp_path: Pat
     return go
 
 
+@trainer_alone
 def test_with_trainer_alone_it_runs_as_a_jobset_and_fails_as_one(
     kubernetes_lab: KubernetesLab, namespace: str, run: Callable[..., Run]
 ) -> None:
@@ -79,16 +71,15 @@ def test_with_trainer_alone_it_runs_as_a_jobset_and_fails_as_one(
     assert case["tflops_per_gpu"] == pytest.approx(430, rel=0.01)
     assert (result.folder / CASE / "log.txt").read_text().startswith(f"node {case['job']['id']}-node-0-1, ")
     nothing_is_left(kubernetes_lab, namespace)
-    words = ["exit code 1", "NCCL error after iteration 43"]
-    require_failed(kubernetes_lab, namespace, run(crash_at=42), CASE, "infrastructure", words)
+    require_failed(kubernetes_lab, namespace, run(crash_at=42), CASE, "infrastructure", CRASHED)
 
 
-def test_a_jobset_stays_one_when_the_cluster_gains_the_training_operator(
+@trainer_alone
+def test_a_jobset_stays_one_when_the_cluster_gains_pytorchjobs(
     kubernetes_lab: KubernetesLab,
     namespace: str,
     site: Path,
     run: Callable[..., Run],
-    operator: Callable[[], None],
     running: Callable[[int], None],
     tmp_path: Path,
 ) -> None:
@@ -97,36 +88,42 @@ def test_a_jobset_stays_one_when_the_cluster_gains_the_training_operator(
     running(2)
     process.kill()
     process.communicate()
-    operator()
     (job,) = items(kubernetes_lab, namespace, "jobset")
-    folder = (tmp_path / "results" / "latest").resolve().name
-    resumed = run("--resume", folder)
+    kubernetes_lab.add_kinds(*OPERATOR)
+    try:
+        resumed = run("--resume", (tmp_path / "results" / "latest").resolve().name)
+    finally:
+        kubernetes_lab.remove_kinds(*OPERATOR)
     assert resumed.status == 0, resumed.out
     case = resumed.case(CASE)
     assert (case["job"]["id"], case["job"]["kind"]) == (job["metadata"]["name"], "JobSet")
     assert len((resumed.folder / CASE / "steps.csv").read_text().splitlines()) == 11
     nothing_is_left(kubernetes_lab, namespace)
-    # What is new there is a PyTorchJob.
-    kubernetes_lab.set(namespace, hang_at=5)
-    process = start(*QUICK, "--site", str(site), results=tmp_path / "results")
-    running(2)
-    assert len(items(kubernetes_lab, namespace, "pytorchjob")) == 1
-    process.kill()
-    process.communicate()
-    swept = pacemark("suites", "--sweep", "--site", str(site), results=tmp_path / "results")
-    assert swept.status == 0, swept.out
-    nothing_is_left(kubernetes_lab, namespace)
 
 
+@operator_1_8
 def test_training_operator_1_8_runs_it_and_a_worker_that_fails_ends_it(
-    kubernetes_lab: KubernetesLab, namespace: str, run: Callable[..., Run], operator: Callable[[], None]
+    kubernetes_lab: KubernetesLab, namespace: str, run: Callable[..., Run]
 ) -> None:
-    operator()
     result = run(master_first=True)
     assert result.status == 0, result.out
     case = result.case(CASE)
     assert (case["verdict"], case["job"]["kind"]) == ("no baseline", "PyTorchJob")
     assert len((result.folder / CASE / "steps.csv").read_text().splitlines()) == 11
     nothing_is_left(kubernetes_lab, namespace)
-    words = ["exit code 1", "NCCL error after iteration 43"]
-    require_failed(kubernetes_lab, namespace, run(crash_at=42), CASE, "infrastructure", words)
+    # It deletes the pods of a job that reaches a backoffLimit, and their logs with them.
+    require_failed(kubernetes_lab, namespace, run(crash_at=42), CASE, "infrastructure", CRASHED)
+
+
+@operator_1_8
+def test_training_operator_1_8_leaves_nothing_of_a_session_that_was_killed(
+    kubernetes_lab: KubernetesLab, namespace: str, site: Path, running: Callable[[int], None], tmp_path: Path
+) -> None:
+    kubernetes_lab.set(namespace, hang_at=5)
+    process = start(*QUICK, "--site", str(site), results=tmp_path / "results")
+    running(2)
+    process.kill()
+    process.communicate()
+    swept = pacemark("suites", "--sweep", "--site", str(site), results=tmp_path / "results")
+    assert swept.status == 0, swept.out
+    nothing_is_left(kubernetes_lab, namespace)

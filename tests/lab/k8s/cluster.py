@@ -44,9 +44,8 @@ from tests.lab.k8s.certificates import Authority
 from tests.lab.recipe.knobs import Knobs
 
 _REPOSITORY = Path(__file__).resolve().parents[3]
-_CONTROLLERS = ("kueue", "jobset", "training-operator", "training-operator-1.8", "trainer")
 # What the API server knows the components as, by their certificates: all may do anything.
-_CLIENTS = ("admin", "kube-controller-manager", "kube-scheduler", "kwok", "pods", *_CONTROLLERS)
+_CLIENTS = ("admin", "kube-controller-manager", "kube-scheduler", "kwok", "pods", *config.CONTROLLERS)
 
 
 class KubernetesLab:
@@ -61,7 +60,7 @@ class KubernetesLab:
         root: Path | None = None,
         nodes: int = 64,
         machines: Sequence[str] = ("a3-megagpu-8g", "Standard_ND96isr_H100_v5"),
-        controllers: Sequence[str] = _CONTROLLERS[:3],
+        controllers: Sequence[str] = ("kueue", "jobset", "training-operator"),
     ) -> None:
         self.root = root or Path(tempfile.mkdtemp(prefix="pmk-", dir="/tmp"))
         self._own_root = root is None
@@ -70,11 +69,10 @@ class KubernetesLab:
         self.server = ""
         self._ports: ports.Block | None = None
         self._daemons: dict[str, Daemon] = {}
-        self._spare: dict[str, Daemon] = {}
         self._reaper: subprocess.Popen[bytes] | None = None
         self._api: Api | None = None
         self._controllers = controllers
-        self._settings: config.Settings | None = None
+        self._settings: config.Settings
 
     def __enter__(self) -> KubernetesLab:
         self.start()
@@ -108,7 +106,8 @@ class KubernetesLab:
             for name in ("kube-controller-manager", "kube-scheduler", "kwok", "pods", *self._controllers):
                 self._daemons[name].start()
             for name in self._controllers:
-                self._wait_for(name, deadline)
+                port = settings.ports[f"{objects.plain(name)}-health"]
+                self._wait(name, partial(_answers, f"http://{config.HOST}:{port}/readyz"), deadline)
             self._wait("kwok", lambda: self.ready_nodes() == len(self.nodes), deadline)
             account = "/api/v1/namespaces/default/serviceaccounts/default"
             self._wait("kube-controller-manager", lambda: self._exists(account), deadline)
@@ -141,27 +140,18 @@ class KubernetesLab:
         folder.mkdir(parents=True, exist_ok=True)
         Knobs(**knobs).save(folder)
 
-    def add(self, name: str, seconds: float = 60.0) -> None:
-        """One more controller, with its kinds."""
-        kinds = list(objects.kinds(self._set_up, [name]))
-        for document in (*kinds, *objects.webhooks(self._set_up, name)):
+    def add_kinds(self, name: str, seconds: float = 30.0) -> None:
+        """The kinds of one more controller, without the controller itself."""
+        for document in (kinds := list(objects.kinds(self._settings, [name]))):
             self.api.create(document)
-        deadline = time.monotonic() + seconds
-        for path in objects.served(kinds):
-            self._wait("kube-apiserver", partial(self._exists, path), deadline)
-        self._daemons[name] = self._spare.pop(name)
-        self._daemons[name].start()
-        self._wait_for(name, deadline)
+        self._wait_served(kinds, time.monotonic() + seconds)
 
-    def remove(self, name: str, seconds: float = 30.0) -> None:
-        """The controller goes, with its kinds and all objects of them."""
-        kinds = list(objects.kinds(self._set_up, [name]))
-        for document in (*objects.webhooks(self._set_up, name), *kinds):
+    def remove_kinds(self, name: str, seconds: float = 30.0) -> None:
+        """They go, and all objects of them."""
+        for document in (kinds := list(objects.kinds(self._settings, [name]))):
             self.api.delete(f"{collection(document)}/{document['metadata']['name']}")
-        paths, deadline = list(objects.served(kinds)), time.monotonic() + seconds
-        self._wait("kube-apiserver", lambda: not any(map(self._exists, paths)), deadline)
-        self._spare[name] = self._daemons.pop(name)
-        self._spare[name].stop()
+        paths = list(objects.served(kinds))
+        self._wait("kube-apiserver", lambda: not any(map(self._exists, paths)), time.monotonic() + seconds)
 
     def clear(self, namespace: str, seconds: float = 30.0) -> None:
         """Delete its jobs of every kind, and wait until their pods are gone."""
@@ -244,9 +234,7 @@ class KubernetesLab:
             if name == "admin":
                 self._api = Api(self.server, str(settings.ca), client=client)
         (self.root / "kwok.yaml").write_text(objects.kwok_configuration())
-        for daemon in self._define(settings):
-            spare = daemon.name in _CONTROLLERS and daemon.name not in self._controllers
-            (self._spare if spare else self._daemons)[daemon.name] = daemon
+        self._daemons = {daemon.name: daemon for daemon in self._define(settings)}
         return settings, authority
 
     def _define(self, settings: config.Settings) -> list[Daemon]:
@@ -265,12 +253,8 @@ class KubernetesLab:
             "kube-controller-manager": config.controller_manager(settings),
             "kube-scheduler": config.scheduler(settings),
             "kwok": config.kwok(settings),
-            "jobset": config.jobset(settings),
-            "training-operator": config.training_operator(settings),
-            "training-operator-1.8": config.training_operator_1_8(settings),
-            "trainer": config.trainer(settings),
-            "kueue": config.kueue(settings),
             "pods": [sys.executable, "-m", "tests.lab.k8s.pods", str(self.root)],
+            **{name: config.CONTROLLERS[name](settings) for name in self._controllers},
         }
         return [
             Daemon(
@@ -289,18 +273,11 @@ class KubernetesLab:
             for name in self._controllers:
                 list(pool.map(self.api.create, objects.webhooks(settings, name)))
         # A controller that finds its kind missing looks again only after 10 s.
+        self._wait_served(kinds, deadline)
+
+    def _wait_served(self, kinds: Sequence[dict[str, Any]], deadline: float) -> None:
         for path in objects.served(kinds):
             self._wait("kube-apiserver", partial(self._exists, path), deadline)
-
-    @property
-    def _set_up(self) -> config.Settings:
-        if self._settings is None:
-            raise LabError("the Kubernetes lab was not started")
-        return self._settings
-
-    def _wait_for(self, controller: str, deadline: float) -> None:
-        port = self._set_up.ports[f"{objects.plain(controller)}-health"]
-        self._wait(controller, partial(_answers, f"http://{config.HOST}:{port}/readyz"), deadline)
 
     def _exists(self, path: str) -> bool:
         try:

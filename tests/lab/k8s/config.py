@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -232,3 +233,13 @@ def _configured(s: Settings, name: str, configuration: dict[str, Any]) -> list[s
     file = s.root / f"{name}.yaml"
     file.write_text(yaml.safe_dump(configuration))
     return [f"--kubeconfig={s.kubeconfig(name)}", f"--config={file}"]
+
+
+CONTROLLERS: dict[str, Callable[[Settings], list[str]]] = {
+    "kueue": kueue,
+    "jobset": jobset,
+    "training-operator": training_operator,
+    "training-operator-1.8": training_operator_1_8,
+    "trainer": trainer,
+}
+"""What a cluster may have."""
