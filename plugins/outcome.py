@@ -44,7 +44,7 @@ class Outcome:
     nothing did) and `message` says it in words. `log` is the collected training log of the last attempt, `gpu` the
     type of accelerator that it is judged as, `folder` the case's place in the results. `images` are the digests of the
     container images that ran, where the cluster tells; more than one where its pods differ. `versions` are those that
-    the site file states. `attempts` counts the lives of
+    the site file states. `job_kind` is the kind of the job's object on Kubernetes. `attempts` counts the lives of
     this job, `earlier` has the jobs of the case before it. `excluded` are nodes that the job was kept away from, with
     commas between them. `log_note` says where the log was read, if not from the job itself, or why that was not
     possible. `setup` says what was done before the launch.
@@ -56,6 +56,7 @@ class Outcome:
     log: Path | None
     job_id: str = ""
     job_name: str = ""
+    job_kind: str = ""
     state: str = ""
     succeeded: bool = False
     reason: str = ""

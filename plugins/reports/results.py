@@ -158,6 +158,7 @@ def record(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> 
         "job": {
             "id": outcome.job_id,
             "name": outcome.job_name,
+            "kind": outcome.job_kind,
             "state": outcome.state,
             "reason": outcome.reason,
             "nodes": outcome.nodes,

@@ -178,7 +178,9 @@ def test_a_job_is_found_to_be_ended_though_its_values_are_gone() -> None:
     name = objects.object_name("the-job", case.id)
     jobset = {"metadata": {"name": name, "namespace": "runs", "annotations": {objects.JOB: "the-job"}}}
     memory.post("/apis/jobset.x-k8s.io/v1alpha2/namespaces/runs/jobsets", jobset)
-    assert backend.find(case.key, "the-job", to_end=True) == JobRef(case.key, "the-job", name, "runs")
+    assert backend.find(case.key, "the-job", to_end=True) == JobRef(
+        case.key, "the-job", name, "runs", "JobSet"
+    )
     # To go on with it, something would have to be made.
     with pytest.raises(
         SubmitError, match=f"JobSet {name} is there, but what it mounts cannot be made"

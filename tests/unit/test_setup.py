@@ -394,7 +394,7 @@ def test_permissions_are_asked_for_once(memory: Memory) -> None:
     ("rules", "file", "role"),
     [
         (RULES, "pytorchjob", "pacemark-data"),
-        ((*check.RULES, *check.QUEUE_RULES), "pytorchjob", "pacemark"),
+        ((*check.RULES, *check.QUEUE_RULES, *JobSets.rules), "pytorchjob", "pacemark"),
         ((*check.RULES, *check.QUEUE_RULES, *JobSets.rules), "jobset", "pacemark"),
     ],
 )

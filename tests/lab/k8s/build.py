@@ -104,14 +104,15 @@ def _build_one(go: str, program: Program, partial: Path, environment: dict[str, 
     options = [*programs.FLAGS, "-ldflags", " ".join([programs.STRIP, *stamped])]
     if program.edits:
         options += ["-modfile", str(_edited(go, program, partial, environment))]
-    _go(go, ["build", *options, "-o", str(target), program.package], environment)
+    _go(go, ["build", *options, "-o", str(target), program.package], environment, program.modules)
     size, seconds = target.stat().st_size / 1e6, time.monotonic() - started
-    print(f"{program.name} {programs.version(program.module)}: {seconds:.0f} s, {size:.0f} MB", flush=True)
+    print(f"{program.name} {program.version}: {seconds:.0f} s, {size:.0f} MB", flush=True)
 
 
 def _edited(go: str, program: Program, partial: Path, environment: dict[str, str]) -> Path:
     """A go.mod that takes the program's module from a copy with its edits."""
     copy = partial / "edited"
+    shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(_module(go, program, environment), copy)
     for name, old, new in program.edits:
         text = (copy / name).read_text()
@@ -121,7 +122,7 @@ def _edited(go: str, program: Program, partial: Path, environment: dict[str, str
             )
         (copy / name).write_text(text.replace(old, new))
     for name in ("go.mod", "go.sum"):
-        shutil.copy(programs.MODULES / name, copy.with_name(f"edited{Path(name).suffix}"))
+        shutil.copy(program.modules / name, copy.with_name(f"edited{Path(name).suffix}"))
     with copy.with_name("edited.mod").open("a") as modfile:
         modfile.write(f"\nreplace {program.module} => {copy}\n")
     return copy.with_name("edited.mod")
@@ -135,7 +136,7 @@ def _copy_manifests(go: str, program: Program, folder: Path, environment: dict[s
     for pattern in program.manifests:
         found = list(root.glob(pattern))
         if not found:
-            raise BuildError(f"{program.module} {programs.version(program.module)} has no {pattern}")
+            raise BuildError(f"{program.module} {program.version} has no {pattern}")
         for source in found:
             # Not with the source's mode: a module's files may be read-only.
             shutil.copyfile(source, folder / source.name)
@@ -143,14 +144,15 @@ def _copy_manifests(go: str, program: Program, folder: Path, environment: dict[s
 
 def _module(go: str, program: Program, environment: dict[str, str]) -> Path:
     """Where the module's files are; fetches it if they are not on this machine yet."""
-    _go(go, ["mod", "download", program.module], environment)
-    return Path(_go(go, ["list", "-m", "-f", "{{.Dir}}", program.module], environment).strip())
+    _go(go, ["mod", "download", program.module], environment, program.modules)
+    found = _go(go, ["list", "-m", "-f", "{{.Dir}}", program.module], environment, program.modules)
+    return Path(found.strip())
 
 
-def _go(go: str, arguments: list[str], environment: dict[str, str]) -> str:
+def _go(go: str, arguments: list[str], environment: dict[str, str], modules: Path) -> str:
     done = subprocess.run(
         ["nice", "-n", "19", go, *arguments],
-        cwd=programs.MODULES,
+        cwd=modules,
         env=environment,
         capture_output=True,
         text=True,

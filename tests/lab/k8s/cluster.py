@@ -1,4 +1,4 @@
-"""A real Kubernetes on this machine: its control plane, JobSet, the training-operator, Kueue, and nodes by KWOK.
+"""A real Kubernetes on this machine: its control plane, JobSet, the training-operator or Trainer, Kueue, nodes by KWOK.
 
     with KubernetesLab(nodes=64) as lab:
         lab.namespace("first", real_step=0.01)
@@ -39,19 +39,20 @@ from tests.lab.k8s import objects
 from tests.lab.k8s import programs
 from tests.lab.k8s.api import Api
 from tests.lab.k8s.api import ApiError
+from tests.lab.k8s.api import collection
 from tests.lab.k8s.certificates import Authority
 from tests.lab.recipe.knobs import Knobs
 
 _REPOSITORY = Path(__file__).resolve().parents[3]
-_CONTROLLERS = ("kueue", "jobset", "training-operator")
 # What the API server knows the components as, by their certificates: all may do anything.
-_CLIENTS = ("admin", "kube-controller-manager", "kube-scheduler", "kwok", "pods", *_CONTROLLERS)
+_CLIENTS = ("admin", "kube-controller-manager", "kube-scheduler", "kwok", "pods", *config.CONTROLLERS)
 
 
 class KubernetesLab:
     """One cluster of nodes of 8 GPUs each, everything in `root`: an empty folder, kept at the end.
 
-    Without `root` it makes one below /tmp and removes it. `nodes` of each machine type in `machines`.
+    Without `root` it makes one below /tmp and removes it. `nodes` of each machine type in `machines`. `controllers` are
+    those that it begins with.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class KubernetesLab:
         root: Path | None = None,
         nodes: int = 64,
         machines: Sequence[str] = ("a3-megagpu-8g", "Standard_ND96isr_H100_v5"),
+        controllers: Sequence[str] = ("kueue", "jobset", "training-operator"),
     ) -> None:
         self.root = root or Path(tempfile.mkdtemp(prefix="pmk-", dir="/tmp"))
         self._own_root = root is None
@@ -69,6 +71,8 @@ class KubernetesLab:
         self._daemons: dict[str, Daemon] = {}
         self._reaper: subprocess.Popen[bytes] | None = None
         self._api: Api | None = None
+        self._controllers = controllers
+        self._settings: config.Settings
 
     def __enter__(self) -> KubernetesLab:
         self.start()
@@ -99,11 +103,11 @@ class KubernetesLab:
             self._daemons["etcd"].start()
             self.start_api(seconds)
             self._populate(settings, authority, deadline)
-            for name in ("kube-controller-manager", "kube-scheduler", "kwok", "pods", *_CONTROLLERS):
+            for name in ("kube-controller-manager", "kube-scheduler", "kwok", "pods", *self._controllers):
                 self._daemons[name].start()
-            for name in _CONTROLLERS:
-                health = f"http://{config.HOST}:{settings.ports[f'{name}-health']}/readyz"
-                self._wait(name, partial(_answers, health), deadline)
+            for name in self._controllers:
+                port = settings.ports[f"{objects.plain(name)}-health"]
+                self._wait(name, partial(_answers, f"http://{config.HOST}:{port}/readyz"), deadline)
             self._wait("kwok", lambda: self.ready_nodes() == len(self.nodes), deadline)
             account = "/api/v1/namespaces/default/serviceaccounts/default"
             self._wait("kube-controller-manager", lambda: self._exists(account), deadline)
@@ -136,10 +140,24 @@ class KubernetesLab:
         folder.mkdir(parents=True, exist_ok=True)
         Knobs(**knobs).save(folder)
 
+    def add_kinds(self, name: str, seconds: float = 30.0) -> None:
+        """The kinds of one more controller, without the controller itself."""
+        for document in (kinds := list(objects.kinds(self._settings, [name]))):
+            self.api.create(document)
+        self._wait_served(kinds, time.monotonic() + seconds)
+
+    def remove_kinds(self, name: str, seconds: float = 30.0) -> None:
+        """They go, and all objects of them."""
+        for document in (kinds := list(objects.kinds(self._settings, [name]))):
+            self.api.delete(f"{collection(document)}/{document['metadata']['name']}")
+        paths = list(objects.served(kinds))
+        self._wait("kube-apiserver", lambda: not any(map(self._exists, paths)), time.monotonic() + seconds)
+
     def clear(self, namespace: str, seconds: float = 30.0) -> None:
         """Delete its jobs of every kind, and wait until their pods are gone."""
         for group, kind in (("jobset.x-k8s.io/v1alpha2", "jobsets"), ("kubeflow.org/v1", "pytorchjobs")):
-            self.api.delete(f"/apis/{group}/namespaces/{namespace}/{kind}")
+            if self._exists(f"/apis/{group}/{kind}"):
+                self.api.delete(f"/apis/{group}/namespaces/{namespace}/{kind}")
         pods, deadline = f"/api/v1/namespaces/{namespace}/pods", time.monotonic() + seconds
         self._wait("kube-controller-manager", lambda: not self.api.get(pods)["items"], deadline)
 
@@ -209,6 +227,7 @@ class KubernetesLab:
             webhook=authority.issue("webhook/tls", hosts=objects.WEBHOOK_HOSTS),
             token_key=authority.token_key(),
         )
+        self._settings = settings
         for name in _CLIENTS:
             client = authority.issue(name, group="system:masters")
             access.write_kubeconfig(settings.kubeconfig(name), self.server, settings.ca, client=client)
@@ -234,10 +253,8 @@ class KubernetesLab:
             "kube-controller-manager": config.controller_manager(settings),
             "kube-scheduler": config.scheduler(settings),
             "kwok": config.kwok(settings),
-            "jobset": config.jobset(settings),
-            "training-operator": config.training_operator(settings),
-            "kueue": config.kueue(settings),
             "pods": [sys.executable, "-m", "tests.lab.k8s.pods", str(self.root)],
+            **{name: config.CONTROLLERS[name](settings) for name in self._controllers},
         }
         return [
             Daemon(
@@ -249,13 +266,16 @@ class KubernetesLab:
     def _populate(self, settings: config.Settings, authority: Authority, deadline: float) -> None:
         """Kinds, nodes, secrets and webhooks."""
         with ThreadPoolExecutor(8) as pool:
-            kinds = list(objects.kinds(settings))
+            kinds = list(objects.kinds(settings, ["kwok", *self._controllers]))
             list(pool.map(self.api.create, (*kinds, *objects.namespaces())))
             list(pool.map(self.api.create, objects.secrets(settings, authority.pair.key)))
             list(pool.map(self.api.create, self.nodes))
-            for name in _CONTROLLERS:
+            for name in self._controllers:
                 list(pool.map(self.api.create, objects.webhooks(settings, name)))
         # A controller that finds its kind missing looks again only after 10 s.
+        self._wait_served(kinds, deadline)
+
+    def _wait_served(self, kinds: Sequence[dict[str, Any]], deadline: float) -> None:
         for path in objects.served(kinds):
             self._wait("kube-apiserver", partial(self._exists, path), deadline)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ PORTS = (
     "jobset-health",
     "training-operator",
     "training-operator-health",
+    "trainer",
+    "trainer-health",
     "kueue",
     "kueue-health",
 )
@@ -180,16 +183,41 @@ def kueue(s: Settings) -> list[str]:
 
 def training_operator(s: Settings) -> list[str]:
     """The training-operator v1, for PyTorchJob alone; finds its certificate by WEBHOOK_CERT_DIR."""
+    return [*_training_operator(s, "training-operator"), *_QPS]
+
+
+def training_operator_1_8(s: Settings) -> list[str]:
+    """The same, in the other's place."""
+    return _training_operator(s, "training-operator-1.8")
+
+
+def _training_operator(s: Settings, program: str) -> list[str]:
     return [
-        str(programs.path("training-operator")),
-        f"--kubeconfig={s.kubeconfig('training-operator')}",
+        str(programs.path(program)),
+        f"--kubeconfig={s.kubeconfig(program)}",
         "--enable-scheme=pytorchjob",
         "--controller-threads=4",
         f"--webhook-server-port={s.ports['training-operator']}",
         f"--health-probe-bind-address={HOST}:{s.ports['training-operator-health']}",
         "--metrics-bind-address=0",
-        *_QPS,
     ]
+
+
+def trainer(s: Settings) -> list[str]:
+    """Kubeflow Trainer v2; finds its certificate below TMPDIR."""
+    configuration = {
+        "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
+        "kind": "Configuration",
+        "leaderElection": {"leaderElect": False},
+        "certManagement": {"enable": False},
+        **_endpoints(s, "trainer"),
+    }
+    # It has no key for that.
+    del configuration["webhook"]["certDir"]
+    place = s.root / "k8s-webhook-server" / "serving-certs"
+    place.parent.mkdir()
+    place.symlink_to(s.webhook.certificate.parent)
+    return [str(programs.path("trainer")), *_configured(s, "trainer", configuration)]
 
 
 def _endpoints(s: Settings, name: str) -> dict[str, Any]:
@@ -205,3 +233,13 @@ def _configured(s: Settings, name: str, configuration: dict[str, Any]) -> list[s
     file = s.root / f"{name}.yaml"
     file.write_text(yaml.safe_dump(configuration))
     return [f"--kubeconfig={s.kubeconfig(name)}", f"--config={file}"]
+
+
+CONTROLLERS: dict[str, Callable[[Settings], list[str]]] = {
+    "kueue": kueue,
+    "jobset": jobset,
+    "training-operator": training_operator,
+    "training-operator-1.8": training_operator_1_8,
+    "trainer": trainer,
+}
+"""What a cluster may have."""

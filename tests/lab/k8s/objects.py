@@ -121,14 +121,14 @@ def kwok_configuration() -> str:
     return "\n---\n".join([*stages, *own])
 
 
-def kinds(settings: Settings) -> Iterator[dict[str, Any]]:
-    """The CustomResourceDefinitions of KWOK and of the controllers."""
-    for program in programs.PROGRAMS:
-        for path in programs.manifests(program.name):
+def kinds(settings: Settings, names: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """The CustomResourceDefinitions of these programs."""
+    for name in names:
+        for path in programs.manifests(name):
             if not _is_kind(path):
                 continue
             document = yaml.load(path.read_text(), yaml.CSafeLoader)
-            if program.name == "kueue" and len(document["spec"]["versions"]) > 1:
+            if name == "kueue" and len(document["spec"]["versions"]) > 1:
                 reached = _client(settings, "kueue", "/convert")
                 document["spec"]["conversion"] = {
                     "strategy": "Webhook",
@@ -172,6 +172,7 @@ def secrets(settings: Settings, ca_key: Path) -> Iterator[dict[str, Any]]:
 def webhooks(settings: Settings, name: str) -> Iterator[dict[str, Any]]:
     """The webhook configurations that a controller brings along, reached at its port here."""
     (path,) = [path for path in programs.manifests(name) if path.name == "manifests.yaml"]
+    name = plain(name)
     for document in yaml.load_all(path.read_text(), yaml.CSafeLoader):
         kept = [hook for hook in document["webhooks"] if _wanted(name, hook)]
         for hook in kept:
@@ -184,6 +185,11 @@ def webhooks(settings: Settings, name: str) -> Iterator[dict[str, Any]]:
         full = "validator.training-operator.kubeflow.org" if name == "training-operator" else f"{name}-{base}"
         document["metadata"]["name"] = full
         yield document
+
+
+def plain(name: str) -> str:
+    """A controller's name without a version."""
+    return name.partition("-1")[0]
 
 
 def _wanted(name: str, hook: dict[str, Any]) -> bool:

@@ -1,6 +1,6 @@
 """The programs of the Kubernetes lab: which, at what versions, and where they are on this machine.
 
-`modules/go.mod` pins them and `modules/go.sum` their contents. `python -m tests.lab.k8s.build` builds them once
+`modules/go.mod` pins them and `modules/go.sum` their contents; what does not fit the rest has a folder of its own there. `python -m tests.lab.k8s.build` builds them once
 into a folder of the cache that is named after these pins. Where KUBEBUILDER_ASSETS names a folder with etcd and
 kube-apiserver, as Kubernetes' own test tools do, these two come from there and are not built.
 """
@@ -23,7 +23,8 @@ BUILD_HINT = "python -m tests.lab.k8s.build builds them"
 class Program:
     """`package` is built to `name`; `manifests` are copied from its `module` (globs, below its root).
 
-    `edits`: (file of the module, what stands there once, what stands there in what we build).
+    `edits`: (file of the module, what stands there once, what stands there in what we build). `pins` is the folder below
+    `modules` whose go.mod pins it.
     """
 
     name: str
@@ -31,6 +32,16 @@ class Program:
     package: str
     manifests: tuple[str, ...] = ()
     edits: tuple[tuple[str, str, str], ...] = ()
+    pins: str = ""
+
+    @property
+    def modules(self) -> Path:
+        return MODULES / self.pins
+
+    @property
+    def version(self) -> str:
+        """As pinned, such as `v1.36.3`."""
+        return version(self.module, self.modules)
 
 
 # Without symbols. The tag leaves out a part of Kueue that is off unless asked for and is a scheduler by itself.
@@ -39,6 +50,20 @@ STRIP = "-s -w"
 
 
 _KUBERNETES = "k8s.io/kubernetes"
+_TRAINING_OPERATOR = (
+    "github.com/kubeflow/training-operator",
+    "github.com/kubeflow/training-operator/cmd/training-operator.v1",
+    ("manifests/base/crds/kubeflow.org_pytorchjobs.yaml", "manifests/base/webhook/manifests.yaml"),
+    # It cannot be told to listen on loopback, nor where its certificate is.
+    (
+        (
+            "cmd/training-operator.v1/main.go",
+            "Port: webhookServerPort,",
+            'Host: "127.0.0.1", Port: webhookServerPort, CertDir: os.Getenv("WEBHOOK_CERT_DIR"),',
+        ),
+        ("pkg/cert/cert.go", "CertDir:        certDir,", 'CertDir: os.Getenv("WEBHOOK_CERT_DIR"),'),
+    ),
+)
 PROGRAMS = (
     Program("etcd", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3"),
     Program("kube-apiserver", _KUBERNETES, f"{_KUBERNETES}/cmd/kube-apiserver"),
@@ -62,20 +87,14 @@ PROGRAMS = (
         "sigs.k8s.io/jobset",
         ("config/components/crd/bases/*.yaml", "config/components/webhook/manifests.yaml"),
     ),
+    Program("training-operator", *_TRAINING_OPERATOR),
+    # The one that AKS's own script installs. Its code does not fit the libraries of the other programs.
+    Program("training-operator-1.8", *_TRAINING_OPERATOR, "training-operator-1.8"),
     Program(
-        "training-operator",
-        "github.com/kubeflow/training-operator",
-        "github.com/kubeflow/training-operator/cmd/training-operator.v1",
-        ("manifests/base/crds/kubeflow.org_pytorchjobs.yaml", "manifests/base/webhook/manifests.yaml"),
-        # It cannot be told to listen on loopback, nor where its certificate is.
-        (
-            (
-                "cmd/training-operator.v1/main.go",
-                "Port: webhookServerPort,",
-                'Host: "127.0.0.1", Port: webhookServerPort, CertDir: os.Getenv("WEBHOOK_CERT_DIR"),',
-            ),
-            ("pkg/cert/cert.go", "CertDir:        certDir,", 'CertDir: os.Getenv("WEBHOOK_CERT_DIR"),'),
-        ),
+        "trainer",
+        "github.com/kubeflow/trainer/v2",
+        "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",
+        ("manifests/base/crds/trainer.kubeflow.org_*.yaml", "manifests/base/webhook/manifests.yaml"),
     ),
     Program(
         "kueue",
@@ -86,11 +105,11 @@ PROGRAMS = (
 )
 
 
-def version(module: str) -> str:
+def version(module: str, modules: Path = MODULES) -> str:
     """The pinned version of a module, such as `v1.36.3`."""
-    found = re.search(rf"^\t{re.escape(module)} (v\S+)", (MODULES / "go.mod").read_text(), re.M)
+    found = re.search(rf"^\t{re.escape(module)} (v\S+)", (modules / "go.mod").read_text(), re.M)
     if found is None:
-        raise LookupError(f"{MODULES / 'go.mod'} requires no {module}")
+        raise LookupError(f"{modules / 'go.mod'} requires no {module}")
     return found[1]
 
 
@@ -114,7 +133,8 @@ def cache() -> Path:
 
 def home() -> Path:
     """The folder of these pins: `bin/`, and `manifests/<program>/`. It exists only when it is whole."""
-    digest = hashlib.sha256(b"".join((MODULES / name).read_bytes() for name in ("go.mod", "go.sum")))
+    pins = sorted(MODULES.rglob("go.*"))
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in pins))
     digest.update(repr((platform.system(), platform.machine(), to_build(), FLAGS, STRIP)).encode())
     return cache() / f"k8s-{digest.hexdigest()[:12]}"
 

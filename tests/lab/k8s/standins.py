@@ -27,9 +27,13 @@ _SOCKETS = "NCCL INFO Using network Socket"
 
 @dataclass(frozen=True)
 class Container:
-    """What a pod's main container knows of itself: its variables, its command line, and its job."""
+    """What a pod's main container knows of itself: its variables, its command line, and its job.
+
+    `host` is its host name, where that is not the node's.
+    """
 
     pod: str
+    host: str
     name: str
     group: str
     environment: Mapping[str, str]
@@ -47,7 +51,8 @@ class Container:
             environment["JOB_COMPLETION_INDEX"] = labels[_INDEX]
         group = labels.get(_JOBSET) or labels.get(_PYTORCHJOB) or pod["metadata"]["name"]
         command = " ".join([*container.get("command", []), *container.get("args", [])])
-        return cls(pod["metadata"]["name"], name, group, environment, command)
+        full = pod["metadata"]["name"]
+        return cls(full, pod["spec"].get("hostname", full), name, group, environment, command)
 
     @property
     def nodes(self) -> int:
@@ -61,12 +66,14 @@ class Container:
             return self.environment["JOB_COMPLETION_INDEX"] == "0"
         # torchrun ranks nodes by name as text, and Megatron prints from the last rank: worker-9 of 64.
         workers = [f"{self.group}-worker-{number}" for number in range(self.nodes - 1)]
-        return self.pod == max([f"{self.group}-master-0", *workers])
+        pytorchjob = [f"{self.group}-master-0", *workers]
+        jobset = [f"{self.group}-node-0-{number}" for number in range(self.nodes)]
+        return self.host == max(pytorchjob if self.host in pytorchjob else jobset)
 
     @property
     def is_master(self) -> bool:
         """Whether its end is that of its PyTorchJob."""
-        return self.pod == f"{self.group}-master-0"
+        return self.host == f"{self.group}-master-0"
 
     def run(self, knobs: Knobs) -> Said:
         """Its output, by the recipe that it belongs to."""
@@ -93,7 +100,7 @@ def _nemo(container: Container, knobs: Knobs) -> Said:
     step_time = (45.8 if fp8 else 78.0) * 128 / gpus
     yield knobs.late_log, f"Pod on {container.pod} is running"
     yield 0, f"Pod is assigned job index of {environment['JOB_COMPLETION_INDEX']}"
-    yield 0, _node(container, knobs)
+    yield 0, _node(container.pod, knobs)
     yield 0, f"Logging to /job-logs/nemo-experiments/{job}"
     if not container.speaks:
         return None
@@ -138,9 +145,9 @@ def _nemo(container: Container, knobs: Knobs) -> Said:
     return 1 if crashed else knobs.exit_code_after
 
 
-def _node(container: Container, knobs: Knobs) -> str:
+def _node(name: str, knobs: Knobs) -> str:
     """As the launchers say it first."""
-    return f"node {container.pod}, GPUs and driver: 8 NVIDIA H100 80GB HBM3, {knobs.driver}"
+    return f"node {name}, GPUs and driver: 8 NVIDIA H100 80GB HBM3, {knobs.driver}"
 
 
 def _dll(clock: datetime.datetime, step: object, values: Mapping[str, object]) -> str:
@@ -157,8 +164,8 @@ def _megatron(container: Container, knobs: Knobs) -> Said:
         int(environment.get("GLOBAL_BATCH_SIZE", 512)),
     )
     gbs, interval = knobs.gbs or gbs, int(environment.get("LOG_INTERVAL", 10))
-    yield knobs.late_log, _node(container, knobs)
-    if not (container.pod.endswith(knobs.speaker) if knobs.speaker else container.speaks):
+    yield knobs.late_log, _node(container.host, knobs)
+    if not (container.host.endswith(knobs.speaker) if knobs.speaker else container.speaks):
         return 0 if knobs.master_first and container.is_master else None
     yield knobs.startup, " > using tensorboard"
     yield 0, "NCCL version 2.25.1+cuda12.8"

@@ -5,6 +5,7 @@ module pacemark/tests/lab/k8s
 go 1.26.0
 
 tool (
+	github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager
 	github.com/kubeflow/training-operator/cmd/training-operator.v1
 	go.etcd.io/etcd/server/v3
 	k8s.io/kubernetes/cmd/kube-apiserver

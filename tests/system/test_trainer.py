@@ -1,0 +1,129 @@
+"""Megatron GPT-3 on a cluster with Kubeflow Trainer v2 alone, as a JobSet, and with the training operator 1.8.1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lab.k8s import manifests
+from tests.lab.k8s import processes
+from tests.lab.k8s.cluster import KubernetesLab
+from tests.system.kube import aks_site
+from tests.system.kube import items
+from tests.system.kube import nothing_is_left
+from tests.system.kube import require_failed
+from tests.system.support import Run
+from tests.system.support import pacemark
+from tests.system.support import start
+from tests.system.support import until
+
+QUICK = ("suites/gpt3_aks", "-m", 'case(size="375m", gpus=16)')
+CASE = "gpt3_aks/375m-fp16-16gpus"
+CRASHED = ["exit code 1", "NCCL error after iteration 43"]
+
+ALONE, OPERATOR = ("jobset", "trainer"), ("training-operator-1.8",)
+
+
+@pytest.fixture(scope="module")
+def kubernetes_lab(kubernetes_parts: None, request: pytest.FixtureRequest) -> Iterator[KubernetesLab]:
+    """A cluster of its own with these controllers."""
+    machine = "Standard_ND96isr_H100_v5"
+    with KubernetesLab(nodes=2, machines=[machine], controllers=request.param) as lab:
+        yield lab
+
+
+trainer_alone = pytest.mark.parametrize("kubernetes_lab", [ALONE], ids=["trainer"], indirect=True)
+operator_1_8 = pytest.mark.parametrize("kubernetes_lab", [OPERATOR], ids=["operator"], indirect=True)
+
+
+@pytest.fixture
+def site(kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path) -> Path:
+    """The site file of a namespace that has the claim with the recipe's data."""
+    manifests.data(processes.volume(kubernetes_lab.root, namespace, manifests.CLAIM))
+    for document in manifests.claim(namespace, manifests.CLAIM):
+        kubernetes_lab.api.create(document)
+    path = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{manifests.CLAIM}"
+    until(lambda: kubernetes_lab.api.get(path)["status"].get("phase") == "Bound", "the claim is bound")
+    return aks_site(kubernetes_lab, namespace, tmp_path)
+
+
+@pytest.fixture
+def run(kubernetes_lab: KubernetesLab, namespace: str, site: Path, tmp_path: Path) -> Callable[..., Run]:
+    def go(*more: str, **knobs: Any) -> Run:
+        kubernetes_lab.set(namespace, **{"real_step": 0.005, **knobs})
+        return pacemark(*QUICK, "--site", str(site), *more, results=tmp_path / "results")
+
+    return go
+
+
+@trainer_alone
+def test_with_trainer_alone_it_runs_as_a_jobset_and_fails_as_one(
+    kubernetes_lab: KubernetesLab, namespace: str, run: Callable[..., Run]
+) -> None:
+    result = run()
+    assert result.status == 0, result.out
+    case = result.case(CASE)
+    assert (case["verdict"], case["job"]["kind"], case["job"]["attempts"]) == ("no baseline", "JobSet", 1)
+    assert case["tflops_per_gpu"] == pytest.approx(430, rel=0.01)
+    assert (result.folder / CASE / "log.txt").read_text().startswith(f"node {case['job']['id']}-node-0-1, ")
+    nothing_is_left(kubernetes_lab, namespace)
+    require_failed(kubernetes_lab, namespace, run(crash_at=42), CASE, "infrastructure", CRASHED)
+
+
+@trainer_alone
+def test_a_jobset_stays_one_when_the_cluster_gains_pytorchjobs(
+    kubernetes_lab: KubernetesLab,
+    namespace: str,
+    site: Path,
+    run: Callable[..., Run],
+    running: Callable[[int], None],
+    tmp_path: Path,
+) -> None:
+    kubernetes_lab.set(namespace, real_step=0.1)
+    process = start(*QUICK, "--site", str(site), results=tmp_path / "results")
+    running(2)
+    process.kill()
+    process.communicate()
+    (job,) = items(kubernetes_lab, namespace, "jobset")
+    kubernetes_lab.add_kinds(*OPERATOR)
+    try:
+        resumed = run("--resume", (tmp_path / "results" / "latest").resolve().name)
+    finally:
+        kubernetes_lab.remove_kinds(*OPERATOR)
+    assert resumed.status == 0, resumed.out
+    case = resumed.case(CASE)
+    assert (case["job"]["id"], case["job"]["kind"]) == (job["metadata"]["name"], "JobSet")
+    assert len((resumed.folder / CASE / "steps.csv").read_text().splitlines()) == 11
+    nothing_is_left(kubernetes_lab, namespace)
+
+
+@operator_1_8
+def test_training_operator_1_8_runs_it_and_a_worker_that_fails_ends_it(
+    kubernetes_lab: KubernetesLab, namespace: str, run: Callable[..., Run]
+) -> None:
+    result = run(master_first=True)
+    assert result.status == 0, result.out
+    case = result.case(CASE)
+    assert (case["verdict"], case["job"]["kind"]) == ("no baseline", "PyTorchJob")
+    assert len((result.folder / CASE / "steps.csv").read_text().splitlines()) == 11
+    nothing_is_left(kubernetes_lab, namespace)
+    # It deletes the pods of a job that reaches a backoffLimit, and their logs with them.
+    require_failed(kubernetes_lab, namespace, run(crash_at=42), CASE, "infrastructure", CRASHED)
+
+
+@operator_1_8
+def test_training_operator_1_8_leaves_nothing_of_a_session_that_was_killed(
+    kubernetes_lab: KubernetesLab, namespace: str, site: Path, running: Callable[[int], None], tmp_path: Path
+) -> None:
+    kubernetes_lab.set(namespace, hang_at=5)
+    process = start(*QUICK, "--site", str(site), results=tmp_path / "results")
+    running(2)
+    process.kill()
+    process.communicate()
+    swept = pacemark("suites", "--sweep", "--site", str(site), results=tmp_path / "results")
+    assert swept.status == 0, swept.out
+    nothing_is_left(kubernetes_lab, namespace)

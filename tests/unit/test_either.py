@@ -1,0 +1,215 @@
+"""Which kind a recipe's job is on clusters that have one, another, both or none, and that it stays what it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fixtures.backends.base import JobRef
+from fixtures.backends.base import Phase
+from fixtures.backends.kubernetes import either
+from fixtures.backends.kubernetes import kinds
+from fixtures.backends.kubernetes import objects
+from fixtures.backends.kubernetes.api import Refused
+from fixtures.backends.kubernetes.either import EitherBackend
+from fixtures.backends.kubernetes.kinds import Kind
+from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
+from fixtures.backends.kubernetes.section import Kubernetes
+from fixtures.backends.kubernetes.torchjobset import TorchJobSets
+from fixtures.runs.ledger import Ledger
+from plugins.errors import SiteError
+from plugins.errors import Unreachable
+from tests.unit import aks
+from tests.unit import examples
+from tests.unit import kubeapi
+
+OPERATOR, JOBSET = PyTorchJobs(), TorchJobSets()
+KINDS: tuple[Kind, ...] = (OPERATOR, JOBSET)
+CASE = aks.case()
+NAME = "pacemark-run-1.gpt3_aks-375m"
+ID = objects.object_name(NAME, CASE.id)
+
+
+class Cluster(kubeapi.Memory):
+    """Serves these kinds of job; of the others it says what an API server does."""
+
+    def __init__(self, *served: Kind) -> None:
+        super().__init__()
+        self.before = self._refuse
+        self.serve(*served)
+
+    def serve(self, *served: Kind) -> None:
+        self._served = {kinds.path(kind, "runs") for kind in served}
+        for kind in KINDS:
+            self.objects.pop(f"/apis/{kind.group}/{kind.version}", None)
+        for kind in served:
+            self.objects[f"/apis/{kind.group}/{kind.version}"] = {
+                "metadata": {},
+                "resources": [{"name": kind.plural}],
+            }
+
+    def _refuse(self, method: str, path: str) -> None:
+        for kind in KINDS:
+            if path.startswith(kinds.path(kind, "runs")) and kinds.path(kind, "runs") not in self._served:
+                raise Unreachable(f"{method} {path}: 404: 404 page not found")
+
+    def made(self) -> list[str]:
+        return [item["kind"] for item in self.objects.values() if "kind" in item]
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(either, "STARTING_SECONDS", 0.0)
+
+
+def session(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> EitherBackend:
+    monkeypatch.setattr("fixtures.backends.kubernetes.backend.Api", lambda *_: cluster)
+    # All else is there.
+    monkeypatch.setattr("fixtures.backends.kubernetes.backend.lacks", lambda *_: [])
+    monkeypatch.setattr("fixtures.backends.kubernetes.provision.apply.Provisioner.lacks", lambda *_: [])
+    recipe = examples.recipe_named("gpt3_aks")
+    return EitherBackend("lab", Kubernetes(gpu="h100", namespace="runs"), [recipe], OPERATOR, JOBSET)
+
+
+@pytest.mark.parametrize(
+    ("served", "kind"),
+    [((OPERATOR,), "PyTorchJob"), ((JOBSET,), "JobSet"), ((OPERATOR, JOBSET), "PyTorchJob")],
+)
+def test_the_first_kind_that_the_cluster_has_is_made_recorded_and_shown(
+    monkeypatch: pytest.MonkeyPatch, served: tuple[Kind, ...], kind: str
+) -> None:
+    cluster = Cluster(*served)
+    backend = session(cluster, monkeypatch)
+    backend.check(CASE)
+    assert backend.submit(CASE, NAME) == JobRef(CASE.key, NAME, ID, "runs", kind)
+    assert cluster.made() == [kind, "ConfigMap"]
+    assert f"\nkind: {kind}\n" in backend.plan(CASE, NAME)
+    assert "the cluster decides" not in backend.plan(CASE, NAME)
+
+
+def test_a_cluster_that_has_none_of_them_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SiteError) as caught:
+        session(Cluster(), monkeypatch).check(CASE)
+    assert str(caught.value) == (
+        "site lab is not ready for gpt3_aks:\n"
+        "  PyTorchJob (kubeflow.org/v1) and JobSet (jobset.x-k8s.io/v1alpha2) are missing on the cluster\n"
+        "    mend: install one of them: https://www.kubeflow.org/docs/components/trainer/legacy-v1/installation or "
+        "https://jobset.sigs.k8s.io/docs/installation"
+    )
+
+
+def test_a_kind_that_comes_while_the_server_starts_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(JOBSET)
+    monkeypatch.setattr("time.sleep", lambda _: cluster.serve(OPERATOR, JOBSET))
+    backend = session(cluster, monkeypatch)
+    backend.check(CASE)
+    assert backend.submit(CASE, NAME).kind == "PyTorchJob"
+
+
+def test_a_kind_that_comes_in_the_middle_of_a_session_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = Cluster(JOBSET)
+    backend = session(cluster, monkeypatch)
+    backend.check(CASE)
+    cluster.serve(OPERATOR, JOBSET)
+    backend.check(CASE)
+    assert backend.submit(CASE, NAME).kind == "JobSet"
+
+
+@pytest.mark.parametrize("denied", [False, True])
+def test_a_later_session_finds_and_ends_the_job_as_what_it_is(
+    monkeypatch: pytest.MonkeyPatch, denied: bool
+) -> None:
+    """After the cluster gained the training operator; also where this user may do nothing with its jobs."""
+    cluster = Cluster(JOBSET)
+    first = session(cluster, monkeypatch)
+    first.check(CASE)
+    job = first.submit(CASE, NAME)
+    cluster.serve(OPERATOR, JOBSET)
+    if denied:
+
+        def refuse(method: str, path: str) -> None:
+            if "pytorchjobs" in path:
+                raise Refused(403, "pytorchjobs is forbidden")
+
+        cluster.before = refuse
+    later = session(cluster, monkeypatch)
+    assert later.find(CASE.key, NAME, to_end=True) == job
+    later.cancel([job])
+    assert cluster.made() == []
+
+
+def test_a_job_of_a_kind_that_may_not_be_looked_at_does_not_count_as_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = Cluster(OPERATOR, JOBSET)
+
+    def refuse(method: str, path: str) -> None:
+        if "pytorchjobs" in path:
+            raise Refused(403, "pytorchjobs is forbidden")
+
+    cluster.before = refuse
+    with pytest.raises(Unreachable, match="pytorchjobs is forbidden"):
+        session(cluster, monkeypatch).find(CASE.key, NAME)
+
+
+class Seen:
+    """Stands in for a watch: what there is by now."""
+
+    def __init__(self, cluster: Cluster, path: str, selector: str) -> None:
+        self._cluster, self._path = cluster, path
+
+    def look(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        cluster, path = self._cluster, f"{self._path}/"
+        cluster._ask("LIST", path)
+        return {
+            key.removeprefix(path): item for key, item in cluster.objects.items() if key.startswith(path)
+        }, {}
+
+    def leaving(self) -> dict[str, int]:
+        return {}
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def test_jobs_of_both_kinds_are_listed_asked_about_and_ended_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fixtures.backends.kubernetes.backend.Watch", Seen)
+    cluster, jobs = Cluster(JOBSET), list[JobRef]()
+    for served in ((JOBSET,), (OPERATOR, JOBSET)):
+        cluster.serve(*served)
+        backend = session(cluster, monkeypatch)
+        backend.check(CASE)
+        jobs.append(backend.submit(CASE, f"{NAME}-{len(jobs)}"))
+    assert [job.kind for job in jobs] == ["JobSet", "PyTorchJob"]
+    assert {(job.id, job.kind) for job in backend.listed("pacemark-run-1.")} == {
+        (job.id, job.kind) for job in jobs
+    }
+    assert {job: state.phase for job, state in backend.poll(jobs).items()} == dict.fromkeys(
+        jobs, Phase.QUEUED
+    )
+    backend.cancel(jobs)
+    assert {state.phase for state in backend.poll(jobs).values()} == {Phase.GONE}
+    # Kinds that are not there are not asked for.
+    cluster.serve(JOBSET)
+    assert session(cluster, monkeypatch).listed("pacemark-run-1.") == []
+
+
+def test_the_ledger_knows_what_a_job_is(tmp_path: Any) -> None:
+    ledger = Ledger.create(tmp_path / "ledger.sqlite", "run-1", "lab")
+    ledger.plan([(CASE, "pytorchjob", NAME)])
+    job = JobRef(CASE.key, NAME, ID, "runs", "JobSet")
+    ledger.submitted(job)
+    entry = ledger.entry(CASE.key)
+    assert entry is not None
+    assert entry.ref == job
+    assert entry.outcome(tmp_path, "h100", "", (), {}).job_kind == "JobSet"
+    ledger.try_again(CASE.key, f"{NAME}-try2", "")
+    entry = ledger.entry(CASE.key)
+    assert entry is not None
+    assert entry.ref.kind == ""
+    ledger.close()
