@@ -45,12 +45,33 @@ from tests.lab.stage import make_stage
 INSTALL_HINT = "apt-get install -y --no-install-recommends slurm-wlm munge openssh-server"
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", *sshd.PROGRAMS)
 
-_SRUN = """\
-#!/bin/sh
-[ "$*" = --help ] || exec {srun} "$@"
-{srun} --help
-echo "      --container-image=[USER@][REGISTRY#]IMAGE[:TAG]|PATH"
+# srun as a cluster with Pyxis has it. What it starts "in a container" are the tasks of a recipe, which hear from rank 0
+# through pipes; of a large job those of its first nodes.
+_SRUN = r"""#!/bin/bash
+set -e
+case "$*" in
+    --help) {srun} --help; echo "      --container-image=[USER@][REGISTRY#]IMAGE[:TAG]|PATH"; exit ;;
+    *--container-image*) ;;
+    *) exec {srun} "$@" ;;
+esac
+nodes=$((SLURM_JOB_NUM_NODES < {nodes} ? SLURM_JOB_NUM_NODES : {nodes}))
+step=(--mpi=none --nodes="$nodes" --ntasks=$((nodes * SLURM_NTASKS_PER_NODE)))
+while (($#)); do
+    case $1 in
+        --container-image | --container-mounts | --container-workdir) shift ;;
+        --container-* | --no-container-* | --mpi=*) ;;
+        *) step+=("$1") ;;
+    esac
+    shift
+done
+export LAB_RANKS=$STAGE_PATH/ranks/$SLURM_JOB_ID.${{SLURM_RESTART_COUNT:-0}}
+mkdir -p "$LAB_RANKS"
+mkfifo "$LAB_RANKS/answers" $(seq -f "$LAB_RANKS/%.0f" $((nodes * SLURM_NTASKS_PER_NODE - 1)))
+exec {srun} "${{step[@]}}"
 """
+
+MOST_NODES = 16
+"""All nodes of a job up to so many run the recipe's eight tasks each; of a larger job the first ones do."""
 
 
 def missing_parts() -> list[str]:
@@ -277,7 +298,7 @@ class SlurmLab:
         """The login shell's srun names Pyxis' option, of which this machine has no plug-in."""
         (self.root / "home" / ".bash_profile").write_text(f"export PATH={self.root}/bin:$PATH\n")
         srun = self.root / "bin" / "srun"
-        srun.write_text(_SRUN.format(srun=shutil.which("srun", path=config.SYSTEM_PATH)))
+        srun.write_text(_SRUN.format(srun=shutil.which("srun", path=config.SYSTEM_PATH), nodes=MOST_NODES))
         srun.chmod(0o755)
 
     def _configure(self, settings: config.Settings) -> None:

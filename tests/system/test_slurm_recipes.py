@@ -295,8 +295,8 @@ def test_a_job_that_died_shows_what_srun_said_and_no_secret(slurm_lab: SlurmLab,
 def test_a_rank_that_dies_ends_its_job_at_once_and_its_node_is_kept_out(
     slurm_lab: SlurmLab, tmp_path: Path
 ) -> None:
-    # Rank 0 waits for the other one. Nobody gives it up: the bound is ten minutes.
-    stage = slurm_lab.stage(tmp_path.name, recipe="nemotron4", dead_rank=True, hang_at=1)
+    # The others wait for it. Nobody gives it up: the bound is ten minutes.
+    stage = slurm_lab.stage(tmp_path.name, recipe="nemotron4", dead_at=1)
     site = site_file(slurm_lab, stage, tmp_path)
     options = ("--retry-infrastructure", "1", "--exclude-failed-nodes")
     result = pacemark(*select("nemotron4"), *options, "--site", str(site), results=tmp_path / "results")

@@ -41,6 +41,8 @@ class Nemotron(StandIn):
     def say_step(self, step: int, seconds: float) -> None:
         if self.knobs.interleave and step % 3 == 0:
             self.say(OTHER_RANK)
+        if step % 10 == 5:
+            self.ranks.note()
         self.elapsed += seconds
         self.say(f"\r{self.bar(step)}{self.figures}]")
         metrics = {
@@ -82,6 +84,10 @@ def main(argv: list[str]) -> int:
         gbs=int(given["model.global_batch_size"]),
         steps=int(given["trainer.max_steps"]),
     )
+    trainer.ranks.all_say(
+        lambda rank: f"Initializing distributed: GLOBAL_RANK: {rank}, MEMBER: {rank + 1}/{gpus}\n"
+    )
+    trainer.ranks.warn()
     trainer.say_configuration(given)
     return trainer.run()
 
