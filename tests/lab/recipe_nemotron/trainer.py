@@ -53,6 +53,9 @@ class Nemotron(StandIn):
         }
         self.figures = "".join(f", {name}={shown(value)}" for name, value in metrics.items())
         self.say(f"\r{self.bar(step)}{self.figures}]")
+        if step == self.steps - 1:
+            # tqdm draws it once more when it closes it.
+            self.say(f"\r{self.bar(step)}{self.figures}]")
 
     def bar(self, step: int) -> str:
         """`Epoch 0: :  20%|██        | 10/50 [00:46<03:04`."""
