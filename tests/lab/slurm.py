@@ -121,7 +121,7 @@ class SlurmLab:
     def environment(self) -> dict[str, str]:
         """Variables with which Slurm's commands reach this lab, and nothing of the caller's own Slurm."""
         return {
-            "PATH": config.SYSTEM_PATH,
+            "PATH": f"{self.root}/bin:{config.SYSTEM_PATH}",
             "SLURM_CONF": str(self.root / "slurm.conf"),
             daemons.MARK: str(self.root),
         }

@@ -266,24 +266,13 @@ def test_nodes_of_four_gpus_leave_both_recipes_out(tmp_path: Path) -> None:
     assert "left out 18 case(s) of nemotron4: the recipe needs nodes of 8 GPUs, not 4" in result.out
 
 
-@pytest.mark.parametrize("recipe", list(SMALLEST))
-def test_a_job_that_died_shows_what_it_said_on_standard_error(
-    slurm_lab: SlurmLab, tmp_path: Path, recipe: str
-) -> None:
-    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, recipe=recipe, crash_at=3), tmp_path)
-    result = pacemark(*select(recipe), "--site", str(site), results=tmp_path / "results")
-    case = result.case(f"{recipe}/{SMALLEST[recipe]}")
-    assert case["verdict"] == "infrastructure", result.out
-    assert "its error | RuntimeError: NCCL error after step 3" in result.out
-
-
 def test_a_job_that_died_shows_what_srun_said_and_no_secret(slurm_lab: SlurmLab, tmp_path: Path) -> None:
-    stage = slurm_lab.stage(tmp_path.name, crash_at=3, vboost_fails=True)
+    stage = slurm_lab.stage(tmp_path.name, dead_at=3, vboost_fails=True)
     site = site_file(slurm_lab, stage, tmp_path)
     result = pacemark(*SELECT, "--site", str(site), results=tmp_path / "results")
     # Not of the step before it, on another node.
     assert re.findall(r"its error \| (.*)", result.out) == [
-        "srun: error: gpu001: task 0: Exited with exit code 1"
+        "srun: error: gpu002: task 11: Exited with exit code 1"
     ]
     kept = [path for path in result.folder.rglob("*") if path.is_file()]
     assert any(path.name == "errors.txt" for path in kept)
@@ -292,17 +281,20 @@ def test_a_job_that_died_shows_what_srun_said_and_no_secret(slurm_lab: SlurmLab,
     assert "task 0: Exited with exit code 127" in batch.read_text()
 
 
+@pytest.mark.parametrize("recipe", list(SMALLEST))
 def test_a_rank_that_dies_ends_its_job_at_once_and_its_node_is_kept_out(
-    slurm_lab: SlurmLab, tmp_path: Path
+    slurm_lab: SlurmLab, tmp_path: Path, recipe: str
 ) -> None:
     # The others wait for it. Nobody gives it up: the bound is ten minutes.
-    stage = slurm_lab.stage(tmp_path.name, recipe="nemotron4", dead_at=1)
+    stage = slurm_lab.stage(tmp_path.name, recipe=recipe, dead_at=1)
     site = site_file(slurm_lab, stage, tmp_path)
     options = ("--retry-infrastructure", "1", "--exclude-failed-nodes")
-    result = pacemark(*select("nemotron4"), *options, "--site", str(site), results=tmp_path / "results")
-    case = result.case(f"nemotron4/{SMALLEST['nemotron4']}")
+    result = pacemark(*select(recipe), *options, "--site", str(site), results=tmp_path / "results")
+    case = result.case(f"{recipe}/{SMALLEST[recipe]}")
     assert case["verdict"] == "infrastructure", result.out
     assert "its error | RuntimeError: CUDA error: uncorrectable ECC error encountered" in result.out
-    assert "its error | srun: error: gpu" in result.out
+    # The tasks that srun ended are not shown: maxtext's have a shell around them, and exit with 143.
+    (said,) = re.findall(r"its error \| srun: (.*)", result.out)
+    assert "task 11: Exited with exit code 1" in said
     nodes = slurm_lab.run("scontrol", "show", "hostnames", case["earlier_jobs"][0]["nodes"]).split()
     assert case["job"]["excluded_nodes"] == nodes[1]
