@@ -46,7 +46,7 @@ INSTALL_HINT = "apt-get install -y --no-install-recommends slurm-wlm munge opens
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", *sshd.PROGRAMS)
 
 # srun as a cluster with Pyxis has it. What it starts "in a container" are the tasks of a recipe, which hear from rank 0
-# through pipes; of a large job those of its first nodes.
+# through pipes; of a large job those of its first nodes (see Knobs).
 _SRUN = r"""#!/bin/bash
 set -e
 case "$*" in
@@ -54,7 +54,8 @@ case "$*" in
     *--container-image*) ;;
     *) exec {srun} "$@" ;;
 esac
-nodes=$((SLURM_JOB_NUM_NODES < {nodes} ? SLURM_JOB_NUM_NODES : {nodes}))
+nodes=$(grep -o '"nodes": [0-9]*' "$STAGE_PATH/lab.json" | tr -dc 0-9)
+nodes=$((SLURM_JOB_NUM_NODES < nodes ? SLURM_JOB_NUM_NODES : nodes))
 step=(--mpi=none --nodes="$nodes" --ntasks=$((nodes * SLURM_NTASKS_PER_NODE)))
 while (($#)); do
     case $1 in
@@ -69,9 +70,6 @@ mkdir -p "$LAB_RANKS"
 mkfifo "$LAB_RANKS/answers" $(seq -f "$LAB_RANKS/%.0f" $((nodes * SLURM_NTASKS_PER_NODE - 1)))
 exec {srun} "${{step[@]}}"
 """
-
-MOST_NODES = 16
-"""All nodes of a job up to so many run the recipe's eight tasks each; of a larger job the first ones do."""
 
 
 def missing_parts() -> list[str]:
@@ -298,7 +296,7 @@ class SlurmLab:
         """The login shell's srun names Pyxis' option, of which this machine has no plug-in."""
         (self.root / "home" / ".bash_profile").write_text(f"export PATH={self.root}/bin:$PATH\n")
         srun = self.root / "bin" / "srun"
-        srun.write_text(_SRUN.format(srun=shutil.which("srun", path=config.SYSTEM_PATH), nodes=MOST_NODES))
+        srun.write_text(_SRUN.format(srun=shutil.which("srun", path=config.SYSTEM_PATH)))
         srun.chmod(0o755)
 
     def _configure(self, settings: config.Settings) -> None:

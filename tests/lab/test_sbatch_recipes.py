@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.lab.slurm import MOST_NODES
 from tests.lab.slurm import SlurmLab
 from tests.lab.stage import Stage
 
@@ -98,7 +97,7 @@ def test_nemotron_draws_one_bar_over_itself(slurm_lab: SlurmLab, tmp_path: Path)
 
 def test_maxtext_prints_a_profiling_run_and_every_rank(slurm_lab: SlurmLab, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    stage = slurm_lab.stage(tmp_path.name, recipe="maxtext_llama2", real_step=0.0, noise=0.0)
+    stage = slurm_lab.stage(tmp_path.name, recipe="maxtext_llama2", nodes=4, real_step=0.0, noise=0.0)
     job = submit(slurm_lab, stage, 64, DTYPE="bf16", SLURM_STDOUTMODE=str(log), SRUN_OUTPUT=str(log))
     assert end_of(slurm_lab, job) == ["COMPLETED"]
     found = re.findall(
@@ -106,9 +105,7 @@ def test_maxtext_prints_a_profiling_run_and_every_rank(slurm_lab: SlurmLab, tmp_
         log.read_text(),
         re.MULTILINE,
     )
-    assert Counter(int(step) for step, _, _ in found) == {
-        i: (2 if i < 15 else 1) * 8 * MOST_NODES for i in range(50)
-    }
+    assert Counter(int(step) for step, _, _ in found) == {i: (2 if i < 15 else 1) * 8 * 4 for i in range(50)}
     assert {tokens for _, _, tokens in found} == {str(1024 * 4096)}
     assert abs(float(found[-1][1]) - 7.091) < 0.002
     assert "dcn_FSDP=16 dcn_DP=4" in log.read_text()

@@ -24,7 +24,7 @@ def run(lab: SlurmLab, tmp_path: Path, *more: str, limits: str = "", **knobs: An
 
 def test_a_hung_job_is_cancelled_long_before_its_time_limit(slurm_lab: SlurmLab, tmp_path: Path) -> None:
     # One of 64 ranks hangs: the others print one step more than it does.
-    stage = slurm_lab.stage(tmp_path.name, recipe="maxtext_llama2", hang_at=7)
+    stage = slurm_lab.stage(tmp_path.name, recipe="maxtext_llama2", nodes=8, hang_at=7)
     site = site_file(slurm_lab, stage, tmp_path, limits=STALL)
     select = ("suites/maxtext_llama2", "-k", "70b-bf16-64gpus")
     result = pacemark(*select, "--site", str(site), results=tmp_path / "results")

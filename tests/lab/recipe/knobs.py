@@ -22,6 +22,7 @@ class Knobs:
     Pace, in real seconds:
         startup: before the first step; real_step: for each step; late_log: before the first line of the log.
     What it runs:
+        nodes: on Slurm, of so many nodes of a job, from the first one on, each of the eight tasks runs and prints;
         gbs: global batch size if not 0; steps: print only the first N planned steps, yet exit 0, if not 0;
         nan_at: the loss is nan from this step on; checkpoint: save one at the end;
         storage: on Kubernetes, the GB/s that a checkpoint is written with which is asked for.
@@ -50,6 +51,7 @@ class Knobs:
     startup: float = 0.0
     real_step: float = 0.02
     late_log: float = 0.0
+    nodes: int = 2
     gbs: int = 0
     steps: int = 0
     nan_at: int = -1
