@@ -52,6 +52,7 @@ from plugins.reports import allure_view
 from plugins.reports import benchmark_view
 from plugins.reports import results
 from plugins.reports.complaints import complaints
+from plugins.reports.complaints import of_each_kind
 from plugins.words import shown
 
 
@@ -96,7 +97,7 @@ RECIPE: pytest.StashKey[Recipe] = pytest.StashKey()
 
 _LAST_LINES = 8
 _LINE_WIDTH = 200
-_TAIL = 16_384
+_TAIL = 1 << 18
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -360,7 +361,7 @@ def _last_lines(path: Path | None, hints: Sequence[bytes]) -> list[str]:
         file.seek(max(0, path.stat().st_size - _TAIL))
         lines = file.read().splitlines()
     telling = [line for line in lines if line.strip() and not any(hint in line for hint in hints)]
-    return _shown(telling)
+    return _shown(of_each_kind(telling))
 
 
 def _last_errors(path: Path) -> list[str]:

@@ -17,6 +17,7 @@ from decimal import Decimal
 from typing import Literal
 
 from plugins.logs.lines import telling_lines
+from plugins.logs.lines import tells
 from plugins.logs.marks import MARKS
 from plugins.logs.marks import Mark
 from plugins.logs.statements import COMMON
@@ -221,16 +222,18 @@ class LineParser(ABC):
         return self.log()
 
     def _read(self, buffer: bytes, end: int, *, ended: bool) -> None:
+        spoiling = tuple(hint for mark in self.marks for hint in mark.hints)
         for start, stop in telling_lines(buffer, end, self.wanted):
             raw = buffer[start:stop]
             whole = ended and stop - start < MAX_LINE
             if any(hint in raw for hint in self.hints):
                 self.read_line(_text(raw), ended=whole)
-            if whole and any(h in raw for h in self._stated.hints) and self._stated.read(raw, _text(raw)):
+            if whole and tells(raw, self._stated.hints) and self._stated.read(raw, _text(raw)):
                 self.wanted = self._telling()
             if any(aside in raw for aside in self.asides):
                 self.read_aside(_text(raw))
-            for mark in self.marks:
+            # Most lines are steps, of which many ranks print millions.
+            for mark in self.marks if tells(raw, spoiling) else ():
                 if mark.kind not in self._marks and any(hint in raw for hint in mark.hints):
                     self._read_mark(mark, _text(raw))
             if whole and any(hint in raw for hint in self._versions.hints):

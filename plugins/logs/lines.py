@@ -26,6 +26,11 @@ def telling_lines(buffer: bytes, end: int, hints: tuple[bytes, ...]) -> list[tup
     return lines
 
 
+def tells(line: bytes, hints: tuple[bytes, ...]) -> bool:
+    """Whether a line has one of many hints in it."""
+    return bool(_searcher(hints).find_matches_as_indexes(line))
+
+
 @lru_cache
 def _searcher(hints: tuple[bytes, ...]) -> BytesAhoCorasick:
     # Leftmost matching is what lets the library search with SIMD: ten times the speed of its standard kind.

@@ -125,20 +125,19 @@ class Statements:
     """The facts that were read so far of the newest attempt.
 
     What is stated behind a step is kept apart until the next one comes: if that begins another attempt, it is of that one.
-    `begun`: an attempt began behind the last step.
+    `begun`: an attempt began behind the last step. `hints`: the substrings without which a line states nothing that is still looked for.
     """
 
     def __init__(self, known: tuple[Statement, ...]) -> None:
         self._known = dict.fromkeys(known, 0)
+        self.hints = self._still_looked_for()
         self._facts: dict[tuple[str, int | str], Fact] = {}
         self._since: dict[tuple[str, int | str], Fact] = {}
         self._lines: Counter[tuple[str, int | str]] = Counter()
         self._opened: set[object] = set()
         self.begun = False
 
-    @property
-    def hints(self) -> tuple[bytes, ...]:
-        """The substrings without which a line states nothing that is still looked for."""
+    def _still_looked_for(self) -> tuple[bytes, ...]:
         return tuple(dict.fromkeys(known.hint for known, lines in self._known.items() if lines < MAX_LINES))
 
     def read(self, line: bytes, text: str) -> bool:
@@ -157,6 +156,8 @@ class Statements:
                 self.begins(statement.hint)
             for fact in statement.facts(match):
                 self.keep(fact)
+        if fewer:
+            self.hints = self._still_looked_for()
         return fewer
 
     def begins(self, what: object) -> None:

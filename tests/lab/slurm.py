@@ -45,11 +45,30 @@ from tests.lab.stage import make_stage
 INSTALL_HINT = "apt-get install -y --no-install-recommends slurm-wlm munge openssh-server"
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", *sshd.PROGRAMS)
 
-_SRUN = """\
-#!/bin/sh
-[ "$*" = --help ] || exec {srun} "$@"
-{srun} --help
-echo "      --container-image=[USER@][REGISTRY#]IMAGE[:TAG]|PATH"
+# srun as a cluster with Pyxis has it. What it starts "in a container" are the tasks of a recipe, which hear from rank 0
+# through pipes; of a large job those of its first nodes (see Knobs).
+_SRUN = r"""#!/bin/bash
+set -e
+case "$*" in
+    --help) {srun} --help; echo "      --container-image=[USER@][REGISTRY#]IMAGE[:TAG]|PATH"; exit ;;
+    *--container-image*) ;;
+    *) exec {srun} "$@" ;;
+esac
+nodes=$(grep -o '"nodes": [0-9]*' "$STAGE_PATH/lab.json" | tr -dc 0-9)
+nodes=$((SLURM_JOB_NUM_NODES < nodes ? SLURM_JOB_NUM_NODES : nodes))
+step=(--mpi=none --nodes="$nodes" --ntasks=$((nodes * SLURM_NTASKS_PER_NODE)))
+while (($#)); do
+    case $1 in
+        --container-image | --container-mounts | --container-workdir) shift ;;
+        --container-* | --no-container-* | --mpi=*) ;;
+        *) step+=("$1") ;;
+    esac
+    shift
+done
+export LAB_RANKS=$STAGE_PATH/ranks/$SLURM_JOB_ID.${{SLURM_RESTART_COUNT:-0}}
+mkdir -p "$LAB_RANKS"
+mkfifo "$LAB_RANKS/answers" $(seq -f "$LAB_RANKS/%.0f" $((nodes * SLURM_NTASKS_PER_NODE - 1)))
+exec {srun} "${{step[@]}}"
 """
 
 
@@ -100,7 +119,7 @@ class SlurmLab:
     def environment(self) -> dict[str, str]:
         """Variables with which Slurm's commands reach this lab, and nothing of the caller's own Slurm."""
         return {
-            "PATH": config.SYSTEM_PATH,
+            "PATH": f"{self.root}/bin:{config.SYSTEM_PATH}",
             "SLURM_CONF": str(self.root / "slurm.conf"),
             daemons.MARK: str(self.root),
         }

@@ -17,14 +17,13 @@ from tests.lab.recipe.knobs import Knobs
 # What tells a whole squashfs image: its magic and, at 40, how long it is. Bash reads an assignment and a comment.
 _SUPERBLOCK = b"hsqs=1\n#".ljust(40) + (64).to_bytes(8, "little") + b"\n"
 
-# Rank 0 stands for all but one, which only prints what every rank does, or dies.
-_CONTAINER = """\
-cd {repository}
+# Rank 0 trains, so to speak; what the others print, and when they end, it tells them. See tests.lab.recipe.ranks.
+_CONTAINER = r"""
 if [[ $SLURM_PROCID != 0 ]]; then
-    grep -q '"dead_rank": true' "$STAGE_PATH/lab.json" || exit 0
-    echo "RuntimeError: CUDA error: uncorrectable ECC error encountered" >&2
-    exit 1
+    exec sed -u -e '/^\x01error /{{s///;w /dev/stderr' -e 'd}}' -e '/^\x01meet/{{s/.*//;w '"$LAB_RANKS/answers" -e 'd}}' \
+        -e '/^\x01end 0/Q0' -e '/^\x01end 1/Q1' <>"$LAB_RANKS/$SLURM_PROCID"
 fi
+cd {repository}
 exec {python} -B -m {module} "$@"
 """
 
@@ -34,19 +33,20 @@ REPOSITORY = LAB.parents[1]
 
 @dataclass(frozen=True)
 class Kind:
-    """A stand-in recipe: its folder here, its folder's name and the image on a stage, and its own part of a stage."""
+    """A stand-in recipe: its folder here, its trainer there, its folder's name and the image on a stage, and its own part of a stage."""
 
     source: str
+    trainer: str
     folder: str
     image: str
     part: str = ""
 
 
 KINDS = {
-    "llama3": Kind("recipe", "llama3.1", "nvidia+nemo+25.02.01.sqsh"),
-    "nemotron4": Kind("recipe_nemotron", "nemotron", "nvidia+nemo+24.09.sqsh", "nemotron4"),
+    "llama3": Kind("recipe", "standin_trainer", "llama3.1", "nvidia+nemo+25.02.01.sqsh"),
+    "nemotron4": Kind("recipe_nemotron", "trainer", "nemotron", "nvidia+nemo+24.09.sqsh", "nemotron4"),
     "maxtext_llama2": Kind(
-        "recipe_maxtext", "maxtext", "nvidia+jax+maxtext-2024.12.09.sqsh", "maxtext_llama2"
+        "recipe_maxtext", "trainer", "maxtext", "nvidia+jax+maxtext-2024.12.09.sqsh", "maxtext_llama2"
     ),
 }
 
@@ -121,7 +121,9 @@ def make_stage(root: Path, recipe: str, *, provisioned: bool, **knobs: Any) -> S
         shutil.copytree(source, stage.recipe, ignore=shutil.ignore_patterns("__pycache__", "*.py"))
     # What enroot would import: here a script that runs the trainer from this checkout.
     trainer = _CONTAINER.format(
-        repository=REPOSITORY, python=sys.executable, module=f"tests.lab.{stage.kind.source}.trainer"
+        repository=REPOSITORY,
+        python=sys.executable,
+        module=f"tests.lab.{stage.kind.source}.{stage.kind.trainer}",
     )
     (stage.recipe / "container").write_bytes(_SUPERBLOCK + trainer.encode())
     stage.set(**knobs)

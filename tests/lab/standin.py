@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.lab.recipe.knobs import Knobs
+from tests.lab.recipe.ranks import VICTIM
+from tests.lab.recipe.ranks import Ranks
 
 OTHER_RANK = "[rank5]:W1209 14:46:02.118 ProcessGroupNCCL.cpp:1250] using GPU 5 to perform barrier"
 
@@ -28,6 +30,7 @@ class StandIn(ABC):
         self.gbs = knobs.gbs or gbs
         self.steps = steps
         self.step_time = step_time
+        self.ranks = Ranks()
         self.random = random.Random(f"{knobs.seed}/{step_time}/{gbs}")
 
     @abstractmethod
@@ -47,9 +50,12 @@ class StandIn(ABC):
                 self.say("\nTraceback (most recent call last):\n")
                 print(f"RuntimeError: NCCL error after step {step}", file=sys.stderr)
                 return 1
-            if step == knobs.hang_at:
+            if step == knobs.dead_at:
+                self.ranks.die(VICTIM, "RuntimeError: CUDA error: uncorrectable ECC error encountered\n")
+            if step in (knobs.dead_at, knobs.hang_at):
                 time.sleep(7200)
         self.say("\n")
+        self.ranks.end()
         return knobs.exit_code_after
 
     def loss(self, step: int) -> float:

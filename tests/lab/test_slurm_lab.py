@@ -23,9 +23,8 @@ from tests.lab.slurm import SlurmLab
 from tests.lab.stage import Stage
 
 TOKEN = "hf_not_a_token"
-STEP = re.compile(
-    r"iteration (\d+)/(\d+) .*global_batch_size: (\d+) .*in s: ([\d.]+) .*samples: (\d+)$", re.M
-)
+# Another rank's line may stand before the end of this one.
+STEP = re.compile(r"iteration (\d+)/(\d+) .*?global_batch_size: (\d+) .*?in s: ([\d.]+) .*?samples: (\d+)")
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ def test_one_case_is_one_job_on_64_nodes_and_passes_at_the_published_pace(
     slurm_lab: SlurmLab, tmp_path: Path
 ) -> None:
     before = {job.id for job in slurm_lab.jobs_ever()}
-    stage = slurm_lab.stage(tmp_path.name)
+    stage = slurm_lab.stage(tmp_path.name, nodes=16)
     result = pacemark(
         *SELECT, "--site", str(site_file(slurm_lab, stage, tmp_path)), results=tmp_path / "results"
     )
@@ -179,7 +179,9 @@ def test_a_requeued_job_is_judged_by_its_last_attempt(slurm_lab: SlurmLab, tmp_p
 def test_a_log_that_comes_late_with_other_ranks_talking_in_between_is_read(
     slurm_lab: SlurmLab, tmp_path: Path
 ) -> None:
-    result = run(slurm_lab, tmp_path, late_log=2, interleave=1, rank_prefix=1)
+    stage = slurm_lab.stage(tmp_path.name, nodes=16, late_log=2, interleave=True)
+    site = site_file(slurm_lab, stage, tmp_path, environment="{SLURM_LABELIO: '1'}")
+    result = pacemark(*SELECT, "--site", str(site), results=tmp_path / "results")
     assert result.case()["verdict"] == "passed", result.out
 
 

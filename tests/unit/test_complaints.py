@@ -11,6 +11,8 @@ AFTERMATH = (
     "slurmstepd: error: *** STEP 17.0 ON gpu001 CANCELLED AT 2026-11-22T07:00:00 ***",
     "srun: error: gpu001: tasks 0-7: Terminated",
     "srun: error: gpu002: tasks 8-10,12-15: Killed",
+    "srun: error: gpu003: tasks 16-23: Exited with exit code 143",
+    "srun: Force Terminated StepId=17.0",
 )
 
 
@@ -43,3 +45,9 @@ def test_the_end_itself_is_shown_where_there_is_nothing_else() -> None:
     limit = "slurmstepd: error: *** JOB 17 ON gpu001 CANCELLED AT 2026-11-22T07:00:00 DUE TO TIME LIMIT ***"
     assert found(AFTERMATH[0], limit, *AFTERMATH) == [limit]
     assert found("out of memory", "", "bye") == ["out of memory", "bye"]
+
+
+def test_of_what_many_ranks_say_the_first_is_shown_but_each_node_that_srun_names() -> None:
+    ranks = [f"[rank{rank}]: RuntimeError: NCCL error at 0x7f3c{rank:04x}" for rank in range(512)]
+    other = CRASH.replace("gpu002", "gpu003")
+    assert found(*ranks, CRASH, other) == [ranks[0], CRASH, other]

@@ -195,6 +195,18 @@ def test_a_refusal_is_an_answer(error: str) -> None:
             "Terminated\nsrun: error: gpu004: tasks 24-31: Killed",
             "gpu003",
         ),
+        # A shell around a task answers SIGTERM so.
+        (
+            "srun: error: gpu003: task 17: Killed\nsrun: launch/slurm: _step_signal: Terminating StepId=4.0\nsrun: error: gpu005: "
+            "tasks 32-35: Exited with exit code 143\nsrun: error: gpu002: tasks 8-15: Terminated\nsrun: Force Terminated StepId=4.0",
+            "gpu003",
+        ),
+        (
+            "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\nsrun: error: gpu003: task 17: Aborted",
+            "",
+        ),
+        ("srun: Job step aborted: Waiting up to 32 seconds.\nsrun: error: Node failure on gpu003", "gpu003"),
+        ("srun: error: gpu003: task 17: Killed", ""),
         ("srun: error: gpu[001-064]: tasks 0-511: Exited with exit code 1", ""),
         ("srun: error: gpu003: task 17: Aborted\nsrun: error: gpu004: task 25: Aborted", ""),
         ("slurmstepd: error: *** JOB 17 ON gpu001 CANCELLED DUE TO NODE FAILURE, SEE SLURMCTLD LOG ***", ""),

@@ -84,7 +84,7 @@ def _write(task: Task, folder: Path) -> Path:
 
 
 def render(task: Task, folder: Path) -> str:
-    """The batch script. One task on the first node stands for all: only global rank 0 prints step lines."""
+    """The batch script."""
     flags = {
         "account": task.account,
         "exclusive": None,
@@ -103,9 +103,8 @@ def render(task: Task, folder: Path) -> str:
     )
     # Values stand unquoted, as upstream writes them.
     exports = "\n".join(f"export {key.upper()}={value}" for key, value in task.environment.items())
+    image = task.plan["image"]
     log = folder / f"log-{task.job_name}_%j_${{SLURM_RESTART_COUNT:-0}}.out"
-    source_root = Path(__file__).resolve().parents[3]
-    trainer = shlex.join([sys.executable, "-m", f"{__package__}.standin_trainer", str(folder)])
     return f"""\
 #!/bin/bash
 #
@@ -124,12 +123,11 @@ export TORCHX_MAX_RETRIES={MAX_RETRIES}
 
 set +e
 
-head_node=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)
 {exports}
 {task.setup}
 # Command 1
-srun --nodes=1 --ntasks=1 --ntasks-per-node=1 -w "$head_node" --chdir {source_root} --output {log} \\
-    --wait=60 --kill-on-bad-exit=1 {trainer}
+srun --output {log} --container-image {image} --container-mounts {folder}:/nemo_run --container-workdir /nemo_run/code \\
+    --wait=60 --kill-on-bad-exit=1 --mpi=pmix bash {image} {folder}
 
 exitcode=$?
 set -e

@@ -22,12 +22,13 @@ class Knobs:
     Pace, in real seconds:
         startup: before the first step; real_step: for each step; late_log: before the first line of the log.
     What it runs:
+        nodes: on Slurm, of so many nodes of a job, from the first one on, each of the eight tasks runs and prints;
         gbs: global batch size if not 0; steps: print only the first N planned steps, yet exit 0, if not 0;
         nan_at: the loss is nan from this step on; checkpoint: save one at the end;
         storage: on Kubernetes, the GB/s that a checkpoint is written with which is asked for.
     How it ends:
         vboost_fails: llama3's first step, `sudo nvidia-smi`, fails on the last node;
-        dead_rank: of a recipe that sbatch launches, one rank dies at once, on the second node;
+        dead_at: on Slurm, a rank on the second node dies after this step, and the others wait for it;
         crash_at: traceback and exit code 1 after this step; hang_at: silent but running after this step;
         restarts: how often the job requeues itself, each time after step restart_at;
         exit_code_after: exit code behind the last step;
@@ -36,7 +37,7 @@ class Knobs:
     How the log looks:
         driver: on Kubernetes, what nvidia-smi says on each node;
         speaker: on Kubernetes, the end of the name of the pod that prints the steps, if not that of the last rank;
-        rank_prefix: each line begins with "0: "; interleave: other ranks' text glued to and into step lines;
+        interleave: other ranks' text glued to and into step lines;
         socket_fallback: NCCL says that it uses TCP sockets;
         chatter: megabytes of other ranks' warnings before each step;
         leak: a traceback prints the environment, the token in two halves with a pause between them.
@@ -50,13 +51,14 @@ class Knobs:
     startup: float = 0.0
     real_step: float = 0.02
     late_log: float = 0.0
+    nodes: int = 2
     gbs: int = 0
     steps: int = 0
     nan_at: int = -1
     checkpoint: bool = False
     storage: float = 60.0
     vboost_fails: bool = False
-    dead_rank: bool = False
+    dead_at: int = -1
     crash_at: int = -1
     hang_at: int = -1
     restarts: int = 0
@@ -66,7 +68,6 @@ class Knobs:
     master_first: bool = False
     driver: str = "550.144.03"
     speaker: str = ""
-    rank_prefix: bool = False
     interleave: bool = False
     socket_fallback: bool = False
     chatter: int = 0

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from .knobs import Knobs
+from .ranks import VICTIM
+from .ranks import Ranks
 
 # Printed as bytes; of no consequence to anything, but of the right magnitude for an 80 GB GPU.
 PEAK_MEMORY, MEMORY = 70833405952, 44271689728
@@ -30,6 +32,7 @@ class Trainer:
         self.folder = folder
         self.plan: dict[str, Any] = json.loads((folder / "configs" / "plan.json").read_text())
         self.knobs = knobs
+        self.ranks = Ranks()
         self.restart = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
         self.random = random.Random(f"{knobs.seed}/{folder.name}/{self.restart}")
         self.step_time = published(self.plan["size"], self.plan["dtype"], self.plan["gpus"])
@@ -51,6 +54,8 @@ class Trainer:
             time.sleep(knobs.real_step)
             for _ in range(knobs.chatter):
                 print(CHATTER, end="", flush=True)
+            if step % 10 == 5:
+                self.ranks.note()
             self.say_step(step)
             if os.environ.get("NCCL_DEBUG") == "INFO":
                 self.say_collective(step)
@@ -63,7 +68,9 @@ class Trainer:
             if step == knobs.crash_at:
                 self.crash(step)
                 return 1
-            if step == knobs.hang_at:
+            if step == knobs.dead_at:
+                self.ranks.die(VICTIM, "RuntimeError: CUDA error: uncorrectable ECC error encountered\n")
+            if step in (knobs.dead_at, knobs.hang_at):
                 time.sleep(7200)
         if knobs.checkpoint or os.environ.get("ENABLE_CHECKPOINT") == "true":
             self.note(
@@ -76,6 +83,7 @@ class Trainer:
             for rank in range(8):
                 (profiles / f"profile_{rank}.nsys-rep").write_text("stand-in for a profile\n")
         self.note("Trainer.fit stopped: max_steps reached.")
+        self.ranks.end()
         return knobs.exit_code_after
 
     def preamble(self) -> None:
@@ -84,6 +92,10 @@ class Trainer:
         host = os.environ.get("SLURMD_NODENAME", "gpu001")
         self.note(f"Initializing llama3.1 {plan['size']}: {plan['layers']} layers, {plan['gpus']} ranks")
         self.say("GPU available: True (cuda), used: True")
+        self.ranks.all_say(
+            lambda rank: f"Initializing distributed: GLOBAL_RANK: {rank}, MEMBER: {rank + 1}/{plan['gpus']}\n"
+        )
+        self.ranks.warn()
         self.say(f"All distributed processes registered. Starting with {plan['gpus']} processes")
         if self.knobs.socket_fallback:
             self.say(f"{host}:101:101 [0] NCCL INFO NET/Plugin: could not find libnccl-net.so")
@@ -123,8 +135,7 @@ class Trainer:
         elif self.knobs.interleave and step % 3 == 1:
             # Into a number that nobody judges.
             line = line.replace(str(MEMORY), f"{MEMORY // 10**6}{OTHER_RANK}", 1)
-        # Not before a rank prefix: "3072" and "0: " would make one number, like a true one.
-        glued = self.knobs.interleave and not self.knobs.rank_prefix and step % 4 == 2
+        glued = self.knobs.interleave and step % 4 == 2
         self.say(line, end="" if glued else "\n")
 
     def say_collective(self, step: int) -> None:
@@ -148,7 +159,7 @@ class Trainer:
 
     def say(self, text: str, end: str = "\n") -> None:
         """A line of rank 0, at once in the file."""
-        print(("0: " if self.knobs.rank_prefix else "") + text, end=end, flush=True)
+        print(text, end=end, flush=True)
 
 
 def shown(value: float) -> str:

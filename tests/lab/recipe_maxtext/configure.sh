@@ -15,7 +15,10 @@ case $DTYPE in
     *) echo "Unsupported precision ($DTYPE) selected"; exit 1 ;;
 esac
 RUN_NAME=${FRAMEWORK}_${MODEL}_${MODEL_SIZE}_${SLURM_JOB_NUM_NODES}n_$DTYPE
-CONFIG="per_device_batch_size=2 max_target_length=4096 quantization=$QUANTIZATION \
+CONFIG="use_iota_embed=true scan_layers=true per_device_batch_size=2 model_name=$MODEL-$MODEL_SIZE enable_checkpointing=false \
+    logits_dot_in_fp32=false base_output_directory=local_train dataset_path=local dataset_type=synthetic attention=cudnn_flash_te \
+    tokenizer_path=/opt/maxtext/assets/tokenizer.llama2 hardware=gpu_multiprocess monitor_goodput=False \
+    enable_goodput_recording=False profiler=nsys skip_first_n_steps_for_profiler=9 profiler_steps=3 max_target_length=4096 quantization=$QUANTIZATION \
     dcn_fsdp_parallelism=$dcn_FSDP ici_fsdp_parallelism=$ici_FSDP dcn_data_parallelism=$dcn_DP"
 
 echo "GSW: MODEL=$MODEL FRAMEWORK=$FRAMEWORK MODEL_SIZE=$MODEL_SIZE JOB_NUM_NODES=$SLURM_JOB_NUM_NODES" \
@@ -28,7 +31,7 @@ run_profiling() {
 
 generate_pbtxt() {
     mkdir -p "$RESULT_DIR/lhs_pbtxt"
-    echo "First jax process will generate the pbtxt"
+    [[ $SLURM_PROCID == 0 ]] || echo "First jax process will generate the pbtxt"
 }
 
 run_performance() {

@@ -25,6 +25,6 @@ mkdir -p "$RESULT_DIR"
 export SRUN_OUTPUT=${SRUN_OUTPUT-${stem}_%j.out}
 export SRUN_ERROR=${SRUN_ERROR-${stem}_%j.err}
 
-# One task prints for the eight ranks of a node; upstream mounts the stage's cfg as /cfg.
-srun --mpi=none --nodes=2 --ntasks=2 --ntasks-per-node=1 bash -c "
-    export SLURM_NTASKS_PER_NODE=$SLURM_NTASKS_PER_NODE; source $STAGE_PATH/cfg/configure.sh && run_profiling && generate_pbtxt && run_performance"
+# Upstream mounts the stage's cfg as /cfg.
+srun --container-image "$IMAGE" --container-mounts "$RESULT_DIR,$STAGE_PATH/cfg:/cfg" --container-writable --no-container-mount-home \
+    bash -c "source $STAGE_PATH/cfg/configure.sh && run_profiling && generate_pbtxt && run_performance"

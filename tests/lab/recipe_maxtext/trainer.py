@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from tests.lab.recipe.knobs import Knobs
+from tests.lab.recipe.ranks import VICTIM
 from tests.lab.standin import OTHER_RANK
 from tests.lab.standin import StandIn
 from tests.lab.standin import published
@@ -18,12 +19,12 @@ PUBLISHED = {
 # Of a sequence of 4096 tokens; the profiling run goes without the latency-hiding scheduler.
 FLOPS = 1.8206e15
 PROFILING_FACTOR = 1.3
-RANKS = 8
+LATE = 7
 FIRST_PROFILED, LAST_PROFILED = 9, 11
 
 
 class MaxText(StandIn):
-    """Eight ranks, each with its own clock; a late one prints into the next step."""
+    """Each rank has its own clock; a late one prints into the next step."""
 
     def __init__(
         self, knobs: Knobs, *, step_time: float, gbs: int, steps: int, length: int, mbs: int
@@ -36,12 +37,15 @@ class MaxText(StandIn):
     def say_step(self, step: int, seconds: float) -> None:
         if step == FIRST_PROFILED:
             self.say("Capture range started in the application.\n")
-        lines = [self.line(step, seconds + self.random.uniform(-0.001, 0.001)) for _ in range(RANKS)]
-        lines.insert(2, self.late)
-        self.late = lines.pop() if self.knobs.interleave and step < self.steps - 1 else ""
-        if self.knobs.interleave and step % 3 == 0:
-            lines[0] = f"{OTHER_RANK}{lines[0]}"
-        self.say("".join(lines))
+        mixed = self.knobs.interleave
+        self.say(OTHER_RANK * (mixed and step % 3 == 0) + self.line(step, seconds))
+        for rank in range(1, len(self.ranks) + 1):
+            line = self.line(step, seconds + self.random.uniform(-0.001, 0.001))
+            if rank == LATE and mixed:
+                line, self.late = self.late + line * (step == self.steps - 1), line
+            if rank != VICTIM or step != self.knobs.hang_at:
+                self.ranks.say(rank, line)
+        self.ranks.meet()
         if step == LAST_PROFILED:
             self.say("Capture range ended in the application.\nGenerating '/tmp/nsys-report-1a2b.qdstrm'\n")
 
@@ -60,18 +64,21 @@ def main(argv: list[str]) -> int:
     for name in ("dcn_fsdp_parallelism", "ici_fsdp_parallelism", "dcn_data_parallelism"):
         gpus *= int(given[name])
     mbs = int(given["per_device_batch_size"])
-    for key in ("max_target_length", "per_device_batch_size", "quantization", "run_name", "steps"):
-        print(f"Config param {key}: {given[key]}", flush=True)
-    print(f"Num_devices: {gpus}, shape (1, 1, {gpus}, 1, 1, 1, 1, 1)", flush=True)
     step_time = published(PUBLISHED, given["quantization"] or "bf16", gpus)
-    return MaxText(
+    trainer = MaxText(
         stage_knobs(),
         step_time=step_time * (PROFILING_FACTOR if given["run_name"].endswith("-prof") else 1),
         gbs=mbs * gpus,
         steps=int(given["steps"]),
         length=int(given["max_target_length"]),
         mbs=mbs,
-    ).run()
+    )
+    keys = ("max_target_length", "per_device_batch_size", "quantization", "run_name", "steps")
+    said = "".join(f"Config param {key}: {given[key]}\n" for key in keys)
+    said += f"Num_devices: {gpus}, shape (1, 1, {gpus}, 1, 1, 1, 1, 1)\n"
+    trainer.say(said)
+    trainer.ranks.all_say(lambda _: said)
+    return trainer.run()
 
 
 if __name__ == "__main__":

@@ -5,9 +5,13 @@ if [[ $MODEL_SIZE == 15b ]]; then
 else
     TP=8 PP=8 VP=12 MBS=1 GBS=$((SLURM_JOB_NUM_NODES * 2))
 fi
-OVERRIDES="model.global_batch_size=$GBS trainer.num_nodes=$SLURM_JOB_NUM_NODES trainer.max_steps=$MAX_STEPS \
+# srun passes on 1024 bytes at a time: of this line, which each task echoes, in pieces.
+OVERRIDES="model.overlap_p2p_comm=True model.batch_p2p_comm=False model.global_batch_size=$GBS trainer.num_nodes=$SLURM_JOB_NUM_NODES trainer.max_steps=$MAX_STEPS \
     model.tensor_model_parallel_size=$TP model.pipeline_model_parallel_size=$PP \
     model.virtual_pipeline_model_parallel_size=$VP model.micro_batch_size=$MBS model.fp8=${FP8_ENABLED^} \
+    trainer.val_check_interval=$MAX_STEPS trainer.limit_val_batches=1 run.results_dir=$RESULT_DIR \
+    model.data.index_mapping_dir=$STAGE_PATH/index_mapping model.tokenizer.model=/cfg/nemotron_2_256k.model \
+    model.ub_tp_comm_overlap=True model.sequence_parallel=True model.mcore_gpt=True model.transformer_engine=True model.fp8_hybrid=True \
     model.nsys_profile.enabled=${ENABLE_PROFILE:-false}"
 INFO="GSW: MODEL=$MODEL FRAMEWORK=$FRAMEWORK MODEL_SIZE=$MODEL_SIZE JOB_NUM_NODES=$SLURM_JOB_NUM_NODES \
 GPUS_PER_NODE=$SLURM_NTASKS_PER_NODE DTYPE=$DTYPE SYNTHETIC_DATA=True GSW_VERSION=$GSW_VERSION FW_VERSION=$FW_VERSION \

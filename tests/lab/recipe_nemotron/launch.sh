@@ -32,6 +32,5 @@ export SRUN_ERROR=${SRUN_ERROR-${stem}_%j.err}
 
 source ./configure.sh
 
-# One task stands for all; the one that draws the progress bar.
-srun --mpi=none --nodes=2 --ntasks=2 --ntasks-per-node=1 \
-    bash -c "export SLURM_NTASKS_PER_NODE=$SLURM_NTASKS_PER_NODE; $COMMAND_LINE"
+srun --container-image "$IMAGE" --container-mounts "$RESULT_DIR,$STAGE_PATH/index_mapping,$STAGE_PATH/cfg:/cfg" \
+    --container-writable --no-container-mount-home bash -c "$COMMAND_LINE"

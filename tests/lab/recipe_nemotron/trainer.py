@@ -41,6 +41,8 @@ class Nemotron(StandIn):
     def say_step(self, step: int, seconds: float) -> None:
         if self.knobs.interleave and step % 3 == 0:
             self.say(OTHER_RANK)
+        if step % 10 == 5:
+            self.ranks.note()
         self.elapsed += seconds
         self.say(f"\r{self.bar(step)}{self.figures}]")
         metrics = {
@@ -51,6 +53,9 @@ class Nemotron(StandIn):
         }
         self.figures = "".join(f", {name}={shown(value)}" for name, value in metrics.items())
         self.say(f"\r{self.bar(step)}{self.figures}]")
+        if step == self.steps - 1:
+            # tqdm draws it once more when it closes it.
+            self.say(f"\r{self.bar(step)}{self.figures}]")
 
     def bar(self, step: int) -> str:
         """`Epoch 0: :  20%|██        | 10/50 [00:46<03:04`."""
@@ -82,6 +87,10 @@ def main(argv: list[str]) -> int:
         gbs=int(given["model.global_batch_size"]),
         steps=int(given["trainer.max_steps"]),
     )
+    trainer.ranks.all_say(
+        lambda rank: f"Initializing distributed: GLOBAL_RANK: {rank}, MEMBER: {rank + 1}/{gpus}\n"
+    )
+    trainer.ranks.warn()
     trainer.say_configuration(given)
     return trainer.run()
 
