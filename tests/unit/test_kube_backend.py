@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
 from typing import ClassVar
@@ -42,8 +44,9 @@ class Cluster:
     def __init__(self, site: str, section: Kubernetes) -> None:
         """As the API is made."""
 
-    def read(self, method: str, path: str, *, query: Mapping[str, str], attempts: int) -> bytes:
-        return self.said.encode()[: int(query["limitBytes"])]
+    @contextlib.contextmanager
+    def chunks(self, path: str, query: Mapping[str, str], *, silent: float) -> Iterator[list[bytes]]:
+        yield [self.said.encode()]
 
 
 class Watching:
@@ -160,7 +163,6 @@ def test_a_log_that_has_more_is_asked_for_at_once(
     """What is not read before the kubelet rotates it away is lost; any other log has its share of requests."""
     lines = [f"2026-11-21T09:{number // 60:02d}:{number % 60:02d}Z {'x' * 400}\n" for number in range(3000)]
     monkeypatch.setattr(Cluster, "said", HEAD + "".join(lines))
-    monkeypatch.setattr(Watching, "status", {})
     monkeypatch.setattr(logs, "PIECE", 1 << 18)
     place, more = LogPlace(), list[bool]()
     while (piece := backend.read_log(JOB, place, ())).data:
