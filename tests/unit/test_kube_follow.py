@@ -189,7 +189,7 @@ def test_a_clock_that_is_put_back_costs_no_line(kubelet: Kubelet, session: Sessi
 def test_a_kubelet_that_stays_with_the_old_file_is_overtaken_by_a_read(
     kubelet: Kubelet, session: Session, monkeypatch: pytest.MonkeyPatch, late: int
 ) -> None:
-    """As those before 1.27 do. Whether the old file had more nobody knows."""
+    """As older ones do (kubernetes/kubernetes#115701). Whether the old file had more nobody knows."""
     monkeypatch.setattr(follow, "_FIRST_SILENCE", 0.02)
     monkeypatch.setattr(follow, "_LATE_SECONDS", 0.02)
     kubelet.deaf = True
