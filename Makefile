@@ -39,6 +39,7 @@ unit: $(BIN)/.test
 bench: $(BIN)/.test lab kubernetes
 	$(BIN)/python -m tests.bench.collection
 	$(BIN)/python -m tests.bench.parsing
+	$(BIN)/python -m tests.bench.podlogs
 	$(BIN)/python -m tests.bench.rates
 	$(BIN)/python -m tests.bench.fleet
 	$(BIN)/python -m tests.bench.kube

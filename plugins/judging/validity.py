@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable
+from itertools import groupby
 from itertools import pairwise
 
 from plugins.baselines.file import Accelerator
@@ -45,6 +46,9 @@ _MODEL = {
     "sequence_length": "the sequence length",
 }
 _WANTED = {"layers": "the number of layers", "precision": "the precision"}
+
+# Of more steps, or ranges of them, only the number is told.
+_MOST_LISTED = 6
 
 _MARK_WORDS = {
     "checkpoint": "a checkpoint was saved or loaded during the run",
@@ -177,24 +181,39 @@ def complete(case: Case, log: Log) -> bool:
     return stated >= set(range(case.steps))
 
 
+def missing(case: Case, log: Log) -> str:
+    """What a log that is not whole lacks, as `steps 27, 28 and 31 to 35 are missing`."""
+    absent = _missing(case, log, case.steps)
+    if not log.steps:
+        return "no step was seen"
+    return f"{_list(absent)} {_verb(absent)} missing" if absent else "not all of it was seen"
+
+
 def died(case: Case, log: Log, *, succeeded: bool) -> bool:
     """Whether a job that is over ended before its work was done, and not by the numbers of its own training."""
     not_finite = any(step.loss is not None and not math.isfinite(step.loss) for step in log.steps)
     return not succeeded and not complete(case, log) and not not_finite
 
 
+def _missing(case: Case, log: Log, end: int) -> list[int]:
+    """The steps before `end` that no line is of. A line of means is of all the steps that end there."""
+    seen, every = {step.index for step in log.steps}, case.interval
+    lines = (line for line in range(every - 1, end, every) if line not in seen)
+    return [step for line in lines for step in range(line - every + 1, line + 1)]
+
+
 def _sequence(case: Case, log: Log, statistic: Statistic, *, whole: bool) -> list[str]:
     found: list[str] = []
     indices = [step.index for step in log.steps]
     seen, last, every = set(indices), max(indices), case.interval
-    missing = sorted(set(range(every - 1, case.steps if whole else last, every)) - seen)
-    means = f" (a line is of the {every} steps that end there)" if every > 1 else ""
-    if missing == list(range(last + every, case.steps, every)) and missing:
+    if absent := _missing(case, log, case.steps if whole else last):
+        there = f"{_list(absent)} {_verb(absent)} missing"
+        ends = absent == list(range(last + 1, case.steps))
         found.append(
-            f"the last step seen is {last} of 0 to {case.steps - 1}: {_list(missing)} {_verb(missing)} missing{means}"
+            f"the last step seen is {last} of 0 to {case.steps - 1}: {there}"
+            if ends
+            else f"{there} between steps {min(seen)} and {last}"
         )
-    elif missing:
-        found.append(f"{_list(missing)} {_verb(missing)} missing between steps {min(seen)} and {last}{means}")
     if late := [after for before, after in pairwise(indices) if after < before]:
         found.append(f"{_list(late)}: printed behind a later one, so that two runs may share this log")
     if last >= case.steps:
@@ -372,10 +391,16 @@ def _updates(case: Case, steps: tuple[Step, ...], statistic: Statistic) -> list[
 
 
 def _list(indices: Iterable[int]) -> str:
-    """`step 7`, or `steps 7, 8, 9 and 12 more`."""
+    """`step 7`, `steps 7 and 8`, or `steps 7, 8, 11 to 15 and 12 more`."""
     known = list(indices)
-    shown = ", ".join(map(str, known[:6])) + (f" and {len(known) - 6} more" if len(known) > 6 else "")
-    return f"step{'s' if len(known) > 1 else ''} {shown}"
+    runs = groupby(enumerate(known), lambda pair: pair[1] - pair[0])
+    found = [[index for _, index in run] for _, run in runs]
+    parts = [part for run in found for part in ([run] if len(run) > 2 else [[index] for index in run])]
+    words = [f"{part[0]} to {part[-1]}" if len(part) > 1 else f"{part[0]}" for part in parts[:_MOST_LISTED]]
+    if rest := sum(map(len, parts[_MOST_LISTED:])):
+        words.append(f"{rest} more")
+    listed = " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+    return f"step{'s' if len(known) > 1 else ''} {listed}"
 
 
 def _verb(indices: list[int]) -> str:

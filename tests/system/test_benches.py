@@ -11,6 +11,7 @@ from tests.bench import collection
 from tests.bench import fleet
 from tests.bench import kube
 from tests.bench import parsing
+from tests.bench import podlogs
 from tests.bench import waiting
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.lab.slurm import SlurmLab
@@ -69,3 +70,9 @@ def test_parsing(capsys: pytest.CaptureFixture[str]) -> None:
     parsing.main()
     said = capsys.readouterr().out
     assert all(f"{name}: parse " in said for name in parsing.STEPS)
+
+
+def test_logs_of_pods() -> None:
+    """Memory is flat: of a log within a second or two all was held once, twice as text and as a list of lines."""
+    found = podlogs.costs(16 * 10**6)[1]
+    assert all(cost.memory <= podlogs.MORE for cost in found.values())

@@ -160,9 +160,7 @@ def test_the_bucket_has_what_a_pod_that_is_gone_can_no_longer_tell(
     nothing_is_left(kubernetes_lab, namespace)
 
 
-@pytest.mark.parametrize(
-    ("code", "words"), [(0, "ended Completed, but the last step seen is"), (1, "ended Failed")]
-)
+@pytest.mark.parametrize(("code", "words"), [(0, "to 49 are missing: "), (1, "ended Failed")])
 def test_without_the_file_it_is_infrastructure_as_ever_and_says_what_was_tried(
     kubernetes_lab: KubernetesLab, namespace: str, bucket: str, trial: Trial, code: int, words: str
 ) -> None:

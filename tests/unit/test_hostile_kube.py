@@ -23,7 +23,6 @@ from fixtures.backends.base import LogPlace
 from fixtures.backends.base import Phase
 from fixtures.backends.kubernetes import api as api_module
 from fixtures.backends.kubernetes import log_copies as copies
-from fixtures.backends.kubernetes import logs
 from fixtures.backends.kubernetes import objects
 from fixtures.backends.kubernetes import shape
 from fixtures.backends.kubernetes.api import Api
@@ -35,6 +34,7 @@ from fixtures.backends.kubernetes.gcs import Storage
 from fixtures.backends.kubernetes.gcs import Unreadable
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.kinds import Kind
+from fixtures.backends.kubernetes.logs import Reading
 from fixtures.backends.kubernetes.provision import data as dataset
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.section import Kubernetes
@@ -254,7 +254,7 @@ def test_an_answer_without_an_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(Unreachable, match="broke off: no end after 101,000 bytes"):
         Answers(200, endless()).get("/api/v1/pods")
     with pytest.raises(Unreachable, match="an event of more than 100,000 bytes"):
-        list(Stream(SimpleNamespace(stream=lambda *_, **__: endless()), "lab"))
+        list(Stream(SimpleNamespace(stream=lambda *_, **__: endless()), "lab").events())
     monkeypatch.setattr(api_module, "_WHOLE_SECONDS", -1.0)
     with pytest.raises(Unreachable, match="no end after 1,000 bytes"):
         Answers(200, endless()).get("/api/v1/pods")
@@ -272,31 +272,34 @@ def test_the_events_of_a_watch_arrive_whole_or_break_it(events: list[Any], size:
     chunks = [data[at : at + size] for at in range(0, len(data), size)]
     seen, broke = list[Any](), ""
     try:
-        for event in Stream(SimpleNamespace(stream=lambda *_, **__: iter(chunks)), "lab"):
+        for event in Stream(SimpleNamespace(stream=lambda *_, **__: iter(chunks)), "lab").events():
             seen.append(event)
     except Unreachable as error:
         broke = str(error)
     assert [event["type"] for event in seen] == [event["type"] for event in events[: len(seen)]]
-    assert broke.startswith("lab: the watch broke: ") if broke else len(seen) == len(events)
+    assert broke.startswith("lab: the watch broke off: ") if broke else len(seen) == len(events)
     for event in seen:
         if event["type"] not in ("ERROR", "BOOKMARK"):
             assert event["object"]["metadata"]["name"]
 
 
+LOG = ("runs", "pod-0", "c")
 STAMPS = ["2026-11-21T09:00:00Z ", "2026-11-21T09:00:00.5+01:00 ", "2026-13-45T99:99:99Z ", "2026-11-21T09:00:00+99:99 ", "0001-01-01T00:00:00Z ",
     "0001-01-01T00:00:00+14:00 ", "9999-12-31T23:59:59-14:00 ", "2026-11-21T09:00:00 ", "\n", "step 1\n", "\r", "\ufffd"]  # fmt: skip
 
 
 @given(
     st.lists(st.sampled_from(STAMPS) | st.text(max_size=5), max_size=20),
-    st.sampled_from(["", "2026-11-21T09:00:00.000000000Z 1"]),
+    st.sampled_from(["", "2026-11-21T09:00:00.000000000Z 1 0"]),
 )
 def test_a_log_with_any_stamps_is_read(said: list[str], mark: str) -> None:
     data = "".join(said).encode()
-    found = logs.read(Said(data), "runs", "pod-0", "c", LogPlace("pod-0", mark=mark))
-    assert len(found.data) <= len(data)
+    place, size = LogPlace("pod-0", mark=mark), 0
+    for found in Reading(Answers(200, iter([data])), LOG, place):
+        place, size = found.place, size + len(found.data)
+    assert size <= len(data)
     # And read on from there.
-    logs.read(Said(data), "runs", "pod-0", "c", found.place)
+    assert not any(found.data for found in Reading(Answers(200, iter([data])), LOG, place))
 
 
 @pytest.mark.parametrize("number", ["9" * 5000, "-1", "²", "1e9", ""])

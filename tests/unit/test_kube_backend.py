@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections.abc import Iterator
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from typing import ClassVar
 
@@ -17,6 +21,8 @@ from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.section import Kubernetes
 from tests.unit import examples
+from tests.unit import kubeapi
+from tests.unit.kubelet import Kubelet
 
 JOB = JobRef("llama3_gke/70b-fp8-128gpus", "run.llama3_gke-70b-fp8-128gpus", "pm-1", "default")
 LABELS = {"jobset.sigs.k8s.io/jobset-name": "pm-1", "batch.kubernetes.io/job-completion-index": "0"}
@@ -42,8 +48,9 @@ class Cluster:
     def __init__(self, site: str, section: Kubernetes) -> None:
         """As the API is made."""
 
-    def read(self, method: str, path: str, *, query: Mapping[str, str], attempts: int) -> bytes:
-        return self.said.encode()[: int(query["limitBytes"])]
+    @contextlib.contextmanager
+    def chunks(self, path: str, query: Mapping[str, str], *, silent: float) -> Iterator[list[bytes]]:
+        yield [self.said.encode()]
 
 
 class Watching:
@@ -62,6 +69,9 @@ class Watching:
             return {"pm-1": {"metadata": self.metadata, "spec": {}, "status": self.status}}, {}
         there, gone = ({pod["metadata"]["name"]: pod for pod in pods} for pods in (self.pods, self.gone))
         return there, gone
+
+    def close(self) -> None:
+        """As a watch is closed."""
 
     def leaving(self) -> dict[str, int]:
         return {pod["metadata"]["name"]: number for number, pod in enumerate(self.gone)}
@@ -160,7 +170,6 @@ def test_a_log_that_has_more_is_asked_for_at_once(
     """What is not read before the kubelet rotates it away is lost; any other log has its share of requests."""
     lines = [f"2026-11-21T09:{number // 60:02d}:{number % 60:02d}Z {'x' * 400}\n" for number in range(3000)]
     monkeypatch.setattr(Cluster, "said", HEAD + "".join(lines))
-    monkeypatch.setattr(Watching, "status", {})
     monkeypatch.setattr(logs, "PIECE", 1 << 18)
     place, more = LogPlace(), list[bool]()
     while (piece := backend.read_log(JOB, place, ())).data:
@@ -168,3 +177,52 @@ def test_a_log_that_has_more_is_asked_for_at_once(
         more.append(piece.more)
     assert place.offset == 25 + 401 * 3000
     assert more == [*[True] * (len(more) - 1), False]
+
+
+@pytest.fixture
+def followed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[KubernetesBackend, Kubelet]]:
+    """A job that runs, whose log is followed."""
+    monkeypatch.setattr(module, "Watch", Watching)
+    monkeypatch.setattr(Watching, "status", {})
+    kubelet = Kubelet()
+    config = kubeapi.kubeconfig(tmp_path / "config", kubelet.url)
+    section = Kubernetes(gpu="h100", kubeconfig=str(config))
+    made = KubernetesBackend("lab", section, [examples.recipe_named("llama3_gke")], JobSets())
+    yield made, kubelet
+    made.close()
+    kubelet.close()
+
+
+def taken(backend: KubernetesBackend, place: LogPlace, last: str) -> tuple[LogPlace, str]:
+    """What comes until this line, and how far that is."""
+    text, deadline = "", time.monotonic() + 5
+    while not text.endswith(f"{last}\n"):
+        assert time.monotonic() < deadline, text
+        piece = backend.read_log(JOB, place, ())
+        place, text = piece.place, text + piece.data.decode()
+        time.sleep(0.005)
+    return place, text
+
+
+def test_a_pod_that_takes_another_ones_place_is_followed_from_its_beginning(
+    followed: tuple[KubernetesBackend, Kubelet], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend, kubelet = followed
+    kubelet.say("Pod on pm-1-0 is running")
+    kubelet.say("step 1")
+    place, _ = taken(backend, LogPlace(), "step 1")
+    kubelet.say("step 2")
+    assert kubelet.wait(1)
+    labels = {**LABELS, "jobset.sigs.k8s.io/restart-attempt": "1"}
+    metadata = {**POD["metadata"], "name": "pm-1-1", "uid": "2", "labels": labels}
+    monkeypatch.setattr(Watching, "pods", [{**POD, "metadata": metadata}])
+    # What the first one said is its own, and nothing of the next one's is taken for it.
+    place, _ = taken(backend, place, "step 2")
+    piece = backend.read_log(JOB, place, ())
+    assert (piece.data, piece.place.attempt) == (b"", 2)
+    kubelet.rotate()
+    kubelet.say("Pod on pm-1-1 is running")
+    place, text = taken(backend, piece.place, "Pod on pm-1-1 is running")
+    assert (place.file, place.gap, text) == ("pm-1-1", "", "Pod on pm-1-1 is running\n")
+    backend.close()
+    assert kubelet.wait(0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from collections.abc import Mapping
 from datetime import UTC
 from datetime import datetime
@@ -19,6 +21,7 @@ from fixtures.backends.base import LogPlace
 from fixtures.backends.kubernetes import logs
 from fixtures.backends.kubernetes.api import Api
 from fixtures.backends.kubernetes.api import Refused
+from fixtures.backends.kubernetes.logs import Reading
 
 # Stamps as a container runtime gives them: without trailing zeros, and sometimes the same for two lines.
 STAMPS = [
@@ -37,12 +40,13 @@ LINES = [(stamp, f"line {number} of the log\n") for number, stamp in enumerate(S
 
 
 class Kubelet:
-    """Serves a log as the API server does: whole seconds for `sinceTime`, a limit that cuts anywhere."""
+    """Serves a log as the API server does: whole seconds for `sinceTime`, in chunks that end anywhere."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, str]] = []
         self.refuses = 0
         self.zone: tzinfo = UTC
+        self.size = 100
 
     def _local(self, stamp: str) -> str:
         if self.zone is UTC:
@@ -50,12 +54,14 @@ class Kubelet:
         second = datetime.fromisoformat(f"{stamp[:19]}Z").astimezone(self.zone).isoformat()
         return f"{second[:19]}{stamp[19:-1]}{second[19:]}"
 
-    def read(self, method: str, path: str, *, query: Mapping[str, str], attempts: int) -> bytes:
+    @contextlib.contextmanager
+    def chunks(self, path: str, query: Mapping[str, str], *, silent: float) -> Iterator[Iterator[bytes]]:
         if self.refuses:
             raise Refused(self.refuses, "no log")
         since = query.get("sinceTime", "")[:19]
         shown = [f"{self._local(stamp)} {text}" for stamp, text in self.lines if stamp[:19] >= since]
-        return "".join(shown).encode()[: int(query["limitBytes"])]
+        data = "".join(shown).encode()
+        yield (data[at : at + self.size] for at in range(0, len(data), self.size))
 
 
 class Saying:
@@ -64,12 +70,15 @@ class Saying:
     def __init__(self, said: str) -> None:
         self.said = said
 
-    def read(self, method: str, path: str, *, query: Mapping[str, str], attempts: int) -> bytes:
-        return self.said.encode()
+    @contextlib.contextmanager
+    def chunks(self, path: str, query: Mapping[str, str], *, silent: float) -> Iterator[list[bytes]]:
+        yield [self.said.encode()]
 
 
-def read(kubelet: Kubelet, place: LogPlace) -> logs.Read:
-    return logs.read(cast(Api, kubelet), "default", "pod-0", "workload", place)
+def read(kubelet: Kubelet | Saying, place: LogPlace) -> logs.Read:
+    """The next piece."""
+    reading = Reading(cast(Api, kubelet), ("default", "pod-0", "workload"), place)
+    return next(iter(reading), logs.Read(b"", place))
 
 
 def drain(kubelet: Kubelet, place: LogPlace, found: list[bytes]) -> LogPlace:
@@ -87,15 +96,16 @@ SHUFFLED = [LINES[number] for number in CROSSED]
 
 @given(
     st.lists(st.integers(0, len(LINES)), max_size=6).map(sorted),
-    st.integers(60, 400),
+    st.integers(1, 400),
+    st.integers(1, 400),
     st.sampled_from([LINES, SHUFFLED]),
 )
 @settings(deadline=None)
 def test_however_the_log_grows_it_arrives_whole_and_once(
-    sizes: list[int], limit: int, whole: list[tuple[str, str]]
+    sizes: list[int], piece: int, chunk: int, whole: list[tuple[str, str]]
 ) -> None:
     kubelet, place, found = Kubelet(), LogPlace("pod-0"), list[bytes]()
-    before, logs.PIECE = logs.PIECE, limit
+    before, logs.PIECE, kubelet.size = logs.PIECE, piece, chunk
     try:
         for size in [*sizes, len(LINES)]:
             kubelet.lines = whole[:size]
@@ -152,14 +162,13 @@ def test_a_log_that_is_not_there_is_no_end() -> None:
     ],
 )
 def test_a_kubelet_that_has_no_log_says_so_as_if_it_were_one(said: str) -> None:
-    place = LogPlace("pod-0", 70, 1, "2026-11-21T09:00:00.100000000Z 1")
-    piece = logs.read(cast(Api, Saying(said)), "default", "pod-0", "workload", place)
+    place = LogPlace("pod-0", 70, 1, "2026-11-21T09:00:00.100000000Z 1 0")
+    piece = read(Saying(said), place)
     assert (piece.data, piece.gone, piece.place) == (b"", True, place)
 
 
 def test_the_beginning_of_a_line_is_no_remark() -> None:
-    piece = logs.read(cast(Api, Saying("2026-11-21T09:0")), "default", "pod-0", "workload", LogPlace("pod-0"))
-    assert not piece.gone
+    assert not read(Saying("2026-11-21T09:0"), LogPlace("pod-0")).gone
 
 
 def test_what_the_kubelet_says_of_a_log_is_no_line_of_it() -> None:

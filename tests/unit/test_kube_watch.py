@@ -26,7 +26,7 @@ class Feed:
     def stream(self, path: str, seconds: int, **query: str) -> Iterator[Feed]:
         yield self
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def events(self) -> Iterator[dict[str, Any]]:
         if not self.told.is_set():
             yield {"type": "DELETED", "object": _item()}
             self.told.set()

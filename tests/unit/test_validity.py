@@ -138,12 +138,14 @@ def test_no_configuration_stated() -> None:
     [
         ((0,), "step 0 is missing between steps 1 and 49"),
         ((25,), "step 25 is missing between steps 0 and 49"),
-        ((3, 25), "steps 3, 25 are missing between steps 0 and 49"),
+        ((3, 25), "steps 3 and 25 are missing between steps 0 and 49"),
+        ((27, 28, *range(31, 36)), "steps 27, 28 and 31 to 35 are missing between steps 0 and 49"),
+        (tuple(range(1, 25, 2)), "steps 1, 3, 5, 7, 9, 11 and 6 more are missing between steps 0 and 49"),
         ((49,), "the last step seen is 48 of 0 to 49: step 49 is missing"),
-        ((48, 49), "the last step seen is 47 of 0 to 49: steps 48, 49 are missing"),
+        ((48, 49), "the last step seen is 47 of 0 to 49: steps 48 and 49 are missing"),
         (
             tuple(range(18, 50)),
-            "the last step seen is 17 of 0 to 49: steps 18, 19, 20, 21, 22, 23 and 26 more are missing",
+            "the last step seen is 17 of 0 to 49: steps 18 to 49 are missing",
         ),
     ],
 )
@@ -215,7 +217,7 @@ def test_few_garbled_lines_are_forgiven() -> None:
 
 
 def test_many_garbled_lines_are_not() -> None:
-    assert found(garbled(20, 21, 41)) == ["3 step lines are garbled by other output: steps 20, 21, 41"]
+    assert found(garbled(20, 21, 41)) == ["3 step lines are garbled by other output: steps 20, 21 and 41"]
 
 
 def test_a_garbled_line_that_the_statistic_needs() -> None:

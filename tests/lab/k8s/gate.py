@@ -96,6 +96,10 @@ class Gate:
                 self._server.shutdown(socket.SHUT_RDWR)
             self._server.close()
             self._server = None
+        self.cut()
+
+    def cut(self) -> None:
+        """Cut the connections that there are. New ones are taken."""
         with self._lock:
             for connection in self._open:
                 _close(connection)

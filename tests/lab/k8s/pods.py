@@ -2,7 +2,9 @@
 
 KWOK plays the kubelets but runs nothing. This process watches pods; one that runs gets a stand-in for its main
 container, whose lines go into a file as a container runtime writes it, and a KWOK Logs object that lets the API
-server serve this file. Its exit code becomes an annotation of the pod, on which KWOK's stage `pod-exit` ends it.
+server serve this file. It does so with the kubelet's own reader (k8s.io/cri-client, pkg/logs), so that a log which is rotated looks as
+it does on a node: a read shows the newest file alone, and who follows gets each file to its end. But KWOK never tells that reader that
+a container has ended, so that who follows is left waiting. Its exit code becomes an annotation of the pod, on which KWOK's stage `pod-exit` ends it.
 """
 
 from __future__ import annotations
