@@ -170,7 +170,6 @@ class LineParser(ABC):
     times_saves: bool = False
     hints: tuple[bytes, ...] = ()
     asides: tuple[bytes, ...] = ()
-    marks: tuple[Mark, ...] = MARKS
     statements: tuple[Statement, ...] = ()
     tells: Tells = ""
 
@@ -180,6 +179,7 @@ class LineParser(ABC):
         self._steps: dict[int, Step] = {}
         self._repeated: set[int] = set()
         self._restarts: list[int] = []
+        self.marks = tuple(MARKS.values())
         self._marks: dict[str, str] = {}
         self._versions = Versions()
         self._stated = Statements((*COMMON, *self.statements))

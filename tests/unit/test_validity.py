@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from plugins.judging.validity import MAX_GARBLED
 from plugins.judging.validity import complete
 from plugins.judging.validity import problems
+from plugins.judging.validity.steps import MAX_GARBLED
 from plugins.logs import Log
 from plugins.logs import Span
 from plugins.logs import Step
