@@ -1,7 +1,7 @@
 """Which lines of a log identify its run: tell it from a run of another case. Pure.
 
-Formats state little, so a fact that is not stated does not make a run invalid. The record says which lines state
-each kind of fact. A log that states none gets a remark.
+Formats state little, so a fact that is not stated does not make a run invalid. The record says which lines
+state each kind of fact. A log that states none gets a remark.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def anonymous(case: Case, log: Log) -> str:
 
 
 def untold(case: Case, log: Log) -> str:
-    """The remark on a log that lacks what its format usually states, if the run is valid all the same; "" if it has it."""
+    """The remark on a valid run whose log lacks what its format usually states; "" if it lacks nothing."""
     if log.tells == "configuration" and (missing := unstated(log.facts, _WANTED)):
         return (
             f"the log does not state {missing} (its record of the configuration is garbled); judged without"

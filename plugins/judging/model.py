@@ -12,19 +12,19 @@ from plugins.recipes.cases import Case
 from plugins.recipes.file import Model
 
 FLOPS_MARGIN = 0.001
-"""If time and rate are on one line, the framework's FLOPs may differ from ours by this share. Other models differ by more."""
+"""If time and rate are on one line, their product may be off by this share. Other models differ by more."""
 
 
 def parameters(model: Model) -> float:
-    """Those of the whole model without norms and biases. The embedding and the output layer are not shared."""
+    """Those of the whole model without norms and biases, with an output layer of its own."""
     return model.layers * _of_a_layer(model) + 2.0 * model.vocab * model.hidden
 
 
 def first_stage(case: Case) -> float:
     """The parameters that rank 0 holds: its tensor parallel share of the first pipeline stage.
 
-    If the layers do not divide evenly, the embedding and the output layer count as one layer each, as with NeMo's
-    `account_for_..._in_pipeline_split`.
+    If the layers do not divide evenly, the embedding and the output layer count as one layer each, as with
+    NeMo's `account_for_..._in_pipeline_split`.
     """
     model, stages = case.model, case.pp * case.vp
     layers = model.layers / case.pp if model.layers % stages == 0 else (model.layers + 2) / case.pp - 1
@@ -33,7 +33,7 @@ def first_stage(case: Case) -> float:
 
 
 def _of_a_layer(model: Model) -> float:
-    """Those of a decoder layer's matrices: attention with its query groups, and an MLP with or without a gate."""
+    """Those of the matrices of a decoder layer: attention, and an MLP with or without a gate."""
     attention = 2.0 * model.hidden**2 * (1 + model.query_groups / model.heads)
     return attention + (3 if model.mlp == "gated" else 2) * model.hidden * model.ffn
 
@@ -57,10 +57,10 @@ def flops_printed(case: Case, log: Log) -> list[float]:
 
 
 def counted_by(case: Case, log: Log) -> FlopsName:
-    """The format's definition of FLOPs by which all rates are those of the case's model; the first one if none fits.
+    """The format's definition of FLOPs that fits all rates to the case's model; the first if none fits.
 
-    Half the sequence length by full attention has as many FLOPs as all of it by causal attention. If the log does not
-    state the sequence length, only the first definition is tried.
+    Half the sequence length by full attention has as many FLOPs as all of it by causal attention. If the log
+    does not state the sequence length, only the first definition is tried.
     """
     stated = any(fact.name == "sequence_length" for fact in log.facts)
     for name in log.flops if stated else log.flops[:1]:
@@ -71,7 +71,7 @@ def counted_by(case: Case, log: Log) -> FlopsName:
 
 
 def other_work(case: Case, step: Step, flops: float) -> str:
-    """Why a GPU did other work in this step than the case's; "" if it did the same, or if the line does not say."""
+    """Why a GPU did other work in this step than the case's; "" if it did not, or the line does not say."""
     tokens = case.tokens_per_step / case.gpus
     if step.tokens_per_gpu is not None and tokens not in step.tokens_per_gpu:
         low, high = step.tokens_per_gpu.low, step.tokens_per_gpu.high

@@ -1,7 +1,7 @@
-"""Lines that spoil a timed run, as the upstreams' sources print them. docs/logs.md names the source of each. Pure.
+"""Lines that spoil a timed run, as upstreams print them. docs/logs.md names the source of each. Pure.
 
-NCCL chooses a network for each communicator, even if all traffic goes over NVLink. "socket network" is that choice;
-"socket fallback" is a channel that uses it.
+NCCL chooses a network for each communicator, even if all traffic goes over NVLink. "socket network" is that
+choice; "socket fallback" is a channel that uses it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Mark:
-    """A line that contains one of `hints` and matches `pattern`. A run with such a line is invalid, because `says`.
+    """A line that contains one of `hints` and matches `pattern`; `says` is why it makes the run invalid.
 
-    `plugins.judging.validity.training` has the runs that a kind does not spoil. Long hints match few other lines.
+    `plugins.judging.validity.training` has the runs that a kind does not spoil. Long hints match few other
+    lines.
     """
 
     kind: str

@@ -1,7 +1,8 @@
 """Whether a log is evidence for its case, which is asked before its speed is judged. Pure.
 
-Each check is a function that takes the run and yields reasons why it is invalid. It is in the `CHECKS` of its module,
-in the order in which the verdict gives the reasons. A line that spoils a timed run is an entry of `plugins.logs.marks`.
+Each check is a function that takes the run and yields reasons why it is invalid. It is in the `CHECKS` of its
+module, in the order in which the verdict gives the reasons. A line that spoils a timed run is an entry of
+`plugins.logs.marks`.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ def problems(
 ) -> list[str]:
     """The reasons why this log is no evidence for `case`; empty if the run is valid.
 
-    `part` is the type of GPU and `job` the id of the job; None and "" mean unknown. If the run was cancelled on purpose,
-    `whole` is false: its last steps may be missing, and the statistic may need them.
+    `part` is the type of GPU and `job` the id of the job; None and "" mean unknown. If the run was cancelled
+    on purpose, `whole` is false: its last steps may be missing, and the statistic may need them.
     """
     if log.steps:
         run = TimedRun(case, log, statistic, part, job, whole)
@@ -55,6 +56,6 @@ def complete(case: Case, log: Log) -> bool:
 
 
 def died(case: Case, log: Log, *, succeeded: bool) -> bool:
-    """Whether a job that is over ended before its last step. One whose loss is not finite counts as invalid instead."""
+    """Whether a job that is over ended early. If a loss is not finite, the run is invalid instead."""
     not_finite = any(step.loss is not None and not math.isfinite(step.loss) for step in log.steps)
     return not succeeded and not complete(case, log) and not not_finite

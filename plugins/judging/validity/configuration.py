@@ -21,15 +21,17 @@ from plugins.logs import Step
 from plugins.logs.statements import Fact
 
 RATE_MARGIN = 0.02
-"""If time and rate are not on one line, the median of step time x rate may differ from our FLOPs by this share."""
+"""If time and rate are not on one line, the median of their product may be off by this share."""
 
 PARAMETERS_MARGIN = 0.10
 """A stated number of parameters may differ from ours by this share.
 
-Vocabularies are padded, norms and biases may count, and a stage may have a layer more. Other models are a multiple away.
+Vocabularies are padded, norms and biases may count, and a stage may have a layer more. Other models are a
+multiple away.
 """
 
-# A format that states its configuration must state these. Without them, half the work or another dtype may look like the case.
+# A format that states its configuration must state these: half the work or another dtype may look like the
+# case.
 _DEMANDED = {"sequence_length": "the sequence length", "fp8": "whether it computed in FP8"}
 
 _DTYPE = ("fp8", "precision")
@@ -76,8 +78,8 @@ def job(run: TimedRun) -> Iterator[str]:
 def groups(run: TimedRun) -> Iterator[str]:
     """No group of processes is larger than the case.
 
-    If nothing else states the number of processes, the largest group of NCCL has all of them. Gloo's largest group has
-    the data parallel ones only.
+    If nothing else states the number of processes, the largest group of NCCL has all of them. Gloo's largest
+    group has the data parallel ones only.
     """
     gpus, stated = run.case.gpus, _numbers(run)
     for name in ("group", "peers"):
@@ -90,7 +92,7 @@ def groups(run: TimedRun) -> Iterator[str]:
 
 
 def nodes(run: TimedRun) -> Iterator[str]:
-    """Nodes x GPUs of a node is what the case has, both of those that were asked for and of the fsdp groups."""
+    """Nodes x GPUs of a node is the case's, both as asked for and in fsdp groups."""
     case, stated = run.case, _numbers(run)
     for kind, own, words in (
         ("asked", case.gpus, f"this case has {case.gpus} GPUs"),
@@ -143,7 +145,7 @@ def rate(run: TimedRun) -> Iterator[str]:
 
 
 def batch(run: TimedRun) -> Iterator[str]:
-    """Each step has the case's batch, tokens and FLOPs. The first one that has not is named, the others are counted."""
+    """Each step has the case's batch, tokens and FLOPs. The first other one is named, the rest counted."""
     steps = run.log.steps
     if all(step.gbs is None and step.consumed_samples is None and step.tokens is None for step in steps):
         yield "no line states the global batch size, the consumed samples or the tokens of a step"

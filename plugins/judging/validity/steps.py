@@ -12,7 +12,7 @@ from plugins.judging.validity.run import listed
 from plugins.logs.smoothing import impossible
 
 MAX_GARBLED = 2
-"""A run stays valid with this many step lines that other output garbled, unless the statistic needs one of them."""
+"""So many garbled step lines leave a run valid, unless the statistic needs one of them."""
 
 
 def statistic_fits(run: TimedRun) -> Iterator[str]:

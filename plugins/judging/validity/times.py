@@ -27,7 +27,8 @@ MAX_ROUNDING = 0.03
 def below_peak(run: TimedRun) -> Iterator[str]:
     """No step is faster than the GPU's peak allows, by the definition that counts the fewest FLOPs.
 
-    A format that prints when a step is handed over may print no time for it. There the mean with its neighbours counts.
+    A format that prints when a step is handed over may print no time for it. There the mean with its
+    neighbours counts.
     """
     case, part, known = run.case, run.part, run.seconds
     peak = part.peak.get(case.dtype) if part else None
@@ -50,14 +51,14 @@ def below_peak(run: TimedRun) -> Iterator[str]:
 
 
 def _with_neighbours(known: dict[int, float], index: int) -> float:
-    """The longest mean time of `NEIGHBOURS` + 1 consecutive steps that include this one; 0 if none are known."""
+    """The longest mean of `NEIGHBOURS` + 1 steps in a row with this one; 0 if none are known."""
     firsts = range(index - NEIGHBOURS, index + 1)
     rows = [[known[i] for i in range(first, first + NEIGHBOURS + 1) if i in known] for first in firsts]
     return max((statistics.fmean(row) for row in rows if len(row) > NEIGHBOURS), default=0.0)
 
 
 def clock(run: TimedRun) -> Iterator[str]:
-    """By the stamps of the log, about as much time passed between the first settled step and the last as the steps took."""
+    """By the stamps of the log, the settled steps account for the time between the first and the last."""
     case, known = run.case, run.seconds
     settled = warm_up_steps(case.steps, case.interval)
     stamps = sorted(

@@ -37,8 +37,8 @@ def updates_are_numbers(run: TimedRun) -> Iterator[str]:
 def updates_are_made(run: TimedRun) -> Iterator[str]:
     """No step that is judged skips its update, which makes it shorter.
 
-    Mixed precision may skip some at the start: FP16 begins with a loss scale of 2^32 and halves it at each skipped step,
-    up to the second ten steps. A case that writes a checkpoint judges no step.
+    Mixed precision may skip some at the start: FP16 begins with a loss scale of 2^32 and halves it at each
+    skipped step, up to the second ten steps. A case that writes a checkpoint judges no step.
     """
     case = run.case
     if case.checkpoint is not None:
@@ -66,7 +66,7 @@ def profiled_as_published(run: TimedRun) -> Iterator[str]:
 
 
 def has_a_loss(run: TimedRun) -> Iterator[str]:
-    """At least one loss is not zero. Megatron-LM prints none that is zero, and none if all updates were skipped."""
+    """A loss is not zero. Megatron-LM prints none if it is zero or if all updates were skipped."""
     interval = run.case.interval
     updated = [s for s in run.log.steps if s.seconds is not None and s.skipped_iterations != interval]
     if updated and not any(step.loss for step in updated):
