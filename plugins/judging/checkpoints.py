@@ -1,7 +1,4 @@
-"""How long writing a checkpoint took, and whether that is what the storage promises.
-
-Pure arithmetic: a case, its log and a bandwidth in, seconds and bytes/s out. GB are 1e9 bytes, TiB 2^40.
-"""
+"""Whether a checkpoint was written as fast as the storage promises. Pure. A GB is 1e9 bytes, a TiB 2^40."""
 
 from __future__ import annotations
 
@@ -16,44 +13,47 @@ TIB = 2**40
 GB = 1e9
 
 PUBLISHED_TIB = 2.3
-"""The README's checkpoint of GPT-3 175B, which its table of write times counts with."""
+"""The size of the GPT-3 175B checkpoint in the README, on which its table of write times is based."""
 
 TIERS = {40: 480, 125: 512, 250: 512, 500: 512}
-"""Tiers of Azure Managed Lustre in MB/s for each TiB, with the size in TiB that the recipe's table has."""
+"""Tiers of Azure Managed Lustre in MB/s for each TiB: the size in TiB that the recipe's table gives."""
 
 SLOWER, FASTER = 0.3, 0.1
-"""How far off the promised bandwidth a save may be. It also gathers the state and waits for its slowest writer, which is
-in its time; and no storage writes more than it can.
+"""A save may be this much slower and faster than the promised bandwidth. Its time includes gathering the
+state and waiting for the slowest writer.
 """
 
 FEWEST_SECONDS = 5.0
-"""A checkpoint that the promised bandwidth takes in less says nothing about it: the rest of its time is most of it."""
+"""A save that should take less than this is not judged: most of its time is not writing."""
 
 WHOLE = 0.85
-"""Of the bytes that a checkpoint should have. Without the optimizer's state it has a seventh of them."""
+"""A checkpoint must have this share of its bytes. Without the optimizer's state it has a seventh."""
 
 
 def bandwidth(tier: int, size: float) -> float:
     """Bytes/s that a Managed Lustre of this tier and size in TiB promises: tier x size MB/s.
 
-    The recipe's table: 40 x 480 TiB are 19.2 GB/s, 125, 250 and 500 x 512 TiB are 64, 128 and 256. Others are less:
-    16 TiB of tier 125 are 2 GB/s.
+    By the recipe's table, 40 x 480 TiB promises 19.2 GB/s; 125, 250 and 500 x 512 TiB promise 64, 128 and 256
+    GB/s.
     """
     return tier * size * 1e6
 
 
 def published_minutes(tier: int) -> float:
-    """The table's theoretical write time, as its source computed it: 2.3 TiB taken for 2355 GB.
+    """The theoretical write time in the recipe's table, which takes 2.3 TiB for 2355 GB.
 
-    They are 2529 GB, so that each is 7 % more in truth; the published figure is kept for comparison and not judged by.
+    2.3 TiB are 2529 GB, so the true time is 7 % longer. The published one is shown for comparison and judges
+    nothing.
     """
     return PUBLISHED_TIB * 1024 / (bandwidth(tier, TIERS[tier]) / GB) / 60
 
 
 @dataclass(frozen=True)
 class Written:
-    """A checkpoint that was written: its bytes, the seconds that its slowest rank took for it, and the bandwidth in bytes/s
-    that the storage promises, None where nobody has said it.
+    """A checkpoint that was written.
+
+    `seconds` is the time of its slowest rank, `size` its bytes, `promised` the storage's bandwidth in
+    bytes/s; None if the site file does not say it.
     """
 
     seconds: float
@@ -66,12 +66,12 @@ class Written:
 
     @property
     def expected(self) -> float | None:
-        """Seconds at the promised bandwidth."""
+        """The seconds that it takes at the promised bandwidth."""
         return self.size / self.promised if self.promised else None
 
     @property
     def share(self) -> float | None:
-        """Of the promised bandwidth."""
+        """The measured bandwidth as a share of the promised one."""
         return self.bytes_per_second / self.promised if self.promised else None
 
     def __str__(self) -> str:
@@ -80,7 +80,7 @@ class Written:
 
 
 def problems(case: Case, log: Log) -> list[str]:
-    """What makes this log no evidence for how fast a checkpoint of `case` is written, in words."""
+    """The reasons why this log is no evidence for how fast a checkpoint of `case` is written."""
     found = []
     if len(log.saves) != 1:
         found.append(
@@ -101,7 +101,7 @@ def problems(case: Case, log: Log) -> list[str]:
 
 
 def judge(written: Written) -> tuple[Kind, str]:
-    """The verdict on a checkpoint that was written, with its headline."""
+    """The verdict on a checkpoint, and its headline."""
     share = written.share
     if share is None or written.promised is None or written.expected is None:
         return Kind.NO_BASELINE, (
@@ -125,7 +125,7 @@ def judge(written: Written) -> tuple[Kind, str]:
 
 
 def explain(case: Case, written: Written) -> list[str]:
-    """What a reader needs beside the headline."""
+    """The lines of the report below the headline."""
     assert case.checkpoint is not None
     assert case.parameters is not None
     lines = [

@@ -22,6 +22,7 @@ from plugins.judging import checkpoints
 from plugins.judging import identity
 from plugins.judging import validity
 from plugins.judging.checkpoints import Written
+from plugins.judging.model import counted_by
 from plugins.judging.repeats import judge_runs
 from plugins.judging.repeats import unsure
 from plugins.judging.verdicts import Kind
@@ -225,7 +226,7 @@ def _identity_line(case: Case, log: Log) -> list[str]:
     told = ", ".join(f"{kind} ({words})" for kind, words in said.items() if words)
     untold = ", ".join(kind for kind, words in said.items() if not words)
     rated = len(log.flops) > 1 and any(step.flops_per_gpu for step in log.steps)
-    counted = f"; its TFLOP/s are by {identity.counted_by(case, log)}" if rated else ""
+    counted = f"; its TFLOP/s are by {counted_by(case, log)}" if rated else ""
     return [f"identity  {told or 'nothing'}" + (f"; not stated: {untold}" if untold else "") + counted]
 
 
@@ -375,7 +376,7 @@ def _job_remarks(case: Case, outcome: Outcome, log: Log) -> tuple[str, ...]:
     remarks += mixed(outcome, log)
     if longer := _idle(case, outcome, log):
         remarks.append(longer)
-    if unknown := validity.untold(case, log) or identity.anonymous(case, log):
+    if unknown := identity.untold(case, log) or identity.anonymous(case, log):
         remarks.append(unknown)
     last = log.steps[-1]
     if last.seconds and last.slowest_seconds and last.slowest_seconds > (1 + SLOW_RANK) * last.seconds:

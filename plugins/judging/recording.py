@@ -22,8 +22,8 @@ from plugins.baselines.file import Table
 from plugins.baselines.file import Tolerance
 from plugins.baselines.versions import differences
 from plugins.baselines.versions import nodes_of
+from plugins.judging.identity import untold
 from plugins.judging.judge import Judgement
-from plugins.judging.validity import untold
 from plugins.judging.verdicts import Kind
 from plugins.judging.verdicts import restless
 from plugins.logs import Log

@@ -1,7 +1,7 @@
-"""Training logs, read as a stream: bytes in, steps out. Nothing here does I/O.
+"""What a training log states, and the parser that reads it as a stream. Pure.
 
-A parser reports only what a line states. What that means for the case is judged in `plugins.judging.validity`. It raises
-nothing, whatever the bytes are, and its memory does not grow with the log, only with the number of its steps.
+A parser accepts any bytes without an exception. Its memory grows with the number of steps, not with the
+length of the log. `plugins.judging.validity` says what a log means for the case.
 """
 
 from __future__ import annotations
@@ -11,9 +11,6 @@ from abc import ABC
 from abc import abstractmethod
 from dataclasses import dataclass
 from dataclasses import replace
-from datetime import UTC
-from datetime import datetime
-from decimal import Decimal
 from typing import Literal
 
 from plugins.logs.lines import telling_lines
@@ -26,19 +23,15 @@ from plugins.logs.statements import Statement
 from plugins.logs.statements import Statements
 from plugins.logs.versions import Versions
 
-# Longer than any line a recipe prints; what goes beyond is cut, so that memory stays flat on a broken log.
+# Limits above what any recipe prints, so that a broken log cannot fill the memory. Longer lines are cut;
+# further steps, restarts and checkpoints are not kept.
 MAX_LINE = 1 << 16
-
-# More than any recipe runs or any job restarts; what goes beyond is not kept, for the same reason.
 MAX_STEPS = 1 << 17
 MAX_RESTARTS = 100
 MAX_SAVES = 16
 
-# A number as any framework prints it. Bounded, because a broken log can hold a megabyte of digits.
-NUMBER = r"-?\d{1,15}(?:\.\d{1,24})?(?:e[+-]?\d{1,2})?|-?nan|-?inf"
-
-# Control sequences of a terminal: CSI, and OSC up to its end. Within a word or a number one is left as it is: what stands on its two sides
-# may be of two processes.
+# Control sequences of a terminal: CSI and OSC. One inside a word or a number stays, because the text before
+# and after it may be of two processes.
 _SEQUENCE = r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,512}(?:\x07|\x1b\\))"
 _COLOUR = re.compile(rf"(?<![\w.+-]){_SEQUENCE}|{_SEQUENCE}(?![\w.+-])")
 
@@ -48,7 +41,7 @@ FlopsName = Literal["full-attention", "causal-attention", "nemotron-24.11"]
 """How model FLOPs are counted (`plugins.metrics`)."""
 
 Means = Literal["interval", "smoothing", "averaged"]
-"""How a format may print means over several steps; `recipe.yaml` says over how many, by the key of this name."""
+"""How a format may print means over several steps. `recipe.yaml` says how many, by this key."""
 
 
 @dataclass(frozen=True)
@@ -66,15 +59,14 @@ class Span:
 class Step:
     """One training step as the log states it; `None` is "not stated".
 
-    `index` is the 0-based physical step, however the format counts. `seconds` is the step time, `resolution` half a
-    unit of its last printed digit (both in seconds); `consumed_resolution` is that of `consumed_samples`, 0 where
-    the format prints the whole number. `tokens` are those of the global batch (0: processes contradict each other).
-    `tokens_per_gpu` and `flops_per_gpu` are what one device did in this step, as far as its printed rate and time
-    tell; `disagreeing` processes printed different losses. `skipped_iterations` and `nan_iterations` count the steps without an
-    update. `stamp` is when its line was printed, in seconds of any clock that goes on, and `stamp_resolution` half a unit of it.
+    `index` is 0-based. `seconds` is the step time. Each `resolution` is half a unit of the last printed
+    digit; that of `consumed_samples` is 0 if the format prints them in full. `tokens` are those of the global
+    batch, or 0 if processes contradict each other. `tokens_per_gpu` and `flops_per_gpu` are the printed rate
+    x time. `skipped_iterations` and `nan_iterations` count steps without an update. If `disagreeing`,
+    processes printed different losses. `stamp` is when the line was printed, in seconds.
 
-    Where every process prints the step, `ranks` counts their lines, `seconds` is their median, and
-    `slowest_seconds` is the longest, of process `slowest_rank` where the line names it.
+    If every process prints the step, `ranks` counts their lines, `seconds` is their median, and
+    `slowest_seconds` is the longest time, of process `slowest_rank` if the line names it.
     """
 
     index: int
@@ -101,20 +93,21 @@ class Step:
 
 @dataclass(frozen=True)
 class Log:
-    """What a log says about its last attempt.
+    """What a log states of its last attempt.
 
-    `steps` are in the order of their first line, without repeats; `repeated` are indices that were printed more
-    than once. `restarted_after` has the last step of each earlier attempt in the same file. `planned` is the
-    number of steps that the run itself announced, `facts` what it states of its configuration. `marks` are lines that spoil a timed run, by kind.
-    `captured_after` is the newest step when a profiler began to record last, None where none did. `versions` are of what the run was made with, as it printed them; a name more than once where nodes differ. `saves` are the seconds that each checkpoint took, and
-    `saved_bytes` is what was there of it at the end, where the launcher looks. `peak_tflops` is the machine's own matrix product rate, where the run measured it.
+    `steps` are in the order of their first lines; `repeated` are the indices that were printed again.
+    `restarted_after` is the last step of each earlier attempt. `planned` is the number of steps that the run
+    announced, or 0 if it announced different ones. `facts` are what it states of its configuration, `marks` the kinds
+    and lines of what spoils a timed run. `captured_after` is the last step before a profiler began to record.
+    `versions` are names and values; if nodes differ, a name has several. `saves` are the seconds of each
+    checkpoint, `saved_bytes` the size that the launcher counts at the end. `peak_tflops` is the rate of
+    matrix products that the run measured.
 
-    `interval`: every figure of a step is a mean over this many steps, of which `index` is the last; steps between
-    are stated by no line (0: a single line, which does not tell). `ranks` is the number of processes that print
-    each step, where all of them do. `profiling_steps` counts those of a profiling run that the recipe makes before
-    the timed one. `flops` are the ways in which the format has counted the model FLOPs of a rate that it prints. `tells` is what of this
-    format says which model ran, when it is there: a "rate", the "configuration", "" where nothing does. `queued`: it prints when the
-    host had handed over a step, which may be before the GPU has done it.
+    A line has means over `interval` steps, of which `index` is the last; 0 means that a single line does not
+    tell it. `ranks` is the number of processes that print each step. `profiling_steps` counts the steps of a
+    profiling run before the timed one. `flops` are the definitions by which the format has counted FLOPs.
+    `tells` is what identifies the model in this format: its "rate", its "configuration", or "" for nothing.
+    If `queued`, a step is printed when it is handed to the GPU, which may be before it is done.
     """
 
     steps: tuple[Step, ...] = ()
@@ -137,7 +130,7 @@ class Log:
     size: int = 0
 
     def beside(self, other: Log) -> Log:
-        """This log, with what another one of the same run tells besides its steps: what spoilt it, its facts and its versions."""
+        """This log with the marks, facts and versions of another log of the same run."""
         marks, versions = dict(self.marks), dict(self.versions)
         facts = {(fact.name, fact.value): fact for fact in (*other.facts, *self.facts)}
         return replace(
@@ -153,17 +146,15 @@ class Log:
 
 
 class LineParser(ABC):
-    """Feed it the log's bytes in any pieces; ask for the log so far at any time. A format adds `read_line`.
+    """Takes the log's bytes in pieces of any size, and returns the log so far. A format adds `read_line`.
 
-    `hints` are the substrings without which a line is no step; `wanted` those without which a line says nothing that is not known
-    already: the hints, and those of marks and versions that are not known so far. `name` is what `recipe.yaml` calls the format, `means` are those that it can print, and `times_saves` is whether it tells how
-    long a checkpoint took.
+    A format declares its `name` in `recipe.yaml`, the `means` that it can print, whether it states how long a
+    checkpoint took (`times_saves`), and its `statements`. `tells` is as in `Log`. A line with one of `hints`
+    goes to `read_line`, one with one of `asides` to `read_aside`. `wanted` are all substrings that are still
+    looked for.
 
-    `asides` are substrings of lines that are no steps and tell something all the same, which `read_aside` takes. `statements` are
-    the lines of this format that state facts, `tells` as in `Log`.
-
-    A line is ended by a line feed or a carriage return. The rest behind the last one is read by `finish`
-    only, with `ended=False`, because its last number may be cut short.
+    A line ends with a line feed or a carriage return. `finish` reads the rest with `ended=False`, because its
+    last number may be cut short.
     """
 
     name: str
@@ -171,7 +162,6 @@ class LineParser(ABC):
     times_saves: bool = False
     hints: tuple[bytes, ...] = ()
     asides: tuple[bytes, ...] = ()
-    marks: tuple[Mark, ...] = MARKS
     statements: tuple[Statement, ...] = ()
     tells: Tells = ""
 
@@ -181,6 +171,7 @@ class LineParser(ABC):
         self._steps: dict[int, Step] = {}
         self._repeated: set[int] = set()
         self._restarts: list[int] = []
+        self.marks = tuple(MARKS.values())
         self._marks: dict[str, str] = {}
         self._versions = Versions()
         self._stated = Statements((*COMMON, *self.statements))
@@ -189,10 +180,10 @@ class LineParser(ABC):
 
     @abstractmethod
     def read_line(self, line: str, *, ended: bool) -> None:
-        """Take one line that has a hint in it."""
+        """Take a line that contains one of `hints`."""
 
     def read_aside(self, line: str) -> None:  # noqa: B027 - most formats have none
-        """Take one line that has one of `asides` in it."""
+        """Take a line that contains one of `asides`."""
 
     def feed(self, data: bytes) -> None:
         self._log = replace(self._log, size=self._log.size + len(data))
@@ -202,7 +193,7 @@ class LineParser(ABC):
         self._rest = buffer[end : end + MAX_LINE]
 
     def log(self) -> Log:
-        # An attempt that has begun is the last one, also before its first step.
+        # If another attempt has begun, it is the last one, even before its first step.
         steps = () if self._stated.begun else tuple(self._steps.values())
         ended = [max(self._steps)] if self._steps and not steps else []
         return replace(
@@ -245,21 +236,21 @@ class LineParser(ABC):
             self.spoilt(mark.kind, line)
 
     def spoilt(self, kind: str, line: str) -> None:
-        """Something makes the run no timed one. The first line that says so is enough: a trace prints millions."""
+        """Keep the first line of a mark: a trace prints millions."""
         said = line.strip()[:300].encode(errors="replace").decode()
         self._marks.setdefault(kind, said)
         self.wanted = self._telling()
 
     def _telling(self) -> tuple[bytes, ...]:
-        """The substrings to search for: those of steps, and of the marks and versions that are not known so far."""
+        """The substrings to search for. Marks and versions that are known are not looked for."""
         marks = (h for mark in self.marks if mark.kind not in self._marks for h in mark.hints)
         return (*self.hints, *self._stated.hints, *self.asides, *marks, *self._versions.hints)
 
     def add(self, step: Step) -> None:
-        """Record a step. Going back to an earlier one is a new attempt, and so is any behind the beginning of one; the same one again is a repeat.
+        """Record a step. Going back to an earlier step begins another attempt.
 
-        Not so the only one so far: an attempt may die after its first line. Were it another process's, the next line
-        would be a repeat too.
+        The same step again is a repeat, unless it is the only one so far: an attempt may die after its first
+        line. If another process printed it, the next line is a repeat too.
         """
         back = step.index in self._steps and (
             len(self._steps) == 1 or (self._last is not None and step.index < self._last)
@@ -275,7 +266,7 @@ class LineParser(ABC):
         self._last = step.index
 
     def begins_anew(self) -> None:
-        """What follows is of another attempt; nothing of the one before is kept but its last step."""
+        """Begin another attempt. Of the one before, only the last step is kept."""
         self.restarted_after(max(self._steps))
         self._steps.clear()
         self._repeated.clear()
@@ -287,7 +278,7 @@ class LineParser(ABC):
             self._restarts.append(index)
 
     def plan(self, steps: int) -> None:
-        """The run announced this number of steps; a second, different number is kept as 0 (contradictory)."""
+        """The run announced this number of steps; 0 is kept if it announced another one before."""
         known = self._log.planned
         self._log = replace(self._log, planned=steps if known in (None, steps) else 0)
 
@@ -297,11 +288,11 @@ class LineParser(ABC):
             self._log = replace(self._log, saves=(*self._log.saves, seconds))
 
     def found(self, saved_bytes: int) -> None:
-        """The launcher counted what was written."""
+        """The launcher counted the bytes of the checkpoint."""
         self._log = replace(self._log, saved_bytes=saved_bytes)
 
     def measured_peak(self, tflops: float) -> None:
-        """The run measured its machine; of several measurements the best one counts."""
+        """The run measured its machine; the highest value counts."""
         self._log = replace(self._log, peak_tflops=max(tflops, self._log.peak_tflops or 0.0))
 
 
@@ -309,43 +300,3 @@ def _text(raw: bytes) -> str:
     """The line without the sequences that colour it."""
     text = raw[:MAX_LINE].decode("utf-8", errors="replace")
     return _COLOUR.sub("", text) if "\x1b" in text else text
-
-
-def number(text: str | None) -> float | None:
-    """The value of a `NUMBER`."""
-    return None if text is None else float(text)
-
-
-def integer(text: str | None) -> int | None:
-    """The value of a `NUMBER` that is printed as a whole number; None for any other."""
-    return int(text) if text is not None and text.lstrip("-").isdigit() else None
-
-
-def seconds_of(clock: str) -> float | None:
-    """`2025-01-01 12:00:00`, with or without a fraction, in seconds since the epoch as if it were UTC; None for anything else."""
-    try:
-        return datetime.fromisoformat(clock).replace(tzinfo=UTC).timestamp()
-    except (ValueError, OverflowError):
-        return None
-
-
-def resolution(number: str, significant: int | None = None) -> float:
-    """Half a unit of the last digit that a format can print.
-
-    `significant` is the format's number of significant digits, where it drops trailing zeros (`12.3` printed
-    with 4 digits is 12.30); without it the digits behind the point count as they stand.
-    """
-    value = Decimal(number)
-    exponent = value.as_tuple().exponent if significant is None else value.adjusted() - significant + 1
-    return 0.5 * 10.0 ** int(exponent)
-
-
-def worked(seconds: str, rate: str, unit: float) -> Span | None:
-    """What was done in a step, from its time and its rate as printed: both are rounded. None where the rate is no number."""
-    if not rate[-1].isdigit():
-        return None
-    low, high = (
-        (float(seconds) + sign * resolution(seconds)) * (float(rate) + sign * resolution(rate))
-        for sign in (-1, 1)
-    )
-    return Span(low * unit, high * unit)

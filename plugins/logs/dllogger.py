@@ -18,11 +18,11 @@ import json
 import re
 from typing import Any
 
-from plugins.logs import NUMBER
 from plugins.logs import LineParser
 from plugins.logs import Step
 from plugins.logs import Tells
-from plugins.logs import seconds_of
+from plugins.logs.numbers import NUMBER
+from plugins.logs.numbers import seconds_of
 from plugins.logs.statements import Fact
 
 _TIMING = "train_step_timing in s"

@@ -1,6 +1,7 @@
-"""Lines that spoil a timed run, by kind, as the upstreams' sources print them: docs/logs.md names the place of each.
+"""Lines that spoil a timed run, as upstreams print them. docs/logs.md names the source of each. Pure.
 
-A network of sockets is chosen for each communicator, also where NVLink carries everything; that a channel goes over it is another matter.
+NCCL chooses a network for each communicator, even if all traffic goes over NVLink. "socket network" is that
+choice; "socket fallback" is a channel that uses it.
 """
 
 from __future__ import annotations
@@ -11,18 +12,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Mark:
-    """A line that spoils a timed run: it has one of `hints` in it and matches `pattern`."""
+    """A line that contains one of `hints` and matches `pattern`; `says` is why it makes the run invalid.
+
+    `plugins.judging.validity.training` has the runs that a kind does not spoil. Long hints match few other
+    lines.
+    """
 
     kind: str
+    says: str
     hints: tuple[bytes, ...]
     pattern: re.Pattern[str]
 
 
-# Each of these makes a step time incomparable with a baseline. The hints are as long as they can be, so that few
-# other lines have to be looked at.
-MARKS = (
+_MARKS = (
     Mark(
         "checkpoint",
+        "a checkpoint was saved or loaded during the run",
         (
             b"Global Checkpoint ", b"uccessfully saved ", b"uccessfully loaded checkpoint from ", b"checkpoint at iteration",
             b"async checkpoint save", b"Async checkpoint save", b"Async finalization time took", b"save-checkpoint",
@@ -48,9 +53,10 @@ MARKS = (
             r"|Started (?:async )?saving checkpoint to |Finished restoring checkpoint "
         ),
     ),
-    Mark("nccl trace", (b": opCount ",), re.compile(r"NCCL INFO \w+: opCount [0-9a-f]+ ")),
+    Mark("nccl trace", "NCCL tracing was on", (b": opCount ",), re.compile(r"NCCL INFO \w+: opCount [0-9a-f]+ ")),
     Mark(
         "profiler",
+        "a profiler was on",
         (
             b"Generating '", b"ed in the application", b".nsys-rep", b".qdrep", b"Nsys profiling setup with ", b"====== Start ", b"====== End ",
             b"emory profile snapshot", b"Torch memory profiles ", b"  profile ....", b"record_memory_history ....",
@@ -73,6 +79,7 @@ MARKS = (
     ),
     Mark(
         "diagnostics",
+        "a diagnostic that slows the run was on",
         (
             b"Anomaly Detection has been enabled", b"(detect_anomaly=True)", b"_DESYNC_DEBUG: 1", b"TORCH_DISTRIBUTED_DEBUG: DETAIL",
             b"PROFILER/Plugin: loaded ", b"PROFILER/Plugin: Loaded ", b"MnRtt/Rnk: ",
@@ -84,12 +91,17 @@ MARKS = (
     ),
     Mark(
         "socket fallback",
+        "NCCL fell back to TCP sockets: the fast network was not used",
         (b"via NET/Socket/", b"via NET/FastSocket/", b"NET/Socket: Using "),
         re.compile(r"via NET/(?:Fast)?Socket/\d|NET/Socket: Using \d+ threads and \d+ sockets per thread"),
     ),
     Mark(
         "socket network",
+        "NCCL fell back to TCP sockets: the fast network was not used",
         (b"Using network Socket", b"Using network FastSocket", b"Assigned NET plugin Socket"),
         re.compile(r"NCCL INFO Using network (?:Fast)?Socket\b|Assigned NET plugin Socket to comm"),
     ),
 )  # fmt: skip
+
+MARKS = {mark.kind: mark for mark in _MARKS}
+"""The marks by kind. To add a check for a line, add a `Mark` here and its row in docs/logs.md."""

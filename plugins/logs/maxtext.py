@@ -19,9 +19,9 @@ import re
 from dataclasses import replace
 
 from plugins.logs import MAX_RESTARTS
-from plugins.logs import NUMBER
 from plugins.logs import LineParser
 from plugins.logs import Log
+from plugins.logs.numbers import NUMBER
 from plugins.logs.runs import Print
 from plugins.logs.runs import Run
 from plugins.logs.statements import Statement

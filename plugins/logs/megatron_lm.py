@@ -26,16 +26,16 @@ import math
 import re
 from dataclasses import replace
 
-from plugins.logs import NUMBER
 from plugins.logs import LineParser
 from plugins.logs import Log
 from plugins.logs import Step
 from plugins.logs import Tells
-from plugins.logs import integer
-from plugins.logs import number
-from plugins.logs import resolution
-from plugins.logs import seconds_of
-from plugins.logs import worked
+from plugins.logs.numbers import NUMBER
+from plugins.logs.numbers import integer
+from plugins.logs.numbers import number
+from plugins.logs.numbers import resolution
+from plugins.logs.numbers import seconds_of
+from plugins.logs.numbers import worked
 from plugins.logs.statements import Fact
 from plugins.logs.statements import Statement
 

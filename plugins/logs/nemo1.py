@@ -28,12 +28,12 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from plugins.logs import NUMBER
 from plugins.logs import LineParser
 from plugins.logs import Log
 from plugins.logs import Step
-from plugins.logs import number
-from plugins.logs import resolution
+from plugins.logs.numbers import NUMBER
+from plugins.logs.numbers import number
+from plugins.logs.numbers import resolution
 from plugins.logs.statements import ANCHOR
 from plugins.logs.statements import Fact
 from plugins.logs.statements import Statement

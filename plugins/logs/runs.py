@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 from plugins.logs import MAX_STEPS
 from plugins.logs import Step
-from plugins.logs import resolution
-from plugins.logs import worked
+from plugins.logs.numbers import resolution
+from plugins.logs.numbers import worked
 
 LATE = 7
 """Half of the shortest run that is followed by another one, the recipe's 15 steps of profiling."""

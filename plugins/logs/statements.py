@@ -1,7 +1,7 @@
 """What a run states of itself besides its steps: how many processes, which model, in which precision, on which GPU. Pure.
 
-A `Statement` is a line as an upstream's source prints it; docs/logs.md names the place of each. A group of its pattern that is named
-as a fact of `plugins.judging.identity` gives one. The statements of any format stand here, those of one format in its module.
+A `Statement` is a line as an upstream's source prints it; docs/logs.md names the place of each. A named group of its pattern gives
+a fact of that name, which `plugins.judging.validity.configuration` compares with the case. The statements of any format stand here, those of one format in its module.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ REACH = 512, 1 << 15
 
 @dataclass(frozen=True)
 class Fact:
-    """What a run states of itself: `name` as in `plugins.judging.identity`, `said` as the log puts it."""
+    """What a run states of itself: `name` as in `plugins.judging.validity.configuration`, `said` as the log puts it."""
 
     name: str
     value: int | str

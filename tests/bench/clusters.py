@@ -22,7 +22,7 @@ from plugins.baselines.store import Expected
 from plugins.baselines.store import expected
 from plugins.baselines.store import yardstick
 from plugins.logs import Step
-from plugins.logs import resolution
+from plugins.logs.numbers import resolution
 from plugins.metrics import FlopsDefinition
 from plugins.metrics import Measurement
 from plugins.metrics import Statistic

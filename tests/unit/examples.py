@@ -13,8 +13,8 @@ from plugins.baselines.store import find
 from plugins.baselines.store import yardstick
 from plugins.logs import Log
 from plugins.logs import Step
-from plugins.logs import resolution
 from plugins.logs.formats import read
+from plugins.logs.numbers import resolution
 from plugins.metrics import Measurement
 from plugins.metrics import Statistic
 from plugins.metrics import Yardstick

@@ -8,8 +8,10 @@ from functools import lru_cache
 
 from plugins.baselines.file import Accelerator
 from plugins.baselines.store import accelerators
-from plugins.judging import identity
 from plugins.judging.validity import problems
+from plugins.judging.validity.configuration import STATEMENTS
+from plugins.judging.validity.run import TimedRun
+from plugins.logs import Log
 from plugins.metrics import Statistic
 from plugins.recipes.cases import Case
 from tests.unit import aks
@@ -81,7 +83,13 @@ def facts_of(dialect: str, text: str) -> list[tuple[str, int | str]]:
 def contradicted(dialect: str, *lines: str) -> list[str]:
     """What is held against a run that has these lines, whatever its steps are."""
     log = parse("\n".join([*lines, steps_of(dialect)[0]]) + "\n", dialect)
-    return identity.contradictions(CASES[dialect], log, H100, JOB)
+    return contradictions(CASES[dialect], log, H100, JOB)
+
+
+def contradictions(case: Case, log: Log, part: Accelerator, job: str = "") -> list[str]:
+    """What the log states and is not so of the case."""
+    run = TimedRun(case, log, Statistic(), part, job)
+    return [reason for check in STATEMENTS for reason in check(run)]
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterator
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,12 +31,17 @@ from fixtures.site import THIS_MACHINE
 from fixtures.site import load_site
 from fixtures.site import make_backends
 from plugins.errors import ConfigError
+from plugins.judging import validity
 from plugins.judging.judge import judge_outcome
+from plugins.judging.validity.run import TimedRun
 from plugins.judging.verdicts import Kind
+from plugins.judging.verdicts import Verdict
 from plugins.logs import LineParser
 from plugins.logs import Step
 from plugins.logs.formats import FORMATS
 from plugins.logs.formats import read
+from plugins.logs.marks import MARKS
+from plugins.logs.marks import Mark
 from plugins.recipes.cases import Case
 from plugins.recipes.cases import Recipe
 from plugins.recipes.cases import load_recipe
@@ -94,6 +100,43 @@ def test_a_log_format_is_a_parser_and_a_line_of_the_registry(
         case, examples.outcome(), log, examples.baseline(), gpu="h100", baselines=examples.BASELINES
     )  # fmt: skip
     assert found.verdict.kind is kind, found.verdict.headline
+
+
+THROTTLED = "gpu001: clocks event reasons: SW Thermal Slowdown (980 MHz)"
+
+
+@pytest.mark.parametrize("registered", [True, False])
+def test_a_check_of_a_line_is_a_mark(registered: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    pattern = re.compile(r"clocks event reasons: \w+ Thermal Slowdown")
+    mark = Mark("throttling", "clocks were throttled", (b"clocks event reasons: ",), pattern)
+    if registered:
+        monkeypatch.setitem(MARKS, mark.kind, mark)
+    lines = examples.nemo2_text(examples.times()).splitlines()
+    found = verdict_on("\n".join([*lines[:30], THROTTLED, *lines[30:], ""]))
+    invalid = Verdict(Kind.INVALID, f"invalid run: clocks were throttled: {THROTTLED}")
+    assert found == invalid if registered else found.kind is Kind.PASSED, found.headline
+
+
+def test_a_check_of_a_run_is_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    def loss_falls(run: TimedRun) -> Iterator[str]:
+        if run.log.steps[-1].loss == run.log.steps[0].loss:
+            yield "the loss did not fall"
+
+    monkeypatch.setattr(validity, "CHECKS", (*validity.CHECKS, loss_falls))
+    found = verdict_on(examples.nemo2_text(examples.times()))
+    assert found == Verdict(Kind.INVALID, "invalid run: the loss did not fall")
+
+
+def verdict_on(text: str) -> Verdict:
+    log = read("nemo2", [text.encode()])
+    return judge_outcome(
+        examples.case(),
+        examples.outcome(),
+        log,
+        examples.baseline(),
+        gpu="h100",
+        baselines=examples.BASELINES,
+    ).verdict
 
 
 class ToySection(Machine):

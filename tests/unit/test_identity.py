@@ -7,6 +7,9 @@ from dataclasses import replace
 import pytest
 
 from plugins.judging import identity
+from plugins.judging.model import first_stage
+from plugins.judging.model import flops_of_a_step
+from plugins.judging.model import parameters
 from plugins.judging.validity import problems
 from plugins.logs import Log
 from plugins.metrics import Statistic
@@ -249,7 +252,7 @@ def test_dllogger_states_its_configuration_in_a_record(key: str, other: object, 
 
 def with_rates(case: Case, definition: str, factor: float = 1.0, every: int = 1) -> Log:
     """A NeMo 2 run with `TFLOPS_per_GPU` in its lines, a new one each so many steps and the old one in between."""
-    flops = factor * identity.flops_of_a_step(case, definition)  # type: ignore[arg-type]
+    flops = factor * flops_of_a_step(case, definition)  # type: ignore[arg-type]
     times = [30.0 if i == 0 else 10.07 * (1 + 0.004 * (i % 5 - 2)) for i in range(50)]
     lines, shown = [], ""
     for i, seconds in enumerate(times):
@@ -280,7 +283,7 @@ def test_nemo_2_prints_a_rate_of_the_case(definition: str, every: int) -> None:
 def test_a_rate_of_another_model_is_another_run(factor: float, every: int) -> None:
     case = examples.case()
     (said,) = problems(case, with_rates(case, "full-attention", factor, every), Statistic(), H100)
-    own = [identity.flops_of_a_step(case, name) / 1e12 for name in ("full-attention", "causal-attention")]
+    own = [flops_of_a_step(case, name) / 1e12 for name in ("full-attention", "causal-attention")]
     assert said.startswith("step time x TFLOP/s is ")
     assert said.endswith(f" TFLOP a GPU, this case's model is {own[0]:.1f} or {own[1]:.1f}")
 
@@ -298,7 +301,7 @@ def test_a_rate_of_the_warm_up_alone_says_nothing() -> None:
 @pytest.mark.parametrize("factor", [0.5, 1.0, 2.0])
 def test_megatron_bridge_prints_a_rate_of_the_case(factor: float) -> None:
     case = examples.case()
-    tflops = factor * identity.flops_of_a_step(case, "causal-attention") / 10.07e12
+    tflops = factor * flops_of_a_step(case, "causal-attention") / 10.07e12
     lines = [test_megatron_bridge.rate(10.07, tflops) + test_megatron_lm.line(i + 1) for i in range(50)]
     found = judged("megatron_bridge", "\n".join(lines) + "\n")
     assert [said.startswith("step time x TFLOP/s is ") for said in found] == ([] if factor == 1 else [True])
@@ -314,7 +317,7 @@ def test_megatron_bridge_prints_a_rate_of_the_case(factor: float) -> None:
     ],
 )
 def test_the_parameters_of_rank_0(case_id: str, printed: int) -> None:
-    assert identity.first_stage(examples.case(case_id)) == pytest.approx(printed, rel=0.001)
+    assert first_stage(examples.case(case_id)) == pytest.approx(printed, rel=0.001)
 
 
 @pytest.mark.parametrize(
@@ -327,7 +330,7 @@ def test_the_parameters_of_rank_0(case_id: str, printed: int) -> None:
 )
 def test_the_parameters_of_a_whole_model(recipe: str, case_id: str, layers: int, printed: float) -> None:
     model = examples.case(case_id, recipe).model.model_copy(update={"layers": layers})
-    assert identity.parameters(model) == pytest.approx(printed, rel=0.001)
+    assert parameters(model) == pytest.approx(printed, rel=0.001)
 
 
 # What the record says.

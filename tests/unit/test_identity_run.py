@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from plugins.judging import identity
 from tests.unit.examples import parse
 from tests.unit.stated import BEGINNINGS
 from tests.unit.stated import CASES
@@ -16,6 +15,7 @@ from tests.unit.stated import PARTS
 from tests.unit.stated import STARTING
 from tests.unit.stated import asked
 from tests.unit.stated import contradicted
+from tests.unit.stated import contradictions
 from tests.unit.stated import facts_of
 from tests.unit.stated import judged
 from tests.unit.stated import record
@@ -119,7 +119,7 @@ def test_the_type_of_gpu_that_a_run_names(dialect: str, line: str) -> None:
 def test_a_name_is_of_one_type(name: str, parts: set[str]) -> None:
     log = parse(text_of("maxtext", GPU_LINES[0].format(name)), "maxtext")
     case = CASES["maxtext"]
-    assert {key for key, part in PARTS.items() if not identity.contradictions(case, log, part)} == parts
+    assert {key for key, part in PARTS.items() if not contradictions(case, log, part)} == parts
 
 
 def test_where_nobody_knows_the_type_a_name_is_held_against_nothing() -> None:
@@ -223,7 +223,7 @@ def test_facts_of_standard_error_count_beside_those_of_the_log() -> None:
     log = parse(text_of("nemo1", "      num_layers: 96"), "nemo1")
     beside = parse(STARTING.format(128) + "\n", "nemo1")
     both = log.beside(beside)
-    assert [said[:36] for said in identity.contradictions(CASES["nemo1"], both, H100, JOB)] == [
+    assert [said[:36] for said in contradictions(CASES["nemo1"], both, H100, JOB)] == [
         'the log says "All distributed proces'
     ]
     assert len(both.steps) == 50

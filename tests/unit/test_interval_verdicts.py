@@ -22,10 +22,10 @@ from plugins.baselines.store import Baseline
 from plugins.baselines.store import find
 from plugins.baselines.store import usual_statistic
 from plugins.errors import ConfigError
+from plugins.judging.identity import untold
 from plugins.judging.judge import Judgement
 from plugins.judging.judge import judge_outcome
 from plugins.judging.recording import candidate
-from plugins.judging.validity import untold
 from plugins.judging.verdicts import Kind
 from plugins.logs import Log
 from plugins.metrics import flops_per_sequence

@@ -258,7 +258,7 @@ def test_the_lines_that_are_judged_are_lines(interval: int, count: int) -> None:
         (
             "log: nemo2",
             "log: nemo2\ninterval: 10",
-            "interval 10: only Megatron's formats print a line for several",
+            "interval 10: only megatron_lm and megatron_bridge print a line for several",
         ),
         ("log: nemo2", "log: megatron_lm\ninterval: 7", "steps 50 is not a multiple of interval 7"),
         (

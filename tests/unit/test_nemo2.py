@@ -10,9 +10,9 @@ import pytest
 from plugins.logs import MAX_LINE
 from plugins.logs import Log
 from plugins.logs import Step
-from plugins.logs import resolution
 from plugins.logs.formats import parser
 from plugins.logs.formats import read
+from plugins.logs.numbers import resolution
 from tests.unit.examples import nemo2_line
 from tests.unit.examples import nemo2_text
 from tests.unit.examples import parse

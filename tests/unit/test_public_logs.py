@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 
 from plugins.baselines.store import accelerators
-from plugins.judging import identity
+from plugins.judging.model import flops_of_a_step
 from plugins.logs import Log
 from plugins.logs.formats import read
 from plugins.metrics import FlopsDefinition
 from plugins.metrics import flops_per_sequence
 from tests.unit import aks
 from tests.unit import examples
+from tests.unit.stated import contradictions
 
 FOLDER = Path(__file__).parent / "public_logs"
 FILES = sorted(FOLDER.glob("*.txt"))
@@ -294,7 +295,7 @@ def test_megatron_lm_says_what_it_ran_on(name: str) -> None:
 @pytest.mark.parametrize("name", ["megatron_lm-0.13", "megatron_lm-0.19"])
 def test_megatron_lm_counts_its_flops_as_we_do(name: str) -> None:
     case = replace(aks.case(), gpus=1, gbs=16, mbs=4)
-    flops = identity.flops_of_a_step(case, "causal-attention")
+    flops = flops_of_a_step(case, "causal-attention")
     for step in log_of(name).steps:
         assert step.flops_per_gpu is not None
         assert flops in step.flops_per_gpu
@@ -337,7 +338,7 @@ def test_maxtext_counts_its_flops_as_we_do(
 def test_the_type_of_gpu_of_a_real_log(name: str, part: str, agrees: bool) -> None:
     dialect = name.partition("-")[0]
     log = read("nemo2" if dialect == "lightning" else dialect, iter([text_of(name)]))
-    found = identity.contradictions(examples.case(), log, accelerators(examples.BASELINES)[part])
+    found = contradictions(examples.case(), log, accelerators(examples.BASELINES)[part])
     assert any(said.startswith("the log is of ") for said in found) != agrees
 
 

@@ -15,10 +15,10 @@ from plugins.baselines.file import Cell
 from plugins.baselines.file import Table
 from plugins.baselines.file import Tolerance
 from plugins.baselines.store import Baseline
-from plugins.judging import identity
 from plugins.judging.checkpoints import Written
 from plugins.judging.judge import Judgement
 from plugins.judging.judge import judge_outcome
+from plugins.judging.model import flops_of_a_step
 from plugins.judging.verdicts import Kind
 from plugins.logs import Log
 from plugins.logs import Span
@@ -146,9 +146,7 @@ def test_maxtexts_rates_are_the_models_by_either_count(name: str, counted: str) 
 @pytest.mark.parametrize("name", ["maxtext-of-december-2024", "maxtext-0.2.4"])
 def test_a_rate_is_by_one_count_throughout(name: str) -> None:
     run, log = RUNS[name], log_of(name)
-    full, causal = (
-        identity.flops_of_a_step(run.case, count) for count in ("full-attention", "causal-attention")
-    )
+    full, causal = (flops_of_a_step(run.case, count) for count in ("full-attention", "causal-attention"))
     mixed = [
         replace(step, flops_per_gpu=Span(*(2 * [full if step.index % 2 else causal]))) for step in log.steps
     ]
@@ -171,7 +169,7 @@ DISPATCHED = "maxtext-of-december-2024"
 
 def with_times(log: Log, changed: Mapping[int, float]) -> Log:
     """The log with other times at these steps, and what follows from them."""
-    flops = identity.flops_of_a_step(RUNS[DISPATCHED].case, "full-attention")
+    flops = flops_of_a_step(RUNS[DISPATCHED].case, "full-attention")
     return replace(
         log,
         steps=tuple(

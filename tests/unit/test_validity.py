@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from plugins.judging.validity import MAX_GARBLED
+from plugins.baselines.store import accelerators
 from plugins.judging.validity import complete
 from plugins.judging.validity import problems
+from plugins.judging.validity.steps import MAX_GARBLED
 from plugins.logs import Log
 from plugins.logs import Span
 from plugins.logs import Step
@@ -53,6 +54,12 @@ def test_an_empty_log() -> None:
 
 def test_a_log_without_steps() -> None:
     assert problems(examples.case(), parse("hello\n"), LAST) == ["the log has no training step"]
+
+
+def test_a_log_without_a_time_that_can_be_read() -> None:
+    h100 = accelerators(examples.BASELINES)["h100"]
+    said = problems(examples.case(), Log(steps=(Step(49, None),), queued=True), LAST, h100)
+    assert "step 49: the log line is garbled by other output, and the statistic last needs it" in said
 
 
 def test_another_global_batch_size() -> None:

@@ -1,0 +1,85 @@
+"""What a case's model has and does: its parameters, and the FLOPs and tokens of a step on one GPU. Pure."""
+
+from __future__ import annotations
+
+from plugins.logs import FlopsName
+from plugins.logs import Log
+from plugins.logs import Step
+from plugins.metrics import FlopsDefinition
+from plugins.metrics import flops_per_sequence
+from plugins.metrics import warm_up_steps
+from plugins.recipes.cases import Case
+from plugins.recipes.file import Model
+
+FLOPS_MARGIN = 0.001
+"""If time and rate are on one line, their product may be off by this share. Other models differ by more."""
+
+
+def parameters(model: Model) -> float:
+    """Those of the whole model without norms and biases, with an output layer of its own."""
+    return model.layers * _of_a_layer(model) + 2.0 * model.vocab * model.hidden
+
+
+def first_stage(case: Case) -> float:
+    """The parameters that rank 0 holds: its tensor parallel share of the first pipeline stage.
+
+    If the layers do not divide evenly, the embedding and the output layer count as one layer each, as with
+    NeMo's `account_for_..._in_pipeline_split`.
+    """
+    model, stages = case.model, case.pp * case.vp
+    layers = model.layers / case.pp if model.layers % stages == 0 else (model.layers + 2) / case.pp - 1
+    embeddings = model.vocab * model.hidden * (2 if case.pp == 1 else 1)
+    return (layers * _of_a_layer(model) + embeddings) / case.tp
+
+
+def _of_a_layer(model: Model) -> float:
+    """Those of the matrices of a decoder layer: attention, and an MLP with or without a gate."""
+    attention = 2.0 * model.hidden**2 * (1 + model.query_groups / model.heads)
+    return attention + (3 if model.mlp == "gated" else 2) * model.hidden * model.ffn
+
+
+def flops_of_a_step(case: Case, name: FlopsName) -> float:
+    """Model FLOPs of a step on one GPU by this definition."""
+    sequence = flops_per_sequence(case.model, case.sequence_length, FlopsDefinition(definition=name))
+    return case.gbs * sequence / case.gpus
+
+
+def flops_printed(case: Case, log: Log) -> list[float]:
+    """Step time x rate of each settled step, if the two are not printed on one line."""
+    return [
+        step.seconds * step.tflops_per_gpu * 1e12
+        for step in log.steps
+        if step.seconds
+        and step.tflops_per_gpu
+        and step.flops_per_gpu is None
+        and step.index >= warm_up_steps(case.steps)
+    ]
+
+
+def counted_by(case: Case, log: Log) -> FlopsName:
+    """The format's definition of FLOPs that fits all rates to the case's model; the first if none fits.
+
+    Half the sequence length by full attention has as many FLOPs as all of it by causal attention. If the log
+    does not state the sequence length, only the first definition is tried.
+    """
+    stated = any(fact.name == "sequence_length" for fact in log.facts)
+    for name in log.flops if stated else log.flops[:1]:
+        flops = flops_of_a_step(case, name)
+        if not any(other_work(case, step, flops) for step in log.steps):
+            return name
+    return log.flops[0]
+
+
+def other_work(case: Case, step: Step, flops: float) -> str:
+    """Why a GPU did other work in this step than the case's; "" if it did not, or the line does not say."""
+    tokens = case.tokens_per_step / case.gpus
+    if step.tokens_per_gpu is not None and tokens not in step.tokens_per_gpu:
+        low, high = step.tokens_per_gpu.low, step.tokens_per_gpu.high
+        return f"step time x tokens/s is {low:.0f} to {high:.0f} tokens a GPU at step {step.index}, this case runs {tokens:.0f}"
+    done = step.flops_per_gpu
+    if done is None or (flops * (1 + FLOPS_MARGIN) >= done.low and flops * (1 - FLOPS_MARGIN) <= done.high):
+        return ""
+    return (
+        f"step time x TFLOP/s is {done.low / 1e12:.1f} to {done.high / 1e12:.1f} TFLOP a GPU at step {step.index}, this case's "
+        f"model is {flops / 1e12:.1f}"
+    )

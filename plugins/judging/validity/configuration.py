@@ -1,0 +1,190 @@
+"""Whether all that the log states of the run is so of the case: a log of another case must not pass. Pure."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterator
+from itertools import product
+
+from plugins.judging.identity import gpu_names
+from plugins.judging.identity import unstated
+from plugins.judging.model import counted_by
+from plugins.judging.model import first_stage
+from plugins.judging.model import flops_of_a_step
+from plugins.judging.model import flops_printed
+from plugins.judging.model import other_work
+from plugins.judging.model import parameters
+from plugins.judging.validity.run import Check
+from plugins.judging.validity.run import TimedRun
+from plugins.logs import Step
+from plugins.logs.statements import Fact
+
+RATE_MARGIN = 0.02
+"""If time and rate are not on one line, the median of their product may be off by this share."""
+
+PARAMETERS_MARGIN = 0.10
+"""A stated number of parameters may differ from ours by this share.
+
+Vocabularies are padded, norms and biases may count, and a stage may have a layer more. Other models are a
+multiple away.
+"""
+
+# A format that states its configuration must state these: half the work or another dtype may look like the
+# case.
+_DEMANDED = {"sequence_length": "the sequence length", "fp8": "whether it computed in FP8"}
+
+_DTYPE = ("fp8", "precision")
+_WORDS = {
+    "processes": "number of processes",
+    "averaged": "number of steps that each printed time is the mean of",
+}
+_GPU = re.compile(r"\b(G?[ABHLVT]\d{1,4}[A-Z]?|RTX|GeForce)\b(?:.*\b(PCIe|NVL|MIG)\b)?", re.IGNORECASE)
+
+
+def demanded(run: TimedRun) -> Iterator[str]:
+    """If the format states its run's configuration, this log does."""
+    if run.log.tells != "configuration":
+        return
+    if not run.log.facts:
+        yield "the log does not state its run's configuration: its record (PARAMETER) is missing"
+    elif missing := unstated(run.log.facts, _DEMANDED):
+        yield f"the log does not state {missing}: its record (PARAMETER) is garbled"
+
+
+def facts(run: TimedRun) -> Iterator[str]:
+    case = run.case
+    own = {
+        **case.facts(),
+        "processes": case.gpus,
+        "averaged": case.averaged if case.smoothing == 1 else case.smoothing,
+        "size": case.model_name,
+    }
+    for fact in run.log.facts:
+        if fact.name not in own or fact.value == own[fact.name]:
+            continue
+        if fact.name in _DTYPE:
+            yield f"{_quoted(fact)}, this case is {case.dtype}"
+        else:
+            yield f"{_quoted(fact)}, this case's {_WORDS.get(fact.name, fact.name)} is {own[fact.name]}"
+
+
+def job(run: TimedRun) -> Iterator[str]:
+    for fact in run.log.facts:
+        if fact.name == "job" and run.job.isdecimal() and fact.value != int(run.job):
+            yield f"{_quoted(fact)}, this case's job is {run.job}"
+
+
+def groups(run: TimedRun) -> Iterator[str]:
+    """No group of processes is larger than the case.
+
+    If nothing else states the number of processes, the largest group of NCCL has all of them. Gloo's largest
+    group has the data parallel ones only.
+    """
+    gpus, stated = run.case.gpus, _numbers(run)
+    for name in ("group", "peers"):
+        if name not in stated:
+            continue
+        # A process does not count itself among its peers.
+        most, fact = max(((n + (name == "peers"), fact) for n, fact in stated[name]), key=lambda one: one[0])
+        if most > gpus or (name == "group" and most < gpus and "processes" not in stated):
+            yield f"{_quoted(fact)}: its largest group has {most} processes, this case has {gpus}"
+
+
+def nodes(run: TimedRun) -> Iterator[str]:
+    """Nodes x GPUs of a node is the case's, both as asked for and in fsdp groups."""
+    case, stated = run.case, _numbers(run)
+    for kind, own, words in (
+        ("asked", case.gpus, f"this case has {case.gpus} GPUs"),
+        ("fsdp", case.fsdp, f"this case's fsdp is {case.fsdp}"),
+    ):
+        for (count, node), (devices, device) in product(
+            stated.get(f"{kind}_nodes", ()), stated.get(f"{kind}_devices", ())
+        ):
+            if count * devices != own:
+                yield f'{_quoted(node)} and "{device.said}", {words}'
+                break
+
+
+def parameter_counts(run: TimedRun) -> Iterator[str]:
+    model = run.case.model
+    counts = {
+        "parameters": parameters(model),
+        "million_parameters": parameters(model) / 1e6,
+        "first_stage": first_stage(run.case),
+    }
+    for fact in run.log.facts:
+        if fact.name not in counts or not isinstance(fact.value, int):
+            continue
+        if abs(fact.value / counts[fact.name] - 1) > PARAMETERS_MARGIN:
+            yield f"{_quoted(fact)}, this case's model has {counts[fact.name]:,.0f}"
+
+
+def gpus(run: TimedRun) -> Iterator[str]:
+    """The type of GPU is the case's. `NVIDIA H100 80GB HBM3` and `NVIDIA H100 SXM` are one type."""
+    wanted = _GPU.search(run.part.name) if run.part else None
+    if run.part is None or wanted is None:
+        return
+    for name in gpu_names(run.log):
+        seen = _GPU.search(name)
+        if seen is None and name.startswith("NVIDIA "):
+            continue
+        if seen is None or (seen[1].upper(), seen[2]) != (wanted[1].upper(), wanted[2]):
+            yield f"the log is of {name}, this case is judged as of {run.part.name}"
+
+
+def rate(run: TimedRun) -> Iterator[str]:
+    """The printed rate is that of the case's model, by any of the format's definitions of FLOPs."""
+    flops = flops_printed(run.case, run.log)
+    if not flops:
+        return
+    done, own = statistics.median(flops), [flops_of_a_step(run.case, name) for name in run.log.flops]
+    if not any(abs(done / expected - 1) <= RATE_MARGIN for expected in own):
+        said = " or ".join(f"{expected / 1e12:.1f}" for expected in own)
+        yield f"step time x TFLOP/s is {done / 1e12:.1f} TFLOP a GPU, this case's model is {said}"
+
+
+def batch(run: TimedRun) -> Iterator[str]:
+    """Each step has the case's batch, tokens and FLOPs. The first other one is named, the rest counted."""
+    steps = run.log.steps
+    if all(step.gbs is None and step.consumed_samples is None and step.tokens is None for step in steps):
+        yield "no line states the global batch size, the consumed samples or the tokens of a step"
+        return
+    flops = flops_of_a_step(run.case, counted_by(run.case, run.log))
+    wrong = [reason for step in steps if (reason := _other_batch(run, step, flops))]
+    yield from wrong[:1]
+    if len(wrong) > 1:
+        yield f"and {len(wrong) - 1} more such steps"
+
+
+def _other_batch(run: TimedRun, step: Step, flops: float) -> str:
+    case, consumed = run.case, step.consumed_samples
+    if step.gbs is not None and step.gbs != case.gbs:
+        return f"global batch size {step.gbs} at step {step.index}, this case runs {case.gbs}"
+    own = (step.index + 1) * case.gbs
+    if consumed is not None and abs(consumed - own) > step.consumed_resolution:
+        rounded = f" (rounded to {2 * step.consumed_resolution:g})" if step.consumed_resolution else ""
+        return f"{consumed} consumed samples{rounded} after step {step.index}, {step.index + 1} x GBS {case.gbs} is {own}"
+    if step.tokens is not None and step.tokens != case.tokens_per_step:
+        return (
+            f"{step.tokens} tokens (total_weights) at step {step.index}, GBS {case.gbs} x sequence length "
+            f"{case.sequence_length} is {case.tokens_per_step}"
+        )
+    return other_work(case, step, flops)
+
+
+def _numbers(run: TimedRun) -> dict[str, list[tuple[int, Fact]]]:
+    """The facts that are numbers, by name."""
+    found: dict[str, list[tuple[int, Fact]]] = {}
+    for fact in run.log.facts:
+        if isinstance(fact.value, int):
+            found.setdefault(fact.name, []).append((fact.value, fact))
+    return found
+
+
+def _quoted(fact: Fact) -> str:
+    return f'the log says "{fact.said}"'
+
+
+STATEMENTS: tuple[Check, ...] = (facts, job, groups, nodes, parameter_counts, gpus, rate)
+CHECKS: tuple[Check, ...] = (demanded, *STATEMENTS, batch)

@@ -1,0 +1,65 @@
+"""What a check looks at, and how it names steps. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+
+from plugins.baselines.file import Accelerator
+from plugins.logs import Log
+from plugins.logs.smoothing import desmoothed
+from plugins.metrics import Statistic
+from plugins.recipes.cases import Case
+
+# Of more steps, or ranges of them, only the number is told.
+_MOST_LISTED = 6
+
+
+@dataclass(frozen=True)
+class TimedRun:
+    """A run whose log has at least one step. The fields are the parameters of `problems`."""
+
+    case: Case
+    log: Log
+    statistic: Statistic
+    part: Accelerator | None = None
+    job: str = ""
+    whole: bool = True
+
+    @cached_property
+    def seconds(self) -> dict[int, float]:
+        """The time of each step by itself, by index."""
+        return desmoothed(self.log.steps, self.case.smoothing)
+
+
+Check = Callable[[TimedRun], Iterator[str]]
+"""Yields the reasons why the run is invalid."""
+
+
+def listed(indices: Iterable[int]) -> str:
+    """`step 7`, `steps 7 and 8`, or `steps 7, 8, 11 to 15 and 12 more`."""
+    known = list(indices)
+    runs = groupby(enumerate(known), lambda pair: pair[1] - pair[0])
+    found = [[index for _, index in run] for _, run in runs]
+    parts = [part for run in found for part in ([run] if len(run) > 2 else [[index] for index in run])]
+    words = [f"{part[0]} to {part[-1]}" if len(part) > 1 else f"{part[0]}" for part in parts[:_MOST_LISTED]]
+    if rest := sum(map(len, parts[_MOST_LISTED:])):
+        words.append(f"{rest} more")
+    told = " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+    return f"step{'s' if len(known) > 1 else ''} {told}"
+
+
+def absent(case: Case, log: Log, end: int) -> list[int]:
+    """The steps before `end` that no line covers. A line of means covers all the steps that end there."""
+    seen, every = {step.index for step in log.steps}, case.interval
+    lines = (line for line in range(every - 1, end, every) if line not in seen)
+    return [step for line in lines for step in range(line - every + 1, line + 1)]
+
+
+def are_missing(steps: list[int]) -> str:
+    """`steps 27, 28 and 31 to 35 are missing`."""
+    return f"{listed(steps)} {'are' if len(steps) > 1 else 'is'} missing"

@@ -1,0 +1,126 @@
+"""Whether the log has every step of the recipe, once and in order. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+
+from plugins.judging.validity.run import Check
+from plugins.judging.validity.run import TimedRun
+from plugins.judging.validity.run import absent
+from plugins.judging.validity.run import are_missing
+from plugins.judging.validity.run import listed
+from plugins.logs.smoothing import impossible
+
+MAX_GARBLED = 2
+"""So many garbled step lines leave a run valid, unless the statistic needs one of them."""
+
+
+def statistic_fits(run: TimedRun) -> Iterator[str]:
+    last = run.case.steps - 1
+    if run.statistic.indices(run.case.steps)[-1] > last:
+        yield f"the statistic {run.statistic} needs steps beyond {last}, the recipe's last"
+
+
+def announced(run: TimedRun) -> Iterator[str]:
+    """The run announces as many steps as the recipe has."""
+    planned, steps = run.log.planned, run.case.steps
+    if planned is not None and planned != steps:
+        said = f"{planned} steps" if planned else "two different numbers of steps"
+        yield f"the run announced {said}, the recipe runs {steps}"
+
+
+def sequence(run: TimedRun) -> Iterator[str]:
+    """Each line covers as many steps as the recipe says. If so, the checks in `SEQUENCE` apply."""
+    case, log = run.case, run.log
+    # A single line does not tell its interval.
+    if log.interval == case.interval or (not log.interval and case.interval > 1):
+        for check in SEQUENCE:
+            yield from check(run)
+        return
+    means = (
+        f"means over {log.interval or 'an unknown number of'} steps" if log.interval != 1 else "single steps"
+    )
+    wanted = (
+        f"the statistic {run.statistic} needs single ones"
+        if case.interval == 1
+        else f"this recipe's are means over {case.interval} (--log-interval {case.interval})"
+    )
+    yield f"the log states {means}, and {wanted}"
+
+
+def missing(run: TimedRun) -> Iterator[str]:
+    case, indices = run.case, [step.index for step in run.log.steps]
+    last = max(indices)
+    gaps = absent(case, run.log, case.steps if run.whole else last)
+    if gaps and gaps == list(range(last + 1, case.steps)):
+        yield f"the last step seen is {last} of 0 to {case.steps - 1}: {are_missing(gaps)}"
+    elif gaps:
+        yield f"{are_missing(gaps)} between steps {min(indices)} and {last}"
+
+
+def out_of_order(run: TimedRun) -> Iterator[str]:
+    if late := [after.index for before, after in pairwise(run.log.steps) if after.index < before.index]:
+        yield f"{listed(late)}: printed behind a later one, so that two runs may share this log"
+
+
+def beyond_last(run: TimedRun) -> Iterator[str]:
+    last = max(step.index for step in run.log.steps)
+    if last >= run.case.steps:
+        yield f"the log goes on to step {last}, the recipe ends at {run.case.steps - 1}"
+
+
+def repeated(run: TimedRun) -> Iterator[str]:
+    if again := run.log.repeated:
+        yield f"{listed(again)} printed more than once: two processes write this log, or two runs share it"
+
+
+def positive(run: TimedRun) -> Iterator[str]:
+    """Each step time is positive, also by itself if the printed times are means."""
+    case, steps = run.case, run.log.steps
+    if zero := [s.index for s in steps if s.seconds is not None and not 0 < s.seconds < math.inf]:
+        yield f"{listed(zero)}: the step time is not a positive number"
+        return
+    if max(step.index for step in steps) >= case.steps:
+        return
+    buffer = "the run's step_timing_kwargs.buffer_size is another one"
+    negative = [(index, seconds) for index, seconds in sorted(run.seconds.items()) if seconds <= 0]
+    if case.averaged > 1 and (at := impossible(steps, case.averaged)) is not None:
+        yield (
+            f"the printed step times are not means over the last {case.averaged} steps, as this recipe's are: no steps have such means "
+            f"up to step {at}; {buffer}"
+        )
+    elif negative:
+        index, seconds = negative[0]
+        yield (
+            f"the printed step times are not means over the last {case.smoothing} steps, as this recipe's are: step {index} "
+            f"alone would have taken {seconds:.4g} s; {buffer}"
+        )
+
+
+def garbled(run: TimedRun) -> Iterator[str]:
+    indices = [step.index for step in run.log.steps if step.seconds is None]
+    lines = run.statistic.lines(run.case.steps, run.case.interval)
+    if needed := [index for index in indices if index in lines]:
+        yield (
+            f"{listed(needed)}: the log line is garbled by other output, and the statistic {run.statistic} needs it"
+        )
+    elif len(indices) > MAX_GARBLED:
+        yield f"{len(indices)} step lines are garbled by other output: {listed(indices)}"
+
+
+def processes_of_a_step(run: TimedRun) -> Iterator[str]:
+    ranks, gpus = run.log.ranks, run.case.gpus
+    if ranks is not None and gpus % ranks:
+        yield f"{ranks} processes print each step, which does not divide this case's {gpus} GPUs"
+
+
+def one_loss(run: TimedRun) -> Iterator[str]:
+    """All processes print the same loss for a step."""
+    if apart := [step.index for step in run.log.steps if step.disagreeing]:
+        yield f"{listed(apart)}: its processes print different losses, so that two runs may share this log"
+
+
+SEQUENCE: tuple[Check, ...] = (missing, out_of_order, beyond_last, repeated, positive, garbled)
+CHECKS: tuple[Check, ...] = (statistic_fits, announced, sequence, processes_of_a_step, one_loss)

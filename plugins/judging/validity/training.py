@@ -1,0 +1,97 @@
+"""Whether the run trained the model, and did nothing else that takes time. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from collections.abc import Iterator
+
+from plugins.judging import checkpoints
+from plugins.judging.validity.run import Check
+from plugins.judging.validity.run import TimedRun
+from plugins.judging.validity.run import listed
+from plugins.logs.marks import MARKS
+from plugins.metrics import recent_count
+from plugins.metrics import steady_lines
+
+PROFILED_UNTIL = 11
+"""The last step that is profiled where a recipe was published with a profiler.
+
+maxtext_llama2: `skip_first_n_steps_for_profiler=9 profiler_steps=3`.
+"""
+
+EXPECTED: dict[str, Callable[[TimedRun], bool]] = {
+    "profiler": lambda run: run.case.profiled,
+    "checkpoint": lambda run: run.case.checkpoint is not None,
+    # NVLink connects all GPUs, so that nothing goes over the network.
+    "socket network": lambda run: run.case.gpus <= (run.part.nvlink if run.part else 1),
+}
+"""The kinds of marks that do not spoil every run, and which runs they do not spoil."""
+
+
+def updates_are_numbers(run: TimedRun) -> Iterator[str]:
+    if bad := [step.index for step in run.log.steps if step.nan_iterations]:
+        yield f"{listed(bad)}: the loss or a gradient was not a number"
+
+
+def updates_are_made(run: TimedRun) -> Iterator[str]:
+    """No step that is judged skips its update, which makes it shorter.
+
+    Mixed precision may skip some at the start: FP16 begins with a loss scale of 2^32 and halves it at each
+    skipped step, up to the second ten steps. A case that writes a checkpoint judges no step.
+    """
+    case = run.case
+    if case.checkpoint is not None:
+        return
+    last = steady_lines(case.steps, case.interval)[-recent_count(case.interval) :]
+    judged = {*run.statistic.lines(case.steps, case.interval), *last}
+    if skipped := [s.index for s in run.log.steps if s.skipped_iterations and s.index in judged]:
+        yield f"{listed(skipped)}: the update was skipped, and the judgement needs it"
+
+
+def finite(run: TimedRun) -> Iterator[str]:
+    for name, values in (
+        ("loss", [(step.index, step.loss) for step in run.log.steps]),
+        ("gradient norm", [(step.index, step.grad_norm) for step in run.log.steps]),
+    ):
+        bad = [index for index, value in values if value is not None and not math.isfinite(value)]
+        if bad:
+            yield f"the {name} is not a finite number from step {bad[0]} on ({len(bad)} steps)"
+
+
+def profiled_as_published(run: TimedRun) -> Iterator[str]:
+    late = run.log.captured_after or 0
+    if run.case.profiled and late > PROFILED_UNTIL:
+        yield f"{MARKS['profiler'].says} behind step {late}, and not on steps 9 to {PROFILED_UNTIL} as in the published run"
+
+
+def has_a_loss(run: TimedRun) -> Iterator[str]:
+    """A loss is not zero. Megatron-LM prints none if it is zero or if all updates were skipped."""
+    interval = run.case.interval
+    updated = [s for s in run.log.steps if s.seconds is not None and s.skipped_iterations != interval]
+    if updated and not any(step.loss for step in updated):
+        yield "every loss is zero, or none is stated"
+
+
+def unspoilt(run: TimedRun) -> Iterator[str]:
+    """No line says that something made the run slower, unless `EXPECTED` allows it."""
+    for kind, line in run.log.marks:
+        if kind not in EXPECTED or not EXPECTED[kind](run):
+            yield f"{MARKS[kind].says}: {line}"
+
+
+def checkpoint(run: TimedRun) -> Iterator[str]:
+    """A case that writes a checkpoint wrote one, and all of it."""
+    if run.case.checkpoint is not None:
+        yield from checkpoints.problems(run.case, run.log)
+
+
+CHECKS: tuple[Check, ...] = (
+    updates_are_numbers,
+    updates_are_made,
+    finite,
+    profiled_as_published,
+    has_a_loss,
+    unspoilt,
+    checkpoint,
+)
