@@ -269,7 +269,11 @@ CONTRACTS = ("launch", "manifest", "program")
 
 
 class RecipeFile(Matrix):
-    """`recipe.yaml`: what is run unless another release is asked for, and how its launcher wants to be called."""
+    """`recipe.yaml`: what is run unless another release is asked for, and how its launcher wants to be called.
+
+    `program` is a Python program that runs on this machine. `modules` are what it imports from other packages, which
+    `requirements.txt` beside it installs. `cpu_environment` are its environment variables in cases on a CPU.
+    """
 
     recipe: str
     title: str
@@ -277,6 +281,8 @@ class RecipeFile(Matrix):
     startup_minutes: float = Field(ge=0)
     models: dict[str, Model]
     program: str | None = None
+    modules: list[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]] = []
+    cpu_environment: dict[str, str] = {}
 
     @property
     def contract(self) -> str:
@@ -291,6 +297,8 @@ class RecipeFile(Matrix):
                 f"give one of {', '.join(f'`{key}`' for key in CONTRACTS)}, which says how the backend {self.backend} runs it; "
                 f"there is {' and '.join(f'`{key}`' for key in given) or 'none'}"
             )
+        if self.program is None and (self.modules or self.cpu_environment):
+            raise ValueError("modules and cpu_environment are those of `program`; there is none")
         return self
 
 
