@@ -5,6 +5,7 @@ Pure arithmetic: a case, its log and a bandwidth in, seconds and bytes/s out. GB
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from plugins.judging.verdicts import Kind
@@ -14,12 +15,6 @@ from plugins.recipes.cases import Case
 
 TIB = 2**40
 GB = 1e9
-
-PUBLISHED_TIB = 2.3
-"""The README's checkpoint of GPT-3 175B, which its table of write times counts with."""
-
-TIERS = {40: 480, 125: 512, 250: 512, 500: 512}
-"""Tiers of Azure Managed Lustre in MB/s for each TiB, with the size in TiB that the recipe's table has."""
 
 SLOWER, FASTER = 0.3, 0.1
 """How far off the promised bandwidth a save may be. It also gathers the state and waits for its slowest writer, which is
@@ -31,23 +26,6 @@ FEWEST_SECONDS = 5.0
 
 WHOLE = 0.85
 """Of the bytes that a checkpoint should have. Without the optimizer's state it has a seventh of them."""
-
-
-def bandwidth(tier: int, size: float) -> float:
-    """Bytes/s that a Managed Lustre of this tier and size in TiB promises: tier x size MB/s.
-
-    The recipe's table: 40 x 480 TiB are 19.2 GB/s, 125, 250 and 500 x 512 TiB are 64, 128 and 256. Others are less:
-    16 TiB of tier 125 are 2 GB/s.
-    """
-    return tier * size * 1e6
-
-
-def published_minutes(tier: int) -> float:
-    """The table's theoretical write time, as its source computed it: 2.3 TiB taken for 2355 GB.
-
-    They are 2529 GB, so that each is 7 % more in truth; the published figure is kept for comparison and not judged by.
-    """
-    return PUBLISHED_TIB * 1024 / (bandwidth(tier, TIERS[tier]) / GB) / 60
 
 
 @dataclass(frozen=True)
@@ -135,12 +113,12 @@ def explain(case: Case, written: Written) -> list[str]:
     if written.promised is None or written.expected is None:
         return lines
     lines.insert(1, f"promised  {_row(written.expected, written.size)}")
-    tier = next((tier for tier, size in TIERS.items() if bandwidth(tier, size) == written.promised), None)
-    if tier is not None:
-        lines.append(
-            f"published {published_minutes(tier):.2f} min for {PUBLISHED_TIB} TiB by tier {tier} with {TIERS[tier]} TiB, which "
-            f"are {PUBLISHED_TIB * TIB / written.promised / 60:.2f}; for comparison, not judged"
-        )
+    for one in case.published_saves:
+        if math.isclose(one.gb_per_second * GB, written.promised):
+            lines.append(
+                f"published {one.minutes:.2f} min for {one.tebibytes:g} TiB by {one.storage}, which are "
+                f"{one.tebibytes * TIB / written.promised / 60:.2f}; for comparison, not judged"
+            )
     return lines
 
 

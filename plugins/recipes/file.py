@@ -18,6 +18,8 @@ from plugins.errors import ConfigError
 from plugins.logs import FlopsName
 from plugins.logs import Means
 from plugins.logs.formats import FORMATS
+from plugins.recipes.arithmetic import Expression
+from plugins.recipes.arithmetic import evaluate
 from plugins.recipes.contracts import Launch
 from plugins.recipes.contracts import Manifest
 from plugins.recipes.contracts import compiled
@@ -124,14 +126,42 @@ class Measure(Strict):
     beside: FlopsName | None = None
 
 
+class PublishedSave(Strict):
+    """How long a checkpoint of this size takes by a storage of this bandwidth, as the recipe's source says."""
+
+    storage: str
+    gb_per_second: float = Field(gt=0)
+    tebibytes: float = Field(gt=0)
+    minutes: float = Field(gt=0)
+
+
+class Promise(Strict):
+    """The bandwidth of a storage that a site describes by `values`, for a site that has those of `where`."""
+
+    where: dict[str, str]
+    megabytes_per_second: Expression
+
+
 class Checkpoint(Strict):
     """A run that writes one checkpoint, which is timed instead of its steps: `steps` before it, one micro batch each.
 
-    `bytes_per_parameter` is how much such a checkpoint has in it.
+    `bytes_per_parameter` is how much such a checkpoint has in it. `promise` is what the storage should reach if the site
+    file does not say it, `published` is for comparison.
     """
 
     steps: int = Field(gt=1)
     bytes_per_parameter: float = Field(gt=0)
+    promise: Promise | None = None
+    published: tuple[PublishedSave, ...] = Field(default=(), strict=False)
+
+    def promised(self, values: Mapping[str, str]) -> float | None:
+        """Bytes/s of the storage that a site's `values` describe; None if they do not."""
+        if self.promise is None or not self.promise.where.items() <= values.items():
+            return None
+        try:
+            return float(evaluate(self.promise.megabytes_per_second, values)) * 1e6
+        except ValueError:
+            return None
 
 
 REPLAY_WORDS = ("model", "size", "dtype", "gpus", "gbs")
