@@ -18,20 +18,21 @@ Term = int | str
 Words = Mapping[str, Term]
 _Value = Callable[[Words], Any]
 
-_ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
+_OF_NUMBERS: dict[type[ast.AST], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
-}
-_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
-_EQUALITY: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {ast.Eq: operator.eq, ast.NotEq: operator.ne}
+_OF_ANYTHING: dict[type[ast.AST], Callable[[Term, Term], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
 _FUNCTIONS: dict[str, Callable[..., int]] = {"min": min, "max": max}
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 _NAME = re.compile(r"\{([a-z_]+)\}")
@@ -78,12 +79,12 @@ def _value(node: ast.expr) -> _Value:
             return _applied(lambda: _term(constant))
         case ast.Name(id=name):
             return lambda words: _term(_given(words, name))
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
-            return _applied(_ARITHMETIC[type(op)], _number(left), _number(right))
-        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARISONS:
-            return _applied(_COMPARISONS[type(op)], _number(left), _number(right))
-        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _EQUALITY:
-            return _applied(_EQUALITY[type(op)], _value(left), _value(right))
+        case (
+            ast.BinOp(left=left, op=op, right=right) | ast.Compare(left=left, ops=[op], comparators=[right])
+        ) if type(op) in _OF_NUMBERS:
+            return _applied(_OF_NUMBERS[type(op)], _number(left), _number(right))
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _OF_ANYTHING:
+            return _applied(_OF_ANYTHING[type(op)], _value(left), _value(right))
         case ast.Call(func=ast.Name(id=name), args=[_, _, *_] as given, keywords=[]) if name in _FUNCTIONS:
             return _applied(_FUNCTIONS[name], *(_number(one) for one in given))
         case ast.Subscript(value=ast.Dict(keys=keys, values=values), slice=key) if all(keys):
