@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from plugins.judging.verdicts import Kind
@@ -11,12 +12,6 @@ from plugins.recipes.cases import Case
 
 TIB = 2**40
 GB = 1e9
-
-PUBLISHED_TIB = 2.3
-"""The size of the GPT-3 175B checkpoint in the README, on which its table of write times is based."""
-
-TIERS = {40: 480, 125: 512, 250: 512, 500: 512}
-"""Tiers of Azure Managed Lustre in MB/s for each TiB: the size in TiB that the recipe's table gives."""
 
 SLOWER, FASTER = 0.3, 0.1
 """A save may be this much slower and faster than the promised bandwidth. Its time includes gathering the
@@ -28,24 +23,6 @@ FEWEST_SECONDS = 5.0
 
 WHOLE = 0.85
 """A checkpoint must have this share of its bytes. Without the optimizer's state it has a seventh."""
-
-
-def bandwidth(tier: int, size: float) -> float:
-    """Bytes/s that a Managed Lustre of this tier and size in TiB promises: tier x size MB/s.
-
-    By the recipe's table, 40 x 480 TiB promises 19.2 GB/s; 125, 250 and 500 x 512 TiB promise 64, 128 and 256
-    GB/s.
-    """
-    return tier * size * 1e6
-
-
-def published_minutes(tier: int) -> float:
-    """The theoretical write time in the recipe's table, which takes 2.3 TiB for 2355 GB.
-
-    2.3 TiB are 2529 GB, so the true time is 7 % longer. The published one is shown for comparison and judges
-    nothing.
-    """
-    return PUBLISHED_TIB * 1024 / (bandwidth(tier, TIERS[tier]) / GB) / 60
 
 
 @dataclass(frozen=True)
@@ -135,12 +112,12 @@ def explain(case: Case, written: Written) -> list[str]:
     if written.promised is None or written.expected is None:
         return lines
     lines.insert(1, f"promised  {_row(written.expected, written.size)}")
-    tier = next((tier for tier, size in TIERS.items() if bandwidth(tier, size) == written.promised), None)
-    if tier is not None:
-        lines.append(
-            f"published {published_minutes(tier):.2f} min for {PUBLISHED_TIB} TiB by tier {tier} with {TIERS[tier]} TiB, which "
-            f"are {PUBLISHED_TIB * TIB / written.promised / 60:.2f}; for comparison, not judged"
-        )
+    for one in case.published_saves:
+        if math.isclose(one.gb_per_second * GB, written.promised):
+            lines.append(
+                f"published {one.minutes:.2f} min for {one.tebibytes:g} TiB by {one.storage}, which are "
+                f"{one.tebibytes * TIB / written.promised / 60:.2f}; for comparison, not judged"
+            )
     return lines
 
 

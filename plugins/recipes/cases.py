@@ -17,6 +17,7 @@ from plugins.recipes.file import Checkpoint
 from plugins.recipes.file import Group
 from plugins.recipes.file import Measure
 from plugins.recipes.file import Model
+from plugins.recipes.file import PublishedSave
 from plugins.recipes.file import RecipeFile
 from plugins.recipes.file import SiteModel
 from plugins.recipes.file import read_recipe
@@ -38,7 +39,7 @@ class Case:
     gradient accumulation steps. `gpus_per_node`, `profiled`, `smoothing`, `interval` and `measure` as in
     `plugins.recipes.file.Matrix`, `averaged` as in its `Group`. `variant` is the further way to run that it stands for, "" for the recipe's usual one.
     `parameters` are those of the whole model, where the recipe's names do not tell them. `checkpoint` is for a case that
-    writes one, and times that alone: the bytes that it should have.
+    writes one, and times that alone: the bytes that it should have; `published_saves` are others' times for one.
     """
 
     recipe: str
@@ -67,6 +68,7 @@ class Case:
     variant: str = ""
     parameters: int | None = None
     checkpoint: int | None = None
+    published_saves: tuple[PublishedSave, ...] = ()
 
     def __repr__(self) -> str:
         return f"<case {self.key}>"
@@ -282,6 +284,7 @@ def _writing(case: Case, checkpoint: Checkpoint) -> Case:
         gbs=case.mbs * case.fsdp * case.dp,
         variant=CHECKPOINT,
         checkpoint=round(checkpoint.bytes_per_parameter * case.parameters),
+        published_saves=checkpoint.published,
     )
 
 

@@ -18,6 +18,8 @@ from plugins.errors import ConfigError
 from plugins.logs import FlopsName
 from plugins.logs import Means
 from plugins.logs.formats import FORMATS
+from plugins.recipes.arithmetic import Expression
+from plugins.recipes.arithmetic import evaluate
 from plugins.recipes.contracts import Launch
 from plugins.recipes.contracts import Manifest
 from plugins.recipes.contracts import compiled
@@ -124,14 +126,42 @@ class Measure(Strict):
     beside: FlopsName | None = None
 
 
+class PublishedSave(Strict):
+    """How long a checkpoint of this size takes by a storage of this bandwidth, as the recipe's source says."""
+
+    storage: str
+    gb_per_second: float = Field(gt=0)
+    tebibytes: float = Field(gt=0)
+    minutes: float = Field(gt=0)
+
+
+class Promise(Strict):
+    """The bandwidth of a storage that a site describes by `values`, for a site that has those of `where`."""
+
+    where: dict[str, str]
+    megabytes_per_second: Expression
+
+
 class Checkpoint(Strict):
     """A run that writes one checkpoint, which is timed instead of its steps: `steps` before it, one micro batch each.
 
-    `bytes_per_parameter` is how much such a checkpoint has in it.
+    `bytes_per_parameter` is how much such a checkpoint has in it. `promise` is what the storage should reach if the site
+    file does not say it, `published` is for comparison.
     """
 
     steps: int = Field(gt=1)
     bytes_per_parameter: float = Field(gt=0)
+    promise: Promise | None = None
+    published: tuple[PublishedSave, ...] = Field(default=(), strict=False)
+
+    def promised(self, values: Mapping[str, str]) -> float | None:
+        """Bytes/s of the storage that a site's `values` describe; None if they do not."""
+        if self.promise is None or not self.promise.where.items() <= values.items():
+            return None
+        try:
+            return float(evaluate(self.promise.megabytes_per_second, values)) * 1e6
+        except ValueError:
+            return None
 
 
 REPLAY_WORDS = ("model", "size", "dtype", "gpus", "gbs")
@@ -269,7 +299,11 @@ CONTRACTS = ("launch", "manifest", "program")
 
 
 class RecipeFile(Matrix):
-    """`recipe.yaml`: what is run unless another release is asked for, and how its launcher wants to be called."""
+    """`recipe.yaml`: what is run unless another release is asked for, and how its launcher wants to be called.
+
+    `program` is a Python program that runs on this machine. `modules` are what it imports from other packages, which
+    `requirements.txt` beside it installs. `cpu_environment` are its environment variables in cases on a CPU.
+    """
 
     recipe: str
     title: str
@@ -277,6 +311,8 @@ class RecipeFile(Matrix):
     startup_minutes: float = Field(ge=0)
     models: dict[str, Model]
     program: str | None = None
+    modules: list[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]] = []
+    cpu_environment: dict[str, str] = {}
 
     @property
     def contract(self) -> str:
@@ -291,6 +327,8 @@ class RecipeFile(Matrix):
                 f"give one of {', '.join(f'`{key}`' for key in CONTRACTS)}, which says how the backend {self.backend} runs it; "
                 f"there is {' and '.join(f'`{key}`' for key in given) or 'none'}"
             )
+        if self.program is None and (self.modules or self.cpu_environment):
+            raise ValueError("modules and cpu_environment are those of `program`; there is none")
         return self
 
 

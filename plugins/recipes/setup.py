@@ -2,48 +2,119 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 from typing import Self
 
 from pydantic import Field
+from pydantic import field_validator
 from pydantic import model_validator
 
+from plugins.recipes.arithmetic import Expression
+from plugins.recipes.arithmetic import Term
+from plugins.recipes.arithmetic import evaluate
+from plugins.recipes.arithmetic import fill
 from plugins.recipes.contracts import Documents
+from plugins.recipes.contracts import PatternText
+from plugins.recipes.contracts import compiled
 from plugins.yamlfile import Strict
 from plugins.yamlfile import load
 
 NO_STORAGE = "none"
 
+_PROGRESS_GROUPS = {"stage", "worker", "done", "all", "unit"}
 
-class Preparation(Documents):
+
+class Rule(Strict):
+    """What must hold, what is said if it does not, and what helps. `{names}` are filled into both texts."""
+
+    require: Expression
+    lack: str
+    mend: str
+
+
+class Ruled(Strict):
+    """Something with `rules`. Each of `numbers` is computed from the values and from the numbers before it."""
+
+    numbers: dict[Annotated[str, Field(pattern=r"^[a-z_]+$")], Expression] = {}
+    rules: list[Rule] = []
+
+    def broken(self, words: Mapping[str, str]) -> str | None:
+        """What the first rule that does not hold says; None if all hold. Raises ValueError if one has no value."""
+        known: dict[str, Term] = dict(words)
+        for name, text in self.numbers.items():
+            known[name] = evaluate(text, known)
+        for rule in self.rules:
+            if not evaluate(rule.require, known):
+                return fill(f"{rule.lack}\n    mend: {rule.mend}", known)
+        return None
+
+
+class Storage(Documents, Ruled):
+    """Documents that end with a PersistentVolumeClaim. The rules must hold before they are made."""
+
+
+class Driver(Strict):
+    """A CSI driver: how it is installed, and what is said while it makes a volume."""
+
+    install: str
+    wait: str = ""
+
+
+class Probe(Ruled):
+    """The Job that looks at what is there.
+
+    Its pod prints a line that matches `says`. The rules must hold before a job is sent; they know the named groups of the
+    line as well. If the pod does not answer, `unknown` is told with the reason, and `mend`.
+    """
+
+    job: str
+    says: PatternText
+    unknown: str
+    mend: str
+
+
+class Preparation(Documents, Ruled):
     """The Jobs that prepare the data. Each is a document of `file`, beside a ConfigMap with their scripts.
 
-    `stages` are Jobs by name, one after the other; each can be run again and goes on where it stopped, and its pods
-    tell how far they are in lines that `fixtures.backends.kubernetes.provision.data` reads. `count` is the Job that looks what there is.
-    `container` is the one that works.
+    `stages` are Jobs by name, one after the other. Each can be run again and then goes on where it stopped; `progress` is the
+    pattern of the lines in which its pods tell how far they are. `container` is the one that works. `place` names the
+    values that say where the data are, beginning with the claim: all sessions that have them in common share the Jobs.
+    `selection` names the values that say what is made there. The rules must hold before anything is made.
     """
 
     container: str
+    place: list[str] = Field(min_length=1)
+    selection: list[str] = []
     stages: list[str] = Field(min_length=1)
-    count: str
+    progress: PatternText
+    probe: Probe
+
+    @field_validator("progress")
+    @classmethod
+    def _has_its_groups(cls, text: str) -> str:
+        if missing := _PROGRESS_GROUPS - compiled(text).groupindex.keys():
+            raise ValueError(f"the pattern needs the groups (?P<{'>...) (?P<'.join(sorted(missing))}>...)")
+        return text
 
     @model_validator(mode="after")
     def _each_once(self) -> Self:
-        names = [*self.stages, self.count]
+        names = [*self.stages, self.probe.job]
         if len(set(names)) < len(names):
-            raise ValueError(f"stages and count name a Job twice: {', '.join(names)}")
+            raise ValueError(f"stages and probe.job name a Job twice: {', '.join(names)}")
         return self
 
 
 class SetUp(Strict):
     """The contract of a set-up: `storage` by its kind, of which a site names one or `none`, and the data in it.
 
-    Storage is documents that end with a PersistentVolumeClaim. What is there already is never changed.
+    `drivers` are CSI drivers by name. What is there already is never changed.
     """
 
-    storage: dict[Annotated[str, Field(pattern=r"^[a-z]+$")], Documents] = {}
+    drivers: dict[str, Driver] = {}
+    storage: dict[Annotated[str, Field(pattern=r"^[a-z]+$")], Storage] = {}
     data: Preparation
 
     @model_validator(mode="after")

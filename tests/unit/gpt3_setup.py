@@ -68,7 +68,7 @@ def contract(**given: Any) -> Contract:
 
 def documents(of: Contract) -> list[dict[str, Any]]:
     """All that may be made on a site, in that order."""
-    kind, data = of.kind(), of.file.data
+    kind, data = of.kind, of.file.data
     made = of.storage_documents(kind) if kind != NO_STORAGE else []
     return [*made, *(one for stage in data.stages for one in of.stage_documents(stage, of.id))]
 

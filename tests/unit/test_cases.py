@@ -205,6 +205,7 @@ def test_gbs_per_gpu_is_multiplied_out(tmp_path: Path) -> None:
         ("  log_folder_printed: 'folder (\\S+)'\n", "", "give either log_folder (known beforehand)"),
         ("log_folder_printed", "log_folder: /logs\n  log_folder_printed", "give either log_folder (known"),
         ("log: nemo2", "program: train.py\nlog: nemo2", "there is `launch` and `program`"),
+        ("log: nemo2", "modules: [jax]\nlog: nemo2", "modules and cpu_environment are those of `program`"),
     ],
 )
 def test_a_case_that_cannot_be_run_is_refused_with_its_file(

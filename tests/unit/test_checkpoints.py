@@ -13,7 +13,6 @@ from fixtures.backends.kubernetes.section import Workload
 from fixtures.fleet.job import TrackedJob
 from fixtures.fleet.watchdog import silent
 from plugins.errors import ConfigError
-from plugins.judging import checkpoints
 from plugins.judging.checkpoints import GB
 from plugins.judging.checkpoints import TIB
 from plugins.judging.checkpoints import Written
@@ -33,6 +32,7 @@ from tests.unit.test_watch import machine
 
 CASE = aks.case("175b-checkpoint-fp16-512gpus")
 SIZE = CASE.checkpoint or 0
+RECIPE = read_recipe(aks.FOLDER)
 TIMER = "    save-checkpoint ................................: (41234.56, 41300.00)"
 FOUND = "pacemark: checkpoint of {} bytes in 1024 files in /data/checkpoints/pm-3f2a91c04b-175b-checkpoint-fp16-512gpus"
 
@@ -81,14 +81,14 @@ def test_the_checkpoint_of_175b_is_nearly_what_is_published() -> None:
     gpt3 = 96 * (12 * 12288**2 + 13 * 12288) + (51200 + 2048) * 12288 + 2 * 12288
     assert pytest.approx(174.6e9, rel=1e-3) == gpt3
     assert CASE.checkpoint == 14 * gpt3
-    assert CASE.checkpoint / TIB == pytest.approx(checkpoints.PUBLISHED_TIB, rel=0.04)
+    assert CASE.checkpoint / TIB == pytest.approx(2.3, rel=0.04)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("checkpoint: {steps: 20", "checkpoint: {steps: 25", "steps 25 is not a multiple of interval 10"),
-        ("checkpoint: {steps: 20", "checkpoint: {steps: 10", "two at the least"),
+        ("  steps: 20", "  steps: 25", "steps 25 is not a multiple of interval 10"),
+        ("  steps: 20", "  steps: 10", "two at the least"),
         ("  checkpoint: one", "  chekpoint: one", "the variant checkpoint and `checkpoint` go together"),
         ("variants: [sharp]}\n  - {size: 30b", "variants: [checkpoint]}\n  - {size: 30b", "list it nowhere"),
         ("rules: megatron-lm\n", "", "how many parameters it has"),
@@ -105,16 +105,22 @@ def test_a_mistake_in_the_recipe_is_told(tmp_path: Path, old: str, new: str, sai
 # Promises
 
 
-# Tier, GB/s and minutes of the recipe's README.
+# Tier, TiB, GB/s and minutes of the recipe's README.
 @pytest.mark.parametrize(
-    ("tier", "speed", "minutes"), [(40, 19.2, 2.04), (125, 64, 0.61), (250, 128, 0.31), (500, 256, 0.15)]
+    ("row", "tier", "size", "speed", "minutes"),
+    [(0, 40, 480, 19.2, 2.04), (1, 125, 512, 64, 0.61), (2, 250, 512, 128, 0.31), (3, 500, 512, 256, 0.15)],
 )
-def test_the_published_table_follows_from_tier_and_size(tier: int, speed: float, minutes: float) -> None:
-    assert checkpoints.bandwidth(tier, checkpoints.TIERS[tier]) / GB == pytest.approx(speed)
-    assert round(checkpoints.published_minutes(tier), 2) == minutes
-    # Its 2.3 TiB are 7 % more than it took them for.
-    true = checkpoints.PUBLISHED_TIB * TIB / checkpoints.bandwidth(tier, checkpoints.TIERS[tier]) / 60
-    assert true / checkpoints.published_minutes(tier) == pytest.approx(1.0737, abs=1e-3)
+def test_the_published_table_follows_from_tier_and_size(
+    row: int, tier: int, size: int, speed: float, minutes: float
+) -> None:
+    published = CASE.published_saves[row]
+    assert published.storage == f"tier {tier} with {size} TiB"
+    assert (published.gb_per_second, published.tebibytes, published.minutes) == (speed, 2.3, minutes)
+    site = Workload(values={"storage": "amlfs", "tier": str(tier), "capacity": str(size)})
+    promised = site.promised(RECIPE.checkpoint) or 0.0
+    assert promised == pytest.approx(speed * GB)
+    # It takes 2.3 TiB for 2355 GB.
+    assert round(published.tebibytes * 1024 / (promised / GB) / 60, 2) == published.minutes
 
 
 @pytest.mark.parametrize(
@@ -129,8 +135,9 @@ def test_the_published_table_follows_from_tier_and_size(tier: int, speed: float,
     ],
 )
 def test_the_promise_is_that_of_the_sites_file_system(given: dict[str, str], promised: float | None) -> None:
-    assert Workload(values=given).promised == promised
-    assert Workload(values=given, storage_gb_per_second=7.5).promised == 7.5 * GB
+    assert Workload(values=given).promised(RECIPE.checkpoint) == promised
+    assert Workload(values=given).promised(None) is None
+    assert Workload(values=given, storage_gb_per_second=7.5).promised(None) == 7.5 * GB
 
 
 # Logs

@@ -9,10 +9,11 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fixtures.backends.kubernetes.provision import data as dataset
+from fixtures.backends.kubernetes.provision.progress import progress
 from tests.unit import gpt3_setup
 from tests.unit import hub as hubs
 from tests.unit.hub import Hub
@@ -86,10 +87,11 @@ class Volume:
         found = sorted((self.work / folder).glob("*"))
         return {path.name: (path.stat().st_size, path.stat().st_mtime_ns) for path in found}
 
-    def count(self) -> dataset.Found:
-        there = dataset.found(self.run("count", 0).encode())
+    def count(self) -> tuple[str | Any, ...]:
+        """Pairs, files without index, and whether the tokenizer is there."""
+        there = gpt3_setup.contract().found(self.run("count", 0))
         assert there is not None
-        return there
+        return there.group("pairs", "lone", "tokenizer")
 
 
 @pytest.fixture
@@ -98,14 +100,13 @@ def volume(tmp_path: Path, hub: Hub) -> Volume:
 
 
 def test_ten_files_become_seven_pairs_with_every_document(volume: Volume, hub: Hub) -> None:
-    assert volume.count() == dataset.Found(0, 0, tokenizer=False)
+    assert volume.count() == ("0", "0", "no")
     for stage in STAGES:
         said = volume.run(stage)
-        shares = [dataset.share(line.encode(), stage) for line in said.splitlines()]
-        last = {one.worker: one for one in shares if one}
         total = FILES if stage in ("download", "extract") else 7
-        assert dataset.progress(stage, last.values(), 4) == f"{stage}: {total} of {total} files"
-    assert volume.count() == dataset.Found(7, 0, tokenizer=True)
+        pattern = gpt3_setup.contract().file.data.progress
+        assert progress([said.encode()], pattern, stage, 4) == f"{stage}: {total} of {total} files"
+    assert volume.count() == ("7", "0", "yes")
     documents = sum(path.stat().st_size for path in (volume.work / "preprocessed").glob("*.bin"))
     # The sorted list of the hub begins with 0, 1, 10, 11, 2 to 7: those of n + 1 documents.
     assert documents == sum(n + 1 for n in (0, 1, 10, 11, 2, 3, 4, 5, 6, 7))
@@ -168,7 +169,7 @@ def test_a_stage_that_is_killed_goes_on_where_it_was(volume: Volume, hub: Hub, s
     )
     for later in STAGES[STAGES.index(stage) + 1 :]:
         volume.run(later)
-    assert volume.count() == dataset.Found(7, 0, tokenizer=True)
+    assert volume.count() == ("7", "0", "yes")
 
 
 def test_a_stage_that_was_done_says_so_at_once_and_touches_nothing(volume: Volume, hub: Hub) -> None:
@@ -201,7 +202,7 @@ def test_a_folder_with_files_of_somebody_else_is_left_alone(volume: Volume) -> N
     theirs.mkdir(parents=True)
     (theirs / "own_text_document.bin").write_bytes(b"theirs")
     assert "has files that were not made here" in volume.run("download", 0, code=2)
-    assert volume.count() == dataset.Found(0, 1, tokenizer=False)
+    assert volume.count() == ("0", "1", "no")
 
 
 def test_a_damaged_file_is_named(volume: Volume) -> None:
@@ -225,4 +226,4 @@ def test_a_tool_that_fails_shows_its_last_words_and_leaves_no_pair(volume: Volum
 def test_fewer_files_than_parts_make_a_part_each(volume: Volume) -> None:
     for stage in STAGES:
         volume.run(stage, FILES="2", PARTS="72")
-    assert volume.count() == dataset.Found(2, 0, tokenizer=True)
+    assert volume.count() == ("2", "0", "yes")

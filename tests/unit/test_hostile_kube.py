@@ -35,7 +35,7 @@ from fixtures.backends.kubernetes.gcs import Unreadable
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.kinds import Kind
 from fixtures.backends.kubernetes.logs import Reading
-from fixtures.backends.kubernetes.provision import data as dataset
+from fixtures.backends.kubernetes.provision.progress import progress
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.kubernetes.states import broken
@@ -43,6 +43,7 @@ from fixtures.backends.kubernetes.states import images_of
 from fixtures.backends.kubernetes.states import is_true
 from fixtures.backends.kubernetes.states import why_not_running
 from plugins.errors import Unreachable
+from tests.unit import gpt3_setup
 
 SECTION = Kubernetes(gpu="h100", namespace="runs")
 WHEN = "2026-11-21T09:00:00Z"
@@ -304,10 +305,10 @@ def test_a_log_with_any_stamps_is_read(said: list[str], mark: str) -> None:
 
 @pytest.mark.parametrize("number", ["9" * 5000, "-1", "²", "1e9", ""])
 def test_what_pods_and_headers_count_is_a_number_or_nothing(number: str) -> None:
-    assert (
-        dataset.share(f"pacemark: download {number} of 2: {number} of 3 files".encode(), "download") is None
-    )
-    assert dataset.found(f"pacemark: data: {number} pairs, 0 without index, tokenizer yes".encode()) is None
+    contract = gpt3_setup.contract()
+    said = f"pacemark: download {number} of 2: {number} of 3 files".encode()
+    assert progress([said], contract.file.data.progress, "download", 2) == "download: starting"
+    assert contract.found(f"pacemark: data: {number} pairs, 0 without index, tokenizer yes") is None
     assert _pause(number, 1) >= 1
     pod = {"metadata": _metadata("pod-0", labels={"jobset.sigs.k8s.io/restart-attempt": number})}
     assert JobSets().place(pod, LogPlace()).attempt == 1

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from fixtures.backends.base import LogPlace
 from fixtures.backends.base import Phase
 from fixtures.backends.local import Local
 from fixtures.backends.local import LocalBackend
+from plugins.errors import SiteError
 from plugins.recipes.cases import Case
 from plugins.recipes.cases import load_recipe
 
@@ -61,6 +63,23 @@ def test_a_process_of_a_session_that_died_is_followed_and_ended(job: JobRef) -> 
     until_gone(backend, job)
     # Its log stays.
     assert text(backend, job) == b"begun\n"
+
+
+def test_modules_that_the_recipe_needs_are_named_if_they_are_missing() -> None:
+    file = PROXY.file.model_copy(update={"modules": ["json", "jaxx", "optaxx"]})
+    backend = LocalBackend(Local(), [replace(PROXY, file=file)])
+    with pytest.raises(SiteError) as caught:
+        backend.check(PROXY.cases[0])
+    said = str(caught.value)
+    assert said.startswith("proxy needs jaxx and optaxx, which this Python does not have\n    mend: ")
+    assert said.endswith("-m pip install -r " + str(PROXY.folder / "requirements.txt"))
+
+
+def test_a_case_on_a_cpu_has_the_recipes_environment_and_the_sites_wins() -> None:
+    on_cpu, on_gpu = PROXY.cases
+    backend = LocalBackend(Local(environment={"NPROC": "4"}), [PROXY])
+    assert "\nJAX_PLATFORMS=cpu NPROC=4 " in backend.plan(on_cpu, "name")
+    assert "\nNPROC=4 " in backend.plan(on_gpu, "name")
 
 
 def test_an_id_that_has_passed_to_a_stranger_is_left_alone(tmp_path: Path) -> None:

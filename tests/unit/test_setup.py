@@ -354,7 +354,7 @@ def test_a_new_count_takes_the_place_of_the_old_one(memory: Memory) -> None:
     count_of(memory, 40)
     assert more.lacks(2) == []
     (record,) = (item for path, item in memory.objects.items() if path.endswith("-counted"))
-    assert record["data"]["pairs"] == "40"
+    assert record["data"]["said"] == "pacemark: data: 40 pairs, 0 without index, tokenizer yes"
     assert "deletionTimestamp" not in record["metadata"]
 
 
@@ -362,7 +362,7 @@ def test_a_record_that_somebody_changed_is_none(memory: Memory) -> None:
     count_of(memory, 40)
     assert kubeapi.setup(memory).lacks(2) == []
     (record,) = (item for path, item in memory.objects.items() if path.endswith("-counted"))
-    record["data"]["pairs"] = "many"
+    record["data"]["said"] = "many"
     assert kubeapi.setup(memory).lacks(2) == []
 
 
@@ -456,7 +456,7 @@ def test_a_count_that_finds_no_node_is_told_at_once_where_none_will_come(
     memory: Memory, monkeypatch: pytest.MonkeyPatch, message: str, autoscaled: bool, waits: bool
 ) -> None:
     monkeypatch.setattr("fixtures.backends.kubernetes.provision.jobs._UNPLACED_SECONDS", 0.0)
-    for name in ("_COUNT_SECONDS", "_COUNT_SECONDS_AUTOSCALED"):
+    for name in ("_PROBE_SECONDS", "_PROBE_SECONDS_AUTOSCALED"):
         monkeypatch.setattr(f"fixtures.backends.kubernetes.provision.apply.{name}", 0.1)
     unplaced(memory, message)
     session = kubeapi.setup(memory)

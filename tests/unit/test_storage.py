@@ -129,7 +129,10 @@ def test_the_same_folder_of_the_same_claim_has_the_same_set_up_in_every_session(
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"storage": "amlfs", "tier": "40", "capacity": "16"}, "comes in steps of 48 TiB, and 16 is none"),
+        (
+            {"storage": "amlfs", "tier": "40", "capacity": "16"},
+            "comes in steps of 48 TiB, and 16 is not a multiple",
+        ),
         ({"storage": "amlfs", "tier": "64"}, "give 40, 125, 250 or 500"),
         ({"storage": "nfs"}, "`storage` is 'nfs'; known: amlfs, blob, none"),
         ({"files": "all"}, "give a number, such as 100"),
@@ -149,10 +152,18 @@ def test_a_data_set_that_leaves_nothing_to_train_on_is_refused_before_anything_i
         session.provision("gpt3_aks/setup", "job")
 
 
-def test_the_tiers_steps_are_those_of_the_published_sizes() -> None:
-    assert set(storage.STEPS) == {int(tier) for tier in TIERS}
-    for tier, size in TIERS.items():
-        assert storage.odd_size(int(tier), size) is None
+@pytest.mark.parametrize(
+    ("tier", "capacity", "mend"),
+    [
+        ("40", "100", "96 or 144"),
+        ("125", "8", "16 or 16"),
+        ("250", "511", "504 or 512"),
+        ("500", "7", "4 or 8"),
+    ],
+)
+def test_a_file_system_is_sold_in_steps_of_its_tier(tier: str, capacity: str, mend: str) -> None:
+    with pytest.raises(ConfigError, match=f"set `capacity` to {mend}$"):
+        made(values={"storage": "amlfs", "tier": tier, "capacity": capacity})
 
 
 def test_a_class_of_our_name_with_other_parameters_is_another_one() -> None:
@@ -169,4 +180,4 @@ def test_the_contract_names_jobs_that_there_are() -> None:
         for d in load_documents(gpt3_setup.SOURCE / setup.data.file)
         if d["kind"] == "Job"
     ]
-    assert names == [*setup.data.stages, setup.data.count]
+    assert names == [*setup.data.stages, setup.data.probe.job]

@@ -1,0 +1,132 @@
+"""Arithmetic in a recipe's YAML, on whole numbers and texts: `pairs - 2 * chunks >= 1`, `{40: 48, 125: 16}[tier]`."""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Annotated
+from typing import Any
+
+from pydantic import AfterValidator
+from pydantic import Field
+
+Term = int | str
+Words = Mapping[str, Term]
+_Value = Callable[[Words], Any]
+
+_OF_NUMBERS: dict[type[ast.AST], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_OF_ANYTHING: dict[type[ast.AST], Callable[[Term, Term], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+_FUNCTIONS: dict[str, Callable[..., int]] = {"min": min, "max": max}
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
+_NAME = re.compile(r"\{([a-z_]+)\}")
+
+
+def evaluate(text: str, words: Words) -> Term:
+    """The value of an expression; a comparison is 0 or 1. A text of digits in `words` is a number.
+
+    Raises:
+        ValueError: a name is unknown, a text stands where a number must, or there is no such value.
+    """
+    try:
+        found = _compiled(text)(words)
+    except ZeroDivisionError:
+        raise ValueError(f"`{text}` divides by zero") from None
+    return found if isinstance(found, str) else int(found)
+
+
+def fill(text: str, words: Words) -> str:
+    """`text` with its `{names}` filled in. Raises ValueError where one is unknown."""
+    return _NAME.sub(lambda match: str(_given(words, match[1])), text)
+
+
+def _is_an_expression(text: str) -> str:
+    _compiled(text)
+    return text
+
+
+Expression = Annotated[str, Field(max_length=200), AfterValidator(_is_an_expression)]
+"""A text that `evaluate` understands."""
+
+
+@lru_cache
+def _compiled(text: str) -> _Value:
+    try:
+        return _value(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, RecursionError, MemoryError):
+        raise ValueError(f"not an expression: {text!r}") from None
+
+
+def _value(node: ast.expr) -> _Value:
+    match node:
+        case ast.Constant(value=int() | str() as constant):
+            return _applied(lambda: _term(constant))
+        case ast.Name(id=name):
+            return lambda words: _term(_given(words, name))
+        case (
+            ast.BinOp(left=left, op=op, right=right) | ast.Compare(left=left, ops=[op], comparators=[right])
+        ) if type(op) in _OF_NUMBERS:
+            return _applied(_OF_NUMBERS[type(op)], _number(left), _number(right))
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _OF_ANYTHING:
+            return _applied(_OF_ANYTHING[type(op)], _value(left), _value(right))
+        case ast.Call(func=ast.Name(id=name), args=[_, _, *_] as given, keywords=[]) if name in _FUNCTIONS:
+            return _applied(_FUNCTIONS[name], *(_number(one) for one in given))
+        case ast.Subscript(value=ast.Dict(keys=keys, values=values), slice=key) if all(keys):
+            rows = [(_value(one), _value(value)) for one, value in zip(keys, values, strict=True) if one]
+            return _chosen(rows, _value(key), ast.unparse(key))
+    raise ValueError(
+        f"not in an expression: {ast.unparse(node)!r}; it has whole numbers, texts, names, + - * // %, one comparison, "
+        f"min(...), max(...) and tables ({{1: 2}}[name])"
+    )
+
+
+def _applied(function: Callable[..., Any], *values: _Value) -> _Value:
+    return lambda words: function(*(value(words) for value in values))
+
+
+def _number(node: ast.expr) -> _Value:
+    value = _value(node)
+
+    def number(words: Words) -> int:
+        found = value(words)
+        if isinstance(found, str):
+            raise ValueError(f"`{ast.unparse(node)}` is {found!r}, which is no number")
+        return int(found)
+
+    return number
+
+
+def _chosen(rows: list[tuple[_Value, _Value]], key: _Value, name: str) -> _Value:
+    def chosen(words: Words) -> Any:
+        table, wanted = {one(words): value for one, value in rows}, key(words)
+        if wanted not in table:
+            raise ValueError(f"`{name}` is {wanted!r}; known: {', '.join(map(str, table))}")
+        return table[wanted](words)
+
+    return chosen
+
+
+def _given(words: Words, name: str) -> Term:
+    if name not in words:
+        raise ValueError(f"nothing is known as {name}; known: {', '.join(sorted(words))}")
+    return words[name]
+
+
+def _term(given: Term) -> Term:
+    return int(given) if isinstance(given, str) and _NUMBER.fullmatch(given) else given
