@@ -34,7 +34,7 @@ test: $(BIN)/.test lab kubernetes
 	$(BIN)/python -m pytest tests --ignore tests/system/test_proxy.py -m "not (kubernetes or scripted)"
 
 unit: $(BIN)/.test
-	$(BIN)/python -m pytest tests/unit -n auto
+	$(BIN)/python -m pytest tests/unit -n auto --dist loadgroup
 
 bench: $(BIN)/.test lab kubernetes
 	$(BIN)/python -m tests.bench.collection

@@ -18,6 +18,7 @@ from decimal import Decimal
 from typing import Literal
 from typing import Protocol
 
+from plugins.logs.lines import hints_in
 from plugins.logs.lines import telling_lines
 from plugins.logs.marks import MARKS
 from plugins.logs.marks import Mark
@@ -229,16 +230,17 @@ class LineParser(ABC):
         for start, stop in telling_lines(buffer, end, self.wanted):
             raw = buffer[start:stop]
             whole = ended and stop - start < MAX_LINE
-            if any(hint in raw for hint in self.hints):
+            found = hints_in(raw, self.wanted)
+            if not found.isdisjoint(self.hints):
                 self.read_line(_text(raw), ended=whole)
-            if whole and any(h in raw for h in self._stated.hints) and self._stated.read(raw, _text(raw)):
+            if whole and not found.isdisjoint(self._stated.hints) and self._stated.read(raw, _text(raw)):
                 self.wanted = self._telling()
-            if any(aside in raw for aside in self.asides):
+            if not found.isdisjoint(self.asides):
                 self.read_aside(_text(raw))
             for mark in self.marks:
-                if mark.kind not in self._marks and any(hint in raw for hint in mark.hints):
+                if mark.kind not in self._marks and not found.isdisjoint(mark.hints):
                     self._read_mark(mark, _text(raw))
-            if whole and any(hint in raw for hint in self._versions.hints):
+            if whole and not found.isdisjoint(self._versions.hints):
                 self._versions.read(_text(raw))
                 self.wanted = self._telling()
 

@@ -135,11 +135,8 @@ class Statements:
         self._lines: Counter[tuple[str, int | str]] = Counter()
         self._opened: set[object] = set()
         self.begun = False
-
-    @property
-    def hints(self) -> tuple[bytes, ...]:
+        self.hints = self._wanted()
         """The substrings without which a line states nothing that is still looked for."""
-        return tuple(dict.fromkeys(known.hint for known, lines in self._known.items() if lines < MAX_LINES))
 
     def read(self, line: bytes, text: str) -> bool:
         """Take in a line that has a hint in it; whether there are fewer hints now."""
@@ -157,7 +154,12 @@ class Statements:
                 self.begins(statement.hint)
             for fact in statement.facts(match):
                 self.keep(fact)
+        if fewer:
+            self.hints = self._wanted()
         return fewer
+
+    def _wanted(self) -> tuple[bytes, ...]:
+        return tuple(dict.fromkeys(known.hint for known, lines in self._known.items() if lines < MAX_LINES))
 
     def begins(self, what: object) -> None:
         """What each attempt prints once was printed: where this one has done so before, another one begins."""
