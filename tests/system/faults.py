@@ -6,7 +6,6 @@ Whatever breaks: no job is left, none is submitted twice, and the session ends w
 from __future__ import annotations
 
 import contextlib
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from tests.lab.jobs import LabJob
 from tests.lab.slurm import SlurmLab
 from tests.lab.stage import Stage
 from tests.system.support import TOKEN
+from tests.system.support import Process
 from tests.system.support import Run
 from tests.system.support import finish
 from tests.system.support import site_file
@@ -56,7 +56,7 @@ class Trial:
         self.stage = stage or lab.stage(folder.name, recipe=self.recipe, **knobs)
         prologue = {"prologue": f'"export PATH={self.tools}:$PATH"'}
         self.site = site_file(lab, self.stage, folder, limits=limits, **{**prologue, **(keys or {})})
-        self.process: subprocess.Popen[str] | None = None
+        self.process: Process | None = None
 
     # The session
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from tests.system.kube import gke_site
 from tests.system.kube import items
 from tests.system.kube import nothing_is_left
 from tests.system.kube import running
+from tests.system.support import Process
 from tests.system.support import Run
 from tests.system.support import finish
 from tests.system.support import pacemark
@@ -59,7 +59,7 @@ class KubeTrial:
         self.knobs = knobs
         lab.set(namespace, **knobs)
         self.site = gke_site(lab, namespace, folder, limits=limits, **(keys or {}))
-        self.process: subprocess.Popen[str] | None = None
+        self.process: Process | None = None
 
     # The session
 

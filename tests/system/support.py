@@ -10,13 +10,18 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 from typing import Protocol
 
 from tests.lab.stage import Stage
+from tests.system.forks import OPTIONS
+from tests.system.forks import ROOT as ROOT
+from tests.system.forks import Forks
+from tests.system.forks import Session
 
-ROOT = Path(__file__).resolve().parents[2]
+Process = Session | subprocess.Popen[str]
 TOKEN = "hf_planted-by-a-test-0123456789"
 CASE = "llama3/70b-fp8-512gpus"
 SELECT = ("suites/llama3", "-k", "70b and fp8 and 512")
@@ -57,7 +62,7 @@ class Run:
 
 def command(*arguments: str, results: Path) -> list[str]:
     """The command line of a session."""
-    return [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--results", str(results), *arguments]
+    return [sys.executable, "-m", "pytest", *OPTIONS, "--results", str(results), *arguments]
 
 
 def environment(env: dict[str, str] | None = None) -> dict[str, str]:
@@ -67,8 +72,15 @@ def environment(env: dict[str, str] | None = None) -> dict[str, str]:
     return {name: value for name, value in found.items() if not name.startswith("PYTEST_")}
 
 
-def start(*arguments: str, results: Path, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
-    """Start pytest in a process group of its own, as a terminal does."""
+@cache
+def forks() -> Forks:
+    return Forks(environment())
+
+
+def start(*arguments: str, results: Path, env: dict[str, str] | None = None) -> Process:
+    """Start pytest in a process group of its own, as a terminal does; from the start where another Python is wanted."""
+    if "PYTHONPATH" not in (env or {}):
+        return forks().start(command(*arguments, results=results)[3:], environment(env))
     return subprocess.Popen(
         command(*arguments, results=results),
         cwd=ROOT,
@@ -80,7 +92,7 @@ def start(*arguments: str, results: Path, env: dict[str, str] | None = None) -> 
     )
 
 
-def finish(process: subprocess.Popen[str], results: Path, seconds: float = 120) -> Run:
+def finish(process: Process, results: Path, seconds: float = 120) -> Run:
     out, _ = process.communicate(timeout=seconds)
     latest = results / "latest"
     folder = latest.resolve() if latest.exists() else results
@@ -88,7 +100,7 @@ def finish(process: subprocess.Popen[str], results: Path, seconds: float = 120) 
     shown = [path for path in folder.rglob("*") if path.is_file() and TOKEN.encode() in path.read_bytes()]
     assert shown == []
     assert TOKEN not in out
-    return Run(process.returncode, out, folder)
+    return Run(process.wait(), out, folder)
 
 
 def pacemark(*arguments: str, results: Path, env: dict[str, str] | None = None, seconds: float = 120) -> Run:
@@ -132,6 +144,6 @@ def until(true: Callable[[], bool], what: str, seconds: float = 60) -> None:
         time.sleep(0.1)
 
 
-def signal_group(process: subprocess.Popen[str], number: signal.Signals) -> None:
+def signal_group(process: Process, number: signal.Signals) -> None:
     """What a terminal does on Ctrl-C: every process of the foreground group gets it."""
     os.killpg(process.pid, number)

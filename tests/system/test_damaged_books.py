@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from tests.lab.scripted import ScriptedLab
 from tests.system.scripted import CELL
 from tests.system.scripted import RECIPE
 from tests.system.scripted import site_of
+from tests.system.support import Process
 from tests.system.support import Run
 from tests.system.support import finish
 from tests.system.support import pacemark
@@ -72,7 +72,7 @@ def followed(tmp_path: Path) -> bool:
     return book.exists() and '"job_id": "4711"' in book.read_text(errors="replace")
 
 
-def kill(process: subprocess.Popen[str]) -> None:
+def kill(process: Process) -> None:
     signal_group(process, signal.SIGKILL)
     process.communicate()
 
