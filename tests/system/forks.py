@@ -13,6 +13,7 @@ import io
 import json
 import os
 import random
+import runpy
 import select
 import signal
 import socket
@@ -84,6 +85,14 @@ class Session:
                 return io.TextIOWrapper(io.BytesIO(self._said)).read(), None
         raise subprocess.TimeoutExpired("pytest", timeout or 0, output=self._said)
 
+    def said(self) -> str:
+        """What it has printed so far."""
+        while select.select([self.stdout], [], [], 0)[0] and (
+            fresh := os.read(self.stdout.fileno(), 1 << 16)
+        ):
+            self._said += fresh
+        return self._said.decode(errors="replace")
+
     def kill(self) -> None:
         if self.poll() is None:
             os.kill(self.pid, signal.SIGKILL)
@@ -107,13 +116,13 @@ class Forks:
                 start_new_session=True,
             )
 
-    def start(self, argv: Sequence[str], env: Mapping[str, str]) -> Session:
-        """`python -m pytest` with these arguments and this environment, in a process group of its own."""
+    def start(self, argv: Sequence[str], env: Mapping[str, str], *, anew: bool = False) -> Session:
+        """This command line of `python -m pytest`, with this environment, in a process group of its own."""
         read, write = os.pipe()
         status, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with self._lock, its:
             socket.send_fds(
-                self._socket, [json.dumps([list(argv), dict(env)]).encode()], [write, its.fileno()]
+                self._socket, [json.dumps([list(argv), dict(env), anew]).encode()], [write, its.fileno()]
             )
         os.close(write)
         return Session(int(status.recv(_MESSAGE)), os.fdopen(read), status)
@@ -142,12 +151,14 @@ def serve(requests: socket.socket) -> list[str]:
     for stream in (1, 2):
         os.dup2(output, stream)
     os.close(output)
-    arguments: list[str]
-    arguments, environment = json.loads(message)
+    argv: list[str]
+    argv, environment, anew = json.loads(message)
+    if anew:
+        os.execve(argv[0], argv, environment)
     os.environ.clear()
     os.environ.update(environment)
     random.seed()
-    return arguments
+    return argv[argv.index("pytest") + 1 :]
 
 
 def _tell(pid: int, status: socket.socket) -> NoReturn:
@@ -161,16 +172,16 @@ def _tell(pid: int, status: socket.socket) -> NoReturn:
     os._exit(0)
 
 
-def main() -> int:
+def main() -> None:
     requests = socket.socket(fileno=int(sys.argv[1]))
     # Loads pytest, its plug-ins and Pacemark's, and leaves nothing else.
     pytest.main(["--markers", *OPTIONS])
     for module in _ON_A_CLUSTER:
         importlib.import_module(module)
     gc.freeze()
-    sys.argv = [str(Path(pytest.__file__).with_name("__main__.py")), *serve(requests)]
-    return int(pytest.console_main())
+    sys.argv = ["pytest", *serve(requests)]
+    runpy.run_module("pytest", run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

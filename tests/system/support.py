@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -21,7 +20,6 @@ from tests.system.forks import ROOT as ROOT
 from tests.system.forks import Forks
 from tests.system.forks import Session
 
-Process = Session | subprocess.Popen[str]
 TOKEN = "hf_planted-by-a-test-0123456789"
 CASE = "llama3/70b-fp8-512gpus"
 SELECT = ("suites/llama3", "-k", "70b and fp8 and 512")
@@ -77,22 +75,13 @@ def forks() -> Forks:
     return Forks(environment())
 
 
-def start(*arguments: str, results: Path, env: dict[str, str] | None = None) -> Process:
-    """Start pytest in a process group of its own, as a terminal does; from the start where another Python is wanted."""
-    if "PYTHONPATH" not in (env or {}):
-        return forks().start(command(*arguments, results=results)[3:], environment(env))
-    return subprocess.Popen(
-        command(*arguments, results=results),
-        cwd=ROOT,
-        env=environment(env),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+def start(*arguments: str, results: Path, env: dict[str, str] | None = None) -> Session:
+    """Start pytest in a process group of its own, as a terminal does; all of it anew if Python itself is told something."""
+    anew = any(name.startswith("PYTHON") for name in env or {})
+    return forks().start(command(*arguments, results=results), environment(env), anew=anew)
 
 
-def finish(process: Process, results: Path, seconds: float = 120) -> Run:
+def finish(process: Session, results: Path, seconds: float = 120) -> Run:
     out, _ = process.communicate(timeout=seconds)
     latest = results / "latest"
     folder = latest.resolve() if latest.exists() else results
@@ -137,13 +126,17 @@ def login(lab: LoginNode, more: str = "") -> str:
     )
 
 
-def until(true: Callable[[], bool], what: str, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
+def until(true: Callable[[], bool], what: str, seconds: float = 120) -> None:
+    began = time.monotonic()
+    deadline = began + seconds
     while not true():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.1)
+        now = time.monotonic()
+        assert now < deadline, f"not within {seconds} s: {what}"
+        # What takes long to ask is asked less often.
+        time.sleep(min(1, max(0.1, 4 * (now - began))))
+        began = time.monotonic()
 
 
-def signal_group(process: Process, number: signal.Signals) -> None:
+def signal_group(process: Session, number: signal.Signals) -> None:
     """What a terminal does on Ctrl-C: every process of the foreground group gets it."""
     os.killpg(process.pid, number)

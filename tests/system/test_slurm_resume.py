@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.lab.slurm import SlurmLab
+from tests.system.forks import Session
 from tests.system.support import CASE
 from tests.system.support import SELECT
-from tests.system.support import Process
 from tests.system.support import Run
 from tests.system.support import finish
 from tests.system.support import login
@@ -27,7 +27,7 @@ from tests.system.support import until
 LAUNCH = {"launch_minutes": "0.2"}
 
 
-def kill(process: Process) -> None:
+def kill(process: Session) -> None:
     """kill -9 of the session and all its workers: nobody can clean up."""
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()

@@ -82,11 +82,11 @@ def test_ctrl_c_that_also_ends_tee_leaves_no_job(
     line = shlex.join(session(scripted_lab, tmp_path, *workers))
     # The shell waits for the whole pipeline, whatever becomes of tee.
     with piped(f"{line} 2>&1 | tee {tmp_path}/out") as process:
-        until(lambda: two_jobs_run(scripted_lab), "two jobs running", 20)
+        until(lambda: two_jobs_run(scripted_lab), "two jobs running")
         time.sleep(0.5)
         os.killpg(process.pid, signal.SIGINT)
         process.wait(30)
-        until(lambda: not group(process.pid), "the end of the session", 30)
+        until(lambda: not group(process.pid), "the end of the session")
     require_cancelled(scripted_lab, tmp_path)
 
 
@@ -101,7 +101,7 @@ def test_a_terminal_that_is_closed_leaves_no_job(
     os.close(theirs)
     try:
         with looked_at(ours):
-            until(lambda: two_jobs_run(scripted_lab), "two jobs running", 20)
+            until(lambda: two_jobs_run(scripted_lab), "two jobs running")
             time.sleep(0.5)
         # The kernel tells the session with a SIGHUP.
         os.close(ours)
