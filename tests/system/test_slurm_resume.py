@@ -37,6 +37,12 @@ def running(lab: SlurmLab) -> bool:
     return any(job.state == "RUNNING" for job in lab.squeue())
 
 
+def followed(results: Path) -> bool:
+    """Whether a session has read of its job's log: it then knows the job."""
+    log = results / "latest" / CASE / "log.txt"
+    return log.exists() and log.stat().st_size > 0
+
+
 def ever(lab: SlurmLab, name: str) -> int:
     """How many jobs there were, running ones included, with this test's folder in their run's site."""
     return len([job for job in lab.jobs_ever() if name in job.name]) + len(
@@ -136,7 +142,7 @@ def test_what_a_dead_session_left_is_cancelled(
 ) -> None:
     site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, hang_at=5), tmp_path)
     process = start(*SELECT, *workers, "--site", str(site), results=tmp_path / "results")
-    until(lambda: running(slurm_lab), "a running job")
+    until(lambda: followed(tmp_path / "results"), "a job that is followed")
     kill(process)
     (job,) = slurm_lab.squeue()
     shown = pacemark("suites", "--list-runs", results=tmp_path / "results")
@@ -155,7 +161,7 @@ def test_a_job_that_is_not_ours_is_left_alone(slurm_lab: SlurmLab, tmp_path: Pat
     """The ledger's id now belongs to somebody else's job: a cluster that was set up anew."""
     site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, hang_at=5), tmp_path)
     process = start(*SELECT, "--site", str(site), results=tmp_path / "results")
-    until(lambda: running(slurm_lab), "a running job")
+    until(lambda: followed(tmp_path / "results"), "a job that is followed")
     kill(process)
     (job,) = slurm_lab.squeue()
     slurm_lab.run("scontrol", "update", f"JobId={job.id}", "JobName=somebody-elses")
