@@ -15,6 +15,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LAB_PACKAGES := slurm-wlm slurmdbd munge mariadb-server-core openssh-server zstd
 LAB_PROGRAMS := slurmctld slurmd slurmdbd sbatch sacctmgr munged mariadbd sshd ssh-keygen zstd
+WORKERS := 8
 BROWSER_PACKAGE := chromium-headless-shell
 
 # Beside each file of requirements is its lock: all that pip installs for it, also of others' requirements, with hashes.
@@ -27,14 +28,13 @@ INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check --require
 demo: $(BIN)/.demo
 	$(BIN)/python -m pytest suites/proxy -p no:cacheprovider
 
-# The proxy measures this machine, so it has it to itself. Then Kubernetes' lab and the scripted scheduler beside all the rest: both mostly wait.
-test: $(BIN)/.test lab kubernetes
+# The proxy measures this machine, so it has it to itself. All else mostly waits: more workers than processors.
+test: unit lab kubernetes
 	$(BIN)/python -m pytest tests/system/test_proxy.py
-	@exec $(BIN)/python -m tests.beside $(BIN)/python -m pytest tests -m "kubernetes or scripted" -- \
-	$(BIN)/python -m pytest tests --ignore tests/system/test_proxy.py -m "not (kubernetes or scripted)"
+	$(BIN)/python -m pytest tests --ignore tests/unit --ignore tests/system/test_proxy.py -n $(WORKERS) --dist loadgroup
 
 unit: $(BIN)/.test
-	$(BIN)/python -m pytest tests/unit -n auto
+	$(BIN)/python -m pytest tests/unit -n auto --dist loadgroup
 
 bench: $(BIN)/.test lab kubernetes
 	$(BIN)/python -m tests.bench.collection

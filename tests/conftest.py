@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from tests.lab.fixtures import accounting_lab
@@ -27,8 +29,25 @@ __all__ = [
 ]
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """`make test` runs what needs the Kubernetes lab, or the scripted scheduler, beside all the rest."""
-    for fixture, marker in (("kubernetes_parts", "kubernetes"), ("scripted_log", "scripted")):
-        if fixture in getattr(item, "fixturenames", ()):
-            item.add_marker(marker)
+# Under xdist each worker has labs of its own: what a lab's tests need, and over how many workers they are dealt out.
+LABS = {
+    "kubernetes_parts": ("kubernetes", 3),
+    "slurm_parts": ("slurm", 3),
+    "accounting_parts": ("accounting", 1),
+    "scripted_log": ("scripted", 2),
+}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """For `--dist loadgroup`: the tests of one lab are dealt out to so many workers."""
+    dealt: Counter[str] = Counter()
+    for item in items:
+        needed = (LABS[name] for name in LABS if name in getattr(item, "fixturenames", ()))
+        if lab := next(needed, None):
+            name, workers = lab
+            item.add_marker(pytest.mark.xdist_group(f"{name}-{dealt[name] % workers}"))
+            dealt[name] += 1
+        group = item.get_closest_marker("xdist_group")
+        if group and config.getoption("loadgroup", False):
+            # With pytest 9.2 xdist does this in vain: https://github.com/pytest-dev/pytest-xdist/issues/1386
+            item._id = type(item.id).parse(f"{item.nodeid}@{group.args[0]}")

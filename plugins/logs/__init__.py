@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from dataclasses import replace
 from typing import Literal
 
+from plugins.logs.lines import hints_in
 from plugins.logs.lines import telling_lines
-from plugins.logs.lines import tells
 from plugins.logs.marks import MARKS
 from plugins.logs.marks import Mark
 from plugins.logs.statements import COMMON
@@ -213,21 +213,20 @@ class LineParser(ABC):
         return self.log()
 
     def _read(self, buffer: bytes, end: int, *, ended: bool) -> None:
-        spoiling = tuple(hint for mark in self.marks for hint in mark.hints)
         for start, stop in telling_lines(buffer, end, self.wanted):
             raw = buffer[start:stop]
             whole = ended and stop - start < MAX_LINE
-            if any(hint in raw for hint in self.hints):
+            found = hints_in(raw, self.wanted)
+            if not found.isdisjoint(self.hints):
                 self.read_line(_text(raw), ended=whole)
-            if whole and tells(raw, self._stated.hints) and self._stated.read(raw, _text(raw)):
+            if whole and not found.isdisjoint(self._stated.hints) and self._stated.read(raw, _text(raw)):
                 self.wanted = self._telling()
-            if any(aside in raw for aside in self.asides):
+            if not found.isdisjoint(self.asides):
                 self.read_aside(_text(raw))
-            # Most lines are steps, of which many ranks print millions.
-            for mark in self.marks if tells(raw, spoiling) else ():
-                if mark.kind not in self._marks and any(hint in raw for hint in mark.hints):
+            for mark in self.marks:
+                if mark.kind not in self._marks and not found.isdisjoint(mark.hints):
                     self._read_mark(mark, _text(raw))
-            if whole and any(hint in raw for hint in self._versions.hints):
+            if whole and not found.isdisjoint(self._versions.hints):
                 self._versions.read(_text(raw))
                 self.wanted = self._telling()
 

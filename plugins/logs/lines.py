@@ -26,9 +26,14 @@ def telling_lines(buffer: bytes, end: int, hints: tuple[bytes, ...]) -> list[tup
     return lines
 
 
-def tells(line: bytes, hints: tuple[bytes, ...]) -> bool:
-    """Whether a line has one of many hints in it."""
-    return bool(_searcher(hints).find_matches_as_indexes(line))
+def hints_in(line: bytes, hints: tuple[bytes, ...]) -> set[bytes]:
+    """Those of the hints that are in the line: one pass instead of a search for each."""
+    return {hints[n] for n, _, _ in _finder(hints).find_matches_as_indexes(line, overlapping=True)}
+
+
+@lru_cache
+def _finder(hints: tuple[bytes, ...]) -> BytesAhoCorasick:
+    return BytesAhoCorasick(hints, implementation=Implementation.ContiguousNFA)
 
 
 @lru_cache

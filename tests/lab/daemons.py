@@ -156,9 +156,10 @@ def _carrying(wanted: bytes, sshd_config: bytes | None = None) -> set[int]:
         pid = int(entry.name)
         try:
             # "pid (name) state ppid ...": the name may hold blanks and parentheses: cut behind the last.
-            state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+            name, _, rest = (entry / "stat").read_text().rpartition(")")
+            state, parent = rest.split()[:2]
             environment = (entry / "environ").read_bytes()
-            title = (entry / "cmdline").read_bytes()
+            title = (entry / "cmdline").read_bytes() if "(sshd" in name else b""
         except (OSError, ValueError):
             continue  # it ended while we looked
         if state == "Z":

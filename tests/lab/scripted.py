@@ -189,7 +189,8 @@ class ScriptedLab:
     def running_tools(self) -> set[int]:
         """Process ids of the tools that have not come back."""
         name = str(self._scheduler)
-        return {pid for pid in daemons.marked(self.root) if name in daemons.command(pid)}
+        pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+        return {pid for pid in pids if name in daemons.command(pid)}
 
     def _start(self) -> None:
         tools = Path(__file__).with_name("scripted_tools.py")

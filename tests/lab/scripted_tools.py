@@ -37,7 +37,10 @@ class Scheduler:
         self.now = time.time()
 
     def save(self) -> None:
-        (self.folder / "jobs.json").write_text(json.dumps(self.jobs, indent=1))
+        # A test reads without the lock.
+        fresh = self.folder / "jobs.json.new"
+        fresh.write_text(json.dumps(self.jobs, indent=1))
+        fresh.replace(self.folder / "jobs.json")
 
     def moment(self, job: Job) -> tuple[str, float, bool]:
         """State, share of the log that is written, and whether the job has ended."""

@@ -129,7 +129,7 @@ class SlurmLab:
         """All processes of the lab: daemons, job steps, sessions; the reaper is not one of them."""
         return daemons.marked(self.root)
 
-    def start(self, seconds: float = 60.0) -> None:
+    def start(self, seconds: float = 180.0) -> None:
         """Bring it up and wait until every node is idle; LabError, with a log's tail, if that fails."""
         try:
             self._prepare()

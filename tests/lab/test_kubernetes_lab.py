@@ -48,7 +48,7 @@ def claim(kubernetes_lab: KubernetesLab, namespace: str) -> None:
         kubernetes_lab.api.create(document)
 
 
-def until(what: str, ready: Callable[[], object], seconds: float = 30) -> None:
+def until(what: str, ready: Callable[[], object], seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not ready():
         assert time.monotonic() < end, f"after {seconds} s still not: {what}"
@@ -69,7 +69,7 @@ def is_true(lab: KubernetesLab, namespace: str, name: str, condition: str) -> bo
     return any(c["type"] == condition and c["status"] == "True" for c in conditions)
 
 
-def finish(lab: KubernetesLab, namespace: str, name: str, seconds: float = 40) -> str:
+def finish(lab: KubernetesLab, namespace: str, name: str, seconds: float = 120) -> str:
     """Wait for the end of a job; the condition that says so."""
     ends = ("Completed", "Succeeded", "Failed")
 

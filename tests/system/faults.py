@@ -6,7 +6,6 @@ Whatever breaks: no job is left, none is submitted twice, and the session ends w
 from __future__ import annotations
 
 import contextlib
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from tests.lab.daemons import LabError
 from tests.lab.jobs import LabJob
 from tests.lab.slurm import SlurmLab
 from tests.lab.stage import Stage
+from tests.system.forks import Session
 from tests.system.support import TOKEN
 from tests.system.support import Run
 from tests.system.support import finish
@@ -56,7 +56,7 @@ class Trial:
         self.stage = stage or lab.stage(folder.name, recipe=self.recipe, **knobs)
         prologue = {"prologue": f'"export PATH={self.tools}:$PATH"'}
         self.site = site_file(lab, self.stage, folder, limits=limits, **{**prologue, **(keys or {})})
-        self.process: subprocess.Popen[str] | None = None
+        self.process: Session | None = None
 
     # The session
 
@@ -71,7 +71,7 @@ class Trial:
     def resume(self, *more: str) -> Run:
         return self.start("--resume", "latest", *more).end()
 
-    def end(self, seconds: float = 40, *, left: int = 0) -> Run:
+    def end(self, seconds: float = 90, *, left: int = 0) -> Run:
         """Wait for the session's own end; afterwards no job of it may be left, and none have been submitted twice."""
         assert self.process is not None
         result = finish(self.process, self.results, seconds)
@@ -113,7 +113,7 @@ class Trial:
 
     def job(self, state: str = "RUNNING") -> LabJob:
         """The run's job, once it is in this state."""
-        until(lambda: any(job.state == state for job in self.living()), f"a job that is {state}", 30)
+        until(lambda: any(job.state == state for job in self.living()), f"a job that is {state}")
         return next(job for job in self.living() if job.state == state)
 
     def node(self) -> str:
@@ -130,7 +130,7 @@ class Trial:
             found[:] = [path for path in self.stage.path.rglob(f"log-*{job.id}*.out") if path.stat().st_size]
             return bool(found)
 
-        until(seen, "the job's log", 20)
+        until(seen, "the job's log")
         return found[0]
 
     def collected(self) -> bytes:
@@ -163,7 +163,7 @@ def mend(lab: SlurmLab) -> None:
     for job in left:
         with contextlib.suppress(LabError):
             lab.run("scancel", str(job.id))
-    until(lambda: lab.idle_nodes() == lab.nodes, "every node idle again", 30)
+    until(lambda: lab.idle_nodes() == lab.nodes, "every node idle again")
     assert left == []
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import yaml
 from fixtures.runs.lock import is_live
 from tests.lab.k8s import manifests
 from tests.lab.k8s.cluster import KubernetesLab
+from tests.system.forks import Session
 from tests.system.kube import CASE
 from tests.system.kube import SELECT
 from tests.system.kube import gke_site
@@ -59,7 +59,7 @@ class KubeTrial:
         self.knobs = knobs
         lab.set(namespace, **knobs)
         self.site = gke_site(lab, namespace, folder, limits=limits, **(keys or {}))
-        self.process: subprocess.Popen[str] | None = None
+        self.process: Session | None = None
 
     # The session
 
@@ -67,7 +67,7 @@ class KubeTrial:
         self.process = start(*self.select, "--site", str(self.site), *more, results=self.results)
         return self
 
-    def end(self, seconds: float = 60) -> Run:
+    def end(self, seconds: float = 120) -> Run:
         """Wait for the session's own end, and ask what it left."""
         assert self.process is not None
         result = finish(self.process, self.results, seconds)
@@ -155,10 +155,10 @@ class KubeTrial:
         return items(self.lab, self.namespace, kind)
 
     def until_running(self, pods: int = 16) -> None:
-        until(lambda: running(self.lab, self.namespace) == pods, f"{pods} pods running", 30)
+        until(lambda: running(self.lab, self.namespace) == pods, f"{pods} pods running")
 
     def until_there(self, kind: str, count: int = 1) -> list[dict[str, Any]]:
-        until(lambda: len(self.items(kind)) == count, f"{count} {kind}s", 30)
+        until(lambda: len(self.items(kind)) == count, f"{count} {kind}s")
         return self.items(kind)
 
     def jobset(self) -> dict[str, Any]:
@@ -169,7 +169,7 @@ class KubeTrial:
             found[:] = [item for item in self.items("jobset") if item["metadata"]["name"] != OTHER]
             return bool(found)
 
-        until(seen, "a JobSet of the session", 30)
+        until(seen, "a JobSet of the session")
         return found[0]
 
     def jobset_ended(self) -> bool:
@@ -192,7 +192,7 @@ class KubeTrial:
 
     def until_steps(self, count: int) -> None:
         """Until the session knows so many steps."""
-        until(lambda: self.collected().count(b"global_step") >= count, f"{count} steps in the session", 40)
+        until(lambda: self.collected().count(b"global_step") >= count, f"{count} steps in the session")
 
 
 def has_begun(lab: KubernetesLab, pod: dict[str, Any]) -> bool:
@@ -210,6 +210,6 @@ def occupy(lab: KubernetesLab, namespace: str, nodes: int) -> Callable[[], None]
         pods = items(lab, namespace, "pod")
         return len(pods) == nodes and all(has_begun(lab, pod) for pod in pods)
 
-    until(runs, "somebody else's pods", 30)
+    until(runs, "somebody else's pods")
     path = f"{JOBSETS.format(namespace)}/{OTHER}"
     return lambda: lab.api.delete(path)

@@ -71,7 +71,7 @@ def play(
     with start(*select, results=results) as process:
         try:
             if interrupt:
-                until(lambda: "RUNNING" in lab.jobs().values(), "the job runs", 10)
+                until(lambda: "RUNNING" in lab.jobs().values(), "the job runs")
                 signal_group(process, signal.SIGINT)
             run = finish(process, results, 30)
         finally:
@@ -86,7 +86,7 @@ def vanish(lab: ScriptedLab, tmp_path: Path, script: Script, strike: Callable[[]
     select, results = _selection(lab, tmp_path, script, RECIPE, {}, {}), tmp_path / "results"
     with start(*select, results=results) as process:
         try:
-            until(lambda: "RUNNING" in lab.jobs().values(), "the job runs", 30)
+            until(lambda: "RUNNING" in lab.jobs().values(), "the job runs")
             strike()
             return finish(process, results, 30)
         finally:

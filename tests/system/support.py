@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 from typing import Protocol
 
 from tests.lab.stage import Stage
+from tests.system.forks import OPTIONS
+from tests.system.forks import ROOT as ROOT
+from tests.system.forks import Forks
+from tests.system.forks import Session
 
-ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "hf_planted-by-a-test-0123456789"
 CASE = "llama3/70b-fp8-512gpus"
 SELECT = ("suites/llama3", "-k", "70b and fp8 and 512")
@@ -57,7 +60,7 @@ class Run:
 
 def command(*arguments: str, results: Path) -> list[str]:
     """The command line of a session."""
-    return [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--results", str(results), *arguments]
+    return [sys.executable, "-m", "pytest", *OPTIONS, "--results", str(results), *arguments]
 
 
 def environment(env: dict[str, str] | None = None) -> dict[str, str]:
@@ -67,20 +70,18 @@ def environment(env: dict[str, str] | None = None) -> dict[str, str]:
     return {name: value for name, value in found.items() if not name.startswith("PYTEST_")}
 
 
-def start(*arguments: str, results: Path, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
-    """Start pytest in a process group of its own, as a terminal does."""
-    return subprocess.Popen(
-        command(*arguments, results=results),
-        cwd=ROOT,
-        env=environment(env),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+@cache
+def forks() -> Forks:
+    return Forks(environment())
 
 
-def finish(process: subprocess.Popen[str], results: Path, seconds: float = 120) -> Run:
+def start(*arguments: str, results: Path, env: dict[str, str] | None = None) -> Session:
+    """Start pytest in a process group of its own, as a terminal does; all of it anew if Python itself is told something."""
+    anew = any(name.startswith("PYTHON") for name in env or {})
+    return forks().start(command(*arguments, results=results), environment(env), anew=anew)
+
+
+def finish(process: Session, results: Path, seconds: float = 120) -> Run:
     out, _ = process.communicate(timeout=seconds)
     latest = results / "latest"
     folder = latest.resolve() if latest.exists() else results
@@ -88,7 +89,7 @@ def finish(process: subprocess.Popen[str], results: Path, seconds: float = 120) 
     shown = [path for path in folder.rglob("*") if path.is_file() and TOKEN.encode() in path.read_bytes()]
     assert shown == []
     assert TOKEN not in out
-    return Run(process.returncode, out, folder)
+    return Run(process.wait(), out, folder)
 
 
 def pacemark(*arguments: str, results: Path, env: dict[str, str] | None = None, seconds: float = 120) -> Run:
@@ -125,13 +126,17 @@ def login(lab: LoginNode, more: str = "") -> str:
     )
 
 
-def until(true: Callable[[], bool], what: str, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
+def until(true: Callable[[], bool], what: str, seconds: float = 120) -> None:
+    began = time.monotonic()
+    deadline = began + seconds
     while not true():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.1)
+        now = time.monotonic()
+        assert now < deadline, f"not within {seconds} s: {what}"
+        # What takes long to ask is asked less often.
+        time.sleep(min(1, max(0.1, 4 * (now - began))))
+        began = time.monotonic()
 
 
-def signal_group(process: subprocess.Popen[str], number: signal.Signals) -> None:
+def signal_group(process: Session, number: signal.Signals) -> None:
     """What a terminal does on Ctrl-C: every process of the foreground group gets it."""
     os.killpg(process.pid, number)

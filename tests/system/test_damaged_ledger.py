@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from tests.bench.soak import soak
 from tests.lab.scripted import STUCK
 from tests.lab.scripted import Script
 from tests.lab.scripted import ScriptedLab
+from tests.system.forks import Session
 from tests.system.scripted import CELL
 from tests.system.scripted import RECIPE
 from tests.system.scripted import site_of
@@ -59,9 +59,9 @@ def killed(lab: ScriptedLab, tmp_path: Path, site: Path, script: Script = LONG) 
     lab.play(script)
     process = start(*SELECT, "--site", str(site), results=tmp_path / "results")
     try:
-        until(lambda: "RUNNING" in lab.jobs().values(), "the job runs", 20)
+        until(lambda: "RUNNING" in lab.jobs().values(), "the job runs")
         folder = (tmp_path / "results" / "latest").resolve()
-        until(lambda: '"submitted"' in (folder / JOURNAL).read_text(), "its id is recorded", 10)
+        until(lambda: '"submitted"' in (folder / JOURNAL).read_text(), "its id is recorded")
     finally:
         kill(process)
     return folder
@@ -72,7 +72,7 @@ def followed(tmp_path: Path) -> bool:
     return journal.exists() and '"job_id": "4711"' in journal.read_text(errors="replace")
 
 
-def kill(process: subprocess.Popen[str]) -> None:
+def kill(process: Session) -> None:
     signal_group(process, signal.SIGKILL)
     process.communicate()
 
@@ -103,7 +103,7 @@ def test_a_resumed_run_goes_on_with_its_job_whatever_became_of_the_ledger(
     damage(killed(scripted_lab, tmp_path, site))
     process = start(*SELECT, "--site", str(site), "--resume", "latest", results=tmp_path / "results")
     try:
-        until(lambda: followed(tmp_path), "the job is followed again", 40)
+        until(lambda: followed(tmp_path), "the job is followed again")
         scripted_lab.play(Script())
         resumed = finish(process, tmp_path / "results", 40)
     finally:
@@ -119,7 +119,7 @@ def test_a_copy_of_a_run_that_lives_is_left_alone(scripted_lab: ScriptedLab, tmp
     site = site_of(scripted_lab, RECIPE, tmp_path)
     with start(*SELECT, "--site", str(site), results=tmp_path / "results") as process:
         try:
-            until(lambda: "RUNNING" in scripted_lab.jobs().values(), "the job runs", 20)
+            until(lambda: "RUNNING" in scripted_lab.jobs().values(), "the job runs")
             shutil.copytree(tmp_path / "results", tmp_path / "backup", symlinks=True)
             run = (tmp_path / "results" / "latest").resolve()
             for command in (

@@ -121,7 +121,7 @@ def test_a_case_runs_and_its_log_is_valid(
             conditions = kubernetes_lab.api.get(place).get("status", {}).get("conditions", [])
             return {c["type"] for c in conditions if c["status"] == "True"} & {"Succeeded", "Failed"}
 
-        until(lambda: bool(ended()), "the PyTorchJob ended", 60)
+        until(lambda: bool(ended()), "the PyTorchJob ended")
         assert ended() == {"Succeeded"}
         pods = kubernetes_lab.api.get(f"/api/v1/namespaces/{namespace}/pods")["items"]
         case = aks.case(case_id)

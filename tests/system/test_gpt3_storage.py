@@ -128,7 +128,7 @@ def test_a_claim_that_waits_says_for_what(site: Site) -> None:
         }
     )
     try:
-        until(lambda: "ExternalProvisioning" in session.lacks(2)[0], "the cluster's own words", 30)
+        until(lambda: "ExternalProvisioning" in session.lacks(2)[0], "the cluster's own words")
         assert "has no volume yet: blob.csi.azure.com makes it" in session.lacks(2)[0]
     finally:
         api.delete("/apis/storage.k8s.io/v1/csidrivers/blob.csi.azure.com")

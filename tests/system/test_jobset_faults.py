@@ -246,14 +246,14 @@ def test_a_deletion_that_nobody_confirms_is_told_and_swept(
     assert "NOT confirmed" in out
     crashing.signal("kube-apiserver", signal.SIGCONT)
     # Its bound is as short.
-    until(lambda: trial.house("--sweep").status == 0, "a sweep that is confirmed", 30)
+    until(lambda: trial.house("--sweep").status == 0, "a sweep that is confirmed")
     nothing_is_left(crashing, trial.namespace)
 
 
 def test_a_log_that_breaks_off_at_the_end_is_read_again(gate: Gate, gated: MakeTrial) -> None:
     rule = gate.on(LOG, CUT)
     trial = gated().start()
-    until(lambda: bool(trial.items("jobset")) and trial.jobset_ended(), "the JobSet's end", 30)
+    until(lambda: bool(trial.items("jobset")) and trial.jobset_ended(), "the JobSet's end")
     broken = gate.on(LOG, BREAK, times=1)
     rule.let_go()
     passed(trial)

@@ -81,7 +81,7 @@ def test_a_workload_that_is_evicted_begins_again_and_its_last_life_is_judged(
     (workload,) = trial.items("workload")
     path = f"{WORKLOADS.format(trial.namespace)}/{workload['metadata']['name']}"
     kubernetes_lab.api.merge(path, {"spec": {"active": False}})
-    until(lambda: not trial.items("pod"), "the pods' end", 20)
+    until(lambda: not trial.items("pod"), "the pods' end")
     kubernetes_lab.api.merge(path, {"spec": {"active": True}})
     result = trial.end()
     case = result.case(CASE)
@@ -319,7 +319,7 @@ def test_no_step_is_judged_whose_run_told_what_it_is_in_lines_that_are_gone(
     kubernetes_lab: KubernetesLab, through: Through, gate: Gate
 ) -> None:
     trial = through(startup=6.0, real_step=0.1, socket_fallback=True)
-    until(lambda: b"Logging to" in trial.collected(), "the first lines in the session", 40)
+    until(lambda: b"Logging to" in trial.collected(), "the first lines in the session")
     rule = gate.on("GET .*/log", CUT)
     gate.cut()
     log = kubernetes_lab.log_of(trial.pod())
@@ -352,7 +352,7 @@ def test_a_pod_that_is_gone_before_its_last_lines_were_read(
     trial.until_steps(3)
     rule = gate.on("GET .*/log", CUT)
     gate.cut()
-    until(trial.jobset_ended, "the JobSet's end", 20)
+    until(trial.jobset_ended, "the JobSet's end")
     kubernetes_lab.api.delete(f"/api/v1/namespaces/{namespace}/pods/{trial.pod()['metadata']['name']}")
     rule.let_go()
     headline = blamed(trial)

@@ -115,7 +115,7 @@ def test_what_a_killed_session_left_is_swept_or_taken_up(
         trial.until_running()
         assert trial.process is not None
         trial.signal(signal.SIGSTOP)
-        until(trial.jobset_ended, "the JobSet's end", 20)
+        until(trial.jobset_ended, "the JobSet's end")
     trial.kill()
     if go_on is not None and command == "--resume":
         go_on()

@@ -34,11 +34,11 @@ def until_forgotten(trial: Trial, *, accounted: bool = True) -> None:
         except LabError as error:
             return "Invalid job id" in str(error)
 
-    until(forgotten, "the controller forgot the job", 90)
+    until(forgotten, "the controller forgot the job")
     if accounted:
         # Until the controller has told slurmdbd of the job's start, it is called "allocation" there.
         known = re.compile(rf"pacemark-{trial.run}\..*\|(?!RUNNING|PENDING)")
-        until(lambda: bool(known.match(in_sacct(trial, "JobName,State"))), "its end in sacct", 30)
+        until(lambda: bool(known.match(in_sacct(trial, "JobName,State"))), "its end in sacct")
 
 
 def in_sacct(trial: Trial, fields: str) -> str:
@@ -251,4 +251,4 @@ def test_a_job_runs_under_the_account_and_qos_of_the_site(lab: AccountingLab, ma
     trial = make_trial(keys={"qos": qos}).start()
     result = trial.end()
     assert result.verdicts == {CASE: "passed"}, result.out
-    until(lambda: in_sacct(trial, "Account,QOS") == f"{ACCOUNT}|{qos}", f"{ACCOUNT} and {qos} in sacct", 20)
+    until(lambda: in_sacct(trial, "Account,QOS") == f"{ACCOUNT}|{qos}", f"{ACCOUNT} and {qos} in sacct")

@@ -13,6 +13,7 @@ from tests.lab.daemons import command
 from tests.lab.slurm import SlurmLab
 from tests.system.faults import CASE
 from tests.system.faults import MakeTrial
+from tests.system.support import until
 
 # After this a launcher that was cut off can no longer submit: 3 s, a login, and half a minute of grace.
 SOON = {"launch_minutes": "0.05"}
@@ -85,10 +86,13 @@ def test_a_login_node_that_restarts_or_is_gone_for_a_while_costs_nothing(
 ) -> None:
     trial = make_trial(real_step=0.3).start()
     trial.until_steps(3)
-    for seconds in (0, 5):
-        lab.stop_sshd()
-        time.sleep(seconds)
-        lab.start_sshd()
+    process = trial.process
+    assert process is not None
+    lab.stop_sshd()
+    lab.start_sshd()
+    lab.stop_sshd()
+    until(lambda: "cannot be asked" in process.said(), "it is told")
+    lab.start_sshd()
     result = trial.end()
     assert result.verdicts == {CASE: "passed"}, result.out
     assert "cannot be asked, will go on trying: ssh" in result.out

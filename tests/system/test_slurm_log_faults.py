@@ -102,7 +102,7 @@ def test_a_log_that_is_whole_only_after_the_jobs_end_is_waited_for(make_trial: M
     for part in (0.6, 0.8):
         behind.show(part)
         shown = behind.shown.stat().st_size
-        until(partial(trial.has_read, shown), "the session has read it", 20)
+        until(partial(trial.has_read, shown), "the session has read it")
     behind.show()
     result = trial.end()
     assert result.verdicts == {CASE: "passed"}, result.out

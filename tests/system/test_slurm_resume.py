@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.slurm import SlurmLab
+from tests.system.forks import Session
 from tests.system.support import CASE
 from tests.system.support import SELECT
 from tests.system.support import Run
@@ -26,7 +27,7 @@ from tests.system.support import until
 LAUNCH = {"launch_minutes": "0.2"}
 
 
-def kill(process: subprocess.Popen[str]) -> None:
+def kill(process: Session) -> None:
     """kill -9 of the session and all its workers: nobody can clean up."""
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
@@ -34,6 +35,12 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 def running(lab: SlurmLab) -> bool:
     return any(job.state == "RUNNING" for job in lab.squeue())
+
+
+def followed(results: Path) -> bool:
+    """Whether a session has read of its job's log: it then knows the job."""
+    log = results / "latest" / CASE / "log.txt"
+    return log.exists() and log.stat().st_size > 0
 
 
 def ever(lab: SlurmLab, name: str) -> int:
@@ -135,7 +142,7 @@ def test_what_a_dead_session_left_is_cancelled(
 ) -> None:
     site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, hang_at=5), tmp_path)
     process = start(*SELECT, *workers, "--site", str(site), results=tmp_path / "results")
-    until(lambda: running(slurm_lab), "a running job")
+    until(lambda: followed(tmp_path / "results"), "a job that is followed")
     kill(process)
     (job,) = slurm_lab.squeue()
     shown = pacemark("suites", "--list-runs", results=tmp_path / "results")
@@ -154,7 +161,7 @@ def test_a_job_that_is_not_ours_is_left_alone(slurm_lab: SlurmLab, tmp_path: Pat
     """The ledger's id now belongs to somebody else's job: a cluster that was set up anew."""
     site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, hang_at=5), tmp_path)
     process = start(*SELECT, "--site", str(site), results=tmp_path / "results")
-    until(lambda: running(slurm_lab), "a running job")
+    until(lambda: followed(tmp_path / "results"), "a job that is followed")
     kill(process)
     (job,) = slurm_lab.squeue()
     slurm_lab.run("scontrol", "update", f"JobId={job.id}", "JobName=somebody-elses")

@@ -67,7 +67,7 @@ class Hub:
         self._server = Server(("127.0.0.1", 0), Handler)
         self._port = self._server.server_address[1]
         self.url = f"http://127.0.0.1:{self._port}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def close(self) -> None:
         self._server.shutdown()

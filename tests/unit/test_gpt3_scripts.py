@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ TOKEN = "hf_planted-by-a-test"
 FILES = 10
 
 
+@cache
 def compressed(lines: int, *, whole: bool = True) -> bytes:
     text = b"\n".join(b'{"text": "%d"}' % n for n in range(lines)) + (b"\n" if whole else b"")
     return subprocess.run(["zstd", "-qc"], input=text, capture_output=True, check=True).stdout

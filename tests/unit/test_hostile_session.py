@@ -16,6 +16,9 @@ from plugins.words import shown
 from tests import hostile
 from tests.system.support import Run
 
+# What the tests share is made once, by one worker.
+pytestmark = pytest.mark.xdist_group("hostile_session")
+
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Run:

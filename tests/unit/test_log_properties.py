@@ -17,6 +17,7 @@ from plugins.logs import MAX_LINE
 from plugins.logs import formats
 from plugins.logs.formats import parser
 from plugins.logs.formats import read
+from plugins.logs.lines import hints_in
 from tests.unit import test_dllogger
 from tests.unit import test_megatron_bridge
 from tests.unit import test_megatron_lm
@@ -146,6 +147,12 @@ def test_a_damaged_log_reads_the_same_in_pieces(name: str, data: st.DataObject) 
     cuts = data.draw(st.lists(st.integers(0, len(found)), max_size=4))
     pieces = (found[a:b] for a, b in pairwise([0, *sorted(cuts), len(found)]))
     assert repr(read(name, pieces)) == repr(parse(found, name))
+
+
+@given(line=st.lists(st.sampled_from([b"a", b"ab", b"b", b"bc", b"\n"])).map(b"".join))
+def test_the_hints_of_a_line_are_all_found(line: bytes) -> None:
+    hints = (b"ab", b"a", b"abc", b"bca", b"b")
+    assert hints_in(line, hints) == {hint for hint in hints if hint in line}
 
 
 @FORMATS

@@ -32,9 +32,13 @@ AIMED = [
 """The cells that have an aim."""
 
 
+# What the tests share is made once, by one worker.
+pytestmark = pytest.mark.xdist_group("rates")
+
+
 @pytest.fixture(scope="module")
 def table() -> dict[rates.Cell, rates.Tally]:
-    return rates.simulate(rates.grid(), RUNS)
+    return rates.simulate(rates.grid(), RUNS, processes=1)
 
 
 def test_the_table_has_every_cell(table: rates.Table) -> None:

@@ -40,7 +40,7 @@ from tests.unit.cluster import RUNNING
 from tests.unit.cluster import WIDE
 from tests.unit.cluster import Cluster
 
-BOUND = 3.0
+BOUND = 1.0
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -55,6 +55,11 @@ class Brief(Machine):
     @property
     def launch_bound(self) -> float:
         return BOUND
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fixtures.runs.folders._LOOK_SECONDS", 0.1)
 
 
 @pytest.fixture
@@ -112,7 +117,10 @@ def test_known_jobs_are_cancelled_before_lost_ones_are_looked_for(folder: Path) 
     assert left(folder) == []
 
 
-def test_a_lost_job_is_cancelled_as_soon_as_it_is_found(folder: Path) -> None:
+def test_a_lost_job_is_cancelled_as_soon_as_it_is_found(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "BOUND", 60.0)
     cluster = Known()
     cluster.there[NARROW.id] = JobRef(NARROW.key, NARROW.id, "6", "/logs")
     good, said = swept(folder, cluster)

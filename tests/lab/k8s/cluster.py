@@ -95,7 +95,7 @@ class KubernetesLab:
         """All processes of the lab; the reaper is not one of them."""
         return daemons.marked(self.root)
 
-    def start(self, seconds: float = 120.0) -> None:
+    def start(self, seconds: float = 300.0) -> None:
         """Bring it up and wait until every node and controller is ready; LabError, with a log's tail, if that fails."""
         deadline = time.monotonic() + seconds
         try:

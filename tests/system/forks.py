@@ -1,0 +1,187 @@
+"""Starts sessions from a process that has pytest and Pacemark loaded: `python -m tests.system.forks FD` at one end, `Forks` at the other.
+
+Each session is a process of its own, with its own environment, output and process group, as `python -m pytest` is; only the
+second of processor time that the imports take is saved.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import io
+import json
+import os
+import random
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+from typing import NoReturn
+from typing import Self
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# Users have no hypothesis, which takes half a second to load.
+OPTIONS = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
+_ON_A_CLUSTER = (
+    "fixtures.backends.ssh.login",
+    "fixtures.backends.kubernetes.backend",
+    "rich.live",
+    "rich.table",
+)
+_MESSAGE = 1 << 17
+
+
+class Session:
+    """A session that runs, or has ended: what of `subprocess.Popen` the tests use."""
+
+    def __init__(self, pid: int, stdout: IO[str], status: socket.socket) -> None:
+        self.pid = pid
+        self.stdout = stdout
+        self.returncode: int | None = None
+        self._status = status
+        self._said = b""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stdout.close()
+        self.wait()
+
+    def poll(self) -> int | None:
+        """The exit status, or less the signal that ended it; None while it runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            if not select.select([self._status], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("pytest", timeout or 0)
+            self.returncode = int(self._status.recv(_MESSAGE))
+            self._status.close()
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, None]:
+        """All that it and the processes that have its output print, until none is left; then its end is waited for."""
+        deadline = time.monotonic() + (3600 if timeout is None else timeout)
+        while select.select([self.stdout], [], [], max(0, deadline - time.monotonic()))[0]:
+            fresh = os.read(self.stdout.fileno(), 1 << 16)
+            self._said += fresh
+            if not fresh:
+                self.stdout.close()
+                self.wait(max(0, deadline - time.monotonic()))
+                return io.TextIOWrapper(io.BytesIO(self._said)).read(), None
+        raise subprocess.TimeoutExpired("pytest", timeout or 0, output=self._said)
+
+    def said(self) -> str:
+        """What it has printed so far."""
+        while select.select([self.stdout], [], [], 0)[0] and (
+            fresh := os.read(self.stdout.fileno(), 1 << 16)
+        ):
+            self._said += fresh
+        return self._said.decode(errors="replace")
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+
+class Forks:
+    """The process that sessions are forked from; it ends with this one."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket, self._lock = ours, threading.Lock()
+        # A session of its own: Ctrl-C in the terminal is not for it.
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.system.forks", str(theirs.fileno())],
+                cwd=ROOT,
+                env=dict(env),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+
+    def start(self, argv: Sequence[str], env: Mapping[str, str], *, anew: bool = False) -> Session:
+        """This command line of `python -m pytest`, with this environment, in a process group of its own."""
+        read, write = os.pipe()
+        status, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with self._lock, its:
+            socket.send_fds(
+                self._socket, [json.dumps([list(argv), dict(env), anew]).encode()], [write, its.fileno()]
+            )
+        os.close(write)
+        return Session(int(status.recv(_MESSAGE)), os.fdopen(read), status)
+
+
+def serve(requests: socket.socket) -> list[str]:
+    """Fork a session for each request; returns the arguments, in the session. Ends with the one who asks."""
+    while True:
+        message, fds, _, _ = socket.recv_fds(requests, _MESSAGE, 2)
+        if not message:
+            os._exit(0)
+        if os.fork() == 0:
+            break
+        for fd in fds:
+            os.close(fd)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+    requests.close()
+    output, status = fds
+    if pid := os.fork():
+        os.close(output)
+        _tell(pid, socket.socket(fileno=status))
+    os.close(status)
+    os.setsid()
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    os.close(output)
+    argv: list[str]
+    argv, environment, anew = json.loads(message)
+    if anew:
+        os.execve(argv[0], argv, environment)
+    os.environ.clear()
+    os.environ.update(environment)
+    random.seed()
+    return argv[argv.index("pytest") + 1 :]
+
+
+def _tell(pid: int, status: socket.socket) -> NoReturn:
+    """Say which process it is and how it ended. Until that was heard its number is kept, as by a parent that has not waited."""
+    status.send(str(pid).encode())
+    ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert ended is not None
+    with contextlib.suppress(OSError):
+        status.send(str(ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status).encode())
+        status.recv(1)
+    os._exit(0)
+
+
+def main() -> None:
+    requests = socket.socket(fileno=int(sys.argv[1]))
+    # Loads pytest, its plug-ins and Pacemark's, and leaves nothing else.
+    pytest.main(["--markers", *OPTIONS])
+    for module in _ON_A_CLUSTER:
+        importlib.import_module(module)
+    gc.freeze()
+    sys.argv = ["pytest", *serve(requests)]
+    runpy.run_module("pytest", run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

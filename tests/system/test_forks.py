@@ -1,0 +1,66 @@
+"""The tests' sessions are forked: they are what `python -m pytest` is."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+from tests.system.support import ROOT
+from tests.system.support import SELECT
+from tests.system.support import command
+from tests.system.support import environment
+from tests.system.support import forks
+from tests.system.support import pacemark
+from tests.system.support import start
+from tests.system.support import until
+
+WHICH = """\
+import os, sys
+def pytest_configure(config):
+    print(os.getpid() == os.getpgrp() == os.getsid(0), os.getcwd(), os.environ["TOLD"], sys.flags.hash_randomization, sys.argv[1:])
+def pytest_unconfigure(config):
+    os.abort()
+"""
+
+
+def timeless(text: str) -> str:
+    return re.sub(r"\d+\.\d\ds", "", text)
+
+
+def test_it_says_and_leaves_what_a_fresh_one_does(tmp_path: Path) -> None:
+    arguments = (*SELECT, "--plan", "-v")
+    fresh = subprocess.run(
+        command(*arguments, results=tmp_path),
+        cwd=ROOT, env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    forked = pacemark(*arguments, results=tmp_path)
+    assert (forked.status, timeless(forked.out)) == (fresh.returncode, timeless(fresh.stdout))
+
+
+def test_each_is_a_process_with_a_group_an_environment_and_an_end_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "which.py").write_text(WHICH)
+    arguments = ["-s", "-p", "which", "--plan", *SELECT]
+    for anew in (False, True):
+        env = environment({"TOLD": "something", "PYTHONPATH": str(tmp_path), "PYTHONHASHSEED": "0"})
+        argv = [
+            *command(results=tmp_path)[:3],
+            "-c",
+            "pytest.ini",
+            "-o",
+            f"pythonpath=. {tmp_path}",
+            *arguments,
+        ]
+        session = forks().start(argv, env, anew=anew)
+        out, _ = session.communicate(60)
+        assert session.returncode == -signal.SIGABRT, out
+        assert f"True {ROOT} something {int(not anew)} {argv[3:]}" in out
+
+
+def test_one_that_is_killed_says_so(tmp_path: Path) -> None:
+    session = start("suites", "--collect-only", results=tmp_path)
+    until(lambda: "collect" in session.said() or session.poll() is not None, "it runs")
+    session.kill()
+    assert session.wait(30) in (-signal.SIGKILL, 0)
+    session.communicate(30)
