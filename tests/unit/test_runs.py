@@ -59,7 +59,7 @@ class Brief(Machine):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fixtures.runs.folders._LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("fixtures.runs.leftovers._LOOK_SECONDS", 0.1)
 
 
 @pytest.fixture
