@@ -25,8 +25,8 @@ from tests.system.kube import running as pods_running
 from tests.system.kube_trial import KubeTrial
 from tests.system.kube_trial import MakeTrial
 from tests.system.support import until
+from tests.unit.backends.kubernetes.provision.test_gpt3_scripts import compressed
 from tests.unit.hub import Hub
-from tests.unit.test_gpt3_scripts import compressed
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tests.system.support import ROOT
 from tests.system.support import pacemark
 from tests.unit import aks
 from tests.unit import examples
-from tests.unit.test_baselines import FILE
+from tests.unit.baselines.test_store import FILE
 
 SITE = ROOT / "docs" / "sites" / "slurm.yaml"
 

@@ -19,7 +19,7 @@ from plugins.recipes.cases import Case
 from plugins.recipes.cases import load_recipe
 from plugins.recipes.file import SiteModel
 from tests.unit import examples
-from tests.unit.test_megatron_lm import line
+from tests.unit.logs.test_megatron_lm import line
 
 NAME = "pm-3f2a91c04b-175b-fp16-512gpus"
 FOLDER = examples.ROOT / "suites" / "gpt3_aks"

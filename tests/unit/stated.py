@@ -16,13 +16,13 @@ from plugins.metrics import Statistic
 from plugins.recipes.cases import Case
 from tests.unit import aks
 from tests.unit import examples
-from tests.unit import test_dllogger
-from tests.unit import test_maxtext
-from tests.unit import test_megatron_bridge
-from tests.unit import test_megatron_lm
-from tests.unit import test_nemo1
 from tests.unit.examples import nemo2_line
 from tests.unit.examples import parse
+from tests.unit.logs import test_dllogger
+from tests.unit.logs import test_maxtext
+from tests.unit.logs import test_megatron_bridge
+from tests.unit.logs import test_megatron_lm
+from tests.unit.logs import test_nemo1
 
 JOB = "4711"
 PARTS = accelerators(examples.BASELINES)

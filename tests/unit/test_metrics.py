@@ -1,4 +1,4 @@
-"""The arithmetic of FLOPs, MFU and step times; tests/unit/test_published.py recomputes the published tables."""
+"""The arithmetic of FLOPs, MFU and step times; tests/unit/baselines/test_published.py recomputes the published tables."""
 
 from __future__ import annotations
 

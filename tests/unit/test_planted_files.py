@@ -19,9 +19,9 @@ from fixtures.backends.ssh.connection import SshConnection
 from fixtures.backends.ssh.log_tail import trouble
 from fixtures.backends.ssh.section import Ssh
 from plugins.errors import Unreachable
-from tests.unit.test_remote_log import Here
-from tests.unit.test_remote_log import drain
-from tests.unit.test_remote_log import long
+from tests.unit.backends.ssh.test_log_tail import Here
+from tests.unit.backends.ssh.test_log_tail import drain
+from tests.unit.backends.ssh.test_log_tail import long
 
 ODD = [
     "plain",

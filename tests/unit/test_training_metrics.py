@@ -16,8 +16,8 @@ from plugins.metrics import timing
 from plugins.recipes.cases import Case
 from plugins.recipes.file import Model
 from tests.unit.examples import parse
-from tests.unit.test_dllogger import data
-from tests.unit.test_dllogger import in_file
+from tests.unit.logs.test_dllogger import data
+from tests.unit.logs.test_dllogger import in_file
 
 # `train_step_timing in s` of the example file: running means over five steps.
 SECONDS = [

@@ -1,0 +1,339 @@
+"""Why pods are missing, by events as a real cluster writes them, and what of it can pass by itself.
+
+Those of makers are what the lab's API server (Kubernetes 1.36) had after quotas and PodSecurity refused pods of JobSet 0.12 and
+of the training operator 1.9. Those of mounts: docs/troubleshooting.md of Google's gcs-fuse-csi-driver, issues of Azure's drivers,
+and the node authorizer of Kubernetes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fixtures.backends.base import JobState
+from fixtures.backends.base import Phase
+from fixtures.backends.kubernetes.api import Refused
+from fixtures.backends.kubernetes.reasons import Reasons
+from fixtures.backends.kubernetes.reasons import why_missing
+from fixtures.backends.kubernetes.section import Kubernetes
+from plugins.errors import Unreachable
+from tests.unit.backends.kubernetes.test_nodes import BOTH
+from tests.unit.backends.kubernetes.test_nodes import SKU
+from tests.unit.backends.kubernetes.test_nodes import node
+
+Object = dict[str, Any]
+JOBSET = {("JobSet", "pm-1"), ("Job", "pm-1-workload-0")}
+PYTORCH = {("PyTorchJob", "pm-1")}
+
+QUOTA = (
+    'Error creating: pods "pm-1-workload-0-1-94hqm" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/gpu=8, '
+    "used: requests.nvidia.com/gpu=16, limited: requests.nvidia.com/gpu={}"
+)
+SECURITY = (
+    'Error creating: pods "pm-1-workload-0-0-ms69k" is forbidden: violates PodSecurity "restricted:latest": host namespaces '
+    '(hostNetwork=true), privileged (container "workload" must not set securityContext.privileged=true)'
+)
+MOUNT = 'MountVolume.SetUp failed for volume "job-logs" : rpc error: code = '
+DENIED = (
+    f'{MOUNT}PermissionDenied desc = failed to get GCS bucket "lab": googleapi: Error 403: a@b.iam.gserviceaccount.com '
+    "does not have storage.objects.list access to the Google Cloud Storage bucket., forbidden"
+)
+
+
+def event(kind: str, name: str, reason: str, message: str, *, first: str = "00", last: str = "00") -> Object:
+    """As client-go's older recorder writes it; `first` and `last` are seconds."""
+    return {
+        "metadata": {"name": f"{name}.18"},
+        "involvedObject": {"kind": kind, "name": name, "uid": f"uid-{name}"},
+        "reason": reason,
+        "message": message,
+        "type": "Warning",
+        "count": 3,
+        "firstTimestamp": f"2026-11-22T07:09:{first}Z",
+        "lastTimestamp": f"2026-11-22T07:09:{last}Z",
+        "eventTime": None,
+    }
+
+
+def series(kind: str, name: str, reason: str, message: str) -> Object:
+    """As the newer API writes it, which has neither count nor stamps."""
+    return {
+        **event(kind, name, reason, message),
+        "count": None,
+        "firstTimestamp": None,
+        "lastTimestamp": None,
+        "eventTime": "2026-11-22T07:09:40.103945Z",
+        "series": {"count": 2, "lastObservedTime": "2026-11-22T07:09:40.152331Z"},
+    }
+
+
+def pod(number: int, node: str = "node-0", **status: Any) -> Object:
+    name = f"pm-1-{number}"
+    return {
+        "metadata": {"name": name, "uid": f"uid-{name}"},
+        "spec": {"containers": [{"resources": {"limits": BOTH}}], **({"nodeName": node} if node else {})},
+        "status": {"phase": "Pending", **status},
+    }
+
+
+def of_job(message: str) -> Object:
+    return event("Job", "pm-1-workload-0", "FailedCreate", message)
+
+
+# Pods that are not made
+
+
+@pytest.mark.parametrize(
+    ("said", "makers", "hopeless"),
+    [
+        (of_job(QUOTA.format(16)), JOBSET, True),
+        (of_job(QUOTA.format("many")), JOBSET, False),
+        # There would be room for all, if others gave back what they use.
+        (of_job(QUOTA.format(32)), JOBSET, False),
+        (of_job(SECURITY), JOBSET, True),
+        (event("PyTorchJob", "pm-1", "FailedCreatePod", SECURITY), PYTORCH, True),
+        (event("PyTorchJob", "pm-1", "FailedCreatePod", QUOTA.format("24")), PYTORCH, True),
+        (
+            of_job('Error creating: Pod "x" is invalid: spec.containers[0].image: Required value'),
+            JOBSET,
+            True,
+        ),
+        (of_job('Error creating: admission webhook "gate" denied the request: no'), JOBSET, True),
+        # A webhook that is not up, and a quota whose use nobody has counted yet.
+        (of_job('Error creating: Internal error occurred: failed calling webhook "gate"'), JOBSET, False),
+        (of_job('Error creating: pods "x" is forbidden: status unknown for quota: gpus'), JOBSET, False),
+        # An API server that has just started; and JobSet's exclusive placement, while its first pod waits for a node.
+        (of_job('Error creating: pods "x" is forbidden: not yet ready to handle request'), JOBSET, False),
+        (
+            of_job(
+                'Error creating: admission webhook "vpod.kb.io" denied the request: leader pod not yet scheduled, not creating '
+                "follower pod. this is an expected, transient error"
+            ),
+            JOBSET,
+            False,
+        ),
+        (
+            series(
+                "JobSet",
+                "pm-1",
+                "JobCreationFailed",
+                'job "pm-1-workload-0" creation failed with error: jobs.batch "pm-1-workload-0" is forbidden: exceeded quota: '
+                "gpus, requested: count/jobs.batch=1, used: count/jobs.batch=0, limited: count/jobs.batch=0",
+            ),
+            JOBSET,
+            True,
+        ),
+        (
+            series(
+                "JobSet",
+                "pm-1",
+                "HeadlessServiceCreationFailed",
+                'services "pm-1" is forbidden: exceeded quota: gpus, requested: count/services=1, used: count/services=2, '
+                "limited: count/services=2",
+            ),
+            JOBSET,
+            False,
+        ),
+    ],
+)
+def test_what_refuses_a_pod_is_told_and_may_stay_so(said: Object, makers: Any, hopeless: bool) -> None:
+    words, stays = why_missing([said], [pod(0)], 4, makers)
+    assert words == f"{said['reason']}: {said['message']}"
+    assert stays is hopeless
+
+
+def test_the_newest_reason_counts_while_pods_are_missing() -> None:
+    old = event("Job", "pm-1-workload-0", "FailedCreate", SECURITY, last="01")
+    new = event("Job", "pm-1-workload-0", "FailedCreate", QUOTA.format(32), first="09", last="09")
+    assert why_missing([new, old], [pod(0)], 4, JOBSET) == (f"FailedCreate: {new['message']}", False)
+    # All were made in the end.
+    assert why_missing([new, old], [pod(n) for n in range(4)], 4, JOBSET) == ("", False)
+    # One that goes is none, and events of other jobs are not ours.
+    gone = pod(3)
+    gone["metadata"]["deletionTimestamp"] = "2026-11-22T07:10:00Z"
+    assert why_missing([old], [*(pod(n) for n in range(3)), gone], 4, JOBSET)[1]
+    assert why_missing([old], [], 4, {("Job", "pm-2-workload-0")}) == ("", False)
+
+
+def test_an_event_needs_neither_reason_nor_message_nor_time() -> None:
+    bare: list[Object] = [
+        {"metadata": {}, "involvedObject": about}
+        for about in ({}, {"kind": "Job", "name": "pm-1-workload-0"}, {"kind": "Pod", "uid": "uid-pm-1-0"})
+    ]
+    assert not why_missing(bare, [pod(0)], 1, JOBSET)[1]
+    assert not why_missing(bare, [], 1, JOBSET)[1]
+
+
+# Pods that do not start
+
+
+def mount(message: str, last: str = "45", number: int = 0) -> Object:
+    return event("Pod", f"pm-1-{number}", "FailedMount", message, first="05", last=last)
+
+
+@pytest.mark.parametrize(
+    ("message", "hopeless"),
+    [
+        (DENIED, True),
+        (f'{MOUNT}NotFound desc = failed to get GCS bucket "lab": storage: bucket doesn\'t exist', True),
+        ('MountVolume.SetUp failed for volume "azure" : mount failed: exit status 32\nmount error(13): Permission denied', True),
+        ("mount.nfs: access denied by server while mounting 10.0.0.4:/lustre", True),
+        # Credentials that take minutes, a driver that comes with its node, what is made behind the pod, and what is slow.
+        (f"{MOUNT}Unauthenticated desc = failed to prepare storage service: timed out waiting", False),
+        ('MountVolume.SetUp failed for volume "x" : driver name gcsfuse.csi.storage.gke.io not found', False),
+        ('MountVolume.SetUp failed for volume "files" : configmap "pm-1" not found', False),
+        (
+            'MountVolume.SetUp failed for volume "files" : configmaps "pm-1" is forbidden: User "system:node:a" cannot get '
+            "resource: no relationship found between node 'a' and this object",
+            False,
+        ),
+        ("Unable to attach or mount volumes: unmounted volumes=[x]: timed out waiting for the condition", False),
+        (f"{MOUNT}Aborted desc = An operation with the given volume key x already exists", False),
+    ],
+)  # fmt: skip
+def test_a_mount_that_is_denied_stays_so_and_any_other_may_come(message: str, hopeless: bool) -> None:
+    found = why_missing([mount(message)], [pod(0), pod(1)], 2, JOBSET)
+    assert found == (f"pod pm-1-0: FailedMount: {message}", hopeless)
+
+
+def test_of_several_pods_the_one_that_can_never_start_is_told() -> None:
+    events = [mount("timed out waiting for the condition"), mount(DENIED, number=1)]
+    assert why_missing(events, [pod(0), pod(1)], 2, JOBSET) == (f"pod pm-1-1: FailedMount: {DENIED}", True)
+
+
+def test_a_mount_is_denied_for_good_only_where_it_is_so_for_a_while_and_nothing_else_is_said() -> None:
+    assert not why_missing([mount(DENIED, last="34")], [pod(0)], 1, JOBSET)[1]
+    assert why_missing([mount(DENIED, last="35")], [pod(0)], 1, JOBSET)[1]
+    other = event("Pod", "pm-1-0", "FailedMount", "timed out waiting for the condition", last="50")
+    assert not why_missing([mount(DENIED), other], [pod(0)], 1, JOBSET)[1]
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"conditions": [{"type": "PodReadyToStartContainers", "status": "True"}]},
+        {"initContainerStatuses": [{"name": "nccl", "state": {"running": {}}}]},
+        {"containerStatuses": [{"name": "main", "state": {"waiting": {"reason": "ErrImagePull"}}}]},
+    ],
+)
+def test_a_pod_that_is_past_its_mounts_is_not_blamed_for_them(status: Object) -> None:
+    """Events stay for an hour, and a large image takes long to pull."""
+    assert why_missing([mount(DENIED)], [pod(0, **status)], 1, JOBSET) == ("", False)
+
+
+def test_what_the_scheduler_said_before_a_pod_had_a_node_explains_nothing_any_more() -> None:
+    said = event(
+        "Pod", "pm-1-0", "FailedScheduling", "0/40 nodes are available: 40 Insufficient nvidia.com/gpu."
+    )
+    assert why_missing([said], [pod(0)], 1, JOBSET) == ("", False)
+    assert why_missing([said], [pod(0, node="")], 1, JOBSET) == ("", False)
+
+
+# When the cluster is asked
+
+
+TAINTED = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "Unschedulable",
+    "message": "0/40 nodes are available: 20 node(s) didn't match Pod's node affinity/selector, 20 node(s) had untolerated "
+    "taint(s). no new claims to deallocate, preemption: 0/40 nodes are available: 40 Preemption is not helpful for scheduling.",
+}
+WAITS = JobState(Phase.QUEUED, "Pending", "0 of 1 pods have a node")
+
+
+class Cluster:
+    """Stands in for `Api`: a list of events, and nodes."""
+
+    def __init__(self) -> None:
+        self.events: list[Object] = []
+        self.nodes: list[Object] = []
+        self.error: Exception | None = None
+        self.asked: list[str] = []
+
+    def get(self, path: str, **query: str) -> Any:
+        what = path.rpartition("/")[2]
+        self.asked.append(what)
+        if self.error is not None:
+            raise self.error
+        return {"items": self.events if what == "events" else self.nodes}
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+Look = Callable[..., JobState]
+
+
+@pytest.fixture
+def look(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Look:
+    """Look at a job so many seconds after the start."""
+    found: dict[bool, Reasons] = {}
+
+    def make(
+        at: float, state: JobState = WAITS, pods: Any = (), job: str = "one", autoscaled: bool = False
+    ) -> JobState:
+        section = Kubernetes(gpu="h100", autoscaled=autoscaled)
+        made = found.setdefault(autoscaled, Reasons(cluster, section))  # type: ignore[arg-type]
+        monkeypatch.setattr("fixtures.backends.kubernetes.reasons.time.monotonic", lambda: 1000 + at)
+        return made.add(job, state, pods, 1, JOBSET)
+
+    return make
+
+
+def test_a_job_that_starts_at_once_costs_no_request(cluster: Cluster, look: Look) -> None:
+    for at in (0, 1, 4.9):
+        assert look(at) == WAITS
+    look(5, JobState(Phase.RUNNING, "Running"))
+    for at in range(6, 1000, 100):
+        # Kueue has not admitted it: its pods are not missed.
+        look(at, JobState(Phase.QUEUED, "Suspended", "insufficient unused quota"))
+    assert cluster.asked == []
+
+
+def test_all_jobs_that_wait_cost_a_list_a_minute(cluster: Cluster, look: Look) -> None:
+    for at in range(24 * 60):
+        for job in ("one", "two", "three"):
+            look(60 * at, job=job)
+    assert len(cluster.asked) <= 24 * 60
+    assert set(cluster.asked) == {"events"}
+
+
+def test_a_reason_is_found_within_seconds_and_kept_until_the_next_list(cluster: Cluster, look: Look) -> None:
+    cluster.events = [of_job(SECURITY)]
+    look(0)
+    found = look(5)
+    assert found.hopeless
+    assert found.reason == f"0 of 1 pods have a node: FailedCreate: {SECURITY}"
+    assert look(9) == found
+    assert cluster.asked == ["events"]
+
+
+@pytest.mark.parametrize("error", [Refused(403, "events is forbidden"), Unreachable("gone")])
+def test_events_that_cannot_be_had_conclude_nothing(cluster: Cluster, look: Look, error: Exception) -> None:
+    cluster.error = error
+    look(0)
+    assert look(6, pods=[pod(0, node="", conditions=[TAINTED])]) == WAITS
+
+
+def test_a_taint_is_told_by_the_nodes_where_the_scheduler_does_not_name_it(
+    cluster: Cluster, look: Look
+) -> None:
+    waiting = pod(0, node="", conditions=[TAINTED])
+    cluster.nodes = [node("a", SKU)]
+    look(0, pods=[waiting])
+    found = look(5, pods=[waiting])
+    assert found.hopeless
+    assert found.reason.endswith(
+        "the nodes have the taint sku=gpu:NoSchedule, which the job does not tolerate"
+    )
+    for at in range(6, 60):
+        look(at, pods=[waiting])
+    assert cluster.asked.count("nodes") == 1
+    # Nobody can know what an autoscaler will make.
+    look(0, pods=[waiting], autoscaled=True)
+    assert look(60, pods=[waiting], autoscaled=True) == WAITS

@@ -1,0 +1,164 @@
+"""A log is fetched piece by piece while it grows, and of what is large only the lines that tell: nothing is lost."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fixtures.backends.shell import Answer
+from fixtures.backends.ssh import log_tail as remote_log
+from plugins.errors import Unreachable
+from plugins.logs import Log
+from plugins.logs import formats
+from plugins.logs.formats import parser
+from plugins.logs.formats import read
+from tests.unit.examples import nemo2_line
+from tests.unit.logs import test_dllogger
+from tests.unit.logs import test_megatron_bridge
+from tests.unit.logs import test_megatron_lm
+from tests.unit.logs import test_nemo1
+from tests.unit.logs.test_maxtext import joined
+from tests.unit.logs.test_maxtext import ticks
+
+CHATTER = b"[rank5]:W0411 14:46:02.118 ProcessGroupNCCL.cpp:1250] a warning that says nothing\n"
+SOCKET = b"gpu001:101:101 [0] NCCL INFO Using network Socket\n"
+LOGS = {
+    "nemo1": test_nemo1.whole([10.07 + i / 10 for i in range(50)]),
+    "nemo2": "".join(f"{nemo2_line(i, 10 + i / 100)}\n" for i in range(50)),
+    "maxtext": joined(ticks(64, range(15), late=2), ticks(64, range(50), late=2, seed=2)),
+    "dllogger": test_dllogger.whole(),
+    "megatron_bridge": test_megatron_bridge.whole(),
+    "megatron_lm": test_megatron_lm.whole(),
+}
+FORMATS = pytest.mark.parametrize("name", sorted(formats.FORMATS))
+
+
+class Here:
+    """A login node that is this machine: its files and its bash, without the network between."""
+
+    def __init__(self) -> None:
+        self.moved = 0
+
+    def size(self, path: str) -> int | None:
+        return Path(path).stat().st_size if Path(path).exists() else None
+
+    def read(self, path: str, offset: int, size: int) -> bytes:
+        with Path(path).open("rb") as file:
+            file.seek(offset)
+            data = file.read(size)
+        self.moved += len(data)
+        return data
+
+    def run(self, script: str) -> Answer:
+        done = subprocess.run(["bash", "-s"], input=script.encode(), capture_output=True, check=False)
+        self.moved += len(done.stdout) + len(done.stderr)
+        return Answer(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode())
+
+
+def drain(here: Here, path: Path, name: str, offset: int = 0) -> tuple[bytes, int]:
+    """Everything that is new now, and where it ends."""
+    got = b""
+    wanted = parser(name).wanted
+    while True:
+        data, further = remote_log.fetch(here, str(path), offset, wanted)  # type: ignore[arg-type]
+        got += data
+        if further == offset:
+            return got, offset
+        offset = further
+
+
+def stated(log: Log) -> tuple[object, ...]:
+    return log.steps, log.planned, log.repeated, log.restarted_after, log.marks, log.ranks
+
+
+def long(name: str, megabytes: int) -> bytes:
+    """The whole log with chatter between its lines."""
+    lines = LOGS[name].encode().splitlines(keepends=True)
+    between = CHATTER * (megabytes * 10**6 // len(CHATTER) // len(lines))
+    return b"".join(between + line for line in lines) + CHATTER * 20
+
+
+@FORMATS
+def test_a_large_log_is_read_by_its_telling_lines(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "log.out"
+    whole = long(name, 20)
+    path.write_bytes(whole)
+    here = Here()
+    got, end = drain(here, path, name)
+    assert end == len(whole)
+    assert stated(read(name, iter([got]))) == stated(read(name, iter([whole])))
+    assert here.moved < 2_000_000
+    assert b"bytes without a step left out here; the whole log is " in got
+    # Cut behind the end of a line.
+    assert whole.endswith(got[len(CHATTER) - remote_log.KEPT_END :])
+
+
+@FORMATS
+def test_a_log_that_grows_by_any_pieces_loses_no_line(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "log.out"
+    path.touch()
+    whole = long(name, 3)
+    chance = random.Random(name)
+    got, offset, written = b"", 0, 0
+    while written < len(whole):
+        piece = whole[written : written + chance.choice([7, 900, 70_000, 400_000, 900_000])]
+        with path.open("ab") as file:
+            file.write(piece)
+        written += len(piece)
+        new, offset = drain(Here(), path, name, offset)
+        got += new
+    assert offset == len(whole)
+    assert stated(read(name, iter([got]))) == stated(read(name, iter([whole])))
+
+
+def test_what_spoils_a_run_is_found_in_the_midst_of_chatter(tmp_path: Path) -> None:
+    path = tmp_path / "log.out"
+    whole = long("nemo2", 4)
+    middle = whole.index(b"\n", len(whole) // 2) + 1
+    path.write_bytes(whole[:middle] + SOCKET + whole[middle:])
+    got, _ = drain(Here(), path, "nemo2")
+    assert [kind for kind, _ in read("nemo2", iter([got])).marks] == ["socket network"]
+
+
+def test_a_small_log_is_fetched_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "log.out"
+    whole = LOGS["nemo2"].encode() + CHATTER
+    path.write_bytes(whole)
+    assert drain(Here(), path, "nemo2") == (whole, len(whole))
+
+
+def test_a_log_of_nothing_but_steps_is_fetched_whole(tmp_path: Path) -> None:
+    path = tmp_path / "log.out"
+    whole = LOGS["nemo2"].encode() * 400
+    path.write_bytes(whole)
+    same = drain(Here(), path, "nemo2") == (whole, len(whole))
+    assert same
+
+
+@pytest.mark.parametrize("line", [b"x" * 3_000_000, b"x" * 3_000_000 + b"\n"])
+def test_a_line_without_an_end_is_no_trap(line: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "log.out"
+    whole = LOGS["nemo2"].encode() + line
+    path.write_bytes(whole)
+    got, end = drain(Here(), path, "nemo2")
+    assert end == len(whole)
+    assert len(read("nemo2", iter([got])).steps) == 50
+
+
+def test_a_search_that_did_not_see_everything_is_no_answer(tmp_path: Path) -> None:
+    class Shrinking(Here):
+        def run(self, script: str) -> Answer:
+            path.write_bytes(b"")
+            return super().run(script)
+
+    path = tmp_path / "log.out"
+    path.write_bytes(long("nemo2", 3))
+    with pytest.raises(Unreachable, match="failed"):
+        drain(Shrinking(), path, "nemo2")
+
+
+def test_a_log_that_is_not_there_has_nothing_new(tmp_path: Path) -> None:
+    assert drain(Here(), tmp_path / "none", "nemo2") == (b"", 0)

@@ -1,0 +1,100 @@
+"""Processes of this machine that another session started: known, ended, and never mistaken for a stranger's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fixtures.backends.base import JobRef
+from fixtures.backends.base import LogPiece
+from fixtures.backends.base import LogPlace
+from fixtures.backends.base import Phase
+from fixtures.backends.local import Local
+from fixtures.backends.local import LocalBackend
+from plugins.errors import SiteError
+from plugins.recipes.cases import Case
+from plugins.recipes.cases import load_recipe
+
+PROXY = load_recipe(Path(__file__).resolve().parents[3] / "suites" / "proxy")
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobRef]:
+    """A process that a session started which forgot it since."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    sleeper = [sys.executable, "-uc", "import time; print('begun'); time.sleep(60)"]
+    monkeypatch.setattr(LocalBackend, "_command", lambda self, case: sleeper)
+    dead = LocalBackend(Local(), [PROXY])
+    started = dead.submit(PROXY.cases[0], "pacemark-run-1.x")
+    yield started
+    dead.cancel([started])
+    dead._processes[started.name].wait(10)
+
+
+def phase(backend: LocalBackend, job: JobRef) -> Phase:
+    return backend.poll([job])[job].phase
+
+
+def text(backend: LocalBackend, job: JobRef) -> bytes:
+    return backend.read_log(job, LogPlace(), []).data
+
+
+def until_gone(backend: LocalBackend, job: JobRef) -> None:
+    deadline = time.monotonic() + 10
+    while phase(backend, job) is not Phase.GONE:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_process_of_a_session_that_died_is_followed_and_ended(job: JobRef) -> None:
+    backend = LocalBackend(Local(), [PROXY])
+    assert phase(backend, job) is Phase.RUNNING
+    deadline = time.monotonic() + 10
+    while text(backend, job) != b"begun\n":
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    backend.cancel([job])
+    until_gone(backend, job)
+    # Its log stays.
+    assert text(backend, job) == b"begun\n"
+
+
+def test_modules_that_the_recipe_needs_are_named_if_they_are_missing() -> None:
+    file = PROXY.file.model_copy(update={"modules": ["json", "jaxx", "optaxx"]})
+    backend = LocalBackend(Local(), [replace(PROXY, file=file)])
+    with pytest.raises(SiteError) as caught:
+        backend.check(PROXY.cases[0])
+    said = str(caught.value)
+    assert said.startswith("proxy needs jaxx and optaxx, which this Python does not have\n    mend: ")
+    assert said.endswith("-m pip install -r " + str(PROXY.folder / "requirements.txt"))
+
+
+def test_a_case_on_a_cpu_has_the_recipes_environment_and_the_sites_wins() -> None:
+    on_cpu, on_gpu = PROXY.cases
+    backend = LocalBackend(Local(environment={"NPROC": "4"}), [PROXY])
+    assert "\nJAX_PLATFORMS=cpu NPROC=4 " in backend.plan(on_cpu, "name")
+    assert "\nNPROC=4 " in backend.plan(on_gpu, "name")
+
+
+def test_an_id_that_has_passed_to_a_stranger_is_left_alone(tmp_path: Path) -> None:
+    case: Case = PROXY.cases[0]
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as stranger:
+        try:
+            backend = LocalBackend(Local(), [PROXY])
+            for folder in (tmp_path, tmp_path / "cleared away"):
+                job = JobRef(case.key, "pacemark-run-1.x", str(stranger.pid), str(folder))
+                assert phase(backend, job) is Phase.GONE
+                backend.cancel([job])
+                # Nothing new, not an empty log: what the session collected stays.
+                assert backend.read_log(job, LogPlace(), []) == LogPiece(b"", LogPlace())
+            (tmp_path / "lock").touch()
+            assert phase(backend, JobRef(case.key, "x", str(stranger.pid), str(tmp_path))) is Phase.GONE
+            assert stranger.poll() is None
+        finally:
+            stranger.kill()

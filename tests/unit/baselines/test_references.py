@@ -1,0 +1,174 @@
+"""Others' figures beside a judgement, and a case without a baseline measured as its neighbours are."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from plugins.baselines.file import load_baselines
+from plugins.baselines.store import find
+from plugins.baselines.store import references
+from plugins.baselines.store import usual_statistic
+from plugins.baselines.store import yardstick
+from plugins.errors import ConfigError
+from plugins.judging.judge import Judgement
+from plugins.judging.judge import judge_outcome
+from plugins.judging.verdicts import Kind
+from plugins.reports import results
+from plugins.reports.terminal import print_table
+from tests.unit import examples
+from tests.unit.baselines.test_store import FILE
+
+DGX = (
+    '{name: "NVIDIA NeMo 24.07 (DGX H100)", size: 70b, dtype: fp8, gpus: 64, tokens_per_second_per_gpu: 1549, '
+    "source: https://example.org/summary.md, note: GBS 128}"
+)
+WITH = FILE.replace("    cells:\n", f"    references:\n      - {DGX}\n    cells:\n")
+BESIDE = (
+    "beside    1,627 tokens/s/GPU here; 1,549 tokens/s/GPU: NVIDIA NeMo 24.07 (DGX H100) on 64 GPUs (105.0 %), for "
+    "comparison, not judged"
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    shutil.copy(examples.BASELINES / "accelerators.yaml", tmp_path)
+    return write(tmp_path, WITH)
+
+
+def write(folder: Path, text: str) -> Path:
+    load_baselines.cache_clear()
+    (folder / "llama3.yaml").write_text(text)
+    return folder
+
+
+def judged(folder: Path, case_id: str = examples.CASE, raw: Sequence[float] = (10.07,) * 50) -> Judgement:
+    case = examples.case(case_id)
+    lines = [examples.nemo2_line(i, seconds, gbs=case.gbs) for i, seconds in enumerate(raw)]
+    return judge_outcome(
+        case,
+        examples.outcome(folder=folder / "case"),
+        examples.parse("\n".join(lines) + "\n"),
+        find(folder, examples.llama3(), case, "h100"),
+        gpu="h100",
+        baselines=folder,
+    )
+
+
+def test_a_figure_of_others_stands_beside_the_judgement(folder: Path) -> None:
+    found = judged(folder)
+    assert found.verdict.kind is Kind.PASSED
+    assert BESIDE in found.details
+    record = results.record(found)
+    assert record["references"] == [
+        {
+            "name": "NVIDIA NeMo 24.07 (DGX H100)",
+            "gpus": 64,
+            "tokens_per_second_per_gpu": 1549,
+            "source": "https://example.org/summary.md",
+            "note": "GBS 128",
+            "text": BESIDE,
+        }
+    ]
+
+
+def test_it_is_never_judged(folder: Path) -> None:
+    for rate in ("1", "999999"):
+        write(folder, WITH.replace("1549", rate))
+        assert judged(folder).verdict.kind is Kind.PASSED
+
+
+def test_it_stands_beside_another_scale_that_has_no_baseline(folder: Path) -> None:
+    found = judged(folder, "70b-fp8-256gpus")
+    assert found.verdict.kind is Kind.NO_BASELINE
+    assert [line.split()[0] for line in found.details] == [
+        "measured",
+        "steady",
+        "MFU",
+        "beside",
+        "identity",
+        "job",
+        "log",
+    ]
+    assert "MFU" in found.details[0]
+    shown = io.StringIO()
+    print_table([results.record(found)], shown, 200, colour=False)
+    assert "llama3/70b-fp8-256gpus: beside 1,627 tokens/s/GPU here; 1,549" in shown.getvalue()
+
+
+def test_it_does_not_stand_beside_another_size_dtype_gpu_or_release(folder: Path) -> None:
+    assert len(references(folder, examples.case(), "h100")) == 1
+    for case_id, gpu in ((examples.CASE, "b200"), ("70b-bf16-512gpus", "h100"), ("405b-fp8-512gpus", "h100")):
+        assert references(folder, examples.case(case_id), gpu) == ()
+    assert references(folder, replace(examples.case(), release="25.05"), "h100") == ()
+    assert results.record(judged(folder, "70b-bf16-512gpus"))["references"] == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("size: 70b, dtype: fp8, gpus: 64", "size: 71b, dtype: fp8, gpus: 64", "references: no cell has the size 71b"),
+        ("1549", "0", "tokens_per_second_per_gpu: Input should be greater than 0"),
+        ("https://example.org/summary.md", "TODO", "source: a placeholder"),
+        ('name: "NVIDIA NeMo 24.07 (DGX H100)", ', "", "name: missing"),
+        ("note: GBS 128", "nte: GBS 128", "did you mean 'note'?"),
+    ],
+)  # fmt: skip
+def test_a_reference_that_says_nothing_is_refused(folder: Path, old: str, new: str, said: str) -> None:
+    write(folder, WITH.replace(old, new))
+    with pytest.raises(ConfigError) as caught:
+        references(folder, examples.case(), "h100")
+    assert said in str(caught.value)
+
+
+# A case without a baseline is measured as its release's tables are.
+
+
+def test_without_a_baseline_the_statistic_is_that_of_its_release(folder: Path) -> None:
+    write(folder, FILE.replace("statistic: last", "statistic: mean:15-40"))
+    found = judged(folder, "70b-fp8-256gpus", raw=[10.07] * 41 + [11.0] * 9)
+    assert str(found.statistic) == "mean:15-40"
+    assert found.measurement is not None
+    assert found.measurement.step_time == pytest.approx(10.07)
+    assert [line.split()[0] for line in found.details[:3]] == ["measured", "last", "steady"]
+    assert "measured 10.07 s a step" in found.verdict.headline
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        FILE + "  - " + FILE.partition("  - ")[2].replace("last", "mean:15-40").replace("512", "1024"),
+        FILE.replace("25.04", "25.02").replace("statistic: last", "statistic: mean:15-40"),
+        FILE.replace("statistic: last", "statistic: mean:15-60").replace("512", "1024"),
+        "",
+    ],
+    ids=["two", "another release", "beyond the run", "none"],
+)
+def test_where_a_release_does_not_tell_it_is_the_last_step(folder: Path, text: str) -> None:
+    write(folder, text)
+    if not text:
+        (folder / "llama3.yaml").unlink()
+    assert str(usual_statistic(folder, examples.case())) == "last"
+
+
+def test_without_a_baseline_mfu_is_counted_as_its_neighbours_is(folder: Path) -> None:
+    own = FILE.replace("fp8: 1979", "fp8: 1978").replace("full-attention", "causal-attention")
+    write(folder, own)
+    case = examples.case("70b-fp8-256gpus")
+    for gpu, peak in (("h100", 1978), ("b200", 4500)):
+        stick = yardstick(case, None, gpu, folder, None)
+        assert stick is not None
+        assert (str(stick.definition), stick.peak_tflops) == ("causal-attention", peak)
+
+
+def test_without_a_baseline_a_definition_that_is_known_to_be_wrong_is_not_used(folder: Path) -> None:
+    right = "    corrected_flops: {70b: {definition: full-attention}}\n    cells:\n"
+    write(folder, FILE.replace("full-attention", "nemotron-24.11").replace("    cells:\n", right))
+    stick = yardstick(examples.case("70b-fp8-256gpus"), None, "h100", folder, None)
+    assert stick is not None
+    assert str(stick.definition) == "full-attention"

@@ -1,0 +1,100 @@
+"""What a running session says about its cases."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fixtures.backends.base import JobState
+from fixtures.backends.base import Phase
+from fixtures.fleet.job import Stage
+from fixtures.fleet.progress import Status
+from fixtures.fleet.progress import clock
+from fixtures.fleet.progress import total
+from tests.unit import examples
+from tests.unit.fleet.test_watchdog import RUNNING
+from tests.unit.fleet.test_watchdog import job
+from tests.unit.logs.test_smoothing import smoothed
+
+
+def status(times: list[float] | None = None, **changed: Any) -> Status:
+    made: dict[str, Any] = {"stage": Stage.LIVE, "state": RUNNING, "submitted": 0.0, "running": 100.0}
+    return Status.of(job(times, **(made | changed)))
+
+
+def test_a_running_case_shows_step_pace_throughput_distance_and_the_time_left() -> None:
+    line = status([10.6] * 31).line(410.0)
+    assert line == (
+        "llama3/70b-fp8-512gpus  step 31/50  10.6 s/step  791,378 tokens/s  -5.0 %  running 5:10  3:21 left"
+    )
+
+
+def test_the_pace_is_that_of_the_last_ten_steps() -> None:
+    assert status([50.0] + [10.07] * 30).step_time == 10.07
+
+
+def test_the_pace_of_printed_means_is_that_of_single_steps() -> None:
+    raw = [50.0] + [10.07] * 9
+    case = replace(examples.case(), smoothing=5)
+    assert status(smoothed(raw), case=case).step_time == pytest.approx(10.07)
+    assert (status(smoothed(raw)).step_time or 0) > 13
+
+
+# Whatever the log says, there is a line for it.
+def test_means_that_are_none_have_no_pace() -> None:
+    assert status([50.0, 10.0], case=replace(examples.case(), smoothing=5)).step_time == 50.0
+
+
+def test_a_case_without_a_baseline_has_no_distance() -> None:
+    assert "%" not in status([10.0] * 40, expected=None).line(200.0)
+
+
+def test_in_the_warm_up_there_is_no_distance_and_the_time_left_is_the_baselines() -> None:
+    warming = status([50.0] * 3)
+    assert warming.off is None
+    assert warming.left == 47 * 10.07
+    assert status([50.0] * 3, expected=None).left == 47 * 50.0
+    assert status([50.0] * 3 + [10.6] * 13).off == pytest.approx(-0.05)
+
+
+def test_before_its_first_step_a_case_shows_where_it_is_and_since_when() -> None:
+    assert status().line(142.0) == f"{examples.case().key}  running 0:42"
+    queued = status(state=JobState(Phase.QUEUED, "PENDING"), running=None, submitted=2.0)
+    assert queued.line(3725.0) == f"{examples.case().key}  queued 1:02:03"
+
+
+def test_a_second_try_says_so() -> None:
+    assert "running (try 2)" in status([10.0] * 3, tries=2).line(200.0)
+
+
+def test_a_last_step_leaves_no_time() -> None:
+    assert "left" not in status([10.0] * 50).line(600.0)
+
+
+def test_the_total_counts_by_phase_in_the_order_of_a_life() -> None:
+    board = [
+        status(stage=Stage.PLANNED),
+        status(),
+        status(),
+        status(stage=Stage.ENDED),
+        status(state=JobState(Phase.QUEUED, "PENDING")),
+        status(state=JobState(Phase.SUCCEEDED, "COMPLETED")),
+    ]
+    assert total(board) == (
+        "6 cases: 1 ended, 2 running on 1,024 GPUs, 1 ending, 1 queued, 1 planned"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("stage", list(Stage))
+@pytest.mark.parametrize("phase", list(Phase))
+def test_every_place_in_a_life_can_be_counted(stage: Stage, phase: Phase) -> None:
+    assert total([status(stage=stage, state=JobState(phase, "X"))]).startswith("1 case: 1 ")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (723, "12:03"), (3723, "1:02:03")]
+)
+def test_a_clock(seconds: float, text: str) -> None:
+    assert clock(seconds) == text

@@ -1,0 +1,200 @@
+"""When the fleet gives up on a job: each bound, and just inside of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fixtures.backends.base import JobState
+from fixtures.backends.base import Phase
+from fixtures.backends.kubernetes.section import Kubernetes
+from fixtures.backends.local import Local
+from fixtures.backends.section import Limits
+from fixtures.backends.section import Machine
+from fixtures.backends.slurm.section import Slurm
+from fixtures.backends.ssh.section import Ssh
+from fixtures.fleet.job import Timer
+from fixtures.fleet.job import TrackedJob
+from fixtures.fleet.watchdog import fewest_steps_to_give_up
+from fixtures.fleet.watchdog import last_step_due
+from fixtures.fleet.watchdog import lost_pace
+from fixtures.fleet.watchdog import overdue
+from fixtures.fleet.watchdog import silent
+from fixtures.runs.planned import ExpectedStepTime
+from plugins.logs import Log
+from tests.unit import examples
+from tests.unit.logs.test_smoothing import smoothed
+
+NOW = 100_000.0
+PENDING = JobState(Phase.QUEUED, "PENDING", reason="Priority")
+RUNNING = JobState(Phase.RUNNING, "RUNNING", nodes="gpu[001-064]")
+
+
+def machine(**limits: Any) -> Slurm:
+    return Slurm(
+        gpu="h100", ssh=Ssh(host="login"), account="a", partition="p", stage="/s", limits=Limits(**limits)
+    )
+
+
+def job(times: list[float] | None = None, **changed: Any) -> TrackedJob:
+    case = examples.case()
+    made = TrackedJob(
+        case.key, case.recipe, case, "name", case.gpus, "nemo2", expected=ExpectedStepTime(10.07, 10.6)
+    )
+    made.log = Log(steps=tuple(examples.steps(times or [])))
+    for name, value in changed.items():
+        setattr(made, name, value)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("state", "since", "seconds", "why"),
+    [
+        (PENDING, "submitted", 3600, "still queued after 60 minutes; the queue says: Priority"),
+        (RUNNING, "running", 40 * 60, "still running after 40 minutes, beyond its own time limit"),
+        (
+            JobState(Phase.QUEUED, "PENDING", reason="BadConstraints", hopeless=True),
+            "hopeless",
+            59,
+            "it can never start; the queue says: BadConstraints",
+        ),
+        (
+            JobState(Phase.STARTING, "Starting", reason="15 of 16 pods run: Pulling"),
+            "starting",
+            1799,
+            "it has had its nodes for 30 minutes, and its containers do not run; the cluster says: 15 of 16 pods run: Pulling",
+        ),
+        (
+            JobState(Phase.UNKNOWN, "ODD"),
+            "unknown",
+            1799,
+            "in the unknown state 'ODD' for 30 minutes",
+        ),
+    ],
+)
+def test_each_bound_holds_just_until_it_is_passed(
+    state: JobState, since: str, seconds: float, why: str
+) -> None:
+    site = machine(queue_minutes=60)
+    times: dict[str, Any] = {"submitted": NOW, "state": state}
+
+    def after(elapsed: float) -> str | None:
+        moment = NOW - elapsed
+        value = Timer(moment) if isinstance(getattr(job(), since), Timer) else moment
+        return overdue(job(**times | {since: value}), site, NOW)
+
+    assert after(seconds) is None
+    assert after(seconds + 1) == why
+
+
+def test_a_job_that_prints_steps_has_started_whatever_is_said_of_a_container_beside_it() -> None:
+    """A sidecar that somebody's admission puts into each pod may crash again and again while the job trains."""
+    state = JobState(Phase.RUNNING, "Running", reason="container agent: CrashLoopBackOff", hopeless=True)
+    times: dict[str, Any] = {"submitted": NOW, "running": NOW, "state": state, "hopeless": Timer(NOW - 61)}
+    assert overdue(job(**times, stepped=NOW), machine(), NOW) is None
+    assert "it can never start; the cluster says: container agent" in str(
+        overdue(job(**times), machine(), NOW)
+    )
+
+
+@pytest.mark.parametrize(
+    ("limit", "minutes"),
+    [("30", 30), ("00:30:00", 30), ("30:30", 30.5), ("1-0", 1440), ("1-12:30", 2190), ("2:00:00", 120)],
+)
+def test_a_time_limit_is_read_as_slurm_reads_it(limit: str, minutes: float) -> None:
+    site = machine().model_copy(update={"time_limit": limit})
+    assert site.time_limit_of_a_job == minutes
+    assert site.longest_run == minutes + 10
+
+
+def test_a_machine_without_a_time_limit_has_no_longest_run() -> None:
+    assert Machine(gpu="h100").longest_run is None
+    assert Machine(gpu="h100", limits=Limits(run_minutes=5)).longest_run == 5
+    assert Local().longest_run == 25
+
+
+def test_silence_is_measured_in_steps_and_at_least_in_seconds() -> None:
+    steps: dict[str, Any] = {"times": [10.0] * 5, "running": NOW - 9000, "state": RUNNING}
+    quiet = machine(stall_factor=20, stall_seconds=60)
+    assert silent(job(stepped=NOW - 200, **steps), quiet, NOW) is None
+    assert silent(job(stepped=NOW - 201, **steps), quiet, NOW) == 201
+    patient = machine(stall_factor=2, stall_seconds=300)
+    assert silent(job(stepped=NOW - 300, **steps), patient, NOW) is None
+    assert silent(job(stepped=NOW - 301, **steps), patient, NOW) == 301
+
+
+def test_before_the_second_step_silence_says_nothing() -> None:
+    site = machine(stall_factor=1, stall_seconds=1)
+    assert silent(job([10.0], stepped=0.0, running=0.0), site, NOW) is None
+    assert silent(job([10.0] * 9, stepped=0.0, running=None), site, NOW) is None
+
+
+def test_a_pace_is_lost_when_each_of_the_last_ten_steps_is_out_of_the_band() -> None:
+    assert lost_pace(job([12.0] * 20), 20) == 12.0
+    assert lost_pace(job([12.0] * 19), 20) is None
+    assert lost_pace(job([12.0] * 15 + [10.6] + [12.0] * 9), 20) is None
+    assert lost_pace(job([12.0] * 5 + [10.0] * 15), 20) is None
+    assert lost_pace(job([12.0] * 20), 0) is None
+    assert lost_pace(job([12.0] * 20, expected=None), 20) is None
+
+
+def test_a_run_that_is_through_is_judged_and_not_given_up() -> None:
+    assert lost_pace(job([12.0] * 50), 20) is None
+
+
+def test_a_pace_needs_the_warm_up_and_ten_steps() -> None:
+    assert fewest_steps_to_give_up(examples.case()) == 20
+
+
+# Printed means over five steps: what is judged while a job runs are the single steps.
+
+
+def means(raw: list[float], **changed: Any) -> TrackedJob:
+    return job(smoothed(raw), case=replace(examples.case(), smoothing=5), **changed)
+
+
+def test_one_fast_step_among_the_last_ten_saves_a_job_whose_means_are_all_slow() -> None:
+    assert lost_pace(means([12.0] * 20), 20) == pytest.approx(12.0, abs=0.02)
+    assert lost_pace(means([12.0] * 15 + [10.6] + [12.0] * 9), 20) is None
+    assert lost_pace(job(smoothed([12.0] * 15 + [10.6] + [12.0] * 9)), 20) is not None
+
+
+def test_the_warm_up_of_printed_means_does_not_stretch_what_counts_as_silence() -> None:
+    site = machine(stall_factor=2, stall_seconds=1)
+    running: dict[str, Any] = {"running": NOW - 900, "stepped": NOW - 50, "state": RUNNING}
+    warming = [100.0, 10.0, 10.0, 10.0, 10.0]
+    assert silent(means(warming, **running), site, NOW) == 50
+    assert silent(job(smoothed(warming), **running), site, NOW) is None
+
+
+def test_the_last_step_is_due_at_the_pace_since_the_job_runs() -> None:
+    half = job([10.0] * 25, running=NOW - 100, stepped=NOW)
+    assert last_step_due(half) == pytest.approx(NOW + 100)
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        job([], running=NOW),
+        job([10.0], running=NOW),
+        job([10.0] * 50, running=NOW - 500, stepped=NOW),
+        job([10.0], stepped=NOW),
+    ],
+    ids=["no step", "no time of a step", "all steps", "not running"],
+)
+def test_when_a_last_step_is_due_may_be_unknown(unknown: TrackedJob) -> None:
+    assert last_step_due(unknown) == math.inf
+
+
+def test_a_set_up_has_limits_of_its_own() -> None:
+    """Not those of a case: llama3's set-up asks for an hour, data sets take many."""
+    setup = job(state=RUNNING, running=NOW - 10 * 3600, log_format=None)
+    assert overdue(setup, Kubernetes(gpu="h100"), NOW) is None
+    assert overdue(setup, machine(), NOW) is None
+    assert overdue(setup, machine(run_minutes=5), NOW) is None
+    assert "still running after 70 minutes" in str(
+        overdue(job(state=RUNNING, running=NOW - 10 * 3600), Kubernetes(gpu="h100"), NOW)
+    )

@@ -1,0 +1,396 @@
+"""What a run states of itself, in the words of each upstream, and what is held against the case that it is judged as."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from plugins.judging import identity
+from plugins.judging.model import first_stage
+from plugins.judging.model import flops_of_a_step
+from plugins.judging.model import parameters
+from plugins.judging.validity import problems
+from plugins.logs import Log
+from plugins.metrics import Statistic
+from plugins.metrics import warm_up_steps
+from plugins.recipes.cases import Case
+from tests.unit import aks
+from tests.unit import examples
+from tests.unit.examples import nemo2_line
+from tests.unit.examples import parse
+from tests.unit.logs import test_megatron_bridge
+from tests.unit.logs import test_megatron_lm
+from tests.unit.stated import CASES
+from tests.unit.stated import COMMUNICATORS
+from tests.unit.stated import GPU_LINES
+from tests.unit.stated import H100
+from tests.unit.stated import LLAMA
+from tests.unit.stated import NEMO
+from tests.unit.stated import SAMPLES
+from tests.unit.stated import STARTING
+from tests.unit.stated import Sample
+from tests.unit.stated import argument
+from tests.unit.stated import contradicted
+from tests.unit.stated import facts_of
+from tests.unit.stated import judged
+from tests.unit.stated import record
+from tests.unit.stated import steps_of
+from tests.unit.stated import text_of
+
+DIALECTS = pytest.mark.parametrize("dialect", sorted(CASES))
+ATTEMPTS = pytest.mark.parametrize("dialect", sorted(set(CASES) - {"maxtext"}))
+EACH = pytest.mark.parametrize("sample", SAMPLES, ids=str)
+
+
+@EACH
+def test_the_right_value_is_read_and_agrees(sample: Sample) -> None:
+    line = sample.line.format(sample.right)
+    assert sample.fact in [name for name, _ in facts_of(sample.dialect, line + "\n")]
+    assert judged(sample.dialect, text_of(sample.dialect, line)) == []
+
+
+@EACH
+def test_another_value_is_another_run(sample: Sample) -> None:
+    text = text_of(sample.dialect, sample.line.format(sample.other))
+    (said,) = judged(sample.dialect, text)
+    assert said.startswith('the log says "')
+    assert sample.said in said
+
+
+@EACH
+def test_of_two_values_one_is_wrong(sample: Sample) -> None:
+    right, other = (sample.line.format(value) for value in (sample.right, sample.other))
+    for head in ((right, other), (other, right)):
+        (said,) = contradicted(sample.dialect, *head)
+        assert sample.said in said
+
+
+@EACH
+def test_a_value_cut_short_or_with_other_output_in_it_says_nothing(sample: Sample) -> None:
+    line, place = sample.line.format(sample.other), sample.line.index("{}")
+    assert contradicted(sample.dialect, line) != []
+    for garbled in (line[:place], f"{line[:place]}[rank3] careful{line[place:]}"):
+        assert contradicted(sample.dialect, garbled) == []
+
+
+# The number of a line that was never ended may have more digits: it does not count.
+@EACH
+def test_a_line_that_never_ended_says_nothing(sample: Sample) -> None:
+    line = sample.line.format(sample.other)
+    assert facts_of(sample.dialect, f"chatter\n{line}") == []
+    assert facts_of(sample.dialect, f"chatter\n{line}\n") != []
+
+
+# MaxText's two runs in one log are one job's; their statements are not told apart.
+@pytest.mark.parametrize("sample", [one for one in SAMPLES if one.dialect != "maxtext"], ids=str)
+def test_an_earlier_attempt_in_the_same_file_is_not_judged(sample: Sample) -> None:
+    dialect = sample.dialect
+    right, other = (sample.line.format(value) for value in (sample.right, sample.other))
+    first = steps_of(dialect, 3)
+    assert contradicted(dialect, other, *first, right) == []
+    assert contradicted(dialect, other, *first) == []
+    (said,) = contradicted(dialect, right, *first, other)
+    assert sample.said in said
+
+
+@ATTEMPTS
+def test_a_whole_run_behind_one_of_another_configuration(dialect: str) -> None:
+    line = COMMUNICATORS[0]
+    gpus = CASES[dialect].gpus
+    before = text_of(dialect, line.format(2 * gpus), count=20)
+    assert judged(dialect, before + text_of(dialect, line.format(gpus))) == []
+    assert judged(dialect, before + text_of(dialect)) == []
+
+
+@DIALECTS
+def test_a_run_that_states_nothing_is_valid(dialect: str) -> None:
+    assert judged(dialect, text_of(dialect)) == []
+
+
+# What a run has of the same words and another meaning.
+@pytest.mark.parametrize(
+    ("dialect", "line"),
+    [
+        # Megatron-LM 878d65f, of a run with as many groups as heads.
+        ("megatron_lm", argument("num_query_groups").format(1)),
+        ("megatron_lm", argument("encoder_num_layers").format(24)),
+        ("megatron_lm", argument("encoder_seq_length").format(2048)),
+        ("megatron_lm", argument("max_position_embeddings").format(2048)),
+        ("megatron_lm", argument("dino_head_hidden_size").format(1024)),
+        ("megatron_lm", argument("decoder_num_layers").format(None)),
+        ("megatron_lm", argument("bf16").format(False)),
+        ("megatron_lm", argument("fp8_recipe").format("delayed")),
+        ("megatron_lm", argument("num_layers").format("")),
+        # NeMo: what the recipe always sets, interpolations, and keys of other sections and depths.
+        ("nemo1", "      fp8_hybrid: false"),
+        ("nemo1", "      ffn_hidden_size: ${multiply:4, ${.hidden_size}}"),
+        ("nemo1", "      max_position_embeddings: 8192"),
+        ("nemo1", "        seq_length: 2048"),
+        ("nemo1", "    num_layers: 2"),
+        ("nemo1", "        num_layers: 2"),
+        ("nemo1", NEMO + "All tensor model parallel group ranks: [[0, 1], [2, 3]]"),
+        ("nemo1", NEMO + "Rank 0 has model parallel group: [0, 1]"),
+        ("nemo2", NEMO + "Rank 0 has combined group of data parallel and context parallel : [0, 1]"),
+        ("nemo2", NEMO + "Ranks 0 has data parallel rank: 0"),
+        ("nemo2", NEMO + "Rank 0 has tensor model parallel rank: 0"),
+        ("nemo2", NEMO + " > number of parameters on (tensor, pipeline) model parallel rank (1 ,3): 8030261248"),
+        ("nemo2", NEMO + "Setting up DistributedDataParallel with config DistributedDataParallelConfig(grad_reduce_in_fp32=False, bucket_size=134217728, fp8_param_gather=False)"),
+        ("nemo2", "LOCAL_RANK: 0 - CUDA_VISIBLE_DEVICES: [0,1,2,3,4,5,6,7]"),
+        # MaxText: before the scale of the whole model, and per device.
+        ("maxtext", "Config param base_emb_dim: 2048"),
+        ("maxtext", "Config param global_batch_size_to_load: 256.0"),
+        ("maxtext", "Config param per_device_batch_size: 4.0"),
+        ("maxtext", "Config param quantization_local_shard_count: 16"),
+        ("maxtext", "Config param hidden_size_for_vit: 1408"),
+        ("maxtext", "Config param weight_dtype: float32"),
+        ("maxtext", "Config param dtype_mm: float32"),
+        ("maxtext", "Config param quantization: ${QUANTIZATION}"),
+        # Megatron-Bridge: a deeper key, the recipe of an FP8 that is off, and what another section has.
+        ("megatron_bridge", "    num_layers: 4"),
+        ("megatron_bridge", "  fp8_recipe: tensorwise"),
+        ("megatron_bridge", "  virtual_pipeline_model_parallel_size: null"),
+        ("megatron_bridge", "  num_layers_in_first_pipeline_stage: null"),
+    ],
+)  # fmt: skip
+def test_what_only_looks_like_a_statement_is_none(dialect: str, line: str) -> None:
+    assert facts_of(dialect, text_of(dialect, line)) == facts_of(dialect, text_of(dialect))
+    assert judged(dialect, text_of(dialect, line)) == []
+
+
+# NeMo d2b21556: nemo/lightning/pytorch/plugins/mixed_precision.py 121 to 150, megatron/core/distributed/distributed_data_parallel.py 68.
+# FP8 may be on without it, so that False says nothing.
+@pytest.mark.parametrize(("case_id", "valid"), [("70b-fp8-512gpus", True), ("70b-bf16-512gpus", False)])
+def test_nemo_2_says_fp8_by_what_it_gathers(case_id: str, valid: bool) -> None:
+    line = f"{NEMO}Setting up DistributedDataParallel with config DistributedDataParallelConfig(grad_reduce_in_fp32=False, overlap_grad_reduce=True, bucket_size=134217728, fp8_param_gather=True, average_in_collective=False)"
+    found = judged("nemo2", text_of("nemo2", line), examples.case(case_id))
+    assert [said.endswith(", this case is bf16") for said in found] == ([] if valid else [True])
+
+
+# Megatron-LM scales the loss of FP16 only, at first by 2^32: each step says so.
+@pytest.mark.parametrize(
+    ("lines", "valid"),
+    [
+        ([argument("params_dtype").format("torch.float16")], True),
+        ([argument("bf16").format(False), argument("params_dtype").format("torch.float16")], True),
+        ([argument("params_dtype").format("torch.bfloat16")], False),
+        ([argument("params_dtype").format("torch.float32")], False),
+    ],
+)
+def test_megatron_lm_says_its_precision(lines: list[str], valid: bool) -> None:
+    found = judged("megatron_lm", text_of("megatron_lm", *lines))
+    assert [said.endswith('", this case is fp16') for said in found] == ([] if valid else [True])
+
+
+def test_a_loss_that_is_not_scaled_is_not_that_of_fp16() -> None:
+    text = "\n".join(aks.log_lines(8.0, scale=1.0)) + "\n"
+    assert judged("megatron_lm", text) == ['the log says "loss scale is 1.0", this case is fp16']
+
+
+# A run in FP8 says so in one of several places, and null in the others.
+@pytest.mark.parametrize(
+    ("lines", "valid"),
+    [
+        (["  fp8: hybrid"], True),
+        (["  fp8: e4m3"], True),
+        (["  fp8: 'hybrid'  (Mcore default: None)"], True),
+        (["  fp8: null", "  fp8: hybrid", "  fp8: null"], True),
+        (["  fp8: hybrid", "  fp8: null"], True),
+        (["  fp8: null"], False),
+        (["  fp8: null", "  fp8: null"], False),
+    ],
+)
+def test_megatron_bridge_says_fp8_in_one_place_of_several(lines: list[str], valid: bool) -> None:
+    found = judged("megatron_bridge", text_of("megatron_bridge", *lines))
+    assert found == ([] if valid else ['the log says "fp8: null", this case is fp8'])
+    bf16 = judged("megatron_bridge", text_of("megatron_bridge", *lines), LLAMA, job="")
+    assert any(said.endswith(", this case is bf16") for said in bf16) == valid
+
+
+# NeMo 1: `step_timing_kwargs.buffer_size` is 1 where nothing sets it (nemo/utils/exp_manager.py), as most recipes have it.
+@pytest.mark.parametrize(
+    ("lines", "averaged", "valid"),
+    [
+        (["      log_step_timing: true"], 1, True),
+        (["      log_step_timing: true"], 5, False),
+        (["      log_step_timing: true", "        buffer_size: 5"], 5, True),
+        (["      log_step_timing: true", "        buffer_size: 5"], 1, False),
+        ([], 5, True),
+    ],
+)
+def test_nemo_1_says_how_many_steps_a_time_is_the_mean_of(
+    lines: list[str], averaged: int, valid: bool
+) -> None:
+    case = replace(CASES["nemo1"], averaged=averaged)
+    found = judged("nemo1", text_of("nemo1", *lines), case)
+    said = f", this case's number of steps that each printed time is the mean of is {averaged}"
+    assert [problem.endswith(said) for problem in found] == ([] if valid else [True])
+
+
+# NeMo 24.07 nemo/utils/loggers/dllogger.py: one record of the model's configuration.
+@pytest.mark.parametrize(
+    ("key", "other", "said"),
+    [
+        ("tensor_model_parallel_size", 8, "this case's tp is 4"),
+        ("num_layers", 32, "this case's layers is 80"),
+        ("encoder_seq_length", 4096, "this case's sequence_length is 8192"),
+        ("fp8", False, "this case is fp8"),
+        ("precision", "16-mixed", "this case is fp8"),
+    ],
+)
+def test_dllogger_states_its_configuration_in_a_record(key: str, other: object, said: str) -> None:
+    assert judged("dllogger", text_of("dllogger", record())) == []
+    found = judged("dllogger", text_of("dllogger", record(**{key: other})))
+    assert found[0].startswith(f'the log says "cfg/{key} is {other}", ')
+    assert said in found[0]
+    again = judged("dllogger", text_of("dllogger", record(**{key: other}), record()))
+    assert said in again[0]
+
+
+# Rates.
+
+
+def with_rates(case: Case, definition: str, factor: float = 1.0, every: int = 1) -> Log:
+    """A NeMo 2 run with `TFLOPS_per_GPU` in its lines, a new one each so many steps and the old one in between."""
+    flops = factor * flops_of_a_step(case, definition)  # type: ignore[arg-type]
+    times = [30.0 if i == 0 else 10.07 * (1 + 0.004 * (i % 5 - 2)) for i in range(50)]
+    lines, shown = [], ""
+    for i, seconds in enumerate(times):
+        if (i + 1) % every == 0:
+            mean = sum(times[i + 1 - every : i + 1]) / every
+            shown = f"TFLOPS_per_GPU: {flops / mean / 1e12:.4}"
+        line = nemo2_line(i, seconds)
+        # Where every step has a new one it stands before the samples, and else behind them (NVIDIA-NeMo/Speech#14850).
+        before = line.replace(" | consumed", f" | {shown} | consumed")
+        lines.append(line if not shown else before if every == 1 else f"{line} | {shown}")
+    return parse("\n".join(lines) + "\n")
+
+
+# nemo/utils/flops_formulas.py: full attention up to 25.07, causal attention from 6251117f4c on; log_every_n_steps is 1 in the
+# performance scripts and 10 in plain recipes.
+@pytest.mark.parametrize("every", [1, 10])
+@pytest.mark.parametrize("definition", ["full-attention", "causal-attention"])
+def test_nemo_2_prints_a_rate_of_the_case(definition: str, every: int) -> None:
+    case = examples.case()
+    log = with_rates(case, definition, every=every)
+    assert sum(step.tflops_per_gpu is not None for step in log.steps) == 51 - every
+    assert problems(case, log, Statistic(), H100) == []
+    assert identity.stated_by(case, log)["model"] == "step time x rate"
+
+
+@pytest.mark.parametrize("every", [1, 10])
+@pytest.mark.parametrize("factor", [0.5, 0.9, 1.05, 2.0])
+def test_a_rate_of_another_model_is_another_run(factor: float, every: int) -> None:
+    case = examples.case()
+    (said,) = problems(case, with_rates(case, "full-attention", factor, every), Statistic(), H100)
+    own = [flops_of_a_step(case, name) / 1e12 for name in ("full-attention", "causal-attention")]
+    assert said.startswith("step time x TFLOP/s is ")
+    assert said.endswith(f" TFLOP a GPU, this case's model is {own[0]:.1f} or {own[1]:.1f}")
+
+
+def test_a_rate_of_the_warm_up_alone_says_nothing() -> None:
+    case = examples.case()
+    log = with_rates(case, "full-attention", 3.0)
+    steps = tuple(
+        step if step.index < warm_up_steps(case.steps) else replace(step, tflops_per_gpu=None)
+        for step in log.steps
+    )
+    assert problems(case, replace(log, steps=steps), Statistic(), H100) == []
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0, 2.0])
+def test_megatron_bridge_prints_a_rate_of_the_case(factor: float) -> None:
+    case = examples.case()
+    tflops = factor * flops_of_a_step(case, "causal-attention") / 10.07e12
+    lines = [test_megatron_bridge.rate(10.07, tflops) + test_megatron_lm.line(i + 1) for i in range(50)]
+    found = judged("megatron_bridge", "\n".join(lines) + "\n")
+    assert [said.startswith("step time x TFLOP/s is ") for said in found] == ([] if factor == 1 else [True])
+
+
+# Counts of parameters, as real runs print them: NVIDIA's 8b and 70b in NeMo 2, and MaxText on an H100 with fewer layers.
+@pytest.mark.parametrize(
+    ("case_id", "printed"),
+    [
+        ("8b-bf16-8gpus", 8_030_261_248),
+        ("70b-bf16-512gpus", 4_541_186_048),
+        ("70b-fp8-512gpus", 2_401_927_168),
+    ],
+)
+def test_the_parameters_of_rank_0(case_id: str, printed: int) -> None:
+    assert first_stage(examples.case(case_id)) == pytest.approx(printed, rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "case_id", "layers", "printed"),
+    [
+        ("maxtext_llama2", "70b-bf16-64gpus", 80, 68.977e9),
+        ("maxtext_llama2", "70b-bf16-64gpus", 1, 1.380e9),
+        ("llama3", "8b-bf16-8gpus", 4, 1.923e9),
+    ],
+)
+def test_the_parameters_of_a_whole_model(recipe: str, case_id: str, layers: int, printed: float) -> None:
+    model = examples.case(case_id, recipe).model.model_copy(update={"layers": layers})
+    assert parameters(model) == pytest.approx(printed, rel=0.001)
+
+
+# What the record says.
+
+WHOLE: dict[str, tuple[str, ...]] = {
+    "nemo2": (STARTING.format(512), NEMO + " > number of parameters on (tensor, pipeline) model parallel rank (0 ,0): 4541186048"),
+    "nemo1": ("      num_layers: 96", "      encoder_seq_length: 4096", "      fp8: true", "      num_nodes: 32", "      devices: 8"),
+    "maxtext": ("Num_devices: 64, shape (1, 1, 64, 1, 1, 1, 1, 1)", "Config param emb_dim: 8192", "Config param quantization: ", GPU_LINES[0].format("NVIDIA H100 80GB HBM3")),
+    "megatron_lm": (argument("world_size").format(16), argument("num_layers").format(12), argument("seq_length").format(1024), argument("fp8").format(None)),
+    "megatron_bridge": ("  num_layers: 80", "  seq_length: 8192", "  fp8: hybrid", COMMUNICATORS[0].format(512)),
+    "dllogger": (STARTING.format(512), GPU_LINES[5].format("NVIDIA H100 80GB HBM3")),
+}  # fmt: skip
+TOLD: dict[str, dict[str, str]] = {
+    "nemo2": {"processes": "All distributed processes registered. Starting with 512 processes", "model": "number of parameters on (tensor, pipeline) model parallel rank (0 ,0): 4541186048"},
+    "nemo1": {"processes": "num_nodes: 32", "model": "num_layers: 96", "sequence length": "encoder_seq_length: 4096", "dtype": "fp8: true"},
+    "maxtext": {
+        "processes": "Num_devices: 64, shape (", "model": "Config param emb_dim: 8192", "sequence length": "the tokens of a step",
+        "dtype": "Config param quantization:", "type of GPU": "NVIDIA H100 80GB HBM3",
+    },
+    "megatron_lm": {
+        "processes": " ".join(argument("world_size").format(16).split()), "model": " ".join(argument("num_layers").format(12).split()),
+        "sequence length": " ".join(argument("seq_length").format(1024).split()), "dtype": " ".join(argument("fp8").format(None).split()),
+    },
+    "megatron_bridge": {
+        "processes": "NCCL INFO comm 0x55c13a6640d0 rank 15 nranks 512", "model": "num_layers: 80", "sequence length": "seq_length: 8192", "dtype": "fp8: hybrid",
+    },
+    "dllogger": {
+        "processes": "All distributed processes registered. Starting with 512 processes", "model": "cfg/num_layers is 80", "sequence length": "cfg/encoder_seq_length is 8192",
+        "dtype": "cfg/fp8 is True", "type of GPU": "NVIDIA H100 80GB HBM3",
+    },
+}  # fmt: skip
+
+
+@DIALECTS
+def test_the_record_says_which_line_stated_what(dialect: str) -> None:
+    text = text_of(dialect, *WHOLE[dialect])
+    case, log = CASES[dialect], parse(text, dialect)
+    nothing = dict.fromkeys(("processes", "model", "sequence length", "dtype", "type of GPU"), "")
+    assert judged(dialect, text) == []
+    assert identity.stated_by(case, log) == nothing | TOLD[dialect]
+    assert identity.anonymous(case, log) == ""
+
+
+@pytest.mark.parametrize("dialect", ["nemo1", "nemo2"])
+def test_a_log_that_says_nothing_of_itself_is_remarked(dialect: str) -> None:
+    log = parse(text_of(dialect), dialect)
+    assert set(identity.stated_by(CASES[dialect], log).values()) == {""}
+    said = identity.anonymous(CASES[dialect], log)
+    assert said.startswith("nothing in the log states the number of processes, the model, ")
+    assert "its pace alone" in said
+
+
+@pytest.mark.parametrize(
+    "line", [STARTING.format(512), GPU_LINES[2].format("NVIDIA H100 80GB HBM3"), COMMUNICATORS[0].format(512)]
+)
+def test_one_statement_is_enough_to_be_told_from_others(line: str) -> None:
+    assert identity.anonymous(LLAMA, parse(text_of("nemo2", line))) == ""
+
+
+# Groups and batches are those of several models: they tell none.
+def test_parallel_sizes_alone_tell_no_case() -> None:
+    line = NEMO + "Rank 0 has tensor model parallel group: [0, 1, 2, 3]"
+    assert identity.anonymous(LLAMA, parse(text_of("nemo2", line))) != ""

@@ -1,0 +1,353 @@
+"""Excerpts of logs that others made public, and of upstream's own programs: their real shapes, word for word.
+
+Each file of `public_logs/` begins with its source; its name begins with its dialect.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from plugins.baselines.store import accelerators
+from plugins.judging.model import flops_of_a_step
+from plugins.logs import Log
+from plugins.logs.formats import read
+from plugins.metrics import FlopsDefinition
+from plugins.metrics import flops_per_sequence
+from tests.unit import aks
+from tests.unit import examples
+from tests.unit.stated import contradictions
+
+FOLDER = Path(__file__).parents[1] / "public_logs"
+FILES = sorted(FOLDER.glob("*.txt"))
+LONGEST = 40
+"""Lines of an excerpt: no more of others' work than shows the shape. Of our own runs every step is there."""
+OWN = "source: made by the maintainers of Pacemark on one H100 "
+
+
+@dataclass(frozen=True)
+class Told:
+    """What an excerpt tells. `steps` are index and time, in s; None where the line does not state it in a form that is read."""
+
+    steps: tuple[tuple[int, float | None], ...] = ()
+    planned: int | None = None
+    facts: tuple[tuple[str, int | str], ...] = ()
+    marks: tuple[str, ...] = ()
+    interval: int = 1
+
+
+EXCERPTS: dict[str, Told] = {
+    # The line of step 0 has no consumed_samples, so that its time is its last field.
+    "nemo2-first-step": Told(
+        ((0, 4.022), (1, 0.4357), (2, 0.4321)),
+        50_000_000,
+        (("dp", 2), ("cp", 1), ("tp", 1), ("ga", 4), ("processes", 2), ("first_stage", 40950336)),
+    ),
+    # consumed_samples stood before the batch size, in step 0 too, and the time last in each line.
+    "nemo2-of-november-2024": Told(((0, 61.94), (1, 53.67), (2, 52.45)), 5),
+    "nemo2-samples-before-batch": Told(((120, 0.03146), (121, 0.03163)), 150),
+    "nemo2-validation": Told(((28, 0.189), (29, 0.1903), (30, 0.1915)), 100),
+    "nemo2-labels-and-old-rates": Told(((8, 27.01), (9, 27.88), (10, 26.63), (11, 26.93)), 30),
+    # Groups of one are printed as [0].
+    "nemo2-one-process": Told((), None, (("cp", 1), ("tp", 1), ("pp", 1))),
+    # No train_step_timing: the bar of 2023 has its own seconds an iteration, which is a mean that tqdm smooths.
+    "nemo1-without-time": Told(((794, None),), 77225),
+    # `9e+3` is one of a thousand steps: no line says which.
+    "nemo1-nine-thousand": Told(),
+    # The line was folded within its fields, so that neither time nor loss stands whole on the line of its iteration.
+    "megatron_bridge-folded": Told(((9, None), (19, None)), 50, (), ("profiler",), 10),
+    # Rank 0 counts parameters between its own line and the last rank's.
+    "megatron_bridge-first-step": Told(((0, 7.0373),), 10, (("precision", "bf16"),)),
+    "megatron_bridge-task-name": Told(((49, 9.089),), 50, (("precision", "bf16"),), interval=0),
+    "megatron_bridge-glued": Told(((0, 20.2891),), 1, (("precision", "bf16"),)),
+    # What equals Megatron's default is not in a summary; FP4 is no dtype of any case, and the recipe of an FP8 that is off no FP8.
+    "megatron_bridge-summary": Told((), None, (("ffn", 128), ("fp8", "fp4"), ("hidden", 128))),
+    # The data are of another sequence length than the model, whose rate is therefore that of no GPU. Two processes' lines of Gloo
+    # stand in each other: one of them is whole.
+    "megatron_bridge-configuration": Told(
+        ((9, 4.6478),),
+        10,
+        (
+            ("peers", 7), ("sequence_length", 1024), ("fp8", False), ("cp", 1), ("ffn", 8192), ("hidden", 2048), ("heads", 32), ("layers", 16),
+            ("query_groups", 8), ("pp", 1), ("sequence_length", 131072), ("tp", 1), ("gbs", 512), ("mbs", 1), ("precision", "bf16"),
+        ),
+        ("checkpoint",),
+        0,
+    ),
+    "megatron_lm-mixtral": Told(((42, 5.4449), (43, 5.5338)), 100, (("precision", "bf16"),)),
+    "megatron_lm-without-date": Told(((121, 86.5452),), 250_000, (("precision", "bf16"),), interval=0),
+    # Ten updates were skipped, so that there is no loss.
+    "megatron_lm-skipped": Told(((9, 0.3562),), 1_000_000, (("precision", "fp16"),), interval=0),
+    # This fork prints two figures in each field, and how the time is the mean of others it does not say.
+    "megatron_lm-fork": Told(((423, None),), 40_000, (("precision", "bf16"),), interval=0),
+    "megatron_lm-0.13": Told(
+        (
+            (9, 0.7838), (19, 0.4301), (29, 0.3495), (39, 0.3261), (49, 0.3376), (59, 0.3497), (69, 0.3283), (79, 0.3434), (89, 0.3331),
+            (99, 0.3229),
+        ),
+        100,
+        (
+            ("processes", 1), ("dp", 1), ("cp", 1), ("tp", 1), ("pp", 1), ("ffn", 2048), ("precision", "fp16"), ("fp8", False), ("gbs", 16),
+            ("hidden", 512), ("mbs", 4), ("heads", 8), ("layers", 12), ("sequence_length", 1024), ("vp", 1),
+        ),
+        interval=10,
+    ),
+    # The first iteration has a line of its own, and what it took is in the mean of the first ten.
+    "megatron_lm-0.19": Told(
+        (
+            (9, 0.8679), (19, 0.4307), (29, 0.4024), (39, 0.3814), (49, 0.3857), (59, 0.4198), (69, 0.3647), (79, 0.4124), (89, 0.3924), (99, 0.335),
+        ),
+        100,
+        (
+            ("processes", 1), ("dp", 1), ("cp", 1), ("tp", 1), ("pp", 1), ("ffn", 2048), ("precision", "fp16"), ("fp8", False), ("gbs", 16),
+            ("hidden", 512), ("mbs", 4), ("heads", 8), ("layers", 12), ("sequence_length", 1024), ("vp", 1),
+        ),
+        interval=10,
+    ),
+    # The line of iteration 2 has the mean of 1 and 2, 2918.4 ms: the first line does not start the timer again. By the dates it took 0.71 s.
+    "megatron_lm-0.19-each": Told(
+        (
+            (0, 5.1329), (1, 0.7039), (2, 0.6714), (3, 0.6613), (4, 0.7186), (5, 0.4893), (6, 0.5294), (7, 0.511), (8, 0.499), (9, 0.3734),
+            (10, 0.4849), (11, 0.5107), (12, 0.4888), (13, 0.5639), (14, 0.5148), (15, 0.502), (16, 0.4797), (17, 0.5081), (18, 0.5041),
+            (19, 0.4809), (20, 0.5081), (21, 0.5189), (22, 0.515), (23, 0.4802), (24, 0.5092), (25, 0.5441), (26, 0.5163), (27, 0.4975),
+            (28, 0.4834), (29, 0.5258), (30, 0.4632), (31, 0.4969), (32, 0.4997), (33, 0.5042), (34, 0.4958), (35, 0.4894), (36, 0.5802),
+            (37, 0.5096), (38, 0.5077), (39, 0.4509),
+        ),
+        40,
+        (
+            ("processes", 1), ("dp", 1), ("cp", 1), ("tp", 1), ("pp", 1), ("precision", "bf16"), ("fp8", False), ("layers", 12),
+            ("ffn", 3072), ("hidden", 768), ("heads", 12), ("sequence_length", 1024),
+        ),
+    ),
+    "megatron_lm-0.13-save": Told(
+        ((9, 0.6588), (19, 0.4371)),
+        20,
+        (
+            ("processes", 1), ("dp", 1), ("cp", 1), ("tp", 1), ("pp", 1), ("ffn", 3072), ("fp8", False), ("gbs", 16), ("hidden", 768), ("mbs", 4), ("heads", 12), ("layers", 12), ("sequence_length", 1024), ("precision", "fp16"),
+        ),
+        ("checkpoint",),
+        10,
+    ),
+    # Other figures of the loss stand behind it.
+    "maxtext-behind-loss": Told(((1, 0.631), (2, 10.228))),
+    # No total_weights, or not even Tokens/s, up to the middle of 2024: two of three lines are not read.
+    "maxtext-without-weights": Told(((9, 5.667),)),
+    # total_weights are the tokens that are no padding: fewer than GBS x sequence length.
+    "maxtext-checkpointing": Told(
+        ((46, 64.453), (47, 64.593), (48, 64.648)),
+        None,
+        (("precision", "bf16"), ("hidden", 8192), ("gbs", 896), ("sequence_length", 8192), ("layers", 80), ("fp8", False)),
+        ("checkpoint",),
+    ),
+    "maxtext-tpu": Told((), None, (("processes", 32),)),
+    "maxtext-of-december-2024": Told(
+        (
+            (0, 4.917), (1, 0.662), (2, 0.01), (3, 0.135), (4, 0.133), (5, 0.146), (6, 0.256), (7, 0.011), (8, 0.133), (9, 0.133), (10, 0.136),
+            (11, 0.135), (12, 0.133), (13, 0.134), (14, 0.139), (15, 0.135), (16, 0.14), (17, 0.149), (18, 0.118), (19, 0.137), (20, 0.136),
+            (21, 0.137), (22, 0.136), (23, 0.135), (24, 0.137), (25, 0.136), (26, 0.158), (27, 0.115), (28, 0.133), (29, 0.137), (30, 0.138),
+            (31, 0.135), (32, 0.132), (33, 0.138), (34, 0.136), (35, 0.143), (36, 0.131), (37, 0.165), (38, 0.105), (39, 0.136), (40, 0.138),
+            (41, 0.137), (42, 0.134), (43, 0.137), (44, 0.138), (45, 0.135), (46, 0.136), (47, 0.134), (48, 0.136), (49, 0.138),
+        ),
+        None,
+        (
+            ("gpu", "NVIDIA H100 80GB HBM3"), ("precision", "bf16"), ("layers", 1), ("fp8", False), ("processes", 1), ("million_parameters", 1380),
+        ),
+    ),
+    "maxtext-0.2.4": Told(
+        (
+            (0, 1.943), (1, 1.373), (2, 1.103), (3, 1.09), (4, 1.091), (5, 1.094), (6, 1.087), (7, 1.096),
+        ),
+        None,
+        (
+            ("gpu", "NVIDIA H100 80GB HBM3"), ("precision", "bf16"), ("hidden", 4096), ("gbs", 8), ("sequence_length", 8192), ("ffn", 14336),
+            ("layers", 4), ("query_groups", 8), ("heads", 32), ("fp8", False), ("vocab", 128256), ("processes", 1), ("million_parameters", 1923),
+        ),
+    ),
+    # Records of two runs; one of them counts its steps and samples in floats.
+    "dllogger-file": Told(((47, 25.115550994873047), (16, 92.28738164901733))),
+}  # fmt: skip
+# Lines that any dialect may have, in files that have no step.
+COMMON: dict[str, tuple[tuple[str, int | str], ...]] = {
+    "lightning-one-process": (("processes", 1), ("gpu", "NVIDIA GeForce RTX 3060")),
+    "nccl-rank-first": (("group", 8),),
+}
+DIALECTS = ("dllogger", "maxtext", "megatron_bridge", "megatron_lm", "nemo1", "nemo2")
+BARS = "nemo1-last-bars"
+
+
+def text_of(name: str) -> bytes:
+    """An excerpt without its source."""
+    return (FOLDER / f"{name}.txt").read_bytes().partition(b"\n")[2]
+
+
+def log_of(name: str) -> Log:
+    return read(name.partition("-")[0], iter([text_of(name)]))
+
+
+@pytest.mark.parametrize("name", EXCERPTS)
+def test_what_a_real_log_tells(name: str) -> None:
+    told, log = EXCERPTS[name], log_of(name)
+    assert [step.index for step in log.steps] == [index for index, _ in told.steps]
+    assert [step.seconds for step in log.steps] == [
+        None if seconds is None else pytest.approx(seconds) for _, seconds in told.steps
+    ]
+    assert (log.planned, log.interval) == (told.planned, told.interval)
+    assert {(fact.name, fact.value) for fact in log.facts} == set(told.facts)
+    assert tuple(kind for kind, _ in log.marks) == told.marks
+    assert (log.repeated, log.restarted_after) == ((), ())
+
+
+@pytest.mark.parametrize("name", EXCERPTS)
+def test_a_real_log_reads_the_same_in_pieces(name: str) -> None:
+    data = text_of(name)
+    whole = repr(log_of(name))
+    for size in (1, 7, 100):
+        pieces = (data[at : at + size] for at in range(0, len(data), size))
+        assert repr(read(name.partition("-")[0], pieces)) == whole
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("name", COMMON)
+def test_what_any_dialect_may_have(name: str, dialect: str) -> None:
+    log = read(dialect, iter([text_of(name)]))
+    assert tuple((fact.name, fact.value) for fact in log.facts) == COMMON[name]
+    assert (log.steps, log.marks) == ((), ())
+
+
+# The last bar of each published recipe, as its README shows it.
+@pytest.mark.parametrize(
+    ("place", "steps", "seconds", "samples"),
+    [
+        (0, 100, 3.59, 25600),
+        (1, 100, 11.2, 12800),
+        (2, 50, 12.8, 12600),
+        (3, 50, 24.0, 51200),
+        (4, 100, 3.13, 25600),
+    ],
+)
+def test_the_last_bar_of_a_published_run(place: int, steps: int, seconds: float, samples: int) -> None:
+    line = text_of(BARS).splitlines()[place]
+    log = read("nemo1", iter([line + b"\n"]))
+    (step,) = log.steps
+    assert (step.index, step.seconds, step.consumed_samples, log.planned) == (
+        steps - 1,
+        seconds,
+        samples,
+        steps,
+    )
+
+
+# That of GPT3 175b counts from 1, in a bar of an older NeMo or one that was written by hand.
+def test_a_bar_that_counts_beyond_its_end() -> None:
+    (step,) = read("nemo1", iter([text_of(BARS).splitlines()[5] + b"\n"])).steps
+    assert (step.index, step.seconds) == (50, 5.9)
+
+
+def test_nemo_2_states_no_samples_at_step_0_and_is_read_all_the_same() -> None:
+    steps = log_of("nemo2-first-step").steps
+    assert [step.consumed_samples for step in steps] == [None, 16, 24]
+    assert [(step.gbs, step.loss) for step in steps] == [(8, 0.5288), (8, 0.6615), (8, 0.4545)]
+
+
+# It is the mean of the last ten steps, printed again until there is a new one: 85.8 of a step of 27.88 s and of one of 26.63 s.
+def test_nemo_2_prints_an_old_rate_again() -> None:
+    assert [step.tflops_per_gpu for step in log_of("nemo2-labels-and-old-rates").steps] == [
+        48.58,
+        85.8,
+        85.8,
+        85.8,
+    ]
+
+
+# `GPU utilization: 58.2TFLOP/s/GPU` in v0.1, `MODEL_TFLOP/s/GPU` later.
+@pytest.mark.parametrize(
+    ("name", "rates"),
+    [
+        ("megatron_bridge-first-step", [24.7]),
+        ("megatron_bridge-task-name", [663.5]),
+        ("megatron_bridge-configuration", [59892.5]),
+        ("megatron_bridge-glued", [None]),
+    ],
+)
+def test_the_rate_of_rank_0_is_that_of_its_iteration(name: str, rates: list[float | None]) -> None:
+    assert [step.tflops_per_gpu for step in log_of(name).steps] == rates
+
+
+def test_maxtext_tells_its_profiling_run_from_the_timed_one() -> None:
+    log = log_of("maxtext-of-december-2024")
+    assert (log.profiling_steps, log.ranks, len(log.steps)) == (15, 1, 50)
+    assert {step.tokens for step in log.steps} == {8192}
+
+
+@pytest.mark.parametrize("name", ["megatron_lm-0.13", "megatron_lm-0.19"])
+def test_megatron_lm_says_what_it_ran_on(name: str) -> None:
+    assert log_of(name).versions == (
+        ("gpu", "NVIDIA H100 80GB HBM3"),
+        ("driver", "580.159.04"),
+        ("nccl", "2.28.9+cuda13.0"),
+    )
+
+
+# Megatron-LM's own count and ours: causal attention, on one GPU, with the vocabulary padded to 50304.
+@pytest.mark.parametrize("name", ["megatron_lm-0.13", "megatron_lm-0.19"])
+def test_megatron_lm_counts_its_flops_as_we_do(name: str) -> None:
+    case = replace(aks.case(), gpus=1, gbs=16, mbs=4)
+    flops = flops_of_a_step(case, "causal-attention")
+    for step in log_of(name).steps:
+        assert step.flops_per_gpu is not None
+        assert flops in step.flops_per_gpu
+
+
+# MaxText's too: causal attention since 2025, full attention in December 2024.
+@pytest.mark.parametrize(
+    ("name", "recipe", "case_id", "layers", "sequences", "definition"),
+    [
+        ("maxtext-of-december-2024", "maxtext_llama2", "70b-bf16-64gpus", 1, 2, "full-attention"),
+        ("maxtext-0.2.4", "llama3", "8b-bf16-8gpus", 4, 8, "causal-attention"),
+    ],
+)
+def test_maxtext_counts_its_flops_as_we_do(
+    name: str, recipe: str, case_id: str, layers: int, sequences: int, definition: str
+) -> None:
+    case = examples.case(case_id, recipe)
+    model = case.model.model_copy(update={"layers": layers})
+    own = flops_per_sequence(model, case.sequence_length, FlopsDefinition(definition=definition))  # type: ignore[arg-type]
+    settled = [step for step in log_of(name).steps if step.seconds and step.seconds > 0.1]
+    for step in settled:
+        assert step.seconds is not None
+        assert step.tflops_per_gpu is not None
+        rounding = step.resolution / step.seconds
+        assert step.seconds * step.tflops_per_gpu * 1e12 == pytest.approx(
+            sequences * own, rel=rounding + 0.001
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "agrees"),
+    [
+        ("maxtext-of-december-2024", "h100", True),
+        ("maxtext-0.2.4", "h200", False),
+        ("megatron_lm-0.13", "h100", True),
+        ("megatron_lm-0.19", "gb200", False),
+        ("lightning-one-process", "h100", False),
+    ],
+)
+def test_the_type_of_gpu_of_a_real_log(name: str, part: str, agrees: bool) -> None:
+    dialect = name.partition("-")[0]
+    log = read("nemo2" if dialect == "lightning" else dialect, iter([text_of(name)]))
+    found = contradictions(examples.case(), log, accelerators(examples.BASELINES)[part])
+    assert any(said.startswith("the log is of ") for said in found) != agrees
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.stem))
+def test_an_excerpt_is_short_and_says_where_it_is_from(path: Path) -> None:
+    source, *lines = path.read_text(encoding="utf-8").splitlines()
+    assert source.startswith(("source: https://", OWN))
+    assert 0 < len(lines) <= (2 * LONGEST if source.startswith(OWN) else LONGEST)
+
+
+def test_every_excerpt_is_read_by_a_test() -> None:
+    assert {path.stem for path in FILES} == {*EXCERPTS, *COMMON, BARS}

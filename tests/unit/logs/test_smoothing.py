@@ -1,0 +1,353 @@
+"""Step times printed as means over the last five steps: taken apart, and judged by what is taken apart."""
+
+from __future__ import annotations
+
+import csv
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plugins.errors import ConfigError
+from plugins.judging.judge import Judgement
+from plugins.judging.judge import judge_outcome
+from plugins.judging.validity import problems
+from plugins.judging.verdicts import Kind
+from plugins.judging.verdicts import explain
+from plugins.logs import Step
+from plugins.logs.smoothing import desmoothed
+from plugins.logs.smoothing import levelled
+from plugins.metrics import Statistic
+from plugins.metrics import timing
+from plugins.recipes.cases import load_recipe
+from plugins.reports import results
+from plugins.reports.plot import steps_svg
+from tests.unit import examples
+from tests.unit.logs.test_dllogger import CONFIGURATION
+from tests.unit.logs.test_dllogger import data
+from tests.unit.logs.test_dllogger import in_file
+from tests.unit.recipes.test_cases import RECIPE
+from tests.unit.recipes.test_cases import write
+from tests.unit.test_training_metrics import SECONDS
+
+SMOOTHED = replace(examples.case(), smoothing=5)
+LAST = Statistic()
+STATED = in_file("PARAMETER", CONFIGURATION)
+
+
+def smoothed(raw: Sequence[float], size: int = 5) -> list[float]:
+    """What NeMo's timer prints: the mean over its buffer, which holds the last `size` steps."""
+    return [statistics.fmean(raw[max(0, i - size + 1) : i + 1]) for i in range(len(raw))]
+
+
+def steps(times: Sequence[float], garbled: Sequence[int] = ()) -> list[Step]:
+    return [Step(i, None if i in garbled else seconds) for i, seconds in enumerate(times)]
+
+
+def alone(times: Sequence[float], garbled: Sequence[int] = ()) -> list[float]:
+    """The single steps of these printed means."""
+    return list(desmoothed(steps(times, garbled), 5).values())
+
+
+def log_text(raw: Sequence[float], garbled: Sequence[int] = ()) -> str:
+    lines = [in_file(i, data(i, seconds)) for i, seconds in enumerate(smoothed(raw))]
+    text = "".join(f"{spoilt(line) if i in garbled else line}\n" for i, line in enumerate(lines))
+    return f"{STATED}\n{text}"
+
+
+def spoilt(line: str) -> str:
+    """The same record with a step time that is no number."""
+    before, key, rest = line.partition('"train_step_timing in s": ')
+    return f'{before}{key}"10.0[rank3]"{rest[rest.index(",") :]}'
+
+
+def judged(raw: Sequence[float], *, statistic: str = "last", garbled: Sequence[int] = ()) -> Judgement:
+    return judge_outcome(
+        SMOOTHED,
+        examples.outcome(),
+        examples.parse(log_text(raw, garbled), "dllogger"),
+        examples.baseline(statistic=statistic),
+        gpu="h100",
+        baselines=examples.BASELINES,
+    )
+
+
+# Taking apart
+
+
+def test_the_published_file_begins_with_its_warm_up_and_then_runs_at_25_5_s() -> None:
+    single = alone(SECONDS)
+    assert SECONDS[5] == pytest.approx(25.699, abs=1e-3)
+    assert single[0] == SECONDS[0]
+    assert single[1:6] == pytest.approx([25.488, 25.569, 25.726, 26.078, 25.635], abs=1e-3)
+    assert 24 < min(single) <= statistics.median(single) < 25.7
+
+
+# A profiler was on in steps 45 to 47 of that file; the printed means carry it to the end.
+def test_the_published_file_has_one_stalled_step_where_four_are_printed() -> None:
+    assert [i for i, seconds in enumerate(SECONDS) if i > 5 and seconds > 30] == [46, 47, 48, 49]
+    assert [i for i, seconds in enumerate(alone(SECONDS)) if i > 0 and seconds > 30] == [46]
+
+
+def test_a_running_mean_of_a_hand_counted_run() -> None:
+    assert smoothed([10, 2, 3, 5, 5, 5, 7]) == [10, 6, 5, 5, 5, 4, 5]
+    assert alone([10, 6, 5, 5, 5, 4, 5]) == [10, 2, 3, 5, 5, 5, 7]
+
+
+@given(st.lists(st.floats(0.001, 1000), min_size=1, max_size=200), st.integers(2, 9))
+def test_what_was_smoothed_comes_back(raw: list[float], size: int) -> None:
+    single = desmoothed(steps(smoothed(raw, size)), size)
+    assert list(single) == list(range(len(raw)))
+    assert list(single.values()) == pytest.approx(raw, abs=1e-9 * sum(raw) + 1e-9)
+
+
+@given(st.lists(st.one_of(st.none(), st.floats()), max_size=60))
+def test_without_smoothing_every_time_stays_as_it_is(times: list[float | None]) -> None:
+    printed = [Step(i, seconds) for i, seconds in enumerate(times)]
+    expected = {i: seconds for i, seconds in enumerate(times) if seconds is not None}
+    found = desmoothed(printed, 1)
+    assert [(i, repr(seconds)) for i, seconds in found.items()] == [
+        (i, repr(seconds)) for i, seconds in expected.items()
+    ]
+
+
+@pytest.mark.parametrize("index", [1, 7, 33, 49])
+def test_a_hiccup_is_one_step_and_not_five(index: int) -> None:
+    raw = examples.times(**{f"s{index}": 20.0})
+    single = alone(smoothed(raw))
+    assert [i for i, seconds in enumerate(single) if seconds > 11] == [index]
+    assert single[index] == pytest.approx(20.0)
+
+
+def test_a_garbled_entry_leaves_pairs_and_loses_no_time() -> None:
+    raw = [10.0 + i / 10 for i in range(30)]
+    single = desmoothed(steps(smoothed(raw), garbled=[12]), 5)
+    assert 12 not in single
+    for i in range(30):
+        pair = {12, 13, 17, 18, 22, 23, 27, 28}
+        if i not in pair:
+            assert single[i] == pytest.approx(raw[i])
+    for i in (17, 22, 27):
+        assert single[i] == single[i + 1] == pytest.approx((raw[i] + raw[i + 1]) / 2)
+
+
+def test_where_no_end_is_known_any_more_the_printed_means_stand_in() -> None:
+    printed = smoothed([10.0] * 20 + [12.0] * 20)
+    single = desmoothed(steps(printed, garbled=range(15, 20)), 5)
+    assert [single[i] for i in range(20, 40)] == printed[20:40]
+    # An entry whose own end is not known, and none behind it.
+    assert desmoothed(steps(printed[:26], garbled=[20]), 5)[25] == printed[25]
+
+
+def test_a_log_that_begins_late_begins_with_a_mean() -> None:
+    late = [Step(i, 10.0) for i in range(3, 8)]
+    assert desmoothed(late, 5) == pytest.approx(dict.fromkeys(range(3, 8), 10.0))
+
+
+def test_what_is_no_number_is_no_end() -> None:
+    single = desmoothed(steps([10.0, math.nan, 10.0, math.inf, 10.0]), 5)
+    assert [single[i] for i in (0, 2, 4)] == [10.0, 10.0, 10.0]
+
+
+@given(
+    st.lists(st.floats(5, 20), min_size=50, max_size=50),
+    st.sets(st.integers(0, 49), max_size=8),
+)
+def test_whatever_is_garbled_no_single_step_is_faster_than_the_fastest(
+    raw: list[float], garbled: set[int]
+) -> None:
+    single = desmoothed(steps(smoothed(raw), garbled=sorted(garbled)), 5)
+    assert all(min(raw) - 1e-6 <= seconds <= max(raw) + 1e-6 for seconds in single.values())
+
+
+# Judging
+
+
+def test_the_statistic_is_of_the_printed_means_and_the_rest_of_single_steps() -> None:
+    raw = examples.times(s48=15.0)
+    found = timing(steps(smoothed(raw)), LAST, 5)
+    assert found.step_time == smoothed(raw)[49] == found.last[1]
+    assert found.window == ((49, smoothed(raw)[49]),)
+    assert found.steady == pytest.approx(statistics.median(raw[40:]))
+    assert [i for i, _ in found.hiccups] == [i for i, _ in found.outliers] == [48]
+    # The last printed mean reaches over steps 45 to 49.
+    assert found.without_outliers == pytest.approx(statistics.fmean([*raw[45:48], raw[49]]))
+
+
+def test_the_window_reaches_back_over_what_its_first_means_hold() -> None:
+    raw = examples.times(s11=40.0)
+    found = timing(steps(smoothed(raw)), Statistic.parse("mean:15-40"), 5)
+    assert found.step_time == pytest.approx(statistics.fmean(smoothed(raw)[15:41]))
+    assert [i for i, _ in found.outliers] == [11]
+    assert timing(steps(smoothed(raw)), Statistic.parse("mean:16-40"), 5).outliers == ()
+
+
+@pytest.mark.parametrize("hiccups", [(30,), (30, 38), (10, 20, 30)])
+def test_a_healthy_run_with_a_few_hiccups_passes(hiccups: tuple[int, ...]) -> None:
+    found = judged(examples.times(**{f"s{i}": 13.1 for i in hiccups}), statistic="mean:15-40")
+    assert found.verdict.kind is Kind.PASSED, found.text
+    assert found.measurement is not None
+    assert [i for i, _ in found.measurement.timing.hiccups] == list(hiccups)
+
+
+def test_a_last_mean_that_is_out_because_of_one_step_is_explained_by_it() -> None:
+    found = judged(examples.times(s46=20.0))
+    assert found.verdict.kind is Kind.PASSED
+    assert found.verdict.remarks[0].startswith(
+        "last step (49) is 12.06 s, out of the band, because of step 46 (20 s)"
+    )
+
+
+# Three stalls that cost 4.9 %, on top of a pace of -3 %: the printed means of the window are 9 % below.
+def test_stalls_that_take_the_mean_below_the_band_are_explained_by_nothing() -> None:
+    raw = [1.03 * t * (1.65 if i in (17, 25, 33) else 1) for i, t in enumerate(examples.times())]
+    found = judged(raw, statistic="mean:15-40")
+    assert found.verdict.kind is Kind.NOISY
+    assert "the mean of all 40 settled steps is 10.88 s, -7.4 % throughput" in found.verdict.headline
+
+
+@pytest.mark.parametrize("garbled", [(), (20,), (20, 41), (44, 48)])
+@pytest.mark.parametrize(
+    ("factor", "kind"), [(1.0, Kind.PASSED), (1.07, Kind.TOO_SLOW), (1 / 1.15, Kind.TOO_FAST)]
+)
+def test_the_pace_is_judged_with_and_without_garbled_lines(
+    factor: float, kind: Kind, garbled: tuple[int, ...]
+) -> None:
+    found = judged([factor * seconds for seconds in examples.times()], garbled=garbled)
+    assert found.verdict.kind is kind, found.text
+    assert any("the mean of a few" in remark for remark in found.verdict.remarks) is bool(garbled)
+
+
+# Five steps at the end that are slow, and a run whose printed means hide how many.
+@pytest.mark.parametrize("garbled", [(), (20,), (20, 43), (39, 44)])
+def test_a_run_that_slows_down_at_its_end_never_passes(garbled: tuple[int, ...]) -> None:
+    raw = [seconds * (1.15 if i >= 43 else 1) for i, seconds in enumerate(examples.times())]
+    assert judged(raw, garbled=garbled).verdict.kind is Kind.TOO_SLOW
+
+
+def test_the_warm_up_of_the_published_file_does_not_reach_into_its_hiccups() -> None:
+    found = timing(steps(SECONDS), Statistic.parse("mean:15-40"), 5)
+    assert f"{found.step_time:.8f}" == "25.25968772"
+    assert [i for i, _ in found.hiccups] == [46, 47]
+    assert [i for i, _ in timing(steps(SECONDS), Statistic.parse("mean:15-40")).hiccups] == [46, 47, 48, 49]
+
+
+@pytest.mark.parametrize("first", [30.0, 100.0])
+def test_single_steps_printed_where_means_belong_are_an_invalid_run(first: float) -> None:
+    printed = [first] + [10.07] * 49
+    lines = [STATED, *(in_file(i, data(i, seconds)) for i, seconds in enumerate(printed))]
+    log = examples.parse("\n".join(lines) + "\n", "dllogger")
+    (said,) = problems(SMOOTHED, log, LAST)
+    assert said.startswith(
+        "the printed step times are not means over the last 5 steps, as this recipe's are: step 1 alone would have "
+        f"taken {2 * 10.07 - first:.4g} s; the run's step_timing_kwargs.buffer_size is another one"
+    )
+    assert problems(examples.case(), log, LAST) == []
+
+
+def test_a_time_that_is_not_positive_is_told_once() -> None:
+    raw = [10 + i / 10 for i in range(50)]
+    text = log_text(raw).replace(f": {smoothed(raw)[7]}", ": 0.0")
+    said = problems(SMOOTHED, examples.parse(text, "dllogger"), LAST)
+    assert said == ["step 7: the step time is not a positive number"]
+
+
+# Showing
+
+
+def test_a_window_has_the_last_step_beside_it() -> None:
+    found = judged(examples.times(s49=12.07), statistic="mean:35-44")
+    lines = [line for line in found.details if line.startswith(("measured", "last", "steady"))]
+    assert [line.split()[0] for line in lines] == ["measured", "last", "steady"]
+    assert lines[0].endswith("mean of steps 35 to 44, printed as means over 5 steps")
+    assert "10.46 s" in lines[1]
+    assert lines[1].endswith("-3.7 % throughput  step 49, printed as means over 5 steps")
+    assert lines[2].endswith("spread 0.3 %, of single steps")
+
+
+def test_a_last_step_needs_no_second_line() -> None:
+    single = explain(examples.measure(examples.times()), examples.goal())
+    assert [line for line in single if line.startswith("last")] == []
+    window = explain(
+        examples.measure(examples.times(), statistic="mean:35-44"), examples.goal(statistic="mean:35-44")
+    )
+    assert next(line for line in window if line.startswith("last")).endswith("-0.4 % throughput  step 49")
+
+
+def test_the_record_has_both_times_of_a_step(tmp_path: Path) -> None:
+    raw = examples.times(s30=20.0)
+    found = judged(raw, garbled=[48])
+    record = results.write_case(replace(found, outcome=replace(found.outcome, folder=tmp_path)))
+    assert (record["smoothing"], record["last_step_time"]) == (5, pytest.approx(smoothed(raw)[49]))
+    with (tmp_path / results.STEPS).open() as file:
+        rows = list(csv.DictReader(file))
+    assert float(rows[31]["seconds"]) == pytest.approx(smoothed(raw)[31])
+    assert float(rows[31]["raw_seconds"]) == pytest.approx(raw[31])
+    assert (rows[48]["seconds"], rows[48]["raw_seconds"]) == ("", "")
+
+
+def test_the_plot_is_of_single_steps() -> None:
+    assert steps_svg(judged(examples.times(s30=20.0))).count("#c0392b") == 1
+
+
+def test_warm_up_steps_off_the_scale_share_a_label() -> None:
+    svg = steps_svg(judged(examples.times(s0=263.5, s1=57.5, s2=57.75)))
+    assert ">263.5, 57.5, 57.75 s<" in svg
+
+
+# Recipes
+
+
+def test_a_recipe_says_how_its_times_are_smoothed(tmp_path: Path) -> None:
+    assert {case.smoothing for case in examples.llama3().cases} == {1}
+    text = RECIPE.replace("log: nemo2", "log: dllogger\nsmoothing: 5")
+    assert {case.smoothing for case in load_recipe(write(tmp_path, text)).cases} == {5}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("log: nemo2\nsmoothing: 5", "only dllogger prints step times with enough digits"),
+        ("log: dllogger\nsmoothing: 0", "smoothing: Input should be greater than 0"),
+    ],
+)
+def test_a_smoothing_that_cannot_be_undone_is_refused(tmp_path: Path, line: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        load_recipe(write(tmp_path, RECIPE.replace("log: nemo2", line)))
+
+
+# Printed from dispatch to dispatch: what one step is too short by, its neighbour took.
+
+
+@pytest.mark.parametrize(
+    ("times", "alone"),
+    [
+        ([1.0, 1.9, 0.1, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0, 1.0]),
+        ([1.0, 0.1, 1.9, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0, 1.0]),
+        ([1.0, 2.8, 0.1, 0.1, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]),
+        ([1.0, 1.0, 0.1, 1.0, 1.0], [1.0, 1.0, 0.1, 1.0, 1.0]),
+        ([1.0, 1.58, 0.01, 1.0, 1.0], [1.0, 1.58, 0.01, 1.0, 1.0]),
+        ([1.0, 2.9, 0.1, 1.0, 1.0], [1.0, 1.5, 1.5, 1.0, 1.0]),
+        ([1.0, 1.1, 0.9, 1.0, 1.0], [1.0, 1.1, 0.9, 1.0, 1.0]),
+        ([0.1], [0.1]),
+        ([], []),
+    ],
+)
+def test_a_step_that_took_no_time_has_the_mean_of_those_that_took_it(
+    times: list[float], alone: list[float]
+) -> None:
+    assert [step.seconds for step in levelled(steps(times))] == [pytest.approx(each) for each in alone]
+
+
+def test_a_step_without_a_time_stays_without_one() -> None:
+    assert [step.seconds for step in levelled(steps([1.0, 1.9, 0.1], garbled=[1]))] == [1.0, None, 0.1]
+
+
+@given(st.lists(st.floats(0.001, 100), max_size=30))
+def test_levelling_loses_no_time(times: list[float]) -> None:
+    assert sum(step.seconds or 0 for step in levelled(steps(times))) == pytest.approx(sum(times))

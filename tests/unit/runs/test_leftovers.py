@@ -1,0 +1,385 @@
+"""What `--cancel`, `--sweep` and `--list-runs` do with what dead runs left, however little of it can be reached."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from fixtures import housekeeping
+from fixtures.backends.base import JobRef
+from fixtures.backends.section import Limits
+from fixtures.backends.section import Machine
+from fixtures.runs.folders import Summary
+from fixtures.runs.folders import find_run
+from fixtures.runs.folders import print_runs
+from fixtures.runs.journal import JOURNAL
+from fixtures.runs.ledger import LEDGER
+from fixtures.runs.ledger import Ledger
+from fixtures.runs.ledger import process_start
+from fixtures.runs.leftovers import cancel_left
+from fixtures.runs.leftovers import stop_run
+from fixtures.runs.lock import RunLock
+from fixtures.runs.lock import take_run
+from fixtures.site import Site
+from plugins.errors import ConfigError
+from plugins.errors import SubmitError
+from tests.unit.cluster import MIDDLE
+from tests.unit.cluster import NARROW
+from tests.unit.cluster import RUNNING
+from tests.unit.cluster import WIDE
+from tests.unit.cluster import Cluster
+
+BOUND = 1.0
+ROOT = Path(__file__).resolve().parents[3]
+
+
+class Lab(Site):
+    """Its launchers are short."""
+
+    def section(self, backend: str) -> Machine | None:
+        return Brief(gpu="h100", limits=Limits(cancel_seconds=2)) if backend == "slurm" else None
+
+
+class Brief(Machine):
+    @property
+    def launch_bound(self) -> float:
+        return BOUND
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fixtures.runs.leftovers._LOOK_SECONDS", 0.1)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A dead run of three cases: one has a job, one's launcher was cut off, one was never sent."""
+    made = tmp_path / "run-1"
+    made.mkdir()
+    ledger = Ledger.create(made / LEDGER, "run-1", "lab")
+    ledger.plan([(case, "slurm", case.id) for case in (NARROW, WIDE, MIDDLE)])
+    ledger.intend(NARROW.key)
+    ledger.intend(WIDE.key)
+    ledger.submitted(JobRef(WIDE.key, WIDE.id, "5", "/logs"))
+    ledger.close()
+    return made
+
+
+class Known(Cluster):
+    """Its jobs run until they are cancelled; `there` are found by their names. `asked` is when each was cancelled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ends = {case.id: [RUNNING] for case in (NARROW, WIDE)}
+        self.there: dict[str, JobRef] = {}
+        self.error: Exception | None = None
+        self.began = time.monotonic()
+
+    def find(self, case: str, name: str, *, to_end: bool = False) -> JobRef | None:
+        if self.error is not None:
+            raise self.error
+        # What is found is looked for after what is known was cancelled.
+        assert WIDE.id in self.cancelled
+        return self.there.get(name)
+
+
+def swept(folder: Path, cluster: Cluster, site: Site | None = None) -> tuple[bool, str]:
+    said = io.StringIO()
+    good = cancel_left(folder, site or Lab(site="lab"), {"slurm": cluster}, said)
+    return good, said.getvalue()
+
+
+def left(folder: Path) -> list[str]:
+    return [entry.case_key for entry in Summary.of(folder).left]
+
+
+def test_known_jobs_are_cancelled_before_lost_ones_are_looked_for(folder: Path) -> None:
+    cluster = Known()
+    good, said = swept(folder, cluster)
+    assert good
+    assert cluster.cancelled == {WIDE.id}
+    assert f"{WIDE.key}: job 5 is over" in said
+    assert "may still submit a job; looking until" in said
+    assert f"{NARROW.key}: there is no job named {NARROW.id}" in said
+    # Not before its launcher must have ended.
+    assert time.monotonic() - cluster.began > BOUND - 0.5
+    assert left(folder) == []
+
+
+def test_a_lost_job_is_cancelled_as_soon_as_it_is_found(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "BOUND", 60.0)
+    cluster = Known()
+    cluster.there[NARROW.id] = JobRef(NARROW.key, NARROW.id, "6", "/logs")
+    good, said = swept(folder, cluster)
+    assert good
+    assert cluster.cancelled == {WIDE.id, NARROW.id}
+    assert f"{NARROW.key}: job 6 is over" in said
+    assert time.monotonic() - cluster.began < BOUND
+    assert left(folder) == []
+
+
+def test_one_that_cannot_be_looked_up_keeps_no_other_alive(folder: Path) -> None:
+    cluster = Known()
+    cluster.error = SubmitError("but a part of it exists, and the rest is refused")
+    good, said = swept(folder, cluster)
+    assert not good
+    assert cluster.cancelled == {WIDE.id}
+    assert f"{NARROW.key}: cannot be looked up, so it may still run: but a part of it exists" in said
+    assert left(folder) == [NARROW.key]
+
+
+def test_what_the_site_file_cannot_reach_is_said_and_stays_in_the_ledger(folder: Path) -> None:
+    good, said = swept(folder, Known(), Site(site="lab"))
+    assert not good
+    assert f"{WIDE.key}: 5 is left as it is: the site file has no `slurm:` section" in said
+    assert f"{NARROW.key}: {NARROW.id} is left as it is" in said
+    assert left(folder) == [NARROW.key, WIDE.key]
+
+
+def test_a_recipe_that_is_no_longer_there_is_said(folder: Path) -> None:
+    said = io.StringIO()
+    assert not cancel_left(folder, Lab(site="lab"), {}, said)
+    assert "5 is left as it is: its recipe is not in suites/" in said.getvalue()
+
+
+def test_a_copy_from_another_host_is_cancelled_only_where_it_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whether the original is alive there, nobody can know here."""
+    copy = folder.rename(tmp_path / "copy")
+    monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
+    with pytest.raises(
+        ConfigError, match="whether it is alive there cannot be seen from here; use --resume or"
+    ):
+        take_run(copy)
+    assert Summary.of(copy).state == f"a copy of {folder} on {Ledger(copy / LEDGER).run().host}"
+    cluster = Known()
+    good, said = swept(copy, cluster)
+    assert good
+    assert "is a copy of" in said
+    assert WIDE.id in cluster.cancelled
+
+
+def test_a_replay_leaves_nothing(folder: Path) -> None:
+    made = folder.with_name("run-2")
+    made.mkdir()
+    ledger = Ledger.create(made / LEDGER, "run-2", "lab")
+    ledger.plan([(NARROW, "replay", NARROW.id)])
+    ledger.intend(NARROW.key)
+    ledger.close()
+    assert left(made) == []
+
+
+def test_a_run_that_may_not_be_looked_into_hides_no_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, stat = folder.with_name("run-0"), Path.stat
+    other.mkdir()
+
+    def private(path: Path, **asked: bool) -> os.stat_result:
+        if path.parent == other:
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, **asked)
+
+    monkeypatch.setattr(Path, "stat", private)
+    said = io.StringIO()
+    print_runs(folder.parent, said, 250)
+    assert "run-0 ? its ledger cannot be read" in " ".join(said.getvalue().split())
+    assert "3 not judged" in said.getvalue()
+
+
+def test_a_file_system_without_locks_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    said = io.StringIO()
+    print_runs(folder.parent, said, 250)
+    assert "run-1 ? its lock cannot be read" in " ".join(said.getvalue().split())
+    with pytest.raises(ConfigError, match=r"cannot be locked \(Function not implemented\); the results need"):
+        take_run(folder)
+
+
+def test_who_looks_at_a_dead_run_makes_nobody_take_it_for_alive(folder: Path) -> None:
+    looking = RunLock(folder)
+    assert looking.look()
+    assert not Summary.of(folder).live
+    looking.release()
+    assert looking.take()
+    assert Summary.of(folder).live
+    looking.release()
+
+
+def test_a_name_that_no_folder_can_have_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no run 'xxx"):
+        find_run(tmp_path, "x" * 300)
+
+
+def test_a_ledger_that_cannot_be_written_keeps_no_job_alive(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    cluster = Known()
+    cluster.there[NARROW.id] = JobRef(NARROW.key, NARROW.id, "6", "/logs")
+    monkeypatch.setattr(Ledger, "_set", full)
+    good, said = swept(folder, cluster)
+    assert good
+    assert "job 5 is over" in said
+    assert "job 6 is over" in said
+    assert cluster.cancelled == {WIDE.id, NARROW.id}
+
+
+def test_a_run_whose_ledger_cannot_be_mended_hides_no_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = folder.with_name("run-0")
+    broken.mkdir()
+    Ledger.create(broken / LEDGER, "run-0", "lab").close()
+    (broken / JOURNAL).unlink()
+    (broken / "jobs.part").mkdir()
+    cluster = Known()
+    monkeypatch.setattr(housekeeping, "make_backends", lambda *_: {"slurm": cluster})
+    monkeypatch.setattr(housekeeping, "results_folder", lambda _: folder.parent)
+    option = SimpleNamespace(list_runs=False, cancel=None)
+    assert housekeeping._keep_house(SimpleNamespace(option=option, rootpath=ROOT), Lab(site="lab")) == 1  # type: ignore[arg-type]
+    assert f"its ledger in {broken} cannot be written" in capsys.readouterr().out
+    assert cluster.cancelled == {WIDE.id}
+
+
+@pytest.mark.parametrize("broken", ["empty", "cut", "of another version"])
+def test_a_ledger_that_cannot_be_read_hides_no_other_run(folder: Path, broken: str) -> None:
+    other = folder.with_name("run-0")
+    other.mkdir()
+    if broken == "empty":
+        (other / LEDGER).touch()
+    elif broken == "cut":
+        (other / LEDGER).write_bytes((folder / LEDGER).read_bytes()[:5000])
+    else:
+        Ledger.create(other / LEDGER, "run-0", "lab").close()
+        (other / JOURNAL).unlink()
+        with sqlite3.connect(other / LEDGER) as database:
+            database.execute("alter table run rename column host to machine")
+    said = io.StringIO()
+    print_runs(folder.parent, said, 250)
+    assert "run-0 ? its ledger cannot be read ? look for pacemark-run-0*" in " ".join(said.getvalue().split())
+    assert "3 not judged" in said.getvalue()
+    with pytest.raises(
+        ConfigError, match=r"run run-0: its ledger cannot be read .* begin with pacemark-run-0"
+    ):
+        Summary.of(other)
+
+
+def test_a_ledger_is_made_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / LEDGER
+    monkeypatch.setattr(
+        "fixtures.runs.ledger._SCHEMA", "create table run (id); create table nothing in particular"
+    )
+    with pytest.raises(sqlite3.Error):
+        Ledger.create(path, "run-1", "lab")
+    assert not path.exists()
+    monkeypatch.undo()
+    Ledger.create(path, "run-1", "lab").close()
+    with pytest.raises(FileExistsError):
+        Ledger.create(path, "run-2", "lab")
+
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from fixtures.runs.lock import RunLock
+lock = RunLock(Path(sys.argv[1]))
+assert lock.take()
+print("taken", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def owner(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that owns the run. The ledger does not name it yet, as right after --resume has locked it."""
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(folder)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "taken\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def name(folder: Path, pid: int, host: str = "") -> None:
+    ledger = Ledger(folder / LEDGER)
+    ledger._db.execute("update run set pid = ?, host = ?", (pid, host or socket.gethostname()))
+    ledger.close()
+
+
+def test_the_owner_of_a_run_is_asked_to_end(folder: Path, owner: subprocess.Popen[str]) -> None:
+    name(folder, owner.pid)
+    assert stop_run(folder, 10) == ""
+    assert owner.wait(5) == -signal.SIGTERM
+
+
+def test_no_stranger_is_asked_to_end(
+    folder: Path, owner: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fixtures.runs.leftovers._OWNER_SECONDS", 0.5)
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as stranger:
+        try:
+            name(folder, stranger.pid)
+            assert f"no process {stranger.pid} of this machine has it open" in stop_run(folder, 10)
+            assert stranger.poll() is None
+        finally:
+            stranger.kill()
+    # Gone by now.
+    assert f"no process {stranger.pid} of this machine has it open" in stop_run(folder, 10)
+    assert owner.poll() is None
+    name(folder, owner.pid, "elsewhere")
+    assert "on elsewhere, kill -TERM" in stop_run(folder, 10)
+
+
+def test_a_run_of_another_user_is_said(
+    folder: Path, owner: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kill(pid: int, number: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    name(folder, owner.pid)
+    monkeypatch.setattr("os.kill", kill)
+    said = stop_run(folder, 10)
+    monkeypatch.undo()
+    assert "it is another user's" in said
+
+
+def test_a_living_run_whose_lock_was_deleted_is_still_its_process(
+    folder: Path, owner: subprocess.Popen[str]
+) -> None:
+    ledger = Ledger(folder / LEDGER)
+    ledger._db.execute("update run set pid = ?, process = ?", (owner.pid, process_start(owner.pid)))
+    ledger.close()
+    (folder / "lock").unlink()
+    assert Summary.of(folder).live
+    with pytest.raises(ConfigError, match=rf"still going on in process {owner.pid}, whose lock is gone"):
+        swept(folder, Known())
+    owner.kill()
+    # It is dead before anybody asks how it ended.
+    os.waitid(os.P_PID, owner.pid, os.WEXITED | os.WNOWAIT)
+    assert not Summary.of(folder).live
+    lock, taken, _ = take_run(folder)
+    taken.close()
+    lock.release()
