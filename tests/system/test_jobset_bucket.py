@@ -18,11 +18,13 @@ import pytest
 
 from tests.lab.buckets import BucketLab
 from tests.lab.k8s.cluster import KubernetesLab
+from tests.lab.k8s.gate import Gate
 from tests.system.kube import CASE
 from tests.system.kube import SELECT
 from tests.system.kube import gke_site
 from tests.system.kube import items
 from tests.system.kube import nothing_is_left
+from tests.system.kube import user
 from tests.system.support import Run
 from tests.system.support import finish
 from tests.system.support import pacemark
@@ -40,14 +42,15 @@ def bucket(bucket_lab: BucketLab, namespace: str) -> str:
 class Trial:
     """A session that is held while its job goes on to the end and loses its pods; then it looks."""
 
-    def __init__(self, lab: KubernetesLab, namespace: str, folder: Path, url: str, **limits: float) -> None:
+    def __init__(self, lab: KubernetesLab, namespace: str, folder: Path, gate: Gate, url: str) -> None:
         values = {"image": "registry.test/nemo_workload:24.07", "bucket": namespace}
         recipes = {"llama3_gke": {"values": values}}
-        self.site = gke_site(lab, namespace, folder, limits=limits, recipes=recipes)
+        kubeconfig = str(gate.kubeconfig(user(lab, namespace)))
+        self.site = gke_site(lab, namespace, folder, kubeconfig=kubeconfig, recipes=recipes)
         self.results = folder / "results"
         self.environment = {"STORAGE_EMULATOR_HOST": url}
         self.said = b""
-        self._lab, self._namespace = lab, namespace
+        self._lab, self._namespace, self._gate = lab, namespace, gate
 
     def begin(self, after: int = 5, **environment: str) -> None:
         """Start the session and hold it as soon as it has read so many steps."""
@@ -56,6 +59,8 @@ class Trial:
         log = self.results / "latest" / CASE / "log.txt"
         until(lambda: log.exists() and log.read_text().count(" global_step : ") > after, "the first steps")
         os.killpg(self.process.pid, signal.SIGSTOP)
+        # The system would keep for it what comes by the connection that follows the log.
+        self._gate.cut()
 
     def lose_the_pod(self) -> str:
         """Wait for the job's end, and let its pod of rank 0 go; returns where NeMo has put its file."""
@@ -121,9 +126,9 @@ def _value(text: str) -> object:
 
 @pytest.fixture
 def trial(
-    kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path, bucket_lab: BucketLab
+    kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path, gate: Gate, bucket_lab: BucketLab
 ) -> Iterator[Trial]:
-    made = Trial(kubernetes_lab, namespace, tmp_path, bucket_lab.url)
+    made = Trial(kubernetes_lab, namespace, tmp_path, gate, bucket_lab.url)
     yield made
     if made.process.poll() is None:
         made.kill()
@@ -238,11 +243,11 @@ def test_without_the_package_it_says_what_to_install(
 
 
 def test_a_bucket_that_nobody_may_read_is_told(
-    kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path
+    kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path, gate: Gate
 ) -> None:
     kubernetes_lab.set(namespace, real_step=0.1)
     with refusing() as url:
-        trial = Trial(kubernetes_lab, namespace, tmp_path, url)
+        trial = Trial(kubernetes_lab, namespace, tmp_path, gate, url)
         trial.begin()
         trial.lose_the_pod()
         result = trial.go_on()
@@ -266,10 +271,10 @@ def test_a_bucket_that_goes_away_is_told(
 
 
 def test_a_bucket_that_is_not_there_is_missed_before_anything_is_sent(
-    kubernetes_lab: KubernetesLab, namespace: str, bucket_lab: BucketLab, tmp_path: Path
+    kubernetes_lab: KubernetesLab, namespace: str, bucket_lab: BucketLab, gate: Gate, tmp_path: Path
 ) -> None:
     kubernetes_lab.set(namespace)
-    trial = Trial(kubernetes_lab, namespace, tmp_path, bucket_lab.url)
+    trial = Trial(kubernetes_lab, namespace, tmp_path, gate, bucket_lab.url)
     arguments = (*SELECT, "--site", str(trial.site))
     result = pacemark(*arguments, results=trial.results, env=trial.environment)
     headline = result.case(CASE)["headline"]
