@@ -86,7 +86,7 @@ def test_a_copy_of_another_life_is_not_taken(tmp_path: Path) -> None:
     cluster.copies[WIDE.id] = copy(nemo2_text(SLOWER))
     case = follow(tmp_path, cluster)
     assert (case.read(), case.read("log.own.txt")) == (BEGUN, None)
-    assert f"{SOURCE} is not of the life that was read: it has" in case.entry.log_note
+    assert f"{SOURCE} is not of the attempt that was read: it has" in case.entry.log_note
 
 
 def test_a_copy_that_says_no_more_is_not_taken(tmp_path: Path) -> None:
