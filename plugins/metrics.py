@@ -295,7 +295,7 @@ def timing(steps: Sequence[Step], statistic: Statistic, smoothing: int = 1, inte
     rest = [plain[i] for i, t in single if (i, t) not in outliers or plain[i] < t or i == end]
     at_end = TAIL_STEPS if interval == 1 else TAIL_INTERVALS
     tail = [plain[i] for i in sorted(plain)[-at_end:]]
-    # The tail is left out, so that a fall at the end does not hide behind the scatter that it makes.
+    # The tail is left out, so that a fall at the end does not add to the scatter.
     before = [settled[i] for i in sorted(settled)[:-at_end]] or list(settled.values())
     return Timing(
         statistic=statistic,
