@@ -54,7 +54,7 @@ class Unprovisioned(SiteError):
 class SubmitError(Infrastructure):
     """The cluster refused the job, or its answer names no job.
 
-    `may_run`: the cluster may have made a job all the same. Its cancellation was asked for, but not confirmed.
+    `may_run`: the cluster may have made a job all the same. Its end was asked for, but not confirmed.
     """
 
     def __init__(self, message: str, *, may_run: bool = False) -> None:

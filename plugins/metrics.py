@@ -1,6 +1,6 @@
 """From steps to tokens/s, TFLOP/s/GPU, MFU and days. Pure arithmetic; every formula has its source.
 
-The formulas are those of NVIDIA's recipe READMEs (release 25.04, sections "Expected Performance" and "Notes").
+The formulas are from NVIDIA's recipe READMEs (release 25.04, sections "Expected Performance" and "Notes").
 """
 
 from __future__ import annotations
@@ -81,9 +81,10 @@ def flops_per_sequence(model: Model, sequence_length: int, definition: FlopsDefi
     """The model FLOPs of one sequence of `sequence_length` tokens, forward and backward.
 
     With layers L, hidden size h, FFN size f, query groups g, heads a, vocabulary V and sequence length s:
-    s * (12 L h^2 (1 + g/a + c s/h) + m L f h + 6 V h), c = 1 for full and 1/2 for causal attention, m = 18 for an
-    MLP with a gate and 12 for one without. Source: "Notes" of the llama3.1 README, release 25.04 (c = 1, m = 18).
-    nemotron-24.11: s * (24 L h^2 + 12 L h s + 48 L h^2 + 6 V h). Source: "Notes" of its README_340b, release 24.11.
+    s * (12 L h^2 (1 + g/a + c s/h) + m L f h + 6 V h). c is 1 for full and 1/2 for causal attention, m is 18
+    for an MLP with a gate and 12 for one without. Source: "Notes" of the llama3.1 README, release 25.04
+    (c = 1, m = 18). nemotron-24.11: s * (24 L h^2 + 12 L h s + 48 L h^2 + 6 V h). Source: "Notes" of its
+    README_340b, release 24.11.
     """
     h, layers = model.hidden, model.layers
     if definition.definition == "nemotron-24.11":

@@ -120,8 +120,8 @@ class MegatronLM(LineParser):
 
     def log(self) -> Log:
         log = super().log()
-        # Except for the first iteration, only multiples of the interval are printed, so it divides them all. A
-        # single line does not tell the interval.
+        # Except for the first iteration, only multiples of the interval are printed, so it divides them all.
+        # A single line does not tell the interval.
         iterations = [step.index + 1 for step in log.steps]
         others = [iteration for iteration in iterations if iteration > 1]
         interval = math.gcd(*others) or 1
