@@ -6,13 +6,13 @@
         ├── Invalid            it ran, but something else or not all of it
         ├── Infrastructure     submit, queue, node, network or storage
         │   ├── SiteError      the site lacks something; names the command that mends it
-        │   │   └── Unprovisioned  and --provision would make it, or go on making it
+        │   │   └── Unprovisioned  and --provision makes all that is missing
         │   ├── SubmitError    the cluster refused the job
         │   └── Unreachable    the cluster cannot be asked right now
-        │       └── Denied     and will not be, until somebody mends the access: login, host key
+        │       └── Denied     and will refuse until somebody repairs the access: login, host key
         └── Lost               the cluster cannot say what became of the job
 
-A message says what was tried, what came back and what to do. It never carries a secret.
+A message says what was tried, what came back and what to do. It never contains a secret.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from plugins.words import shown
 
 
 class PacemarkError(Exception):
-    """Root of the tree; shown to the user without a traceback, and without what a terminal would obey."""
+    """Root of the tree. The user sees its text without a traceback, and harmless to a terminal."""
 
     def __str__(self) -> str:
         return shown(super().__str__())
 
 
 class ConfigError(PacemarkError):
-    """A file or an option is wrong. The message starts with `file:line:` where there is a file."""
+    """A file or an option is wrong. If it is a file, the message starts with `file:line:`."""
 
 
 class RunError(PacemarkError):
-    """A case could not be brought to a judgement of its speed."""
+    """A case could not be judged by its speed."""
 
 
 class Invalid(RunError, AssertionError):
@@ -40,21 +40,21 @@ class Invalid(RunError, AssertionError):
 
 
 class Infrastructure(RunError):
-    """Submit, queue, node, network or storage failed; says nothing about the pace of the cluster."""
+    """Submit, queue, node, network or storage failed. It says nothing about the cluster's pace."""
 
 
 class SiteError(Infrastructure):
-    """Something that the recipe needs is missing on the site; the message has the command that mends it."""
+    """The site lacks something that the recipe needs. The message has the command that provides it."""
 
 
 class Unprovisioned(SiteError):
-    """All that is missing is what the recipe's own set-up makes, so that it may be run for it."""
+    """All that is missing is made by the recipe's own set-up, so the set-up may run."""
 
 
 class SubmitError(Infrastructure):
-    """The cluster refused the job, or what it answered names no job.
+    """The cluster refused the job, or its answer names no job.
 
-    `may_run`: it may have made one all the same, whose end was asked for but not confirmed.
+    `may_run`: the cluster may have made a job all the same. Its end was asked for, but not confirmed.
     """
 
     def __init__(self, message: str, *, may_run: bool = False) -> None:
@@ -63,15 +63,15 @@ class SubmitError(Infrastructure):
 
 
 class Unreachable(Infrastructure):
-    """The cluster cannot be asked now. Never a statement about a job."""
+    """The cluster cannot be asked now. This says nothing about a job."""
 
 
 class Denied(Unreachable):
-    """The cluster refuses the login, or its host key is not the known one; asking again does not help.
+    """The cluster refuses the login, or its host key is not the known one. Asking again does not help.
 
-    What was asked before may have been carried out all the same.
+    An earlier request may have been carried out all the same.
     """
 
 
 class Lost(RunError):
-    """The cluster cannot say what became of the job, and neither can its log."""
+    """Neither the cluster nor the log says what became of the job."""

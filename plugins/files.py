@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, whatever ends the process or the machine in between."""
+"""Writes files whole or not at all, even if the process or the machine stops in between."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file beside, bring it to the disk and rename it: no reader and no power cut ever leaves half of one.
+    """Write a temporary file beside `path`, flush it to the disk and rename it to `path`.
 
-    Raises OSError where it cannot be written; what was there before is then still there.
+    So neither a reader nor a power cut finds half a file. Raises OSError if the file cannot be written; the
+    previous file is then unchanged.
     """
     part = path.with_name(f"{path.name}.part")
     with part.open("w", encoding="utf-8", newline="") as file:
@@ -18,7 +19,7 @@ def write_whole(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)
-    # The name too has to reach the disk; some file systems know no such request.
+    # The name must reach the disk too. Some file systems do not support this.
     with contextlib.suppress(OSError):
         folder = os.open(path.parent, os.O_RDONLY)
         try:
@@ -28,9 +29,9 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def make_case_folder(folder: Path) -> None:
-    """Make the folder of a case, `run/recipe/case`, in a run's folder that is there.
+    """Make the folder of a case, `run/recipe/case`. The run's folder must exist.
 
-    Raises FileNotFoundError where that is gone: one made anew would be open to others, and have no ledger.
+    Raises FileNotFoundError if it does not. A new one would be open to other users, and have no ledger.
     """
     folder.parent.mkdir(exist_ok=True)
     folder.mkdir(exist_ok=True)

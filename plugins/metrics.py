@@ -1,6 +1,6 @@
-"""From steps to tokens/s, TFLOP/s/GPU, MFU and days: pure arithmetic, every formula with its source.
+"""From steps to tokens/s, TFLOP/s/GPU, MFU and days. Pure arithmetic; every formula has its source.
 
-The formulas are those of NVIDIA's recipe READMEs (release 25.04, sections "Expected Performance" and "Notes").
+The formulas are from NVIDIA's recipe READMEs (release 25.04, sections "Expected Performance" and "Notes").
 """
 
 from __future__ import annotations
@@ -25,22 +25,23 @@ from plugins.recipes.file import Model
 from plugins.yamlfile import Strict
 
 STEADY_STEPS = 10
-"""The steady median is taken over this many last steps; where the log has means over an interval, over all settled ones."""
+"""The steady median is that of this many last steps, or of all settled means over an interval."""
 
 TAIL_STEPS = 5
 TAIL_INTERVALS = 2
-"""The end of a run: so many last steps, or so many last means over an interval."""
+"""The end of a run: this many last steps, or this many last means over an interval."""
 
-# A step is an outlier when it is this many robust standard deviations of the settled steps, and at least this
-# share, away from the median. The floor keeps a very quiet run from calling its own rounding an outlier.
+# A step is an outlier if it is away from the median by this many robust standard deviations of the settled
+# steps, and by at least this share. In a very steady run, the share keeps mere rounding from making outliers.
 OUTLIER_SIGMAS = 5.0
 OUTLIER_FLOOR = 0.02
 
-# Where each printed time is a mean over the last steps, one line that rises by this share of the median ends in a stalled step:
-# a pace that falls raises every line a little. Of means over five, a stall of 15 %.
+# If each printed time is a mean over the last steps, and a line rises by this share of the median, the line
+# ends in a stalled step. If the pace falls, every line rises a little. For means over five steps, the share
+# is a stall of 15 %.
 STALL_RISE = 0.03
 
-# So many stalls at equal distances are no chance.
+# This many stalls at equal distances are not chance.
 PERIODIC = 4
 
 # The standard error of the median of n normal values is this times their standard deviation / sqrt(n).
@@ -50,12 +51,14 @@ SECONDS_PER_DAY = 86_400
 
 
 class FlopsDefinition(Strict):
-    """How the model FLOPs of one sequence are counted. Two MFU figures compare only when this agrees.
+    """How the model FLOPs of one sequence are counted. MFU figures are comparable only if this agrees.
 
-    `full-attention` counts the whole s x s score matrix (the recipe READMEs and NeMo 2's own figure);
-    `causal-attention` counts half of it (Megatron-Bridge). `nemotron-24.11` is what the Nemotron README of that
-    release prints: as many key and value heads as queries, and twice the projections. `query_groups` replaces the model's own number where a
-    published table was computed with another one; `significant_digits` is the rounding of the published FLOPs.
+    `full-attention` counts the whole s x s score matrix (the recipe READMEs and NeMo 2's own figure).
+    `causal-attention` counts half of it (Megatron-Bridge). `nemotron-24.11` is what the Nemotron README of
+    that release prints: it assumes as many key and value heads as queries, and counts the projections twice.
+
+    `query_groups` replaces the model's own number, if a published table was computed with another one.
+    `significant_digits` is the rounding of the published FLOPs.
     """
 
     definition: FlopsName
@@ -75,12 +78,13 @@ class FlopsDefinition(Strict):
 
 
 def flops_per_sequence(model: Model, sequence_length: int, definition: FlopsDefinition) -> float:
-    """Model FLOPs of one sequence of `sequence_length` tokens, forward and backward.
+    """The model FLOPs of one sequence of `sequence_length` tokens, forward and backward.
 
     With layers L, hidden size h, FFN size f, query groups g, heads a, vocabulary V and sequence length s:
-    s * (12 L h^2 (1 + g/a + c s/h) + m L f h + 6 V h), c = 1 for full and 1/2 for causal attention, m = 18 for an
-    MLP with a gate and 12 for one without. Source: "Notes" of the llama3.1 README, release 25.04 (c = 1, m = 18).
-    nemotron-24.11: s * (24 L h^2 + 12 L h s + 48 L h^2 + 6 V h). Source: "Notes" of its README_340b, release 24.11.
+    s * (12 L h^2 (1 + g/a + c s/h) + m L f h + 6 V h). c is 1 for full and 1/2 for causal attention, m is 18
+    for an MLP with a gate and 12 for one without. Source: "Notes" of the llama3.1 README, release 25.04
+    (c = 1, m = 18). nemotron-24.11: s * (24 L h^2 + 12 L h s + 48 L h^2 + 6 V h). Source: "Notes" of its
+    README_340b, release 24.11.
     """
     h, layers = model.hidden, model.layers
     if definition.definition == "nemotron-24.11":
@@ -100,9 +104,10 @@ def flops_per_sequence(model: Model, sequence_length: int, definition: FlopsDefi
 
 @dataclass(frozen=True)
 class Yardstick:
-    """What turns a step time into MFU: the FLOPs of a step and the peak, each with its definition.
+    """What turns a step time into MFU: the FLOPs and the peak, each with its definition.
 
-    `flops` counts one sequence; `peak_tflops` is per GPU. `beside` counts the FLOPs in a second way, for comparison.
+    `flops` is of one sequence, `peak_tflops` of one GPU. `beside` has the FLOPs by a second definition, for
+    comparison.
     """
 
     flops: float
@@ -133,14 +138,14 @@ def days_per_1t_tokens(case: Case, step_time: float) -> float:
 
 @dataclass(frozen=True)
 class Statistic:
-    """Which step time a baseline publishes: `last`, or `mean:A-B` over the 0-based steps A to B, both included."""
+    """Which step time a baseline publishes: `last`, or `mean:A-B` over the 0-based steps A to B inclusive."""
 
     first: int | None = None
     last: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> Statistic:
-        """Raises ConfigError when `text` is neither form."""
+        """Parse either form. Raises ConfigError for any other text."""
         if text == "last":
             return cls()
         match = re.fullmatch(r"mean:(\d+)-(\d+)", text)
@@ -158,7 +163,10 @@ class Statistic:
         return range(self.first, self.last + 1)
 
     def lines(self, steps: int, interval: int) -> range:
-        """The steps whose lines it needs, where there is one for every `interval` steps alone, printed at the last of them."""
+        """The steps whose lines the statistic needs.
+
+        If there is one line for `interval` steps, it has the index of the last of them.
+        """
         needed = self.indices(steps)
         return (
             needed
@@ -176,12 +184,12 @@ class Statistic:
 
 
 def warm_up_steps(steps: int, interval: int = 1) -> int:
-    """The first fifth of a run, in which it settles: no hiccups are counted there. At least the first interval."""
+    """The first fifth of a run, at least its first interval. Slow steps in it are no hiccups."""
     return max(steps // 5, interval if interval > 1 else 0)
 
 
 def recent_count(interval: int = 1) -> int:
-    """How many last lines of a log tell the present pace of a run that goes on: ten steps, or five intervals."""
+    """How many last lines show the present pace of a run that still trains: ten steps, or five intervals."""
     return STEADY_STEPS if interval == 1 else 5
 
 
@@ -194,23 +202,35 @@ def steady_lines(steps: int, interval: int = 1) -> range:
 
 @dataclass(frozen=True)
 class Timing:
-    """The step times of a valid run, boiled down. Seconds throughout.
+    """The step times of a valid run, summarised. Times are in seconds, errors and spreads are relative.
 
-    `step_time` is the published statistic; `window` its steps as (index, seconds), `last` the last step. These three
-    are as printed; where that is a mean over `smoothing` steps, all that follows is of single ones. The settled steps are those
-    behind the first fifth of the run (warm-up): `settled` is their median, `spread` their robust relative standard deviation,
-    `mean` their mean, which includes what a median hides, and `hiccups` are their slow outliers. `steady` is the median of the last
-    `STEADY_STEPS` steps and `tail` that of the last `TAIL_STEPS`; `steady_error` and `tail_error` are the relative standard errors of
-    `steady`, and of `tail` against `settled` by the scatter of the steps before it. `periodic`: the hiccups come at equal distances. `outliers` are those of the steps that the statistic's window reaches over, `without_outliers`
-    is the mean of the others. `resolution` is the relative rounding of the steps that are judged.
+    As printed: `step_time` is the published statistic, `window` its steps as (index, seconds), and `last` the
+    last step. All other figures are of single steps, even if the printed times are means over `smoothing`
+    steps.
 
-    With an `interval` each of these is of means over so many steps, named by the last of them; `steady` is the median of all settled
-    ones and of the lines between, and `tail` the faster of the last `TAIL_INTERVALS`. Such means scatter less than steps do, and one of them hides how many
-    of its steps were slow: `settled_steps` counts steps all the same, and of each hiccup one. So it is where each printed time is a
-    mean over the last steps that cannot be taken apart: every so many-th line is the mean of steps of its own, and the lines
-    between tell only which means have one stalled step in them, which `tail` leaves out.
-    `lasting`: the interval before an outlier of the window is slow too, as it is where the pace fell and no step stalled.
-    `runs`: the figures are those of so many runs together (`plugins.judging.repeats`).
+    The settled steps are those after the warm-up, the first fifth of the run: `settled` is their median and
+    `settled_steps` their number. `spread` is their robust standard deviation. `mean` is their mean, which
+    includes what a median hides. `hiccups` are their slow outliers, and `periodic` says that these come at
+    equal distances.
+
+    The last steps: `steady` is the median of the last `STEADY_STEPS`, and `tail` that of the last
+    `TAIL_STEPS`. `steady_error` is the standard error of `steady`. `tail_error` is that of the difference
+    between `tail` and `settled`, by the scatter of the steps before the tail.
+
+    The window: `outliers` are the outliers among the steps that the statistic covers, and `without_outliers`
+    is the mean of the others. `resolution` is the rounding of the steps that are judged.
+
+    If `interval` is above 1, each figure is of means over this many steps, named by the last of them. Then
+    `steady` is the median of all settled means and of the lines between them, and `tail` is the faster of the
+    last `TAIL_INTERVALS`. Such means scatter less than steps do, and a mean hides how many of its steps were
+    slow. `settled_steps` still counts steps, and counts one for each hiccup. `lasting`: the interval before
+    an outlier of the window is slow too, so the pace fell, and it was not one stalled step.
+
+    The same holds if each printed time is a mean over the last steps from which single steps cannot be
+    computed. Then every `interval`-th line is the mean of steps that no other such line covers. The lines
+    between only show which means include one stalled step; `tail` is without that stall.
+
+    `runs`: the figures are those of this many runs together (`plugins.judging.repeats`).
     """
 
     statistic: Statistic
@@ -242,10 +262,10 @@ class Timing:
 
 
 def timing(steps: Sequence[Step], statistic: Statistic, smoothing: int = 1, interval: int = 1) -> Timing:
-    """Boil down the steps of a valid run (every index that the statistic needs has its seconds).
+    """Summarise the steps of a valid run. Every step that the statistic needs must have a time.
 
-    `smoothing` is the number of last steps that each printed time is the mean over; `interval` that of the steps which
-    have one line together, or one that is judged.
+    `smoothing` is the number of last steps that each printed time is the mean over. `interval` is the number
+    of steps that share a line, or a line that is judged.
     """
     lines = {step.index: step.seconds for step in steps if step.seconds is not None}
     steps = [step for step in steps if (step.index + 1) % interval == 0]
@@ -254,7 +274,8 @@ def timing(steps: Sequence[Step], statistic: Statistic, smoothing: int = 1, inte
     count = max(step.index for step in steps) + 1
     begin = steady_lines(count, interval)[0]
     last = [i for i in known if i >= begin]
-    # The lines between such means are means as well. Were they times of single steps, every so many-th alone would not tell.
+    # The lines between such means count too. If the log had single steps after all, every `interval`-th line
+    # alone would not show its pace.
     median = statistics.median(t for i, t in (lines if interval > 1 else known).items() if i >= begin)
     window = tuple((i, printed[i]) for i in statistic.lines(count, interval))
     reach = range(max(0, window[0][0] - smoothing + 1), window[-1][0] + 1)
@@ -265,16 +286,17 @@ def timing(steps: Sequence[Step], statistic: Statistic, smoothing: int = 1, inte
     plain = (
         {i: _without_stall(lines, i, interval, STALL_RISE * median) for i in known} if interval > 1 else known
     )
-    # A window of several steps has a middle of its own; a single step is seen against the steady ones.
+    # The steps of a window are compared with their own median, a single step with the steady median.
     middle = statistics.median(t for _, t in single) if len(single) > 1 else median
     outliers = tuple((i, t) for i, t in single if abs(t - middle) > limit or plain[i] < t)
     hiccups = tuple((i, t) for i, t in settled.items() if t - median > limit)
-    # Nothing comes behind the last interval that would tell a stall from a fall of the pace; another one may be left out.
+    # After the last interval no line shows whether it stalled or the pace fell, so it always counts. An
+    # earlier one may be left out.
     end = max(plain) if interval > 1 else count
     rest = [plain[i] for i, t in single if (i, t) not in outliers or plain[i] < t or i == end]
     at_end = TAIL_STEPS if interval == 1 else TAIL_INTERVALS
     tail = [plain[i] for i in sorted(plain)[-at_end:]]
-    # A fall at the end must not hide itself by the scatter that it makes.
+    # The tail is left out, so that a fall at the end does not add to the scatter.
     before = [settled[i] for i in sorted(settled)[:-at_end]] or list(settled.values())
     return Timing(
         statistic=statistic,
@@ -307,9 +329,10 @@ def timing(steps: Sequence[Step], statistic: Statistic, smoothing: int = 1, inte
 
 
 def _without_stall(lines: Mapping[int, float], index: int, interval: int, rise: float) -> float:
-    """The mean that ends with step `index`, less what one stalled step added to it, where the lines between show one.
+    """The mean that ends with step `index`, without what one stalled step added to it.
 
-    A line that rises by more than `rise` s has it, and by more than all others together.
+    The lines between show a stalled step: one of them rises by more than `rise` s, and by more than all
+    others together.
     """
     pairs = ((i - 1, i) for i in range(index - interval + 1, index + 1))
     rises = [
@@ -320,7 +343,10 @@ def _without_stall(lines: Mapping[int, float], index: int, interval: int, rise: 
 
 
 def regular(indices: Sequence[int]) -> bool:
-    """Whether `PERIODIC` or more of these steps, and all of them but one, follow each other at distances that differ by one at most."""
+    """Whether `PERIODIC` or more of these steps, and all but one of them, follow at equal distances.
+
+    Distances that differ by one are equal.
+    """
     known = set(indices)
     longest = 0
     for first, second in combinations(sorted(known), 2):
@@ -333,15 +359,18 @@ def regular(indices: Sequence[int]) -> bool:
 
 
 def _robust_sigma(values: Sequence[float]) -> float:
-    """1.4826 x the median absolute deviation: the standard deviation of a normal sample, deaf to a few outliers."""
+    """1.4826 x the median absolute deviation: a normal sample's standard deviation, whatever its outliers."""
     median = statistics.median(values)
     return 1.4826 * statistics.median(abs(v - median) for v in values)
 
 
 @dataclass(frozen=True, repr=False)
 class Measurement:
-    """What a valid run measured. `tokens_per_second`, `tflops_per_gpu`, `mfu` (percent) and `days_per_1t_tokens`
-    follow from the published statistic. Without a yardstick (a GPU of unknown peak) there is no MFU."""
+    """What a valid run measured. `mfu` is in percent.
+
+    `tokens_per_second`, `tflops_per_gpu`, `mfu` and `days_per_1t_tokens` follow from the published statistic.
+    If the GPU's peak is unknown, there is no yardstick, and no MFU.
+    """
 
     case: Case
     timing: Timing
@@ -371,13 +400,13 @@ class Measurement:
         return self.mfu_of(self.step_time)
 
     def mfu_of(self, step_time: float) -> float | None:
-        """MFU in percent at this step time in s; None beyond the peak, which the FLOPs that a table counts by may put a run."""
+        """MFU in percent at this step time in s; None if it is above 100, by the table's FLOPs."""
         share = mfu(self.case, step_time, self.yardstick) if self.yardstick else None
         return share if share is not None and share <= 100 else None
 
     @property
     def mfu_beside(self) -> float | None:
-        """MFU in percent by the second way to count FLOPs, where the recipe has one; never judged."""
+        """MFU in percent by the recipe's second definition of FLOPs, if it has one; never judged."""
         beside = self.yardstick.beside if self.yardstick else None
         share = mfu(self.case, self.step_time, beside) if beside else None
         return share if share is not None and share <= 100 else None

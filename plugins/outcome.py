@@ -1,4 +1,4 @@
-"""What became of a case's job: handed from whoever ran it to whoever judges it."""
+"""The end of a case's job, as the code that runs jobs hands it to the code that judges them."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from pathlib import Path
 from typing import Literal
 
 Failure = Literal["", "infrastructure", "lost", "interrupted", "given up", "hung", "undecided"]
-"""What kept a job from ending by itself; "" when nothing did.
+"""Why a job did not end by itself; "" if it did.
 
-`given up`: cancelled because its pace could not come back into the band. `hung`: cancelled because it went on
-after its last step. `undecided`: it ended well, and its case was run again because it alone did not tell.
+`given up`: cancelled because its pace could not return to the band. `hung`: cancelled because it continued
+after its last step. `undecided`: it ended well, but its case ran again because this job alone did not decide
+the verdict.
 """
 
 UNKNOWN_JOB = "of unknown id"
-"""The id of the job behind a replayed log whose name does not say it."""
+"""The id of a replayed log's job, if the name of the log does not state it."""
 
 THIS_MACHINE = "this machine"
-"""The node of what runs here. The ids of its jobs come again, for they are those of processes."""
+"""The node of jobs that run on this machine. Their ids are those of processes, so an id may occur again."""
 
 
 @dataclass(frozen=True)
 class Try:
-    """An earlier job of the same case, which another one followed. `log` is that of one that is `undecided`."""
+    """An earlier job of the same case. `log` is its log, if its failure is `undecided`."""
 
     job_id: str
     job_name: str
@@ -38,16 +39,20 @@ class Try:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a job. Times are seconds since the epoch, None where unknown.
+    """The end of a job. Times are seconds since the epoch, or None if unknown.
 
-    `succeeded` is the cluster's own opinion. `failure` names what kept the job from ending by itself ("" when
-    nothing did) and `message` says it in words. `log` is the collected training log of the last attempt, `gpu` the
-    type of accelerator that it is judged as, `folder` the case's place in the results. `images` are the digests of the
-    container images that ran, where the cluster tells; more than one where its pods differ. `versions` are those that
-    the site file states. `job_kind` is the kind of the job's object on Kubernetes. `attempts` counts the lives of
-    this job, `earlier` has the jobs of the case before it. `excluded` are nodes that the job was kept away from, with
-    commas between them. `log_note` says where the log was read, if not from the job itself, or why that was not
-    possible. `setup` says what was done before the launch.
+    The case: `gpu` is the type of accelerator that it is judged as, `folder` its folder in the results.
+    `earlier` has the case's jobs before this one. `setup` says what was done before the launch.
+
+    The job: `succeeded` is the cluster's own answer. `failure` says why the job did not end by itself,
+    `message` says it in words. `job_kind` is the kind of the job's object on Kubernetes. `attempts` is the
+    number of attempts. `excluded` are the nodes that the job was kept away from, separated by commas.
+
+    The log: `log` is the collected training log of the last attempt. If it was not read from the job itself,
+    `log_note` says where it was read, or why it could not be read.
+
+    The versions: `images` are the digests of the container images that ran, if the cluster states them; if
+    the pods differ, there are several. `versions` are those that the site file states.
     """
 
     case: str
@@ -82,10 +87,10 @@ class Outcome:
 
     @property
     def run(self) -> str:
-        """The name of the run that the case is of, which is that of its folder in the results."""
+        """The name of the case's run, which is the name of its folder in the results."""
         return self.folder.parent.parent.name
 
     @property
     def known_job(self) -> str:
-        """The id that no other job of the cluster has; "" where there is none."""
+        """The job's id if no other job of the cluster has it; "" if there is no such id."""
         return "" if self.job_id == UNKNOWN_JOB or self.nodes == THIS_MACHINE else self.job_id

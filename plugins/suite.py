@@ -1,10 +1,10 @@
-"""What a suite's test is made of: its cases, `measured`, `expected`, and how a verdict becomes a pytest outcome.
+"""The parts of a suite's test: its cases, `measured`, `expected`, and how a verdict becomes pytest's outcome.
 
     def test_pretrain(measured, expected):
         assert measured.tokens_per_second == expected.tokens_per_second
         assert measured.mfu == expected.mfu
 
-The job's end comes from the fixture `outcome`, which whoever runs jobs provides.
+The job's end comes from the fixture `outcome`, which the code that runs jobs provides.
 """
 
 from __future__ import annotations
@@ -58,9 +58,10 @@ from plugins.words import shown
 
 @dataclass(frozen=True)
 class Choice:
-    """Which of a recipe's cases a session is about: those of this release (None: its own) on this type of GPU.
+    """Which of a recipe's cases a session has: those of this release on this type of GPU.
 
-    `models` are those that the site adds, `promised` is the bandwidth of its shared storage in bytes/s.
+    If `release` is None, it is the recipe's own. `models` are those that the site adds. `promised` is the
+    bandwidth of its shared storage in bytes/s.
     """
 
     release: str | None = None
@@ -73,7 +74,7 @@ class Choice:
 class Shelf:
     """Where the site's own baselines are (None: nowhere), and whether this session records them.
 
-    With `replace` they are not judged against, because what is measured takes their place.
+    With `replace`, cases are not judged against them, because the new numbers take their place.
     """
 
     folder: Path | None = None
@@ -87,10 +88,10 @@ class Shelf:
 
 
 CHOOSE: pytest.StashKey[Callable[[RecipeFile], Choice]] = pytest.StashKey()
-"""The session's choice for a recipe, put there by whoever knows the site."""
+"""The session's choice for a recipe, set by the code that knows the site."""
 
 SHELF: pytest.StashKey[Shelf] = pytest.StashKey()
-"""The site's own baselines, put there likewise."""
+"""The site's own baselines, set by the same code."""
 
 JUDGEMENT: pytest.StashKey[Judgement] = pytest.StashKey()
 RECIPE: pytest.StashKey[Recipe] = pytest.StashKey()
@@ -117,7 +118,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def recipe_of(config: pytest.Config, path: Path) -> Recipe | None:
-    """The recipe whose folder holds this test file, in the session's release; None for a test that is no suite."""
+    """The recipe in the folder of this test file, in the session's release; None if there is none."""
     folder = path.parent
     if not (folder / "recipe.yaml").exists():
         return None
@@ -132,14 +133,14 @@ def choice_for(config: pytest.Config, recipe: RecipeFile) -> Choice:
 
 
 def case_of(item: pytest.Item) -> Case | None:
-    """The case that a test runs, or None for a test that is no case."""
+    """The case that a test runs; None if it runs no case."""
     spec = getattr(item, "callspec", None)
     case = spec.params.get("case") if spec else None
     return case if isinstance(case, Case) else None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Make a test of every case of the recipe beside the test file; of a variant's, where that is asked for."""
+    """Make a test of every case of the recipe beside the test file, and of a variant's cases if asked for."""
     if "case" not in metafunc.fixturenames:
         return
     try:
@@ -161,7 +162,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _is_for(metafunc: pytest.Metafunc, case: Case) -> bool:
-    """Whether a test is about this case: one of a variant's own about that variant's cases alone."""
+    """Whether a test is for this case.
+
+    If the test has the mark `variant`, it is for that variant's cases only. Cases that write a checkpoint
+    have a test with this mark.
+    """
     own = metafunc.definition.get_closest_marker("variant")
     if own is not None or case.checkpoint is not None:
         return own is not None and case.variant == own.args[0]
@@ -171,7 +176,7 @@ def _is_for(metafunc: pytest.Metafunc, case: Case) -> bool:
 def pytest_pycollect_makeitem(
     collector: pytest.Collector, name: str, obj: object
 ) -> list[pytest.Item] | None:
-    """Leave out a test of a variant that nobody asked for, as if it were not there."""
+    """Leave out a test with the mark `variant`, unless its variant was asked for."""
     own = [mark for mark in getattr(obj, "pytestmark", []) if mark.name == "variant"]
     asked = collector.config.getoption("--variant")
     return [] if own and own[0].args[0] not in asked else None
@@ -194,7 +199,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def judgement(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judgement:
-    """The case, judged: parsed, checked for validity, compared with its baseline, and written to the results."""
+    """The judged case: its log is checked and compared with the baseline, and its record is written."""
     try:
         return _judge(request, case, outcome)
     except OSError as error:
@@ -254,9 +259,10 @@ def _offer(recipe: Recipe, judgement: Judgement, shelf: Shelf) -> Mapping[str, A
 
 @pytest.fixture
 def measured(judgement: Judgement) -> Measurement | None:
-    """What the case measured; None where its run was invalid, which fails the test before it looks.
+    """What the case measured. If its run was invalid, it is None, and the test fails before its body runs.
 
-    A job that never ran to its end is an error of the set-up, a case without a baseline is skipped.
+    If the job did not run to its end, the fixture raises an error. If there is no baseline, the test is
+    skipped.
     """
     _require_figures(judgement)
     return judgement.measurement
@@ -264,7 +270,7 @@ def measured(judgement: Judgement) -> Measurement | None:
 
 @pytest.fixture
 def written(judgement: Judgement) -> Written | None:
-    """The checkpoint that the case wrote; None and so on as for `measured`."""
+    """The checkpoint that the case wrote. In all other respects it is like `measured`."""
     _require_figures(judgement)
     return judgement.written
 
@@ -281,7 +287,7 @@ def _require_figures(judgement: Judgement) -> None:
 
 @pytest.fixture
 def expected(judgement: Judgement, measured: Measurement | None) -> Goals | None:
-    """What the case should reach, by its baseline; None where its run was invalid."""
+    """What the case should reach by its baseline; None if its run was invalid."""
     goal = judgement.expected
     if goal is None or measured is None:
         return None
@@ -294,7 +300,7 @@ def expected(judgement: Judgement, measured: Measurement | None) -> Goals | None
 
 @pytest.fixture
 def promised(judgement: Judgement, written: Written | None) -> Promise | None:
-    """What the shared storage should reach, by the site file; None where the run was invalid."""
+    """What the shared storage should reach by the site file; None if the run was invalid."""
     if written is None or written.promised is None:
         return None
     band = checkpoints.SLOWER, checkpoints.FASTER
@@ -303,19 +309,19 @@ def promised(judgement: Judgement, written: Written | None) -> Promise | None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Show a case that was judged, whether its test goes on or not."""
+    """Show a judged case in Allure, whether its test goes on or not."""
     try:
         return (yield)
     finally:
-        # At the end of the set-up allure-pytest puts its own name and description in the place of what it was given, so
-        # this hook is around its own.
+        # At the end of the set-up, allure-pytest replaces the name and the description by its own. So this
+        # hook wraps that of allure-pytest.
         if JUDGEMENT in item.stash:
             allure_view.show(item.stash[JUDGEMENT], item.stash[RECIPE])
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """No test can pass whose verdict does not, whatever its body asserts."""
+    """Fail a test if its verdict fails, whatever its body asserts."""
     judgement = item.stash.get(JUDGEMENT, None)
     if judgement is None:
         return (yield)
@@ -335,7 +341,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show what went wrong, not where in Pacemark it was noticed."""
+    """Show what went wrong, without the place in Pacemark that noticed it."""
     report = yield
     judgement = item.stash.get(JUDGEMENT, None)
     if call.excinfo is not None and isinstance(call.excinfo.value, RunError | ConfigError):
@@ -354,7 +360,7 @@ def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str]
 
 
 def _last_lines(path: Path | None, hints: Sequence[bytes]) -> list[str]:
-    """The last lines of a log that are no steps, for a job that died: where its cause usually stands."""
+    """The last lines of a log that are not steps. If a job died, they usually say why."""
     if path is None:
         return []
     with path.open("rb") as file:
@@ -365,7 +371,7 @@ def _last_lines(path: Path | None, hints: Sequence[bytes]) -> list[str]:
 
 
 def _last_errors(path: Path) -> list[str]:
-    """The last complaints in what a job that died said besides its log."""
+    """The last error messages that a job printed outside its log."""
     return _shown(complaints(path.read_bytes())) if path.exists() else []
 
 

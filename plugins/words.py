@@ -1,8 +1,8 @@
-"""Text from outside, made harmless where it is shown. Pure.
+"""Makes text from outside harmless before it is shown. Pure.
 
-A log, a scheduler's error, the name of a node or of a file may have anything in it. A terminal obeys some of that: it moves
-the cursor, clears the screen, sets its title, fills the clipboard, writes from right to left. What runs a job of CI obeys lines
-of its output.
+A log, a scheduler's error, or the name of a node or file may contain any characters. A terminal obeys some of
+them: it moves the cursor, clears the screen, sets its title, fills the clipboard, or writes from right to
+left. A CI runner obeys some lines of a job's output.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ from __future__ import annotations
 import html
 import re
 
-# C0 but for tab and line feed, DEL and C1; marks and overrides of the direction of writing; separators of lines and
-# paragraphs, which a terminal does not show; halves of surrogate pairs, which no stream can be given.
+# C0 except tab and line feed, DEL and C1; marks and overrides of the writing direction; separators of lines
+# and paragraphs, which a terminal does not show; halves of surrogate pairs, which no stream accepts.
 _OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
-# The first sign of a command of GitHub Actions (`::add-mask::x` at the beginning of a line, `##[...]`), Azure Pipelines
-# (`##vso[task.setvariable ...]`) and TeamCity.
+# The first character of a command for GitHub Actions (`::add-mask::x` at the beginning of a line, `##[...]`),
+# Azure Pipelines (`##vso[task.setvariable ...]`) or TeamCity.
 _COMMAND = re.compile(r"#(?=#\w*\[)|(?<![^\n])[^\S\n]*:(?=:[\w-]+[^\n]*::)")
 
 
 def shown(text: str) -> str:
-    """A text with each character that a terminal would obey, or that begins a command to CI, as an escape such as `\\x1b`.
+    """Write each character that a terminal would obey, or that begins a CI command, as an escape (`\\x1b`).
 
-    Tabs and line feeds stay. What has gone through it once is not changed by a second time.
+    Tabs and line feeds stay. If a text was escaped already, it does not change.
     """
     return _COMMAND.sub(_escape_last, _OBEYED.sub(_escape, text))
 
 
 def as_html(text: str) -> str:
-    """A text as preformatted HTML in which nothing is markup; a line that is too long for the page is wrapped."""
+    """A text as preformatted HTML in which nothing is markup. Lines too long for the page are wrapped."""
     return f'<pre style="white-space: pre-wrap; overflow-wrap: anywhere">{html.escape(shown(text))}</pre>'
 
 

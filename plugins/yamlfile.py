@@ -1,4 +1,4 @@
-"""Reads a YAML file into a pydantic model; every mistake is one line: file, line, what was meant."""
+"""Reads a YAML file into a pydantic model. Each mistake is one line: the file, the line, what was meant."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from pydantic import ValidationError
 
 from plugins.errors import ConfigError
 
-# The C loader reads the baselines ten times faster; not every PyYAML build has it.
+# The C loader reads the baselines ten times faster. Some builds of PyYAML do not have it.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-# Far more than any file needs that somebody writes; what is larger could take minutes to read, or end the process.
+# Far more than any file needs that a person writes. A larger file could take minutes to read, or end the
+# process.
 _MOST_BYTES = 4 << 20
 _MOST_VALUES = 100_000
 _MOST_LEVELS = 100
@@ -37,7 +38,7 @@ _TEXT = "tag:yaml.org,2002:str"
 
 
 class Strict(BaseModel):
-    """A part of a YAML file: unknown keys and wrong types are errors, values never change."""
+    """A part of a YAML file. Unknown keys and wrong types are errors. Values never change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -55,7 +56,7 @@ def load(path: Path, model: type[M]) -> M:
     with _mistakes_told(path):
         loader = _Loader(text)
         root = loader.get_single_node()
-        # Before the values are made, because a merge (`<<`) then rewrites the nodes.
+        # This comes before the values are made, because a merge (`<<`) then rewrites the nodes.
         mistakes = _duplicates(root) if root is not None else []
         data = loader.construct_document(root) if root is not None else None
     if not isinstance(data, dict):
@@ -64,7 +65,7 @@ def load(path: Path, model: type[M]) -> M:
         value = model.model_validate(data)
     except ValidationError as error:
         found = error.errors()
-        # Each takes a search through the file, and nobody reads so many.
+        # Each explanation searches the file, so only as many are made as are shown.
         mistakes += [_explain(root, model, dict(item)) for item in found[: _MOST_MISTAKES + 1]]
     if mistakes:
         raise _mistaken(path, mistakes)
@@ -72,16 +73,17 @@ def load(path: Path, model: type[M]) -> M:
 
 
 def require_bounded(path: Path) -> None:
-    """Refuse a YAML file that another library is about to read, where that could take for ever.
+    """Refuse a YAML file that would take another library too long to read.
 
     Raises:
-        ConfigError: it cannot be read, is no YAML, or is too large, too deep, or too much once its aliases are filled in.
+        ConfigError: the file cannot be read, is not YAML, or has too many bytes, levels or values; each alias
+            counts as what it stands for.
     """
     _text(path)
 
 
 def meant(given: str, known: Sequence[str]) -> str:
-    """What somebody may have meant who wrote this."""
+    """The known name that is nearest to the given one, or all known names: a hint for an error message."""
     near = difflib.get_close_matches(given[:_SHOWN], known, n=1)
     return f"did you mean '{near[0]}'?" if near else f"known here: {', '.join(known)}"
 
@@ -92,7 +94,7 @@ def line_of(path: Path, *where: str) -> int:
 
 
 def load_documents(path: Path) -> list[dict[str, Any]]:
-    """Every document of a YAML file that is no model of ours, such as a manifest; empty documents are left out.
+    """Every document of a YAML file that has no model of ours, such as a manifest. Empty ones are left out.
 
     Raises:
         ConfigError: it cannot be read, has a key twice, or a document is not `key: value` lines.
@@ -114,22 +116,22 @@ def load_documents(path: Path) -> list[dict[str, Any]]:
 
 
 def _text(path: Path) -> str:
-    """The text of a YAML file that is known to be no larger, deeper or more than a file needs to be."""
+    """The text of a YAML file, once it is known to be neither too large nor too deep."""
     try:
-        # A pipe may never say anything, and a device never end.
+        # A pipe may never send anything, and a device may never end.
         if not stat.S_ISREG(path.stat().st_mode):
             raise ConfigError(f"{path}: cannot be read: it is no regular file")
         with path.open("rb") as file:
             data = file.read(_MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
             raise ConfigError(f"{path}: larger than {_MOST_BYTES >> 20} MiB, which no file of this kind is")
-        # utf-8-sig: an editor on Windows may have put a byte order mark in front.
+        # utf-8-sig: an editor on Windows may have written a byte order mark at the beginning.
         text = data.decode("utf-8-sig")
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
-    # The parser compares each directive with all before it.
+    # The parser compares each directive with all before it, so many of them take long.
     directives = [number for number, line in enumerate(text.splitlines(), start=1) if line.startswith("%")]
     if len(directives) > _MOST_DIRECTIVES:
         raise ConfigError(f"{path}:{directives[-1]}: more than {_MOST_DIRECTIVES} directives (%TAG, %YAML)")
@@ -140,7 +142,7 @@ def _text(path: Path) -> str:
 
 @dataclass
 class _Part:
-    """A list or mapping that is being read: how many values it is once its aliases are filled in, and how deep."""
+    """A list or mapping that is being read: the number of its values and levels, with aliases filled in."""
 
     anchor: str | None
     values: int = 1
@@ -152,8 +154,9 @@ class _Part:
 
 
 def _require_bounded(path: Path, loader: Any) -> None:
-    """Look at what a file has in it, one event after the other, before anything is built of it."""
-    # Of each anchor, how many values and levels an alias of it stands for; none while it is still open.
+    """Check how much is in a file, from its events, before any value is made."""
+    # For each anchor: the values and levels that its alias stands for; None until the end of the anchor's
+    # value.
     known: dict[str, tuple[int, int] | None] = {}
     above, total = [_Part(None)], 0
     while loader.check_event():
@@ -192,7 +195,7 @@ def _require_bounded(path: Path, loader: Any) -> None:
 
 
 def _require_short(where: str, loader: Any, event: yaml.ScalarEvent) -> None:
-    """To make a number of so many digits takes longer the longer it is, and not in proportion."""
+    """Refuse a number with very many digits: the time to make it grows faster than their number."""
     if len(event.value) > _LONGEST_NUMBER:
         tag = event.tag or loader.resolve(yaml.ScalarNode, event.value, event.implicit)
         if tag not in (_TEXT, "!"):
@@ -200,7 +203,7 @@ def _require_short(where: str, loader: Any, event: yaml.ScalarEvent) -> None:
 
 
 def _mistaken(path: Path, mistakes: Iterable[tuple[int, str]]) -> ConfigError:
-    """The first mistakes of a file, a line each."""
+    """The error with the first mistakes of a file, a line each."""
     ordered = sorted(set(mistakes))
     lines = [f"{path}:{line}: {_cut(said)}" for line, said in ordered[:_MOST_MISTAKES]]
     if len(ordered) > _MOST_MISTAKES:
@@ -214,7 +217,7 @@ def _cut(text: str) -> str:
 
 @contextlib.contextmanager
 def _mistakes_told(path: Path) -> Iterator[None]:
-    """What YAML cannot read is a ConfigError with its line."""
+    """Turn what YAML cannot read into a ConfigError with its line."""
     try:
         yield
     except yaml.YAMLError as error:
@@ -223,18 +226,18 @@ def _mistakes_told(path: Path) -> Iterator[None]:
         said = str(getattr(error, "problem", None) or error).splitlines()[0]
         raise ConfigError(f"{path}{line}: not valid YAML: {_cut(said)}") from None
     except (ValueError, LookupError, ArithmeticError, AttributeError, TypeError) as error:
-        # PyYAML raises any of these for a value that is not what its tag says.
+        # If a value is not what its tag says, PyYAML raises any of these.
         raise ConfigError(f"{path}: a value that YAML cannot read: {_cut(str(error))}") from None
 
 
 def _duplicates(node: yaml.Node) -> list[tuple[int, str]]:
-    """Keys given twice: YAML keeps the last one silently, which hides a mistake."""
+    """The keys that are given twice. YAML keeps the last one silently, which hides a mistake."""
     found: list[tuple[int, str]] = []
     if isinstance(node, yaml.MappingNode):
         seen: set[str] = set()
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                # No key of ours, which is said when the values are made.
+                # No model has such a key, so its validation reports it.
                 continue
             name = str(key.value)
             if name in seen:
@@ -248,7 +251,7 @@ def _duplicates(node: yaml.Node) -> list[tuple[int, str]]:
 
 
 def _line(node: yaml.Node, where: tuple[Any, ...]) -> int:
-    """The line (from 1) of the key or item at `where`, or of the nearest thing that holds it."""
+    """The line (from 1) of the key or item at `where`, or of the nearest part of the file around it."""
     line = node.start_mark.line + 1
     for part in where:
         if isinstance(node, yaml.MappingNode):
@@ -280,7 +283,7 @@ def _explain(root: yaml.Node, model: type[BaseModel], item: dict[str, Any]) -> t
 
 
 def _keys(model: type[BaseModel], where: tuple[Any, ...]) -> list[str]:
-    """The keys that are known at `where`, for the hint after a typing mistake."""
+    """The keys that are known at `where`, for the hint on a mistyped key."""
     current: Any = model
     for part in where:
         if isinstance(current, type) and issubclass(current, BaseModel) and part in current.model_fields:

@@ -1,6 +1,7 @@
-"""What a baselines file says: tables of published numbers, with all that makes them comparable.
+"""The contents of a baselines file: tables of published numbers, with all that makes them comparable.
 
-A table without its source, release, definitions or a number is refused when it is read; there are no placeholders.
+If a table has no source, release or definition, or lacks a number, it is refused when it is read. There are
+no placeholders.
 """
 
 from __future__ import annotations
@@ -30,24 +31,25 @@ def _stated(text: str) -> str:
 
 
 Stated = Annotated[str, AfterValidator(_stated)]
-"""A text that says something."""
+"""A text that is not a placeholder."""
 
 Day = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$")]
-"""`2026-11-21`; in quotes, since YAML has a type of its own for that."""
+"""`2026-11-21`, in quotes, because YAML has its own type for dates."""
 
 
 CONFIGURATION = (
     *("sequence_length", "layers", "tp", "pp", "cp", "vp", "fsdp", "dp", "mbs", "gbs", "ga"),
     *("hidden", "ffn", "heads", "query_groups", "vocab", "mlp"),
 )
-"""What a cell may state of the runs that it is about, by the names that a case has for it."""
+"""What a cell may state of the configuration of its run, by the names that a case has for it."""
 
 
 class Tolerance(Strict):
-    """How far a run may be off, as shares of the baseline's throughput, and how restless it may be.
+    """How far a run may be from the baseline, and how much its steps may scatter.
 
-    `spread` is the largest robust relative standard deviation of the settled steps, `hiccups` the largest share of them that may
-    stand far above the median.
+    `slower` and `faster` are shares of the baseline's throughput. `spread` is the largest robust relative
+    standard deviation of the settled steps. `hiccups` is the largest share of them that may be far above the
+    median.
     """
 
     slower: float = Field(default=0.05, gt=0, lt=1)
@@ -57,13 +59,16 @@ class Tolerance(Strict):
 
 
 class Recorded(Strict):
-    """Which run of a site's own a number was measured in.
+    """The run of the site in which a number was measured.
 
-    `run` is the name of its folder in the results, `date` its day (UTC), `spread` and `hiccups` as in its record, with
-    the nodes and versions where they are known. `runs` counts the runs that agree, this one and those that confirmed
-    it, `confirmed_by` is the newest of them. What is `expired` is kept to be read, and judges nothing.
-    `log` is the fingerprint of its log's steps. By it and `job`, and by those of the runs that confirmed it, a job counts
-    once, however often its log is judged.
+    The run: `run` is the name of its folder in the results, `date` its day (UTC). `spread` and `hiccups` are
+    as in its record. `nodes` and `versions` are given if they are known.
+
+    The runs that agree: `runs` is their number, with this one; `confirmed_by` is the newest of the others. If
+    `status` is `expired`, the number is kept for readers only: no run is judged against it.
+
+    The logs: `log` is the fingerprint of the steps in the run's log. By `job` and `log`, and by those of the
+    runs that confirmed the number, a job counts once, however often its log is judged.
     """
 
     status: Literal["recorded", "confirmed", "expired"]
@@ -83,18 +88,20 @@ class Recorded(Strict):
     versions: dict[str, str] = {}
 
     def is_from(self, job: str, log: str) -> bool:
-        """Whether the number was recorded from the log of this fingerprint; "" is a job whose id nobody knows.
+        """Whether the number was recorded from the log of this fingerprint. `job` is "" if its id is unknown.
 
-        Steps of milliseconds print alike in every run: of two jobs with ids of their own such logs are two.
+        Steps of milliseconds print alike in every run. So if two jobs have different ids, equal logs are two
+        logs.
         """
         return self.log == log and (not job or not self.job or self.job == job)
 
 
 class Cell(Strict):
-    """One line of a table, as published. Seconds, tokens/s, percent, days; `n/a` where the source prints that.
+    """One line of a table, as published. Seconds, tokens/s, percent, days; `n/a` if the source prints that.
 
-    Without its configuration a number belongs to nothing, so that is required and compared with the case's. What a site
-    recorded states the model's shape too: a model that somebody edits keeps its name.
+    The configuration is required, because a number applies to one configuration only; it is compared with the
+    case's. If a site recorded the number, the cell states the model's shape too, because an edited model
+    keeps its name.
     """
 
     size: str
@@ -131,18 +138,18 @@ class Cell(Strict):
 
     @property
     def configuration(self) -> dict[str, int | str]:
-        """What this cell states of `CONFIGURATION`."""
+        """The part of `CONFIGURATION` that this cell states."""
         return {key: value for key in CONFIGURATION if (value := getattr(self, key)) is not None}
 
     def unlike(self, ran: Mapping[str, int | str]) -> str:
-        """The first key that this cell and a run's configuration state in two ways; "" where they agree."""
+        """The first key whose value differs between this cell and a run's configuration; "" if they agree."""
         return next((key for key, value in self.configuration.items() if ran.get(key) != value), "")
 
 
 class Reference(Strict):
-    """Somebody's figure for this size and dtype, shown beside a judgement and never judged.
+    """Somebody's figure for this size and dtype. It is shown beside a judgement and never judged.
 
-    `name` says who measured it with what, `gpus` on how many.
+    `name` says who measured it with what, `gpus` on how many GPUs.
     """
 
     name: Stated
@@ -155,12 +162,12 @@ class Reference(Strict):
 
 
 class Table(Strict):
-    """Cells of one source, release and GPU type, measured and computed in one way.
+    """Cells of one source, release and type of GPU, all measured and computed in the same way.
 
-    `peak` maps a dtype to TFLOP/s per GPU, or is `measured`: then the run measures its own machine's peak, MFU is
-    the primary number, and no step time is published. `corrected_flops` is the right definition for sizes whose
-    published MFU is known to use a wrong one: a second figure beside the published kind, which is never judged.
-    `also` names later releases whose source prints the very same cells.
+    `also` names later releases whose source prints the same cells. `peak` maps a dtype to TFLOP/s per GPU, or
+    is `measured`: then each run measures the peak of its own machine, MFU is the primary number, and no step
+    time is published. If the published MFU of a size is known to use a wrong definition of FLOPs,
+    `corrected_flops` has the right one: the MFU by it is shown beside the published one and never judged.
     """
 
     release: Stated
@@ -217,7 +224,7 @@ class BaselineFile(Strict):
 
 
 class Accelerator(Strict):
-    """Dense peak of an accelerator by dtype, TFLOP/s per GPU; `nvlink` is the number of GPUs that NVLink connects."""
+    """The dense peak of an accelerator in TFLOP/s per GPU, by dtype. NVLink connects `nvlink` GPUs."""
 
     name: str
     peak: dict[str, Annotated[float, Field(gt=0)]]
@@ -233,5 +240,5 @@ class AcceleratorFile(Strict):
 
 @lru_cache
 def load_baselines(path: Path) -> BaselineFile:
-    """Read a baselines file; a mistake or a placeholder is a ConfigError with its line."""
+    """Read a baselines file. Raises ConfigError with the line of each mistake or placeholder."""
     return load(path, BaselineFile)

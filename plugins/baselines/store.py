@@ -1,4 +1,4 @@
-"""Baselines: the numbers a case should reach, where they come from, and which definitions they use."""
+"""Finds baselines: the numbers that a case should reach, their source, and the definitions that they use."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ _ACCELERATORS = "accelerators.yaml"
 class Baseline:
     """A cell with its table and file: what one case is judged against.
 
-    `own` is the site's own number for the same case, where a published one wins over it.
+    If a case has both a published number and the site's own, it is judged by the published one; `own` is the
+    other.
     """
 
     path: Path
@@ -78,15 +79,15 @@ def find(
     job: str = "",
     log: str = "",
 ) -> Baseline | None:
-    """The baseline of `case`, in its release, on this type of GPU; None when there is none.
+    """The baseline of `case`, in its release, on this type of GPU; None if there is none.
 
-    The published one in `folder` wins over the site's own, which is recorded in the folder `own`. `run` is the one that
-    is judged, `job` the id of its job, and `log` the fingerprint of its log: what was recorded from them says nothing about
-    them.
+    If `folder` has a published baseline, it is that one; otherwise it is the site's own, which is recorded in
+    the folder `own`. `run` is the name of the run that is judged, `job` the id of its job, and `log` the
+    fingerprint of its log. If the site's own number was recorded from them, it does not count.
 
     Raises:
-        ConfigError: two tables have the cell, or the configuration of a published one is not the one that the recipe
-            runs: then the number says nothing about the case.
+        ConfigError: two tables have the cell, or the recipe runs another configuration than the published
+            one, so that the number does not apply to the case.
     """
     published = _cell(folder / f"{recipe.name}.yaml", case, gpu)
     if published is not None and (why := _unlike(published, recipe, case)):
@@ -100,7 +101,7 @@ def find(
 def lapsed(
     own: Path, recipe: Recipe, case: Case, gpu: str, *, run: str = "", job: str = "", log: str = ""
 ) -> str:
-    """Why the site's own number for `case` does not count for this run, in words; "" where it does or there is none."""
+    """Why the site's own number for `case` does not count for this run; "" if it does or is missing."""
     path = own / f"{recipe.name}.yaml"
     mine = _cell(path, case, gpu)
     if mine is not None:
@@ -130,7 +131,7 @@ def _cell(path: Path, case: Case, gpu: str) -> Baseline | None:
 
 
 def _idle(mine: Baseline, recipe: Recipe, case: Case, run: str, job: str, log: str) -> str:
-    """Why a number of the site's own does not count for this run and log; "" where it does."""
+    """Why a number of the site's own does not count for this run and log; "" if it does."""
     if (told := mine.cell.recorded) is not None:
         if told.run == run:
             return "this very run recorded it"
@@ -140,7 +141,7 @@ def _idle(mine: Baseline, recipe: Recipe, case: Case, run: str, job: str, log: s
 
 
 def _unlike(baseline: Baseline, recipe: Recipe, case: Case) -> str:
-    """How the baseline's configuration differs from what the recipe runs; "" where it does not."""
+    """How the baseline's configuration differs from what the recipe runs; "" if it does not."""
     ran = case.identity()
     if key := baseline.cell.unlike(ran):
         return (
@@ -180,16 +181,20 @@ def accelerators(folder: Path) -> dict[str, Accelerator]:
 
 
 def gpus_of_tables(folder: Path) -> set[str]:
-    """The types of GPU that any table in this folder is of."""
+    """The types of GPU of all tables in this folder."""
     paths = [path for path in folder.glob("*.yaml") if path.name != _ACCELERATORS]
     return {table.gpu for path in paths for table in load_baselines(path).tables}
 
 
 def usual_statistic(folder: Path, case: Case) -> Statistic:
-    """How a case without a baseline is measured: as all tables of its release are that can be, or its recipe says; else by the last step."""
+    """How a case without a baseline is measured.
+
+    If the tables of its release, or else its recipe, state one statistic that fits the case, it is that one.
+    Otherwise it is the last step.
+    """
 
     def usable(texts: Iterable[str]) -> set[Statistic]:
-        """Those that a run of this case can be measured by: one may lie beyond its last step, or cut an interval."""
+        """The statistics that fit a run of this case: they end by its last step, and cut no interval."""
         found = {Statistic.parse(text) for text in texts}
         return {s for s in found if s.indices(case.steps)[-1] < case.steps and not s.cuts(case.span)}
 
@@ -199,7 +204,7 @@ def usual_statistic(folder: Path, case: Case) -> Statistic:
 
 
 def references(folder: Path, case: Case, gpu: str) -> tuple[Reference, ...]:
-    """What others measured at the case's size and dtype, at whatever scale."""
+    """What others measured at the case's size and dtype, on any number of GPUs."""
     return tuple(
         reference
         for table in _tables(folder / f"{case.recipe}.yaml", case)
@@ -212,11 +217,13 @@ def references(folder: Path, case: Case, gpu: str) -> tuple[Reference, ...]:
 def yardstick(
     case: Case, baseline: Baseline | None, gpu: str, folder: Path, measured_peak: float | None
 ) -> Yardstick | None:
-    """What MFU is counted with: the baseline's own definitions, so that both figures compare.
+    """What MFU is counted with: the definitions of the baseline, so that both figures are comparable.
 
-    Without a baseline: those that the case's release uses for its size and GPU elsewhere, or its recipe says, or else full
-    attention and the data sheet's peak. None when no peak is known at all.
-    `measured_peak` (TFLOP/s per GPU) is what the run itself measured, for a table that says so.
+    If there is no baseline, the definition is that of the tables of the case's release for its size, or that
+    of its recipe, or else full attention. The peak is the measured one, or that of the tables for this GPU,
+    or else that of the data sheet. If no peak is known, there is no yardstick.
+
+    `measured_peak` (TFLOP/s per GPU) is what the run itself measured.
     """
     definition = FlopsDefinition(definition=case.measure.flops if case.measure else "full-attention")
     if measured_peak is not None and not 0 < measured_peak < math.inf:
@@ -245,7 +252,7 @@ def yardstick(
 
 
 def _yardstick(case: Case, definition: FlopsDefinition, peak: float) -> Yardstick:
-    """With the recipe's second definition beside it, where it has another one."""
+    """The yardstick; `beside` has the recipe's second definition, if that is another one."""
 
     def counted(how: FlopsDefinition, beside: Yardstick | None = None) -> Yardstick:
         return Yardstick(flops_per_sequence(case.model, case.sequence_length, how), how, peak, beside)
@@ -258,9 +265,10 @@ def _yardstick(case: Case, definition: FlopsDefinition, peak: float) -> Yardstic
 
 @dataclass(frozen=True)
 class Expected:
-    """What a case should reach: `step_time` in s; tokens/s, MFU and days follow by the baseline's definitions.
+    """What a case should reach. `step_time` is in s; tokens/s, MFU and days follow from it.
 
-    `corrected` counts MFU by the right FLOPs where the baseline's are known to be wrong; None elsewhere.
+    MFU is by the baseline's definitions. If the baseline's FLOPs are known to be wrong, `corrected` counts
+    MFU by the right ones; otherwise it is None.
     """
 
     case: Case
@@ -282,13 +290,13 @@ class Expected:
         return days_per_1t_tokens(self.case, self.step_time)
 
     def corrected_mfu(self, step_time: float) -> float | None:
-        """MFU in percent by the corrected definition, for this step time in s; never judged."""
+        """MFU in percent by the corrected definition at this step time in s; never judged."""
         share = mfu(self.case, step_time, self.corrected) if self.corrected else None
         return share if share is not None and share <= 100 else None
 
 
 def expected(case: Case, baseline: Baseline, stick: Yardstick) -> Expected:
-    """The expectation for `case`: the published step time, or the one that follows from a published MFU."""
+    """What `case` should reach: the published step time, or the one that follows from a published MFU."""
     published = baseline.cell.step_time
     if published is None:
         flops_of_a_step = case.gbs * stick.flops / case.gpus

@@ -1,6 +1,7 @@
-"""What a run was made with, and what of that changed since another one. Pure.
+"""What a run was made with, and what changed since another run. Pure.
 
-A version is a text by a name: `driver`, `gpu`, `image` (a digest), `nccl`, and whatever the site file states.
+A version is a text with a name: `driver`, `gpu`, `image` (a digest), `nccl`, and whatever the site file
+states.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ from plugins.baselines.file import Recorded
 from plugins.logs import Log
 from plugins.outcome import Outcome
 
-# Enough of a digest to tell two apart; records have all of it.
+# Reports show this much of a digest, which is enough to tell two apart. Records have all of it.
 _DIGEST = re.compile(r"\b(sha\d{3}:[0-9a-f]{12})[0-9a-f]+")
 _CUT = re.compile(r" and \d+ more$")
-# Spreads differ by chance: they are told where one is this many times the other, and larger by this share of a step.
+# Spreads differ by chance. A report shows them if one is this many times the other, and larger by this share
+# of a step.
 _TIMES, _SHARE = 2.0, 0.005
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two runs: what `changed`, what is the `same`, and what only one of them tells, in words."""
+    """Two runs, in words: what `changed`, what is the `same`, and what only one of them states."""
 
     changed: tuple[str, ...]
     same: tuple[str, ...]
@@ -30,7 +32,7 @@ class Comparison:
 
 
 def versions_of(outcome: Outcome, log: Log) -> dict[str, str]:
-    """All that is known, by name. What the run itself told wins over what the site file states."""
+    """All known versions by name. What the run states wins over what the site file states."""
     return {
         **outcome.versions,
         **{name: " and ".join(values) for name, values in _told(outcome, log).items()},
@@ -38,7 +40,7 @@ def versions_of(outcome: Outcome, log: Log) -> dict[str, str]:
 
 
 def mixed(outcome: Outcome, log: Log) -> list[str]:
-    """What a run told more than one version of: its nodes were not alike."""
+    """The remarks on versions of which a run states several: its nodes were not alike."""
     return [
         f"more than one {name} in this run: {shown(' and '.join(values))}"
         + ("; a tag may move between two pulls, a digest cannot" if name == "image" else "")
@@ -48,12 +50,12 @@ def mixed(outcome: Outcome, log: Log) -> list[str]:
 
 
 def nodes_of(outcome: Outcome) -> str:
-    """The nodes of the run; "" where the cluster may have named only the one that its end is blamed on."""
+    """The nodes of the run; "" if the cluster may have named only the node to blame for its end."""
     return outcome.nodes if outcome.succeeded or outcome.failure else ""
 
 
 def since(recorded: Recorded, outcome: Outcome, log: Log, spread: float) -> list[str]:
-    """What is different in this run, of which `spread` is a share as in `recorded`: lines of a report."""
+    """The lines of a report on what is different in this run. `spread` is its spread, a share."""
     found = compare(_all(recorded), _with_nodes(versions_of(outcome, log), nodes_of(outcome)))
     lines = []
     if found.changed:
@@ -71,7 +73,7 @@ def since(recorded: Recorded, outcome: Outcome, log: Log, spread: float) -> list
 
 
 def differences(old: Recorded, new: Recorded) -> str:
-    """`driver 550.54 -> 550.90, nodes a -> b`; "" where nothing is known to have changed."""
+    """`driver 550.54 -> 550.90, nodes a -> b`; "" if nothing is known to have changed."""
     return ", ".join(compare(_all(old), _all(new)).changed)
 
 
@@ -94,16 +96,16 @@ def compare(then: Mapping[str, str], now: Mapping[str, str]) -> Comparison:
 
 
 def shown(version: str) -> str:
-    """As a report has it, with digests cut."""
+    """A version as a report shows it, with digests cut."""
     return _DIGEST.sub(r"\1", version)
 
 
 def _told(outcome: Outcome, log: Log) -> dict[str, list[str]]:
-    """What the cluster and the log tell of the run: the values of each version."""
+    """What the cluster and the log state of the run: the values of each version."""
     found: dict[str, list[str]] = {}
     for name, value in (*(("image", digest) for digest in outcome.images), *log.versions):
         found.setdefault(name, []).append(value)
-    # In any order they are the same.
+    # Their order does not matter, so they are sorted.
     return {name: sorted(values) for name, values in found.items()}
 
 
@@ -112,7 +114,7 @@ def _all(recorded: Recorded) -> dict[str, str]:
 
 
 def _with_nodes(versions: Mapping[str, str], nodes: str) -> dict[str, str]:
-    """Nodes come last: they are many."""
+    """The versions, and the nodes as the last one, because they are many."""
     return {**versions, **({"nodes": nodes} if nodes else {})}
 
 

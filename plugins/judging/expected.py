@@ -1,4 +1,4 @@
-"""What a suite's test compares a run's own figures with, in the manner of `pytest.approx`."""
+"""What a suite's test compares the measured figures with. It works like `pytest.approx`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from plugins.judging.judge import Judgement
 
 @dataclass(frozen=True)
 class Goal:
-    """A figure that a case should reach. `own` is the run's, `slower` and `faster` are shares of `value`.
+    """A figure that a case should reach. `own` is the measured figure.
 
-    Equal to the run's own figure when the verdict passes, which looks at more than that one number; equal to any
-    other number when that lies inside the tolerance.
+    If the goal is compared with `own`, the verdict decides, because it considers more than this one number.
+    Any other number is equal if it is within the tolerance: `slower` and `faster` are shares of `value`.
     """
 
     value: float

@@ -1,4 +1,4 @@
-"""Which lines of a log identify its run: tell it from a run of another case. Pure.
+"""Which lines of a log tell its run from a run of another case. Pure.
 
 Formats state little, so a fact that is not stated does not make a run invalid. The record says which lines
 state each kind of fact. A log that states none gets a remark.
@@ -14,7 +14,7 @@ from plugins.logs import Log
 from plugins.logs.statements import Fact
 from plugins.recipes.cases import Case
 
-# The facts of each kind in the record. Parallel sizes and batches are none of them: models share them.
+# The facts of each kind in the record. Parallel sizes and batches are left out, because models share them.
 _KINDS = {
     "processes": ("processes", "group", "peers", "asked_nodes"),
     "model": (
@@ -34,7 +34,7 @@ _WANTED = {"layers": "the number of layers", "precision": "the precision"}
 
 
 def stated_by(case: Case, log: Log) -> dict[str, str]:
-    """For each kind of fact that identifies a run, the line of the log that states it; "" if none does."""
+    """For each kind of fact that identifies a run, the line that states it; "" if there is none."""
     said = {
         kind: next((fact.said for name in names for fact in log.facts if fact.name == name), "")
         for kind, names in _KINDS.items()

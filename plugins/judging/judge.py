@@ -1,4 +1,4 @@
-"""From an outcome and its log to a verdict: validity first, then speed. Pure."""
+"""Judges a case: first whether its run is valid, then whether it is fast enough. Pure."""
 
 from __future__ import annotations
 
@@ -42,21 +42,25 @@ from plugins.metrics import tokens_per_second
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case
 
-# A process whose own step time is this much above the median of all is named.
+# If the step time of the slowest process is above the median of all by this share, a remark names the
+# process.
 SLOW_RANK = 0.02
 
-# A job that runs this much longer than its steps, and a long start besides, did something else.
+# If a job ran longer than this many times its steps, plus this many seconds for its start, a remark says so.
 STEPS_SHARE = 1.3
 START_SECONDS = 1800.0
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """All there is to say about a case. `measurement` and `expected` are None where it never came to that.
+    """The judgement of one case: the verdict, and what it rests on.
 
-    `references` are others' figures beside the measurement. `written` is the checkpoint of a case that is about writing one,
-    which measures nothing else. `runs` has what each run of the case measured, where it was run more than once because one did not
-    tell: the earlier ones in the order of `outcome.earlier`, then this one.
+    `measurement` and `expected` are None if nothing was measured, or if there is no baseline. `written` is
+    the checkpoint of a case that writes one; such a case has no measurement. `references` are figures of
+    others for comparison, `details` the lines of the report below the headline.
+
+    If the case ran several times, `runs` has the measurement of each run: the earlier ones in the order of
+    `outcome.earlier`, then this one.
     """
 
     case: Case
@@ -73,7 +77,7 @@ class Judgement:
 
     @property
     def versions(self) -> dict[str, str]:
-        """What the run was made with, as far as anybody says."""
+        """The versions that the run was made with, as far as they are known."""
         return versions_of(self.outcome, self.log)
 
     @property
@@ -99,12 +103,16 @@ def judge_outcome(
     strict_last: bool = False,
     before: Sequence[Log] = (),
 ) -> Judgement:
-    """Judge what became of a case.
+    """Judge a case by its outcome and its log.
 
-    `log` is the parsed log of the job's last attempt, `last_lines` its end and `errors` the complaints in what was said besides it, for a
-    job that died or hung. `why_none` says why a baseline of the site's own does not count. `baselines` is the folder of the YAML tables; `gpu` the accelerator that the case ran on.
-    `promised` is the bandwidth of the site's shared storage in bytes/s, as far as it is known. `before` has the logs of the case's
-    earlier runs, which ended well and did not tell: all are judged together.
+    `log` is the parsed log of the job's last attempt. If the job died or hung, the verdict quotes
+    `last_lines`, the end of the log, and `errors`, the error messages outside the log. `baselines` is the
+    folder of the YAML tables, `gpu` the type of GPU that the case ran on. `why_none` says why the site's own
+    baseline does not count. `promised` is the bandwidth of the site's shared storage in bytes/s, if it is
+    known. With `strict_last` the published statistic alone decides.
+
+    `before` has the logs of earlier runs of the case that ended well without a clear verdict. All runs are
+    judged together.
     """
     statistic = baseline.statistic if baseline else usual_statistic(baselines, case)
 
@@ -130,7 +138,8 @@ def judge_outcome(
             Kind.INFRASTRUCTURE, _died(case, outcome, log), details=[*job, *_quoted(last_lines, errors)]
         )
     if problems:
-        # A launcher may hide its program's exit code: then the cause of a run that is not whole stands at its end.
+        # A launcher may hide its program's exit code. If the run is incomplete, the end of its log may say
+        # why.
         quoted = [] if validity.complete(case, log) else _quoted(last_lines, errors)
         return ended(Kind.INVALID, "; ".join(problems), details=[*job, *quoted])
     remarks = _job_remarks(case, outcome, log)
@@ -184,9 +193,9 @@ def judge_outcome(
 def another_run(
     case: Case, logs: Sequence[Log], baseline: Baseline | None, *, gpu: str, baselines: Path
 ) -> str:
-    """Why one more run of the case would tell more than the runs of these logs, which ended well; "" where they decide.
+    """Why one more run of the case would help to decide; "" if the runs of `logs` decide.
 
-    What is not valid, or has nothing to compare with, is decided.
+    All runs of `logs` ended well. If a run is not valid, or if there is no baseline, the case is decided.
     """
     if baseline is None or case.checkpoint is not None:
         return ""
@@ -203,13 +212,13 @@ def _measurement(case: Case, log: Log, statistic: Statistic, stick: Yardstick) -
 
 
 def _timing(case: Case, log: Log, statistic: Statistic) -> Timing:
-    """The step times of a valid run; of one that prints from dispatch to dispatch, levelled."""
+    """The step times of a valid run, levelled if the format prints them from dispatch to dispatch."""
     steps = levelled(log.steps) if log.queued else log.steps
     return timing(steps, statistic, case.smoothing, case.span)
 
 
 def _dispatched(case: Case, log: Log, statistic: Statistic) -> list[str]:
-    """Which steps of the statistic were printed when they were handed over, and are seen with their neighbours."""
+    """The remark on the steps of the statistic whose printed time was levelled; empty if there are none."""
     needed = statistic.lines(case.steps, case.interval) if log.queued else ()
     changed = [
         f"{printed.index} (printed: {printed.seconds:.4g} s)"
@@ -221,7 +230,7 @@ def _dispatched(case: Case, log: Log, statistic: Statistic) -> list[str]:
 
 
 def _identity_line(case: Case, log: Log) -> list[str]:
-    """By what the run's own log tells it from the other cases."""
+    """What the log states of the run's identity, and what it does not state: a line of the report."""
     said = identity.stated_by(case, log)
     told = ", ".join(f"{kind} ({words})" for kind, words in said.items() if words)
     untold = ", ".join(kind for kind, words in said.items() if not words)
@@ -231,7 +240,7 @@ def _identity_line(case: Case, log: Log) -> list[str]:
 
 
 def _run_lines(runs: Sequence[Measurement]) -> list[str]:
-    """What each run measured, where there is more than one."""
+    """The line of the report on each run, if there are several."""
     return [
         f"run {number}     {run.step_time:.4g} s a step, steady {run.timing.steady:.4g} s, spread {100 * run.timing.spread:.2g} %, "
         f"{len(run.timing.hiccups)} stalls"
@@ -243,7 +252,7 @@ def _run_lines(runs: Sequence[Measurement]) -> list[str]:
 def _judge_given_up(
     case: Case, outcome: Outcome, log: Log, baseline: Baseline, *, gpu: str, baselines: Path
 ) -> Judgement:
-    """A run that was cancelled for its pace. What ran must have been this configuration; what is missing is no fault."""
+    """Judge a run that was cancelled for its pace. It must be valid, but its last steps may be missing."""
     job = _job_lines(outcome)
     part = accelerators(baselines).get(gpu)
     problems = validity.problems(case, log, baseline.statistic, part, job=outcome.known_job, whole=False)
@@ -263,7 +272,7 @@ def _judge_given_up(
             baseline.statistic,
             details=tuple(job),
         )
-    # The published statistic needs steps that never ran: what is measured is the last one and the steady median.
+    # The published statistic needs steps that never ran, so the last step and the steady median are measured.
     last = max(readable)
     timed = replace(log, steps=tuple(step for step in log.steps if step.index <= last))
     measurement = _measurement(case, timed, Statistic(), stick)
@@ -277,7 +286,7 @@ def _judge_given_up(
 def _changes(
     verdict: Verdict, measurement: Measurement, goal: Expected, outcome: Outcome, log: Log
 ) -> list[str]:
-    """What is different from the run that a number was recorded in, where this one does not reach it."""
+    """What changed since the run that recorded the baseline, if this run does not reach it."""
     recorded = goal.baseline.cell.recorded
     if recorded is None or not verdict.fails:
         return []
@@ -326,7 +335,7 @@ def _quoted(log: Sequence[str], errors: Sequence[str]) -> list[str]:
 
 
 def _idle(case: Case, outcome: Outcome, log: Log) -> str:
-    """What the job did besides its steps, where that is far more than a start takes; "" where it is not."""
+    """The remark on a job that ran far longer than its steps and a start take; "" if it did not."""
     known = desmoothed(log.steps, case.smoothing)
     if (
         outcome.started is None

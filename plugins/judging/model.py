@@ -1,4 +1,4 @@
-"""What a case's model has and does: its parameters, and the FLOPs and tokens of a step on one GPU. Pure."""
+"""The size and work of a case's model: parameters, and the FLOPs and tokens of a step on a GPU. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FLOPS_MARGIN = 0.001
 
 
 def parameters(model: Model) -> float:
-    """Those of the whole model without norms and biases, with an output layer of its own."""
+    """The parameters of the whole model, without norms and biases, with a separate output layer."""
     return model.layers * _of_a_layer(model) + 2.0 * model.vocab * model.hidden
 
 
@@ -33,13 +33,13 @@ def first_stage(case: Case) -> float:
 
 
 def _of_a_layer(model: Model) -> float:
-    """Those of the matrices of a decoder layer: attention, and an MLP with or without a gate."""
+    """The parameters of a decoder layer's matrices: attention, and an MLP with or without a gate."""
     attention = 2.0 * model.hidden**2 * (1 + model.query_groups / model.heads)
     return attention + (3 if model.mlp == "gated" else 2) * model.hidden * model.ffn
 
 
 def flops_of_a_step(case: Case, name: FlopsName) -> float:
-    """Model FLOPs of a step on one GPU by this definition."""
+    """The model FLOPs of a step on one GPU, by this definition."""
     sequence = flops_per_sequence(case.model, case.sequence_length, FlopsDefinition(definition=name))
     return case.gbs * sequence / case.gpus
 
@@ -57,10 +57,11 @@ def flops_printed(case: Case, log: Log) -> list[float]:
 
 
 def counted_by(case: Case, log: Log) -> FlopsName:
-    """The format's definition of FLOPs that fits all rates to the case's model; the first if none fits.
+    """The first of the format's definitions of FLOPs by which all rates fit the case's model.
 
-    Half the sequence length by full attention has as many FLOPs as all of it by causal attention. If the log
-    does not state the sequence length, only the first definition is tried.
+    If none fits, it is the first of all. Half the sequence length by full attention has as many FLOPs as the
+    whole length by causal attention. So if the log does not state the sequence length, only the first
+    definition is tried.
     """
     stated = any(fact.name == "sequence_length" for fact in log.facts)
     for name in log.flops if stated else log.flops[:1]:
@@ -71,7 +72,7 @@ def counted_by(case: Case, log: Log) -> FlopsName:
 
 
 def other_work(case: Case, step: Step, flops: float) -> str:
-    """Why a GPU did other work in this step than the case's; "" if it did not, or the line does not say."""
+    """Why a GPU did other work in this step than the case's; "" if it did not, or if it is unknown."""
     tokens = case.tokens_per_step / case.gpus
     if step.tokens_per_gpu is not None and tokens not in step.tokens_per_gpu:
         low, high = step.tokens_per_gpu.low, step.tokens_per_gpu.high

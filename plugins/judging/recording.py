@@ -1,7 +1,7 @@
-"""Recording a site's own baselines: what a valid run measured becomes a cell that later runs are judged against. Pure.
+"""Records a site's own baselines: a valid run's measurement becomes a cell for judging later runs. Pure.
 
-A candidate is made where a case is judged, travels in its record, and is put into the site's table at the end of the
-session. A number that nobody published is only worth having when it is a quiet run's, so a restless one is refused.
+A candidate is made when a case is judged, and kept in the case's record. At the end of the session it is put
+into the site's table. Only a steady run is recorded; a noisy one is refused.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from plugins.metrics import FlopsDefinition
 from plugins.metrics import Measurement
 from plugins.yamlfile import Strict
 
-# A statistic that its outliers move by more than this share is no number to hold others to.
+# If outliers move the statistic by more than this share, other runs cannot be compared with it.
 MOVED_BY_OUTLIERS = 0.01
 
 _TABLE_KEYS = ("release", "gpu", "framework", "source", "statistic")
@@ -44,7 +44,7 @@ _HEAD = """\
 
 
 class Candidate(Strict):
-    """A cell and the head of the table that it belongs to. `peak` is in TFLOP/s per GPU."""
+    """A cell, and the head of the table that it belongs to. `peak` is in TFLOP/s per GPU."""
 
     release: Stated
     gpu: Stated
@@ -67,7 +67,7 @@ class Origin:
 
 
 def candidate(judgement: Judgement, origin: Origin) -> Candidate | str:
-    """What this judgement offers for the site's table, or why it offers nothing, in words."""
+    """The candidate that this judgement offers for the site's table, or the reason why there is none."""
     measurement, goal = judgement.measurement, judgement.expected
     stick = measurement.yardstick if measurement else None
     if measurement is None or judgement.outcome.failure == "given up":
@@ -99,7 +99,7 @@ def candidate(judgement: Judgement, origin: Origin) -> Candidate | str:
 
 
 def _unfit(measurement: Measurement) -> str:
-    """Why these steps are no number to hold other runs to; "" when they are."""
+    """Why other runs cannot be compared with these steps; "" if they can."""
     timing, tolerance = measurement.timing, Tolerance()
     if what := restless(measurement, tolerance):
         return f"too noisy to be held against other runs: {what}"
@@ -139,22 +139,26 @@ def _cell(judgement: Judgement, measurement: Measurement, origin: Origin, *, wit
 
 
 def fingerprint(log: Log) -> str:
-    """What tells the log of one job from any other: of its steps, which all copies of it have, whatever is around them."""
+    """A hash of the log's steps, which identifies its job.
+
+    All copies of a log have the same hash, whatever other lines they have.
+    """
     told = [(step.index, step.seconds, step.loss, step.grad_norm) for step in log.steps]
     return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
 
 
-# Into the table
+# How a candidate is put into the site's table
 
 
 def shelve(
     file: BaselineFile | None, recipe: str, new: Candidate, *, verdict: str, replace: bool
 ) -> tuple[BaselineFile | None, str]:
-    """The site's file with this candidate in it, and what was done in words.
+    """The site's file with this candidate in it, and what was done, in words.
 
-    A first number is recorded. A run that passed against it confirms it, and the number stays, so that a slow decline
-    cannot drag it along. A run that did not pass shows the change; only with `replace` does it take the place, and
-    the old number stays in the file as expired. So does one of another configuration.
+    The first number of a case is recorded. If a later run passes against it, the run confirms the number. The
+    number itself stays, so that a slow decline does not move it. If a later run does not pass, the change is
+    reported. Only with `replace` does the new number take the place of the old one, which stays in the file
+    as expired. If the old number is of another configuration, it expires and the new one is recorded.
     """
     run = new.cell.recorded
     assert run is not None
@@ -198,7 +202,7 @@ def shelve(
 
 
 def as_text(file: BaselineFile, site: str) -> str:
-    """The file as YAML, a line for each cell, as the published tables are."""
+    """The file as YAML with one line for each cell, like the published tables."""
     lines = [_HEAD.format(site=site) + f"recipe: {_flow(file.recipe)}", "tables:"]
     for table in file.tables:
         keys = table.model_dump(mode="json", exclude_defaults=True)
@@ -210,7 +214,7 @@ def as_text(file: BaselineFile, site: str) -> str:
 
 
 def _find(file: BaselineFile | None, new: Candidate) -> tuple[Table | None, Cell | None]:
-    """The number that counts for this case so far, with its table."""
+    """The number that counts for this case now, and its table."""
     for table in file.tables if file else []:
         if table.gpu == new.gpu and table.is_of(new.release):
             for cell in table.cells:
@@ -221,7 +225,7 @@ def _find(file: BaselineFile | None, new: Candidate) -> tuple[Table | None, Cell
 
 
 def _with(file: BaselineFile | None, recipe: str, new: Candidate) -> BaselineFile:
-    """The file with the new cell, in a table that is measured and counted in the very same way."""
+    """The file with the new cell, in a table with the same definitions, or in a new one if there is none."""
     size, dtype = new.cell.size, new.cell.dtype
     tables = list(file.tables) if file else []
     place = next((place for place, table in enumerate(tables) if _takes(table, new)), len(tables))
@@ -236,7 +240,7 @@ def _with(file: BaselineFile | None, recipe: str, new: Candidate) -> BaselineFil
 
 
 def _takes(table: Table, new: Candidate) -> bool:
-    # What is recorded was measured in one release alone.
+    # Recorded numbers are of one release only.
     if table.also or any(getattr(table, key) != getattr(new, key) for key in _TABLE_KEYS):
         return False
     if table.flops.get(new.cell.size, new.flops) != new.flops:
@@ -247,17 +251,17 @@ def _takes(table: Table, new: Candidate) -> bool:
 
 
 def _swap(file: BaselineFile, table: Table, old: Cell, new: Cell) -> BaselineFile:
-    """The file with `new` in the place of `old`, which is known by being that very object."""
+    """The file with `new` in the place of `old`. `old` is compared by identity."""
     cells = [new if cell is old else cell for cell in table.cells]
     changed = table.model_copy(update={"cells": cells})
     return file.model_copy(update={"tables": [changed if known is table else known for known in file.tables]})
 
 
 def _counted(old: Recorded, new: Recorded) -> str:
-    """The job or log of a run that a number is made of already, in words; "" where it is another one."""
+    """The job or log of this run, in words, if the number counts it already; "" if it does not."""
     if new.job is not None and new.job in (old.job, *old.confirmed_jobs):
         return f"job {new.job}"
-    # As in `Recorded.is_from`.
+    # The same rule as in `Recorded.is_from`.
     unknown = new.job is None or old.job is None
     if unknown and new.log is not None and new.log in (old.log, *old.confirmed_logs):
         return "this very log"
@@ -271,7 +275,7 @@ def _expire(cell: Cell, date: str) -> Cell:
 
 
 def _speed(cell: Cell) -> float:
-    """What is compared: tokens/s, or MFU where each run measures its own machine's peak."""
+    """The figure that is compared: tokens/s, or MFU if each run measures its own machine's peak."""
     return cell.tokens_per_second or cell.mfu
 
 

@@ -1,7 +1,8 @@
-"""Several runs of one case: when another one would tell more, and what they come to together. Pure.
+"""Several runs of one case: whether another one is needed, and what all of them measured together. Pure.
 
-The run is the unit, not the step: what a cluster does differently from one run to the next is the same in all steps of a run. So
-the runs' medians are averaged, and how far they lie apart counts as well as how the steps scatter.
+The unit is the run, not the step: what a cluster does differently from run to run is the same in all steps of
+a run. So the runs' medians are averaged, and the distance between them counts as well as the scatter of the
+steps.
 """
 
 from __future__ import annotations
@@ -22,22 +23,23 @@ from plugins.metrics import Measurement
 from plugins.metrics import Timing
 
 MAX_RUNS = 3
-"""A case is run so often at most: what is not decided then is judged as it stands."""
+"""A case runs at most this often. If the last run does not decide either, the runs are judged as they are."""
 
-# The steady median must stand so many of its standard errors off a limit of the band.
+# If the steady median is closer than this many of its standard errors to a limit of the band, it is in doubt.
 SIGMAS = 3.0
 
-# So far beyond a limit, at the least, the median of all settled steps must be to be beyond doubt: runs differ from each other.
+# The median of all settled steps must be beyond a limit by at least this share to be beyond doubt, because
+# runs differ from each other.
 SURE = 0.01
 
-# Stalls are few or many beyond doubt below and above these shares of their limit: of 40 steps, up to 2 and from 8 on.
+# Between these shares of the limit, the number of stalls is in doubt: of 40 steps, from 3 to 7 stalls.
 FEW, MANY = 0.5, 1.5
 
 
 def unsure(runs: Sequence[Measurement], expected: Expected) -> str:
-    """Why another run of the case would tell more than these, in words; "" where they decide, or there are `MAX_RUNS`.
+    """Why another run of the case would help to decide; "" if these runs decide, or if there are `MAX_RUNS`.
 
-    A run that fails beyond doubt is never run again, nor is a case of which one run did.
+    If one of the runs fails beyond doubt, the case is not run again.
     """
     if len(runs) >= MAX_RUNS or any(_clear_failure(run, expected) for run in runs):
         return ""
@@ -45,7 +47,10 @@ def unsure(runs: Sequence[Measurement], expected: Expected) -> str:
 
 
 def judge_runs(runs: Sequence[Measurement], expected: Expected) -> tuple[Measurement, Verdict]:
-    """What all runs of a case measured together, and the verdict: that of a run which fails beyond doubt, wherever there is one."""
+    """What all runs of a case measured together, and their verdict.
+
+    If one of them fails beyond doubt, its measurement and verdict are returned.
+    """
     for number, run in enumerate(runs, start=1):
         if len(runs) > 1 and _clear_failure(run, expected):
             verdict = judge(run, expected)
@@ -65,11 +70,11 @@ def _clear_failure(run: Measurement, expected: Expected) -> bool:
 
 
 def _doubt(measurement: Measurement, expected: Expected) -> str:
-    """What is not decided by these figures; "" where nothing is in doubt."""
+    """What these figures leave undecided; "" if they decide."""
     timing, band = measurement.timing, Band(expected, measurement.timing.resolution)
     off = SIGMAS * timing.steady_error
     sides = {band.side(timing.steady * (1 + sign * off)) for sign in (-1, 0, 1)}
-    # All settled steps together tell more than the last ten.
+    # All settled steps together say more than the last ten.
     slow = timing.settled * (1 - max(SURE, SIGMAS * timing.settled_error))
     if band.side(timing.steady) is band.side(slow) is Kind.TOO_SLOW:
         return ""
@@ -81,7 +86,7 @@ def _doubt(measurement: Measurement, expected: Expected) -> str:
     if sides != {Kind.PASSED}:
         return ""
     if fell(measurement, band) and band.side(timing.tail * (1 - SIGMAS * timing.tail_error)) is Kind.TOO_SLOW:
-        # Slow at its end beyond doubt.
+        # The run is slow at its end beyond doubt.
         return ""
     share = len(timing.hiccups) / timing.settled_steps / expected.baseline.tolerance.hiccups
     if FEW < share <= MANY:
@@ -95,9 +100,10 @@ def _together(runs: Sequence[Measurement]) -> Measurement:
 
 
 def pooled(runs: Sequence[Timing]) -> Timing:
-    """The figures of several runs as those of one: means of the runs' figures, and all their stalls. `window` and `last` are of the last run.
+    """Combine the figures of several runs: means of the runs' figures, and all their stalls.
 
-    The end of a run and its regular stalls count as far as most runs have them.
+    `window` and `last` are those of the last run. `periodic` and `lasting` are true if they are for most
+    runs.
     """
     if len(runs) == 1:
         return runs[0]

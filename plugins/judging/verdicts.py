@@ -1,4 +1,4 @@
-"""Verdicts: a measurement against a baseline. Pure; every case ends in exactly one."""
+"""Verdicts: how a measurement compares with its baseline. Every case gets exactly one. Pure."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ from plugins.metrics import TAIL_STEPS
 from plugins.metrics import Measurement
 from plugins.metrics import tokens_per_second
 
-# A run's number of further runs is only worth saying while somebody would still pay for them.
+# If more runs than this are needed to decide, the verdict says so and gives no number.
 MAX_USEFUL_RUNS = 20
 
-# As many outliers may excuse a published mean out of the band. Of ten steps of which each stalls with a chance of 2 %, four do so
-# in three runs of 100,000.
+# At most this many outliers of a run excuse a published mean that is out of the band. If each of ten steps
+# stalls with a probability of 2 %, four of them stall in three runs of 100,000.
 MAX_FORGIVEN = 3
 
-# So many standard errors above the settled steps, and at least `OUTLIER_FLOOR`, the end of a run is slower than the rest of it. The
-# error of a few means over an interval is known less well, and both of the last two must be slow.
+# The end of a run is slow if it is above the settled steps by this many standard errors, and by at least
+# `OUTLIER_FLOOR`. The standard error of a few means over an interval is less certain, so both of the last two
+# must be slow.
 TAIL_SIGMAS = 4.0
 TAIL_SIGMAS_OF_MEANS = 3.0
 
-# Stalls at equal distances have one cause; each of them weighs as much as this many at random.
+# Stalls at equal distances have one cause, so each counts as much as this many random ones.
 PERIODIC_WEIGHT = 1.5
 
 
 class Kind(StrEnum):
-    """How a case can end; the values stand in every record."""
+    """How a case can end. The values are in every record."""
 
     PASSED = "passed"
     TOO_SLOW = "too slow"
@@ -49,7 +50,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a case ended: `headline` says it in one line, `remarks` are what a reader must know besides."""
+    """How a case ended: `headline` says it in one line, `remarks` are what else a reader must know."""
 
     kind: Kind
     headline: str
@@ -62,7 +63,10 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Band:
-    """The step times that pass, in seconds: `fastest` <= step time <= `slowest`, the log's rounding included."""
+    """The step times that pass, in seconds: `fastest` <= step time <= `slowest`.
+
+    `resolution` is the relative rounding of the log, which widens the band.
+    """
 
     expected: Expected
     resolution: float
@@ -76,7 +80,7 @@ class Band:
         return self.expected.step_time / (1 - self.expected.baseline.tolerance.slower) * (1 + self.resolution)
 
     def side(self, step_time: float) -> Kind:
-        """Where a step time falls: passed, too slow or too fast."""
+        """Where a step time is: in the band (passed), too slow or too fast."""
         if step_time > self.slowest:
             return Kind.TOO_SLOW
         return Kind.TOO_FAST if step_time < self.fastest else Kind.PASSED
@@ -85,10 +89,18 @@ class Band:
 def judge(measurement: Measurement, expected: Expected, *, strict_last: bool = False) -> Verdict:
     """Judge a valid run by its published statistic and its steady median.
 
-    Both in the band: passed. Both out: too slow or too fast. Only the median out: the median decides. Only the
-    statistic out: passed with a remark where outliers of its window explain it, or where it is one step alone; else noisy.
-    Even inside the band a run is too slow that became so at its end, and noisy whose steps scatter or stall beyond the
-    baseline's limits or whose mean, with all its stalls, is below the band. `strict_last` judges by the published statistic alone.
+    The first of these that holds decides:
+
+    - If the median is out of the band, the run is too slow or too fast, even if the statistic is in the band.
+    - If the last steps became too slow, the run is too slow.
+    - If the steps scatter or stall beyond the baseline's limits, or if the mean, which includes all stalls,
+      is too slow, the run is noisy.
+    - If only the statistic is out of the band, the run has passed with a remark if few outliers explain it,
+      or if the statistic is a single step. Otherwise the run is noisy. It is noisy too if the interval before
+      an outlier is slow, because then the pace fell.
+    - If both are in the band, the run has passed.
+
+    With `strict_last` the published statistic alone decides.
     """
     timing = measurement.timing
     band = Band(expected, timing.resolution)
@@ -108,7 +120,7 @@ def judge(measurement: Measurement, expected: Expected, *, strict_last: bool = F
         return Verdict(Kind.NOISY, f"noisy: {what}; {_more_runs(measurement, band)}", remarks)
     if published is not Kind.PASSED:
         explained = bool(timing.outliers) and band.side(timing.without_outliers) is Kind.PASSED
-        # One step alone says less than the steady ones around it, outlier or not.
+        # A single step says less than the steady steps around it, whether it is an outlier or not.
         alone = timing.interval == 1 and len(timing.window) == 1
         few = len(timing.outliers) <= MAX_FORGIVEN * timing.runs
         if ((explained and few) or alone) and not timing.lasting:
@@ -136,7 +148,10 @@ def judge(measurement: Measurement, expected: Expected, *, strict_last: bool = F
 
 
 def fell(measurement: Measurement, band: Band) -> bool:
-    """Whether the run became too slow at its end: its last steps are out of the band, and beyond chance slower than the rest."""
+    """Whether the run became too slow at its end.
+
+    Its last steps are out of the band, and slower than the other steps by more than chance explains.
+    """
     timing = measurement.timing
     sigmas = TAIL_SIGMAS if timing.interval == 1 else TAIL_SIGMAS_OF_MEANS
     beyond = max(OUTLIER_FLOOR, sigmas * timing.tail_error)
@@ -144,7 +159,7 @@ def fell(measurement: Measurement, band: Band) -> bool:
 
 
 def restless(measurement: Measurement, tolerance: Tolerance) -> str:
-    """What keeps the steps from telling a pace, whatever it is; "" when nothing does."""
+    """Why the steps do not show a steady pace, whatever the pace is; "" if they do."""
     timing = measurement.timing
     if timing.spread > tolerance.spread:
         of = f" of means over {timing.interval} steps" if timing.interval > 1 else ""
@@ -154,7 +169,7 @@ def restless(measurement: Measurement, tolerance: Tolerance) -> str:
         )
     lost = timing.mean / timing.steady - 1
     stalls, limit = len(timing.hiccups), tolerance.hiccups * timing.settled_steps
-    # A cause that comes again in step, as a snapshot or a full buffer does, is found with fewer stalls than chance makes.
+    # If a cause recurs regularly, as a snapshot or a full buffer does, fewer stalls than random ones suffice.
     periodic = timing.periodic and PERIODIC_WEIGHT * stalls > limit
     if stalls > limit or periodic or lost > tolerance.slower:
         how = ", at equal distances, so that they have one cause" if periodic else ""
@@ -167,7 +182,7 @@ def restless(measurement: Measurement, tolerance: Tolerance) -> str:
 
 
 def _stalled(measurement: Measurement, band: Band) -> str:
-    """What the stalls cost, where the mean that contains them is below the band; "" where it is not."""
+    """What the stalls cost, if the mean that includes them is too slow for the band; "" if it is not."""
     timing, expected = measurement.timing, band.expected
     if band.side(timing.mean) is not Kind.TOO_SLOW:
         return ""
@@ -182,13 +197,13 @@ def _stalled(measurement: Measurement, band: Band) -> str:
 
 
 def describe(measurement: Measurement, references: Sequence[Reference] = ()) -> list[str]:
-    """What a run without a baseline measured, and what others did."""
+    """The lines of the report on a run without a baseline, with the figures of others."""
     lines = [*_measured(measurement, None), *_counted(measurement)]
     return lines + [beside(measurement, reference) for reference in references]
 
 
 def beside(measurement: Measurement, reference: Reference) -> str:
-    """The line that sets somebody else's figure beside the measured one."""
+    """The line that compares the measured figure with somebody else's."""
     here, there = measurement.tokens_per_second_per_gpu, reference.tokens_per_second_per_gpu
     return (
         f"beside    {here:,.0f} tokens/s/GPU here; {there:,.0f} tokens/s/GPU: {reference.name} on {reference.gpus} GPUs "
@@ -197,7 +212,7 @@ def beside(measurement: Measurement, reference: Reference) -> str:
 
 
 def explain(measurement: Measurement, expected: Expected, references: Sequence[Reference] = ()) -> list[str]:
-    """What a tired engineer needs beside the headline: measured, expected, from where, how far off."""
+    """The lines of the report below the headline: measured, expected, and the baseline's source."""
     timing, baseline = measurement.timing, expected.baseline
     band = Band(expected, timing.resolution)
     tolerance = baseline.tolerance
@@ -215,7 +230,7 @@ def explain(measurement: Measurement, expected: Expected, references: Sequence[R
 
 
 def _own(baseline: Baseline) -> list[str]:
-    """The site's own number, where a published one wins over it."""
+    """The site's own number, if the case is judged by a published one."""
     own = baseline.own
     if own is None:
         return []
@@ -224,7 +239,7 @@ def _own(baseline: Baseline) -> list[str]:
 
 
 def _measured(measurement: Measurement, expected: Expected | None) -> list[str]:
-    """The published statistic, the last step where that is a mean over a window, and the steady median."""
+    """The published statistic, the last step if the statistic is a mean, and the steady median."""
     timing = measurement.timing
 
     def line(name: str, step_time: float, what: str) -> str:
@@ -246,7 +261,7 @@ def _measured(measurement: Measurement, expected: Expected | None) -> list[str]:
 
 
 def _model(measurement: Measurement) -> list[str]:
-    """How large the model is, where its name does not tell."""
+    """How large the model is, if its name does not say."""
     case = measurement.case
     if case.parameters is None:
         return []
@@ -255,13 +270,13 @@ def _model(measurement: Measurement) -> list[str]:
 
 
 def billions(parameters: int) -> str:
-    """`174.6 B`, `0.065 B`: three digits at the least, because some names are off by a factor of six."""
+    """`174.6 B`, `0.065 B`: digits enough, because the names of some models are off by a factor of six."""
     value = parameters / 1e9
     return f"{value:.1f} B" if value >= 100 else f"{value:.3g} B" if value >= 0.1 else f"{value:.2g} B"
 
 
 def _counted(measurement: Measurement) -> list[str]:
-    """How MFU was counted, and what it is when it is counted in the recipe's second way."""
+    """How MFU was counted, and the MFU by the recipe's second definition, if it has one."""
     stick = measurement.yardstick
     if stick is None:
         return []
@@ -287,7 +302,7 @@ def _row(measurement: Measurement, step_time: float) -> str:
 
 
 def _corrected(measurement: Measurement, expected: Expected) -> list[str]:
-    """The line that sets the right MFU beside a published one whose formula is known to be wrong."""
+    """The MFU by the right FLOPs, if the published definition is known to be wrong."""
     right, goal = (expected.corrected_mfu(time) for time in (measurement.step_time, expected.step_time))
     if expected.corrected is None or right is None or goal is None:
         return []
@@ -356,7 +371,7 @@ def _window(measurement: Measurement) -> str:
 
 
 def _named(measurement: Measurement, index: int) -> str:
-    """`step 49`, or `steps 40 to 49` of one line."""
+    """`step 49`, or `steps 40 to 49` if one line covers them."""
     interval = measurement.timing.interval
     return f"step {index}" if interval == 1 else f"steps {index - interval + 1} to {index}"
 
@@ -387,7 +402,7 @@ def _steps(measurement: Measurement, steps: tuple[tuple[int, float], ...]) -> st
 
 
 def _more_runs(measurement: Measurement, band: Band) -> str:
-    """How many more runs would tell: the mean of n runs must stand two standard errors off the nearest limit."""
+    """How many more runs would decide: their mean must be two standard errors from the nearest limit."""
     timing = measurement.timing
     margin = min(abs(band.slowest - timing.steady), abs(timing.steady - band.fastest)) / timing.steady
     spread = max(timing.spread, abs(timing.mean / timing.steady - 1))

@@ -97,8 +97,8 @@ class Log:
 
     `steps` are in the order of their first lines; `repeated` are the indices that were printed again.
     `restarted_after` is the last step of each earlier attempt. `planned` is the number of steps that the run
-    announced, or 0 if it announced different ones. `facts` are what it states of its configuration, `marks` the kinds
-    and lines of what spoils a timed run. `captured_after` is the last step before a profiler began to record.
+    announced, or 0 if it announced different ones. `facts` are what it states of its configuration, `marks`
+    the kinds and lines of what spoils a timed run. `captured_after` is the last step before a profiler began to record.
     `versions` are names and values; if nodes differ, a name has several. `saves` are the seconds of each
     checkpoint, `saved_bytes` the size that the launcher counts at the end. `peak_tflops` is the rate of
     matrix products that the run measured.

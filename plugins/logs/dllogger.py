@@ -1,4 +1,4 @@
-"""DLLogger, as NeMo 1 on Kubernetes writes it: a record a step, 0-based, in a file or in a pod's output.
+"""DLLogger, as NeMo 1 on Kubernetes writes it: a record for each step, in a file or in a pod's output.
 
     DLLL {"timestamp": "1728595441.952723", "datetime": "2024-10-10 21:24:01.952723", "elapsedtime": "2087.21432",
     "type": "LOG", "step": 36, "data": {"reduced_train_loss": 7.976484775543213, "global_step": 36,
@@ -6,10 +6,15 @@
 
     DLL 2024-10-10 21:24:01.952723 - 36 reduced_train_loss : 7.976484775543213  global_step : 36  ...
 
-(each on one line in the log.) The first record has "PARAMETER" for its step and the configuration in its data, which
-is checked against the case, and demanded: `cfg/fp8` alone decides between FP8 and `cfg/precision` (NeMo 2.0.0, megatron_gpt_model.py). Times are
-in seconds, printed in full; the recipes let NeMo average them over the last five steps (`buffer_size`), which
-no line states and `smoothing` in a recipe does. In a pod's output every value is followed by a blank, so that a number cut short never counts.
+Each record is one line in the log; steps are 0-based. Times are in seconds, printed in full. The recipes let
+NeMo average them over the last five steps (`buffer_size`). No line states that, so the recipe does
+(`smoothing`).
+
+The first record has "PARAMETER" instead of a step, and the configuration as its data. It is required, and
+checked against the case. `cfg/fp8` alone decides between FP8 and `cfg/precision` (NeMo 2.0.0,
+megatron_gpt_model.py).
+
+In a pod's output a blank follows every value. So if a number was cut short, it does not count.
 """
 
 from __future__ import annotations
@@ -33,7 +38,7 @@ _PARAMETER = re.compile(r"(?<!\S)(cfg/[\w/]+) : (\S+) ")
 _METRIC = re.compile(rf"(?<!\S)([A-Za-z_][\w/]*(?: in s)?) : ({NUMBER}) ")
 _DECODER = json.JSONDecoder()
 
-# The facts that are whole numbers, by the names of `Case.facts`.
+# The facts that are whole numbers, by their names in `Case.facts`.
 _SIZES = {
     "cfg/tensor_model_parallel_size": "tp",
     "cfg/pipeline_model_parallel_size": "pp",
@@ -55,7 +60,7 @@ _PRECISIONS = {"bf16": "bf16", "16": "fp16", "32": "fp32"}
 
 
 class DLLogger(LineParser):
-    """Records of NVIDIA's dllogger through NeMo's DLLogger (NeMo 24.07 and the releases around it)."""
+    """Parses records of NVIDIA's dllogger by NeMo's DLLogger (NeMo 24.07 and the releases around it)."""
 
     name = "dllogger"
     means = ("smoothing",)
@@ -80,7 +85,7 @@ class DLLogger(LineParser):
                 continue
             if record.get("step") == "PARAMETER":
                 if _PRECISION in data and all(map(_KEY.fullmatch, data)):
-                    # The record is whole, with nothing of other output in its keys: FP8 is off unless set.
+                    # The record is whole, and no other output is in its keys. FP8 is off unless it is set.
                     data.setdefault(_FP8, None)
                 self._read_parameters(data)
             else:
@@ -126,7 +131,10 @@ class DLLogger(LineParser):
                 self.spoilt("profiler", f"{key} is {data[key]}")
 
     def _read_step(self, step: object, data: dict[str, Any], stamp: float | None, *, timed: bool) -> None:
-        """`timed`: the record has a step time, even if other output made it unreadable; validation has none."""
+        """Read a step. If the record has a step time, it is `timed`, even if the time is garbled.
+
+        Records of validation have no step time.
+        """
         index = _whole(step)
         stated = _whole(data.get("global_step"))
         if index is None or not timed or (stated is not None and stated != index):
@@ -146,12 +154,12 @@ class DLLogger(LineParser):
 
 
 def _flag(value: object) -> bool | None:
-    """What a switch is set to; None for what other output made of it."""
+    """What a switch is set to; None if other output garbled it."""
     return _FLAGS.get(str(value).lower())
 
 
 def _number(value: object) -> float | None:
-    # A whole number of JSON may be longer than any float; bool is an int to Python, not to a log.
+    # In JSON a whole number may be longer than any float. In Python bool is an int.
     if isinstance(value, float) or (
         isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1e15
     ):

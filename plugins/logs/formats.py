@@ -1,4 +1,4 @@
-"""The log formats by their names in `recipe.yaml`. A further one is a module with its parser, and a line here."""
+"""The log formats by their names in `recipe.yaml`. A new one is a module with its parser, and a line here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def parser(name: str) -> LineParser:
 
 
 def read(name: str, pieces: Iterable[bytes]) -> Log:
-    """A whole log of this format from its pieces."""
+    """Parse a whole log of this format from its pieces."""
     reader = parser(name)
     for piece in pieces:
         reader.feed(piece)

@@ -1,4 +1,4 @@
-"""Finding the few lines of a log that matter among the millions that say nothing."""
+"""Finds the few lines of a log that matter among millions that do not."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ahocorasick_rs import MatchKind
 
 
 def telling_lines(buffer: bytes, end: int, hints: tuple[bytes, ...]) -> list[tuple[int, int]]:
-    """Where the lines of `buffer[:end]` are that have a hint in them: start and end of each, in order.
+    """The start and end of each line of `buffer[:end]` that contains a hint, in order.
 
-    All hints are searched for in one pass, many times faster than the buffer can be cut into lines.
+    One pass searches for all hints. It is many times faster than cutting the buffer into lines.
     """
     lines: list[tuple[int, int]] = []
     start = stop = 0
@@ -27,7 +27,7 @@ def telling_lines(buffer: bytes, end: int, hints: tuple[bytes, ...]) -> list[tup
 
 
 def hints_in(line: bytes, hints: tuple[bytes, ...]) -> set[bytes]:
-    """Those of the hints that are in the line: one pass instead of a search for each."""
+    """The hints that are in the line, found in one pass."""
     return {hints[n] for n, _, _ in _finder(hints).find_matches_as_indexes(line, overlapping=True)}
 
 
@@ -38,5 +38,5 @@ def _finder(hints: tuple[bytes, ...]) -> BytesAhoCorasick:
 
 @lru_cache
 def _searcher(hints: tuple[bytes, ...]) -> BytesAhoCorasick:
-    # Leftmost matching is what lets the library search with SIMD: ten times the speed of its standard kind.
+    # With leftmost matching the library searches with SIMD, at ten times the speed of its standard kind.
     return BytesAhoCorasick(hints, matchkind=MatchKind.LeftmostFirst, implementation=Implementation.DFA)

@@ -1,15 +1,17 @@
-"""MaxText: one line a step from every process, three decimals, 0-based steps, seconds.
+"""MaxText: each process prints a line for each step. Steps are 0-based, times are in s with three decimals.
 
     completed step: 49, seconds: 7.908, TFLOP/s/device: 460.480, Tokens/s/device: 1035.970, total_weights: 524288,
     loss: 0.000
 
-The published recipe runs twice in one log: 15 steps that only profile (for the compiler), then the 50 that count.
-All processes, one a GPU, print every step, so a step stands there 64 to 2048 times; their lines say not whose they
-are unless Slurm labels them (`17: completed step: ...`). `plugins.logs.runs` tells the runs apart.
+The published recipe runs twice in one log: 15 steps that only profile (for the compiler), then the 50 that
+count. There is one process for each GPU, so a log has 64 to 2048 lines for each step. The lines do not name
+their process unless Slurm labels them (`17: completed step: ...`). `plugins.logs.runs` tells the runs apart.
 
-Its TFLOP/s are by full attention up to the middle of 2025, and then by causal attention (`calculate_tflops_training_per_device`, commit a4c01726e).
+Its TFLOP/s are by full attention until the middle of 2025, and by causal attention since then
+(`calculate_tflops_training_per_device`, commit a4c01726e).
 
-The local proxy prints the same line (with six decimals, its steps are short) behind its machine's own peak.
+The local proxy prints the same line, after its machine's own peak. Its steps are short, so it prints six
+decimals.
 """
 
 from __future__ import annotations
@@ -48,13 +50,17 @@ def _setting(
 def _given(
     key: str, fact: str, words: dict[str, int | str] | None = None, *, any_word: bool = False
 ) -> Statement:
-    """What the launch script puts on the command line, as it prints it (dgxc-benchmarking v25.01.1 maxtext/configure.sh 122)."""
+    """An argument of the launch script, as it prints it.
+
+    Source: dgxc-benchmarking v25.01.1 maxtext/configure.sh 122.
+    """
     return Statement(
         b"GSW: MODEL=", re.compile(rf"(?<=[ ']){key}=(?P<{fact}>\w*)(?=[ '])"), words or {}, any_word
     )
 
 
-# Each kind of FP8 by its name (v0.2.4 src/maxtext/configs/types.py 83 to 102); any other arithmetic counts as it is named.
+# The names of each kind of FP8 (v0.2.4 src/maxtext/configs/types.py 83 to 102). Any other arithmetic counts
+# by its name.
 _FP8 = (
     "fp8",
     "fp8_full",
@@ -72,7 +78,7 @@ _QUANTIZATION: dict[str, int | str] = {
     **dict.fromkeys(("", "None", "none", "QuantizationType.NONE"), False),
     **{name: True for kind in (*_FP8, *_TE_FP8) for name in (kind, f"QuantizationType.{kind.upper()}")},
 }
-# MaxText/pyconfig.py 360, max_utils.py 594, train.py 622 (8e55ab1): by every process.
+# Every process prints these (MaxText/pyconfig.py 360, max_utils.py 594, train.py 622; commit 8e55ab1).
 STATEMENTS = (
     _setting("emb_dim", "hidden"),
     _setting("num_decoder_layers", "layers"),
@@ -94,11 +100,11 @@ STATEMENTS = (
 )  # fmt: skip
 
 PROFILING_STEPS = 15
-"""The recipe's profiling run has exactly these, 0 to 14, and the timed run behind it goes beyond them."""
+"""The recipe's profiling run has exactly these steps, 0 to 14. The timed run after it has more."""
 
 
 class MaxText(LineParser):
-    """MaxText's metric line (max_logging, December 2024 to v0.2.4)."""
+    """Parses MaxText's metric line (max_logging, December 2024 to v0.2.4)."""
 
     name = "maxtext"
     hints = (b"completed step: ", b"proxy machine peak: ")
@@ -109,7 +115,7 @@ class MaxText(LineParser):
         super().__init__()
         self._captured: int | None = None
         self._run = Run()
-        # Of each earlier run: its last step, and whether it has the shape of the profiling run.
+        # For each earlier run: its last step, and whether it has the shape of the profiling run.
         self._earlier: list[tuple[int, bool]] = []
         self._lines = 0
 
@@ -122,11 +128,11 @@ class MaxText(LineParser):
         for match in _STEP.finditer(line):
             if match.end() == len(line) and not ended:
                 continue
-            # Behind another step on the same line, Slurm's label would stand in its middle: nobody knows whose it is.
+            # Slurm labels the first step of a line. If a line has another step, its process is unknown.
             rank = int(label[1]) if label and match.start() == first else None
             index = int(match[1])
             self._lines += 1
-            # What the profiling run stated is of the same job.
+            # What the profiling run stated holds for the timed run too, because both are of one job.
             self._stated.stepped(anew=self._run.is_over(index, rank) and not self._close())
             self._run.add(index, Print(float(match[2]), self._lines, rank, match.groups()[1:]))
 
@@ -156,7 +162,7 @@ class MaxText(LineParser):
         )
 
     def _close(self) -> bool:
-        """Another run begins; whether the one before has the shape of the profiling run."""
+        """Begin another run. Returns whether the one before has the shape of the profiling run."""
         found = self._run.summary()
         complete = [step.index for step in found.steps if step.seconds is not None]
         profile = complete == list(range(PROFILING_STEPS))

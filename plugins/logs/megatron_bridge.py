@@ -1,11 +1,12 @@
-"""Megatron-Bridge: Megatron-LM's iteration line from the last rank, and a line of rank 0 beside it.
+"""Megatron-Bridge: the last rank prints Megatron-LM's iteration line, and rank 0 a line of its own.
 
     Step Time : 5.66s GPU utilization: 1190.9MODEL_TFLOP/s/GPU [2026-03-27 23:09:42] iteration        9/      50 |
     consumed samples:         1152 | elapsed time per iteration (ms): 5683.2 | ... |
 
-Two processes write at the same time, so both stand on one line or on two. Rank 0's names no iteration and times
-with its own clock: it counts for the iteration that follows when it alone stands before it and its time agrees;
-the step time is the iteration line's. Iterations are 1-based, times in milliseconds (rank 0: seconds).
+Two processes write at the same time, so the two may be on one line or on two. Rank 0's line names no
+iteration, and its time is by rank 0's own clock. It counts for the next iteration if it is the only such line
+before it, and if its time agrees. The step time is that of the iteration line. Iterations are 1-based; times
+are in milliseconds (rank 0: seconds).
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ _UTILIZATION = re.compile(
     r"Step Time : (\d{1,9}\.\d\d)s GPU utilization: (\d{1,9}\.\d) ?(?:MODEL_)?TFLOP/s/GPU"
 )
 _TIMING = "elapsed time per iteration (ms)"
-# The two clocks of one iteration were 0.4 % apart in a real log; rank 0's is rounded to 0.01 s besides.
+# In a real log the two clocks of one iteration were 0.4 % apart. Rank 0's time is also rounded to 0.01 s.
 _AGREES = 0.01
 
 
 def _setting(key: str, fact: str, words: dict[str, int | str] | None = None) -> Statement:
-    """A key of the configuration, as YAML or in the summary of what differs from the defaults."""
+    """A key of the configuration, in YAML or in the summary of what differs from the defaults."""
     return Statement(
         f"  {key}: ".encode(),
         re.compile(rf"{ANCHOR}  {key}: '?(?P<{fact}>\w+)'?(?:  \(Mcore default: .*\))?\s*$"),
@@ -35,8 +36,9 @@ def _setting(key: str, fact: str, words: dict[str, int | str] | None = None) -> 
     )
 
 
-# src/megatron/bridge/training/setup.py 486 to 500 (v0.3.0), config.py (v0.3.1 and later): by rank 0, and once more before all of it is known. A
-# run in FP8 states it in one of several places, and null in others.
+# src/megatron/bridge/training/setup.py 486 to 500 (v0.3.0), config.py (v0.3.1 and later): rank 0 prints them,
+# and once more before all values are known. A run in FP8 states FP8 in one of several places, and null in
+# others.
 STATEMENTS = (
     _setting("num_layers", "layers"),
     _setting("hidden_size", "hidden"),
@@ -56,7 +58,7 @@ STATEMENTS = (
 
 
 class MegatronBridge(MegatronLM):
-    """Lines of `training_log` in Megatron-Bridge's train_utils.py (release 26.02 and those around it)."""
+    """Parses the lines of `training_log` in Megatron-Bridge's train_utils.py (releases around 26.02)."""
 
     name = "megatron_bridge"
     hints = (*MegatronLM.hints, b"TFLOP/s/GPU")
@@ -65,7 +67,7 @@ class MegatronBridge(MegatronLM):
 
     def __init__(self) -> None:
         super().__init__()
-        # (seconds, TFLOP/s/GPU) since the last iteration; more than one is ambiguous, so no more are kept.
+        # (seconds, TFLOP/s/GPU) since the last iteration. More than one is ambiguous, so two are enough.
         self._pending: list[tuple[float, float]] = []
 
     def read_line(self, line: str, *, ended: bool) -> None:
@@ -78,7 +80,7 @@ class MegatronBridge(MegatronLM):
 
     def log(self) -> Log:
         log = super().log()
-        # One place that states it is enough.
+        # If one place states FP8, that is enough.
         computed = any(fact.name == "fp8" and fact.value for fact in log.facts)
         return replace(
             log, facts=tuple(fact for fact in log.facts if fact.name != "fp8" or fact.value or not computed)

@@ -1,21 +1,24 @@
-"""Megatron-LM: one line every `--log-interval` iterations, printed by the last rank, 1-based.
+"""Megatron-LM: the last rank prints one line every `--log-interval` iterations. Iterations are 1-based.
 
      [2025-01-01 12:00:00] iteration       10/    1500 | consumed samples:         5120 | elapsed time per
     iteration (ms): 5683.2 | throughput per GPU (TFLOP/s/GPU): 412.3 | learning rate: 2.700000E-04 | global batch
     size:   512 | lm loss: 8.645955E-02 | loss scale: 1.0 | grad norm: 0.475 | number of skipped iterations:   0 |
     number of nan iterations:   0 |
 
-(one line in the log.) The throughput stands there with `--log-throughput` only, and nothing else tells the model; the loss only above 0. Times are in
-milliseconds with one decimal, means over the interval: a line states nothing about a single step of it. The
-throughput is by causal attention (`num_floating_point_operations`). Fields are ended by ` |`, the last one too, so that a
-number cut short by other output never counts.
+This is one line in the log. The throughput is printed with `--log-throughput` only, and no other field
+identifies the model. The loss is printed only if it is above 0. Times are in milliseconds with one decimal.
+They are means over the interval: a line states nothing about a single step of it. The throughput is by causal
+attention (`num_floating_point_operations`). ` |` ends every field, the last one too. So if other output cut a
+number short, it does not count.
 
-From core 0.16 on the first iteration has a line too, whatever the interval, and it starts neither the timer nor the counts again: the next line
-is of all iterations so far, that of iteration 10 the mean of 1 to 10, and with an interval of 1 that of iteration 2 the mean of both. These releases
-print fractions of a second in the date.
+From core 0.16 on, the first iteration has a line too, whatever the interval is. That line restarts neither
+the timer nor the counts, so the next line covers all iterations so far: the line of iteration 10 has the mean
+of 1 to 10. With an interval of 1, the line of iteration 2 has the mean of both. These releases print
+fractions of a second in the date.
 
-A checkpoint's duration is printed by the last rank too, in milliseconds, `(min, max)` over all ranks: between two barriers up to core 0.18, and from
-0.19 on each rank's own, without any (`save_checkpoint_and_time`, commit 2a21b8eb9c). The longest counts:
+The last rank prints the duration of a checkpoint too, in milliseconds, as `(min, max)` over all ranks. Up to
+core 0.18 it is the time between two barriers. From 0.19 on it is each rank's own, without a barrier
+(`save_checkpoint_and_time`, commit 2a21b8eb9c). The longest counts:
 
         save-checkpoint ................................: (41234.56, 41300.00)
 """
@@ -42,7 +45,7 @@ from plugins.logs.statements import Statement
 _HEAD = re.compile(r"\biteration +(\d{1,9})/ *(\d{1,9}) \|")
 _FIELD = re.compile(rf"\| *([a-z][\w ()/]*): *({NUMBER}) (?=\|)", re.IGNORECASE)
 _SAVED = re.compile(r"save-checkpoint \.+: \(\s*\d{1,15}\.\d+, (\d{1,15}\.\d+)\)")
-# Our launcher's word on what torchrun has left.
+# Our launcher prints this about what torchrun has left.
 _FOUND = re.compile(r"pacemark: checkpoint of (\d{1,18}) bytes in \d+ files")
 _TIMING = "elapsed time per iteration (ms)"
 _RATE = "throughput per GPU (TFLOP/s/GPU)"
@@ -56,8 +59,9 @@ def _argument(key: str, fact: str, words: dict[str, int | str] | None = None) ->
     )
 
 
-# megatron/training/arguments.py, 878d65f: 395 to 408 and `_print_args` 1090 to 1103, by rank 0; commas differ between releases. The number of query
-# groups is 1 in a run without any.
+# megatron/training/arguments.py, 878d65f: 395 to 408 and `_print_args` 1090 to 1103. Rank 0 prints them;
+# commas differ between releases. If a run has no query groups, their number is printed as 1, so it is left
+# out here.
 STATEMENTS = (
     Statement(
         b"using world size: ",
@@ -86,7 +90,7 @@ STATEMENTS = (
 
 
 class MegatronLM(LineParser):
-    """Lines of `training_log` in megatron/training/training.py (core 0.10 to 0.19)."""
+    """Parses the lines of `training_log` in megatron/training/training.py (core 0.10 to 0.19)."""
 
     name = "megatron_lm"
     means = ("interval",)
@@ -104,7 +108,7 @@ class MegatronLM(LineParser):
         heads = list(_HEAD.finditer(line))
         for place, head in enumerate(heads):
             end = heads[place + 1].start() if place + 1 < len(heads) else len(line)
-            # The head's own bar stays: it is what the first field begins with.
+            # The head's own bar is kept, because the first field begins with it.
             clock = _CLOCK.search(line, 0, head.start())
             self._read_step(head, line[head.end() - 1 : end], clock[1] if clock else "")
 
@@ -116,7 +120,8 @@ class MegatronLM(LineParser):
 
     def log(self) -> Log:
         log = super().log()
-        # But for the first iteration only multiples of the interval are printed, so it divides them all. One line alone does not tell.
+        # Except for the first iteration, only multiples of the interval are printed, so it divides them all.
+        # A single line does not tell the interval.
         iterations = [step.index + 1 for step in log.steps]
         others = [iteration for iteration in iterations if iteration > 1]
         interval = math.gcd(*others) or 1
@@ -127,7 +132,7 @@ class MegatronLM(LineParser):
         return replace(log, steps=steps, interval=interval, flops=("causal-attention",), facts=facts)
 
     def utilization(self, fields: dict[str, str]) -> float | None:
-        """TFLOP/s per GPU of the iteration whose line has these fields."""
+        """The TFLOP/s per GPU of the iteration whose line has these fields."""
         return number(fields.get(_RATE))
 
     def _read_step(self, head: re.Match[str], text: str, clock: str) -> None:
@@ -140,7 +145,7 @@ class MegatronLM(LineParser):
         self.plan(int(head[2]))
         scale = number(fields.get("loss scale"))
         if scale and scale > 0 and (self._scaled is None or scale != 1):
-            # Only FP16 scales its loss, at first by 2^32, and at the least by 1.
+            # Only FP16 scales its loss, at first by 2^32, and by at least 1.
             self._scaled = Fact(
                 "precision", "bf16" if scale == 1 else "fp16", f"loss scale is {fields['loss scale']}"
             )
@@ -167,15 +172,16 @@ class MegatronLM(LineParser):
 
 
 def _each_alone(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Of a log with a line for each iteration: the second one without the first, where its line is of both."""
+    """The steps of a log with a line for each iteration. The second step is by itself, without the first."""
     first = next((step for step in steps if step.index == 0), None)
     return tuple(_less(step, first) if step.index == 1 else step for step in steps)
 
 
 def _less(second: Step, first: Step | None) -> Step:
-    """The second iteration, less what its line has of the first; as it stands where the line is of it alone.
+    """The second iteration, less the first one if its line covers both; otherwise as it is printed.
 
-    A mean of both is more than half of the first. Without the first one's time nobody knows it.
+    If twice the printed mean is not more than the first time, the line is of the second iteration alone. If
+    the first time is unknown, so is the second.
     """
     both = second.stamp_resolution < 0.5
     if not both or second.seconds is None:

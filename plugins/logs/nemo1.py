@@ -1,14 +1,17 @@
-"""NeMo 1: a progress bar (tqdm, drawn by Lightning), one update behind a carriage return, 0-based steps.
+"""NeMo 1: a progress bar (tqdm, drawn by Lightning). A carriage return precedes each update.
 
     Epoch 0: : 100%|██████████| 100/100 [07:57<00:00, reduced_train_loss=7.310, global_step=99.00,
     consumed_samples=25600.0, train_step_timing in s=3.590]
 
-A float is printed with 3 significant digits (`3.5904` is `3.590`: Lightning fills up to 5 characters with zeros that
-say nothing), unless its own digits are no longer than that: `25600.0` is exact, `2.56e+5` is not. `v_num=...` may
-stand first. Times are in seconds. NeMo may average them over the last few steps (`step_timing_kwargs.buffer_size`, 1 unless a
-recipe sets it), which the configuration states and no bar does; the recipes' files say it by `averaged`.
+Steps are 0-based. A float is printed with 3 significant digits, unless that text would not be shorter than
+the number in full: `25600.0` is exact, `2.56e+5` is not. Lightning fills a text up to 5 characters with zeros
+that say nothing: `3.5904` becomes `3.590`. `v_num=...` may come first.
 
-The configuration is printed before the first step by rank 0, as YAML that the logger indents by 4 (NeMo v2.0.0
+Times are in seconds. NeMo may average them over the last few steps (`step_timing_kwargs.buffer_size`, 1
+unless a recipe sets it). The configuration states that, but no bar does; the recipes' files state it by
+`averaged`.
+
+Rank 0 prints the configuration before the first step, as YAML that the logger indents by 4 (NeMo v2.0.0
 examples/nlp/language_modeling/megatron_gpt_pretraining.py 38, nemo/utils/formatters/base.py):
 
     [NeMo I 2024-11-20 10:11:12 megatron_gpt_pretraining:37]
@@ -17,10 +20,10 @@ examples/nlp/language_modeling/megatron_gpt_pretraining.py 38, nemo/utils/format
         model:
           encoder_seq_length: 4096
 
-What it says of nodes and devices was asked for; interpolations (`${...}`) are not resolved.
+Its nodes and devices are those that were asked for. Interpolations (`${...}`) are not resolved.
 
-Lightning draws the bar twice a step: once with the new count and the old figures, once with the new ones. The step
-is therefore the one that `global_step` names, and a bar with nothing new is no repeat.
+Lightning draws the bar twice for each step: first with the new count and the old figures, then with the new
+figures. So the step is the one that `global_step` names, and a bar with nothing new is no repeat.
 """
 
 from __future__ import annotations
@@ -39,8 +42,8 @@ from plugins.logs.statements import Fact
 from plugins.logs.statements import Statement
 
 _BAR = re.compile(r"\| *\d{1,9}/(\d{1,9}) \[[\d:]+<[\d:?]+, ")
-# A figure stands whole between a comma and the next one, or the bracket that ends the bar. Lightning's zeros make
-# `nan.0` of nan.
+# A figure is whole if it is between a comma and the next one, or the bracket that ends the bar. Lightning's
+# zeros make `nan.0` of nan.
 _FIELD = re.compile(
     rf"(?:(?<=, )|^)([A-Za-z_][\w ]*)=(-?(?:nan|inf)(?=\.)|{NUMBER})(?:(?<=[nf])\.0*)?(?=, |\])"
 )
@@ -51,7 +54,7 @@ _CLOCK = re.compile(r" \[(?:(\d{1,4}):)?(\d{1,2}):(\d\d)<")
 
 
 def _setting(key: str, fact: str, words: dict[str, int | str] | None = None, *, depth: int = 2) -> Statement:
-    """A key of the configuration, two blanks deeper for each section around it."""
+    """A key of the configuration. Each section around it indents it by two more blanks."""
     return Statement(
         f" {key}: ".encode(),
         re.compile(rf"{ANCHOR} {{{2 + 2 * depth}}}{key}: (?P<{fact}>\S+)\s*$"),
@@ -60,7 +63,10 @@ def _setting(key: str, fact: str, words: dict[str, int | str] | None = None, *, 
 
 
 def _given(key: str, fact: str, words: dict[str, int | str] | None = None) -> Statement:
-    """What the launch script puts on the command line, as it prints it (dgxc-benchmarking v24.11.1 nemotron/configure.sh 87)."""
+    """An argument of the launch script, as it prints it.
+
+    Source: dgxc-benchmarking v24.11.1 nemotron/configure.sh 87.
+    """
     return Statement(
         b"GSW: MODEL=", re.compile(rf"(?<=[ '])model\.{key}=(?P<{fact}>\w+)(?=[ '])"), words or {}
     )
@@ -95,7 +101,7 @@ STATEMENTS = (
     _setting("devices", "asked_devices"),
     _setting("log_step_timing", "timed", _SWITCH),
     _setting("buffer_size", "averaged", depth=3),
-    # megatron_gpt_model.py 1680: of the whole model, whatever it says.
+    # megatron_gpt_model.py 1680: it is the number of the whole model, despite its words.
     Statement(
         b"precise model parameters on device: ",
         re.compile(r"Number of precise model parameters on device: (?P<parameters>\d{4,18})\b"),
@@ -104,7 +110,7 @@ STATEMENTS = (
 
 
 class NeMo1(LineParser):
-    """Bars of NeMo 1's megatron_gpt_pretraining.py (NeMo 24.09 and the releases around it)."""
+    """Parses the bars of NeMo 1's megatron_gpt_pretraining.py (NeMo 24.09 and the releases around it)."""
 
     name = "nemo1"
     means = ("averaged",)
@@ -142,7 +148,7 @@ class NeMo1(LineParser):
         for match in _FIELD.finditer(text):
             fields.setdefault(match[1], match[2])
         index = _whole(fields.get("global_step"))
-        # `2e+3` is one of ten steps: no line says which.
+        # `2e+3` may be any of ten steps, and no line says which.
         if index is None or _rounding(fields["global_step"]):
             return
         timing = fields.get("train_step_timing in s")
@@ -166,18 +172,18 @@ class NeMo1(LineParser):
         if known is None or not _agree(known, step):
             super().add(step)
             return
-        # Drawn again: what other output made unreadable in one bar may stand in the other.
+        # The bar was drawn again. If other output garbled a figure in one bar, the other bar may have it.
         self._steps[step.index] = replace(known, **{k: v for k, v in vars(step).items() if v})
 
 
 def _elapsed(bar: str) -> float | None:
-    """Seconds since the bar was first drawn, as it says."""
+    """The seconds since the bar was first drawn, as the bar states them."""
     clock = _CLOCK.search(bar)
     return None if clock is None else 3600.0 * int(clock[1] or 0) + 60 * int(clock[2]) + int(clock[3])
 
 
 def _agree(one: Step, other: Step) -> bool:
-    """Whether two bars state no different figure (nan is one)."""
+    """Whether no figure differs between two bars. nan agrees with nan."""
     pairs = zip(
         vars(replace(one, stamp=None)).values(), vars(replace(other, stamp=None)).values(), strict=True
     )
@@ -185,7 +191,7 @@ def _agree(one: Step, other: Step) -> bool:
 
 
 def _resolution(timing: str) -> float:
-    """Half a unit of the last digit of a time: from 1000 s on it is printed in full or with its exponent."""
+    """Half a unit of the last digit of a time. From 1000 s on, it is printed in full or with an exponent."""
     return resolution(timing, _DIGITS if "e" in timing or abs(float(timing)) < 1000 else None)
 
 
@@ -195,5 +201,5 @@ def _whole(text: str | None) -> int | None:
 
 
 def _rounding(text: str) -> float:
-    """Half a unit of the last digit of a count: 0 when it is printed in full."""
+    """Half a unit of the last digit of a count; 0 if it is printed in full."""
     return resolution(text, _DIGITS) if "e" in text else 0.0

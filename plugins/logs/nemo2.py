@@ -1,15 +1,18 @@
-"""NeMo 2: one line a step, printed by the global rank 0, `value:.4` (4 significant digits), 0-based iterations.
+"""NeMo 2: the global rank 0 prints a line for each step, with `value:.4` (4 significant digits).
 
     Training epoch 0, iteration 49/49 | lr: 7.496e-06 | global_batch_size: 128 | global_step: 49 | ... |
     train_step_timing in s: 12.39 | consumed_samples: 6400
 
-The line of step 0 has no `consumed_samples`, so that the time is its last field (NeMo d2b21556, nemo/lightning/data.py and data_sampler.py
-143); in 2024 `consumed_samples` stood before it in every line. From 25.04 on `TFLOPS_per_GPU` may stand behind the time: the mean of the last
-`log_every_n_steps` steps, which is printed again until there is a new one, by full attention, and by causal attention from 25.09 on
+Iterations are 0-based. The line of step 0 has no `consumed_samples`, so the time is its last field (NeMo
+d2b21556, nemo/lightning/data.py and data_sampler.py 143). In 2024, `consumed_samples` came before the time in
+every line.
+
+From 25.04 on, `TFLOPS_per_GPU` may come after the time. It is the mean of the last `log_every_n_steps` steps,
+and is printed again until there is a new one. It is by full attention, and from 25.09 on by causal attention
 (nemo/lightning/pytorch/callbacks/flops_callback.py, nemo/utils/flops_formulas.py; commit 6251117f4c).
 
-The line may carry a rank or time prefix, and other ranks' output may stand on either side of it or cut it in two.
-A field counts only when it stands whole between its separators.
+The line may begin with a rank or a time, and the output of other ranks may come before or after it or cut it
+in two. A field counts only if it is whole between its separators.
 """
 
 from __future__ import annotations
@@ -33,12 +36,12 @@ _CONSUMED = "consumed_samples"
 _RATE = "TFLOPS_per_GPU"
 
 STATEMENTS = (
-    # nemo/lightning/megatron_parallel.py 611: of the first pipeline stage, by rank 0.
+    # nemo/lightning/megatron_parallel.py 611: rank 0 prints the parameters of the first pipeline stage.
     Statement(
         b"model parallel rank (0",
         re.compile(r"number of parameters on \(tensor, pipeline\) model parallel rank \(0 ?, ?0\): (?P<first_stage>\d{4,18})\b"),
     ),
-    # megatron/core/distributed/distributed_data_parallel.py 68. FP8 runs may be without it.
+    # megatron/core/distributed/distributed_data_parallel.py 68. Not every FP8 run prints it.
     Statement(
         b"fp8_param_gather=True", re.compile(r"\bfp8_param_gather=(?P<fp8>True)\b"), {"True": True}
     ),
@@ -46,7 +49,7 @@ STATEMENTS = (
 
 
 class NeMo2(LineParser):
-    """Lines of NeMo 2's ProgressPrinter (NeMo 25.02 and the releases around it)."""
+    """Parses the lines of NeMo 2's ProgressPrinter (NeMo 25.02 and the releases around it)."""
 
     name = "nemo2"
     hints = (b"Training epoch ",)
@@ -57,7 +60,7 @@ class NeMo2(LineParser):
         for place, head in enumerate(heads):
             following = heads[place + 1] if place + 1 < len(heads) else None
             end = following.start() if following else len(line)
-            # Behind the last field of a line that was never ended, digits may be missing.
+            # If the line did not end, its last field may lack digits.
             self._read_step(head, line[head.end() : end], whole=ended or following is not None)
 
     def _read_step(self, head: re.Match[str], text: str, *, whole: bool) -> None:
@@ -65,8 +68,8 @@ class NeMo2(LineParser):
         fields: dict[str, str] = {}
         for part in [*parts, last_part] if whole else parts:
             match = _FIELD.fullmatch(part.strip())
-            # Other output may break a line within a number. Where the step time is not the line's last field, it counts only with
-            # the separator behind it.
+            # Other output may break a line within a number. So if the step time is at the end of a line whose
+            # last field is another one, it does not count.
             closing = _CONSUMED in fields or head[1] == "0"
             if match and not (match[1] == _TIMING and part is last_part and not closing):
                 fields.setdefault(match[1], match[2])

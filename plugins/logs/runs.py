@@ -1,17 +1,19 @@
-"""Which lines belong to one run when all its processes print every step into one log, unlabelled. Pure.
+"""Tells apart the runs in one log, if all processes print every step into it without a label. Pure.
 
-A step needs every process: none can print step k + 2 before each has printed step k, so within a run a line is late
-by a step or two, or a few where the cluster forwards output slowly. The rules:
+A step needs every process: no process can print step k + 2 before each has printed step k. So within a run a
+line is late by a step or two, or by a few if the cluster forwards output slowly. The rules:
 
-- A line that lies more than `LATE` steps behind the newest begins another run. So does one that goes back behind what
-  the same process printed, where lines are labelled. All of the earlier run is dropped: two are never mixed.
-- A run that died within its first `LATE` steps is not told apart by that. In the end it is: the steps it reached
-  were printed more often than the later ones, and all its lines stand before all lines of the run behind it. When
-  that is so they are dropped, and else the steps count as repeated.
-- The number of processes is the count of lines that most steps have. A step with fewer lost lines to other output;
-  with less than half it is known to have run, but not how long it took. A step with more is a repeat.
+- If a line is more than `LATE` steps behind the newest, it begins another run. If lines are labelled, so does
+  a line that goes back behind what the same process printed. The earlier run is dropped as a whole: two runs
+  are never mixed.
+- If a run died within its first `LATE` steps, that rule does not find it. At the end of the log it is found:
+  the steps that it reached were printed more often than the later ones, and all its lines come before all
+  lines of the next run. Then its lines are dropped. Otherwise these steps count as repeated.
+- The number of processes is the number of lines that most steps have. If a step has fewer, other output
+  garbled some of them. If it has less than half, the step ran, but its time is unknown. If a step has more,
+  it is a repeat.
 
-A step is boiled down once no line of its own can follow, so memory does not grow with the log.
+A step is summarised once no more lines of it can follow, so the memory does not grow with the log.
 """
 
 from __future__ import annotations
@@ -29,14 +31,14 @@ from plugins.logs.numbers import resolution
 from plugins.logs.numbers import worked
 
 LATE = 7
-"""Half of the shortest run that is followed by another one, the recipe's 15 steps of profiling."""
+"""Half of the shortest run that another run follows: the recipe's 15 steps of profiling."""
 
 MAX_RANKS = 1 << 13
-"""More processes than any recipe has; further lines of a step are counted, but not kept."""
+"""More processes than any recipe has. Further lines of a step are counted, but not kept."""
 
 
 class Print(NamedTuple):
-    """One process's line of a step: `order` is its place among the log's step lines, `rank` the label.
+    """One process's line of a step. `order` is its place among the log's step lines, `rank` its label.
 
     `fields` are seconds, TFLOP/s, tokens/s, total weights and loss, as printed.
     """
@@ -49,9 +51,9 @@ class Print(NamedTuple):
 
 @dataclass(frozen=True)
 class Summary:
-    """What a run's lines state together. `last` is the newest step, -1 without any.
+    """What a run's lines state together. `last` is the newest step; if there are none, it is -1.
 
-    `restarted_after` has the last step of a run that died too early to be told apart before (at most one).
+    If an earlier run died too early to be told apart before, `restarted_after` has its last step.
     """
 
     steps: tuple[Step, ...]
@@ -62,7 +64,7 @@ class Summary:
 
 
 class Run:
-    """The lines of one run, as they come."""
+    """Collects the lines of one run."""
 
     def __init__(self) -> None:
         self._newest = -1
@@ -91,7 +93,7 @@ class Run:
             prints.append(line)
         if index > self._newest:
             self._newest = index
-            # The first steps are kept: only the end shows whether an earlier run is among them.
+            # The first steps are kept, because only the end shows whether an earlier run is among them.
             for old in [i for i in self._prints if LATE < i < index - LATE]:
                 self._settled[old] = _boil(old, self._prints.pop(old))
 
@@ -115,7 +117,7 @@ class Run:
         )
 
     def _earlier_run(self, ranks: int) -> int:
-        """The last step of a run that died early and stands before this one; -1 without any."""
+        """The last step of a run that died early and comes before this one; -1 if there is none."""
         early = {index: prints for index, prints in self._prints.items() if index <= LATE}
         surplus = [index for index, prints in sorted(early.items()) if len(prints) > ranks]
         if not surplus or surplus != list(range(len(surplus))):
@@ -132,7 +134,7 @@ def _whole(step: Step, ranks: int) -> Step:
 
 
 def _boil(index: int, prints: Sequence[Print]) -> Step:
-    """One step from the lines of all processes. Of an even number, the slower of the two in the middle."""
+    """Summarise the lines of a step. Its time is the middle one; of two in the middle, the slower."""
     ordered = sorted(prints)
     middle, slowest = ordered[len(ordered) // 2], ordered[-1]
     seconds, tflops, rate, *_ = middle.fields
@@ -155,6 +157,9 @@ def _boil(index: int, prints: Sequence[Print]) -> Step:
 
 
 def _disagree(losses: Sequence[str]) -> bool:
-    """Whether more than a quarter of the processes print another loss than most: that of a line which other output cut is none."""
+    """Whether more than a quarter of the processes print another loss than most.
+
+    If other output cut a line short, its loss does not count as another one.
+    """
     (most, _), *others = Counter(losses).most_common(2)
     return any(4 * count > len(losses) and not most.startswith(other) for other, count in others)

@@ -1,16 +1,18 @@
-"""Step times that a framework prints as means over the last few steps, or from dispatch to dispatch, taken apart again. Pure.
+"""Computes the times of single steps, if a framework prints means, or times between dispatches. Pure.
 
-NeMo 1's `train_step_timing in s` is the mean over the last `step_timing_kwargs.buffer_size` steps (1 unless a recipe sets
-it), at the start over as many as there are: one slow step raises five printed times, and the warm-up reaches into the sixth step. With w for
-that size, m_k for the printed time of step k and P_k for the time of the steps 0 to k (0 before the first),
+NeMo 1's `train_step_timing in s` is the mean over the last `step_timing_kwargs.buffer_size` steps (1 unless a
+recipe sets it); at the start it is the mean over as many as there are. With a size of 5, one slow step raises
+five printed times, and the warm-up reaches into the sixth step. Let w be the size, m_k the printed time of
+step k, and P_k the time of the steps 0 to k (0 before the first). Then
 
     min(k + 1, w) m_k = P_k - P_(k-w),    hence    P_k = P_(k-w) + min(k + 1, w) m_k,    and step k took P_k - P_(k-1).
 
-An entry that cannot be read leaves P_k unknown, and P_(k+w), P_(k+2w), ... with it. The time between two known ends
-is known all the same, so the steps between them get its mean: no time is lost, and nothing looks faster than it was.
-Behind the last known end the printed means stand in.
+If an entry cannot be read, P_k is unknown, and so are P_(k+w), P_(k+2w), ... But the time between two known
+ends is known, so each step between them gets its mean: no time is lost, and no step looks faster than it was.
+After the last known end, the printed means are used.
 
-MaxText prints when the host has handed a step over, so that one may take no time where the step before it took the time of both.
+MaxText prints a step when the host has handed it over to the GPU. So a step may take no time, if the step
+before it took the time of both.
 """
 
 from __future__ import annotations
@@ -23,17 +25,18 @@ from dataclasses import replace
 
 from plugins.logs import Step
 
-# A step of a format that prints when the host has handed it over may take no time at all, where so many next to it have taken it. One that
-# takes at least this share of the usual time, by itself or with them, is as it should be.
+# If a format prints a step when the host has handed it over, the step may take no time, because up to this
+# many steps next to it took its time. If a step takes at least this share of the usual time, by itself or
+# together with them, it is plausible.
 NEIGHBOURS = 2
 QUEUE_SHARE = 5 / 6
 
 
 def desmoothed(steps: Sequence[Step], smoothing: int) -> dict[int, float]:
-    """The seconds that each step took by itself, by index; a step whose line cannot be read is left out.
+    """The seconds of each single step, by index. If a step's line cannot be read, the step is left out.
 
-    `smoothing` is the number of last steps that a printed time is the mean over; with 1 the printed times come back
-    as they are. A value that is not positive means that the printed times are no such means.
+    `smoothing` is the number of last steps that a printed time is the mean over; with 1 the printed times are
+    returned. If a value is not positive, the printed times are not such means.
     """
     printed = {step.index: step.seconds for step in steps if step.seconds is not None}
     if smoothing == 1:
@@ -56,10 +59,11 @@ def desmoothed(steps: Sequence[Step], smoothing: int) -> dict[int, float]:
 
 
 def levelled(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """Steps of a format that prints from dispatch to dispatch: one that is too short to be a step time has the mean of it and of those that took its time.
+    """Correct the times of steps that a format prints from dispatch to dispatch.
 
-    Those are the one before it, or else the one behind it, or two of them. No time is lost; where more than a sixth of a step is missing, it stays
-    as printed.
+    If a step is too short to be a step time, it and the steps that took its time all get their mean. Those
+    are the step before it, or else the one after it, or two of them. No time is lost. If more than a sixth of
+    a step is missing, the step stays as printed.
     """
     known = {step.index: step.seconds for step in steps if step.seconds is not None}
     usual = statistics.median(known.values()) if known else 0.0
@@ -80,12 +84,15 @@ def levelled(steps: Sequence[Step]) -> tuple[Step, ...]:
 
 
 def impossible(steps: Sequence[Step], smoothing: int) -> int | None:
-    """The step up to which no steps of positive times have the printed ones as means over the last `smoothing` steps; None where some have.
+    """The first step whose printed time shows that the printed times are not means; None if they may be.
 
-    For times that are rounded too much to be taken apart. Two means that follow each other differ by what one step takes longer than the
-    one `smoothing` steps before it, t_k - t_(k-w) = w (m_k - m_(k-1)): so the steps k, k + w, k + 2w, ... are known but for the first of
-    them, which must be long enough for all that follow to take any time at all. The w first ones together take w m: where they would have
-    to take longer, the means are none.
+    They may be means over the last `smoothing` steps if there are steps with positive times that have these
+    means. This is for times that are rounded too much to compute single steps. Let t_k be the time of step k,
+    m_k the printed mean, and w the number of steps. Two successive means differ by what a step takes longer
+    than the one w steps before it: t_k - t_(k-w) = w (m_k - m_(k-1)). So the steps k, k + w, k + 2w, ... are
+    known except for the first of them, which must be long enough for all later ones to take any time at all.
+    The first w steps together take w m. If they had to take longer than that, the printed times are not such
+    means.
     """
     printed = {step.index: step for step in steps if step.seconds is not None}
     for start in sorted(printed):

@@ -1,7 +1,8 @@
-"""What a run states of itself besides its steps: how many processes, which model, in which precision, on which GPU. Pure.
+"""What a run states of itself besides its steps: number of processes, model, precision, type of GPU. Pure.
 
-A `Statement` is a line as an upstream's source prints it; docs/logs.md names the place of each. A named group of its pattern gives
-a fact of that name, which `plugins.judging.validity.configuration` compares with the case. The statements of any format stand here, those of one format in its module.
+A `Statement` is a line as an upstream's source prints it; docs/logs.md names the place of each. Each named
+group of its pattern gives a fact of that name, which `plugins.judging.validity.configuration` compares with
+the case. The statements of any format are here, those of one format are in its module.
 """
 
 from __future__ import annotations
@@ -15,25 +16,31 @@ from dataclasses import field
 from dataclasses import replace
 
 MAX_FACTS = 64
-"""A run states a fact in one way, or in a few that contradict each other; what goes beyond is not kept."""
+"""A run states a fact in one way, or in a few that contradict each other. Facts beyond these are dropped."""
 
 MAX_LINES = 1 << 16
-"""Each of the processes of the largest recipe may state a fact some dozen times; further such lines are not looked at."""
+"""Each process of the largest recipe may state a fact some dozen times. Further such lines are not read."""
 
 FEW = 4
-"""A value that so many times fewer lines state than another one is of a line which other output cut in two."""
+"""If this many times fewer lines state a value than another one, other output cut those lines in two."""
 
 ANCHOR = r"(?:^|[:\]>Z] ?|/\d{1,6} )"
-"""Where a line begins behind what a launcher puts before it: `17: ` (srun), `[default0]:` (torchrun), `retraining/0 ` (NeMo-Run),
-`[1,5]<stdout>:` (mpirun), a stamp that ends with Z (kubectl)."""
+"""The beginning of a line, or the end of what a launcher prints before it.
+
+Examples: `17: ` (srun), `[default0]:` (torchrun), `retraining/0 ` (NeMo-Run), `[1,5]<stdout>:` (mpirun), a
+stamp that ends with Z (kubectl).
+"""
 
 REACH = 512, 1 << 15
-"""So many characters before and behind its hint a statement is looked for, and no further: a line may be very long."""
+"""How far a statement is searched for before and after its hint, in characters. A line may be very long."""
 
 
 @dataclass(frozen=True)
 class Fact:
-    """What a run states of itself: `name` as in `plugins.judging.validity.configuration`, `said` as the log puts it."""
+    """A fact that a run states. `name` is as in `plugins.judging.validity.configuration`.
+
+    `said` is the text of the log.
+    """
 
     name: str
     value: int | str
@@ -42,11 +49,12 @@ class Fact:
 
 @dataclass(frozen=True, eq=False)
 class Statement:
-    """A line that has `hint` in it and matches `pattern`, each named group of which is a fact.
+    """A line that contains `hint` and matches `pattern`. Each named group of the pattern is a fact.
 
-    A whole number counts as such, one with three decimals in thousandths, a list of ranks by its length, a GPU by its name; `words`
-    are the other values that count, and what they mean. With `any_word` every other one counts as it stands. `begins`: one process
-    prints it once, before the first step of an attempt.
+    A whole number counts as such, a number with three decimals in thousandths, a list of ranks by its length,
+    a GPU by its name. `words` are the other values that count, with their meanings. With `any_word` every
+    other value counts as it is. If `begins` is true, one process prints the line once, before the first step
+    of an attempt.
     """
 
     hint: bytes
@@ -75,7 +83,7 @@ class Statement:
 
 
 def lists(name: str, words: str) -> Statement:
-    """A group of parallel processes, as NeMo prints that of rank 0."""
+    """The statement of a group of parallel processes, as NeMo prints that of rank 0."""
     return Statement(
         f"Rank 0 has {words} parallel group".encode(),
         re.compile(rf"Rank 0 has {words} parallel group ?: \[(?P<{name}>\d+(?:, \d+)*)\]"),
@@ -124,8 +132,9 @@ COMMON = (
 class Statements:
     """The facts that were read so far of the newest attempt.
 
-    What is stated behind a step is kept apart until the next one comes: if that begins another attempt, it is of that one.
-    `begun`: an attempt began behind the last step. `hints`: the substrings without which a line states nothing that is still looked for.
+    If a fact is stated after a step, it is kept apart until the next step. If that step begins another
+    attempt, the fact belongs to that attempt. `begun`: an attempt began after the last step. `hints`: the
+    substrings of lines that may still state something.
     """
 
     def __init__(self, known: tuple[Statement, ...]) -> None:
@@ -141,7 +150,7 @@ class Statements:
         return tuple(dict.fromkeys(known.hint for known, lines in self._known.items() if lines < MAX_LINES))
 
     def read(self, line: bytes, text: str) -> bool:
-        """Take in a line that has a hint in it; whether there are fewer hints now."""
+        """Read a line that contains a hint. Returns whether there are fewer hints now."""
         fewer = False
         for statement, lines in self._known.items():
             if lines >= MAX_LINES or statement.hint not in line:
@@ -161,20 +170,23 @@ class Statements:
         return fewer
 
     def begins(self, what: object) -> None:
-        """What each attempt prints once was printed: where this one has done so before, another one begins."""
+        """Note that a line was read which each attempt prints once.
+
+        If this attempt printed it before, another attempt begins.
+        """
         self.begun |= what in self._opened
         self._opened.add(what)
 
     def keep(self, fact: Fact) -> None:
         key = fact.name, fact.value
         if key in self._since or len(self._since) < MAX_FACTS:
-            # A record of JSON may hold half a surrogate, which nothing can print.
+            # JSON may contain half of a surrogate pair, which cannot be printed.
             said = fact.said.encode(errors="replace").decode()[:200]
             self._since.setdefault(key, replace(fact, said=said))
             self._lines[key] += 1
 
     def stepped(self, *, anew: bool) -> None:
-        """A step was read; `anew`: it is the first of another attempt."""
+        """Note that a step was read. If it is the first of another attempt, `anew` is true."""
         if anew:
             self._facts = {}
             self._lines = Counter({key: self._lines[key] for key in self._since})

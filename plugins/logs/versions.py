@@ -1,11 +1,12 @@
-"""What a run prints of what it was made with: its versions by name. Pure.
+"""The versions that a run prints, by name. Pure.
 
     NCCL version 2.21.5+cuda12.4
     node aks-7, GPUs and driver: 8 NVIDIA H100 80GB HBM3, 550.144.03
     node aks-8, GPUs and driver: 4 NVIDIA H100 80GB HBM3, 550.144.03; 4 NVIDIA H100 80GB HBM3, 550.163.01
 
-NCCL says so with NCCL_DEBUG=VERSION and above, for each of its communicators. The other line is our launchers', of each
-node whose output is in the log: what nvidia-smi lists, counted. Where nodes or GPUs differ, each value is kept.
+NCCL prints its line with NCCL_DEBUG=VERSION and above, for each of its communicators. Our launchers print the
+other line, for each node whose output is in the log: what nvidia-smi lists, counted. If nodes or GPUs differ,
+each value is kept.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ _NCCL = b"NCCL version "
 _GPUS = b", GPUs and driver: "
 _NCCL_VERSION = re.compile(r"NCCL version (\d[\w.+-]{0,40})")
 _NODE = re.compile(r"\bnode \S{1,253}, GPUs and driver: (.{1,500})$")
-# `8 NVIDIA H100 80GB HBM3, 550.144.03`, up to the next one.
+# `8 NVIDIA H100 80GB HBM3, 550.144.03`, up to the next such entry.
 _COUNTED = re.compile(r"[\s;]*\d{1,4} ([^,;]{1,80}), (\d{1,5}(?:\.\d{1,5}){1,3})(?=[\s;]|$)")
 
 MAX_VALUES = 4
 OTHERS = "others"
-"""Stands for all values beyond the first `MAX_VALUES`: a log may have a line for each of a thousand nodes."""
+"""All values after the first `MAX_VALUES`, because a log may have a line for each of a thousand nodes."""
 
 
 class Versions:
-    """The versions that were read so far. `hints` are the substrings without which a line tells none that is new."""
+    """The versions that were read so far. `hints` are the substrings of lines that may state a new one."""
 
     def __init__(self) -> None:
         self._found: dict[str, list[str]] = {}
@@ -37,11 +38,11 @@ class Versions:
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
-        """Name and value; a name more than once where the run tells more than one."""
+        """Names and values. If the run states several values, the name occurs several times."""
         return tuple((name, value) for name, values in self._found.items() for value in values)
 
     def read(self, line: str) -> None:
-        """Take in a whole line that has a hint in it."""
+        """Read a whole line that contains a hint."""
         if "nccl" not in self._found and (nccl := _NCCL_VERSION.search(line)):
             self._found["nccl"] = [nccl[1]]
         if node := _NODE.search(line):
@@ -56,7 +57,10 @@ class Versions:
 
 
 def _counted(said: str) -> list[tuple[str, str]]:
-    """The GPUs and drivers of a node's line; none where other output is in it, which may have changed any of them."""
+    """The GPUs and drivers of a node's line. If other output is in the line, there are none.
+
+    The other output may have changed any of them.
+    """
     found, place = list[tuple[str, str]](), 0
     while match := _COUNTED.match(said, place):
         found.append((match[1], match[2]))

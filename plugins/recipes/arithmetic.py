@@ -1,4 +1,7 @@
-"""Arithmetic in a recipe's YAML, on whole numbers and texts: `pairs - 2 * chunks >= 1`, `{40: 48, 125: 16}[tier]`."""
+"""Expressions in a recipe's YAML, on whole numbers and texts.
+
+Examples: `pairs - 2 * chunks >= 1`, `{40: 48, 125: 16}[tier]`.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +42,10 @@ _NAME = re.compile(r"\{([a-z_]+)\}")
 
 
 def evaluate(text: str, words: Words) -> Term:
-    """The value of an expression; a comparison is 0 or 1. A text of digits in `words` is a number.
+    """Compute an expression. A comparison gives 0 or 1. A text of digits in `words` counts as a number.
 
     Raises:
-        ValueError: a name is unknown, a text stands where a number must, or there is no such value.
+        ValueError: a name is unknown, a text is given instead of a number, or the expression has no value.
     """
     try:
         found = _compiled(text)(words)
@@ -52,7 +55,7 @@ def evaluate(text: str, words: Words) -> Term:
 
 
 def fill(text: str, words: Words) -> str:
-    """`text` with its `{names}` filled in. Raises ValueError where one is unknown."""
+    """Replace each `{name}` in `text` by its value. Raises ValueError if a name is unknown."""
     return _NAME.sub(lambda match: str(_given(words, match[1])), text)
 
 
@@ -62,7 +65,7 @@ def _is_an_expression(text: str) -> str:
 
 
 Expression = Annotated[str, Field(max_length=200), AfterValidator(_is_an_expression)]
-"""A text that `evaluate` understands."""
+"""A text that `evaluate` can compute."""
 
 
 @lru_cache

@@ -1,4 +1,4 @@
-"""Cases: one recipe x size x dtype x number of GPUs, made from `suites/<recipe>/*.yaml` alone."""
+"""Cases: one recipe, size, dtype, number of GPUs and variant each, made from YAML alone."""
 
 from __future__ import annotations
 
@@ -27,19 +27,27 @@ from plugins.recipes.megatron import padded_vocabulary
 from plugins.recipes.megatron import parameters
 
 DEFAULT_GPU = "h100"
-"""The type of GPU where nothing names one: a look at the matrix without a site, logs without a site file."""
+"""If nothing names the type of GPU, as without a site file, it is this one."""
 
 
 @dataclass(frozen=True, repr=False)
 class Case:
-    """One cell of a recipe's matrix, with its whole configuration.
+    """One case of a recipe, with its whole configuration.
 
-    `gbs` is the global batch size in sequences, `mbs` the micro batch size, `tp` `pp` `cp` `vp` `fsdp` `dp` the
-    tensor, pipeline, context, virtual pipeline, fully sharded and (replicated) data parallel sizes, `ga` the
-    gradient accumulation steps. `gpus_per_node`, `profiled`, `smoothing`, `interval` and `measure` as in
-    `plugins.recipes.file.Matrix`, `averaged` as in its `Group`. `variant` is the further way to run that it stands for, "" for the recipe's usual one.
-    `parameters` are those of the whole model, where the recipe's names do not tell them. `checkpoint` is for a case that
-    writes one, and times that alone: the bytes that it should have; `published_saves` are others' times for one.
+    Parallelism: `tp`, `pp`, `cp`, `vp`, `fsdp` and `dp` are the tensor, pipeline, context, virtual pipeline,
+    fully sharded and (replicated) data parallel sizes. `gpus_per_node` is as in
+    `plugins.recipes.file.Matrix`.
+
+    Batches: `gbs` is the global batch size in sequences, `mbs` the micro batch size, `ga` the number of
+    gradient accumulation steps.
+
+    Measuring: `profiled`, `smoothing`, `interval` and `measure` are as in `Matrix`, `averaged` as in `Group`.
+
+    `variant` is the recipe's further way to run the case, or "" for its usual one. `parameters` is the number
+    of parameters of the whole model, if the recipe's names do not state it.
+
+    If the case writes a checkpoint, only the checkpoint is timed: `checkpoint` is its expected size in bytes,
+    `published_saves` are the times that others published.
     """
 
     recipe: str
@@ -97,14 +105,14 @@ class Case:
 
     @property
     def span(self) -> int:
-        """The steps that each time which is judged is the mean over: those of a line, or those that printed means go over."""
+        """The number of steps whose mean a judged time is: those of a line, or those of a printed average."""
         return max(self.interval, self.averaged)
 
     def nodes(self, gpus_per_node: int) -> int:
         return math.ceil(self.gpus / gpus_per_node)
 
     def configuration(self) -> dict[str, int]:
-        """What a baseline must agree with before its numbers say anything about this case."""
+        """The values that a baseline must agree with before its numbers apply to this case."""
         return {
             "sequence_length": self.sequence_length,
             "layers": self.model.layers,
@@ -120,13 +128,13 @@ class Case:
         }
 
     def identity(self) -> dict[str, int | str]:
-        """The configuration with the whole model: what a number that a site recorded must agree with."""
+        """The configuration and the model's shape. A number that a site recorded must agree with both."""
         return {**self.configuration(), **self.model.model_dump()}
 
     def facts(self) -> dict[str, int | str]:
-        """What a log may state of its run: the configuration, the model's shape and the arithmetic.
+        """What a log may state of its run: the configuration, the model's shape and the dtype.
 
-        `precision` is that of what an FP8 run does not compute in FP8.
+        In an FP8 run, `precision` is the precision of the operations that are not in FP8.
         """
         return {
             **self.identity(),
@@ -139,7 +147,8 @@ class Case:
 class Recipe:
     """A recipe folder, read for one release and type of GPU: its cases, in the order of the file at `path`.
 
-    `unfit` says why they are not those that were asked for, in words for the user; "" when they are.
+    If the recipe does not run on what was asked for, these are other cases, and `unfit` tells the user why.
+    Otherwise `unfit` is "".
     """
 
     folder: Path
@@ -154,7 +163,7 @@ class Recipe:
 
     @property
     def launches(self) -> bool:
-        """Whether there is something to run, or only logs to judge."""
+        """Whether the recipe can be launched. If not, it only has logs to judge."""
         return self.file.contract != ""
 
     def case(self, case_id: str) -> Case | None:
@@ -165,15 +174,15 @@ class Recipe:
 def load_recipe(
     folder: Path, release: str | None = None, gpu: str = DEFAULT_GPU, models: tuple[SiteModel, ...] = ()
 ) -> Recipe:
-    """Read the recipe in `folder`: the cases of `release` (None: of `recipe.yaml`) on this type of GPU.
+    """Read the recipe in `folder`: the cases of `release` on this type of GPU.
 
-    `models` are those that the site adds; their cases come last.
-
-    Where there is no such release, or it runs nothing on this GPU, the recipe comes with other cases and `unfit`.
+    If `release` is None, it is that of `recipe.yaml`. `models` are those that the site adds; their cases come
+    last. If the recipe has no such release, or the release has no cases for this GPU, the recipe is read with
+    other cases, and its `unfit` says why.
 
     Raises:
-        ConfigError: a key is wrong, or a line of `cases` or one of `models` cannot be run (a size without a model, a
-            world size that does not divide), with the arithmetic.
+        ConfigError: a key is wrong, or a line of `cases` or one of `models` cannot run (a size without a
+            model, a number of GPUs that the parallel sizes do not divide). The message has the arithmetic.
     """
     path, file, unfit = folder / "recipe.yaml", read_recipe(folder), ""
     if release not in (None, file.release):
@@ -199,7 +208,7 @@ def load_recipe(
 
 
 def _with(label: str, file: RecipeFile, own: SiteModel) -> tuple[RecipeFile, Group]:
-    """A recipe with a model of the site's own, and the line of `cases` for it."""
+    """The recipe with a model that the site adds, and the line of `cases` for this model."""
     common = file.own_models
     if common is None:
         raise ConfigError(f"{label}: {file.recipe} runs its own models only; take it out")
@@ -228,7 +237,7 @@ def _with(label: str, file: RecipeFile, own: SiteModel) -> tuple[RecipeFile, Gro
 
 
 def _expand(label: str, file: RecipeFile, group: Group) -> Iterator[Case]:
-    """The cases of a line of `cases`: the usual ones, each before the one that writes its checkpoint, then their variants."""
+    """The cases of a line of `cases`: the usual ones, each before its checkpoint's, then the variants."""
     model_name = group.model or group.size
     if model_name not in file.models:
         raise ConfigError(f"{label}: no model '{model_name}'; known: {', '.join(file.models)}")
@@ -275,7 +284,7 @@ def _expand(label: str, file: RecipeFile, group: Group) -> Iterator[Case]:
 
 
 def _writing(case: Case, checkpoint: Checkpoint) -> Case:
-    """The case that writes the checkpoint of `case`. How large its steps are does not matter, so they are small."""
+    """The case that writes the checkpoint of `case`. Its batches are small, as no step is timed."""
     assert case.parameters is not None
     return replace(
         case,
@@ -289,7 +298,7 @@ def _writing(case: Case, checkpoint: Checkpoint) -> Case:
 
 
 def _global_batch_size(label: str, group: Group, gpus: int) -> int:
-    """Sequences a step on this many GPUs; a ConfigError where the parallel sizes do not divide."""
+    """The sequences of a step on this many GPUs. Raises ConfigError if the parallel sizes do not divide."""
     gbs = group.gbs if group.gbs is not None else (group.gbs_per_gpu or 0) * gpus
     shards = group.tp * group.pp * group.cp * group.fsdp
     if gpus % shards:

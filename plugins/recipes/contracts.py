@@ -1,4 +1,4 @@
-"""How a recipe is run, as its YAML says: the contract of a launcher on Slurm, or the manifest of a job on Kubernetes."""
+"""How a recipe runs, by its YAML: the contract of a launcher on Slurm, or a manifest on Kubernetes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from plugins.yamlfile import Strict
 
 
 def compiled(text: str) -> re.Pattern[str]:
-    """The pattern that somebody wrote into a recipe. Raises ValueError where it is none."""
+    """Compile a pattern from a recipe. Raises ValueError if it is not a regular expression."""
     try:
         return re.compile(text)
     except (re.error, OverflowError) as error:
@@ -33,9 +33,10 @@ PatternText = Annotated[str, AfterValidator(_is_a_pattern)]
 
 
 class Requirement(Strict):
-    """Something that must be there before a launch: a path (or a shell test) and the command that mends it.
+    """Something that must be there before a launch: a path or a shell test, and the command that provides it.
 
-    `squashfs`: the path is an image of this format. `by_setup`: the recipe's set-up makes it where it is missing.
+    `squashfs`: the path is an image of this format. `by_setup`: if it is missing, the recipe's set-up makes
+    it.
     """
 
     what: str
@@ -53,19 +54,23 @@ class Requirement(Strict):
 
 
 class Launch(Strict):
-    """The contract of a recipe's own launcher: what is run where, with which environment, and where its log goes.
+    """The contract of a recipe's own launcher: its command, its environment, and the place of its log.
 
-    The backend fills in `{names}`: quoted in `command`, `setup` and `requires.test`, which are bash, as they are
-    elsewhere. `folder` is the recipe's folder below its stage. `stage` is a folder of the recipe's own below the
-    site's stage, for a recipe whose set-up writes there under names that others use too. `venv` activates a Python
-    virtual environment first. `command` is one command, without `&&` or a pipe. `setup` is run in the recipe's folder
-    and prints the id of a job.
+    The backend fills in `{names}`. `command`, `setup` and `requires.test` are bash, so values are quoted
+    there; elsewhere they are not.
 
-    `job_id` is a pattern in what `command` prints, whose first group is the id. The log's folder is known beforehand
-    (`log_folder`) or printed as well (`log_folder_printed`, a pattern whose one group it is). `log_name` is a pattern of `{name}` and `{job}`; its group, if it
-    has one, is the number of restarts. `error_name` likewise: the file beside it that says what went wrong, where that
-    is another one. `batch_output` is the path of what the batch script itself says, srun's complaints, where that is in
-    another folder; {job} is filled in too.
+    Folders: `folder` is the recipe's folder below its stage. `stage` is a folder below the site's stage for
+    this recipe alone; it is given if the recipe's set-up writes files whose names other recipes use too.
+
+    Commands: `venv` activates a Python virtual environment first. `command` is one command, without `&&` or a
+    pipe. `setup` runs in the recipe's folder and prints the id of a job. `job_id` is a pattern for the output
+    of `command`; its first group is the id.
+
+    Logs: the log's folder is known beforehand (`log_folder`), or `command` prints it (`log_folder_printed`, a
+    pattern whose one group is the folder). `log_name` is a pattern of `{name}` and `{job}`; if it has a
+    group, the group is the number of restarts. `error_name` is such a pattern for the file with the error
+    messages, if that is another file in the same folder. `batch_output` is the path of the batch script's own
+    output, with srun's messages, if that is in another folder; `{job}` is filled in too.
     """
 
     folder: str
@@ -132,9 +137,9 @@ class Launch(Strict):
 
 
 class Value(Strict):
-    """Something that the site file gives for a manifest: what it is, and how one comes by it.
+    """A value that the site file gives for a manifest: what it is, and how to get it (`mend`).
 
-    Without a `default` the site must give it. One that is `optional` may be given as "", for none.
+    If there is no `default`, the site must give it. If it is `optional`, "" means that there is none.
     """
 
     what: str
@@ -144,7 +149,7 @@ class Value(Strict):
     pattern: PatternText | None = None
 
 
-# A version of Kubernetes, and how a distribution counts on from there: v1.33.3-gke.1226000.
+# A version of Kubernetes, with the count of its distribution if there is one: v1.33.3-gke.1226000.
 _SERVER = re.compile(r"v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?:-([a-z]+)\.(\d{1,9}))?(?:[-+][\w.+-]*)?", re.ASCII)
 
 
@@ -154,7 +159,10 @@ def is_version(server: str) -> bool:
 
 
 def reaches(server: str, wanted: str) -> bool:
-    """Whether an API server is of this version or newer, and of its distribution where it names one; one that is no version is not."""
+    """Whether an API server has this version or a newer one. If either is no version, the answer is no.
+
+    If `wanted` names a distribution, the server must be of that distribution.
+    """
     found, bound = _SERVER.fullmatch(server), _SERVER.fullmatch(wanted)
     if found is None or bound is None or bound[4] not in (None, found[4]):
         return False
@@ -163,10 +171,11 @@ def reaches(server: str, wanted: str) -> bool:
 
 
 class When(Strict):
-    """The cases that an overlay is for: of these dtypes, variants or numbers of nodes, on a site with a queue or
-    without one, where these optional values are `given`, and on an API server of the version `server` or newer.
+    """The cases that an overlay is for: all conditions that are given must hold.
 
-    A `server` with a distribution (`-gke.1226000`) is met by servers of that distribution alone.
+    The case has one of these dtypes, variants and numbers of nodes. The site has a queue or none, and all
+    these optional values are `given`. The API server has the version `server` or a newer one; if `server`
+    names a distribution (`-gke.1226000`), only servers of that distribution count.
     """
 
     dtype: list[str] = []
@@ -178,11 +187,12 @@ class When(Strict):
 
 
 class SiteOverlay(Strict):
-    """What is merged into those documents of a manifest that have this kind and name, or into all of them.
+    """What is merged into those documents of a manifest that have this kind and name.
 
-    Mappings key by key, lists of named things (containers, variables, volumes) by name, anything else is replaced; null
-    takes a key out. `{names}` are filled in, also in keys; a text that is one name and nothing else becomes the value itself,
-    but a number over a text is made a text.
+    If neither is given, it is merged into all documents. Mappings are merged key by key, lists of named
+    things (containers, variables, volumes) by name. Anything else is replaced; null removes a key. `{names}`
+    are filled in, also in keys. If a text is one `{name}` and nothing else, it becomes the value itself; but
+    if it replaces a text, a number becomes a text.
     """
 
     kind: str | None = None
@@ -191,14 +201,14 @@ class SiteOverlay(Strict):
 
 
 class Remark(Strict):
-    """What the check says where an overlay is merged, and where it is left out."""
+    """What the check says if an overlay is merged, and what it says if it is left out."""
 
     merged: str
     left_out: str
 
 
 class Overlay(SiteOverlay):
-    """A recipe's own, which may be for some cases alone. With a `remark` the check says which of the two it is."""
+    """An overlay of a recipe. If it has a `remark`, the check says whether it is merged."""
 
     when: When = When()
     remark: Remark | None = None
@@ -207,9 +217,10 @@ class Overlay(SiteOverlay):
 class Documents(Strict):
     """Objects of a Kubernetes cluster.
 
-    `file` is one or more YAML documents in the recipe's folder. They are Kubernetes' own: nothing is filled in there,
-    and kubectl could apply them as they stand. What differs from case to case and site to site comes from `overlay`,
-    in this order. `values` are names of the recipe's own, beside those that every manifest has (docs/recipes.md).
+    `file` has one or more YAML documents, in the recipe's folder. They are plain Kubernetes YAML: nothing is
+    filled in, and kubectl could apply them as they are. `overlay` has what differs between cases and sites;
+    the overlays are merged in this order. `values` are names of this recipe, in addition to those of every
+    manifest (docs/recipes.md).
     """
 
     file: str
@@ -228,12 +239,13 @@ class Documents(Strict):
 
 
 class Manifest(Documents):
-    """The contract of a recipe that a Kubernetes cluster runs: what is applied, and whose output is the log.
+    """The contract of a recipe on a Kubernetes cluster: what is applied, and which output is the log.
 
-    `container` is the one whose log is read. `log_begins` is a pattern of what every such log has at its head, and nowhere
-    else: without it, a log whose beginning is gone cannot be told from a whole one. `log_copy` is where a bucket has the log too, of the job whose object is
-    `{name}`. `setup` is the file, beside this one, that says what such a job needs on the cluster beforehand and how
-    that is made (`plugins.recipes.setup`).
+    `container` is the container whose log is read. `log_begins` is a pattern that every such log has at its
+    beginning and nowhere else. Without it, a log whose beginning is lost cannot be told from a whole one. If
+    a bucket has a copy of the log, `log_copy` is its place, with the name of the job's object as `{name}`.
+    `setup` is the file, beside this one, that says what a job needs on the cluster beforehand and how that is
+    made (`plugins.recipes.setup`).
     """
 
     container: str

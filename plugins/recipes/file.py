@@ -1,4 +1,4 @@
-"""What a recipe's YAML says: `recipe.yaml`, and a file for each of its other releases."""
+"""The contents of a recipe's YAML: `recipe.yaml`, and a file for each of its other releases."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ CHECKPOINT = "checkpoint"
 
 
 class Model(Strict):
-    """The shape of a decoder; names as in the published configurations.
+    """The shape of a decoder. The names are those of the published configurations.
 
-    `mlp` tells whether the MLP has a gate (three matrices, SwiGLU) or not (two, squared ReLU or GELU).
+    `mlp` says whether the MLP has a gate (three matrices, SwiGLU) or not (two matrices, squared ReLU or
+    GELU).
     """
 
     layers: int = Field(gt=0)
@@ -51,14 +52,19 @@ class Model(Strict):
 
 
 class Group(Strict):
-    """Cells that share one configuration: a line of the table `cases` in a recipe.
+    """Cases that share one configuration: a line of the table `cases` in a recipe.
 
-    `model` names the entry of `models` where `size` does not (a proxy: the same model with fewer `layers`).
-    The global batch size (sequences per step) is given outright or per GPU. `fsdp` shards parameters and batch
-    over this many GPUs; what is left of the GPUs holds replicas. `gpu` names the types of GPU that are run like this,
-    where a launcher runs another configuration on others. With `averaged` each printed step time is the mean over this many last
-    steps, in too few digits to be taken apart: every so many-th line is judged, as that of steps of its own. Each of `variants` makes the same cases once more, of the size
-    `<size>-<variant>`.
+    The model: `model` names the entry of `models`, if `size` does not. `layers` replaces its number of
+    layers; a proxy is the same model with fewer layers. `dtype` and `gpus` list the cases of this line.
+
+    The batch: the global batch size (sequences in a step) is either `gbs` or `gbs_per_gpu` x GPUs. `fsdp` is
+    the number of GPUs over which parameters and batch are sharded; the other GPUs hold replicas.
+
+    `gpu` names the types of GPU that this line is for, if the launcher runs another configuration on others.
+    `variants` makes the same cases once more for each variant, with the size `<size>-<variant>`.
+
+    If `averaged` is above 1, each printed step time is the mean over this many last steps, in too few digits
+    to compute single steps from it. Then only every `averaged`-th line is judged: such lines share no steps.
     """
 
     size: str
@@ -82,9 +88,9 @@ class Group(Strict):
 
 
 class SiteModel(Strict):
-    """A model that a site adds to a recipe which takes any: its shape, how it is split, and on how many GPUs it runs.
+    """A model that a site adds to a recipe: its shape, its parallel sizes, and on how many GPUs it runs.
 
-    `size` names its cases. What is not said here is the recipe's (`OwnModels`).
+    `size` names its cases. All other values are the recipe's (`OwnModels`).
     """
 
     size: str = Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,30}[a-z0-9])?$")
@@ -97,15 +103,15 @@ class SiteModel(Strict):
     mbs: int = Field(default=1, gt=0)
     gbs: int | None = Field(default=None, gt=0)
     gbs_per_gpu: float | None = Field(default=None, gt=0)
-    # A tuple, because it is part of what a recipe is looked up by.
+    # A tuple, because the models are part of the key by which `load_recipe` is cached.
     gpus: tuple[Annotated[int, Field(gt=0, strict=True)], ...] = Field(min_length=1, strict=False)
 
 
 class OwnModels(Strict):
-    """What the models that a site adds to a recipe have in common with the recipe's own.
+    """What all models that a site adds to a recipe have in common.
 
-    `tokens` is the tokenizer's, padded to a multiple of `pad_to` x tp. FFN size: 4 x hidden size; as many query groups
-    as heads.
+    `tokens` is the tokenizer's vocabulary, which is padded to a multiple of `pad_to` x tp. The FFN size is 4
+    x the hidden size. There are as many query groups as heads.
     """
 
     dtype: list[Dtype] = Field(min_length=1)
@@ -116,9 +122,9 @@ class OwnModels(Strict):
 
 
 class Measure(Strict):
-    """How the cases of a recipe are measured for which no table of numbers says it, because nobody published one.
+    """How the cases of a recipe without published numbers are measured.
 
-    `flops` is how model FLOPs are counted; `beside` a second way, whose MFU is shown, named and never judged.
+    `flops` is the definition of model FLOPs. `beside` is a second one, whose MFU is shown but never judged.
     """
 
     statistic: str = Field(pattern=r"^(last|mean:\d+-\d+)$")
@@ -127,7 +133,7 @@ class Measure(Strict):
 
 
 class PublishedSave(Strict):
-    """How long a checkpoint of this size takes by a storage of this bandwidth, as the recipe's source says."""
+    """How long a checkpoint of this size takes on a storage of this bandwidth, by the recipe's source."""
 
     storage: str
     gb_per_second: float = Field(gt=0)
@@ -136,17 +142,21 @@ class PublishedSave(Strict):
 
 
 class Promise(Strict):
-    """The bandwidth of a storage that a site describes by `values`, for a site that has those of `where`."""
+    """The bandwidth of a storage, computed from a site's `values`.
+
+    It applies if the values include those of `where`.
+    """
 
     where: dict[str, str]
     megabytes_per_second: Expression
 
 
 class Checkpoint(Strict):
-    """A run that writes one checkpoint, which is timed instead of its steps: `steps` before it, one micro batch each.
+    """A run that writes one checkpoint, which is timed instead of the steps.
 
-    `bytes_per_parameter` is how much such a checkpoint has in it. `promise` is what the storage should reach if the site
-    file does not say it, `published` is for comparison.
+    `steps` run before it, of one micro batch each. `bytes_per_parameter` gives the expected size of the
+    checkpoint. `promise` is the bandwidth that the storage should reach, if the site file does not state it.
+    `published` is for comparison.
     """
 
     steps: int = Field(gt=1)
@@ -155,7 +165,7 @@ class Checkpoint(Strict):
     published: tuple[PublishedSave, ...] = Field(default=(), strict=False)
 
     def promised(self, values: Mapping[str, str]) -> float | None:
-        """Bytes/s of the storage that a site's `values` describe; None if they do not."""
+        """The bandwidth in bytes/s of the storage that a site's `values` describe; None if they do not."""
         if self.promise is None or not self.promise.where.items() <= values.items():
             return None
         try:
@@ -165,30 +175,33 @@ class Checkpoint(Strict):
 
 
 REPLAY_WORDS = ("model", "size", "dtype", "gpus", "gbs")
-"""What is filled into a recipe's rule for its logs."""
+"""The names that may be filled into a recipe's rule for its logs."""
 
 
 def log_rule(rule: str, words: Mapping[str, str]) -> re.Pattern[str]:
-    """The pattern for the end of a log's path, with these words filled into the recipe's rule."""
+    """The pattern for the end of a log's path: the recipe's rule with these words filled in."""
     for name, value in words.items():
         rule = rule.replace(f"{{{name}}}", re.escape(value))
     return compiled(rf"(?:^|/)(?:{rule})$")
 
 
 class Matrix(Strict):
-    """What one release of a recipe runs, and how its logs look.
+    """What one release of a recipe runs, and what its logs look like.
 
-    `replay` finds a case's log in a tree of logs: a pattern for the end of a path, with `{model}`, `{size}`, `{dtype}`,
-    `{gpus}` and `{gbs}` filled in, and the groups `job` and, where the name has it, `restart`.
-    `gpus_per_node` is given where the recipe's own rules (global batch size, sharding) hold on such nodes only.
-    `profiled` is for a recipe that itself profiles a few early steps of the published run. With `smoothing` each printed
-    step time is the mean over this many last steps; `plugins.logs.smoothing` takes them apart. With `interval` there is a line
-    for every so many steps alone, with their mean. `measure` is for a recipe without published numbers.
+    The logs: `log` is the format. `replay` finds a case's log in a tree of logs: it is a pattern for the end
+    of a path, into which `{model}`, `{size}`, `{dtype}`, `{gpus}` and `{gbs}` are filled. It has a group
+    `job`, and a group `restart` if the path has the number of restarts. With `smoothing`, each printed step
+    time is the mean over this many last steps; `plugins.logs.smoothing` computes the single ones. With
+    `interval`, there is one line for this many steps, with their mean.
 
-    `rules` are those that a configuration must keep before it is sent (`plugins.recipes.megatron`). `variants` are further ways to
-    run the same cases, by name, with what each is; they are collected when they are asked for. With `checkpoint` each
-    case has a further one that writes a checkpoint, of the variant `checkpoint`. With `own_models` a site may add models of
-    its own.
+    The runs: `gpus_per_node` is given if the recipe's own rules (global batch size, sharding) hold only on
+    such nodes. `profiled` is true if the published run profiles a few early steps. `measure` is for a recipe
+    without published numbers. `rules` names the rules that a configuration must keep before it is sent
+    (`plugins.recipes.megatron`).
+
+    The cases: `variants` are further ways to run the same cases, by name, with a description of each. They
+    are collected if asked for. With `checkpoint`, each case has another one, of the variant `checkpoint`,
+    that writes a checkpoint. With `own_models`, a site may add models.
     """
 
     release: ReleaseName
@@ -227,7 +240,8 @@ class Matrix(Strict):
 
     @model_validator(mode="after")
     def _smoothing_can_be_undone(self) -> Self:
-        # Taking means apart multiplies their rounding at each turn: from 4 digits nothing is left after 50 steps.
+        # Computing single steps from means multiplies their rounding at each turn. If they have 4 digits, no
+        # digit is left after 50 steps.
         if self.smoothing > 1 and "smoothing" not in FORMATS[self.log].means:
             raise ValueError(
                 f"smoothing {self.smoothing}: only {_formats_with('smoothing')} prints step times with enough digits to take means "
@@ -299,10 +313,11 @@ CONTRACTS = ("launch", "manifest", "program")
 
 
 class RecipeFile(Matrix):
-    """`recipe.yaml`: what is run unless another release is asked for, and how its launcher wants to be called.
+    """`recipe.yaml`: what runs unless another release is asked for, and how the launcher is called.
 
-    `program` is a Python program that runs on this machine. `modules` are what it imports from other packages, which
-    `requirements.txt` beside it installs. `cpu_environment` are its environment variables in cases on a CPU.
+    `program` is a Python program that runs on this machine. `modules` are the modules that it imports from
+    other packages; `requirements.txt` beside it installs them. `cpu_environment` has the environment
+    variables of cases on a CPU.
     """
 
     recipe: str
@@ -316,7 +331,7 @@ class RecipeFile(Matrix):
 
     @property
     def contract(self) -> str:
-        """The one key that says how the recipe is run; "" of a release that is judged from logs alone."""
+        """The key that says how the recipe runs; "" for a release that is judged from logs alone."""
         return next((key for key in CONTRACTS if getattr(self, key) is not None), "")
 
     @model_validator(mode="after")
@@ -335,8 +350,8 @@ class RecipeFile(Matrix):
 class ReleaseFile(Matrix):
     """`releases/<release>.yaml`: another release of a recipe.
 
-    `also` names later releases that run the very same. `models` adds to those of `recipe.yaml`, or replaces them.
-    Without a `launch` or `manifest` of its own a release is judged from logs only.
+    `also` names later releases that run the same cases. `models` adds models to those of `recipe.yaml`, or
+    replaces them. If a release has no `launch` or `manifest` of its own, it is judged from logs only.
     """
 
     also: list[ReleaseName] = []
@@ -345,15 +360,15 @@ class ReleaseFile(Matrix):
 
 @lru_cache
 def read_recipe(folder: Path) -> RecipeFile:
-    """Read `folder/recipe.yaml`; a mistake is a ConfigError with its line."""
+    """Read `folder/recipe.yaml`. Raises ConfigError with the line of each mistake."""
     return load(folder / "recipe.yaml", RecipeFile)
 
 
 def read_releases(folder: Path, own: RecipeFile) -> dict[str, tuple[Path, RecipeFile]]:
-    """Every release of a recipe by name, with the file that states it and its matrix in place of `own`'s.
+    """Every release of a recipe by name: the file that states it, and `own` with the matrix of the release.
 
     Raises:
-        ConfigError: a file is wrong, has another release's name, or two files have the same release.
+        ConfigError: a file is wrong, its name is not that of its release, or two files have the same release.
     """
     found = {own.release: (folder / "recipe.yaml", own)}
     for path in sorted((folder / "releases").glob("*.yaml")):

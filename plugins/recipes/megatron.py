@@ -1,6 +1,7 @@
-"""Megatron-LM's own rules for a GPT: what must divide what, and how large the model really is. Pure.
+"""Megatron-LM's rules for a GPT: which sizes must divide which, and how many parameters the model has. Pure.
 
-Megatron asserts the rules itself, minutes after hundreds of GPUs were given to it. Here they are checked before.
+Megatron checks the rules itself, but minutes after it was given hundreds of GPUs. Here they are checked
+before that.
 Source: megatron/training/arguments.py (`validate_args`), core/transformer/transformer_config.py and
 core/tensor_parallel/mappings.py, at commit 878d65f.
 """
@@ -10,20 +11,21 @@ from __future__ import annotations
 from plugins.recipes.file import Model
 
 POSITIONS = 2048
-"""What the recipes give as --max-position-embeddings; a longer sequence needs as many as it has tokens."""
+"""The recipes' --max-position-embeddings. A longer sequence needs as many positions as it has tokens."""
 
 
 def padded_vocabulary(tokens: int, pad_to: int, tp: int) -> int:
-    """The embedding's rows: `tokens` padded to a multiple of --make-vocab-size-divisible-by x tensor parallel size."""
+    """The rows of the embedding: `tokens`, padded to a multiple of --make-vocab-size-divisible-by x tp."""
     unit = pad_to * tp
     return -(-tokens // unit) * unit
 
 
 def parameters(model: Model, sequence_length: int) -> int:
-    """The parameters of a GPT: every layer with biases and two layer norms, learned positions, one embedding for both ends.
+    """The parameters of a GPT: layers with biases and two layer norms, learned positions, and one embedding.
 
-    With layers L, hidden size h, FFN size f, vocabulary V and positions P: L (4 h^2 + 4 h + 2 h f + f + h + 4 h) + (V + P) h +
-    2 h. For f = 4 h that is L (12 h^2 + 13 h) + ...
+    Input and output share the embedding. With layers L, hidden size h, FFN size f, vocabulary V and positions
+    P: L (4 h^2 + 4 h + 2 h f + f + h + 4 h) + (V + P) h + 2 h. If f = 4 h, the first term is L (12 h^2 + 13
+    h).
     """
     h, f = model.hidden, model.ffn
     layer = 4 * h * h + 4 * h + 2 * h * f + f + h + 4 * h
@@ -31,13 +33,13 @@ def parameters(model: Model, sequence_length: int) -> int:
 
 
 def broken_rules(model: Model, sequence_length: int, *, tp: int, pp: int, vp: int) -> list[str]:
-    """What Megatron would refuse, with the arithmetic; empty when it takes it."""
+    """The rules that Megatron would find broken, with the arithmetic; empty if there are none."""
     found = []
     for what, value, name, divisor in (
         ("layers", model.layers, "pp x vp", pp * vp),
         ("heads", model.heads, "tp", tp),
         ("hidden size", model.hidden, "heads", model.heads),
-        # --sequence-parallel, which Megatron turns off by itself where tp is 1.
+        # The recipes use --sequence-parallel. If tp is 1, Megatron turns it off.
         ("sequence length", sequence_length, "tp", tp),
     ):
         if value % divisor:

@@ -28,7 +28,7 @@ _PROGRESS_GROUPS = {"stage", "worker", "done", "all", "unit"}
 
 
 class Rule(Strict):
-    """What must hold, what is said if it does not, and what helps. `{names}` are filled into both texts."""
+    """A condition, the message if it does not hold, and what helps. `{names}` are filled into both texts."""
 
     require: Expression
     lack: str
@@ -36,13 +36,16 @@ class Rule(Strict):
 
 
 class Ruled(Strict):
-    """Something with `rules`. Each of `numbers` is computed from the values and from the numbers before it."""
+    """Something with `rules`. Each of `numbers` is computed from the values and the numbers before it."""
 
     numbers: dict[Annotated[str, Field(pattern=r"^[a-z_]+$")], Expression] = {}
     rules: list[Rule] = []
 
     def broken(self, words: Mapping[str, str]) -> str | None:
-        """What the first rule that does not hold says; None if all hold. Raises ValueError if one has no value."""
+        """The message of the first rule that does not hold; None if all hold.
+
+        Raises ValueError if a rule cannot be computed.
+        """
         known: dict[str, Term] = dict(words)
         for name, text in self.numbers.items():
             known[name] = evaluate(text, known)
@@ -53,21 +56,22 @@ class Ruled(Strict):
 
 
 class Storage(Documents, Ruled):
-    """Documents that end with a PersistentVolumeClaim. The rules must hold before they are made."""
+    """Documents that end with a PersistentVolumeClaim. The rules must hold before they are applied."""
 
 
 class Driver(Strict):
-    """A CSI driver: how it is installed, and what is said while it makes a volume."""
+    """A CSI driver: how to install it, and the message while it makes a volume."""
 
     install: str
     wait: str = ""
 
 
 class Probe(Ruled):
-    """The Job that looks at what is there.
+    """The Job that finds out which data are there.
 
-    Its pod prints a line that matches `says`. The rules must hold before a job is sent; they know the named groups of the
-    line as well. If the pod does not answer, `unknown` is told with the reason, and `mend`.
+    Its pod prints a line that matches `says`. The rules must hold before a job is sent; the named groups of
+    the line are values in them too. If the pod does not answer, the message is `unknown` with the reason, and
+    `mend`.
     """
 
     job: str
@@ -77,12 +81,15 @@ class Probe(Ruled):
 
 
 class Preparation(Documents, Ruled):
-    """The Jobs that prepare the data. Each is a document of `file`, beside a ConfigMap with their scripts.
+    """The Jobs that prepare the data. Each Job is a document of `file`; a ConfigMap there has their scripts.
 
-    `stages` are Jobs by name, one after the other. Each can be run again and then goes on where it stopped; `progress` is the
-    pattern of the lines in which its pods tell how far they are. `container` is the one that works. `place` names the
-    values that say where the data are, beginning with the claim: all sessions that have them in common share the Jobs.
-    `selection` names the values that say what is made there. The rules must hold before anything is made.
+    `stages` names the Jobs in their order. If a Job runs again, it continues where it stopped. `container` is
+    the container that does the work. `progress` is a pattern for the lines in which the pods report their
+    progress.
+
+    `place` names the values that say where the data are; the claim is the first. Sessions in which these
+    values are equal share the Jobs. `selection` names the values that say what is made there. The rules must
+    hold before anything is made.
     """
 
     container: str
@@ -108,9 +115,9 @@ class Preparation(Documents, Ruled):
 
 
 class SetUp(Strict):
-    """The contract of a set-up: `storage` by its kind, of which a site names one or `none`, and the data in it.
+    """The contract of a set-up: `storage` by kind, CSI `drivers` by name, and the data.
 
-    `drivers` are CSI drivers by name. What is there already is never changed.
+    A site names one kind of storage, or `none`. What is there already is never changed.
     """
 
     drivers: dict[str, Driver] = {}
@@ -128,5 +135,5 @@ class SetUp(Strict):
 
 @lru_cache
 def read_setup(path: Path) -> SetUp:
-    """Read a set-up's file; a mistake is a ConfigError with its line."""
+    """Read a set-up's file. Raises ConfigError with the line of each mistake."""
     return load(path, SetUp)

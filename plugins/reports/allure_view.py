@@ -1,4 +1,7 @@
-"""Allure's view of a judgement: labels, parameters, steps, attachments, links. Allure without results is a no-op."""
+"""Allure's view of a judgement: labels, parameters, steps, attachments, links.
+
+If Allure writes no results, nothing happens.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from plugins.reports.plot import steps_svg
 from plugins.words import as_html
 from plugins.words import shown
 
-# The order is that of Allure's tab: what concerns the cluster's pace first.
+# In the order of Allure's tab: the verdicts on the cluster's pace come first.
 _CATEGORIES = (
     Kind.TOO_SLOW,
     Kind.TOO_FAST,
@@ -44,12 +47,13 @@ def show(judgement: Judgement, recipe: Recipe) -> None:
     allure.dynamic.title(f"{case.key}: {verdict.kind}")
     allure.dynamic.tag(str(verdict.kind), shown(judgement.outcome.gpu))
     for name, value in {"release": case.release, **case.configuration()}.items():
-        # Beside the case id, which makes the identity; a changed table must not break a case's history.
+        # Excluded from the identity, which is the case's id alone: a changed table must not break a case's
+        # history.
         allure.dynamic.parameter(name, value, excluded=True)
     allure.dynamic.link(recipe.file.source, name="the recipe")
     if judgement.expected is not None and judgement.expected.baseline.cell.recorded is None:
         allure.dynamic.link(judgement.expected.baseline.table.source, name="the baseline's source")
-    # Not as Markdown: a line of a log could end the block of code, and begin markup.
+    # HTML, because in Markdown a line of a log could end the block of code and begin markup.
     allure.dynamic.description_html(as_html(judgement.text))
     _steps(judgement)
 
@@ -57,8 +61,8 @@ def show(judgement: Judgement, recipe: Recipe) -> None:
 def write_run(folder: Path, config: Path, environment: Mapping[str, str]) -> None:
     """Write what Allure shows about the whole run: its environment, and a category for each verdict.
 
-    `config` is Allure 3's configuration file, which the command that opens the report names; Allure 2 reads the
-    categories among the results.
+    `config` is the configuration file of Allure 3, which the command that opens the report names. Allure 2
+    reads the categories from the results.
     """
     folder.mkdir(parents=True, exist_ok=True)
     lines = [f"{name}={value}" for name, value in environment.items()]
@@ -79,9 +83,9 @@ def write_run(folder: Path, config: Path, environment: Mapping[str, str]) -> Non
 
 
 class Lenient:
-    """A plugin of Allure's: results that cannot be written any more are told once, and end no session.
+    """A plug-in of Allure: if results cannot be written, it says so once, and the session goes on.
 
-    The folder may be full, read-only or gone, while jobs are under way that only the session cancels.
+    The folder may be full, read-only or gone while jobs run that only this session cancels.
     """
 
     def __init__(self, tell: Callable[[str], None]) -> None:
@@ -115,7 +119,7 @@ class Lenient:
 
 
 def _steps(judgement: Judgement) -> None:
-    """The case's life in five steps, each with what came out of it."""
+    """The course of the case in five steps, each with its files."""
     outcome, folder, log = judgement.outcome, judgement.outcome.folder, judgement.log
     with allure.step(shown(f"provision: {outcome.setup}")):
         pass

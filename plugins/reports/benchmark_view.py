@@ -1,4 +1,4 @@
-"""pytest-benchmark's view: a case's steps are its rounds, so its table, JSON and comparisons work as ever."""
+"""pytest-benchmark's view: a case's steps are its rounds. Its table, JSON and comparisons work as usual."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from plugins.logs.smoothing import desmoothed
 
 
 class StepClock:
-    """A timer that goes forward by one step's seconds whenever a round "runs"."""
+    """A timer that advances by the seconds of one step for each round."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -23,12 +23,12 @@ class StepClock:
 
 
 def prepare(item: pytest.Item) -> None:
-    """Give the item's benchmark fixture, should it be used, a clock that the log drives."""
+    """Give the item's benchmark fixture, if the test uses it, a clock that follows the log."""
     item.add_marker(pytest.mark.benchmark(timer=StepClock()))
 
 
 def show(request: pytest.FixtureRequest, judgement: Judgement) -> None:
-    """Replay the steps as rounds, where pytest-benchmark is there and on (it is off under xdist)."""
+    """Replay the steps as rounds, if pytest-benchmark is installed and on. Under xdist it is off."""
     config = request.config
     marker = request.node.get_closest_marker("benchmark")
     if not config.pluginmanager.hasplugin("benchmark") or marker is None:

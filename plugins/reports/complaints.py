@@ -1,4 +1,4 @@
-"""The lines that say why a job died, in the midst of what else was said besides its log. Pure."""
+"""Finds the lines that say why a job died, among all that it printed outside its log. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 _COMPLAINT = re.compile(rb"(?i)^srun: (?!warning)|error|kill|cancel|fail|traceback|no space|denied")
 
-# What srun says first when it ends a step. Then it has a line or more for each node: a task may answer SIGTERM with an exit code.
+# What srun prints first when it ends a step. Then it prints lines for each node, because a task may answer
+# SIGTERM with an exit code.
 ENDING = r"srun: (?:(?:launch/slurm: _step_signal: )?Terminating |Job step aborted|Force Terminated )"
 _ENDING = re.compile(ENDING.encode())
 _ENDED = re.compile(
@@ -18,7 +19,10 @@ _COUNTED = re.compile(rb"0x[0-9a-f]+|\d+")
 
 
 def complaints(said: bytes) -> list[bytes]:
-    """The lines that complain, without a script's trace; where none does, all that say something. Of each kind the first."""
+    """The lines that complain, without a script's trace; if there are none, all lines with text.
+
+    If srun ended a step, its lines on the ended tasks are left out. Only the first line of each kind is kept.
+    """
     lines = said.splitlines()
     found = [line for line in lines if _COMPLAINT.search(line) and not line.startswith(b"+")]
     causes, ending = [], False
@@ -31,7 +35,10 @@ def complaints(said: bytes) -> list[bytes]:
 
 
 def of_each_kind(lines: Sequence[bytes]) -> list[bytes]:
-    """The first of all lines that differ in numbers alone, which many ranks print; each of srun's, which name the nodes."""
+    """The first of all lines that differ in numbers alone, as many ranks print them. All of srun's are kept.
+
+    srun's lines name the nodes.
+    """
     kinds: dict[bytes, bytes] = {}
     for line in lines:
         kinds.setdefault(line if b"srun: " in line else _COUNTED.sub(b"#", line), line)

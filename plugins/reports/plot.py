@@ -14,9 +14,10 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 40, 45
 
 
 def steps_svg(judgement: Judgement) -> str:
-    """Seconds over step number, of single steps even where the log prints means of several. Hiccups are red, the window of the published statistic is ringed.
+    """Plot seconds over step numbers. If the log prints means of several steps, the single ones are plotted.
 
-    The scale is that of the settled steps and the band; a warm-up step beyond it stands at the edge with its value.
+    Hiccups are red, and the window of the published statistic is ringed. The scale is that of the settled
+    steps and the band. If a warm-up step is beyond it, it is at the edge, with its value.
     """
     points = list(desmoothed(judgement.log.steps, judgement.case.smoothing).items())
     measurement, goal = judgement.measurement, judgement.expected
@@ -67,7 +68,7 @@ def steps_svg(judgement: Judgement) -> str:
 
 
 def _beyond(points: Sequence[tuple[int, float]], low: float, high: float) -> list[list[tuple[int, float]]]:
-    """The points off the scale; neighbours on the same side share a list, because their labels share a place."""
+    """The points off the scale. Neighbours on the same side share a list, because they share a label."""
     runs: list[list[tuple[int, float]]] = []
     before = ""
     for point in points:

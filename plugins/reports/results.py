@@ -1,6 +1,6 @@
 """The record of a run: our own JSON in `results/<run>/`. Every other report is a view of it.
 
-The schema is documented in docs/results.md; `SCHEMA` changes when a reader of the old one would be misled.
+docs/results.md documents the schema. If a change would mislead a reader of the old schema, `SCHEMA` changes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ERRORS = "errors.txt"
 SENT = "sent.txt"
 SUMMARY = "summary.json"
 
-# What only a judged case has.
+# The keys that only a judged case has.
 _FIGURES = (
     "release",
     "statistic",
@@ -75,9 +75,9 @@ _PACKAGES = ("pytest", "pydantic", "paramiko", "allure-pytest", "pytest-benchmar
 
 
 def record(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A case as other programs read it. Times in s, MFU in percent; null is "never came to that".
+    """A case as other programs read it. Times are in s, MFU is in percent. null: the case has no such figure.
 
-    `recording` is what it offers for the site's own baselines.
+    `recording` is what the case offers for the site's own baselines.
     """
     case, measurement, goal, outcome = (
         judgement.case,
@@ -185,7 +185,7 @@ def record(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> 
 
 
 def unjudged(case_key: str, job_name: str, job_id: str, why: str) -> dict[str, Any]:
-    """The record of a case that no test judged, because the session was stopped first."""
+    """The record of a case that was not judged, because the session was stopped first."""
     nothing = dict.fromkeys(_FIGURES)
     return {
         "id": case_key,
@@ -198,15 +198,15 @@ def unjudged(case_key: str, job_name: str, job_id: str, why: str) -> dict[str, A
 
 
 def try_folder(folder: Path, number: int) -> Path:
-    """Where a case, whose files are in `folder`, keeps those of its try of this number once another one follows."""
+    """The folder for the files of this try of a case, once another try follows. `folder` is the case's."""
     return folder / f"try-{number}"
 
 
 def read_log(log_format: str, folder: Path) -> Log:
     """The parsed log of the job whose files are in this folder: a case's, or that of an earlier try.
 
-    Steps come from one source alone. What spoils a run, and its versions, may stand in the job's own log, where another one took
-    its place.
+    The steps come from one log alone. If another log took the place of the job's own, the marks, facts and
+    versions of the job's own log are added.
     """
     log, own = _parse(log_format, folder / LOG), folder / OWN_LOG
     return log.beside(_parse(log_format, own)) if own.exists() else log
@@ -220,7 +220,10 @@ def _parse(log_format: str, path: Path) -> Log:
 
 
 def read_case(folder: Path) -> dict[str, Any] | None:
-    """The record that `write_case` left in a case's folder, None when there is none. Raises ConfigError for a damaged one."""
+    """The record that `write_case` wrote into a case's folder; None if there is none.
+
+    Raises ConfigError if it is damaged.
+    """
     path = folder / CASE
     try:
         if not stat.S_ISREG(path.stat().st_mode):
@@ -236,7 +239,7 @@ def read_case(folder: Path) -> dict[str, Any] | None:
 
 
 def write_case(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Write the case's record and its steps into its folder; returns the record."""
+    """Write the case's record and its steps into its folder. Returns the record."""
     folder = judgement.outcome.folder
     make_case_folder(folder)
     table = io.StringIO()
@@ -255,7 +258,7 @@ def write_case(judgement: Judgement, recording: Mapping[str, Any] | None = None)
 def write_summary(
     folder: Path, site: str, started: float, ended: float, cases: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Write `summary.json` from the records of the run's cases; returns it."""
+    """Write `summary.json` from the records of the run's cases. Returns the summary."""
     summary = {
         "schema": SCHEMA,
         "run": folder.name,
@@ -279,21 +282,22 @@ def write_json(path: Path, value: object) -> None:
 
 
 def make_private(folder: Path) -> None:
-    """Make a run's folder, or take the one that this user made a moment ago, so that no other user reads or writes in it.
+    """Make a run's folder, or take the one that this user made before, and close it to other users.
 
-    A log may hold what others should not read. Raises OSError where it cannot be made, or is somebody else's.
+    A log may hold what others must not read. Raises OSError if the folder cannot be made, or is somebody
+    else's.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         raise PermissionError(f"{folder} is a link, or belongs to another user")
     if stat.S_IMODE(found.st_mode) != 0o700:
-        # Allure makes it first, as open as the umask lets it.
+        # Allure may have made it first, with the permissions of the umask.
         folder.chmod(0o700)
 
 
 def point_latest(folder: Path) -> None:
-    """Let `latest` beside the run point at it. Raises OSError where something else than a link has that name."""
+    """Let the link `latest` beside the run point at it. Raises OSError if it is no link."""
     latest = folder.parent / "latest"
     if not latest.is_symlink() and latest.exists():
         raise FileExistsError(f"{latest} is no link to a run; move it away")
@@ -304,7 +308,7 @@ def point_latest(folder: Path) -> None:
 
 
 def _runs(judgement: Judgement) -> list[dict[str, Any]]:
-    """What each run of the case measured, and its job, where several were judged together."""
+    """What each run of the case measured, and its job, if several runs were judged together."""
     outcome = judgement.outcome
     jobs = [(tried.job_id, tried.job_name, tried.nodes) for tried in outcome.undecided]
     jobs.append((outcome.job_id, outcome.job_name, outcome.nodes))

@@ -14,8 +14,8 @@ _COLOURS = {Kind.PASSED: "green", Kind.NO_BASELINE: "yellow"}
 
 
 def print_table(records: Sequence[Mapping[str, Any]], file: TextIO, width: int, *, colour: bool) -> None:
-    """A row for each case; its remarks, the words of a failure and how a checkpoint was written below the table."""
-    # Slow to import, and only ever needed once jobs have run.
+    """Print a row for each case. Remarks, failures and checkpoints follow below the table."""
+    # It is slow to import, and only needed once jobs have run.
     from rich.table import Table
 
     from plugins.console import PlainConsole
@@ -46,7 +46,7 @@ def print_table(records: Sequence[Mapping[str, Any]], file: TextIO, width: int, 
 
 
 def _baseline(record: Mapping[str, Any]) -> str:
-    """`llama3 25.04 on h100`; "" for a case that was compared with nothing."""
+    """`llama3 25.04 on h100`; "" if the case was compared with nothing."""
     goal = record["expected"]
     if not goal:
         return ""

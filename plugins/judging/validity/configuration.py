@@ -1,4 +1,4 @@
-"""Whether all that the log states of the run is so of the case: a log of another case must not pass. Pure."""
+"""Whether what the log states of its run agrees with the case. A log of another case must not pass. Pure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _GPU = re.compile(r"\b(G?[ABHLVT]\d{1,4}[A-Z]?|RTX|GeForce)\b(?:.*\b(PCIe|NVL|MI
 
 
 def demanded(run: TimedRun) -> Iterator[str]:
-    """If the format states its run's configuration, this log does."""
+    """If the format states the configuration of its runs, this log states it."""
     if run.log.tells != "configuration":
         return
     if not run.log.facts:
@@ -92,7 +92,7 @@ def groups(run: TimedRun) -> Iterator[str]:
 
 
 def nodes(run: TimedRun) -> Iterator[str]:
-    """Nodes x GPUs of a node is the case's, both as asked for and in fsdp groups."""
+    """Nodes x GPUs of a node is the case's number of GPUs as asked for, and its fsdp as configured."""
     case, stated = run.case, _numbers(run)
     for kind, own, words in (
         ("asked", case.gpus, f"this case has {case.gpus} GPUs"),

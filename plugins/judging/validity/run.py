@@ -15,7 +15,7 @@ from plugins.logs.smoothing import desmoothed
 from plugins.metrics import Statistic
 from plugins.recipes.cases import Case
 
-# Of more steps, or ranges of them, only the number is told.
+# If there are more steps or ranges than this, only the number of the others is given.
 _MOST_LISTED = 6
 
 

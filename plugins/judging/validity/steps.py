@@ -14,7 +14,7 @@ from plugins.judging.validity.run import listed
 from plugins.logs.smoothing import impossible
 
 MAX_GARBLED = 2
-"""So many garbled step lines leave a run valid, unless the statistic needs one of them."""
+"""A run with this many garbled step lines is valid, unless the statistic needs one of them."""
 
 
 def statistic_fits(run: TimedRun) -> Iterator[str]:

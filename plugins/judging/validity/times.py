@@ -27,7 +27,7 @@ MAX_ROUNDING = 0.03
 def below_peak(run: TimedRun) -> Iterator[str]:
     """No step is faster than the GPU's peak allows, by the definition that counts the fewest FLOPs.
 
-    A format that prints when a step is handed over may print no time for it. There the mean with its
+    If a format prints a step when it is handed over, it may print no time for it. Then the mean with its
     neighbours counts.
     """
     case, part, known = run.case, run.part, run.seconds

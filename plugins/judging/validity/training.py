@@ -15,7 +15,7 @@ from plugins.metrics import recent_count
 from plugins.metrics import steady_lines
 
 PROFILED_UNTIL = 11
-"""The last step that is profiled where a recipe was published with a profiler.
+"""If a recipe was published with a profiler, this is the last step that is profiled.
 
 maxtext_llama2: `skip_first_n_steps_for_profiler=9 profiler_steps=3`.
 """
