@@ -138,3 +138,15 @@ def test_a_short_secret_has_no_forms() -> None:
 
 def test_forms_are_few_for_a_plain_token() -> None:
     assert len(forms("hf_S3cretS3cretS3cretS3cretS3cret")) <= 7
+
+
+@given(TOKENS.filter(lambda text: len(text) >= 16), st.data(), st.lists(st.integers(0, 99)))
+def test_no_half_of_a_secret_is_left_where_another_process_wrote_into_its_midst(
+    secret: str, data: st.DataObject, cuts: list[int]
+) -> None:
+    at = data.draw(st.integers(0, len(secret)))
+    text = f"HF_TOKEN={secret[:at]}\n[rank1] step 1\n{secret[at:]}\n".encode()
+    shown = piecewise(text, cuts, [secret])
+    half = (len(secret) + 1) // 2
+    left = [secret[begin : begin + half].encode() for begin in (0, len(secret) - half)]
+    assert not any(part in shown for part in left)
