@@ -63,8 +63,8 @@ class KubeTrial:
 
     # The session
 
-    def start(self, *more: str) -> KubeTrial:
-        self.process = start(*self.select, "--site", str(self.site), *more, results=self.results)
+    def start(self, *more: str, env: dict[str, str] | None = None) -> KubeTrial:
+        self.process = start(*self.select, "--site", str(self.site), *more, results=self.results, env=env)
         return self
 
     def end(self, seconds: float = 120) -> Run:

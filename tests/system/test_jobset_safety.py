@@ -323,7 +323,9 @@ def test_the_token_of_the_kubeconfig_is_shown_nowhere(kube_trial: MakeTrial) -> 
     """Every trial must not show it; this one is told to say all, dies, and its process list is looked at."""
     trial = kube_trial(crash_at=3)
     (token,) = trial.secrets()
-    trial.start("-vv", "--showlocals", "--tb=long", "--log-cli-level=DEBUG", "--full-trace")
+    # A session that is forked would not have its own command line.
+    own = {"PYTHONUNBUFFERED": "1"}
+    trial.start("-vv", "--showlocals", "--tb=long", "--log-cli-level=DEBUG", "--full-trace", env=own)
     seen, sessions = [], 0
     assert trial.process is not None
     while trial.process.poll() is None and not trial.made():

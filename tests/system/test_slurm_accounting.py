@@ -137,7 +137,7 @@ def test_a_forgotten_job_that_completed_is_one(lab: AccountingLab, make_trial: M
 
 
 @pytest.mark.parametrize(
-    ("state", "code"), [("FAILED", "1:0"), ("CANCELLED by 0", "0:0"), ("TIMEOUT", "0:0")]
+    ("state", "code"), [("FAILED", r"\d+:0"), ("CANCELLED by 0", "0:0"), ("TIMEOUT", "0:0")]
 )
 def test_a_forgotten_job_that_did_not_complete_is_infrastructure(
     lab: AccountingLab, make_trial: MakeTrial, state: str, code: str
@@ -158,9 +158,9 @@ def test_a_forgotten_job_that_did_not_complete_is_infrastructure(
     gate.open()
     result = trial.end()
     assert result.case(CASE)["verdict"] == "infrastructure", result.out
-    assert (
-        f"ended {state} on gpu001 after step 3 of 0 to 49 (exit code {code})" in result.case(CASE)["headline"]
-    )
+    # Of a job whose rank died it is the highest of its tasks, of which srun ended the others.
+    said = rf"ended {state} on gpu001 after step 3 of 0 to 49 \(exit code {code}\)"
+    assert re.search(said, result.case(CASE)["headline"])
 
 
 def test_a_forgotten_job_whose_log_nobody_knows_is_infrastructure(
@@ -218,7 +218,8 @@ def test_a_forgotten_job_is_lost_while_slurmdbd_is_gone_and_decided_when_it_is_b
     until(lambda: in_sacct(trial, "State") == "FAILED", "its end in sacct")
     result = trial.resume()
     assert result.verdicts == {CASE: "infrastructure"}, result.out
-    assert "ended FAILED on gpu001 after step 3 of 0 to 49 (exit code 1:0)" in result.case(CASE)["headline"]
+    said = r"ended FAILED on gpu001 after step 3 of 0 to 49 \(exit code \d+:0\)"
+    assert re.search(said, result.case(CASE)["headline"])
     assert len(trial.jobs()) == 1
 
 

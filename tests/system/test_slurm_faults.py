@@ -84,7 +84,7 @@ def test_a_connection_that_breaks_again_and_again_costs_nothing(lab: SlurmLab, m
 def test_a_login_node_that_restarts_or_is_gone_for_a_while_costs_nothing(
     lab: SlurmLab, make_trial: MakeTrial
 ) -> None:
-    trial = make_trial(real_step=0.3).start()
+    trial = make_trial(real_step=0.8).start()
     trial.until_steps(3)
     process = trial.process
     assert process is not None
