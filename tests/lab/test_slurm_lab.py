@@ -106,6 +106,12 @@ def finish(lab: SlurmLab, job: int, seconds: float = 15) -> str:
     return next(j.state for j in lab.jobs_ever() if j.id == job)
 
 
+def require_steps(logs: list[str], wanted: list[int]) -> None:
+    """Each log has this many steps. Another rank may write into the midst of a line or two."""
+    found = [len(STEP.findall(log)) for log in logs]
+    assert all(count - 2 <= steps <= count for steps, count in zip(found, wanted, strict=True)), found
+
+
 def test_256_nodes_are_idle(slurm_lab: SlurmLab) -> None:
     assert slurm_lab.idle_nodes() == 256
 
@@ -158,9 +164,7 @@ def test_profile_and_trace_are_jobs_of_their_own(ssh: paramiko.SSHClient, slurm_
     assert code == 0, text
     tasks = submitted(text)
     assert [finish(slurm_lab, job) for job, _ in tasks] == ["COMPLETED"] * 3
-    # Another rank may write into the midst of a line.
-    found = [len(STEP.findall(log_of(*task))) for task in tasks]
-    assert all(wanted - 2 <= steps <= wanted for steps, wanted in zip(found, (25, 25, 5), strict=True)), found
+    require_steps([log_of(*task) for task in tasks], [25, 25, 5])
     assert len(list((tasks[1][1] / "nsys_profile").glob("*.nsys-rep"))) == 8
     assert "NCCL INFO AllReduce: opCount 4 " in log_of(*tasks[2])
 
@@ -206,7 +210,7 @@ def test_a_requeued_job_has_a_log_for_each_start(ssh: paramiko.SSHClient, slurm_
     stage = slurm_lab.stage("requeue", real_step=0, restarts=1, restart_at=7)
     ((job, folder),) = submitted(launch(ssh, stage)[1])
     assert finish(slurm_lab, job, 25) == "COMPLETED"
-    assert [len(STEP.findall(log_of(job, folder, restart))) for restart in (0, 1)] == [8, 50]
+    require_steps([log_of(job, folder, restart) for restart in (0, 1)], [8, 50])
 
 
 def test_a_crash_ends_the_job_as_failed(ssh: paramiko.SSHClient, slurm_lab: SlurmLab) -> None:
