@@ -103,7 +103,7 @@ def flops_per_sequence(model: Model, sequence_length: int, definition: FlopsDefi
 
 
 @dataclass(frozen=True)
-class Yardstick:
+class MfuBasis:
     """What turns a step time into MFU: the FLOPs and the peak, each with its definition.
 
     `flops` is of one sequence, `peak_tflops` of one GPU. `beside` has the FLOPs by a second definition, for
@@ -113,7 +113,7 @@ class Yardstick:
     flops: float
     definition: FlopsDefinition
     peak_tflops: float
-    beside: Yardstick | None = None
+    beside: MfuBasis | None = None
 
 
 def tokens_per_second(case: Case, step_time: float) -> float:
@@ -126,9 +126,9 @@ def tflops_per_gpu(case: Case, step_time: float, flops: float) -> float:
     return case.gbs * flops / step_time / case.gpus / 1e12
 
 
-def mfu(case: Case, step_time: float, yardstick: Yardstick) -> float:
-    """Model FLOPs utilization in percent of the yardstick's peak."""
-    return 100 * tflops_per_gpu(case, step_time, yardstick.flops) / yardstick.peak_tflops
+def mfu(case: Case, step_time: float, mfu_basis: MfuBasis) -> float:
+    """Model FLOPs utilization in percent of the peak of its basis."""
+    return 100 * tflops_per_gpu(case, step_time, mfu_basis.flops) / mfu_basis.peak_tflops
 
 
 def days_per_1t_tokens(case: Case, step_time: float) -> float:
@@ -369,12 +369,12 @@ class Measurement:
     """What a valid run measured. `mfu` is in percent.
 
     `tokens_per_second`, `tflops_per_gpu`, `mfu` and `days_per_1t_tokens` follow from the published statistic.
-    If the GPU's peak is unknown, there is no yardstick, and no MFU.
+    If the GPU's peak is unknown, there is no MFU basis, and no MFU.
     """
 
     case: Case
     timing: Timing
-    yardstick: Yardstick | None
+    mfu_basis: MfuBasis | None
 
     def __repr__(self) -> str:
         return f"<{self.case.key}: {self.step_time:.4g} s a step, {self.tokens_per_second:,.0f} tokens/s>"
@@ -393,7 +393,7 @@ class Measurement:
 
     @property
     def tflops_per_gpu(self) -> float | None:
-        return tflops_per_gpu(self.case, self.step_time, self.yardstick.flops) if self.yardstick else None
+        return tflops_per_gpu(self.case, self.step_time, self.mfu_basis.flops) if self.mfu_basis else None
 
     @property
     def mfu(self) -> float | None:
@@ -401,13 +401,13 @@ class Measurement:
 
     def mfu_of(self, step_time: float) -> float | None:
         """MFU in percent at this step time in s; None if it is above 100, by the table's FLOPs."""
-        share = mfu(self.case, step_time, self.yardstick) if self.yardstick else None
+        share = mfu(self.case, step_time, self.mfu_basis) if self.mfu_basis else None
         return share if share is not None and share <= 100 else None
 
     @property
     def mfu_beside(self) -> float | None:
         """MFU in percent by the recipe's second definition of FLOPs, if it has one; never judged."""
-        beside = self.yardstick.beside if self.yardstick else None
+        beside = self.mfu_basis.beside if self.mfu_basis else None
         share = mfu(self.case, self.step_time, beside) if beside else None
         return share if share is not None and share <= 100 else None
 

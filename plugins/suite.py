@@ -71,7 +71,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Shelf:
+class SiteBaselines:
     """Where the site's own baselines are (None: nowhere), and whether this session records them.
 
     With `replace`, cases are not judged against them, because the new numbers take their place.
@@ -90,7 +90,7 @@ class Shelf:
 CHOOSE: pytest.StashKey[Callable[[RecipeFile], Choice]] = pytest.StashKey()
 """The session's choice for a recipe, set by the code that knows the site."""
 
-SHELF: pytest.StashKey[Shelf] = pytest.StashKey()
+SITE_BASELINES: pytest.StashKey[SiteBaselines] = pytest.StashKey()
 """The site's own baselines, set by the same code."""
 
 JUDGEMENT: pytest.StashKey[Judgement] = pytest.StashKey()
@@ -211,7 +211,7 @@ def _judge(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judg
     if recipe is None:
         raise ConfigError(f"{request.path}: a suite's test stands beside its recipe.yaml")
     folder = request.config.rootpath / "baselines"
-    shelf = request.config.stash.get(SHELF, Shelf())
+    site_baselines = request.config.stash.get(SITE_BASELINES, SiteBaselines())
     log = results.read_log(recipe.file.log, outcome.folder)
     own = outcome.folder / results.OWN_LOG
     source = {"run": outcome.run, "job": outcome.known_job, "log": recording.fingerprint(log)}
@@ -219,13 +219,15 @@ def _judge(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judg
         case,
         outcome,
         log,
-        find(folder, recipe, case, outcome.gpu, shelf.judged, **source),
+        find(folder, recipe, case, outcome.gpu, site_baselines.judged, **source),
         gpu=outcome.gpu,
         baselines=folder,
         last_lines=_last_lines(own if own.exists() else outcome.log, parser(recipe.file.log).hints),
         errors=_last_errors(outcome.folder / results.ERRORS),
         promised=choice_for(request.config, recipe.file).promised,
-        why_none=lapsed(shelf.judged, recipe, case, outcome.gpu, **source) if shelf.judged else "",
+        why_none=lapsed(site_baselines.judged, recipe, case, outcome.gpu, **source)
+        if site_baselines.judged
+        else "",
         strict_last=request.config.getoption("--strict-last"),
         before=[
             results.read_log(recipe.file.log, tried.log.parent) for tried in outcome.undecided if tried.log
@@ -233,20 +235,20 @@ def _judge(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judg
     )
     request.node.stash[JUDGEMENT] = found
     request.node.stash[RECIPE] = recipe
-    results.write_case(found, _offer(recipe, found, shelf))
+    results.write_case(found, _offer(recipe, found, site_baselines))
     if found.measurement is not None:
         benchmark_view.show(request, found)
     return found
 
 
-def _offer(recipe: Recipe, judgement: Judgement, shelf: Shelf) -> Mapping[str, Any] | None:
+def _offer(recipe: Recipe, judgement: Judgement, site_baselines: SiteBaselines) -> Mapping[str, Any] | None:
     """What the case offers for the site's own baselines, for its record."""
-    if not shelf.record or judgement.case.checkpoint is not None:
+    if not site_baselines.record or judgement.case.checkpoint is not None:
         return None
     outcome = judgement.outcome
     ended = datetime.fromtimestamp(outcome.ended, UTC) if outcome.ended else datetime.now(UTC)
     origin = recording.Origin(
-        site=shelf.site,
+        site=site_baselines.site,
         framework=recipe.file.title,
         run=outcome.run,
         date=f"{ended:%Y-%m-%d}",

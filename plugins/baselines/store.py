@@ -19,8 +19,8 @@ from plugins.baselines.file import load_baselines
 from plugins.baselines.versions import shown
 from plugins.errors import ConfigError
 from plugins.metrics import FlopsDefinition
+from plugins.metrics import MfuBasis
 from plugins.metrics import Statistic
-from plugins.metrics import Yardstick
 from plugins.metrics import days_per_1t_tokens
 from plugins.metrics import flops_per_sequence
 from plugins.metrics import mfu
@@ -214,14 +214,14 @@ def references(folder: Path, case: Case, gpu: str) -> tuple[Reference, ...]:
     )
 
 
-def yardstick(
+def mfu_basis(
     case: Case, baseline: Baseline | None, gpu: str, folder: Path, measured_peak: float | None
-) -> Yardstick | None:
+) -> MfuBasis | None:
     """What MFU is counted with: the definitions of the baseline, so that both figures are comparable.
 
     If there is no baseline, the definition is that of the tables of the case's release for its size, or that
     of its recipe, or else full attention. The peak is the measured one, or that of the tables for this GPU,
-    or else that of the data sheet. If no peak is known, there is no yardstick.
+    or else that of the data sheet. If no peak is known, there is none.
 
     `measured_peak` (TFLOP/s per GPU) is what the run itself measured.
     """
@@ -248,14 +248,14 @@ def yardstick(
         peak = measured_peak or (stated.pop() if len(stated) == 1 else sheet)
     if peak is None:
         return None
-    return _yardstick(case, definition, peak)
+    return _mfu_basis(case, definition, peak)
 
 
-def _yardstick(case: Case, definition: FlopsDefinition, peak: float) -> Yardstick:
-    """The yardstick; `beside` has the recipe's second definition, if that is another one."""
+def _mfu_basis(case: Case, definition: FlopsDefinition, peak: float) -> MfuBasis:
+    """The MFU basis; `beside` has the recipe's second definition, if that is another one."""
 
-    def counted(how: FlopsDefinition, beside: Yardstick | None = None) -> Yardstick:
-        return Yardstick(flops_per_sequence(case.model, case.sequence_length, how), how, peak, beside)
+    def counted(how: FlopsDefinition, beside: MfuBasis | None = None) -> MfuBasis:
+        return MfuBasis(flops_per_sequence(case.model, case.sequence_length, how), how, peak, beside)
 
     second = case.measure.beside if case.measure else None
     if second in (None, definition.definition):
@@ -274,8 +274,8 @@ class Expected:
     case: Case
     baseline: Baseline
     step_time: float
-    yardstick: Yardstick
-    corrected: Yardstick | None = None
+    mfu_basis: MfuBasis
+    corrected: MfuBasis | None = None
 
     @property
     def tokens_per_second(self) -> float:
@@ -283,7 +283,7 @@ class Expected:
 
     @property
     def mfu(self) -> float:
-        return mfu(self.case, self.step_time, self.yardstick)
+        return mfu(self.case, self.step_time, self.mfu_basis)
 
     @property
     def days_per_1t_tokens(self) -> float:
@@ -295,14 +295,14 @@ class Expected:
         return share if share is not None and share <= 100 else None
 
 
-def expected(case: Case, baseline: Baseline, stick: Yardstick) -> Expected:
+def expected(case: Case, baseline: Baseline, basis: MfuBasis) -> Expected:
     """What `case` should reach: the published step time, or the one that follows from a published MFU."""
     published = baseline.cell.step_time
     if published is None:
-        flops_of_a_step = case.gbs * stick.flops / case.gpus
-        published = flops_of_a_step / (baseline.cell.mfu / 100 * stick.peak_tflops * 1e12)
+        flops_of_a_step = case.gbs * basis.flops / case.gpus
+        published = flops_of_a_step / (baseline.cell.mfu / 100 * basis.peak_tflops * 1e12)
     corrected = None
     if (right := baseline.table.corrected_flops.get(case.size)) is not None:
         flops = flops_per_sequence(case.model, case.sequence_length, right)
-        corrected = Yardstick(flops, right, stick.peak_tflops)
-    return Expected(case, baseline, published, stick, corrected)
+        corrected = MfuBasis(flops, right, basis.peak_tflops)
+    return Expected(case, baseline, published, basis, corrected)

@@ -12,9 +12,9 @@ from plugins.baselines.store import Baseline
 from plugins.baselines.store import Expected
 from plugins.baselines.store import accelerators
 from plugins.baselines.store import expected
+from plugins.baselines.store import mfu_basis
 from plugins.baselines.store import references
 from plugins.baselines.store import usual_statistic
-from plugins.baselines.store import yardstick
 from plugins.baselines.versions import mixed
 from plugins.baselines.versions import since
 from plugins.baselines.versions import versions_of
@@ -34,9 +34,9 @@ from plugins.logs import Log
 from plugins.logs.smoothing import desmoothed
 from plugins.logs.smoothing import levelled
 from plugins.metrics import Measurement
+from plugins.metrics import MfuBasis
 from plugins.metrics import Statistic
 from plugins.metrics import Timing
-from plugins.metrics import Yardstick
 from plugins.metrics import timing
 from plugins.metrics import tokens_per_second
 from plugins.outcome import Outcome
@@ -149,26 +149,26 @@ def judge_outcome(
         details = (*checkpoints.explain(case, written), *job)
         verdict = Verdict(kind, headline, remarks)
         return Judgement(case, outcome, log, verdict, statistic, written=written, details=details)
-    boiled = _timing(case, log, statistic)
-    stick = yardstick(case, baseline, gpu, baselines, log.peak_tflops)
-    if stick is None and baseline is not None:
+    run_timing = _timing(case, log, statistic)
+    basis = mfu_basis(case, baseline, gpu, baselines, log.peak_tflops)
+    if basis is None and baseline is not None:
         return ended(
             Kind.INVALID, "the run did not state its machine's own peak, which MFU is counted against"
         )
     others = references(baselines, case, gpu)
-    if baseline is None or stick is None:
-        pace = f"{boiled.step_time:.4g} s a step, {tokens_per_second(case, boiled.step_time):,.0f} tokens/s"
+    if baseline is None or basis is None:
+        pace = f"{run_timing.step_time:.4g} s a step, {tokens_per_second(case, run_timing.step_time):,.0f} tokens/s"
         verdict = Verdict(
             Kind.NO_BASELINE,
             f"{Kind.NO_BASELINE}: measured {pace}; nothing to compare with: baselines/{case.recipe}.yaml has no "
             f"{case.id} of release {case.release} on {gpu}{f', {why_none}' if why_none else ''}",
             remarks,
         )
-        measurement = Measurement(case, boiled, stick)
+        measurement = Measurement(case, run_timing, basis)
         details = (*describe(measurement, others), *_identity_line(case, log), *job)
         return Judgement(case, outcome, log, verdict, statistic, measurement, None, others, details)
-    goal = expected(case, baseline, stick)
-    runs = [_measurement(case, run, statistic, stick) for run in (*before, log)]
+    goal = expected(case, baseline, basis)
+    runs = [_measurement(case, run, statistic, basis) for run in (*before, log)]
     if strict_last:
         measurement, verdict = runs[-1], judge(runs[-1], goal, strict_last=True)
     else:
@@ -199,16 +199,16 @@ def another_run(
     """
     if baseline is None or case.checkpoint is not None:
         return ""
-    stick = yardstick(case, baseline, gpu, baselines, logs[-1].peak_tflops)
+    basis = mfu_basis(case, baseline, gpu, baselines, logs[-1].peak_tflops)
     part = accelerators(baselines).get(gpu)
-    if stick is None or any(validity.problems(case, log, baseline.statistic, part) for log in logs):
+    if basis is None or any(validity.problems(case, log, baseline.statistic, part) for log in logs):
         return ""
-    goal = expected(case, baseline, stick)
-    return unsure([_measurement(case, log, baseline.statistic, stick) for log in logs], goal)
+    goal = expected(case, baseline, basis)
+    return unsure([_measurement(case, log, baseline.statistic, basis) for log in logs], goal)
 
 
-def _measurement(case: Case, log: Log, statistic: Statistic, stick: Yardstick) -> Measurement:
-    return Measurement(case, _timing(case, log, statistic), stick)
+def _measurement(case: Case, log: Log, statistic: Statistic, basis: MfuBasis) -> Measurement:
+    return Measurement(case, _timing(case, log, statistic), basis)
 
 
 def _timing(case: Case, log: Log, statistic: Statistic) -> Timing:
@@ -256,9 +256,9 @@ def _judge_given_up(
     job = _job_lines(outcome)
     part = accelerators(baselines).get(gpu)
     problems = validity.problems(case, log, baseline.statistic, part, job=outcome.known_job, whole=False)
-    stick = yardstick(case, baseline, gpu, baselines, log.peak_tflops)
+    basis = mfu_basis(case, baseline, gpu, baselines, log.peak_tflops)
     readable = [step.index for step in log.steps if step.seconds is not None]
-    if problems or stick is None or not readable:
+    if problems or basis is None or not readable:
         words = "; ".join(problems) or (
             "the run did not state its machine's own peak"
             if readable
@@ -275,8 +275,8 @@ def _judge_given_up(
     # The published statistic needs steps that never ran, so the last step and the steady median are measured.
     last = max(readable)
     timed = replace(log, steps=tuple(step for step in log.steps if step.index <= last))
-    measurement = _measurement(case, timed, Statistic(), stick)
-    goal = expected(case, baseline, stick)
+    measurement = _measurement(case, timed, Statistic(), basis)
+    goal = expected(case, baseline, basis)
     verdict = Verdict(Kind.TOO_SLOW, f"{Kind.TOO_SLOW}: {outcome.message}", _job_remarks(case, outcome, log))
     changes = _changes(verdict, measurement, goal, outcome, log)
     details = (*explain(measurement, goal), *changes, *job)

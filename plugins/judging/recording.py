@@ -25,7 +25,7 @@ from plugins.baselines.versions import nodes_of
 from plugins.judging.identity import untold
 from plugins.judging.judge import Judgement
 from plugins.judging.verdicts import Kind
-from plugins.judging.verdicts import restless
+from plugins.judging.verdicts import instability
 from plugins.logs import Log
 from plugins.metrics import FlopsDefinition
 from plugins.metrics import Measurement
@@ -69,7 +69,7 @@ class Origin:
 def candidate(judgement: Judgement, origin: Origin) -> Candidate | str:
     """The candidate that this judgement offers for the site's table, or the reason why there is none."""
     measurement, goal = judgement.measurement, judgement.expected
-    stick = measurement.yardstick if measurement else None
+    basis = measurement.mfu_basis if measurement else None
     if measurement is None or judgement.outcome.failure == "given up":
         return f"no whole and valid run: {judgement.verdict.headline}"
     if goal is not None and goal.baseline.cell.recorded is None:
@@ -78,7 +78,7 @@ def candidate(judgement: Judgement, origin: Origin) -> Candidate | str:
         return why
     if judgement.verdict.kind is Kind.NOISY:
         return judgement.verdict.headline
-    if stick is None:
+    if basis is None:
         return (
             f"no {measurement.case.dtype} peak of {judgement.outcome.gpu} is known to count MFU by; add it to "
             f"baselines/accelerators.yaml"
@@ -92,8 +92,8 @@ def candidate(judgement: Judgement, origin: Origin) -> Candidate | str:
         framework=origin.framework,
         source=f"recorded on site {origin.site}",
         statistic=str(judgement.statistic),
-        peak="measured" if measured_peak else stick.peak_tflops,
-        flops=stick.definition,
+        peak="measured" if measured_peak else basis.peak_tflops,
+        flops=basis.definition,
         cell=_cell(judgement, measurement, origin, with_time=not measured_peak),
     )
 
@@ -101,7 +101,7 @@ def candidate(judgement: Judgement, origin: Origin) -> Candidate | str:
 def _unfit(measurement: Measurement) -> str:
     """Why other runs cannot be compared with these steps; "" if they can."""
     timing, tolerance = measurement.timing, Tolerance()
-    if what := restless(measurement, tolerance):
+    if what := instability(measurement, tolerance):
         return f"too noisy to be held against other runs: {what}"
     moved = timing.step_time / timing.without_outliers - 1
     if timing.outliers and abs(moved) > MOVED_BY_OUTLIERS:

@@ -116,7 +116,7 @@ def judge(measurement: Measurement, expected: Expected, *, strict_last: bool = F
     if fell(measurement, band):
         slow = _headline(Kind.TOO_SLOW, expected, timing.tail)
         return Verdict(Kind.TOO_SLOW, slow, (_fallen(measurement), *remarks))
-    if what := restless(measurement, tolerance) or _stalled(measurement, band):
+    if what := instability(measurement, tolerance) or _stalled(measurement, band):
         return Verdict(Kind.NOISY, f"noisy: {what}; {_more_runs(measurement, band)}", remarks)
     if published is not Kind.PASSED:
         explained = bool(timing.outliers) and band.side(timing.without_outliers) is Kind.PASSED
@@ -158,7 +158,7 @@ def fell(measurement: Measurement, band: Band) -> bool:
     return band.side(timing.tail) is Kind.TOO_SLOW and timing.tail > (1 + beyond) * timing.settled
 
 
-def restless(measurement: Measurement, tolerance: Tolerance) -> str:
+def instability(measurement: Measurement, tolerance: Tolerance) -> str:
     """Why the steps do not show a steady pace, whatever the pace is; "" if they do."""
     timing = measurement.timing
     if timing.spread > tolerance.spread:
@@ -277,16 +277,16 @@ def billions(parameters: int) -> str:
 
 def _counted(measurement: Measurement) -> list[str]:
     """How MFU was counted, and the MFU by the recipe's second definition, if it has one."""
-    stick = measurement.yardstick
-    if stick is None:
+    basis = measurement.mfu_basis
+    if basis is None:
         return []
-    how = f"{stick.definition} FLOPs, peak {stick.peak_tflops:.4g} TFLOP/s per GPU, statistic {measurement.timing.statistic}"
+    how = f"{basis.definition} FLOPs, peak {basis.peak_tflops:.4g} TFLOP/s per GPU, statistic {measurement.timing.statistic}"
     lines = [f"MFU by    {how}"]
-    if stick.beside is not None:
+    if basis.beside is not None:
         lines[0] += f": {measurement.tflops_per_gpu:.1f} TFLOP/s per GPU"
         lines.append(
-            f"beside    MFU {measurement.mfu_beside:.2f} % by {stick.beside.definition} FLOPs, "
-            f"{_signed(stick.beside.flops / stick.flops - 1)}; for comparison, not judged"
+            f"beside    MFU {measurement.mfu_beside:.2f} % by {basis.beside.definition} FLOPs, "
+            f"{_signed(basis.beside.flops / basis.flops - 1)}; for comparison, not judged"
         )
     return lines
 
@@ -294,7 +294,7 @@ def _counted(measurement: Measurement) -> list[str]:
 def _row(measurement: Measurement, step_time: float) -> str:
     share = measurement.mfu_of(step_time)
     used = (
-        f"  MFU {share:5.2f} %" if share is not None else "  beyond the peak" if measurement.yardstick else ""
+        f"  MFU {share:5.2f} %" if share is not None else "  beyond the peak" if measurement.mfu_basis else ""
     )
     return (
         f"{_seconds(step_time):>11}  {tokens_per_second(measurement.case, step_time):>14,.0f} tokens/s{used}"
@@ -306,7 +306,7 @@ def _corrected(measurement: Measurement, expected: Expected) -> list[str]:
     right, goal = (expected.corrected_mfu(time) for time in (measurement.step_time, expected.step_time))
     if expected.corrected is None or right is None or goal is None:
         return []
-    excess = expected.yardstick.flops / expected.corrected.flops - 1
+    excess = expected.mfu_basis.flops / expected.corrected.flops - 1
     return [
         f"corrected MFU {right:.2f} %, expected {goal:.2f} %, by {expected.corrected.definition} FLOPs: the published "
         f"definition is {_signed(excess)} off; shown for comparison, not judged"

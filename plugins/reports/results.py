@@ -107,7 +107,7 @@ def record(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> 
         "mfu_beside": measurement.mfu_beside if measurement else None,
         "corrected_mfu": goal.corrected_mfu(timing.step_time) if goal and timing else None,
         "days_per_1t_tokens": measurement.days_per_1t_tokens if measurement else None,
-        "mfu_definition": _yardstick(judgement),
+        "mfu_definition": _mfu_basis(judgement),
         "expected": None
         if goal is None or timing is None
         else {
@@ -326,19 +326,19 @@ def _runs(judgement: Judgement) -> list[dict[str, Any]]:
     ]
 
 
-def _yardstick(judgement: Judgement) -> dict[str, Any] | None:
-    stick = judgement.measurement.yardstick if judgement.measurement else None
-    if stick is None:
+def _mfu_basis(judgement: Judgement) -> dict[str, Any] | None:
+    basis = judgement.measurement.mfu_basis if judgement.measurement else None
+    if basis is None:
         return None
     right = judgement.expected.corrected if judgement.expected else None
     return {
-        "flops": str(stick.definition),
-        "flops_per_sequence": stick.flops,
-        "beside_flops": str(stick.beside.definition) if stick.beside else None,
-        "beside_flops_per_sequence": stick.beside.flops if stick.beside else None,
+        "flops": str(basis.definition),
+        "flops_per_sequence": basis.flops,
+        "beside_flops": str(basis.beside.definition) if basis.beside else None,
+        "beside_flops_per_sequence": basis.beside.flops if basis.beside else None,
         "corrected_flops": str(right.definition) if right else None,
         "corrected_flops_per_sequence": right.flops if right else None,
-        "peak_tflops_per_gpu": stick.peak_tflops,
+        "peak_tflops_per_gpu": basis.peak_tflops,
         "statistic": str(judgement.statistic),
     }
 

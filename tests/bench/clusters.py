@@ -20,7 +20,7 @@ from plugins.baselines.file import Tolerance
 from plugins.baselines.store import Baseline
 from plugins.baselines.store import Expected
 from plugins.baselines.store import expected
-from plugins.baselines.store import yardstick
+from plugins.baselines.store import mfu_basis
 from plugins.logs import Step
 from plugins.logs.numbers import resolution
 from plugins.metrics import FlopsDefinition
@@ -173,7 +173,7 @@ class Figure:
         case = self.goal.case
         steps = self.printed([self.goal.step_time * times for times in cluster.draw(case.steps, rng)])
         boiled = timing(steps, self.statistic, case.smoothing, case.span)
-        return Measurement(case, boiled, self.goal.yardstick)
+        return Measurement(case, boiled, self.goal.mfu_basis)
 
 
 def published(case_id: str, recipe: str, release: str | None, statistic: str) -> Expected:
@@ -212,9 +212,9 @@ def made_up(case_id: str, recipe: str, step_time: float, statistic: str) -> Expe
 
 def _expected(baseline: Baseline, case_id: str, recipe: str, release: str | None) -> Expected:
     case = examples.case(case_id, recipe, release=release)
-    stick = yardstick(case, baseline, GPU, examples.BASELINES, None)
-    assert stick is not None
-    return expected(case, baseline, stick)
+    basis = mfu_basis(case, baseline, GPU, examples.BASELINES, None)
+    assert basis is not None
+    return expected(case, baseline, basis)
 
 
 @lru_cache

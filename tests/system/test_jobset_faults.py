@@ -17,7 +17,7 @@ import fixtures.backends.kubernetes.backend
 from fixtures.backends.kubernetes.api import Api
 from fixtures.backends.kubernetes.api import Refused
 from fixtures.backends.kubernetes.backend import KubernetesBackend
-from fixtures.backends.kubernetes.informer import Watch
+from fixtures.backends.kubernetes.informer import Informer
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.site import load_site
@@ -47,7 +47,7 @@ REVIEWS, JOBSETS, MAPS = "POST .*/selfsubjectaccessreviews", "POST .*/jobsets", 
 LOG = "GET .*/log"
 
 
-class Remembering(Watch):
+class Remembering(Informer):
     """Knows with what it was refused."""
 
     def __init__(self, api: Api, path: str, selector: str) -> None:

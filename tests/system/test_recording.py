@@ -25,10 +25,10 @@ class Lab:
         self.site = folder / "site.yaml"
         self.site.write_text(SITE)
 
-    def run(self, factor: float, *options: str, site: bool = True, restless: bool = False) -> Run:
+    def run(self, factor: float, *options: str, site: bool = True, unstable: bool = False) -> Run:
         log = self.folder / "log.out"
         times = [factor * seconds for seconds in examples.times()]
-        if restless:
+        if unstable:
             times = [seconds * (1.06 if i % 2 else 0.94) for i, seconds in enumerate(times)]
         log.write_text("NCCL version 2.21.5+cuda12.4\n" + examples.nemo2_text(times))
         where = ("--site", str(self.site), "--site-baselines", str(self.own)) if site else ()
@@ -124,7 +124,7 @@ def test_logs_of_a_gpu_that_nobody_names_are_not_recorded(lab: Lab, site: str) -
 
 
 def test_a_noisy_run_is_refused_with_its_spread(lab: Lab) -> None:
-    result = lab.run(1.0, "--record-baselines", restless=True)
+    result = lab.run(1.0, "--record-baselines", unstable=True)
     assert result.verdicts == {CASE: "no baseline"}
     assert "not recorded: too noisy to be held against other runs: the settled steps scatter by" in result.out
     assert lab.table == ""

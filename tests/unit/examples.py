@@ -10,14 +10,14 @@ from plugins.baselines.store import Baseline
 from plugins.baselines.store import Expected
 from plugins.baselines.store import expected
 from plugins.baselines.store import find
-from plugins.baselines.store import yardstick
+from plugins.baselines.store import mfu_basis
 from plugins.logs import Log
 from plugins.logs import Step
 from plugins.logs.formats import read
 from plugins.logs.numbers import resolution
 from plugins.metrics import Measurement
+from plugins.metrics import MfuBasis
 from plugins.metrics import Statistic
-from plugins.metrics import Yardstick
 from plugins.metrics import timing
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case
@@ -64,18 +64,18 @@ def baseline(
     return found
 
 
-def stick(
+def basis(
     case_id: str = CASE, recipe: str = "llama3", *, release: str | None = None, gpu: str = "h100"
-) -> Yardstick:
+) -> MfuBasis:
     which = case(case_id, recipe, release=release, gpu=gpu)
-    found = yardstick(which, baseline(case_id, recipe, release=release, gpu=gpu), gpu, BASELINES, None)
+    found = mfu_basis(which, baseline(case_id, recipe, release=release, gpu=gpu), gpu, BASELINES, None)
     assert found is not None
     return found
 
 
 def goal(case_id: str = CASE, recipe: str = "llama3", *, statistic: str | None = None) -> Expected:
     found = baseline(case_id, recipe, statistic=statistic)
-    return expected(case(case_id, recipe), found, stick(case_id, recipe))
+    return expected(case(case_id, recipe), found, basis(case_id, recipe))
 
 
 def steps(times: Sequence[float]) -> list[Step]:
@@ -85,7 +85,7 @@ def steps(times: Sequence[float]) -> list[Step]:
 
 
 def measure(times: Sequence[float], *, statistic: str = "last") -> Measurement:
-    return Measurement(case(), timing(steps(times), Statistic.parse(statistic)), stick())
+    return Measurement(case(), timing(steps(times), Statistic.parse(statistic)), basis())
 
 
 def times(**changed: float) -> list[float]:

@@ -8,9 +8,9 @@ from plugins.errors import ConfigError
 from plugins.logs import Step
 from plugins.metrics import FlopsDefinition
 from plugins.metrics import Measurement
+from plugins.metrics import MfuBasis
 from plugins.metrics import Statistic
 from plugins.metrics import Timing
-from plugins.metrics import Yardstick
 from plugins.metrics import flops_per_sequence
 from plugins.metrics import mfu
 from plugins.metrics import tflops_per_gpu
@@ -145,7 +145,7 @@ def test_the_nemotron_formula_takes_no_query_groups() -> None:
 
 def test_mfu_is_tflops_per_gpu_in_percent_of_the_peak() -> None:
     case = examples.case()
-    assert mfu(case, 10.07, Yardstick(4e15, FULL, 1979)) == pytest.approx(
+    assert mfu(case, 10.07, MfuBasis(4e15, FULL, 1979)) == pytest.approx(
         100 * tflops_per_gpu(case, 10.07, 4e15) / 1979
     )
 

@@ -9,8 +9,8 @@ import pytest
 
 from plugins.metrics import FlopsDefinition
 from plugins.metrics import Measurement
+from plugins.metrics import MfuBasis
 from plugins.metrics import Statistic
-from plugins.metrics import Yardstick
 from plugins.metrics import flops_per_sequence
 from plugins.metrics import timing
 from plugins.recipes.cases import Case
@@ -56,7 +56,7 @@ CASE = Case(
 def test_the_printed_figures(window: str, flops: float, peak: float, printed: tuple[str, str, str]) -> None:
     log = "".join(f"{in_file(i, data(i, seconds))}\n" for i, seconds in enumerate(SECONDS))
     found = timing(parse(log, "dllogger").steps, Statistic.parse(window))
-    measured = Measurement(CASE, found, Yardstick(flops, ROUNDED, peak))
+    measured = Measurement(CASE, found, MfuBasis(flops, ROUNDED, peak))
     assert measured.tflops_per_gpu is not None
     assert measured.mfu is not None
     figures = (measured.step_time, measured.tflops_per_gpu, measured.mfu / 100)

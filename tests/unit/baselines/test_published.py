@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from plugins.metrics import FlopsDefinition
-from plugins.metrics import Yardstick
+from plugins.metrics import MfuBasis
 from plugins.metrics import days_per_1t_tokens
 from plugins.metrics import flops_per_sequence
 from plugins.metrics import mfu
@@ -97,21 +97,21 @@ LOOSE = {
 }
 
 
-def figures(result: Result, stick: Yardstick) -> Iterator[tuple[str, float, float]]:
+def figures(result: Result, basis: MfuBasis) -> Iterator[tuple[str, float, float]]:
     """Name, printed value and the value that follows from the printed step time."""
     case = case_of(result)
     yield "tokens/s", result.tokens_per_second, tokens_per_second(case, result.step_time)
-    yield "MFU", result.mfu, mfu(case, result.step_time, stick)
+    yield "MFU", result.mfu, mfu(case, result.step_time, basis)
     if result.days is not None:
         yield "days", result.days, days_per_1t_tokens(case, result.step_time)
 
 
-def as_the_text_says(result: Result) -> Yardstick:
+def as_the_text_says(result: Result) -> MfuBasis:
     case = case_of(result)
     old = result.recipe == "nemotron4" and result.release in ("24.11", "25.02")
     definition = NEMOTRON_2411 if old else FULL
     flops = flops_per_sequence(case.model, case.sequence_length, definition)
-    return Yardstick(flops, definition, DATA_SHEET[result.gpu][case.dtype])
+    return MfuBasis(flops, definition, DATA_SHEET[result.gpu][case.dtype])
 
 
 def case_of(result: Result) -> Case:
@@ -161,11 +161,11 @@ def half_units(result: Result) -> tuple[float, float, float]:
 def test_by_its_baselines_definitions_every_figure_follows_from_its_step_time() -> None:
     off = {}
     for result in published.all_results():
-        stick = examples.stick(result.id, result.recipe, release=result.release, gpu=result.gpu)
+        basis = examples.basis(result.id, result.recipe, release=result.release, gpu=result.gpu)
         unprinted = result.name.startswith(FROM_UNPRINTED_DIGITS)
         more = HALF_A_HUNDREDTH / result.step_time if unprinted else 0
         for (name, printed, computed), half_a_unit in zip(
-            figures(result, stick), half_units(result), strict=False
+            figures(result, basis), half_units(result), strict=False
         ):
             if abs(printed - computed) > half_a_unit + more * computed + 1e-9:
                 off[f"{result.name} {name}"] = round(100 * (printed / computed - 1), 2)
@@ -242,9 +242,9 @@ def test_other_tables_have_nothing_to_correct(recipe: str) -> None:
 def test_a_worked_example_is_right_and_would_not_pass(
     recipe: str, case_id: str, seconds: float, tokens: float, percent: float, days: float
 ) -> None:
-    case, stick = examples.case(case_id, recipe), examples.stick(case_id, recipe)
+    case, basis = examples.case(case_id, recipe), examples.basis(case_id, recipe)
     assert tokens_per_second(case, seconds) == pytest.approx(tokens, abs=0.005)
-    assert mfu(case, seconds, stick) == pytest.approx(percent, abs=0.005)
+    assert mfu(case, seconds, basis) == pytest.approx(percent, abs=0.005)
     # 174.575 is printed as 174.57.
     assert days_per_1t_tokens(case, seconds) == pytest.approx(days, abs=0.0055)
     assert seconds > examples.goal(case_id, recipe).step_time / 0.95
@@ -252,7 +252,7 @@ def test_a_worked_example_is_right_and_would_not_pass(
 
 def test_nemotrons_worked_example() -> None:
     case = examples.case("340b-bf16-128gpus", "nemotron4")
-    assert mfu(case, 4.77, examples.stick(case.id, "nemotron4")) == pytest.approx(53.52, abs=0.01)
+    assert mfu(case, 4.77, examples.basis(case.id, "nemotron4")) == pytest.approx(53.52, abs=0.01)
     larger = examples.case("340b-bf16-1024gpus", "nemotron4")
     assert tokens_per_second(larger, 3.59) == pytest.approx(292082, abs=0.5)
     assert days_per_1t_tokens(larger, 3.59) == pytest.approx(39.6, abs=0.05)

@@ -228,9 +228,9 @@ def test_a_number_is_replaced_when_asked_and_the_old_one_is_kept_as_expired(tmp_
 
 def test_a_restless_run_replaces_nothing(tmp_path: Path) -> None:
     recorded(tmp_path)
-    restless = [10.07 * (1.05 if i % 2 else 0.95) for i in range(50)]
-    assert "scatter" in refused(judged(restless))
-    assert "scatter" in refused(judged(restless, own=tmp_path))
+    unstable = [10.07 * (1.05 if i % 2 else 0.95) for i in range(50)]
+    assert "scatter" in refused(judged(unstable))
+    assert "scatter" in refused(judged(unstable, own=tmp_path))
 
 
 def test_the_same_run_is_recorded_once(tmp_path: Path) -> None:

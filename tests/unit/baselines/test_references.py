@@ -12,9 +12,9 @@ import pytest
 
 from plugins.baselines.file import load_baselines
 from plugins.baselines.store import find
+from plugins.baselines.store import mfu_basis
 from plugins.baselines.store import references
 from plugins.baselines.store import usual_statistic
-from plugins.baselines.store import yardstick
 from plugins.errors import ConfigError
 from plugins.judging.judge import Judgement
 from plugins.judging.judge import judge_outcome
@@ -161,14 +161,14 @@ def test_without_a_baseline_mfu_is_counted_as_its_neighbours_is(folder: Path) ->
     write(folder, own)
     case = examples.case("70b-fp8-256gpus")
     for gpu, peak in (("h100", 1978), ("b200", 4500)):
-        stick = yardstick(case, None, gpu, folder, None)
-        assert stick is not None
-        assert (str(stick.definition), stick.peak_tflops) == ("causal-attention", peak)
+        basis = mfu_basis(case, None, gpu, folder, None)
+        assert basis is not None
+        assert (str(basis.definition), basis.peak_tflops) == ("causal-attention", peak)
 
 
 def test_without_a_baseline_a_definition_that_is_known_to_be_wrong_is_not_used(folder: Path) -> None:
     right = "    corrected_flops: {70b: {definition: full-attention}}\n    cells:\n"
     write(folder, FILE.replace("full-attention", "nemotron-24.11").replace("    cells:\n", right))
-    stick = yardstick(examples.case("70b-fp8-256gpus"), None, "h100", folder, None)
-    assert stick is not None
-    assert str(stick.definition) == "full-attention"
+    basis = mfu_basis(examples.case("70b-fp8-256gpus"), None, "h100", folder, None)
+    assert basis is not None
+    assert str(basis.definition) == "full-attention"

@@ -10,7 +10,7 @@ import pytest
 from plugins.baselines.file import load_baselines
 from plugins.baselines.store import expected
 from plugins.baselines.store import find
-from plugins.baselines.store import yardstick
+from plugins.baselines.store import mfu_basis
 from plugins.errors import ConfigError
 from plugins.metrics import Statistic
 from plugins.recipes.cases import load_recipe
@@ -273,18 +273,18 @@ def test_a_table_with_its_peak_measured_holds_mfu_only(tmp_path: Path) -> None:
     case = examples.case()
     found = find(tmp_path, examples.llama3(), case, "h100")
     assert found is not None
-    stick = yardstick(case, found, "h100", examples.BASELINES, 1600.0)
-    assert stick is not None
-    goal = expected(case, found, stick)
+    basis = mfu_basis(case, found, "h100", examples.BASELINES, 1600.0)
+    assert basis is not None
+    goal = expected(case, found, basis)
     assert goal.mfu == pytest.approx(40)
-    assert goal.step_time == pytest.approx(1024 * stick.flops / 512 / (0.40 * 1600e12))
+    assert goal.step_time == pytest.approx(1024 * basis.flops / 512 / (0.40 * 1600e12))
 
 
 def test_a_table_with_its_peak_measured_needs_that_peak(tmp_path: Path) -> None:
     write(tmp_path, MEASURED)
     case = examples.case()
     assert (
-        yardstick(case, find(tmp_path, examples.llama3(), case, "h100"), "h100", examples.BASELINES, None)
+        mfu_basis(case, find(tmp_path, examples.llama3(), case, "h100"), "h100", examples.BASELINES, None)
         is None
     )
 
@@ -295,13 +295,13 @@ def test_a_table_with_its_peak_measured_refuses_a_step_time(tmp_path: Path) -> N
 
 
 def test_without_a_baseline_the_data_sheet_is_the_yardstick() -> None:
-    stick = yardstick(examples.case(), None, "b200", examples.BASELINES, None)
-    assert stick is not None
-    assert (stick.peak_tflops, stick.definition.definition) == (4500, "full-attention")
+    basis = mfu_basis(examples.case(), None, "b200", examples.BASELINES, None)
+    assert basis is not None
+    assert (basis.peak_tflops, basis.definition.definition) == (4500, "full-attention")
 
 
 def test_an_unknown_gpu_has_no_yardstick() -> None:
-    assert yardstick(examples.case(), None, "abacus", examples.BASELINES, None) is None
+    assert mfu_basis(examples.case(), None, "abacus", examples.BASELINES, None) is None
 
 
 def test_the_expectation_is_the_published_step_time() -> None:

@@ -127,8 +127,8 @@ def test_it_is_said_where_the_case_does_not_pass(
 
 
 def test_a_noisy_run_says_so_with_both_spreads(tmp_path: Path) -> None:
-    restless = [seconds * (1.06 if i % 2 else 0.94) for i, seconds in enumerate(examples.times())]
-    found = judged(restless, own=recorded(tmp_path))
+    unstable = [seconds * (1.06 if i % 2 else 0.94) for i, seconds in enumerate(examples.times())]
+    found = judged(unstable, own=recorded(tmp_path))
     assert found.verdict.kind is Kind.NOISY
     assert lines(found) == [
         "changed   nothing that is known: driver 550.90.07, nodes gpu[001-064]",

@@ -163,10 +163,10 @@ def test_a_stall_in_every_interval_is_in_every_mean(tmp_path: Path) -> None:
 
 
 def test_means_that_scatter_are_noisy_and_the_words_say_that_they_are_means(tmp_path: Path) -> None:
-    restless = {
+    unstable = {
         f"i{i}": seconds for i, seconds in enumerate((72.0, 84.0, 78.0, 73.0, 83.0, 71.0, 84.0, 78.0), 2)
     }
-    seen = judged(means(**restless), recorded(tmp_path))
+    seen = judged(means(**unstable), recorded(tmp_path))
     assert seen.verdict.kind is Kind.NOISY
     assert seen.verdict.headline.startswith(
         "noisy: the settled steps scatter by 10 % (standard deviation of means over 10 steps, limit 5 %)"
@@ -227,16 +227,16 @@ def test_tflops_are_those_that_megatron_would_print(tmp_path: Path) -> None:
     measured = judged(STEP, recorded(tmp_path)).measurement
     assert measured is not None
     assert measured.tflops_per_gpu == pytest.approx(aks.megatrons_rate(CASE, STEP))
-    assert measured.yardstick is not None
-    assert measured.yardstick.beside is not None
+    assert measured.mfu_basis is not None
+    assert measured.mfu_basis.beside is not None
     # reference: 2.1749e15 and 2.2046e15.
-    assert measured.yardstick.flops == pytest.approx(2.174868e15, rel=1e-6)
-    assert measured.yardstick.beside.flops == pytest.approx(2.20456e15, rel=1e-5)
+    assert measured.mfu_basis.flops == pytest.approx(2.174868e15, rel=1e-6)
+    assert measured.mfu_basis.beside.flops == pytest.approx(2.20456e15, rel=1e-5)
     assert measured.mfu_beside == pytest.approx((measured.mfu or 0) * 2.20456 / 2.174868, rel=1e-5)
 
 
 def test_a_recipe_without_a_second_definition_has_none_beside() -> None:
-    assert examples.stick().beside is None
+    assert examples.basis().beside is None
     assert examples.measure(examples.times()).mfu_beside is None
 
 
@@ -250,7 +250,7 @@ def test_the_record_names_both(tmp_path: Path) -> None:
     assert record["mfu_definition"]["flops"] == "causal-attention"
     assert record["mfu_definition"]["beside_flops"] == "full-attention"
     assert record["mfu_definition"]["beside_flops_per_sequence"] == pytest.approx(
-        flops_per_sequence(CASE.model, 2048, seen.measurement.yardstick.beside.definition)  # type: ignore[union-attr]
+        flops_per_sequence(CASE.model, 2048, seen.measurement.mfu_basis.beside.definition)  # type: ignore[union-attr]
     )
     assert record["configuration"]["parameters"] == CASE.parameters
     with (folder / results.STEPS).open() as file:

@@ -21,8 +21,8 @@ from plugins.judging.recording import candidate
 from plugins.judging.recording import fingerprint
 from plugins.judging.recording import shelve
 from plugins.judging.verdicts import Kind
-from plugins.suite import SHELF
-from plugins.suite import Shelf
+from plugins.suite import SITE_BASELINES
+from plugins.suite import SiteBaselines
 from tests.unit import examples
 from tests.unit.own_tables import FIRST
 from tests.unit.own_tables import KEY
@@ -145,7 +145,7 @@ def test_a_peak_that_the_run_measures_makes_a_table_of_mfu(tmp_path: Path) -> No
 
 
 def test_what_the_records_offer_is_put_into_the_tables(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path, "lab", record=True)
+    site_baselines = SiteBaselines(tmp_path, "lab", record=True)
     offer = offered().model_dump(mode="json", exclude_defaults=True)
     records: list[dict[str, Any]] = [
         {"id": KEY, "verdict": "no baseline", "recording": offer},
@@ -153,7 +153,7 @@ def test_what_the_records_offer_is_put_into_the_tables(tmp_path: Path) -> None:
         {"id": "nemotron4/15b-fp8-16gpus", "verdict": "infrastructure", "recording": None},
     ]
     path = tmp_path / "llama3.yaml"
-    assert record(shelf, records) == [
+    assert record(site_baselines, records) == [
         f"{KEY}: recorded: 10.11 s a step, last, MFU 17.32 %, spread 0.29 %",
         "llama3/70b-fp8-256gpus: not recorded: too noisy",
         f"recorded baselines: {path}",
@@ -163,7 +163,7 @@ def test_what_the_records_offer_is_put_into_the_tables(tmp_path: Path) -> None:
     assert own(tmp_path).cell.step_time == 10.11
     # Nothing new: the file is not touched.
     before = path.stat().st_mtime_ns
-    assert record(shelf, records)[0] == f"{KEY}: recorded by this run before: 10.11 s a step"
+    assert record(site_baselines, records)[0] == f"{KEY}: recorded by this run before: 10.11 s a step"
     assert path.stat().st_mtime_ns == before
 
 
@@ -171,7 +171,8 @@ def test_a_table_that_cannot_be_read_is_not_written_over(tmp_path: Path) -> None
     (tmp_path / "llama3.yaml").write_text("recipe: llama3\ntables: []\n")
     offer = offered().model_dump(mode="json", exclude_defaults=True)
     lines = record(
-        Shelf(tmp_path, "lab", record=True), [{"id": KEY, "verdict": "no baseline", "recording": offer}]
+        SiteBaselines(tmp_path, "lab", record=True),
+        [{"id": KEY, "verdict": "no baseline", "recording": offer}],
     )
     assert lines[0].startswith(f"NOT recorded in {tmp_path}/llama3.yaml: ")
     assert (tmp_path / "llama3.yaml").read_text() == "recipe: llama3\ntables: []\n"
@@ -194,9 +195,9 @@ def test_a_recorded_number_of_a_published_file_is_read_from_a_copy(tmp_path: Pat
 
 
 def test_sessions_that_begin_together_find_that_they_can_write(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path / "site", "lab", record=True)
+    site_baselines = SiteBaselines(tmp_path / "site", "lab", record=True)
     option = SimpleNamespace(collectonly=False, plan=False)
-    config: Any = SimpleNamespace(stash={SHELF: shelf}, option=option)
+    config: Any = SimpleNamespace(stash={SITE_BASELINES: site_baselines}, option=option)
     with ThreadPoolExecutor(8) as pool:
         for done in [pool.submit(pytest_configure, config) for _ in range(800)]:
             done.result()

@@ -130,8 +130,8 @@ def test_a_run_that_became_slow_at_its_end_is_run_again_unless_that_is_beyond_do
 def test_a_mean_or_a_spread_beyond_its_limit_is_run_again() -> None:
     costly = stalled(2, pace=1.03, factor=2.0)
     assert "the mean of all 40 settled steps" in unsure([costly], GOAL)
-    restless = run(noise=0.09, seed=3)
-    assert unsure([restless], GOAL)
+    unstable = run(noise=0.09, seed=3)
+    assert unsure([unstable], GOAL)
 
 
 def test_after_three_runs_there_is_none() -> None:
@@ -262,7 +262,7 @@ def means(pace: float, *, noise: float = 0.003, seed: int = 0) -> Measurement:
     case, single = examples.case(), times(pace, noise=noise, seed=seed)
     lines = [statistics.fmean(single[first : first + 5]) for first in range(0, 50, 5)]
     found = [replace(step, index=5 * number + 4) for number, step in enumerate(examples.steps(lines))]
-    return Measurement(case, timing(found, Statistic(), interval=5), examples.stick())
+    return Measurement(case, timing(found, Statistic(), interval=5), examples.basis())
 
 
 def test_runs_that_log_intervals_are_told_apart_alike() -> None:

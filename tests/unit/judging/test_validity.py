@@ -123,7 +123,7 @@ def test_the_number_of_processes(ranks: int, valid: bool) -> None:
 )
 def test_rates_and_times_agree_with_the_case(key: str, factor: float, said: str) -> None:
     case = examples.case()
-    one = {"tokens_per_gpu": 16384.0, "flops_per_gpu": 2 * examples.stick().flops}[key] * factor
+    one = {"tokens_per_gpu": 16384.0, "flops_per_gpu": 2 * examples.basis().flops}[key] * factor
     span = Span(one * 0.9995, one * 1.0005)
     log = parse(nemo2_text())
     spoilt = Step(7, 10.07, 0.005, **{key: span})  # type: ignore[arg-type]

@@ -248,7 +248,7 @@ def edge(which: Callable[[Band], float], *, digits: int = 4) -> float:
 
 def flat(seconds: float, resolution: float) -> Verdict:
     steps = [Step(i, seconds, resolution) for i in range(50)]
-    return judge(Measurement(examples.case(), timing(steps, Statistic()), examples.stick()), examples.goal())
+    return judge(Measurement(examples.case(), timing(steps, Statistic()), examples.basis()), examples.goal())
 
 
 # 10.07 / 0.95 = 10.600 s and 10.07 / 1.10 = 9.1545 s, and half a unit of the log's last digit beyond.
@@ -283,7 +283,7 @@ def test_the_band_is_the_tolerance_in_throughput_and_the_rounding() -> None:
 def test_one_tiny_step_does_not_open_the_band(factor: float) -> None:
     steps = [Step(i, STEP_TIME * factor, 0.0005) for i in range(50)]
     steps[1] = Step(1, 0.002, 0.0005)
-    found = judge(Measurement(examples.case(), timing(steps, Statistic()), examples.stick()), examples.goal())
+    found = judge(Measurement(examples.case(), timing(steps, Statistic()), examples.basis()), examples.goal())
     assert found.kind is (Kind.TOO_SLOW if factor > 1 else Kind.TOO_FAST)
 
 

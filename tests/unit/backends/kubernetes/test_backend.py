@@ -80,7 +80,7 @@ class Watching:
 @pytest.fixture
 def backend(monkeypatch: pytest.MonkeyPatch) -> KubernetesBackend:
     monkeypatch.setattr(module, "Api", Cluster)
-    monkeypatch.setattr(module, "Watch", Watching)
+    monkeypatch.setattr(module, "Informer", Watching)
     return KubernetesBackend("lab", Kubernetes(gpu="h100"), [examples.recipe_named("llama3_gke")], JobSets())
 
 
@@ -182,7 +182,7 @@ def test_a_log_that_has_more_is_asked_for_at_once(
 @pytest.fixture
 def followed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[KubernetesBackend, Kubelet]]:
     """A job that runs, whose log is followed."""
-    monkeypatch.setattr(module, "Watch", Watching)
+    monkeypatch.setattr(module, "Informer", Watching)
     monkeypatch.setattr(Watching, "status", {})
     kubelet = Kubelet()
     config = kubeapi.kubeconfig(tmp_path / "config", kubelet.url)

@@ -15,7 +15,7 @@ import yaml
 
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
-from fixtures.backends.kubernetes.kinds import Kind
+from fixtures.backends.kubernetes.kinds import JobKind
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.kubernetes.section import Workload
@@ -94,7 +94,9 @@ def chart(recipe: str) -> list[Object]:
     return [document for document in yaml.safe_load_all((CHARTS / f"{recipe}.yaml").read_text()) if document]
 
 
-def sent(kind: Kind, recipe: str, case_id: str, *, queue: str | None = None, **values: str) -> list[Object]:
+def sent(
+    kind: JobKind, recipe: str, case_id: str, *, queue: str | None = None, **values: str
+) -> list[Object]:
     """The documents that a session sends to a GKE of today, or to any AKS."""
     section = Kubernetes(
         gpu="h100", namespace="default", queue=queue, recipes={recipe: Workload(values=values)}

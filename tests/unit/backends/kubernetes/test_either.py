@@ -13,7 +13,7 @@ from fixtures.backends.kubernetes import kinds
 from fixtures.backends.kubernetes import objects
 from fixtures.backends.kubernetes.api import Refused
 from fixtures.backends.kubernetes.either import EitherBackend
-from fixtures.backends.kubernetes.kinds import Kind
+from fixtures.backends.kubernetes.kinds import JobKind
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.kubernetes.torchjobset import TorchJobSets
@@ -25,7 +25,7 @@ from tests.unit import examples
 from tests.unit import kubeapi
 
 OPERATOR, JOBSET = PyTorchJobs(), TorchJobSets()
-KINDS: tuple[Kind, ...] = (OPERATOR, JOBSET)
+KINDS: tuple[JobKind, ...] = (OPERATOR, JOBSET)
 CASE = aks.case()
 NAME = "pacemark-run-1.gpt3_aks-375m"
 ID = objects.object_name(NAME, CASE.id)
@@ -34,12 +34,12 @@ ID = objects.object_name(NAME, CASE.id)
 class Cluster(kubeapi.Memory):
     """Serves these kinds of job; of the others it says what an API server does."""
 
-    def __init__(self, *served: Kind) -> None:
+    def __init__(self, *served: JobKind) -> None:
         super().__init__()
         self.before = self._refuse
         self.serve(*served)
 
-    def serve(self, *served: Kind) -> None:
+    def serve(self, *served: JobKind) -> None:
         self._served = {kinds.path(kind, "runs") for kind in served}
         for kind in KINDS:
             self.objects.pop(f"/apis/{kind.group}/{kind.version}", None)
@@ -77,7 +77,7 @@ def session(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> EitherBackend:
     [((OPERATOR,), "PyTorchJob"), ((JOBSET,), "JobSet"), ((OPERATOR, JOBSET), "PyTorchJob")],
 )
 def test_the_first_kind_that_the_cluster_has_is_made_recorded_and_shown(
-    monkeypatch: pytest.MonkeyPatch, served: tuple[Kind, ...], kind: str
+    monkeypatch: pytest.MonkeyPatch, served: tuple[JobKind, ...], kind: str
 ) -> None:
     cluster = Cluster(*served)
     backend = session(cluster, monkeypatch)
@@ -178,7 +178,7 @@ class Seen:
 def test_jobs_of_both_kinds_are_listed_asked_about_and_ended_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fixtures.backends.kubernetes.backend.Watch", Seen)
+    monkeypatch.setattr("fixtures.backends.kubernetes.backend.Informer", Seen)
     cluster, jobs = Cluster(JOBSET), list[JobRef]()
     for served in ((JOBSET,), (OPERATOR, JOBSET)):
         cluster.serve(*served)

@@ -33,7 +33,7 @@ from fixtures.backends.kubernetes.gcs import Found
 from fixtures.backends.kubernetes.gcs import Storage
 from fixtures.backends.kubernetes.gcs import Unreadable
 from fixtures.backends.kubernetes.jobset import JobSets
-from fixtures.backends.kubernetes.kinds import Kind
+from fixtures.backends.kubernetes.kinds import JobKind
 from fixtures.backends.kubernetes.logs import Reading
 from fixtures.backends.kubernetes.provision.progress import progress
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
@@ -170,7 +170,9 @@ def _listed(*documents: Any) -> list[Any] | None:
 @given(
     spoilt(JOBSET) | spoilt(PYTORCHJOB), spoilt(POD), spoilt(POD), st.sampled_from([JobSets(), PyTorchJobs()])
 )
-def test_an_object_of_any_shape_is_a_state_or_no_answer(job: Any, one: Any, other: Any, kind: Kind) -> None:
+def test_an_object_of_any_shape_is_a_state_or_no_answer(
+    job: Any, one: Any, other: Any, kind: JobKind
+) -> None:
     there, pods = _find(job), _listed(one, other)
     if there is None or pods is None:
         return
@@ -183,7 +185,7 @@ def test_an_object_of_any_shape_is_a_state_or_no_answer(job: Any, one: Any, othe
     # What goes into the ledger, the record and the reports.
     json.dumps(state.__dict__, ensure_ascii=False).encode()
     kind.child(there), kind.over(there), broken(pods), images_of(pods, "c"), why_not_running(pods)
-    for pod in kind.speakers(pods):
+    for pod in kind.log_pods(pods):
         kind.place(pod, LogPlace())
         copies.why_gone(pod)
         storage = SimpleNamespace(read=lambda url: Found(b"", datetime(2026, 11, 21, tzinfo=UTC)))

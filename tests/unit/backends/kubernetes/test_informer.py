@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.backends.kubernetes.informer import Watch
+from fixtures.backends.kubernetes.informer import Informer
 
 
 class Feed:
@@ -43,7 +43,7 @@ def _item() -> dict[str, Any]:
 @pytest.mark.parametrize("selector", ["app.kubernetes.io/managed-by=pacemark", ""])
 def test_only_what_is_ours_is_remembered_when_it_is_gone(selector: str) -> None:
     feed = Feed()
-    watch = Watch(feed, "/apis/any", selector)  # type: ignore[arg-type]
+    watch = Informer(feed, "/apis/any", selector)  # type: ignore[arg-type]
     try:
         watch.look()
         assert feed.told.wait(5)

@@ -45,12 +45,12 @@ def test_a_jobset_speaks_by_the_newest_pod_of_rank_0() -> None:
         rank("b-0", "0", "2026-01-01T00:01:00Z"),
         rank("b-1", "1", "2026-01-01T00:02:00Z"),
     ]
-    assert kind.speakers(pods) == [pods[1]]
-    assert kind.speakers(pods[2:]) == []
+    assert kind.log_pods(pods) == [pods[1]]
+    assert kind.log_pods(pods[2:]) == []
     going = rank("c-0", "0", "2026-01-01T00:01:00Z")
     going["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
     for both in ([going, pods[1]], [pods[1], going]):
-        assert kind.speakers(both) == [pods[1]]
+        assert kind.log_pods(both) == [pods[1]]
 
 
 def test_a_jobsets_other_pod_is_another_life() -> None:
@@ -65,7 +65,7 @@ def test_a_jobsets_other_pod_is_another_life() -> None:
 def test_a_pytorchjob_speaks_by_the_last_name_as_text() -> None:
     kind = PyTorchJobs()
     pods = [pod("gpt-master-0"), *(pod(f"gpt-worker-{number}") for number in range(63))]
-    names = [one["metadata"]["name"] for one in kind.speakers(pods)]
+    names = [one["metadata"]["name"] for one in kind.log_pods(pods)]
     assert names[0] == "gpt-worker-9"
     assert names[-1] == "gpt-master-0"
     assert len(names) == 64
@@ -74,7 +74,7 @@ def test_a_pytorchjob_speaks_by_the_last_name_as_text() -> None:
 def test_a_pytorchjobs_pod_of_the_same_name_is_another_life() -> None:
     kind = PyTorchJobs()
     old, new = pod("w-9", uid="1"), pod("w-9", "2026-01-01T00:05:00Z", uid="2")
-    assert kind.speakers([new, old]) == [new]
+    assert kind.log_pods([new, old]) == [new]
     first = kind.place(old, LogPlace())
     assert first == LogPlace("w-9 1", attempt=1)
     assert kind.place(old, first) == first

@@ -11,8 +11,8 @@ import pytest
 
 from fixtures.backends.base import JobRef
 from fixtures.backends.kubernetes.api import Api
-from fixtures.backends.kubernetes.informer import Watch
-from fixtures.backends.kubernetes.pods import Speakers
+from fixtures.backends.kubernetes.informer import Informer
+from fixtures.backends.kubernetes.pods import LogPods
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from plugins.errors import Unreachable
 
@@ -56,20 +56,20 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 @pytest.fixture
-def found(cluster: Cluster) -> Speakers:
+def found(cluster: Cluster) -> LogPods:
     hints = ("pytorch", (b"elapsed time per iteration",))
-    made = Speakers(cast(Api, cluster), cast(Watch, cluster), PyTorchJobs(), lambda job: hints)
+    made = LogPods(cast(Api, cluster), cast(Informer, cluster), PyTorchJobs(), lambda job: hints)
     look(made)
     return made
 
 
-def look(found: Speakers, *, over: bool = False) -> str:
+def look(found: LogPods, *, over: bool = False) -> str:
     pod = found.present(JOB, over=over)
     assert pod is not None
     return str(pod["metadata"]["name"])
 
 
-def test_a_pod_that_cannot_be_read_keeps_no_other_from_being_found(cluster: Cluster, found: Speakers) -> None:
+def test_a_pod_that_cannot_be_read_keeps_no_other_from_being_found(cluster: Cluster, found: LogPods) -> None:
     cluster.dead, cluster.says = {NAMES[2]}, {NAMES[1]: STEP}
     assert look(found) == NAMES[3]
     cluster.clock = 31
@@ -77,7 +77,7 @@ def test_a_pod_that_cannot_be_read_keeps_no_other_from_being_found(cluster: Clus
     assert found.unheard(JOB) == ""
 
 
-def test_a_search_that_did_not_reach_all_is_no_search(cluster: Cluster, found: Speakers) -> None:
+def test_a_search_that_did_not_reach_all_is_no_search(cluster: Cluster, found: LogPods) -> None:
     cluster.dead, cluster.says = {NAMES[2]}, {NAMES[2]: STEP}
     for cluster.clock in (31, 62, 93, 124):
         assert look(found) == NAMES[3]
@@ -87,7 +87,7 @@ def test_a_search_that_did_not_reach_all_is_no_search(cluster: Cluster, found: S
     assert look(found) == NAMES[2]
 
 
-def test_nobody_waits_long_for_pods_that_do_not_answer(cluster: Cluster, found: Speakers) -> None:
+def test_nobody_waits_long_for_pods_that_do_not_answer(cluster: Cluster, found: LogPods) -> None:
     cluster.dead, cluster.takes, cluster.clock = set(NAMES), 10, 31
     look(found)
     assert cluster.asked == [NAMES[3], NAMES[2]]
@@ -97,7 +97,7 @@ def test_nobody_waits_long_for_pods_that_do_not_answer(cluster: Cluster, found: 
     assert cluster.asked[2:4] == [NAMES[1], NAMES[0]]
 
 
-def test_a_run_that_prints_its_first_line_late_is_still_found(cluster: Cluster, found: Speakers) -> None:
+def test_a_run_that_prints_its_first_line_late_is_still_found(cluster: Cluster, found: LogPods) -> None:
     for cluster.clock in (31, 121, 601, 1202, 1803):
         before = len(cluster.asked)
         assert look(found) == look(found) == NAMES[3]
@@ -106,7 +106,7 @@ def test_a_run_that_prints_its_first_line_late_is_still_found(cluster: Cluster, 
     assert look(found) == NAMES[0]
 
 
-def test_at_the_end_all_are_searched_once_more(cluster: Cluster, found: Speakers) -> None:
+def test_at_the_end_all_are_searched_once_more(cluster: Cluster, found: LogPods) -> None:
     cluster.dead, cluster.says = {NAMES[0]}, {NAMES[0]: STEP}
     assert look(found, over=True) == look(found, over=True) == NAMES[3]
     assert len(cluster.asked) == len(NAMES)
@@ -115,9 +115,7 @@ def test_at_the_end_all_are_searched_once_more(cluster: Cluster, found: Speakers
     assert found.unheard(JOB) == ""
 
 
-def test_where_no_pod_has_printed_a_step_the_end_is_the_last_search(
-    cluster: Cluster, found: Speakers
-) -> None:
+def test_where_no_pod_has_printed_a_step_the_end_is_the_last_search(cluster: Cluster, found: LogPods) -> None:
     for cluster.clock in (1, 100, 1000):
         look(found, over=True)
     assert len(cluster.asked) == len(NAMES)

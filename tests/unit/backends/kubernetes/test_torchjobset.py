@@ -100,7 +100,7 @@ def pod(host: str, life: str, uid: str) -> dict[str, Any]:
 def test_the_last_host_by_name_prints_the_steps_whatever_its_pods_are_called() -> None:
     pods = [pod(f"pm-node-0-{number}", "zzzzz" if number == 10 else "aaaaa", "1") for number in range(11)]
     pods.append(pod("pm-node-0-9", "bbbbb", "2"))
-    found = KIND.speakers(pods)
+    found = KIND.log_pods(pods)
     assert [one["metadata"]["name"] for one in found[:2]] == ["pm-node-0-9-bbbbb", "pm-node-0-8-aaaaa"]
     assert len(found) == 11
 
