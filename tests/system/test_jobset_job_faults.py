@@ -103,7 +103,10 @@ def test_pods_that_find_no_node(kubernetes_lab: KubernetesLab, kube_trial: MakeT
     trial.process.wait(60)
     kubernetes_lab.api.delete(f"{JOBSETS.format(trial.namespace)}/somebody-elses")
     headline = blamed(trial)
-    assert "still queued after 0.08 minutes; the queue says: 15 of 16 pods have a node: " in headline
+    # On a busy machine not all of the others have theirs yet.
+    assert re.search(
+        r"still queued after 0\.08 minutes; the queue says: \d+ of 16 pods have a node: ", headline
+    )
     assert "Unschedulable: 0/128 nodes are available" in headline
 
 
