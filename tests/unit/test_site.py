@@ -312,3 +312,9 @@ def test_no_job_appears_any_more_once_it_counts_as_never_submitted() -> None:
     """A last request may begin late, and the server carry it out after nobody waits for it."""
     latest = max(making.SUBMIT_SECONDS, setup._SUBMIT_SECONDS) + api._CONNECT_SECONDS
     assert Kubernetes(gpu="h100").launch_bound >= latest + 60
+
+
+@pytest.mark.parametrize("name", ["site", "section", "model_fields", "tony"])
+def test_only_a_backend_has_a_section(name: str) -> None:
+    """An older ledger, or a recipe that nobody has checked yet, may name anything."""
+    assert THIS_MACHINE.section(name) is None

@@ -275,6 +275,19 @@ def test_what_the_configuration_includes_holds(tmp_path: Path) -> None:
         assert _size(sshd.connect(host="login", port=None, key=None, config=str(config))) is None
 
 
+def test_a_mistake_that_is_made_while_the_connection_is_open_hides_no_failure(tmp_path: Path) -> None:
+    """The failure of the connection is told, not the configuration's: a session goes on after the former alone."""
+    config = tmp_path / "config"
+    config.write_text("")
+    with serving(tmp_path, Files) as sshd:
+        connection = sshd.connect(config=str(config))
+        assert _size(connection) is None
+        config.write_text("nonsense\n")
+        sshd.close()
+        with pytest.raises(Unreachable, match=r"^sftp \S+ somebody@127\.0\.0\.1:\d+: "):
+            _size(connection)
+
+
 def test_a_match_that_does_not_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fixtures.backends.ssh.endpoint._SECONDS", 0.2)
     refused({}, 'Match exec "sleep 5"\n  Port 1\n', "`ssh -G 127.0.0.1` does not end", tmp_path)
