@@ -18,6 +18,7 @@ from tests.lab.k8s import manifests
 from tests.lab.k8s.api import ApiError
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.lab.k8s.gate import CUT
+from tests.lab.k8s.gate import HOLD
 from tests.lab.k8s.gate import Gate
 from tests.lab.k8s.objects import NO_IMAGE
 from tests.lab.k8s.objects import NO_MOUNT
@@ -129,6 +130,69 @@ def test_pods_that_the_cluster_does_not_make(kubernetes_lab: KubernetesLab, kube
     assert re.search(f"it can never start; the queue says: {said}", headline)
     # At 5, 10, 20 and 40 s, however often the job is looked at.
     assert trial.asked("list", "events") <= 4
+
+
+def test_pods_that_pod_security_forbids(kubernetes_lab: KubernetesLab, kube_trial: MakeTrial) -> None:
+    trial = kube_trial()
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    kubernetes_lab.api.merge(f"/api/v1/namespaces/{trial.namespace}", {"metadata": {"labels": labels}})
+    headline = blamed(trial.start())
+    assert "it can never start; the queue says: 0 of 16 pods have a node: FailedCreate: " in headline
+    assert 'violates PodSecurity "restricted:latest": ' in headline
+
+
+@pytest.fixture
+def rack(kubernetes_lab: KubernetesLab) -> Iterator[Callable[[dict[str, str]], None]]:
+    """Gives the nodes of a rack a taint besides their own, which goes at the end of the test."""
+    paths = {
+        f"/api/v1/nodes/{node['metadata']['name']}": node["spec"]["taints"]
+        for node in rack_of(kubernetes_lab)
+    }
+
+    def give(taint: dict[str, str]) -> None:
+        for path, own in paths.items():
+            kubernetes_lab.api.merge(path, {"spec": {"taints": [*own, taint]}})
+
+    yield give
+    for path, own in paths.items():
+        kubernetes_lab.api.merge(path, {"spec": {"taints": own}})
+
+
+RACK = {"cloud.provider.com/topology-rack": "rack-00", "cloud.google.com/gke-nodepool": "a3mega-pool"}
+
+
+def rack_of(lab: KubernetesLab) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = lab.api.get("/api/v1/nodes")["items"]
+    return [node for node in found if RACK.items() <= node["metadata"]["labels"].items()]
+
+
+def test_nodes_that_are_tainted_after_the_check(
+    kubernetes_lab: KubernetesLab,
+    namespace: str,
+    kube_trial: MakeTrial,
+    gate: Gate,
+    rack: Callable[[dict[str, str]], None],
+) -> None:
+    rule = gate.on(f"POST {JOBSETS.format(namespace)}", HOLD)
+    kubeconfig = str(gate.kubeconfig(user(kubernetes_lab, namespace)))
+    trial = kube_trial(keys={"kubeconfig": kubeconfig, "node_selector": RACK}).start()
+    assert rule.met.wait(60)
+    rack({"key": "repair", "value": "yes", "effect": "NoSchedule"})
+    rule.let_go()
+    headline = blamed(trial)
+    assert "it can never start; the queue says: " in headline
+    assert "repair" in headline
+
+
+def test_a_pool_at_zero_is_refused_or_waited_for(kube_trial: MakeTrial) -> None:
+    empty = {"node_selector": {"cloud.google.com/gke-nodepool": "none-yet"}}
+    refused = kube_trial(keys=empty).start()
+    result = refused.end()
+    assert "16 nodes of 8 allocatable nvidia.com/gpu are needed" in result.case(CASE)["headline"], result.out
+    assert refused.made() == []
+    waits = kube_trial(keys={**empty, "autoscaled": True}, limits={"queue_minutes": 0.15}).start()
+    headline = blamed(waits)
+    assert "still queued after 0.15 minutes; the queue says: 0 of 16 pods have a node: " in headline
 
 
 def test_a_mount_that_the_storage_denies(kubernetes_lab: KubernetesLab, kube_trial: MakeTrial) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import re
 import signal
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,48 @@ def test_512_gpus_are_one_pytorchjob_judged_by_the_pod_of_the_last_rank(
     log = (result.folder / LARGE_CASE / "log.txt").read_text()
     assert "node pm-" in log.splitlines()[0]
     assert re.search(r"node pm-\S+-worker-9,", log)
+    nothing_is_left(kubernetes_lab, namespace)
+
+
+@pytest.fixture
+def shared_ib(kubernetes_lab: KubernetesLab) -> Iterator[Callable[[], set[str]]]:
+    """Gives two nodes of AKS an RDMA resource of this name, which goes at the end of the test; returns their names."""
+    found = [node["metadata"]["name"] for node in kubernetes_lab.api.get("/api/v1/nodes")["items"]]
+    nodes = sorted(name for name in found if name.startswith("aks-"))[:2]
+
+    def offer(count: str | None) -> None:
+        has = {"rdma/shared_ib": count}
+        for name in nodes:
+            change = {"status": {"capacity": has, "allocatable": has}}
+            kubernetes_lab.api.merge(f"/api/v1/nodes/{name}/status", change)
+
+    def give() -> set[str]:
+        offer("63")
+        return set(nodes)
+
+    yield give
+    offer(None)
+
+
+@pytest.mark.usefixtures("volume")
+def test_rdma_under_another_name(
+    kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path, shared_ib: Callable[[], set[str]]
+) -> None:
+    """Other device plugins offer other names: the pods run on the nodes that have this one."""
+    values = {"rdma": "rdma/shared_ib", "rdma_count": "1"}
+    site = aks_site(kubernetes_lab, namespace, tmp_path, recipes={"gpt3_aks": {"values": values}})
+    kubernetes_lab.set(namespace, real_step=0.05)
+    refused = pacemark(*QUICK, "--site", str(site), results=tmp_path / "refused")
+    assert "allocatable rdma/shared_ib are needed" in refused.case(QUICK_CASE)["headline"], refused.out
+    nodes = shared_ib()
+    process = start(*QUICK, "--site", str(site), results=tmp_path / "results")
+
+    def placed() -> set[str]:
+        return {pod["spec"].get("nodeName", "") for pod in items(kubernetes_lab, namespace, "pod")}
+
+    until(lambda: placed() == nodes, "both pods have the nodes that have it")
+    result = finish(process, tmp_path / "results")
+    assert result.case(QUICK_CASE)["verdict"] == "no baseline", result.out
     nothing_is_left(kubernetes_lab, namespace)
 
 

@@ -36,7 +36,7 @@ def kubelet() -> Iterator[Kubelet]:
 def session(kubelet: Kubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
     """Reads besides only where a test is about them."""
     monkeypatch.setattr(follow, "_FIRST_SILENCE", 60.0)
-    monkeypatch.setattr(follow, "_LAST_WORDS_SECONDS", 0.1)
+    monkeypatch.setattr(follow, "_LAST_LINES_SECONDS", 0.1)
     monkeypatch.setattr(follow, "_READS_PER_SECOND", 1000.0)
     path = kubeapi.kubeconfig(tmp_path / "config", kubelet.url)
     made = Session(Api("lab", Kubernetes(gpu="h100", namespace="runs", kubeconfig=str(path))))
