@@ -20,6 +20,7 @@ from fixtures.backends.shell import Shell
 from fixtures.backends.shell import _Output
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.backends.ssh.connection import _Link
+from fixtures.backends.ssh.endpoint import endpoint
 from fixtures.backends.ssh.section import Ssh
 from plugins.errors import Unreachable
 
@@ -134,6 +135,8 @@ def test_an_answer_that_is_too_long_is_none(monkeypatch: pytest.MonkeyPatch, she
     ssh = Ssh.model_validate({"host": "lab", "user": "me", "config": "/nonexistent"})
     connection = SshConnection(ssh)
     link = _Link([], shells=[shell])
+    # As connecting does.
+    monkeypatch.setattr(connection, "_where", str(endpoint(ssh, None)))
     monkeypatch.setattr(connection, "_lease", lambda what: contextlib.nullcontext(link))
     script = "yes | head -c 9000000"
     with pytest.raises(
