@@ -127,7 +127,8 @@ def test_a_log_that_is_replaced_underway_is_no_evidence(make_trial: MakeTrial, g
     if grows:
         until(lambda: trial.living() == [], "the job's end")
         lines = behind.real.read_bytes().splitlines(keepends=True)
-        log.write_bytes(b"".join(lines[:3] + lines[-30:]) * 2)
+        # Longer than all that the session can have read of it.
+        log.write_bytes(b"".join(lines[:3] + lines[-30:]) * 4)
     result = trial.end()
     case = result.case(CASE)
     if grows:
