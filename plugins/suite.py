@@ -29,6 +29,7 @@ from plugins.errors import Invalid
 from plugins.errors import Lost
 from plugins.errors import RunError
 from plugins.judging import checkpoints
+from plugins.judging import modes
 from plugins.judging import recording
 from plugins.judging.checkpoints import Written
 from plugins.judging.expected import Goal
@@ -164,11 +165,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def _is_for(metafunc: pytest.Metafunc, case: Case) -> bool:
     """Whether a test is for this case.
 
-    If the test has the mark `variant`, it is for that variant's cases only. Cases that write a checkpoint
+    If the test has the mark `variant`, it is for that variant's cases only. Cases whose pace is not judged
     have a test with this mark.
     """
     own = metafunc.definition.get_closest_marker("variant")
-    if own is not None or case.checkpoint is not None:
+    if own is not None or not case.is_timed:
         return own is not None and case.variant == own.args[0]
     return not case.variant or case.variant in metafunc.config.getoption("--variant")
 
@@ -232,6 +233,7 @@ def _judge(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judg
         before=[
             results.read_log(recipe.file.log, tried.log.parent) for tried in outcome.undecided if tried.log
         ],
+        artefacts=results.read_artefacts(outcome.folder),
     )
     request.node.stash[JUDGEMENT] = found
     request.node.stash[RECIPE] = recipe
@@ -243,7 +245,7 @@ def _judge(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judg
 
 def _offer(recipe: Recipe, judgement: Judgement, site_baselines: SiteBaselines) -> Mapping[str, Any] | None:
     """What the case offers for the site's own baselines, for its record."""
-    if not site_baselines.record or judgement.case.checkpoint is not None:
+    if not site_baselines.record or not judgement.case.is_timed:
         return None
     outcome = judgement.outcome
     ended = datetime.fromtimestamp(outcome.ended, UTC) if outcome.ended else datetime.now(UTC)
@@ -275,6 +277,13 @@ def written(judgement: Judgement) -> Written | None:
     """The checkpoint that the case wrote. In all other respects it is like `measured`."""
     _require_figures(judgement)
     return judgement.written
+
+
+@pytest.fixture
+def lacking(judgement: Judgement) -> list[str]:
+    """What a run in another mode should have left on the cluster, and did not. Otherwise like `measured`."""
+    _require_figures(judgement)
+    return modes.problems(judgement.case, judgement.artefacts)
 
 
 def _require_figures(judgement: Judgement) -> None:

@@ -18,8 +18,10 @@ from plugins.baselines.store import usual_statistic
 from plugins.baselines.versions import mixed
 from plugins.baselines.versions import since
 from plugins.baselines.versions import versions_of
+from plugins.digests.artefacts import Artefacts
 from plugins.judging import checkpoints
 from plugins.judging import identity
+from plugins.judging import modes
 from plugins.judging import validity
 from plugins.judging.checkpoints import Written
 from plugins.judging.model import counted_by
@@ -56,7 +58,8 @@ class Judgement:
     """The judgement of one case: the verdict, and what it rests on.
 
     `measurement` and `expected` are None if nothing was measured, or if there is no baseline. `written` is
-    the checkpoint of a case that writes one; such a case has no measurement. `references` are figures of
+    the checkpoint of a case that writes one, `artefacts` what a run in another mode left on the cluster; such
+    cases have no measurement. `references` are figures of
     others for comparison, `details` the lines of the report below the headline.
 
     If the case ran several times, `runs` has the measurement of each run: the earlier ones in the order of
@@ -74,6 +77,7 @@ class Judgement:
     details: tuple[str, ...] = ()
     runs: tuple[Measurement, ...] = ()
     written: Written | None = None
+    artefacts: Artefacts | None = None
 
     @property
     def versions(self) -> dict[str, str]:
@@ -102,6 +106,7 @@ def judge_outcome(
     promised: float | None = None,
     strict_last: bool = False,
     before: Sequence[Log] = (),
+    artefacts: Artefacts | None = None,
 ) -> Judgement:
     """Judge a case by its outcome and its log.
 
@@ -112,9 +117,12 @@ def judge_outcome(
     known. With `strict_last` the published statistic alone decides.
 
     `before` has the logs of earlier runs of the case that ended well without a clear verdict. All runs are
-    judged together.
+    judged together. `artefacts` is what a run in another mode left on the cluster.
     """
     statistic = baseline.statistic if baseline else usual_statistic(baselines, case)
+    if case.mode is not None:
+        # A short run may not have the steps of the usual statistic.
+        statistic = Statistic()
 
     def ended(kind: Kind, headline: str, *, details: Sequence[str] = ()) -> Judgement:
         verdict = Verdict(kind, f"{kind}: {headline}", _log_remarks(outcome))
@@ -133,6 +141,7 @@ def judge_outcome(
     for number, (earlier, job_id) in enumerate(zip(before, jobs, strict=False), start=1):
         found = validity.problems(case, earlier, statistic, part, job=job_id)
         problems += [f"run {number}: {problem}" for problem in found]
+    problems += modes.problems(case, artefacts)
     if validity.died(case, log, succeeded=outcome.succeeded):
         return ended(
             Kind.INFRASTRUCTURE, _died(case, outcome, log), details=[*job, *_quoted(last_lines, errors)]
@@ -141,6 +150,8 @@ def judge_outcome(
         # A launcher may hide its program's exit code. If the run is incomplete, the end of its log may say
         # why.
         quoted = [] if validity.complete(case, log) else _quoted(last_lines, errors)
+        if artefacts is not None:
+            quoted = [*modes.explain(case, log, artefacts), *quoted]
         return ended(Kind.INVALID, "; ".join(problems), details=[*job, *quoted])
     remarks = _job_remarks(case, outcome, log)
     if case.checkpoint is not None and log.saved_bytes is not None:
@@ -149,6 +160,10 @@ def judge_outcome(
         details = (*checkpoints.explain(case, written), *job)
         verdict = Verdict(kind, headline, remarks)
         return Judgement(case, outcome, log, verdict, statistic, written=written, details=details)
+    if case.mode is not None and artefacts is not None:
+        verdict = Verdict(Kind.PASSED, f"{Kind.PASSED}: {modes.headline(case, artefacts)}", remarks)
+        details = (*modes.explain(case, log, artefacts), *_identity_line(case, log), *job)
+        return Judgement(case, outcome, log, verdict, statistic, artefacts=artefacts, details=details)
     run_timing = _timing(case, log, statistic)
     basis = mfu_basis(case, baseline, gpu, baselines, log.peak_tflops)
     if basis is None and baseline is not None:

@@ -20,6 +20,7 @@ from plugins.recipes.file import Model
 from plugins.recipes.file import PublishedSave
 from plugins.recipes.file import RecipeFile
 from plugins.recipes.file import SiteModel
+from plugins.recipes.file import Variant
 from plugins.recipes.file import read_recipe
 from plugins.recipes.file import read_releases
 from plugins.recipes.megatron import broken_rules
@@ -43,7 +44,8 @@ class Case:
 
     Measuring: `profiled`, `smoothing`, `interval` and `measure` are as in `Matrix`, `averaged` as in `Group`.
 
-    `variant` is the recipe's further way to run the case, or "" for its usual one. `parameters` is the number
+    `variant` is the recipe's further way to run the case, or "" for its usual one; `mode` is what it is, if
+    not its pace is judged but what it leaves on the cluster. `parameters` is the number
     of parameters of the whole model, if the recipe's names do not state it.
 
     If the case writes a checkpoint, only the checkpoint is timed: `checkpoint` is its expected size in bytes,
@@ -74,6 +76,7 @@ class Case:
     averaged: int = 1
     measure: Measure | None = None
     variant: str = ""
+    mode: Variant | None = None
     parameters: int | None = None
     checkpoint: int | None = None
     published_saves: tuple[PublishedSave, ...] = ()
@@ -90,6 +93,11 @@ class Case:
     def key(self) -> str:
         """`llama3/70b-fp8-512gpus`, unique in a session and the name in every record."""
         return f"{self.recipe}/{self.id}"
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether its pace is judged. If not, what it leaves on the cluster is."""
+        return self.mode is None and self.checkpoint is None
 
     @property
     def dp(self) -> int:
@@ -250,7 +258,9 @@ def _expand(label: str, file: RecipeFile, group: Group) -> Iterator[Case]:
         broken := broken_rules(model, group.sequence_length, tp=group.tp, pp=group.pp, vp=group.vp)
     ):
         raise ConfigError("\n".join(f"{label}: {rule}" for rule in broken))
-    for variant, dtype, gpus in product(("", *group.variants), group.dtype, group.gpus):
+    modes = [name for name, variant in file.variants.items() if variant.is_mode]
+    for variant, dtype, gpus in product(("", *group.variants, *modes), group.dtype, group.gpus):
+        mode = file.variants[variant] if variant in modes else None
         case = Case(
             recipe=file.recipe,
             release=file.release,
@@ -261,7 +271,7 @@ def _expand(label: str, file: RecipeFile, group: Group) -> Iterator[Case]:
             model_name=model_name,
             model=model,
             sequence_length=group.sequence_length,
-            steps=file.steps,
+            steps=(mode and mode.steps) or file.steps,
             tp=group.tp,
             pp=group.pp,
             cp=group.cp,
@@ -276,6 +286,7 @@ def _expand(label: str, file: RecipeFile, group: Group) -> Iterator[Case]:
             averaged=group.averaged,
             measure=file.measure,
             variant=variant,
+            mode=mode,
             parameters=parameters(model, group.sequence_length) if file.rules else None,
         )
         yield case

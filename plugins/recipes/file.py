@@ -22,6 +22,7 @@ from plugins.recipes.arithmetic import Expression
 from plugins.recipes.arithmetic import evaluate
 from plugins.recipes.contracts import Launch
 from plugins.recipes.contracts import Manifest
+from plugins.recipes.contracts import PatternText
 from plugins.recipes.contracts import compiled
 from plugins.yamlfile import Strict
 from plugins.yamlfile import load
@@ -174,6 +175,53 @@ class Checkpoint(Strict):
             return None
 
 
+class Profiles(Strict):
+    """The Nsight profiles that a run leaves on the cluster.
+
+    `folder` is where they are; `{log_folder}` is the folder of the job's log. `name` is the pattern of a
+    file's name. There is a file for each rank, but at most for `ranks` of them, or, with `kinds`, one file
+    for each kind; the pattern's group `kind` tells which.
+    """
+
+    folder: str
+    name: PatternText
+    ranks: int | None = Field(default=None, gt=0)
+    kinds: tuple[str, ...] = Field(default=(), strict=False)
+
+    @model_validator(mode="after")
+    def _says_how_many(self) -> Self:
+        if (self.ranks is None) == (not self.kinds):
+            raise ValueError("give either ranks (a file for each rank) or kinds (a file for each of them)")
+        if self.kinds and "kind" not in compiled(self.name).groupindex:
+            raise ValueError("kinds: the pattern in name needs a group (?P<kind>...) that tells them apart")
+        return self
+
+
+class Variant(Strict):
+    """A further way to run a recipe's cases; `what` describes it.
+
+    With `profiles` or `nccl_trace` it is a mode: every case of the recipe has it, and not its pace is judged
+    but what it leaves on the cluster. `environment` replaces variables of the launcher in it, and `steps` the
+    number of steps.
+    """
+
+    what: str
+    profiles: Profiles | None = None
+    nccl_trace: bool = False
+    environment: dict[str, str] = {}
+    steps: int | None = Field(default=None, gt=1)
+
+    @property
+    def is_mode(self) -> bool:
+        return self.profiles is not None or self.nccl_trace
+
+    @model_validator(mode="after")
+    def _changes_a_mode(self) -> Self:
+        if (self.environment or self.steps) and not self.is_mode:
+            raise ValueError("environment, steps: only of a variant with `profiles` or `nccl_trace`")
+        return self
+
+
 REPLAY_WORDS = ("model", "size", "dtype", "gpus", "gbs")
 """The names that may be filled into a recipe's rule for its logs."""
 
@@ -199,8 +247,7 @@ class Matrix(Strict):
     without published numbers. `rules` names the rules that a configuration must keep before it is sent
     (`plugins.recipes.megatron`).
 
-    The cases: `variants` are further ways to run the same cases, by name, with a description of each. They
-    are collected if asked for. With `checkpoint`, each case has another one, of the variant `checkpoint`,
+    The cases: `variants` are further ways to run the same cases, by name. They are collected if asked for. With `checkpoint`, each case has another one, of the variant `checkpoint`,
     that writes a checkpoint. With `own_models`, a site may add models.
     """
 
@@ -214,7 +261,7 @@ class Matrix(Strict):
     interval: int = Field(default=1, gt=0)
     measure: Measure | None = None
     rules: Literal["megatron-lm"] | None = None
-    variants: dict[Annotated[str, Field(pattern=r"^[a-z0-9]+$")], str] = {}
+    variants: dict[Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")], Variant] = {}
     checkpoint: Checkpoint | None = None
     own_models: OwnModels | None = None
     cases: list[Group] = Field(min_length=1)
@@ -294,10 +341,18 @@ class Matrix(Strict):
             )
         if (CHECKPOINT in self.variants) != (self.checkpoint is not None):
             raise ValueError(f"the variant {CHECKPOINT} and `checkpoint` go together: give both or neither")
-        if CHECKPOINT in named:
-            raise ValueError(
-                f"every case has the variant {CHECKPOINT} where there is `checkpoint`; list it nowhere"
-            )
+        modes = {CHECKPOINT, *(name for name, variant in self.variants.items() if variant.is_mode)}
+        if listed := sorted(modes & named):
+            raise ValueError(f"every case has the variant {', '.join(listed)}; list it in no line of `cases`")
+        for name, variant in self.variants.items():
+            if variant.is_mode and self.launch is None:
+                raise ValueError(f"variants: {name} needs a launcher (`launch`), whose files are looked at")
+            if unset := sorted(
+                set(variant.environment) - set(self.launch.environment if self.launch else ())
+            ):
+                raise ValueError(
+                    f"variants: {name} changes {', '.join(unset)}, which `launch.environment` does not set"
+                )
         if self.checkpoint is not None and (self.rules is None or not FORMATS[self.log].times_saves):
             raise ValueError(
                 "checkpoint: only Megatron's logs tell how long a save took, and only `rules` how many parameters it has"

@@ -19,6 +19,9 @@ from pathlib import Path
 from platform import python_version
 from typing import Any
 
+from plugins.digests import artefacts
+from plugins.digests.artefacts import ARTEFACTS
+from plugins.digests.artefacts import Artefacts
 from plugins.errors import ConfigError
 from plugins.files import make_case_folder
 from plugins.files import write_whole
@@ -66,6 +69,7 @@ _FIGURES = (
     "references",
     "recording",
     "checkpoint",
+    "artefacts",
     "configuration",
     "identity",
     "versions",
@@ -145,6 +149,7 @@ def record(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> 
             "promised_bytes_per_second": written.promised,
             "promised_seconds": written.expected,
         },
+        "artefacts": judgement.artefacts.model_dump(mode="json") if judgement.artefacts else None,
         "configuration": {
             "gpus": case.gpus,
             "dtype": case.dtype,
@@ -210,6 +215,12 @@ def read_log(log_format: str, folder: Path) -> Log:
     """
     log, own = _parse(log_format, folder / LOG), folder / OWN_LOG
     return log.beside(_parse(log_format, own)) if own.exists() else log
+
+
+def read_artefacts(folder: Path) -> Artefacts | None:
+    """What the case's job left on the cluster; None if nobody has looked. Raises Infrastructure."""
+    path = folder / ARTEFACTS
+    return artefacts.read_artefacts(path.read_text()) if path.exists() else None
 
 
 def _parse(log_format: str, path: Path) -> Log:

@@ -31,7 +31,7 @@ def print_table(records: Sequence[Mapping[str, Any]], file: TextIO, width: int, 
     console.print(table)
     for record in records:
         lines = [f"remark: {remark}" for remark in record["remarks"]]
-        if record["verdict"] != Kind.PASSED or record.get("checkpoint"):
+        if record["verdict"] != Kind.PASSED or record.get("checkpoint") or record.get("artefacts"):
             lines.insert(0, record["headline"])
         lines += [" ".join(reference["text"].split()) for reference in record.get("references") or []]
         for line in lines:

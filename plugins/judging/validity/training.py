@@ -21,7 +21,10 @@ maxtext_llama2: `skip_first_n_steps_for_profiler=9 profiler_steps=3`.
 """
 
 EXPECTED: dict[str, Callable[[TimedRun], bool]] = {
-    "profiler": lambda run: run.case.profiled,
+    "profiler": lambda run: (
+        run.case.profiled or (run.case.mode is not None and run.case.mode.profiles is not None)
+    ),
+    "nccl trace": lambda run: run.case.mode is not None and run.case.mode.nccl_trace,
     "checkpoint": lambda run: run.case.checkpoint is not None,
     # NVLink connects all GPUs, so that nothing goes over the network.
     "socket network": lambda run: run.case.gpus <= (run.part.nvlink if run.part else 1),

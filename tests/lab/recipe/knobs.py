@@ -40,6 +40,7 @@ class Knobs:
         interleave: other ranks' text glued to and into step lines;
         socket_fallback: NCCL says that it uses TCP sockets;
         chatter: megabytes of other ranks' warnings before each step;
+        profiles: "": each rank's profile is written; else "none", "one missing", "empty" or "unfinished";
         leak: a traceback prints the environment, the token in two halves with a pause between them.
     """
 
@@ -71,6 +72,7 @@ class Knobs:
     interleave: bool = False
     socket_fallback: bool = False
     chatter: int = 0
+    profiles: str = ""
     leak: bool = False
 
     def seconds(self, published: float, step: int, noise: random.Random) -> float:

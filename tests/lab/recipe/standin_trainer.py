@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .knobs import Knobs
+from .profiles import write_profiles
 from .ranks import VICTIM
 from .ranks import Ranks
 
@@ -78,10 +79,11 @@ class Trainer:
                 f"Start time: {time.time():.3f}s : Save duration: 4.389s"
             )
         if plan["profile"]:
-            profiles = self.folder / "nsys_profile"
-            profiles.mkdir(exist_ok=True)
-            for rank in range(8):
-                (profiles / f"profile_{rank}.nsys-rep").write_text("stand-in for a profile\n")
+            write_profiles(
+                [f"profile_{4000 + rank}" for rank in range(min(8, plan["gpus"]))],
+                self.folder / "nsys_profile",
+                knobs.profiles,
+            )
         self.note("Trainer.fit stopped: max_steps reached.")
         self.ranks.end()
         return knobs.exit_code_after

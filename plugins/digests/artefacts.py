@@ -1,0 +1,51 @@
+"""What a run left on the cluster besides its log, as the backend found it. Pure.
+
+A backend writes it as JSON into the case's folder (`ARTEFACTS`). It comes from a cluster, so it may be wrong
+in any way.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+from pydantic import ValidationError
+
+from plugins.errors import Infrastructure
+from plugins.yamlfile import Strict
+
+ARTEFACTS = "artefacts.json"
+"""The name of the file in the folder of its case."""
+
+
+class File(Strict):
+    """A file on the cluster: its name in its folder, its size in bytes, and when it was last written.
+
+    `modified` is in seconds since the epoch, by the clock of the file's server.
+    """
+
+    name: str
+    size: int = Field(ge=0)
+    modified: float
+
+
+class Artefacts(Strict):
+    """The files of one folder, and what is known of them.
+
+    `host` and `folder` say where they are. `begun` is when the job was submitted, by the same clock as the
+    files' times; None if that is not known. `notes` say what could not be found out, and why.
+    """
+
+    host: str
+    folder: str
+    begun: float | None = None
+    files: tuple[File, ...] = Field(default=(), strict=False)
+    notes: tuple[str, ...] = Field(default=(), strict=False)
+
+
+def read_artefacts(data: str) -> Artefacts:
+    """The artefacts in this JSON. Raises Infrastructure if it is damaged."""
+    try:
+        return Artefacts.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "its text"
+        raise Infrastructure(f"{ARTEFACTS} is damaged: {where}: {first['msg']}") from None

@@ -1,0 +1,98 @@
+"""Whether a run in another mode left on the cluster what it is made for: its profiles, its trace. Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from statistics import median
+
+from plugins.digests.artefacts import Artefacts
+from plugins.digests.artefacts import File
+from plugins.logs import Log
+from plugins.recipes.cases import Case
+from plugins.recipes.file import Profiles
+
+UNFINISHED = ".qdstrm"
+"""nsys writes its data into a file with this suffix first, and makes the report of it at its end."""
+
+
+def problems(case: Case, found: Artefacts | None) -> list[str]:
+    """The reasons why the run did not leave what its mode is for; empty if it did."""
+    mode = case.mode
+    if mode is None:
+        return []
+    if found is None:
+        return ["nobody has looked at what it left on the cluster"]
+    reasons = list(_profile_problems(mode.profiles, case, found)) if mode.profiles else []
+    return [*reasons, *found.notes] if reasons else reasons
+
+
+def reports(case: Case, found: Artefacts) -> list[File]:
+    """The profiles that the job itself wrote."""
+    if case.mode is None or case.mode.profiles is None:
+        return []
+    named = [file for file in found.files if re.fullmatch(case.mode.profiles.name, file.name)]
+    return [file for file in named if found.begun is None or file.modified >= found.begun]
+
+
+def expected_reports(case: Case) -> int:
+    """How many profiles the run should leave."""
+    if case.mode is None or case.mode.profiles is None:
+        return 0
+    profiles = case.mode.profiles
+    return len(profiles.kinds) if profiles.ranks is None else min(profiles.ranks, case.gpus)
+
+
+def _profile_problems(profiles: Profiles, case: Case, found: Artefacts) -> Iterator[str]:
+    own, count = reports(case, found), expected_reports(case)
+    old = [file for file in found.files if re.fullmatch(profiles.name, file.name) and file not in own]
+    unfinished = [file for file in found.files if PurePosixPath(file.name).suffix == UNFINISHED]
+    if empty := [file.name for file in own if not file.size]:
+        yield f"{_named(empty)} {'is' if len(empty) == 1 else 'are'} empty, in {found.folder}"
+    kinds = [
+        match["kind"] for file in own if profiles.kinds and (match := re.fullmatch(profiles.name, file.name))
+    ]
+    if missing := [kind for kind in profiles.kinds if kind not in kinds]:
+        yield f"there is no profile {' and no profile '.join(missing)} of this job in {found.folder}"
+    elif len(own) != count:
+        yield f"{len(own) or 'no'} profile{'' if len(own) == 1 else 's'} of this job in {found.folder}, where {count} are expected"
+    if old and len(own) != count:
+        yield f"{_named([file.name for file in old])} there {'is' if len(old) == 1 else 'are'} from before this job"
+    if unfinished:
+        yield f"nsys did not finish {_named([file.name for file in unfinished])}"
+
+
+def explain(case: Case, log: Log, found: Artefacts) -> list[str]:
+    """The lines of the report below the headline."""
+    lines = []
+    if own := reports(case, found):
+        size = sum(file.size for file in own)
+        lines.append(f"profiles  {len(own)} reports, {size / 1e6:,.1f} MB, in {found.folder} on {found.host}")
+        lines += [f"          {file.name}  {file.size:,} bytes" for file in own]
+        lines.append(f"fetch     {fetch(found)}")
+    lines += [f"note      {note}" for note in found.notes]
+    times = [step.seconds for step in log.steps if step.seconds is not None]
+    if times:
+        lines.append(
+            f"steps     median {median(times):.4g} s of {len(times)} steps, not judged: it compares with no timed run"
+        )
+    return lines
+
+
+def headline(case: Case, found: Artefacts) -> str:
+    """What the run left, in a line."""
+    own = reports(case, found)
+    size = sum(file.size for file in own)
+    return f"{len(own)} profiles of this job, {size / 1e6:,.1f} MB; to fetch them: {fetch(found)}"
+
+
+def fetch(found: Artefacts) -> str:
+    """The command that copies the files to the user's machine."""
+    return f"scp -r {found.host}:{shlex.quote(found.folder)} ."
+
+
+def _named(names: list[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more

@@ -1,0 +1,55 @@
+"""The recipes' other modes on a real Slurm cluster: judged by what they leave there, never by their pace."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.system.faults import MakeTrial
+
+PROFILE = "llama3/8b-profile-bf16-8gpus"
+PGLE = "maxtext_llama2/70b-profile-bf16-64gpus"
+
+
+def test_the_profiles_of_a_job_are_found_and_nothing_is_left_of_the_search(make_trial: MakeTrial) -> None:
+    trial = make_trial(case=PROFILE, pace=3.0)
+    result = trial.start("--variant", "profile").end()
+    case = result.case(PROFILE)
+    assert case["verdict"] == "passed", result.out
+    assert [file["size"] > 0 for file in case["artefacts"]["files"]] == [True] * 8
+    assert "8 profiles of this job" in case["headline"]
+    assert case["step_time"] is None
+    # One job: the profile's, without the timed run.
+    assert len(trial.jobs()) == 1
+    assert re.search(r"to fetch them: scp -r \S+:/\S+/pretrain_llama3.1_8b_bf16_8_nsys/nsys_profile \.", result.out)
+    assert list(trial.stage.path.glob(".pacemark*")) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("none", "no profiles of this job in /"),
+        ("one missing", "7 profiles of this job in /"),
+        ("empty", "profile_4007.nsys-rep is empty"),
+        ("unfinished", "nsys did not finish profile_4007.qdstrm"),
+    ],
+)
+def test_profiles_that_are_not_whole_make_an_invalid_run(
+    make_trial: MakeTrial, fault: str, words: str
+) -> None:
+    trial = make_trial(case=PROFILE, profiles=fault, limits=", log_settle_seconds: 3")
+    result = trial.start("--variant", "profile").end()
+    assert result.verdicts == {PROFILE: "invalid run"}, result.out
+    assert words in result.case(PROFILE)["headline"]
+
+
+def test_a_report_of_an_earlier_job_is_none_of_this_job(make_trial: MakeTrial) -> None:
+    before = make_trial("before", case=PGLE)
+    assert before.start("--variant", "profile").end().verdicts == {PGLE: "passed"}
+    before.stage.set(profiles="none")
+    trial = make_trial("now", case=PGLE, stage=before.stage, limits=", log_settle_seconds: 3")
+    result = trial.start("--variant", "profile").end()
+    assert result.verdicts == {PGLE: "invalid run"}, result.out
+    assert "there is no profile prof and no profile perf of this job" in result.case(PGLE)["headline"]
+    assert "are from before this job" in result.case(PGLE)["headline"]
