@@ -112,7 +112,7 @@ class Digest:
         self.counts = dict.fromkeys(("lines", "nccl", "calls", "setup", "torn", "long", "untyped"), 0)
         self.calls: Dict[Tuple[str, int, int], List[int]] = {}
         self.other_calls = [0, 0]
-        # By host:pid and GPU: calls, bytes, networks, transports, devices, interfaces, rank by size.
+        # By host:pid and GPU: calls, bytes, networks, plug-ins, transports, devices, interfaces, rank by size.
         self.ranks: Dict[Tuple[str, int], Dict[str, Any]] = {}
         self.hosts: Set[str] = set()
         self.other_ranks = [0, 0]
@@ -140,9 +140,9 @@ class Digest:
             channels = _CHANNEL.findall(lines)
             setups = _SETUP.findall(lines)
             counts["setup"] += len(channels) + len(setups)
-            for who, gpu, via in set(channels):
+            for who, gpu, via in dict.fromkeys(channels):
                 self._channel(who, gpu, via.decode("ascii", "replace"))
-            for who, gpu, text in set(setups):
+            for who, gpu, text in dict.fromkeys(setups):
                 self._setup(who, gpu, text.decode("ascii", "replace"))
         for version in set(_VERSION.findall(lines)):
             if len(self.versions) < MOST_VERSIONS:
@@ -211,6 +211,7 @@ class Digest:
                 "calls": 0,
                 "bytes": 0,
                 "networks": [],
+                "plugins": [],
                 "transports": [],
                 "devices": [],
                 "interfaces": {},
@@ -235,7 +236,7 @@ class Digest:
         if rank is None:
             return
         member, interfaces = _MEMBER.search(text), _INTERFACES.match(text)
-        named = _NETWORK.match(text) or _PLUGIN.match(text) or _PROVIDER.match(text)
+        network, plugin = _NETWORK.match(text), _PLUGIN.match(text) or _PROVIDER.match(text)
         if member:
             # A process is in few communicators of different sizes; its rank in one as large as the job is its own.
             if len(rank["member"]) < 2 * MOST_NAMES:
@@ -243,8 +244,10 @@ class Digest:
         elif interfaces:
             found = _INTERFACE.findall(interfaces.group(2))[:MOST_DEVICES]
             rank["interfaces"][interfaces.group(1)] = dict(found)
-        elif named:
-            _put(rank["networks"], named.group(1).strip(), MOST_NAMES)
+        elif network:
+            _put(rank["networks"], network.group(1).strip(), MOST_NAMES)
+        elif plugin:
+            _put(rank["plugins"], plugin.group(1).strip(), MOST_NAMES)
 
     def report(self) -> Dict[str, Any]:
         """The digest, of bounded size."""
@@ -252,19 +255,16 @@ class Digest:
         hosts = sorted({_host(key) for key, _ in ranks})
         numbers = {host: number for number, host in enumerate(hosts)}
         setups: Dict[str, int] = {}
-        rows, other_setups = [], 0
+        rows = []
         world = max([int(size) for _, rank in ranks for size in rank["member"]] or [0])
         for (who, gpu), rank in ranks:
-            setup = json.dumps(_chosen(rank), sort_keys=True)
-            if setup not in setups and len(setups) >= MOST_SETUPS:
-                other_setups += 1
-            else:
-                setups.setdefault(setup, len(setups))
+            chosen = _chosen(rank)
+            setup = _numbered(setups, chosen, MOST_SETUPS // 2)
+            if setup is None:
+                setup = _numbered(setups, dict(chosen, devices=[]), MOST_SETUPS)
             host, _, pid = who.partition(":")
             member = rank["member"].get(str(world))
-            rows.append(
-                [numbers[host], int(pid), gpu, member, setups.get(setup), rank["calls"], rank["bytes"]]
-            )
+            rows.append([numbers[host], int(pid), gpu, member, setup, rank["calls"], rank["bytes"]])
         order = {key: number for number, (key, _) in enumerate(ranks)}
         uneven, groups = self._compared(order)
         return {
@@ -278,7 +278,6 @@ class Digest:
             "untracked_calls": self.other_handles,
             "hosts": hosts,
             "setups": [json.loads(setup) for setup, _ in sorted(setups.items(), key=lambda item: item[1])],
-            "other_setups": other_setups,
             "world": world,
             "ranks": rows,
             "other_ranks": self.other_ranks,
@@ -302,6 +301,7 @@ class Digest:
             if not rank["calls"] and who in only:
                 for name, most in (
                     ("networks", MOST_NAMES),
+                    ("plugins", MOST_NAMES),
                     ("transports", MOST_NAMES),
                     ("devices", MOST_DEVICES),
                 ):
@@ -381,6 +381,14 @@ def _put(values: List[Any], value: Any, most: int) -> None:
         values.append(value)
 
 
+def _numbered(setups: Dict[str, int], chosen: Dict[str, Any], most: int) -> Optional[int]:
+    """The number of this set-up, a new one while there are fewer than `most`."""
+    key = json.dumps(chosen, sort_keys=True)
+    if len(setups) < most:
+        setups.setdefault(key, len(setups))
+    return setups.get(key)
+
+
 def _host(key: Tuple[str, int]) -> str:
     return key[0].partition(":")[0]
 
@@ -391,6 +399,7 @@ def _chosen(rank: Dict[str, Any]) -> Dict[str, Any]:
     devices = [names.get(str(number), str(number)) for number in sorted(rank["devices"])]
     return {
         "networks": sorted(rank["networks"]),
+        "plugins": sorted(rank["plugins"]),
         "transports": sorted(rank["transports"]),
         "devices": devices,
     }

@@ -63,7 +63,7 @@ class Communicators(NamedTuple):
 
 
 class Rank(NamedTuple):
-    """A process and its GPU. `rank` is known only if the subsystem INIT was on."""
+    """A process and its GPU. `rank` is known only if the subsystem INIT was on. `setup` is None if there was no room."""
 
     host: _Number
     pid: _Number
@@ -81,9 +81,13 @@ class File(NamedTuple):
 
 
 class Setup(Strict):
-    """What ranks chose: the names of networks, the transports of their channels, and the network devices of these."""
+    """What ranks chose: networks and plug-ins by name, the transports of their channels, the network devices of these.
+
+    If there are too many set-ups to list, some are without their devices.
+    """
 
     networks: tuple[_Name, ...]
+    plugins: tuple[_Name, ...]
     transports: tuple[_Name, ...]
     devices: tuple[_Name, ...]
 
@@ -122,7 +126,6 @@ class NcclDigest(Strict):
     untracked_calls: _Number
     hosts: tuple[_Host, ...]
     setups: tuple[Setup, ...]
-    other_setups: _Number
     world: _Number
     ranks: tuple[Rank, ...]
     other_ranks: tuple[_Number, _Number]
@@ -194,7 +197,7 @@ def problems(digest: NcclDigest, gpus: int, nodes: int, expected_transport: str 
     found = list(_unread(digest))
     missing = list(_attendance(digest, members, gpus, nodes))
     found += missing
-    if not missing:
+    if not missing and not digest.untracked_calls:
         found += _uneven(digest)
     if nodes > 1 and expected_transport is not None:
         found += _transport(digest, members, expected_transport)
@@ -212,6 +215,8 @@ def _unread(digest: NcclDigest) -> Iterator[str]:
         yield f"{counts.torn} of {counts.calls + counts.torn} calls cannot be read: the lines are torn, or of a format that is not known"
     if digest.other_ranks[0]:
         yield f"{digest.other_ranks[0]} calls are of more ranks than can be told apart"
+    if digest.untracked_calls:
+        yield f"{digest.untracked_calls} calls are of more communicators than can be told apart: the trace may not be whole"
 
 
 def _attendance(digest: NcclDigest, members: Sequence[Rank], gpus: int, nodes: int) -> Iterator[str]:
@@ -259,10 +264,12 @@ def _uneven(digest: NcclDigest) -> Iterator[str]:
 def _transport(digest: NcclDigest, members: Iterable[Rank], expected: str) -> Iterator[str]:
     """A channel between nodes is positive proof; what a rank merely chose counts if it shows no channel."""
     other: defaultdict[str, list[Rank]] = defaultdict(list)
+    unknown: list[Rank] = []
     proved, hosts = set(), set()
     for rank in members:
         hosts.add(rank.host)
         if rank.setup is None:
+            unknown.append(rank)
             continue
         setup = digest.setups[rank.setup]
         networks = [
@@ -277,6 +284,8 @@ def _transport(digest: NcclDigest, members: Iterable[Rank], expected: str) -> It
                 other[network].append(rank)
     for network, ranks in sorted(other.items()):
         yield f"the network is {network}, not {expected}: {_named(digest, ranks)}"
+    if unknown:
+        yield f"too many set-ups: the network of {_named(digest, unknown)} is not known"
     unproved = sorted(hosts - proved - {rank.host for ranks in other.values() for rank in ranks})
     if unproved:
         yield f"no channel over a network is seen on {_some([digest.hosts[host] for host in unproved])}"

@@ -91,9 +91,13 @@ def test_the_calls_of_a_real_trace_are_all_counted(name: str) -> None:
 def test_what_the_ranks_of_real_traces_chose() -> None:
     """With what the recipes ask NCCL for, no rank is stated; on one node the network is chosen but not used."""
     recipe, sockets, shm = (real(f"{name}-2.28.9") for name in ("recipe", "sockets", "shm"))
-    assert recipe["setups"] == [{"networks": ["Socket"], "transports": ["P2P/CUMEM"], "devices": []}]
-    assert sockets["setups"] == [{"networks": ["Socket"], "transports": ["NET/Socket"], "devices": ["eth0"]}]
-    assert shm["setups"] == [{"networks": ["Socket"], "transports": ["SHM"], "devices": []}]
+    assert recipe["setups"] == [
+        {"networks": ["Socket"], "plugins": [], "transports": ["P2P/CUMEM"], "devices": []}
+    ]
+    assert sockets["setups"] == [
+        {"networks": ["Socket"], "plugins": [], "transports": ["NET/Socket"], "devices": ["eth0"]}
+    ]
+    assert shm["setups"] == [{"networks": ["Socket"], "plugins": [], "transports": ["SHM"], "devices": []}]
     assert (recipe["world"], sockets["world"]) == (0, 2)
     assert [row[3] for row in recipe["ranks"]] == [None, None]
     assert [row[3] for row in sockets["ranks"]] == [0, 1]
@@ -134,6 +138,15 @@ def test_transports(line: str, transport: str, device: str) -> None:
     (setup,) = digest_of((channel + call).encode())["setups"]
     assert setup["transports"] == [transport]
     assert "".join(setup["devices"]) == device
+
+
+def test_a_plug_in_that_is_loaded_is_not_yet_the_network() -> None:
+    """NCCL 2.21: src/net.cc 460 and src/init.cc 322."""
+    first, *rest = Trace(nodes=1, gpus=1).lines()
+    who = first.partition(b"NCCL INFO ")[0] + b"NCCL INFO "
+    loaded = who + b"NET/Plugin: Loaded net plugin AWS Libfabric (v7)\n"
+    (setup,) = digest_of(b"".join([loaded, who + b"Using network Socket\n", rest[-1]]))["setups"]
+    assert (setup["plugins"], setup["networks"]) == (["AWS Libfabric"], ["Socket"])
 
 
 def test_a_torn_line_is_no_call_of_whose_name_it_seems_to_have() -> None:
@@ -288,7 +301,7 @@ def test_memory_and_digest_stay_bounded_whatever_the_trace() -> None:
     some = list(digest.ranks.values())
     for i in range(300):
         for rank in some[i::300]:
-            rank["networks"] = [f"{i:03d}{j:021d}" for j in range(nccl.MOST_NAMES)]
+            rank["networks"] = rank["plugins"] = [f"{i:03d}{j:021d}" for j in range(nccl.MOST_NAMES)]
             rank["transports"] = [f"COLLNET/{i:03d}{j:021d}/GDRDMA" for j in range(nccl.MOST_NAMES)]
             rank["devices"] = list(range(nccl.MOST_DEVICES))
             rank["interfaces"] = {"IB": {str(j): f"{i:03d}{j:017d}" for j in range(nccl.MOST_DEVICES)}}

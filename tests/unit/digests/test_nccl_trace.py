@@ -133,6 +133,18 @@ def test_a_format_that_is_not_known_is_told() -> None:
     assert said.startswith("40 of 400 calls cannot be read")
 
 
+def test_what_could_not_be_told_apart_is_no_pass() -> None:
+    whole = Trace().whole()
+    found = json.loads(answer(whole))
+    ranks = [[*row[:4], None, *row[5:]] if number == 3 else row for number, row in enumerate(found["ranks"])]
+    digest = digest_of(whole, ranks=ranks, untracked_calls=7, other_ranks=[5, 0])
+    assert problems(digest, 16, 2, "IB") == [
+        "5 calls are of more ranks than can be told apart",
+        "7 calls are of more communicators than can be told apart: the trace may not be whole",
+        "too many set-ups: the network of GPU 3 on gpu-00 is not known",
+    ]
+
+
 def test_a_trace_that_is_not_read_to_its_end() -> None:
     digest = digest_of(Trace().whole(), done=False, files=[["log", 2000, 1000]])
     assert problems(digest, 16, 2) == ["the trace was not read to its end: 1000 bytes of at least 2000"]
