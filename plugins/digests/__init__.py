@@ -1,0 +1,1 @@
+"""Digests of what a cluster recorded: profiles and NCCL traces."""
