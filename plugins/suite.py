@@ -29,7 +29,6 @@ from plugins.errors import Invalid
 from plugins.errors import Lost
 from plugins.errors import RunError
 from plugins.judging import checkpoints
-from plugins.judging import modes
 from plugins.judging import recording
 from plugins.judging.checkpoints import Written
 from plugins.judging.expected import Goal
@@ -62,13 +61,16 @@ class Choice:
     """Which of a recipe's cases a session has: those of this release on this type of GPU.
 
     If `release` is None, it is the recipe's own. `models` are those that the site adds. `promised` is the
-    bandwidth of its shared storage in bytes/s.
+    bandwidth of its shared storage in bytes/s. `network` is how NCCL names the network between its nodes, which
+    have `gpus_per_node` GPUs.
     """
 
     release: str | None = None
     gpu: str = DEFAULT_GPU
     models: tuple[SiteModel, ...] = ()
     promised: float | None = None
+    network: str | None = None
+    gpus_per_node: int = 8
 
 
 @dataclass(frozen=True)
@@ -216,6 +218,7 @@ def _judge(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judg
     log = results.read_log(recipe.file.log, outcome.folder)
     own = outcome.folder / results.OWN_LOG
     source = {"run": outcome.run, "job": outcome.known_job, "log": recording.fingerprint(log)}
+    choice = choice_for(request.config, recipe.file)
     found = judge_outcome(
         case,
         outcome,
@@ -225,7 +228,7 @@ def _judge(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judg
         baselines=folder,
         last_lines=_last_lines(own if own.exists() else outcome.log, parser(recipe.file.log).hints),
         errors=_last_errors(outcome.folder / results.ERRORS),
-        promised=choice_for(request.config, recipe.file).promised,
+        promised=choice.promised,
         why_none=lapsed(site_baselines.judged, recipe, case, outcome.gpu, **source)
         if site_baselines.judged
         else "",
@@ -233,7 +236,9 @@ def _judge(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judg
         before=[
             results.read_log(recipe.file.log, tried.log.parent) for tried in outcome.undecided if tried.log
         ],
-        artefacts=results.read_artefacts(outcome.folder),
+        artefacts=results.read_artefacts(outcome.folder) if case.mode else None,
+        nodes=case.nodes(choice.gpus_per_node),
+        network=choice.network,
     )
     request.node.stash[JUDGEMENT] = found
     request.node.stash[RECIPE] = recipe
@@ -283,7 +288,8 @@ def written(judgement: Judgement) -> Written | None:
 def lacking(judgement: Judgement) -> list[str]:
     """What a run in another mode should have left on the cluster, and did not. Otherwise like `measured`."""
     _require_figures(judgement)
-    return modes.problems(judgement.case, judgement.artefacts)
+    # An invalid run fails before its test's body.
+    return [] if judgement.verdict.kind is Kind.PASSED else [judgement.verdict.headline]
 
 
 def _require_figures(judgement: Judgement) -> None:
