@@ -191,7 +191,7 @@ def toy_backend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Recipe:
     shutil.copytree(examples.ROOT / "suites" / "llama3", folder)
     recipe = folder / "recipe.yaml"
     text = recipe.read_text().replace("backend: slurm", "backend: toy")
-    recipe.write_text(text[: text.index("\nlaunch:")] + "\nprogram: train.py\n")
+    recipe.write_text(text[: text.index("\nvariants:")] + "\nprogram: train.py\n")
     return load_recipe(folder)
 
 
