@@ -33,12 +33,11 @@ from plugins.judging.verdicts import describe
 from plugins.judging.verdicts import explain
 from plugins.judging.verdicts import judge
 from plugins.logs import Log
-from plugins.logs.smoothing import desmoothed
-from plugins.logs.smoothing import levelled
 from plugins.metrics import Measurement
 from plugins.metrics import MfuBasis
 from plugins.metrics import Statistic
 from plugins.metrics import Timing
+from plugins.metrics import levelled
 from plugins.metrics import timing
 from plugins.metrics import tokens_per_second
 from plugins.outcome import Outcome
@@ -232,12 +231,12 @@ def _measurement(case: Case, log: Log, statistic: Statistic, basis: MfuBasis) ->
 def _timing(case: Case, log: Log, statistic: Statistic) -> Timing:
     """The step times of a valid run, levelled if the format prints them from dispatch to dispatch."""
     steps = levelled(log.steps) if log.queued else log.steps
-    return timing(steps, statistic, case.smoothing, case.span)
+    return timing(steps, statistic, case.means)
 
 
 def _dispatched(case: Case, log: Log, statistic: Statistic) -> list[str]:
     """The remark on the steps of the statistic whose printed time was levelled; empty if there are none."""
-    needed = statistic.lines(case.steps, case.interval) if log.queued else ()
+    needed = case.means.lines(statistic.indices(case.steps)) if log.queued else ()
     changed = [
         f"{printed.index} (printed: {printed.seconds:.4g} s)"
         for printed, step in zip(log.steps, levelled(log.steps), strict=True)
@@ -354,7 +353,7 @@ def _quoted(log: Sequence[str], errors: Sequence[str]) -> list[str]:
 
 def _idle(case: Case, outcome: Outcome, log: Log) -> str:
     """The remark on a job that ran far longer than its steps and a start take; "" if it did not."""
-    known = desmoothed(log.steps, case.smoothing)
+    known = case.means.times(log.steps)
     if (
         outcome.started is None
         or outcome.ended is None
@@ -362,7 +361,7 @@ def _idle(case: Case, outcome: Outcome, log: Log) -> str:
         or case.checkpoint is not None
     ):
         return ""
-    ran, steps = outcome.ended - outcome.started, case.interval * sum(known.values())
+    ran, steps = outcome.ended - outcome.started, case.means.every * sum(known.values())
     if ran <= STEPS_SHARE * steps + START_SECONDS:
         return ""
     return f"the job ran {ran / 60:.0f} minutes, and its steps took {steps / 60:.1f} of them: look at what the others went into"
@@ -415,9 +414,9 @@ def _job_remarks(case: Case, outcome: Outcome, log: Log) -> tuple[str, ...]:
     garbled = [step.index for step in log.steps if step.seconds is None]
     if garbled:
         means = (
-            f", and where the printed means over {case.smoothing} steps do not tell a single step, by what they do tell: "
+            f", and where the printed means over {case.means.over} steps do not tell a single step, by what they do tell: "
             f"the mean of a few"
-            if case.smoothing > 1
+            if case.means.computed
             else ""
         )
         remarks.append(

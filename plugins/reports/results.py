@@ -32,7 +32,6 @@ from plugins.judging.verdicts import Kind
 from plugins.judging.verdicts import beside
 from plugins.logs import Log
 from plugins.logs.formats import read
-from plugins.logs.smoothing import desmoothed
 
 SCHEMA = 1
 VERSION = "0.1.0"
@@ -50,8 +49,7 @@ SUMMARY = "summary.json"
 _FIGURES = (
     "release",
     "statistic",
-    "smoothing",
-    "interval",
+    "means",
     "step_time",
     "last_step_time",
     "steady_median",
@@ -97,8 +95,7 @@ def record(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> 
         "headline": judgement.verdict.headline,
         "remarks": list(judgement.verdict.remarks),
         "statistic": str(judgement.statistic),
-        "smoothing": case.smoothing,
-        "interval": case.span,
+        "means": {"over": case.means.over, "every": case.means.every, "judged": case.means.span},
         "step_time": timing.step_time if timing else None,
         "last_step_time": timing.last[1] if timing else None,
         "steady_median": timing.steady if timing else None,
@@ -256,7 +253,7 @@ def write_case(judgement: Judgement, recording: Mapping[str, Any] | None = None)
     table = io.StringIO()
     writer = csv.writer(table)
     writer.writerow(["step", "seconds", "tokens_per_second", "loss", "grad_norm", "raw_seconds"])
-    raw = desmoothed(judgement.log.steps, judgement.case.smoothing)
+    raw = judgement.case.means.times(judgement.log.steps)
     for step in judgement.log.steps:
         rate = judgement.case.tokens_per_step / step.seconds if step.seconds else None
         writer.writerow([step.index, step.seconds, rate, step.loss, step.grad_norm, raw.get(step.index)])

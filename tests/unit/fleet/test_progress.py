@@ -16,7 +16,8 @@ from fixtures.fleet.progress import total
 from tests.unit import examples
 from tests.unit.fleet.test_watchdog import RUNNING
 from tests.unit.fleet.test_watchdog import job
-from tests.unit.logs.test_smoothing import smoothed
+from tests.unit.logs.test_means import FIVE
+from tests.unit.logs.test_means import smoothed
 
 
 def status(times: list[float] | None = None, **changed: Any) -> Status:
@@ -37,14 +38,14 @@ def test_the_pace_is_that_of_the_last_ten_steps() -> None:
 
 def test_the_pace_of_printed_means_is_that_of_single_steps() -> None:
     raw = [50.0] + [10.07] * 9
-    case = replace(examples.case(), smoothing=5)
+    case = replace(examples.case(), means=FIVE)
     assert status(smoothed(raw), case=case).step_time == pytest.approx(10.07)
     assert (status(smoothed(raw)).step_time or 0) > 13
 
 
 # Whatever the log says, there is a line for it.
 def test_means_that_are_none_have_no_pace() -> None:
-    assert status([50.0, 10.0], case=replace(examples.case(), smoothing=5)).step_time == 50.0
+    assert status([50.0, 10.0], case=replace(examples.case(), means=FIVE)).step_time == 50.0
 
 
 def test_a_case_without_a_baseline_has_no_distance() -> None:

@@ -26,7 +26,8 @@ from fixtures.fleet.watchdog import silent
 from fixtures.runs.planned import ExpectedStepTime
 from plugins.logs import Log
 from tests.unit import examples
-from tests.unit.logs.test_smoothing import smoothed
+from tests.unit.logs.test_means import FIVE
+from tests.unit.logs.test_means import smoothed
 
 NOW = 100_000.0
 PENDING = JobState(Phase.QUEUED, "PENDING", reason="Priority")
@@ -153,7 +154,7 @@ def test_a_pace_needs_the_warm_up_and_ten_steps() -> None:
 
 
 def means(raw: list[float], **changed: Any) -> TrackedJob:
-    return job(smoothed(raw), case=replace(examples.case(), smoothing=5), **changed)
+    return job(smoothed(raw), case=replace(examples.case(), means=FIVE), **changed)
 
 
 def test_one_fast_step_among_the_last_ten_saves_a_job_whose_means_are_all_slow() -> None:

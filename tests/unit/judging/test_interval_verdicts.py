@@ -244,7 +244,8 @@ def test_the_record_names_both(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     seen = replace(judged(STEP), outcome=examples.outcome(folder=folder))
     record = results.write_case(seen)
-    assert (record["statistic"], record["interval"], record["last_step_time"]) == ("mean:50-99", 10, STEP)
+    assert (record["statistic"], record["last_step_time"]) == ("mean:50-99", STEP)
+    assert record["means"] == {"over": 10, "every": 10, "judged": 10}
     assert record["mfu"] == pytest.approx(45.11, abs=0.01)
     assert record["mfu_beside"] == pytest.approx(45.72, abs=0.01)
     assert record["mfu_definition"]["flops"] == "causal-attention"

@@ -21,6 +21,7 @@ from plugins.judging.repeats import unsure
 from plugins.judging.verdicts import Band
 from plugins.judging.verdicts import Kind
 from plugins.judging.verdicts import judge
+from plugins.logs.means import Means
 from plugins.metrics import Measurement
 from plugins.metrics import Statistic
 from plugins.metrics import Timing
@@ -262,7 +263,7 @@ def means(pace: float, *, noise: float = 0.003, seed: int = 0) -> Measurement:
     case, single = examples.case(), times(pace, noise=noise, seed=seed)
     lines = [statistics.fmean(single[first : first + 5]) for first in range(0, 50, 5)]
     found = [replace(step, index=5 * number + 4) for number, step in enumerate(examples.steps(lines))]
-    return Measurement(case, timing(found, Statistic(), interval=5), examples.basis())
+    return Measurement(case, timing(found, Statistic(), Means(5, 5)), examples.basis())
 
 
 def test_runs_that_log_intervals_are_told_apart_alike() -> None:
@@ -271,7 +272,7 @@ def test_runs_that_log_intervals_are_told_apart_alike() -> None:
     near = [means(LIMIT, seed=seed) for seed in range(MAX_RUNS)]
     assert unsure(near[:1], GOAL)
     both = pooled([found.timing for found in near])
-    assert (both.interval, both.settled_steps, both.runs) == (5, 120, 3)
+    assert (both.judged.every, both.settled_steps, both.runs) == (5, 120, 3)
     assert kind(means(LIMIT), means(1.1, seed=1), means(1.0, seed=2)) is Kind.TOO_SLOW
 
 
