@@ -41,6 +41,8 @@ class Knobs:
         socket_fallback: NCCL says that it uses TCP sockets;
         chatter: megabytes of other ranks' warnings before each step;
         profiles: "": each rank's profile is written; else "none", "one missing", "empty" or "unfinished";
+        trace: "": each rank prints its NCCL trace; else "one missing", "cut" or "sockets", of the last rank or node;
+        trace_calls: pairs of collectives in a step of it;
         leak: a traceback prints the environment, the token in two halves with a pause between them.
     """
 
@@ -73,6 +75,8 @@ class Knobs:
     socket_fallback: bool = False
     chatter: int = 0
     profiles: str = ""
+    trace: str = ""
+    trace_calls: int = 2
     leak: bool = False
 
     def seconds(self, published: float, step: int, noise: random.Random) -> float:

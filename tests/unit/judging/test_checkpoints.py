@@ -89,8 +89,16 @@ def test_the_checkpoint_of_175b_is_nearly_what_is_published() -> None:
     [
         ("  steps: 20", "  steps: 25", "steps 25 is not a multiple of 10"),
         ("  steps: 20", "  steps: 10", "two at the least"),
-        ("  checkpoint: {what: \"one", "  chekpoint: {what: \"one", "the variant checkpoint and `checkpoint` go together"),
-        ("variants: [sharp]}\n  - {size: 30b", "variants: [checkpoint]}\n  - {size: 30b", "list it in no line"),
+        (
+            '  checkpoint: {what: "one',
+            '  chekpoint: {what: "one',
+            "the variant checkpoint and `checkpoint` go together",
+        ),
+        (
+            "variants: [sharp]}\n  - {size: 30b",
+            "variants: [checkpoint]}\n  - {size: 30b",
+            "list it in no line",
+        ),
         ("rules: megatron-lm\n", "", "how many parameters it has"),
     ],
 )
