@@ -25,7 +25,6 @@ import time
 from bisect import bisect_right
 from typing import Any
 from typing import Dict
-from typing import Iterator
 from typing import List
 from typing import Optional
 from typing import Set
@@ -37,13 +36,13 @@ KERNELS = 10
 MOST_STEPS = 100
 MOST_PROFILES = 32
 _MOST_NAMES = 20000
-_MOST_COLLECTIVES = 20
+_MOST_KINDS = 30
 _MOST_RANGES = 200000
 _NAME = 400
 _SHOWN = 120
 _LAUNCHES = 16
-_KERNEL, _MEMCPY, _MEMSET, _RUNTIME = (
-    "CUPTI_ACTIVITY_KIND_" + kind for kind in ("KERNEL", "MEMCPY", "MEMSET", "RUNTIME")
+_KERNEL, _GRAPH, _MEMCPY, _MEMSET, _RUNTIME = (
+    "CUPTI_ACTIVITY_KIND_" + kind for kind in ("KERNEL", "GRAPH_TRACE", "MEMCPY", "MEMSET", "RUNTIME")
 )
 
 # The first pattern that matches a kernel's name gives its category. The order matters: flash attention is
@@ -158,7 +157,7 @@ def category(name: str) -> str:
             if found != "communication":
                 return found
             collective = _COLLECTIVE.search(name)
-            return "communication:" + (collective.group(1) if collective else "other")
+            return "communication:" + (collective.group(1)[:40] if collective else "other")
     return "unknown"
 
 
@@ -183,9 +182,9 @@ class Report:
         self._base.close()
 
     def has(self, table: str, *columns: str) -> bool:
-        return set(columns) <= self.columns.get(table, set()) if table in self.columns else False
+        return table in self.columns and set(columns) <= self.columns[table]
 
-    def ask(self, query: str, *values: Any) -> Iterator[Tuple[Any, ...]]:
+    def ask(self, query: str, *values: Any) -> sqlite3.Cursor:
         return self._base.execute(query, values)
 
     def value(self, query: str, *values: Any) -> Optional[str]:
@@ -248,11 +247,11 @@ def _digest(report: Report, path: str, steps: int, rank: Optional[int]) -> List[
         raise Unreadable("has kernels without names: this version's export is not known")
     process = "globalPid" if report.has(_KERNEL, "globalPid") else "0"
     found = report.ask(
-        "SELECT ifnull(%s, 0), deviceId, count(*) FROM %s GROUP BY 1, 2 ORDER BY 1, 2 LIMIT %d"
+        "SELECT DISTINCT ifnull(%s, 0), deviceId FROM %s ORDER BY 1, 2 LIMIT %d"
         % (process, _KERNEL, MOST_PROFILES)
     )
     ranks = [
-        (pid, device) for pid, device, _ in list(found) if isinstance(pid, int) and isinstance(device, int)
+        (pid, device) for pid, device in found.fetchall() if isinstance(pid, int) and isinstance(device, int)
     ]
     if not ranks:
         raise Unreadable("has no CUDA kernels: the profiled steps were not reached")
@@ -261,13 +260,20 @@ def _digest(report: Report, path: str, steps: int, rank: Optional[int]) -> List[
     marks = _marks(report, {pid for pid, _ in ranks}, steps)
     digests = []
     for pid, device in ranks:
-        one = dict(identity)
-        one["gpu"] = _gpu(report, device)
-        one["device"] = device
-        one["process"] = pid // 0x1000000 % 0x1000000
-        one["rank"] = rank if len(ranks) == 1 else None
-        one.update(_Sweep(report, pid, device, marks[pid], steps).run())
-        digests.append(one)
+        shares = _Sweep(report, pid, device, marks[pid], steps).run()
+        if not shares["steps"] and marks[pid].by:
+            shares = _Sweep(report, pid, device, Marks(), steps).run()
+            shares["remarks"].append("the steps that are marked hold no kernels")
+        if shares["steps"]:
+            one = dict(identity)
+            one["gpu"] = _gpu(report, device)
+            one["device"] = device
+            one["process"] = pid // 0x1000000 % 0x1000000
+            one["rank"] = rank if len(ranks) == 1 else None
+            one.update(shares)
+            digests.append(one)
+    if not digests:
+        raise Unreadable("has no kernels with a start and an end: export it again")
     return digests
 
 
@@ -415,9 +421,8 @@ class _Sweep:
         busy = sum(time_ for time_, _ in self._categories.values())
         unknown = self._categories.get("unknown", [0, 0])[0]
         kernels = heapq.nlargest(KERNELS, self._kernels.items(), key=lambda item: (item[1][0], item[0]))
-        collectives = heapq.nlargest(
-            _MOST_COLLECTIVES, self._collectives.items(), key=lambda item: item[1][0]
-        )
+        collectives = heapq.nlargest(_MOST_KINDS, self._collectives.items(), key=lambda item: item[1][0])
+        categories = heapq.nlargest(_MOST_KINDS, self._categories.items(), key=lambda item: item[1][0])
         return {
             "steps_by": by,
             "count": count,
@@ -432,10 +437,7 @@ class _Sweep:
                 }
                 for name, found in kernels
             ],
-            "categories": {
-                name: {"time": found[0], "calls": found[1]}
-                for name, found in sorted(self._categories.items())
-            },
+            "categories": {name: {"time": found[0], "calls": found[1]} for name, found in categories},
             "collectives": {
                 name: {"time": found[0], "calls": found[1], "exposed": found[2]}
                 for name, found in collectives
@@ -470,10 +472,10 @@ class _Sweep:
         found = {correlation: at for at, kept in enumerate(first) for _, correlation in kept}
         return found or None
 
-    def _rows(self) -> Iterator[Tuple[Any, ...]]:
-        """(start, end, correlation id, name) of the device's kernels, copies and sets by start."""
+    def _rows(self) -> sqlite3.Cursor:
+        """(start, end, correlation id, name) of the device's kernels, graphs, copies and sets by start."""
         parts, odd = [], 0
-        for table in (_KERNEL, _MEMCPY, _MEMSET):
+        for table in (_KERNEL, _GRAPH, _MEMCPY, _MEMSET):
             columns = self._report.columns.get(table, set())
             if not {"start", "end", "deviceId"} <= columns:
                 continue
@@ -481,6 +483,9 @@ class _Sweep:
             if table == _KERNEL:
                 names = [column for column in ("demangledName", "shortName") if column in columns]
                 name = "coalesce(%s, -1)" % ", ".join([*names, "NULL"])
+            elif table == _GRAPH:
+                # With `--cuda-graph-trace graph`, which is the default, a graph is one record.
+                name = "'(CUDA graph)'"
             of_device = "deviceId = %d" % self._device
             if "globalPid" in columns:
                 of_device += " AND ifnull(globalPid, 0) = %d" % self._pid
@@ -514,7 +519,12 @@ class _Sweep:
                     self._begin()
             if launches is None:
                 reached = self._cut(cuts, reached, start)
-            elif correlation in launches and launches[correlation] > reached:
+            elif (
+                correlation in launches
+                and launches[correlation] > reached
+                # A copy may run beside the last kernels of the step before.
+                and (key is not None or start >= max(self._ends[:_OTHER]))
+            ):
                 reached = launches[correlation]
                 # The gap before a step's first kernel is the step's own.
                 busy = min(start, max(self._at, *self._ends))
