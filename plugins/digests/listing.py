@@ -29,10 +29,10 @@ def megatron_reports(
 ) -> list[str]:
     """What is wrong with the reports of a NeMo or Megatron Bridge job: one sentence for each fault.
 
-    `ranks` is how many ranks were to be profiled; `started` is when the job started by the cluster's clock, in
-    seconds since the epoch. NeMo-Run names a report `profile_%p.nsys-rep`, and Nsight Systems puts the process id for `%p`: the
-    name does not say the rank, so the reports are counted. Newer NeMo and Megatron Bridge add the rank at
-    the end: `profile_%p_<job>_node<node>_rank<rank>.nsys-rep`; then each rank of `job` is looked for.
+    `ranks` is how many ranks were to be profiled; `started` is when the job started, by the cluster's clock, in
+    seconds since the epoch. NeMo-Run names a report `profile_%p.nsys-rep`, and Nsight Systems puts the process
+    id for `%p`: the name does not say the rank, so the reports are counted. Newer NeMo and Megatron Bridge add
+    job and rank: `profile_%p_<job>_node<node>_rank<rank>.nsys-rep`; then each rank of `job` is looked for.
 
     Sources: NVIDIA/NeMo-Run nemo_run/core/execution/launcher.py, NVIDIA/NeMo nemo/lightning/run/plugins.py.
     """

@@ -35,6 +35,7 @@ VERSION = 1
 KERNELS = 10
 MOST_STEPS = 100
 MOST_PROFILES = 32
+MOST_ERRORS = 100
 _MOST_NAMES = 20000
 _MOST_KINDS = 30
 _MOST_RANGES = 200000
@@ -91,6 +92,9 @@ _MARKS = re.compile(
 )
 
 _COMPUTE, _COMMUNICATION, _OTHER = 0, 1, 2
+
+# Whether a signal ended the program. SQLite takes what is raised while it calls back for its own interruption.
+_ENDED: List[bool] = []
 
 
 class Unreadable(Exception):
@@ -230,8 +234,10 @@ def digest(
         report = Report(path, seconds)
         return _digest(report, path, steps, rank)
     except (sqlite3.Error, OSError, OverflowError) as error:
+        if _ENDED:
+            sys.exit(1)
         if "interrupted" in str(error):
-            raise Unreadable("took longer than %d s: digest it elsewhere" % seconds) from None
+            raise Unreadable("took longer than %g s: digest it elsewhere" % seconds) from None
         raise Unreadable("cannot be read: %s; export it again" % error) from None
     finally:
         if report is not None:
@@ -452,7 +458,8 @@ class _Sweep:
             return None
         if "correlationId" not in self._report.columns[_KERNEL]:
             return None
-        of_process, values = "", []  # type: Tuple[str, List[int]]
+        of_process = ""
+        values: List[int] = []
         if self._pid and "globalTid" in self._report.columns[_RUNTIME]:
             of_process, values = " AND globalTid / 16777216 = ?", [self._pid // 0x1000000]
         rows = self._report.ask(
@@ -619,21 +626,28 @@ def _exported(path: str, nsys: str, folder: str, seconds: float) -> str:
     made = os.path.join(folder, "report.sqlite")
     if not os.path.getsize(path):
         raise Unreadable("is empty: the profiler was ended before it wrote the report")
-    try:
-        done = subprocess.run(
-            [nsys, "export", "--type", "sqlite", "--output", made, path],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=seconds,
-            check=False,
-        )
-    except OSError as error:
-        raise Unreadable("cannot be exported: %s: %s" % (nsys, error.strerror)) from None
-    except subprocess.TimeoutExpired:
-        raise Unreadable("was not exported within %d s" % seconds) from None
-    if done.returncode or not os.path.exists(made):
-        said = done.stdout.decode("utf-8", "replace").strip().splitlines()
+    with open(os.path.join(folder, "said"), "w+b") as out:
+        try:
+            running = subprocess.Popen(
+                [nsys, "export", "--type", "sqlite", "--output", made, path],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise Unreadable("cannot be exported: %s: %s" % (nsys, error.strerror)) from None
+        try:
+            running.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise Unreadable("was not exported within %g s" % seconds) from None
+        finally:
+            if running.poll() is None:
+                os.killpg(running.pid, signal.SIGKILL)
+                running.wait()
+        out.seek(max(0, out.tell() - 4096))
+        said = out.read(4096).decode("utf-8", "replace").strip().splitlines()
+    if running.returncode or not os.path.exists(made):
         raise Unreadable("cannot be exported: %s" % (said[-1][:300] if said else "nsys says nothing"))
     return made
 
@@ -653,6 +667,11 @@ def _rank_of(path: str) -> Optional[int]:
     return int(found.group(1)) if found else None
 
 
+def _end(*_: Any) -> None:
+    _ENDED.append(True)
+    sys.exit(1)
+
+
 def main(arguments: List[str]) -> int:
     """Print the digests of the files. Returns 1 if there is none."""
     parser = argparse.ArgumentParser(prog="nsys.py", description="Digest Nsight Systems reports into JSON.")
@@ -669,8 +688,9 @@ def main(arguments: List[str]) -> int:
     if options.scratch:
         os.environ["SQLITE_TMPDIR"] = options.scratch
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: sys.exit(1))
-    profiles, errors = [], []  # type: Tuple[List[Dict[str, Any]], List[Dict[str, str]]]
+        signal.signal(number, _end)
+    profiles: List[Dict[str, Any]] = []
+    errors: List[Dict[str, str]] = []
     for path in options.files:
         folder = None
         try:
@@ -687,11 +707,13 @@ def main(arguments: List[str]) -> int:
                 one["file"] = _base(path)
             profiles += found
         except (Unreadable, OSError) as error:
-            errors.append({"file": _base(path), "error": _text(str(error))[:500]})
+            errors.append({"file": _base(path), "error": _text(str(error))[:300]})
         finally:
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
-    json.dump({"version": VERSION, "profiles": profiles[:MOST_PROFILES], "errors": errors[:1000]}, sys.stdout)
+    json.dump(
+        {"version": VERSION, "profiles": profiles[:MOST_PROFILES], "errors": errors[:MOST_ERRORS]}, sys.stdout
+    )
     sys.stdout.write("\n")
     return 0 if profiles else 1
 
