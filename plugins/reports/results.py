@@ -146,7 +146,9 @@ def record(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> 
             "promised_bytes_per_second": written.promised,
             "promised_seconds": written.expected,
         },
-        "artefacts": judgement.artefacts.model_dump(mode="json") if judgement.artefacts else None,
+        "artefacts": judgement.artefacts.model_dump(mode="json", exclude={"profiles", "trace"})
+        if judgement.artefacts
+        else None,
         "configuration": {
             "gpus": case.gpus,
             "dtype": case.dtype,
