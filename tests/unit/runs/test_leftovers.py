@@ -17,7 +17,6 @@ from types import SimpleNamespace
 import pytest
 
 from fixtures import housekeeping
-from fixtures.backends.base import JobRef
 from fixtures.backends.section import Limits
 from fixtures.backends.section import Machine
 from fixtures.runs.folders import Summary
@@ -34,6 +33,7 @@ from fixtures.runs.lock import take_run
 from fixtures.site import Site
 from plugins.errors import ConfigError
 from plugins.errors import SubmitError
+from plugins.job import JobRef
 from tests.unit.cluster import MIDDLE
 from tests.unit.cluster import NARROW
 from tests.unit.cluster import RUNNING
@@ -71,7 +71,7 @@ def folder(tmp_path: Path) -> Path:
     ledger.plan([(case, "slurm", case.id) for case in (NARROW, WIDE, MIDDLE)])
     ledger.intend(NARROW.key)
     ledger.intend(WIDE.key)
-    ledger.submitted(JobRef(WIDE.key, WIDE.id, "5", "/logs"))
+    ledger.submitted(JobRef(WIDE.recipe, WIDE.id, WIDE.id, "5", "/logs"))
     ledger.close()
     return made
 
@@ -86,12 +86,12 @@ class Known(Cluster):
         self.error: Exception | None = None
         self.began = time.monotonic()
 
-    def find(self, case: str, name: str, *, to_end: bool = False) -> JobRef | None:
+    def find(self, job: JobRef, *, to_end: bool = False) -> JobRef | None:
         if self.error is not None:
             raise self.error
         # What is found is looked for after what is known was cancelled.
         assert WIDE.id in self.cancelled
-        return self.there.get(name)
+        return self.there.get(job.name)
 
 
 def swept(folder: Path, cluster: Cluster, site: Site | None = None) -> tuple[bool, str]:
@@ -101,7 +101,7 @@ def swept(folder: Path, cluster: Cluster, site: Site | None = None) -> tuple[boo
 
 
 def left(folder: Path) -> list[str]:
-    return [entry.case_key for entry in Summary.of(folder).left]
+    return [entry.case for entry in Summary.of(folder).left]
 
 
 def test_known_jobs_are_cancelled_before_lost_ones_are_looked_for(folder: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_lost_job_is_cancelled_as_soon_as_it_is_found(
 ) -> None:
     monkeypatch.setitem(globals(), "BOUND", 60.0)
     cluster = Known()
-    cluster.there[NARROW.id] = JobRef(NARROW.key, NARROW.id, "6", "/logs")
+    cluster.there[NARROW.id] = JobRef(NARROW.recipe, NARROW.id, NARROW.id, "6", "/logs")
     good, said = swept(folder, cluster)
     assert good
     assert cluster.cancelled == {WIDE.id, NARROW.id}
@@ -235,7 +235,7 @@ def test_a_ledger_that_cannot_be_written_keeps_no_job_alive(
         raise sqlite3.OperationalError("database or disk is full")
 
     cluster = Known()
-    cluster.there[NARROW.id] = JobRef(NARROW.key, NARROW.id, "6", "/logs")
+    cluster.there[NARROW.id] = JobRef(NARROW.recipe, NARROW.id, NARROW.id, "6", "/logs")
     monkeypatch.setattr(Ledger, "_set", full)
     good, said = swept(folder, cluster)
     assert good
