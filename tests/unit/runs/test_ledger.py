@@ -116,6 +116,34 @@ def test_another_try_has_run_nowhere_yet(ledger: Ledger) -> None:
     assert (entry(ledger).state.nodes, entry(ledger).state.images) == ("", ())
 
 
+def test_an_earlier_try_keeps_all_that_was_known_of_it(ledger: Ledger) -> None:
+    ledger.plan([(CASE, "slurm", NAME)])
+    ledger.intend(KEY, "here")
+    ledger.submitted(REF)
+    ledger.observe(KEY, replace(RUNNING, images=("sha256:1", "sha256:2"), hopeless=True), 123.0)
+    ledger.attempt(KEY, 2)
+    ledger.log_note(KEY, "from a copy")
+    first = entry(ledger)
+    again = ledger.try_again(KEY, ("gpu001", "gpu002"), "infrastructure", "a node failed")
+    assert again == entry(ledger)
+    assert (again.ref, again.try_number) == (JobRef(CASE.recipe, CASE.id, f"{NAME}-try2"), 2)
+    assert (again.status, again.location, again.excluded) == ("planned", "here", ("gpu001", "gpu002"))
+    (kept,) = ledger.earlier(KEY)
+    assert kept.times.ended is not None
+    ended = replace(first, status="ended", times=replace(first.times, ended=kept.times.ended))
+    assert kept == replace(ended, failure="infrastructure", message="a node failed")
+    assert ledger.entries() == [again]
+
+
+def test_the_third_try_is_named_after_the_first_and_keeps_the_place_of_its_case(ledger: Ledger) -> None:
+    other = examples.case("70b-bf16-512gpus")
+    ledger.plan([(CASE, "slurm", NAME), (other, "slurm", "other")])
+    ledger.try_again(KEY)
+    assert ledger.try_again(KEY).ref.name == f"{NAME}-try3"
+    assert [(found.case, found.try_number) for found in ledger.entries()] == [(KEY, 3), (other.key, 1)]
+    assert [found.try_number for found in ledger.earlier(KEY)] == [1, 2]
+
+
 def test_one_case_does_not_touch_another(ledger: Ledger) -> None:
     other = examples.case("70b-bf16-512gpus")
     ledger.plan([(CASE, "slurm", NAME), (other, "slurm", "other")])
@@ -144,6 +172,9 @@ def test_the_set_up_of_a_recipe_holds_no_gpus(ledger: Ledger) -> None:
     found = ledger.entry("llama3/setup")
     assert found is not None
     assert (found.gpus, found.status, found.ref.name) == (0, "planned", "setup-1")
+    ledger.end("llama3/setup", "interrupted", "Ctrl-C")
+    ledger.plan_setup(JobRef("llama3", "setup", "setup-1"), "slurm")
+    assert ledger.entry("llama3/setup") == replace(found, try_number=2)
 
 
 def test_another_connection_sees_every_write_at_once(ledger: Ledger) -> None:

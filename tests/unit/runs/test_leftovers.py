@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import socket
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -261,7 +263,7 @@ def test_a_run_whose_ledger_cannot_be_mended_hides_no_other(
     assert cluster.cancelled == {WIDE.id}
 
 
-@pytest.mark.parametrize("broken", ["empty", "cut", "of another version"])
+@pytest.mark.parametrize("broken", ["empty", "cut", "of another version", "of an older checkout"])
 def test_a_ledger_that_cannot_be_read_hides_no_other_run(folder: Path, broken: str) -> None:
     other = folder.with_name("run-0")
     other.mkdir()
@@ -269,6 +271,14 @@ def test_a_ledger_that_cannot_be_read_hides_no_other_run(folder: Path, broken: s
         (other / LEDGER).touch()
     elif broken == "cut":
         (other / LEDGER).write_bytes((folder / LEDGER).read_bytes()[:5000])
+    elif broken == "of an older checkout":
+        # Its tables, and lines of its journal that are whole.
+        with sqlite3.connect(other / LEDGER) as database:
+            database.execute("create table job (case_key text primary key, stage text not null)")
+        for row in ({"kind": "run", "id": "run-0"}, {"kind": "job", "case_key": WIDE.key, "stage": "intent"}):
+            line = json.dumps(row)
+            with (other / JOURNAL).open("a") as file:
+                file.write(f"{sha256(line.encode()).hexdigest()[:16]} {line}\n")
     else:
         Ledger.create(other / LEDGER, "run-0", "lab").close()
         (other / JOURNAL).unlink()
@@ -280,8 +290,9 @@ def test_a_ledger_that_cannot_be_read_hides_no_other_run(folder: Path, broken: s
     assert "3 not judged" in said.getvalue()
     with pytest.raises(
         ConfigError, match=r"run run-0: its ledger cannot be read .* begin with pacemark-run-0"
-    ):
+    ) as caught:
         Summary.of(other)
+    assert ("another version of Pacemark wrote it" in str(caught.value)) == (broken == "of an older checkout")
 
 
 def test_a_ledger_is_made_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
