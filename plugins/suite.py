@@ -234,7 +234,8 @@ def _judge(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judg
         else "",
         strict_last=request.config.getoption("--strict-last"),
         before=[
-            results.read_log(recipe.file.log, tried.log.parent) for tried in outcome.undecided if tried.log
+            results.read_log(recipe.file.log, results.try_folder(outcome.folder, tried.try_number))
+            for tried in outcome.undecided
         ],
         artefacts=results.read_artefacts(outcome.folder) if case.mode else None,
         nodes=case.nodes(choice.gpus_per_node),
@@ -253,7 +254,8 @@ def _offer(recipe: Recipe, judgement: Judgement, site_baselines: SiteBaselines) 
     if not site_baselines.record or not judgement.case.is_timed:
         return None
     outcome = judgement.outcome
-    ended = datetime.fromtimestamp(outcome.ended, UTC) if outcome.ended else datetime.now(UTC)
+    seconds = outcome.job.times.ended
+    ended = datetime.fromtimestamp(seconds, UTC) if seconds else datetime.now(UTC)
     origin = recording.Origin(
         site=site_baselines.site,
         framework=recipe.file.title,

@@ -125,19 +125,20 @@ class Lenient:
 def _steps(judgement: Judgement) -> None:
     """The course of the case in five steps, each with its files."""
     outcome, folder, log = judgement.outcome, judgement.outcome.folder, judgement.log
+    times = outcome.job.times
     with allure.step(shown(f"provision: {outcome.setup}")):
         pass
-    with allure.step(shown(f"launch: job {outcome.job_id or 'none'}")):
+    with allure.step(shown(f"launch: job {outcome.job.ref.id or 'none'}")):
         _file(folder / results.SENT, "what was sent", allure.attachment_type.TEXT)
     lasted = [
         f"{word} {end - start:.0f} s"
         for word, start, end in (
-            ("queued", outcome.submitted, outcome.started),
-            ("ran", outcome.started, outcome.ended),
+            ("queued", times.submitted, times.started),
+            ("ran", times.started, times.ended),
         )
         if start is not None and end is not None
     ]
-    with allure.step(shown("run: " + ", ".join([outcome.state or outcome.failure, *lasted]))):
+    with allure.step(shown("run: " + ", ".join([outcome.job.state.raw or outcome.job.failure, *lasted]))):
         _tail(outcome.log)
     with allure.step(f"parse: {len(log.steps)} steps"):
         _file(folder / results.STEPS, "steps", allure.attachment_type.CSV)

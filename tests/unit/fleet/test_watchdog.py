@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from fixtures.backends.base import JobState
-from fixtures.backends.base import Phase
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.local import Local
 from fixtures.backends.section import Limits
@@ -24,6 +22,9 @@ from fixtures.fleet.watchdog import lost_pace
 from fixtures.fleet.watchdog import overdue
 from fixtures.fleet.watchdog import silent
 from fixtures.runs.planned import ExpectedStepTime
+from plugins.job import JobRef
+from plugins.job import JobState
+from plugins.job import Phase
 from plugins.logs import Log
 from tests.unit import examples
 from tests.unit.logs.test_means import FIVE
@@ -42,9 +43,8 @@ def machine(**limits: Any) -> Slurm:
 
 def job(times: list[float] | None = None, **changed: Any) -> TrackedJob:
     case = examples.case()
-    made = TrackedJob(
-        case.key, case.recipe, case, "name", case.gpus, "nemo2", expected=ExpectedStepTime(10.07, 10.6)
-    )
+    ref = JobRef(case.recipe, case.id, "name")
+    made = TrackedJob(case, "slurm", ref, "nemo2", expected=ExpectedStepTime(10.07, 10.6))
     made.log = Log(steps=tuple(examples.steps(times or [])))
     for name, value in changed.items():
         setattr(made, name, value)

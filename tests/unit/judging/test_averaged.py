@@ -32,9 +32,7 @@ def judged(raw: Sequence[float]) -> Judgement:
     bars = [bar(i, STEP * mean, gbs=CASE.gbs) for i, mean in enumerate(smoothed(raw))]
     log = examples.parse("\r".join(bars) + "\n", "nemo1")
     assert len(log.steps) == 50
-    return judge_outcome(
-        CASE, examples.outcome(case=CASE.key), log, BASELINE, gpu="h100", baselines=examples.BASELINES
-    )
+    return judge_outcome(CASE, examples.outcome(), log, BASELINE, gpu="h100", baselines=examples.BASELINES)
 
 
 def paced(pace: float = 1.0, **changed: float) -> list[float]:

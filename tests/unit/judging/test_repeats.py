@@ -11,6 +11,10 @@ from types import MappingProxyType
 
 import pytest
 
+from plugins.job import Job
+from plugins.job import JobRef
+from plugins.job import JobState
+from plugins.job import Phase
 from plugins.judging.judge import Judgement
 from plugins.judging.judge import another_run
 from plugins.judging.judge import judge_outcome
@@ -26,7 +30,6 @@ from plugins.metrics import Measurement
 from plugins.metrics import Statistic
 from plugins.metrics import Timing
 from plugins.metrics import timing
-from plugins.outcome import Try
 from plugins.reports import results
 from tests.unit import examples
 from tests.unit.examples import STEP_TIME
@@ -303,13 +306,18 @@ def test_what_has_no_baseline_or_is_not_valid_is_decided() -> None:
         assert asked(text, near) == ""
 
 
-def tried(folder: Path, number: int, text: str) -> Try:
+def tried(folder: Path, number: int, text: str) -> Job:
     """An undecided run, with its log where the fleet keeps it."""
     kept = results.try_folder(folder, number)
     kept.mkdir(parents=True)
     (kept / results.LOG).write_text(text)
-    job = f"{number}", f"name-try{number}", "COMPLETED", f"gpu{number:03}"
-    return Try(*job, failure="undecided", message="cannot tell", log=kept / results.LOG)
+    return Job(
+        ref=JobRef("llama3", examples.CASE, f"name-try{number}", f"{number}"),
+        try_number=number,
+        state=JobState(Phase.SUCCEEDED, "COMPLETED", nodes=f"gpu{number:03}"),
+        failure="undecided",
+        message="cannot tell",
+    )
 
 
 def judged(folder: Path, *texts: str) -> Judgement:
@@ -322,7 +330,7 @@ def judged(folder: Path, *texts: str) -> Judgement:
         examples.baseline(),
         gpu="h100",
         baselines=examples.BASELINES,
-        before=[results.read_log("nemo2", one.log.parent) for one in earlier if one.log],
+        before=[results.read_log("nemo2", results.try_folder(folder, one.try_number)) for one in earlier],
     )
 
 

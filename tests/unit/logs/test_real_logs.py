@@ -101,7 +101,7 @@ def judged(name: str, run: Run, *, seconds: float, log: Log | None = None) -> Ju
         cells=[cell],
     )
     baseline = Baseline(examples.BASELINES / f"{case.recipe}.yaml", table, cell)
-    outcome = examples.outcome(case=case.key, nodes="gpu001")
+    outcome = examples.outcome(nodes="gpu001")
     return judge_outcome(
         case, outcome, log or log_of(name), baseline, gpu="h100", baselines=examples.BASELINES
     )
@@ -223,7 +223,7 @@ PACE = 1_754_848_341 / 24.90324
 
 def saved(case: Case, promised: float) -> Judgement:
     log = log_of("megatron_lm-0.13-save")
-    outcome = examples.outcome(case=case.key, nodes="gpu001")
+    outcome = examples.outcome(nodes="gpu001")
     return judge_outcome(
         case, outcome, log, None, gpu="h100", baselines=examples.BASELINES, promised=promised
     )
