@@ -32,6 +32,7 @@ from typing import Tuple
 from urllib.parse import quote
 
 VERSION = 1
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
 KERNELS = 10
 MOST_STEPS = 100
 MOST_PROFILES = 32
@@ -627,6 +628,9 @@ def _exported(path: str, nsys: str, folder: str, seconds: float) -> str:
     if not os.path.getsize(path):
         raise Unreadable("is empty: the profiler was ended before it wrote the report")
     with open(os.path.join(folder, "said"), "w+b") as out:
+        # A signal between the start of nsys and the `try` below would leave nsys running.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+        running = None
         try:
             running = subprocess.Popen(
                 [nsys, "export", "--type", "sqlite", "--output", made, path],
@@ -634,15 +638,17 @@ def _exported(path: str, nsys: str, folder: str, seconds: float) -> str:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before),
             )
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            running.wait(seconds)
         except OSError as error:
             raise Unreadable("cannot be exported: %s: %s" % (nsys, error.strerror)) from None
-        try:
-            running.wait(seconds)
         except subprocess.TimeoutExpired:
             raise Unreadable("was not exported within %g s" % seconds) from None
         finally:
-            if running.poll() is None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            if running is not None and running.poll() is None:
                 os.killpg(running.pid, signal.SIGKILL)
                 running.wait()
         out.seek(max(0, out.tell() - 4096))
@@ -687,7 +693,7 @@ def main(arguments: List[str]) -> int:
     options = parser.parse_args(arguments)
     if options.scratch:
         os.environ["SQLITE_TMPDIR"] = options.scratch
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in _ENDING:
         signal.signal(number, _end)
     profiles: List[Dict[str, Any]] = []
     errors: List[Dict[str, str]] = []

@@ -486,6 +486,4 @@ def test_an_export_that_is_ended_leaves_no_folder(tmp_path: Path) -> None:
         running.send_signal(signal.SIGTERM)
         assert running.wait(30) == 1
     assert list(scratch.iterdir()) == []
-    # Whoever takes it over may reap it a moment later.
-    status = Path(f"/proc/{exporting}/status")
-    assert not status.exists() or "State:\tZ" in status.read_text()
+    assert not Path(f"/proc/{exporting}").exists()
