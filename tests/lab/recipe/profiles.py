@@ -16,5 +16,5 @@ def write_profiles(stems: Sequence[str], folder: Path, fault: str = "") -> None:
         if fault == "unfinished" and last:
             (folder / f"{stem}.qdstrm").write_text("stand-in for the data of a profile\n")
             continue
-        text = "" if fault == "empty" and last else "stand-in for a profile\n"
+        text = "" if fault == "empty" and last else "stand-in for a profile\n" * 200
         (folder / f"{stem}.nsys-rep").write_text(text)
