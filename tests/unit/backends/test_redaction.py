@@ -13,6 +13,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
+from hypothesis import example
 from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -86,6 +87,7 @@ def test_pieces_are_starred_like_the_whole(parts: list[str], cuts: list[int]) ->
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
+@example(secret="000000\U00010000\u00a1000000\U00010000", cuts=[])
 @given(secret=SECRETS | TOKENS, cuts=st.lists(st.integers(0, 400)))
 @settings(max_examples=60)
 def test_no_form_comes_through_and_nothing_else_is_altered(name: str, secret: str, cuts: list[int]) -> None:
