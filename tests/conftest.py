@@ -31,7 +31,7 @@ __all__ = [
 
 # Under xdist each worker has labs of its own: what a lab's tests need, and over how many workers they are dealt out.
 LABS = {
-    "kubernetes_parts": ("kubernetes", 3),
+    "kubernetes_parts": ("kubernetes", 4),
     "slurm_parts": ("slurm", 3),
     "accounting_parts": ("accounting", 1),
     "scripted_log": ("scripted", 2),
