@@ -15,7 +15,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LAB_PACKAGES := slurm-wlm slurmdbd munge mariadb-server-core openssh-server zstd
 LAB_PROGRAMS := slurmctld slurmd slurmdbd sbatch sacctmgr munged mariadbd sshd ssh-keygen zstd
-WORKERS := 6
+WORKERS := 7
 BROWSER_PACKAGE := chromium-headless-shell
 
 # Beside each file of requirements is its lock: all that pip installs for it, also of others' requirements, with hashes.
@@ -34,7 +34,7 @@ test: unit lab kubernetes
 	$(BIN)/python -m pytest tests --ignore tests/unit --ignore tests/system/test_proxy.py -n $(WORKERS) --dist loadgroup
 
 unit: $(BIN)/.test
-	$(BIN)/python -m pytest tests/unit -n auto --dist loadgroup
+	$(BIN)/python -m pytest tests/unit -n $$(($$(nproc) + 1)) --dist loadgroup
 
 bench: $(BIN)/.test lab kubernetes
 	$(BIN)/python -m tests.bench.collection

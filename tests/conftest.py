@@ -29,9 +29,10 @@ __all__ = [
 ]
 
 
-# Under xdist each worker has labs of its own: what a lab's tests need, and over how many workers they are dealt out.
+# Under xdist each worker has labs of its own: what a lab's tests need, and over how many workers they are dealt out. Tests that
+# start a Kubernetes lab for themselves go to any worker.
 LABS = {
-    "kubernetes_parts": ("kubernetes", 3),
+    "kubernetes_lab": ("kubernetes", 4),
     "slurm_parts": ("slurm", 3),
     "accounting_parts": ("accounting", 1),
     "scripted_log": ("scripted", 2),
@@ -39,11 +40,11 @@ LABS = {
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """For `--dist loadgroup`: the tests of one lab are dealt out to so many workers."""
+    """For `--dist loadgroup`: the tests of one lab are dealt out to so many workers, but for those of a group of their own."""
     dealt: Counter[str] = Counter()
     for item in items:
         needed = (LABS[name] for name in LABS if name in getattr(item, "fixturenames", ()))
-        if lab := next(needed, None):
+        if not item.get_closest_marker("xdist_group") and (lab := next(needed, None)):
             name, workers = lab
             item.add_marker(pytest.mark.xdist_group(f"{name}-{dealt[name] % workers}"))
             dealt[name] += 1

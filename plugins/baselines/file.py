@@ -242,3 +242,9 @@ class AcceleratorFile(Strict):
 def load_baselines(path: Path) -> BaselineFile:
     """Read a baselines file. Raises ConfigError with the line of each mistake or placeholder."""
     return load(path, BaselineFile)
+
+
+@lru_cache
+def load_accelerators(path: Path) -> dict[str, Accelerator]:
+    """Read the data sheets, by the type of GPU. Raises ConfigError as above."""
+    return load(path, AcceleratorFile).accelerators

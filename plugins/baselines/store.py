@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from plugins.baselines.file import Accelerator
-from plugins.baselines.file import AcceleratorFile
 from plugins.baselines.file import BaselineFile
 from plugins.baselines.file import Cell
 from plugins.baselines.file import Reference
 from plugins.baselines.file import Table
 from plugins.baselines.file import Tolerance
+from plugins.baselines.file import load_accelerators
 from plugins.baselines.file import load_baselines
 from plugins.baselines.versions import shown
 from plugins.errors import ConfigError
@@ -27,7 +27,6 @@ from plugins.metrics import mfu
 from plugins.metrics import tokens_per_second
 from plugins.recipes.cases import Case
 from plugins.recipes.cases import Recipe
-from plugins.yamlfile import load
 
 _ACCELERATORS = "accelerators.yaml"
 
@@ -177,7 +176,7 @@ def _tables(path: Path, case: Case) -> list[Table]:
 
 def accelerators(folder: Path) -> dict[str, Accelerator]:
     """The data sheets, by the type of GPU."""
-    return load(folder / _ACCELERATORS, AcceleratorFile).accelerators
+    return load_accelerators(folder / _ACCELERATORS)
 
 
 def gpus_of_tables(folder: Path) -> set[str]:

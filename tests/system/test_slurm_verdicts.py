@@ -242,21 +242,19 @@ def test_pytest_benchmark_compares_the_steps_of_two_runs(slurm_lab: SlurmLab, tm
     assert "Performance has regressed" in second.out
 
 
-def test_a_log_of_a_gigabyte_is_judged_with_two_megabytes_sent(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+def test_a_log_of_200_megabytes_is_judged_with_one_sent(slurm_lab: SlurmLab, tmp_path: Path) -> None:
     sshd = slurm_lab.root / "log" / "sshd.out"
     before = sshd.stat().st_size
-    stage = slurm_lab.stage(tmp_path.name, chatter=21)
+    stage = slurm_lab.stage(tmp_path.name, chatter=4)
     site = site_file(slurm_lab, stage, tmp_path)
-    # Writing a gigabyte takes its time on a busy machine.
-    result = pacemark(*SELECT, "--site", str(site), results=tmp_path / "results", seconds=400)
+    result = pacemark(*SELECT, "--site", str(site), results=tmp_path / "results")
     assert result.case()["verdict"] == "passed", result.out
     (log,) = stage.path.rglob("log-*.out")
-    assert log.stat().st_size > 10**9
-    log.unlink()
+    assert log.stat().st_size > 200 * 10**6
     # The log, and everything else of the session: the launch, each look at the queue, the protocol itself. The server
     # says it when the connection has ended.
     until(lambda: b"Transferred: sent" in sshd.read_bytes()[before:], "the end of the connection")
     sent = [int(n) for n in re.findall(rb"Transferred: sent (\d+)", sshd.read_bytes()[before:])]
-    assert 0 < sum(sent) < 2 * 10**6
+    assert 0 < sum(sent) < 10**6
     collected = (result.folder / CASE / "log.txt").read_text()
     assert "bytes without a step left out here; the whole log is " in collected

@@ -25,6 +25,9 @@ QUICK = ("suites/gpt3_aks", "-m", 'case(size="375m", gpus=16)')
 CASE = "gpt3_aks/375m-fp16-16gpus"
 CRASHED = ["exit code 1", "NCCL error after iteration 43"]
 
+# Each of its two clusters is started once.
+pytestmark = pytest.mark.xdist_group("trainer")
+
 ALONE, OPERATOR = ("jobset", "trainer"), ("training-operator-1.8",)
 
 

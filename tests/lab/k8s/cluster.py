@@ -276,8 +276,14 @@ class KubernetesLab:
         self._wait_served(kinds, deadline)
 
     def _wait_served(self, kinds: Sequence[dict[str, Any]], deadline: float) -> None:
-        for path in objects.served(kinds):
-            self._wait("kube-apiserver", partial(self._exists, path), deadline)
+        """All at once: the server loads a kind when it is first asked for it, and says to ask again after a second."""
+        with ThreadPoolExecutor(8) as pool:
+            list(
+                pool.map(
+                    lambda path: self._wait("kube-apiserver", partial(self._exists, path), deadline),
+                    objects.served(kinds),
+                )
+            )
 
     def _exists(self, path: str) -> bool:
         try:

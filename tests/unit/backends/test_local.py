@@ -82,6 +82,11 @@ def test_a_case_on_a_cpu_has_the_recipes_environment_and_the_sites_wins() -> Non
     assert "\nNPROC=4 " in backend.plan(on_gpu, "name")
 
 
+def test_the_handicap_of_the_site_is_the_programs() -> None:
+    backend = LocalBackend(Local(handicap=2), [PROXY])
+    assert backend.plan(PROXY.cases[0], "name").endswith(" --handicap 2\n")
+
+
 def test_an_id_that_has_passed_to_a_stranger_is_left_alone(tmp_path: Path) -> None:
     case: Case = PROXY.cases[0]
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as stranger:

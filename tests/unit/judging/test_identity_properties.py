@@ -105,13 +105,13 @@ def test_statements_read_the_same_in_pieces(dialect: str, data: st.DataObject) -
         ("maxtext", "Config param emb_dim: {}"),
     ],
 )
-def test_memory_stays_flat_with_a_million_statements(dialect: str, line: str) -> None:
+def test_memory_stays_flat_with_many_statements(dialect: str, line: str) -> None:
     different = "".join(f"{line.format(n)}\n" for n in range(1000)).encode()
     reader = parser(dialect)
     for _ in range(1 + MAX_LINES // 1000):
         reader.feed(different)
     tracemalloc.start()
-    for _ in range(1000):
+    for _ in range(200):
         reader.feed(different)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

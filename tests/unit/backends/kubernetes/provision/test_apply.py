@@ -43,6 +43,7 @@ SUBMITTED = JobRef("gpt3_aks", SETUP_CASE, JOB)
 def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
     # A submission without an answer is not repeated.
     monkeypatch.setattr("fixtures.backends.kubernetes.provision.apply._SUBMIT_SECONDS", 0.0)
+    monkeypatch.setattr("fixtures.backends.kubernetes.provision.jobs._LOOK_AGAIN_SECONDS", 0.01)
     made = Memory()
     made.claim()
     return made
@@ -466,7 +467,7 @@ def test_a_count_that_finds_no_node_is_told_at_once_where_none_will_come(
     (lack,) = session.lacks(2)
     assert f"could not be counted: Unschedulable: {message}" in lack
     # It is looked at again where it is waited for, and then for what its pods said.
-    assert memory.asked.count(("LIST", PODS)) == (3 if waits else 2)
+    assert (memory.asked.count(("LIST", PODS)) > 2) is waits
     assert memory.names(JOBS) == []
 
 

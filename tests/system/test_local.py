@@ -1,0 +1,126 @@
+"""Programs on this machine: they end with their session or with a sweep, and do their work as often as a handicap says."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.system.support import ROOT
+from tests.system.support import finish
+from tests.system.support import pacemark
+from tests.system.support import signal_group
+from tests.system.support import start
+from tests.system.support import until
+from tests.system.test_proxy import CPU_ONLY
+from tests.system.test_proxy import TINY
+
+# Prints the processor time of a small training step that is computed once, and of one that is computed four times.
+COSTS = """\
+import runpy, time
+from argparse import Namespace
+train = runpy.run_path("suites/proxy/train.py")
+jax = train["jax"]
+shape = Namespace(layers=1, hidden=256, ffn=512, heads=2, query_groups=1, vocab=512, seq_len=128, mbs=1)
+weights = jax.jit(lambda key: train["initial_weights"](shape, key))(jax.random.key(0))
+tokens = jax.numpy.arange(shape.seq_len + 1)[None]
+evaluate = jax.value_and_grad(lambda weights, tokens: train["loss_of"](weights, tokens, shape, None))
+for passes in (1, 4):
+    step = jax.jit(lambda *given: train["mean_of_passes"](evaluate, *given, passes)).lower(weights, tokens).compile()
+    costs = []
+    for _ in range(10):
+        began = time.process_time()
+        jax.block_until_ready(step(weights, tokens))
+        costs.append(time.process_time() - began)
+    print(min(costs))
+"""
+
+
+def test_a_handicap_makes_a_step_do_its_work_that_many_times() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", COSTS],
+        cwd=ROOT, env={**os.environ, "JAX_PLATFORMS": "cpu", "NPROC": "1"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    once, four_times = map(float, done.stdout.split())
+    assert 3 < four_times / once < 5
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_training_process(tmp_path: Path, number: signal.Signals) -> None:
+    process = start(*CPU_ONLY, results=tmp_path / "results")
+    log = tmp_path / "results" / "latest" / TINY / "log.txt"
+    until(lambda: log.exists() and "proxy devices" in log.read_text(), "the training process runs")
+    signal_group(process, number)
+    result = finish(process, tmp_path / "results", 30)
+    assert "was cancelled" in result.case(TINY)["headline"]
+    assert _processes_with(f"pacemark-{result.folder.name}") == []
+
+
+def test_a_training_process_that_a_dead_session_left_is_swept(tmp_path: Path) -> None:
+    process = start(*CPU_ONLY, results=tmp_path / "results")
+    log = tmp_path / "results" / "latest" / TINY / "log.txt"
+    until(lambda: log.exists() and "proxy devices" in log.read_text(), "the training process runs")
+    process.kill()
+    process.communicate()
+    shown = pacemark("suites", "--list-runs", results=tmp_path / "results")
+    trainer = int(shown.out.split()[-1])
+    assert Path(f"/proc/{trainer}/cmdline").read_bytes().count(b"train.py") == 1
+    swept = pacemark("suites", "--sweep", results=tmp_path / "results")
+    assert swept.status == 0, swept.out
+    assert f"job {trainer} is over" in swept.out
+    assert not Path(f"/proc/{trainer}").exists() or "Z" in Path(f"/proc/{trainer}/stat").read_text()
+
+
+def test_without_jax_there_is_one_message_with_the_command(tmp_path: Path) -> None:
+    if importlib.util.find_spec("jax") is None:
+        pytest.fail("this test hides jax, but it is not even there: pip install -r tests/requirements.txt")
+    # A Python that has everything but jax: the same packages through a folder of links.
+    site = tmp_path / "site"
+    site.mkdir()
+    for entry in Path(pytest.__file__).parents[1].iterdir():
+        if not entry.name.startswith(("jax", "optax")):
+            (site / entry.name).symlink_to(entry)
+    launcher = tmp_path / "run.py"
+    launcher.write_text(
+        f"import sys; sys.path = [p for p in sys.path if 'site-packages' not in p] + [{str(site)!r}]\n"
+        "import pytest; sys.exit(pytest.main(sys.argv[1:]))\n"
+    )
+    done = subprocess.run(
+        [
+            sys.executable,
+            str(launcher),
+            "-p",
+            "no:cacheprovider",
+            "--results",
+            str(tmp_path / "r"),
+            *CPU_ONLY,
+        ],
+        cwd=ROOT,
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "proxy needs jax and optax, which this Python does not have" in done.stdout
+    assert "-m pip install -r" in done.stdout
+    assert "suites/proxy/requirements.txt" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def _processes_with(text: str) -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if text.encode() in path.read_bytes():
+                found.append(path.parent.name)
+        except OSError:
+            continue
+    return found
