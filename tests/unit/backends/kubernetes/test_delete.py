@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.backends.kubernetes import delete as ending
-from fixtures.backends.kubernetes.delete import Ending
+from fixtures.backends.kubernetes.delete import Deleter
 from fixtures.runs.cancel import cancel
 from fixtures.runs.ledger import Ledger
 from plugins.errors import Unreachable
@@ -32,7 +32,7 @@ class Cautious(Cluster):
     def __init__(self) -> None:
         super().__init__()
         self.asked: list[str] = []
-        self.ending = Ending(self._release)
+        self.deleter = Deleter(self._release)
 
     def _release(self, job: JobRef) -> None:
         self.asked.append(job.name)
@@ -41,7 +41,7 @@ class Cautious(Cluster):
         self.cancelled.add(job.name)
 
     def cancel(self, jobs: Sequence[JobRef]) -> None:
-        self.ending.ask(jobs)
+        self.deleter.ask(jobs)
 
     def _state(self, job: JobRef) -> JobState:
         return JobState(Phase.GONE, "not found") if job.name in self.cancelled else RUNNING

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from fixtures.backends.base import LogPlace
-from fixtures.backends.kubernetes.either import EitherBackend
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.kubernetes.section import Workload
+from fixtures.backends.kubernetes.several_kinds import SeveralKindsBackend
 from fixtures.backends.kubernetes.torchjobset import TorchJobSets
 from fixtures.site import make_backends
 from fixtures.site import site_model
@@ -85,7 +85,7 @@ def test_what_a_jobset_cannot_be_is_told_with_what_to_do(change: dict[str, Any],
     overlay = [SiteOverlay(kind="PyTorchJob", merge={"spec": change})]
     section = Kubernetes(gpu="h100", recipes={"gpt3_aks": Workload(overlay=overlay)})
     recipe = examples.recipe_named("gpt3_aks")
-    backend = EitherBackend("lab", section, [recipe], KIND)
+    backend = SeveralKindsBackend("lab", section, [recipe], KIND)
     with pytest.raises(ConfigError, match=rf"^{words} \S+ cannot be had as a JobSet") as caught:
         backend.submit(aks.case(), "the-job")
     assert "mend: take it out of `overlay` in the site file, or install the operator" in str(caught.value)

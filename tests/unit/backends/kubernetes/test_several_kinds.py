@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from fixtures.backends.kubernetes import either
 from fixtures.backends.kubernetes import kinds
 from fixtures.backends.kubernetes import objects
+from fixtures.backends.kubernetes import several_kinds
 from fixtures.backends.kubernetes.api import Refused
-from fixtures.backends.kubernetes.either import EitherBackend
 from fixtures.backends.kubernetes.kinds import JobKind
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.section import Kubernetes
+from fixtures.backends.kubernetes.several_kinds import SeveralKindsBackend
 from fixtures.backends.kubernetes.torchjobset import TorchJobSets
 from fixtures.runs.ledger import Ledger
 from plugins.errors import SiteError
@@ -60,16 +60,16 @@ class Cluster(kubeapi.Memory):
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(either, "STARTING_SECONDS", 0.0)
+    monkeypatch.setattr(several_kinds, "STARTING_SECONDS", 0.0)
 
 
-def session(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> EitherBackend:
+def session(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> SeveralKindsBackend:
     monkeypatch.setattr("fixtures.backends.kubernetes.backend.Api", lambda *_: cluster)
     # All else is there.
     monkeypatch.setattr("fixtures.backends.kubernetes.backend.lacks", lambda *_: [])
     monkeypatch.setattr("fixtures.backends.kubernetes.provision.apply.Provisioner.lacks", lambda *_: [])
     recipe = examples.recipe_named("gpt3_aks")
-    return EitherBackend("lab", Kubernetes(gpu="h100", namespace="runs"), [recipe], OPERATOR, JOBSET)
+    return SeveralKindsBackend("lab", Kubernetes(gpu="h100", namespace="runs"), [recipe], OPERATOR, JOBSET)
 
 
 @pytest.mark.parametrize(
