@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-Failure = Literal["", "infrastructure", "lost", "interrupted", "given up", "hung", "undecided"]
+Failure = Literal["", "infrastructure", "lost", "interrupted", "given up", "hung", "undecided", "skipped"]
 """Why a job did not end by itself; "" if it did.
 
 `given up`: cancelled because its pace could not return to the band. `hung`: cancelled because it continued
 after its last step. `undecided`: it ended well, but its case ran again because this job alone did not decide
-the verdict.
+the verdict. `skipped`: it was never submitted, because what it needs is not there.
 """
 
 

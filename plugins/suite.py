@@ -30,6 +30,7 @@ from plugins.errors import Lost
 from plugins.errors import RunError
 from plugins.judging import checkpoints
 from plugins.judging import recording
+from plugins.judging.checkpoints import Saved
 from plugins.judging.checkpoints import Written
 from plugins.judging.expected import Goal
 from plugins.judging.expected import Goals
@@ -168,11 +169,11 @@ def _is_for(metafunc: pytest.Metafunc, case: Case) -> bool:
     """Whether a test is for this case.
 
     If the test has the mark `variant`, it is for that variant's cases only. Cases whose pace is not judged
-    have a test with this mark.
+    have a test with this mark. The mark's last name is the variant's own, the first the one to ask for.
     """
     own = metafunc.definition.get_closest_marker("variant")
     if own is not None or not case.is_timed:
-        return own is not None and case.variant == own.args[0]
+        return own is not None and case.variant == own.args[-1]
     return not case.variant or case.variant in metafunc.config.getoption("--variant")
 
 
@@ -192,7 +193,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if case_of(item) is not None:
             benchmark_view.prepare(item)
             recipe = recipe_of(config, item.path)
-            known |= set(recipe.file.variants if recipe else ())
+            variants = recipe.file.variants if recipe else {}
+            known |= {name for name, variant in variants.items() if not variant.after}
     unknown = sorted(set(config.getoption("--variant")) - known)
     if unknown and not hasattr(config, "workerinput"):
         raise pytest.UsageError(
@@ -240,6 +242,7 @@ def _judge(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judg
         artefacts=results.read_artefacts(outcome.folder) if case.mode else None,
         nodes=case.nodes(choice.gpus_per_node),
         network=choice.network,
+        saved=_saved(recipe, case, outcome),
     )
     request.node.stash[JUDGEMENT] = found
     request.node.stash[RECIPE] = recipe
@@ -247,6 +250,14 @@ def _judge(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judg
     if found.measurement is not None:
         benchmark_view.show(request, found)
     return found
+
+
+def _saved(recipe: Recipe, case: Case, outcome: Outcome) -> Saved | None:
+    """What the job left whose checkpoint this case loads; None if it loads none."""
+    if case.after is None:
+        return None
+    folder = outcome.folder.parent / case.after.id
+    return Saved(results.read_log(recipe.file.log, folder), results.read_artefacts(folder))
 
 
 def _offer(recipe: Recipe, judgement: Judgement, site_baselines: SiteBaselines) -> Mapping[str, Any] | None:
@@ -272,8 +283,8 @@ def _offer(recipe: Recipe, judgement: Judgement, site_baselines: SiteBaselines) 
 def measured(judgement: Judgement) -> Measurement | None:
     """What the case measured. If its run was invalid, it is None, and the test fails before its body runs.
 
-    If the job did not run to its end, the fixture raises an error. If there is no baseline, the test is
-    skipped.
+    If the job did not run to its end, the fixture raises an error. If there is no baseline, or if the job was
+    not submitted because what it needs is not there, the test is skipped.
     """
     _require_figures(judgement)
     return judgement.measurement
@@ -284,6 +295,13 @@ def written(judgement: Judgement) -> Written | None:
     """The checkpoint that the case wrote. In all other respects it is like `measured`."""
     _require_figures(judgement)
     return judgement.written
+
+
+@pytest.fixture
+def loaded(judgement: Judgement) -> float | None:
+    """The seconds in which the case loaded a checkpoint. In all other respects it is like `measured`."""
+    _require_figures(judgement)
+    return judgement.log.loaded
 
 
 @pytest.fixture
@@ -300,7 +318,7 @@ def _require_figures(judgement: Judgement) -> None:
         raise Infrastructure(text)
     if kind is Kind.LOST:
         raise Lost(text)
-    if kind is Kind.NO_BASELINE:
+    if kind in (Kind.NO_BASELINE, Kind.SKIPPED):
         pytest.skip(shown(judgement.verdict.headline))
 
 

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from plugins.digests.nccl_trace import NcclDigest
 from plugins.digests.profile import ProfileDigest
 from plugins.errors import Infrastructure
+from plugins.words import shown
 from plugins.yamlfile import Strict
 
 ARTEFACTS = "artefacts.json"
@@ -19,7 +20,7 @@ ARTEFACTS = "artefacts.json"
 
 
 class File(Strict):
-    """A file on the cluster: its name in its folder, its size in bytes, and when it was last written.
+    """A file on the cluster: its path in the folder, its size in bytes, and when it was last written.
 
     `modified` is in seconds since the epoch, by the clock of the file's server.
     """
@@ -33,17 +34,24 @@ class Artefacts(Strict):
     """The files of one folder, and what is known of them.
 
     `host` and `folder` say where they are. `begun` is when the job was submitted, by the same clock as the
-    files' times; None if that is not known. `profiles` and `trace` are the digests of the files. `notes` say
-    what could not be found out, and why.
+    files' times; None if that is not known. `free` are the bytes that are free on the file system, where that
+    was asked. `profiles` and `trace` are the digests of the files. `notes` say what could not be found out,
+    and why.
     """
 
     host: str
     folder: str
     begun: float | None = None
+    free: int | None = None
     files: tuple[File, ...] = Field(default=(), strict=False)
     profiles: tuple[ProfileDigest, ...] = Field(default=(), strict=False)
     trace: NcclDigest | None = None
     notes: tuple[str, ...] = Field(default=(), strict=False)
+
+    @property
+    def own(self) -> list[File]:
+        """The files that the job itself wrote."""
+        return [file for file in self.files if self.begun is None or file.modified >= self.begun]
 
 
 def read_artefacts(data: str) -> Artefacts:
@@ -54,3 +62,9 @@ def read_artefacts(data: str) -> Artefacts:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "its text"
         raise Infrastructure(f"{ARTEFACTS} is damaged: {where}: {first['msg']}") from None
+
+
+def few(names: list[str]) -> str:
+    """The first of these names, and how many more there are."""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return shown(", ".join(names[:3])) + more

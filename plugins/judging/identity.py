@@ -64,7 +64,7 @@ def untold(case: Case, log: Log) -> str:
             f"the log does not state {missing} (its record of the configuration is garbled); judged without"
         )
     told = any(step.flops_per_gpu for step in log.steps) or not unstated(log.facts, _MODEL)
-    if log.tells == "rate" and case.checkpoint is None and not told:
+    if log.tells == "rate" and case.is_timed and not told:
         return (
             "nothing in the log tells which model ran, and of which sequence length: Megatron-LM prints its throughput, "
             "which would, with --log-throughput only"

@@ -23,6 +23,7 @@ from plugins.judging import checkpoints
 from plugins.judging import identity
 from plugins.judging import modes
 from plugins.judging import validity
+from plugins.judging.checkpoints import Saved
 from plugins.judging.checkpoints import Written
 from plugins.judging.model import counted_by
 from plugins.judging.repeats import judge_runs
@@ -108,6 +109,7 @@ def judge_outcome(
     artefacts: Artefacts | None = None,
     nodes: int = 1,
     network: str | None = None,
+    saved: Saved | None = None,
 ) -> Judgement:
     """Judge a case by its outcome and its log.
 
@@ -119,7 +121,7 @@ def judge_outcome(
 
     `before` has the logs of earlier runs of the case that ended well without a clear verdict. All runs are
     judged together. `artefacts` is what a run in another mode left on the cluster; `nodes` and `network` are as
-    in `plugins.judging.modes.problems`.
+    in `plugins.judging.modes.problems`. `saved` is what the job left whose checkpoint this one loads.
     """
     statistic = baseline.statistic if baseline else usual_statistic(baselines, case)
     if case.mode is not None:
@@ -133,6 +135,8 @@ def judge_outcome(
     job, failure, message = _job_lines(outcome), outcome.job.failure, outcome.job.message
     if failure == "lost":
         return ended(Kind.LOST, message, details=job)
+    if failure == "skipped":
+        return ended(Kind.SKIPPED, message)
     if failure in ("infrastructure", "interrupted"):
         return ended(Kind.INFRASTRUCTURE, message, details=[*job, *_quoted((), errors)])
     if failure == "given up" and baseline is not None:
@@ -143,25 +147,31 @@ def judge_outcome(
     for number, (earlier, job_id) in enumerate(zip(before, jobs, strict=False), start=1):
         found = validity.problems(case, earlier, statistic, part, job=job_id)
         problems += [f"run {number}: {problem}" for problem in found]
-    problems += modes.problems(case, artefacts, nodes=nodes, network=network)
+    left = modes.problems(case, artefacts, nodes=nodes, network=network)
+    problems += left
     if validity.died(case, log, succeeded=outcome.succeeded):
-        return ended(
-            Kind.INFRASTRUCTURE, _died(case, outcome, log), details=[*job, *_quoted(last_lines, errors)]
-        )
+        why = [_died(case, outcome, log), *(left if artefacts and case.leaves_checkpoint else ())]
+        return ended(Kind.INFRASTRUCTURE, "; ".join(why), details=[*job, *_quoted(last_lines, errors)])
+    problems += checkpoints.load_problems(case, log, saved)
     if problems:
         # A launcher may hide its program's exit code. If the run is incomplete, the end of its log may say
         # why.
         quoted = [] if validity.complete(case, log) else _quoted(last_lines, errors)
-        if artefacts is not None:
+        if artefacts is not None and not case.leaves_checkpoint:
             quoted = [*modes.explain(case, log, artefacts), *quoted]
         return ended(Kind.INVALID, "; ".join(problems), details=[*job, *quoted])
     remarks = _job_remarks(case, outcome, log)
-    if case.checkpoint is not None and log.saved_bytes is not None:
-        written = Written(log.saves[0], log.saved_bytes, promised)
+    if case.checkpoint is not None:
+        written = checkpoints.written_by(case, log, artefacts, promised)
         kind, headline = checkpoints.judge(written)
         details = (*checkpoints.explain(case, written), *job)
         verdict = Verdict(kind, headline, remarks)
         return Judgement(case, outcome, log, verdict, statistic, written=written, details=details)
+    if saved is not None and case.after is not None:
+        headline = f"{Kind.PASSED}: {checkpoints.load_headline(case, log, saved)}"
+        verdict = Verdict(Kind.PASSED, headline, (*checkpoints.load_remarks(saved), *remarks))
+        details = (*_identity_line(case, log), *job)
+        return Judgement(case, outcome, log, verdict, statistic, details=details)
     if case.mode is not None and artefacts is not None:
         verdict = Verdict(Kind.PASSED, f"{Kind.PASSED}: {modes.headline(case, artefacts)}", remarks)
         details = (*modes.explain(case, log, artefacts), *_identity_line(case, log), *job)
@@ -214,7 +224,7 @@ def another_run(
 
     All runs of `logs` ended well. If a run is not valid, or if there is no baseline, the case is decided.
     """
-    if baseline is None or case.checkpoint is not None:
+    if baseline is None or not case.is_timed:
         return ""
     basis = mfu_basis(case, baseline, gpu, baselines, logs[-1].peak_tflops)
     part = accelerators(baselines).get(gpu)
@@ -360,12 +370,7 @@ def _idle(case: Case, outcome: Outcome, log: Log) -> str:
     """The remark on a job that ran far longer than its steps and a start take; "" if it did not."""
     known = case.means.times(log.steps)
     times = outcome.job.times
-    if (
-        times.started is None
-        or times.ended is None
-        or outcome.job.attempts > 1
-        or case.checkpoint is not None
-    ):
+    if times.started is None or times.ended is None or outcome.job.attempts > 1 or not case.is_timed:
         return ""
     ran, steps = times.ended - times.started, case.means.every * sum(known.values())
     if ran <= STEPS_SHARE * steps + START_SECONDS:

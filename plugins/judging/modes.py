@@ -12,7 +12,9 @@ from plugins.digests import nccl_trace
 from plugins.digests import profile_view
 from plugins.digests.artefacts import Artefacts
 from plugins.digests.artefacts import File
+from plugins.digests.artefacts import few
 from plugins.digests.profile import Digests
+from plugins.judging import checkpoints
 from plugins.logs import Log
 from plugins.recipes.cases import Case
 from plugins.recipes.file import Profiles
@@ -32,10 +34,12 @@ def problems(case: Case, found: Artefacts | None, *, nodes: int, network: str | 
     it likes.
     """
     mode = case.mode
-    if mode is None:
+    if mode is None or not mode.leaves_files:
         return []
     if found is None:
         return ["nobody has looked at what it left on the cluster"]
+    if case.leaves_checkpoint:
+        return checkpoints.file_problems(case, found)
     if mode.profiles is not None:
         return list(_profile_problems(mode.profiles, case, found))
     if found.trace is None:
@@ -47,8 +51,7 @@ def reports(case: Case, found: Artefacts) -> list[File]:
     """The profiles that the job itself wrote."""
     if case.mode is None or case.mode.profiles is None:
         return []
-    named = [file for file in found.files if re.fullmatch(case.mode.profiles.name, file.name)]
-    return [file for file in named if found.begun is None or file.modified >= found.begun]
+    return [file for file in found.own if re.fullmatch(case.mode.profiles.name, file.name)]
 
 
 def expected_reports(case: Case) -> int:
@@ -65,7 +68,7 @@ def _profile_problems(profiles: Profiles, case: Case, found: Artefacts) -> Itera
     unfinished = [file for file in found.files if PurePosixPath(file.name).suffix == UNFINISHED]
     for what, limit in (("empty", 1), ("too small for a whole report", SMALLEST)):
         if small := [file.name for file in own if file.size < limit and (limit == 1 or file.size)]:
-            yield f"{_named(small)} {'is' if len(small) == 1 else 'are'} {what}, in {found.folder}"
+            yield f"{few(small)} {'is' if len(small) == 1 else 'are'} {what}, in {found.folder}"
     kinds = [
         match["kind"] for file in own if profiles.kinds and (match := re.fullmatch(profiles.name, file.name))
     ]
@@ -74,9 +77,9 @@ def _profile_problems(profiles: Profiles, case: Case, found: Artefacts) -> Itera
     elif len(own) != count:
         yield f"{len(own) or 'no'} profile{'' if len(own) == 1 else 's'} of this job in {found.folder}, where {count} are expected"
     if old and len(own) != count:
-        yield f"{_named([file.name for file in old])} there {'is' if len(old) == 1 else 'are'} from before this job"
+        yield f"{few([file.name for file in old])} there {'is' if len(old) == 1 else 'are'} from before this job"
     if unfinished:
-        yield f"nsys did not finish {_named([file.name for file in unfinished])}"
+        yield f"nsys did not finish {few([file.name for file in unfinished])}"
 
 
 def explain(case: Case, log: Log, found: Artefacts) -> list[str]:
@@ -119,8 +122,3 @@ def headline(case: Case, found: Artefacts) -> str:
 def fetch(found: Artefacts) -> str:
     """The command that copies the files to the user's machine."""
     return f"scp -r {found.host}:{shlex.quote(found.folder)} ."
-
-
-def _named(names: list[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return shown(", ".join(names[:3])) + more

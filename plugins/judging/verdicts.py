@@ -37,6 +37,7 @@ class Kind(StrEnum):
     INFRASTRUCTURE = "infrastructure"
     LOST = "lost"
     NO_BASELINE = "no baseline"
+    SKIPPED = "skipped"
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Verdict:
 
     @property
     def fails(self) -> bool:
-        return self.kind not in (Kind.PASSED, Kind.NO_BASELINE)
+        return self.kind not in (Kind.PASSED, Kind.NO_BASELINE, Kind.SKIPPED)
 
 
 @dataclass(frozen=True)

@@ -104,8 +104,9 @@ class Log:
     announced, or 0 if it announced different ones. `facts` are what it states of its configuration, `marks`
     the kinds and lines of what spoils a timed run. `captured_after` is the last step before a profiler began to record.
     `versions` are names and values; if nodes differ, a name has several. `saves` are the seconds of each
-    checkpoint, `saved_bytes` the size that the launcher counts at the end. `peak_tflops` is the rate of
-    matrix products that the run measured.
+    checkpoint, by its slowest rank, `saved_bytes` the size that the launcher counts at the end. `loaded` are
+    the seconds in which the slowest rank loaded a checkpoint, `restored` is its path. `peak_tflops` is the
+    rate of matrix products that the run measured.
 
     There is a line for `every` steps, of which `index` is the last; 0 means that a single line does not tell
     it. `ranks` is the number of processes that print each step. `profiling_steps` counts the steps of a
@@ -124,6 +125,8 @@ class Log:
     versions: tuple[tuple[str, str], ...] = ()
     saves: tuple[float, ...] = ()
     saved_bytes: int | None = None
+    loaded: float | None = None
+    restored: str = ""
     peak_tflops: float | None = None
     every: int = 1
     ranks: int | None = None
@@ -177,6 +180,7 @@ class LineParser(ABC):
         self._restarts: list[int] = []
         self.marks = tuple(MARKS.values())
         self._marks: dict[str, str] = {}
+        self._saves: dict[int, float] = {}
         self._versions = Versions()
         self._stated = Statements((*COMMON, *self.statements))
         self._last: int | None = None
@@ -208,6 +212,7 @@ class LineParser(ABC):
             restarted_after=(*self._restarts, *ended),
             marks=tuple(self._marks.items()),
             versions=self._versions.pairs,
+            saves=tuple(self._saves.values()),
             tells=self.tells,
         )
 
@@ -273,7 +278,8 @@ class LineParser(ABC):
         self.restarted_after(max(self._steps))
         self._steps.clear()
         self._repeated.clear()
-        self._log = replace(self._log, saves=(), saved_bytes=None)
+        self._saves.clear()
+        self._log = replace(self._log, saved_bytes=None)
 
     def restarted_after(self, index: int) -> None:
         """An attempt ended with this step and another one began."""
@@ -285,10 +291,22 @@ class LineParser(ABC):
         known = self._log.planned
         self._log = replace(self._log, planned=steps if known in (None, steps) else 0)
 
-    def saved(self, seconds: float) -> None:
-        """A checkpoint was written in this time."""
-        if len(self._log.saves) < MAX_SAVES:
-            self._log = replace(self._log, saves=(*self._log.saves, seconds))
+    def saved(self, seconds: float, iteration: int | None = None) -> None:
+        """A checkpoint was written in this time.
+
+        If each rank says so, `iteration` tells one checkpoint from another, and the slowest rank counts.
+        """
+        key = -1 - len(self._saves) if iteration is None else iteration
+        if key in self._saves or len(self._saves) < MAX_SAVES:
+            self._saves[key] = max(seconds, self._saves.get(key, 0.0))
+
+    def loaded(self, seconds: float) -> None:
+        """A rank has loaded a checkpoint in this time; the slowest one counts."""
+        self._log = replace(self._log, loaded=max(seconds, self._log.loaded or 0.0))
+
+    def restored(self, path: str) -> None:
+        """The checkpoint at this path was loaded."""
+        self._log = replace(self._log, restored=path)
 
     def found(self, saved_bytes: int) -> None:
         """The launcher counted the bytes of the checkpoint."""

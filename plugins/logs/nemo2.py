@@ -11,6 +11,13 @@ From 25.04 on, `TFLOPS_per_GPU` may come after the time. It is the mean of the l
 and is printed again until there is a new one. It is by full attention, and from 25.09 on by causal attention
 (nemo/lightning/pytorch/callbacks/flops_callback.py, nemo/utils/flops_formulas.py; commit 6251117f4c).
 
+Each rank prints how long it saved and loaded a checkpoint. The slowest one counts. `Iteration` is left out if
+it is not known (nemo/lightning/io/pl.py 210 and 306, megatron_strategy.py 948):
+
+    Global Checkpoint Save : Rank: 0 : Iteration: 50 : Start time: 1744408121.151s : Save duration: 4.389s
+    Global Checkpoint Load : Rank : 0 : Start time : 1744407969.270s : Time spent in load_checkpoint: 9.712s
+    Finished restoring from RestoreConfig(path='/lustre/...', ...), cleaning up.
+
 The line may begin with a rank or a time, and the output of other ranks may come before or after it or cut it
 in two. A field counts only if it is whole between its separators.
 """
@@ -35,6 +42,16 @@ _TIMING = "train_step_timing in s"
 _CONSUMED = "consumed_samples"
 _RATE = "TFLOPS_per_GPU"
 
+_SAVED = re.compile(
+    r"Global Checkpoint Save : Rank ?: \d{1,7} : (?:Iteration ?: (\d{1,9}) : )?Start time ?: [\d.]{1,24}s : "
+    r"Save duration ?: (\d{1,9}\.\d{3})s"
+)
+_LOADED = re.compile(
+    r"Global Checkpoint Load : Rank ?: \d{1,7} : Start time ?: [\d.]{1,24}s : "
+    r"Time spent in load_checkpoint ?: (\d{1,9}\.\d{3})s"
+)
+_RESTORED = re.compile(r"Finished restoring from RestoreConfig\(path='([^']{1,4096})'")
+
 STATEMENTS = (
     # nemo/lightning/megatron_parallel.py 611: rank 0 prints the parameters of the first pipeline stage.
     Statement(
@@ -52,7 +69,9 @@ class NeMo2(LineParser):
     """Parses the lines of NeMo 2's ProgressPrinter (NeMo 25.02 and the releases around it)."""
 
     name = "nemo2"
+    times_saves = True
     hints = (b"Training epoch ",)
+    asides = (b"Global Checkpoint ", b"Finished restoring from RestoreConfig(")
     statements = STATEMENTS
 
     def read_line(self, line: str, *, ended: bool) -> None:
@@ -62,6 +81,15 @@ class NeMo2(LineParser):
             end = following.start() if following else len(line)
             # If the line did not end, its last field may lack digits.
             self._read_step(head, line[head.end() : end], whole=ended or following is not None)
+
+    def read_aside(self, line: str) -> None:
+        # Other ranks' output may come before or after it on the line.
+        for match in _SAVED.finditer(line):
+            self.saved(float(match[2]), int(match[1] or -1))
+        for match in _LOADED.finditer(line):
+            self.loaded(float(match[1]))
+        for match in _RESTORED.finditer(line):
+            self.restored(match[1])
 
     def _read_step(self, head: re.Match[str], text: str, *, whole: bool) -> None:
         *parts, last_part = text.split(" | ")

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
@@ -14,7 +13,6 @@ from pathlib import Path
 from plugins.errors import ConfigError
 from plugins.logs.means import SINGLE
 from plugins.logs.means import Means
-from plugins.recipes.file import CHECKPOINT
 from plugins.recipes.file import Checkpoint
 from plugins.recipes.file import Group
 from plugins.recipes.file import Measure
@@ -51,7 +49,8 @@ class Case:
     of parameters of the whole model, if the recipe's names do not state it.
 
     If the case writes a checkpoint, only the checkpoint is timed: `checkpoint` is its expected size in bytes,
-    `published_saves` are the times that others published.
+    `published_saves` are the times that others published. If it loads one, `after` is the case that writes
+    it, and `loads` the path on the cluster, once that is known.
     """
 
     recipe: str
@@ -80,6 +79,8 @@ class Case:
     parameters: int | None = None
     checkpoint: int | None = None
     published_saves: tuple[PublishedSave, ...] = ()
+    after: Case | None = None
+    loads: str = ""
 
     def __repr__(self) -> str:
         return f"<case {self.key}>"
@@ -97,7 +98,17 @@ class Case:
     @property
     def is_timed(self) -> bool:
         """Whether its pace is judged. If not, what it leaves on the cluster is."""
-        return self.mode is None and self.checkpoint is None
+        return self.mode is None
+
+    @property
+    def leaves_files(self) -> bool:
+        """Whether it is judged by files that it leaves on the cluster."""
+        return self.mode is not None and self.mode.leaves_files
+
+    @property
+    def leaves_checkpoint(self) -> bool:
+        """Whether it leaves a checkpoint on the cluster, to be removed at the end."""
+        return self.leaves_files and self.checkpoint is not None
 
     @property
     def dp(self) -> int:
@@ -240,7 +251,7 @@ def _with(label: str, file: RecipeFile, own: SiteModel) -> tuple[RecipeFile, Gro
 
 
 def _expand(label: str, file: RecipeFile, group: Group) -> Iterator[Case]:
-    """The cases of a line of `cases`: the usual ones, each before its checkpoint's, then the variants."""
+    """The cases of a line of `cases`: the usual ones, then the variants."""
     model_name = group.model or group.size
     if model_name not in file.models:
         raise ConfigError(f"{label}: no model '{model_name}'; known: {', '.join(file.models)}")
@@ -254,8 +265,19 @@ def _expand(label: str, file: RecipeFile, group: Group) -> Iterator[Case]:
     ):
         raise ConfigError("\n".join(f"{label}: {rule}" for rule in broken))
     modes = [name for name, variant in file.variants.items() if variant.is_mode]
+    made: dict[tuple[str, str, int], Case] = {}
     for variant, dtype, gpus in product(("", *group.variants, *modes), group.dtype, group.gpus):
         mode = file.variants[variant] if variant in modes else None
+        if mode is not None and not mode.has(group.size, gpus):
+            continue
+        saves = mode.checkpoint if mode is not None else None
+        first = made.get((mode.after, dtype, gpus)) if mode is not None and mode.after else None
+        if mode is not None and mode.after and first is None:
+            raise ConfigError(
+                f"{label}: {variant} on {gpus} GPUs loads what {mode.after} saves, which comes later in `variants`, or has no such scale"
+            )
+        own = parameters(model, group.sequence_length) if file.rules else None
+        gbs = _global_batch_size(label, group, gpus)
         case = Case(
             recipe=file.recipe,
             release=file.release,
@@ -273,32 +295,30 @@ def _expand(label: str, file: RecipeFile, group: Group) -> Iterator[Case]:
             vp=group.vp,
             fsdp=group.fsdp,
             mbs=group.mbs,
-            gbs=_global_batch_size(label, group, gpus),
+            gbs=group.mbs * (gpus // (group.tp * group.pp * group.cp))
+            if saves and saves.small_batches
+            else gbs,
             gpus_per_node=file.gpus_per_node,
             profiled=file.profiled,
             means=file.means_of(group.means),
             measure=file.measure,
             variant=variant,
             mode=mode,
-            parameters=parameters(model, group.sequence_length) if file.rules else None,
+            parameters=own,
+            checkpoint=_size(saves, group.size, own) if saves is not None else None,
+            published_saves=saves.published if saves is not None else (),
+            after=first,
         )
+        made[variant, dtype, gpus] = case
         yield case
-        if file.checkpoint is not None and not variant:
-            yield _writing(case, file.checkpoint)
 
 
-def _writing(case: Case, checkpoint: Checkpoint) -> Case:
-    """The case that writes the checkpoint of `case`. Its batches are small, as no step is timed."""
-    assert case.parameters is not None
-    return replace(
-        case,
-        size=f"{case.size}-{CHECKPOINT}",
-        steps=checkpoint.steps,
-        gbs=case.mbs * case.fsdp * case.dp,
-        variant=CHECKPOINT,
-        checkpoint=round(checkpoint.bytes_per_parameter * case.parameters),
-        published_saves=checkpoint.published,
-    )
+def _size(checkpoint: Checkpoint, size: str, parameters: int | None) -> int:
+    """The bytes of a checkpoint, of a model of this size and with so many parameters."""
+    if checkpoint.bytes_per_parameter is not None:
+        assert parameters is not None
+        return round(checkpoint.bytes_per_parameter * parameters)
+    return round(checkpoint.gibibytes[size] * 2**30)
 
 
 def _global_batch_size(label: str, group: Group, gpus: int) -> int:

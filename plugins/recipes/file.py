@@ -33,9 +33,6 @@ Dtype = Literal["fp8", "bf16", "fp16", "fp32"]
 Mlp = Literal["gated", "squared-relu", "gelu"]
 MeansKeys = dict[Literal["over", "every"], Annotated[int, Field(gt=0)]]
 
-CHECKPOINT = "checkpoint"
-"""The variant whose cases write a checkpoint."""
-
 
 class Model(Strict):
     """The shape of a decoder. The names are those of the published configurations.
@@ -152,17 +149,33 @@ class Promise(Strict):
 
 
 class Checkpoint(Strict):
-    """A run that writes one checkpoint, which is timed instead of the steps.
+    """A checkpoint that a run writes at its end, and which is judged instead of the steps.
 
-    `steps` run before it, of one micro batch each. `bytes_per_parameter` gives the expected size of the
-    checkpoint. `promise` is the bandwidth that the storage should reach, if the site file does not state it.
-    `published` is for comparison.
+    The expected size is `bytes_per_parameter` times the model's parameters, or what `gibibytes` says for the
+    size of the case. `promise` is the bandwidth that the storage should reach, if the site file does not
+    state it. `published` is for comparison. With `small_batches`, each replica computes one micro batch in a
+    step, because no step is timed.
+
+    If the log does not state the bytes, they are counted on the cluster, as those of the files in `folder`,
+    which is below the folder of the job's log. There, `name` is the pattern of a checkpoint's own folder.
     """
 
-    steps: int = Field(gt=1)
-    bytes_per_parameter: float = Field(gt=0)
+    bytes_per_parameter: float | None = Field(default=None, gt=0)
+    gibibytes: dict[str, Annotated[float, Field(gt=0)]] = {}
+    small_batches: bool = False
     promise: Promise | None = None
     published: tuple[PublishedSave, ...] = Field(default=(), strict=False)
+    # Whatever matches is removed from the cluster at the end: no pattern may lead out of the folder.
+    folder: str | None = Field(default=None, pattern=r"^\w[\w.-]*(/\w[\w.-]*)*$")
+    name: str | None = Field(default=None, pattern=r"^\w[\w.=-]{3,}\*?$")
+
+    @model_validator(mode="after")
+    def _says_how_large_it_is(self) -> Self:
+        if (self.bytes_per_parameter is None) == (not self.gibibytes):
+            raise ValueError("give either bytes_per_parameter or gibibytes (by size)")
+        if (self.folder is None) != (self.name is None):
+            raise ValueError("give both folder and name, or neither")
+        return self
 
     def promised(self, values: Mapping[str, str]) -> float | None:
         """The bandwidth in bytes/s of the storage that a site's `values` describe; None if they do not."""
@@ -200,25 +213,46 @@ class Profiles(Strict):
 class Variant(Strict):
     """A further way to run a recipe's cases; `what` describes it.
 
-    With `profiles` or `nccl_trace` it is a mode: every case of the recipe has it, and not its pace is judged
-    but what it leaves on the cluster. `environment` is set for the launcher besides its own, and `steps`
+    With `profiles`, `nccl_trace`, `checkpoint` or `after` it is a mode: not its pace is judged but what it
+    leaves on the cluster. Every case of the recipe has it or, with `scales`, those of these sizes from the
+    first number of GPUs to the second one. `environment` is set for the launcher besides its own, and `steps`
     replaces the number of steps.
+
+    `after` names another mode, which writes a checkpoint: its case must have ended well before, and this one
+    loads what it wrote. `{checkpoint}` in `environment` is the path. Both are asked for by the name of the
+    first.
     """
 
     what: str
     profiles: Profiles | None = None
     nccl_trace: bool = False
+    checkpoint: Checkpoint | None = None
+    after: str = ""
+    scales: dict[str, Annotated[list[int], Field(min_length=2, max_length=2)]] = {}
     environment: dict[str, str] = {}
-    steps: int | None = Field(default=None, gt=1)
+    steps: int | None = Field(default=None, gt=0)
 
     @property
     def is_mode(self) -> bool:
-        return self.profiles is not None or self.nccl_trace
+        return self.leaves_files or self.checkpoint is not None or self.after != ""
+
+    @property
+    def leaves_files(self) -> bool:
+        """Whether it is judged by files on the cluster."""
+        saved = self.checkpoint is not None and self.checkpoint.folder is not None
+        return self.profiles is not None or self.nccl_trace or saved
+
+    def has(self, size: str, gpus: int) -> bool:
+        """Whether the cases of this size and scale have the mode."""
+        first, last = self.scales.get(size, (0, 0)) if self.scales else (gpus, gpus)
+        return first <= gpus <= last
 
     @model_validator(mode="after")
     def _changes_a_mode(self) -> Self:
-        if (self.environment or self.steps) and not self.is_mode:
-            raise ValueError("environment, steps: only of a variant with `profiles` or `nccl_trace`")
+        if (self.environment or self.steps or self.scales) and not self.is_mode:
+            raise ValueError(
+                "environment, steps, scales: only of a variant with `profiles`, `nccl_trace`, `checkpoint` or `after`"
+            )
         return self
 
 
@@ -246,8 +280,8 @@ class Matrix(Strict):
     without published numbers. `rules` names the rules that a configuration must keep before it is sent
     (`plugins.recipes.megatron`).
 
-    The cases: `variants` are further ways to run the same cases, by name. They are collected if asked for. With `checkpoint`, each case has another one, of the variant `checkpoint`,
-    that writes a checkpoint. With `own_models`, a site may add models.
+    The cases: `variants` are further ways to run the same cases, by name. They are collected if asked for.
+    With `own_models`, a site may add models.
     """
 
     release: ReleaseName
@@ -260,7 +294,6 @@ class Matrix(Strict):
     measure: Measure | None = None
     rules: Literal["megatron-lm"] | None = None
     variants: dict[Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")], Variant] = {}
-    checkpoint: Checkpoint | None = None
     own_models: OwnModels | None = None
     cases: list[Group] = Field(min_length=1)
     launch: Launch | None = None
@@ -299,7 +332,10 @@ class Matrix(Strict):
                     f"{means}: {self.log} prints no such means; "
                     + (f"only {known} do" if known else "let `every` be 1 or as much as `over`")
                 )
-            for steps in (self.steps, *([self.checkpoint.steps] if self.checkpoint else [])):
+            for steps in (
+                self.steps,
+                *(variant.steps for variant in self.variants.values() if variant.steps),
+            ):
                 if steps % means.span or steps == means.span > 1:
                     raise ValueError(
                         f"{means}: steps {steps} is not a multiple of {means.span}, two at the least"
@@ -321,19 +357,39 @@ class Matrix(Strict):
             raise ValueError(
                 f"no variant {', '.join(unknown)}; known in `variants`: {', '.join(self.variants) or 'none'}"
             )
-        if (CHECKPOINT in self.variants) != (self.checkpoint is not None):
-            raise ValueError(f"the variant {CHECKPOINT} and `checkpoint` go together: give both or neither")
-        modes = {CHECKPOINT, *(name for name, variant in self.variants.items() if variant.is_mode)}
+        modes = {name for name, variant in self.variants.items() if variant.is_mode}
         if listed := sorted(modes & named):
             raise ValueError(f"every case has the variant {', '.join(listed)}; list it in no line of `cases`")
         for name, variant in self.variants.items():
-            if variant.is_mode and self.launch is None:
-                raise ValueError(f"variants: {name} needs a launcher (`launch`), whose files are looked at")
-        if self.checkpoint is not None and (self.rules is None or not FORMATS[self.log].times_saves):
-            raise ValueError(
-                "checkpoint: only Megatron's logs tell how long a save took, and only `rules` how many parameters it has"
-            )
+            self._check_mode(name, variant)
         return self
+
+    def _check_mode(self, name: str, variant: Variant) -> None:
+        """Raise ValueError if this variant cannot be run or judged."""
+        if variant.leaves_files and self.launch is None:
+            raise ValueError(f"variants: {name} needs a launcher (`launch`), whose files are looked at")
+        saves = variant.checkpoint
+        if saves is not None and not FORMATS[self.log].times_saves:
+            raise ValueError(
+                f"variants: {name}: logs of the format {self.log} do not tell how long a save took"
+            )
+        if saves is not None and saves.bytes_per_parameter is not None and self.rules is None:
+            raise ValueError(
+                f"variants: {name}: bytes_per_parameter: only `rules` tells how many parameters a model has"
+            )
+        if saves is not None and saves.gibibytes and set(saves.gibibytes) != set(variant.scales):
+            raise ValueError(f"variants: {name}: `gibibytes` and `scales` are of the same sizes")
+        if variant.after:
+            first = self.variants.get(variant.after)
+            if first is None or first.checkpoint is None or first.checkpoint.folder is None:
+                raise ValueError(
+                    f"variants: {name}: after: {variant.after} is no variant that leaves a checkpoint"
+                )
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The checkpoint of the variant that writes one."""
+        return next((v.checkpoint for v in self.variants.values() if v.checkpoint is not None), None)
 
 
 CONTRACTS = ("launch", "manifest", "program")

@@ -38,6 +38,7 @@ _CATEGORIES = (
     Kind.INFRASTRUCTURE,
     Kind.LOST,
     Kind.NO_BASELINE,
+    Kind.SKIPPED,
 )
 _LOG_TAIL = 65_536
 
@@ -76,7 +77,9 @@ def write_run(folder: Path, config: Path, environment: Mapping[str, str]) -> Non
             "name": str(kind),
             # Any line of the message may carry the verdict.
             "messageRegex": rf"[\s\S]*\b{re.escape(str(kind))}: [\s\S]*",
-            "matchedStatuses": ["skipped"] if kind is Kind.NO_BASELINE else ["failed", "broken"],
+            "matchedStatuses": ["skipped"]
+            if kind in (Kind.NO_BASELINE, Kind.SKIPPED)
+            else ["failed", "broken"],
         }
         for kind in _CATEGORIES
     ]

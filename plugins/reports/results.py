@@ -146,6 +146,8 @@ def record(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> 
             "bytes_per_second": written.bytes_per_second,
             "promised_bytes_per_second": written.promised,
             "promised_seconds": written.expected,
+            "files": written.files,
+            "path": written.path,
         },
         "artefacts": judgement.artefacts.model_dump(mode="json", exclude={"profiles", "trace"})
         if judgement.artefacts

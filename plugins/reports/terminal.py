@@ -10,7 +10,7 @@ from typing import TextIO
 
 from plugins.judging.verdicts import Kind
 
-_COLOURS = {Kind.PASSED: "green", Kind.NO_BASELINE: "yellow"}
+_COLOURS = {Kind.PASSED: "green", Kind.NO_BASELINE: "yellow", Kind.SKIPPED: "yellow"}
 
 
 def print_table(records: Sequence[Mapping[str, Any]], file: TextIO, width: int, *, colour: bool) -> None:
@@ -31,7 +31,7 @@ def print_table(records: Sequence[Mapping[str, Any]], file: TextIO, width: int, 
     console.print(table)
     for record in records:
         lines = [f"remark: {remark}" for remark in record["remarks"]]
-        if record["verdict"] != Kind.PASSED or record.get("checkpoint") or record.get("artefacts"):
+        if record["verdict"] != Kind.PASSED or record.get("step_time") is None:
             lines.insert(0, record["headline"])
         lines += [" ".join(reference["text"].split()) for reference in record.get("references") or []]
         for line in lines:

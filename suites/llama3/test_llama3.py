@@ -16,3 +16,13 @@ def test_profile(lacking):
 @pytest.mark.variant("nccl-trace")
 def test_nccl_trace(lacking):
     assert not lacking
+
+
+@pytest.mark.variant("checkpoint")
+def test_checkpoint_save(written, promised):
+    assert promised is None or written.bytes_per_second == promised.bytes_per_second
+
+
+@pytest.mark.variant("checkpoint", "checkpoint-load")
+def test_checkpoint_load(loaded):
+    assert loaded is not None

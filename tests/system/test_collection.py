@@ -110,7 +110,9 @@ def test_a_variant_is_collected_when_it_is_asked_for(tmp_path: Path) -> None:
     assert "sharp" not in usual.out
     assert "checkpoint" not in usual.out
     written = pacemark("suites", "--collect-only", "-q", "--variant", "checkpoint", results=tmp_path)
-    assert "166 tests collected" in written.out
+    assert "212 tests collected" in written.out
+    assert "test_checkpoint_load[405b-checkpoint-load-bf16-1024gpus]" in written.out
+    assert "test_checkpoint_save[405b-checkpoint-load" not in written.out
     assert "test_checkpoint_write[175b-checkpoint-fp16-512gpus]" in written.out
     assert "test_pretrain[175b-checkpoint" not in written.out
     assert "test_checkpoint_write[175b-fp16" not in written.out
@@ -119,7 +121,10 @@ def test_a_variant_is_collected_when_it_is_asked_for(tmp_path: Path) -> None:
     assert "test_pretrain[175b-sharp-fp16-512gpus]" in both.out
     wrong = pacemark("suites", "--collect-only", "-q", "--variant", "shrap", results=tmp_path)
     assert wrong.status == 4
-    assert "ERROR: --variant shrap: none of these recipes has it; known: checkpoint, sharp" in wrong.out
+    assert (
+        "ERROR: --variant shrap: none of these recipes has it; known: checkpoint, nccl-trace, profile, sharp"
+        in wrong.out
+    )
 
 
 AKS_SITE = """\

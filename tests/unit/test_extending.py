@@ -57,6 +57,7 @@ class Toy(LineParser):
     """`toy step 7 took 10.07 s for 1024 sequences, loss 11.9`."""
 
     name = "toy"
+    times_saves = True
     hints = (b"toy step ",)
 
     def read_line(self, line: str, *, ended: bool) -> None:

@@ -31,7 +31,7 @@ def below_peak(run: TimedRun) -> Iterator[str]:
     """
     case, part, known = run.case, run.part, run.seconds
     peak = part.peak.get(case.dtype) if part else None
-    if part is None or peak is None or case.checkpoint is not None or not known:
+    if part is None or peak is None or not case.is_timed or not known:
         return
     least = flops_of_a_step(case, "causal-attention") / (peak * 1e12)
     enough = max(least, QUEUE_SHARE * statistics.median(known.values())) if run.log.queued else least

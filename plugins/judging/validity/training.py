@@ -23,7 +23,7 @@ EXPECTED: dict[str, Callable[[TimedRun], bool]] = {
         run.case.profiled or (run.case.mode is not None and run.case.mode.profiles is not None)
     ),
     "nccl trace": lambda run: run.case.mode is not None and run.case.mode.nccl_trace,
-    "checkpoint": lambda run: run.case.checkpoint is not None,
+    "checkpoint": lambda run: run.case.checkpoint is not None or run.case.after is not None,
     # NVLink connects all GPUs, so that nothing goes over the network.
     "socket network": lambda run: run.case.gpus <= (run.part.nvlink if run.part else 1),
 }
@@ -39,10 +39,10 @@ def updates_are_made(run: TimedRun) -> Iterator[str]:
     """No step that is judged skips its update, which makes it shorter.
 
     Mixed precision may skip some at the start: FP16 begins with a loss scale of 2^32 and halves it at each
-    skipped step, up to the second ten steps. A case that writes a checkpoint judges no step.
+    skipped step, up to the second ten steps. A case whose pace is not judged judges no step.
     """
     case = run.case
-    if case.checkpoint is not None:
+    if not case.is_timed:
         return
     last = case.means.steady(case.steps)[-case.means.unit.recent :]
     judged = {*case.means.lines(run.statistic.indices(case.steps)), *last}

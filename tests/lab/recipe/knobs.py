@@ -43,6 +43,9 @@ class Knobs:
         profiles: "": each rank's profile is written; else "none", "one missing", "empty" or "unfinished";
         trace: "": each rank prints its NCCL trace; else "one missing", "cut" or "sockets", of the last rank or node;
         trace_calls: pairs of collectives in a step of it;
+        saved: "": a checkpoint is written whole if it is asked for; else "cut off", "empty", "no metadata", or "real" (bytes
+        that fill a disk);
+        loaded: "": a checkpoint is loaded if it is asked for; else "another" is, or the loss begins "anew";
         leak: a traceback prints the environment, the token in two halves with a pause between them.
     """
 
@@ -77,6 +80,8 @@ class Knobs:
     profiles: str = ""
     trace: str = ""
     trace_calls: int = 2
+    saved: str = ""
+    loaded: str = ""
     leak: bool = False
 
     def seconds(self, published: float, step: int, noise: random.Random) -> float:

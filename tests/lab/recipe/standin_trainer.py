@@ -12,6 +12,7 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 
 from tests.unit.digests.traces import Trace
 
+from . import checkpoints
 from .knobs import Knobs
 from .profiles import write_profiles
 from .ranks import VICTIM
@@ -42,6 +44,8 @@ class Trainer:
         self.random = random.Random(f"{knobs.seed}/{folder.name}/{self.restart}")
         self.step_time = published(self.plan["size"], self.plan["dtype"], self.plan["gpus"])
         self.gbs: int = knobs.gbs or self.plan["gbs"]
+        # The steps before this run, in the one whose checkpoint it loads.
+        self.trained = 50 if os.environ.get("LOAD_CHECKPOINT_PATH") and knobs.loaded != "anew" else 0
 
     def run(self) -> int:
         """Train, so to speak; the exit code."""
@@ -80,10 +84,19 @@ class Trainer:
                 self.ranks.die(VICTIM, "RuntimeError: CUDA error: uncorrectable ECC error encountered\n")
             if step in (knobs.dead_at, knobs.hang_at):
                 time.sleep(7200)
+        if os.environ.get("ENABLE_CHECKPOINT") == "true":
+            try:
+                checkpoints.save(
+                    self.folder, plan["size"], plan["gpus"], plan["steps"] * self.gbs, knobs.saved
+                )
+            except checkpoints.Cut:
+                return 1
         if knobs.checkpoint or os.environ.get("ENABLE_CHECKPOINT") == "true":
-            self.note(
-                f"Global Checkpoint Save : Rank: 0 : Iteration: {plan['steps']} : "
-                f"Start time: {time.time():.3f}s : Save duration: 4.389s"
+            self.each_notes(
+                lambda rank: (
+                    f"Global Checkpoint Save : Rank: {rank} : Iteration: {plan['steps']} : "
+                    f"Start time: {time.time():.3f}s : Save duration: {5.112 if rank == VICTIM else 4.389}s"
+                )
             )
         if plan["profile"]:
             write_profiles(
@@ -115,10 +128,18 @@ class Trainer:
             "Setting up DistributedDataParallel with config DistributedDataParallelConfig(grad_reduce_in_fp32=False, "
             f"overlap_grad_reduce=True, use_distributed_optimizer=True, fp8_param_gather={plan['dtype'] == 'fp8'})"
         )
-        if os.environ.get("LOAD_CHECKPOINT_PATH"):
+        if path := os.environ.get("LOAD_CHECKPOINT_PATH"):
+            checkpoints.load(Path(path), plan["size"])
+            self.each_notes(
+                lambda rank: (
+                    f"Global Checkpoint Load : Rank : {rank} : Start time : {time.time():.3f}s : "
+                    f"Time spent in load_checkpoint: {10.004 if rank == VICTIM else 9.712}s"
+                )
+            )
+            where = path.replace("consumed", "other") if self.knobs.loaded == "another" else path
             self.note(
-                f"Global Checkpoint Load : Rank : 0 : Start time : {time.time():.3f}s : "
-                "Time spent in load_checkpoint: 9.712s"
+                f"Finished restoring from RestoreConfig(path='{where}', adapter_path=None, load_model_state=True, "
+                "load_optim_state=True, load_artifacts=False), cleaning up."
             )
 
     def say_step(self, step: int) -> None:
@@ -131,7 +152,7 @@ class Trainer:
             "memory_allocated": MEMORY,
             "reduced_train_loss": float("nan")
             if 0 <= self.knobs.nan_at <= step
-            else 11.96 + 0.4 / (step + 1),
+            else 11.96 + 0.4 / (self.trained + step + 1),
             "train_step_timing in s": self.knobs.seconds(self.step_time, step, self.random),
             "consumed_samples": (step + 1) * self.gbs,
         }
@@ -175,11 +196,21 @@ class Trainer:
 
     def note(self, text: str) -> None:
         """A line of NeMo's logger."""
-        self.say(f"[NeMo I {time.strftime('%Y-%m-%d %H:%M:%S')} nemo_logging:393] {text}")
+        self.say(noted(text))
+
+    def each_notes(self, text: Callable[[int], str]) -> None:
+        """A line of NeMo's logger by each rank."""
+        self.note(text(0))
+        self.ranks.all_say(lambda rank: noted(text(rank)) + "\n")
 
     def say(self, text: str, end: str = "\n") -> None:
         """A line of rank 0, at once in the file."""
         print(text, end=end, flush=True)
+
+
+def noted(text: str) -> str:
+    """As NeMo's logger writes it."""
+    return f"[NeMo I {time.strftime('%Y-%m-%d %H:%M:%S')} nemo_logging:393] {text}"
 
 
 def shown(value: float) -> str:

@@ -1,0 +1,194 @@
+"""What `--sweep`, `--cancel` and `--resume` do with the checkpoints that a dead run left."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from fixtures import housekeeping
+from fixtures.fleet.fleet import Fleet
+from fixtures.fleet.state import Policy
+from fixtures.runs.checkpoints import LEFT
+from fixtures.runs.checkpoints import may_leave
+from fixtures.runs.checkpoints import to_remove
+from fixtures.runs.ledger import LEDGER
+from fixtures.runs.ledger import Ledger
+from fixtures.runs.leftovers import cancel_left
+from fixtures.runs.planned import PlannedJob
+from fixtures.runs.resume import resumed
+from fixtures.session import _require_saves
+from plugins.errors import ConfigError
+from plugins.errors import Infrastructure
+from plugins.files import make_case_folder
+from plugins.job import JobRef
+from plugins.job import JobState
+from plugins.job import Phase
+from tests.unit.cluster import RUNNING
+from tests.unit.cluster import Site as Machine
+from tests.unit.fleet.test_checkpoints import LOAD
+from tests.unit.fleet.test_checkpoints import SAVE
+from tests.unit.fleet.test_checkpoints import Storage
+from tests.unit.runs.test_leftovers import ROOT
+from tests.unit.runs.test_leftovers import Lab
+
+DONE = JobState(Phase.SUCCEEDED, "COMPLETED")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A dead run whose save ended well, and whose load was never sent."""
+    made = tmp_path / "run-1"
+    made.mkdir()
+    ledger = Ledger.create(made / LEDGER, "run-1", "lab")
+    ledger.plan([(case, "slurm", f"pacemark-run-1.{case.id}") for case in (SAVE, LOAD)])
+    ledger.intend(SAVE.key)
+    ledger.submitted(JobRef(SAVE.recipe, SAVE.id, f"pacemark-run-1.{SAVE.id}", "5", "/stage/x/y"))
+    ledger.observe(SAVE.key, DONE)
+    ledger.end(SAVE.key, "", "")
+    ledger.close()
+    for case in (SAVE, LOAD):
+        make_case_folder(made / case.key)
+    may_leave(made, SAVE.key, keep=False)
+    return made
+
+
+def cluster() -> Storage:
+    made = Storage()
+    made.kept = {f"pacemark-run-1.{SAVE.id}"}
+    return made
+
+
+def house(folder: Path, storage: Storage, monkeypatch: pytest.MonkeyPatch, *, site: str = "lab") -> int:
+    option = SimpleNamespace(cancel=None, sweep=True, list_runs=False)
+    monkeypatch.setattr(housekeeping, "make_backends", lambda *_: {"slurm": storage})
+    monkeypatch.setattr(housekeeping, "results_folder", lambda _: folder.parent)
+    return housekeeping._keep_house(SimpleNamespace(option=option, rootpath=ROOT), Lab(site=site))  # type: ignore[arg-type]
+
+
+def finished(folder: Path) -> None:
+    ledger = Ledger(folder / LEDGER)
+    ledger.end(LOAD.key, "interrupted", "")
+    ledger.finish()
+    ledger.close()
+
+
+def test_a_sweep_removes_what_a_run_left_that_itself_has_ended(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finished(folder)
+    storage = cluster()
+    assert house(folder, storage, monkeypatch) == 0
+    assert storage.kept == set()
+    assert f"{SAVE.key}: its checkpoint in /lustre/5 is removed" in capsys.readouterr().out
+    assert house(folder, storage, monkeypatch) == 0
+    assert "left a job or a checkpoint on site lab" in capsys.readouterr().out
+
+
+def test_a_removal_that_fails_is_tried_by_each_sweep(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finished(folder)
+    storage = cluster()
+    storage.trouble = Infrastructure("/stage/x/y: it is a link")
+    for _ in range(2):
+        assert house(folder, storage, monkeypatch) == 1
+        assert "NOT removed: /stage/x/y: it is a link\n    by hand: ssh" in capsys.readouterr().out.replace(
+            "\\n", "\n"
+        )
+    assert to_remove(folder) == [SAVE.key]
+
+
+def test_another_site_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finished(folder)
+    storage = cluster()
+    assert house(folder, storage, monkeypatch, site="other") == 1
+    assert "run run-1 left 1 checkpoint on site lab, not on other" in capsys.readouterr().out
+    assert storage.kept
+
+
+def test_what_is_kept_on_purpose_is_no_business_of_a_sweep(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished(folder)
+    may_leave(folder, SAVE.key, keep=True)
+    storage = cluster()
+    assert house(folder, storage, monkeypatch) == 0
+    assert storage.kept
+
+
+def test_nothing_is_removed_while_a_job_may_use_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Ledger(folder / LEDGER)
+    ledger.intend(LOAD.key)
+    ledger.submitted(JobRef(LOAD.recipe, LOAD.id, f"pacemark-run-1.{LOAD.id}", "6", "/stage/x/z"))
+    ledger.close()
+    storage, file = cluster(), io.StringIO()
+    monkeypatch.setattr(storage, "cancel", lambda _: None)
+    storage.ends[f"pacemark-run-1.{LOAD.id}"] = [RUNNING]
+    assert not cancel_left(folder, Lab(site="lab"), {"slurm": storage}, file)
+    assert "its checkpoint is left: job 6 may still run" in file.getvalue()
+    assert storage.kept
+
+
+def test_a_case_that_was_never_submitted_left_nothing(tmp_path: Path, folder: Path) -> None:
+    may_leave(folder, LOAD.key, keep=False)
+    storage, file = cluster(), io.StringIO()
+    assert cancel_left(folder, Lab(site="lab"), {"slurm": storage}, file)
+    assert not (folder / LOAD.key / LEFT).exists()
+
+
+def plans() -> list[PlannedJob]:
+    refs = [(case, JobRef(case.recipe, case.id, f"pacemark-run-1.{case.id}")) for case in (SAVE, LOAD)]
+    return [PlannedJob(case, "slurm", ref, "nemo2") for case, ref in refs]
+
+
+def go_on(folder: Path, storage: Storage) -> dict[str, str]:
+    ledger = Ledger(folder / LEDGER)
+    left = resumed(ledger, "lab", plans(), {"slurm": storage})
+    fleet = Fleet(folder, folder / LEDGER, left, {"slurm": storage}, {"slurm": Machine(gpu="h100")}, Policy())
+    fleet.start()
+    for thread in fleet._threads:
+        thread.join(10)
+    entries = {entry.case: entry for entry in ledger.entries()}
+    ledger.close()
+    return {key: f"{entry.failure}: {entry.message}" for key, entry in entries.items()}
+
+
+def test_a_run_that_goes_on_removes_what_it_finds_at_its_end(folder: Path) -> None:
+    ledger = Ledger(folder / LEDGER)
+    ledger.end(LOAD.key, "infrastructure", "")
+    ledger.close()
+    storage = cluster()
+    go_on(folder, storage)
+    assert storage.kept == set()
+    assert to_remove(folder) == []
+
+
+def test_a_load_whose_checkpoint_is_removed_already_is_skipped(folder: Path) -> None:
+    (folder / SAVE.key / LEFT).unlink()
+    storage = cluster()
+    assert "skipped: " in (said := go_on(folder, storage)[LOAD.key])
+    assert "its checkpoint is removed already; run both again" in said
+    assert storage.submitted == []
+
+
+def test_a_load_that_was_skipped_is_asked_about_again(folder: Path) -> None:
+    ledger = Ledger(folder / LEDGER)
+    ledger.end(LOAD.key, "skipped", "the save was lost")
+    assert [plan.case for plan in resumed(ledger, "lab", plans(), {})] == [LOAD]
+    assert {entry.case: entry.status for entry in ledger.entries()}[LOAD.key] == "planned"
+    ledger.close()
+
+
+def test_a_load_alone_is_one_error() -> None:
+    save, load = plans()
+    _require_saves([save, load], ())
+    _require_saves([load], {SAVE.key})
+    with pytest.raises(
+        ConfigError, match=f"{LOAD.key} loads what {SAVE.id} saves, which is not selected: select both"
+    ):
+        _require_saves([load], ())
