@@ -22,7 +22,9 @@ def test_the_profiles_of_a_job_are_found_and_nothing_is_left_of_the_search(make_
     assert case["step_time"] is None
     # One job: the profile's, without the timed run.
     assert len(trial.jobs()) == 1
-    assert re.search(r"to fetch them: scp -r \S+:/\S+/pretrain_llama3.1_8b_bf16_8_nsys/nsys_profile \.", result.out)
+    assert re.search(
+        r"to fetch them: scp -r \S+:/\S+/pretrain_llama3.1_8b_bf16_8_nsys/nsys_profile \.", result.out
+    )
     assert list(trial.stage.path.glob(".pacemark*")) == []
 
 
