@@ -10,6 +10,7 @@ from tests.bench import checkout
 from tests.bench import collection
 from tests.bench import fleet
 from tests.bench import kube
+from tests.bench import nccl
 from tests.bench import parsing
 from tests.bench import podlogs
 from tests.bench import waiting
@@ -32,6 +33,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(collection, name, value)
     for name, value in (("ROUNDS", 1), ("SIZE", 10**6)):
         monkeypatch.setattr(parsing, name, value)
+    for name, value in (("SHORT", 10**6), ("LONG", 8 * 10**6), ("MANY", 32)):
+        monkeypatch.setattr(nccl, name, value)
 
 
 @pytest.mark.usefixtures("small")
@@ -76,3 +79,10 @@ def test_logs_of_pods() -> None:
     """Memory is flat: of a log within a second or two all was held once, twice as text and as a list of lines."""
     found = podlogs.costs(16 * 10**6)[1]
     assert all(cost.memory <= podlogs.MORE for cost in found.values())
+
+
+@pytest.mark.usefixtures("small")
+def test_nccl_traces(capsys: pytest.CaptureFixture[str]) -> None:
+    nccl.main()
+    said = capsys.readouterr().out
+    assert said.count("\nmet: memory is flat") == 2

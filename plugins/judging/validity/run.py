@@ -7,16 +7,13 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
 
+from plugins import words
 from plugins.baselines.file import Accelerator
 from plugins.logs import Log
 from plugins.logs.smoothing import desmoothed
 from plugins.metrics import Statistic
 from plugins.recipes.cases import Case
-
-# If there are more steps or ranges than this, only the number of the others is given.
-_MOST_LISTED = 6
 
 
 @dataclass(frozen=True)
@@ -42,15 +39,7 @@ Check = Callable[[TimedRun], Iterator[str]]
 
 def listed(indices: Iterable[int]) -> str:
     """`step 7`, `steps 7 and 8`, or `steps 7, 8, 11 to 15 and 12 more`."""
-    known = list(indices)
-    runs = groupby(enumerate(known), lambda pair: pair[1] - pair[0])
-    found = [[index for _, index in run] for _, run in runs]
-    parts = [part for run in found for part in ([run] if len(run) > 2 else [[index] for index in run])]
-    words = [f"{part[0]} to {part[-1]}" if len(part) > 1 else f"{part[0]}" for part in parts[:_MOST_LISTED]]
-    if rest := sum(map(len, parts[_MOST_LISTED:])):
-        words.append(f"{rest} more")
-    told = " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
-    return f"step{'s' if len(known) > 1 else ''} {told}"
+    return words.listed("step", indices)
 
 
 def absent(case: Case, log: Log, end: int) -> list[int]:

@@ -1,0 +1,110 @@
+"""NCCL traces of any size and shape, by the print statements of NCCL 2.28.9 (commit dbc86fd).
+
+    prefix    src/debug.cc: `%s:%d:%d [%d] NCCL INFO ` (host up to its first dot, pid, tid, cudaDev)
+    call      src/enqueue.cc 2645; `(nil)` for a null pointer is glibc's `%p`
+    channel   src/transport/net.cc 313 and 359, p2p.cc 393
+    network   src/transport/net_ib.cc 836, net_socket.cc 76, src/plugin/net.cc 187 and 244
+    rank      src/init.cc 1598: of the subsystem INIT, which the recipes do not ask for
+
+The order is that of the trace of two H200s in `nccl/`: a rank sets up its communicators, then it calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+BF16, FLOAT = 9, 7
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A job of `nodes` times `gpus` ranks: a communicator of all, and one for each node.
+
+    Attributes:
+        missing: these ranks print nothing.
+        cut: these ranks stop after the first half of the steps.
+        sockets: on these nodes NCCL finds no InfiniBand.
+        sizes: elements of each AllGather and ReduceScatter of a step.
+        ranks_stated: the subsystem INIT was on too.
+        label: what the launcher prints before each line.
+    """
+
+    nodes: int = 2
+    gpus: int = 8
+    steps: int = 5
+    missing: Sequence[int] = ()
+    cut: Sequence[int] = ()
+    sockets: Sequence[int] = ()
+    sizes: Sequence[int] = (1 << 20, 1 << 22)
+    ranks_stated: bool = False
+    label: str = ""
+
+    @property
+    def world(self) -> int:
+        return self.nodes * self.gpus
+
+    def lines(self) -> Iterator[bytes]:
+        ranks = [rank for rank in range(self.world) if rank not in self.missing]
+        for rank in ranks:
+            yield from self._setup(rank)
+        for step in range(self.steps):
+            for call in range(2 * len(self.sizes) + 1):
+                for rank in ranks:
+                    if step < self.steps // 2 or rank not in self.cut:
+                        yield self._call(rank, step, call)
+
+    def whole(self) -> bytes:
+        return b"".join(self.lines())
+
+    def _line(self, rank: int, text: str) -> bytes:
+        node, gpu = divmod(rank, self.gpus)
+        pid = 4000 + gpu
+        return f"{self.label}gpu-{node:02d}:{pid}:{pid} [{gpu}] NCCL INFO {text}\n".encode()
+
+    def _setup(self, rank: int) -> Iterator[bytes]:
+        node, gpu = divmod(rank, self.gpus)
+        if node in self.sockets:
+            net = "Socket"
+            yield self._line(rank, "NET/IB : No device found.")
+            yield self._line(rank, "Failed to initialize NET plugin IB")
+            yield self._line(rank, "NET/Socket : Using [0]eth0:192.0.2.2<0>")
+        else:
+            net = "IB"
+            devices = " ".join(f"[{i}]mlx5_{i}:1/IB" for i in range(8))
+            yield self._line(rank, f"NET/IB : Using {devices} [RO]; OOB eth0:192.0.2.2<0>")
+        yield self._line(rank, f"Initialized NET plugin {net}")
+        yield self._line(rank, f"Assigned NET plugin {net} to comm")
+        if self.ranks_stated:
+            yield self._line(
+                rank,
+                f"ncclCommInitRankConfig comm {self._comm(rank, 'world')} rank {rank} nranks {self.world} cudaDev {gpu} "
+                f"nvmlDev {gpu} busId {0x18000 + gpu:x} commId 0x735adaeaefd05c93 - Init COMPLETE",
+            )
+        beside = node * self.gpus + (gpu + 1) % self.gpus
+        yield self._line(
+            rank, f"Channel 00/0 : {rank}[{gpu}] -> {beside}[{beside % self.gpus}] via P2P/CUMEM"
+        )
+        over = (rank + self.gpus) % self.world
+        if over != rank:
+            device, direct = (0, "") if net == "Socket" else (gpu, "/GDRDMA")
+            for way, (a, b) in (("send", (rank, over)), ("receive", (over, rank))):
+                yield self._line(
+                    rank, f"Channel 00/0 : {a}[{gpu}] -> {b}[{gpu}] [{way}] via NET/{net}/{device}{direct}"
+                )
+
+    def _call(self, rank: int, step: int, call: int) -> bytes:
+        if call == 2 * len(self.sizes):
+            name, count, datatype, comm, size = "AllReduce", 1, FLOAT, "world", self.world
+        else:
+            name = ("AllGather", "ReduceScatter")[call % 2]
+            count, datatype, comm, size = self.sizes[call // 2], BF16, "node", self.gpus
+        return self._line(
+            rank,
+            f"{name}: opCount {step:x} sendbuff 0x7fe7a7e00200 recvbuff 0x7fe7a7e04000 count {count} "
+            f"datatype {datatype} op 0 root 0 comm {self._comm(rank, comm)} [nranks={size}] stream 0x5556fe0c58b0",
+        )
+
+    def _comm(self, rank: int, name: str) -> str:
+        return f"0x{0x55556B100660 + 4096 * rank + (8 if name == 'world' else 0):x}"
