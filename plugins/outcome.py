@@ -38,6 +38,22 @@ class Try:
 
 
 @dataclass(frozen=True)
+class Diagnosed:
+    """What was done to find the cause of a case's verdict.
+
+    `jobs` are the ends of the case's jobs in other modes, by mode. They ran on the nodes of its own last job.
+    `why_none` says why it was asked for and cannot be done at all. `command` runs the case again, but lacks
+    the budget of a diagnosis; "" if none is possible, or if one was made. `recording` runs the case in its
+    other modes, and records their digests.
+    """
+
+    jobs: Mapping[str, Outcome] = field(default_factory=dict)
+    why_none: str = ""
+    command: str = ""
+    recording: str = ""
+
+
+@dataclass(frozen=True)
 class Outcome:
     """The end of a job. Times are seconds since the epoch, or None if unknown.
 
@@ -53,6 +69,8 @@ class Outcome:
 
     The versions: `images` are the digests of the container images that ran, if the cluster states them; if
     the pods differ, there are several. `versions` are those that the site file states.
+
+    `diagnosis` is of interest if the verdict is too slow or noisy.
     """
 
     case: str
@@ -79,6 +97,7 @@ class Outcome:
     excluded: str = ""
     setup: str = "the stage was checked and ready"
     versions: Mapping[str, str] = field(default_factory=dict)
+    diagnosis: Diagnosed = field(default_factory=Diagnosed)
 
     @property
     def undecided(self) -> tuple[Try, ...]:

@@ -14,6 +14,7 @@ from collections.abc import Generator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC
 from datetime import datetime
 from pathlib import Path
@@ -21,6 +22,8 @@ from typing import Any
 
 import pytest
 
+from plugins.baselines.digests import load_digest
+from plugins.baselines.digests import path_of
 from plugins.baselines.store import find
 from plugins.baselines.store import lapsed
 from plugins.errors import ConfigError
@@ -29,9 +32,12 @@ from plugins.errors import Invalid
 from plugins.errors import Lost
 from plugins.errors import RunError
 from plugins.judging import checkpoints
+from plugins.judging import diagnosis
 from plugins.judging import modes
 from plugins.judging import recording
 from plugins.judging.checkpoints import Written
+from plugins.judging.diagnosis import Diagnosis
+from plugins.judging.diagnosis import ModeRun
 from plugins.judging.expected import Goal
 from plugins.judging.expected import Goals
 from plugins.judging.expected import Promise
@@ -235,6 +241,7 @@ def _judge(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judg
         ],
         artefacts=results.read_artefacts(outcome.folder),
     )
+    found = replace(found, diagnosis=_diagnosis(request, recipe, found))
     request.node.stash[JUDGEMENT] = found
     request.node.stash[RECIPE] = recipe
     results.write_case(found, _offer(recipe, found, site_baselines))
@@ -243,9 +250,59 @@ def _judge(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judg
     return found
 
 
+def _diagnosis(request: pytest.FixtureRequest, recipe: Recipe, judgement: Judgement) -> Diagnosis | None:
+    """What is known of the cause of a verdict that is too slow or noisy, and how to learn it."""
+    case, outcome, measured = judgement.case, judgement.outcome, judgement.measurement
+    known = outcome.diagnosis
+    if not judgement.diagnosable or measured is None:
+        return None
+    if known.why_none:
+        return diagnosis.undiagnosed(known.why_none)
+    if not known.jobs:
+        modes = recipe.diagnostic_modes(case)
+        costs = (diagnosis.gpu_hours(mode, recipe.file.startup_minutes, measured.step_time) for mode in modes)
+        return diagnosis.advice(known.command, sum(costs))
+    runs = [_mode_run(request, recipe, case, mode, found) for mode, found in known.jobs.items()]
+    return diagnosis.diagnose(case.gpus, runs, known.recording)
+
+
+def _mode_run(
+    request: pytest.FixtureRequest, recipe: Recipe, case: Case, mode: str, outcome: Outcome
+) -> ModeRun:
+    """A job of a diagnosis: whether it is evidence, and the recorded digest that it compares with."""
+    same = recipe.in_mode(case, mode)
+    if same is None or outcome.failure:
+        return ModeRun(mode, outcome, why_not=outcome.message or f"{recipe.name} has no such mode any more")
+    hours = case.gpus * (outcome.ended - outcome.started) / 3600 if outcome.started and outcome.ended else 0.0
+    try:
+        log, left = results.read_log(recipe.file.log, outcome.folder), results.read_artefacts(outcome.folder)
+        judged = judge_outcome(
+            same,
+            outcome,
+            log,
+            None,
+            gpu=outcome.gpu,
+            baselines=request.config.rootpath / "baselines",
+            artefacts=left,
+        )
+    except (OSError, Infrastructure) as error:
+        return ModeRun(mode, outcome, hours, why_not=str(error))
+    if judged.verdict.kind is not Kind.PASSED:
+        return ModeRun(mode, outcome, hours, why_not=judged.verdict.headline)
+    folder = request.config.stash.get(SITE_BASELINES, SiteBaselines()).judged
+    good, why = None, "the site has no baselines of its own"
+    if folder is not None:
+        try:
+            good = load_digest(path_of(folder, same))
+            why = good.unlike(same, outcome.gpu) if good else "none is recorded"
+        except ConfigError as error:
+            why = str(error)
+    return ModeRun(mode, outcome, hours, left, "", None if why else good, why)
+
+
 def _offer(recipe: Recipe, judgement: Judgement, site_baselines: SiteBaselines) -> Mapping[str, Any] | None:
     """What the case offers for the site's own baselines, for its record."""
-    if not site_baselines.record or not judgement.case.is_timed:
+    if not site_baselines.record or judgement.case.checkpoint is not None:
         return None
     outcome = judgement.outcome
     ended = datetime.fromtimestamp(outcome.ended, UTC) if outcome.ended else datetime.now(UTC)
@@ -255,6 +312,9 @@ def _offer(recipe: Recipe, judgement: Judgement, site_baselines: SiteBaselines) 
         run=outcome.run,
         date=f"{ended:%Y-%m-%d}",
     )
+    if judgement.case.mode is not None:
+        digest = recording.digest(judgement, origin)
+        return {"refused": digest} if isinstance(digest, str) else {"digest": digest}
     offered = recording.candidate(judgement, origin)
     if isinstance(offered, str):
         return {"refused": offered}

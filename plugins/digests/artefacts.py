@@ -9,6 +9,8 @@ from __future__ import annotations
 from pydantic import Field
 from pydantic import ValidationError
 
+from plugins.digests.nccl_trace import NcclDigest
+from plugins.digests.profile import ProfileDigest
 from plugins.errors import Infrastructure
 from plugins.yamlfile import Strict
 
@@ -31,13 +33,16 @@ class Artefacts(Strict):
     """The files of one folder, and what is known of them.
 
     `host` and `folder` say where they are. `begun` is when the job was submitted, by the same clock as the
-    files' times; None if that is not known. `notes` say what could not be found out, and why.
+    files' times; None if that is not known. `profiles` and `trace` are the digests of the files. `notes` say
+    what could not be found out, and why.
     """
 
     host: str
     folder: str
     begun: float | None = None
     files: tuple[File, ...] = Field(default=(), strict=False)
+    profiles: tuple[ProfileDigest, ...] = Field(default=(), strict=False)
+    trace: NcclDigest | None = None
     notes: tuple[str, ...] = Field(default=(), strict=False)
 
 

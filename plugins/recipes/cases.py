@@ -180,6 +180,11 @@ class Recipe:
         found = next((case for case in self.cases if case.id == own), None)
         return self.in_mode(found, mode) if found is not None and mode else found
 
+    def diagnostic_modes(self, case: Case) -> tuple[Case, ...]:
+        """The same case in the modes that tell the cause of its pace: profile and NCCL trace."""
+        names = [name for name, v in self.file.variants.items() if v.profiles is not None or v.nccl_trace]
+        return tuple(found for name in names if (found := self.in_mode(case, name)) is not None)
+
     def in_mode(self, case: Case, mode: str) -> Case | None:
         """The same case in another mode, such as `profile`; None if it has no such mode."""
         size = f"{case.size}-{mode}"
