@@ -1,0 +1,690 @@
+"""Digest Nsight Systems reports where they lie: `python3 - [options] FILE... < nsys.py` prints one JSON document.
+
+It needs Python 3.6 and its standard library, so that it runs on a login node. A `.sqlite` export is opened
+read-only; a `.nsys-rep` is exported into a temporary folder first, with the program that `--nsys` names. Rows
+are read in the order of their start and none is kept, so that memory does not grow with the report.
+
+All times are integers in ns. docs/modes.md defines the figures. The schema is NVIDIA's: "SQLite Schema
+Reference" in the User Guide of Nsight Systems. Tables and columns are made when they are needed, and differ
+between versions.
+"""
+
+import argparse
+import heapq
+import json
+import os
+import re
+import shutil
+import signal
+import sqlite3
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from bisect import bisect_right
+from typing import Any
+from typing import Dict
+from typing import Iterator
+from typing import List
+from typing import Optional
+from typing import Set
+from typing import Tuple
+from urllib.parse import quote
+
+VERSION = 1
+KERNELS = 10
+MOST_STEPS = 100
+MOST_PROFILES = 32
+_MOST_NAMES = 20000
+_MOST_COLLECTIVES = 20
+_MOST_RANGES = 200000
+_NAME = 400
+_SHOWN = 120
+_LAUNCHES = 16
+_KERNEL, _MEMCPY, _MEMSET, _RUNTIME = (
+    "CUPTI_ACTIVITY_KIND_" + kind for kind in ("KERNEL", "MEMCPY", "MEMSET", "RUNTIME")
+)
+
+# The first pattern that matches a kernel's name gives its category. The order matters: flash attention is
+# built of cutlass, and the names of NCCL hold those of reductions.
+CATEGORIES = tuple(
+    (category, re.compile(pattern, re.IGNORECASE))
+    for category, pattern in (
+        (
+            "communication",
+            r"nccl|userbuffers|deep_?ep::|hybrid_?ep|nvshmem|all_reduce_(one|two)_shot|cross_device_reduce",
+        ),
+        ("optimizer", r"multi_tensor|adam|optimizer|lamb(?!da)|distributed_fused"),
+        (
+            "attention",
+            r"flash|fmha|sdpa|attention|attn|thd_|softmax_(fwd|bwd|backward_masked)|masked_softmax",
+        ),
+        (
+            "norm",
+            r"(layer|rms|batch|group)_?norm|normalization|ln_(fwd|bwd)|norm_(fwd|bwd)|vector_norm|GammaBeta",
+        ),
+        ("gemm", r"gemm|gemv|nvjet|cutlass|cublas|xmma|matmul|splitK|wgrad|dgrad|cudnn.*conv|_dot(_|$)|^dot"),
+        (
+            "memory",
+            r"copy|transpose|CatArray|concat|gather|scatter|index_?(select|put|ing)|permute|slice|memset|memcpy"
+            r"|fill|pad(ding)?_|embedding",
+        ),
+        (
+            "elementwise",
+            r"elementwise|reduce|softmax|fusion|^triton_|dropout|swiglu|gelu|silu|dgated|dact|rope|rotary"
+            r"|cross_entropy|quantize|cast|amax|scale|arange|random|distribution|wrapped_|bias|sort|topk|loss",
+        ),
+    )
+)
+_COLLECTIVE = re.compile(r"nccl\w*?Kernel(?:_Sym\w*?)?_([A-Z][A-Za-z]+)")
+
+# What frameworks mark with NVTX. PyTorch's emit_nvtx, which NeMo and Megatron turn on while they profile, adds
+# ", op_id = 1234" to a name. A range of XLA is the execution of one program.
+_MARKS = re.compile(
+    r"(?P<step>^(?:train(?:ing)?_?step|iteration|step|ProfilerStep)[ _:#=]*\d*$"
+    r"|XlaModule:#.*hlo_module=p?jit_train_step\b)"
+    r"|(?P<optimizer>^Optimizer\.step#|^nemo\.core\.optim\.mcore_optim\.step\.step$)"
+    r"|(?P<data>^enumerate\(DataLoader\)#|^(?:get_batch|get_data|data_?load(?:er|ing)?|load_next_batch)\b)"
+    r"|(?P<checkpoint>^(?!.*CheckpointFunction).*(?:save_checkpoint|load_checkpoint|checkpoint_(?:save|load)"
+    r"|checkpointing\.(?:save|load)|^orbax))",
+    re.IGNORECASE,
+)
+
+_COMPUTE, _COMMUNICATION, _OTHER = 0, 1, 2
+
+
+class Unreadable(Exception):
+    """A report that cannot be digested. The text says why and what to do."""
+
+
+class Step:
+    """The shares of one step. compute + exposed + other + gap is the step's length."""
+
+    FIELDS = ("compute", "exposed", "other", "gap", "communication", "data", "checkpoint", "head")
+
+    def __init__(self) -> None:
+        self.compute = self.exposed = self.other = self.gap = 0
+        self.communication = self.data = self.checkpoint = self.head = 0
+
+    def as_json(self) -> Dict[str, int]:
+        found = {name: getattr(self, name) for name in self.FIELDS}
+        found["length"] = self.compute + self.exposed + self.other + self.gap
+        return found
+
+
+class Ranges:
+    """Host ranges, merged. `within` must be asked in the order of time."""
+
+    def __init__(self) -> None:
+        self._ranges: List[Tuple[int, int]] = []
+        self._at = 0
+
+    def add(self, start: int, end: int) -> None:
+        """Add a range that starts no earlier than those before it."""
+        if self._ranges and start <= self._ranges[-1][1]:
+            self._ranges[-1] = (self._ranges[-1][0], max(end, self._ranges[-1][1]))
+        elif len(self._ranges) < _MOST_RANGES:
+            self._ranges.append((start, end))
+
+    def rewind(self) -> None:
+        self._at = 0
+
+    def within(self, start: int, end: int) -> List[Tuple[int, int]]:
+        ranges = self._ranges
+        while self._at < len(ranges) and ranges[self._at][1] <= start:
+            self._at += 1
+        found, at = [], self._at
+        while at < len(ranges) and ranges[at][0] < end:
+            found.append((max(start, ranges[at][0]), min(end, ranges[at][1])))
+            at += 1
+        return found
+
+
+class Marks:
+    """What NVTX marks in one process: the boundaries of the steps in the host's time, and named ranges."""
+
+    def __init__(self) -> None:
+        self.boundaries: List[int] = []
+        self.by = ""
+        self.data = Ranges()
+        self.checkpoint = Ranges()
+
+
+def category(name: str) -> str:
+    """The category of a kernel's name: `communication:AllReduce`, `gemm`, ... or `unknown`."""
+    for found, pattern in CATEGORIES:
+        if pattern.search(name):
+            if found != "communication":
+                return found
+            collective = _COLLECTIVE.search(name)
+            return "communication:" + (collective.group(1) if collective else "other")
+    return "unknown"
+
+
+class Report:
+    """A `.sqlite` export, opened read-only."""
+
+    def __init__(self, path: str, seconds: float) -> None:
+        _check_whole(path)
+        self._base = sqlite3.connect(
+            "file:" + quote(os.fsencode(os.path.abspath(path))) + "?mode=ro&immutable=1", uri=True
+        )
+        self._base.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        until = time.monotonic() + seconds
+        self._base.set_progress_handler(lambda: int(time.monotonic() > until), 10000)
+        self._base.execute("PRAGMA cache_size = -8000")
+        self.columns: Dict[str, Set[str]] = {}
+        for (table,) in self._base.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            quoted = '"' + table.replace('"', '""') + '"'
+            self.columns[table] = {row[1] for row in self._base.execute("PRAGMA table_info(" + quoted + ")")}
+
+    def close(self) -> None:
+        self._base.close()
+
+    def has(self, table: str, *columns: str) -> bool:
+        return set(columns) <= self.columns.get(table, set()) if table in self.columns else False
+
+    def ask(self, query: str, *values: Any) -> Iterator[Tuple[Any, ...]]:
+        return self._base.execute(query, values)
+
+    def value(self, query: str, *values: Any) -> Optional[str]:
+        """The first value of the first row as a short text, None if there is none."""
+        row = self._base.execute(query, values).fetchone()
+        return None if row is None or row[0] is None else str(row[0])[:_SHOWN]
+
+    def string(self, key: int) -> Optional[str]:
+        row = self._base.execute(
+            "SELECT substr(value, 1, ?) FROM StringIds WHERE id = ?", (_NAME, key)
+        ).fetchone()
+        return None if row is None else str(row[0])
+
+    def function(self, name: str, called: Any) -> None:
+        self._base.create_function(name, 1, called)
+
+
+def _check_whole(path: str) -> None:
+    """Raise Unreadable if the file is no SQLite database, or is shorter than its header says."""
+    with open(path, "rb") as file:
+        header = file.read(100)
+        size = os.fstat(file.fileno()).st_size
+    if not size:
+        raise Unreadable("is empty: the profiler was ended before it wrote the report")
+    if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
+        raise Unreadable("is no SQLite file: export it with `nsys export --type sqlite`")
+    page = struct.unpack(">H", header[16:18])[0]
+    whole = (65536 if page == 1 else page) * struct.unpack(">I", header[28:32])[0]
+    if size < whole:
+        raise Unreadable("is cut off: %d of %d bytes; export it again" % (size, whole))
+
+
+def digest(
+    path: str, steps: int = 0, rank: Optional[int] = None, seconds: float = 900
+) -> List[Dict[str, Any]]:
+    """The digests of one `.sqlite` export, one for each process and device that ran kernels.
+
+    `steps` is how many steps the profile has; 0: not known. `rank` is the process's rank, if it is known.
+    Raises Unreadable.
+    """
+    report = None
+    try:
+        report = Report(path, seconds)
+        return _digest(report, path, steps, rank)
+    except (sqlite3.Error, OSError, OverflowError) as error:
+        if "interrupted" in str(error):
+            raise Unreadable("took longer than %d s: digest it elsewhere" % seconds) from None
+        raise Unreadable("cannot be read: %s; export it again" % error) from None
+    finally:
+        if report is not None:
+            report.close()
+
+
+def _digest(report: Report, path: str, steps: int, rank: Optional[int]) -> List[Dict[str, Any]]:
+    if not report.has(_KERNEL, "start", "end", "deviceId"):
+        raise Unreadable("has no CUDA kernels (no table %s): profile with `--trace cuda,nvtx`" % _KERNEL)
+    if not report.columns[_KERNEL] & {"demangledName", "shortName"} or not report.has(
+        "StringIds", "id", "value"
+    ):
+        raise Unreadable("has kernels without names: this version's export is not known")
+    process = "globalPid" if report.has(_KERNEL, "globalPid") else "0"
+    found = report.ask(
+        "SELECT ifnull(%s, 0), deviceId, count(*) FROM %s GROUP BY 1, 2 ORDER BY 1, 2 LIMIT %d"
+        % (process, _KERNEL, MOST_PROFILES)
+    )
+    ranks = [
+        (pid, device) for pid, device, _ in list(found) if isinstance(pid, int) and isinstance(device, int)
+    ]
+    if not ranks:
+        raise Unreadable("has no CUDA kernels: the profiled steps were not reached")
+    report.function("marked", _kind)
+    identity = _identity(report, path)
+    marks = _marks(report, {pid for pid, _ in ranks}, steps)
+    digests = []
+    for pid, device in ranks:
+        one = dict(identity)
+        one["gpu"] = _gpu(report, device)
+        one["device"] = device
+        one["process"] = pid // 0x1000000 % 0x1000000
+        one["rank"] = rank if len(ranks) == 1 else None
+        one.update(_Sweep(report, pid, device, marks[pid], steps).run())
+        digests.append(one)
+    return digests
+
+
+def _identity(report: Report, path: str) -> Dict[str, Any]:
+    """Only the properties that are named here: others hold the environment with its secrets."""
+
+    def property_of(table: str, name: str) -> Optional[str]:
+        if not report.has(table, "name", "value"):
+            return None
+        return report.value("SELECT value FROM %s WHERE name = ? LIMIT 1" % table, name)
+
+    def exported(name: str) -> Optional[str]:
+        # In 2022.2 and before, the table has another name.
+        return property_of("META_DATA_EXPORT", name) or property_of("EXPORT_META_DATA", name)
+
+    cuda = property_of("TARGET_INFO_SYSTEM_ENV", "CudaDriverVersion")
+    if cuda and cuda.isdigit():
+        cuda = "%d.%d" % (int(cuda) // 1000, int(cuda) % 1000 // 10)
+    started = None
+    if report.has("TARGET_INFO_SESSION_START_TIME", "utcTime"):
+        started = report.value("SELECT utcTime FROM TARGET_INFO_SESSION_START_TIME LIMIT 1")
+    return {
+        "file": _base(path),
+        "nsys": exported("EXPORT_PRODUCT_VERSION"),
+        "export_schema": exported("EXPORT_SCHEMA_VERSION"),
+        "host": property_of("TARGET_INFO_SYSTEM_ENV", "Hostname"),
+        "driver": property_of("TARGET_INFO_SYSTEM_ENV", "NvDriverVersion"),
+        "cuda": cuda,
+        "started": started,
+    }
+
+
+def _gpu(report: Report, device: int) -> Optional[str]:
+    if not report.has("TARGET_INFO_GPU", "id", "name"):
+        return None
+    return report.value("SELECT name FROM TARGET_INFO_GPU ORDER BY id <> ?, id LIMIT 1", device)
+
+
+def _kind(name: Optional[str]) -> Optional[str]:
+    found = _MARKS.search(name) if name else None
+    return found.lastgroup if found else None
+
+
+def _marks(report: Report, processes: Set[int], steps: int) -> Dict[int, Marks]:
+    """What NVTX marks in each of the processes."""
+    marks = {pid: Marks() for pid in processes}
+    columns = report.columns.get("NVTX_EVENTS", set())
+    names = ["text"] if "text" in columns else []
+    if "textId" in columns:
+        names.append("(SELECT value FROM StringIds WHERE id = textId)")
+    if not {"start", "end"} <= columns or not names:
+        return marks
+    rows = report.ask(
+        "SELECT start, end, tid, name, marked(name) AS kind FROM (SELECT start, end, ifnull(%s, 0) AS tid,"
+        " substr(coalesce(%s, NULL), 1, %d) AS name FROM NVTX_EVENTS WHERE typeof(start) = 'integer' AND"
+        " typeof(end) = 'integer' AND end >= start) WHERE kind IS NOT NULL ORDER BY start"
+        % ("globalTid" if "globalTid" in columns else "0", ", ".join(names), _NAME)
+    )
+    ranges: Dict[int, Dict[Tuple[str, int], List[Tuple[int, int]]]] = {pid: {} for pid in processes}
+    called: Dict[str, str] = {}
+    for start, end, tid, name, kind in rows:
+        pid = tid // 0x1000000 * 0x1000000 if isinstance(tid, int) else 0
+        for of in (pid,) if tid and 0 not in processes else processes:
+            if of not in marks:
+                continue
+            if kind in ("data", "checkpoint"):
+                getattr(marks[of], kind).add(start, end)
+                continue
+            called.setdefault(kind, re.sub(r", (?:op_id|seq) = .*|[ _:#=]*\d+$", "", name)[:_SHOWN])
+            of_thread = ranges[of].setdefault((kind, tid), [])
+            nested = of_thread and start < of_thread[-1][1]
+            if not nested and len(of_thread) < _MOST_RANGES:
+                of_thread.append((start, end))
+    for pid, found in marks.items():
+        found.by, found.boundaries = _boundaries(ranges[pid], called, steps)
+    return marks
+
+
+def _boundaries(
+    ranges: Dict[Tuple[str, int], List[Tuple[int, int]]], called: Dict[str, str], steps: int
+) -> Tuple[str, List[int]]:
+    """What marks the steps, and where they begin and end in the host's time. Empty: nothing does."""
+    for kind, said in (("step", "NVTX range"), ("optimizer", "end of NVTX range")):
+        threads = [(-len(found), tid) for (of, tid), found in ranges.items() if of == kind]
+        if not threads:
+            continue
+        found = ranges[kind, min(threads)[1]]
+        if kind == "step":
+            cuts = [start for start, _ in found] + [found[-1][1]]
+        else:
+            if steps and len(found) > steps and len(found) % steps == 0:
+                # A chain of optimizers: the last one ends the step.
+                several = len(found) // steps
+                found = found[several - 1 :: several]
+            cuts = [end for _, end in found]
+        if len(cuts) > 1:
+            return "%s %s" % (said, called[kind]), cuts
+    return "", []
+
+
+class _Sweep:
+    """Passes once over what one device did, in the order of the starts."""
+
+    def __init__(self, report: Report, pid: int, device: int, marks: Marks, steps: int) -> None:
+        self._report, self._pid, self._device, self._marks, self._expected = report, pid, device, marks, steps
+        self._steps: List[Step] = []
+        self._now: Optional[Step] = None
+        self._names: Dict[Any, str] = {}
+        self._kernels: Dict[str, List[int]] = {}
+        self._categories: Dict[str, List[int]] = {}
+        self._collectives: Dict[str, List[int]] = {}
+        self._kinds: Dict[str, str] = {}
+        self._in_collective = ""
+        self._at: Optional[int] = None
+        self._ends = [0, 0, 0]
+        self._remarks: List[str] = []
+
+    def run(self) -> Dict[str, Any]:
+        cuts = self._marks.boundaries
+        if len(cuts) > MOST_STEPS + 1:
+            self._remarks.append(
+                "%d steps are marked; the first %d are counted" % (len(cuts) - 1, MOST_STEPS)
+            )
+            cuts = cuts[: MOST_STEPS + 1]
+        launches = self._launches(cuts)
+        self._marks.data.rewind()
+        self._marks.checkpoint.rewind()
+        self._sweep(cuts, launches)
+        by = self._marks.by or "the profiled window as a whole"
+        count = 1
+        if not self._marks.by:
+            count = self._expected or 1
+            if not self._expected:
+                self._remarks.append("no step is marked, and the number of steps is not known")
+        elif launches is None:
+            self._remarks.append(
+                "kernels cannot be matched with their launches: steps are cut at the host's marks"
+            )
+        if self._marks.by and len(self._steps) < len(cuts) - 1:
+            self._remarks.append("%d of %d steps are told apart" % (len(self._steps), len(cuts) - 1))
+        elif self._marks.by and self._expected and abs(len(self._steps) - self._expected) > 1:
+            self._remarks.append(
+                "%d steps are marked, %d were to be profiled" % (len(self._steps), self._expected)
+            )
+        busy = sum(time_ for time_, _ in self._categories.values())
+        unknown = self._categories.get("unknown", [0, 0])[0]
+        kernels = heapq.nlargest(KERNELS, self._kernels.items(), key=lambda item: (item[1][0], item[0]))
+        collectives = heapq.nlargest(
+            _MOST_COLLECTIVES, self._collectives.items(), key=lambda item: item[1][0]
+        )
+        return {
+            "steps_by": by,
+            "count": count,
+            "steps": [step.as_json() for step in self._steps],
+            "kernels": [
+                {
+                    "category": self._kinds[name],
+                    "name": name if len(name) <= _SHOWN else name[: _SHOWN - 3] + "...",
+                    "time": found[0],
+                    "calls": found[1],
+                    "mean": found[0] // found[1],
+                }
+                for name, found in kernels
+            ],
+            "categories": {
+                name: {"time": found[0], "calls": found[1]}
+                for name, found in sorted(self._categories.items())
+            },
+            "collectives": {
+                name: {"time": found[0], "calls": found[1], "exposed": found[2]}
+                for name, found in collectives
+            },
+            "unknown_share": round(unknown / busy, 6) if busy else 0.0,
+            "remarks": self._remarks,
+        }
+
+    def _launches(self, cuts: List[int]) -> Optional[Dict[int, int]]:
+        """Correlation ids of the first launches after each boundary -> its number. None: they are not recorded."""
+        if not cuts or not self._report.has(_RUNTIME, "start", "correlationId", "nameId"):
+            return None
+        if "correlationId" not in self._report.columns[_KERNEL]:
+            return None
+        of_process, values = "", []  # type: Tuple[str, List[int]]
+        if self._pid and "globalTid" in self._report.columns[_RUNTIME]:
+            of_process, values = " AND globalTid / 16777216 = ?", [self._pid // 0x1000000]
+        rows = self._report.ask(
+            "SELECT start, correlationId FROM %s WHERE nameId IN (SELECT id FROM StringIds WHERE value GLOB"
+            " 'cu*Launch*' OR value GLOB 'cu*Memcpy*' OR value GLOB 'cu*Memset*') AND typeof(start) = 'integer'"
+            " AND typeof(correlationId) = 'integer' AND start >= ?%s" % (_RUNTIME, of_process),
+            cuts[0],
+            *values,
+        )
+        first: List[List[Tuple[int, int]]] = [[] for _ in cuts]
+        for start, correlation in rows:
+            kept = first[bisect_right(cuts, start) - 1]
+            if len(kept) < _LAUNCHES:
+                heapq.heappush(kept, (-start, correlation))
+            elif -start > kept[0][0]:
+                heapq.heapreplace(kept, (-start, correlation))
+        found = {correlation: at for at, kept in enumerate(first) for _, correlation in kept}
+        return found or None
+
+    def _rows(self) -> Iterator[Tuple[Any, ...]]:
+        """(start, end, correlation id, name) of the device's kernels, copies and sets by start."""
+        parts, odd = [], 0
+        for table in (_KERNEL, _MEMCPY, _MEMSET):
+            columns = self._report.columns.get(table, set())
+            if not {"start", "end", "deviceId"} <= columns:
+                continue
+            name = "NULL"
+            if table == _KERNEL:
+                names = [column for column in ("demangledName", "shortName") if column in columns]
+                name = "coalesce(%s, -1)" % ", ".join([*names, "NULL"])
+            of_device = "deviceId = %d" % self._device
+            if "globalPid" in columns:
+                of_device += " AND ifnull(globalPid, 0) = %d" % self._pid
+            whole = "typeof(start) = 'integer' AND typeof(end) = 'integer' AND end >= start"
+            odd += int(
+                self._report.value(
+                    "SELECT count(*) FROM %s WHERE %s AND NOT (%s)" % (table, of_device, whole)
+                )
+                or 0
+            )
+            parts.append(
+                "SELECT start, end, %s, %s FROM %s WHERE %s AND %s"
+                % ("correlationId" if "correlationId" in columns else "NULL", name, table, of_device, whole)
+            )
+        if odd:
+            self._remarks.append("%d records without a start and a later end are left out" % odd)
+        return self._report.ask(" UNION ALL ".join(parts) + " ORDER BY 1")
+
+    def _sweep(self, cuts: List[int], launches: Optional[Dict[int, int]]) -> None:
+        """Settle the time from each start to the next one.
+
+        All intervals of a class that began before a moment and last beyond it cover the time from that moment
+        to their latest end without a hole. So the latest end of each class is all that must be kept.
+        """
+        reached, last = -1, len(cuts) - 1  # the boundary that was passed last, and the last one
+        for start, end, correlation, key in self._rows():
+            if self._at is None:
+                self._at = start
+                self._ends = [start, start, start]
+                if not cuts:
+                    self._begin()
+            if launches is None:
+                reached = self._cut(cuts, reached, start)
+            elif correlation in launches and launches[correlation] > reached:
+                reached = launches[correlation]
+                # The gap before a step's first kernel is the step's own.
+                busy = min(start, max(self._at, *self._ends))
+                self._settle(busy)
+                self._begin(reached < last)
+                if self._now is not None:
+                    self._now.head = start - busy
+            self._settle(start)
+            class_ = _OTHER
+            if key is not None:
+                name = self._names.get(key) or self._name(key)
+                kind = self._kinds[name]
+                class_ = _COMMUNICATION if kind.startswith("communication") else _COMPUTE
+                if self._now is not None:
+                    self._count(name, kind, end - start)
+                if class_ == _COMMUNICATION and end > self._ends[_COMMUNICATION]:
+                    self._in_collective = kind[14:]
+            if end > self._ends[class_]:
+                self._ends[class_] = end
+        if self._at is not None:
+            if launches is None:
+                self._cut(cuts, reached, max(self._ends))
+            self._settle(max(self._ends))
+
+    def _cut(self, cuts: List[int], reached: int, until: int) -> int:
+        """Begin the steps whose boundaries are no later than this. Returns the boundary that was passed last."""
+        while reached < len(cuts) - 1 and until >= cuts[reached + 1]:
+            reached += 1
+            self._settle(cuts[reached])
+            self._begin(reached < len(cuts) - 1)
+        return reached
+
+    def _begin(self, counted: bool = True) -> None:
+        self._now = Step() if counted else None
+        if self._now is not None:
+            self._steps.append(self._now)
+
+    def _settle(self, until: int) -> None:
+        """Share out the time up to this moment."""
+        start, ends, step = self._at, self._ends, self._now
+        if start is None or until <= start:
+            return
+        self._at = until
+        if step is None:
+            return
+        computed = min(max(ends[_COMPUTE], start), until)
+        step.compute += computed - start
+        communicated = min(max(ends[_COMMUNICATION], start), until)
+        step.communication += communicated - start
+        if communicated > computed:
+            step.exposed += communicated - computed
+            self._collectives.setdefault(self._in_collective, [0, 0, 0])[2] += communicated - computed
+            computed = communicated
+        moved = min(max(ends[_OTHER], computed), until)
+        step.other += moved - computed
+        if until > moved:
+            step.gap += until - moved
+            data = self._marks.data.within(moved, until)
+            step.data += sum(end - begin for begin, end in data)
+            for begin, end in self._marks.checkpoint.within(moved, until):
+                both = sum(max(0, min(end, to) - max(begin, since)) for since, to in data)
+                step.checkpoint += end - begin - both
+
+    def _name(self, key: Any) -> str:
+        if len(self._names) >= _MOST_NAMES:
+            name = "(further names)"
+        elif isinstance(key, int):
+            name = self._report.string(key) or "(no name)"
+        else:
+            name = str(key)[:_NAME]
+        if len(self._names) < _MOST_NAMES:
+            self._names[key] = name
+        if name not in self._kinds:
+            self._kinds[name] = category(name)
+        return name
+
+    def _count(self, name: str, kind: str, time_: int) -> None:
+        found = self._kernels.setdefault(name, [0, 0])
+        found[0] += time_
+        found[1] += 1
+        found = self._categories.setdefault(kind, [0, 0])
+        found[0] += time_
+        found[1] += 1
+        if kind.startswith("communication"):
+            found = self._collectives.setdefault(kind[14:], [0, 0, 0])
+            found[0] += time_
+            found[1] += 1
+
+
+def _exported(path: str, nsys: str, folder: str, seconds: float) -> str:
+    """Export a `.nsys-rep` into the folder. Returns the `.sqlite` file. Raises Unreadable."""
+    made = os.path.join(folder, "report.sqlite")
+    if not os.path.getsize(path):
+        raise Unreadable("is empty: the profiler was ended before it wrote the report")
+    try:
+        done = subprocess.run(
+            [nsys, "export", "--type", "sqlite", "--output", made, path],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=seconds,
+            check=False,
+        )
+    except OSError as error:
+        raise Unreadable("cannot be exported: %s: %s" % (nsys, error.strerror)) from None
+    except subprocess.TimeoutExpired:
+        raise Unreadable("was not exported within %d s" % seconds) from None
+    if done.returncode or not os.path.exists(made):
+        said = done.stdout.decode("utf-8", "replace").strip().splitlines()
+        raise Unreadable("cannot be exported: %s" % (said[-1][:300] if said else "nsys says nothing"))
+    return made
+
+
+def _text(text: str) -> str:
+    """Without the halves of pairs that stand for bytes that are no UTF-8."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _base(path: str) -> str:
+    return _text(os.path.basename(path))[:_SHOWN]
+
+
+def _rank_of(path: str) -> Optional[int]:
+    """The rank, where the file's name says it (`..._rank3.nsys-rep`). `profile_%p` is a process id."""
+    found = re.search(r"rank_?(\d{1,6})(?!\d)", os.path.basename(path))
+    return int(found.group(1)) if found else None
+
+
+def main(arguments: List[str]) -> int:
+    """Print the digests of the files. Returns 1 if there is none."""
+    parser = argparse.ArgumentParser(prog="nsys.py", description="Digest Nsight Systems reports into JSON.")
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE", help="a .sqlite export, or a .nsys-rep with --nsys"
+    )
+    parser.add_argument("--nsys", help="the program nsys, to export a .nsys-rep")
+    parser.add_argument("--steps", type=int, default=0, help="how many steps were to be profiled")
+    parser.add_argument("--scratch", help="where exports are written, and removed (a folder with space)")
+    parser.add_argument(
+        "--seconds", type=float, default=900, help="the limit for each export and each digest"
+    )
+    options = parser.parse_args(arguments)
+    if options.scratch:
+        os.environ["SQLITE_TMPDIR"] = options.scratch
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(1))
+    profiles, errors = [], []  # type: Tuple[List[Dict[str, Any]], List[Dict[str, str]]]
+    for path in options.files:
+        folder = None
+        try:
+            if len(profiles) >= MOST_PROFILES:
+                raise Unreadable("is left out: %d profiles are digested at once" % MOST_PROFILES)
+            export = path
+            if path.endswith(".nsys-rep"):
+                if not options.nsys:
+                    raise Unreadable("needs nsys to be exported: no nsys was found")
+                folder = tempfile.mkdtemp(prefix="pacemark-nsys-", dir=options.scratch)
+                export = _exported(path, options.nsys, folder, options.seconds)
+            found = digest(export, options.steps, _rank_of(path), options.seconds)
+            for one in found:
+                one["file"] = _base(path)
+            profiles += found
+        except (Unreadable, OSError) as error:
+            errors.append({"file": _base(path), "error": _text(str(error))[:500]})
+        finally:
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+    json.dump({"version": VERSION, "profiles": profiles[:MOST_PROFILES], "errors": errors[:1000]}, sys.stdout)
+    sys.stdout.write("\n")
+    return 0 if profiles else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,279 @@
+"""A synchronous data-parallel job, and the exports that Nsight Systems makes of it.
+
+Each rank computes by itself and reduces its gradients in buckets beside the backward pass. A collective ends on
+all ranks at once, after the last one has entered it and the data were moved. Every kernel's time scatters, each
+rank has a speed of its own, each job another mood, and each rank's clock another zero.
+
+The exports have the tables of a real one: `schema/*.sql` name their sources. The NVTX ranges are those of
+PyTorch's `emit_nvtx` (`name, op_id = 1234`), or XLA's.
+"""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+from functools import cache
+from pathlib import Path
+
+MS = 1_000_000
+RANKS = 4
+STEPS = 6
+LAYERS = 4
+
+FORWARD = (
+    ("nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN", 4.0),
+    ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1_kernel0_0", 2.0),
+    ("void transformer_engine::normalization::rmsnorm_fwd_general_kernel<>", 0.3),
+)
+BACKWARD = (
+    ("nvjet_tst_192x208_64x4_1x1_h_bz_coopB_bias_TNT", 8.0),
+    ("cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_26_64x64x128_1x1x1_kernel0_0", 4.0),
+    ("void at::native::vectorized_elementwise_kernel<(int)4, at::native::CUDAFunctor_add<float>>", 1.0),
+)
+OPTIMIZER = "void multi_tensor_apply_kernel<transformer_engine::multi_tensor_adam::AdamFunctorMaster<float>>"
+REDUCE = "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+GATHER = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__, op_id = {}"
+STEP_END = "Optimizer.step#FusedAdam.step, op_id = {}"
+XLA_STEP = "XlaModule:#hlo_module=jit_train_step,program_id=7#"
+
+
+@dataclass(frozen=True)
+class Planted:
+    """What is wrong. Factors of compute and seconds of gaps are by rank."""
+
+    compute: dict[int, float] = field(default_factory=dict)
+    gaps: dict[int, float] = field(default_factory=dict)
+    data: dict[int, float] = field(default_factory=dict)
+    link: float = 1.0
+
+
+@dataclass
+class Recorded:
+    """What the profiler saw of one rank. Times are in ns: (start, end, name, stream, correlation id)."""
+
+    kernels: list[tuple[int, int, str, int, int]] = field(default_factory=list)
+    copies: list[tuple[int, int, int]] = field(default_factory=list)
+    calls: list[tuple[int, str, int]] = field(default_factory=list)
+    ranges: list[tuple[int, int, str]] = field(default_factory=list)
+
+
+class _Rank:
+    def __init__(self, rng: random.Random, speed: float, gap: float, data: float) -> None:
+        self.recorded = Recorded()
+        self.now = float(10_000 * MS + rng.randrange(9_000 * MS))
+        self.ready = self.now
+        self._rng, self._speed, self._gap, self._data = rng, speed, gap, data
+        self._correlation = 100
+
+    def next_correlation(self) -> int:
+        self._correlation += 1
+        return self._correlation
+
+    def compute(self, name: str, ms: float) -> None:
+        self.now += self._rng.uniform(2_000, 6_000) + self._gap * 1e9
+        took = ms * MS * self._speed * self._rng.gauss(1, 0.01)
+        self._launch(self.now, self.now + took, name, 7)
+        self.now += took
+
+    def collective(self, since: float, until: float, name: str) -> None:
+        self._launch(since, until, name, 20)
+        self.ready = until
+
+    def load(self) -> None:
+        begin = self.now
+        self.now += 0.3 * MS * self._rng.gauss(1, 0.05) + self._data * 1e9
+        self.recorded.ranges.append((int(begin), int(self.now), LOADER.format(self.next_correlation())))
+        correlation = self.next_correlation()
+        self.recorded.calls.append((int(self.now), "cudaMemcpyAsync_v3020", correlation))
+        self.recorded.copies.append((int(self.now) + 2_000, int(self.now) + 52_000, correlation))
+        self.now += 52_000
+
+    def _launch(self, start: float, end: float, name: str, stream: int) -> None:
+        correlation = self.next_correlation()
+        self.recorded.calls.append((int(start) - 1_500, "cudaLaunchKernelExC_v11060", correlation))
+        self.recorded.kernels.append((int(start), int(end), name, stream, correlation))
+
+
+def simulate(
+    seed: str, planted: Planted = Planted(), *, marks: str = "optimizer", ranks: int = RANKS
+) -> list[Recorded]:
+    """One job. Jobs whose seeds begin with the same word run on the same GPUs: `a good`, `a now`."""
+    gpus, rng = random.Random(seed.split()[0]), random.Random(seed)
+    speeds = [gpus.gauss(1, 0.004) for _ in range(ranks)]
+    mood, network = rng.gauss(1, 0.002), rng.gauss(1, 0.01)
+    members = [
+        _Rank(
+            rng,
+            speed * mood * rng.gauss(1, 0.001) * planted.compute.get(rank, 1.0),
+            planted.gaps.get(rank, 0.0),
+            planted.data.get(rank, 0.0),
+        )
+        for rank, speed in enumerate(speeds)
+    ]
+    zeros = [member.now for member in members]
+
+    def together(name: str, ms: float) -> None:
+        """A collective: it ends everywhere at once, each clock counted from its own zero."""
+        since = [max(member.now, member.ready) for member in members]
+        last = max(at - zero for at, zero in zip(since, zeros, strict=True))
+        took = ms * MS * network * planted.link * rng.gauss(1, 0.02)
+        for member, at, zero in zip(members, since, zeros, strict=True):
+            member.collective(at, zero + last + took, name)
+
+    for _ in range(STEPS):
+        for member in members:
+            begin = member.now
+            member.load()
+            if marks == "xla":
+                member.recorded.ranges.append((int(begin), int(member.now) + 60 * MS, XLA_STEP))
+            for _ in range(LAYERS):
+                for name, ms in FORWARD:
+                    member.compute(name, ms)
+        for _ in range(LAYERS):
+            for member in members:
+                for name, ms in BACKWARD:
+                    member.compute(name, ms)
+            together(REDUCE, 6.0)
+        for member in members:
+            member.now = member.ready
+            begin = member.now
+            member.compute(OPTIMIZER, 1.5)
+            if marks == "optimizer":
+                said = STEP_END.format(member.next_correlation())
+                member.recorded.ranges.append((int(begin) - 5_000, int(member.now) + 1_000, said))
+        together(GATHER, 5.0)
+        for member in members:
+            member.now = member.ready + 3_000
+    return [member.recorded for member in members]
+
+
+@cache
+def _schema(version: str) -> tuple[str, dict[str, dict[str, bool]]]:
+    """The statements of a schema, and for each table which columns must have a value."""
+    text = (Path(__file__).parent / "schema" / f"nsys_{version}.sql").read_text()
+    base = sqlite3.connect(":memory:")
+    base.executescript(text)
+    tables = [name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    columns = {
+        table: {row[1]: bool(row[3]) and not row[5] for row in base.execute(f"PRAGMA table_info({table})")}
+        for table in tables
+    }
+    return text, columns
+
+
+def insert(
+    base: sqlite3.Connection,
+    version: str,
+    table: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+) -> None:
+    """Insert rows; other columns that must have a value are 0."""
+    known = _schema(version)[1][table]
+    rest = [name for name, needed in known.items() if needed and name not in columns]
+    marks = ", ".join(["?"] * len(columns) + ["0"] * len(rest))
+    base.executemany(f"INSERT INTO {table} ({', '.join([*columns, *rest])}) VALUES ({marks})", rows)
+
+
+@cache
+def _without_rows(version: str) -> bytes:
+    base = sqlite3.connect(":memory:")
+    base.executescript(_schema(version)[0])
+    return base.serialize()
+
+
+def new_export(path: Path, version: str = "2026_2") -> sqlite3.Connection:
+    """An export without rows, opened to write them."""
+    path.write_bytes(_without_rows(version))
+    base = sqlite3.connect(path, isolation_level=None)
+    base.execute("PRAGMA journal_mode = OFF")
+    base.execute("PRAGMA synchronous = OFF")
+    base.execute("BEGIN")
+    return base
+
+
+def export(
+    path: Path,
+    *recorded: Recorded,
+    version: str = "2026_2",
+    host: str = "node07",
+    device: int = 0,
+    drop: Sequence[str] = (),
+) -> Path:
+    """Write what the profiler saw of the processes of one report. `drop`: tables that this report lacks."""
+    base = new_export(path, version)
+    names: dict[str, int] = {}
+
+    def number(name: str) -> int:
+        return names.setdefault(name, len(names) + 1)
+
+    for at, one in enumerate(recorded):
+        gpu, pid = device + at, 0x1000000000000 + (4000 + at) * 0x1000000
+        insert(
+            base,
+            version,
+            "CUPTI_ACTIVITY_KIND_KERNEL",
+            (
+                "start",
+                "end",
+                "deviceId",
+                "streamId",
+                "correlationId",
+                "globalPid",
+                "demangledName",
+                "shortName",
+            ),
+            [(s, e, gpu, stream, c, pid, number(n), number(n)) for s, e, n, stream, c in one.kernels],
+        )
+        insert(
+            base,
+            version,
+            "CUPTI_ACTIVITY_KIND_MEMCPY",
+            ("start", "end", "deviceId", "correlationId", "globalPid", "bytes", "copyKind"),
+            [(s, e, gpu, c, pid, 1 << 20, 1) for s, e, c in one.copies],
+        )
+        insert(
+            base,
+            version,
+            "CUPTI_ACTIVITY_KIND_RUNTIME",
+            ("start", "end", "globalTid", "correlationId", "nameId"),
+            [(s, s + 1_200, pid + 1, c, number(n)) for s, n, c in one.calls],
+        )
+        insert(
+            base,
+            version,
+            "NVTX_EVENTS",
+            ("start", "end", "eventType", "text", "textId", "globalTid"),
+            [
+                (s, e, 59, None, number(n), pid + 1) if "XlaModule" in n else (s, e, 59, n, None, pid + 1)
+                for s, e, n in one.ranges
+            ],
+        )
+    insert(base, version, "StringIds", ("id", "value"), [(number, name) for name, number in names.items()])
+    meta = "META_DATA_EXPORT" if "META_DATA_EXPORT" in _schema(version)[1] else "EXPORT_META_DATA"
+    stated = [("EXPORT_PRODUCT_VERSION", "2026.2.1.210"), ("EXPORT_SCHEMA_VERSION", "3.25.0")]
+    insert(base, version, meta, ("name", "value"), stated)
+    insert(
+        base,
+        version,
+        "TARGET_INFO_SYSTEM_ENV",
+        ("name", "value"),
+        [
+            ("Hostname", host),
+            ("NvDriverVersion", "580.95.05"),
+            ("CudaDriverVersion", "13000"),
+            ("DeviceEnvironment", "HF_TOKEN=hf_not_for_anyone"),
+        ],
+    )
+    insert(base, version, "TARGET_INFO_GPU", ("id", "name"), [(n, "NVIDIA H100 80GB HBM3") for n in range(8)])
+    insert(base, version, "TARGET_INFO_SESSION_START_TIME", ("utcTime",), [("2026-11-20T10:00:00",)])
+    for table in drop:
+        base.execute(f"DROP TABLE {table}")
+    base.execute("COMMIT")
+    base.close()
+    return path
