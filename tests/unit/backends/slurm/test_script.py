@@ -259,7 +259,7 @@ def test_a_node_that_cannot_be_excluded_is_an_error(
     said = _sbatch(cluster, monkeypatch)
     # As good as a /tmp that nothing may be run from: another sbatch is found first.
     monkeypatch.setenv("BASH_FUNC_sbatch%%", "() { true; }")
-    with pytest.raises(SubmitError, match="cannot exclude nodes"):
+    with pytest.raises(SubmitError, match="cannot choose nodes"):
         cluster.submit_without("gpu003")
     assert not said.exists()
 
