@@ -206,7 +206,7 @@ def _profiles(run: ModeRun) -> tuple[Sequence[ProfileDigest], Sequence[ProfileDi
 
 
 def _digests(profiles: Sequence[ProfileDigest]) -> Digests:
-    return Digests.model_validate({"schema": 1, "profiles": tuple(profiles), "errors": ()})
+    return Digests(version=1, profiles=tuple(profiles), errors=())
 
 
 def _figures(
