@@ -33,7 +33,6 @@ from plugins.errors import Lost
 from plugins.errors import RunError
 from plugins.judging import checkpoints
 from plugins.judging import diagnosis
-from plugins.judging import modes
 from plugins.judging import recording
 from plugins.judging.checkpoints import Written
 from plugins.judging.diagnosis import Diagnosis
@@ -68,13 +67,16 @@ class Choice:
     """Which of a recipe's cases a session has: those of this release on this type of GPU.
 
     If `release` is None, it is the recipe's own. `models` are those that the site adds. `promised` is the
-    bandwidth of its shared storage in bytes/s.
+    bandwidth of its shared storage in bytes/s. `network` is how NCCL names the network between its nodes, which
+    have `gpus_per_node` GPUs.
     """
 
     release: str | None = None
     gpu: str = DEFAULT_GPU
     models: tuple[SiteModel, ...] = ()
     promised: float | None = None
+    network: str | None = None
+    gpus_per_node: int = 8
 
 
 @dataclass(frozen=True)
@@ -222,6 +224,7 @@ def _judge(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judg
     log = results.read_log(recipe.file.log, outcome.folder)
     own = outcome.folder / results.OWN_LOG
     source = {"run": outcome.run, "job": outcome.known_job, "log": recording.fingerprint(log)}
+    choice = choice_for(request.config, recipe.file)
     found = judge_outcome(
         case,
         outcome,
@@ -231,7 +234,7 @@ def _judge(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judg
         baselines=folder,
         last_lines=_last_lines(own if own.exists() else outcome.log, parser(recipe.file.log).hints),
         errors=_last_errors(outcome.folder / results.ERRORS),
-        promised=choice_for(request.config, recipe.file).promised,
+        promised=choice.promised,
         why_none=lapsed(site_baselines.judged, recipe, case, outcome.gpu, **source)
         if site_baselines.judged
         else "",
@@ -239,7 +242,9 @@ def _judge(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judg
         before=[
             results.read_log(recipe.file.log, tried.log.parent) for tried in outcome.undecided if tried.log
         ],
-        artefacts=results.read_artefacts(outcome.folder),
+        artefacts=results.read_artefacts(outcome.folder) if case.mode else None,
+        nodes=case.nodes(choice.gpus_per_node),
+        network=choice.network,
     )
     found = replace(found, diagnosis=_diagnosis(request, recipe, found))
     request.node.stash[JUDGEMENT] = found
@@ -284,6 +289,9 @@ def _mode_run(
             gpu=outcome.gpu,
             baselines=request.config.rootpath / "baselines",
             artefacts=left,
+            nodes=same.nodes(choice_for(request.config, recipe.file).gpus_per_node),
+            # If the network is another one than the site's, that is what the trace is to tell.
+            network=None,
         )
     except (OSError, Infrastructure) as error:
         return ModeRun(mode, outcome, hours, why_not=str(error))
@@ -343,7 +351,8 @@ def written(judgement: Judgement) -> Written | None:
 def lacking(judgement: Judgement) -> list[str]:
     """What a run in another mode should have left on the cluster, and did not. Otherwise like `measured`."""
     _require_figures(judgement)
-    return modes.problems(judgement.case, judgement.artefacts)
+    # An invalid run fails before its test's body.
+    return [] if judgement.verdict.kind is Kind.PASSED else [judgement.verdict.headline]
 
 
 def _require_figures(judgement: Judgement) -> None:

@@ -20,7 +20,7 @@ with ranks nor the channels over shared memory. A rank is therefore a host, a pr
 
 The bytes of a call are those of the largest buffer that it has on a rank: count times the size of an element;
 for AllGather, ReduceScatter, AlltoAll, Gather and Scatter, whose count is that of one rank's part (src/nccl.h.in),
-also times the number of ranks. This is the column `size` of nccl-tests (its doc/PERFORMANCE.md). Each rank
+also times the number of ranks. This is the column `size` of nccl-tests (a0b82b2, src/common.cu 544). Each rank
 prints its own call, and all are added.
 
 opCount numbers no calls: src/proxy.cc 1005 counts it up when the proxy starts work, so on one node it can stay 0.

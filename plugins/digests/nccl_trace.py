@@ -31,10 +31,13 @@ MOST_BYTES = 1_000_000
 _STRAY = 0.01
 # If more of the calls than this share cannot be read, the trace is of a format that is not known, or damaged.
 _TORN = 0.01
+# So many calls of a rank may be torn lines, if as many are torn in all: a number, or a share of its calls.
+_LOST, _LOST_SHARE = 3, 0.02
 _MOST_NAMED = 4
 
 _Number = Annotated[int, Field(ge=0, lt=1 << 63)]
 _Host = Annotated[str, StringConstraints(pattern=r"^[\w.-]{1,63}$")]
+_Version = Annotated[str, StringConstraints(pattern=r"^[\w.+-]{1,64}$")]
 _Name = Annotated[str, StringConstraints(pattern=r"^[\w ./;:-]{1,64}$")]
 
 
@@ -118,7 +121,7 @@ class NcclDigest(Strict):
 
     version: Literal[1]
     counts: Counts
-    nccl: tuple[_Name | Annotated[str, StringConstraints(pattern=r"^[\w.+-]{1,64}$")], ...]
+    nccl: tuple[_Version, ...]
     calls: tuple[Call, ...]
     other_calls: tuple[_Number, _Number]
     communicators: tuple[Communicators, ...]
@@ -230,8 +233,8 @@ def _attendance(digest: NcclDigest, members: Sequence[Rank], gpus: int, nodes: i
     if len(members) < gpus:
         yield f"{len(members)} of {gpus} ranks made calls: {_absent(digest, members, gpus, nodes)}"
     hosts = len({rank.host for rank in members})
-    if hosts > nodes:
-        yield f"the ranks are on {hosts} hosts, the case has {nodes} nodes"
+    if hosts > nodes or (hosts < nodes and len(members) == gpus):
+        yield f"the ranks are on {hosts} host{'s' if hosts > 1 else ''}, the case has {nodes} node{'s' if nodes > 1 else ''}"
 
 
 def _absent(digest: NcclDigest, members: Sequence[Rank], gpus: int, nodes: int) -> str:
@@ -251,8 +254,8 @@ def _absent(digest: NcclDigest, members: Sequence[Rank], gpus: int, nodes: int) 
 def _uneven(digest: NcclDigest) -> Iterator[str]:
     for uneven in digest.uneven:
         fewer = [(digest.ranks[index], calls) for index, calls in uneven.fewer]
-        # A torn line is a call that is not counted.
-        fewer = [(rank, calls) for rank, calls in fewer if uneven.calls - calls > digest.counts.torn]
+        lost = min(digest.counts.torn, max(_LOST, _LOST_SHARE * uneven.calls))
+        fewer = [(rank, calls) for rank, calls in fewer if uneven.calls - calls > lost]
         if fewer:
             least, most = min(calls for _, calls in fewer), max(calls for _, calls in fewer)
             yield (

@@ -244,7 +244,7 @@ def _table(
 ) -> list[str]:
     """The figures beside each other: a line for each part of a step that takes any time."""
     whole = figures["step"][1]
-    lines = [f"{'ms a step':<22} {'good':>10} {'now':>10} {'grew':>10} {'share':>8}"]
+    lines = [f"{'ms, mean of ranks':<22} {'good':>10} {'now':>10} {'grew':>10} {'share':>8}"]
     for part, (good, now) in figures.items():
         if good or now:
             before = (

@@ -116,6 +116,8 @@ def judge_outcome(
     strict_last: bool = False,
     before: Sequence[Log] = (),
     artefacts: Artefacts | None = None,
+    nodes: int = 1,
+    network: str | None = None,
 ) -> Judgement:
     """Judge a case by its outcome and its log.
 
@@ -126,7 +128,8 @@ def judge_outcome(
     known. With `strict_last` the published statistic alone decides.
 
     `before` has the logs of earlier runs of the case that ended well without a clear verdict. All runs are
-    judged together. `artefacts` is what a run in another mode left on the cluster.
+    judged together. `artefacts` is what a run in another mode left on the cluster; `nodes` and `network` are as
+    in `plugins.judging.modes.problems`.
     """
     statistic = baseline.statistic if baseline else usual_statistic(baselines, case)
     if case.mode is not None:
@@ -150,7 +153,7 @@ def judge_outcome(
     for number, (earlier, job_id) in enumerate(zip(before, jobs, strict=False), start=1):
         found = validity.problems(case, earlier, statistic, part, job=job_id)
         problems += [f"run {number}: {problem}" for problem in found]
-    problems += modes.problems(case, artefacts)
+    problems += modes.problems(case, artefacts, nodes=nodes, network=network)
     if validity.died(case, log, succeeded=outcome.succeeded):
         return ended(
             Kind.INFRASTRUCTURE, _died(case, outcome, log), details=[*job, *_quoted(last_lines, errors)]

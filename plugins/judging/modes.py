@@ -8,25 +8,37 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from statistics import median
 
+from plugins.digests import nccl_trace
 from plugins.digests.artefacts import Artefacts
 from plugins.digests.artefacts import File
 from plugins.logs import Log
 from plugins.recipes.cases import Case
 from plugins.recipes.file import Profiles
+from plugins.words import shown
+
+SMALLEST = 4096
+"""A report in bytes: it begins with tables that alone are larger."""
 
 UNFINISHED = ".qdstrm"
 """nsys writes its data into a file with this suffix first, and makes the report of it at its end."""
 
 
-def problems(case: Case, found: Artefacts | None) -> list[str]:
-    """The reasons why the run did not leave what its mode is for; empty if it did."""
+def problems(case: Case, found: Artefacts | None, *, nodes: int, network: str | None = None) -> list[str]:
+    """The reasons why the run did not leave what its mode is for; empty if it did.
+
+    `nodes` is how many nodes it ran on, and `network` how NCCL should name the network between them; None: as
+    it likes.
+    """
     mode = case.mode
     if mode is None:
         return []
     if found is None:
         return ["nobody has looked at what it left on the cluster"]
-    reasons = list(_profile_problems(mode.profiles, case, found)) if mode.profiles else []
-    return [*reasons, *found.notes] if reasons else reasons
+    if mode.profiles is not None:
+        return list(_profile_problems(mode.profiles, case, found))
+    if found.trace is None:
+        return ["the job left no NCCL trace"]
+    return nccl_trace.problems(found.trace, case.gpus, nodes, network)
 
 
 def reports(case: Case, found: Artefacts) -> list[File]:
@@ -49,8 +61,9 @@ def _profile_problems(profiles: Profiles, case: Case, found: Artefacts) -> Itera
     own, count = reports(case, found), expected_reports(case)
     old = [file for file in found.files if re.fullmatch(profiles.name, file.name) and file not in own]
     unfinished = [file for file in found.files if PurePosixPath(file.name).suffix == UNFINISHED]
-    if empty := [file.name for file in own if not file.size]:
-        yield f"{_named(empty)} {'is' if len(empty) == 1 else 'are'} empty, in {found.folder}"
+    for what, limit in (("empty", 1), ("too small for a whole report", SMALLEST)):
+        if small := [file.name for file in own if file.size < limit and (limit == 1 or file.size)]:
+            yield f"{_named(small)} {'is' if len(small) == 1 else 'are'} {what}, in {found.folder}"
     kinds = [
         match["kind"] for file in own if profiles.kinds and (match := re.fullmatch(profiles.name, file.name))
     ]
@@ -72,6 +85,8 @@ def explain(case: Case, log: Log, found: Artefacts) -> list[str]:
         lines.append(f"profiles  {len(own)} reports, {size / 1e6:,.1f} MB, in {found.folder} on {found.host}")
         lines += [f"          {file.name}  {file.size:,} bytes" for file in own]
         lines.append(f"fetch     {fetch(found)}")
+    if found.trace is not None:
+        lines += [f"trace     {line}" for line in nccl_trace.table(found.trace).splitlines()]
     lines += [f"note      {note}" for note in found.notes]
     times = [step.seconds for step in log.steps if step.seconds is not None]
     if times:
@@ -83,6 +98,13 @@ def explain(case: Case, log: Log, found: Artefacts) -> list[str]:
 
 def headline(case: Case, found: Artefacts) -> str:
     """What the run left, in a line."""
+    if found.trace is not None:
+        trace = found.trace
+        networks = sorted({name for setup in trace.setups for name in setup.networks})
+        return (
+            f"{len(trace.members())} ranks on {len(trace.hosts)} hosts made {trace.counts.calls:,} NCCL calls, network "
+            f"{', '.join(networks) or 'not told'}"
+        )
     own = reports(case, found)
     size = sum(file.size for file in own)
     return f"{len(own)} profiles of this job, {size / 1e6:,.1f} MB; to fetch them: {fetch(found)}"
@@ -95,4 +117,4 @@ def fetch(found: Artefacts) -> str:
 
 def _named(names: list[str]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more
+    return shown(", ".join(names[:3])) + more

@@ -180,11 +180,12 @@ class Profiles(Strict):
 
     `folder` is where they are; `{log_folder}` is the folder of the job's log. `name` is the pattern of a
     file's name. There is a file for each rank, but at most for `ranks` of them, or, with `kinds`, one file
-    for each kind; the pattern's group `kind` tells which.
+    for each kind; the pattern's group `kind` tells which. `steps` is how many steps a profile has.
     """
 
     folder: str
     name: PatternText
+    steps: int = Field(gt=0)
     ranks: int | None = Field(default=None, gt=0)
     kinds: tuple[str, ...] = Field(default=(), strict=False)
 
@@ -201,8 +202,8 @@ class Variant(Strict):
     """A further way to run a recipe's cases; `what` describes it.
 
     With `profiles` or `nccl_trace` it is a mode: every case of the recipe has it, and not its pace is judged
-    but what it leaves on the cluster. `environment` replaces variables of the launcher in it, and `steps` the
-    number of steps.
+    but what it leaves on the cluster. `environment` is set for the launcher besides its own, and `steps`
+    replaces the number of steps.
     """
 
     what: str
@@ -347,12 +348,6 @@ class Matrix(Strict):
         for name, variant in self.variants.items():
             if variant.is_mode and self.launch is None:
                 raise ValueError(f"variants: {name} needs a launcher (`launch`), whose files are looked at")
-            if unset := sorted(
-                set(variant.environment) - set(self.launch.environment if self.launch else ())
-            ):
-                raise ValueError(
-                    f"variants: {name} changes {', '.join(unset)}, which `launch.environment` does not set"
-                )
         if self.checkpoint is not None and (self.rules is None or not FORMATS[self.log].times_saves):
             raise ValueError(
                 "checkpoint: only Megatron's logs tell how long a save took, and only `rules` how many parameters it has"

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .knobs import Knobs
+from .profiles import nccl_trace
 from .profiles import write_profiles
 from .ranks import VICTIM
 from .ranks import Ranks
@@ -38,6 +39,7 @@ class Trainer:
         self.random = random.Random(f"{knobs.seed}/{folder.name}/{self.restart}")
         self.step_time = published(self.plan["size"], self.plan["dtype"], self.plan["gpus"])
         self.gbs: int = knobs.gbs or self.plan["gbs"]
+        self.cause = knobs.causes.get(self.plan["gpus"], "")
 
     def run(self) -> int:
         """Train, so to speak; the exit code."""
@@ -58,8 +60,6 @@ class Trainer:
             if step % 10 == 5:
                 self.ranks.note()
             self.say_step(step)
-            if os.environ.get("NCCL_DEBUG") == "INFO":
-                self.say_collective(step)
             if step == knobs.restart_at and self.restart < knobs.restarts:
                 time.sleep(
                     0.5
@@ -83,6 +83,7 @@ class Trainer:
                 [f"profile_{4000 + rank}" for rank in range(min(8, plan["gpus"]))],
                 self.folder / "nsys_profile",
                 knobs.profiles,
+                cause=self.cause,
             )
         self.note("Trainer.fit stopped: max_steps reached.")
         self.ranks.end()
@@ -103,7 +104,7 @@ class Trainer:
             self.say(f"{host}:101:101 [0] NCCL INFO NET/Plugin: could not find libnccl-net.so")
             self.say(f"{host}:101:101 [0] NCCL INFO Using network Socket")
         elif os.environ.get("NCCL_DEBUG") == "INFO":
-            self.say(f"{host}:101:101 [0] NCCL INFO Using network IBext_v8")
+            self.say(nccl_trace(plan["gpus"], self.cause), end="")
         self.note(f"Copying Trainer's 'max_steps' ({plan['steps']}) to LR scheduler's 'max_steps'.")
         self.note("Padded vocab_size: 128256, original vocab_size: 128256, dummy tokens: 0.")
         self.note(
@@ -139,15 +140,6 @@ class Trainer:
             line = line.replace(str(MEMORY), f"{MEMORY // 10**6}{OTHER_RANK}", 1)
         glued = self.knobs.interleave and step % 4 == 2
         self.say(line, end="" if glued else "\n")
-
-    def say_collective(self, step: int) -> None:
-        """One line of an NCCL trace."""
-        host = os.environ.get("SLURMD_NODENAME", "gpu001")
-        self.say(
-            f"{host}:101:310 [0] NCCL INFO AllReduce: opCount {step:x} sendbuff 0x7ffb4713c200 "
-            "recvbuff 0x7ffb4713c200 count 1 datatype 1 op 0 root 0 comm 0x55556b100660 "
-            f"[nranks={self.plan['gpus']}] stream 0x5555630c58b0"
-        )
 
     def crash(self, step: int) -> None:
         """What a failed collective leaves in the log."""

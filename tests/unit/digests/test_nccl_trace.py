@@ -72,6 +72,13 @@ def digest_of(data: bytes, **changes: Any) -> NcclDigest:
             ],
         ),
         (Trace(nodes=4, gpus=4), ["the ranks are on 4 hosts, the case has 2 nodes"]),
+        (
+            Trace(nodes=1, gpus=16),
+            [
+                "the ranks are on 1 host, the case has 2 nodes",
+                "no channel over a network is seen on gpu-00",
+            ],
+        ),
     ],
 )
 def test_what_is_wrong_with_a_trace_of_16_gpus_on_2_nodes(trace: Trace, said: list[str]) -> None:
@@ -124,7 +131,17 @@ def test_a_few_torn_lines_are_no_reason() -> None:
     digest = digest_of(b"".join(lines))
     assert digest.counts.torn == 2
     assert problems(digest, 16, 2, "IB") == []
-    assert len(digest_of(b"vv" + b"".join(lines[-3:])).members()) == 3
+    torn = digest.model_copy(update={"counts": digest.counts.model_copy(update={"torn": 30})})
+    cut = digest_of(Trace(steps=40, cut=(9,)).whole()).uneven
+    (world, _) = problems(torn.model_copy(update={"uneven": cut}), 16, 2)
+    assert world.endswith("in communicators of 16 ranks others made 40 collective calls, GPU 1 on gpu-01 20")
+
+
+def test_a_name_that_torn_lines_seem_to_have_is_no_rank() -> None:
+    whole = Trace(steps=60).whole()
+    torn = digest_of(whole + b"vg" + whole.splitlines(keepends=True)[-1])
+    assert len(torn.ranks) == 17
+    assert problems(torn, 16, 2, "IB") == []
 
 
 def test_a_format_that_is_not_known_is_told() -> None:

@@ -36,10 +36,13 @@ from tests.unit.cluster import RUNNING
 from tests.unit.cluster import Cluster
 from tests.unit.cluster import Start
 from tests.unit.cluster import told
+from tests.unit.digests.test_nccl_trace import digest_of
+from tests.unit.digests.traces import Trace
 from tests.unit.examples import nemo2_text
 
 LLAMA3 = examples.llama3()
 MODES = LLAMA3.diagnostic_modes(NARROW)
+TRACED = digest_of(Trace(nodes=8).whole())
 PROFILE, TRACE = (f"{NARROW.id}-{mode.variant}" for mode in MODES)
 
 
@@ -59,7 +62,9 @@ class Chooses(Cluster):
 
     def examine(self, case: Case, job: JobRef, known: str) -> tuple[str, bool]:
         self.on_examine()
-        files = tuple(File(name=f"profile_{rank}.nsys-rep", size=1, modified=0.0) for rank in range(8))
+        if case.mode is not None and case.mode.nccl_trace:
+            return Artefacts(host="login", folder="/logs", trace=TRACED).model_dump_json(), True
+        files = tuple(File(name=f"profile_{rank}.nsys-rep", size=9999, modified=0.0) for rank in range(8))
         return Artefacts(host="login", folder="/logs", files=files).model_dump_json(), True
 
 

@@ -126,7 +126,7 @@ def test_the_cause_is_named_with_the_figures_beside_each_other(
     assert now > then > 0.05
     assert found.transport == ("IB/GDRDMA on 16 ranks",) * 2
     text = "\n".join(explain(found))
-    assert "ms a step" in text
+    assert "ms, mean of ranks" in text
     assert f"{1e3 * then:10.1f} {1e3 * now:10.1f}" in text
     assert "transport  IB/GDRDMA on 16 ranks in the good run, now IB/GDRDMA on 16 ranks" in text
     assert "good       profile of run 20261120-100000-aaaa (2026-11-20) on gpu[001-064]" in text
@@ -314,7 +314,7 @@ def test_a_damaged_digest_is_one_clear_error(tmp_path: Path, text: str) -> None:
 def test_what_is_recorded_with_a_digest_and_what_is_refused(slow: tuple[ProfileDigest, ...]) -> None:
     origin = Origin("lab", "NeMo", "first", "2026-11-20")
     log = examples.parse(examples.nemo2_text([10.0] * PROFILE.steps).replace("/49 |", "/24 |"))
-    files = [{"name": f"profile_{n}.nsys-rep", "size": 9, "modified": 1.0} for n in range(8)]
+    files = [{"name": f"profile_{n}.nsys-rep", "size": 9999, "modified": 1.0} for n in range(8)]
     whole = Artefacts.model_validate({**left(profiles=slow).model_dump(), "files": files})
     given = {"gpu": "h100", "baselines": examples.BASELINES}
     judged = judge_outcome(PROFILE, examples.outcome(), log, None, artefacts=whole, **given)  # type: ignore[arg-type]
