@@ -281,6 +281,8 @@ def _mode_run(
     hours = case.gpus * (outcome.ended - outcome.started) / 3600 if outcome.started and outcome.ended else 0.0
     try:
         log, left = results.read_log(recipe.file.log, outcome.folder), results.read_artefacts(outcome.folder)
+        # That the network is not the expected one may be the finding.
+        log = replace(log, marks=tuple(mark for mark in log.marks if mark[0] not in diagnosis.FINDINGS))
         judged = judge_outcome(
             same,
             outcome,
@@ -290,8 +292,6 @@ def _mode_run(
             baselines=request.config.rootpath / "baselines",
             artefacts=left,
             nodes=same.nodes(choice_for(request.config, recipe.file).gpus_per_node),
-            # If the network is another one than the site's, that is what the trace is to tell.
-            network=None,
         )
     except (OSError, Infrastructure) as error:
         return ModeRun(mode, outcome, hours, why_not=str(error))

@@ -29,6 +29,9 @@ from plugins.recipes.cases import Case
 # step.
 _LAST = 0.02
 
+FINDINGS = ("socket fallback", "socket network")
+"""The kinds of marks (`plugins.logs.marks`) that spoil a run, but not the evidence for a cause."""
+
 # The parts of a step, in the order of the report: the word, and the fields of `Step` that it is made of.
 _PARTS: Mapping[str, tuple[str, ...]] = {
     "step": ("length",),
