@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import replace
 from itertools import combinations
 
 from pydantic import Field
@@ -19,17 +19,11 @@ from pydantic import model_validator
 from plugins.errors import ConfigError
 from plugins.logs import FlopsName
 from plugins.logs import Step
-from plugins.logs.smoothing import desmoothed
+from plugins.logs.means import SINGLE
+from plugins.logs.means import Means
 from plugins.recipes.cases import Case
 from plugins.recipes.file import Model
 from plugins.yamlfile import Strict
-
-STEADY_STEPS = 10
-"""The steady median is that of this many last steps, or of all settled means over an interval."""
-
-TAIL_STEPS = 5
-TAIL_INTERVALS = 2
-"""The end of a run: this many last steps, or this many last means over an interval."""
 
 # A step is an outlier if it is away from the median by this many robust standard deviations of the settled
 # steps, and by at least this share. In a very steady run, the share keeps mere rounding from making outliers.
@@ -40,6 +34,12 @@ OUTLIER_FLOOR = 0.02
 # ends in a stalled step. If the pace falls, every line rises a little. For means over five steps, the share
 # is a stall of 15 %.
 STALL_RISE = 0.03
+
+# If a format prints a step when the host has handed it over, up to this many steps next to it may have taken
+# its time. If a step takes at least this share of the usual time, by itself or together with them, it is
+# plausible.
+NEIGHBOURS = 2
+QUEUE_SHARE = 5 / 6
 
 # This many stalls at equal distances are not chance.
 PERIODIC = 4
@@ -162,42 +162,9 @@ class Statistic:
             return range(steps - 1, steps)
         return range(self.first, self.last + 1)
 
-    def lines(self, steps: int, interval: int) -> range:
-        """The steps whose lines the statistic needs.
-
-        If there is one line for `interval` steps, it has the index of the last of them.
-        """
-        needed = self.indices(steps)
-        return (
-            needed
-            if interval == 1 or self.first is None
-            else range(needed[0] + interval - 1, needed[-1] + 1, interval)
-        )
-
-    def cuts(self, interval: int) -> bool:
-        """Whether the window begins or ends within an interval, of which only the mean is known."""
-        return (
-            self.first is not None
-            and self.last is not None
-            and bool(self.first % interval or (self.last + 1) % interval)
-        )
-
-
-def warm_up_steps(steps: int, interval: int = 1) -> int:
-    """The first fifth of a run, at least its first interval. Slow steps in it are no hiccups."""
-    return max(steps // 5, interval if interval > 1 else 0)
-
-
-def recent_count(interval: int = 1) -> int:
-    """How many last lines show the present pace of a run that still trains: ten steps, or five intervals."""
-    return STEADY_STEPS if interval == 1 else 5
-
-
-def steady_lines(steps: int, interval: int = 1) -> range:
-    """The steps whose lines the steady median is taken over, in a run of `steps` steps."""
-    begun = max(0, steps - STEADY_STEPS) if interval == 1 else warm_up_steps(steps, interval)
-    first = math.ceil(begun / interval) * interval + interval - 1
-    return range(min(first, steps - 1), steps, interval)
+    def cuts(self, means: Means) -> bool:
+        """Whether the window begins or ends within steps of which only the mean is known."""
+        return self.first is not None and means.cut(self.indices(0))
 
 
 @dataclass(frozen=True)
@@ -205,30 +172,26 @@ class Timing:
     """The step times of a valid run, summarised. Times are in seconds, errors and spreads are relative.
 
     As printed: `step_time` is the published statistic, `window` its steps as (index, seconds), and `last` the
-    last step. All other figures are of single steps, even if the printed times are means over `smoothing`
-    steps.
+    last step. All other figures are of single steps, if these can be computed from the printed `means`.
 
     The settled steps are those after the warm-up, the first fifth of the run: `settled` is their median and
     `settled_steps` their number. `spread` is their robust standard deviation. `mean` is their mean, which
     includes what a median hides. `hiccups` are their slow outliers, and `periodic` says that these come at
     equal distances.
 
-    The last steps: `steady` is the median of the last `STEADY_STEPS`, and `tail` that of the last
-    `TAIL_STEPS`. `steady_error` is the standard error of `steady`. `tail_error` is that of the difference
-    between `tail` and `settled`, by the scatter of the steps before the tail.
+    The last steps: `steady` is the median of the last ten, and `tail` that of the last five. `steady_error`
+    is the standard error of `steady`. `tail_error` is that of the difference between `tail` and `settled`, by
+    the scatter of the steps before the tail.
 
     The window: `outliers` are the outliers among the steps that the statistic covers, and `without_outliers`
     is the mean of the others. `resolution` is the rounding of the steps that are judged.
 
-    If `interval` is above 1, each figure is of means over this many steps, named by the last of them. Then
-    `steady` is the median of all settled means and of the lines between them, and `tail` is the faster of the
-    last `TAIL_INTERVALS`. Such means scatter less than steps do, and a mean hides how many of its steps were
+    If single steps cannot be computed, each figure is of the means that are `judged`, named by the last of
+    their steps. `steady` is then the median of all settled means and of the lines between them, and `tail` is
+    the faster of the last two. The lines between only show which means include one stalled step; `tail` is
+    without that stall. Such means scatter less than steps do, and a mean hides how many of its steps were
     slow. `settled_steps` still counts steps, and counts one for each hiccup. `lasting`: the interval before
     an outlier of the window is slow too, so the pace fell, and it was not one stalled step.
-
-    The same holds if each printed time is a mean over the last steps from which single steps cannot be
-    computed. Then every `interval`-th line is the mean of steps that no other such line covers. The lines
-    between only show which means include one stalled step; `tail` is without that stall.
 
     `runs`: the figures are those of this many runs together (`plugins.judging.repeats`).
     """
@@ -244,60 +207,86 @@ class Timing:
     resolution: float
     window: tuple[tuple[int, float], ...]
     last: tuple[int, float]
-    smoothing: int
     outliers: tuple[tuple[int, float], ...]
     without_outliers: float
     hiccups: tuple[tuple[int, float], ...]
     periodic: bool
     settled_steps: int
     mean: float
-    interval: int = 1
+    means: Means = SINGLE
     lasting: bool = False
     runs: int = 1
 
     @property
     def settled_error(self) -> float:
         """The relative standard error of `settled`."""
-        return MEDIAN_ERROR * self.spread / math.sqrt(self.settled_steps / self.interval)
+        return MEDIAN_ERROR * self.spread / math.sqrt(self.settled_steps / self.judged.every)
+
+    @property
+    def judged(self) -> Means:
+        return self.means.judged
+
+    @property
+    def alone(self) -> bool:
+        """Whether the published statistic is a single step."""
+        return self.judged.single and len(self.window) == 1
 
 
-def timing(steps: Sequence[Step], statistic: Statistic, smoothing: int = 1, interval: int = 1) -> Timing:
-    """Summarise the steps of a valid run. Every step that the statistic needs must have a time.
+def levelled(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Correct the times of steps that a format prints when the host has handed them over to the GPU.
 
-    `smoothing` is the number of last steps that each printed time is the mean over. `interval` is the number
-    of steps that share a line, or a line that is judged.
+    So a step may take no time, because its neighbours took it. If a step is too short to be a step time, it and the steps that took its time all get their mean. Those
+    are the step before it, or else the one after it, or two of them. No time is lost. If more than a sixth of
+    a step is missing, the step stays as printed.
     """
-    lines = {step.index: step.seconds for step in steps if step.seconds is not None}
-    steps = [step for step in steps if (step.index + 1) % interval == 0]
+    known = {step.index: step.seconds for step in steps if step.seconds is not None}
+    usual = statistics.median(known.values()) if known else 0.0
+    for index in sorted(known):
+        rows = (
+            range(first, first + count)
+            for count in range(2, NEIGHBOURS + 2)
+            for first in range(index - count + 1, index + 1)
+        )
+        for row in rows:
+            if known[index] >= QUEUE_SHARE * usual:
+                break
+            together = [known[i] for i in row if i in known]
+            missing = len(row) * usual - math.fsum(together)
+            if len(together) == len(row) and missing <= (1 - QUEUE_SHARE) * usual:
+                known.update(dict.fromkeys(row, statistics.fmean(together)))
+    return tuple(replace(step, seconds=known.get(step.index)) for step in steps)
+
+
+def timing(steps: Sequence[Step], statistic: Statistic, means: Means = SINGLE) -> Timing:
+    """Summarise the steps of a valid run. Every step that the statistic needs must have a time."""
+    judged, times = means.judged, means.times(steps)
+    steps = [step for step in steps if (step.index + 1) % judged.every == 0]
     printed = {step.index: step.seconds for step in steps if step.seconds is not None}
-    known = desmoothed(steps, smoothing)
+    known = {i: times[i] for i in printed}
     count = max(step.index for step in steps) + 1
-    begin = steady_lines(count, interval)[0]
+    begin = judged.steady(count)[0]
     last = [i for i in known if i >= begin]
-    # The lines between such means count too. If the log had single steps after all, every `interval`-th line
-    # alone would not show its pace.
-    median = statistics.median(t for i, t in (lines if interval > 1 else known).items() if i >= begin)
-    window = tuple((i, printed[i]) for i in statistic.lines(count, interval))
-    reach = range(max(0, window[0][0] - smoothing + 1), window[-1][0] + 1)
+    # The lines between those that are judged count too. If the log had single steps after all, the judged
+    # lines alone would not show its pace.
+    median = statistics.median(t for i, t in times.items() if i >= begin)
+    window = tuple((i, printed[i]) for i in judged.lines(statistic.indices(count)))
+    reach = range(max(0, window[0][0] - means.over + 1), window[-1][0] + 1)
     single = tuple((i, known[i]) for i in reach if i in known)
-    settled = {i: t for i, t in known.items() if i - interval + 1 >= warm_up_steps(count, interval)}
+    settled = {i: t for i, t in known.items() if judged.covered(i)[0] >= judged.warm_up(count)}
     sigma = _robust_sigma(list(settled.values()))
     limit = max(OUTLIER_SIGMAS * sigma, OUTLIER_FLOOR * median)
-    plain = (
-        {i: _without_stall(lines, i, interval, STALL_RISE * median) for i in known} if interval > 1 else known
-    )
+    plain = {i: judged.without_stall(times, i, STALL_RISE * median) for i in known}
     # The steps of a window are compared with their own median, a single step with the steady median.
     middle = statistics.median(t for _, t in single) if len(single) > 1 else median
     outliers = tuple((i, t) for i, t in single if abs(t - middle) > limit or plain[i] < t)
     hiccups = tuple((i, t) for i, t in settled.items() if t - median > limit)
     # After the last interval no line shows whether it stalled or the pace fell, so it always counts. An
     # earlier one may be left out.
-    end = max(plain) if interval > 1 else count
+    end = count if judged.single else max(plain)
     rest = [plain[i] for i, t in single if (i, t) not in outliers or plain[i] < t or i == end]
-    at_end = TAIL_STEPS if interval == 1 else TAIL_INTERVALS
-    tail = [plain[i] for i in sorted(plain)[-at_end:]]
+    tail = [plain[i] for i in sorted(plain)[-judged.unit.tail :]]
     # The tail is left out, so that a fall at the end does not add to the scatter.
-    before = [settled[i] for i in sorted(settled)[:-at_end]] or list(settled.values())
+    before = [settled[i] for i in sorted(settled)[: -judged.unit.tail]] or list(settled.values())
     return Timing(
         statistic=statistic,
         step_time=statistics.fmean(t for _, t in window),
@@ -305,7 +294,7 @@ def timing(steps: Sequence[Step], statistic: Statistic, smoothing: int = 1, inte
         settled=statistics.median(settled.values()),
         steady_error=MEDIAN_ERROR * sigma / median / math.sqrt(len(last)),
         spread=sigma / median,
-        tail=statistics.median(tail) if interval == 1 else min(tail),
+        tail=judged.unit.end(tail),
         tail_error=MEDIAN_ERROR
         * _robust_sigma(before)
         / median
@@ -313,33 +302,18 @@ def timing(steps: Sequence[Step], statistic: Statistic, smoothing: int = 1, inte
         resolution=statistics.median(step.resolution for step in steps if step.index in last) / median,
         window=window,
         last=max(printed.items()),
-        smoothing=smoothing,
         outliers=outliers,
         without_outliers=statistics.fmean(rest) if rest else median,
         hiccups=hiccups,
         periodic=regular([index for index, _ in hiccups]),
-        settled_steps=len(settled) * interval,
+        settled_steps=len(settled) * judged.every,
         mean=statistics.fmean(settled.values()),
-        interval=interval,
-        lasting=interval > 1
+        means=means,
+        lasting=not judged.single
         and any(
-            plain.get(i - interval, 0.0) > (1 + OUTLIER_FLOOR) * median for i, t in outliers if t > median
+            plain.get(i - judged.every, 0.0) > (1 + OUTLIER_FLOOR) * median for i, t in outliers if t > median
         ),
     )
-
-
-def _without_stall(lines: Mapping[int, float], index: int, interval: int, rise: float) -> float:
-    """The mean that ends with step `index`, without what one stalled step added to it.
-
-    The lines between show a stalled step: one of them rises by more than `rise` s, and by more than all
-    others together.
-    """
-    pairs = ((i - 1, i) for i in range(index - interval + 1, index + 1))
-    rises = [
-        max(0.0, lines[after] - lines[before]) for before, after in pairs if {before, after} <= lines.keys()
-    ]
-    most = max(rises, default=0.0)
-    return lines[index] - (most if most > max(rise, sum(rises) / 2) else 0.0)
 
 
 def regular(indices: Sequence[int]) -> bool:

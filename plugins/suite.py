@@ -240,7 +240,8 @@ def _judge(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judg
         else "",
         strict_last=request.config.getoption("--strict-last"),
         before=[
-            results.read_log(recipe.file.log, tried.log.parent) for tried in outcome.undecided if tried.log
+            results.read_log(recipe.file.log, results.try_folder(outcome.folder, tried.try_number))
+            for tried in outcome.undecided
         ],
         artefacts=results.read_artefacts(outcome.folder) if case.mode else None,
         nodes=case.nodes(choice.gpus_per_node),
@@ -276,9 +277,12 @@ def _mode_run(
 ) -> ModeRun:
     """A job of a diagnosis: whether it is evidence, and the recorded digest that it compares with."""
     same = recipe.in_mode(case, mode)
-    if same is None or outcome.failure:
-        return ModeRun(mode, outcome, why_not=outcome.message or f"{recipe.name} has no such mode any more")
-    hours = case.gpus * (outcome.ended - outcome.started) / 3600 if outcome.started and outcome.ended else 0.0
+    if same is None or outcome.job.failure:
+        return ModeRun(
+            mode, outcome, why_not=outcome.job.message or f"{recipe.name} has no such mode any more"
+        )
+    times = outcome.job.times
+    hours = case.gpus * (times.ended - times.started) / 3600 if times.started and times.ended else 0.0
     try:
         log, left = results.read_log(recipe.file.log, outcome.folder), results.read_artefacts(outcome.folder)
         # That the network is not the expected one may be the finding.
@@ -313,7 +317,8 @@ def _offer(recipe: Recipe, judgement: Judgement, site_baselines: SiteBaselines) 
     if not site_baselines.record or judgement.case.checkpoint is not None:
         return None
     outcome = judgement.outcome
-    ended = datetime.fromtimestamp(outcome.ended, UTC) if outcome.ended else datetime.now(UTC)
+    seconds = outcome.job.times.ended
+    ended = datetime.fromtimestamp(seconds, UTC) if seconds else datetime.now(UTC)
     origin = recording.Origin(
         site=site_baselines.site,
         framework=recipe.file.title,

@@ -14,8 +14,11 @@ from typing import Any
 
 import pytest
 
+from plugins.job import Job
+from plugins.job import JobRef
+from plugins.job import JobState
+from plugins.job import Phase
 from plugins.outcome import Outcome
-from plugins.outcome import Try
 from plugins.recipes.cases import Case
 from plugins.recipes.cases import Recipe
 from tests.system import support
@@ -59,18 +62,25 @@ FATES = {
     "70b-bf16-128gpus": Fate("too slow", slower=1.1),
     "70b-bf16-256gpus": Fate("too fast", slower=0.8),
     "70b-bf16-512gpus": Fate("invalid run", gbs=8),
-    "70b-fp8-64gpus": Fate("infrastructure", steps=20, changed={"succeeded": False}),
+    "70b-fp8-64gpus": Fate("infrastructure", steps=20, changed={"phase": Phase.FAILED}),
     "70b-fp8-128gpus": Fate("infrastructure", changed={"failure": "infrastructure", "message": f"sbatch: {TEXT}"}),
     "70b-fp8-256gpus": Fate("lost", changed={"failure": "lost", "message": f"sacct: {TEXT}"}),
     "70b-fp8-512gpus": Fate("no baseline", changed={"gpu": f"gpu {TEXT}"}),
 }  # fmt: skip
 _SAID: dict[str, Any] = {
     name: f"{name} {TEXT}"
-    for name in ("job_id", "job_name", "state", "reason", "nodes", "exit_code", "log_note", "excluded", "setup")
+    for name in ("id", "name", "raw", "reason", "nodes", "exit_code", "log_note", "setup")
 }  # fmt: skip
-_EARLIER = Try(TEXT, TEXT, TEXT, f"earlier {TEXT}", "infrastructure", TEXT, TEXT)
+_EARLIER = Job(
+    ref=JobRef("llama3", "70b", TEXT, TEXT),
+    state=JobState(Phase.FAILED, TEXT, nodes=f"earlier {TEXT}"),
+    failure="infrastructure",
+    message=TEXT,
+    excluded=(TEXT,),
+)
 _AROUND: dict[str, Any] = {
     "images": (TEXT,),
+    "excluded": (f"excluded {TEXT}",),
     "versions": {"driver": TEXT},
     "earlier": (_EARLIER,),
     "attempts": 2,
@@ -111,6 +121,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
     def said(case: Case, recipe: Recipe) -> Outcome:
         plain: Outcome = wait(case, recipe)
-        return dataclasses.replace(plain, **_SAID, **_AROUND, **FATES[case.id].changed)
+        return examples.with_facts(plain, **_SAID, **_AROUND, **FATES[case.id].changed)
 
     plugin.wait = said

@@ -152,10 +152,10 @@ def _unlike(baseline: Baseline, recipe: Recipe, case: Case) -> str:
     beyond = statistic.indices(case.steps)[-1]
     if beyond >= case.steps:
         return f"statistic {statistic} needs step {beyond}, but the recipe ends at step {case.steps - 1}"
-    if statistic.cuts(case.span):
+    if statistic.cuts(case.means):
         return (
-            f"statistic {statistic} cuts an interval, but the times of this recipe are means over {case.span} steps; let it "
-            f"begin at a multiple of {case.span} and end before one"
+            f"statistic {statistic} cuts an interval, but the times of this recipe are means over {case.means.span} steps; let it "
+            f"begin at a multiple of {case.means.span} and end before one"
         )
     return ""
 
@@ -196,7 +196,7 @@ def usual_statistic(folder: Path, case: Case) -> Statistic:
     def usable(texts: Iterable[str]) -> set[Statistic]:
         """The statistics that fit a run of this case: they end by its last step, and cut no interval."""
         found = {Statistic.parse(text) for text in texts}
-        return {s for s in found if s.indices(case.steps)[-1] < case.steps and not s.cuts(case.span)}
+        return {s for s in found if s.indices(case.steps)[-1] < case.steps and not s.cuts(case.means)}
 
     stated = usable(table.statistic for table in _tables(folder / f"{case.recipe}.yaml", case))
     found = stated or usable([case.measure.statistic] if case.measure else [])

@@ -51,7 +51,7 @@ def mixed(outcome: Outcome, log: Log) -> list[str]:
 
 def nodes_of(outcome: Outcome) -> str:
     """The nodes of the run; "" if the cluster may have named only the node to blame for its end."""
-    return outcome.nodes if outcome.succeeded or outcome.failure else ""
+    return outcome.job.state.nodes if outcome.succeeded or outcome.job.failure else ""
 
 
 def since(recorded: Recorded, outcome: Outcome, log: Log, spread: float) -> list[str]:
@@ -103,7 +103,7 @@ def shown(version: str) -> str:
 def _told(outcome: Outcome, log: Log) -> dict[str, list[str]]:
     """What the cluster and the log state of the run: the values of each version."""
     found: dict[str, list[str]] = {}
-    for name, value in (*(("image", digest) for digest in outcome.images), *log.versions):
+    for name, value in (*(("image", digest) for digest in outcome.job.state.images), *log.versions):
         found.setdefault(name, []).append(value)
     # Their order does not matter, so they are sorted.
     return {name: sorted(values) for name, values in found.items()}

@@ -18,7 +18,8 @@ The rule:
 4. Otherwise it cannot be told.
 
 Noise of a part: `NOISE` standard errors of the difference of two means, from the scatter of the good steps
-(the median over the ranks), or `FLOOR` of the good step if that is more. Where the good steps cannot scatter,
+(the median over the ranks), or `FLOOR` of the good step if that is more, because two runs differ by more than
+the steps of one. Where the good steps cannot scatter,
 because the window was not divided, it is `FLOOR_UNDIVIDED`.
 
 No clocks of different ranks are compared. The last arriver is the rank that spends least time inside the
@@ -43,7 +44,7 @@ from plugins.digests.profile import ProfileDigest
 from plugins.digests.profile import Step
 
 NOISE = 4.0
-FLOOR = 0.01
+FLOOR = 0.02
 FLOOR_UNDIVIDED = 0.05
 
 

@@ -6,7 +6,8 @@ prints one JSON line, less than 1 MB: what `plugins.digests.nccl_trace.NcclDiges
 with exit status 1. STATE keeps the aggregates and how far each file was read, so that a file that grows is
 read once. A last line without its newline waits for the next call.
 
-What is counted, with the lines of NCCL 2.28.9 that print it (releases 2.19 to 2.30 print the same):
+What is counted, with the lines of NCCL 2.28.9 that print it (2.19 to 2.30 print these alike; `Assigned NET plugin` is
+new in 2.27):
 
     call       `AllReduce: opCount 0 sendbuff ... [nranks=16] stream ...`: src/enqueue.cc 2645
     channel    `Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA`: src/transport/net.cc 313, 317, 359;

@@ -25,7 +25,6 @@ import time
 from bisect import bisect_right
 from typing import Any
 from typing import Dict
-from typing import Iterator
 from typing import List
 from typing import Optional
 from typing import Set
@@ -33,17 +32,19 @@ from typing import Tuple
 from urllib.parse import quote
 
 VERSION = 1
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
 KERNELS = 10
 MOST_STEPS = 100
 MOST_PROFILES = 32
+MOST_ERRORS = 100
 _MOST_NAMES = 20000
-_MOST_COLLECTIVES = 20
+_MOST_KINDS = 30
 _MOST_RANGES = 200000
 _NAME = 400
 _SHOWN = 120
 _LAUNCHES = 16
-_KERNEL, _MEMCPY, _MEMSET, _RUNTIME = (
-    "CUPTI_ACTIVITY_KIND_" + kind for kind in ("KERNEL", "MEMCPY", "MEMSET", "RUNTIME")
+_KERNEL, _GRAPH, _MEMCPY, _MEMSET, _RUNTIME = (
+    "CUPTI_ACTIVITY_KIND_" + kind for kind in ("KERNEL", "GRAPH_TRACE", "MEMCPY", "MEMSET", "RUNTIME")
 )
 
 # The first pattern that matches a kernel's name gives its category. The order matters: flash attention is
@@ -92,6 +93,9 @@ _MARKS = re.compile(
 )
 
 _COMPUTE, _COMMUNICATION, _OTHER = 0, 1, 2
+
+# Whether a signal ended the program. SQLite takes what is raised while it calls back for its own interruption.
+_ENDED: List[bool] = []
 
 
 class Unreadable(Exception):
@@ -158,7 +162,7 @@ def category(name: str) -> str:
             if found != "communication":
                 return found
             collective = _COLLECTIVE.search(name)
-            return "communication:" + (collective.group(1) if collective else "other")
+            return "communication:" + (collective.group(1)[:40] if collective else "other")
     return "unknown"
 
 
@@ -183,9 +187,9 @@ class Report:
         self._base.close()
 
     def has(self, table: str, *columns: str) -> bool:
-        return set(columns) <= self.columns.get(table, set()) if table in self.columns else False
+        return table in self.columns and set(columns) <= self.columns[table]
 
-    def ask(self, query: str, *values: Any) -> Iterator[Tuple[Any, ...]]:
+    def ask(self, query: str, *values: Any) -> sqlite3.Cursor:
         return self._base.execute(query, values)
 
     def value(self, query: str, *values: Any) -> Optional[str]:
@@ -231,8 +235,10 @@ def digest(
         report = Report(path, seconds)
         return _digest(report, path, steps, rank)
     except (sqlite3.Error, OSError, OverflowError) as error:
+        if _ENDED:
+            sys.exit(1)
         if "interrupted" in str(error):
-            raise Unreadable("took longer than %d s: digest it elsewhere" % seconds) from None
+            raise Unreadable("took longer than %g s: digest it elsewhere" % seconds) from None
         raise Unreadable("cannot be read: %s; export it again" % error) from None
     finally:
         if report is not None:
@@ -248,11 +254,11 @@ def _digest(report: Report, path: str, steps: int, rank: Optional[int]) -> List[
         raise Unreadable("has kernels without names: this version's export is not known")
     process = "globalPid" if report.has(_KERNEL, "globalPid") else "0"
     found = report.ask(
-        "SELECT ifnull(%s, 0), deviceId, count(*) FROM %s GROUP BY 1, 2 ORDER BY 1, 2 LIMIT %d"
+        "SELECT DISTINCT ifnull(%s, 0), deviceId FROM %s ORDER BY 1, 2 LIMIT %d"
         % (process, _KERNEL, MOST_PROFILES)
     )
     ranks = [
-        (pid, device) for pid, device, _ in list(found) if isinstance(pid, int) and isinstance(device, int)
+        (pid, device) for pid, device in found.fetchall() if isinstance(pid, int) and isinstance(device, int)
     ]
     if not ranks:
         raise Unreadable("has no CUDA kernels: the profiled steps were not reached")
@@ -261,13 +267,20 @@ def _digest(report: Report, path: str, steps: int, rank: Optional[int]) -> List[
     marks = _marks(report, {pid for pid, _ in ranks}, steps)
     digests = []
     for pid, device in ranks:
-        one = dict(identity)
-        one["gpu"] = _gpu(report, device)
-        one["device"] = device
-        one["process"] = pid // 0x1000000 % 0x1000000
-        one["rank"] = rank if len(ranks) == 1 else None
-        one.update(_Sweep(report, pid, device, marks[pid], steps).run())
-        digests.append(one)
+        shares = _Sweep(report, pid, device, marks[pid], steps).run()
+        if not shares["steps"] and marks[pid].by:
+            shares = _Sweep(report, pid, device, Marks(), steps).run()
+            shares["remarks"].append("the steps that are marked hold no kernels")
+        if shares["steps"]:
+            one = dict(identity)
+            one["gpu"] = _gpu(report, device)
+            one["device"] = device
+            one["process"] = pid // 0x1000000 % 0x1000000
+            one["rank"] = rank if len(ranks) == 1 else None
+            one.update(shares)
+            digests.append(one)
+    if not digests:
+        raise Unreadable("has no kernels with a start and an end: export it again")
     return digests
 
 
@@ -415,9 +428,8 @@ class _Sweep:
         busy = sum(time_ for time_, _ in self._categories.values())
         unknown = self._categories.get("unknown", [0, 0])[0]
         kernels = heapq.nlargest(KERNELS, self._kernels.items(), key=lambda item: (item[1][0], item[0]))
-        collectives = heapq.nlargest(
-            _MOST_COLLECTIVES, self._collectives.items(), key=lambda item: item[1][0]
-        )
+        collectives = heapq.nlargest(_MOST_KINDS, self._collectives.items(), key=lambda item: item[1][0])
+        categories = heapq.nlargest(_MOST_KINDS, self._categories.items(), key=lambda item: item[1][0])
         return {
             "steps_by": by,
             "count": count,
@@ -432,10 +444,7 @@ class _Sweep:
                 }
                 for name, found in kernels
             ],
-            "categories": {
-                name: {"time": found[0], "calls": found[1]}
-                for name, found in sorted(self._categories.items())
-            },
+            "categories": {name: {"time": found[0], "calls": found[1]} for name, found in categories},
             "collectives": {
                 name: {"time": found[0], "calls": found[1], "exposed": found[2]}
                 for name, found in collectives
@@ -450,7 +459,8 @@ class _Sweep:
             return None
         if "correlationId" not in self._report.columns[_KERNEL]:
             return None
-        of_process, values = "", []  # type: Tuple[str, List[int]]
+        of_process = ""
+        values: List[int] = []
         if self._pid and "globalTid" in self._report.columns[_RUNTIME]:
             of_process, values = " AND globalTid / 16777216 = ?", [self._pid // 0x1000000]
         rows = self._report.ask(
@@ -470,10 +480,10 @@ class _Sweep:
         found = {correlation: at for at, kept in enumerate(first) for _, correlation in kept}
         return found or None
 
-    def _rows(self) -> Iterator[Tuple[Any, ...]]:
-        """(start, end, correlation id, name) of the device's kernels, copies and sets by start."""
+    def _rows(self) -> sqlite3.Cursor:
+        """(start, end, correlation id, name) of the device's kernels, graphs, copies and sets by start."""
         parts, odd = [], 0
-        for table in (_KERNEL, _MEMCPY, _MEMSET):
+        for table in (_KERNEL, _GRAPH, _MEMCPY, _MEMSET):
             columns = self._report.columns.get(table, set())
             if not {"start", "end", "deviceId"} <= columns:
                 continue
@@ -481,6 +491,9 @@ class _Sweep:
             if table == _KERNEL:
                 names = [column for column in ("demangledName", "shortName") if column in columns]
                 name = "coalesce(%s, -1)" % ", ".join([*names, "NULL"])
+            elif table == _GRAPH:
+                # With `--cuda-graph-trace graph`, which is the default, a graph is one record.
+                name = "'(CUDA graph)'"
             of_device = "deviceId = %d" % self._device
             if "globalPid" in columns:
                 of_device += " AND ifnull(globalPid, 0) = %d" % self._pid
@@ -514,7 +527,12 @@ class _Sweep:
                     self._begin()
             if launches is None:
                 reached = self._cut(cuts, reached, start)
-            elif correlation in launches and launches[correlation] > reached:
+            elif (
+                correlation in launches
+                and launches[correlation] > reached
+                # A copy may run beside the last kernels of the step before.
+                and (key is not None or start >= max(self._ends[:_OTHER]))
+            ):
                 reached = launches[correlation]
                 # The gap before a step's first kernel is the step's own.
                 busy = min(start, max(self._at, *self._ends))
@@ -609,21 +627,33 @@ def _exported(path: str, nsys: str, folder: str, seconds: float) -> str:
     made = os.path.join(folder, "report.sqlite")
     if not os.path.getsize(path):
         raise Unreadable("is empty: the profiler was ended before it wrote the report")
-    try:
-        done = subprocess.run(
-            [nsys, "export", "--type", "sqlite", "--output", made, path],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=seconds,
-            check=False,
-        )
-    except OSError as error:
-        raise Unreadable("cannot be exported: %s: %s" % (nsys, error.strerror)) from None
-    except subprocess.TimeoutExpired:
-        raise Unreadable("was not exported within %d s" % seconds) from None
-    if done.returncode or not os.path.exists(made):
-        said = done.stdout.decode("utf-8", "replace").strip().splitlines()
+    with open(os.path.join(folder, "said"), "w+b") as out:
+        # A signal between the start of nsys and the `try` below would leave nsys running.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+        running = None
+        try:
+            running = subprocess.Popen(
+                [nsys, "export", "--type", "sqlite", "--output", made, path],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before),
+            )
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            running.wait(seconds)
+        except OSError as error:
+            raise Unreadable("cannot be exported: %s: %s" % (nsys, error.strerror)) from None
+        except subprocess.TimeoutExpired:
+            raise Unreadable("was not exported within %g s" % seconds) from None
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            if running is not None and running.poll() is None:
+                os.killpg(running.pid, signal.SIGKILL)
+                running.wait()
+        out.seek(max(0, out.tell() - 4096))
+        said = out.read(4096).decode("utf-8", "replace").strip().splitlines()
+    if running.returncode or not os.path.exists(made):
         raise Unreadable("cannot be exported: %s" % (said[-1][:300] if said else "nsys says nothing"))
     return made
 
@@ -643,6 +673,11 @@ def _rank_of(path: str) -> Optional[int]:
     return int(found.group(1)) if found else None
 
 
+def _end(*_: Any) -> None:
+    _ENDED.append(True)
+    sys.exit(1)
+
+
 def main(arguments: List[str]) -> int:
     """Print the digests of the files. Returns 1 if there is none."""
     parser = argparse.ArgumentParser(prog="nsys.py", description="Digest Nsight Systems reports into JSON.")
@@ -658,9 +693,10 @@ def main(arguments: List[str]) -> int:
     options = parser.parse_args(arguments)
     if options.scratch:
         os.environ["SQLITE_TMPDIR"] = options.scratch
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: sys.exit(1))
-    profiles, errors = [], []  # type: Tuple[List[Dict[str, Any]], List[Dict[str, str]]]
+    for number in _ENDING:
+        signal.signal(number, _end)
+    profiles: List[Dict[str, Any]] = []
+    errors: List[Dict[str, str]] = []
     for path in options.files:
         folder = None
         try:
@@ -677,11 +713,13 @@ def main(arguments: List[str]) -> int:
                 one["file"] = _base(path)
             profiles += found
         except (Unreadable, OSError) as error:
-            errors.append({"file": _base(path), "error": _text(str(error))[:500]})
+            errors.append({"file": _base(path), "error": _text(str(error))[:300]})
         finally:
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
-    json.dump({"version": VERSION, "profiles": profiles[:MOST_PROFILES], "errors": errors[:1000]}, sys.stdout)
+    json.dump(
+        {"version": VERSION, "profiles": profiles[:MOST_PROFILES], "errors": errors[:MOST_ERRORS]}, sys.stdout
+    )
     sys.stdout.write("\n")
     return 0 if profiles else 1
 

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from pydantic import model_validator
 
 from plugins.digests.nsys import KERNELS
+from plugins.digests.nsys import MOST_ERRORS
 from plugins.digests.nsys import MOST_PROFILES
 from plugins.digests.nsys import MOST_STEPS
 from plugins.errors import ConfigError
@@ -107,7 +108,7 @@ class Digests(Strict):
 
     version: Literal[1]
     profiles: Annotated[tuple[ProfileDigest, ...], Field(max_length=MOST_PROFILES, strict=False)]
-    errors: Annotated[tuple[Failed, ...], Field(max_length=1000, strict=False)]
+    errors: Annotated[tuple[Failed, ...], Field(max_length=MOST_ERRORS, strict=False)]
 
     @property
     def ranks(self) -> tuple[ProfileDigest, ...]:

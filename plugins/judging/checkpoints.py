@@ -72,7 +72,7 @@ def problems(case: Case, log: Log) -> list[str]:
             f"the checkpoint has {_bytes(log.saved_bytes)}, and one of this model with its optimizer's state has "
             f"{_bytes(case.checkpoint)}"
         )
-    if log.steps and all(step.skipped_iterations == case.interval for step in log.steps):
+    if log.steps and all(step.skipped_iterations == case.means.every for step in log.steps):
         found.append("every update was skipped, so that the optimizer had no state to save")
     return found
 

@@ -191,10 +191,10 @@ def explain(diagnosis: Diagnosis) -> list[str]:
 
 def _job_lines(diagnosis: Diagnosis) -> list[str]:
     return [
-        f"          job        {run.mode}: {run.outcome.job_id}, {run.outcome.state}, nodes {run.outcome.nodes}, "
+        f"          job        {run.mode}: {run.outcome.job.ref.id}, {run.outcome.job.state.raw}, nodes {run.outcome.job.state.nodes}, "
         f"{run.gpu_hours:.2g} GPU-hours, in {run.outcome.folder}"
         for run in diagnosis.runs
-        if run.outcome.job_id and run.gpu_hours is not None
+        if run.outcome.job.ref.id and run.gpu_hours is not None
     ]
 
 

@@ -35,12 +35,11 @@ from plugins.judging.verdicts import describe
 from plugins.judging.verdicts import explain
 from plugins.judging.verdicts import judge
 from plugins.logs import Log
-from plugins.logs.smoothing import desmoothed
-from plugins.logs.smoothing import levelled
 from plugins.metrics import Measurement
 from plugins.metrics import MfuBasis
 from plugins.metrics import Statistic
 from plugins.metrics import Timing
+from plugins.metrics import levelled
 from plugins.metrics import timing
 from plugins.metrics import tokens_per_second
 from plugins.outcome import Outcome
@@ -140,16 +139,16 @@ def judge_outcome(
         verdict = Verdict(kind, f"{kind}: {headline}", _log_remarks(outcome))
         return Judgement(case, outcome, log, verdict, statistic, details=tuple(details))
 
-    job = _job_lines(outcome)
-    if outcome.failure == "lost":
-        return ended(Kind.LOST, outcome.message, details=job)
-    if outcome.failure in ("infrastructure", "interrupted"):
-        return ended(Kind.INFRASTRUCTURE, outcome.message, details=[*job, *_quoted((), errors)])
-    if outcome.failure == "given up" and baseline is not None:
+    job, failure, message = _job_lines(outcome), outcome.job.failure, outcome.job.message
+    if failure == "lost":
+        return ended(Kind.LOST, message, details=job)
+    if failure in ("infrastructure", "interrupted"):
+        return ended(Kind.INFRASTRUCTURE, message, details=[*job, *_quoted((), errors)])
+    if failure == "given up" and baseline is not None:
         return _judge_given_up(case, outcome, log, baseline, gpu=gpu, baselines=baselines)
     part = accelerators(baselines).get(gpu)
     problems = validity.problems(case, log, statistic, part, job=outcome.known_job)
-    jobs = [*(tried.job_id for tried in outcome.undecided if tried.log), *[""] * len(before)]
+    jobs = [*(tried.ref.id for tried in outcome.undecided), *[""] * len(before)]
     for number, (earlier, job_id) in enumerate(zip(before, jobs, strict=False), start=1):
         found = validity.problems(case, earlier, statistic, part, job=job_id)
         problems += [f"run {number}: {problem}" for problem in found]
@@ -241,12 +240,12 @@ def _measurement(case: Case, log: Log, statistic: Statistic, basis: MfuBasis) ->
 def _timing(case: Case, log: Log, statistic: Statistic) -> Timing:
     """The step times of a valid run, levelled if the format prints them from dispatch to dispatch."""
     steps = levelled(log.steps) if log.queued else log.steps
-    return timing(steps, statistic, case.smoothing, case.span)
+    return timing(steps, statistic, case.means)
 
 
 def _dispatched(case: Case, log: Log, statistic: Statistic) -> list[str]:
     """The remark on the steps of the statistic whose printed time was levelled; empty if there are none."""
-    needed = statistic.lines(case.steps, case.interval) if log.queued else ()
+    needed = case.means.lines(statistic.indices(case.steps)) if log.queued else ()
     changed = [
         f"{printed.index} (printed: {printed.seconds:.4g} s)"
         for printed, step in zip(log.steps, levelled(log.steps), strict=True)
@@ -304,7 +303,9 @@ def _judge_given_up(
     timed = replace(log, steps=tuple(step for step in log.steps if step.index <= last))
     measurement = _measurement(case, timed, Statistic(), basis)
     goal = expected(case, baseline, basis)
-    verdict = Verdict(Kind.TOO_SLOW, f"{Kind.TOO_SLOW}: {outcome.message}", _job_remarks(case, outcome, log))
+    verdict = Verdict(
+        Kind.TOO_SLOW, f"{Kind.TOO_SLOW}: {outcome.job.message}", _job_remarks(case, outcome, log)
+    )
     changes = _changes(verdict, measurement, goal, outcome, log)
     details = (*explain(measurement, goal), *changes, *job)
     return Judgement(case, outcome, log, verdict, Statistic(), measurement, goal, details=details)
@@ -324,35 +325,38 @@ def _died(case: Case, outcome: Outcome, log: Log) -> str:
     """`job 17 ended NODE_FAIL on gpu[001-064] after step 17 of 0 to 49`."""
     last = log.last_index
     after = "before its first step" if last is None else f"after step {last} of 0 to {case.steps - 1}"
-    where = f" on {outcome.nodes}" if outcome.nodes else ""
+    state = outcome.job.state
+    where = f" on {state.nodes}" if state.nodes else ""
     why = ", ".join(
         part
         for part in (
-            f"reason {outcome.reason}" if outcome.reason else "",
-            f"exit code {outcome.exit_code}" if outcome.exit_code else "",
+            f"reason {state.reason}" if state.reason else "",
+            f"exit code {state.exit_code}" if state.exit_code else "",
         )
         if part
     )
-    return f"job {outcome.job_id} ended {outcome.state or 'without a state'}{where} {after}" + (
+    return f"job {outcome.job.ref.id} ended {state.raw or 'without a state'}{where} {after}" + (
         f" ({why})" if why else ""
     )
 
 
 def _job_lines(outcome: Outcome) -> list[str]:
-    if not outcome.job_id:
+    ref, state, times = outcome.job.ref, outcome.job.state, outcome.job.times
+    if not ref.id:
         return []
-    run = outcome.ended - outcome.started if outcome.ended and outcome.started else None
-    wait = outcome.started - outcome.submitted if outcome.started and outcome.submitted else None
-    parts = [f"{outcome.job_id} ({outcome.job_name})"]
-    parts += [outcome.state] if outcome.state else []
-    parts += [f"nodes {outcome.nodes}"] if outcome.nodes else []
+    run = times.ended - times.started if times.ended and times.started else None
+    wait = times.started - times.submitted if times.started and times.submitted else None
+    parts = [f"{ref.id} ({ref.name})"]
+    parts += [state.raw] if state.raw else []
+    parts += [f"nodes {state.nodes}"] if state.nodes else []
     parts += [f"queued {wait:.0f} s"] if wait is not None else []
     parts += [f"ran {run:.0f} s"] if run is not None else []
-    parts += [f"without {outcome.excluded}"] if outcome.excluded else []
+    parts += [f"without {','.join(outcome.job.excluded)}"] if outcome.job.excluded else []
     tries = [
-        f"try {number}     {tried.job_id or tried.job_name}{f', without {tried.excluded}' if tried.excluded else ''}: "
-        f"{tried.message or tried.state}"
-        for number, tried in enumerate(outcome.earlier, start=1)
+        f"try {tried.try_number}     {tried.ref.label}"
+        + (f", without {','.join(tried.excluded)}" if tried.excluded else "")
+        + f": {tried.message or tried.state.raw}"
+        for tried in outcome.earlier
     ]
     return tries + [f"job       {', '.join(parts)}"] + ([f"log       {outcome.log}"] if outcome.log else [])
 
@@ -363,47 +367,49 @@ def _quoted(log: Sequence[str], errors: Sequence[str]) -> list[str]:
 
 def _idle(case: Case, outcome: Outcome, log: Log) -> str:
     """The remark on a job that ran far longer than its steps and a start take; "" if it did not."""
-    known = desmoothed(log.steps, case.smoothing)
+    known = case.means.times(log.steps)
+    times = outcome.job.times
     if (
-        outcome.started is None
-        or outcome.ended is None
-        or outcome.attempts > 1
+        times.started is None
+        or times.ended is None
+        or outcome.job.attempts > 1
         or case.checkpoint is not None
     ):
         return ""
-    ran, steps = outcome.ended - outcome.started, case.interval * sum(known.values())
+    ran, steps = times.ended - times.started, case.means.every * sum(known.values())
     if ran <= STEPS_SHARE * steps + START_SECONDS:
         return ""
     return f"the job ran {ran / 60:.0f} minutes, and its steps took {steps / 60:.1f} of them: look at what the others went into"
 
 
 def _log_remarks(outcome: Outcome) -> tuple[str, ...]:
-    return (outcome.log_note,) if outcome.log_note else ()
+    return (outcome.job.log_note,) if outcome.job.log_note else ()
 
 
 def _job_remarks(case: Case, outcome: Outcome, log: Log) -> tuple[str, ...]:
-    remarks = []
+    remarks, job = [], outcome.job
     if broken := [tried for tried in outcome.earlier if tried.failure != "undecided"]:
         jobs = f"{len(broken)} job{'s' if len(broken) > 1 else ''}"
-        why = broken[-1].message or broken[-1].state
+        why = broken[-1].message or broken[-1].state.raw
         remarks.append(f"{jobs} of this case ended as infrastructure before, lastly: {why}")
-    if outcome.excluded:
-        remarks.append(f"kept away from {outcome.excluded}, which the end of an earlier job is blamed on")
-    if outcome.failure == "hung":
-        remarks.append(f"job {outcome.job_id}: {outcome.message}; cancelled, the pace of its steps stands")
-    elif outcome.failure:
+    if job.excluded:
+        nodes = ",".join(job.excluded)
+        remarks.append(f"kept away from {nodes}, which the end of an earlier job is blamed on")
+    if job.failure == "hung":
+        remarks.append(f"job {job.ref.id}: {job.message}; cancelled, the pace of its steps stands")
+    elif job.failure:
         pass
     elif not outcome.succeeded:
         done = "its checkpoint is there" if case.checkpoint else "every step is there, so the pace stands"
         remarks.append(
-            f"job {outcome.job_id} ended {outcome.state} (exit code {outcome.exit_code or 'unknown'}) after its last "
+            f"job {job.ref.id} ended {job.state.raw} (exit code {job.state.exit_code or 'unknown'}) after its last "
             f"step: {done}, but look at its clean-up"
         )
-    elif outcome.reason:
-        remarks.append(outcome.reason)
+    elif job.state.reason:
+        remarks.append(job.state.reason)
     remarks += _log_remarks(outcome)
-    if outcome.attempts > 1:
-        remarks.append(f"the job was started {outcome.attempts} times; judged by its last attempt")
+    if job.attempts > 1:
+        remarks.append(f"the job was started {job.attempts} times; judged by its last attempt")
     if log.restarted_after:
         steps = ", ".join(map(str, log.restarted_after))
         remarks.append(
@@ -424,9 +430,9 @@ def _job_remarks(case: Case, outcome: Outcome, log: Log) -> tuple[str, ...]:
     garbled = [step.index for step in log.steps if step.seconds is None]
     if garbled:
         means = (
-            f", and where the printed means over {case.smoothing} steps do not tell a single step, by what they do tell: "
+            f", and where the printed means over {case.means.over} steps do not tell a single step, by what they do tell: "
             f"the mean of a few"
-            if case.smoothing > 1
+            if case.means.computed
             else ""
         )
         remarks.append(

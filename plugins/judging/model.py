@@ -7,7 +7,6 @@ from plugins.logs import Log
 from plugins.logs import Step
 from plugins.metrics import FlopsDefinition
 from plugins.metrics import flops_per_sequence
-from plugins.metrics import warm_up_steps
 from plugins.recipes.cases import Case
 from plugins.recipes.file import Model
 
@@ -52,7 +51,7 @@ def flops_printed(case: Case, log: Log) -> list[float]:
         if step.seconds
         and step.tflops_per_gpu
         and step.flops_per_gpu is None
-        and step.index >= warm_up_steps(case.steps)
+        and step.index >= case.means.warm_up(case.steps)
     ]
 
 

@@ -9,8 +9,10 @@ from pathlib import PurePosixPath
 from statistics import median
 
 from plugins.digests import nccl_trace
+from plugins.digests import profile_view
 from plugins.digests.artefacts import Artefacts
 from plugins.digests.artefacts import File
+from plugins.digests.profile import Digests
 from plugins.logs import Log
 from plugins.recipes.cases import Case
 from plugins.recipes.file import Profiles
@@ -85,7 +87,11 @@ def explain(case: Case, log: Log, found: Artefacts) -> list[str]:
         lines.append(f"profiles  {len(own)} reports, {size / 1e6:,.1f} MB, in {found.folder} on {found.host}")
         lines += [f"          {file.name}  {file.size:,} bytes" for file in own]
         lines.append(f"fetch     {fetch(found)}")
+    if found.profiles:
+        digests = Digests(version=1, profiles=found.profiles, errors=())
+        lines += [f"          {line}" for line in profile_view.table(digests).splitlines()]
     if found.trace is not None:
+        lines += [f"warning   {shown(warning)}" for warning in found.trace.warnings]
         lines += [f"trace     {line}" for line in nccl_trace.table(found.trace).splitlines()]
     lines += [f"note      {note}" for note in found.notes]
     times = [step.seconds for step in log.steps if step.seconds is not None]

@@ -12,9 +12,6 @@ from plugins.baselines.file import Tolerance
 from plugins.baselines.store import Baseline
 from plugins.baselines.store import Expected
 from plugins.metrics import OUTLIER_FLOOR
-from plugins.metrics import STEADY_STEPS
-from plugins.metrics import TAIL_INTERVALS
-from plugins.metrics import TAIL_STEPS
 from plugins.metrics import Measurement
 from plugins.metrics import tokens_per_second
 
@@ -24,12 +21,6 @@ MAX_USEFUL_RUNS = 20
 # At most this many outliers of a run excuse a published mean that is out of the band. If each of ten steps
 # stalls with a probability of 2 %, four of them stall in three runs of 100,000.
 MAX_FORGIVEN = 3
-
-# The end of a run is slow if it is above the settled steps by this many standard errors, and by at least
-# `OUTLIER_FLOOR`. The standard error of a few means over an interval is less certain, so both of the last two
-# must be slow.
-TAIL_SIGMAS = 4.0
-TAIL_SIGMAS_OF_MEANS = 3.0
 
 # Stalls at equal distances have one cause, so each counts as much as this many random ones.
 PERIODIC_WEIGHT = 1.5
@@ -121,9 +112,8 @@ def judge(measurement: Measurement, expected: Expected, *, strict_last: bool = F
     if published is not Kind.PASSED:
         explained = bool(timing.outliers) and band.side(timing.without_outliers) is Kind.PASSED
         # A single step says less than the steady steps around it, whether it is an outlier or not.
-        alone = timing.interval == 1 and len(timing.window) == 1
         few = len(timing.outliers) <= MAX_FORGIVEN * timing.runs
-        if ((explained and few) or alone) and not timing.lasting:
+        if ((explained and few) or timing.alone) and not timing.lasting:
             cause = (
                 f"because of {_steps(measurement, timing.outliers)}"
                 if timing.outliers
@@ -141,7 +131,7 @@ def judge(measurement: Measurement, expected: Expected, *, strict_last: bool = F
         )
         what = (
             f"{_statistic(measurement)} is {_seconds(timing.step_time)}, out of the band, the median of the "
-            f"{_steady(measurement)} is {_seconds(timing.steady)}, inside, and {why}; spread {_percent(timing.spread)}"
+            f"{timing.judged.steady_of(timing.settled_steps)} is {_seconds(timing.steady)}, inside, and {why}; spread {_percent(timing.spread)}"
         )
         return Verdict(Kind.NOISY, f"noisy: {what}; {_more_runs(measurement, band)}", remarks)
     return Verdict(Kind.PASSED, _headline(Kind.PASSED, expected, timing.step_time), remarks)
@@ -153,8 +143,7 @@ def fell(measurement: Measurement, band: Band) -> bool:
     Its last steps are out of the band, and slower than the other steps by more than chance explains.
     """
     timing = measurement.timing
-    sigmas = TAIL_SIGMAS if timing.interval == 1 else TAIL_SIGMAS_OF_MEANS
-    beyond = max(OUTLIER_FLOOR, sigmas * timing.tail_error)
+    beyond = max(OUTLIER_FLOOR, timing.judged.unit.sigmas * timing.tail_error)
     return band.side(timing.tail) is Kind.TOO_SLOW and timing.tail > (1 + beyond) * timing.settled
 
 
@@ -162,7 +151,7 @@ def instability(measurement: Measurement, tolerance: Tolerance) -> str:
     """Why the steps do not show a steady pace, whatever the pace is; "" if they do."""
     timing = measurement.timing
     if timing.spread > tolerance.spread:
-        of = f" of means over {timing.interval} steps" if timing.interval > 1 else ""
+        of = "" if timing.judged.single else f" of means over {timing.judged.over} steps"
         return (
             f"the settled steps scatter by {_percent(timing.spread)} (standard deviation{of}, limit "
             f"{_percent(tolerance.spread)})"
@@ -246,17 +235,18 @@ def _measured(measurement: Measurement, expected: Expected | None) -> list[str]:
         off = f"{_signed(expected.step_time / step_time - 1)} throughput  " if expected else ""
         return f"{name:<10}{_row(measurement, step_time)}  {off}{what}"
 
-    printed = f", printed as means over {timing.smoothing} steps" if timing.smoothing > 1 else ""
-    single = ", of single steps" if timing.smoothing > 1 else ""
-    if timing.interval > 1:
-        single = f" of these means over {timing.interval}; single steps scatter more"
+    means, printed, single = timing.means, "", ""
+    if means.computed:
+        printed, single = f", printed as means over {means.over} steps", ", of single steps"
+    elif means.span > 1:
+        single = f" of these means over {means.span}; single steps scatter more"
     lines = [line("measured", timing.step_time, f"{_statistic(measurement)}{printed}")]
     if len(timing.window) > 1:
         index, seconds = timing.last
-        lines.append(line("last", seconds, f"{_named(measurement, index)}{printed}"))
+        lines.append(line("last", seconds, f"{timing.judged.named(index)}{printed}"))
     if timing.runs > 1:
         single += f", mean of {timing.runs} runs"
-    steady = f"median of the {_steady(measurement)}, spread {_percent(timing.spread)}{single}"
+    steady = f"median of the {timing.judged.steady_of(timing.settled_steps)}, spread {_percent(timing.spread)}{single}"
     return [*lines, line("steady", timing.steady, steady), *_model(measurement)]
 
 
@@ -334,14 +324,8 @@ def _remarks(measurement: Measurement) -> tuple[str, ...]:
 
 def _fallen(measurement: Measurement) -> str:
     timing = measurement.timing
-    end = (
-        f"median of the last {TAIL_STEPS} steps"
-        if timing.interval == 1
-        else f"last {TAIL_INTERVALS} intervals"
-    )
-    what = "is" if timing.interval == 1 else "are at least"
     return (
-        f"it became slow at its end: the {end} {what} {_seconds(timing.tail)}, the median of all settled steps is "
+        f"it became slow at its end: the {timing.judged.unit.end_is} {_seconds(timing.tail)}, the median of all settled steps is "
         f"{_seconds(timing.settled)}"
     )
 
@@ -357,48 +341,22 @@ def _lucky(measurement: Measurement, published: Kind) -> str:
 
 def _statistic(measurement: Measurement) -> str:
     """`last step (49)`, `mean of steps 35 to 44`, `mean of steps 35 to 44 of 3 runs`."""
-    runs = measurement.timing.runs
-    return _window(measurement) + (f" of {runs} runs" if runs > 1 else "")
-
-
-def _window(measurement: Measurement) -> str:
-    window, interval = measurement.timing.window, measurement.timing.interval
-    if len(window) == 1:
-        return (
-            f"last step ({window[0][0]})" if interval == 1 else f"mean of {_named(measurement, window[0][0])}"
-        )
-    return f"mean of steps {window[0][0] - interval + 1} to {window[-1][0]}"
-
-
-def _named(measurement: Measurement, index: int) -> str:
-    """`step 49`, or `steps 40 to 49` if one line covers them."""
-    interval = measurement.timing.interval
-    return f"step {index}" if interval == 1 else f"steps {index - interval + 1} to {index}"
-
-
-def _steady(measurement: Measurement) -> str:
-    """`last 10 steps`, or `8 settled intervals of 10 steps`."""
     timing = measurement.timing
-    if timing.interval == 1:
-        return f"last {STEADY_STEPS} steps"
-    return f"{timing.settled_steps // timing.interval} settled intervals of {timing.interval} steps"
+    first, last = timing.window[0][0], timing.window[-1][0]
+    named = f"last step ({last})" if timing.alone else f"mean of {timing.judged.named(first, last)}"
+    return named + (f" of {timing.runs} runs" if timing.runs > 1 else "")
 
 
 def _hiccups(measurement: Measurement) -> str:
     timing = measurement.timing
+    settled, unit = timing.settled_steps // timing.judged.every, timing.judged.unit
     slow = _steps(measurement, timing.hiccups)
-    if timing.interval == 1:
-        return f"{len(timing.hiccups)} of {timing.settled_steps} settled steps far above the median: {slow}"
-    settled = timing.settled_steps // timing.interval
-    return f"{len(timing.hiccups)} of {settled} settled intervals far above the median, by one slow step or more each: {slow}"
+    return f"{len(timing.hiccups)} of {settled} settled {unit.name} far above the median{unit.each}: {slow}"
 
 
 def _steps(measurement: Measurement, steps: tuple[tuple[int, float], ...]) -> str:
     more = f" and {len(steps) - 5} more" if len(steps) > 5 else ""
-    if measurement.timing.interval > 1:
-        return ", ".join(f"{_named(measurement, i)} ({_seconds(t)})" for i, t in steps[:5]) + more
-    shown = ", ".join(f"{i} ({_seconds(t)})" for i, t in steps[:5])
-    return f"step{'s' if len(steps) > 1 else ''} {shown}{more}"
+    return measurement.timing.judged.listed([(i, _seconds(t)) for i, t in steps[:5]]) + more
 
 
 def _more_runs(measurement: Measurement, band: Band) -> str:

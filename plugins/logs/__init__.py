@@ -40,8 +40,12 @@ Tells = Literal["", "rate", "configuration"]
 FlopsName = Literal["full-attention", "causal-attention", "nemotron-24.11"]
 """How model FLOPs are counted (`plugins.metrics`)."""
 
-Means = Literal["interval", "smoothing", "averaged"]
-"""How a format may print means over several steps. `recipe.yaml` says how many, by this key."""
+PrintedMeans = Literal["none", "intervals", "moving", "separable"]
+"""What means over several steps a format may print; `means` in `recipe.yaml` says over how many.
+
+"intervals" are over the steps since the line before. "moving" ones have a line for each step; "separable" ones
+have enough digits to compute the single steps too.
+"""
 
 
 @dataclass(frozen=True)
@@ -103,8 +107,8 @@ class Log:
     checkpoint, `saved_bytes` the size that the launcher counts at the end. `peak_tflops` is the rate of
     matrix products that the run measured.
 
-    A line has means over `interval` steps, of which `index` is the last; 0 means that a single line does not
-    tell it. `ranks` is the number of processes that print each step. `profiling_steps` counts the steps of a
+    There is a line for `every` steps, of which `index` is the last; 0 means that a single line does not tell
+    it. `ranks` is the number of processes that print each step. `profiling_steps` counts the steps of a
     profiling run before the timed one. `flops` are the definitions by which the format has counted FLOPs.
     `tells` is what identifies the model in this format: its "rate", its "configuration", or "" for nothing.
     If `queued`, a step is printed when it is handed to the GPU, which may be before it is done.
@@ -121,7 +125,7 @@ class Log:
     saves: tuple[float, ...] = ()
     saved_bytes: int | None = None
     peak_tflops: float | None = None
-    interval: int = 1
+    every: int = 1
     ranks: int | None = None
     profiling_steps: int = 0
     flops: tuple[FlopsName, ...] = ("full-attention",)
@@ -158,7 +162,7 @@ class LineParser(ABC):
     """
 
     name: str
-    means: tuple[Means, ...] = ()
+    means: PrintedMeans = "none"
     times_saves: bool = False
     hints: tuple[bytes, ...] = ()
     asides: tuple[bytes, ...] = ()

@@ -8,7 +8,7 @@
 
 Each record is one line in the log; steps are 0-based. Times are in seconds, printed in full. The recipes let
 NeMo average them over the last five steps (`buffer_size`). No line states that, so the recipe does
-(`smoothing`).
+(`means`).
 
 The first record has "PARAMETER" instead of a step, and the configuration as its data. It is required, and
 checked against the case. `cfg/fp8` alone decides between FP8 and `cfg/precision` (NeMo 2.0.0,
@@ -63,7 +63,7 @@ class DLLogger(LineParser):
     """Parses records of NVIDIA's dllogger by NeMo's DLLogger (NeMo 24.07 and the releases around it)."""
 
     name = "dllogger"
-    means = ("smoothing",)
+    means = "separable"
     hints = (b"DLLL {", b"DLL ")
     tells: Tells = "configuration"
 

@@ -93,7 +93,7 @@ class MegatronLM(LineParser):
     """Parses the lines of `training_log` in megatron/training/training.py (core 0.10 to 0.19)."""
 
     name = "megatron_lm"
-    means = ("interval",)
+    means = "intervals"
     times_saves = True
     hints: tuple[bytes, ...] = (b"| consumed samples: ",)
     asides = (b"save-checkpoint .", b"pacemark: checkpoint of ")
@@ -124,12 +124,12 @@ class MegatronLM(LineParser):
         # A single line does not tell the interval.
         iterations = [step.index + 1 for step in log.steps]
         others = [iteration for iteration in iterations if iteration > 1]
-        interval = math.gcd(*others) or 1
+        every = math.gcd(*others) or 1
         if len(others) == 1:
-            interval = 1 if iterations == [1, 2] else 0
+            every = 1 if iterations == [1, 2] else 0
         facts = (*log.facts, *([self._scaled] if self._scaled else []))
-        steps = _each_alone(log.steps) if interval == 1 else tuple(step for step in log.steps if step.index)
-        return replace(log, steps=steps, interval=interval, flops=("causal-attention",), facts=facts)
+        steps = _each_alone(log.steps) if every == 1 else tuple(step for step in log.steps if step.index)
+        return replace(log, steps=steps, every=every, flops=("causal-attention",), facts=facts)
 
     def utilization(self, fields: dict[str, str]) -> float | None:
         """The TFLOP/s per GPU of the iteration whose line has these fields."""

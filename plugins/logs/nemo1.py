@@ -9,7 +9,7 @@ that say nothing: `3.5904` becomes `3.590`. `v_num=...` may come first.
 
 Times are in seconds. NeMo may average them over the last few steps (`step_timing_kwargs.buffer_size`, 1
 unless a recipe sets it). The configuration states that, but no bar does; the recipes' files state it by
-`averaged`.
+`means`.
 
 Rank 0 prints the configuration before the first step, as YAML that the logger indents by 4 (NeMo v2.0.0
 examples/nlp/language_modeling/megatron_gpt_pretraining.py 38, nemo/utils/formatters/base.py):
@@ -100,7 +100,7 @@ STATEMENTS = (
     _setting("num_nodes", "asked_nodes"),
     _setting("devices", "asked_devices"),
     _setting("log_step_timing", "timed", _SWITCH),
-    _setting("buffer_size", "averaged", depth=3),
+    _setting("buffer_size", "buffer_size", depth=3),
     # megatron_gpt_model.py 1680: it is the number of the whole model, despite its words.
     Statement(
         b"precise model parameters on device: ",
@@ -113,7 +113,7 @@ class NeMo1(LineParser):
     """Parses the bars of NeMo 1's megatron_gpt_pretraining.py (NeMo 24.09 and the releases around it)."""
 
     name = "nemo1"
-    means = ("averaged",)
+    means = "moving"
     hints = (b"global_step=",)
     asides = (b" nsys_profile:", b" memory_profile:", b" enabled: ")
     statements = STATEMENTS
@@ -139,9 +139,11 @@ class NeMo1(LineParser):
     def log(self) -> Log:
         log = super().log()
         stated = {fact.name for fact in log.facts}
-        if "timed" not in stated or "averaged" in stated:
+        if "timed" not in stated or "buffer_size" in stated:
             return log
-        return replace(log, facts=(*log.facts, Fact("averaged", 1, "step_timing_kwargs has no buffer_size")))
+        return replace(
+            log, facts=(*log.facts, Fact("buffer_size", 1, "step_timing_kwargs has no buffer_size"))
+        )
 
     def _read_bar(self, total: int, text: str, elapsed: float | None) -> None:
         fields: dict[str, str] = {}

@@ -12,6 +12,8 @@ from itertools import product
 from pathlib import Path
 
 from plugins.errors import ConfigError
+from plugins.logs.means import SINGLE
+from plugins.logs.means import Means
 from plugins.recipes.file import CHECKPOINT
 from plugins.recipes.file import Checkpoint
 from plugins.recipes.file import Group
@@ -42,7 +44,7 @@ class Case:
     Batches: `gbs` is the global batch size in sequences, `mbs` the micro batch size, `ga` the number of
     gradient accumulation steps.
 
-    Measuring: `profiled`, `smoothing`, `interval` and `measure` are as in `Matrix`, `averaged` as in `Group`.
+    Measuring: `profiled`, `means` and `measure` are as in `Matrix`.
 
     `variant` is the recipe's further way to run the case, or "" for its usual one; `mode` is what it is, if
     not its pace is judged but what it leaves on the cluster. `parameters` is the number
@@ -71,9 +73,7 @@ class Case:
     gbs: int
     gpus_per_node: int | None = None
     profiled: bool = False
-    smoothing: int = 1
-    interval: int = 1
-    averaged: int = 1
+    means: Means = SINGLE
     measure: Measure | None = None
     variant: str = ""
     mode: Variant | None = None
@@ -110,11 +110,6 @@ class Case:
     @property
     def tokens_per_step(self) -> int:
         return self.gbs * self.sequence_length
-
-    @property
-    def span(self) -> int:
-        """The number of steps whose mean a judged time is: those of a line, or those of a printed average."""
-        return max(self.interval, self.averaged)
 
     def nodes(self, gpus_per_node: int) -> int:
         return math.ceil(self.gpus / gpus_per_node)
@@ -295,9 +290,7 @@ def _expand(label: str, file: RecipeFile, group: Group) -> Iterator[Case]:
             gbs=_global_batch_size(label, group, gpus),
             gpus_per_node=file.gpus_per_node,
             profiled=file.profiled,
-            smoothing=file.smoothing,
-            interval=file.interval,
-            averaged=group.averaged,
+            means=file.means_of(group.means),
             measure=file.measure,
             variant=variant,
             mode=mode,

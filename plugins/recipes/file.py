@@ -16,8 +16,8 @@ from pydantic import model_validator
 
 from plugins.errors import ConfigError
 from plugins.logs import FlopsName
-from plugins.logs import Means
 from plugins.logs.formats import FORMATS
+from plugins.logs.means import Means
 from plugins.recipes.arithmetic import Expression
 from plugins.recipes.arithmetic import evaluate
 from plugins.recipes.contracts import Launch
@@ -31,6 +31,7 @@ from plugins.yamlfile import meant
 ReleaseName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Dtype = Literal["fp8", "bf16", "fp16", "fp32"]
 Mlp = Literal["gated", "squared-relu", "gelu"]
+MeansKeys = dict[Literal["over", "every"], Annotated[int, Field(gt=0)]]
 
 CHECKPOINT = "checkpoint"
 """The variant whose cases write a checkpoint."""
@@ -62,10 +63,8 @@ class Group(Strict):
     the number of GPUs over which parameters and batch are sharded; the other GPUs hold replicas.
 
     `gpu` names the types of GPU that this line is for, if the launcher runs another configuration on others.
-    `variants` makes the same cases once more for each variant, with the size `<size>-<variant>`.
-
-    If `averaged` is above 1, each printed step time is the mean over this many last steps, in too few digits
-    to compute single steps from it. Then only every `averaged`-th line is judged: such lines share no steps.
+    `variants` makes the same cases once more for each variant, with the size `<size>-<variant>`. `means`
+    replaces that of the recipe (`Matrix`).
     """
 
     size: str
@@ -84,7 +83,7 @@ class Group(Strict):
     gbs_per_gpu: float | None = Field(default=None, gt=0)
     accelerator: Literal["gpu", "cpu"] = "gpu"
     gpu: list[str] = []
-    averaged: int = Field(default=1, gt=0)
+    means: MeansKeys | None = None
     variants: list[str] = []
 
 
@@ -239,9 +238,8 @@ class Matrix(Strict):
 
     The logs: `log` is the format. `replay` finds a case's log in a tree of logs: it is a pattern for the end
     of a path, into which `{model}`, `{size}`, `{dtype}`, `{gpus}` and `{gbs}` are filled. It has a group
-    `job`, and a group `restart` if the path has the number of restarts. With `smoothing`, each printed step
-    time is the mean over this many last steps; `plugins.logs.smoothing` computes the single ones. With
-    `interval`, there is one line for this many steps, with their mean.
+    `job`, and a group `restart` if the path has the number of restarts. `means` says what a printed time is of
+    (`plugins.logs.means`): a line is printed every `every` steps, with the mean over the last `over` of them.
 
     The runs: `gpus_per_node` is given if the recipe's own rules (global batch size, sharding) hold only on
     such nodes. `profiled` is true if the published run profiles a few early steps. `measure` is for a recipe
@@ -258,8 +256,7 @@ class Matrix(Strict):
     steps: int = Field(gt=1)
     gpus_per_node: int | None = Field(default=None, gt=0)
     profiled: bool = False
-    smoothing: int = Field(default=1, gt=0)
-    interval: int = Field(default=1, gt=0)
+    means: MeansKeys = {}
     measure: Measure | None = None
     rules: Literal["megatron-lm"] | None = None
     variants: dict[Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")], Variant] = {}
@@ -286,50 +283,34 @@ class Matrix(Strict):
             )
         return rule
 
-    @model_validator(mode="after")
-    def _smoothing_can_be_undone(self) -> Self:
-        # Computing single steps from means multiplies their rounding at each turn. If they have 4 digits, no
-        # digit is left after 50 steps.
-        if self.smoothing > 1 and "smoothing" not in FORMATS[self.log].means:
-            raise ValueError(
-                f"smoothing {self.smoothing}: only {_formats_with('smoothing')} prints step times with enough digits to take means "
-                f"apart; take smoothing out"
-            )
-        return self
+    def means_of(self, keys: MeansKeys | None) -> Means:
+        """What printed times are of, by the `means` of a group, or of the recipe if the group has none."""
+        return Means(
+            **(self.means if keys is None else keys), separable=FORMATS[self.log].means == "separable"
+        )
 
     @model_validator(mode="after")
-    def _intervals_are_whole(self) -> Self:
-        if self.interval > 1 and (self.smoothing > 1 or "interval" not in FORMATS[self.log].means):
-            raise ValueError(
-                f"interval {self.interval}: only {_formats_with('interval')} print a line for several steps"
-            )
-        for steps in (self.steps, *([self.checkpoint.steps] if self.checkpoint else [])):
-            if steps % self.interval or steps == self.interval > 1:
+    def _means_fit(self) -> Self:
+        window = re.fullmatch(r"mean:(\d+)-(\d+)", self.measure.statistic) if self.measure else None
+        for means in map(self.means_of, (None, *(group.means for group in self.cases))):
+            if not means.fits(FORMATS[self.log].means):
+                known = " and ".join(name for name, found in FORMATS.items() if means.fits(found.means))
                 raise ValueError(
-                    f"steps {steps} is not a multiple of interval {self.interval}, two at the least"
+                    f"{means}: {self.log} prints no such means; "
+                    + (f"only {known} do" if known else "let `every` be 1 or as much as `over`")
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _averages_are_whole(self) -> Self:
-        for size in {group.averaged for group in self.cases} - {1}:
-            if "averaged" not in FORMATS[self.log].means or self.steps % size or self.steps == size:
-                raise ValueError(
-                    f"averaged {size}: only {_formats_with('averaged')} prints such means (see also `smoothing`), and steps "
-                    f"{self.steps} must be a multiple of it, two at the least"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _measure_fits(self) -> Self:
-        found = re.fullmatch(r"mean:(\d+)-(\d+)", self.measure.statistic) if self.measure else None
-        if found:
-            first, last = int(found[1]), int(found[2])
-            if not first <= last < self.steps or first % self.interval or (last + 1) % self.interval:
-                raise ValueError(
-                    f"measure.statistic {found[0]} is no window of whole intervals of {self.interval} in steps 0 to "
-                    f"{self.steps - 1}"
-                )
+            for steps in (self.steps, *([self.checkpoint.steps] if self.checkpoint else [])):
+                if steps % means.span or steps == means.span > 1:
+                    raise ValueError(
+                        f"{means}: steps {steps} is not a multiple of {means.span}, two at the least"
+                    )
+            if window:
+                covered = range(int(window[1]), int(window[2]) + 1)
+                if not covered or covered.stop > self.steps or means.cut(covered):
+                    raise ValueError(
+                        f"measure.statistic {window[0]} is no window of whole intervals of {means.span} in steps 0 to "
+                        f"{self.steps - 1}"
+                    )
         return self
 
     @model_validator(mode="after")
@@ -353,10 +334,6 @@ class Matrix(Strict):
                 "checkpoint: only Megatron's logs tell how long a save took, and only `rules` how many parameters it has"
             )
         return self
-
-
-def _formats_with(means: Means) -> str:
-    return " and ".join(name for name, found in FORMATS.items() if means in found.means)
 
 
 CONTRACTS = ("launch", "manifest", "program")

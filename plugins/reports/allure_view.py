@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable
 from collections.abc import Generator
+from collections.abc import Iterator
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from typing import Any
 import allure
 import allure_commons
 
+from plugins.digests.nccl_plot import messages_svg
+from plugins.digests.profile import Digests
+from plugins.digests.profile_view import shares_svg
 from plugins.files import write_whole
 from plugins.judging.judge import Judgement
 from plugins.judging.verdicts import Kind
@@ -121,19 +125,20 @@ class Lenient:
 def _steps(judgement: Judgement) -> None:
     """The course of the case in five steps, each with its files."""
     outcome, folder, log = judgement.outcome, judgement.outcome.folder, judgement.log
+    times = outcome.job.times
     with allure.step(shown(f"provision: {outcome.setup}")):
         pass
-    with allure.step(shown(f"launch: job {outcome.job_id or 'none'}")):
+    with allure.step(shown(f"launch: job {outcome.job.ref.id or 'none'}")):
         _file(folder / results.SENT, "what was sent", allure.attachment_type.TEXT)
     lasted = [
         f"{word} {end - start:.0f} s"
         for word, start, end in (
-            ("queued", outcome.submitted, outcome.started),
-            ("ran", outcome.started, outcome.ended),
+            ("queued", times.submitted, times.started),
+            ("ran", times.started, times.ended),
         )
         if start is not None and end is not None
     ]
-    with allure.step(shown("run: " + ", ".join([outcome.state or outcome.failure, *lasted]))):
+    with allure.step(shown("run: " + ", ".join([outcome.job.state.raw or outcome.job.failure, *lasted]))):
         _tail(outcome.log)
     with allure.step(f"parse: {len(log.steps)} steps"):
         _file(folder / results.STEPS, "steps", allure.attachment_type.CSV)
@@ -141,7 +146,18 @@ def _steps(judgement: Judgement) -> None:
             allure.attach(steps_svg(judgement), "step times", allure.attachment_type.SVG)
     with allure.step(shown(f"judge: {judgement.verdict.headline}")):
         _file(folder / results.CASE, "measurement", allure.attachment_type.JSON)
+        for name, svg in _plots(judgement):
+            allure.attach(svg, name, allure.attachment_type.SVG)
         allure.attach(shown(judgement.text), "verdict", allure.attachment_type.TEXT)
+
+
+def _plots(judgement: Judgement) -> Iterator[tuple[str, str]]:
+    """The plots of what a run in another mode left on the cluster."""
+    found = judgement.artefacts
+    if found is not None and found.trace is not None:
+        yield "bytes by size of message", messages_svg(found.trace, judgement.case.key)
+    if found is not None and found.profiles:
+        yield "shares of the steps", shares_svg(Digests(version=1, profiles=found.profiles, errors=()))
 
 
 def _file(path: Path, name: str, kind: allure.attachment_type) -> None:

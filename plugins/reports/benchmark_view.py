@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from plugins.judging.judge import Judgement
-from plugins.logs.smoothing import desmoothed
 
 
 class StepClock:
@@ -36,7 +35,7 @@ def show(request: pytest.FixtureRequest, judgement: Judgement) -> None:
     if config.getoption("--benchmark-disable") or hasattr(config, "workerinput"):
         return
     clock: StepClock = marker.kwargs["timer"]
-    clock.pending = list(desmoothed(judgement.log.steps, judgement.case.smoothing).values())
+    clock.pending = list(judgement.case.means.times(judgement.log.steps).values())
     benchmark = request.getfixturevalue("benchmark")
     benchmark.group = judgement.case.recipe
     benchmark.pedantic(clock.round, rounds=len(clock.pending))

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from plugins.judging.judge import Judgement
 from plugins.judging.verdicts import Band
-from plugins.logs.smoothing import desmoothed
 
 _WIDTH, _HEIGHT = 860, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 40, 45
@@ -19,7 +18,7 @@ def steps_svg(judgement: Judgement) -> str:
     Hiccups are red, and the window of the published statistic is ringed. The scale is that of the settled
     steps and the band. If a warm-up step is beyond it, it is at the edge, with its value.
     """
-    points = list(desmoothed(judgement.log.steps, judgement.case.smoothing).items())
+    points = list(judgement.case.means.times(judgement.log.steps).items())
     measurement, goal = judgement.measurement, judgement.expected
     timing = measurement.timing if measurement else None
     band = Band(goal, timing.resolution) if goal and timing else None

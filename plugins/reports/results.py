@@ -25,6 +25,7 @@ from plugins.digests.artefacts import Artefacts
 from plugins.errors import ConfigError
 from plugins.files import make_case_folder
 from plugins.files import write_whole
+from plugins.job import JobRef
 from plugins.judging import identity
 from plugins.judging.diagnosis import Diagnosis
 from plugins.judging.judge import Judgement
@@ -33,7 +34,6 @@ from plugins.judging.verdicts import Kind
 from plugins.judging.verdicts import beside
 from plugins.logs import Log
 from plugins.logs.formats import read
-from plugins.logs.smoothing import desmoothed
 
 SCHEMA = 1
 VERSION = "0.1.0"
@@ -51,8 +51,7 @@ SUMMARY = "summary.json"
 _FIGURES = (
     "release",
     "statistic",
-    "smoothing",
-    "interval",
+    "means",
     "step_time",
     "last_step_time",
     "steady_median",
@@ -91,7 +90,7 @@ def record(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> 
         judgement.expected,
         judgement.outcome,
     )
-    timing = measurement.timing if measurement else None
+    timing, job = measurement.timing if measurement else None, outcome.job
     return {
         "id": case.key,
         "release": case.release,
@@ -99,8 +98,7 @@ def record(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> 
         "headline": judgement.verdict.headline,
         "remarks": list(judgement.verdict.remarks),
         "statistic": str(judgement.statistic),
-        "smoothing": case.smoothing,
-        "interval": case.span,
+        "means": {"over": case.means.over, "every": case.means.every, "judged": case.means.span},
         "step_time": timing.step_time if timing else None,
         "last_step_time": timing.last[1] if timing else None,
         "steady_median": timing.steady if timing else None,
@@ -151,7 +149,9 @@ def record(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> 
             "promised_bytes_per_second": written.promised,
             "promised_seconds": written.expected,
         },
-        "artefacts": judgement.artefacts.model_dump(mode="json") if judgement.artefacts else None,
+        "artefacts": judgement.artefacts.model_dump(mode="json", exclude={"profiles", "trace"})
+        if judgement.artefacts
+        else None,
         "diagnosis": _diagnosis(judgement.diagnosis),
         "configuration": {
             "gpus": case.gpus,
@@ -164,44 +164,44 @@ def record(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> 
         "identity": identity.stated_by(case, judgement.log),
         "versions": judgement.versions,
         "job": {
-            "id": outcome.job_id,
-            "name": outcome.job_name,
-            "kind": outcome.job_kind,
-            "state": outcome.state,
-            "reason": outcome.reason,
-            "nodes": outcome.nodes,
-            "exit_code": outcome.exit_code,
-            "submitted": _stamp(outcome.submitted),
-            "started": _stamp(outcome.started),
-            "ended": _stamp(outcome.ended),
-            "attempts": outcome.attempts,
-            "excluded_nodes": outcome.excluded,
+            "id": job.ref.id,
+            "name": job.ref.name,
+            "kind": job.ref.kind,
+            "state": job.state.raw,
+            "reason": job.state.reason,
+            "nodes": job.state.nodes,
+            "exit_code": job.state.exit_code,
+            "submitted": _stamp(job.times.submitted),
+            "started": _stamp(job.times.started),
+            "ended": _stamp(job.times.ended),
+            "attempts": job.attempts,
+            "excluded_nodes": list(job.excluded),
         },
         "earlier_jobs": [
             {
-                "id": tried.job_id,
-                "name": tried.job_name,
-                "state": tried.state,
-                "nodes": tried.nodes,
+                "id": tried.ref.id,
+                "name": tried.ref.name,
+                "state": tried.state.raw,
+                "nodes": tried.state.nodes,
                 "failure": tried.failure,
                 "message": tried.message,
-                "excluded_nodes": tried.excluded,
+                "excluded_nodes": list(tried.excluded),
             }
             for tried in outcome.earlier
         ],
     }
 
 
-def unjudged(case_key: str, job_name: str, job_id: str, why: str) -> dict[str, Any]:
+def unjudged(job: JobRef, why: str) -> dict[str, Any]:
     """The record of a case that was not judged, because the session was stopped first."""
     nothing = dict.fromkeys(_FIGURES)
     return {
-        "id": case_key,
+        "id": job.case,
         "verdict": str(Kind.INFRASTRUCTURE),
         "headline": f"{Kind.INFRASTRUCTURE}: {why}",
         "remarks": [],
         **nothing,
-        "job": {"id": job_id, "name": job_name},
+        "job": {"id": job.id, "name": job.name},
     }
 
 
@@ -259,7 +259,7 @@ def write_case(judgement: Judgement, recording: Mapping[str, Any] | None = None)
     table = io.StringIO()
     writer = csv.writer(table)
     writer.writerow(["step", "seconds", "tokens_per_second", "loss", "grad_norm", "raw_seconds"])
-    raw = desmoothed(judgement.log.steps, judgement.case.smoothing)
+    raw = judgement.case.means.times(judgement.log.steps)
     for step in judgement.log.steps:
         rate = judgement.case.tokens_per_step / step.seconds if step.seconds else None
         writer.writerow([step.index, step.seconds, rate, step.loss, step.grad_norm, raw.get(step.index)])
@@ -323,20 +323,18 @@ def point_latest(folder: Path) -> None:
 
 def _runs(judgement: Judgement) -> list[dict[str, Any]]:
     """What each run of the case measured, and its job, if several runs were judged together."""
-    outcome = judgement.outcome
-    jobs = [(tried.job_id, tried.job_name, tried.nodes) for tried in outcome.undecided]
-    jobs.append((outcome.job_id, outcome.job_name, outcome.nodes))
+    jobs = [*judgement.outcome.undecided, judgement.outcome.job]
     return [
         {
-            "id": job_id,
-            "name": name,
-            "nodes": nodes,
+            "id": job.ref.id,
+            "name": job.ref.name,
+            "nodes": job.state.nodes,
             "step_time": run.timing.step_time,
             "steady_median": run.timing.steady,
             "spread": run.timing.spread,
             "hiccups": [index for index, _ in run.timing.hiccups],
         }
-        for (job_id, name, nodes), run in zip(jobs, judgement.runs, strict=False)
+        for job, run in zip(jobs, judgement.runs, strict=False)
     ]
 
 
@@ -360,10 +358,10 @@ def _diagnosis(found: Diagnosis | None) -> dict[str, Any] | None:
         "jobs": [
             {
                 "mode": run.mode,
-                "id": run.outcome.job_id,
-                "name": run.outcome.job_name,
-                "state": run.outcome.state,
-                "nodes": run.outcome.nodes,
+                "id": run.outcome.job.ref.id,
+                "name": run.outcome.job.ref.name,
+                "state": run.outcome.job.state.raw,
+                "nodes": run.outcome.job.state.nodes,
                 "gpu_hours": run.gpu_hours,
                 "why_not": run.why_not,
                 "good": None

@@ -172,7 +172,7 @@ class Figure:
         """One run of the case on this cluster."""
         case = self.goal.case
         steps = self.printed([self.goal.step_time * times for times in cluster.draw(case.steps, rng)])
-        boiled = timing(steps, self.statistic, case.smoothing, case.span)
+        boiled = timing(steps, self.statistic, case.means)
         return Measurement(case, boiled, self.goal.mfu_basis)
 
 
@@ -227,19 +227,19 @@ def figures() -> dict[str, Figure]:
             for name in ("last", "mean:11-44", "mean:35-44")
         ),
         (
-            "last, averaged: 5",
+            "last, nemo1, over: 5",
             "NeMo 1, means over the last five steps in three digits",
             nemo1,
             published("405b-fp8-576gpus", "llama3", "25.02", "last"),
         ),
         (
-            "mean:15-40, smoothing: 5",
+            "mean:15-40, dllogger, over: 5",
             "DLLogger, means over the last five steps in full",
             dllogger,
             published("70b-fp8-128gpus", "llama3_gke", None, "mean:15-40"),
         ),
         (
-            "mean:50-99, interval: 10",
+            "mean:50-99, over: 10, every: 10",
             "Megatron-LM, the mean of each ten of 100 steps",
             megatron_lm,
             made_up("175b-fp16-512gpus", "gpt3_aks", MADE_UP, "mean:50-99"),

@@ -23,11 +23,11 @@ from pathlib import Path
 from urllib.parse import parse_qs
 from urllib.parse import urlparse
 
-from fixtures.backends.base import JobRef
 from fixtures.backends.base import LogPlace
 from fixtures.backends.kubernetes.api import Api
 from fixtures.backends.kubernetes.follow import Logs
 from fixtures.backends.kubernetes.section import Kubernetes
+from plugins.job import JobRef
 from plugins.logs.formats import parser
 from plugins.logs.formats import read
 from tests.bench.parsing import CHATTER
@@ -46,7 +46,7 @@ _BEGAN = datetime(2026, 11, 21, 9, tzinfo=UTC)
 _A_SECOND, _PART = 100_000, 1000
 _STEPS = 50
 _WAYS = ("read", "follow", "parse")
-_JOB = JobRef("llama3_gke/70b-fp8-128gpus", "run.llama3_gke-70b", "pm-1", "default")
+_JOB = JobRef("llama3_gke", "70b-fp8-128gpus", "run.llama3_gke-70b", "pm-1", "default")
 
 
 @dataclass(frozen=True)

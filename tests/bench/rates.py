@@ -250,7 +250,7 @@ AIMS = (
 
 def applies(aim: Aim, figure: Figure) -> bool:
     """Whether the aim is one for this statistic: means over several steps hide which of them stalled, and tell only what it costs."""
-    return aim.slow not in clusters.STALLS or figure.goal.case.span == 1
+    return aim.slow not in clusters.STALLS or figure.goal.case.means.span == 1
 
 
 def aimed(table: Table, name: str, aim: Aim) -> Tally:

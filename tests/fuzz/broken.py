@@ -28,7 +28,7 @@ def fewer(cell: Cell, rng: random.Random) -> Made:
     """A shorter run that is whole, as a profiling run of 25 steps is."""
     count = cell.case.steps
     steps = (
-        count - rng.choice((1, 5, 10, 25)) if cell.case.interval == 1 else count - rng.choice((10, 20, 50))
+        count - rng.choice((1, 5, 10, 25)) if cell.case.means.every == 1 else count - rng.choice((10, 20, 50))
     )
     return made(
         cell, cells.job(rng, cell, cells.series(rng, cell, steps=steps)), Truth.NOT_PASS, f"{steps} steps"
@@ -129,8 +129,8 @@ def interleaved(cell: Cell, rng: random.Random) -> Made:
 def nan_loss(cell: Cell, rng: random.Random) -> Made:
     job = cells.job(rng, cell)
     first = rng.randrange(cell.case.steps // 5, cell.case.steps)
-    if cell.case.interval > 1:
-        first += cell.case.interval - 1 - first % cell.case.interval
+    if cell.case.means.every > 1:
+        first += cell.case.means.every - 1 - first % cell.case.means.every
     value = rng.choice((float("nan"), float("inf"))) if cell.dialect != "megatron_lm" else float("nan")
     stays = rng.random() < 0.7
     losses = [value if (i >= first if stays else i == first) else loss for i, loss in enumerate(job.losses)]

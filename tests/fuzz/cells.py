@@ -86,10 +86,15 @@ class Cell:
 
     @property
     def span(self) -> int:
-        return self.case.span
+        return self.case.means.span
 
     def render(self, job: Job) -> Page:
         return DIALECTS[self.dialect](job)
+
+
+def buffer_size(case: Case) -> int:
+    """Over how many last steps NeMo 1 averages a printed time."""
+    return case.means.over if case.means.every == 1 else 1
 
 
 def _own_baseline(case: Case) -> Baseline:
@@ -234,7 +239,7 @@ def job(rng: random.Random, cell: Cell, times: list[float] | None = None) -> Job
         losses=tuple(losses(rng, cell, len(times))),
         gpu=cell.gpu,
         per_node=cell.per_node,
-        averaged=max(cell.case.averaged, cell.case.smoothing),
+        averaged=buffer_size(cell.case),
         seed=rng.getrandbits(32),
         style=style(rng, cell),
     )

@@ -72,7 +72,7 @@ def single_node(cell: Cell, rng: random.Random) -> Made | None:
 @kind("healthy-cut-lines")
 def cut_lines(cell: Cell, rng: random.Random) -> Made | None:
     """At most two step lines cut in two by another line, outside of what the statistic is of and of the last ten."""
-    if cell.span > 1 or cell.case.smoothing > 1:
+    if cell.case.means.over > 1:
         return None
     # A bar that is drawn twice says everything twice, and MaxText's processes say it again: one of them is cut.
     run = cells.job(rng, cell)

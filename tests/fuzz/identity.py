@@ -38,8 +38,8 @@ def other_cell(cell: Cell, rng: random.Random) -> Made | None:
     if not others:
         return None
     other = rng.choice(others)
-    ran = replace(other.case, gbs=cell.case.gbs, interval=cell.case.interval, steps=cell.case.steps)
-    averaged = max(other.case.averaged, other.case.smoothing)
+    ran = replace(other.case, gbs=cell.case.gbs, means=cell.case.means, steps=cell.case.steps)
+    averaged = cells.buffer_size(other.case)
     return as_if(cell, rng, ran, averaged=averaged, gpu=other.gpu, per_node=other.per_node)
 
 

@@ -41,7 +41,7 @@ def arguments(job: Job) -> list[str]:
         "group_query_attention": False,
         "hidden_size": model.hidden,
         "load": None,
-        "log_interval": case.interval,
+        "log_interval": case.means.every,
         "log_throughput": True,
         "max_position_embeddings": 2048,
         "micro_batch_size": case.mbs,
@@ -126,7 +126,7 @@ def render(job: Job) -> Page:
         _head(page, job)
     if job.style.nccl:
         words.nccl(page, job, rng)
-    every = case.interval
+    every = case.means.every
     for iteration in range(every, len(job.times) + 1, every):
         # The line of the first iteration starts neither timer nor counts again.
         width = 2 if job.style.newer and every == 1 and iteration == 2 else every

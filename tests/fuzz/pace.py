@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+from plugins.logs.means import SINGLE
 from tests.fuzz import cells
 from tests.fuzz.cells import Cell
 from tests.fuzz.job import Truth
@@ -173,7 +174,7 @@ def too_fast(cell: Cell, rng: random.Random) -> Made:
 @kind("single-steps-for-means")
 def single_steps(cell: Cell, rng: random.Random) -> Made | None:
     """The recipe prints means over five steps and this log single ones, of which four of five are slow."""
-    width = max(cell.case.averaged, cell.case.smoothing)
+    width = cells.buffer_size(cell.case)
     if width == 1:
         return None
     factor, fast = slow(cell, rng, 0.1), rng.choice((width - 1, 0, 2))
@@ -187,10 +188,10 @@ def single_steps(cell: Cell, rng: random.Random) -> Made | None:
 @kind("each-step-for-means")
 def each_step(cell: Cell, rng: random.Random) -> Made | None:
     """The recipe prints a mean for each interval and this log has a line for each step."""
-    if cell.case.interval == 1:
+    if cell.case.means.every == 1:
         return None
     run = cells.job(rng, cell)
-    return made(cell, replace(run, case=replace(cell.case, interval=1)), Truth.NOT_PASS)
+    return made(cell, replace(run, case=replace(cell.case, means=SINGLE)), Truth.NOT_PASS)
 
 
 @kind("wall-clock")

@@ -13,6 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from plugins.job import Job
+from plugins.job import JobRef
+from plugins.job import JobState
+from plugins.job import Phase
+from plugins.job import Times
 from plugins.judging.judge import judge_outcome
 from plugins.logs.formats import read
 from plugins.outcome import Outcome
@@ -63,21 +68,14 @@ class Result:
 def outcome(cell: Cell, seconds: float) -> Outcome:
     """A job that ended well after so many seconds; it began when the stamps in its log do."""
     start = DAY.replace(tzinfo=datetime.UTC).timestamp()
-    return Outcome(
-        case=cell.case.key,
-        gpu=cell.gpu,
-        folder=Path("results/run") / cell.case.recipe / cell.case.id,
-        log=Path("log.txt"),
-        job_id=JOB_ID,
-        job_name="pacemark-1." + cell.case.recipe,
-        state="COMPLETED",
-        succeeded=True,
-        nodes=f"gpu[001-{cell.case.nodes(cell.per_node):03d}]",
-        exit_code="0:0",
-        submitted=start - 60,
-        started=start,
-        ended=start + seconds,
+    nodes = f"gpu[001-{cell.case.nodes(cell.per_node):03d}]"
+    job = Job(
+        ref=JobRef(cell.case.recipe, cell.case.id, "pacemark-1." + cell.case.recipe, JOB_ID),
+        state=JobState(Phase.SUCCEEDED, "COMPLETED", nodes=nodes, exit_code="0:0"),
+        times=Times(start - 60, start, start + seconds),
     )
+    folder = Path("results/run") / cell.case.recipe / cell.case.id
+    return Outcome(cell.gpu, folder, Path("log.txt"), job)
 
 
 def pieces(text: str, rng: random.Random) -> Iterator[bytes]:

@@ -9,10 +9,10 @@ from typing import Any
 
 import yaml
 
-from fixtures.backends.base import JobRef
-from fixtures.backends.base import JobState
 from fixtures.backends.kubernetes.api import Api
 from fixtures.backends.kubernetes.provision.apply import Provisioner
+from plugins.job import JobRef
+from plugins.job import JobState
 from tests.lab.k8s import manifests
 from tests.lab.k8s import processes
 from tests.lab.k8s.cluster import KubernetesLab

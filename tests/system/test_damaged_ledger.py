@@ -61,7 +61,7 @@ def killed(lab: ScriptedLab, tmp_path: Path, site: Path, script: Script = LONG) 
     try:
         until(lambda: "RUNNING" in lab.jobs().values(), "the job runs")
         folder = (tmp_path / "results" / "latest").resolve()
-        until(lambda: '"submitted"' in (folder / JOURNAL).read_text(), "its id is recorded")
+        until(lambda: '"status": "submitted"' in (folder / JOURNAL).read_text(), "its id is recorded")
     finally:
         kill(process)
     return folder
@@ -69,7 +69,7 @@ def killed(lab: ScriptedLab, tmp_path: Path, site: Path, script: Script = LONG) 
 
 def followed(tmp_path: Path) -> bool:
     journal = tmp_path / "results" / "latest" / JOURNAL
-    return journal.exists() and '"job_id": "4711"' in journal.read_text(errors="replace")
+    return journal.exists() and '"id": "4711"' in journal.read_text(errors="replace")
 
 
 def kill(process: Session) -> None:

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.backends.base import Phase
 from plugins.errors import SubmitError
+from plugins.job import Phase
 from tests.lab.k8s import manifests
 from tests.lab.k8s.cluster import KubernetesLab
-from tests.system.gpt3_site import CASE
 from tests.system.gpt3_site import JOB
 from tests.system.gpt3_site import STAGES
 from tests.system.gpt3_site import Site
@@ -31,7 +30,7 @@ def test_data_are_missed_then_made_then_found_and_then_known_without_a_pod(site:
     (lack,) = session.lacks(2)
     assert "there is no data set in slimpajama/preprocessed on claim shared-storage-pvc" in lack
     assert "--provision" in lack
-    job = session.provision(CASE, JOB)
+    job = session.provision(JOB)
     seen = follow(session, job)
     assert seen[-1].phase is Phase.SUCCEEDED, seen
     words = [state.raw for state in seen]
@@ -64,12 +63,12 @@ def test_a_session_that_died_is_followed_by_one_that_goes_on(site: Site, hub: Hu
     # Nobody is done with three files before a session looks again.
     hub.delay = 1.5
     first = site.session()
-    job = first.provision(CASE, JOB)
+    job = first.provision(JOB)
     follow(first, job, lambda state: "of" in state.raw and not state.raw.startswith("download: 0 "))
     # As after kill -9: the Job goes on, and nobody begins the next stage.
     uid = site.items("jobs")[f"{first.id}-download"]["metadata"]["uid"]
     second = site.session()
-    job = second.provision(CASE, "pacemark-20261121-130000-0002.gpt3_aks-setup")
+    job = second.provision("pacemark-20261121-130000-0002.gpt3_aks-setup")
     assert site.items("jobs")[f"{first.id}-download"]["metadata"]["uid"] == uid
     follow(second, job, lambda state: state.raw.startswith("extract"))
     hub.delay = 0.0
@@ -79,7 +78,7 @@ def test_a_session_that_died_is_followed_by_one_that_goes_on(site: Site, hub: Hu
     assert second.state(job).phase is Phase.GONE
     downloaded = {p.name: p.stat().st_mtime_ns for p in (site.volume() / "downloaded").iterdir()}
     third = site.session()
-    job = third.provision(CASE, "pacemark-20261121-140000-0003.gpt3_aks-setup")
+    job = third.provision("pacemark-20261121-140000-0003.gpt3_aks-setup")
     assert follow(third, job)[-1].phase is Phase.SUCCEEDED
     assert {p.name: p.stat().st_mtime_ns for p in (site.volume() / "downloaded").iterdir()} == downloaded
     assert third.lacks(2) == []
@@ -94,7 +93,7 @@ def test_a_session_that_died_between_a_job_and_its_scripts_is_followed_by_one_th
     made = site.lab.api.create(bare)
     until(lambda: len(site.pods_of("download")) == 4, "the pods that wait")
     second = site.session()
-    job = second.provision(CASE, "pacemark-20261121-130000-0002.gpt3_aks-setup")
+    job = second.provision("pacemark-20261121-130000-0002.gpt3_aks-setup")
     assert follow(second, job)[-1].phase is Phase.SUCCEEDED
     assert site.items("jobs")[f"{first.id}-download"]["metadata"]["uid"] == made["metadata"]["uid"]
     second.end(job)
@@ -105,7 +104,7 @@ def test_a_pod_that_is_killed_is_replaced_and_goes_on(site: Site, hub: Hub) -> N
     site.claim()
     hub.delay = 0.4
     session = site.session()
-    job = session.provision(CASE, JOB)
+    job = session.provision(JOB)
     until(lambda: len(list((site.volume() / "downloaded").glob("*.zst"))) >= 2, "two files are there")
     victim = site.pods_of("download")[0]
     site.evict(victim)
@@ -117,7 +116,7 @@ def test_a_pod_that_is_killed_is_replaced_and_goes_on(site: Site, hub: Hub) -> N
 def test_a_stage_that_fails_is_told_with_its_pod_and_its_last_lines(site: Site, hub: Hub) -> None:
     site.claim()
     session = site.session(files="10", parts="5")
-    job = session.provision(CASE, JOB)
+    job = session.provision(JOB)
     end = follow(session, job)[-1]
     assert (end.phase, end.raw, end.exit_code) == (Phase.FAILED, "Failed in download", "2")
     assert end.nodes.startswith("aks-")
@@ -128,7 +127,7 @@ def test_a_stage_that_fails_is_told_with_its_pod_and_its_last_lines(site: Site, 
     assert "has 9 files, 10 are asked for" in told[-1]
     # Mended: what failed is begun anew, in another folder, since this one was meant for ten.
     other = site.session(dataset="again/preprocessed")
-    job = other.provision(CASE, JOB)
+    job = other.provision(JOB)
     assert follow(other, job)[-1].phase is Phase.SUCCEEDED
     assert site.session("check", dataset="again/preprocessed").lacks(2) == []
 
@@ -136,7 +135,7 @@ def test_a_stage_that_fails_is_told_with_its_pod_and_its_last_lines(site: Site, 
 def test_a_failed_stage_is_begun_anew_by_the_next_session_and_no_other(site: Site, hub: Hub) -> None:
     site.claim()
     first = site.session()
-    job = first.provision(CASE, JOB)
+    job = first.provision(JOB)
     until(lambda: (site.volume() / "bpe" / "vocab.json").exists(), "the tokenizer")
     (site.volume() / "bpe" / "vocab.json").rename(site.volume() / "away.json")
     assert follow(first, job)[-1].raw == "Failed in preprocess"
@@ -144,7 +143,7 @@ def test_a_failed_stage_is_begun_anew_by_the_next_session_and_no_other(site: Sit
     before = {name: item["metadata"]["uid"] for name, item in site.items("jobs").items()}
     # As after kill -9 nobody took them away.
     second = site.session()
-    assert follow(second, second.provision(CASE, JOB))[-1].phase is Phase.SUCCEEDED
+    assert follow(second, second.provision(JOB))[-1].phase is Phase.SUCCEEDED
     after = {name: item["metadata"]["uid"] for name, item in site.items("jobs").items()}
     assert [name.rpartition("-")[2] for name in before if before[name] != after[name]] == ["preprocess"]
 
@@ -153,11 +152,11 @@ def test_two_selections_for_one_folder_do_not_meet(site: Site, hub: Hub) -> None
     site.claim()
     hub.delay = 0.5
     first = site.session()
-    first.provision(CASE, JOB)
+    first.provision(JOB)
     with pytest.raises(
         SubmitError, match=r"prepares another data set in that folder now .*files 9.* and .*files 8"
     ):
-        site.session(files="8").provision(CASE, JOB)
+        site.session(files="8").provision(JOB)
 
 
 def test_a_count_that_cannot_be_made_says_why_and_ends_with_the_session(site: Site) -> None:

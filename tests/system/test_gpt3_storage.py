@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from fixtures.backends.base import Phase
 from plugins.errors import SubmitError
+from plugins.job import Phase
 from tests.lab.k8s import manifests
 from tests.lab.k8s.api import ApiError
 from tests.lab.k8s.cluster import KubernetesLab
-from tests.system.gpt3_site import CASE
 from tests.system.gpt3_site import JOB
 from tests.system.gpt3_site import Site
 from tests.system.gpt3_site import follow
@@ -72,14 +71,14 @@ def test_storage_is_made_where_it_is_missing_and_left_alone_where_it_is(site: Si
     (lack,) = session.lacks(2)
     assert f"the claim shared-storage-pvc in namespace {site.namespace} is missing" in lack
     with pytest.raises(SubmitError, match="`storage` does not say what to make"):
-        site.session().provision(CASE, JOB)
+        site.session().provision(JOB)
     with pytest.raises(SubmitError, match=r"CSI driver azurelustre.csi.azure.com is not on the cluster"):
-        session.provision(CASE, JOB)
+        session.provision(JOB)
     driver = Driver(site.lab, site.namespace, "azurelustre.csi.azure.com")
     try:
         with pytest.raises(SubmitError, match="bind pacemark-provision to this user"):
-            site.session("check", **lustre).provision(CASE, JOB)
-        job = session.provision(CASE, JOB)
+            site.session("check", **lustre).provision(JOB)
+        job = session.provision(JOB)
         seen = follow(session, job)
     finally:
         driver.stop()
@@ -91,7 +90,7 @@ def test_storage_is_made_where_it_is_missing_and_left_alone_where_it_is(site: Si
     assert claim["spec"]["resources"]["requests"]["storage"] == "8Ti"
     # Asked for another size, the claim stays what it is.
     again = site.session(**{**lustre, "capacity": "16"})
-    again.end(again.provision(CASE, JOB))
+    again.end(again.provision(JOB))
     assert site.items("persistentvolumeclaims")[manifests.CLAIM] == claim
 
 

@@ -23,6 +23,7 @@ from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.site import load_site
 from plugins.errors import Infrastructure
 from plugins.errors import Unreachable
+from plugins.job import JobRef
 from plugins.recipes.cases import load_recipe
 from tests.lab.k8s import manifests
 from tests.lab.k8s.cluster import KubernetesLab
@@ -196,7 +197,7 @@ def test_a_submission_without_an_answer_is_looked_up_and_completed(
         backend.submit(case, NAME)
     rule.let_go()
     assert items(kubernetes_lab, namespace, "configmap") == []
-    job = backend.find(CASE, NAME)
+    job = backend.find(JobRef(case.recipe, case.id, NAME))
     assert job is not None
     assert (
         len(items(kubernetes_lab, namespace, "configmap"))

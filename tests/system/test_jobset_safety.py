@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from fixtures.backends.base import Phase
 from fixtures.backends.kubernetes import objects
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.site import load_site
 from plugins.errors import SubmitError
+from plugins.job import JobRef
+from plugins.job import Phase
 from plugins.recipes.cases import Recipe
 from plugins.recipes.cases import load_recipe
 from tests.lab.k8s.cluster import KubernetesLab
@@ -35,6 +36,7 @@ from tests.system.support import ROOT
 from tests.system.support import until
 
 NAME = "pacemark-20261121-094226-2019.llama3_gke-70b-fp8-128gpus"
+JOB = JobRef("llama3_gke", "70b-fp8-128gpus", NAME)
 
 
 @pytest.mark.parametrize(
@@ -197,12 +199,12 @@ def test_the_same_submission_twice_makes_one_jobset(
     case = recipe.case("70b-fp8-128gpus")
     assert case is not None
     first, again = backend.submit(case, NAME), backend.submit(case, NAME)
-    assert first == again == backend.find(CASE, NAME)
+    assert first == again == backend.find(JOB)
     assert names(kubernetes_lab, namespace, "jobset") == [first.id]
     backend.cancel([first])
     nothing_is_left(kubernetes_lab, namespace)
     assert backend.poll([first])[first].phase.over
-    assert backend.find(CASE, NAME) is None
+    assert backend.find(JOB) is None
 
 
 def test_a_session_that_died_between_a_jobset_and_its_configuration_is_completed(
@@ -214,7 +216,7 @@ def test_a_session_that_died_between_a_jobset_and_its_configuration_is_completed
     (name,) = names(kubernetes_lab, namespace, "configmap")
     kubernetes_lab.api.delete(f"/api/v1/namespaces/{namespace}/configmaps/{name}")
     until(lambda: not items(kubernetes_lab, namespace, "configmap"), "its end")
-    assert backend.find(CASE, NAME) == job
+    assert backend.find(JOB) == job
     (again,) = items(kubernetes_lab, namespace, "configmap")
     assert again["metadata"]["ownerReferences"][0]["name"] == job.id
     backend.cancel([job])
@@ -238,8 +240,8 @@ def test_a_jobset_of_this_name_that_is_not_ours_is_left_alone(
     theirs = kubernetes_lab.api.create(foreign(backend, recipe))
     with pytest.raises(SubmitError, match=r"refuses JobSet .* already exists"):
         backend.submit(case, NAME)
-    assert backend.find(CASE, NAME) is None
-    job = backend._ref(CASE, NAME, theirs)
+    assert backend.find(JOB) is None
+    job = backend._ref(JOB, theirs)
     backend.cancel([job])
     backend.release(job)
     assert backend.poll([job])[job].phase is Phase.GONE

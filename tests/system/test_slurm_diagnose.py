@@ -9,7 +9,6 @@ import pytest
 
 from plugins.baselines.digests import load_digest
 from plugins.baselines.digests import path_of
-from tests.lab.recipe.profiles import nccl_trace
 from tests.lab.slurm import SlurmLab
 from tests.system.faults import MakeTrial
 from tests.system.faults import Trial
@@ -20,6 +19,7 @@ from tests.system.support import site_file
 from tests.system.support import until
 from tests.unit import examples
 from tests.unit.digests.test_nccl_trace import digest_of
+from tests.unit.digests.traces import Trace
 
 CAUSES = {8: "slow rank", 16: "sockets", 32: "slow link", 64: "host gaps", 128: "data stall"}
 FOUND = {8: "compute", 16: "transport", 32: "exposed communication", 64: "host gap", 128: "data"}
@@ -76,7 +76,7 @@ def _record_larger(own: Path, gpus: int, mode: str) -> None:
     small, large = (examples.case(f"8b-{mode}-bf16-{count}gpus") for count in (8, gpus))
     recorded = load_digest(path_of(own, small))
     assert recorded is not None
-    trace = digest_of(nccl_trace(gpus).encode()) if mode == "nccl-trace" else None
+    trace = digest_of(Trace(nodes=gpus // 8).whole()) if mode == "nccl-trace" else None
     made = recorded.model_copy(update={"case": large.id, "configuration": large.identity(), "trace": trace})
     path_of(own, large).write_text(made.model_dump_json())
 

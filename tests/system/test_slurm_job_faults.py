@@ -46,7 +46,7 @@ def test_a_job_that_may_not_be_requeued_ends_with_its_node_and_is_tried_again_el
     (earlier,) = case["earlier_jobs"]
     assert earlier["state"] == "NODE_FAIL"
     # This Slurm does not say which node it was, but one alone is out of service.
-    assert case["job"]["excluded_nodes"] == node
+    assert case["job"]["excluded_nodes"] == [node]
     assert "ended NODE_FAIL on gpu[" in result.out
     nodes = lab.run("scontrol", "show", "hostnames", case["job"]["nodes"]).split()
     assert len(nodes) == 16

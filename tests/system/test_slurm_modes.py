@@ -6,9 +6,12 @@ import re
 
 import pytest
 
+from tests.lab.slurm import SlurmLab
 from tests.system.faults import MakeTrial
+from tests.system.support import until
 
 PROFILE = "llama3/8b-profile-bf16-8gpus"
+TRACE = "llama3/8b-nccl-trace-bf16-16gpus"
 PGLE = "maxtext_llama2/70b-profile-bf16-64gpus"
 
 
@@ -55,3 +58,45 @@ def test_a_report_of_an_earlier_job_is_none_of_this_job(make_trial: MakeTrial) -
     assert result.verdicts == {PGLE: "invalid run"}, result.out
     assert "there is no profile prof and no profile perf of this job" in result.case(PGLE)["headline"]
     assert "are from before this job" in result.case(PGLE)["headline"]
+
+
+def test_a_trace_is_digested_where_it_lies(make_trial: MakeTrial) -> None:
+    trial = make_trial(case=TRACE, keys={"network": "IB/GDRDMA"})
+    result = trial.start("--variant", "nccl-trace").end()
+    case = result.case(TRACE)
+    assert case["verdict"] == "passed", result.out
+    assert "16 ranks on 2 hosts made 400 NCCL calls, network IB" in case["headline"]
+    assert len(trial.jobs()) == 1
+    assert list(trial.stage.path.glob(".pacemark*")) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("one missing", "15 of 16 ranks made calls: gpu-01 has 7 of 8"),
+        ("cut", "the trace is not whole"),
+        ("sockets", "NCCL fell back to TCP sockets"),
+    ],
+)
+def test_a_trace_that_is_not_whole_or_over_sockets_is_invalid(
+    make_trial: MakeTrial, fault: str, words: str
+) -> None:
+    trial = make_trial(case=TRACE, trace=fault, keys={"network": "IB"}, limits=", log_settle_seconds: 3")
+    result = trial.start("--variant", "nccl-trace").end()
+    assert result.verdicts == {TRACE: "invalid run"}, result.out
+    assert words in result.case(TRACE)["headline"]
+
+
+def test_of_a_large_trace_little_is_sent(lab: SlurmLab, make_trial: MakeTrial) -> None:
+    sshd = lab.root / "log" / "sshd.out"
+    before = sshd.stat().st_size
+    # 280 MB. Reading it takes its time on a busy machine.
+    trial = make_trial(case=TRACE, trace_calls=8000, limits=", stall_seconds: 300")
+    result = trial.start("--variant", "nccl-trace").end(seconds=300)
+    assert result.verdicts == {TRACE: "passed"}, result.out
+    (log,) = trial.stage.path.rglob("log-*_nccltrace_*.out")
+    assert log.stat().st_size > 2 * 10**8
+    log.unlink()
+    until(lambda: b"Transferred: sent" in sshd.read_bytes()[before:], "the end of the connection")
+    told = re.findall(rb"Transferred: sent (\d+), received (\d+)", sshd.read_bytes()[before:])
+    assert 0 < sum(int(sent) + int(received) for sent, received in told) < 5 * 10**6

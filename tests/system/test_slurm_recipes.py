@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.backends.base import JobRef
 from fixtures.backends.base import LogPlace
-from fixtures.backends.base import Phase
 from fixtures.backends.slurm.backend import SlurmBackend
 from fixtures.backends.slurm.section import Slurm
 from fixtures.site import load_site
+from plugins.job import JobRef
+from plugins.job import Phase
 from plugins.recipes.cases import Case
 from plugins.recipes.cases import load_recipe
 from tests.lab.slurm import SlurmLab
@@ -79,7 +79,7 @@ def test_a_job_is_submitted_from_its_stage_and_its_log_is_read(
         slurm.check(case)
         job = slurm.submit(case, name)
         assert job.folder == str(stage.root / LOGS[recipe])
-        assert slurm.find(case.key, name) == job
+        assert slurm.find(JobRef(case.recipe, case.id, name)) == job
         assert end_of(slurm, job) is Phase.SUCCEEDED
         piece = slurm.read_log(job, LogPlace(), ())
     assert piece.place.file == f"log-{name}_{job.id}.out"
@@ -306,4 +306,4 @@ def test_a_rank_that_dies_ends_its_job_at_once_and_its_node_is_kept_out(
     (said,) = re.findall(r"its error \| srun: (.*)", result.out)
     assert "task 11: Exited with exit code 1" in said
     nodes = slurm_lab.run("scontrol", "show", "hostnames", case["earlier_jobs"][0]["nodes"]).split()
-    assert case["job"]["excluded_nodes"] == nodes[1]
+    assert case["job"]["excluded_nodes"] == [nodes[1]]

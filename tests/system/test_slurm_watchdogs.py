@@ -95,11 +95,11 @@ def test_a_node_that_is_blamed_is_kept_out_of_the_next_try(slurm_lab: SlurmLab, 
     result = run(slurm_lab, tmp_path, "--retry-infrastructure", "1", "--exclude-failed-nodes", crash_at=3)
     case = result.case()
     (earlier,) = case["earlier_jobs"]
-    (blamed,) = {case["job"]["excluded_nodes"]}
+    (blamed,) = case["job"]["excluded_nodes"]
     assert blamed in nodes(slurm_lab, earlier["nodes"]), result.out
     assert blamed not in nodes(slurm_lab, case["job"]["nodes"])
     assert len(nodes(slurm_lab, case["job"]["nodes"])) == 64
-    assert earlier["excluded_nodes"] == ""
+    assert earlier["excluded_nodes"] == []
     assert f"without {blamed}" in result.out
 
 
@@ -114,7 +114,8 @@ def test_a_try_that_does_not_fit_without_the_node_that_is_blamed_says_so(
     case = result.case("llama3/405b-bf16-2048gpus")
     assert case["verdict"] == "infrastructure"
     assert "Requested node configuration is not available" in case["headline"]
-    assert f"nodes left out of this try: {case['job']['excluded_nodes']}" in case["headline"]
+    (blamed,) = case["job"]["excluded_nodes"]
+    assert f"nodes left out of this try: {blamed}" in case["headline"]
     assert slurm_lab.squeue() == []
 
 

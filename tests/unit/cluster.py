@@ -9,12 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fixtures.backends.base import Backend
-from fixtures.backends.base import JobRef
-from fixtures.backends.base import JobState
 from fixtures.backends.base import LogCopy
 from fixtures.backends.base import LogPiece
 from fixtures.backends.base import LogPlace
-from fixtures.backends.base import Phase
 from fixtures.backends.section import Limits
 from fixtures.backends.section import Machine
 from fixtures.fleet.fleet import Fleet
@@ -24,6 +21,9 @@ from fixtures.runs.ledger import Entry
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.planned import PlannedJob
 from plugins.errors import Unreachable
+from plugins.job import JobRef
+from plugins.job import JobState
+from plugins.job import Phase
 from plugins.recipes.cases import Case
 from tests.unit import examples
 from tests.unit.examples import nemo2_text
@@ -49,7 +49,7 @@ class Cluster(Backend):
 
     def __init__(self) -> None:
         self.submitted: list[str] = []
-        self.excluded: list[str] = []
+        self.excluded: list[tuple[str, ...]] = []
         self.blames: dict[str, str] = {}
         self.cancelled: set[str] = set()
         self.ends: dict[str, list[JobState]] = {}
@@ -67,19 +67,19 @@ class Cluster(Backend):
         self.on_check(case)
         return self.remarks
 
-    def plan(self, case: Case, name: str, excluded: str = "") -> str:
+    def plan(self, case: Case, name: str, excluded: tuple[str, ...] = ()) -> str:
         return name
 
-    def submit(self, case: Case, name: str, excluded: str = "") -> JobRef:
+    def submit(self, case: Case, name: str, excluded: tuple[str, ...] = ()) -> JobRef:
         self.submitted.append(name)
         self.excluded.append(excluded)
         self.on_submit(name)
-        return JobRef(case.key, name, str(len(self.submitted)), "/logs")
+        return JobRef(case.recipe, case.id, name, str(len(self.submitted)), "/logs")
 
-    def place(self) -> str:
+    def location(self) -> str:
         return self.where
 
-    def find(self, case: str, name: str, *, to_end: bool = False) -> JobRef | None:
+    def find(self, job: JobRef, *, to_end: bool = False) -> JobRef | None:
         return None
 
     def listed(self, prefix: str) -> list[JobRef]:
@@ -139,8 +139,11 @@ class Session:
         site = Site(gpu="h100", limits=Limits(**limits))  # type: ignore[arg-type]
         path = folder / LEDGER
         self.ledger = Ledger.create(path, "run-1", "lab")
-        plans = [PlannedJob(case, "slurm", case.id, "nemo2", minutes=case.gpus / 100) for case in cases]
-        self.ledger.plan([(plan.case, plan.backend, plan.name) for plan in plans])
+        plans = [
+            PlannedJob(case, "slurm", JobRef(case.recipe, case.id, case.id), "nemo2", minutes=case.gpus / 100)
+            for case in cases
+        ]
+        self.ledger.plan([(plan.case, plan.backend, plan.ref.name) for plan in plans])
         self.fleet = Fleet(folder, path, plans, {"slurm": cluster}, {"slurm": site}, policy)
 
     def finish(self, seconds: float = 10) -> dict[str, Entry]:
@@ -151,7 +154,7 @@ class Session:
         return self.entries()
 
     def entries(self) -> dict[str, Entry]:
-        return {entry.case_key.partition("/")[2]: entry for entry in self.ledger.entries()}
+        return {entry.ref.case_id: entry for entry in self.ledger.entries()}
 
 
 Start = Callable[..., Session]

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from plugins.baselines.store import Baseline
 from plugins.baselines.store import Expected
 from plugins.baselines.store import expected
 from plugins.baselines.store import find
 from plugins.baselines.store import mfu_basis
+from plugins.job import Job
+from plugins.job import JobRef
+from plugins.job import Phase
 from plugins.logs import Log
 from plugins.logs import Step
 from plugins.logs.formats import read
@@ -134,19 +139,31 @@ def parse(text: str | bytes, format_name: str = "nemo2") -> Log:
 
 def outcome(**changed: object) -> Outcome:
     """A job of `CASE` that ended well, but for what is given."""
-    fields: dict[str, object] = {
-        "case": f"llama3/{CASE}",
-        "gpu": "h100",
-        "folder": Path("results/run/llama3") / CASE,
-        "log": Path("log.txt"),
-        "job_id": "4711",
-        "job_name": "pacemark-1.llama3",
-        "state": "COMPLETED",
-        "succeeded": True,
+    facts: dict[str, object] = {
+        "id": "4711",
+        "name": "pacemark-1.llama3",
+        "raw": "COMPLETED",
+        "phase": Phase.SUCCEEDED,
         "nodes": "gpu[001-064]",
         "exit_code": "0:0",
         "submitted": 100.0,
         "started": 160.0,
         "ended": 1060.0,
     }
-    return Outcome(**(fields | changed))  # type: ignore[arg-type]
+    job = Job(ref=JobRef("llama3", CASE, ""))
+    plain = Outcome("h100", Path("results/run/llama3") / CASE, Path("log.txt"), job)
+    return with_facts(plain, **(facts | changed))
+
+
+def with_facts(found: Outcome, **changed: object) -> Outcome:
+    """The outcome with other facts of it, its job, or the job's `ref`, `state` and `times`."""
+
+    def given(part: object) -> Any:
+        return {one.name: changed.pop(one.name) for one in fields(part) if one.name in changed}  # type: ignore[arg-type]
+
+    of_outcome = given(found)
+    ref, state, times = (
+        replace(part, **given(part)) for part in (found.job.ref, found.job.state, found.job.times)
+    )
+    job = replace(found.job, ref=ref, state=state, times=times, **changed)  # type: ignore[arg-type]
+    return replace(found, job=job, **of_outcome)

@@ -41,7 +41,7 @@ def judged(
     baseline = find(examples.BASELINES, recipe, case, gpu, own)
     return judge_outcome(
         case,
-        examples.outcome(**{"gpu": gpu, "versions": {"driver": "550.90.07"}, "job_id": job, **changed}),
+        examples.outcome(**{"gpu": gpu, "versions": {"driver": "550.90.07"}, "id": job, **changed}),
         examples.parse(text + examples.nemo2_text(times)),
         baseline,
         gpu=gpu,

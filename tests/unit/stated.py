@@ -212,7 +212,7 @@ SAMPLES = [
     Sample("nemo1", "      num_query_groups: {}", 8, 96, "query_groups", "this case's query_groups is 8"),
     Sample("nemo1", "      fp8: {}", "true", "false", "fp8", "this case is fp8"),
     Sample("nemo1", "      precision: {}", "bf16", "16-mixed", "precision", "this case is fp8"),
-    Sample("nemo1", "        buffer_size: {}", 1, 5, "averaged", "this case's number of steps that each printed time is the mean of is 1"),
+    Sample("nemo1", "        buffer_size: {}", 1, 5, "buffer_size", "this case's number of steps that each printed time is the mean of is 1"),
     Sample("nemo1", "17:       num_layers: {}", 96, 48, "layers", "this case's layers is 96"),
     # NeMo v2.0.0 nemo/collections/nlp/models/language_modeling/megatron_gpt_model.py 1680.
     Sample("nemo1", NEMO + "Pipeline model parallel rank: 0, Tensor model parallel rank: 0, Number of model parameters on device: 5.77e+09. Number of precise model parameters on device: {}.", 341029634048, 15628806144, "parameters", "this case's model has 341,"),

@@ -12,12 +12,9 @@ from types import SimpleNamespace
 import pytest
 
 from fixtures.backends.base import Backend
-from fixtures.backends.base import JobRef
-from fixtures.backends.base import JobState
 from fixtures.backends.base import LogPiece
 from fixtures.backends.base import LogPlace
-from fixtures.backends.base import Phase
-from fixtures.backends.base import prefix_of
+from fixtures.backends.base import job_of
 from fixtures.backends.registry import BACKENDS
 from fixtures.backends.registry import Registered
 from fixtures.backends.section import Machine
@@ -31,6 +28,9 @@ from fixtures.site import THIS_MACHINE
 from fixtures.site import load_site
 from fixtures.site import make_backends
 from plugins.errors import ConfigError
+from plugins.job import JobRef
+from plugins.job import JobState
+from plugins.job import Phase
 from plugins.judging import validity
 from plugins.judging.judge import judge_outcome
 from plugins.judging.validity.run import TimedRun
@@ -157,15 +157,15 @@ class ToyBackend(Backend):
         assert case.recipe in self.recipes
         return []
 
-    def plan(self, case: Case, name: str, excluded: str = "") -> str:
+    def plan(self, case: Case, name: str, excluded: tuple[str, ...] = ()) -> str:
         return f"toysub --queue {self.queue} --name {name}\n"
 
-    def submit(self, case: Case, name: str, excluded: str = "") -> JobRef:
-        self.jobs[name] = JobRef(case.key, name, f"toy-{len(self.jobs) + 1}", "")
+    def submit(self, case: Case, name: str, excluded: tuple[str, ...] = ()) -> JobRef:
+        self.jobs[name] = JobRef(case.recipe, case.id, name, f"toy-{len(self.jobs) + 1}", "")
         return self.jobs[name]
 
-    def find(self, case: str, name: str, *, to_end: bool = False) -> JobRef | None:
-        return self.jobs.get(name)
+    def find(self, job: JobRef, *, to_end: bool = False) -> JobRef | None:
+        return self.jobs.get(job.name)
 
     def poll(self, jobs: Sequence[JobRef]) -> dict[JobRef, JobState]:
         return {job: JobState(Phase.SUCCEEDED, "DONE") for job in jobs}
@@ -191,7 +191,7 @@ def toy_backend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Recipe:
     shutil.copytree(examples.ROOT / "suites" / "llama3", folder)
     recipe = folder / "recipe.yaml"
     text = recipe.read_text().replace("backend: slurm", "backend: toy")
-    recipe.write_text(text[: text.index("\nlaunch:")] + "\nprogram: train.py\n")
+    recipe.write_text(text[: text.index("\nvariants:")] + "\nprogram: train.py\n")
     return load_recipe(folder)
 
 
@@ -208,16 +208,16 @@ def test_a_backend_is_a_module_and_a_line_of_the_registry(toy_backend: Recipe, t
     results = tmp_path / "results"
     results.mkdir()
     ledger = Ledger.create(results / LEDGER, "run-1", site.site)
-    planned = PlannedJob(case, "toy", f"{prefix_of('run-1')}{case.id}", toy_backend.file.log)
-    ledger.plan([(case, "toy", planned.name)])
+    planned = PlannedJob(case, "toy", job_of("run-1", case.recipe, case.id), toy_backend.file.log)
+    ledger.plan([(case, "toy", planned.ref.name)])
     fleet = Fleet(results, results / LEDGER, [planned], backends, {"toy": section}, Policy())
     fleet.start()
-    while not (entry := ledger.entry(case.key)) or entry.stage != "ended":
+    while not (entry := ledger.entry(case.key)) or entry.status != "ended":
         assert fleet.running
         fleet.wait(0.1)
     fleet.stop()
-    assert (entry.job_id, entry.failure, entry.message) == ("toy-1", "", "")
-    assert (results / case.key / SENT).read_text() == f"toysub --queue fast --name {planned.name}\n"
+    assert (entry.ref.id, entry.failure, entry.message) == ("toy-1", "", "")
+    assert (results / case.key / SENT).read_text() == f"toysub --queue fast --name {planned.ref.name}\n"
     log = read(toy_backend.file.log, [(results / case.key / LOG).read_bytes()])
     outcome = entry.outcome(results / case.key, "h100", "", (), {})
     found = judge_outcome(case, outcome, log, examples.baseline(), gpu="h100", baselines=examples.BASELINES)

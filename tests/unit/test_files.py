@@ -24,6 +24,7 @@ from fixtures.runs.record import write_record
 from plugins.errors import ConfigError
 from plugins.files import make_case_folder
 from plugins.files import write_whole
+from plugins.job import JobRef
 from plugins.reports import results
 from plugins.reports.allure_view import Lenient
 from plugins.reports.terminal import print_table
@@ -129,7 +130,7 @@ def test_a_damaged_record_of_a_case_costs_that_case_its_verdict(tmp_path: Path, 
     assert summary["cases"][0]["headline"].startswith(f"infrastructure: its record is damaged: {path}: ")
 
 
-WRITTEN = results.unjudged(NARROW.key, NARROW.id, "17", "stopped")
+WRITTEN = results.unjudged(JobRef(NARROW.recipe, NARROW.id, NARROW.id, "17"), "stopped")
 
 
 @pytest.mark.parametrize(

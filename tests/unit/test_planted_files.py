@@ -12,13 +12,13 @@ from types import SimpleNamespace
 import paramiko
 import pytest
 
-from fixtures.backends.base import JobRef
 from fixtures.backends.base import LogPlace
 from fixtures.backends.shell import Answer
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.backends.ssh.log_tail import trouble
 from fixtures.backends.ssh.section import Ssh
 from plugins.errors import Unreachable
+from plugins.job import JobRef
 from tests.unit.backends.ssh.test_log_tail import Here
 from tests.unit.backends.ssh.test_log_tail import drain
 from tests.unit.backends.ssh.test_log_tail import long
@@ -163,7 +163,7 @@ def test_no_job_id_is_a_command(odd: str, tmp_path: Path) -> None:
 
     section = SimpleNamespace(prologue="", ssh=SimpleNamespace(command_seconds=5))
     controller = Controller("here", section, Run())  # type: ignore[arg-type]
-    job = JobRef("llama3/8b", f"name {odd}", odd, odd)
+    job = JobRef("llama3", "8b", f"name {odd}", odd, odd)
     controller.cancel([job])
     controller.folder(odd)
     controller._shown([job])

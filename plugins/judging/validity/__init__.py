@@ -52,8 +52,8 @@ def complete(case: Case, log: Log) -> bool:
     """Whether the log has every step of the case, and its checkpoint if the case writes one."""
     if case.checkpoint is not None and not log.saves:
         return False
-    interval = log.interval or case.interval
-    stated = {step.index - back for step in log.steps for back in range(min(interval, case.steps))}
+    every = min(log.every or case.means.every, case.steps)
+    stated = {step.index - back for step in log.steps for back in range(every)}
     return stated >= set(range(case.steps))
 
 

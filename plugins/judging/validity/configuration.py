@@ -37,7 +37,7 @@ _DEMANDED = {"sequence_length": "the sequence length", "fp8": "whether it comput
 _DTYPE = ("fp8", "precision")
 _WORDS = {
     "processes": "number of processes",
-    "averaged": "number of steps that each printed time is the mean of",
+    "buffer_size": "number of steps that each printed time is the mean of",
 }
 _GPU = re.compile(r"\b(G?[ABHLVT]\d{1,4}[A-Z]?|RTX|GeForce)\b(?:.*\b(PCIe|NVL|MIG)\b)?", re.IGNORECASE)
 
@@ -57,7 +57,7 @@ def facts(run: TimedRun) -> Iterator[str]:
     own = {
         **case.facts(),
         "processes": case.gpus,
-        "averaged": case.averaged if case.smoothing == 1 else case.smoothing,
+        "buffer_size": case.means.over,
         "size": case.model_name,
     }
     for fact in run.log.facts:

@@ -11,7 +11,6 @@ from functools import cached_property
 from plugins import words
 from plugins.baselines.file import Accelerator
 from plugins.logs import Log
-from plugins.logs.smoothing import desmoothed
 from plugins.metrics import Statistic
 from plugins.recipes.cases import Case
 
@@ -29,8 +28,8 @@ class TimedRun:
 
     @cached_property
     def seconds(self) -> dict[int, float]:
-        """The time of each step by itself, by index."""
-        return desmoothed(self.log.steps, self.case.smoothing)
+        """The time of each step by itself if it can be computed, by index."""
+        return self.case.means.times(self.log.steps)
 
 
 Check = Callable[[TimedRun], Iterator[str]]
@@ -44,9 +43,9 @@ def listed(indices: Iterable[int]) -> str:
 
 def absent(case: Case, log: Log, end: int) -> list[int]:
     """The steps before `end` that no line covers. A line of means covers all the steps that end there."""
-    seen, every = {step.index for step in log.steps}, case.interval
-    lines = (line for line in range(every - 1, end, every) if line not in seen)
-    return [step for line in lines for step in range(line - every + 1, line + 1)]
+    seen = {step.index for step in log.steps}
+    lines = (line for line in case.means.lines(range(end)) if line not in seen)
+    return [step for line in lines for step in case.means.covered(line)]
 
 
 def are_missing(steps: list[int]) -> str:

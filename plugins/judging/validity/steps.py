@@ -11,7 +11,6 @@ from plugins.judging.validity.run import TimedRun
 from plugins.judging.validity.run import absent
 from plugins.judging.validity.run import are_missing
 from plugins.judging.validity.run import listed
-from plugins.logs.smoothing import impossible
 
 MAX_GARBLED = 2
 """A run with this many garbled step lines is valid, unless the statistic needs one of them."""
@@ -33,21 +32,19 @@ def announced(run: TimedRun) -> Iterator[str]:
 
 def sequence(run: TimedRun) -> Iterator[str]:
     """Each line covers as many steps as the recipe says. If so, the checks in `SEQUENCE` apply."""
-    case, log = run.case, run.log
+    means, every = run.case.means, run.log.every
     # A single line does not tell its interval.
-    if log.interval == case.interval or (not log.interval and case.interval > 1):
+    if every == means.every or not (every or means.single):
         for check in SEQUENCE:
             yield from check(run)
         return
-    means = (
-        f"means over {log.interval or 'an unknown number of'} steps" if log.interval != 1 else "single steps"
-    )
+    stated = f"means over {every or 'an unknown number of'} steps" if every != 1 else "single steps"
     wanted = (
         f"the statistic {run.statistic} needs single ones"
-        if case.interval == 1
-        else f"this recipe's are means over {case.interval} (--log-interval {case.interval})"
+        if means.single
+        else f"this recipe's are means over {means.every} (--log-interval {means.every})"
     )
-    yield f"the log states {means}, and {wanted}"
+    yield f"the log states {stated}, and {wanted}"
 
 
 def missing(run: TimedRun) -> Iterator[str]:
@@ -84,24 +81,16 @@ def positive(run: TimedRun) -> Iterator[str]:
         return
     if max(step.index for step in steps) >= case.steps:
         return
-    buffer = "the run's step_timing_kwargs.buffer_size is another one"
-    negative = [(index, seconds) for index, seconds in sorted(run.seconds.items()) if seconds <= 0]
-    if case.averaged > 1 and (at := impossible(steps, case.averaged)) is not None:
+    if why := case.means.contradiction(steps):
         yield (
-            f"the printed step times are not means over the last {case.averaged} steps, as this recipe's are: no steps have such means "
-            f"up to step {at}; {buffer}"
-        )
-    elif negative:
-        index, seconds = negative[0]
-        yield (
-            f"the printed step times are not means over the last {case.smoothing} steps, as this recipe's are: step {index} "
-            f"alone would have taken {seconds:.4g} s; {buffer}"
+            f"the printed step times are not means over the last {case.means.over} steps, as this recipe's are: {why}; "
+            f"the run's step_timing_kwargs.buffer_size is another one"
         )
 
 
 def garbled(run: TimedRun) -> Iterator[str]:
     indices = [step.index for step in run.log.steps if step.seconds is None]
-    lines = run.statistic.lines(run.case.steps, run.case.interval)
+    lines = run.case.means.lines(run.statistic.indices(run.case.steps))
     if needed := [index for index in indices if index in lines]:
         yield (
             f"{listed(needed)}: the log line is garbled by other output, and the statistic {run.statistic} needs it"

@@ -11,9 +11,8 @@ from plugins.judging.model import flops_of_a_step
 from plugins.judging.validity.run import Check
 from plugins.judging.validity.run import TimedRun
 from plugins.judging.validity.run import listed
-from plugins.logs.smoothing import NEIGHBOURS
-from plugins.logs.smoothing import QUEUE_SHARE
-from plugins.metrics import warm_up_steps
+from plugins.metrics import NEIGHBOURS
+from plugins.metrics import QUEUE_SHARE
 
 CLOCK_MARGIN = 1.3
 """By the clock of the log, a run may take this many times as long as its steps."""
@@ -59,8 +58,8 @@ def _with_neighbours(known: dict[int, float], index: int) -> float:
 
 def clock(run: TimedRun) -> Iterator[str]:
     """By the stamps of the log, the settled steps account for the time between the first and the last."""
-    case, known = run.case, run.seconds
-    settled = warm_up_steps(case.steps, case.interval)
+    every, known = run.case.means.every, run.seconds
+    settled = run.case.means.warm_up(run.case.steps)
     stamps = sorted(
         (step.index, step.stamp, step.stamp_resolution)
         for step in run.log.steps
@@ -72,8 +71,8 @@ def clock(run: TimedRun) -> Iterator[str]:
     told = passed = 0.0
     shifted = False
     for (before, begun, _), (after, ended, _) in pairwise(stamps):
-        between = range(before + case.interval, after + 1, case.interval)
-        took = case.interval * sum(known.get(index, usual) for index in between)
+        between = range(before + every, after + 1, every)
+        took = every * sum(known.get(index, usual) for index in between)
         gap = ended - begun
         # Once a year a clock is put forward by an hour.
         if not shifted and HOUR <= gap + 1 - took <= HOUR + took + 2:

@@ -11,8 +11,6 @@ from plugins.judging.validity.run import Check
 from plugins.judging.validity.run import TimedRun
 from plugins.judging.validity.run import listed
 from plugins.logs.marks import MARKS
-from plugins.metrics import recent_count
-from plugins.metrics import steady_lines
 
 PROFILED_UNTIL = 11
 """If a recipe was published with a profiler, this is the last step that is profiled.
@@ -46,8 +44,8 @@ def updates_are_made(run: TimedRun) -> Iterator[str]:
     case = run.case
     if case.checkpoint is not None:
         return
-    last = steady_lines(case.steps, case.interval)[-recent_count(case.interval) :]
-    judged = {*run.statistic.lines(case.steps, case.interval), *last}
+    last = case.means.steady(case.steps)[-case.means.unit.recent :]
+    judged = {*case.means.lines(run.statistic.indices(case.steps)), *last}
     if skipped := [s.index for s in run.log.steps if s.skipped_iterations and s.index in judged]:
         yield f"{listed(skipped)}: the update was skipped, and the judgement needs it"
 
@@ -70,8 +68,8 @@ def profiled_as_published(run: TimedRun) -> Iterator[str]:
 
 def has_a_loss(run: TimedRun) -> Iterator[str]:
     """A loss is not zero. Megatron-LM prints none if it is zero or if all updates were skipped."""
-    interval = run.case.interval
-    updated = [s for s in run.log.steps if s.seconds is not None and s.skipped_iterations != interval]
+    every = run.case.means.every
+    updated = [s for s in run.log.steps if s.seconds is not None and s.skipped_iterations != every]
     if updated and not any(step.loss for step in updated):
         yield "every loss is zero, or none is stated"
 

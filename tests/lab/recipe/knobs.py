@@ -42,6 +42,8 @@ class Knobs:
         chatter: megabytes of other ranks' warnings before each step;
         causes: number of GPUs -> what the profile and the NCCL trace of that case show: see `profiles.CAUSES`;
         profiles: "": each rank's profile is written; else "none", "one missing", "empty" or "unfinished";
+        trace: "": each rank prints its NCCL trace; else "one missing", "cut" or "sockets", of the last rank or node;
+        trace_calls: pairs of collectives in a step of it;
         leak: a traceback prints the environment, the token in two halves with a pause between them.
     """
 
@@ -75,6 +77,8 @@ class Knobs:
     chatter: int = 0
     causes: dict[int, str] = field(default_factory=dict)
     profiles: str = ""
+    trace: str = ""
+    trace_calls: int = 2
     leak: bool = False
 
     def seconds(self, published: float, step: int, noise: random.Random) -> float:

@@ -1,4 +1,4 @@
-"""Profiles as nsys leaves them, and the lines of an NCCL trace, for the stand-ins of recipes that have such modes."""
+"""Profiles as nsys leaves them, for the stand-ins of recipes that profile a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from tests.unit.digests.simulator import Planted
 from tests.unit.digests.simulator import export
 from tests.unit.digests.simulator import simulate
-from tests.unit.digests.traces import Trace
 
 SOCKETS = "sockets"
 
@@ -48,9 +47,3 @@ def write_profiles(
             report.touch()
         else:
             export(report, recorded, host="gpu001", device=number)
-
-
-def nccl_trace(gpus: int, cause: str = "") -> str:
-    """The lines that NCCL prints of five steps, on nodes of eight GPUs."""
-    nodes = gpus // 8
-    return Trace(nodes=nodes, sockets=range(nodes) if cause == SOCKETS else ()).whole().decode()

@@ -12,11 +12,15 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from tests.unit.digests.traces import Trace
+
 from .knobs import Knobs
-from .profiles import nccl_trace
+from .profiles import SOCKETS
 from .profiles import write_profiles
 from .ranks import VICTIM
 from .ranks import Ranks
@@ -53,6 +57,9 @@ class Trainer:
             time.sleep(2)
             print(f"{token[10:]}'}})", flush=True)
         time.sleep(knobs.startup)
+        traced = self.trace() if os.environ.get("NCCL_DEBUG") == "INFO" else None
+        if traced is not None:
+            self.say_traced(traced.set_up())
         for step in range(knobs.steps or plan["steps"]):
             time.sleep(knobs.real_step)
             for _ in range(knobs.chatter):
@@ -60,6 +67,8 @@ class Trainer:
             if step % 10 == 5:
                 self.ranks.note()
             self.say_step(step)
+            if traced is not None:
+                self.say_traced(traced.step(step))
             if step == knobs.restart_at and self.restart < knobs.restarts:
                 time.sleep(
                     0.5
@@ -103,8 +112,6 @@ class Trainer:
         if self.knobs.socket_fallback:
             self.say(f"{host}:101:101 [0] NCCL INFO NET/Plugin: could not find libnccl-net.so")
             self.say(f"{host}:101:101 [0] NCCL INFO Using network Socket")
-        elif os.environ.get("NCCL_DEBUG") == "INFO":
-            self.say(nccl_trace(plan["gpus"], self.cause), end="")
         self.note(f"Copying Trainer's 'max_steps' ({plan['steps']}) to LR scheduler's 'max_steps'.")
         self.note("Padded vocab_size: 128256, original vocab_size: 128256, dummy tokens: 0.")
         self.note(
@@ -140,6 +147,28 @@ class Trainer:
             line = line.replace(str(MEMORY), f"{MEMORY // 10**6}{OTHER_RANK}", 1)
         glued = self.knobs.interleave and step % 4 == 2
         self.say(line, end="" if glued else "\n")
+
+    def trace(self) -> Trace:
+        """What NCCL prints of this job, of all its ranks."""
+        gpus = min(8, self.plan["gpus"])
+        nodes = self.plan["gpus"] // gpus
+        fault = self.knobs.trace
+        return Trace(
+            nodes=nodes,
+            gpus=gpus,
+            steps=self.plan["steps"],
+            missing=[self.plan["gpus"] - 1] if fault == "one missing" else [],
+            cut=[self.plan["gpus"] - 1] if fault == "cut" else [],
+            sockets=range(nodes) if self.cause == SOCKETS else [nodes - 1] if fault == "sockets" else [],
+            sizes=[1 << 20] * self.knobs.trace_calls,
+        )
+
+    def say_traced(self, lines: Iterator[bytes]) -> None:
+        """Lines of the trace, in large pieces."""
+        sys.stdout.flush()
+        for _, block in groupby(enumerate(lines), lambda pair: pair[0] // 10_000):
+            sys.stdout.buffer.write(b"".join(line for _, line in block))
+        sys.stdout.buffer.flush()
 
     def crash(self, step: int) -> None:
         """What a failed collective leaves in the log."""

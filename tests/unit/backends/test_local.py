@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.backends.base import JobRef
 from fixtures.backends.base import LogPiece
 from fixtures.backends.base import LogPlace
-from fixtures.backends.base import Phase
 from fixtures.backends.local import Local
 from fixtures.backends.local import LocalBackend
 from plugins.errors import SiteError
+from plugins.job import JobRef
+from plugins.job import Phase
 from plugins.recipes.cases import Case
 from plugins.recipes.cases import load_recipe
 
@@ -88,13 +88,16 @@ def test_an_id_that_has_passed_to_a_stranger_is_left_alone(tmp_path: Path) -> No
         try:
             backend = LocalBackend(Local(), [PROXY])
             for folder in (tmp_path, tmp_path / "cleared away"):
-                job = JobRef(case.key, "pacemark-run-1.x", str(stranger.pid), str(folder))
+                job = JobRef(case.recipe, case.id, "pacemark-run-1.x", str(stranger.pid), str(folder))
                 assert phase(backend, job) is Phase.GONE
                 backend.cancel([job])
                 # Nothing new, not an empty log: what the session collected stays.
                 assert backend.read_log(job, LogPlace(), []) == LogPiece(b"", LogPlace())
             (tmp_path / "lock").touch()
-            assert phase(backend, JobRef(case.key, "x", str(stranger.pid), str(tmp_path))) is Phase.GONE
+            assert (
+                phase(backend, JobRef(case.recipe, case.id, "x", str(stranger.pid), str(tmp_path)))
+                is Phase.GONE
+            )
             assert stranger.poll() is None
         finally:
             stranger.kill()

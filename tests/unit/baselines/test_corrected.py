@@ -27,7 +27,7 @@ def judged(step_time: float = 4.61, *, corrected: bool = True) -> Judgement:
     )
     return judge_outcome(
         case,
-        examples.outcome(case=case.key),
+        examples.outcome(),
         Log(steps=steps, planned=50),
         baseline,
         gpu="h100",

@@ -10,6 +10,8 @@ import pytest
 from plugins.baselines.versions import compare
 from plugins.baselines.versions import mixed
 from plugins.baselines.versions import versions_of
+from plugins.job import JobRef
+from plugins.job import Phase
 from plugins.judging.judge import Judgement
 from plugins.judging.recording import shelve
 from plugins.judging.verdicts import Kind
@@ -76,7 +78,7 @@ def test_versions_that_differ_within_a_run_are_told_and_remarked() -> None:
 def test_the_record_of_a_case_has_the_versions_whole() -> None:
     found = judged(text="NCCL version 2.21.5\n", images=(ONE,))
     assert results.record(found)["versions"] == {"driver": "550.90.07", "image": ONE, "nccl": "2.21.5"}
-    assert results.unjudged("llama3/x", "n", "1", "Ctrl-C")["versions"] is None
+    assert results.unjudged(JobRef("llama3", "x", "n", "1"), "Ctrl-C")["versions"] is None
 
 
 def test_they_are_recorded_and_told_where_the_number_comes_from(tmp_path: Path) -> None:
@@ -142,7 +144,7 @@ def test_a_run_that_was_given_up_says_so_too(tmp_path: Path) -> None:
         own=recorded(tmp_path),
         failure="given up",
         message="given up",
-        succeeded=False,
+        phase=Phase.FAILED,
         nodes="gpu9",
     )
     assert found.verdict.kind is Kind.TOO_SLOW
@@ -173,7 +175,7 @@ def test_of_many_nodes_only_the_first_are_known_to_be_the_same() -> None:
 
 # Of a job that failed behind its last step a cluster may name the node at fault alone.
 def test_the_nodes_of_a_job_that_failed_are_not_compared(tmp_path: Path) -> None:
-    assert told({}, {"succeeded": False, "nodes": "gpu007"}, tmp_path) == [
+    assert told({}, {"phase": Phase.FAILED, "nodes": "gpu007"}, tmp_path) == [
         "changed   nothing that is known: driver 550.90.07",
         "unknown   nodes now (then gpu[001-064])",
     ]

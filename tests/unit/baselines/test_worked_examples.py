@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from plugins.job import Job
+from plugins.job import JobRef
+from plugins.job import JobState
+from plugins.job import Phase
 from plugins.judging.judge import Judgement
 from plugins.judging.judge import judge_outcome
 from plugins.judging.verdicts import Kind
@@ -15,7 +19,8 @@ from tests.unit import examples
 
 def judged(recipe: str, case_id: str, log: str) -> Judgement:
     case = examples.case(case_id, recipe)
-    job = Outcome(case.key, "h100", Path(), None, job_id="1", state="COMPLETED", succeeded=True)
+    ref, state = JobRef(case.recipe, case.id, "", "1"), JobState(Phase.SUCCEEDED, "COMPLETED")
+    job = Outcome("h100", Path(), None, Job(ref=ref, state=state))
     parsed = examples.parse(log, examples.recipe_named(recipe).file.log)
     found = examples.baseline(case_id, recipe)
     return judge_outcome(case, job, parsed, found, gpu="h100", baselines=examples.BASELINES)

@@ -118,6 +118,18 @@ def test_labels_of_launchers() -> None:
     ]
 
 
+def test_both_ends_of_a_transfer_are_counted_and_none_compared() -> None:
+    """A rank may send more often than another receives, so transfers say nothing about a trace that is cut."""
+    report = real("transfers")
+    assert sums(report) == {
+        "Send": (3, 3 * 2420736 * 4),
+        "Recv": (1, 2420736 * 4),
+        "AllGather": (1, 2 * 2097152 * 4),
+        "ReduceScatter": (1, 2 * 2097152 * 4),
+    }
+    assert report["uneven"] == []
+
+
 @pytest.mark.parametrize(
     ("line", "transport", "device"),
     [

@@ -10,7 +10,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -178,6 +177,47 @@ def test_the_window_is_divided_where_nothing_marks_a_step(tmp_path: Path) -> Non
         "the profiled window as a whole",
         [],
     )
+
+
+def test_marks_without_kernels_are_no_steps(tmp_path: Path) -> None:
+    recorded = Recorded(
+        kernels=[(100, 200, COMPUTE, 7, 1)],
+        calls=[(90, "cudaLaunchKernel_v7000", 1), (900, "cudaLaunchKernel_v7000", 2)],
+        ranges=[(300, 400, "train_step"), (500, 600, "train_step")],
+    )
+    found = one(export(tmp_path / "a.sqlite", recorded))
+    assert [step["length"] for step in found["steps"]] == [100]
+    assert found["remarks"][-1] == "the steps that are marked hold no kernels"
+
+
+def test_a_copy_beside_the_last_kernels_does_not_begin_the_next_step(tmp_path: Path) -> None:
+    copy, launch = "cudaMemcpyAsync_v3020", "cudaLaunchKernel_v7000"
+    recorded = Recorded(
+        kernels=[(10, 100, COMPUTE, 7, 1), (120, 200, COMPUTE, 7, 3), (220, 300, COMPUTE, 7, 5)],
+        copies=[(60, 70, 2), (205, 210, 4)],
+        calls=[(5, launch, 1), (55, copy, 2), (56, launch, 3), (180, copy, 4), (181, launch, 5)],
+        ranges=[(4, 20, "train_step 1"), (50, 70, "train_step 2"), (170, 190, "train_step 3")],
+    )
+    found = one(export(tmp_path / "a.sqlite", recorded))
+    # The third begins with its copy: the device had nothing else to do.
+    assert [(step["length"], step["gap"], step["head"]) for step in found["steps"]] == [
+        (90, 0, 0),
+        (100, 20, 20),
+        (100, 15, 5),
+    ]
+
+
+def test_a_graph_whose_kernels_were_not_traced_is_unknown(tmp_path: Path) -> None:
+    path = export(tmp_path / "a.sqlite", Recorded(kernels=[(100, 200, COMPUTE, 7, 1)]))
+    with sqlite3.connect(path) as base:
+        base.execute(
+            "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INTEGER NOT NULL, end INTEGER NOT NULL,"
+            " deviceId INTEGER NOT NULL, graphId INTEGER NOT NULL)"
+        )
+        base.execute("INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (200, 500, 0, 1)")
+    base.close()
+    found = one(path)
+    assert (found["steps"][0]["compute"], found["unknown_share"]) == (400, 0.75)
 
 
 def test_of_a_chain_of_optimizers_the_last_ends_the_step(tmp_path: Path) -> None:
@@ -404,6 +444,15 @@ def test_a_report_is_exported_into_a_folder_that_is_removed(tmp_path: Path) -> N
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
+def test_an_export_that_hangs_is_ended(tmp_path: Path) -> None:
+    report = tmp_path / "a.nsys-rep"
+    report.write_bytes(b"x" * 5000)
+    program = _nsys(tmp_path / "nsys", "sleep 60")
+    code, found = run("--nsys", program, "--seconds", "0.1", "--scratch", tmp_path, report)
+    assert (code, found["errors"][0]["error"]) == (1, "was not exported within 0.1 s")
+    assert list(tmp_path.glob("pacemark*")) == []
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -437,9 +486,4 @@ def test_an_export_that_is_ended_leaves_no_folder(tmp_path: Path) -> None:
         running.send_signal(signal.SIGTERM)
         assert running.wait(30) == 1
     assert list(scratch.iterdir()) == []
-    until = time.monotonic() + 30
-    while (
-        Path(f"/proc/{exporting}/cmdline").exists()
-        and b"sleep" in Path(f"/proc/{exporting}/cmdline").read_bytes()
-    ):
-        assert time.monotonic() < until
+    assert not Path(f"/proc/{exporting}").exists()

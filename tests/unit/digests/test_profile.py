@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from plugins.digests import nsys
 from plugins.digests.profile import MOST_BYTES
 from plugins.digests.profile import read
+from plugins.digests.profile_view import shares_svg
+from plugins.digests.profile_view import table
 from plugins.errors import ConfigError
-from plugins.reports.profile_view import shares_svg
-from plugins.reports.profile_view import table
 from tests.hostile import COMMAND
 from tests.hostile import MARKUP
 from tests.hostile import OBEYED

@@ -46,14 +46,23 @@ class Trace:
         return self.nodes * self.gpus
 
     def lines(self) -> Iterator[bytes]:
-        ranks = [rank for rank in range(self.world) if rank not in self.missing]
-        for rank in ranks:
-            yield from self._setup(rank)
+        yield from self.set_up()
         for step in range(self.steps):
-            for call in range(2 * len(self.sizes) + 1):
-                for rank in ranks:
-                    if step < self.steps // 2 or rank not in self.cut:
-                        yield self._call(rank, step, call)
+            yield from self.step(step)
+
+    def set_up(self) -> Iterator[bytes]:
+        for rank in self._ranks:
+            yield from self._setup(rank)
+
+    def step(self, step: int) -> Iterator[bytes]:
+        for call in range(2 * len(self.sizes) + 1):
+            for rank in self._ranks:
+                if step < self.steps // 2 or rank not in self.cut:
+                    yield self._call(rank, step, call)
+
+    @property
+    def _ranks(self) -> list[int]:
+        return [rank for rank in range(self.world) if rank not in self.missing]
 
     def whole(self) -> bytes:
         return b"".join(self.lines())

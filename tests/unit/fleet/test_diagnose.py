@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fixtures.backends.base import JobRef
-from fixtures.backends.base import JobState
-from fixtures.backends.base import Phase
 from fixtures.backends.section import Machine
 from fixtures.backends.slurm.backend import SlurmBackend
 from fixtures.fleet.fleet import Fleet
@@ -27,7 +25,9 @@ from plugins.digests.artefacts import Artefacts
 from plugins.digests.artefacts import File
 from plugins.errors import ConfigError
 from plugins.errors import SubmitError
-from plugins.outcome import Try
+from plugins.job import JobRef
+from plugins.job import JobState
+from plugins.job import Phase
 from plugins.recipes.cases import Case
 from tests.unit import examples
 from tests.unit.cluster import BROKEN
@@ -75,8 +75,8 @@ class Doctor:
         self.symptom = Symptom("too slow: 11 s a step", [Mode(mode, 9.0, hours) for mode in modes], why_none)
         self.asked: list[tuple[str, str, str]] = []
 
-    def __call__(self, case: Case, entry: Entry, earlier: Sequence[Try]) -> Symptom | None:
-        self.asked.append((entry.case_key, entry.failure, entry.nodes))
+    def __call__(self, case: Case, entry: Entry, earlier: Sequence[Entry]) -> Symptom | None:
+        self.asked.append((entry.case, entry.failure, entry.state.nodes))
         return self.symptom if case is NARROW else None
 
 
@@ -96,7 +96,7 @@ def test_the_modes_run_one_after_the_other_on_the_nodes_of_the_case(cluster: Cho
     doctor = Doctor(*MODES)
     live: list[int] = []
     cluster.on_submit = lambda name: live.append(
-        sum(entry.stage in ("intent", "submitted") for entry in Ledger(session.fleet.ledger_path).entries())
+        sum(entry.status in ("intent", "submitted") for entry in Ledger(session.fleet.ledger_path).entries())
     )
     session = start(NARROW, policy=policy(doctor))
     entries = session.finish()
@@ -106,13 +106,13 @@ def test_the_modes_run_one_after_the_other_on_the_nodes_of_the_case(cluster: Cho
     assert live == [1, 2, 2]
     assert doctor.asked == [(NARROW.key, "", "gpu001")]
     case, profile = entries[NARROW.id], entries[f"{NARROW.id}/profile"]
-    assert (case.stage, case.failure, case.message, case.is_case) == ("ended", "", "", True)
-    assert (profile.stage, profile.failure, profile.diagnoses, profile.is_case) == (
+    assert (case.status, case.failure, case.message, case.is_case) == ("ended", "", "", True)
+    assert (profile.status, profile.failure, profile.ref.diagnoses, profile.is_case) == (
         "ended", "", NARROW.key, False,
     )  # fmt: skip
-    assert case.ended is not None
-    assert profile.submitted is not None
-    assert case.ended <= profile.submitted
+    assert case.times.ended is not None
+    assert profile.times.submitted is not None
+    assert case.times.ended <= profile.times.submitted
     folder = session.fleet.folder / NARROW.key / "profile"
     assert (folder / "artefacts.json").exists()
     assert (folder / "log.txt").read_text() == cluster.logs[PROFILE]
@@ -131,7 +131,7 @@ def test_no_test_sees_its_case_as_ended_before_its_diagnosis_has_ended(
     stages: list[str] = []
 
     def look() -> None:
-        stages.extend(entry.stage for entry in Ledger(session.fleet.ledger_path).entries() if entry.is_case)
+        stages.extend(entry.status for entry in Ledger(session.fleet.ledger_path).entries() if entry.is_case)
 
     cluster.on_examine = look
     session = start(NARROW, policy=policy(Doctor(*MODES)))
@@ -144,7 +144,7 @@ def test_a_case_that_is_not_red_and_a_session_without_the_option_run_once(
 ) -> None:
     nobody = Doctor()
     wide = examples.case()
-    assert start(wide, policy=policy(nobody)).finish()[wide.id].stage == "ended"
+    assert start(wide, policy=policy(nobody)).finish()[wide.id].status == "ended"
     start(NARROW, policy=Policy(), run="second").finish()
     assert cluster.submitted == [wide.id, NARROW.id]
     assert [key for key, *_ in nobody.asked] == [wide.key]
@@ -156,7 +156,7 @@ def test_what_the_budget_forbids_is_not_run_and_said(cluster: Chooses, start: St
     assert cluster.submitted == [NARROW.id, PROFILE]
     trace = entries[f"{NARROW.id}/nccl-trace"]
     said = "not run: about 3 GPU-hours, and 1 of --diagnose 4 are left"
-    assert (trace.stage, trace.failure, trace.message, trace.submitted) == (
+    assert (trace.status, trace.failure, trace.message, trace.times.submitted) == (
         "ended",
         "interrupted",
         said,
@@ -201,7 +201,7 @@ def test_a_mode_that_breaks_changes_nothing_of_the_case_and_is_not_tried_again(
     session = start(NARROW, policy=Policy(retries=2, diagnose=Doctor(*MODES), gpu_hours=9.0))
     entries = session.finish()
     assert cluster.submitted == [NARROW.id, PROFILE, TRACE]
-    assert (entries[NARROW.id].failure, entries[NARROW.id].raw) == ("", "COMPLETED")
+    assert (entries[NARROW.id].failure, entries[NARROW.id].state.raw) == ("", "COMPLETED")
 
 
 def test_a_mode_that_the_cluster_refuses_changes_nothing_of_the_case(cluster: Chooses, start: Start) -> None:
@@ -241,7 +241,7 @@ def test_a_session_that_is_stopped_cancels_the_diagnosis_and_keeps_the_case(
 
 
 def test_a_question_without_an_answer_ends_the_case_as_it_is(cluster: Chooses, start: Start) -> None:
-    def ask(case: Case, entry: Entry, earlier: Sequence[Try]) -> Symptom | None:
+    def ask(case: Case, entry: Entry, earlier: Sequence[Entry]) -> Symptom | None:
         raise ConfigError("llama3.yaml: keep one baseline")
 
     session = start(NARROW, policy=Policy(diagnose=ask, gpu_hours=1.0))
@@ -267,20 +267,22 @@ def ledger(tmp_path: Path) -> Ledger:
     (tmp_path / NARROW.key / "profile").mkdir(parents=True)
     made.plan([(NARROW, "slurm", "pacemark-run-1.case")])
     made.intend(NARROW.key)
-    made.submitted(JobRef(NARROW.key, "pacemark-run-1.case", "1", "/logs"))
+    made.submitted(JobRef("llama3", NARROW.id, "pacemark-run-1.case", "1", "/logs"))
     made.observe(NARROW.key, JobState(Phase.SUCCEEDED, "COMPLETED", nodes="gpu001"))
     plans = [
-        PlannedJob(mode, "slurm", f"pacemark-run-1.{name}", "nemo2", diagnoses=NARROW.key, nodes="gpu001")
+        PlannedJob(
+            mode, "slurm", JobRef("llama3", f"{NARROW.id}/{mode.variant}", f"pacemark-run-1.{name}"), "nemo2"
+        )
         for mode, name in zip(MODES, (PROFILE, TRACE), strict=True)
     ]
     made.plan_diagnosis([(plan, "") for plan in plans])
     made.intend(plans[0].key)
-    made.submitted(JobRef(plans[0].key, plans[0].name, "2", "/logs"))
+    made.submitted(replace(plans[0].ref, id="2", folder="/logs"))
     return made
 
 
 def taken_over(ledger: Ledger, chosen: Case = NARROW) -> list[PlannedJob]:
-    plan = PlannedJob(chosen, "slurm", "pacemark-run-1.case", "nemo2")
+    plan = PlannedJob(chosen, "slurm", JobRef("llama3", chosen.id, "pacemark-run-1.case"), "nemo2")
     return resumed(
         ledger, "lab", [plan], {"slurm": Chooses()}, lambda key: LLAMA3.case(key.partition("/")[2])
     )
@@ -291,10 +293,10 @@ def test_a_resumed_session_follows_the_diagnosis_and_submits_none_twice(
     cluster: Chooses, ledger: Ledger, tmp_path: Path, doctor: Doctor | None
 ) -> None:
     plans = taken_over(ledger)
-    assert [(plan.key, plan.job and plan.job.id, plan.nodes) for plan in plans] == [
+    assert [(plan.key, plan.ref.id, plan.nodes) for plan in plans] == [
         (NARROW.key, "1", ""),
         (f"{NARROW.key}/profile", "2", "gpu001"),
-        (f"{NARROW.key}/nccl-trace", None, "gpu001"),
+        (f"{NARROW.key}/nccl-trace", "", "gpu001"),
     ]
     cluster.logs[f"pacemark-run-1.{PROFILE}"] = nemo2_text([10.0] * MODES[0].steps)
     cluster.logs[f"pacemark-run-1.{TRACE}"] = nemo2_text([10.0] * MODES[1].steps)
@@ -310,8 +312,8 @@ def test_a_resumed_session_follows_the_diagnosis_and_submits_none_twice(
     fleet.start()
     for thread in fleet._threads:
         thread.join(10)
-    entries = {entry.case_key: entry for entry in ledger.entries()}
-    assert {entry.stage for entry in entries.values()} == {"ended"}
+    entries = {entry.case: entry for entry in ledger.entries()}
+    assert {entry.status for entry in entries.values()} == {"ended"}
     assert entries[NARROW.key].failure == entries[f"{NARROW.key}/profile"].failure == ""
     # Without the option nothing new is submitted.
     assert cluster.submitted == ([f"pacemark-run-1.{TRACE}"] if doctor else [])

@@ -7,14 +7,15 @@ import sqlite3
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from fixtures.backends.base import JobRef
 from fixtures.fleet.controller import Controller
 from fixtures.fleet.state import Policy
 from plugins.errors import SubmitError
 from plugins.errors import Unreachable
+from plugins.job import JobRef
 from plugins.recipes.cases import Case
 from tests.unit import examples
 from tests.unit.cluster import DONE
@@ -42,12 +43,12 @@ def test_a_ledger_that_cannot_be_written_leaves_no_job(cluster: Cluster, start: 
     cluster.ends = {case.id: [RUNNING] for case in cases}
     session = start(*cases)
     deadline = time.monotonic() + 5
-    while len(cluster.submitted) < 3 or session.entries()[WIDE.id].stage != "submitted":
+    while len(cluster.submitted) < 3 or session.entries()[WIDE.id].status != "submitted":
         assert time.monotonic() < deadline
         time.sleep(0.01)
     with contextlib.closing(sqlite3.connect(session.ledger.path)) as other:
         other.execute(
-            "create trigger full before update on job begin select raise(abort, 'quota exceeded'); end"
+            "create trigger full before update on submission begin select raise(abort, 'quota exceeded'); end"
         )
     broken.set()
     session.finish()
@@ -77,7 +78,7 @@ def test_a_refused_submission_is_not_tried_again_when_all_is_cancelled(
 
     cluster.on_submit, cluster.on_read, cluster.ends[WIDE.id] = refuse, fail, [RUNNING]
     entries = start(WIDE, NARROW, policy=Policy(retries=1)).finish()
-    assert (entries[NARROW.id].tries, entries[NARROW.id].failure) == (1, "infrastructure")
+    assert (entries[NARROW.id].try_number, entries[NARROW.id].failure) == (1, "infrastructure")
     assert "invalid account" in entries[NARROW.id].message
 
 
@@ -100,7 +101,7 @@ def test_what_a_broken_ledger_leaves_unconfirmed_is_named(
     said = "\n".join(told(session))
     assert "job 1 was asked to end, which is NOT confirmed" in said
     assert f"look for a job named {NARROW.id}" in said
-    left = [entry.name for entry in session.ledger.entries() if entry.may_run]
+    left = [entry.ref.name for entry in session.ledger.entries() if entry.may_run]
     assert sorted(left) == sorted([WIDE.id, NARROW.id])
 
 
@@ -145,13 +146,13 @@ def test_a_job_that_one_empty_list_hides_is_found_by_the_next_look(
 ) -> None:
     asked = time.monotonic()
 
-    def find(case: str, name: str) -> JobRef | None:
-        return JobRef(case, name, "7", "/logs") if time.monotonic() - asked > 0.7 else None
+    def find(job: JobRef) -> JobRef | None:
+        return replace(job, id="7", folder="/logs") if time.monotonic() - asked > 0.7 else None
 
     monkeypatch.setattr(cluster, "find", find)
     cluster.on_submit = _cut_off
     entry = start(WIDE).finish()[WIDE.id]
-    assert (entry.failure, entry.job_id, cluster.submitted) == ("", "7", [WIDE.id])
+    assert (entry.failure, entry.ref.id, cluster.submitted) == ("", "7", [WIDE.id])
 
 
 @pytest.mark.usefixtures("soon")
@@ -160,7 +161,7 @@ def test_a_job_that_cannot_be_looked_up_is_lost_and_holds_up_no_other(
 ) -> None:
     """The controller answers, and does not know it; only the accounting, which is down, could say that there is none."""
 
-    def find(case: str, name: str) -> JobRef | None:
+    def find(job: JobRef) -> JobRef | None:
         raise Unreachable("lab: sacct: Connection refused")
 
     def submit(name: str) -> None:
@@ -175,7 +176,7 @@ def test_a_job_that_cannot_be_looked_up_is_lost_and_holds_up_no_other(
     assert (entries[NARROW.id].failure, entries[WIDE.id].failure) == ("", "lost")
     assert "sacct: Connection refused" in entries[WIDE.id].message
     assert cluster.submitted == [WIDE.id, NARROW.id]
-    assert [entry.name for entry in session.ledger.entries() if entry.may_run] == [WIDE.id]
+    assert [entry.ref.name for entry in session.ledger.entries() if entry.may_run] == [WIDE.id]
 
 
 @pytest.mark.usefixtures("soon")
@@ -195,12 +196,12 @@ def test_the_bound_of_a_launcher_does_not_begin_before_itself(
             cut.append(time.monotonic())
             _cut_off(name)
 
-    def find(case: str, name: str) -> JobRef | None:
-        return JobRef(case, name, "7", "/logs") if time.monotonic() - cut[0] > 0.4 else None
+    def find(job: JobRef) -> JobRef | None:
+        return replace(job, id="7", folder="/logs") if time.monotonic() - cut[0] > 0.4 else None
 
     monkeypatch.setattr("fixtures.fleet.job.LOOK_AGAIN_SECONDS", 0.0)
     monkeypatch.setattr(cluster, "find", find)
     cluster.on_check, cluster.on_submit = check, submit
     session = start(WIDE, other, submissions_at_once=1)
     entries = session.finish()
-    assert (entries[WIDE.id].failure, entries[WIDE.id].job_id) == ("", "7")
+    assert (entries[WIDE.id].failure, entries[WIDE.id].ref.id) == ("", "7")

@@ -5,15 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fixtures.backends.base import JobRef
-from fixtures.backends.base import JobState
 from fixtures.backends.base import LogPiece
 from fixtures.backends.base import LogPlace
-from fixtures.backends.base import Phase
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import LEDGER
@@ -23,6 +21,9 @@ from plugins.errors import SiteError
 from plugins.errors import SubmitError
 from plugins.errors import Unprovisioned
 from plugins.errors import Unreachable
+from plugins.job import JobRef
+from plugins.job import JobState
+from plugins.job import Phase
 from plugins.recipes.cases import Case
 from tests.unit import examples
 from tests.unit.cluster import DONE
@@ -56,7 +57,7 @@ def test_the_limit_of_jobs_holds(cluster: Cluster, start: Start) -> None:
     session = start(WIDE, MIDDLE, NARROW, jobs_in_flight=1)
     most = 0
     while session.fleet.running:
-        most = max(most, len([e for e in session.entries().values() if e.stage in ("intent", "submitted")]))
+        most = max(most, len([e for e in session.entries().values() if e.status in ("intent", "submitted")]))
     assert most == 1
 
 
@@ -70,10 +71,10 @@ def test_a_launcher_that_hangs_holds_nobody_up(cluster: Cluster, start: Start) -
     cluster.on_submit = hang
     session = start(WIDE, NARROW)
     deadline = time.monotonic() + 5
-    while session.entries()[NARROW.id].stage != "ended":
+    while session.entries()[NARROW.id].status != "ended":
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    assert session.entries()[WIDE.id].stage == "intent"
+    assert session.entries()[WIDE.id].status == "intent"
     release.set()
     assert session.finish()[WIDE.id].failure == ""
 
@@ -191,13 +192,13 @@ def test_a_submission_that_was_denied_in_its_middle_is_looked_up(cluster: Cluste
         if name == WIDE.id:
             raise Denied("POST /configmaps: 401")
 
-    def find(case: str, name: str, *, to_end: bool = False) -> JobRef | None:
-        return JobRef(case, name, "17", "/logs")
+    def find(job: JobRef, *, to_end: bool = False) -> JobRef | None:
+        return replace(job, id="17", folder="/logs")
 
     cluster.on_submit = deny
     cluster.find = find  # type: ignore[method-assign]
     entries = start(WIDE, NARROW, submissions_at_once=1).finish()
-    assert (entries[WIDE.id].job_id, entries[WIDE.id].failure) == ("17", "")
+    assert (entries[WIDE.id].ref.id, entries[WIDE.id].failure) == ("17", "")
     # Nor does it end those that are still to come.
     assert entries[NARROW.id].failure == ""
     assert cluster.submitted == [WIDE.id, NARROW.id]
@@ -282,7 +283,7 @@ def test_a_stage_that_is_not_ready_is_never_tried_again(cluster: Cluster, start:
 
     cluster.on_check = lack
     entries = start(WIDE, policy=Policy(retries=5)).finish()
-    assert (entries[WIDE.id].tries, len(checks), cluster.submitted) == (1, 1, [])
+    assert (entries[WIDE.id].try_number, len(checks), cluster.submitted) == (1, 1, [])
 
 
 def test_a_defect_of_ours_leaves_no_job_and_nobody_waiting(cluster: Cluster, start: Start) -> None:
@@ -294,7 +295,7 @@ def test_a_defect_of_ours_leaves_no_job_and_nobody_waiting(cluster: Cluster, sta
     session = start(WIDE)
     entries = session.finish()
     assert cluster.cancelled == {WIDE.id}
-    assert entries[WIDE.id].stage == "ended"
+    assert entries[WIDE.id].status == "ended"
     assert "the disk of the results folder is full" in entries[WIDE.id].message
     assert "the disk of the results folder is full" in session.fleet.defect
 
@@ -303,13 +304,13 @@ def test_stopping_cancels_what_runs_and_ends_what_waits(cluster: Cluster, start:
     cluster.ends[WIDE.id] = [RUNNING]
     session = start(WIDE, NARROW, jobs_in_flight=1)
     deadline = time.monotonic() + 5
-    while session.entries()[WIDE.id].stage != "submitted":
+    while session.entries()[WIDE.id].status != "submitted":
         assert time.monotonic() < deadline
         time.sleep(0.01)
     session.fleet.stop()
     entries = session.entries()
     assert cluster.cancelled == {WIDE.id}
-    assert entries[WIDE.id].cancel_confirmed is not None
+    assert entries[WIDE.id].times.cancel_confirmed is not None
     assert "it was never submitted" in entries[NARROW.id].message
 
 
@@ -324,18 +325,18 @@ def test_stopping_does_not_wait_for_a_launcher_to_cancel_the_others(cluster: Clu
     cluster.on_submit = hang
     session = start(WIDE, NARROW)
     deadline = time.monotonic() + 5
-    while session.entries()[WIDE.id].stage != "submitted" or len(cluster.submitted) < 2:
+    while session.entries()[WIDE.id].status != "submitted" or len(cluster.submitted) < 2:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     session.fleet.ask_to_stop()
-    while not session.entries()[WIDE.id].cancel_confirmed:
+    while not session.entries()[WIDE.id].times.cancel_confirmed:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    assert session.entries()[NARROW.id].stage == "intent"
+    assert session.entries()[NARROW.id].status == "intent"
     release.set()
     entries = session.finish()
     assert cluster.cancelled == {WIDE.id, NARROW.id}
-    assert entries[NARROW.id].cancel_confirmed is not None
+    assert entries[NARROW.id].times.cancel_confirmed is not None
 
 
 def test_a_check_that_waits_is_told_to_end_before_anybody_waits_for_it(
@@ -354,7 +355,7 @@ def test_a_check_that_waits_is_told_to_end_before_anybody_waits_for_it(
     began = time.monotonic()
     session.fleet.stop()
     assert time.monotonic() - began < 5
-    assert session.entries()[WIDE.id].stage == "ended"
+    assert session.entries()[WIDE.id].status == "ended"
     assert cluster.submitted == []
 
 
@@ -366,7 +367,7 @@ def test_results_that_vanish_leave_no_job_and_submit_none(
     cluster.ends[WIDE.id] = [RUNNING]
     session = start(WIDE, NARROW, jobs_in_flight=1)
     deadline = time.monotonic() + 5
-    while session.entries()[WIDE.id].stage != "submitted":
+    while session.entries()[WIDE.id].status != "submitted":
         assert time.monotonic() < deadline
         time.sleep(0.01)
     folder = session.fleet.folder
@@ -386,8 +387,8 @@ def test_a_ledger_that_is_gone_before_it_is_opened_keeps_no_job_of_an_earlier_se
     cluster: Cluster, tmp_path: Path
 ) -> None:
     session = Session(tmp_path, cluster, [WIDE], Policy())
-    job = JobRef(WIDE.key, WIDE.id, "4711", "/logs")
-    plans = [PlannedJob(WIDE, "slurm", WIDE.id, "nemo2", job=job)]
+    job = JobRef(WIDE.recipe, WIDE.id, WIDE.id, "4711", "/logs")
+    plans = [PlannedJob(WIDE, "slurm", job, "nemo2", age=0.0)]
     (tmp_path / LEDGER).unlink()
     (tmp_path / LEDGER).mkdir()
     fleet = Fleet(

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from fixtures.backends.base import JobRef
 from fixtures.backends.base import LogCopy
 from fixtures.backends.base import LogPlace
 from fixtures.fleet import log_copies as copies
 from fixtures.fleet.log_copies import contradiction
 from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import Entry
+from plugins.job import JobRef
 from plugins.logs import Log
 from tests.unit.cluster import BROKEN
 from tests.unit.cluster import DONE

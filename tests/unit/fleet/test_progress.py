@@ -7,21 +7,22 @@ from typing import Any
 
 import pytest
 
-from fixtures.backends.base import JobState
-from fixtures.backends.base import Phase
-from fixtures.fleet.job import Stage
-from fixtures.fleet.progress import Status
+from fixtures.fleet.job import Status
+from fixtures.fleet.progress import Progress
 from fixtures.fleet.progress import clock
 from fixtures.fleet.progress import total
+from plugins.job import JobState
+from plugins.job import Phase
 from tests.unit import examples
 from tests.unit.fleet.test_watchdog import RUNNING
 from tests.unit.fleet.test_watchdog import job
-from tests.unit.logs.test_smoothing import smoothed
+from tests.unit.logs.test_means import FIVE
+from tests.unit.logs.test_means import smoothed
 
 
-def status(times: list[float] | None = None, **changed: Any) -> Status:
-    made: dict[str, Any] = {"stage": Stage.LIVE, "state": RUNNING, "submitted": 0.0, "running": 100.0}
-    return Status.of(job(times, **(made | changed)))
+def status(times: list[float] | None = None, **changed: Any) -> Progress:
+    made: dict[str, Any] = {"status": Status.LIVE, "state": RUNNING, "submitted": 0.0, "running": 100.0}
+    return Progress.of(job(times, **(made | changed)))
 
 
 def test_a_running_case_shows_step_pace_throughput_distance_and_the_time_left() -> None:
@@ -37,14 +38,14 @@ def test_the_pace_is_that_of_the_last_ten_steps() -> None:
 
 def test_the_pace_of_printed_means_is_that_of_single_steps() -> None:
     raw = [50.0] + [10.07] * 9
-    case = replace(examples.case(), smoothing=5)
+    case = replace(examples.case(), means=FIVE)
     assert status(smoothed(raw), case=case).step_time == pytest.approx(10.07)
     assert (status(smoothed(raw)).step_time or 0) > 13
 
 
 # Whatever the log says, there is a line for it.
 def test_means_that_are_none_have_no_pace() -> None:
-    assert status([50.0, 10.0], case=replace(examples.case(), smoothing=5)).step_time == 50.0
+    assert status([50.0, 10.0], case=replace(examples.case(), means=FIVE)).step_time == 50.0
 
 
 def test_a_case_without_a_baseline_has_no_distance() -> None:
@@ -66,7 +67,7 @@ def test_before_its_first_step_a_case_shows_where_it_is_and_since_when() -> None
 
 
 def test_a_second_try_says_so() -> None:
-    assert "running (try 2)" in status([10.0] * 3, tries=2).line(200.0)
+    assert "running (try 2)" in status([10.0] * 3, try_number=2).line(200.0)
 
 
 def test_a_last_step_leaves_no_time() -> None:
@@ -75,10 +76,10 @@ def test_a_last_step_leaves_no_time() -> None:
 
 def test_the_total_counts_by_phase_in_the_order_of_a_life() -> None:
     board = [
-        status(stage=Stage.PLANNED),
+        status(status=Status.PLANNED),
         status(),
         status(),
-        status(stage=Stage.ENDED),
+        status(status=Status.ENDED),
         status(state=JobState(Phase.QUEUED, "PENDING")),
         status(state=JobState(Phase.SUCCEEDED, "COMPLETED")),
     ]
@@ -87,10 +88,10 @@ def test_the_total_counts_by_phase_in_the_order_of_a_life() -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("stage", list(Stage))
+@pytest.mark.parametrize("stands", list(Status))
 @pytest.mark.parametrize("phase", list(Phase))
-def test_every_place_in_a_life_can_be_counted(stage: Stage, phase: Phase) -> None:
-    assert total([status(stage=stage, state=JobState(phase, "X"))]).startswith("1 case: 1 ")
+def test_every_place_in_a_life_can_be_counted(stands: Status, phase: Phase) -> None:
+    assert total([status(status=stands, state=JobState(phase, "X"))]).startswith("1 case: 1 ")
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fixtures.backends.base import JobRef
-from fixtures.backends.base import JobState
 from fixtures.fleet.state import Policy
 from plugins.errors import Unprovisioned
+from plugins.job import SETUP_CASE
+from plugins.job import JobRef
+from plugins.job import JobState
 from plugins.recipes.cases import Case
 from tests.unit.cluster import BROKEN
 from tests.unit.cluster import DONE
@@ -24,6 +26,7 @@ from tests.unit.cluster import Session
 from tests.unit.cluster import Site
 
 KEY, NAME = "llama3/setup", "pacemark-run-1.llama3-setup"
+SETUP = JobRef("llama3", SETUP_CASE, NAME)
 PROVISION = Policy(provision=True)
 
 
@@ -45,10 +48,10 @@ class Unready(Cluster):
     def provision(self, case: Case, name: str) -> JobRef | None:
         self.provisioned.append(name)
         self.ends[name] = [DONE]
-        return JobRef(case.key, name, "new", "/stage")
+        return JobRef(case.recipe, case.id, name, "new", "/stage")
 
-    def find(self, case: str, name: str, *, to_end: bool = False) -> JobRef | None:
-        return self.there.get(name)
+    def find(self, job: JobRef, *, to_end: bool = False) -> JobRef | None:
+        return self.there.get(job.name)
 
     def _state(self, job: JobRef) -> JobState:
         state = super()._state(job)
@@ -73,10 +76,10 @@ def resume(tmp_path: Path, cluster: Unready) -> Iterator[Resume]:
         """A session whose run's ledger has a set-up that was sent; "" is one whose id never came back."""
         session = Session(tmp_path, cluster, (WIDE, MIDDLE), policy)
         made.append(session)
-        session.ledger.plan_setup(KEY, "slurm", NAME)
+        session.ledger.plan_setup(SETUP, "slurm")
         session.ledger.intend(KEY)
         if job_id:
-            session.ledger.submitted(JobRef(KEY, NAME, job_id, "/stage"))
+            session.ledger.submitted(replace(SETUP, id=job_id, folder="/stage"))
         session.fleet.start()
         return session
 
@@ -89,7 +92,7 @@ def resume(tmp_path: Path, cluster: Unready) -> Iterator[Resume]:
 def setup(session: Session) -> tuple[str, str]:
     entry = session.ledger.entry(KEY)
     assert entry is not None
-    return entry.job_id, entry.stage
+    return entry.ref.id, entry.status
 
 
 @pytest.mark.parametrize("policy", [PROVISION, Policy()], ids=["--provision", "without"])
@@ -111,7 +114,7 @@ def test_it_is_followed_to_its_end_before_anything_is_submitted(
 
 
 def test_one_whose_id_never_came_back_is_looked_up_by_its_name(cluster: Unready, resume: Resume) -> None:
-    cluster.there[NAME] = JobRef(KEY, NAME, "4712", "/stage")
+    cluster.there[NAME] = replace(SETUP, id="4712", folder="/stage")
     session = resume("")
     time.sleep(0.3)
     assert setup(session) == ("4712", "submitted")

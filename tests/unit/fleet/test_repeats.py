@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.backends.base import JobState
 from fixtures.backends.base import LogPiece
 from fixtures.backends.base import LogPlace
-from fixtures.backends.base import Phase
 from fixtures.fleet.state import Policy
 from plugins.errors import ConfigError
+from plugins.job import JobState
+from plugins.job import Phase
 from plugins.recipes.cases import Case
 from plugins.reports.results import read_log
 from tests.unit.cluster import BROKEN
@@ -47,7 +47,7 @@ class Judge:
 
 
 def earlier(session: Session) -> list[tuple[str, str, str]]:
-    return [(t.job_name, t.failure, t.message) for t in session.ledger.earlier(WIDE.key)]
+    return [(t.ref.name, t.failure, t.message) for t in session.ledger.earlier(WIDE.key)]
 
 
 def test_a_run_that_does_not_tell_is_followed_by_another(cluster: Cluster, start: Start) -> None:
@@ -55,7 +55,7 @@ def test_a_run_that_does_not_tell_is_followed_by_another(cluster: Cluster, start
     session = start(WIDE, policy=Policy(another_run=judge))
     entry = session.finish()[WIDE.id]
     assert cluster.submitted == [FIRST, SECOND]
-    assert (entry.name, entry.tries, entry.failure, entry.job_id) == (SECOND, 2, "", "2")
+    assert (entry.ref.name, entry.try_number, entry.failure, entry.ref.id) == (SECOND, 2, "", "2")
     assert earlier(session) == [(FIRST, "undecided", "1 cannot tell")]
     assert any(
         said.endswith(f"{WIDE.key}: 1 cannot tell; running it again (2 of 3)") for said in told(session)
@@ -64,7 +64,7 @@ def test_a_run_that_does_not_tell_is_followed_by_another(cluster: Cluster, start
 
 def test_a_run_that_tells_is_not(cluster: Cluster, start: Start) -> None:
     session = start(WIDE, policy=Policy(another_run=Judge(0)))
-    assert session.finish()[WIDE.id].tries == 1
+    assert session.finish()[WIDE.id].try_number == 1
     assert cluster.submitted == [FIRST]
 
 
@@ -84,7 +84,7 @@ def test_each_run_is_kept_and_all_are_asked_about(cluster: Cluster, start: Start
         assert (place / "log.txt").read_text() == cluster.logs[name]
         assert (place / "sent.txt").read_text() == name
     outcome = entry.outcome(folder, "h100", "", session.ledger.earlier(WIDE.key), {})
-    assert [tried.log for tried in outcome.undecided] == [folder / f"try-{n}" / "log.txt" for n in (1, 2)]
+    assert [tried.try_number for tried in outcome.undecided] == [1, 2]
     assert [said.partition("; ")[2] for said in told(session) if "; running" in said] == [
         "running it again (2 of 3)",
         "running it again (3 of 3)",
@@ -106,7 +106,7 @@ def test_tries_and_runs_are_counted_apart_in_any_order(
     session = start(WIDE, policy=Policy(retries=2, another_run=judge))
     entry = session.finish()[WIDE.id]
     assert cluster.submitted == names
-    assert (entry.tries, entry.failure, entry.raw) == (5, "", DONE.raw)
+    assert (entry.try_number, entry.failure, entry.state.raw) == (5, "", DONE.raw)
     assert [failure for _, failure, _ in earlier(session)] == ["" if b else "undecided" for b in broken[:4]]
     whole = [f"try-{number}" for number, breaks in enumerate(broken[:4], start=1) if not breaks]
     assert [set(asked) - {WIDE.id} for asked in judge.asked] == [set(), {whole[0]}]
@@ -120,7 +120,7 @@ def test_tries_and_runs_are_counted_apart_in_any_order(
 def test_a_job_that_breaks_after_all_tries_ends_the_case(cluster: Cluster, start: Start) -> None:
     cluster.ends[SECOND], cluster.logs[SECOND] = [BROKEN], "no step\n"
     session = start(WIDE, policy=Policy(another_run=Judge(9)))
-    assert session.finish()[WIDE.id].raw == "NODE_FAIL"
+    assert session.finish()[WIDE.id].state.raw == "NODE_FAIL"
     assert cluster.submitted == [FIRST, SECOND]
 
 
@@ -130,7 +130,7 @@ def test_nodes_that_were_kept_out_stay_out_and_none_is_blamed_for_a_run_that_end
     cluster.ends[FIRST], cluster.logs[FIRST] = [BROKEN], "no step\n"
     cluster.blames = {FIRST: "gpu007", SECOND: "gpu009"}
     start(WIDE, policy=Policy(retries=1, exclude_failed_nodes=True, another_run=Judge(1))).finish()
-    assert cluster.excluded == ["", "gpu007", "gpu007"]
+    assert cluster.excluded == [(), ("gpu007",), ("gpu007",)]
 
 
 def test_what_did_not_end_well_is_not_run_again(cluster: Cluster, start: Start) -> None:
@@ -190,7 +190,7 @@ def test_a_run_that_ends_well_while_its_session_stops_is_judged_as_it_is(
     begun.set()
     entry = session.finish()[WIDE.id]
     assert (cluster.submitted, judge.asked) == ([FIRST], [])
-    assert (entry.failure, entry.raw) == ("", DONE.raw)
+    assert (entry.failure, entry.state.raw) == ("", DONE.raw)
 
 
 def _config_error() -> str:

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from fixtures.backends.base import JobState
-from fixtures.backends.base import Phase
 from fixtures.fleet.state import Policy
 from plugins.errors import SubmitError
+from plugins.job import JobState
+from plugins.job import Phase
 from tests.unit.cluster import BROKEN
 from tests.unit.cluster import WIDE
 from tests.unit.cluster import Cluster
@@ -22,7 +22,7 @@ def test_a_broken_job_is_tried_again_and_a_stage_that_is_not_ready_is_not(
     cluster.ends[WIDE.id], cluster.logs[WIDE.id] = [BROKEN], "no step\n"
     entries = start(WIDE, policy=Policy(retries=2)).finish()
     assert cluster.submitted == [WIDE.id, f"{WIDE.id}-try2"]
-    assert (entries[WIDE.id].tries, entries[WIDE.id].failure) == (2, "")
+    assert (entries[WIDE.id].try_number, entries[WIDE.id].failure) == (2, "")
 
 
 def test_a_try_that_another_one_follows_is_never_seen_as_the_end(
@@ -36,9 +36,9 @@ def test_a_try_that_another_one_follows_is_never_seen_as_the_end(
     seen = set()
     while session.fleet.running:
         entry = session.entries()[WIDE.id]
-        seen |= {entry.name} if entry.stage == "ended" else set()
+        seen |= {entry.ref.name} if entry.status == "ended" else set()
     assert seen == {f"{WIDE.id}-try2"}
-    assert [(tried.state, tried.message) for tried in session.ledger.earlier(WIDE.key)] == [
+    assert [(tried.state.raw, tried.message) for tried in session.ledger.earlier(WIDE.key)] == [
         ("NODE_FAIL", "job 1 ended NODE_FAIL on gpu001")
     ]
 
@@ -47,9 +47,9 @@ def test_a_job_that_breaks_each_time_ends_after_the_last_try(cluster: Cluster, s
     for name in (WIDE.id, f"{WIDE.id}-try2", f"{WIDE.id}-try3"):
         cluster.ends[name], cluster.logs[name] = [BROKEN], "no step\n"
     session = start(WIDE, policy=Policy(retries=2))
-    assert session.finish()[WIDE.id].raw == "NODE_FAIL"
+    assert session.finish()[WIDE.id].state.raw == "NODE_FAIL"
     assert cluster.submitted == [WIDE.id, f"{WIDE.id}-try2", f"{WIDE.id}-try3"]
-    assert [tried.state for tried in session.ledger.earlier(WIDE.key)] == ["NODE_FAIL", "NODE_FAIL"]
+    assert [tried.state.raw for tried in session.ledger.earlier(WIDE.key)] == ["NODE_FAIL", "NODE_FAIL"]
     assert (session.fleet.folder / WIDE.key / "try-1" / "log.txt").read_text() == "no step\n"
     assert "gpu001" in (session.fleet.folder / WIDE.key / "errors.txt").read_text()
 
@@ -59,16 +59,16 @@ def test_the_nodes_that_are_blamed_are_kept_out_of_all_further_tries(cluster: Cl
         cluster.ends[name], cluster.logs[name] = [BROKEN], "no step\n"
     cluster.blames = {WIDE.id: "gpu007", f"{WIDE.id}-try3": "gpu009"}
     session = start(WIDE, policy=Policy(retries=3, exclude_failed_nodes=True))
-    assert session.finish()[WIDE.id].excluded == "gpu007,gpu009"
-    assert cluster.excluded == ["", "gpu007", "gpu007", "gpu007,gpu009"]
-    assert [tried.excluded for tried in session.ledger.earlier(WIDE.key)] == ["", "gpu007", "gpu007"]
+    assert session.finish()[WIDE.id].excluded == ("gpu007", "gpu009")
+    assert cluster.excluded == [(), ("gpu007",), ("gpu007",), ("gpu007", "gpu009")]
+    assert [tried.excluded for tried in session.ledger.earlier(WIDE.key)] == [(), ("gpu007",), ("gpu007",)]
 
 
 def test_no_node_is_kept_out_unasked(cluster: Cluster, start: Start) -> None:
     cluster.ends[WIDE.id], cluster.logs[WIDE.id] = [BROKEN], "no step\n"
     cluster.blames = {WIDE.id: "gpu007"}
     start(WIDE, policy=Policy(retries=1)).finish()
-    assert cluster.excluded == ["", ""]
+    assert cluster.excluded == [(), ()]
 
 
 def test_a_try_that_is_refused_tells_which_nodes_it_was_kept_from(cluster: Cluster, start: Start) -> None:
@@ -90,7 +90,7 @@ def test_a_job_that_somebody_cancelled_is_not_tried_again(cluster: Cluster, star
     by_hand = JobState(Phase.FAILED, "CANCELLED by 1234")
     cluster.ends[WIDE.id], cluster.logs[WIDE.id] = [by_hand], "no step\n"
     entries = start(WIDE, policy=Policy(retries=2)).finish()
-    assert (cluster.submitted, entries[WIDE.id].raw) == ([WIDE.id], "CANCELLED by 1234")
+    assert (cluster.submitted, entries[WIDE.id].state.raw) == ([WIDE.id], "CANCELLED by 1234")
 
 
 def test_a_refused_submission_is_tried_again(cluster: Cluster, start: Start) -> None:

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from fixtures.backends.base import JobState
-from fixtures.backends.base import Phase
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.local import Local
 from fixtures.backends.section import Limits
@@ -24,9 +22,13 @@ from fixtures.fleet.watchdog import lost_pace
 from fixtures.fleet.watchdog import overdue
 from fixtures.fleet.watchdog import silent
 from fixtures.runs.planned import ExpectedStepTime
+from plugins.job import JobRef
+from plugins.job import JobState
+from plugins.job import Phase
 from plugins.logs import Log
 from tests.unit import examples
-from tests.unit.logs.test_smoothing import smoothed
+from tests.unit.logs.test_means import FIVE
+from tests.unit.logs.test_means import smoothed
 
 NOW = 100_000.0
 PENDING = JobState(Phase.QUEUED, "PENDING", reason="Priority")
@@ -41,9 +43,8 @@ def machine(**limits: Any) -> Slurm:
 
 def job(times: list[float] | None = None, **changed: Any) -> TrackedJob:
     case = examples.case()
-    made = TrackedJob(
-        case.key, case.recipe, case, "name", case.gpus, "nemo2", expected=ExpectedStepTime(10.07, 10.6)
-    )
+    ref = JobRef(case.recipe, case.id, "name")
+    made = TrackedJob(case, "slurm", ref, "nemo2", expected=ExpectedStepTime(10.07, 10.6))
     made.log = Log(steps=tuple(examples.steps(times or [])))
     for name, value in changed.items():
         setattr(made, name, value)
@@ -153,7 +154,7 @@ def test_a_pace_needs_the_warm_up_and_ten_steps() -> None:
 
 
 def means(raw: list[float], **changed: Any) -> TrackedJob:
-    return job(smoothed(raw), case=replace(examples.case(), smoothing=5), **changed)
+    return job(smoothed(raw), case=replace(examples.case(), means=FIVE), **changed)
 
 
 def test_one_fast_step_among_the_last_ten_saves_a_job_whose_means_are_all_slow() -> None:

@@ -12,17 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from plugins.errors import ConfigError
 from plugins.judging.judge import Judgement
 from plugins.judging.judge import judge_outcome
 from plugins.judging.verdicts import Kind
-from plugins.recipes.cases import load_recipe
+from plugins.logs.means import SINGLE
+from plugins.logs.means import Means
 from plugins.reports import results
 from tests.unit import examples
+from tests.unit.logs.test_means import smoothed
 from tests.unit.logs.test_nemo1 import bar
-from tests.unit.logs.test_smoothing import smoothed
-from tests.unit.recipes.test_cases import RECIPE
-from tests.unit.recipes.test_cases import write
 
 CASE = examples.case("405b-fp8-576gpus", release="24.11")
 BASELINE = examples.baseline(CASE.id, release="24.11")
@@ -34,9 +32,7 @@ def judged(raw: Sequence[float]) -> Judgement:
     bars = [bar(i, STEP * mean, gbs=CASE.gbs) for i, mean in enumerate(smoothed(raw))]
     log = examples.parse("\r".join(bars) + "\n", "nemo1")
     assert len(log.steps) == 50
-    return judge_outcome(
-        CASE, examples.outcome(case=CASE.key), log, BASELINE, gpu="h100", baselines=examples.BASELINES
-    )
+    return judge_outcome(CASE, examples.outcome(), log, BASELINE, gpu="h100", baselines=examples.BASELINES)
 
 
 def paced(pace: float = 1.0, **changed: float) -> list[float]:
@@ -62,8 +58,8 @@ def paced(pace: float = 1.0, **changed: float) -> list[float]:
 )
 def test_these_sizes_were_published_with_such_means(recipe: str, release: str, averaged: set[str]) -> None:
     found = examples.recipe_named(recipe, release).cases
-    assert {case.size for case in found if case.averaged == 5} == averaged
-    assert {case.averaged for case in found} <= {1, 5}
+    assert {case.size for case in found if case.means == Means(over=5)} == averaged
+    assert {case.means for case in found} <= {SINGLE, Means(over=5)}
 
 
 @pytest.mark.parametrize("index", range(10, 50))
@@ -128,18 +124,8 @@ def test_the_mean_is_that_of_the_single_steps_and_the_words_say_what_they_are_of
     assert found.details[0].endswith("mean of steps 45 to 49")
     assert "median of the 8 settled intervals of 5 steps" in found.details[1]
     record = results.write_case(replace(found, outcome=replace(found.outcome, folder=tmp_path)))
-    assert (record["interval"], record["hiccups"]) == (5, [24, 49])
+    assert (record["means"], record["hiccups"]) == ({"over": 5, "every": 1, "judged": 5}, [24, 49])
     assert len((tmp_path / results.STEPS).read_text().splitlines()) == 51
-
-
-@pytest.mark.parametrize(
-    ("line", "key"),
-    [("log: nemo2", ", averaged: 5"), ("log: nemo1", ", averaged: 7"), ("log: nemo1", ", averaged: 50")],
-)
-def test_such_means_where_they_cannot_be_are_refused(tmp_path: Path, line: str, key: str) -> None:
-    text = RECIPE.replace("log: nemo2", line).replace("mbs: 1,", f"mbs: 1{key},")
-    with pytest.raises(ConfigError, match="only nemo1 prints such means"):
-        load_recipe(write(tmp_path, text))
 
 
 # Simulation: seeded, so that it says the same on every machine.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,8 @@ from fixtures.backends.kubernetes.section import Workload
 from fixtures.fleet.job import TrackedJob
 from fixtures.fleet.watchdog import silent
 from plugins.errors import ConfigError
+from plugins.job import JobRef
+from plugins.job import Phase
 from plugins.judging.checkpoints import GB
 from plugins.judging.checkpoints import TIB
 from plugins.judging.checkpoints import Written
@@ -56,7 +57,7 @@ def judged(
 ) -> Judgement:
     return judge_outcome(
         of,
-        replace(examples.outcome(), **job),
+        examples.with_facts(examples.outcome(), **job),
         log,
         None,
         gpu="h100",
@@ -87,10 +88,18 @@ def test_the_checkpoint_of_175b_is_nearly_what_is_published() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("  steps: 20", "  steps: 25", "steps 25 is not a multiple of interval 10"),
+        ("  steps: 20", "  steps: 25", "steps 25 is not a multiple of 10"),
         ("  steps: 20", "  steps: 10", "two at the least"),
-        ("  checkpoint: one", "  chekpoint: one", "the variant checkpoint and `checkpoint` go together"),
-        ("variants: [sharp]}\n  - {size: 30b", "variants: [checkpoint]}\n  - {size: 30b", "list it nowhere"),
+        (
+            '  checkpoint: {what: "one',
+            '  chekpoint: {what: "one',
+            "the variant checkpoint and `checkpoint` go together",
+        ),
+        (
+            "variants: [sharp]}\n  - {size: 30b",
+            "variants: [checkpoint]}\n  - {size: 30b",
+            "list it in no line",
+        ),
         ("rules: megatron-lm\n", "", "how many parameters it has"),
     ],
 )
@@ -245,14 +254,14 @@ def test_another_run_than_this_one_is_no_evidence(log: Log, said: str) -> None:
 
 def test_a_job_that_dies_in_its_save_is_the_clusters() -> None:
     found = judged(
-        log_of(), state="Failed", succeeded=False, exit_code="1", last=["OSError: No space left on device"]
+        log_of(), raw="Failed", phase=Phase.FAILED, exit_code="1", last=["OSError: No space left on device"]
     )
     assert found.verdict.kind is Kind.INFRASTRUCTURE
     assert "its log   | OSError: No space left on device" in found.text
 
 
 def test_a_job_that_fails_behind_its_save_is_judged_with_a_remark() -> None:
-    found = judged(state="Failed", succeeded=False, exit_code="1")
+    found = judged(raw="Failed", phase=Phase.FAILED, exit_code="1")
     assert found.verdict.kind is Kind.PASSED
     assert "after its last step: its checkpoint is there, but look at its clean-up" in found.text
 
@@ -271,7 +280,7 @@ def test_the_record_has_the_checkpoint_and_no_pace() -> None:
 
 
 def test_a_save_of_any_length_is_waited_for() -> None:
-    job = TrackedJob(CASE.key, CASE.recipe, CASE, "name", CASE.gpus, "megatron_lm")
+    job = TrackedJob(CASE, "jobset", JobRef(CASE.recipe, CASE.id, "name"), "megatron_lm")
     job.state, job.running, job.stepped = RUNNING, NOW - 4000, NOW - 3600
     job.log = log_of()
     assert silent(job, machine(), NOW) is None

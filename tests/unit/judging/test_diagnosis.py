@@ -95,7 +95,7 @@ def recorded(**found: Any) -> RecordedDigest:
 
 
 def run(mode: str, found: Artefacts | None = None, **more: Any) -> ModeRun:
-    ended = examples.outcome(job_id="18", state="COMPLETED", nodes="gpu[001-064]")
+    ended = examples.outcome(id="18", raw="COMPLETED", nodes="gpu[001-064]")
     return ModeRun(mode, ended, 1.5, found, **more)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from fixtures.backends.base import JobRef
 from fixtures.backends.base import LogCopy
 from fixtures.backends.base import LogPiece
 from fixtures.backends.base import LogPlace
@@ -17,6 +16,7 @@ from fixtures.backends.kubernetes.log_copies import with_gap
 from fixtures.backends.kubernetes.logs import Read
 from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import Entry
+from plugins.job import JobRef
 from tests.unit.cluster import BROKEN
 from tests.unit.cluster import DONE
 from tests.unit.cluster import NARROW

@@ -12,8 +12,8 @@ from plugins.judging.model import flops_of_a_step
 from plugins.judging.model import parameters
 from plugins.judging.validity import problems
 from plugins.logs import Log
+from plugins.logs.means import Means
 from plugins.metrics import Statistic
-from plugins.metrics import warm_up_steps
 from plugins.recipes.cases import Case
 from tests.unit import aks
 from tests.unit import examples
@@ -221,7 +221,7 @@ def test_megatron_bridge_says_fp8_in_one_place_of_several(lines: list[str], vali
 def test_nemo_1_says_how_many_steps_a_time_is_the_mean_of(
     lines: list[str], averaged: int, valid: bool
 ) -> None:
-    case = replace(CASES["nemo1"], averaged=averaged)
+    case = replace(CASES["nemo1"], means=Means(over=averaged))
     found = judged("nemo1", text_of("nemo1", *lines), case)
     said = f", this case's number of steps that each printed time is the mean of is {averaged}"
     assert [problem.endswith(said) for problem in found] == ([] if valid else [True])
@@ -292,7 +292,7 @@ def test_a_rate_of_the_warm_up_alone_says_nothing() -> None:
     case = examples.case()
     log = with_rates(case, "full-attention", 3.0)
     steps = tuple(
-        step if step.index < warm_up_steps(case.steps) else replace(step, tflops_per_gpu=None)
+        step if step.index < case.means.warm_up(case.steps) else replace(step, tflops_per_gpu=None)
         for step in log.steps
     )
     assert problems(case, replace(log, steps=steps), Statistic(), H100) == []

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fixtures.fleet.job import TrackedJob
-from fixtures.fleet.progress import Status
+from fixtures.fleet.progress import Progress
 from fixtures.fleet.watchdog import fewest_steps_to_give_up
 from fixtures.fleet.watchdog import lost_pace
 from fixtures.fleet.watchdog import silent
@@ -22,6 +22,7 @@ from plugins.baselines.store import Baseline
 from plugins.baselines.store import find
 from plugins.baselines.store import usual_statistic
 from plugins.errors import ConfigError
+from plugins.job import JobRef
 from plugins.judging.identity import untold
 from plugins.judging.judge import Judgement
 from plugins.judging.judge import judge_outcome
@@ -75,7 +76,7 @@ def judged(
 ) -> Judgement:
     return judge_outcome(
         CASE,
-        examples.outcome(case=CASE.key),
+        examples.outcome(),
         log_of(aks.log_lines(seconds, of=CASE, **line_fields)),
         baseline,
         gpu="h100",
@@ -198,7 +199,7 @@ def test_a_window_that_cuts_an_interval_measures_no_other_case(tmp_path: Path, s
     assert usual_statistic(tmp_path, case) == HALF
     seen = judge_outcome(
         case,
-        examples.outcome(case=case.key),
+        examples.outcome(),
         log_of(aks.log_lines(8.0, of=case)),
         None,
         gpu="h100",
@@ -244,7 +245,8 @@ def test_the_record_names_both(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     seen = replace(judged(STEP), outcome=examples.outcome(folder=folder))
     record = results.write_case(seen)
-    assert (record["statistic"], record["interval"], record["last_step_time"]) == ("mean:50-99", 10, STEP)
+    assert (record["statistic"], record["last_step_time"]) == ("mean:50-99", STEP)
+    assert record["means"] == {"over": 10, "every": 10, "judged": 10}
     assert record["mfu"] == pytest.approx(45.11, abs=0.01)
     assert record["mfu_beside"] == pytest.approx(45.72, abs=0.01)
     assert record["mfu_definition"]["flops"] == "causal-attention"
@@ -269,15 +271,8 @@ def test_times_that_are_all_zero_have_a_plot() -> None:
 
 
 def job(seconds: Sequence[float], **changed: Any) -> TrackedJob:
-    made = TrackedJob(
-        CASE.key,
-        CASE.recipe,
-        CASE,
-        "name",
-        CASE.gpus,
-        "megatron_lm",
-        expected=ExpectedStepTime(STEP, STEP / 0.95),
-    )
+    ref = JobRef(CASE.recipe, CASE.id, "name")
+    made = TrackedJob(CASE, "jobset", ref, "megatron_lm", expected=ExpectedStepTime(STEP, STEP / 0.95))
     made.log = log_of(aks.log_lines(seconds, of=CASE)) if seconds else Log()
     for name, value in changed.items():
         setattr(made, name, value)
@@ -304,9 +299,9 @@ def test_two_intervals_of_silence_are_too_long_whatever_the_factor() -> None:
 
 
 def test_a_running_case_shows_how_far_it_is() -> None:
-    status = Status.of(job(means()[:6], running=100.0, state=RUNNING))
+    status = Progress.of(job(means()[:6], running=100.0, state=RUNNING))
     assert (status.done, status.steps) == (60, 100)
     assert status.step_time == pytest.approx(STEP, rel=0.002)
     assert status.left == pytest.approx(40 * STEP, rel=0.002)
     assert status.off == pytest.approx(0, abs=0.002)
-    assert Status.of(job(means()[:2], running=100.0, state=RUNNING)).off is None
+    assert Progress.of(job(means()[:2], running=100.0, state=RUNNING)).off is None

@@ -17,10 +17,10 @@ from plugins.judging.validity import complete
 from plugins.judging.validity import problems
 from plugins.logs import Log
 from plugins.logs import Step
+from plugins.logs.means import SINGLE
+from plugins.logs.means import Means
 from plugins.metrics import Statistic
-from plugins.metrics import steady_lines
 from plugins.metrics import timing
-from plugins.metrics import warm_up_steps
 from plugins.recipes.cases import load_recipe
 from tests.unit import aks
 from tests.unit import examples
@@ -58,7 +58,7 @@ LINES = aks.log_lines(STEP, of=CASE)
 
 def test_a_whole_log_is_valid_although_fp16_skipped_its_first_updates() -> None:
     log = log_of(LINES)
-    assert (log.interval, [step.index for step in log.steps]) == (10, list(range(9, 100, 10)))
+    assert (log.every, [step.index for step in log.steps]) == (10, list(range(9, 100, 10)))
     assert log.steps[0].loss is None
     assert problems(CASE, log, HALF) == problems(CASE, log, LAST) == []
     assert complete(CASE, log)
@@ -121,7 +121,7 @@ def test_another_interval_is_another_run(lines: list[str], said: str) -> None:
 
 
 def test_means_are_no_single_steps() -> None:
-    assert found(LINES, LAST, interval=1) == [
+    assert found(LINES, LAST, means=SINGLE) == [
         "the log states means over 10 steps, and the statistic last needs single ones"
     ]
 
@@ -200,7 +200,7 @@ def test_whatever_the_pace_megatrons_own_figure_is_that_of_the_case(case: Any, s
 
 def boil(seconds: Sequence[float], statistic: Statistic = HALF) -> Any:
     steps = [Step(10 * i + 9, value, 0.00005) for i, value in enumerate(seconds)]
-    return timing(steps, statistic, interval=10)
+    return timing(steps, statistic, Means(10, 10))
 
 
 def test_the_first_fifth_is_dropped_and_all_the_rest_is_judged() -> None:
@@ -240,13 +240,13 @@ def test_the_mean_of_a_windows_means_is_that_of_its_steps(
 
 @given(st.integers(1, 50), st.integers(2, 40))
 def test_the_lines_that_are_judged_are_lines(interval: int, count: int) -> None:
-    steps = interval * count
-    lines = list(steady_lines(steps, interval))
+    steps, means = interval * count, Means(interval, interval)
+    lines = list(means.steady(steps))
     assert lines[-1] == steps - 1
-    settled = count - -(-warm_up_steps(steps, interval) // interval)
+    settled = count - -(-means.warm_up(steps) // interval)
     assert len(lines) == (min(count, 10) if interval == 1 else max(1, settled))
     assert all((index + 1) % interval == 0 for index in lines)
-    assert warm_up_steps(steps, interval) < steps
+    assert means.warm_up(steps) < steps
 
 
 # A recipe that says so
@@ -257,18 +257,7 @@ def test_the_lines_that_are_judged_are_lines(interval: int, count: int) -> None:
     [
         (
             "log: nemo2",
-            "log: nemo2\ninterval: 10",
-            "interval 10: only megatron_lm and megatron_bridge print a line for several",
-        ),
-        ("log: nemo2", "log: megatron_lm\ninterval: 7", "steps 50 is not a multiple of interval 7"),
-        (
-            "log: nemo2",
-            "log: megatron_lm\ninterval: 50",
-            "steps 50 is not a multiple of interval 50, two at the least",
-        ),
-        (
-            "log: nemo2",
-            'log: megatron_lm\ninterval: 10\nmeasure: {statistic: "mean:25-49", flops: causal-attention}',
+            'log: megatron_lm\nmeans: {over: 10, every: 10}\nmeasure: {statistic: "mean:25-49", flops: causal-attention}',
             "measure.statistic mean:25-49 is no window of whole intervals of 10 in steps 0 to 49",
         ),
         (

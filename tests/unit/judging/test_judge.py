@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 
 from plugins.baselines.store import Baseline
+from plugins.job import Job
+from plugins.job import JobRef
+from plugins.job import JobState
+from plugins.job import Phase
 from plugins.judging.judge import Judgement
 from plugins.judging.judge import judge_outcome
 from plugins.judging.verdicts import Kind
 from plugins.logs import Log
 from plugins.outcome import Outcome
-from plugins.outcome import Try
 from tests.unit import examples
 from tests.unit.examples import nemo2_line
 from tests.unit.examples import nemo2_text
@@ -22,10 +25,10 @@ from tests.unit.examples import outcome
 from tests.unit.examples import parse
 from tests.unit.examples import times
 
-FAILED = {"state": "FAILED", "succeeded": False, "exit_code": "1:0"}
+FAILED = {"raw": "FAILED", "phase": Phase.FAILED, "exit_code": "1:0"}
 NODE_FAIL = {
-    "state": "NODE_FAIL",
-    "succeeded": False,
+    "raw": "NODE_FAIL",
+    "phase": Phase.FAILED,
     "exit_code": "1:0",
     "reason": "NodeDown",
     "nodes": "gpu[001-064]",
@@ -84,7 +87,7 @@ def test_a_run_of_something_else_is_invalid() -> None:
 def test_a_refused_job_is_infrastructure() -> None:
     said = "sbatch: error: Invalid account"
     found = judged(
-        outcome(failure="infrastructure", message=said, succeeded=False, job_id="", log=None), Log()
+        outcome(failure="infrastructure", message=said, phase=Phase.FAILED, id="", log=None), Log()
     )
     assert found.verdict.kind is Kind.INFRASTRUCTURE
     assert found.verdict.headline == f"infrastructure: {said}"
@@ -97,7 +100,7 @@ def test_an_interrupted_job_is_infrastructure_even_with_a_whole_log() -> None:
 
 def test_a_lost_job_is_lost() -> None:
     found = judged(
-        outcome(failure="lost", message="the cluster no longer knows job 4711", succeeded=False), until(17)
+        outcome(failure="lost", message="the cluster no longer knows job 4711", phase=Phase.FAILED), until(17)
     )
     assert found.verdict.kind is Kind.LOST
     assert found.verdict.headline == "lost: the cluster no longer knows job 4711"
@@ -141,7 +144,7 @@ def test_an_unknown_gpu_has_no_mfu() -> None:
 
 @pytest.mark.parametrize("state", ["FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL"])
 def test_a_job_that_failed_after_all_its_steps_is_judged_with_a_remark(state: str) -> None:
-    found = judged(outcome(state=state, succeeded=False, exit_code="1:0"), nemo2_text())
+    found = judged(outcome(raw=state, phase=Phase.FAILED, exit_code="1:0"), nemo2_text())
     assert found.verdict.kind is Kind.PASSED
     assert found.verdict.remarks == (
         f"job 4711 ended {state} (exit code 1:0) after its last step: every step is there, so the pace "
@@ -225,7 +228,7 @@ def test_a_log_from_elsewhere_is_remarked_whatever_the_verdict() -> None:
         judged(outcome(**noted), nemo2_text()),
         judged(outcome(**noted), until(20)),
         judged(outcome(failure="lost", message="nobody knows", **noted), ""),
-        judged(outcome(state="FAILED", succeeded=False, **noted), until(20)),
+        judged(outcome(raw="FAILED", phase=Phase.FAILED, **noted), until(20)),
     ):
         assert noted["log_note"] in found.verdict.remarks
         assert noted["log_note"] in found.text
@@ -337,7 +340,11 @@ GIVEN_UP = {
     "message": "given up after step 24 of 0 to 49: ... 2.5 GPU-hours saved",
     **FAILED,
 }
-TRIED = Try("17", "pacemark-1.x", "NODE_FAIL", "gpu[001-064]", "", "job 17 ended NODE_FAIL on gpu[001-064]")
+TRIED = Job(
+    ref=JobRef("llama3", examples.CASE, "pacemark-1.x", "17"),
+    state=JobState(Phase.FAILED, "NODE_FAIL", nodes="gpu[001-064]"),
+    message="job 17 ended NODE_FAIL on gpu[001-064]",
+)
 
 
 def test_a_run_given_up_for_its_pace_is_too_slow_and_shows_what_was_measured() -> None:
@@ -393,8 +400,8 @@ def test_a_failure_at_the_second_try_shows_both() -> None:
 
 
 def test_a_try_that_was_kept_away_from_a_node_tells_which() -> None:
-    second = replace(TRIED, job_id="18", excluded="gpu003")
-    found = judged(outcome(earlier=(TRIED, second), excluded="gpu003,gpu007"), nemo2_text())
+    second = replace(TRIED, ref=replace(TRIED.ref, id="18"), try_number=2, excluded=("gpu003",))
+    found = judged(outcome(earlier=(TRIED, second), excluded=("gpu003", "gpu007")), nemo2_text())
     assert any("kept away from gpu003,gpu007" in remark for remark in found.verdict.remarks)
     assert any("18, without gpu003: job 17 ended NODE_FAIL" in line for line in found.details)
     assert any(line.startswith("job ") and line.endswith("without gpu003,gpu007") for line in found.details)

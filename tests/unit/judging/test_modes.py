@@ -91,9 +91,8 @@ def judged(found: Artefacts | None, steps: int = 25, *more: str, of: Case = PROF
     last = of.steps - 1
     lines = [*more, *(examples.nemo2_line(index, 12.3, gbs=of.gbs, last=last) for index in range(steps))]
     log = read("nemo2", iter([("\n".join(lines) + "\n").encode()]))
-    outcome = examples.outcome(case=of.key)
     return judge_outcome(
-        of, outcome, log, None, gpu="h100", baselines=SUITES.parent / "baselines", artefacts=found
+        of, examples.outcome(), log, None, gpu="h100", baselines=SUITES.parent / "baselines", artefacts=found
     )
 
 

@@ -20,8 +20,8 @@ from tests.bench.clusters import Cluster
 from tests.bench.clusters import figures
 from tests.unit import aks
 from tests.unit import examples
+from tests.unit.logs.test_means import log_text
 from tests.unit.logs.test_nemo1 import bar
-from tests.unit.logs.test_smoothing import log_text
 
 RUNS, FEW = 200, 50
 AIMED = [
@@ -149,12 +149,12 @@ def test_noise_hiccups_and_runs_scatter_as_they_are_told_to() -> None:
 
 def read(name: str, seconds: Sequence[float]) -> Sequence[Step]:
     """What the parsers make of a log of these steps."""
-    if "averaged" in name:
+    if "nemo1" in name:
         bars = "\r".join(bar(i, mean) for i, mean in enumerate(clusters.running_means(seconds)))
         return examples.parse(bars + "\n", "nemo1").steps
-    if "smoothing" in name:
+    if "dllogger" in name:
         return examples.parse(log_text(seconds), "dllogger").steps
-    if "interval" in name:
+    if "every: 10" in name:
         means = [sum(seconds[i : i + 10]) / 10 for i in range(0, 100, 10)]
         lines = aks.log_lines(means, of=aks.case(aks.LARGE))
         return examples.parse("\n".join(lines) + "\n", "megatron_lm").steps

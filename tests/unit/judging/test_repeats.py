@@ -11,6 +11,10 @@ from types import MappingProxyType
 
 import pytest
 
+from plugins.job import Job
+from plugins.job import JobRef
+from plugins.job import JobState
+from plugins.job import Phase
 from plugins.judging.judge import Judgement
 from plugins.judging.judge import another_run
 from plugins.judging.judge import judge_outcome
@@ -21,11 +25,11 @@ from plugins.judging.repeats import unsure
 from plugins.judging.verdicts import Band
 from plugins.judging.verdicts import Kind
 from plugins.judging.verdicts import judge
+from plugins.logs.means import Means
 from plugins.metrics import Measurement
 from plugins.metrics import Statistic
 from plugins.metrics import Timing
 from plugins.metrics import timing
-from plugins.outcome import Try
 from plugins.reports import results
 from tests.unit import examples
 from tests.unit.examples import STEP_TIME
@@ -262,7 +266,7 @@ def means(pace: float, *, noise: float = 0.003, seed: int = 0) -> Measurement:
     case, single = examples.case(), times(pace, noise=noise, seed=seed)
     lines = [statistics.fmean(single[first : first + 5]) for first in range(0, 50, 5)]
     found = [replace(step, index=5 * number + 4) for number, step in enumerate(examples.steps(lines))]
-    return Measurement(case, timing(found, Statistic(), interval=5), examples.basis())
+    return Measurement(case, timing(found, Statistic(), Means(5, 5)), examples.basis())
 
 
 def test_runs_that_log_intervals_are_told_apart_alike() -> None:
@@ -271,7 +275,7 @@ def test_runs_that_log_intervals_are_told_apart_alike() -> None:
     near = [means(LIMIT, seed=seed) for seed in range(MAX_RUNS)]
     assert unsure(near[:1], GOAL)
     both = pooled([found.timing for found in near])
-    assert (both.interval, both.settled_steps, both.runs) == (5, 120, 3)
+    assert (both.judged.every, both.settled_steps, both.runs) == (5, 120, 3)
     assert kind(means(LIMIT), means(1.1, seed=1), means(1.0, seed=2)) is Kind.TOO_SLOW
 
 
@@ -302,13 +306,18 @@ def test_what_has_no_baseline_or_is_not_valid_is_decided() -> None:
         assert asked(text, near) == ""
 
 
-def tried(folder: Path, number: int, text: str) -> Try:
+def tried(folder: Path, number: int, text: str) -> Job:
     """An undecided run, with its log where the fleet keeps it."""
     kept = results.try_folder(folder, number)
     kept.mkdir(parents=True)
     (kept / results.LOG).write_text(text)
-    job = f"{number}", f"name-try{number}", "COMPLETED", f"gpu{number:03}"
-    return Try(*job, failure="undecided", message="cannot tell", log=kept / results.LOG)
+    return Job(
+        ref=JobRef("llama3", examples.CASE, f"name-try{number}", f"{number}"),
+        try_number=number,
+        state=JobState(Phase.SUCCEEDED, "COMPLETED", nodes=f"gpu{number:03}"),
+        failure="undecided",
+        message="cannot tell",
+    )
 
 
 def judged(folder: Path, *texts: str) -> Judgement:
@@ -321,7 +330,7 @@ def judged(folder: Path, *texts: str) -> Judgement:
         examples.baseline(),
         gpu="h100",
         baselines=examples.BASELINES,
-        before=[results.read_log("nemo2", one.log.parent) for one in earlier if one.log],
+        before=[results.read_log("nemo2", results.try_folder(folder, one.try_number)) for one in earlier],
     )
 
 

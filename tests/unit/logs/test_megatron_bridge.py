@@ -55,7 +55,7 @@ def test_a_whole_log() -> None:
     log = parse(whole() + "[after training is done] datetime: 2026-03-27 23:13:36\n", "megatron_bridge")
     assert [step.index for step in log.steps] == list(range(50))
     assert {step.tflops_per_gpu for step in log.steps} == {730.9}
-    assert (log.planned, log.interval, log.repeated) == (50, 1, ())
+    assert (log.planned, log.every, log.repeated) == (50, 1, ())
     assert problems(examples.case(), log, Statistic()) == []
 
 

@@ -10,6 +10,7 @@ import pytest
 from plugins.judging.validity import complete
 from plugins.judging.validity import problems
 from plugins.logs import Step
+from plugins.logs.means import Means
 from plugins.metrics import Statistic
 from tests.unit import examples
 from tests.unit.examples import parse
@@ -83,7 +84,7 @@ def test_a_loss_that_is_no_number(loss: str) -> None:
 @pytest.mark.parametrize("interval", [1, 2, 5, 10])
 def test_the_interval_divides_every_iteration(interval: int) -> None:
     log = parse(whole(interval), "megatron_lm")
-    assert log.interval == interval
+    assert log.every == interval
     assert [step.index for step in log.steps] == list(range(interval - 1, 50, interval))
     assert (log.planned, log.repeated, log.restarted_after) == (50, (), ())
     assert complete(examples.case(), log)
@@ -91,14 +92,14 @@ def test_the_interval_divides_every_iteration(interval: int) -> None:
 
 def test_a_lost_line_does_not_change_the_interval() -> None:
     log = parse(whole(10).replace(line(30) + "\n", ""), "megatron_lm")
-    assert log.interval == 10
+    assert log.every == 10
     assert not complete(examples.case(), log)
 
 
 def test_one_line_does_not_tell_the_interval() -> None:
-    assert parse(line(10), "megatron_lm").interval == 0
-    assert parse(line(1), "megatron_lm").interval == 1
-    assert parse("", "megatron_lm").interval == 1
+    assert parse(line(10), "megatron_lm").every == 0
+    assert parse(line(1), "megatron_lm").every == 1
+    assert parse("", "megatron_lm").every == 1
 
 
 # From core 0.16 on: the first iteration has a line of its own, nothing is reset by it, and dates have fractions.
@@ -111,10 +112,10 @@ def newer(text: str) -> str:
 @pytest.mark.parametrize("interval", [2, 5, 10])
 def test_the_first_iteration_has_a_line_whatever_the_interval(interval: int) -> None:
     log = parse(newer(line(1, "90000.0") + "\n" + whole(interval)), "megatron_lm")
-    assert log.interval == interval
+    assert log.every == interval
     assert [step.index for step in log.steps] == list(range(interval - 1, 50, interval))
     assert {step.seconds for step in log.steps} == {10.07}
-    assert complete(replace(examples.case(), interval=interval), log)
+    assert complete(replace(examples.case(), means=Means(interval, interval)), log)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ def test_the_interval_of_the_lines_so_far(
     iterations: tuple[int, ...], interval: int, indices: list[int]
 ) -> None:
     log = parse("\n".join(newer(line(i)) for i in iterations) + "\n", "megatron_lm")
-    assert (log.interval, [step.index for step in log.steps]) == (interval, indices)
+    assert (log.every, [step.index for step in log.steps]) == (interval, indices)
 
 
 def second(first: str, both: str, *, fractions: bool = True) -> Step:

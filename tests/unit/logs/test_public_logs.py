@@ -36,7 +36,7 @@ class Told:
     planned: int | None = None
     facts: tuple[tuple[str, int | str], ...] = ()
     marks: tuple[str, ...] = ()
-    interval: int = 1
+    every: int = 1
 
 
 EXCERPTS: dict[str, Told] = {
@@ -61,7 +61,7 @@ EXCERPTS: dict[str, Told] = {
     "megatron_bridge-folded": Told(((9, None), (19, None)), 50, (), ("profiler",), 10),
     # Rank 0 counts parameters between its own line and the last rank's.
     "megatron_bridge-first-step": Told(((0, 7.0373),), 10, (("precision", "bf16"),)),
-    "megatron_bridge-task-name": Told(((49, 9.089),), 50, (("precision", "bf16"),), interval=0),
+    "megatron_bridge-task-name": Told(((49, 9.089),), 50, (("precision", "bf16"),), every=0),
     "megatron_bridge-glued": Told(((0, 20.2891),), 1, (("precision", "bf16"),)),
     # What equals Megatron's default is not in a summary; FP4 is no dtype of any case, and the recipe of an FP8 that is off no FP8.
     "megatron_bridge-summary": Told((), None, (("ffn", 128), ("fp8", "fp4"), ("hidden", 128))),
@@ -78,11 +78,11 @@ EXCERPTS: dict[str, Told] = {
         0,
     ),
     "megatron_lm-mixtral": Told(((42, 5.4449), (43, 5.5338)), 100, (("precision", "bf16"),)),
-    "megatron_lm-without-date": Told(((121, 86.5452),), 250_000, (("precision", "bf16"),), interval=0),
+    "megatron_lm-without-date": Told(((121, 86.5452),), 250_000, (("precision", "bf16"),), every=0),
     # Ten updates were skipped, so that there is no loss.
-    "megatron_lm-skipped": Told(((9, 0.3562),), 1_000_000, (("precision", "fp16"),), interval=0),
+    "megatron_lm-skipped": Told(((9, 0.3562),), 1_000_000, (("precision", "fp16"),), every=0),
     # This fork prints two figures in each field, and how the time is the mean of others it does not say.
-    "megatron_lm-fork": Told(((423, None),), 40_000, (("precision", "bf16"),), interval=0),
+    "megatron_lm-fork": Told(((423, None),), 40_000, (("precision", "bf16"),), every=0),
     "megatron_lm-0.13": Told(
         (
             (9, 0.7838), (19, 0.4301), (29, 0.3495), (39, 0.3261), (49, 0.3376), (59, 0.3497), (69, 0.3283), (79, 0.3434), (89, 0.3331),
@@ -93,7 +93,7 @@ EXCERPTS: dict[str, Told] = {
             ("processes", 1), ("dp", 1), ("cp", 1), ("tp", 1), ("pp", 1), ("ffn", 2048), ("precision", "fp16"), ("fp8", False), ("gbs", 16),
             ("hidden", 512), ("mbs", 4), ("heads", 8), ("layers", 12), ("sequence_length", 1024), ("vp", 1),
         ),
-        interval=10,
+        every=10,
     ),
     # The first iteration has a line of its own, and what it took is in the mean of the first ten.
     "megatron_lm-0.19": Told(
@@ -105,7 +105,7 @@ EXCERPTS: dict[str, Told] = {
             ("processes", 1), ("dp", 1), ("cp", 1), ("tp", 1), ("pp", 1), ("ffn", 2048), ("precision", "fp16"), ("fp8", False), ("gbs", 16),
             ("hidden", 512), ("mbs", 4), ("heads", 8), ("layers", 12), ("sequence_length", 1024), ("vp", 1),
         ),
-        interval=10,
+        every=10,
     ),
     # The line of iteration 2 has the mean of 1 and 2, 2918.4 ms: the first line does not start the timer again. By the dates it took 0.71 s.
     "megatron_lm-0.19-each": Told(
@@ -194,7 +194,7 @@ def test_what_a_real_log_tells(name: str) -> None:
     assert [step.seconds for step in log.steps] == [
         None if seconds is None else pytest.approx(seconds) for _, seconds in told.steps
     ]
-    assert (log.planned, log.interval) == (told.planned, told.interval)
+    assert (log.planned, log.every) == (told.planned, told.every)
     assert {(fact.name, fact.value) for fact in log.facts} == set(told.facts)
     assert tuple(kind for kind, _ in log.marks) == told.marks
     assert (log.repeated, log.restarted_after) == ((), ())

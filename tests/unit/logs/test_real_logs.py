@@ -22,8 +22,10 @@ from plugins.judging.model import flops_of_a_step
 from plugins.judging.verdicts import Kind
 from plugins.logs import Log
 from plugins.logs import Span
-from plugins.logs.smoothing import levelled
+from plugins.logs.means import SINGLE
+from plugins.logs.means import Means
 from plugins.metrics import FlopsDefinition
+from plugins.metrics import levelled
 from plugins.recipes.cases import Case
 from tests.unit import aks
 from tests.unit import examples
@@ -46,7 +48,7 @@ class Run:
     tolerance: Tolerance = STEADY
 
 
-def _on_one_gpu(case: Case, *, layers: int | None = None, **changed: int | str) -> Case:
+def _on_one_gpu(case: Case, *, layers: int | None = None, **changed: int | str | Means) -> Case:
     """The case as one GPU ran it."""
     model = case.model.model_copy(update={"layers": layers or case.model.layers})
     sizes = {"gpus": 1, "tp": 1, "pp": 1, "cp": 1, "vp": 1, "fsdp": 1}
@@ -57,7 +59,7 @@ RUNS = {
     "megatron_lm-0.13": Run(_on_one_gpu(aks.case(), gbs=16, mbs=4), "mean:50-99", 0.33548),
     "megatron_lm-0.19": Run(_on_one_gpu(aks.case(), gbs=16, mbs=4), "mean:50-99", 0.38486, SHARED),
     "megatron_lm-0.19-each": Run(
-        _on_one_gpu(aks.case("125m-fp16-8gpus"), dtype="bf16", gbs=16, mbs=4, steps=40, interval=1),
+        _on_one_gpu(aks.case("125m-fp16-8gpus"), dtype="bf16", gbs=16, mbs=4, steps=40, means=SINGLE),
         "mean:20-39",
         0.504805,
     ),
@@ -99,7 +101,7 @@ def judged(name: str, run: Run, *, seconds: float, log: Log | None = None) -> Ju
         cells=[cell],
     )
     baseline = Baseline(examples.BASELINES / f"{case.recipe}.yaml", table, cell)
-    outcome = examples.outcome(case=case.key, nodes="gpu001")
+    outcome = examples.outcome(nodes="gpu001")
     return judge_outcome(
         case, outcome, log or log_of(name), baseline, gpu="h100", baselines=examples.BASELINES
     )
@@ -221,7 +223,7 @@ PACE = 1_754_848_341 / 24.90324
 
 def saved(case: Case, promised: float) -> Judgement:
     log = log_of("megatron_lm-0.13-save")
-    outcome = examples.outcome(case=case.key, nodes="gpu001")
+    outcome = examples.outcome(nodes="gpu001")
     return judge_outcome(
         case, outcome, log, None, gpu="h100", baselines=examples.BASELINES, promised=promised
     )

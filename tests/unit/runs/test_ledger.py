@@ -12,28 +12,28 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.backends.base import JobRef
-from fixtures.backends.base import JobState
-from fixtures.backends.base import Phase
 from fixtures.runs.ledger import Entry
 from fixtures.runs.ledger import Ledger
+from plugins.job import JobRef
+from plugins.job import JobState
+from plugins.job import Phase
 from tests.unit import examples
 
 CASE = examples.case()
 KEY = CASE.key
 NAME = "pacemark-1.llama3-70b-fp8-512gpus"
-REF = JobRef(KEY, NAME, "4711", "/logs/here")
+REF = JobRef(CASE.recipe, CASE.id, NAME, "4711", "/logs/here")
 RUNNING = JobState(Phase.RUNNING, "RUNNING", nodes="gpu[001-064]")
 WRITER = """
 import sys
 from pathlib import Path
-from fixtures.backends.base import JobRef, JobState, Phase
+from plugins.job import JobRef, JobState, Phase
 from fixtures.runs.ledger import Ledger
 ledger = Ledger.create(Path(sys.argv[1]), "run-1", "big-one")
-ledger.plan_setup("llama3/setup", "slurm", "one")
-ledger.plan_setup("llama3/other", "slurm", "two")
+ledger.plan_setup(JobRef("llama3", "setup", "one"), "slurm")
+ledger.plan_setup(JobRef("llama3", "other", "two"), "slurm")
 ledger.intend("llama3/setup")
-ledger.submitted(JobRef("llama3/setup", "one", "17", "/logs"))
+ledger.submitted(JobRef("llama3", "setup", "one", "17", "/logs"))
 ledger.observe("llama3/setup", JobState(Phase.RUNNING, "RUNNING", nodes="gpu001"), 5.0)
 ledger.intend("llama3/other")
 print("written", flush=True)
@@ -54,63 +54,94 @@ def entry(ledger: Ledger) -> Entry:
 
 def test_the_life_of_a_case(ledger: Ledger) -> None:
     ledger.plan([(CASE, "slurm", NAME)])
-    assert (entry(ledger).stage, entry(ledger).gpus, entry(ledger).name, entry(ledger).attempts) == (
+    assert (entry(ledger).status, entry(ledger).gpus, entry(ledger).ref.name, entry(ledger).attempts) == (
         "planned",
         512,
         NAME,
         1,
     )
-    assert entry(ledger).submitted is None
+    assert entry(ledger).times.submitted is None
 
     ledger.intend(KEY)
-    assert (entry(ledger).stage, entry(ledger).job_id) == ("intent", "")
-    assert entry(ledger).submitted is not None
+    assert (entry(ledger).status, entry(ledger).ref.id) == ("intent", "")
+    assert entry(ledger).times.submitted is not None
 
     ledger.submitted(REF)
-    assert entry(ledger).stage == "submitted"
+    assert entry(ledger).status == "submitted"
     assert entry(ledger).ref == REF
 
     ledger.observe(KEY, RUNNING, 123.0)
-    assert (entry(ledger).phase, entry(ledger).raw, entry(ledger).nodes) == (
+    assert (entry(ledger).state.phase, entry(ledger).state.raw, entry(ledger).state.nodes) == (
         "running",
         "RUNNING",
         "gpu[001-064]",
     )
-    assert entry(ledger).started == 123.0
+    assert entry(ledger).times.started == 123.0
 
     ledger.attempt(KEY, 2)
     ledger.cancel_asked(KEY)
-    assert entry(ledger).cancel_confirmed is None
+    assert entry(ledger).times.cancel_confirmed is None
     ledger.cancel_confirmed(KEY)
     ledger.end(KEY, "interrupted", "Ctrl-C")
     last = entry(ledger)
-    assert (last.stage, last.attempts, last.failure, last.message) == ("ended", 2, "interrupted", "Ctrl-C")
-    assert last.submitted is not None
-    assert last.cancel_asked is not None
-    assert last.cancel_confirmed is not None
-    assert last.ended is not None
-    assert last.submitted <= last.cancel_asked <= last.cancel_confirmed <= last.ended
+    assert (last.status, last.attempts, last.failure, last.message) == ("ended", 2, "interrupted", "Ctrl-C")
+    assert last.times.submitted is not None
+    assert last.times.cancel_asked is not None
+    assert last.times.cancel_confirmed is not None
+    assert last.times.ended is not None
+    assert last.times.submitted <= last.times.cancel_asked <= last.times.cancel_confirmed <= last.times.ended
 
 
 def test_where_a_job_ran_outlives_what_the_cluster_says_of_it(ledger: Ledger) -> None:
     ledger.plan([(CASE, "pytorchjob", NAME)])
-    ledger.observe(KEY, replace(RUNNING, images="sha256:1,sha256:2"))
+    ledger.observe(KEY, replace(RUNNING, images=("sha256:1", "sha256:2")))
     for over in (JobState(Phase.FAILED, "CANCELLED"), JobState(Phase.GONE, "not found")):
         ledger.observe(KEY, over)
-        assert (entry(ledger).nodes, entry(ledger).images) == ("gpu[001-064]", "sha256:1,sha256:2")
+        assert (entry(ledger).state.nodes, entry(ledger).state.images) == (
+            "gpu[001-064]",
+            ("sha256:1", "sha256:2"),
+        )
     told = entry(ledger).outcome(Path("x"), "h100", "", (), {"driver": "550"})
-    assert (told.images, told.versions) == (("sha256:1", "sha256:2"), {"driver": "550"})
+    assert (told.job.state.images, told.versions) == (("sha256:1", "sha256:2"), {"driver": "550"})
     # Back in the queue: another life, on other nodes.
     ledger.observe(KEY, JobState(Phase.QUEUED, "Suspended"))
-    assert (entry(ledger).nodes, entry(ledger).images) == ("", "")
-    assert entry(ledger).outcome(Path("x"), "h100", "", (), {}).images == ()
+    assert (entry(ledger).state.nodes, entry(ledger).state.images) == ("", ())
+    assert entry(ledger).outcome(Path("x"), "h100", "", (), {}).job.state.images == ()
 
 
 def test_another_try_has_run_nowhere_yet(ledger: Ledger) -> None:
     ledger.plan([(CASE, "pytorchjob", NAME)])
-    ledger.observe(KEY, replace(RUNNING, images="sha256:1"))
-    ledger.try_again(KEY, f"{NAME}-try2", "")
-    assert (entry(ledger).nodes, entry(ledger).images) == ("", "")
+    ledger.observe(KEY, replace(RUNNING, images=("sha256:1",)))
+    ledger.try_again(KEY)
+    assert (entry(ledger).state.nodes, entry(ledger).state.images) == ("", ())
+
+
+def test_an_earlier_try_keeps_all_that_was_known_of_it(ledger: Ledger) -> None:
+    ledger.plan([(CASE, "slurm", NAME)])
+    ledger.intend(KEY, "here")
+    ledger.submitted(REF)
+    ledger.observe(KEY, replace(RUNNING, images=("sha256:1", "sha256:2"), hopeless=True), 123.0)
+    ledger.attempt(KEY, 2)
+    ledger.log_note(KEY, "from a copy")
+    first = entry(ledger)
+    again = ledger.try_again(KEY, ("gpu001", "gpu002"), "infrastructure", "a node failed")
+    assert again == entry(ledger)
+    assert (again.ref, again.try_number) == (JobRef(CASE.recipe, CASE.id, f"{NAME}-try2"), 2)
+    assert (again.status, again.location, again.excluded) == ("planned", "here", ("gpu001", "gpu002"))
+    (kept,) = ledger.earlier(KEY)
+    assert kept.times.ended is not None
+    ended = replace(first, status="ended", times=replace(first.times, ended=kept.times.ended))
+    assert kept == replace(ended, failure="infrastructure", message="a node failed")
+    assert ledger.entries() == [again]
+
+
+def test_the_third_try_is_named_after_the_first_and_keeps_the_place_of_its_case(ledger: Ledger) -> None:
+    other = examples.case("70b-bf16-512gpus")
+    ledger.plan([(CASE, "slurm", NAME), (other, "slurm", "other")])
+    ledger.try_again(KEY)
+    assert ledger.try_again(KEY).ref.name == f"{NAME}-try3"
+    assert [(found.case, found.try_number) for found in ledger.entries()] == [(KEY, 3), (other.key, 1)]
+    assert [found.try_number for found in ledger.earlier(KEY)] == [1, 2]
 
 
 def test_one_case_does_not_touch_another(ledger: Ledger) -> None:
@@ -121,7 +152,7 @@ def test_one_case_does_not_touch_another(ledger: Ledger) -> None:
     ledger.submitted(REF)
     ledger.end(KEY)
     assert ledger.entry(other.key) == before
-    assert [found.case_key for found in ledger.entries()] == [KEY, other.key]
+    assert [found.case for found in ledger.entries()] == [KEY, other.key]
 
 
 def test_an_unknown_case_is_none(ledger: Ledger) -> None:
@@ -133,22 +164,25 @@ def test_a_case_is_planned_once_and_a_plan_is_whole_or_not_at_all(ledger: Ledger
     ledger.plan([(CASE, "slurm", NAME)])
     with pytest.raises(sqlite3.IntegrityError):
         ledger.plan([(other, "slurm", "other"), (CASE, "slurm", NAME)])
-    assert [found.case_key for found in ledger.entries()] == [KEY]
+    assert [found.case for found in ledger.entries()] == [KEY]
 
 
 def test_the_set_up_of_a_recipe_holds_no_gpus(ledger: Ledger) -> None:
-    ledger.plan_setup("llama3/setup", "slurm", "setup-1")
+    ledger.plan_setup(JobRef("llama3", "setup", "setup-1"), "slurm")
     found = ledger.entry("llama3/setup")
     assert found is not None
-    assert (found.gpus, found.stage, found.name) == (0, "planned", "setup-1")
+    assert (found.gpus, found.status, found.ref.name) == (0, "planned", "setup-1")
+    ledger.end("llama3/setup", "interrupted", "Ctrl-C")
+    ledger.plan_setup(JobRef("llama3", "setup", "setup-1"), "slurm")
+    assert ledger.entry("llama3/setup") == replace(found, try_number=2)
 
 
 def test_another_connection_sees_every_write_at_once(ledger: Ledger) -> None:
     reader = Ledger(ledger.path)
     ledger.plan([(CASE, "slurm", NAME)])
-    assert entry(reader).stage == "planned"
+    assert entry(reader).status == "planned"
     ledger.intend(KEY)
-    assert entry(reader).stage == "intent"
+    assert entry(reader).status == "intent"
     ledger.submitted(REF)
     assert entry(reader) == entry(ledger)
     reader.close()
@@ -158,11 +192,11 @@ def test_a_reader_does_not_stop_the_writer(ledger: Ledger) -> None:
     ledger.plan([(CASE, "slurm", NAME)])
     other = sqlite3.connect(ledger.path, isolation_level=None)
     other.execute("begin")
-    assert other.execute("select stage from job").fetchall() == [("planned",)]
+    assert other.execute("select status from submission").fetchall() == [("planned",)]
     ledger.intend(KEY)
-    assert other.execute("select stage from job").fetchall() == [("planned",)]
+    assert other.execute("select status from submission").fetchall() == [("planned",)]
     other.execute("commit")
-    assert other.execute("select stage from job").fetchall() == [("intent",)]
+    assert other.execute("select status from submission").fetchall() == [("intent",)]
     other.close()
 
 
@@ -174,10 +208,14 @@ def test_the_fleet_is_known_and_so_is_its_end(ledger: Ledger) -> None:
 
 def test_values_are_never_sql(ledger: Ledger) -> None:
     ledger.plan([(CASE, "slurm", NAME)])
-    nasty = "'; drop table job; --\n\0"
+    nasty = "'; drop table submission; --\n\0"
     ledger.observe(KEY, JobState(Phase.UNKNOWN, nasty, reason=nasty), None)
     ledger.end(KEY, "lost", nasty)
-    assert (entry(ledger).raw, entry(ledger).reason, entry(ledger).message) == (nasty, nasty, nasty)
+    assert (entry(ledger).state.raw, entry(ledger).state.reason, entry(ledger).message) == (
+        nasty,
+        nasty,
+        nasty,
+    )
 
 
 def test_what_was_written_survives_kill_9_of_the_writer(tmp_path: Path) -> None:
@@ -199,12 +237,17 @@ def test_what_was_written_survives_kill_9_of_the_writer(tmp_path: Path) -> None:
     left = Ledger(path)
     assert left.entries() == seen
     first, second = left.entries()
-    assert (first.stage, first.job_id, first.raw, first.started) == ("submitted", "17", "RUNNING", 5.0)
-    assert (second.stage, second.name, second.job_id) == ("intent", "two", "")
+    assert (first.status, first.ref.id, first.state.raw, first.times.started) == (
+        "submitted",
+        "17",
+        "RUNNING",
+        5.0,
+    )
+    assert (second.status, second.ref.name, second.ref.id) == ("intent", "two", "")
     assert (left.run().pid, left.run().ended) == (writer.pid, None)
     left.end("llama3/setup", "lost", "its fleet died")
     found = alive.entry("llama3/setup")
     assert found is not None
-    assert found.stage == "ended"
+    assert found.status == "ended"
     alive.close()
     left.close()

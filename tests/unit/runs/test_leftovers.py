@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import socket
@@ -11,13 +12,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from fixtures import housekeeping
-from fixtures.backends.base import JobRef
 from fixtures.backends.section import Limits
 from fixtures.backends.section import Machine
 from fixtures.runs.folders import Summary
@@ -34,6 +35,7 @@ from fixtures.runs.lock import take_run
 from fixtures.site import Site
 from plugins.errors import ConfigError
 from plugins.errors import SubmitError
+from plugins.job import JobRef
 from tests.unit.cluster import MIDDLE
 from tests.unit.cluster import NARROW
 from tests.unit.cluster import RUNNING
@@ -71,7 +73,7 @@ def folder(tmp_path: Path) -> Path:
     ledger.plan([(case, "slurm", case.id) for case in (NARROW, WIDE, MIDDLE)])
     ledger.intend(NARROW.key)
     ledger.intend(WIDE.key)
-    ledger.submitted(JobRef(WIDE.key, WIDE.id, "5", "/logs"))
+    ledger.submitted(JobRef(WIDE.recipe, WIDE.id, WIDE.id, "5", "/logs"))
     ledger.close()
     return made
 
@@ -86,12 +88,12 @@ class Known(Cluster):
         self.error: Exception | None = None
         self.began = time.monotonic()
 
-    def find(self, case: str, name: str, *, to_end: bool = False) -> JobRef | None:
+    def find(self, job: JobRef, *, to_end: bool = False) -> JobRef | None:
         if self.error is not None:
             raise self.error
         # What is found is looked for after what is known was cancelled.
         assert WIDE.id in self.cancelled
-        return self.there.get(name)
+        return self.there.get(job.name)
 
 
 def swept(folder: Path, cluster: Cluster, site: Site | None = None) -> tuple[bool, str]:
@@ -101,7 +103,7 @@ def swept(folder: Path, cluster: Cluster, site: Site | None = None) -> tuple[boo
 
 
 def left(folder: Path) -> list[str]:
-    return [entry.case_key for entry in Summary.of(folder).left]
+    return [entry.case for entry in Summary.of(folder).left]
 
 
 def test_known_jobs_are_cancelled_before_lost_ones_are_looked_for(folder: Path) -> None:
@@ -122,7 +124,7 @@ def test_a_lost_job_is_cancelled_as_soon_as_it_is_found(
 ) -> None:
     monkeypatch.setitem(globals(), "BOUND", 60.0)
     cluster = Known()
-    cluster.there[NARROW.id] = JobRef(NARROW.key, NARROW.id, "6", "/logs")
+    cluster.there[NARROW.id] = JobRef(NARROW.recipe, NARROW.id, NARROW.id, "6", "/logs")
     good, said = swept(folder, cluster)
     assert good
     assert cluster.cancelled == {WIDE.id, NARROW.id}
@@ -235,7 +237,7 @@ def test_a_ledger_that_cannot_be_written_keeps_no_job_alive(
         raise sqlite3.OperationalError("database or disk is full")
 
     cluster = Known()
-    cluster.there[NARROW.id] = JobRef(NARROW.key, NARROW.id, "6", "/logs")
+    cluster.there[NARROW.id] = JobRef(NARROW.recipe, NARROW.id, NARROW.id, "6", "/logs")
     monkeypatch.setattr(Ledger, "_set", full)
     good, said = swept(folder, cluster)
     assert good
@@ -261,7 +263,7 @@ def test_a_run_whose_ledger_cannot_be_mended_hides_no_other(
     assert cluster.cancelled == {WIDE.id}
 
 
-@pytest.mark.parametrize("broken", ["empty", "cut", "of another version"])
+@pytest.mark.parametrize("broken", ["empty", "cut", "of another version", "of an older checkout"])
 def test_a_ledger_that_cannot_be_read_hides_no_other_run(folder: Path, broken: str) -> None:
     other = folder.with_name("run-0")
     other.mkdir()
@@ -269,6 +271,14 @@ def test_a_ledger_that_cannot_be_read_hides_no_other_run(folder: Path, broken: s
         (other / LEDGER).touch()
     elif broken == "cut":
         (other / LEDGER).write_bytes((folder / LEDGER).read_bytes()[:5000])
+    elif broken == "of an older checkout":
+        # Its tables, and lines of its journal that are whole.
+        with sqlite3.connect(other / LEDGER) as database:
+            database.execute("create table job (case_key text primary key, stage text not null)")
+        for row in ({"kind": "run", "id": "run-0"}, {"kind": "job", "case_key": WIDE.key, "stage": "intent"}):
+            line = json.dumps(row)
+            with (other / JOURNAL).open("a") as file:
+                file.write(f"{sha256(line.encode()).hexdigest()[:16]} {line}\n")
     else:
         Ledger.create(other / LEDGER, "run-0", "lab").close()
         (other / JOURNAL).unlink()
@@ -280,8 +290,9 @@ def test_a_ledger_that_cannot_be_read_hides_no_other_run(folder: Path, broken: s
     assert "3 not judged" in said.getvalue()
     with pytest.raises(
         ConfigError, match=r"run run-0: its ledger cannot be read .* begin with pacemark-run-0"
-    ):
+    ) as caught:
         Summary.of(other)
+    assert ("another version of Pacemark wrote it" in str(caught.value)) == (broken == "of an older checkout")
 
 
 def test_a_ledger_is_made_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

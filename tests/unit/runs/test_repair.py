@@ -27,7 +27,7 @@ SEEDS = range(12)
 KILLED = """
 import os, sys
 from pathlib import Path
-from fixtures.backends.base import JobRef, JobState, Phase
+from plugins.job import JobRef, JobState, Phase
 from fixtures.runs.ledger import Ledger
 from tests.unit import examples
 ended, submitted, planned = (examples.case(f"70b-fp8-{gpus}gpus") for gpus in (512, 128, 64))
@@ -35,11 +35,11 @@ ledger = Ledger.create(Path(sys.argv[1]), "run-1", "lab")
 ledger.plan([(case, "slurm", f"pacemark-run-1.{case.id}") for case in (ended, submitted, planned)])
 for number, case in enumerate((ended, submitted), start=17):
     ledger.intend(case.key)
-    ledger.submitted(JobRef(case.key, f"pacemark-run-1.{case.id}", str(number), "/logs"))
+    ledger.submitted(JobRef(case.recipe, case.id, f"pacemark-run-1.{case.id}", str(number), "/logs"))
     ledger.observe(case.key, JobState(Phase.RUNNING, "RUNNING", nodes="gpu001"), 5.0)
-ledger.try_again(ended.key, f"pacemark-run-1.{ended.id}-try2", "gpu001", "infrastructure", "a node failed")
+ledger.try_again(ended.key, ("gpu001",), "infrastructure", "a node failed")
 ledger.intend(ended.key)
-ledger.submitted(JobRef(ended.key, f"pacemark-run-1.{ended.id}-try2", "19", "/logs"))
+ledger.submitted(JobRef(ended.recipe, ended.id, f"pacemark-run-1.{ended.id}-try2", "19", "/logs"))
 ledger.observe(ended.key, JobState(Phase.SUCCEEDED, "COMPLETED", nodes="gpu002"))
 ledger.end(ended.key)
 os.kill(os.getpid(), 9)
@@ -81,24 +81,27 @@ def flip(path: Path, seed: int, count: int = 8) -> None:
 def require_safe(folder: Path, before: list[Entry]) -> str:
     """The ledger is as it was, or the damage is told and each case counts as one that may have its job."""
     ledger, told = open_ledger(folder)
-    after = {entry.case_key: entry for entry in ledger.entries()}
-    earlier = [tried.job_name for tried in ledger.earlier(ENDED)]
+    after = {entry.case: entry for entry in ledger.entries()}
+    earlier = [tried.ref.name for tried in ledger.earlier(ENDED)]
     ledger.close()
     if not told:
         assert list(after.values()) == before
     else:
-        assert (after[SUBMITTED].name, after[SUBMITTED].job_id) == ("pacemark-run-1.70b-fp8-128gpus", "18")
+        assert (after[SUBMITTED].ref.name, after[SUBMITTED].ref.id) == (
+            "pacemark-run-1.70b-fp8-128gpus",
+            "18",
+        )
         assert after[SUBMITTED].may_run
-        assert after[PLANNED].stage == "intent"
-        assert after[PLANNED].submitted is not None
-        assert after[ENDED].name.endswith("-try2")
+        assert after[PLANNED].status == "intent"
+        assert after[PLANNED].times.submitted is not None
+        assert after[ENDED].ref.name.endswith("-try2")
         assert f"its ledger in {folder} is damaged: " in told
         assert "looked up by its name" in told
     assert earlier == ["pacemark-run-1.70b-fp8-512gpus"]
     # Mended for good.
     again, remark = open_ledger(folder)
     assert remark == ""
-    assert {entry.case_key: entry for entry in again.entries()} == after
+    assert {entry.case: entry for entry in again.entries()} == after
     again.close()
     return told
 
@@ -148,7 +151,7 @@ def columns() -> list[tuple[str, str]]:
         database.executescript(ledger._SCHEMA)
         return [
             (table, row[1])
-            for table in ("run", "job", "earlier")
+            for table in ("run", "submission")
             for row in database.execute(f"pragma table_info({table})")
             if row[2].lower() == "text"
         ]
@@ -206,8 +209,7 @@ def test_the_name_of_a_column_has_another_byte(
 ) -> None:
     sqlite3.connect(folder / LEDGER).execute("pragma wal_checkpoint(truncate)").connection.close()
     data = (folder / LEDGER).read_bytes()
-    # The last one is the table of earlier tries.
-    before, found, behind = data.rpartition(b"excluded text not null\n")
+    before, found, behind = data.rpartition(b"recipe text not null,\n")
     assert found
     (folder / LEDGER).write_bytes(before + byte + found[1:] + behind)
     assert f"{LEDGER} cannot be read whole" in require_safe(folder, whole(killed, tmp_path))

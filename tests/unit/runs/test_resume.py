@@ -9,9 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.backends.base import JobRef
-from fixtures.backends.base import JobState
-from fixtures.backends.base import Phase
 from fixtures.runs.folders import Summary
 from fixtures.runs.folders import all_runs
 from fixtures.runs.folders import find_run
@@ -24,6 +21,9 @@ from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
 from plugins.errors import ConfigError
 from plugins.errors import Unreachable
+from plugins.job import JobRef
+from plugins.job import JobState
+from plugins.job import Phase
 from plugins.recipes.cases import Case
 from tests.unit import examples
 from tests.unit.cluster import Cluster
@@ -34,11 +34,11 @@ CANCELLED = JobState(Phase.FAILED, "CANCELLED")
 
 
 def plan(case: Case) -> PlannedJob:
-    return PlannedJob(case, "slurm", f"pacemark-run-1.{case.id}", "nemo2")
+    return PlannedJob(case, "slurm", JobRef(case.recipe, case.id, f"pacemark-run-1.{case.id}"), "nemo2")
 
 
 def name(case: Case) -> str:
-    return plan(case).name
+    return plan(case).ref.name
 
 
 @pytest.fixture
@@ -61,49 +61,50 @@ def test_what_was_only_planned_is_submitted(ledger: Ledger) -> None:
 def test_what_was_about_to_be_submitted_is_looked_up_by_its_name(ledger: Ledger) -> None:
     ledger.intend(ONE.key)
     (found,) = taken(ledger)
-    assert found.job == JobRef(ONE.key, name(ONE), "", "")
+    assert found.ref == JobRef(ONE.recipe, ONE.id, name(ONE), "", "")
+    assert found.age is not None
     assert 0 <= found.age < 5
 
 
 def test_what_was_submitted_is_followed(ledger: Ledger) -> None:
     ledger.intend(ONE.key)
-    ledger.submitted(JobRef(ONE.key, name(ONE), "17", "/logs"))
+    ledger.submitted(JobRef(ONE.recipe, ONE.id, name(ONE), "17", "/logs"))
     (found,) = taken(ledger)
-    assert found.job == JobRef(ONE.key, name(ONE), "17", "/logs")
+    assert found.ref == JobRef(ONE.recipe, ONE.id, name(ONE), "17", "/logs")
 
 
 @pytest.mark.parametrize("failure", ["", "infrastructure", "given up", "hung"])
 def test_what_has_ended_stays_so(ledger: Ledger, failure: str) -> None:
     ledger.intend(ONE.key)
-    ledger.submitted(JobRef(ONE.key, name(ONE), "17", "/logs"))
+    ledger.submitted(JobRef(ONE.recipe, ONE.id, name(ONE), "17", "/logs"))
     ledger.end(ONE.key, failure)
     assert taken(ledger) == []
 
 
 def test_a_lost_job_is_looked_for_again(ledger: Ledger) -> None:
     ledger.intend(ONE.key)
-    ledger.submitted(JobRef(ONE.key, name(ONE), "17", "/logs"))
+    ledger.submitted(JobRef(ONE.recipe, ONE.id, name(ONE), "17", "/logs"))
     ledger.end(ONE.key, "lost", "unreachable")
-    assert [entry.job_id for entry in Summary.of(ledger.path.parent).left] == ["17"]
+    assert [entry.ref.id for entry in Summary.of(ledger.path.parent).left] == ["17"]
     (found,) = taken(ledger)
-    assert found.job is not None
-    assert found.job.id == "17"
+    assert found.ref is not None
+    assert found.ref.id == "17"
     # Nobody may take the other session's end for that of this one.
     entry = ledger.entry(ONE.key)
     assert entry is not None
-    assert (entry.stage, entry.failure, entry.message) == ("submitted", "", "")
+    assert (entry.status, entry.failure, entry.message) == ("submitted", "", "")
 
 
 def test_a_submission_that_was_lost_is_looked_up_by_its_name(ledger: Ledger) -> None:
     ledger.intend(ONE.key)
     ledger.end(ONE.key, "lost", "unreachable")
     (found,) = taken(ledger)
-    assert found.job == JobRef(ONE.key, name(ONE), "", "")
+    assert found.ref == JobRef(ONE.recipe, ONE.id, name(ONE), "", "")
 
 
 def test_a_job_that_the_cluster_has_forgotten_cannot_run_any_more(ledger: Ledger) -> None:
     ledger.intend(ONE.key)
-    ledger.submitted(JobRef(ONE.key, name(ONE), "17", "/logs"))
+    ledger.submitted(JobRef(ONE.recipe, ONE.id, name(ONE), "17", "/logs"))
     ledger.observe(ONE.key, JobState(Phase.GONE, "GONE"))
     ledger.end(ONE.key, "lost", "forgotten")
     assert Summary.of(ledger.path.parent).left == []
@@ -112,38 +113,40 @@ def test_a_job_that_the_cluster_has_forgotten_cannot_run_any_more(ledger: Ledger
 def test_a_cancelled_job_is_followed_by_another_one_of_another_name(ledger: Ledger) -> None:
     for number in (2, 3):
         ledger.intend(ONE.key)
-        ledger.submitted(JobRef(ONE.key, "any", str(number), "/logs"))
+        ledger.submitted(JobRef(ONE.recipe, ONE.id, "any", str(number), "/logs"))
         ledger.observe(ONE.key, CANCELLED)
         ledger.cancel_asked(ONE.key)
         ledger.cancel_confirmed(ONE.key)
         ledger.end(ONE.key, "interrupted", "the session was stopped")
         (found,) = taken(ledger)
-        assert (found.name, found.tries, found.job) == (f"{name(ONE)}-try{number}", number, None)
-    assert [tried.job_id for tried in ledger.earlier(ONE.key)] == ["2", "3"]
+        again = JobRef(ONE.recipe, ONE.id, f"{name(ONE)}-try{number}")
+        assert (found.ref, found.try_number, found.age) == (again, number, None)
+    assert [tried.ref.id for tried in ledger.earlier(ONE.key)] == ["2", "3"]
     assert ledger.earlier(ONE.key)[0].message == "the session was stopped"
 
 
 def run_undecided(ledger: Ledger) -> None:
     """A first run that ended well and did not tell, and the next one recorded."""
     ledger.intend(ONE.key)
-    ledger.submitted(JobRef(ONE.key, name(ONE), "17", "/logs"))
-    ledger.try_again(ONE.key, f"{name(ONE)}-try2", "", "undecided", "cannot tell")
+    ledger.submitted(JobRef(ONE.recipe, ONE.id, name(ONE), "17", "/logs"))
+    ledger.try_again(ONE.key, (), "undecided", "cannot tell")
 
 
 def test_the_next_run_is_submitted_once_whenever_the_session_died(ledger: Ledger) -> None:
     run_undecided(ledger)
-    second = replace(plan(ONE), name=f"{name(ONE)}-try2", tries=2)
+    again = JobRef(ONE.recipe, ONE.id, f"{name(ONE)}-try2")
+    second = replace(plan(ONE), ref=again, try_number=2)
     assert taken(ledger) == [second]
     ledger.intend(ONE.key)
     (found,) = taken(ledger)
-    assert (found.name, found.job) == (second.name, JobRef(ONE.key, second.name, "", ""))
-    ledger.submitted(JobRef(ONE.key, second.name, "18", "/logs"))
+    assert (found.ref, found.age is None) == (again, False)
+    ledger.submitted(JobRef(ONE.recipe, ONE.id, second.ref.name, "18", "/logs"))
     (found,) = taken(ledger)
-    assert found.job == JobRef(ONE.key, second.name, "18", "/logs")
+    assert found.ref == JobRef(ONE.recipe, ONE.id, second.ref.name, "18", "/logs")
     ledger.end(ONE.key)
     assert taken(ledger) == []
     (tried,) = ledger.earlier(ONE.key)
-    assert tried.log == ledger.path.parent / ONE.key / "try-1" / "log.txt"
+    assert (tried.try_number, tried.failure) == (1, "undecided")
 
 
 def test_an_undecided_run_outlives_a_cancelled_one(ledger: Ledger) -> None:
@@ -151,27 +154,28 @@ def test_an_undecided_run_outlives_a_cancelled_one(ledger: Ledger) -> None:
     ledger.intend(ONE.key)
     ledger.end(ONE.key, "interrupted", "the session was stopped")
     (found,) = taken(ledger)
-    assert (found.name, found.tries, found.job) == (f"{name(ONE)}-try3", 3, None)
-    ledger.try_again(ONE.key, f"{name(ONE)}-try4", "", "undecided", "cannot tell")
-    logs = [tried.log and tried.log.parent.name for tried in ledger.earlier(ONE.key)]
-    assert logs == ["try-1", None, "try-3"]
+    again = JobRef(ONE.recipe, ONE.id, f"{name(ONE)}-try3")
+    assert (found.ref, found.try_number, found.age) == (again, 3, None)
+    ledger.try_again(ONE.key, (), "undecided", "cannot tell")
+    tries = [(tried.try_number, tried.failure) for tried in ledger.earlier(ONE.key)]
+    assert tries == [(1, "undecided"), (2, "interrupted"), (3, "undecided")]
 
 
 def test_a_node_that_was_kept_out_stays_out(ledger: Ledger) -> None:
-    ledger.try_again(ONE.key, "second", "gpu007")
-    assert [found.excluded for found in taken(ledger)] == ["gpu007"]
+    ledger.try_again(ONE.key, ("gpu007",))
+    assert [found.excluded for found in taken(ledger)] == [("gpu007",)]
     ledger.intend(ONE.key)
     ledger.end(ONE.key, "interrupted", "the session was stopped")
-    assert [found.excluded for found in taken(ledger)] == ["gpu007"]
+    assert [found.excluded for found in taken(ledger)] == [("gpu007",)]
 
 
 def test_a_cancellation_that_was_not_confirmed_is_followed_up(ledger: Ledger) -> None:
     ledger.intend(ONE.key)
-    ledger.submitted(JobRef(ONE.key, name(ONE), "17", "/logs"))
+    ledger.submitted(JobRef(ONE.recipe, ONE.id, name(ONE), "17", "/logs"))
     ledger.cancel_asked(ONE.key)
     ledger.end(ONE.key, "interrupted", "NOT confirmed")
     (found,) = taken(ledger)
-    assert found.job is not None
+    assert found.ref is not None
 
 
 def test_a_case_that_the_stop_came_before_is_submitted_under_its_own_name(ledger: Ledger) -> None:
@@ -179,7 +183,7 @@ def test_a_case_that_the_stop_came_before_is_submitted_under_its_own_name(ledger
     assert taken(ledger) == [plan(ONE)]
     entry = ledger.entry(ONE.key)
     assert entry is not None
-    assert (entry.stage, entry.failure) == ("planned", "")
+    assert (entry.status, entry.failure) == ("planned", "")
 
 
 def test_a_new_case_joins_the_run(ledger: Ledger) -> None:
@@ -198,14 +202,14 @@ def test_another_site_is_refused(ledger: Ledger) -> None:
         resumed(ledger, "other", [plan(ONE)], {})
 
 
-@pytest.mark.parametrize("stage", ["planned", "intent", "submitted", "ended"])
-def test_another_backend_is_refused_before_anything_is_taken_over(ledger: Ledger, stage: str) -> None:
+@pytest.mark.parametrize("status", ["planned", "intent", "submitted", "ended"])
+def test_another_backend_is_refused_before_anything_is_taken_over(ledger: Ledger, status: str) -> None:
     """A log from somewhere else must not stand for the job of a cluster."""
-    if stage != "planned":
+    if status != "planned":
         ledger.intend(ONE.key)
-    if stage in ("submitted", "ended"):
-        ledger.submitted(JobRef(ONE.key, name(ONE), "17", "/logs"))
-    if stage == "ended":
+    if status in ("submitted", "ended"):
+        ledger.submitted(JobRef(ONE.recipe, ONE.id, name(ONE), "17", "/logs"))
+    if status == "ended":
         ledger.end(ONE.key, "interrupted", "the session was stopped")
     before = ledger.entries(), ledger.run()
     with pytest.raises(ConfigError, match=f"has {ONE.key} on the backend slurm, which would now be replay"):
@@ -238,9 +242,9 @@ def test_a_run_is_found_by_name_by_path_and_as_the_latest(ledger: Ledger) -> Non
 
 def test_a_dead_run_shows_the_jobs_that_may_still_run(ledger: Ledger) -> None:
     ledger.intend(ONE.key)
-    ledger.submitted(JobRef(ONE.key, name(ONE), "4711", "/logs"))
+    ledger.submitted(JobRef(ONE.recipe, ONE.id, name(ONE), "4711", "/logs"))
     found = Summary.of(ledger.path.parent)
-    assert [entry.job_id for entry in found.left] == ["4711"]
+    assert [entry.ref.id for entry in found.left] == ["4711"]
     assert found.state == "died"
     shown = io.StringIO()
     print_runs(ledger.path.parents[1], shown, 200)
@@ -260,6 +264,7 @@ def test_an_old_intent_keeps_its_age(ledger: Ledger, monkeypatch: pytest.MonkeyP
     later = time.time() + 500
     monkeypatch.setattr(time, "time", lambda: later)
     (found,) = taken(ledger)
+    assert found.age is not None
     assert 499 < found.age < 502
 
 
@@ -283,10 +288,10 @@ def test_nothing_is_submitted_unasked_while_the_cluster_does_not_answer(ledger: 
     expected = name(ONE)
     if ended == "by Ctrl-C":
         ledger.intend(ONE.key)
-        ledger.submitted(JobRef(ONE.key, name(ONE), "17", "/logs"))
+        ledger.submitted(JobRef(ONE.recipe, ONE.id, name(ONE), "17", "/logs"))
         expected += "-try2"
     ledger.end(ONE.key, "interrupted", "the session was stopped")
     (found,) = resumed(ledger, "lab", [plan(ONE)], {"slurm": Silent()})
-    assert found.job == JobRef(ONE.key, expected, "", "")
+    assert found.ref == JobRef(ONE.recipe, ONE.id, expected, "", "")
     (entry,) = ledger.entries()
-    assert (entry.stage, entry.name, entry.may_run) == ("intent", expected, True)
+    assert (entry.status, entry.ref.name, entry.may_run) == ("intent", expected, True)

@@ -12,7 +12,6 @@ from typing import ClassVar
 
 import pytest
 
-from fixtures.backends.base import JobRef
 from fixtures.backends.base import LogPlace
 from fixtures.backends.kubernetes import backend as module
 from fixtures.backends.kubernetes import logs
@@ -20,11 +19,12 @@ from fixtures.backends.kubernetes import objects
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.section import Kubernetes
+from plugins.job import JobRef
 from tests.unit import examples
 from tests.unit import kubeapi
 from tests.unit.kubelet import Kubelet
 
-JOB = JobRef("llama3_gke/70b-fp8-128gpus", "run.llama3_gke-70b-fp8-128gpus", "pm-1", "default")
+JOB = JobRef("llama3_gke", "70b-fp8-128gpus", "run.llama3_gke-70b-fp8-128gpus", "pm-1", "default")
 LABELS = {"jobset.sigs.k8s.io/jobset-name": "pm-1", "batch.kubernetes.io/job-completion-index": "0"}
 POD: dict[str, Any] = {
     "metadata": {

@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.backends.base import JobRef
-from fixtures.backends.base import JobState
-from fixtures.backends.base import Phase
 from fixtures.backends.kubernetes import delete as ending
 from fixtures.backends.kubernetes.delete import Ending
 from fixtures.runs.cancel import cancel
 from fixtures.runs.ledger import Ledger
 from plugins.errors import Unreachable
+from plugins.job import JobRef
+from plugins.job import JobState
+from plugins.job import Phase
 from tests.unit.cluster import MIDDLE
 from tests.unit.cluster import NARROW
 from tests.unit.cluster import RUNNING
 from tests.unit.cluster import WIDE
 from tests.unit.cluster import Cluster
 
-JOBS = [JobRef(case.key, case.id, case.id, "default") for case in (WIDE, MIDDLE, NARROW)]
+JOBS = [JobRef(case.recipe, case.id, case.id, case.id, "default") for case in (WIDE, MIDDLE, NARROW)]
 DENIED = "admission webhook denied the request"
 
 
@@ -75,5 +75,5 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 def test_the_end_of_the_others_is_confirmed(ledger: Ledger) -> None:
     assert cancel(Cautious(), ledger, JOBS, 1.5) == {JOBS[0]}
-    confirmed = {entry.case_key: entry.cancel_confirmed is not None for entry in ledger.entries()}
+    confirmed = {entry.case: entry.times.cancel_confirmed is not None for entry in ledger.entries()}
     assert confirmed == {WIDE.key: False, MIDDLE.key: True, NARROW.key: True}

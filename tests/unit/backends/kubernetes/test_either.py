@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from fixtures.backends.base import JobRef
-from fixtures.backends.base import Phase
 from fixtures.backends.kubernetes import either
 from fixtures.backends.kubernetes import kinds
 from fixtures.backends.kubernetes import objects
@@ -20,6 +18,8 @@ from fixtures.backends.kubernetes.torchjobset import TorchJobSets
 from fixtures.runs.ledger import Ledger
 from plugins.errors import SiteError
 from plugins.errors import Unreachable
+from plugins.job import JobRef
+from plugins.job import Phase
 from tests.unit import aks
 from tests.unit import examples
 from tests.unit import kubeapi
@@ -82,7 +82,7 @@ def test_the_first_kind_that_the_cluster_has_is_made_recorded_and_shown(
     cluster = Cluster(*served)
     backend = session(cluster, monkeypatch)
     backend.check(CASE)
-    assert backend.submit(CASE, NAME) == JobRef(CASE.key, NAME, ID, "runs", kind)
+    assert backend.submit(CASE, NAME) == JobRef(CASE.recipe, CASE.id, NAME, ID, "runs", kind)
     assert cluster.made() == [kind, "ConfigMap"]
     assert f"\nkind: {kind}\n" in backend.plan(CASE, NAME)
     assert "the cluster decides" not in backend.plan(CASE, NAME)
@@ -136,7 +136,7 @@ def test_a_later_session_finds_and_ends_the_job_as_what_it_is(
 
         cluster.before = refuse
     later = session(cluster, monkeypatch)
-    assert later.find(CASE.key, NAME, to_end=True) == job
+    assert later.find(JobRef(CASE.recipe, CASE.id, NAME), to_end=True) == job
     later.cancel([job])
     assert cluster.made() == []
 
@@ -152,7 +152,7 @@ def test_a_job_of_a_kind_that_may_not_be_looked_at_does_not_count_as_gone(
 
     cluster.before = refuse
     with pytest.raises(Unreachable, match="pytorchjobs is forbidden"):
-        session(cluster, monkeypatch).find(CASE.key, NAME)
+        session(cluster, monkeypatch).find(JobRef(CASE.recipe, CASE.id, NAME))
 
 
 class Seen:
@@ -189,9 +189,10 @@ def test_jobs_of_both_kinds_are_listed_asked_about_and_ended_together(
     assert {(job.id, job.kind) for job in backend.listed("pacemark-run-1.")} == {
         (job.id, job.kind) for job in jobs
     }
-    assert {job: state.phase for job, state in backend.poll(jobs).items()} == dict.fromkeys(
-        jobs, Phase.QUEUED
-    )
+    # Nobody knows of which case a listed job is.
+    for asked in (jobs, backend.listed("pacemark-run-1.")):
+        states = backend.poll(asked)
+        assert {job: states[job].phase for job in asked} == dict.fromkeys(asked, Phase.QUEUED)
     backend.cancel(jobs)
     assert {state.phase for state in backend.poll(jobs).values()} == {Phase.GONE}
     # Kinds that are not there are not asked for.
@@ -202,13 +203,13 @@ def test_jobs_of_both_kinds_are_listed_asked_about_and_ended_together(
 def test_the_ledger_knows_what_a_job_is(tmp_path: Any) -> None:
     ledger = Ledger.create(tmp_path / "ledger.sqlite", "run-1", "lab")
     ledger.plan([(CASE, "pytorchjob", NAME)])
-    job = JobRef(CASE.key, NAME, ID, "runs", "JobSet")
+    job = JobRef(CASE.recipe, CASE.id, NAME, ID, "runs", "JobSet")
     ledger.submitted(job)
     entry = ledger.entry(CASE.key)
     assert entry is not None
     assert entry.ref == job
-    assert entry.outcome(tmp_path, "h100", "", (), {}).job_kind == "JobSet"
-    ledger.try_again(CASE.key, f"{NAME}-try2", "")
+    assert entry.outcome(tmp_path, "h100", "", (), {}).job.ref.kind == "JobSet"
+    ledger.try_again(CASE.key)
     entry = ledger.entry(CASE.key)
     assert entry is not None
     assert entry.ref.kind == ""

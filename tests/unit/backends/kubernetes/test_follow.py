@@ -6,11 +6,11 @@ import threading
 import time
 from collections.abc import Callable
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fixtures.backends.base import JobRef
 from fixtures.backends.base import LogPlace
 from fixtures.backends.kubernetes import follow
 from fixtures.backends.kubernetes.api import Api
@@ -18,10 +18,11 @@ from fixtures.backends.kubernetes.follow import Logs
 from fixtures.backends.kubernetes.logs import Read
 from fixtures.backends.kubernetes.section import Kubernetes
 from plugins.errors import Unreachable
+from plugins.job import JobRef
 from tests.unit import kubeapi
 from tests.unit.kubelet import Kubelet
 
-JOB = JobRef("llama3_gke/70b-fp8-128gpus", "run.llama3_gke-70b", "pm-1", "runs")
+JOB = JobRef("llama3_gke", "70b-fp8-128gpus", "run.llama3_gke-70b", "pm-1", "runs")
 LOG = ("runs", "pod-0", "workload")
 
 
@@ -325,7 +326,7 @@ def test_whoever_does_not_take_it_makes_the_kubelet_wait(
 
 
 def test_nothing_is_left_open(kubelet: Kubelet, session: Session) -> None:
-    others = [JobRef(JOB.case, f"{JOB.name}-{n}", f"pm-{n}", "runs") for n in range(8)]
+    others = [replace(JOB, name=f"{JOB.name}-{n}", id=f"pm-{n}") for n in range(8)]
     spoken(kubelet, 0, 3)
     for job in others:
         session.logs.read(job, LOG, LogPlace("pod-0"), runs=True, over=False)

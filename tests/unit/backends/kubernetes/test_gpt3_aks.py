@@ -12,6 +12,7 @@ import yaml
 from fixtures.backends.replay import find_log
 from plugins.errors import ConfigError
 from plugins.errors import SubmitError
+from plugins.logs.means import Means
 from plugins.metrics import FlopsDefinition
 from plugins.metrics import flops_per_sequence
 from plugins.recipes.cases import load_recipe
@@ -73,7 +74,7 @@ def test_the_quick_test_and_the_large_run_of_the_readme_are_among_them() -> None
 
 def test_the_batch_is_16_sequences_for_each_gpu_but_2_in_the_quick_test() -> None:
     assert {(case.size == "375m", case.gbs / case.gpus) for case in USUAL} == {(False, 16), (True, 2)}
-    assert {(case.mbs, case.interval, case.gpus_per_node) for case in USUAL} == {(1, 10, 8)}
+    assert {(case.mbs, case.means, case.gpus_per_node) for case in USUAL} == {(1, Means(10, 10), 8)}
 
 
 def test_sharp_is_the_same_once_more_where_it_can_act() -> None:

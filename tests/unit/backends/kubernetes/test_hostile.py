@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 
 from fixtures.backends.base import LogCopy
 from fixtures.backends.base import LogPlace
-from fixtures.backends.base import Phase
 from fixtures.backends.kubernetes import api as api_module
 from fixtures.backends.kubernetes import log_copies as copies
 from fixtures.backends.kubernetes import objects
@@ -43,6 +42,7 @@ from fixtures.backends.kubernetes.states import images_of
 from fixtures.backends.kubernetes.states import is_true
 from fixtures.backends.kubernetes.states import why_not_running
 from plugins.errors import Unreachable
+from plugins.job import Phase
 from tests.unit import gpt3_setup
 
 SECTION = Kubernetes(gpu="h100", namespace="runs")

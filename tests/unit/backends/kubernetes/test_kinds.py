@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from fixtures.backends.base import LogPlace
-from fixtures.backends.base import Phase
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.section import Limits
+from plugins.job import Phase
 
 SECTION = Kubernetes(
     gpu="h100", queue="gpus", time_limit_minutes=30, keep_minutes=5, limits=Limits(queue_minutes=60)

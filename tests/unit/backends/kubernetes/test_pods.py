@@ -9,14 +9,14 @@ from typing import cast
 
 import pytest
 
-from fixtures.backends.base import JobRef
 from fixtures.backends.kubernetes.api import Api
 from fixtures.backends.kubernetes.informer import Informer
 from fixtures.backends.kubernetes.pods import LogPods
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from plugins.errors import Unreachable
+from plugins.job import JobRef
 
-JOB = JobRef("gpt3_aks/175b-fp16-512gpus", "run.gpt3_aks-175b", "pm-1", "default")
+JOB = JobRef("gpt3_aks", "175b-fp16-512gpus", "run.gpt3_aks-175b", "pm-1", "default")
 NAMES = [f"pm-1-worker-{number}" for number in range(4)]
 STEP = b" [2026-11-21 09:00:00] iteration       10/     100 | elapsed time per iteration (ms): 75.0 |\n"
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from fixtures.backends.base import JobState
-from fixtures.backends.base import Phase
 from fixtures.backends.kubernetes.api import Refused
 from fixtures.backends.kubernetes.reasons import Reasons
 from fixtures.backends.kubernetes.reasons import why_missing
 from fixtures.backends.kubernetes.section import Kubernetes
 from plugins.errors import Unreachable
+from plugins.job import JobState
+from plugins.job import Phase
 from tests.unit.backends.kubernetes.test_nodes import BOTH
 from tests.unit.backends.kubernetes.test_nodes import SKU
 from tests.unit.backends.kubernetes.test_nodes import node

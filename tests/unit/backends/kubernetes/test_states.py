@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from fixtures.backends.base import Phase
 from fixtures.backends.kubernetes.objects import LONGEST_NAME
 from fixtures.backends.kubernetes.objects import object_name
 from fixtures.backends.kubernetes.states import UNSEEN
@@ -14,6 +13,7 @@ from fixtures.backends.kubernetes.states import broken
 from fixtures.backends.kubernetes.states import images_of
 from fixtures.backends.kubernetes.states import nodes_of
 from fixtures.backends.kubernetes.states import state_of_jobset
+from plugins.job import Phase
 
 WHEN = "2026-11-21T09:00:00Z"
 
@@ -296,12 +296,12 @@ def pulled(number: int, *images: tuple[str, str], gone: bool = False) -> dict[st
 )
 def test_the_image_that_ran_is_told_by_its_digest(said: str, digest: str) -> None:
     sidecar = ("gke-gcsfuse-sidecar", f"gcr.io/gcsfuse@{TWO}")
-    assert images_of([pulled(0, sidecar, ("workload", said))], "workload") == digest
+    assert images_of([pulled(0, sidecar, ("workload", said))], "workload") == ((digest,) if digest else ())
 
 
 def test_pods_that_ran_different_images_are_seen() -> None:
     pods = [pulled(n, ("workload", f"x@{TWO if n == 1 else ONE}")) for n in range(3)]
-    assert images_of([*pods, pod(3)], "workload") == f"{ONE},{TWO}"
+    assert images_of([*pods, pod(3)], "workload") == (ONE, TWO)
 
 
 def test_the_images_are_those_of_the_present_life_or_of_the_last() -> None:
@@ -309,6 +309,6 @@ def test_the_images_are_those_of_the_present_life_or_of_the_last() -> None:
         pulled(n, ("workload", f"x@{image}"), gone=gone)
         for n, image, gone in ((0, ONE, True), (1, TWO, False))
     )
-    assert images_of([old, new], "workload") == TWO
-    assert images_of([old], "workload") == ONE
-    assert images_of([], "workload") == ""
+    assert images_of([old, new], "workload") == (TWO,)
+    assert images_of([old], "workload") == (ONE,)
+    assert images_of([], "workload") == ()

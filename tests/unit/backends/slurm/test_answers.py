@@ -6,9 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.backends.base import JobRef
-from fixtures.backends.base import JobState
-from fixtures.backends.base import Phase
 from fixtures.backends.slurm.answers import blamed
 from fixtures.backends.slurm.answers import from_sacct
 from fixtures.backends.slurm.answers import from_scontrol
@@ -18,9 +15,12 @@ from fixtures.backends.slurm.answers import of_last_step
 from fixtures.backends.slurm.answers import printed_ids
 from fixtures.backends.slurm.answers import refused
 from fixtures.backends.slurm.answers import unanswered
+from plugins.job import JobRef
+from plugins.job import JobState
+from plugins.job import Phase
 from tests.unit import examples
 
-JOB = JobRef("llama3/70b-fp8-512gpus", "ours", "17", "/logs")
+JOB = JobRef("llama3", "70b-fp8-512gpus", "ours", "17", "/logs")
 LAUNCHERS = {
     name: examples.recipe_named(name).file.launch for name in ("llama3", "nemotron4", "maxtext_llama2")
 }

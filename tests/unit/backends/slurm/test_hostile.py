@@ -10,9 +10,6 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from fixtures.backends.base import JobRef
-from fixtures.backends.base import JobState
-from fixtures.backends.base import Phase
 from fixtures.backends.shell import Answer
 from fixtures.backends.slurm.answers import blamed
 from fixtures.backends.slurm.answers import from_sacct
@@ -28,9 +25,12 @@ from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.backends.ssh.section import Ssh
 from plugins.errors import Unreachable
+from plugins.job import JobRef
+from plugins.job import JobState
+from plugins.job import Phase
 from tests.unit import examples
 
-JOB = JobRef("llama3/70b-fp8-512gpus", "ours", "17", "/logs")
+JOB = JobRef("llama3", "70b-fp8-512gpus", "ours", "17", "/logs")
 SECTION = Slurm(gpu="h100", account="a", partition="p", stage="/s", ssh=Ssh(host="login"))
 PATTERNS = [
     launch.job_id

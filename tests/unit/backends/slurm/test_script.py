@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fixtures.backends.base import JobRef
 from fixtures.backends.base import LogPlace
 from fixtures.backends.shell import Answer
 from fixtures.backends.slurm.backend import SlurmBackend
@@ -21,6 +21,7 @@ from plugins.errors import ConfigError
 from plugins.errors import SiteError
 from plugins.errors import SubmitError
 from plugins.errors import Unreachable
+from plugins.job import JobRef
 from tests.unit import examples
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -85,7 +86,7 @@ class Cluster:
         )
         launcher.chmod(0o755)
 
-    def submit_without(self, nodes: str) -> None:
+    def submit_without(self, *nodes: str) -> None:
         slurm = section(stage=str(self.stage), prologue="")
         SlurmBackend("big-one", slurm, [examples.llama3()]).submit(examples.case(), NAME, nodes)
 
@@ -246,7 +247,7 @@ def test_an_excluded_node_reaches_the_sbatch_that_the_launcher_calls(
     assert said.read_text().splitlines() == ["--parsable", "my job.sh"]
     path = said.with_name("arguments.path").read_text()
     assert path.startswith("/its/own:")
-    cluster.submit_without("gpu003,gpu007")
+    cluster.submit_without("gpu003", "gpu007")
     assert said.read_text().splitlines() == ["--exclude=gpu003,gpu007", "--parsable", "my job.sh"]
     # The job inherits it: no folder of /tmp may stand there.
     assert said.with_name("arguments.path").read_text() == path
@@ -385,7 +386,7 @@ def test_a_secret_in_the_training_log_is_not_collected(
     monkeypatch.setattr(SshConnection, "size", lambda self, path: len(log))
     monkeypatch.setattr(SshConnection, "read", lambda self, path, offset, size: log[offset : offset + size])
     backend = SlurmBackend("lab", section(), [examples.llama3()])
-    piece = backend.read_log(JobRef(examples.case().key, "name", "7", "/logs"), LogPlace(), ())
+    piece = backend.read_log(JobRef("llama3", examples.CASE, "name", "7", "/logs"), LogPlace(), ())
     assert piece.data == log.replace(token.encode(), left)
     assert piece.place.offset == len(log)
 
@@ -405,7 +406,7 @@ def test_a_life_that_ends_like_the_beginning_of_a_secret_does_not_hide_the_next(
         lambda self, path, offset, size: files[Path(path).name][offset : offset + size],
     )
     backend = SlurmBackend("lab", section(), [examples.llama3()])
-    job, place = JobRef(examples.case().key, "name", "7", "/logs"), LogPlace()
+    job, place = JobRef("llama3", examples.CASE, "name", "7", "/logs"), LogPlace()
     for _ in range(3):
         place = backend.read_log(job, place, ()).place
     assert place.file == "log-a-a.task_7_0.out"
@@ -481,7 +482,7 @@ def test_what_srun_complains_of_is_read_and_its_node_is_blamed(
     (tools / "sbatch").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     job = backend.submit(case, "pacemark-1.one")
-    job = JobRef(job.case, job.name, job.id, str(stage / "logs"))
+    job = replace(job, folder=str(stage / "logs"))
     monkeypatch.setattr(
         SshConnection, "names", lambda self, folder: [path.name for path in Path(folder).iterdir()]
     )

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import yaml
 
-from fixtures.backends.base import Phase
 from fixtures.backends.kubernetes import preflight as check
 from fixtures.backends.kubernetes.api import Refused
 from fixtures.backends.kubernetes.backend import KubernetesBackend
@@ -21,6 +20,9 @@ from plugins.errors import SiteError
 from plugins.errors import SubmitError
 from plugins.errors import Unprovisioned
 from plugins.errors import Unreachable
+from plugins.job import SETUP_CASE
+from plugins.job import JobRef
+from plugins.job import Phase
 from tests.unit import examples
 from tests.unit import gpt3_setup
 from tests.unit import kubeapi
@@ -33,8 +35,8 @@ from tests.unit.kubeapi import PODS
 from tests.unit.kubeapi import REVIEWS
 from tests.unit.kubeapi import Memory
 
-CASE = "gpt3_aks/setup"
 JOB, LATER = "pacemark-20261121-094226-2019.gpt3_aks-setup", "pacemark-20261121-104226-3020.gpt3_aks-setup"
+SUBMITTED = JobRef("gpt3_aks", SETUP_CASE, JOB)
 
 
 @pytest.fixture
@@ -64,7 +66,7 @@ def refuse(memory: Memory, method: str, path: str, error: Exception, times: int 
 def test_a_job_whose_scripts_are_refused_is_deleted_again(memory: Memory) -> None:
     refuse(memory, "POST", MAPS, Refused(403, "exceeded quota: configmaps"))
     with pytest.raises(SubmitError, match="exceeded quota") as caught:
-        kubeapi.setup(memory).provision(CASE, JOB)
+        kubeapi.setup(memory).provision(JOB)
     assert not caught.value.may_run
     assert memory.names(JOBS) == []
 
@@ -79,19 +81,19 @@ def test_a_job_whose_scripts_are_refused_and_that_cannot_be_deleted_may_run(memo
     memory.before = before
     session = kubeapi.setup(memory)
     with pytest.raises(SubmitError, match=r"exceeded quota.* may still be there.* no answer") as caught:
-        session.provision(CASE, JOB)
+        session.provision(JOB)
     assert caught.value.may_run
     # And is found by whoever sweeps.
-    assert session.find(CASE, JOB, to_end=True) is not None
+    assert session.find(SUBMITTED, to_end=True) is not None
 
 
 def test_another_sessions_job_is_not_deleted_for_its_scripts(memory: Memory) -> None:
-    kubeapi.setup(memory).provision(CASE, JOB)
+    kubeapi.setup(memory).provision(JOB)
     (place,) = (path for path in memory.objects if path.startswith(MAPS))
     del memory.objects[place]
     refuse(memory, "POST", MAPS, Refused(403, "exceeded quota: configmaps"))
     session = kubeapi.setup(memory)
-    end = session.state(session.provision(CASE, LATER))
+    end = session.state(session.provision(LATER))
     assert end.phase is Phase.FAILED
     assert "stage download cannot begin: exceeded quota" in end.reason
     assert memory.names(JOBS) == ["download"]
@@ -99,7 +101,7 @@ def test_another_sessions_job_is_not_deleted_for_its_scripts(memory: Memory) -> 
 
 def test_scripts_that_got_no_answer_are_made_at_the_next_look(memory: Memory) -> None:
     session = kubeapi.setup(memory)
-    job = session.provision(CASE, JOB)
+    job = session.provision(JOB)
     memory.over("download")
     refuse(memory, "POST", MAPS, Unreachable("500"), times=1)
     with pytest.raises(Unreachable):
@@ -117,11 +119,11 @@ def test_scripts_that_got_no_answer_are_made_at_the_next_look(memory: Memory) ->
 def test_scripts_that_a_dead_session_did_not_make_are_made_by_the_next(memory: Memory, again: str) -> None:
     refuse(memory, "POST", MAPS, Unreachable("kill -9"))
     with pytest.raises(Unreachable):
-        kubeapi.setup(memory).provision(CASE, JOB)
+        kubeapi.setup(memory).provision(JOB)
     memory.before = lambda method, path: None
     assert memory.names(MAPS) == []
     session = kubeapi.setup(memory)
-    job = session.provision(CASE, LATER) if again == "provision" else session.find(CASE, JOB)
+    job = session.provision(LATER) if again == "provision" else session.find(SUBMITTED)
     assert job is not None
     session.state(job)
     assert memory.names(MAPS) == ["download"]
@@ -129,7 +131,7 @@ def test_scripts_that_a_dead_session_did_not_make_are_made_by_the_next(memory: M
 
 def test_nothing_is_made_any_more_once_the_end_was_asked_for(memory: Memory) -> None:
     session = kubeapi.setup(memory)
-    job = session.provision(CASE, JOB)
+    job = session.provision(JOB)
     memory.over("download")
     refuse(
         memory, "DELETE", next(path for path in memory.objects if path.startswith(JOBS)), Unreachable("500")
@@ -142,18 +144,18 @@ def test_nothing_is_made_any_more_once_the_end_was_asked_for(memory: Memory) -> 
     session.end(job)
     assert session.state(job).phase is Phase.GONE
     # Asked for anew, it begins anew.
-    assert session.state(session.provision(CASE, LATER)).phase is Phase.QUEUED
+    assert session.state(session.provision(LATER)).phase is Phase.QUEUED
 
 
 def test_a_value_that_is_no_number_is_told(memory: Memory) -> None:
     with pytest.raises(SubmitError, match="`chunks` is '1O', which is no number"):
-        kubeapi.setup(memory, chunks="1O").provision(CASE, JOB)
+        kubeapi.setup(memory, chunks="1O").provision(JOB)
 
 
 def test_a_mistake_in_the_values_of_one_who_goes_on_with_anothers_jobs_is_told(memory: Memory) -> None:
-    kubeapi.setup(memory).provision(CASE, JOB)
+    kubeapi.setup(memory).provision(JOB)
     session = kubeapi.setup(memory, token_secret="my secret")
-    end = session.state(session.provision(CASE, LATER))
+    end = session.state(session.provision(LATER))
     assert end.phase is Phase.FAILED
     assert "kubectl create secret" in end.reason
 
@@ -229,13 +231,13 @@ def test_a_class_that_is_there_needs_no_permission_to_make_it(memory: Memory) ->
     kind = contract.storage_documents("amlfs")[0]
     memory.objects = {driver: {}, f"{CLASSES}/{kind['metadata']['name']}": kind}
     refuse(memory, "POST", CLASSES, Refused(403, "storageclasses is forbidden"))
-    kubeapi.setup(memory, **lustre).provision(CASE, JOB)
+    kubeapi.setup(memory, **lustre).provision(JOB)
     assert f"{CLAIMS}/shared-storage-pvc" in memory.objects
     # Another one of that name is refused as ever.
     del memory.objects[f"{CLAIMS}/shared-storage-pvc"]
     memory.objects[f"{CLASSES}/{kind['metadata']['name']}"]["parameters"] = {}
     with pytest.raises(SubmitError, match="is there and another one"):
-        kubeapi.setup(memory, **lustre).provision(CASE, JOB)
+        kubeapi.setup(memory, **lustre).provision(JOB)
 
 
 # Pods whose logs cannot be read
@@ -256,7 +258,7 @@ def silence(memory: Memory, pod: str) -> list[str]:
 
 def test_a_pod_whose_log_cannot_be_read_keeps_nobody_from_being_told_of_the_others(memory: Memory) -> None:
     session = kubeapi.setup(memory)
-    job = session.provision(CASE, JOB)
+    job = session.provision(JOB)
     dead, alive = memory.pods("download")
     asked = silence(memory, dead)
     memory.logs[f"{PODS}/{alive}/log"] = b"pacemark: download 1 of 4: 3 of 10 files\n"
@@ -269,7 +271,7 @@ def test_a_pod_whose_log_cannot_be_read_keeps_nobody_from_being_told_of_the_othe
 
 def test_a_stage_that_failed_is_told_though_its_last_words_cannot_be_read(memory: Memory) -> None:
     session = kubeapi.setup(memory)
-    job = session.provision(CASE, JOB)
+    job = session.provision(JOB)
     ended = {"exitCode": 1, "reason": "Error", "finishedAt": "2026-11-21T10:05:00Z"}
     failed = [{"name": "main", "state": {"terminated": ended}}]
     dead, alive = memory.pods("download", phase="Failed", containerStatuses=failed)
@@ -470,7 +472,7 @@ def test_a_count_that_finds_no_node_is_told_at_once_where_none_will_come(
 
 def test_a_stage_whose_pods_are_refused_is_hopeless(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     session = kubeapi.setup(memory)
-    job = session.provision(CASE, JOB)
+    job = session.provision(JOB)
     words = refuse_pods(memory, session, "download")
     # Just made, it is not asked about.
     assert not session.state(job).hopeless

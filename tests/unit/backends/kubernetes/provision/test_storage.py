@@ -149,7 +149,7 @@ def test_a_data_set_that_leaves_nothing_to_train_on_is_refused_before_anything_i
     # Nothing is asked of a cluster: there is none.
     session = Provisioner("lab", Api("lab", section), section, gpt3_setup.recipe())
     with pytest.raises(SubmitError, match=r"1 pairs - 15 for validation - 15 for test = -29"):
-        session.provision("gpt3_aks/setup", "job")
+        session.provision("job")
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fixtures.backends.base import JobRef
 from fixtures.backends.kubernetes import objects
 from fixtures.backends.kubernetes.api import Api
 from fixtures.backends.kubernetes.backend import KubernetesBackend
@@ -26,6 +26,8 @@ from fixtures.site import site_model
 from plugins.errors import ConfigError
 from plugins.errors import Denied
 from plugins.errors import SubmitError
+from plugins.job import SETUP_CASE
+from plugins.job import JobRef
 from tests.unit import examples
 from tests.unit import kubeapi
 from tests.unit.cluster import Cluster
@@ -34,6 +36,7 @@ from tests.unit.cluster import Session
 CASE = examples.case()
 HERE, THERE = "https://one:6443, namespace runs", "https://other:6443, namespace runs"
 JOB = "pacemark-20261121-094226-2019.gpt3_aks-setup"
+SUBMITTED = JobRef("gpt3_aks", SETUP_CASE, JOB)
 
 
 @pytest.fixture
@@ -42,10 +45,10 @@ def ledger(tmp_path: Path) -> Ledger:
     folder.mkdir(parents=True)
     made = Ledger.create(folder / LEDGER, "run-1", "lab")
     made.plan([(CASE, "jobset", "the-job")])
-    made.plan_setup("llama3/setup", "jobset", "the-setup")
+    made.plan_setup(JobRef("llama3", "setup", "the-setup"), "jobset")
     made.intend(CASE.key, THERE)
     made.intend("llama3/setup", HERE)
-    made.submitted(JobRef("llama3/setup", "the-setup", "17", "runs"))
+    made.submitted(JobRef("llama3", "setup", "the-setup", "17", "runs"))
     return made
 
 
@@ -65,7 +68,7 @@ def test_a_sweep_says_what_is_elsewhere_and_cancels_what_is_here(ledger: Ledger)
     assert f"NOT cancelled: job the-job is in {THERE}, and the site file leads to {HERE} now" in said
     assert "llama3/setup: job 17 is over" in said
     assert cluster.cancelled == {"the-setup"}
-    assert [entry.name for entry in ledger.entries() if entry.may_run] == ["the-job"]
+    assert [entry.ref.name for entry in ledger.entries() if entry.may_run] == ["the-job"]
 
 
 def test_a_sweep_says_what_no_section_of_the_site_file_leads_to(ledger: Ledger) -> None:
@@ -91,12 +94,12 @@ def test_a_sweep_without_a_kubeconfig_says_so(ledger: Ledger, tmp_path: Path) ->
 def test_a_run_is_not_resumed_where_its_jobs_are_not(ledger: Ledger) -> None:
     cluster = Cluster()
     cluster.where = HERE
-    plan = PlannedJob(CASE, "jobset", "the-job", "nemo2")
+    plan = PlannedJob(CASE, "jobset", JobRef(CASE.recipe, CASE.id, "the-job"), "nemo2")
     with pytest.raises(
         ConfigError, match=r"llama3/\S+: job the-job is in https://other:6443, namespace runs"
     ):
         resumed(ledger, "lab", [plan], {"jobset": cluster})
-    assert [entry.stage for entry in ledger.entries()] == ["intent", "submitted"]
+    assert [entry.status for entry in ledger.entries()] == ["intent", "submitted"]
 
 
 def test_a_job_is_recorded_with_its_place(tmp_path: Path) -> None:
@@ -105,7 +108,7 @@ def test_a_job_is_recorded_with_its_place(tmp_path: Path) -> None:
     session = Session(tmp_path, cluster, [CASE], Policy())
     session.fleet.start()
     (entry,) = session.finish().values()
-    assert entry.place == HERE
+    assert entry.location == HERE
 
 
 # On Kubernetes
@@ -158,12 +161,12 @@ def test_a_set_up_is_found_by_the_submission_that_made_it_whatever_the_site_file
     memory = kubeapi.Memory()
     memory.claim()
     first = kubeapi.setup(memory)
-    job = first.provision("gpt3_aks/setup", JOB)
+    job = first.provision(JOB)
     other = kubeapi.setup(memory, dataset="another/folder")
-    assert other.find("gpt3_aks/setup", JOB) is None
-    assert other.find("gpt3_aks/setup", JOB, to_end=True) == job
+    assert other.find(SUBMITTED) is None
+    assert other.find(SUBMITTED, to_end=True) == job
     # Of another session's there is nothing to end.
-    assert first.find("gpt3_aks/setup", "somebody-elses", to_end=True) is None
+    assert first.find(replace(SUBMITTED, name="somebody-elses"), to_end=True) is None
     other.end(job)
     assert memory.names(kubeapi.JOBS) == []
 
@@ -175,17 +178,15 @@ def test_a_job_is_found_to_be_ended_though_its_values_are_gone() -> None:
     backend = KubernetesBackend("lab", section, [examples.recipe_named("llama3_gke")], JobSets())
     memory = kubeapi.Memory()
     backend._api = memory  # type: ignore[assignment]
-    name = objects.object_name("the-job", case.id)
+    ref, name = JobRef(case.recipe, case.id, "the-job"), objects.object_name("the-job", case.id)
     jobset = {"metadata": {"name": name, "namespace": "runs", "annotations": {objects.JOB: "the-job"}}}
     memory.post("/apis/jobset.x-k8s.io/v1alpha2/namespaces/runs/jobsets", jobset)
-    assert backend.find(case.key, "the-job", to_end=True) == JobRef(
-        case.key, "the-job", name, "runs", "JobSet"
-    )
+    assert backend.find(ref, to_end=True) == replace(ref, id=name, folder="runs", kind="JobSet")
     # To go on with it, something would have to be made.
     with pytest.raises(
         SubmitError, match=f"JobSet {name} is there, but what it mounts cannot be made"
     ) as caught:
-        backend.find(case.key, "the-job")
+        backend.find(ref)
     assert caught.value.may_run
 
 
@@ -202,6 +203,6 @@ def test_a_job_that_was_only_planned_by_a_damaged_ledger_is_looked_for_where_the
     assert told
     cluster = Cluster()
     cluster.where = HERE
-    plan = PlannedJob(CASE, "jobset", "pacemark-run-1.the-job", "nemo2")
+    plan = PlannedJob(CASE, "jobset", JobRef(CASE.recipe, CASE.id, "pacemark-run-1.the-job"), "nemo2")
     (found,) = resumed(mended, "lab", [plan], {"jobset": cluster})
-    assert found.job == JobRef(CASE.key, plan.name, "", "")
+    assert found.ref == JobRef(CASE.recipe, CASE.id, plan.ref.name, "", "")

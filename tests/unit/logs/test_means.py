@@ -20,9 +20,10 @@ from plugins.judging.validity import problems
 from plugins.judging.verdicts import Kind
 from plugins.judging.verdicts import explain
 from plugins.logs import Step
-from plugins.logs.smoothing import desmoothed
-from plugins.logs.smoothing import levelled
+from plugins.logs.means import SINGLE
+from plugins.logs.means import Means
 from plugins.metrics import Statistic
+from plugins.metrics import levelled
 from plugins.metrics import timing
 from plugins.recipes.cases import load_recipe
 from plugins.reports import results
@@ -35,7 +36,8 @@ from tests.unit.recipes.test_cases import RECIPE
 from tests.unit.recipes.test_cases import write
 from tests.unit.test_training_metrics import SECONDS
 
-SMOOTHED = replace(examples.case(), smoothing=5)
+FIVE = Means(over=5, separable=True)
+SMOOTHED = replace(examples.case(), means=FIVE)
 LAST = Statistic()
 STATED = in_file("PARAMETER", CONFIGURATION)
 
@@ -51,7 +53,7 @@ def steps(times: Sequence[float], garbled: Sequence[int] = ()) -> list[Step]:
 
 def alone(times: Sequence[float], garbled: Sequence[int] = ()) -> list[float]:
     """The single steps of these printed means."""
-    return list(desmoothed(steps(times, garbled), 5).values())
+    return list(FIVE.times(steps(times, garbled)).values())
 
 
 def log_text(raw: Sequence[float], garbled: Sequence[int] = ()) -> str:
@@ -101,16 +103,19 @@ def test_a_running_mean_of_a_hand_counted_run() -> None:
 
 @given(st.lists(st.floats(0.001, 1000), min_size=1, max_size=200), st.integers(2, 9))
 def test_what_was_smoothed_comes_back(raw: list[float], size: int) -> None:
-    single = desmoothed(steps(smoothed(raw, size)), size)
+    single = Means(size, separable=True).times(steps(smoothed(raw, size)))
     assert list(single) == list(range(len(raw)))
     assert list(single.values()) == pytest.approx(raw, abs=1e-9 * sum(raw) + 1e-9)
 
 
-@given(st.lists(st.one_of(st.none(), st.floats()), max_size=60))
-def test_without_smoothing_every_time_stays_as_it_is(times: list[float | None]) -> None:
+@given(
+    st.lists(st.one_of(st.none(), st.floats()), max_size=60),
+    st.sampled_from([SINGLE, Means(separable=True), Means(over=5), Means(10, 10)]),
+)
+def test_times_that_cannot_be_taken_apart_stay_as_they_are(times: list[float | None], kind: Means) -> None:
     printed = [Step(i, seconds) for i, seconds in enumerate(times)]
     expected = {i: seconds for i, seconds in enumerate(times) if seconds is not None}
-    found = desmoothed(printed, 1)
+    found = kind.times(printed)
     assert [(i, repr(seconds)) for i, seconds in found.items()] == [
         (i, repr(seconds)) for i, seconds in expected.items()
     ]
@@ -126,7 +131,7 @@ def test_a_hiccup_is_one_step_and_not_five(index: int) -> None:
 
 def test_a_garbled_entry_leaves_pairs_and_loses_no_time() -> None:
     raw = [10.0 + i / 10 for i in range(30)]
-    single = desmoothed(steps(smoothed(raw), garbled=[12]), 5)
+    single = FIVE.times(steps(smoothed(raw), garbled=[12]))
     assert 12 not in single
     for i in range(30):
         pair = {12, 13, 17, 18, 22, 23, 27, 28}
@@ -138,19 +143,19 @@ def test_a_garbled_entry_leaves_pairs_and_loses_no_time() -> None:
 
 def test_where_no_end_is_known_any_more_the_printed_means_stand_in() -> None:
     printed = smoothed([10.0] * 20 + [12.0] * 20)
-    single = desmoothed(steps(printed, garbled=range(15, 20)), 5)
+    single = FIVE.times(steps(printed, garbled=range(15, 20)))
     assert [single[i] for i in range(20, 40)] == printed[20:40]
     # An entry whose own end is not known, and none behind it.
-    assert desmoothed(steps(printed[:26], garbled=[20]), 5)[25] == printed[25]
+    assert FIVE.times(steps(printed[:26], garbled=[20]))[25] == printed[25]
 
 
 def test_a_log_that_begins_late_begins_with_a_mean() -> None:
     late = [Step(i, 10.0) for i in range(3, 8)]
-    assert desmoothed(late, 5) == pytest.approx(dict.fromkeys(range(3, 8), 10.0))
+    assert FIVE.times(late) == pytest.approx(dict.fromkeys(range(3, 8), 10.0))
 
 
 def test_what_is_no_number_is_no_end() -> None:
-    single = desmoothed(steps([10.0, math.nan, 10.0, math.inf, 10.0]), 5)
+    single = FIVE.times(steps([10.0, math.nan, 10.0, math.inf, 10.0]))
     assert [single[i] for i in (0, 2, 4)] == [10.0, 10.0, 10.0]
 
 
@@ -161,7 +166,7 @@ def test_what_is_no_number_is_no_end() -> None:
 def test_whatever_is_garbled_no_single_step_is_faster_than_the_fastest(
     raw: list[float], garbled: set[int]
 ) -> None:
-    single = desmoothed(steps(smoothed(raw), garbled=sorted(garbled)), 5)
+    single = FIVE.times(steps(smoothed(raw), garbled=sorted(garbled)))
     assert all(min(raw) - 1e-6 <= seconds <= max(raw) + 1e-6 for seconds in single.values())
 
 
@@ -170,7 +175,7 @@ def test_whatever_is_garbled_no_single_step_is_faster_than_the_fastest(
 
 def test_the_statistic_is_of_the_printed_means_and_the_rest_of_single_steps() -> None:
     raw = examples.times(s48=15.0)
-    found = timing(steps(smoothed(raw)), LAST, 5)
+    found = timing(steps(smoothed(raw)), LAST, FIVE)
     assert found.step_time == smoothed(raw)[49] == found.last[1]
     assert found.window == ((49, smoothed(raw)[49]),)
     assert found.steady == pytest.approx(statistics.median(raw[40:]))
@@ -181,10 +186,10 @@ def test_the_statistic_is_of_the_printed_means_and_the_rest_of_single_steps() ->
 
 def test_the_window_reaches_back_over_what_its_first_means_hold() -> None:
     raw = examples.times(s11=40.0)
-    found = timing(steps(smoothed(raw)), Statistic.parse("mean:15-40"), 5)
+    found = timing(steps(smoothed(raw)), Statistic.parse("mean:15-40"), FIVE)
     assert found.step_time == pytest.approx(statistics.fmean(smoothed(raw)[15:41]))
     assert [i for i, _ in found.outliers] == [11]
-    assert timing(steps(smoothed(raw)), Statistic.parse("mean:16-40"), 5).outliers == ()
+    assert timing(steps(smoothed(raw)), Statistic.parse("mean:16-40"), FIVE).outliers == ()
 
 
 @pytest.mark.parametrize("hiccups", [(30,), (30, 38), (10, 20, 30)])
@@ -231,7 +236,7 @@ def test_a_run_that_slows_down_at_its_end_never_passes(garbled: tuple[int, ...])
 
 
 def test_the_warm_up_of_the_published_file_does_not_reach_into_its_hiccups() -> None:
-    found = timing(steps(SECONDS), Statistic.parse("mean:15-40"), 5)
+    found = timing(steps(SECONDS), Statistic.parse("mean:15-40"), FIVE)
     assert f"{found.step_time:.8f}" == "25.25968772"
     assert [i for i, _ in found.hiccups] == [46, 47]
     assert [i for i, _ in timing(steps(SECONDS), Statistic.parse("mean:15-40")).hiccups] == [46, 47, 48, 49]
@@ -283,7 +288,8 @@ def test_the_record_has_both_times_of_a_step(tmp_path: Path) -> None:
     raw = examples.times(s30=20.0)
     found = judged(raw, garbled=[48])
     record = results.write_case(replace(found, outcome=replace(found.outcome, folder=tmp_path)))
-    assert (record["smoothing"], record["last_step_time"]) == (5, pytest.approx(smoothed(raw)[49]))
+    assert record["means"] == {"over": 5, "every": 1, "judged": 1}
+    assert record["last_step_time"] == pytest.approx(smoothed(raw)[49])
     with (tmp_path / results.STEPS).open() as file:
         rows = list(csv.DictReader(file))
     assert float(rows[31]["seconds"]) == pytest.approx(smoothed(raw)[31])
@@ -303,22 +309,84 @@ def test_warm_up_steps_off_the_scale_share_a_label() -> None:
 # Recipes
 
 
-def test_a_recipe_says_how_its_times_are_smoothed(tmp_path: Path) -> None:
-    assert {case.smoothing for case in examples.llama3().cases} == {1}
-    text = RECIPE.replace("log: nemo2", "log: dllogger\nsmoothing: 5")
-    assert {case.smoothing for case in load_recipe(write(tmp_path, text)).cases} == {5}
+@pytest.mark.parametrize(
+    ("line", "of_group", "means"),
+    [
+        ("log: nemo2", "", SINGLE),
+        ("log: dllogger\nmeans: {over: 5}", "", FIVE),
+        ("log: nemo1\nmeans: {over: 5}", "", Means(over=5)),
+        ("log: nemo1", ", means: {over: 5}", Means(over=5)),
+        ("log: nemo1\nmeans: {over: 5}", ", means: {}", SINGLE),
+        ("log: megatron_lm\nmeans: {over: 10, every: 10}", "", Means(10, 10)),
+        ("log: megatron_lm", ", means: {over: 10, every: 10}", Means(10, 10)),
+        ("log: nemo2\nmeans: {over: 1, every: 1}", "", SINGLE),
+    ],
+)
+def test_a_recipe_or_a_line_of_its_cases_says_what_its_times_are_of(
+    tmp_path: Path, line: str, of_group: str, means: Means
+) -> None:
+    text = RECIPE.replace("log: nemo2", line).replace("mbs: 1,", f"mbs: 1{of_group},")
+    assert {case.means for case in load_recipe(write(tmp_path, text)).cases} == {means}
+
+
+NONE_SUCH = "means: {{over: {}, every: {}}}: {} prints no such means; "
 
 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("log: nemo2\nsmoothing: 5", "only dllogger prints step times with enough digits"),
-        ("log: dllogger\nsmoothing: 0", "smoothing: Input should be greater than 0"),
+        ("log: nemo2\nmeans: {over: 5}", NONE_SUCH.format(5, 1, "nemo2") + "only nemo1 and dllogger do"),
+        ("log: megatron_lm\nmeans: {over: 5}", NONE_SUCH.format(5, 1, "megatron_lm") + "only nemo1 and dllogger do"),
+        (
+            "log: nemo2\nmeans: {over: 10, every: 10}",
+            NONE_SUCH.format(10, 10, "nemo2") + "only megatron_lm and megatron_bridge do",
+        ),
+        (
+            "log: megatron_lm\nmeans: {over: 5, every: 10}",
+            NONE_SUCH.format(5, 10, "megatron_lm") + "let `every` be 1 or as much as `over`",
+        ),
+        ("log: megatron_lm\nmeans: {every: 10}", "let `every` be 1 or as much as `over`"),
+        ("log: dllogger\nmeans: {over: 0}", "recipe.yaml:6: means.over: Input should be greater than 0"),
+        ("log: dllogger\nmeans: {last: 5}", "recipe.yaml:6: means.last.[key]: Input should be 'over' or 'every'"),
+        ("log: dllogger\nsmoothing: 5", "recipe.yaml:6: smoothing: unknown key"),
+        ("log: megatron_lm\nmeans: {over: 7, every: 7}", "every: 7}: steps 50 is not a multiple of 7"),
+        ("log: megatron_lm\nmeans: {over: 50, every: 50}", "steps 50 is not a multiple of 50, two at the least"),
+        ("log: nemo1\nmeans: {over: 7}", "means: {over: 7, every: 1}: steps 50 is not a multiple of 7"),
+        ("log: nemo1\nmeans: {over: 50}", "steps 50 is not a multiple of 50, two at the least"),
+    ],
+)  # fmt: skip
+def test_means_that_cannot_be_are_refused(tmp_path: Path, line: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_recipe(write(tmp_path, RECIPE.replace("log: nemo2", line)))
+    assert said in str(caught.value)
+
+
+def test_means_of_a_line_of_cases_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    text = RECIPE.replace("mbs: 1,", "mbs: 1, means: {over: 5},")
+    with pytest.raises(ConfigError, match="nemo2 prints no such means; only nemo1 and dllogger do"):
+        load_recipe(write(tmp_path, text))
+
+
+# What is judged, and how it is named
+
+
+@pytest.mark.parametrize(
+    ("means", "judged", "lines", "named", "recent"),
+    [
+        (SINGLE, SINGLE, range(10, 20), "steps 10 to 19", "10 steps"),
+        (FIVE, SINGLE, range(10, 20), "steps 10 to 19", "10 steps"),
+        (Means(over=5), Means(5, 5), range(14, 20, 5), "steps 10 to 19", "10 steps"),
+        (Means(10, 10), Means(10, 10), range(19, 20, 10), "steps 10 to 19", "5 means over 10 steps"),
     ],
 )
-def test_a_smoothing_that_cannot_be_undone_is_refused(tmp_path: Path, line: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        load_recipe(write(tmp_path, RECIPE.replace("log: nemo2", line)))
+def test_the_lines_that_are_judged_share_no_steps(
+    means: Means, judged: Means, lines: range, named: str, recent: str
+) -> None:
+    assert (means.judged, means.judged.lines(range(10, 20)), means.recent) == (judged, lines, recent)
+    assert judged.named(lines[0], lines[-1]) == named
+    assert [step for line in lines for step in judged.covered(line)] == list(range(10, 20))
+    assert means.cut(range(10, 20)) is False
+    assert means.cut(range(11, 20)) is means.cut(range(10, 19)) is (means.span > 1)
 
 
 # Printed from dispatch to dispatch: what one step is too short by, its neighbour took.

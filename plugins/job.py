@@ -1,0 +1,132 @@
+"""A job of a case: what the cluster says of it, what the ledger keeps of it, and what the judge gets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+Failure = Literal["", "infrastructure", "lost", "interrupted", "given up", "hung", "undecided"]
+"""Why a job did not end by itself; "" if it did.
+
+`given up`: cancelled because its pace could not return to the band. `hung`: cancelled because it continued
+after its last step. `undecided`: it ended well, but its case ran again because this job alone did not decide
+the verdict.
+"""
+
+
+SETUP_CASE = "setup"
+"""The `case_id` of the job that is a recipe's own set-up."""
+
+
+class Phase(StrEnum):
+    """The phase that a job is in, in the same words for every backend.
+
+    STARTING: the job has all its nodes, but some of its containers do not run yet. Some clusters cannot tell
+    this from RUNNING.
+    GONE: the cluster no longer knows the job.
+    UNKNOWN: the job's state is in none of our tables. Such a job counts as still there.
+    """
+
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    GONE = "gone"
+    UNKNOWN = "unknown"
+
+    @property
+    def over(self) -> bool:
+        return self in (Phase.SUCCEEDED, Phase.FAILED, Phase.GONE)
+
+
+@dataclass(frozen=True)
+class JobRef:
+    """A job on its cluster.
+
+    `recipe` and `case_id` are those of its case, or `SETUP_CASE`. The `case_id` of a job that diagnoses a case
+    is that of the case and the mode: `70b-fp8-512gpus/profile`.
+    `name` is unique to the case and the run. `id` is the cluster's own id of the job, "" if it is not known.
+    `folder` is where the job's logs are written, "" if that is not known.
+    `kind` is the kind of the job's object on Kubernetes, "" elsewhere.
+    """
+
+    recipe: str
+    case_id: str
+    name: str
+    id: str = ""
+    folder: str = ""
+    kind: str = ""
+
+    @property
+    def case(self) -> str:
+        """The key of its case: `llama3/70b-fp8-512gpus`."""
+        return f"{self.recipe}/{self.case_id}"
+
+    @property
+    def diagnoses(self) -> str:
+        """The key of the case whose verdict this job is to explain; "" for a case's own job."""
+        case, _, mode = self.case_id.partition("/")
+        return f"{self.recipe}/{case}" if mode else ""
+
+    @property
+    def mode(self) -> str:
+        """The mode that a job runs which diagnoses a case."""
+        return self.case_id.partition("/")[2]
+
+    @property
+    def label(self) -> str:
+        """The job's id on its cluster, or its name if no id is known."""
+        return self.id or self.name
+
+
+@dataclass(frozen=True)
+class JobState:
+    """The state of a job, as the cluster gave it.
+
+    `raw` is the cluster's own word for the state. `reason`, `nodes` and `exit_code` are as the cluster gave
+    them.
+    `images` are the digests of the job's container images, if the cluster tells them; if its pods differ,
+    there are several.
+    `hopeless`: `reason` shows that the job can never run.
+    """
+
+    phase: Phase = Phase.QUEUED
+    raw: str = ""
+    reason: str = ""
+    nodes: str = ""
+    exit_code: str = ""
+    images: tuple[str, ...] = ()
+    hopeless: bool = False
+
+
+@dataclass(frozen=True)
+class Times:
+    """When what happened to a job, in seconds since the epoch; None until then, or if unknown."""
+
+    submitted: float | None = None
+    started: float | None = None
+    ended: float | None = None
+    cancel_asked: float | None = None
+    cancel_confirmed: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A job of a case, with all that is known of it.
+
+    `try_number` is its number among the jobs of its case. `attempts` is 1 + its restarts by the cluster.
+    `excluded` are the nodes that it was kept away from. `log_note` says where its log was read, if not from
+    itself, or why it was not. `failure` says why it did not end by itself, `message` says it in words.
+    """
+
+    ref: JobRef
+    try_number: int = 1
+    state: JobState = JobState()
+    times: Times = Times()
+    attempts: int = 1
+    excluded: tuple[str, ...] = ()
+    log_note: str = ""
+    failure: Failure = ""
+    message: str = ""
