@@ -97,7 +97,10 @@ def advice(command: str, cost: float) -> Diagnosis:
     if not command:
         return Diagnosis("")
     line = f"{command} --diagnose {_budget(cost)}"
-    return Diagnosis(f"to find the cause, about {cost:.2g} GPU-hours on the same nodes: {line}", command=line)
+    return Diagnosis(
+        f"to find the cause, in about {cost:.2g} GPU-hours beside those of the case itself: {line}",
+        command=line,
+    )
 
 
 def undiagnosed(why: str) -> Diagnosis:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.backends.section import Machine
+from fixtures.backends.section import Limits
 from fixtures.backends.slurm.backend import SlurmBackend
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Budget
@@ -34,6 +34,7 @@ from tests.unit.cluster import BROKEN
 from tests.unit.cluster import NARROW
 from tests.unit.cluster import RUNNING
 from tests.unit.cluster import Cluster
+from tests.unit.cluster import Site
 from tests.unit.cluster import Start
 from tests.unit.cluster import told
 from tests.unit.digests.test_nccl_trace import digest_of
@@ -288,6 +289,19 @@ def taken_over(ledger: Ledger, chosen: Case = NARROW) -> list[PlannedJob]:
     )
 
 
+def followed(
+    plans: Sequence[PlannedJob], cluster: Cluster, ledger: Ledger, folder: Path, given: Policy
+) -> dict[str, Entry]:
+    """What the ledger has after a fleet has done what is left."""
+    site = Site(gpu="h100", limits=Limits(log_settle_seconds=0.05))
+    fleet = Fleet(folder, folder / LEDGER, plans, {"slurm": cluster}, {"slurm": site}, given)
+    fleet.start()
+    for thread in fleet._threads:
+        thread.join(10)
+    assert not fleet.running
+    return {entry.case: entry for entry in ledger.entries()}
+
+
 @pytest.mark.parametrize("doctor", [None, Doctor(*MODES)])
 def test_a_resumed_session_follows_the_diagnosis_and_submits_none_twice(
     cluster: Chooses, ledger: Ledger, tmp_path: Path, doctor: Doctor | None
@@ -300,19 +314,7 @@ def test_a_resumed_session_follows_the_diagnosis_and_submits_none_twice(
     ]
     cluster.logs[f"pacemark-run-1.{PROFILE}"] = nemo2_text([10.0] * MODES[0].steps)
     cluster.logs[f"pacemark-run-1.{TRACE}"] = nemo2_text([10.0] * MODES[1].steps)
-
-    class Site(Machine):
-        @property
-        def fastest_poll(self) -> float:
-            return 0.01
-
-    site = Site(gpu="h100", limits={"log_settle_seconds": 0.05})  # type: ignore[arg-type]
-    given = Policy(diagnose=doctor, gpu_hours=9.0 if doctor else 0.0)
-    fleet = Fleet(tmp_path, tmp_path / LEDGER, plans, {"slurm": cluster}, {"slurm": site}, given)
-    fleet.start()
-    for thread in fleet._threads:
-        thread.join(10)
-    entries = {entry.case: entry for entry in ledger.entries()}
+    entries = followed(plans, cluster, ledger, tmp_path, policy(doctor) if doctor else Policy())
     assert {entry.status for entry in entries.values()} == {"ended"}
     assert entries[NARROW.key].failure == entries[f"{NARROW.key}/profile"].failure == ""
     # Without the option nothing new is submitted.
@@ -320,6 +322,17 @@ def test_a_resumed_session_follows_the_diagnosis_and_submits_none_twice(
     trace = entries[f"{NARROW.key}/nccl-trace"]
     assert trace.message == ("" if doctor else "not run: this session has no --diagnose")
     assert doctor is None or doctor.asked == []
+
+
+def test_a_job_whose_nodes_the_ledger_has_lost_is_not_sent_anywhere(
+    cluster: Chooses, ledger: Ledger, tmp_path: Path
+) -> None:
+    plans = [replace(plan, nodes="") for plan in taken_over(ledger)]
+    cluster.logs[f"pacemark-run-1.{PROFILE}"] = nemo2_text([10.0] * MODES[0].steps)
+    entries = followed(plans, cluster, ledger, tmp_path, policy(Doctor(*MODES)))
+    assert cluster.submitted == []
+    assert entries[f"{NARROW.key}/nccl-trace"].message == "not run: the ledger has lost the nodes of its case"
+    assert entries[NARROW.key].failure == ""
 
 
 def test_a_run_with_jobs_of_a_diagnosis_is_resumed_only_with_their_case(ledger: Ledger) -> None:
