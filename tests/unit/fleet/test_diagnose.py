@@ -309,8 +309,8 @@ def test_a_resumed_session_follows_the_diagnosis_and_submits_none_twice(
     plans = taken_over(ledger)
     assert [(plan.key, plan.ref.id, plan.nodes) for plan in plans] == [
         (NARROW.key, "1", ""),
-        (f"{NARROW.key}/profile", "2", "gpu001"),
-        (f"{NARROW.key}/nccl-trace", "", "gpu001"),
+        (f"{NARROW.key}/profile", "2", ""),
+        (f"{NARROW.key}/nccl-trace", "", ""),
     ]
     cluster.logs[f"pacemark-run-1.{PROFILE}"] = nemo2_text([10.0] * MODES[0].steps)
     cluster.logs[f"pacemark-run-1.{TRACE}"] = nemo2_text([10.0] * MODES[1].steps)
@@ -324,14 +324,17 @@ def test_a_resumed_session_follows_the_diagnosis_and_submits_none_twice(
     assert doctor is None or doctor.asked == []
 
 
-def test_a_job_whose_nodes_the_ledger_has_lost_is_not_sent_anywhere(
+def test_a_job_whose_nodes_nobody_knows_any_more_is_not_sent_anywhere(
     cluster: Chooses, ledger: Ledger, tmp_path: Path
 ) -> None:
-    plans = [replace(plan, nodes="") for plan in taken_over(ledger)]
+    """The ledger was made anew from its journal, and the cluster has forgotten the case's job."""
+    ledger.observe(NARROW.key, JobState(Phase.RUNNING, "RUNNING"))
+    cluster.ends["pacemark-run-1.case"] = [JobState(Phase.GONE, "unknown")]
+    plans = taken_over(ledger)
     cluster.logs[f"pacemark-run-1.{PROFILE}"] = nemo2_text([10.0] * MODES[0].steps)
     entries = followed(plans, cluster, ledger, tmp_path, policy(Doctor(*MODES)))
     assert cluster.submitted == []
-    assert entries[f"{NARROW.key}/nccl-trace"].message == "not run: the ledger has lost the nodes of its case"
+    assert entries[f"{NARROW.key}/nccl-trace"].message == "not run: '' is no list of hosts"
     assert entries[NARROW.key].failure == ""
 
 
