@@ -89,6 +89,7 @@ def gpu_hours(case: Case, startup_minutes: float, step_time: float) -> float:
 
 
 def minutes(case: Case, startup_minutes: float, step_time: float) -> float:
+    """How long such a job runs."""
     return startup_minutes + case.steps * step_time / 60
 
 
@@ -104,6 +105,7 @@ def advice(command: str, cost: float) -> Diagnosis:
 
 
 def undiagnosed(why: str) -> Diagnosis:
+    """Nothing was run, for this reason."""
     return Diagnosis(f"no diagnosis: {why}")
 
 
@@ -112,11 +114,7 @@ def diagnose(gpus: int, runs: Sequence[ModeRun], recording: str) -> Diagnosis:
     profile = next((run for run in runs if run.found is not None and run.found.profiles), None)
     trace = next((run for run in runs if run.found is not None and run.found.trace), None)
     notes = [f"{run.mode}: {run.why_not}" for run in runs if run.why_not]
-    notes += [
-        f"{run.mode}: {_without_digest(run.found)}"
-        for run in runs
-        if run.found and run not in (profile, trace)
-    ]
+    notes += [f"{run.mode}: {note}" for run in runs if run.found for note in _lacking(run.found)]
     if profile is None and trace is None:
         return Diagnosis(f"no diagnosis: {'; '.join(notes) or 'no job was run'}", runs=tuple(runs))
     networks, good_networks = _networks(trace)
@@ -174,9 +172,7 @@ def _conclusion(
         text = f"transport: rank {first} uses {networks[first]}, it used {good_networks[first]}{more}"
         return f"cause: {text}", Cause.TRANSPORT
     why = (
-        "no good digest is recorded for this case"
-        if profile is not None
-        else "there is no profile to compare"
+        "there is no good digest to compare with" if profile is not None else "there is no profile to compare"
     )
     return f"{Cause.UNKNOWN}: {why}; what is known without one is below", Cause.UNKNOWN
 
@@ -201,8 +197,10 @@ def _job_lines(diagnosis: Diagnosis) -> list[str]:
     ]
 
 
-def _without_digest(found: Artefacts) -> str:
-    return "; ".join(found.notes) or f"no digest was made of what is in {found.folder}"
+def _lacking(found: Artefacts) -> Sequence[str]:
+    """What could not be found out of what a job left."""
+    none = not found.profiles and found.trace is None and not found.notes
+    return [f"no digest was made of what is in {found.folder}"] if none else found.notes
 
 
 def _profiles(run: ModeRun) -> tuple[Sequence[ProfileDigest], Sequence[ProfileDigest]]:

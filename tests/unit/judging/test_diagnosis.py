@@ -169,12 +169,21 @@ def test_without_a_good_digest_it_says_what_is_known_and_how_to_record_one(
 ) -> None:
     found = diagnose(RANKS, [ran_profile(slow), ran_trace()], RECORD)
     assert found.cause is Cause.UNKNOWN
-    assert "no good digest is recorded" in found.headline
+    assert "there is no good digest to compare with" in found.headline
     text = "\n".join(explain(found))
     assert "rank 2 (node07 GPU 2) arrives last at the collectives" in text
     assert "rank 2 (node07 GPU 2) has the most work of its own" in text
     assert "transport  IB/GDRDMA on 16 ranks" in text
     assert text.rstrip().splitlines()[-3].endswith(f"to record one when the case is well: {RECORD}")
+
+
+def test_a_rank_without_a_digest_is_told(
+    good: tuple[ProfileDigest, ...], slow: tuple[ProfileDigest, ...]
+) -> None:
+    some = left(profiles=slow[1:], notes=("profile_4000.nsys-rep has no digest: the disk is full",))
+    found = diagnose(RANKS, [run("profile", some, good=recorded(profiles=good))], RECORD)
+    assert found.cause is Cause.COMPUTE
+    assert found.lines[-1] == "note       profile: profile_4000.nsys-rep has no digest: the disk is full"
 
 
 def test_no_rank_of_an_even_job_arrives_last(good: tuple[ProfileDigest, ...]) -> None:
