@@ -45,7 +45,8 @@ class Phase(StrEnum):
 class JobRef:
     """A job on its cluster.
 
-    `recipe` and `case_id` are those of its case, or `SETUP_CASE`.
+    `recipe` and `case_id` are those of its case, or `SETUP_CASE`. The `case_id` of a job that diagnoses a case
+    is that of the case and the mode: `70b-fp8-512gpus/profile`.
     `name` is unique to the case and the run. `id` is the cluster's own id of the job, "" if it is not known.
     `folder` is where the job's logs are written, "" if that is not known.
     `kind` is the kind of the job's object on Kubernetes, "" elsewhere.
@@ -62,6 +63,17 @@ class JobRef:
     def case(self) -> str:
         """The key of its case: `llama3/70b-fp8-512gpus`."""
         return f"{self.recipe}/{self.case_id}"
+
+    @property
+    def diagnoses(self) -> str:
+        """The key of the case whose verdict this job is to explain; "" for a case's own job."""
+        case, _, mode = self.case_id.partition("/")
+        return f"{self.recipe}/{case}" if mode else ""
+
+    @property
+    def mode(self) -> str:
+        """The mode that a job runs which diagnoses a case."""
+        return self.case_id.partition("/")[2]
 
     @property
     def label(self) -> str:

@@ -18,6 +18,22 @@ THIS_MACHINE = "this machine"
 
 
 @dataclass(frozen=True)
+class Diagnosed:
+    """What was done to find the cause of a case's verdict.
+
+    `jobs` are the ends of the case's jobs in other modes, by mode. They ran on the nodes of its own last job.
+    `why_none` says why it was asked for and cannot be done at all. `command` runs the case again, but lacks
+    the budget of a diagnosis; "" if none is possible, or if one was made. `recording` runs the case in its
+    other modes, and records their digests.
+    """
+
+    jobs: Mapping[str, Outcome] = field(default_factory=dict)
+    why_none: str = ""
+    command: str = ""
+    recording: str = ""
+
+
+@dataclass(frozen=True)
 class Outcome:
     """The end of a case's last job.
 
@@ -25,6 +41,8 @@ class Outcome:
     is the collected training log of the job's last attempt. `earlier` has the case's jobs before this one,
     oldest first. `setup` says what was done before the launch. `versions` are those that the site file
     states.
+
+    `diagnosis` is of interest if the verdict is too slow or noisy.
     """
 
     gpu: str
@@ -34,6 +52,7 @@ class Outcome:
     earlier: tuple[Job, ...] = ()
     setup: str = "the stage was checked and ready"
     versions: Mapping[str, str] = field(default_factory=dict)
+    diagnosis: Diagnosed = field(default_factory=Diagnosed)
 
     @property
     def succeeded(self) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Generator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC
 from datetime import datetime
 from pathlib import Path
@@ -21,6 +22,8 @@ from typing import Any
 
 import pytest
 
+from plugins.baselines.digests import load_digest
+from plugins.baselines.digests import path_of
 from plugins.baselines.store import find
 from plugins.baselines.store import lapsed
 from plugins.errors import ConfigError
@@ -29,9 +32,12 @@ from plugins.errors import Invalid
 from plugins.errors import Lost
 from plugins.errors import RunError
 from plugins.judging import checkpoints
+from plugins.judging import diagnosis
 from plugins.judging import recording
 from plugins.judging.checkpoints import Saved
 from plugins.judging.checkpoints import Written
+from plugins.judging.diagnosis import Diagnosis
+from plugins.judging.diagnosis import ModeRun
 from plugins.judging.expected import Goal
 from plugins.judging.expected import Goals
 from plugins.judging.expected import Promise
@@ -244,6 +250,7 @@ def _judge(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judg
         network=choice.network,
         saved=_saved(recipe, case, outcome),
     )
+    found = replace(found, diagnosis=_diagnosis(request, recipe, found))
     request.node.stash[JUDGEMENT] = found
     request.node.stash[RECIPE] = recipe
     results.write_case(found, _offer(recipe, found, site_baselines))
@@ -260,9 +267,65 @@ def _saved(recipe: Recipe, case: Case, outcome: Outcome) -> Saved | None:
     return Saved(results.read_log(recipe.file.log, folder), results.read_artefacts(folder))
 
 
+def _diagnosis(request: pytest.FixtureRequest, recipe: Recipe, judgement: Judgement) -> Diagnosis | None:
+    """What is known of the cause of a verdict that is too slow or noisy, and how to learn it."""
+    case, outcome, measured = judgement.case, judgement.outcome, judgement.measurement
+    known = outcome.diagnosis
+    if not judgement.diagnosable or measured is None:
+        return None
+    if known.why_none:
+        return diagnosis.undiagnosed(known.why_none)
+    if not known.jobs:
+        modes = recipe.diagnostic_modes(case)
+        costs = (diagnosis.gpu_hours(mode, recipe.file.startup_minutes, measured.step_time) for mode in modes)
+        return diagnosis.advice(known.command, sum(costs))
+    runs = [_mode_run(request, recipe, case, mode, found) for mode, found in known.jobs.items()]
+    return diagnosis.diagnose(case.gpus, runs, known.recording)
+
+
+def _mode_run(
+    request: pytest.FixtureRequest, recipe: Recipe, case: Case, mode: str, outcome: Outcome
+) -> ModeRun:
+    """A job of a diagnosis: whether it is evidence, and the recorded digest that it compares with."""
+    same = recipe.in_mode(case, mode)
+    if same is None or outcome.job.failure:
+        return ModeRun(
+            mode, outcome, why_not=outcome.job.message or f"{recipe.name} has no such mode any more"
+        )
+    times = outcome.job.times
+    hours = case.gpus * (times.ended - times.started) / 3600 if times.started and times.ended else 0.0
+    try:
+        log, left = results.read_log(recipe.file.log, outcome.folder), results.read_artefacts(outcome.folder)
+        # That the network is not the expected one may be the finding.
+        log = replace(log, marks=tuple(mark for mark in log.marks if mark[0] not in diagnosis.FINDINGS))
+        judged = judge_outcome(
+            same,
+            outcome,
+            log,
+            None,
+            gpu=outcome.gpu,
+            baselines=request.config.rootpath / "baselines",
+            artefacts=left,
+            nodes=same.nodes(choice_for(request.config, recipe.file).gpus_per_node),
+        )
+    except (OSError, Infrastructure) as error:
+        return ModeRun(mode, outcome, hours, why_not=str(error))
+    if judged.verdict.kind is not Kind.PASSED:
+        return ModeRun(mode, outcome, hours, why_not=judged.verdict.headline)
+    folder = request.config.stash.get(SITE_BASELINES, SiteBaselines()).judged
+    good, why = None, "the site has no baselines of its own"
+    if folder is not None:
+        try:
+            good = load_digest(path_of(folder, same))
+            why = good.unlike(same, outcome.gpu) if good else "none is recorded"
+        except ConfigError as error:
+            why = str(error)
+    return ModeRun(mode, outcome, hours, left, "", None if why else good, why)
+
+
 def _offer(recipe: Recipe, judgement: Judgement, site_baselines: SiteBaselines) -> Mapping[str, Any] | None:
     """What the case offers for the site's own baselines, for its record."""
-    if not site_baselines.record or not judgement.case.is_timed:
+    if not site_baselines.record or judgement.case.checkpoint is not None:
         return None
     outcome = judgement.outcome
     seconds = outcome.job.times.ended
@@ -273,6 +336,9 @@ def _offer(recipe: Recipe, judgement: Judgement, site_baselines: SiteBaselines) 
         run=outcome.run,
         date=f"{ended:%Y-%m-%d}",
     )
+    if judgement.case.mode is not None:
+        digest = recording.digest(judgement, origin)
+        return {"refused": digest} if isinstance(digest, str) else {"digest": digest}
     offered = recording.candidate(judgement, origin)
     if isinstance(offered, str):
         return {"refused": offered}

@@ -25,6 +25,8 @@ from plugins.judging import modes
 from plugins.judging import validity
 from plugins.judging.checkpoints import Saved
 from plugins.judging.checkpoints import Written
+from plugins.judging.diagnosis import Diagnosis
+from plugins.judging.diagnosis import explain as explain_diagnosis
 from plugins.judging.model import counted_by
 from plugins.judging.repeats import judge_runs
 from plugins.judging.repeats import unsure
@@ -59,8 +61,8 @@ class Judgement:
 
     `measurement` and `expected` are None if nothing was measured, or if there is no baseline. `written` is
     the checkpoint of a case that writes one, `artefacts` what a run in another mode left on the cluster; such
-    cases have no measurement. `references` are figures of
-    others for comparison, `details` the lines of the report below the headline.
+    cases have no measurement. `references` are figures of others for comparison, `details` the lines of the
+    report below the headline. `diagnosis` is what is known of the cause of a verdict.
 
     If the case ran several times, `runs` has the measurement of each run: the earlier ones in the order of
     `outcome.earlier`, then this one.
@@ -78,6 +80,7 @@ class Judgement:
     runs: tuple[Measurement, ...] = ()
     written: Written | None = None
     artefacts: Artefacts | None = None
+    diagnosis: Diagnosis | None = None
 
     @property
     def versions(self) -> dict[str, str]:
@@ -85,9 +88,15 @@ class Judgement:
         return versions_of(self.outcome, self.log)
 
     @property
+    def diagnosable(self) -> bool:
+        """Whether it is worth finding the cause: the pace is measured, and it is not the expected one."""
+        return self.measurement is not None and self.verdict.kind in (Kind.TOO_SLOW, Kind.NOISY)
+
+    @property
     def text(self) -> str:
         """Headline, figures and remarks, for a terminal."""
-        lines = [f"  {line}" for line in self.details]
+        found = explain_diagnosis(self.diagnosis) if self.diagnosis else []
+        lines = [f"  {line}" for line in (*self.details, *found)]
         lines += [f"  remark    {remark}" for remark in self.verdict.remarks]
         return "\n".join([f"{self.case.key}: {self.verdict.headline}", *lines])
 

@@ -98,6 +98,29 @@ def candidate(judgement: Judgement, origin: Origin) -> Candidate | str:
     )
 
 
+def digest(judgement: Judgement, origin: Origin) -> dict[str, Any] | str:
+    """What the digests of a run in another mode are recorded with, or the reason why there is none to record."""
+    case, outcome, found = judgement.case, judgement.outcome, judgement.artefacts
+    if judgement.verdict.kind is not Kind.PASSED or found is None:
+        return f"no whole and valid run: {judgement.verdict.headline}"
+    if not found.profiles and found.trace is None:
+        return f"no digest was made of what is in {found.folder}" + "".join(
+            f"; {note}" for note in found.notes
+        )
+    return {
+        "case": case.id,
+        "release": case.release,
+        "dtype": case.dtype,
+        "gpu": outcome.gpu,
+        "configuration": case.identity(),
+        "run": origin.run,
+        "date": origin.date,
+        "job": outcome.known_job,
+        "nodes": nodes_of(outcome),
+        "versions": judgement.versions,
+    }
+
+
 def _unfit(measurement: Measurement) -> str:
     """Why other runs cannot be compared with these steps; "" if they can."""
     timing, tolerance = measurement.timing, Tolerance()

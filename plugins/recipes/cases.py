@@ -181,7 +181,21 @@ class Recipe:
         return self.file.contract != ""
 
     def case(self, case_id: str) -> Case | None:
-        return next((case for case in self.cases if case.id == case_id), None)
+        """The case of this id. `<id>/<mode>`, the id of a diagnosis' job, is the case in that mode."""
+        own, _, mode = case_id.partition("/")
+        found = next((case for case in self.cases if case.id == own), None)
+        return self.in_mode(found, mode) if found is not None and mode else found
+
+    def diagnostic_modes(self, case: Case) -> tuple[Case, ...]:
+        """The same case in the modes that tell the cause of its pace: profile and NCCL trace."""
+        names = [name for name, v in self.file.variants.items() if v.profiles is not None or v.nccl_trace]
+        return tuple(found for name in names if (found := self.in_mode(case, name)) is not None)
+
+    def in_mode(self, case: Case, mode: str) -> Case | None:
+        """The same case in another mode, such as `profile`; None if it has no such mode."""
+        size = f"{case.size}-{mode}"
+        wanted = (mode, size, case.dtype, case.gpus)
+        return next((c for c in self.cases if (c.variant, c.size, c.dtype, c.gpus) == wanted), None)
 
 
 @lru_cache

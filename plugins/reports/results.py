@@ -27,6 +27,7 @@ from plugins.files import make_case_folder
 from plugins.files import write_whole
 from plugins.job import JobRef
 from plugins.judging import identity
+from plugins.judging.diagnosis import Diagnosis
 from plugins.judging.judge import Judgement
 from plugins.judging.verdicts import Band
 from plugins.judging.verdicts import Kind
@@ -69,6 +70,7 @@ _FIGURES = (
     "recording",
     "checkpoint",
     "artefacts",
+    "diagnosis",
     "configuration",
     "identity",
     "versions",
@@ -152,6 +154,7 @@ def record(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> 
         "artefacts": judgement.artefacts.model_dump(mode="json", exclude={"profiles", "trace"})
         if judgement.artefacts
         else None,
+        "diagnosis": _diagnosis(judgement.diagnosis),
         "configuration": {
             "gpus": case.gpus,
             "dtype": case.dtype,
@@ -335,6 +338,42 @@ def _runs(judgement: Judgement) -> list[dict[str, Any]]:
         }
         for job, run in zip(jobs, judgement.runs, strict=False)
     ]
+
+
+def _diagnosis(found: Diagnosis | None) -> dict[str, Any] | None:
+    """What is known of the cause of a verdict."""
+    if found is None or not found.headline:
+        return None
+    good, now = found.transport
+    return {
+        "cause": str(found.cause) if found.cause else None,
+        "headline": found.headline,
+        "ranks": list(found.ranks),
+        "slowest": found.slowest,
+        "last": found.last,
+        "collective": found.collective,
+        "figures": {
+            part: {"good": then, "now": here} for part, (then, here) in (found.figures or {}).items()
+        },
+        "transport": {"good": good or None, "now": now or None},
+        "lines": list(found.lines),
+        "jobs": [
+            {
+                "mode": run.mode,
+                "id": run.outcome.job.ref.id,
+                "name": run.outcome.job.ref.name,
+                "state": run.outcome.job.state.raw,
+                "nodes": run.outcome.job.state.nodes,
+                "gpu_hours": run.gpu_hours,
+                "why_not": run.why_not,
+                "good": None
+                if run.good is None
+                else {"run": run.good.run, "date": run.good.date, "nodes": run.good.nodes},
+            }
+            for run in found.runs
+        ],
+        "command": found.command or None,
+    }
 
 
 def _mfu_basis(judgement: Judgement) -> dict[str, Any] | None:

@@ -33,6 +33,8 @@ def print_table(records: Sequence[Mapping[str, Any]], file: TextIO, width: int, 
         lines = [f"remark: {remark}" for remark in record["remarks"]]
         if record["verdict"] != Kind.PASSED or record.get("step_time") is None:
             lines.insert(0, record["headline"])
+        if found := record.get("diagnosis"):
+            lines += [found["headline"], *found["lines"]]
         lines += [" ".join(reference["text"].split()) for reference in record.get("references") or []]
         for line in lines:
             console.print(f"{record['id']}: {line}", soft_wrap=True)

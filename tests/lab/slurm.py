@@ -72,6 +72,15 @@ exec {srun} "${{step[@]}}"
 """
 
 
+# A report of the lab holds its own export. Of the real nsys this follows `export` with --type sqlite, --output FILE and
+# the report behind them (User Guide of Nsight Systems, "CLI Export Command Switch Options"); it knows no other switch.
+_NSYS = r"""#!/bin/bash
+[[ $# == 6 && "$1 $2 $3 $4" == "export --type sqlite --output" ]] || { echo "unrecognised option '$*'" >&2; exit 1; }
+[[ -e $6 ]] || { echo "File '$6' does not exist." >&2; exit 1; }
+exec cp -- "$6" "$5"
+"""
+
+
 def missing_parts() -> list[str]:
     """What this machine lacks for the lab, in words; empty if it can be run."""
     missing = sshd.missing_programs(_PROGRAMS, INSTALL_HINT)
@@ -293,11 +302,13 @@ class SlurmLab:
         self._reaper = reaper.start(self.root, keep=not self._own_root)
 
     def _install_pyxis(self) -> None:
-        """The login shell's srun names Pyxis' option, of which this machine has no plug-in."""
+        """The login shell's srun names Pyxis' option, of which this machine has no plug-in; and it has an nsys."""
         (self.root / "home" / ".bash_profile").write_text(f"export PATH={self.root}/bin:$PATH\n")
-        srun = self.root / "bin" / "srun"
-        srun.write_text(_SRUN.format(srun=shutil.which("srun", path=config.SYSTEM_PATH)))
-        srun.chmod(0o755)
+        srun = _SRUN.format(srun=shutil.which("srun", path=config.SYSTEM_PATH))
+        for name, text in (("srun", srun), ("nsys", _NSYS)):
+            tool = self.root / "bin" / name
+            tool.write_text(text)
+            tool.chmod(0o755)
 
     def _configure(self, settings: config.Settings) -> None:
         (self.root / "slurm.conf").write_text(config.slurm_conf(settings))

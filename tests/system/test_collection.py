@@ -250,6 +250,10 @@ def test_a_variable_that_is_not_set_is_no_reason_to_run_anything(tmp_path: Path,
             ["--resume", "x", "--backend", "replay", "--from", "."],
             "--resume goes on with a run's jobs, and a replay has none",
         ),
+        (
+            ["--diagnose", "3", "--backend", "replay", "--from", "."],
+            "--diagnose runs a case again: a log that exists cannot be run again",
+        ),
     ],
 )
 def test_what_contradicts_itself_is_refused_before_anything_is_done(

@@ -2,19 +2,48 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.unit.digests.simulator import Planted
+from tests.unit.digests.simulator import export
+from tests.unit.digests.simulator import simulate
 
-def write_profiles(stems: Sequence[str], folder: Path, fault: str = "") -> None:
-    """Write a report for each stem. `fault` is as in the knob `profiles`."""
+SOCKETS = "sockets"
+
+# What is planted costs a simulated step of 90 ms about 8 %.
+CAUSES = {
+    "": Planted(),
+    "slow rank": Planted(compute={3: 1.10}),
+    "slow link": Planted(link=2.0),
+    "host gaps": Planted(gaps={5: 300e-6}),
+    "data stall": Planted(data=dict.fromkeys(range(8), 7.5e-3)),
+    SOCKETS: Planted(link=2.0),
+}
+
+
+def write_profiles(
+    stems: Sequence[str], folder: Path, fault: str = "", *, cause: str = "", marks: str = "optimizer"
+) -> None:
+    """Write a report for each stem. `fault` is as in the knob `profiles`, `cause` one of `CAUSES`.
+
+    A report holds its own export, which the lab's nsys hands out. All jobs run on the same GPUs.
+    """
     folder.mkdir(exist_ok=True)
-    for number, stem in enumerate(stems):
+    ranks = simulate(
+        f"lab {os.environ.get('SLURM_JOB_ID')}", CAUSES[cause], marks=marks, ranks=max(2, len(stems))
+    )
+    for number, (stem, recorded) in enumerate(zip(stems, ranks, strict=False)):
         last = number == len(stems) - 1
         if fault == "none" or (fault == "one missing" and last):
             continue
         if fault == "unfinished" and last:
             (folder / f"{stem}.qdstrm").write_text("stand-in for the data of a profile\n")
             continue
-        text = "" if fault == "empty" and last else "stand-in for a profile\n" * 200
-        (folder / f"{stem}.nsys-rep").write_text(text)
+        report = folder / f"{stem}.nsys-rep"
+        report.unlink(missing_ok=True)
+        if fault == "empty" and last:
+            report.touch()
+        else:
+            export(report, recorded, host="gpu001", device=number)

@@ -83,7 +83,9 @@ def main(argv: list[str]) -> int:
     trainer.ranks.all_say(lambda _: said)
     code = trainer.run()
     # Upstream's nsys writes over the report of an earlier run of the same case.
-    write_profiles([given["run_name"]], Path(os.environ["RESULT_DIR"]) / "nsys", trainer.knobs.profiles)
+    write_profiles(
+        [given["run_name"]], Path(os.environ["RESULT_DIR"]) / "nsys", trainer.knobs.profiles, marks="xla"
+    )
     return code
 
 

@@ -90,6 +90,10 @@ class Cluster:
         slurm = section(stage=str(self.stage), prologue="")
         SlurmBackend("big-one", slurm, [examples.llama3()]).submit(examples.case(), NAME, nodes)
 
+    def submit_to(self, nodes: str) -> None:
+        slurm = section(stage=str(self.stage), prologue="")
+        SlurmBackend("big-one", slurm, [examples.llama3()]).on_nodes(nodes).submit(examples.case(), NAME)
+
     def submit(self, **given: object) -> dict[str, str]:
         """The environment in which the launcher ran."""
         slurm = section(stage=str(self.stage), prologue="", **given)
@@ -233,7 +237,7 @@ def _sbatch(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Path:
     return said
 
 
-def test_an_excluded_node_reaches_the_sbatch_that_the_launcher_calls(
+def test_chosen_and_excluded_nodes_reach_the_sbatch_that_the_launcher_calls(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     said = _sbatch(cluster, monkeypatch)
@@ -249,6 +253,8 @@ def test_an_excluded_node_reaches_the_sbatch_that_the_launcher_calls(
     assert path.startswith("/its/own:")
     cluster.submit_without("gpu003", "gpu007")
     assert said.read_text().splitlines() == ["--exclude=gpu003,gpu007", "--parsable", "my job.sh"]
+    cluster.submit_to("gpu[001-063,070]")
+    assert said.read_text().splitlines() == ["--nodelist=gpu[001-063,070]", "--parsable", "my job.sh"]
     # The job inherits it: no folder of /tmp may stand there.
     assert said.with_name("arguments.path").read_text() == path
     assert set(tmp_path.iterdir()) == before
@@ -260,7 +266,7 @@ def test_a_node_that_cannot_be_excluded_is_an_error(
     said = _sbatch(cluster, monkeypatch)
     # As good as a /tmp that nothing may be run from: another sbatch is found first.
     monkeypatch.setenv("BASH_FUNC_sbatch%%", "() { true; }")
-    with pytest.raises(SubmitError, match="cannot exclude nodes"):
+    with pytest.raises(SubmitError, match="cannot choose nodes"):
         cluster.submit_without("gpu003")
     assert not said.exists()
 

@@ -1,0 +1,104 @@
+"""The digests that a site recorded: what a good run of a case left in another mode. Pure, but for their files.
+
+A diagnosis sets a slow run's digests beside them. Each is a file of JSON below the site's own baselines.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic import ValidationError
+
+from plugins.baselines.file import Day
+from plugins.baselines.file import Stated
+from plugins.digests.nccl_trace import NcclDigest
+from plugins.digests.profile import ProfileDigest
+from plugins.errors import ConfigError
+from plugins.recipes.cases import Case
+from plugins.yamlfile import Strict
+
+MOST_BYTES = 1_000_000
+"""A larger digest is neither recorded nor read."""
+
+
+class RecordedDigest(Strict):
+    """The digests of one run of a case in a mode, and what they are comparable with.
+
+    `gpu` is the type of GPU. `configuration` is the case's identity: the configuration and the model's shape.
+    `run` is the name of the run's folder, `date` its day (UTC).
+    """
+
+    case: Stated
+    release: Stated
+    dtype: Stated
+    gpu: Stated
+    configuration: dict[str, int | str]
+    run: Stated
+    date: Day
+    job: str
+    nodes: str
+    versions: dict[str, str]
+    profiles: tuple[ProfileDigest, ...] = Field(default=(), strict=False)
+    trace: NcclDigest | None = None
+
+    @property
+    def origin(self) -> str:
+        """`run 20261121-094226-2019 (2026-11-21) on gpu[001-064]`."""
+        return f"run {self.run} ({self.date})" + (f" on {self.nodes}" if self.nodes else "")
+
+    def unlike(self, case: Case, gpu: str) -> str:
+        """What keeps these digests from being compared with those of this case; "" if nothing does."""
+        pairs = {"release": (self.release, case.release), "dtype": (self.dtype, case.dtype)}
+        pairs["type of GPU"] = (self.gpu, gpu)
+        ran = case.identity()
+        for name in sorted(self.configuration.keys() | ran.keys()):
+            pairs[name] = (str(self.configuration.get(name)), str(ran.get(name)))
+        return next((f"{name} {old}, not {new}" for name, (old, new) in pairs.items() if old != new), "")
+
+
+def path_of(folder: Path, case: Case) -> Path:
+    """Where the digests of a case in a mode are, below the folder of the site's own baselines."""
+    return folder / "digests" / case.recipe / f"{case.id}.json"
+
+
+def load_digest(path: Path) -> RecordedDigest | None:
+    """The recorded digests; None if there are none. Raises ConfigError if the file is damaged."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    why = f"has more than {MOST_BYTES:,} bytes"
+    if len(data) <= MOST_BYTES:
+        try:
+            return RecordedDigest.model_validate_json(data)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            why = f"{'.'.join(map(str, first['loc'])) or 'its text'}: {first['msg']}"
+    raise ConfigError(f"{path}: is no recorded digest: {why}; remove it, and record it again")
+
+
+def shelve_digest(
+    old: RecordedDigest | None, new: RecordedDigest, *, replace: bool
+) -> tuple[RecordedDigest, str]:
+    """The digest to keep, and what was done, in words. The first one stays, unless it compares with nothing."""
+    if old is None:
+        return new, "digest recorded"
+    if old.run == new.run:
+        return old, "digest recorded by this run before"
+    other = _differs(old, new)
+    if replace or other:
+        because = f", which had another {other}" if other else ""
+        return new, f"digest replaced: it takes the place of that of {old.origin}{because}"
+    return old, f"digest not replaced: that of {old.origin} stays; --replace-baselines takes the new one"
+
+
+def _differs(old: RecordedDigest, new: RecordedDigest) -> str:
+    pairs = (
+        (name, getattr(old, name), getattr(new, name))
+        for name in ("release", "dtype", "gpu", "configuration")
+    )
+    return next((name for name, before, now in pairs if before != now), "")

@@ -1,0 +1,124 @@
+"""What a session decides about a diagnosis: which cases, at what price, by which command; and the option itself."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fixtures.backends.section import Machine
+from fixtures.backends.slurm.section import Slurm
+from fixtures.options import _gpu_hours
+from fixtures.plan import commands
+from fixtures.plan import symptom
+from fixtures.plan import why_undiagnosable
+from plugins.outcome import Outcome
+from tests.unit import examples
+from tests.unit.examples import BASELINES
+from tests.unit.examples import nemo2_text
+from tests.unit.examples import times
+
+RECIPE, CASE = examples.llama3(), examples.case()
+SLURM = Slurm.model_validate(
+    {"gpu": "h100", "ssh": {"host": "login"}, "account": "a", "partition": "p", "stage": "/scratch"}
+)
+
+
+def ended(folder: Path, seconds: Sequence[float], **facts: object) -> Outcome:
+    (folder / "log.txt").write_text(nemo2_text(seconds))
+    return replace(examples.outcome(**facts), folder=folder)
+
+
+def noisy() -> list[float]:
+    return [seconds * (0.92, 1.0, 1.08)[i % 3] for i, seconds in enumerate(times())]
+
+
+def test_a_slow_case_is_diagnosed_at_the_price_of_its_own_pace(tmp_path: Path) -> None:
+    outcome = ended(tmp_path, [1.1 * seconds for seconds in times()])
+    found = symptom(RECIPE, CASE, SLURM, BASELINES, None, outcome)
+    assert found is not None
+    assert found.headline.startswith("too slow: 11.12 s a step where 10.07 s is expected")
+    assert [mode.case.variant for mode in found.modes] == ["profile", "nccl-trace"]
+    # Six minutes of start, and 25 and 5 steps at the measured pace.
+    assert [round(mode.minutes, 2) for mode in found.modes] == [10.63, 6.93]
+    assert [round(mode.gpu_hours, 1) for mode in found.modes] == [90.7, 59.1]
+
+
+def test_a_noisy_case_and_one_that_was_given_up_are_diagnosed_too(tmp_path: Path) -> None:
+    found = symptom(RECIPE, CASE, SLURM, BASELINES, None, ended(tmp_path, noisy()))
+    assert found is not None
+    assert found.headline.startswith("noisy: ")
+    slow = ended(
+        tmp_path, [1.1 * seconds for seconds in times()][:30], failure="given up", message="given up"
+    )
+    found = symptom(RECIPE, CASE, SLURM, BASELINES, None, slow)
+    assert found is not None
+    assert found.headline == "too slow: given up"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "facts"),
+    [
+        (times(), {}),
+        ([0.8 * one for one in times()], {}),
+        ([1.1 * one for one in times()][:30], {}),
+        ([1.1 * one for one in times()], {"failure": "infrastructure", "message": "x"}),
+        ([1.1 * one for one in times()], {"failure": "lost", "message": "x"}),
+    ],
+)
+def test_no_other_verdict_is_diagnosed(
+    tmp_path: Path, seconds: list[float], facts: dict[str, object]
+) -> None:
+    assert symptom(RECIPE, CASE, SLURM, BASELINES, None, ended(tmp_path, seconds, **facts)) is None
+
+
+def test_all_runs_of_a_case_decide_together(tmp_path: Path) -> None:
+    """One run alone is too slow, but the case is judged by both."""
+    outcome = ended(tmp_path, [1.054 * seconds for seconds in times()])
+    before = replace(outcome.job, failure="undecided", try_number=1)
+    (tmp_path / "try-1").mkdir()
+    (tmp_path / "try-1" / "log.txt").write_text(nemo2_text(times()))
+    assert symptom(RECIPE, CASE, SLURM, BASELINES, None, outcome) is not None
+    both = replace(outcome, earlier=(before,))
+    assert symptom(RECIPE, CASE, SLURM, BASELINES, None, both) is None
+
+
+def test_what_cannot_be_diagnosed_says_why(tmp_path: Path) -> None:
+    gpt3 = examples.recipe_named("gpt3_aks")
+    assert why_undiagnosable(RECIPE, CASE, SLURM) == ""
+    assert why_undiagnosable(gpt3, gpt3.cases[0], Machine(gpu="h100")).startswith(
+        "gpt3_aks describes no profile"
+    )
+    other = "on slurm a job can neither be sent to given nodes nor its files be looked at"
+    assert why_undiagnosable(RECIPE, CASE, Machine(gpu="h100")) == other
+    found = symptom(
+        RECIPE, CASE, Machine(gpu="h100"), BASELINES, None, ended(tmp_path, [1.1 * one for one in times()])
+    )
+    assert found is not None
+    assert (found.modes, found.why_none) == ((), other)
+
+
+def test_the_commands_can_be_copied() -> None:
+    again, record = commands(RECIPE, CASE, ["--site", "my site.yaml"])
+    assert again == "pytest suites/llama3 -k '[70b-fp8-512gpus]' --site 'my site.yaml'"
+    assert record == (
+        "pytest suites/llama3 -k '[70b-profile-fp8-512gpus] or [70b-nccl-trace-fp8-512gpus]' "
+        "--variant profile --variant nccl-trace --site 'my site.yaml' --record-baselines"
+    )
+    assert commands(RECIPE, replace(CASE, variant="sharp"), [])[0].endswith("--variant sharp")
+
+
+@pytest.mark.parametrize(("text", "hours"), [("12", 12.0), ("0.5", 0.5), ("1e3", 1000.0)])
+def test_a_budget_is_a_number_of_gpu_hours(text: str, hours: float) -> None:
+    assert _gpu_hours(text) == hours
+
+
+@pytest.mark.parametrize("text", ["", "x", "0", "-1", "nan", "inf", "12h", "1,5"])
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(
+        argparse.ArgumentTypeError, match=r"is no number of GPU-hours above 0, such as 12 or 0\.5"
+    ):
+        _gpu_hours(text)
