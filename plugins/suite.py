@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from dataclasses import replace
 from datetime import UTC
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -247,13 +248,22 @@ def _judge(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judg
         nodes=case.nodes(choice.gpus_per_node),
         network=choice.network,
     )
-    found = replace(found, diagnosis=_diagnosis(request, recipe, found))
+    found = explained(found, partial(_diagnosis, request, recipe, found))
     request.node.stash[JUDGEMENT] = found
     request.node.stash[RECIPE] = recipe
     results.write_case(found, _offer(recipe, found, site_baselines))
     if found.measurement is not None:
         benchmark_view.show(request, found)
     return found
+
+
+def explained(judgement: Judgement, find: Callable[[], Diagnosis | None]) -> Judgement:
+    """The judgement with what `find` says of its cause. A diagnosis changes no verdict, even if it fails."""
+    try:
+        return replace(judgement, diagnosis=find())
+    except Exception as error:
+        why = f"Pacemark itself failed: {type(error).__name__}: {error}"
+        return replace(judgement, diagnosis=diagnosis.undiagnosed(why))
 
 
 def _diagnosis(request: pytest.FixtureRequest, recipe: Recipe, judgement: Judgement) -> Diagnosis | None:
