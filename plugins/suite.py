@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from dataclasses import replace
 from datetime import UTC
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -250,7 +251,7 @@ def _judge(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judg
         network=choice.network,
         saved=_saved(recipe, case, outcome),
     )
-    found = replace(found, diagnosis=_diagnosis(request, recipe, found))
+    found = explained(found, partial(_diagnosis, request, recipe, found))
     request.node.stash[JUDGEMENT] = found
     request.node.stash[RECIPE] = recipe
     results.write_case(found, _offer(recipe, found, site_baselines))
@@ -265,6 +266,15 @@ def _saved(recipe: Recipe, case: Case, outcome: Outcome) -> Saved | None:
         return None
     folder = outcome.folder.parent / case.after.id
     return Saved(results.read_log(recipe.file.log, folder), results.read_artefacts(folder))
+
+
+def explained(judgement: Judgement, find: Callable[[], Diagnosis | None]) -> Judgement:
+    """The judgement with what `find` says of its cause. A diagnosis changes no verdict, even if it fails."""
+    try:
+        return replace(judgement, diagnosis=find())
+    except Exception as error:
+        why = f"Pacemark itself failed: {type(error).__name__}: {error}"
+        return replace(judgement, diagnosis=diagnosis.undiagnosed(why))
 
 
 def _diagnosis(request: pytest.FixtureRequest, recipe: Recipe, judgement: Judgement) -> Diagnosis | None:

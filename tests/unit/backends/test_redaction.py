@@ -97,6 +97,9 @@ def test_no_form_comes_through_and_nothing_else_is_altered(name: str, secret: st
     # The marks around it begin no form, unless they are themselves a part of the secret.
     if any(mark in form.decode(errors="replace") for mark in "\u2421\n|") or text.count(form) != 1:
         return
+    # The second half of a secret is cut by bytes, and may begin with the last byte of a mark.
+    if secret.encode(errors="surrogateescape").find(after[-1]) > 0:
+        return
     shown = piecewise(text, [cut for cut in cuts if cut < len(text)], [secret])
     assert form not in shown
     assert (shown[: len(before)], shown[-len(after) :]) == (before, after)

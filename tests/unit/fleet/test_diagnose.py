@@ -227,6 +227,20 @@ def test_the_diagnosis_comes_after_the_last_repeat(cluster: Chooses, start: Star
     assert cluster.submitted == [NARROW.id, again, PROFILE, TRACE]
 
 
+def test_a_case_that_was_cancelled_for_what_it_did_ends_so_after_its_diagnosis(
+    cluster: Chooses, start: Start
+) -> None:
+    cluster.ends[NARROW.id] = [RUNNING]
+    doctor = Doctor(*MODES)
+    session = start(NARROW, policy=policy(doctor), stall_factor=0.001, stall_seconds=0.1)
+    entry = session.finish()[NARROW.id]
+    assert cluster.submitted == [NARROW.id, PROFILE, TRACE]
+    # A cancelled job no longer says where it ran.
+    assert doctor.asked == [(NARROW.key, "hung", "gpu001")]
+    assert (entry.failure, entry.state.raw) == ("hung", "CANCELLED")
+    assert "after its last step" in entry.message
+
+
 def test_a_session_that_is_stopped_cancels_the_diagnosis_and_keeps_the_case(
     cluster: Chooses, start: Start
 ) -> None:

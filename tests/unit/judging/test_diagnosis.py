@@ -38,6 +38,7 @@ from plugins.judging.recording import digest
 from plugins.judging.verdicts import Kind
 from plugins.reports.results import record
 from plugins.suite import SiteBaselines
+from plugins.suite import explained
 from tests.unit import examples
 from tests.unit.digests.simulator import RANKS
 from tests.unit.digests.simulator import STEPS
@@ -249,6 +250,16 @@ def test_a_diagnosis_is_in_the_record_and_the_text_and_changes_no_verdict(
     assert record(replace(plain, diagnosis=undiagnosed("no such mode")))["diagnosis"]["headline"] == (
         "no diagnosis: no such mode"
     )
+
+
+def test_a_defect_of_ours_changes_no_verdict() -> None:
+    log = examples.parse(examples.nemo2_text([1.1 * seconds for seconds in examples.times()]))
+    slow = judge_outcome(
+        CASE, examples.outcome(), log, examples.baseline(), gpu="h100", baselines=examples.BASELINES
+    )
+    judged = explained(slow, lambda: Diagnosis(str(1 / 0)))
+    assert judged.verdict == slow.verdict
+    assert judged.diagnosis == undiagnosed("Pacemark itself failed: ZeroDivisionError: division by zero")
 
 
 # Recorded digests
