@@ -15,7 +15,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LAB_PACKAGES := slurm-wlm slurmdbd munge mariadb-server-core openssh-server zstd
 LAB_PROGRAMS := slurmctld slurmd slurmdbd sbatch sacctmgr munged mariadbd sshd ssh-keygen zstd
-WORKERS := 7
+WORKERS := 5
 BROWSER_PACKAGE := chromium-headless-shell
 
 # Beside each file of requirements is its lock: all that pip installs for it, also of others' requirements, with hashes.

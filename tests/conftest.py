@@ -32,7 +32,7 @@ __all__ = [
 # Under xdist each worker has labs of its own: what a lab's tests need, and over how many workers they are dealt out. Tests that
 # start a Kubernetes lab for themselves go to any worker.
 LABS = {
-    "kubernetes_lab": ("kubernetes", 4),
+    "kubernetes_lab": ("kubernetes", 3),
     "slurm_parts": ("slurm", 3),
     "accounting_parts": ("accounting", 1),
     "scripted_log": ("scripted", 2),
