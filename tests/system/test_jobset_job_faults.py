@@ -224,7 +224,10 @@ def test_an_image_that_cannot_be_pulled(kube_trial: MakeTrial) -> None:
     values = {"image": NO_IMAGE, "bucket": "lab-bucket"}
     trial = kube_trial(keys={"recipes": {"llama3_gke": {"values": values}}})
     headline = blamed(trial.start())
-    assert "it can never start; the cluster says: pod pm-" in headline
+    # On a busy machine some pods have no node yet.
+    assert re.search(
+        r"it can never start; the (cluster|queue) says: (\d+ of 16 pods have a node: )?pod pm-", headline
+    )
     assert f'ErrImagePull: failed to pull and unpack image "{NO_IMAGE}": not found' in headline
 
 
