@@ -39,9 +39,9 @@ from plugins.judging.checkpoints import Saved
 from plugins.judging.checkpoints import Written
 from plugins.judging.diagnosis import Diagnosis
 from plugins.judging.diagnosis import ModeRun
-from plugins.judging.expected import Goal
-from plugins.judging.expected import Goals
 from plugins.judging.expected import Promise
+from plugins.judging.expected import Target
+from plugins.judging.expected import Targets
 from plugins.judging.expected import figure
 from plugins.judging.judge import Judgement
 from plugins.judging.judge import judge_outcome
@@ -399,15 +399,15 @@ def _require_figures(judgement: Judgement) -> None:
 
 
 @pytest.fixture
-def expected(judgement: Judgement, measured: Measurement | None) -> Goals | None:
+def expected(judgement: Judgement, measured: Measurement | None) -> Targets | None:
     """What the case should reach by its baseline; None if its run was invalid."""
-    goal = judgement.expected
-    if goal is None or measured is None:
+    target = judgement.expected
+    if target is None or measured is None:
         return None
-    band = goal.baseline.tolerance.slower, goal.baseline.tolerance.faster
-    return Goals(
-        Goal(goal.tokens_per_second, "tokens/s", measured.tokens_per_second, *band, judgement),
-        Goal(goal.mfu, "% MFU", measured.mfu, *band, judgement),
+    band = target.baseline.tolerance.slower, target.baseline.tolerance.faster
+    return Targets(
+        Target(target.tokens_per_second, "tokens/s", measured.tokens_per_second, *band, judgement),
+        Target(target.mfu, "% MFU", measured.mfu, *band, judgement),
     )
 
 
@@ -417,7 +417,7 @@ def promised(judgement: Judgement, written: Written | None) -> Promise | None:
     if written is None or written.promised is None:
         return None
     band = checkpoints.SLOWER, checkpoints.FASTER
-    return Promise(Goal(written.promised, "bytes/s", written.bytes_per_second, *band, judgement))
+    return Promise(Target(written.promised, "bytes/s", written.bytes_per_second, *band, judgement))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -467,7 +467,7 @@ def pytest_runtest_makereport(
 
 def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
     """The failure message of `measured == expected`."""
-    if op != "==" or not isinstance(right, Goal) or not isinstance(left, int | float):
+    if op != "==" or not isinstance(right, Target) or not isinstance(left, int | float):
         return None
     return [f"{figure(left)} {right.unit} == {right!r}", *shown(right.judgement.text).splitlines()]
 

@@ -103,7 +103,7 @@ def run(folder: Path, *options: str) -> support.Run:
 
 
 def _log(case: Case, fate: Fate) -> str:
-    pace = examples.goal(case.id).step_time * fate.slower
+    pace = examples.target(case.id).step_time * fate.slower
     gbs = fate.gbs or case.gbs
     lines = [f"All distributed processes registered. Starting with {case.gpus} processes", *_harm("start")]
     lines += [examples.nemo2_line(step, pace, gbs=gbs) for step in range(fate.steps)]

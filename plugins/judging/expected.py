@@ -8,10 +8,10 @@ from plugins.judging.judge import Judgement
 
 
 @dataclass(frozen=True)
-class Goal:
+class Target:
     """A figure that a case should reach. `own` is the measured figure.
 
-    If the goal is compared with `own`, the verdict decides, because it considers more than this one number.
+    If the target is compared with `own`, the verdict decides, because it considers more than this one number.
     Any other number is equal if it is within the tolerance: `slower` and `faster` are shares of `value`.
     """
 
@@ -36,18 +36,18 @@ class Goal:
 
 
 @dataclass(frozen=True)
-class Goals:
+class Targets:
     """The figures that a case should reach."""
 
-    tokens_per_second: Goal
-    mfu: Goal
+    tokens_per_second: Target
+    mfu: Target
 
 
 @dataclass(frozen=True)
 class Promise:
     """The figure that the shared storage should reach."""
 
-    bytes_per_second: Goal
+    bytes_per_second: Target
 
 
 def figure(value: float) -> str:

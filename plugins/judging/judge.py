@@ -203,25 +203,25 @@ def judge_outcome(
         measurement = Measurement(case, run_timing, basis)
         details = (*describe(measurement, others), *_identity_line(case, log), *job)
         return Judgement(case, outcome, log, verdict, statistic, measurement, None, others, details)
-    goal = expected(case, baseline, basis)
+    target = expected(case, baseline, basis)
     runs = [_measurement(case, run, statistic, basis) for run in (*before, log)]
     if strict_last:
-        measurement, verdict = runs[-1], judge(runs[-1], goal, strict_last=True)
+        measurement, verdict = runs[-1], judge(runs[-1], target, strict_last=True)
     else:
-        measurement, verdict = judge_runs(runs, goal)
+        measurement, verdict = judge_runs(runs, target)
     verdict = Verdict(
         verdict.kind, verdict.headline, (*verdict.remarks, *_dispatched(case, log, statistic), *remarks)
     )
-    changes = _changes(verdict, measurement, goal, outcome, log)
+    changes = _changes(verdict, measurement, target, outcome, log)
     details = (
-        *explain(measurement, goal, others),
+        *explain(measurement, target, others),
         *_run_lines(runs),
         *_identity_line(case, log),
         *changes,
         *_job_lines(outcome),
     )
     return Judgement(
-        case, outcome, log, verdict, statistic, measurement, goal, others, details,
+        case, outcome, log, verdict, statistic, measurement, target, others, details,
         runs=tuple(runs) if before else (),
     )  # fmt: skip
 
@@ -239,8 +239,8 @@ def another_run(
     part = accelerators(baselines).get(gpu)
     if basis is None or any(validity.problems(case, log, baseline.statistic, part) for log in logs):
         return ""
-    goal = expected(case, baseline, basis)
-    return unsure([_measurement(case, log, baseline.statistic, basis) for log in logs], goal)
+    target = expected(case, baseline, basis)
+    return unsure([_measurement(case, log, baseline.statistic, basis) for log in logs], target)
 
 
 def _measurement(case: Case, log: Log, statistic: Statistic, basis: MfuBasis) -> Measurement:
@@ -312,20 +312,20 @@ def _judge_given_up(
     last = max(readable)
     timed = replace(log, steps=tuple(step for step in log.steps if step.index <= last))
     measurement = _measurement(case, timed, Statistic(), basis)
-    goal = expected(case, baseline, basis)
+    target = expected(case, baseline, basis)
     verdict = Verdict(
         Kind.TOO_SLOW, f"{Kind.TOO_SLOW}: {outcome.job.message}", _job_remarks(case, outcome, log)
     )
-    changes = _changes(verdict, measurement, goal, outcome, log)
-    details = (*explain(measurement, goal), *changes, *job)
-    return Judgement(case, outcome, log, verdict, Statistic(), measurement, goal, details=details)
+    changes = _changes(verdict, measurement, target, outcome, log)
+    details = (*explain(measurement, target), *changes, *job)
+    return Judgement(case, outcome, log, verdict, Statistic(), measurement, target, details=details)
 
 
 def _changes(
-    verdict: Verdict, measurement: Measurement, goal: Expected, outcome: Outcome, log: Log
+    verdict: Verdict, measurement: Measurement, target: Expected, outcome: Outcome, log: Log
 ) -> list[str]:
     """What changed since the run that recorded the baseline, if this run does not reach it."""
-    recorded = goal.baseline.cell.recorded
+    recorded = target.baseline.cell.recorded
     if recorded is None or not verdict.fails:
         return []
     return since(recorded, outcome, log, measurement.timing.spread)

@@ -68,12 +68,12 @@ class Origin:
 
 def candidate(judgement: Judgement, origin: Origin) -> Candidate | str:
     """The candidate that this judgement offers for the site's table, or the reason why there is none."""
-    measurement, goal = judgement.measurement, judgement.expected
+    measurement, target = judgement.measurement, judgement.expected
     basis = measurement.mfu_basis if measurement else None
     if measurement is None or judgement.outcome.job.failure == "given up":
         return f"no whole and valid run: {judgement.verdict.headline}"
-    if goal is not None and goal.baseline.cell.recorded is None:
-        return f"{goal.baseline.path.name} has a baseline for it, which wins"
+    if target is not None and target.baseline.cell.recorded is None:
+        return f"{target.baseline.path.name} has a baseline for it, which wins"
     if why := untold(measurement.case, judgement.log) or _unfit(measurement):
         return why
     if judgement.verdict.kind is Kind.NOISY:

@@ -294,12 +294,12 @@ def _row(measurement: Measurement, step_time: float) -> str:
 
 def _corrected(measurement: Measurement, expected: Expected) -> list[str]:
     """The MFU by the right FLOPs, if the published definition is known to be wrong."""
-    right, goal = (expected.corrected_mfu(time) for time in (measurement.step_time, expected.step_time))
-    if expected.corrected is None or right is None or goal is None:
+    right, target = (expected.corrected_mfu(time) for time in (measurement.step_time, expected.step_time))
+    if expected.corrected is None or right is None or target is None:
         return []
     excess = expected.mfu_basis.flops / expected.corrected.flops - 1
     return [
-        f"corrected MFU {right:.2f} %, expected {goal:.2f} %, by {expected.corrected.definition} FLOPs: the published "
+        f"corrected MFU {right:.2f} %, expected {target:.2f} %, by {expected.corrected.definition} FLOPs: the published "
         f"definition is {_signed(excess)} off; shown for comparison, not judged"
     ]
 

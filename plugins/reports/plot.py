@@ -19,9 +19,9 @@ def steps_svg(judgement: Judgement) -> str:
     steps and the band. If a warm-up step is beyond it, it is at the edge, with its value.
     """
     points = list(judgement.case.means.times(judgement.log.steps).items())
-    measurement, goal = judgement.measurement, judgement.expected
+    measurement, target = judgement.measurement, judgement.expected
     timing = measurement.timing if measurement else None
-    band = Band(goal, timing.resolution) if goal and timing else None
+    band = Band(target, timing.resolution) if target and timing else None
     last = max(index for index, _ in points)
     values = [seconds for index, seconds in points if index >= (last + 1) // 5]
     values += [band.fastest, band.slowest] if band else []
@@ -42,12 +42,14 @@ def steps_svg(judgement: Judgement) -> str:
         f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#fff"/>',
         f'<text x="{_LEFT}" y="22" font-size="14">{judgement.case.key}: {judgement.verdict.kind}</text>',
     ]
-    if band is not None and goal is not None:
+    if band is not None and target is not None:
         parts.append(
             f'<rect x="{_LEFT}" width="{_WIDTH - _LEFT - _RIGHT}" y="{y(band.slowest):.1f}" '
             f'height="{y(band.fastest) - y(band.slowest):.1f}" fill="#dff3e3"/>'
         )
-        parts.append(_rule(y(goal.step_time), "#2e8b57", f"expected {goal.step_time:.4g} s", "6 4", end=True))
+        parts.append(
+            _rule(y(target.step_time), "#2e8b57", f"expected {target.step_time:.4g} s", "6 4", end=True)
+        )
     parts += _axes(x, y, low, high, last)
     if timing is not None:
         parts.append(_rule(y(timing.steady), "#1f5fa8", f"steady median {timing.steady:.4g} s", "2 3"))

@@ -84,7 +84,7 @@ def record(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> 
 
     `recording` is what the case offers for the site's own baselines.
     """
-    case, measurement, goal, outcome = (
+    case, measurement, target, outcome = (
         judgement.case,
         judgement.measurement,
         judgement.expected,
@@ -109,23 +109,23 @@ def record(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> 
         "tflops_per_gpu": measurement.tflops_per_gpu if measurement else None,
         "mfu": measurement.mfu if measurement else None,
         "mfu_beside": measurement.mfu_beside if measurement else None,
-        "corrected_mfu": goal.corrected_mfu(timing.step_time) if goal and timing else None,
+        "corrected_mfu": target.corrected_mfu(timing.step_time) if target and timing else None,
         "days_per_1t_tokens": measurement.days_per_1t_tokens if measurement else None,
         "mfu_definition": _mfu_basis(judgement),
         "expected": None
-        if goal is None or timing is None
+        if target is None or timing is None
         else {
-            "step_time": goal.step_time,
-            "tokens_per_second": goal.tokens_per_second,
-            "mfu": goal.mfu,
-            "days_per_1t_tokens": goal.days_per_1t_tokens,
-            "fastest": Band(goal, timing.resolution).fastest,
-            "slowest": Band(goal, timing.resolution).slowest,
-            "source": goal.baseline.table.source,
-            "release": goal.baseline.table.release,
-            "framework": goal.baseline.table.framework,
-            "gpu": goal.baseline.table.gpu,
-            "recorded": run.model_dump(mode="json") if (run := goal.baseline.cell.recorded) else None,
+            "step_time": target.step_time,
+            "tokens_per_second": target.tokens_per_second,
+            "mfu": target.mfu,
+            "days_per_1t_tokens": target.days_per_1t_tokens,
+            "fastest": Band(target, timing.resolution).fastest,
+            "slowest": Band(target, timing.resolution).slowest,
+            "source": target.baseline.table.source,
+            "release": target.baseline.table.release,
+            "framework": target.baseline.table.framework,
+            "gpu": target.baseline.table.gpu,
+            "recorded": run.model_dump(mode="json") if (run := target.baseline.cell.recorded) else None,
         },
         "references": [
             {

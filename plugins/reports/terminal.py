@@ -49,11 +49,11 @@ def print_table(records: Sequence[Mapping[str, Any]], file: TextIO, width: int, 
 
 def _baseline(record: Mapping[str, Any]) -> str:
     """`llama3 25.04 on h100`; "" if the case was compared with nothing."""
-    goal = record["expected"]
-    if not goal:
+    target = record["expected"]
+    if not target:
         return ""
-    own = f" as recorded by run {goal['recorded']['run']}" if goal.get("recorded") else ""
-    return f"{record['id'].partition('/')[0]} {record['release']} on {goal['gpu']}{own}"
+    own = f" as recorded by run {target['recorded']['run']}" if target.get("recorded") else ""
+    return f"{record['id'].partition('/')[0]} {record['release']} on {target['gpu']}{own}"
 
 
 def _verdict(record: Mapping[str, Any]) -> Any:
@@ -64,14 +64,14 @@ def _verdict(record: Mapping[str, Any]) -> Any:
 
 
 def _figures(record: Mapping[str, Any]) -> list[str]:
-    goal, step_time = record["expected"], record["step_time"]
+    target, step_time = record["expected"], record["step_time"]
     if step_time is None:
         return [""] * 6
-    off = f"{100 * (goal['step_time'] / step_time - 1):+.1f} %" if goal else ""
+    off = f"{100 * (target['step_time'] / step_time - 1):+.1f} %" if target else ""
     return [
         f"{step_time:.4g}",
         f"{record['steady_median']:.4g}",
-        f"{goal['step_time']:.4g}" if goal else "",
+        f"{target['step_time']:.4g}" if target else "",
         off,
         f"{record['tokens_per_second']:,.0f}",
         f"{record['mfu']:.2f} %" if record["mfu"] is not None else "",

@@ -165,15 +165,15 @@ class Figure:
     name: str
     words: str
     printed: Callable[[Sequence[float]], list[Step]]
-    goal: Expected
+    target: Expected
     statistic: Statistic
 
     def measured(self, cluster: Cluster, rng: random.Random) -> Measurement:
         """One run of the case on this cluster."""
-        case = self.goal.case
-        steps = self.printed([self.goal.step_time * times for times in cluster.draw(case.steps, rng)])
+        case = self.target.case
+        steps = self.printed([self.target.step_time * times for times in cluster.draw(case.steps, rng)])
         boiled = timing(steps, self.statistic, case.means)
-        return Measurement(case, boiled, self.goal.mfu_basis)
+        return Measurement(case, boiled, self.target.mfu_basis)
 
 
 def published(case_id: str, recipe: str, release: str | None, statistic: str) -> Expected:
@@ -246,6 +246,6 @@ def figures() -> dict[str, Figure]:
         ),
     ]
     return {
-        name: Figure(name, words, printed, goal, goal.baseline.statistic)
-        for name, words, printed, goal in rows
+        name: Figure(name, words, printed, target, target.baseline.statistic)
+        for name, words, printed, target in rows
     }

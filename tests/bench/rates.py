@@ -163,11 +163,11 @@ def judged(batch: tuple[Cell, int, str]) -> tuple[Cell, Tally]:
     figure, rng, tally = figures()[cell.figure], random.Random(seed), Tally()
     for _ in range(count):
         runs = [figure.measured(cell.cluster, rng)]
-        kind = judge_runs(runs, figure.goal)[1].kind
+        kind = judge_runs(runs, figure.target)[1].kind
         tally.once[kind] += 1
-        while unsure(runs, figure.goal):
+        while unsure(runs, figure.target):
             runs.append(figure.measured(cell.cluster, rng))
-        tally.repeated[judge_runs(runs, figure.goal)[1].kind if len(runs) > 1 else kind] += 1
+        tally.repeated[judge_runs(runs, figure.target)[1].kind if len(runs) > 1 else kind] += 1
         tally.lengths[len(runs)] += 1
     return cell, tally
 
@@ -250,7 +250,7 @@ AIMS = (
 
 def applies(aim: Aim, figure: Figure) -> bool:
     """Whether the aim is one for this statistic: means over several steps hide which of them stalled, and tell only what it costs."""
-    return aim.slow not in clusters.STALLS or figure.goal.case.means.span == 1
+    return aim.slow not in clusters.STALLS or figure.target.case.means.span == 1
 
 
 def aimed(table: Table, name: str, aim: Aim) -> Tally:

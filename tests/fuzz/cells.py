@@ -58,7 +58,7 @@ EVERY_PROCESS = {"maxtext", "nemo1"}
 
 @dataclass(frozen=True)
 class Cell:
-    """A case with its baseline; `goal` is the published step time in s."""
+    """A case with its baseline; `target` is the published step time in s."""
 
     dialect: str
     release: str
@@ -71,7 +71,7 @@ class Cell:
         return f"{self.case.key} {self.release} {self.gpu} {self.dialect}"
 
     @property
-    def goal(self) -> float:
+    def target(self) -> float:
         assert self.baseline.cell.step_time is not None
         return self.baseline.cell.step_time
 
@@ -81,7 +81,7 @@ class Cell:
 
     @property
     def edge(self) -> float:
-        """The share by which the slowest step time that passes is above the goal."""
+        """The share by which the slowest step time that passes is above the target."""
         return 1 / (1 - self.baseline.tolerance.slower) - 1
 
     @property
@@ -178,9 +178,9 @@ def series(
     noise: float = 0.003,
     hiccups: int = 0,
 ) -> list[float]:
-    """Step times in s of a healthy run at `pace` of the goal: a slow start, normal scatter, and stalls of 20 to 40 %."""
+    """Step times in s of a healthy run at `pace` of the target: a slow start, normal scatter, and stalls of 20 to 40 %."""
     count = cell.case.steps if steps is None else steps
-    usual = cell.goal * (rng.uniform(0.985, 1.015) if pace is None else pace)
+    usual = cell.target * (rng.uniform(0.985, 1.015) if pace is None else pace)
     times = [usual * max(0.8, 1 + rng.gauss(0, noise)) for _ in range(count)]
     if count:
         times[0] += usual * rng.uniform(0.5, 3) + rng.uniform(5, 40)

@@ -24,7 +24,7 @@ def changed(
 ) -> Made:
     """A run at `pace` with these steps longer or shorter by their factors."""
     times = cells.series(rng, cell, pace=pace, noise=rng.choice((0.002, 0.005, 0.01)))
-    usual = cell.goal * pace
+    usual = cell.target * pace
     for index, factor in factors.items():
         times[index] = usual * factor * (1 + rng.gauss(0, 0.002))
     return made(cell, cells.job(rng, cell, times), truth, note)
@@ -130,7 +130,7 @@ def tiny(cell: Cell, rng: random.Random) -> Made:
 @kind("impossible-all")
 def impossible(cell: Cell, rng: random.Random) -> Made:
     times = cells.series(rng, cell, pace=1.0)
-    short = rng.choice((1e-9, 1e-6, 1e-3, 0.01 * cell.goal))
+    short = rng.choice((1e-9, 1e-6, 1e-3, 0.01 * cell.target))
     times = [short * (1 + 0.001 * rng.random()) for _ in times]
     return made(cell, cells.job(rng, cell, times), Truth.NOT_PASS, f"{short:g} s")
 

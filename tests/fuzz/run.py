@@ -109,7 +109,7 @@ def one(kind: str, dialect: str, seed: int) -> Result | None:
 def judged(cell: Cell, made: Made, rng: random.Random) -> tuple[str, str, str]:
     """Verdict, headline and remarks."""
     log = read(cell.dialect, pieces(made.text, rng))
-    seconds = STARTUP + cell.goal * cell.case.steps * 1.1 if made.seconds is None else made.seconds
+    seconds = STARTUP + cell.target * cell.case.steps * 1.1 if made.seconds is None else made.seconds
     judgement = judge_outcome(
         cell.case, outcome(cell, seconds), log, cell.baseline, gpu=cell.gpu, baselines=cells.BASELINES
     )

@@ -78,7 +78,7 @@ def basis(
     return found
 
 
-def goal(case_id: str = CASE, recipe: str = "llama3", *, statistic: str | None = None) -> Expected:
+def target(case_id: str = CASE, recipe: str = "llama3", *, statistic: str | None = None) -> Expected:
     found = baseline(case_id, recipe, statistic=statistic)
     return expected(case(case_id, recipe), found, basis(case_id, recipe))
 

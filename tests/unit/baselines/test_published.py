@@ -216,7 +216,7 @@ def test_the_definitions_stated_in_the_text_miss_the_printed_mfu(
 def test_nemotrons_corrected_mfu() -> None:
     found: dict[str, list[float]] = {}
     for result in published.results("nemotron4"):
-        corrected = examples.goal(result.id, "nemotron4").corrected_mfu(result.step_time)
+        corrected = examples.target(result.id, "nemotron4").corrected_mfu(result.step_time)
         assert corrected is not None
         size, dtype, _ = result.id.split("-")
         excess = {"15b": 1.1287, "340b": 1.1715}[size]
@@ -229,7 +229,7 @@ def test_nemotrons_corrected_mfu() -> None:
 @pytest.mark.parametrize("recipe", ["llama3", "maxtext_llama2"])
 def test_other_tables_have_nothing_to_correct(recipe: str) -> None:
     for result in published.results(recipe):
-        assert examples.goal(result.id, recipe).corrected_mfu(result.step_time) is None
+        assert examples.target(result.id, recipe).corrected_mfu(result.step_time) is None
 
 
 # The READMEs' own worked examples are no cells of their tables.
@@ -248,7 +248,7 @@ def test_a_worked_example_is_right_and_would_not_pass(
     assert mfu(case, seconds, basis) == pytest.approx(percent, abs=0.005)
     # 174.575 is printed as 174.57.
     assert days_per_1t_tokens(case, seconds) == pytest.approx(days, abs=0.0055)
-    assert seconds > examples.goal(case_id, recipe).step_time / 0.95
+    assert seconds > examples.target(case_id, recipe).step_time / 0.95
 
 
 def test_nemotrons_worked_example() -> None:

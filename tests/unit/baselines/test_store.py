@@ -275,9 +275,9 @@ def test_a_table_with_its_peak_measured_holds_mfu_only(tmp_path: Path) -> None:
     assert found is not None
     basis = mfu_basis(case, found, "h100", examples.BASELINES, 1600.0)
     assert basis is not None
-    goal = expected(case, found, basis)
-    assert goal.mfu == pytest.approx(40)
-    assert goal.step_time == pytest.approx(1024 * basis.flops / 512 / (0.40 * 1600e12))
+    target = expected(case, found, basis)
+    assert target.mfu == pytest.approx(40)
+    assert target.step_time == pytest.approx(1024 * basis.flops / 512 / (0.40 * 1600e12))
 
 
 def test_a_table_with_its_peak_measured_needs_that_peak(tmp_path: Path) -> None:
@@ -305,10 +305,10 @@ def test_an_unknown_gpu_has_no_yardstick() -> None:
 
 
 def test_the_expectation_is_the_published_step_time() -> None:
-    goal = examples.goal()
-    assert goal.step_time == 10.07
-    assert goal.tokens_per_second == pytest.approx(833030, abs=0.5)
-    assert goal.mfu == pytest.approx(39.54, abs=0.005)
+    target = examples.target()
+    assert target.step_time == 10.07
+    assert target.tokens_per_second == pytest.approx(833030, abs=0.5)
+    assert target.mfu == pytest.approx(39.54, abs=0.005)
 
 
 @pytest.mark.parametrize("table", list(published.TABLES), ids=" ".join)

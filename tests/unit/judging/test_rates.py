@@ -164,8 +164,8 @@ def read(name: str, seconds: Sequence[float]) -> Sequence[Step]:
 @pytest.mark.parametrize("name", list(figures()))
 def test_steps_are_those_that_are_read_from_a_log(name: str) -> None:
     figure = figures()[name]
-    seconds = [figure.goal.step_time * t for t in Cluster(0.02, 0.02, 0.0, "healthy").draw(
-        figure.goal.case.steps, random.Random(3)
+    seconds = [figure.target.step_time * t for t in Cluster(0.02, 0.02, 0.0, "healthy").draw(
+        figure.target.case.steps, random.Random(3)
     )]  # fmt: skip
     here, there = (
         [(step.index, step.seconds, step.resolution) for step in steps]

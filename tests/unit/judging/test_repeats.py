@@ -37,7 +37,7 @@ from tests.unit.examples import nemo2_line
 from tests.unit.examples import nemo2_text
 from tests.unit.examples import parse
 
-GOAL = examples.goal()
+GOAL = examples.target()
 LIMIT = Band(GOAL, 0.0).slowest / STEP_TIME
 """The pace, as a factor on the published step time, that just passes."""
 
@@ -83,11 +83,11 @@ def kind(*runs: Measurement) -> Kind:
 @pytest.mark.parametrize("statistic", ["last", WINDOW])
 @pytest.mark.parametrize("pace", [0.95, 1.0, 1.03])
 def test_a_run_that_clearly_passes_is_not_run_again(pace: float, statistic: str) -> None:
-    goal = examples.goal(statistic=statistic)
+    target = examples.target(statistic=statistic)
     for seed in range(20):
         found = run(pace, seed=seed, statistic=statistic)
-        assert judge(found, goal).kind is Kind.PASSED
-        assert unsure([found], goal) == ""
+        assert judge(found, target).kind is Kind.PASSED
+        assert unsure([found], target) == ""
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_run_that_clearly_fails_is_not_run_again(pace: float, verdict: Kind) -
 @pytest.mark.parametrize("statistic", ["last", WINDOW])
 def test_a_run_near_a_limit_of_the_band_is_run_again(pace: float, statistic: str) -> None:
     for seed in range(20):
-        why = unsure([run(pace, seed=seed, statistic=statistic)], examples.goal(statistic=statistic))
+        why = unsure([run(pace, seed=seed, statistic=statistic)], examples.target(statistic=statistic))
         assert "is within 3 standard errors" in why
         assert why.endswith("of a limit of the band")
 
@@ -252,12 +252,12 @@ def test_what_most_runs_have_is_of_all() -> None:
 
 
 def test_a_window_with_outliers_in_each_of_three_runs_is_forgiven_as_often() -> None:
-    goal = examples.goal(statistic=WINDOW)
+    target = examples.target(statistic=WINDOW)
     runs = [
         run(noise=0.002, seed=seed, statistic=WINDOW, slow={37: 1.9, 41: 1.9}) for seed in range(MAX_RUNS)
     ]
-    _, verdict = judge_runs(runs, goal)
-    assert judge(runs[0], goal).kind is Kind.PASSED
+    _, verdict = judge_runs(runs, target)
+    assert judge(runs[0], target).kind is Kind.PASSED
     assert verdict.kind is Kind.PASSED
 
 

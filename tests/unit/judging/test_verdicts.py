@@ -30,7 +30,7 @@ WINDOW = "mean:35-44"
 
 def verdict(run: list[float], *, statistic: str = "last", strict_last: bool = False) -> Verdict:
     return judge(
-        measure(run, statistic=statistic), examples.goal(statistic=statistic), strict_last=strict_last
+        measure(run, statistic=statistic), examples.target(statistic=statistic), strict_last=strict_last
     )
 
 
@@ -242,13 +242,15 @@ def test_strict_last_fails_an_outlier() -> None:
 def edge(which: Callable[[Band], float], *, digits: int = 4) -> float:
     """A limit of the band for a log of `digits` digits around the limit itself."""
     rounding = 0.5 * 10.0 ** (2 - digits)
-    value = which(Band(examples.goal(), 0))
-    return which(Band(examples.goal(), rounding / value))
+    value = which(Band(examples.target(), 0))
+    return which(Band(examples.target(), rounding / value))
 
 
 def flat(seconds: float, resolution: float) -> Verdict:
     steps = [Step(i, seconds, resolution) for i in range(50)]
-    return judge(Measurement(examples.case(), timing(steps, Statistic()), examples.basis()), examples.goal())
+    return judge(
+        Measurement(examples.case(), timing(steps, Statistic()), examples.basis()), examples.target()
+    )
 
 
 # 10.07 / 0.95 = 10.600 s and 10.07 / 1.10 = 9.1545 s, and half a unit of the log's last digit beyond.
@@ -272,7 +274,7 @@ def test_the_edges_of_the_band(seconds: float, resolution: float, kind: Kind) ->
 
 
 def test_the_band_is_the_tolerance_in_throughput_and_the_rounding() -> None:
-    band = Band(examples.goal(), 0.001)
+    band = Band(examples.target(), 0.001)
     assert band.slowest == pytest.approx(10.07 / 0.95 * 1.001)
     assert band.fastest == pytest.approx(10.07 / 1.10 * 0.999)
     assert edge(lambda b: b.slowest) == pytest.approx(10.6 + 0.005)
@@ -283,7 +285,9 @@ def test_the_band_is_the_tolerance_in_throughput_and_the_rounding() -> None:
 def test_one_tiny_step_does_not_open_the_band(factor: float) -> None:
     steps = [Step(i, STEP_TIME * factor, 0.0005) for i in range(50)]
     steps[1] = Step(1, 0.002, 0.0005)
-    found = judge(Measurement(examples.case(), timing(steps, Statistic()), examples.basis()), examples.goal())
+    found = judge(
+        Measurement(examples.case(), timing(steps, Statistic()), examples.basis()), examples.target()
+    )
     assert found.kind is (Kind.TOO_SLOW if factor > 1 else Kind.TOO_FAST)
 
 
@@ -307,7 +311,7 @@ def test_the_headline_says_measured_expected_and_percent(factor: float, headline
 
 
 def test_the_explanation_has_all_that_is_needed() -> None:
-    said = "\n".join(explain(measure(paced(1.1)), examples.goal()))
+    said = "\n".join(explain(measure(paced(1.1)), examples.target()))
     for part in (
         "measured      11.12 s",
         "-9.4 % throughput  last step (49)",
@@ -324,13 +328,13 @@ def test_the_explanation_has_all_that_is_needed() -> None:
 
 
 def test_the_explanation_names_the_window_of_a_mean() -> None:
-    said = "\n".join(explain(measure(times(), statistic=WINDOW), examples.goal(statistic=WINDOW)))
+    said = "\n".join(explain(measure(times(), statistic=WINDOW), examples.target(statistic=WINDOW)))
     assert "mean of steps 35 to 44" in said
     assert "statistic mean:35-44" in said
 
 
 def test_ten_percent_is_written_as_ten_percent() -> None:
-    assert "-5 % to +10 %" in "\n".join(explain(measure(times()), examples.goal()))
+    assert "-5 % to +10 %" in "\n".join(explain(measure(times()), examples.target()))
 
 
 # Simulation: seeded, so that it says the same on every machine.
@@ -340,13 +344,13 @@ def simulated(
     runs: int, *, noise: float, hiccups: float = 0.02, slower: float = 1.0, statistic: str = "last"
 ) -> Counter[Kind]:
     rng = random.Random(20250411)
-    goal, found = examples.goal(statistic=statistic), Counter[Kind]()
+    target, found = examples.target(statistic=statistic), Counter[Kind]()
     for _ in range(runs):
         run = [
             STEP_TIME * slower * (1 + rng.gauss(0, noise)) * (1.3 if rng.random() < hiccups else 1)
             for _ in range(50)
         ]
-        found[judge(measure(run, statistic=statistic), goal).kind] += 1
+        found[judge(measure(run, statistic=statistic), target).kind] += 1
     return found
 
 
@@ -391,9 +395,9 @@ def test_a_pass_near_the_edge_has_its_median_and_its_mean_in_the_band(
 
 
 def passes_only_in_the_band(run: list[float], statistic: str) -> None:
-    measured, goal = measure(run, statistic=statistic), examples.goal(statistic=statistic)
-    found = judge(measured, goal)
-    band = Band(goal, measured.timing.resolution)
+    measured, target = measure(run, statistic=statistic), examples.target(statistic=statistic)
+    found = judge(measured, target)
+    band = Band(target, measured.timing.resolution)
     assert measured.timing.resolution <= 0.0005
     if found.kind is Kind.PASSED:
         assert 10.07 / 1.10 * 0.9995 <= measured.timing.steady <= 10.07 / 0.95 * 1.0005

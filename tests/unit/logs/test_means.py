@@ -276,10 +276,10 @@ def test_a_window_has_the_last_step_beside_it() -> None:
 
 
 def test_a_last_step_needs_no_second_line() -> None:
-    single = explain(examples.measure(examples.times()), examples.goal())
+    single = explain(examples.measure(examples.times()), examples.target())
     assert [line for line in single if line.startswith("last")] == []
     window = explain(
-        examples.measure(examples.times(), statistic="mean:35-44"), examples.goal(statistic="mean:35-44")
+        examples.measure(examples.times(), statistic="mean:35-44"), examples.target(statistic="mean:35-44")
     )
     assert next(line for line in window if line.startswith("last")).endswith("-0.4 % throughput  step 49")
 
