@@ -1,4 +1,4 @@
-# make demo   the whole job on this machine: 50 real training steps, a verdict, a report (no cluster needed)
+# make demo   the whole job on this machine: real training steps, on a GPU if it has one, a verdict, a report (no cluster needed)
 # make test   all tests; as root it installs what the Slurm lab and the data's scripts need, and it builds the Kubernetes lab's programs
 #             once (minutes, with Go or a Python package of it); it says what it has to leave out
 # make unit   the tests that need no lab
@@ -19,14 +19,17 @@ WORKERS := 5
 BROWSER_PACKAGE := chromium-headless-shell
 
 # Beside each file of requirements is its lock: all that pip installs for it, also of others' requirements, with hashes.
-REQUIREMENTS := $(wildcard requirements.txt suites/*/requirements.txt tests/requirements*.txt tests/*/requirements*.txt)
+REQUIREMENTS := $(wildcard requirements.txt suites/*/requirements*.txt tests/requirements*.txt tests/*/requirements*.txt)
 # Wheels alone: to build a package from its source pip would fetch what that needs without a hash.
 INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes --only-binary :all:
 
 .PHONY: demo test unit bench soak browser lint format lock sbom lab kubernetes clean
 
+GPU := $(wildcard /dev/nvidia0)
+DEMO_LOCK := suites/proxy/requirements$(if $(GPU),-gpu).lock
+
 demo: $(BIN)/.demo
-	$(BIN)/python -m pytest suites/proxy -p no:cacheprovider
+	$(BIN)/python -m pytest suites/proxy -k "$(if $(GPU),8b-8l-bf16-1gpus,tiny)" -p no:cacheprovider
 
 # The proxy measures this machine, so it has it to itself. All else mostly waits: more workers than processors.
 test: unit lab kubernetes
@@ -106,8 +109,8 @@ $(BIN)/pip:
 	{ $(call apt,python3-venv,cannot make a virtual environment: ask for apt-get install python3-venv,false); }
 	$(PYTHON) -m venv $(VENV)
 
-$(BIN)/.demo: $(BIN)/pip requirements.lock suites/proxy/requirements.lock
-	$(INSTALL) -r requirements.lock -r suites/proxy/requirements.lock
+$(BIN)/.demo: $(BIN)/pip requirements.lock $(DEMO_LOCK)
+	$(INSTALL) -r requirements.lock -r $(DEMO_LOCK)
 	@touch $@
 
 $(BIN)/.test: $(BIN)/pip tests/requirements.lock

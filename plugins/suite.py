@@ -250,6 +250,7 @@ def _judge(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judg
         nodes=case.nodes(choice.gpus_per_node),
         network=choice.network,
         saved=_saved(recipe, case, outcome),
+        gpus=results.read_gpus(outcome.folder) if recipe.file.program else None,
     )
     found = explained(found, partial(_diagnosis, request, recipe, found))
     request.node.stash[JUDGEMENT] = found

@@ -14,11 +14,11 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted(
     path
-    for pattern in ("requirements*.txt", "suites/*/requirements.txt", "tests/**/requirements*.txt")
+    for pattern in ("requirements*.txt", "suites/*/requirements*.txt", "tests/**/requirements*.txt")
     for path in ROOT.glob(pattern)
 )
 # What a session may install, in the order of `make demo`: a release's bill of materials lists it.
-RUN = [ROOT / "requirements.lock", *sorted(ROOT.glob("suites/*/requirements.lock"))]
+RUN = [ROOT / "requirements.lock", *sorted(ROOT.glob("suites/*/requirements*.lock"))]
 
 
 @dataclass(frozen=True, order=True)

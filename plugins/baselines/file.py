@@ -168,6 +168,9 @@ class Table(Strict):
     is `measured`: then each run measures the peak of its own machine, MFU is the primary number, and no step
     time is published. If the published MFU of a size is known to use a wrong definition of FLOPs,
     `corrected_flops` has the right one: the MFU by it is shown beside the published one and never judged.
+
+    `product` is the rate of a long bf16 matrix product on a healthy GPU of this type in TFLOP/s, for recipes that
+    measure it beside their steps.
     """
 
     release: Stated
@@ -179,6 +182,7 @@ class Table(Strict):
     peak: dict[str, Annotated[float, Field(gt=0)]] | Literal["measured"]
     flops: dict[str, FlopsDefinition]
     corrected_flops: dict[str, FlopsDefinition] = {}
+    product: float | None = Field(default=None, gt=0)
     tolerance: Tolerance = Tolerance()
     notes: list[str] = []
     references: list[Reference] = []
@@ -224,11 +228,15 @@ class BaselineFile(Strict):
 
 
 class Accelerator(Strict):
-    """The dense peak of an accelerator in TFLOP/s per GPU, by dtype. NVLink connects `nvlink` GPUs."""
+    """The dense peak of an accelerator in TFLOP/s per GPU, by dtype. NVLink connects `nvlink` GPUs.
+
+    `clock_mhz` is the SM clock at which it has that peak.
+    """
 
     name: str
     peak: dict[str, Annotated[float, Field(gt=0)]]
     nvlink: int = Field(default=1, gt=0)
+    clock_mhz: float | None = Field(default=None, gt=0)
     source: Stated
 
 

@@ -19,7 +19,9 @@ from plugins.baselines.versions import mixed
 from plugins.baselines.versions import since
 from plugins.baselines.versions import versions_of
 from plugins.digests.artefacts import Artefacts
+from plugins.digests.gpus import Gpus
 from plugins.judging import checkpoints
+from plugins.judging import gpus as gpu_judging
 from plugins.judging import identity
 from plugins.judging import modes
 from plugins.judging import validity
@@ -62,7 +64,8 @@ class Judgement:
     `measurement` and `expected` are None if nothing was measured, or if there is no baseline. `written` is
     the checkpoint of a case that writes one, `artefacts` what a run in another mode left on the cluster; such
     cases have no measurement. `references` are figures of others for comparison, `details` the lines of the
-    report below the headline. `diagnosis` is what is known of the cause of a verdict.
+    report below the headline. `diagnosis` is what is known of the cause of a verdict, `gpus` what the log tells
+    of its GPUs.
 
     If the case ran several times, `runs` has the measurement of each run: the earlier ones in the order of
     `outcome.earlier`, then this one.
@@ -81,6 +84,7 @@ class Judgement:
     written: Written | None = None
     artefacts: Artefacts | None = None
     diagnosis: Diagnosis | None = None
+    gpus: Gpus | None = None
 
     @property
     def versions(self) -> dict[str, str]:
@@ -119,6 +123,7 @@ def judge_outcome(
     nodes: int = 1,
     network: str | None = None,
     saved: Saved | None = None,
+    gpus: Gpus | None = None,
 ) -> Judgement:
     """Judge a case by its outcome and its log.
 
@@ -131,6 +136,7 @@ def judge_outcome(
     `before` has the logs of earlier runs of the case that ended well without a clear verdict. All runs are
     judged together. `artefacts` is what a run in another mode left on the cluster; `nodes` and `network` are as
     in `plugins.judging.modes.problems`. `saved` is what the job left whose checkpoint this one loads.
+    `gpus` is what the log tells of its GPUs.
     """
     statistic = baseline.statistic if baseline else usual_statistic(baselines, case)
     if case.mode is not None:
@@ -139,7 +145,7 @@ def judge_outcome(
 
     def ended(kind: Kind, headline: str, *, details: Sequence[str] = ()) -> Judgement:
         verdict = Verdict(kind, f"{kind}: {headline}", _log_remarks(outcome))
-        return Judgement(case, outcome, log, verdict, statistic, details=tuple(details))
+        return Judgement(case, outcome, log, verdict, statistic, details=tuple(details), gpus=gpus)
 
     job, failure, message = _job_lines(outcome), outcome.job.failure, outcome.job.message
     if failure == "lost":
@@ -149,7 +155,7 @@ def judge_outcome(
     if failure in ("infrastructure", "interrupted"):
         return ended(Kind.INFRASTRUCTURE, message, details=[*job, *_quoted((), errors)])
     if failure == "given up" and baseline is not None:
-        return _judge_given_up(case, outcome, log, baseline, gpu=gpu, baselines=baselines)
+        return _judge_given_up(case, outcome, log, baseline, gpu=gpu, baselines=baselines, gpus=gpus)
     part = accelerators(baselines).get(gpu)
     problems = validity.problems(case, log, statistic, part, job=outcome.known_job)
     jobs = [*(tried.ref.id for tried in outcome.undecided), *[""] * len(before)]
@@ -157,9 +163,10 @@ def judge_outcome(
         found = validity.problems(case, earlier, statistic, part, job=job_id)
         problems += [f"run {number}: {problem}" for problem in found]
     left = modes.problems(case, artefacts, nodes=nodes, network=network)
-    problems += left
+    problems += left + gpu_judging.spoiled(gpus)
     if validity.died(case, log, succeeded=outcome.succeeded):
         why = [_died(case, outcome, log), *(left if artefacts and case.leaves_checkpoint else ())]
+        why += gpus.not_idle if gpus else ()
         return ended(Kind.INFRASTRUCTURE, "; ".join(why), details=[*job, *_quoted(last_lines, errors)])
     problems += checkpoints.load_problems(case, log, saved)
     if problems:
@@ -201,8 +208,12 @@ def judge_outcome(
             remarks,
         )
         measurement = Measurement(case, run_timing, basis)
-        details = (*describe(measurement, others), *_identity_line(case, log), *job)
-        return Judgement(case, outcome, log, verdict, statistic, measurement, None, others, details)
+        of_gpus = gpu_judging.lines(gpus, measurement, part)
+        details = (*describe(measurement, others), *of_gpus, *_identity_line(case, log), *job)
+        verdict = gpu_judging.explained(verdict, gpus, None)
+        return Judgement(
+            case, outcome, log, verdict, statistic, measurement, None, others, details, gpus=gpus
+        )
     target = expected(case, baseline, basis)
     runs = [_measurement(case, run, statistic, basis) for run in (*before, log)]
     if strict_last:
@@ -213,8 +224,10 @@ def judge_outcome(
         verdict.kind, verdict.headline, (*verdict.remarks, *_dispatched(case, log, statistic), *remarks)
     )
     changes = _changes(verdict, measurement, target, outcome, log)
+    verdict = gpu_judging.explained(verdict, gpus, baseline.table.product)
     details = (
         *explain(measurement, target, others),
+        *gpu_judging.lines(gpus, measurement, part, baseline.table),
         *_run_lines(runs),
         *_identity_line(case, log),
         *changes,
@@ -222,7 +235,7 @@ def judge_outcome(
     )
     return Judgement(
         case, outcome, log, verdict, statistic, measurement, target, others, details,
-        runs=tuple(runs) if before else (),
+        runs=tuple(runs) if before else (), gpus=gpus,
     )  # fmt: skip
 
 
@@ -286,12 +299,20 @@ def _run_lines(runs: Sequence[Measurement]) -> list[str]:
 
 
 def _judge_given_up(
-    case: Case, outcome: Outcome, log: Log, baseline: Baseline, *, gpu: str, baselines: Path
+    case: Case,
+    outcome: Outcome,
+    log: Log,
+    baseline: Baseline,
+    *,
+    gpu: str,
+    baselines: Path,
+    gpus: Gpus | None,
 ) -> Judgement:
     """Judge a run that was cancelled for its pace. It must be valid, but its last steps may be missing."""
     job = _job_lines(outcome)
     part = accelerators(baselines).get(gpu)
     problems = validity.problems(case, log, baseline.statistic, part, job=outcome.known_job, whole=False)
+    problems += gpu_judging.spoiled(gpus)
     basis = mfu_basis(case, baseline, gpu, baselines, log.peak_tflops)
     readable = [step.index for step in log.steps if step.seconds is not None]
     if problems or basis is None or not readable:
@@ -307,6 +328,7 @@ def _judge_given_up(
             Verdict(Kind.INVALID, f"{Kind.INVALID}: {words}", _log_remarks(outcome)),
             baseline.statistic,
             details=tuple(job),
+            gpus=gpus,
         )
     # The published statistic needs steps that never ran, so the last step and the steady median are measured.
     last = max(readable)
@@ -316,9 +338,12 @@ def _judge_given_up(
     verdict = Verdict(
         Kind.TOO_SLOW, f"{Kind.TOO_SLOW}: {outcome.job.message}", _job_remarks(case, outcome, log)
     )
+    verdict = gpu_judging.explained(verdict, gpus, baseline.table.product)
     changes = _changes(verdict, measurement, target, outcome, log)
-    details = (*explain(measurement, target), *changes, *job)
-    return Judgement(case, outcome, log, verdict, Statistic(), measurement, target, details=details)
+    details = (*explain(measurement, target), *gpu_judging.lines(gpus, measurement, part), *changes, *job)
+    return Judgement(
+        case, outcome, log, verdict, Statistic(), measurement, target, details=details, gpus=gpus
+    )
 
 
 def _changes(

@@ -302,7 +302,7 @@ def _expand(label: str, file: RecipeFile, group: Group) -> Iterator[Case]:
             model_name=model_name,
             model=model,
             sequence_length=group.sequence_length,
-            steps=(mode and mode.steps) or file.steps,
+            steps=(mode and mode.steps) or group.steps or file.steps,
             tp=group.tp,
             pp=group.pp,
             cp=group.cp,

@@ -61,7 +61,7 @@ class Group(Strict):
 
     `gpu` names the types of GPU that this line is for, if the launcher runs another configuration on others.
     `variants` makes the same cases once more for each variant, with the size `<size>-<variant>`. `means`
-    replaces that of the recipe (`Matrix`).
+    replaces that of the recipe (`Matrix`), and `steps` its number of steps.
     """
 
     size: str
@@ -81,6 +81,7 @@ class Group(Strict):
     accelerator: Literal["gpu", "cpu"] = "gpu"
     gpu: list[str] = []
     means: MeansKeys | None = None
+    steps: int | None = Field(default=None, gt=1)
     variants: list[str] = []
 
 
@@ -334,6 +335,7 @@ class Matrix(Strict):
                 )
             for steps in (
                 self.steps,
+                *(group.steps for group in self.cases if group.steps),
                 *(variant.steps for variant in self.variants.values() if variant.steps),
             ):
                 if steps % means.span or steps == means.span > 1:

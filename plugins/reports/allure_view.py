@@ -147,6 +147,8 @@ def _steps(judgement: Judgement) -> None:
         _file(folder / results.STEPS, "steps", allure.attachment_type.CSV)
         if any(step.seconds for step in log.steps):
             allure.attach(steps_svg(judgement), "step times", allure.attachment_type.SVG)
+        _file(folder / results.GPUS_TABLE, "GPUs by NVML", allure.attachment_type.CSV)
+        _file(folder / results.GPUS_PLOT, "GPUs by NVML, plotted", allure.attachment_type.SVG)
     with allure.step(shown(f"judge: {judgement.verdict.headline}")):
         _file(folder / results.CASE, "measurement", allure.attachment_type.JSON)
         for name, svg in _plots(judgement):

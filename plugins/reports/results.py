@@ -20,8 +20,11 @@ from platform import python_version
 from typing import Any
 
 from plugins.digests import artefacts
+from plugins.digests import gpus
 from plugins.digests.artefacts import ARTEFACTS
 from plugins.digests.artefacts import Artefacts
+from plugins.digests.gpus import Gpus
+from plugins.digests.gpus import Sample
 from plugins.errors import ConfigError
 from plugins.files import make_case_folder
 from plugins.files import write_whole
@@ -34,6 +37,7 @@ from plugins.judging.verdicts import Kind
 from plugins.judging.verdicts import beside
 from plugins.logs import Log
 from plugins.logs.formats import read
+from plugins.reports.gpu_plot import gpus_svg
 
 SCHEMA = 1
 VERSION = "0.1.0"
@@ -44,6 +48,8 @@ LOG = "log.txt"
 OWN_LOG = "log.own.txt"
 EARLIER_LOG = "log.earlier.txt"
 ERRORS = "errors.txt"
+GPUS_TABLE = "gpus.csv"
+GPUS_PLOT = "gpus.svg"
 SENT = "sent.txt"
 SUMMARY = "summary.json"
 
@@ -228,6 +234,15 @@ def read_artefacts(folder: Path) -> Artefacts | None:
     return artefacts.read_artefacts(path.read_text()) if path.exists() else None
 
 
+def read_gpus(folder: Path) -> Gpus | None:
+    """What the log of the job in this folder tells of its GPUs; None if nothing."""
+    path = folder / LOG
+    if not path.exists():
+        return None
+    with path.open("rb") as file:
+        return gpus.read_gpus(iter(lambda: file.readline(gpus.MAX_LINE), b""))
+
+
 def _parse(log_format: str, path: Path) -> Log:
     if not path.exists():
         return Log()
@@ -268,7 +283,21 @@ def write_case(judgement: Judgement, recording: Mapping[str, Any] | None = None)
     write_whole(folder / STEPS, table.getvalue())
     written = record(judgement, recording)
     write_json(folder / CASE, written)
+    if judgement.gpus is not None and judgement.gpus.samples:
+        write_whole(folder / GPUS_TABLE, _samples(judgement.gpus))
+        write_whole(folder / GPUS_PLOT, gpus_svg(judgement.case.key, judgement.gpus))
     return written
+
+
+def _samples(gpus: Gpus) -> str:
+    """The samples of the GPUs as CSV; violations and other processes are JSON."""
+    table = io.StringIO()
+    writer = csv.writer(table)
+    writer.writerow(Sample.model_fields)
+    for sample in gpus.samples:
+        row = sample.model_dump(mode="json")
+        writer.writerow(json.dumps(v) if isinstance(v, (list, dict)) else v for v in row.values())
+    return table.getvalue()
 
 
 def write_summary(

@@ -1,36 +1,60 @@
-"""Train a layer-reduced Llama decoder for a few real steps on one device, printing MaxText's step lines.
+"""Train a layer-reduced Llama decoder for a few real steps, printing MaxText's step lines.
 
-The proxy lets anyone see the whole suite judge a pace without a cluster: on a laptop's CPU with a tiny shape,
-or on one NVIDIA GPU with the real shape of a model and fewer layers. It first measures the device's own peak
-with a square matrix product, so that the pace it then trains at can be read as a share of that peak (MFU).
+The proxy lets anyone see the whole suite judge a pace without a container or a data set: on one to eight GPUs of
+a node with the true layers of a model and fewer of them, or on a laptop's CPU with a tiny shape. On a CPU it
+measures the machine's own peak with a matrix product, so that its pace can be read as a share of that peak.
+On a GPU the pace itself is judged; the matrix product and what NVML tells of the GPUs only explain it.
 
-Letters in shapes: B sequences, S tokens per sequence, H hidden, F ffn, N heads, G query groups, D = H / N,
-V vocabulary, L layers.
+Letters in shapes: T tokens of a micro batch, H hidden, F ffn, N heads, G query groups, D = H / N, V vocabulary.
+
+Memory, in bytes for each parameter: master weight 4, AdamW's moments 8, gradients of a step 4, weight in the dtype
+of the products 2. On several GPUs the first two are sharded, as by Megatron's distributed optimizer; with --fsdp
+the others as well.
 """
 
 import argparse
+import functools
 import os
 import signal
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
+
+import gpus
+
+GPU_FLAGS = "--xla_gpu_enable_latency_hiding_scheduler=true --xla_gpu_enable_triton_gemm=false"
+ON_GPU = Path("/dev/nvidia0").exists() and os.environ.get("JAX_PLATFORMS") != "cpu"
+if ON_GPU:
+    # cuBLAS is faster than Triton at products of this size. The default share of memory, 75 %, is too small.
+    os.environ.setdefault("XLA_FLAGS", GPU_FLAGS)
+    os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.94")
 
 try:
     import jax
     import jax.numpy as jnp
     import optax
+    from jax.sharding import Mesh
+    from jax.sharding import NamedSharding
+    from jax.sharding import PartitionSpec
 except (ImportError, RuntimeError) as error:  # RuntimeError: jax and jaxlib of versions that do not fit
     sys.stderr.write(f"proxy: no jax or optax ({error}): pip install -r suites/proxy/requirements.txt\n")
     sys.exit(3)
 
-Weights = dict[str, Any]  # the decoder's arrays by name; those under "layers" have a first axis L
-State = tuple[Weights, optax.OptState]  # master weights and AdamW's moments, float32
+Weights = dict[str, Any]  # arrays by name; "layers" is a list of such
+State = tuple[Weights, optax.OptState, Any]  # master weights, AdamW's moments, the largest values seen by FP8
 
 EXIT_TIME_LIMIT = 124  # what coreutils' timeout returns
 ROPE_THETA = 500_000.0  # Llama 3
 NORM_EPSILON = 1e-5  # Llama 3
 BURST_PAUSE = 0.5  # seconds
+WARM_UP = 15.0  # seconds of training on a GPU before step 0, until clocks and temperature are those of its power limit
+PRODUCT = 8192  # rows and columns of the matrix product on a GPU
+LARGEST = {jnp.float8_e4m3fn: 448.0, jnp.float8_e5m2: 57344.0}
+MARGIN = 2.0  # by how much a value may grow from one step to the next before FP8 clips it
+FP8_PRODUCT = 'custom_call_target="__cublas$lt$matmul$f8"'
+LINEAR = ("qkv", "output", "up", "down")
 DIMENSIONS = ("layers", "hidden", "ffn", "heads", "query-groups", "vocab", "seq-len", "mbs")
 HANDICAP_HELP = (
     "compute forward and backward K times in each step, to stand in for a machine K times slower; "
@@ -48,11 +72,19 @@ def positive(text: str) -> int:
 
 def parse_arguments() -> argparse.Namespace:
     """Read the command line; every dimension of the model comes from there, so its caller owns the sizes."""
-    parser = argparse.ArgumentParser(description="Train a small Llama on one device, --mbs sequences a step.")
+    parser = argparse.ArgumentParser(description="Train a small Llama on the devices of one node.")
     parser.add_argument("--size", required=True, help="name of the shape, only printed")
-    parser.add_argument("--dtype", required=True, choices=["fp32", "bf16"], help="of all but stored weights")
+    parser.add_argument("--dtype", required=True, choices=["fp32", "bf16", "fp8"], help="of the products")
     for name in DIMENSIONS:
         parser.add_argument(f"--{name}", required=True, type=positive)
+    parser.add_argument("--mlp", choices=["gated", "squared-relu"], default="gated")
+    parser.add_argument("--gpus", type=positive, default=1, metavar="N", help="devices (default: 1)")
+    parser.add_argument(
+        "--fsdp", type=positive, default=1, metavar="N", help="N devices: shard the weights, too"
+    )
+    parser.add_argument(
+        "--ga", type=positive, default=1, help="micro batches of a device and step (default: 1)"
+    )
     parser.add_argument("--steps", type=positive, default=50, help="training steps (default: 50)")
     parser.add_argument("--seed", type=int, default=0, help="of weights and tokens (default: 0)")
     parser.add_argument("--time-limit", type=float, metavar="SECONDS", help="then end with exit code 124")
@@ -62,6 +94,8 @@ def parse_arguments() -> argparse.Namespace:
         parser.error("--hidden must be a multiple of twice --heads: RoPE turns pairs of a head's dimensions")
     if arguments.heads % arguments.query_groups:
         parser.error("--heads must be a multiple of --query-groups")
+    if arguments.fsdp not in (1, arguments.gpus):
+        parser.error("--fsdp must be 1 or --gpus")
     return arguments
 
 
@@ -83,12 +117,32 @@ def arm_time_limit(seconds: float) -> None:
 def model_flops_per_sequence(a: argparse.Namespace) -> float:
     """FLOPs of forward and backward for one sequence, by the formula published with the training recipes.
 
-    s (12 L h^2 (1 + g/n + s/h) + 18 L f h + 6 V h): six FLOPs per token and weight of each matrix (query and
-    output, key and value, three of the MLP, LM head), and the full square of attention although causal
-    attention needs half of it. The embedding is a look-up and counts nothing.
+    s (12 L h^2 (1 + g/n + s/h) + m L f h + 6 V h), where m is 18 for an MLP with a gate and 12 for one without: six
+    FLOPs per token and weight of each matrix, and the full square of attention although causal attention needs
+    half of it. The embedding is a look-up and counts nothing.
     """
     attention = 12 * a.layers * a.hidden**2 * (1 + a.query_groups / a.heads + a.seq_len / a.hidden)
-    return float(a.seq_len * (attention + 18 * a.layers * a.ffn * a.hidden + 6 * a.vocab * a.hidden))
+    mlp = (18 if a.mlp == "gated" else 12) * a.layers * a.ffn * a.hidden
+    return float(a.seq_len * (attention + mlp + 6 * a.vocab * a.hidden))
+
+
+def state_configuration(a: argparse.Namespace) -> None:
+    """Print the configuration as MaxText does, so that a log of another case is told from this one's."""
+    settings = {
+        "emb_dim": a.hidden,
+        "num_decoder_layers": a.layers,
+        "mlp_dim": a.ffn,
+        "num_query_heads": a.heads,
+        "num_kv_heads": a.query_groups,
+        "vocab_size": a.vocab,
+        "max_target_length": a.seq_len,
+        "global_batch_size_to_train_on": a.ga * a.mbs * a.gpus,
+        "dtype": "float32" if a.dtype == "fp32" else "bfloat16",
+        "quantization": "fp8" if a.dtype == "fp8" else "",
+    }
+    for name, value in settings.items():
+        print(f"Config param {name}: {value}")
+    print(f"Num_devices: {a.gpus}, shape ({a.gpus},)")
 
 
 def is_cuda(device: jax.Device) -> bool:
@@ -96,26 +150,23 @@ def is_cuda(device: jax.Device) -> bool:
     return device.platform in ("gpu", "cuda") and "cuda" in device.client.platform_version.lower()
 
 
-def measure_peak(device: jax.Device, dtype: jnp.dtype[Any]) -> str:
-    """Measure the device's matrix product and return the line that states it, in TFLOP/s (1e12 FLOP/s).
+def measure_peak(dtype: jnp.dtype[Any]) -> str:
+    """Measure a CPU's matrix product and return the line that states it, in TFLOP/s (1e12 FLOP/s).
 
     The best round is the statistic, not the median: the hardware bounds a round from below while a neighbour
     on the same cores can only lengthen it, so the minimum is what repeated runs agree on. For the same reason it
     is measured before the training and again behind it, and the better one counts.
     """
-    # On a CPU a round of a few milliseconds fits between a scheduler's switches: of many, some run alone even
-    # beside a busy process on every core; a longer one never does. A GPU needs a big product, several
-    # in a row that its stream runs without a gap, so that a round outlasts the dispatch by far.
-    # On a CPU the rounds come in bursts, so that a neighbour must stay busy for seconds to spoil them all.
-    n, products, bursts, rounds = (8192, 16, 1, 30) if is_cuda(device) else (768, 1, 8, 100)
+    # A round of a few milliseconds fits between a scheduler's switches: of many, some run alone even beside a
+    # busy process on every core; a longer one never does. The rounds come in bursts, so that a neighbour must
+    # stay busy for seconds to spoil them all.
+    n, bursts, rounds = 768, 8, 100
     left, right = jax.random.normal(jax.random.key(0), (2, n, n), dtype)
     product = jax.jit(jnp.matmul).lower(left, right).compile()
 
     def round_seconds() -> float:
         start = time.perf_counter()
-        for _ in range(products):
-            result = product(left, right)
-        result.block_until_ready()
+        product(left, right).block_until_ready()
         return time.perf_counter() - start
 
     for _ in range(5):  # threads started, caches filled, clocks up
@@ -124,29 +175,200 @@ def measure_peak(device: jax.Device, dtype: jnp.dtype[Any]) -> str:
     for _ in range(bursts - 1):
         time.sleep(BURST_PAUSE)
         best = min(best, *(round_seconds() for _ in range(rounds)))
-    peak = products * 2 * n**3 / best / 1e12
-    product_text = f"{dtype.name} matmul {n}x{n}x{n}"
-    return f"proxy machine peak: {peak:.4f} TFLOP/s/device ({product_text}, best of {bursts * rounds})"
+    peak = 2 * n**3 / best / 1e12
+    return f"proxy machine peak: {peak:.4f} TFLOP/s/device ({dtype.name} matmul {n}x{n}x{n}, best of {bursts * rounds})"
+
+
+def measure_products(devices: list[jax.Device], when: str, seconds: float = 2.0) -> None:
+    """Print how fast each GPU multiplies bf16 matrices, all at the same time: for a moment, and for `seconds`.
+
+    Under its power cap a GPU holds its highest clock for a moment only.
+    """
+    products, n = 16, PRODUCT
+    rates: dict[int, tuple[float, float]] = {}
+    product = jax.jit(jnp.matmul)
+
+    def run(index: int, device: jax.Device) -> None:
+        left, right = jax.device_put(jax.random.normal(jax.random.key(0), (2, n, n), jnp.bfloat16), device)
+        product(left, right).block_until_ready()
+        barrier.wait()
+        begin = time.perf_counter()
+        burst, rounds = 0.0, 0
+        while (now := time.perf_counter()) < begin + seconds:
+            for _ in range(products):
+                result = product(left, right)
+            result.block_until_ready()
+            burst, rounds = max(burst, 1 / (time.perf_counter() - now)), rounds + 1
+        tflop = products * 2 * n**3 / 1e12
+        rates[index] = burst * tflop, rounds / (time.perf_counter() - begin) * tflop
+
+    barrier = threading.Barrier(len(devices))
+    threads = [threading.Thread(target=run, args=pair) for pair in enumerate(devices)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for index, (burst, sustained) in sorted(rates.items()):
+        print(
+            f"proxy gpu {index} product {when}: burst {burst:.1f}, sustained {sustained:.1f} TFLOP/s "
+            f"(bfloat16 matmul {n}x{n}x{n}, {seconds:g} s)"
+        )
 
 
 def initial_weights(a: argparse.Namespace, key: jax.Array) -> Weights:
-    """Float32 weights drawn from N(0, 0.02^2), norms' scales one; LM head untied from the embedding."""
+    """Float32 weights drawn from N(0, 0.02^2), norms' scales one; LM head untied from the embedding.
+
+    Query, key and value are one matrix, and so are the gate and the MLP's first matrix.
+    """
     h, f, kv = a.hidden, a.ffn, a.hidden // a.heads * a.query_groups
-    shapes = {"query": (h, h), "key": (h, kv), "value": (h, kv), "output": (h, h)}
-    shapes |= {"gate": (h, f), "up": (h, f), "down": (f, h)}
-    keys = iter(jax.random.split(key, len(shapes) + 2))
+    shapes = {
+        "qkv": (h, h + 2 * kv),
+        "output": (h, h),
+        "up": (h, 2 * f if a.mlp == "gated" else f),
+        "down": (f, h),
+    }
+    keys = iter(jax.random.split(key, len(shapes) * a.layers + 2))
 
     def normal(*shape: int) -> jax.Array:
         return 0.02 * jax.random.normal(next(keys), shape, jnp.float32)
 
-    layers = {name: normal(a.layers, *shape) for name, shape in shapes.items()}
-    layers |= {name: jnp.ones((a.layers, h)) for name in ("attention_norm", "mlp_norm")}
+    def layer() -> Weights:
+        matrices = {name: normal(*shape) for name, shape in shapes.items()}
+        return {**matrices, "attention_norm": jnp.ones(h), "mlp_norm": jnp.ones(h)}
+
     ends = {"embedding": normal(a.vocab, h), "norm": jnp.ones(h), "head": normal(h, a.vocab)}
-    return {**ends, "layers": layers}
+    return {**ends, "layers": [layer() for _ in range(a.layers)]}
+
+
+# Each function below takes a weight and its gradient so far, `total` (float32), and its backward pass returns the
+# new total as the gradient of `total`: so a product adds to it in place, and no gradient is written by itself.
+# `axis` names the mesh's axis over which both are sharded (ZeRO-3), None if they are whole.
+
+
+def gathered(weight: jax.Array, axis: str | None) -> jax.Array:
+    return weight if axis is None else jax.lax.all_gather(weight, axis, tiled=True)
+
+
+def added(total: jax.Array, gradient: jax.Array, axis: str | None) -> jax.Array:
+    if axis is not None:
+        gradient = jax.lax.psum_scatter(gradient, axis, tiled=True)
+    return total + gradient
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def scale_of(axis: str | None, weight: jax.Array, total: jax.Array) -> jax.Array:
+    """A norm's scale."""
+    return _scale_forward(axis, weight, total)[0]
+
+
+def _scale_forward(axis: str | None, weight: jax.Array, total: jax.Array) -> Any:
+    return gathered(weight, axis), total
+
+
+def _scale_backward(axis: str | None, total: jax.Array, gradient: jax.Array) -> Any:
+    return None, added(total, gradient.astype(jnp.float32), axis)
+
+
+scale_of.defvjp(_scale_forward, _scale_backward)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def embedded(axis: str | None, weight: jax.Array, total: jax.Array, tokens: jax.Array) -> jax.Array:
+    """The rows [T, H] of these tokens [T]."""
+    return _embedded_forward(axis, weight, total, tokens)[0]
+
+
+def _embedded_forward(axis: str | None, weight: jax.Array, total: jax.Array, tokens: jax.Array) -> Any:
+    return gathered(weight, axis)[tokens], (total, tokens)
+
+
+def _embedded_backward(axis: str | None, kept: Any, gradient: jax.Array) -> Any:
+    total, tokens = kept
+    gradient = gradient.astype(jnp.float32)
+    if axis is None:
+        return None, total.at[tokens].add(gradient), None
+    rows = total.shape[0] * jax.lax.axis_size(axis)
+    return None, added(total, jnp.zeros((rows, total.shape[1])).at[tokens].add(gradient), axis), None
+
+
+embedded.defvjp(_embedded_forward, _embedded_backward)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def linear(axis: str | None, x: jax.Array, weight: jax.Array, total: jax.Array) -> jax.Array:
+    """The product of x [T, K] and a weight [K, N] in their dtype."""
+    return _linear_forward(axis, x, weight, total)[0]
+
+
+def _linear_forward(axis: str | None, x: jax.Array, weight: jax.Array, total: jax.Array) -> Any:
+    return x @ gathered(weight, axis), (x, weight, total)
+
+
+def _linear_backward(axis: str | None, kept: Any, gradient: jax.Array) -> Any:
+    x, weight, total = kept
+    of_weight = of_weights(x, gradient)
+    return gradient @ gathered(weight, axis).T, None, added(total, of_weight, axis)
+
+
+linear.defvjp(_linear_forward, _linear_backward)
+
+
+def of_weights(x: jax.Array, gradient: jax.Array) -> jax.Array:
+    """The gradient [K, N] of a weight in float32, from x [T, K] and the gradient [T, N] of the product."""
+    return jax.lax.dot_general(x, gradient, (((0,), (0,)), ((), ())), preferred_element_type=jnp.float32)
+
+
+# FP8 by delayed scaling, one scale for each tensor: e4m3 forward, e5m2 for gradients. The scales of activations and
+# gradients are from the largest values of the step before, those of weights from the weights of this step. XLA
+# makes scaled FP8 products of these products of converted and scaled operands.
+
+
+def quantized(x: jax.Array, largest: jax.Array, dtype: Any) -> tuple[jax.Array, jax.Array]:
+    """`x` in FP8 and the scale that turns it back."""
+    scale = jnp.where(largest > 0, largest / LARGEST[dtype], 1.0).astype(jnp.float32)
+    limit = LARGEST[dtype]
+    return jnp.clip(x.astype(jnp.float32) / scale, -limit, limit).astype(dtype), scale
+
+
+def restored(x: jax.Array, scale: jax.Array) -> jax.Array:
+    return x.astype(jnp.bfloat16) * scale.astype(jnp.bfloat16)
+
+
+def largest_of(x: jax.Array) -> jax.Array:
+    return jnp.max(jnp.abs(x)).astype(jnp.float32)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def linear_fp8(axis: str | None, x: jax.Array, weight: Any, total: Any) -> jax.Array:
+    """The product of x [T, K] and a weight [K, N] in FP8.
+
+    `weight` is the weight in FP8, its scale, and the largest values of x and of the gradient in the step before.
+    `total` has the gradient so far and the largest values so far of this step.
+    """
+    return _fp8_forward(axis, x, weight, total)[0]
+
+
+def _fp8_forward(axis: str | None, x: jax.Array, weight: Any, total: Any) -> Any:
+    matrix, scale, before = weight
+    x8, x_scale = quantized(x, MARGIN * before[0], jnp.float8_e4m3fn)
+    y = restored(x8, x_scale) @ restored(gathered(matrix, axis), scale)
+    return y, (x8, x_scale, largest_of(x), weight, total)
+
+
+def _fp8_backward(axis: str | None, kept: Any, gradient: jax.Array) -> Any:
+    x8, x_scale, x_largest, (matrix, scale, before), (total, largest) = kept
+    g8, g_scale = quantized(gradient, MARGIN * before[1], jnp.float8_e5m2)
+    of_x = restored(g8, g_scale) @ restored(gathered(matrix, axis), scale).T
+    of_weight = of_weights(restored(x8, x_scale), restored(g8, g_scale))
+    seen = jnp.maximum(largest, jnp.stack([x_largest, largest_of(gradient)]))
+    return of_x, None, (added(total, of_weight, axis), seen)
+
+
+linear_fp8.defvjp(_fp8_forward, _fp8_backward)
 
 
 def rms_norm(x: jax.Array, scale: jax.Array) -> jax.Array:
-    """RMSNorm over the last axis, in float32 whatever the dtype of x [B, S, H]."""
+    """RMSNorm over the last axis, in float32 whatever the dtype of x [T, H]."""
     x32 = x.astype(jnp.float32)
     x32 *= jax.lax.rsqrt(jnp.mean(x32 * x32, axis=-1, keepdims=True) + NORM_EPSILON)
     return (x32 * scale).astype(x.dtype)
@@ -162,94 +384,225 @@ def rotate(x: jax.Array) -> jax.Array:
     return jnp.concatenate((first * cos - second * sin, second * cos + first * sin), axis=-1).astype(x.dtype)
 
 
-def loss_of(weights: Weights, tokens: jax.Array, a: argparse.Namespace, attention: Any) -> jax.Array:
-    """Mean next-token cross entropy in nats of tokens [B, S + 1], computed in the dtype of the weights."""
-    # Activations are [B S, H]: from three axes, XLA on a CPU takes twice as long for a weight's gradient.
+def loss_of(
+    totals: Weights,
+    weights: Weights,
+    tokens: jax.Array,
+    a: argparse.Namespace,
+    attention: Any,
+    axis: str | None,
+) -> jax.Array:
+    """Sum of the next-token cross entropies in nats of tokens [B, S + 1]. A sum, so that no gradient is tiny in FP8."""
+    # Activations are [T, H]: from three axes, XLA on a CPU takes twice as long for a weight's gradient.
     per_head = (tokens.shape[0], a.seq_len, -1, a.hidden // a.heads)  # [B, S, N or G, D]
-    x = weights["embedding"][tokens[:, :-1].reshape(-1)]
-
-    def layer(x: jax.Array, w: Weights) -> tuple[jax.Array, None]:
-        y = rms_norm(x, w["attention_norm"])
-        query, key, value = ((y @ w[name]).reshape(per_head) for name in ("query", "key", "value"))
+    kv = a.hidden // a.heads * a.query_groups
+    x = embedded(axis, weights["embedding"], totals["embedding"], tokens[:, :-1].reshape(-1))
+    product = linear_fp8 if a.dtype == "fp8" else linear
+    for w, total in zip(weights["layers"], totals["layers"], strict=True):
+        y = rms_norm(x, scale_of(axis, w["attention_norm"], total["attention_norm"]))
+        qkv = product(axis, y, w["qkv"], total["qkv"])
+        parts = jnp.split(qkv, (a.hidden, a.hidden + kv), axis=1)
+        query, key, value = (part.reshape(per_head) for part in parts)
         query, key = rotate(query), rotate(key)
         y = jax.nn.dot_product_attention(query, key, value, is_causal=True, implementation=attention)
-        x = x + y.reshape(x.shape) @ w["output"]
-        y = rms_norm(x, w["mlp_norm"])
-        return x + (jax.nn.silu(y @ w["gate"]) * (y @ w["up"])) @ w["down"], None
-
-    x, _ = jax.lax.scan(layer, x, weights["layers"])
-    logits = (rms_norm(x, weights["norm"]) @ weights["head"]).astype(jnp.float32)  # [B S, V]
+        x = x + product(axis, y.reshape(x.shape), w["output"], total["output"])
+        y = rms_norm(x, scale_of(axis, w["mlp_norm"], total["mlp_norm"]))
+        y = product(axis, y, w["up"], total["up"])
+        if a.mlp == "gated":
+            gate, up = jnp.split(y, 2, axis=1)
+            y = jax.nn.silu(gate) * up
+        else:
+            y = jnp.square(jax.nn.relu(y))
+        x = x + product(axis, y, w["down"], total["down"])
+    x = rms_norm(x, scale_of(axis, weights["norm"], totals["norm"]))
+    logits = linear(axis, x, weights["head"], totals["head"]).astype(jnp.float32)  # [T, V]
     # One-hot targets, never stored: XLA fuses them into a comparison, where labels by index would cost the
     # backward pass a scatter into an array of the logits' size.
     targets = jax.nn.one_hot(tokens[:, 1:].reshape(-1), a.vocab)
-    return jnp.mean(optax.softmax_cross_entropy(logits, targets))
+    return jnp.sum(optax.softmax_cross_entropy(logits, targets))
 
 
-def mean_of_passes(evaluate: Any, weights: Weights, tokens: jax.Array, passes: int) -> Any:
-    """Loss and gradient, the mean of `passes` equal calls of `evaluate` that are all really computed."""
-    if passes == 1:
-        return evaluate(weights, tokens)
+def of_linear(function: Any, weights: Weights, *others: Any) -> Weights:
+    """A tree like `weights`: `function` of each matrix in the layers, the other weights unchanged."""
 
-    def once_more(_: jax.Array, total: tuple[jax.Array, Weights]) -> Any:
-        # Adds 0, for no cross entropy is negative; but the compiler cannot know that, so each pass waits for
-        # the one before it, and none can be merged with another or moved out of the loop.
-        same_tokens = tokens + (total[0] < 0)
-        share = jax.tree.map(lambda x: x / passes, evaluate(weights, same_tokens))
-        return jax.tree.map(jnp.add, total, share)
+    def layer(w: Weights, *rest: Weights) -> Weights:
+        return {k: function(v, *(r[k] for r in rest)) if k in LINEAR else v for k, v in w.items()}
 
-    return jax.lax.fori_loop(0, passes, once_more, (jnp.zeros(()), jax.tree.map(jnp.zeros_like, weights)))
+    layers = [layer(w, *(o["layers"][i] for o in others)) for i, w in enumerate(weights["layers"])]
+    return {**weights, "layers": layers}
+
+
+def make_step(a: argparse.Namespace, attention: Any, optimizer: Any) -> Any:
+    """The training step: all micro batches of a device, then one update. `tokens` is [GA, B, S + 1]."""
+    axis = "gpus" if a.gpus > 1 else None
+    inner = axis if a.fsdp > 1 else None  # the axis of weights that are gathered for each product
+    dtype = jnp.float32 if a.dtype == "fp32" else jnp.bfloat16
+    passes = a.ga * a.handicap
+    scale = 1 / (a.ga * a.gpus * a.handicap * a.mbs * a.seq_len)
+
+    def fp8(master: jax.Array, before: jax.Array) -> Any:
+        largest = largest_of(master)
+        if axis is not None:
+            largest = jax.lax.pmax(largest, axis)
+        return *quantized(master, largest, jnp.float8_e4m3fn), before
+
+    def whole(x: jax.Array) -> jax.Array:
+        return gathered(x, axis if inner is None and x.ndim else None)
+
+    def step(state: State, tokens: jax.Array) -> tuple[State, jax.Array]:
+        master, moments, before = state
+        if a.dtype == "fp8":
+            ends = jax.tree.map(lambda x: x.astype(dtype), {k: v for k, v in master.items() if k != "layers"})
+            weights = of_linear(fp8, {**master, **ends}, before)
+            weights = of_linear(lambda w: (whole(w[0]), w[1], w[2]), weights)
+            weights = {k: v if k == "layers" else whole(v) for k, v in weights.items()}
+            weights["layers"] = [
+                {k: v if k in LINEAR else whole(v) for k, v in w.items()} for w in weights["layers"]
+            ]
+        else:
+            weights = jax.tree.map(lambda x: whole(x.astype(dtype)), master)
+        ways = a.gpus if inner is None else 1
+        zeros = jax.tree.map(lambda x: jnp.zeros((x.shape[0] * ways, *x.shape[1:]), jnp.float32), master)
+        if a.dtype == "fp8":
+            zeros = of_linear(lambda x: (x, jnp.zeros(2)), zeros)
+
+        def micro(number: jax.Array, carry: Any) -> Any:
+            totals, loss = carry
+            batch = jax.lax.dynamic_index_in_dim(tokens, number % a.ga, keepdims=False)
+            one, totals = jax.value_and_grad(loss_of)(totals, weights, batch, a, attention, inner)
+            return totals, loss + one
+
+        totals, loss = jax.lax.fori_loop(0, passes, micro, (zeros, jnp.zeros(())))
+        seen = before
+        if a.dtype == "fp8":
+            seen = {"layers": [{k: w[k][1] for k in LINEAR} for w in totals["layers"]]}
+            totals = of_linear(lambda pair: pair[0], totals)
+        if axis is not None:
+            loss = jax.lax.psum(loss, axis)
+            seen = jax.tree.map(lambda x: jax.lax.pmax(x, axis), seen)
+            if inner is None:
+                totals = jax.tree.map(lambda x: jax.lax.psum_scatter(x, axis, tiled=True), totals)
+        gradient = jax.tree.map(lambda x: x * scale, totals)
+        updates, moments = optimizer.update(gradient, moments, master)
+        return (optax.apply_updates(master, updates), moments, seen), loss * scale
+
+    return step
+
+
+def partition(tree: Any) -> Any:
+    """Weights and moments are sharded by their first axis; a count of steps has none."""
+    return jax.tree.map(lambda x: PartitionSpec("gpus") if x.ndim else PartitionSpec(), tree)
+
+
+def prepare(a: argparse.Namespace, devices: list[jax.Device], attention: Any) -> tuple[Any, State, jax.Array]:
+    """The training step, its first state, and its tokens, on these devices."""
+    optimizer = optax.adamw(3e-4, b1=0.9, b2=0.95, weight_decay=0.1)
+    mesh = Mesh(devices, ("gpus",))
+
+    def begin(key: jax.Array) -> State:
+        master = initial_weights(a, key)
+        before = (
+            {"layers": [{k: jnp.zeros(2) for k in LINEAR} for _ in range(a.layers)]}
+            if a.dtype == "fp8"
+            else {}
+        )
+        return master, optimizer.init(master), before
+
+    weights_key, tokens_key = jax.random.split(jax.random.key(a.seed))
+    *sharded, before = jax.eval_shape(begin, weights_key)
+    specs = (*partition(tuple(sharded)), jax.tree.map(lambda _: PartitionSpec(), before))
+    state = jax.jit(begin, out_shardings=jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs))(
+        weights_key
+    )
+    # One batch for the whole run, so that a loss that falls shows real learning.
+    by_gpu = PartitionSpec(None, "gpus")
+    tokens = jax.random.randint(tokens_key, (a.ga, a.mbs * a.gpus, a.seq_len + 1), 0, a.vocab)
+    tokens = jax.device_put(tokens, NamedSharding(mesh, by_gpu))
+    step = make_step(a, attention, optimizer)
+    if a.gpus > 1:
+        ends = {"in_specs": (specs, by_gpu), "out_specs": (specs, PartitionSpec())}
+        step = jax.shard_map(step, mesh=mesh, check_vma=False, **ends)
+    return step, state, tokens
 
 
 def main() -> None:
-    """Measure the peak, train, print."""
+    """Look at the machine, train, print."""
     a = parse_arguments()
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     if a.time_limit is not None:
         arm_time_limit(a.time_limit)
-    device = jax.devices()[0]
-    dtype = jnp.dtype({"fp32": "float32", "bf16": "bfloat16"}[a.dtype])
+    watch = gpus.watch(a.gpus) if ON_GPU else None
+    if watch is not None:
+        watch.wait_until_idle()
+    devices = jax.devices()[: a.gpus]
+    if ON_GPU and not is_cuda(devices[0]):
+        sys.stderr.write(
+            f"proxy: this machine has an NVIDIA GPU, but this jax computes on {devices[0].platform}: "
+            f"pip install -r suites/proxy/requirements-gpu.txt\n"
+        )
+        sys.exit(3)
+    if len(devices) < a.gpus:
+        sys.stderr.write(f"proxy: {a.gpus} devices wanted, this machine has {len(devices)}\n")
+        sys.exit(3)
+    cuda = is_cuda(devices[0])
+    dtype = jnp.dtype("float32" if a.dtype == "fp32" else "bfloat16")
     # cuDNN's flash attention takes 16-bit types on NVIDIA GPUs only; None is jax's own, which runs anywhere.
-    attention = "cudnn" if is_cuda(device) and a.dtype == "bf16" else None
-    print(f"proxy devices: 1 x {device.device_kind} ({device.platform})")
+    attention = "cudnn" if cuda and a.dtype != "fp32" else None
+    state_configuration(a)
+    print(f"proxy devices: {a.gpus} x {devices[0].device_kind} ({devices[0].platform})")
     print(f"proxy jax: {jax.__version__}")
-    print(measure_peak(device, dtype))
+    if watch is not None:
+        watch.begin()
+    elif cuda:
+        print(f"GPU 0: {devices[0].device_kind} (UUID: GPU-unknown)")
+    if cuda:
+        measure_products(devices, "before")
+    else:
+        print(measure_peak(dtype))
 
-    evaluate = jax.value_and_grad(lambda weights, tokens: loss_of(weights, tokens, a, attention))
-    optimizer = optax.adamw(3e-4, b1=0.9, b2=0.95, weight_decay=0.1)
-
-    def step(state: State, tokens: jax.Array) -> tuple[State, jax.Array]:
-        master, moments = state
-        weights = jax.tree.map(lambda x: x.astype(dtype), master)
-        loss, gradient = mean_of_passes(evaluate, weights, tokens, a.handicap)
-        gradient = jax.tree.map(lambda x: x.astype(jnp.float32), gradient)
-        updates, moments = optimizer.update(gradient, moments, master)
-        return (optax.apply_updates(master, updates), moments), loss
-
-    weights_key, tokens_key = jax.random.split(jax.random.key(a.seed))
-    weights = jax.jit(lambda key: initial_weights(a, key))(weights_key)
-    state: State = (weights, optimizer.init(weights))
-    # One batch for the whole run, so that a loss that falls shows real learning.
-    tokens = jax.random.randint(tokens_key, (a.mbs, a.seq_len + 1), 0, a.vocab)
-    parameters = sum(x.size for x in jax.tree.leaves(weights))
-    step_tokens = a.mbs * a.seq_len
-    step_tflop = a.mbs * model_flops_per_sequence(a) / 1e12
-    print(f"proxy model: {a.size}, {a.dtype}, {parameters} parameters, {step_tflop:.6f} TFLOP/step")
+    step, state, tokens = prepare(a, devices, attention)
+    parameters = sum(x.size for x in jax.tree.leaves(state[0]))
+    device_tokens = a.ga * a.mbs * a.seq_len
+    device_tflop = a.ga * a.mbs * model_flops_per_sequence(a) / 1e12
+    print(f"proxy model: {a.size}, {a.dtype}, {parameters} parameters, {device_tflop:.6f} TFLOP/step/device")
     print(f"proxy attention: {attention or 'xla'}, handicap {a.handicap}")
 
     start = time.perf_counter()
     # The state is donated: the updated one takes its memory, or a GPU would have to hold both.
     compiled = jax.jit(step, donate_argnums=0).lower(state, tokens).compile()
     print(f"proxy compiled in {time.perf_counter() - start:.1f} s")
+    if cuda and a.dtype == "fp8":
+        products, wanted = compiled.as_text().count(FP8_PRODUCT), 3 * len(LINEAR) * a.layers
+        if products < wanted:
+            sys.stderr.write(
+                f"proxy: XLA made {products} FP8 products of {wanted}: this jax or GPU computes in bf16\n"
+            )
+            sys.exit(3)
+        print(
+            f"proxy fp8: {products} scaled products, delayed scaling by tensor, e4m3 forward, e5m2 backward"
+        )
+    start = time.perf_counter()
+    while cuda and time.perf_counter() - start < WARM_UP:
+        state, loss = jax.block_until_ready(compiled(state, tokens))
     for number in range(a.steps):
+        if watch is not None:
+            watch.stepping(number)
         start = time.perf_counter()
         state, loss = jax.block_until_ready(compiled(state, tokens))
         seconds = time.perf_counter() - start
         print(
-            f"completed step: {number}, seconds: {seconds:.6f}, TFLOP/s/device: {step_tflop / seconds:.6f}, "
-            f"Tokens/s/device: {step_tokens / seconds:.3f}, total_weights: {step_tokens}, loss: {loss:.3f}"
+            f"completed step: {number}, seconds: {seconds:.6f}, TFLOP/s/device: {device_tflop / seconds:.6f}, "
+            f"Tokens/s/device: {device_tokens / seconds:.3f}, total_weights: {device_tokens * a.gpus}, loss: {loss:.3f}"
         )
+    if watch is not None:
+        watch.stepping(-1)
     del state, loss  # a GPU's memory is full of them
-    print(measure_peak(device, dtype))
+    if cuda:
+        measure_products(devices, "after")
+    else:
+        print(measure_peak(dtype))
+    if watch is not None:
+        watch.end()
     print(f"proxy done: {a.steps} steps")
 
 

@@ -282,7 +282,7 @@ def test_the_gpus_of_the_commented_sites_are_known(path: Path) -> None:
 # The proxy's are in its table alone; a section that does not say it has a default of ours.
 @pytest.mark.parametrize(
     "text",
-    ["local: {gpu: cuda}", "local: {gpu: cpu}", "local: {handicap: 2}", "replay: {}", "replay: {gpu: gb300}"],
+    ["local: {gpu: h100}", "local: {gpu: cpu}", "local: {handicap: 2}", "replay: {}", "replay: {gpu: gb300}"],
 )
 def test_a_gpu_that_a_table_or_a_data_sheet_has_is_known(tmp_path: Path, text: str) -> None:
     known(tmp_path, f"site: lab\n{text}\n")

@@ -39,7 +39,8 @@ _WORDS = {
     "processes": "number of processes",
     "buffer_size": "number of steps that each printed time is the mean of",
 }
-_GPU = re.compile(r"\b(G?[ABHLVT]\d{1,4}[A-Z]?|RTX|GeForce)\b(?:.*\b(PCIe|NVL|MIG)\b)?", re.IGNORECASE)
+GPU_NAME = re.compile(r"\b(G?[ABHLVT]\d{1,4}[A-Z]?|RTX|GeForce)\b(?:.*\b(PCIe|NVL|MIG)\b)?", re.IGNORECASE)
+"""The part of a GPU's name that tells its type: model, and form factor if it is not SXM."""
 
 
 def demanded(run: TimedRun) -> Iterator[str]:
@@ -122,11 +123,11 @@ def parameter_counts(run: TimedRun) -> Iterator[str]:
 
 def gpus(run: TimedRun) -> Iterator[str]:
     """The type of GPU is the case's. `NVIDIA H100 80GB HBM3` and `NVIDIA H100 SXM` are one type."""
-    wanted = _GPU.search(run.part.name) if run.part else None
+    wanted = GPU_NAME.search(run.part.name) if run.part else None
     if run.part is None or wanted is None:
         return
     for name in gpu_names(run.log):
-        seen = _GPU.search(name)
+        seen = GPU_NAME.search(name)
         if seen is None and name.startswith("NVIDIA "):
             continue
         if seen is None or (seen[1].upper(), seen[2]) != (wanted[1].upper(), wanted[2]):

@@ -15,6 +15,7 @@ from fixtures.backends.base import LogPiece
 from fixtures.backends.base import LogPlace
 from fixtures.backends.local import Local
 from fixtures.backends.local import LocalBackend
+from fixtures.backends.local import type_of
 from plugins.errors import SiteError
 from plugins.job import JobRef
 from plugins.job import Phase
@@ -73,10 +74,13 @@ def test_modules_that_the_recipe_needs_are_named_if_they_are_missing() -> None:
     said = str(caught.value)
     assert said.startswith("proxy needs jaxx and optaxx, which this Python does not have\n    mend: ")
     assert said.endswith("-m pip install -r " + str(PROXY.folder / "requirements.txt"))
+    with pytest.raises(SiteError) as caught:
+        backend.check(PROXY.cases[1])
+    assert str(caught.value).endswith("-m pip install -r " + str(PROXY.folder / "requirements-gpu.txt"))
 
 
 def test_a_case_on_a_cpu_has_the_recipes_environment_and_the_sites_wins() -> None:
-    on_cpu, on_gpu = PROXY.cases
+    on_cpu, on_gpu, *_ = PROXY.cases
     backend = LocalBackend(Local(environment={"NPROC": "4"}), [PROXY])
     assert "\nJAX_PLATFORMS=cpu NPROC=4 " in backend.plan(on_cpu, "name")
     assert "\nNPROC=4 " in backend.plan(on_gpu, "name")
@@ -85,6 +89,30 @@ def test_a_case_on_a_cpu_has_the_recipes_environment_and_the_sites_wins() -> Non
 def test_the_handicap_of_the_site_is_the_programs() -> None:
     backend = LocalBackend(Local(handicap=2), [PROXY])
     assert backend.plan(PROXY.cases[0], "name").endswith(" --handicap 2\n")
+
+
+def test_a_case_on_gpus_is_told_how_its_batch_is_spread() -> None:
+    case = PROXY.case("8b-8l-fsdp-fp8-8gpus")
+    assert case is not None
+    said = LocalBackend(Local(), [PROXY]).plan(case, "name")
+    assert "--mlp gated --gpus 8 --fsdp 8 --mbs 1 --ga 8 --steps 20" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA GH200 480GB", "gh200"),
+        ("NVIDIA H100 PCIe", "h100-pcie"),
+        ("NVIDIA H200 NVL", "h200-nvl"),
+        ("NVIDIA A100-SXM4-80GB", "a100"),
+        ("NVIDIA GeForce RTX 4090", "geforce-rtx-4090"),
+        ("unknown", "unknown"),
+    ],
+)
+def test_the_type_of_gpu_is_that_of_its_name(name: str, kind: str) -> None:
+    assert type_of(name) == kind
 
 
 def test_an_id_that_has_passed_to_a_stranger_is_left_alone(tmp_path: Path) -> None:

@@ -1,0 +1,402 @@
+"""What a run's log tells of its GPUs: samples and states by NVML, and the rate of a matrix product. Pure.
+
+A program prints them as lines of JSON (`suites/proxy/gpus.py`). Lines of others and damaged ones are passed
+over.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+from typing import Any
+from typing import Literal
+
+from pydantic import AfterValidator
+from pydantic import BaseModel
+from pydantic import ConfigDict
+from pydantic import Field
+from pydantic import ValidationError
+
+# Eight GPUs, sampled twice a second for half an hour. Longer lines are cut, further ones are not kept.
+MAX_LINES = 1 << 15
+MAX_LINE = 1 << 13
+_SAMPLE, _STATE = b"gpu sample: ", b"gpu state: "
+_PRODUCT = re.compile(
+    r"proxy gpu (\d{1,3}) product (before|after): burst (\d{1,6}\.\d), sustained (\d{1,6}\.\d) TFLOP/s"
+)
+_NOT_IDLE = re.compile(r"proxy: (GPU \d{1,3} is not idle before the start: .{1,300})")
+
+# Bits of nvmlDeviceGetCurrentClocksEventReasons. 0x1 (idle) and 0x4 (software power cap) are normal: at full load
+# an H100 is at its power limit.
+POWER_CAP = 0x4
+REASONS = {
+    0x2: "a clock that was set",
+    0x8: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+}
+SPOILING = 0x8 | 0x20 | 0x40 | 0x80
+"""The reasons that say that this GPU, or its cooling or power supply, is not in order."""
+
+OFTEN = 0.05
+"""What is seen in fewer of the samples explains no pace."""
+
+VIOLATED = 0.02
+"""A limit that held the clocks down for less of the time explains no pace."""
+
+SLOWER_CLOCK = 0.05
+SLOWER_PRODUCT = 0.07
+"""If a GPU's clock or product is below the median of the node's others by this share, it is named."""
+
+IDLE = 0.03
+"""A GPU that trains is idle for less than this share of the time."""
+
+LOW_PRODUCT = 0.10
+"""A healthy GPU's matrix product is within this share of its type's."""
+
+
+Number = Annotated[int, Field(ge=0, lt=64)]
+"""Of a GPU in its node."""
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
+
+
+class Process(_Line):
+    """A process on a GPU that is not of the run."""
+
+    pid: int
+    name: Annotated[str, AfterValidator(lambda name: name[:40])] = ""
+    mib: int = 0
+
+
+class Sample(_Line):
+    """A GPU at a moment. `at` is in s since the epoch; `step` is -1 if no step that counts was running.
+
+    `reasons` is NVML's bit mask of what holds the clocks down, `busy` in percent. `violations_ns` counts for how
+    long each limit did so, `energy_j` the energy, both since the driver was loaded. None: the GPU does not tell.
+    """
+
+    gpu: Number
+    at: float
+    step: int
+    sm_mhz: float | None = None
+    memory_mhz: float | None = None
+    power_w: float | None = None
+    limit_w: float | None = None
+    temperature_c: float | None = None
+    memory_c: float | None = None
+    reasons: int | None = None
+    busy: float | None = None
+    memory_busy: float | None = None
+    energy_j: float | None = None
+    violations_ns: dict[str, int] = {}
+    others: tuple[Process, ...] = ()
+
+
+class State(_Line):
+    """What changes slowly, at the beginning or the end of a run. PCIe is as generation and width."""
+
+    gpu: Number
+    when: Literal["begin", "end"]
+    sm_max_mhz: float | None = None
+    default_limit_w: float | None = None
+    pcie: int | None = None
+    pcie_width: int | None = None
+    pcie_max: int | None = None
+    pcie_width_max: int | None = None
+    nvlinks: int | None = None
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
+    rows_remapped: int | None = None
+    rows_pending: bool | None = None
+    rows_failed: bool | None = None
+
+
+@dataclass(frozen=True)
+class Product:
+    """The rate of a bf16 matrix product on a GPU in TFLOP/s: for a moment, and for some seconds."""
+
+    gpu: int
+    when: str
+    burst: float
+    sustained: float
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """All that the log tells of its GPUs. `not_idle`: why the program did not start."""
+
+    samples: tuple[Sample, ...] = ()
+    states: tuple[State, ...] = ()
+    products: tuple[Product, ...] = ()
+    not_idle: tuple[str, ...] = ()
+
+    def during(self, first: int, last: int) -> Gpus:
+        """With the samples of these steps alone."""
+        samples = tuple(sample for sample in self.samples if first <= sample.step <= last)
+        return Gpus(samples, self.states, self.products, self.not_idle)
+
+    def of(self, gpu: int) -> list[Sample]:
+        return [sample for sample in self.samples if sample.gpu == gpu]
+
+    @property
+    def numbers(self) -> list[int]:
+        return sorted({sample.gpu for sample in self.samples})
+
+
+def read_gpus(lines: Iterable[bytes]) -> Gpus | None:
+    """What these lines of a log tell of its GPUs; None if nothing. What an earlier attempt told is left out."""
+    samples: list[Sample] = []
+    states: list[State] = []
+    products: list[Product] = []
+    not_idle: list[str] = []
+    for line in lines:
+        line = line[:MAX_LINE]
+        if (at := line.find(_SAMPLE)) >= 0 and len(samples) < MAX_LINES:
+            samples += _parsed(Sample, line[at + len(_SAMPLE) :])
+        elif (at := line.find(_STATE)) >= 0:
+            for state in _parsed(State, line[at + len(_STATE) :]):
+                if (state.gpu, state.when) in {(one.gpu, one.when) for one in states}:
+                    # The program was started again in the same log.
+                    samples, states, products = [], [], []
+                states.append(state)
+        elif b"proxy" in line:
+            text = line.decode(errors="replace")
+            if (match := _PRODUCT.search(text)) and len(products) < MAX_LINES:
+                products.append(Product(int(match[1]), match[2], float(match[3]), float(match[4])))
+            elif match := _NOT_IDLE.search(text):
+                not_idle = [*not_idle[:7], match[1].strip()]
+    if not (samples or states or products or not_idle):
+        return None
+    return Gpus(tuple(samples), tuple(states), tuple(products), tuple(not_idle))
+
+
+def _parsed(model: type[Any], data: bytes) -> list[Any]:
+    try:
+        return [model.model_validate_json(data)]
+    except ValidationError:
+        return []
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def _share(samples: Sequence[Sample], bit: int) -> float:
+    told = [sample.reasons for sample in samples if sample.reasons is not None]
+    return sum(bool(reasons & bit) for reasons in told) / len(told) if told else 0.0
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def clock(gpus: Gpus) -> float | None:
+    """The SM clock in MHz that the slowest GPU really held."""
+    held = [_median(sample.sm_mhz for sample in gpus.of(gpu)) for gpu in gpus.numbers]
+    return min((one for one in held if one is not None), default=None)
+
+
+def watts(gpus: Gpus) -> float | None:
+    """The mean power in W of all GPUs together, by their energy counters."""
+    total = 0.0
+    for gpu in gpus.numbers:
+        told = [sample for sample in gpus.of(gpu) if sample.energy_j is not None]
+        if len(told) < 2 or told[-1].at <= told[0].at:
+            return None
+        assert told[-1].energy_j is not None
+        assert told[0].energy_j is not None
+        total += (told[-1].energy_j - told[0].energy_j) / (told[-1].at - told[0].at)
+    return total or None
+
+
+def summary(gpus: Gpus) -> list[str]:
+    """A line for each GPU: what it held in these samples."""
+    lines = []
+    for gpu in gpus.numbers:
+        samples = gpus.of(gpu)
+        figures = (
+            ("SM", _median(s.sm_mhz for s in samples), "MHz"),
+            ("memory", _median(s.memory_mhz for s in samples), "MHz"),
+            ("power", _median(s.power_w for s in samples), "W"),
+            ("limit", _median(s.limit_w for s in samples), "W"),
+            (
+                "GPU",
+                max((s.temperature_c for s in samples if s.temperature_c is not None), default=None),
+                "C",
+            ),
+            ("HBM", max((s.memory_c for s in samples if s.memory_c is not None), default=None), "C"),
+            ("busy", _median(s.busy for s in samples), "%"),
+        )
+        told = [f"{name} {value:.0f} {unit}" for name, value, unit in figures if value is not None]
+        told += [f"at the power cap {_percent(_share(samples, POWER_CAP))}"]
+        told += [
+            f"product {p.when} {p.sustained:.0f} ({p.burst:.0f}) TFLOP/s"
+            for p in gpus.products
+            if p.gpu == gpu
+        ]
+        lines.append(f"gpu {gpu}     {', '.join(told)}")
+    return lines
+
+
+def spoiled(gpus: Gpus) -> list[str]:
+    """Why these samples are of no healthy machine: what its hardware says of itself."""
+    found = []
+    for gpu in gpus.numbers:
+        samples = gpus.of(gpu)
+        for bit in (bit for bit in REASONS if bit & SPOILING):
+            if (share := _share(samples, bit)) > OFTEN:
+                hot = max((s.temperature_c for s in samples if s.temperature_c is not None), default=None)
+                at = f", at up to {hot:.0f} C" if hot is not None else ""
+                found.append(f"GPU {gpu}: {REASONS[bit]} (0x{bit:x}) in {_percent(share)} of the samples{at}")
+        for kind in ("thermal", "board", "reliability"):
+            if (part := _violated(samples, kind)) > VIOLATED:
+                found.append(
+                    f"GPU {gpu}: its {kind} limit held the clocks down for {_percent(part)} of the time"
+                )
+    for state in gpus.states:
+        before = next((s for s in gpus.states if s.gpu == state.gpu and s.when == "begin"), None)
+        if (
+            state.when == "end"
+            and before is not None
+            and state.ecc_uncorrected
+            and before.ecc_uncorrected is not None
+        ):
+            errors = state.ecc_uncorrected - before.ecc_uncorrected
+            if errors > 0:
+                found.append(f"GPU {state.gpu}: {errors} uncorrected memory errors during the run")
+        if state.when == "end" and (state.rows_pending or state.rows_failed):
+            what = "failed to remap" if state.rows_failed else "waits to remap"
+            found.append(f"GPU {state.gpu} {what} rows of its memory")
+    return found
+
+
+def _violated(samples: Sequence[Sample], kind: str) -> float:
+    """The share of the time between the first and the last sample in which this limit held the clocks down."""
+    told = [sample for sample in samples if kind in sample.violations_ns]
+    if len(told) < 2 or told[-1].at <= told[0].at:
+        return 0.0
+    return (told[-1].violations_ns[kind] - told[0].violations_ns[kind]) / 1e9 / (told[-1].at - told[0].at)
+
+
+def causes(gpus: Gpus, healthy: float | None = None) -> list[str]:
+    """What plainly explains a slow run, most telling first; empty if nothing does.
+
+    `healthy` is the sustained matrix product in TFLOP/s of a healthy GPU of this type.
+    """
+    return [
+        *_others(gpus),
+        *spoiled(gpus),
+        *_limited(gpus),
+        *_unlike_the_others(gpus),
+        *_narrow(gpus),
+        *_idle(gpus),
+        *low_products(gpus, healthy),
+    ]
+
+
+def _others(gpus: Gpus) -> list[str]:
+    """The other processes on a GPU."""
+    found = []
+    for gpu in gpus.numbers:
+        samples = gpus.of(gpu)
+        seen: dict[int, list[Process]] = {}
+        for sample in samples:
+            for one in sample.others:
+                seen.setdefault(one.pid, []).append(one)
+        for pid, ones in sorted(seen.items(), key=lambda pair: -len(pair[1]))[:4]:
+            if (share := len(ones) / len(samples)) > OFTEN:
+                found.append(
+                    f"process {pid} ({ones[0].name or 'unnamed'}) was on GPU {gpu} too, in {_percent(share)} of the samples, "
+                    f"with {max(one.mib for one in ones)} MiB"
+                )
+    return found
+
+
+def _limited(gpus: Gpus) -> list[str]:
+    """Limits that somebody set."""
+    found = []
+    for gpu in gpus.numbers:
+        samples = gpus.of(gpu)
+        limit = _median(sample.limit_w for sample in samples)
+        usual = next((s.default_limit_w for s in gpus.states if s.gpu == gpu and s.default_limit_w), None)
+        if limit is not None and usual is not None and limit < 0.99 * usual:
+            found.append(f"GPU {gpu}: its power limit is {limit:.0f} W, by default {usual:.0f} W")
+        if (share := _share(samples, 0x2)) > OFTEN:
+            found.append(f"GPU {gpu}: {REASONS[0x2]} (0x2) limits it in {_percent(share)} of the samples")
+    return found
+
+
+def _unlike_the_others(gpus: Gpus) -> list[str]:
+    """GPUs whose clock or matrix product is below that of the node's others."""
+    clocks = {gpu: _median(sample.sm_mhz for sample in gpus.of(gpu)) for gpu in gpus.numbers}
+    found = [
+        f"GPU {gpu}: its SM clock is {own:.0f} MHz, that of the node's others {others:.0f} MHz"
+        for gpu, own, others in _below({g: c for g, c in clocks.items() if c is not None}, SLOWER_CLOCK)
+    ]
+    for when in ("before", "after"):
+        rates = {product.gpu: product.sustained for product in gpus.products if product.when == when}
+        found += [
+            f"GPU {gpu}: its matrix product {when} the run is {own:.0f} TFLOP/s, that of the node's others {others:.0f}"
+            for gpu, own, others in _below(rates, SLOWER_PRODUCT)
+        ]
+    links = {state.gpu: float(state.nvlinks) for state in gpus.states if state.nvlinks is not None}
+    found += [
+        f"GPU {gpu}: {own:.0f} NVLinks are up, on the node's others {others:.0f}"
+        for gpu, own, others in _below(links, 0.0)
+    ]
+    return found
+
+
+def _below(values: dict[int, float], share: float) -> list[tuple[int, float, float]]:
+    """Each GPU whose value is below the median of the others' by more than this share, with both."""
+    found = []
+    for gpu, own in values.items():
+        others = [value for other, value in values.items() if other != gpu]
+        if others and own < (1 - share) * statistics.median(others):
+            found.append((gpu, own, statistics.median(others)))
+    return found
+
+
+def _narrow(gpus: Gpus) -> list[str]:
+    """PCIe links that have fewer lanes than both ends could use. Their generation falls at idle, so it is no sign."""
+    return [
+        f"GPU {state.gpu}: its PCIe link has {state.pcie_width} of {state.pcie_width_max} lanes"
+        for state in gpus.states
+        if state.when == "end"
+        and state.pcie_width is not None
+        and state.pcie_width_max is not None
+        and state.pcie_width < state.pcie_width_max
+    ]
+
+
+def _idle(gpus: Gpus) -> list[str]:
+    """GPUs that were kept waiting."""
+    found = []
+    for gpu in gpus.numbers:
+        told = [sample.busy for sample in gpus.of(gpu) if sample.busy is not None]
+        if told and (idle := 1 - statistics.fmean(told) / 100) > IDLE:
+            found.append(
+                f"GPU {gpu} was idle for {_percent(idle)} of the time: its program or its host kept it waiting"
+            )
+    return found
+
+
+def low_products(gpus: Gpus, healthy: float | None) -> list[str]:
+    """GPUs whose matrix product alone shows that they are slow, or not theirs alone."""
+    if healthy is None:
+        return []
+    return [
+        f"GPU {one.gpu}: a matrix product alone reached {one.sustained:.0f} TFLOP/s {one.when} the run, on a healthy GPU "
+        f"of this type {healthy:.0f}"
+        for one in gpus.products
+        if one.sustained < (1 - LOW_PRODUCT) * healthy
+    ]
