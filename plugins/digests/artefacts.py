@@ -50,8 +50,8 @@ class Artefacts(Strict):
 
     @property
     def own(self) -> list[File]:
-        """The files that the job itself wrote."""
-        return [file for file in self.files if self.begun is None or file.modified >= self.begun]
+        """The files that the job itself wrote; none if it is not known when it was submitted."""
+        return [file for file in self.files if self.begun is not None and file.modified >= self.begun]
 
 
 def read_artefacts(data: str) -> Artefacts:
