@@ -54,7 +54,7 @@ class Artefacts(Strict):
         return [file for file in self.files if self.begun is not None and file.modified >= self.begun]
 
 
-def read_artefacts(data: str) -> Artefacts:
+def read_artefacts(data: str | bytes) -> Artefacts:
     """The artefacts in this JSON. Raises Infrastructure if it is damaged."""
     try:
         return Artefacts.model_validate_json(data)

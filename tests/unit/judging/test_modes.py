@@ -112,9 +112,9 @@ def test_a_run_that_is_not_valid_is_none_of_its_mode_either() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", "[]", '{"host": "a", "folder": "b", "files": [{"name": "x", "size": -1}]}']
+    "text", ["", "{}", "[]", b"\xff", '{"host": "a", "folder": "b", "files": [{"name": "x", "size": -1}]}']
 )
-def test_a_damaged_answer_is_one_clear_error(text: str) -> None:
+def test_a_damaged_answer_is_one_clear_error(text: str | bytes) -> None:
     with pytest.raises(Infrastructure, match=r"artefacts\.json is damaged: "):
         read_artefacts(text)
 
