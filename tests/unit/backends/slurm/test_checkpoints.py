@@ -209,6 +209,14 @@ def test_a_removal_without_an_answer_is_no_removal() -> None:
         removed(Answer(137, "", "Killed"), "/x")
 
 
+def test_a_recipe_that_is_not_selected_is_left_to_a_sweep(login: Login) -> None:
+    job = JobRef("nemotron4", "340b", NAME, JOB, str(login.folder))
+    with pytest.raises(Infrastructure, match="nemotron4 is not selected in this session: --sweep removes it"):
+        login.backend.discard(job)
+    assert login.backend.keeping(job) == ""
+    assert login.scripts == []
+
+
 def test_the_files_are_found_with_the_room_that_is_left(login: Login) -> None:
     login.save()
     login.tool("df", 'echo "Avail"; echo 12345')
