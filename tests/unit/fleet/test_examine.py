@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +16,9 @@ from plugins.job import JobRef
 from plugins.recipes.cases import Case
 from plugins.reports.results import read_artefacts
 from tests.unit import examples
+from tests.unit.cluster import DONE
 from tests.unit.cluster import NARROW
+from tests.unit.cluster import RUNNING
 from tests.unit.cluster import Cluster
 from tests.unit.cluster import Start
 from tests.unit.examples import nemo2_text
@@ -69,33 +73,55 @@ def test_files_that_never_stay_as_they_are_end_the_question(cluster: Looks, star
 
 @pytest.mark.parametrize("text", [b"\xff\xfe", b"{", b""])
 def test_a_file_of_an_earlier_session_that_is_damaged_is_asked_for_anew(
-    cluster: Looks, start: Start, text: bytes
+    cluster: Looks, start: Start, tmp_path: Path, text: bytes
 ) -> None:
     def plant(_: str) -> None:
-        (session.fleet.folder / PROFILE.key / ARTEFACTS).write_bytes(text)
+        (tmp_path / PROFILE.key / ARTEFACTS).write_bytes(text)
 
     cluster.on_submit = plant
-    session = start(PROFILE)
-    assert session.finish()[PROFILE.id].log_note == ""
+    assert start(PROFILE).finish()[PROFILE.id].log_note == ""
     assert cluster.knew[0] == ""
-    found = read_artefacts(session.fleet.folder / PROFILE.key)
+    found = read_artefacts(tmp_path / PROFILE.key)
     assert found is not None
     assert len(found.files) == 8
 
 
-def test_what_an_earlier_job_of_the_case_left_is_not_known_of_the_next(cluster: Looks, start: Start) -> None:
+def test_what_an_earlier_job_of_the_case_left_is_not_known_of_the_next(
+    cluster: Looks, start: Start, tmp_path: Path
+) -> None:
     def silent(_: int) -> tuple[str, bool]:
         raise Unreachable("no route to host")
 
     cluster.answer = silent
-    cluster.on_check = lambda _: plant()
-    session = start(PROFILE, unreachable_minutes=0.001)
-
-    def plant() -> None:
-        folder = session.fleet.folder / PROFILE.key
-        folder.mkdir(parents=True)
-        (folder / ARTEFACTS).write_text(whole())
-
-    assert "could not be looked at" in session.finish()[PROFILE.id].log_note
+    folder = tmp_path / PROFILE.key
+    folder.mkdir(parents=True)
+    (folder / ARTEFACTS).write_text(whole())
+    entries = start(PROFILE, unreachable_minutes=0.001).finish()
+    assert "could not be looked at" in entries[PROFILE.id].log_note
     assert cluster.knew[0] == ""
-    assert read_artefacts(session.fleet.folder / PROFILE.key) is None
+    assert read_artefacts(folder) is None
+
+
+PGLE = examples.case("70b-profile-fp8-64gpus", "maxtext_llama2")
+TIMED = examples.case("70b-fp8-64gpus", "maxtext_llama2")
+OTHER = examples.case("70b-bf16-64gpus", "maxtext_llama2")
+
+
+@pytest.mark.parametrize("first", [PGLE, TIMED])
+def test_two_jobs_that_write_the_same_reports_never_run_at_once(
+    cluster: Looks, start: Start, first: Case
+) -> None:
+    """They are called alike, whichever job wrote them. A job of another scale or dtype is not held up."""
+    second = TIMED if first is PGLE else PGLE
+    cluster.ends = {case.id: [RUNNING] for case in (first, second, OTHER)}
+    session = start(first, second, OTHER)
+    deadline = time.monotonic() + 5
+    while any(session.entries()[case.id].state != RUNNING for case in (first, OTHER)):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert cluster.submitted == [first.id, OTHER.id]
+    cluster.ends[first.id] = [DONE]
+    while second.id not in cluster.submitted:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert session.entries()[first.id].status == "ended"
