@@ -50,11 +50,11 @@ class Artefacts(Strict):
 
     @property
     def own(self) -> list[File]:
-        """The files that the job itself wrote."""
-        return [file for file in self.files if self.begun is None or file.modified >= self.begun]
+        """The files that the job itself wrote; none if it is not known when it was submitted."""
+        return [file for file in self.files if self.begun is not None and file.modified >= self.begun]
 
 
-def read_artefacts(data: str) -> Artefacts:
+def read_artefacts(data: str | bytes) -> Artefacts:
     """The artefacts in this JSON. Raises Infrastructure if it is damaged."""
     try:
         return Artefacts.model_validate_json(data)

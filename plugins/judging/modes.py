@@ -38,6 +38,11 @@ def problems(case: Case, found: Artefacts | None, *, nodes: int, network: str | 
         return []
     if found is None:
         return ["nobody has looked at what it left on the cluster"]
+    if found.files and found.begun is None and not mode.nccl_trace:
+        return [
+            f"nobody knows which of the {len(found.files)} files there are of this job: the file that was made in the stage "
+            f"before it was submitted is gone"
+        ]
     if case.leaves_checkpoint:
         return checkpoints.file_problems(case, found)
     if mode.profiles is not None:

@@ -231,7 +231,7 @@ def read_log(log_format: str, folder: Path) -> Log:
 def read_artefacts(folder: Path) -> Artefacts | None:
     """What the case's job left on the cluster; None if nobody has looked. Raises Infrastructure."""
     path = folder / ARTEFACTS
-    return artefacts.read_artefacts(path.read_text()) if path.exists() else None
+    return artefacts.read_artefacts(path.read_bytes()) if path.exists() else None
 
 
 def read_gpus(folder: Path) -> Gpus | None:

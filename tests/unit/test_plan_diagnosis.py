@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from fixtures.backends.section import Machine
 from fixtures.backends.slurm.section import Slurm
 from fixtures.options import _gpu_hours
+from fixtures.options import site_of
 from fixtures.plan import commands
 from fixtures.plan import symptom
 from fixtures.plan import why_undiagnosable
@@ -122,3 +126,12 @@ def test_anything_else_is_refused(text: str) -> None:
         argparse.ArgumentTypeError, match=r"is no number of GPU-hours above 0, such as 12 or 0\.5"
     ):
         _gpu_hours(text)
+
+
+@pytest.mark.parametrize(("asked", "refused"), [([], True), (["profile"], True), (["checkpoint"], False)])
+def test_keeping_checkpoints_is_about_the_variant_that_saves_one(asked: list[str], refused: bool) -> None:
+    given = {"keep_checkpoints": True, "--variant": asked, "give_up_after": 0, "retry_infrastructure": 0}
+    options = SimpleNamespace(record_baselines=False, replace_baselines=False)
+    config: Any = SimpleNamespace(getoption=given.get, option=options, rootpath=Path())
+    with pytest.raises(pytest.UsageError, match="give that too") if refused else nullcontext():
+        site_of(config)

@@ -9,10 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
 from fixtures.runs.checkpoints import LEFT
 from fixtures.runs.checkpoints import to_remove
+from fixtures.runs.ledger import LEDGER
 from fixtures.runs.ledger import Entry
+from fixtures.runs.ledger import Ledger
+from fixtures.runs.planned import PlannedJob
 from plugins.errors import Infrastructure
 from plugins.errors import SiteError
 from plugins.errors import Unreachable
@@ -24,6 +28,7 @@ from tests.unit.cluster import NARROW
 from tests.unit.cluster import RUNNING
 from tests.unit.cluster import Cluster
 from tests.unit.cluster import Session
+from tests.unit.cluster import Site
 from tests.unit.cluster import Start
 from tests.unit.cluster import told
 from tests.unit.examples import nemo2_line
@@ -115,6 +120,22 @@ def test_a_kept_checkpoint_is_told_and_no_sweep_removes_it(cluster: Storage, sta
     said = [line for line in told(session) if "is kept; to remove it: ssh login01 rm -r /lustre/1" in line]
     assert len(said) == 1
     assert to_remove(session.fleet.folder) == []
+
+
+def test_no_load_waits_for_a_save_that_this_session_does_not_run(cluster: Storage, tmp_path: Path) -> None:
+    path = tmp_path / LEDGER
+    ledger = Ledger.create(path, "run-1", "lab")
+    ledger.plan([(case, "slurm", case.id) for case in (SAVE, LOAD)])
+    plan = PlannedJob(LOAD, "slurm", JobRef(LOAD.recipe, LOAD.id, LOAD.id), "nemo2")
+    fleet = Fleet(tmp_path, path, [plan], {"slurm": cluster}, {"slurm": Site(gpu="h100")}, Policy())
+    fleet.start()
+    for thread in fleet._threads:
+        thread.join(5)
+    ended = ledger.entry(LOAD.key)
+    fleet.stop()
+    assert ended is not None
+    assert (ended.failure, cluster.submitted) == ("skipped", [])
+    assert "this session does not run it" in ended.message
 
 
 def test_one_checkpoint_is_there_at_a_time_and_other_cases_are_not_held_up(

@@ -66,7 +66,7 @@ class Chooses(Cluster):
         if case.mode is not None and case.mode.nccl_trace:
             return Artefacts(host="login", folder="/logs", trace=TRACED).model_dump_json(), True
         files = tuple(File(name=f"profile_{rank}.nsys-rep", size=9999, modified=0.0) for rank in range(8))
-        return Artefacts(host="login", folder="/logs", files=files).model_dump_json(), True
+        return Artefacts(host="login", folder="/logs", begun=0.0, files=files).model_dump_json(), True
 
 
 class Doctor:

@@ -1,5 +1,7 @@
 export COLUMNS=4096 TERM=dumb
+exec {pacemark_out}>&1 >&2
 module load slurm
+exec >&$pacemark_out {pacemark_out}>&-
 # llama3/70b-fp8-512gpus on site big-one: 64 nodes
 set -eu
 cd /lustre/nemo/llama3.1

@@ -1,5 +1,7 @@
 export COLUMNS=4096 TERM=dumb
+exec {pacemark_out}>&1 >&2
 module load slurm
+exec >&$pacemark_out {pacemark_out}>&-
 # maxtext_llama2/70b-fp8-1024gpus on site big-one: 128 nodes
 set -eu
 cd /lustre/nemo/maxtext_llama2

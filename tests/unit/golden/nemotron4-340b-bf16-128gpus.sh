@@ -1,5 +1,7 @@
 export COLUMNS=4096 TERM=dumb
+exec {pacemark_out}>&1 >&2
 module load slurm
+exec >&$pacemark_out {pacemark_out}>&-
 # nemotron4/340b-bf16-128gpus on site big-one: 16 nodes
 set -eu
 cd /lustre/nemo/nemotron4

@@ -335,7 +335,7 @@ def test_what_is_recorded_with_a_digest_and_what_is_refused(slow: tuple[ProfileD
     origin = Origin("lab", "NeMo", "first", "2026-11-20")
     log = examples.parse(examples.nemo2_text([10.0] * PROFILE.steps).replace("/49 |", "/24 |"))
     files = [{"name": f"profile_{n}.nsys-rep", "size": 9999, "modified": 1.0} for n in range(8)]
-    whole = Artefacts.model_validate({**left(profiles=slow).model_dump(), "files": files})
+    whole = Artefacts.model_validate({**left(profiles=slow).model_dump(), "files": files, "begun": 0.0})
     given = {"gpu": "h100", "baselines": examples.BASELINES}
     judged = judge_outcome(PROFILE, examples.outcome(), log, None, artefacts=whole, **given)  # type: ignore[arg-type]
     assert judged.verdict.kind is Kind.PASSED, judged.text

@@ -112,9 +112,9 @@ def test_a_run_that_is_not_valid_is_none_of_its_mode_either() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", "[]", '{"host": "a", "folder": "b", "files": [{"name": "x", "size": -1}]}']
+    "text", ["", "{}", "[]", b"\xff", '{"host": "a", "folder": "b", "files": [{"name": "x", "size": -1}]}']
 )
-def test_a_damaged_answer_is_one_clear_error(text: str) -> None:
+def test_a_damaged_answer_is_one_clear_error(text: str | bytes) -> None:
     with pytest.raises(Infrastructure, match=r"artefacts\.json is damaged: "):
         read_artefacts(text)
 
@@ -141,6 +141,27 @@ def test_a_folder_that_is_not_there_has_no_files(tmp_path: Path) -> None:
     done = subprocess.run(["bash"], input=script, capture_output=True, text=True, check=True)
     found = listed(Answer(0, done.stdout, ""), "login", "/x")
     assert (found.files, found.begun) == ((), None)
+
+
+def test_what_has_no_form_of_a_file_is_none_of_the_listing() -> None:
+    out = "Loading 3 modules\n1.5 0 .marker\nfiles\nfind 3 x\n2.5 7 a\x85b 1 end\n3.5 8 c.nsys-rep\nend\n"
+    found = listed(Answer(0, out, ""), "login", "/x")
+    assert found.begun == 1.5
+    assert [(file.name, file.size) for file in found.files] == [("a\x85b 1 end", 7), ("c.nsys-rep", 8)]
+
+
+def test_a_folder_that_cannot_be_read_is_not_listed_in_part(tmp_path: Path) -> None:
+    (tmp_path / "find").write_text("#!/bin/bash\necho 1.5 7 a.nsys-rep; echo 'cannot read b' >&2; exit 1\n")
+    (tmp_path / "find").chmod(0o755)
+    script = f'PATH="{tmp_path}:$PATH"\n{listing(str(tmp_path), "/none")}'
+    done = subprocess.run(["bash"], input=script, capture_output=True, text=True, check=False)
+    with pytest.raises(Unreachable, match=r"could not be listed: .*cannot read b"):
+        listed(Answer(done.returncode, done.stdout, done.stderr), "login", str(tmp_path))
+
+
+def test_without_the_moment_of_its_submission_no_file_is_the_jobs_own() -> None:
+    found = modes.problems(PROFILE, artefacts(*EIGHT, begun=None), nodes=1)
+    assert "nobody knows which of the 8 files there are of this job" in "; ".join(found)
 
 
 @pytest.mark.parametrize("out", ["", "files\n", "files\n1.0 5 a.nsys-rep\n"])

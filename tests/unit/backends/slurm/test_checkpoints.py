@@ -209,6 +209,14 @@ def test_a_removal_without_an_answer_is_no_removal() -> None:
         removed(Answer(137, "", "Killed"), "/x")
 
 
+def test_a_recipe_that_is_not_selected_is_left_to_a_sweep(login: Login) -> None:
+    job = JobRef("nemotron4", "340b", NAME, JOB, str(login.folder))
+    with pytest.raises(Infrastructure, match="nemotron4 is not selected in this session: --sweep removes it"):
+        login.backend.discard(job)
+    assert login.backend.keeping(job) == ""
+    assert login.scripts == []
+
+
 def test_the_files_are_found_with_the_room_that_is_left(login: Login) -> None:
     login.save()
     login.tool("df", 'echo "Avail"; echo 12345')
@@ -222,9 +230,22 @@ def test_the_files_are_found_with_the_room_that_is_left(login: Login) -> None:
     assert (found.folder, found.free) == (f"{login.folder}/{BELOW}", 12345)
 
 
-def test_files_of_a_job_whose_folder_nobody_knows_cannot_be_found(login: Login) -> None:
+@pytest.mark.parametrize("mode", ["checkpoint", "profile", "nccl-trace"])
+def test_files_of_a_job_whose_folder_nobody_knows_cannot_be_found(login: Login, mode: str) -> None:
+    case = examples.case(f"8b-{mode}-bf16-16gpus")
     with pytest.raises(Infrastructure, match="nobody knows the folder of its job"):
-        login.backend.examine(SAVE, JobRef(SAVE.recipe, SAVE.id, NAME, JOB, ""), "")
+        login.backend.examine(case, JobRef(case.recipe, case.id, NAME, JOB, ""), "")
+    assert login.scripts == []
+
+
+def test_a_login_node_without_python_is_told_at_once(login: Login, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SshConnection, "names", lambda *_: [f"log-a.x_{JOB}_0.out"])
+    case = examples.case("8b-nccl-trace-bf16-16gpus")
+    login.tool("python3", "echo 'bash: python3: command not found' >&2; exit 127")
+    with pytest.raises(Infrastructure, match="status 127: bash: python3: command not found") as caught:
+        login.backend.examine(case, JobRef(case.recipe, case.id, NAME, JOB, str(login.folder)), "")
+    # It would be asked again.
+    assert not isinstance(caught.value, Unreachable)
 
 
 def test_nothing_is_submitted_where_there_is_too_little_room(login: Login) -> None:

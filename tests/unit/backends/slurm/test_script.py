@@ -15,6 +15,7 @@ from fixtures.backends.shell import Answer
 from fixtures.backends.slurm.backend import SlurmBackend
 from fixtures.backends.slurm.commands import Controller
 from fixtures.backends.slurm.script import Script
+from fixtures.backends.slurm.script import preamble
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
 from plugins.errors import ConfigError
@@ -70,6 +71,13 @@ def plan(slurm: Slurm | None = None) -> str:
 @pytest.fixture(autouse=True)
 def _token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", TOKEN)
+
+
+def test_what_the_prologue_prints_is_no_answer() -> None:
+    for words in ("echo 17; echo '- Job id: 18' # 19", "# nothing", ""):
+        script = f"{preamble(section(prologue=words))}echo 20"
+        done = subprocess.run(["bash"], input=script, capture_output=True, text=True, check=True)
+        assert (done.stdout, "17" in done.stderr) == ("20\n", "17" in words)
 
 
 class Cluster:

@@ -1,0 +1,127 @@
+"""The fleet looks at what a job in another mode left: it ends, whatever the cluster or the disk says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from plugins.digests.artefacts import ARTEFACTS
+from plugins.digests.artefacts import Artefacts
+from plugins.digests.artefacts import File
+from plugins.errors import Unreachable
+from plugins.job import JobRef
+from plugins.recipes.cases import Case
+from plugins.reports.results import read_artefacts
+from tests.unit import examples
+from tests.unit.cluster import DONE
+from tests.unit.cluster import NARROW
+from tests.unit.cluster import RUNNING
+from tests.unit.cluster import Cluster
+from tests.unit.cluster import Start
+from tests.unit.examples import nemo2_text
+
+PROFILE = examples.case("70b-profile-fp8-64gpus")
+
+
+class Looks(Cluster):
+    """A cluster that answers what a test says. `knew` is what it was told that was known."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.logs[PROFILE.id] = nemo2_text([10.0] * PROFILE.steps)
+        self.knew: list[str] = []
+        self.answer: Callable[[int], tuple[str, bool]] = lambda _: (whole(), True)
+
+    def examine(self, case: Case, job: JobRef, known: str) -> tuple[str, bool]:
+        self.knew.append(known)
+        return self.answer(len(self.knew))
+
+
+def whole(modified: float = 1.0) -> str:
+    files = tuple(File(name=f"profile_{rank}.nsys-rep", size=9999, modified=modified) for rank in range(8))
+    return Artefacts(host="login", folder="/logs", begun=0.0, files=files).model_dump_json()
+
+
+@pytest.fixture
+def cluster() -> Looks:
+    return Looks()
+
+
+def fails(*_: object) -> tuple[str, bool]:
+    raise RecursionError("too deep")
+
+
+@pytest.mark.parametrize("answer", [fails, lambda _: ("{", True), lambda _: ("\ud800", True)])
+def test_an_answer_that_nobody_foresaw_stops_no_other_case(
+    cluster: Looks, start: Start, answer: Callable[[int], tuple[str, bool]]
+) -> None:
+    cluster.answer = answer
+    entries = start(PROFILE, NARROW).finish()
+    assert [entries[case.id].failure for case in (PROFILE, NARROW)] == ["", ""]
+    assert "what it left on the cluster could not be looked at: " in entries[PROFILE.id].log_note
+    assert cluster.cancelled == set()
+
+
+def test_files_that_never_stay_as_they_are_end_the_question(cluster: Looks, start: Start) -> None:
+    cluster.answer = lambda count: (whole(float(count)), False)
+    entries = start(PROFILE, unreachable_minutes=0.005).finish()
+    assert "still changes" in entries[PROFILE.id].log_note
+
+
+@pytest.mark.parametrize("text", [b"\xff\xfe", b"{", b""])
+def test_a_file_of_an_earlier_session_that_is_damaged_is_asked_for_anew(
+    cluster: Looks, start: Start, tmp_path: Path, text: bytes
+) -> None:
+    def plant(_: str) -> None:
+        (tmp_path / PROFILE.key / ARTEFACTS).write_bytes(text)
+
+    cluster.on_submit = plant
+    assert start(PROFILE).finish()[PROFILE.id].log_note == ""
+    assert cluster.knew[0] == ""
+    found = read_artefacts(tmp_path / PROFILE.key)
+    assert found is not None
+    assert len(found.files) == 8
+
+
+def test_what_an_earlier_job_of_the_case_left_is_not_known_of_the_next(
+    cluster: Looks, start: Start, tmp_path: Path
+) -> None:
+    def silent(_: int) -> tuple[str, bool]:
+        raise Unreachable("no route to host")
+
+    cluster.answer = silent
+    folder = tmp_path / PROFILE.key
+    folder.mkdir(parents=True)
+    (folder / ARTEFACTS).write_text(whole())
+    entries = start(PROFILE, unreachable_minutes=0.001).finish()
+    assert "could not be looked at" in entries[PROFILE.id].log_note
+    assert cluster.knew[0] == ""
+    assert read_artefacts(folder) is None
+
+
+PGLE = examples.case("70b-profile-fp8-64gpus", "maxtext_llama2")
+TIMED = examples.case("70b-fp8-64gpus", "maxtext_llama2")
+OTHER = examples.case("70b-bf16-64gpus", "maxtext_llama2")
+
+
+@pytest.mark.parametrize("first", [PGLE, TIMED])
+def test_two_jobs_that_write_the_same_reports_never_run_at_once(
+    cluster: Looks, start: Start, first: Case
+) -> None:
+    """They are called alike, whichever job wrote them. A job of another scale or dtype is not held up."""
+    second = TIMED if first is PGLE else PGLE
+    cluster.ends = {case.id: [RUNNING] for case in (first, second, OTHER)}
+    session = start(first, second, OTHER)
+    deadline = time.monotonic() + 5
+    while any(session.entries()[case.id].state != RUNNING for case in (first, OTHER)):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert cluster.submitted == [first.id, OTHER.id]
+    cluster.ends[first.id] = [DONE]
+    while second.id not in cluster.submitted:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert session.entries()[first.id].status == "ended"
