@@ -29,9 +29,11 @@ MOST_BYTES = 1_000_000
 
 # A process with fewer calls than this share of the median is no rank: its name is that of a torn line.
 _STRAY = 0.01
-# If more of the calls than this share cannot be read, the trace is of a format that is not known, or damaged.
-_TORN = 0.01
-# So many calls of a rank may be torn lines, if as many are torn in all: a number, or a share of its calls.
+# If more of the calls than this share cannot be read, the trace is of a format that is not known, or damaged. NeMo-Run
+# asks for output without buffers (SLURM_UNBUFFEREDIO), with which srun tears lines of ranks that print at once.
+_TORN = 0.25
+# So many calls of a rank may be torn lines, if as many are torn in all: a number, or a share of its calls beyond twice the
+# share that is torn in all.
 _LOST, _LOST_SHARE = 3, 0.02
 _MOST_NAMED = 4
 
@@ -147,12 +149,28 @@ class NcclDigest(Strict):
             raise ValueError("a rank that made fewer calls is not listed")
         return self
 
+    @property
+    def torn_share(self) -> float:
+        """The share of the calls that cannot be read."""
+        return self.counts.torn / max(1, self.counts.calls + self.counts.torn)
+
     def members(self) -> list[Rank]:
-        """The ranks, without what torn lines seem to name."""
+        """The ranks, without what torn lines seem to name: a host's name cut or glued, or a few calls."""
         if not self.ranks:
             return []
         least = _STRAY * median(rank.calls for rank in self.ranks)
-        return [rank for rank in self.ranks if rank.calls >= least]
+        named: defaultdict[tuple[int, int], list[tuple[str, int]]] = defaultdict(list)
+        for rank in self.ranks:
+            named[rank.pid, rank.gpu].append((self.hosts[rank.host], rank.calls))
+
+        def is_torn(rank: Rank) -> bool:
+            name = self.hosts[rank.host]
+            return any(
+                rank.calls < calls and (other.endswith(name) or name.endswith(other))
+                for other, calls in named[rank.pid, rank.gpu]
+            )
+
+        return [rank for rank in self.ranks if rank.calls >= least and not is_torn(rank)]
 
 
 class _Error(Strict):
@@ -214,7 +232,7 @@ def _unread(digest: NcclDigest) -> Iterator[str]:
             sum(column) for column in zip(*((file.size, file.read) for file in digest.files), strict=True)
         )
         yield f"the trace was not read to its end: {read} bytes of at least {size}"
-    if counts.torn > _TORN * (counts.calls + counts.torn):
+    if digest.torn_share > _TORN:
         yield f"{counts.torn} of {counts.calls + counts.torn} calls cannot be read: the lines are torn, or of a format that is not known"
     if digest.other_ranks[0]:
         yield f"{digest.other_ranks[0]} calls are of more ranks than can be told apart"
@@ -254,7 +272,7 @@ def _absent(digest: NcclDigest, members: Sequence[Rank], gpus: int, nodes: int) 
 def _uneven(digest: NcclDigest) -> Iterator[str]:
     for uneven in digest.uneven:
         fewer = [(digest.ranks[index], calls) for index, calls in uneven.fewer]
-        lost = min(digest.counts.torn, max(_LOST, _LOST_SHARE * uneven.calls))
+        lost = min(digest.counts.torn, max(_LOST, (_LOST_SHARE + 2 * digest.torn_share) * uneven.calls))
         fewer = [(rank, calls) for rank, calls in fewer if uneven.calls - calls > lost]
         if fewer:
             least, most = min(calls for _, calls in fewer), max(calls for _, calls in fewer)

@@ -100,6 +100,11 @@ def explain(case: Case, log: Log, found: Artefacts) -> list[str]:
         lines += [f"          {line}" for line in profile_view.table(digests).splitlines()]
     if found.trace is not None:
         lines += [f"warning   {shown(warning)}" for warning in found.trace.warnings]
+        if found.trace.counts.torn:
+            lines.append(
+                f"note      {found.trace.counts.torn:,} calls are not counted: other ranks' output tore their lines "
+                f"({found.trace.torn_share:.1%})"
+            )
         lines += [f"trace     {line}" for line in nccl_trace.table(found.trace).splitlines()]
     lines += [f"note      {note}" for note in found.notes]
     times = [step.seconds for step in log.steps if step.seconds is not None]

@@ -22,20 +22,20 @@ from tests.system.test_proxy import TINY
 
 # Prints the processor time of a small training step that is computed once, and of one that is computed four times.
 COSTS = """\
-import runpy, time
+import runpy, sys, time
 from argparse import Namespace
+sys.path.insert(0, "suites/proxy")
 train = runpy.run_path("suites/proxy/train.py")
 jax = train["jax"]
-shape = Namespace(layers=1, hidden=256, ffn=512, heads=2, query_groups=1, vocab=512, seq_len=128, mbs=1)
-weights = jax.jit(lambda key: train["initial_weights"](shape, key))(jax.random.key(0))
-tokens = jax.numpy.arange(shape.seq_len + 1)[None]
-evaluate = jax.value_and_grad(lambda weights, tokens: train["loss_of"](weights, tokens, shape, None))
-for passes in (1, 4):
-    step = jax.jit(lambda *given: train["mean_of_passes"](evaluate, *given, passes)).lower(weights, tokens).compile()
+shape = dict(layers=1, hidden=256, ffn=512, heads=2, query_groups=1, vocab=512, seq_len=128, mbs=1, mlp="gated")
+for handicap in (1, 4):
+    given = Namespace(**shape, seed=0, ga=1, gpus=1, fsdp=1, dtype="fp32", handicap=handicap)
+    step, state, tokens = train["prepare"](given, jax.devices()[:1], None)
+    step = jax.jit(step).lower(state, tokens).compile()
     costs = []
     for _ in range(10):
         began = time.process_time()
-        jax.block_until_ready(step(weights, tokens))
+        jax.block_until_ready(step(state, tokens))
         costs.append(time.process_time() - began)
     print(min(costs))
 """

@@ -137,6 +137,22 @@ def test_a_few_torn_lines_are_no_reason() -> None:
     assert world.endswith("in communicators of 16 ranks others made 40 collective calls, GPU 1 on gpu-01 20")
 
 
+def test_a_name_that_is_cut_or_glued_is_no_rank_even_of_a_short_trace() -> None:
+    lines = Trace(steps=1, sizes=(1 << 20,)).whole().splitlines(keepends=True)
+    torn = [lines[-1][len(b"gpu") :], b"epoch" + lines[-2]]
+    found = digest_of(b"".join([*lines, *torn]))
+    assert {rank.host for rank in found.ranks} != {rank.host for rank in found.members()}
+    assert len(found.members()) == 16
+    assert problems(found, 16, 2, "IB") == []
+
+
+def test_many_torn_lines_hide_no_rank_that_stopped() -> None:
+    lines = Trace(cut=[3], steps=20).whole().splitlines(keepends=True)
+    torn = [line[: len(line) // 2] + b"\n" if number % 7 == 0 else line for number, line in enumerate(lines)]
+    (reason,) = [one for one in problems(digest_of(b"".join(torn)), 16, 2) if "not whole" in one][:1]
+    assert "GPU 3 on gpu-00" in reason
+
+
 def test_a_name_that_torn_lines_seem_to_have_is_no_rank() -> None:
     whole = Trace(steps=60).whole()
     torn = digest_of(whole + b"vg" + whole.splitlines(keepends=True)[-1])
@@ -145,9 +161,9 @@ def test_a_name_that_torn_lines_seem_to_have_is_no_rank() -> None:
 
 
 def test_a_format_that_is_not_known_is_told() -> None:
-    other = Trace().whole().replace(b" count ", b" elements ", 40)
+    other = Trace().whole().replace(b" count ", b" elements ", 140)
     (said,) = (text for text in problems(digest_of(other), 16, 2, "IB") if "not known" in text)
-    assert said.startswith("40 of 400 calls cannot be read")
+    assert said.startswith("140 of 400 calls cannot be read")
 
 
 def test_what_could_not_be_told_apart_is_no_pass() -> None:
