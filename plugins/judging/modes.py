@@ -121,7 +121,7 @@ def headline(case: Case, found: Artefacts) -> str:
         trace = found.trace
         networks = sorted({name for setup in trace.setups for name in setup.networks})
         return (
-            f"{len(trace.members())} ranks on {len(trace.hosts)} hosts made {trace.counts.calls:,} NCCL calls, network "
+            f"{len(trace.members())} ranks on {len({rank.host for rank in trace.members()})} hosts made {trace.counts.calls:,} NCCL calls, network "
             f"{', '.join(networks) or 'not told'}"
         )
     own = reports(case, found)
