@@ -272,13 +272,15 @@ def _absent(digest: NcclDigest, members: Sequence[Rank], gpus: int, nodes: int) 
 
 def _uneven(digest: NcclDigest) -> Iterator[str]:
     members = set(digest.members())
+    # A call whose line lost the begin of its host's name is one of a rank that there is not.
+    torn = digest.counts.torn + sum(rank.calls for rank in digest.ranks if rank not in members)
     for uneven in digest.uneven:
         fewer = [
             (digest.ranks[index], calls) for index, calls in uneven.fewer if digest.ranks[index] in members
         ]
         share = _LOST_SHARE + 2 * digest.torn_share
         # Lines are torn where several ranks print at once, so in short traces they are not spread evenly.
-        lost = min(digest.counts.torn, max(_LOST, share * uneven.calls, 2 * math.sqrt(uneven.calls)))
+        lost = min(torn, max(_LOST, share * uneven.calls, 2 * math.sqrt(uneven.calls)))
         fewer = [(rank, calls) for rank, calls in fewer if uneven.calls - calls > lost]
         if fewer:
             least, most = min(calls for _, calls in fewer), max(calls for _, calls in fewer)

@@ -146,6 +146,16 @@ def test_a_name_that_is_cut_or_glued_is_no_rank_even_of_a_short_trace() -> None:
     assert problems(found, 16, 2, "IB") == []
 
 
+def test_lines_of_one_rank_that_are_torn_at_once_make_no_short_trace_unwhole() -> None:
+    lines = Trace(nodes=2).whole().splitlines(keepends=True)
+    own = [n for n, line in enumerate(lines) if line.startswith(b"gpu-00:4002:") and b"[nranks=8]" in line]
+    for n in own[:4]:
+        lines[n] = lines[n][4:]
+    for n, kept in zip(own[4:8], (3, 5, 30, 60), strict=True):
+        lines[n] = lines[n][:kept] + b"\n" + lines[n][kept:]
+    assert problems(digest_of(b"".join(lines)), 16, 2, "IB") == []
+
+
 def test_many_torn_lines_hide_no_rank_that_stopped() -> None:
     lines = Trace(cut=[3], steps=20).whole().splitlines(keepends=True)
     torn = [line[: len(line) // 2] + b"\n" if number % 7 == 0 else line for number, line in enumerate(lines)]
