@@ -1,1 +1,1 @@
-"""Digests of what a cluster recorded: profiles and NCCL traces."""
+"""Digests of what a cluster recorded: profiles, NCCL traces and samples of GPUs, with their tables and plots."""

@@ -23,6 +23,7 @@ from plugins.digests import artefacts
 from plugins.digests import gpus
 from plugins.digests.artefacts import ARTEFACTS
 from plugins.digests.artefacts import Artefacts
+from plugins.digests.gpu_plot import gpus_svg
 from plugins.digests.gpus import Gpus
 from plugins.digests.gpus import Sample
 from plugins.errors import ConfigError
@@ -37,7 +38,6 @@ from plugins.judging.verdicts import Kind
 from plugins.judging.verdicts import beside
 from plugins.logs import Log
 from plugins.logs.formats import read
-from plugins.reports.gpu_plot import gpus_svg
 
 SCHEMA = 1
 VERSION = "0.1.0"

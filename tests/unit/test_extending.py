@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shutil
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from fixtures.site import THIS_MACHINE
 from fixtures.site import load_site
 from fixtures.site import make_backends
 from plugins.errors import ConfigError
+from plugins.errors import SubmitError
 from plugins.job import JobRef
 from plugins.job import JobState
 from plugins.job import Phase
@@ -258,3 +260,29 @@ def test_a_recipe_that_no_backend_runs_is_refused(
     config = SimpleNamespace(getoption=lambda name: None)
     with pytest.raises(ConfigError, match=re.escape(message)):
         choice_of(config, THIS_MACHINE)(read_recipe(recipe))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_backend_can_do_what_its_section_promises(name: str) -> None:
+    known = BACKENDS[name]
+    section = known.section.model_construct(gpu="h100")
+    module = importlib.import_module(known.module)
+    own = [found for found in vars(module).values() if isinstance(found, type) and issubclass(found, Backend)]
+    promised = {
+        **dict.fromkeys(("examine", "discard", "keeping"), section.examines),
+        "on_nodes": section.chooses_nodes,
+    }
+    for method, can in promised.items():
+        made = {
+            getattr(found, method) is not getattr(Backend, method) for found in own if found is not Backend
+        }
+        assert made == {can}, method
+
+
+def test_a_backend_without_a_method_says_so_in_words(toy_backend: Recipe) -> None:
+    backend = ToyBackend(ToySection(gpu="h100", queue="fast"), [toy_backend])
+    job = JobRef("llama3", "8b-bf16-8gpus", "name", "1", "")
+    with pytest.raises(SubmitError, match="ToyBackend cannot look at what a job left on the cluster"):
+        backend.examine(toy_backend.cases[0], job, "")
+    with pytest.raises(SubmitError, match="ToyBackend cannot choose the nodes of a job"):
+        backend.on_nodes("gpu001")
