@@ -50,20 +50,24 @@ class Trial:
         self.results = folder / "results"
         self.environment = {"STORAGE_EMULATOR_HOST": url}
         self.said = b""
+        self._held = folder / "held"
         self._lab, self._namespace, self._gate = lab, namespace, gate
 
-    def begin(self, after: int = 5, **environment: str) -> None:
-        """Start the session and hold it as soon as it has read so many steps."""
-        env = {**self.environment, **environment}
+    def begin(self, environment: dict[str, str] | None = None, **knobs: Any) -> None:
+        """Start the session, and hold it once it has read some steps; the job waits meanwhile."""
+        self._held.touch()
+        self._lab.set(self._namespace, held_at=10, held_by=str(self._held), **knobs)
+        env = {**self.environment, **(environment or {})}
         self.process = start(*SELECT, "--site", str(self.site), results=self.results, env=env)
         log = self.results / "latest" / CASE / "log.txt"
-        until(lambda: log.exists() and log.read_text().count(" global_step : ") > after, "the first steps")
+        until(lambda: log.exists() and log.read_text().count(" global_step : ") > 5, "the first steps")
         os.killpg(self.process.pid, signal.SIGSTOP)
         # The system would keep for it what comes by the connection that follows the log.
         self._gate.cut()
 
     def lose_the_pod(self) -> str:
-        """Wait for the job's end, and let its pod of rank 0 go; returns where NeMo has put its file."""
+        """Let the job go on to its end, and its pod of rank 0 go; returns where NeMo has put its file."""
+        self._held.unlink()
         until(lambda: "terminalState" in self._jobset()["status"], "the job's end")
         (pod,) = [pod for pod in items(self._lab, self._namespace, "pod") if "-workload-0-0-" in _name(pod)]
         # What tells the file of an earlier life from that of this one.
@@ -144,8 +148,7 @@ def test_the_bucket_has_what_a_pod_that_is_gone_can_no_longer_tell(
     code: int,
     state: str,
 ) -> None:
-    kubernetes_lab.set(namespace, real_step=0.1, exit_code_after=code)
-    trial.begin()
+    trial.begin(exit_code_after=code)
     url = trial.lose_the_pod()
     written = in_the_bucket(trial.said)
     bucket_lab.put(url, written)
@@ -169,8 +172,7 @@ def test_the_bucket_has_what_a_pod_that_is_gone_can_no_longer_tell(
 def test_without_the_file_it_is_infrastructure_as_ever_and_says_what_was_tried(
     kubernetes_lab: KubernetesLab, namespace: str, bucket: str, trial: Trial, code: int, words: str
 ) -> None:
-    kubernetes_lab.set(namespace, real_step=0.1, exit_code_after=code)
-    trial.begin()
+    trial.begin(exit_code_after=code)
     url = trial.lose_the_pod()
     result = trial.go_on()
     case = result.case(CASE)
@@ -184,8 +186,7 @@ def test_without_the_file_it_is_infrastructure_as_ever_and_says_what_was_tried(
 def test_what_spoilt_the_run_counts_although_only_the_pod_said_it(
     kubernetes_lab: KubernetesLab, namespace: str, bucket: str, bucket_lab: BucketLab, trial: Trial
 ) -> None:
-    kubernetes_lab.set(namespace, real_step=0.1, socket_fallback=True)
-    trial.begin()
+    trial.begin(socket_fallback=True)
     bucket_lab.put(trial.lose_the_pod(), in_the_bucket(trial.said))
     result = trial.go_on()
     assert result.case(CASE)["verdict"] == "invalid run", result.out
@@ -195,7 +196,6 @@ def test_what_spoilt_the_run_counts_although_only_the_pod_said_it(
 def test_a_session_that_is_resumed_when_nothing_is_left_of_the_job_reads_the_bucket(
     kubernetes_lab: KubernetesLab, namespace: str, bucket: str, bucket_lab: BucketLab, trial: Trial
 ) -> None:
-    kubernetes_lab.set(namespace, real_step=0.1)
     trial.begin()
     trial.kill()
     bucket_lab.put(trial.lose_the_pod(), in_the_bucket(trial.said))
@@ -212,7 +212,6 @@ def test_a_session_that_is_resumed_when_nothing_is_left_of_the_job_reads_the_buc
 def test_a_resumed_session_that_finds_nothing_anywhere_has_lost_the_case(
     kubernetes_lab: KubernetesLab, namespace: str, bucket: str, trial: Trial
 ) -> None:
-    kubernetes_lab.set(namespace, real_step=0.1)
     trial.begin()
     trial.kill()
     trial.lose_the_pod()
@@ -230,8 +229,7 @@ def test_without_the_package_it_says_what_to_install(
     hidden.mkdir()
     # Python reads this before anything else.
     (hidden / "sitecustomize.py").write_text("import sys\nsys.modules['google.cloud.storage'] = None\n")
-    kubernetes_lab.set(namespace, real_step=0.1)
-    trial.begin(PYTHONPATH=str(hidden))
+    trial.begin({"PYTHONPATH": str(hidden)})
     trial.lose_the_pod()
     result = trial.go_on()
     case = result.case(CASE)
@@ -245,7 +243,6 @@ def test_without_the_package_it_says_what_to_install(
 def test_a_bucket_that_nobody_may_read_is_told(
     kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path, gate: Gate
 ) -> None:
-    kubernetes_lab.set(namespace, real_step=0.1)
     with refusing() as url:
         trial = Trial(kubernetes_lab, namespace, tmp_path, gate, url)
         trial.begin()
@@ -262,7 +259,6 @@ def test_a_bucket_that_nobody_may_read_is_told(
 def test_a_bucket_that_goes_away_is_told(
     kubernetes_lab: KubernetesLab, namespace: str, bucket: str, bucket_lab: BucketLab, trial: Trial
 ) -> None:
-    kubernetes_lab.set(namespace, real_step=0.1)
     trial.begin()
     trial.lose_the_pod()
     bucket_lab.remove(bucket)
@@ -286,7 +282,6 @@ def test_a_bucket_that_is_not_there_is_missed_before_anything_is_sent(
 def test_a_bucket_that_was_downloaded_can_be_replayed(
     kubernetes_lab: KubernetesLab, namespace: str, bucket: str, trial: Trial, tmp_path: Path
 ) -> None:
-    kubernetes_lab.set(namespace, real_step=0.1)
     trial.begin()
     place = tmp_path / trial.lose_the_pod().removeprefix("gs://")
     trial.kill()

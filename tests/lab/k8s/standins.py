@@ -12,6 +12,7 @@ import re
 from collections.abc import Generator
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tests.lab.recipe.knobs import Knobs
@@ -133,6 +134,8 @@ def _nemo(container: Container, knobs: Knobs) -> Said:
             "epoch": 0,
         }
         yield knobs.real_step, _dll(clock, step, record)
+        while step == knobs.held_at and Path(knobs.held_by).exists():
+            yield 0.05, None
         if step == knobs.hang_at:
             return None
         if step == knobs.crash_at:

@@ -30,6 +30,7 @@ class Knobs:
         vboost_fails: llama3's first step, `sudo nvidia-smi`, fails on the last node;
         dead_at: on Slurm, a rank on the second node dies after this step, and the others wait for it;
         crash_at: traceback and exit code 1 after this step; hang_at: silent but running after this step;
+        held_at: on GKE, it waits after this step as long as the file held_by is there;
         restarts: how often the job requeues itself, each time after step restart_at;
         exit_code_after: exit code behind the last step;
         hidden_exit: on Kubernetes, the launcher exits with 0 although the trainer crashed;
@@ -68,6 +69,8 @@ class Knobs:
     dead_at: int = -1
     crash_at: int = -1
     hang_at: int = -1
+    held_at: int = -1
+    held_by: str = ""
     restarts: int = 0
     restart_at: int = 5
     exit_code_after: int = 0
