@@ -437,7 +437,7 @@ class RecipeFile(Matrix):
     def _has_contracts(self) -> Self:
         if not 0 < len(self.contracts) <= len(self.backend):
             raise ValueError(
-                f"give one of {', '.join(f'`{key}`' for key in CONTRACTS)}, which says how {' and '.join(self.backend)} runs it; "
+                f"give one of {', '.join(f'`{key}`' for key in CONTRACTS)}, which says how the backend {' or '.join(self.backend)} runs it; "
                 f"there is {' and '.join(f'`{key}`' for key in self.contracts) or 'none'}"
             )
         if self.program is None and (self.modules or self.cpu_environment):

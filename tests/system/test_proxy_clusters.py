@@ -27,13 +27,18 @@ HEALTHY = ROOT / "tests" / "unit" / "gpu_logs" / "healthy.log"
 
 @pytest.fixture
 def few_steps(tmp_path: Path) -> Path:
-    """A checkout whose proxy trains for a few steps, and for which there is no number."""
+    """A checkout whose proxy trains a tiny model for a few steps, for which there is no number."""
     checkout = tmp_path / "checkout"
     shutil.copytree(ROOT / "suites" / "proxy", checkout / "suites" / "proxy")
     recipe = checkout / "suites" / "proxy" / "recipe.yaml"
     text = recipe.read_text()
-    assert "\nsteps: 50\n" in text
-    recipe.write_text(text.replace("\nsteps: 50\n", "\nsteps: 5\n"))
+    for old, new in (
+        ("\nsteps: 50\n", "\nsteps: 5\n"),
+        ("layers: 3, hidden: 768, ffn: 2048", "layers: 1, hidden: 96, ffn: 256"),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    recipe.write_text(text)
     (checkout / "baselines").mkdir()
     shutil.copy(ROOT / "baselines" / "accelerators.yaml", checkout / "baselines")
     for name in ("conftest.py", "pytest.ini", "plugins", "fixtures"):
@@ -65,10 +70,10 @@ def require_trained(result: Run) -> None:
     case = result.case(TINY)
     assert case["verdict"] == "no baseline", case["headline"]
     log = (result.folder / TINY / "log.txt").read_text()
-    assert log.startswith("proxy: trains on ")
+    assert "proxy: trains on " in log
     assert log.count("completed step: ") == 5
     assert "proxy done: 5 steps" in log
-    assert "; jax 0." in result.out
+    assert case["versions"]["jax"].startswith("0.")
 
 
 def test_the_program_trains_in_a_container_on_a_node_of_a_slurm_cluster(
@@ -94,7 +99,8 @@ def test_the_gpu_that_the_log_names_chooses_the_number(slurm_lab: SlurmLab, tmp_
     result = on_slurm(slurm_lab, tmp_path, ROOT / "suites" / "proxy", ON_GPU, gpu="h200", python=python)
     assert result.status == 0, result.out
     case = result.case(ON_GPU)
-    assert (case["verdict"], case["gpu"], case["expected"]["step_time"]) == ("passed", "h100", 1.7)
+    expected = case["expected"]
+    assert (case["verdict"], expected["gpu"], expected["step_time"]) == ("passed", "h100", 1.7)
     assert case["versions"] == {"jax": "0.11.2", "driver": "580.159.04"}
     table = (result.folder / ON_GPU / "gpus.csv").read_text().splitlines()
     assert len(table) - 1 == HEALTHY.read_text().count("gpu sample: ")
