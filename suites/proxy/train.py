@@ -544,6 +544,9 @@ def main() -> None:
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     if a.time_limit is not None:
         arm_time_limit(a.time_limit)
+    if a.dtype != "fp32" and not ON_GPU:
+        sys.stderr.write(f"proxy: {a.dtype} needs an NVIDIA GPU, and {socket.gethostname()} shows none\n")
+        sys.exit(3)
     watch = gpus.watch(a.gpus) if ON_GPU else None
     if watch is not None:
         watch.wait_until_idle()
@@ -551,7 +554,7 @@ def main() -> None:
     if ON_GPU and not is_cuda(devices[0]):
         sys.stderr.write(
             f"proxy: this machine has an NVIDIA GPU, but this jax computes on {devices[0].platform}: "
-            f"pip install -r suites/proxy/requirements-gpu.txt\n"
+            f"pip install -r suites/proxy/requirements-gpu.txt, or let the job have the GPU (`gres` of a Slurm site)\n"
         )
         sys.exit(3)
     if len(devices) < a.gpus:

@@ -86,9 +86,8 @@ def case(case_id: str = "8b-8l-bf16-8gpus") -> Case:
 
 
 def site(**sections: Any) -> Site:
-    stage = {"stage": "/lustre/me"}
-    known = {
-        "slurm": {**LOGIN, **stage},
+    known: dict[str, dict[str, Any]] = {
+        "slurm": {**LOGIN, "stage": "/lustre/me"},
         "jobset": {"gpu": "h100"},
         "pytorchjob": {"gpu": "h100"},
         "local": {},
