@@ -13,4 +13,4 @@ if [ -n "$PROXY_IMAGE" ]; then
 fi
 # One process for all GPUs, on all CPUs. PROXY_OPTIONS are several words.
 exec srun --ntasks=1 --cpus-per-task="$SLURM_CPUS_ON_NODE" --mpi=none "${container[@]}" \
-  "$PROXY_PYTHON" -u train.py $PROXY_OPTIONS
+  "$PROXY_PYTHON" -u -B train.py $PROXY_OPTIONS

@@ -30,15 +30,15 @@ def few_steps(tmp_path: Path) -> Path:
     """A checkout whose proxy trains a tiny model for a few steps, for which there is no number."""
     checkout = tmp_path / "checkout"
     shutil.copytree(ROOT / "suites" / "proxy", checkout / "suites" / "proxy")
-    recipe = checkout / "suites" / "proxy" / "recipe.yaml"
-    text = recipe.read_text()
-    for old, new in (
-        ("\nsteps: 50\n", "\nsteps: 5\n"),
-        ("layers: 3, hidden: 768, ffn: 2048", "layers: 1, hidden: 96, ffn: 256"),
+    for file, old, new in (
+        ("recipe.yaml", "\nsteps: 50\n", "\nsteps: 5\n"),
+        ("recipe.yaml", "layers: 3, hidden: 768, ffn: 2048", "layers: 1, hidden: 96, ffn: 256"),
+        # How often the machine's own peak is measured takes longer than all else.
+        ("train.py", "bursts, rounds = 768, 8, 100", "bursts, rounds = 768, 1, 10"),
     ):
-        assert old in text
-        text = text.replace(old, new)
-    recipe.write_text(text)
+        path = checkout / "suites" / "proxy" / file
+        assert old in path.read_text()
+        path.write_text(path.read_text().replace(old, new))
     (checkout / "baselines").mkdir()
     shutil.copy(ROOT / "baselines" / "accelerators.yaml", checkout / "baselines")
     for name in ("conftest.py", "pytest.ini", "plugins", "fixtures"):

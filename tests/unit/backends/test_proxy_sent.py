@@ -191,7 +191,7 @@ def test_the_job_has_its_own_copy_of_the_program_and_a_node_of_its_own(login: Lo
     assert asked[asked.index("-N") + 1] == "1"
     # All CPUs of the node are the program's.
     assert login.said("srun") == [
-        "--ntasks=1", "--cpus-per-task=96", "--mpi=none", "/opt/jax/bin/python", "-u", "train.py", *OPTIONS,
+        "--ntasks=1", "--cpus-per-task=96", "--mpi=none", "/opt/jax/bin/python", "-u", "-B", "train.py", *OPTIONS,
     ]  # fmt: skip
     assert not [pair for pair in login.said("environment") if pair.startswith("JAX_PLATFORMS=")]
 
@@ -200,9 +200,9 @@ def test_an_image_is_run_by_pyxis_with_the_jobs_folder(login: Login) -> None:
     login.submit(case("tiny-fp32-1gpus"), image=IMAGE)
     folder = login.stage / "proxy" / NAME
     said = login.said("srun")
-    assert said[3:9] == [
+    assert said[3:10] == [
         f"--container-image={IMAGE}", f"--container-mounts={folder}:{folder}", f"--container-workdir={folder}",
-        "--no-container-mount-home", "python3", "-u",
+        "--no-container-mount-home", "python3", "-u", "-B",
     ]  # fmt: skip
     assert {"JAX_PLATFORMS=cpu", "NPROC=2"} <= set(login.said("environment"))
 
