@@ -43,6 +43,7 @@ from plugins.judging.expected import Promise
 from plugins.judging.expected import Target
 from plugins.judging.expected import Targets
 from plugins.judging.expected import figure
+from plugins.judging.identity import type_in
 from plugins.judging.judge import Judgement
 from plugins.judging.judge import judge_outcome
 from plugins.judging.verdicts import Kind
@@ -225,6 +226,8 @@ def _judge(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judg
     folder = request.config.rootpath / "baselines"
     site_baselines = request.config.stash.get(SITE_BASELINES, SiteBaselines())
     log = results.read_log(recipe.file.log, outcome.folder)
+    if recipe.file.program:
+        outcome = replace(outcome, gpu=type_in(case, log, outcome.gpu))
     own = outcome.folder / results.OWN_LOG
     source = {"run": outcome.run, "job": outcome.known_job, "log": recording.fingerprint(log)}
     choice = choice_for(request.config, recipe.file)

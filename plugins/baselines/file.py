@@ -169,6 +169,8 @@ class Table(Strict):
     time is published. If the published MFU of a size is known to use a wrong definition of FLOPs,
     `corrected_flops` has the right one: the MFU by it is shown beside the published one and never judged.
 
+    `versions` are those that its numbers were measured with. A run with others gets a remark.
+
     `product` is the rate of a long bf16 matrix product on a healthy GPU of this type in TFLOP/s, for recipes that
     measure it beside their steps.
     """
@@ -182,6 +184,7 @@ class Table(Strict):
     peak: dict[str, Annotated[float, Field(gt=0)]] | Literal["measured"]
     flops: dict[str, FlopsDefinition]
     corrected_flops: dict[str, FlopsDefinition] = {}
+    versions: dict[str, Stated] = {}
     product: float | None = Field(default=None, gt=0)
     tolerance: Tolerance = Tolerance()
     notes: list[str] = []

@@ -6,6 +6,7 @@ state each kind of fact. A log that states none gets a remark.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from collections.abc import Mapping
 
@@ -24,6 +25,9 @@ _KINDS = {
     "sequence length": ("sequence_length",),
     "dtype": ("fp8", "precision"),
 }
+GPU_NAME = re.compile(r"\b(G?[ABHLVT]\d{1,4}[A-Z]?|RTX|GeForce)\b(?:.*\b(PCIe|NVL|MIG)\b)?", re.IGNORECASE)
+"""The part of a GPU's name that tells its type: model, and form factor if it is not SXM."""
+
 _RATE = "step time x rate"
 _MODEL = {
     "layers": "the number of layers",
@@ -76,6 +80,22 @@ def unstated(facts: Iterable[Fact], names: Mapping[str, str]) -> str:
     """Which of these facts the run does not state, in words."""
     stated = {fact.name for fact in facts}
     return " and ".join(words for name, words in names.items() if name not in stated)
+
+
+def type_of(name: str) -> str:
+    """`h100` for `NVIDIA H100 80GB HBM3`, `h100-pcie` for `NVIDIA H100 PCIe`, which is another part."""
+    found = GPU_NAME.search(name)
+    if found is None or found[1].isalpha():
+        words = [name.removeprefix("NVIDIA ")]
+    else:
+        words = [word for word in found.groups() if word]
+    return re.sub(r"[^a-z0-9]+", "-", " ".join(words).lower()).strip("-")
+
+
+def type_in(case: Case, log: Log, gpu: str) -> str:
+    """The type of the GPUs that the log names, if it names one type; else `gpu`, that of the site."""
+    found = {type_of(name) for name in gpu_names(log)}
+    return found.pop() if case.accelerator == "gpu" and len(found) == 1 else gpu
 
 
 def gpu_names(log: Log) -> list[str]:

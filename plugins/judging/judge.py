@@ -221,7 +221,14 @@ def judge_outcome(
     else:
         measurement, verdict = judge_runs(runs, target)
     verdict = Verdict(
-        verdict.kind, verdict.headline, (*verdict.remarks, *_dispatched(case, log, statistic), *remarks)
+        verdict.kind,
+        verdict.headline,
+        (
+            *verdict.remarks,
+            *_dispatched(case, log, statistic),
+            *_other_versions(baseline, outcome, log),
+            *remarks,
+        ),
     )
     changes = _changes(verdict, measurement, target, outcome, log)
     verdict = gpu_judging.explained(verdict, gpus, baseline.table.product)
@@ -278,6 +285,16 @@ def _dispatched(case: Case, log: Log, statistic: Statistic) -> list[str]:
     return [f"{steps}: a time between dispatches, seen together with its neighbour's"] if changed else []
 
 
+def _other_versions(baseline: Baseline, outcome: Outcome, log: Log) -> list[str]:
+    """The remarks on versions that differ from those that the baseline was measured with."""
+    now = versions_of(outcome, log)
+    return [
+        f"the run has {name} {now[name]}, the baseline was measured with {version}"
+        for name, version in baseline.table.versions.items()
+        if now.get(name, version) != version
+    ]
+
+
 def _identity_line(case: Case, log: Log) -> list[str]:
     """What the log states of the run's identity, and what it does not state: a line of the report."""
     said = identity.stated_by(case, log)
@@ -285,7 +302,8 @@ def _identity_line(case: Case, log: Log) -> list[str]:
     untold = ", ".join(kind for kind, words in said.items() if not words)
     rated = len(log.flops) > 1 and any(step.flops_per_gpu for step in log.steps)
     counted = f"; its TFLOP/s are by {counted_by(case, log)}" if rated else ""
-    return [f"identity  {told or 'nothing'}" + (f"; not stated: {untold}" if untold else "") + counted]
+    made = "".join(f"; {name} {value}" for name, value in log.versions if name == "jax")
+    return [f"identity  {told or 'nothing'}" + (f"; not stated: {untold}" if untold else "") + counted + made]
 
 
 def _run_lines(runs: Sequence[Measurement]) -> list[str]:

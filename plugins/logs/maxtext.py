@@ -10,8 +10,10 @@ their process unless Slurm labels them (`17: completed step: ...`). `plugins.log
 Its TFLOP/s are by full attention until the middle of 2025, and by causal attention since then
 (`calculate_tflops_training_per_device`, commit a4c01726e).
 
-The local proxy prints the same line, after its machine's own peak. Its steps are short, so it prints six
-decimals.
+The proxy prints the same line, after its machine's own peak. Its steps are short, so it prints six decimals.
+It also prints what its GPUs say (`plugins.digests.gpus`), and its versions:
+
+    proxy jax: 0.11.2
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ _STEP = re.compile(
     rf"Tokens/s/device: ({NUMBER}), total_weights: (\d{{1,15}}), loss: ({NUMBER})(?![\w.])"
 )
 _PEAK = re.compile(rf"proxy machine peak: ({NUMBER}) TFLOP/s/device \(")
+_VERSION = re.compile(r"proxy (jax|driver): ([\w.+-]{1,60})$")
 _LABEL = re.compile(r" *(\d{1,5}): ")
 
 
@@ -108,7 +111,8 @@ class MaxText(LineParser):
 
     name = "maxtext"
     hints = (b"completed step: ", b"proxy machine peak: ")
-    asides = (b"Capture range started ",)
+    # What `plugins.digests.gpus` reads must be fetched of a long log, too.
+    asides = (b"Capture range started ", b"proxy ", b"proxy: ", b"gpu sample: ", b"gpu state: ")
     statements = STATEMENTS
 
     def __init__(self) -> None:
@@ -139,6 +143,8 @@ class MaxText(LineParser):
     def read_aside(self, line: str) -> None:
         if "Capture range started in the application" in line:
             self._captured = max(self._run.newest, 0)
+        if version := _VERSION.search(line):
+            self._versions.keep(version[1], version[2])
 
     def log(self) -> Log:
         found = self._run.summary()

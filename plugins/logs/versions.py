@@ -47,10 +47,10 @@ class Versions:
             self._found["nccl"] = [nccl[1]]
         if node := _NODE.search(line):
             for gpu, driver in _counted(node[1]):
-                self._keep("gpu", gpu)
-                self._keep("driver", driver)
+                self.keep("gpu", gpu)
+                self.keep("driver", driver)
 
-    def _keep(self, name: str, value: str) -> None:
+    def keep(self, name: str, value: str) -> None:
         known = self._found.setdefault(name, [])
         if value not in known and OTHERS not in known:
             known.append(value if len(known) < MAX_VALUES else OTHERS)

@@ -39,6 +39,8 @@ class Case:
     fully sharded and (replicated) data parallel sizes. `gpus_per_node` is as in
     `plugins.recipes.file.Matrix`.
 
+    If `one_node`, the case runs on one node, and may leave some of its GPUs unused.
+
     Batches: `gbs` is the global batch size in sequences, `mbs` the micro batch size, `ga` the number of
     gradient accumulation steps.
 
@@ -71,6 +73,7 @@ class Case:
     mbs: int
     gbs: int
     gpus_per_node: int | None = None
+    one_node: bool = False
     profiled: bool = False
     means: Means = SINGLE
     measure: Measure | None = None
@@ -125,6 +128,27 @@ class Case:
     def nodes(self, gpus_per_node: int) -> int:
         return math.ceil(self.gpus / gpus_per_node)
 
+    def options(self) -> list[str]:
+        """The command line of a recipe's own `program`, without the program."""
+        given = {
+            "size": self.size,
+            "dtype": self.dtype,
+            "layers": self.model.layers,
+            "hidden": self.model.hidden,
+            "ffn": self.model.ffn,
+            "heads": self.model.heads,
+            "query-groups": self.model.query_groups,
+            "vocab": self.model.vocab,
+            "seq-len": self.sequence_length,
+            "mlp": self.model.mlp,
+            "gpus": self.gpus,
+            "fsdp": self.fsdp,
+            "mbs": self.mbs,
+            "ga": self.ga,
+            "steps": self.steps,
+        }
+        return [word for key, value in given.items() for word in (f"--{key}", str(value))]
+
     def configuration(self) -> dict[str, int]:
         """The values that a baseline must agree with before its numbers apply to this case."""
         return {
@@ -178,7 +202,18 @@ class Recipe:
     @property
     def launches(self) -> bool:
         """Whether the recipe can be launched. If not, it only has logs to judge."""
-        return self.file.contract != ""
+        return self.file.contracts != ()
+
+    def read_files(self) -> dict[str, str]:
+        """The files that a cluster is sent, by name. Raises ConfigError if one cannot be read."""
+        try:
+            return {name: (self.folder / name).read_text(encoding="utf-8") for name in self.file.files}
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{self.path}: files: {error}") from None
+
+    def environment(self, case: Case) -> dict[str, str]:
+        """The variables that a case's program has, wherever it runs."""
+        return self.file.cpu_environment if case.accelerator == "cpu" else {}
 
     def case(self, case_id: str) -> Case | None:
         """The case of this id. `<id>/<mode>`, the id of a diagnosis' job, is the case in that mode."""
@@ -313,6 +348,7 @@ def _expand(label: str, file: RecipeFile, group: Group) -> Iterator[Case]:
             if saves and saves.small_batches
             else gbs,
             gpus_per_node=file.gpus_per_node,
+            one_node=file.one_node,
             profiled=file.profiled,
             means=file.means_of(group.means),
             measure=file.measure,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated
 from typing import Any
 from typing import Self
@@ -12,6 +13,7 @@ from pydantic import Field
 from pydantic import field_validator
 from pydantic import model_validator
 
+from plugins.errors import ConfigError
 from plugins.yamlfile import Strict
 
 
@@ -53,6 +55,41 @@ class Requirement(Strict):
         return self
 
 
+class Value(Strict):
+    """A value that the site file gives for a recipe: what it is, and how to get it (`mend`).
+
+    If there is no `default`, the site must give it. If it is `optional`, "" means that there is none.
+    """
+
+    what: str
+    mend: str
+    default: str | None = None
+    optional: bool = False
+    pattern: PatternText | None = None
+
+
+Values = dict[Annotated[str, Field(pattern=r"^[a-z_]+$")], Value]
+
+
+def with_defaults(values: Mapping[str, Value], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is `given`, and the default of each value that is not."""
+    return {**{name: value.default for name, value in values.items() if value.default is not None}, **given}
+
+
+def check_values(recipe: str, values: Mapping[str, Value], given: Mapping[str, Any]) -> None:
+    """Raise ConfigError if one of a recipe's values is missing or does not match its pattern."""
+    for name, value in values.items():
+        found = given.get(name, "")
+        if found == "" and value.optional:
+            continue
+        if found == "":
+            raise ConfigError(f"{recipe} needs `{name}`, {value.what}: {value.mend}")
+        if value.pattern is not None and not re.fullmatch(value.pattern, str(found)):
+            raise ConfigError(
+                f"{recipe}: `{name}`, {value.what}: {found!r} is not of the form {value.pattern}; {value.mend}"
+            )
+
+
 class Launch(Strict):
     """The contract of a recipe's own launcher: its command, its environment, and the place of its log.
 
@@ -61,6 +98,8 @@ class Launch(Strict):
 
     Folders: `folder` is the recipe's folder below its stage. `stage` is a folder below the site's stage for
     this recipe alone; it is given if the recipe's set-up writes files whose names other recipes use too.
+
+    `values` are names of this recipe, in addition to those of every launcher (docs/recipes.md).
 
     Commands: `venv` activates a Python virtual environment first. `command` is one command, without `&&` or a
     pipe. `setup` runs in the recipe's folder and prints the id of a job. `job_id` is a pattern for the output
@@ -79,6 +118,7 @@ class Launch(Strict):
     venv: bool = False
     command: str
     setup: str | None = None
+    values: Values = {}
     environment: dict[str, str]
     unset: list[str] = []
     secrets: list[str] = []
@@ -134,19 +174,6 @@ class Launch(Strict):
                 "give either log_folder (known beforehand) or log_folder_printed (by the launcher)"
             )
         return self
-
-
-class Value(Strict):
-    """A value that the site file gives for a manifest: what it is, and how to get it (`mend`).
-
-    If there is no `default`, the site must give it. If it is `optional`, "" means that there is none.
-    """
-
-    what: str
-    mend: str
-    default: str | None = None
-    optional: bool = False
-    pattern: PatternText | None = None
 
 
 # A version of Kubernetes, with the count of its distribution if there is one: v1.33.3-gke.1226000.
@@ -224,7 +251,7 @@ class Documents(Strict):
     """
 
     file: str
-    values: dict[Annotated[str, Field(pattern=r"^[a-z_]+$")], Value] = {}
+    values: Values = {}
     overlay: list[Overlay] = []
 
     @model_validator(mode="after")

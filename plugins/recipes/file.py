@@ -10,6 +10,7 @@ from typing import Annotated
 from typing import Literal
 from typing import Self
 
+from pydantic import BeforeValidator
 from pydantic import Field
 from pydantic import field_validator
 from pydantic import model_validator
@@ -396,36 +397,48 @@ class Matrix(Strict):
 
 CONTRACTS = ("launch", "manifest", "program")
 
+Backends = Annotated[
+    tuple[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], ...],
+    Field(min_length=1, strict=False),
+    BeforeValidator(lambda given: (given,) if isinstance(given, str) else given),
+]
+"""The names of one or more backends."""
+
 
 class RecipeFile(Matrix):
     """`recipe.yaml`: what runs unless another release is asked for, and how the launcher is called.
 
-    `program` is a Python program that runs on this machine. `modules` are the modules that it imports from
-    other packages; `requirements.txt` beside it installs them. `cpu_environment` has the environment
-    variables of cases on a CPU.
+    Each backend of `backend` can run the recipe, by its own contract. It runs on the first of them that the
+    site has a section for.
+
+    `program` is a Python program. `files` are the files beside `recipe.yaml` that a cluster is sent: it and
+    what it imports from there. `modules` are the modules that it imports from other packages;
+    `requirements.txt` beside it installs them. `cpu_environment` has the environment variables of cases on a
+    CPU. `one_node`: each case runs on one node, on some or all of its GPUs.
     """
 
     recipe: str
     title: str
-    backend: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
+    backend: Backends
     startup_minutes: float = Field(ge=0)
     models: dict[str, Model]
     program: str | None = None
+    files: list[Annotated[str, Field(pattern=r"^\w[\w.-]*$")]] = []
+    one_node: bool = False
     modules: list[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]] = []
     cpu_environment: dict[str, str] = {}
 
     @property
-    def contract(self) -> str:
-        """The key that says how the recipe runs; "" for a release that is judged from logs alone."""
-        return next((key for key in CONTRACTS if getattr(self, key) is not None), "")
+    def contracts(self) -> tuple[str, ...]:
+        """The keys that say how the recipe runs; none for a release that is judged from logs alone."""
+        return tuple(key for key in CONTRACTS if getattr(self, key) is not None)
 
     @model_validator(mode="after")
-    def _one_contract(self) -> Self:
-        given = [key for key in CONTRACTS if getattr(self, key) is not None]
-        if len(given) != 1:
+    def _has_contracts(self) -> Self:
+        if not 0 < len(self.contracts) <= len(self.backend):
             raise ValueError(
-                f"give one of {', '.join(f'`{key}`' for key in CONTRACTS)}, which says how the backend {self.backend} runs it; "
-                f"there is {' and '.join(f'`{key}`' for key in given) or 'none'}"
+                f"give one of {', '.join(f'`{key}`' for key in CONTRACTS)}, which says how the backend {' or '.join(self.backend)} runs it; "
+                f"there is {' and '.join(f'`{key}`' for key in self.contracts) or 'none'}"
             )
         if self.program is None and (self.modules or self.cpu_environment):
             raise ValueError("modules and cpu_environment are those of `program`; there is none")

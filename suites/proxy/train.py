@@ -16,6 +16,7 @@ import argparse
 import functools
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -24,11 +25,16 @@ from typing import Any
 
 import gpus
 
+if __name__ == "__main__":
+    # The first line of every log.
+    print(f"proxy: trains on {socket.gethostname()}, Python {sys.version.split()[0]}", flush=True)
+
 GPU_FLAGS = "--xla_gpu_enable_latency_hiding_scheduler=true --xla_gpu_enable_triton_gemm=false"
 ON_GPU = Path("/dev/nvidia0").exists() and os.environ.get("JAX_PLATFORMS") != "cpu"
 if ON_GPU:
-    # cuBLAS is faster than Triton at products of this size. The default share of memory, 75 %, is too small.
-    os.environ.setdefault("XLA_FLAGS", GPU_FLAGS)
+    # cuBLAS is faster than Triton at products of this size. The default share of memory, 75 %, is too small. Container
+    # images set flags of their own; the last one counts.
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {GPU_FLAGS}".strip()
     os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.94")
 
 try:
@@ -39,7 +45,10 @@ try:
     from jax.sharding import NamedSharding
     from jax.sharding import PartitionSpec
 except (ImportError, RuntimeError) as error:  # RuntimeError: jax and jaxlib of versions that do not fit
-    sys.stderr.write(f"proxy: no jax or optax ({error}): pip install -r suites/proxy/requirements.txt\n")
+    sys.stderr.write(
+        f"proxy: {sys.executable} has no jax or optax ({error}): pip install -r suites/proxy/requirements-gpu.lock, or name a "
+        f"container image that has them (docs/proxy.md)\n"
+    )
     sys.exit(3)
 
 Weights = dict[str, Any]  # arrays by name; "layers" is a list of such
@@ -535,6 +544,9 @@ def main() -> None:
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     if a.time_limit is not None:
         arm_time_limit(a.time_limit)
+    if a.dtype != "fp32" and not ON_GPU:
+        sys.stderr.write(f"proxy: {a.dtype} needs an NVIDIA GPU, and {socket.gethostname()} shows none\n")
+        sys.exit(3)
     watch = gpus.watch(a.gpus) if ON_GPU else None
     if watch is not None:
         watch.wait_until_idle()
@@ -542,11 +554,14 @@ def main() -> None:
     if ON_GPU and not is_cuda(devices[0]):
         sys.stderr.write(
             f"proxy: this machine has an NVIDIA GPU, but this jax computes on {devices[0].platform}: "
-            f"pip install -r suites/proxy/requirements-gpu.txt\n"
+            f"pip install -r suites/proxy/requirements-gpu.txt, or let the job have the GPU (`gres` of a Slurm site)\n"
         )
         sys.exit(3)
     if len(devices) < a.gpus:
-        sys.stderr.write(f"proxy: {a.gpus} devices wanted, this machine has {len(devices)}\n")
+        sys.stderr.write(
+            f"proxy: {a.gpus} devices wanted, {socket.gethostname()} shows {len(devices)}: ask the cluster for them (`gres` of a "
+            f"Slurm site), or set gpus_per_node or max_gpus in the site file\n"
+        )
         sys.exit(3)
     cuda = is_cuda(devices[0])
     dtype = jnp.dtype("float32" if a.dtype == "fp32" else "bfloat16")
@@ -555,6 +570,8 @@ def main() -> None:
     state_configuration(a)
     print(f"proxy devices: {a.gpus} x {devices[0].device_kind} ({devices[0].platform})")
     print(f"proxy jax: {jax.__version__}")
+    if ON_GPU:
+        print(f"proxy XLA_FLAGS: {os.environ['XLA_FLAGS']}")
     if watch is not None:
         watch.begin()
     elif cuda:

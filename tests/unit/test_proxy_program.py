@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,19 @@ def test_the_same_tokens_train_alike_however_they_are_spread_and_in_fp8() -> Non
         assert sorted(found, reverse=True) == found
         assert found[-1] < found[0] - 0.03
     assert losses["fp8"] == pytest.approx(losses["parallel"], rel=0.02)
+
+
+def test_a_node_without_a_gpu_trains_nothing_in_bf16() -> None:
+    pytest.importorskip("jax")
+    shape = ("layers", "hidden", "ffn", "heads", "query-groups", "vocab", "seq-len", "mbs")
+    options = ["--size", "8b-8l", "--dtype", "bf16", *(word for name in shape for word in (f"--{name}", "2"))]
+    done = subprocess.run(
+        [sys.executable, str(PROXY / "train.py"), *options, "--hidden", "8"],
+        env={"JAX_PLATFORMS": "cpu"}, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 3
+    assert re.fullmatch(r"proxy: bf16 needs an NVIDIA GPU, and \S+ shows none\n", done.stderr)
+    assert done.stdout.startswith("proxy: trains on ")
 
 
 @pytest.fixture

@@ -211,6 +211,15 @@ def test_a_recipe_whose_rules_need_other_nodes_is_left_out() -> None:
     assert out_of_limits(case, machine(gpus_per_node=8), has_gpu=True) is None
 
 
+@pytest.mark.parametrize(
+    ("gpus", "of_a_node", "said"),
+    [(1, 8, None), (8, 8, None), (8, 4, "more than the 4 GPUs of a node"), (4, 72, None)],
+)
+def test_a_case_on_one_node_may_leave_gpus_unused(gpus: int, of_a_node: int, said: str | None) -> None:
+    case = examples.case(f"8b-8l-bf16-{gpus}gpus", "proxy")
+    assert out_of_limits(case, machine(gpus_per_node=of_a_node), has_gpu=True) == said
+
+
 def test_a_recipe_for_a_cluster_needs_a_site(tmp_path: Path) -> None:
     recipe = examples.llama3().file
     said = needs_site(recipe, "slurm", THIS_MACHINE)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections.abc import Iterator
 from itertools import product
 
+from plugins.judging.identity import GPU_NAME
 from plugins.judging.identity import gpu_names
 from plugins.judging.identity import unstated
 from plugins.judging.model import counted_by
@@ -39,8 +39,6 @@ _WORDS = {
     "processes": "number of processes",
     "buffer_size": "number of steps that each printed time is the mean of",
 }
-GPU_NAME = re.compile(r"\b(G?[ABHLVT]\d{1,4}[A-Z]?|RTX|GeForce)\b(?:.*\b(PCIe|NVL|MIG)\b)?", re.IGNORECASE)
-"""The part of a GPU's name that tells its type: model, and form factor if it is not SXM."""
 
 
 def demanded(run: TimedRun) -> Iterator[str]:

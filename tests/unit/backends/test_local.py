@@ -15,10 +15,10 @@ from fixtures.backends.base import LogPiece
 from fixtures.backends.base import LogPlace
 from fixtures.backends.local import Local
 from fixtures.backends.local import LocalBackend
-from fixtures.backends.local import type_of
 from plugins.errors import SiteError
 from plugins.job import JobRef
 from plugins.job import Phase
+from plugins.judging.identity import type_of
 from plugins.recipes.cases import Case
 from plugins.recipes.cases import load_recipe
 

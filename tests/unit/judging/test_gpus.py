@@ -21,10 +21,13 @@ from plugins.job import JobRef
 from plugins.job import JobState
 from plugins.job import Phase
 from plugins.judging import gpus as gpu_judging
+from plugins.judging.identity import type_in
 from plugins.judging.judge import Judgement
 from plugins.judging.judge import judge_outcome
 from plugins.judging.verdicts import Kind
+from plugins.logs.formats import parser
 from plugins.logs.formats import read
+from plugins.logs.statements import Fact
 from plugins.outcome import Outcome
 from plugins.recipes.cases import load_recipe
 from plugins.reports import results
@@ -43,11 +46,17 @@ def gpus(name: str) -> Gpus:
 
 
 def judged(
-    name: str, *, changed: Gpus | None = None, gpu: str = "h100", succeeded: bool = True, folder: Path = LOGS
+    name: str,
+    *,
+    changed: Gpus | None = None,
+    gpu: str = "h100",
+    succeeded: bool = True,
+    folder: Path = LOGS,
+    jax: bytes = b"0.11.2",
 ) -> Judgement:
     assert CASE is not None
     baselines = ROOT / "baselines"
-    data = (LOGS / f"{name}.log").read_bytes()
+    data = (LOGS / f"{name}.log").read_bytes().replace(b"proxy jax: 0.11.2", b"proxy jax: " + jax)
     state = JobState(Phase.SUCCEEDED if succeeded else Phase.FAILED, "COMPLETED" if succeeded else "FAILED")
     outcome = Outcome(gpu, folder, None, Job(ref=JobRef("proxy", CASE.id, "x", "7"), state=state))
     return judge_outcome(
@@ -113,6 +122,37 @@ def test_a_type_of_gpu_without_a_number_never_passes() -> None:
     verdict = judged("healthy", gpu="h100-pcie").verdict
     assert verdict.kind is Kind.NO_BASELINE
     assert "measured 1.697 s a step" in verdict.headline
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu"),
+    [(b"NVIDIA H100 80GB HBM3", "h100"), (b"NVIDIA H200", "h200"), (b"NVIDIA A100-SXM4-80GB", "a100")],
+)
+def test_the_type_of_gpu_is_the_one_that_the_log_names(name: bytes, gpu: str) -> None:
+    assert CASE is not None
+    log = read("maxtext", [(LOGS / "healthy.log").read_bytes().replace(b"NVIDIA H100 80GB HBM3", name)])
+    assert type_in(CASE, log, "b200") == gpu
+    assert type_in(PROXY.cases[0], log, "cpu") == "cpu"
+    other = Fact("gpu", "NVIDIA B200", "GPU 1: NVIDIA B200 (UUID: GPU-1)")
+    # Of two types none is judged: the log is not that of the site's.
+    assert type_in(CASE, replace(log, facts=(*log.facts, other)), "b200") == "b200"
+    assert type_in(CASE, replace(log, facts=(), versions=()), "b200") == "b200"
+
+
+def test_another_jax_than_the_baselines_is_a_remark_and_part_of_the_identity() -> None:
+    found = judged("healthy", jax=b"0.10.2")
+    assert found.verdict.kind is Kind.PASSED
+    assert found.verdict.remarks == ("the run has jax 0.10.2, the baseline was measured with 0.11.2",)
+    assert any(line.startswith("identity ") and line.endswith("; jax 0.10.2") for line in found.details)
+    assert found.versions == {"jax": "0.10.2", "driver": "580.159.04"}
+
+
+def test_what_a_long_log_tells_of_its_gpus_is_fetched_too() -> None:
+    reader = parser("maxtext")
+    lines = (LOGS / "two_gpus.log").read_bytes().splitlines(keepends=True)
+    reader.feed(b"".join(lines))
+    fetched = [line for line in lines if any(wanted in line for wanted in reader.wanted)]
+    assert read_gpus(fetched) == read_gpus(lines)
 
 
 def test_of_two_gpus_the_slow_one_is_named() -> None:

@@ -63,7 +63,7 @@ def cluster() -> Storage:
 
 def house(folder: Path, storage: Storage, monkeypatch: pytest.MonkeyPatch, *, site: str = "lab") -> int:
     option = SimpleNamespace(cancel=None, sweep=True, list_runs=False)
-    monkeypatch.setattr(housekeeping, "make_backends", lambda *_: {"slurm": storage})
+    monkeypatch.setattr(housekeeping, "make_backends", lambda *_, **__: {"slurm": storage})
     monkeypatch.setattr(housekeeping, "results_folder", lambda _: folder.parent)
     return housekeeping._keep_house(SimpleNamespace(option=option, rootpath=ROOT), Lab(site=site))  # type: ignore[arg-type]
 

@@ -255,7 +255,7 @@ def test_a_run_whose_ledger_cannot_be_mended_hides_no_other(
     (broken / JOURNAL).unlink()
     (broken / "jobs.part").mkdir()
     cluster = Known()
-    monkeypatch.setattr(housekeeping, "make_backends", lambda *_: {"slurm": cluster})
+    monkeypatch.setattr(housekeeping, "make_backends", lambda *_, **__: {"slurm": cluster})
     monkeypatch.setattr(housekeeping, "results_folder", lambda _: folder.parent)
     option = SimpleNamespace(list_runs=False, cancel=None)
     assert housekeeping._keep_house(SimpleNamespace(option=option, rootpath=ROOT), Lab(site="lab")) == 1  # type: ignore[arg-type]
