@@ -408,8 +408,8 @@ Backends = Annotated[
 class RecipeFile(Matrix):
     """`recipe.yaml`: what runs unless another release is asked for, and how the launcher is called.
 
-    Each backend of `backend` can run the recipe, by its own contract. It runs on the first of them that the
-    site has a section for.
+    Each backend of `backend` can run the recipe, by its own contract. It runs on the first of them whose
+    section of the site file names the recipe under `recipes`, otherwise on the first that needs no section.
 
     `program` is a Python program. `files` are the files beside `recipe.yaml` that a cluster is sent: it and
     what it imports from there. `modules` are the modules that it imports from other packages;

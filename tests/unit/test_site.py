@@ -15,6 +15,7 @@ from fixtures.backends.section import Machine
 from fixtures.backends.slurm.section import Slurm
 from fixtures.site import THIS_MACHINE
 from fixtures.site import Site
+from fixtures.site import backend_of
 from fixtures.site import check_gpus
 from fixtures.site import gpu_of
 from fixtures.site import load_site
@@ -23,6 +24,7 @@ from fixtures.site import out_of_limits
 from fixtures.site import site_model
 from fixtures.site import workload_of
 from plugins.errors import ConfigError
+from plugins.recipes.file import read_recipe
 from tests.unit import examples
 from tests.unit.own_tables import recorded
 from tests.unit.own_tables import rewritten
@@ -196,7 +198,11 @@ def test_a_name_that_is_no_variable_is_refused(tmp_path: Path, name: str) -> Non
         (machine(dtypes=[]), True, "dtype fp8 is not in dtypes"),
         (machine(limits={"gpus_in_flight": 512}), True, None),
         (machine(limits={"gpus_in_flight": 256}), True, "more than limits.gpus_in_flight 256"),
-        (machine(), False, "no GPU on this machine"),
+        (
+            machine(),
+            False,
+            "no GPU on this machine; for a cluster, name recipes.llama3 in its section of the site file",
+        ),
         (machine(max_gpus=8, dtypes=["bf16"]), True, "more than max_gpus 8"),
     ],
 )
@@ -218,6 +224,14 @@ def test_a_recipe_whose_rules_need_other_nodes_is_left_out() -> None:
 def test_a_case_on_one_node_may_leave_gpus_unused(gpus: int, of_a_node: int, said: str | None) -> None:
     case = examples.case(f"8b-8l-bf16-{gpus}gpus", "proxy")
     assert out_of_limits(case, machine(gpus_per_node=of_a_node), has_gpu=True) == said
+
+
+def test_of_several_backends_a_cluster_runs_only_what_its_site_file_names(tmp_path: Path) -> None:
+    proxy = read_recipe(examples.ROOT / "suites" / "proxy")
+    assert backend_of(proxy, THIS_MACHINE) == "local"
+    assert backend_of(proxy, read(tmp_path, SITE)) == "local"
+    assert backend_of(proxy, read(tmp_path, f"{SITE}  recipes: {{proxy: {{}}}}\n")) == "slurm"
+    assert backend_of(examples.llama3().file, read(tmp_path, SITE)) == "slurm"
 
 
 def test_a_recipe_for_a_cluster_needs_a_site(tmp_path: Path) -> None:
