@@ -84,7 +84,7 @@ def test_the_total_counts_by_phase_in_the_order_of_a_life() -> None:
         status(state=JobState(Phase.SUCCEEDED, "COMPLETED")),
     ]
     assert total(board) == (
-        "6 cases: 1 ended, 2 running on 1,024 GPUs, 1 ending, 1 queued, 1 planned"
+        "6 cases: 1 ended, 2 running on 1,024 GPUs, 1 over, 1 queued, 1 planned"
     )  # fmt: skip
 
 
