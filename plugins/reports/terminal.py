@@ -43,8 +43,13 @@ def colour_of(verdict: str) -> str:
     return _COLOURS.get(Kind(verdict), _OTHER)
 
 
-def print_table(records: Sequence[Mapping[str, Any]], file: TextIO, width: int, *, colour: bool) -> None:
-    """Print a row for each case, grouped by verdict. Remarks, failures and checkpoints follow below the table."""
+def print_table(
+    records: Sequence[Mapping[str, Any]], file: TextIO, width: int, *, colour: bool, details: bool = True
+) -> None:
+    """Print a row for each case, grouped by verdict.
+
+    With `details`, remarks, failures and checkpoints follow below the table.
+    """
     # It is slow to import, and only needed once jobs have run.
     from rich.table import Table
     from rich.text import Text
@@ -69,7 +74,7 @@ def print_table(records: Sequence[Mapping[str, Any]], file: TextIO, width: int, 
         verdict = Text(row[1], style=colour_of(before))
         table.add_row(*(verdict if index == 1 else row[index] for index in shown))
     console.print(table)
-    for record in records:
+    for record in records if details else ():
         lines = [f"remark: {remark}" for remark in record["remarks"]]
         if record["verdict"] != Kind.PASSED or record.get("step_time") is None:
             lines.insert(0, record["headline"])
@@ -83,7 +88,7 @@ def print_table(records: Sequence[Mapping[str, Any]], file: TextIO, width: int, 
     if against:
         console.print(f"judged against: {', '.join(against)}", style="dim")
     if any(record["remarks"] for record in records):
-        console.print("* with remarks, above", style="dim")
+        console.print(f"* with remarks, {'above' if details else 'in the record'}", style="dim")
     console.print(", ".join(f"{counts[kind]} {kind}" for kind in _GROUPS if counts[kind]), style="bold")
 
 
