@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.backends.slurm.commands import Controller
+from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.site import load_site
 from plugins.job import JobRef
@@ -99,8 +100,8 @@ def test_quiet_is_quiet(slurm_lab: SlurmLab, tmp_path: Path) -> None:
 
 def test_the_place_of_a_job_in_the_queue_is_that_of_slurm(slurm_lab: SlurmLab, tmp_path: Path) -> None:
     site = load_site(site_file(slurm_lab, slurm_lab.stage(tmp_path.name), tmp_path))
-    section = site.slurm
-    assert section is not None
+    section = site.section("slurm")
+    assert isinstance(section, Slurm)
     ssh = SshConnection(section.ssh)
     waits = ("sbatch", "--parsable", "--account=lab_acct", "--nodes=1", "--begin=now+1hour", "--wrap=true")
     names = [f"{tmp_path.name}-{number}" for number in range(2)]
