@@ -328,4 +328,5 @@ def test_a_job_began_with_its_last_container_and_ended_with_its_last_condition()
     assert times_of(done, pods) == (1795251607.0, None)
     done["status"]["conditions"][0]["lastTransitionTime"] = "2026-11-21T09:10:00Z"
     assert times_of(done, pods) == (1795251607.0, 1795252200.0)
-    assert times_of(jobset(), []) == (None, None)
+    done["status"]["conditions"][0]["lastTransitionTime"] = "yesterday"
+    assert times_of(done, []) == (None, None)

@@ -260,6 +260,8 @@ def test_a_step_that_prepares_the_nodes_is_blamed_for_nothing() -> None:
         ("3:17|another|N/A\n", None),
         ("17|ours|N/A\n", None),
         ("x:17|ours|N/A\n", None),
+        (f"{'9' * 5000}:17|ours|N/A\n", None),
+        (f"3:17|ours|{'9' * 12}\n", InQueue(3)),
         ("", None),
     ],
 )
