@@ -116,6 +116,13 @@ def test_a_narrow_terminal_leaves_out_what_is_needed_least(
     assert "…" not in row
 
 
+def test_a_verdict_that_is_told_while_no_test_waits_begins_no_region() -> None:
+    shown, reporter = shown_by(0, status([10.6] * 31), terminal=True)
+    shown.tell("llama3/a", "passed", "passed: as it should be")
+    assert reporter._tw._file.getvalue() == ""
+    assert [markup for _, markup in reporter.lines] == [{"green": True}]
+
+
 def test_columns_are_left_out_in_their_order_and_only_as_many_as_needed() -> None:
     rows = [["case", "1234", "12345678"], ["x", "1", "1"]]
     assert fitting(rows, 20, (2, 1)) == [0, 1, 2]
