@@ -46,6 +46,7 @@ from plugins.judging.expected import figure
 from plugins.judging.judge import Judgement
 from plugins.judging.judge import judge_outcome
 from plugins.judging.verdicts import Kind
+from plugins.judging.verdicts import Verdict
 from plugins.logs.formats import parser
 from plugins.metrics import Measurement
 from plugins.outcome import Outcome
@@ -469,11 +470,13 @@ def pytest_runtest_makereport(
     case = case_of(item)
     if case is not None and (call.when == "call" or (call.when == "setup" and not report.passed)):
         error = call.excinfo.value if call.excinfo is not None else None
-        if judgement is not None:
-            setattr(report, VERDICT, (case.key, str(judgement.verdict.kind), judgement.verdict.headline))
-        elif isinstance(error, RunError):
+        verdict = judgement.verdict if judgement is not None else None
+        if verdict is None and isinstance(error, RunError):
             kind = Kind.LOST if isinstance(error, Lost) else Kind.INFRASTRUCTURE
-            setattr(report, VERDICT, (case.key, str(kind), f"{kind}: {error}"))
+            verdict = Verdict(kind, f"{kind}: {error}")
+        # A suite's test may fail for a reason of its own, which pytest tells.
+        if verdict is not None and verdict.fails == report.failed:
+            setattr(report, VERDICT, (case.key, str(verdict.kind), verdict.headline))
     return report
 
 

@@ -15,11 +15,18 @@ import pytest
 from fixtures.console.live import Live
 from fixtures.fleet.progress import Progress
 from plugins.console import fitting
+from plugins.errors import Lost
+from plugins.errors import SubmitError
 from plugins.judging.verdicts import Kind
+from plugins.judging.verdicts import Verdict
 from plugins.reports.terminal import colour_of
 from plugins.reports.terminal import print_table
+from plugins.suite import JUDGEMENT
+from plugins.suite import VERDICT
+from plugins.suite import pytest_runtest_makereport
 from tests.system.support import Run
 from tests.system.support import pacemark
+from tests.unit import examples
 from tests.unit.fleet.test_progress import status
 from tests.unit.fleet.test_watchdog import PENDING
 from tests.waits import FIRST
@@ -121,6 +128,39 @@ def test_a_verdict_that_is_told_while_no_test_waits_begins_no_region() -> None:
     shown.tell("llama3/a", "passed", "passed: as it should be")
     assert reporter._tw._file.getvalue() == ""
     assert [markup for _, markup in reporter.lines] == [{"green": True}]
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict", "outcome", "told"),
+    [
+        (None, "passed", "passed", "passed"),
+        (None, "too slow", "failed", "too slow"),
+        # A suite's own assertion.
+        (None, "passed", "failed", None),
+        (Lost("the process is gone"), None, "failed", "lost"),
+        (SubmitError("no partition"), None, "failed", "infrastructure"),
+        (ValueError("a defect"), None, "failed", None),
+    ],
+)
+def test_a_report_has_the_verdict_that_it_agrees_with(
+    error: Exception | None, verdict: str | None, outcome: str, told: str | None
+) -> None:
+    item: Any = SimpleNamespace(
+        stash=pytest.Stash(), callspec=SimpleNamespace(params={"case": examples.case()})
+    )
+    if verdict is not None:
+        judged: Any = SimpleNamespace(verdict=Verdict(Kind(verdict), f"{verdict}: why"))
+        item.stash[JUDGEMENT] = judged
+    excinfo = SimpleNamespace(value=error, getrepr=lambda style: str(error)) if error else None
+    report: Any = SimpleNamespace(
+        passed=outcome == "passed", failed=outcome == "failed", longrepr=None, when="setup"
+    )
+    call: Any = SimpleNamespace(when="setup" if error else "call", excinfo=excinfo)
+    making = pytest_runtest_makereport(item, call)
+    next(making)
+    with pytest.raises(StopIteration):
+        making.send(report)
+    assert getattr(report, VERDICT, (None, None))[1] == told
 
 
 def test_columns_are_left_out_in_their_order_and_only_as_many_as_needed() -> None:
