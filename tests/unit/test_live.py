@@ -32,6 +32,8 @@ from tests.unit.fleet.test_watchdog import PENDING
 from tests.waits import FIRST
 from tests.waits import SECOND
 
+# By the worker that has a process for sessions already.
+IN_A_SESSION = pytest.mark.xdist_group("hostile_session")
 SITE = Path(__file__).parents[2] / "docs" / "sites" / "slurm.yaml"
 
 
@@ -222,6 +224,7 @@ def session(folder: Path, *options: str) -> Run:
     return pacemark(*select, *options, results=folder / "results", seconds=30)
 
 
+@IN_A_SESSION
 def test_a_verdict_is_told_while_the_test_of_an_earlier_case_still_waits(tmp_path: Path) -> None:
     found = session(tmp_path)
     said = re.findall(r"^  [\d:]{8} llama3/(\S+): (passed|invalid run): ", found.out, re.MULTILINE)
@@ -233,6 +236,7 @@ def test_a_verdict_is_told_while_the_test_of_an_earlier_case_still_waits(tmp_pat
     assert "Rounds" not in found.out
 
 
+@IN_A_SESSION
 def test_a_quiet_session_is_a_line_for_each_case_and_the_table(tmp_path: Path) -> None:
     lines = session(tmp_path, "-q").out.splitlines()
     table = next(number for number, line in enumerate(lines) if "= verdicts: " in line)
