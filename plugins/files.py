@@ -35,3 +35,11 @@ def make_case_folder(folder: Path) -> None:
     """
     folder.parent.mkdir(exist_ok=True)
     folder.mkdir(exist_ok=True)
+
+
+def from_here(path: Path) -> str:
+    """A path as a user types it: relative to the working directory, if it is below it."""
+    with contextlib.suppress(OSError, ValueError):
+        # The working directory may be gone.
+        return str(path.relative_to(Path.cwd()))
+    return str(path)

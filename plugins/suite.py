@@ -47,6 +47,7 @@ from plugins.judging.identity import type_in
 from plugins.judging.judge import Judgement
 from plugins.judging.judge import judge_outcome
 from plugins.judging.verdicts import Kind
+from plugins.judging.verdicts import Verdict
 from plugins.logs.formats import parser
 from plugins.metrics import Measurement
 from plugins.outcome import Outcome
@@ -104,6 +105,9 @@ CHOOSE: pytest.StashKey[Callable[[RecipeFile], Choice]] = pytest.StashKey()
 
 SITE_BASELINES: pytest.StashKey[SiteBaselines] = pytest.StashKey()
 """The site's own baselines, set by the same code."""
+
+VERDICT = "pacemark_verdict"
+"""The attribute of a test's report with the key of its case, the kind of its verdict, and its headline."""
 
 JUDGEMENT: pytest.StashKey[Judgement] = pytest.StashKey()
 RECIPE: pytest.StashKey[Recipe] = pytest.StashKey()
@@ -214,23 +218,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def judgement(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judgement:
     """The judged case: its log is checked and compared with the baseline, and its record is written."""
     try:
-        return _judge(request, case, outcome)
+        found = request.node.stash.get(JUDGEMENT, None) or judge_item(request.node, case, outcome)
     except OSError as error:
         raise Infrastructure(f"its files in the results folder cannot be read or written: {error}") from None
+    if found.measurement is not None:
+        benchmark_view.show(request, found)
+    return found
 
 
-def _judge(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judgement:
-    recipe = recipe_of(request.config, request.path)
+def judge_item(item: pytest.Item, case: Case, outcome: Outcome) -> Judgement:
+    """Judge the case of a test, before or while the test runs, and write its record."""
+    recipe = recipe_of(item.config, item.path)
     if recipe is None:
-        raise ConfigError(f"{request.path}: a suite's test stands beside its recipe.yaml")
-    folder = request.config.rootpath / "baselines"
-    site_baselines = request.config.stash.get(SITE_BASELINES, SiteBaselines())
+        raise ConfigError(f"{item.path}: a suite's test stands beside its recipe.yaml")
+    folder = item.config.rootpath / "baselines"
+    site_baselines = item.config.stash.get(SITE_BASELINES, SiteBaselines())
     log = results.read_log(recipe.file.log, outcome.folder)
     if recipe.file.program:
         outcome = replace(outcome, gpu=type_in(case, log, outcome.gpu))
     own = outcome.folder / results.OWN_LOG
     source = {"run": outcome.run, "job": outcome.known_job, "log": recording.fingerprint(log)}
-    choice = choice_for(request.config, recipe.file)
+    choice = choice_for(item.config, recipe.file)
     found = judge_outcome(
         case,
         outcome,
@@ -244,7 +252,7 @@ def _judge(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judg
         why_none=lapsed(site_baselines.judged, recipe, case, outcome.gpu, **source)
         if site_baselines.judged
         else "",
-        strict_last=request.config.getoption("--strict-last"),
+        strict_last=item.config.getoption("--strict-last"),
         before=[
             results.read_log(recipe.file.log, results.try_folder(outcome.folder, tried.try_number))
             for tried in outcome.undecided
@@ -255,12 +263,10 @@ def _judge(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judg
         saved=_saved(recipe, case, outcome),
         gpus=results.read_gpus(outcome.folder) if recipe.file.program else None,
     )
-    found = explained(found, partial(_diagnosis, request, recipe, found))
-    request.node.stash[JUDGEMENT] = found
-    request.node.stash[RECIPE] = recipe
+    found = explained(found, partial(_diagnosis, item.config, recipe, found))
     results.write_case(found, _offer(recipe, found, site_baselines))
-    if found.measurement is not None:
-        benchmark_view.show(request, found)
+    item.stash[JUDGEMENT] = found
+    item.stash[RECIPE] = recipe
     return found
 
 
@@ -281,7 +287,7 @@ def explained(judgement: Judgement, find: Callable[[], Diagnosis | None]) -> Jud
         return replace(judgement, diagnosis=diagnosis.undiagnosed(why))
 
 
-def _diagnosis(request: pytest.FixtureRequest, recipe: Recipe, judgement: Judgement) -> Diagnosis | None:
+def _diagnosis(config: pytest.Config, recipe: Recipe, judgement: Judgement) -> Diagnosis | None:
     """What is known of the cause of a verdict that is too slow or noisy, and how to learn it."""
     case, outcome, measured = judgement.case, judgement.outcome, judgement.measurement
     known = outcome.diagnosis
@@ -293,13 +299,11 @@ def _diagnosis(request: pytest.FixtureRequest, recipe: Recipe, judgement: Judgem
         modes = recipe.diagnostic_modes(case)
         costs = (diagnosis.gpu_hours(mode, recipe.file.startup_minutes, measured.step_time) for mode in modes)
         return diagnosis.advice(known.command, sum(costs))
-    runs = [_mode_run(request, recipe, case, mode, found) for mode, found in known.jobs.items()]
+    runs = [_mode_run(config, recipe, case, mode, found) for mode, found in known.jobs.items()]
     return diagnosis.diagnose(case.gpus, runs, known.recording)
 
 
-def _mode_run(
-    request: pytest.FixtureRequest, recipe: Recipe, case: Case, mode: str, outcome: Outcome
-) -> ModeRun:
+def _mode_run(config: pytest.Config, recipe: Recipe, case: Case, mode: str, outcome: Outcome) -> ModeRun:
     """A job of a diagnosis: whether it is evidence, and the recorded digest that it compares with."""
     same = recipe.in_mode(case, mode)
     if same is None or outcome.job.failure:
@@ -318,15 +322,15 @@ def _mode_run(
             log,
             None,
             gpu=outcome.gpu,
-            baselines=request.config.rootpath / "baselines",
+            baselines=config.rootpath / "baselines",
             artefacts=left,
-            nodes=same.nodes(choice_for(request.config, recipe.file).gpus_per_node),
+            nodes=same.nodes(choice_for(config, recipe.file).gpus_per_node),
         )
     except (OSError, Infrastructure) as error:
         return ModeRun(mode, outcome, hours, why_not=str(error))
     if judged.verdict.kind is not Kind.PASSED:
         return ModeRun(mode, outcome, hours, why_not=judged.verdict.headline)
-    folder = request.config.stash.get(SITE_BASELINES, SiteBaselines()).judged
+    folder = config.stash.get(SITE_BASELINES, SiteBaselines()).judged
     good, why = None, "the site has no baselines of its own"
     if folder is not None:
         try:
@@ -466,6 +470,16 @@ def pytest_runtest_makereport(
     crash = getattr(report.longrepr, "reprcrash", None)
     if report.failed and crash is not None and judgement is not None and judgement.verdict.fails:
         crash.message = shown(judgement.verdict.headline)
+    case = case_of(item)
+    if case is not None and (call.when == "call" or (call.when == "setup" and not report.passed)):
+        error = call.excinfo.value if call.excinfo is not None else None
+        verdict = judgement.verdict if judgement is not None else None
+        if verdict is None and isinstance(error, RunError):
+            kind = Kind.LOST if isinstance(error, Lost) else Kind.INFRASTRUCTURE
+            verdict = Verdict(kind, f"{kind}: {error}")
+        # A suite's test may fail for a reason of its own, which pytest tells.
+        if verdict is not None and verdict.fails == report.failed:
+            setattr(report, VERDICT, (case.key, str(verdict.kind), verdict.headline))
     return report
 
 

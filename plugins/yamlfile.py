@@ -53,7 +53,7 @@ def load(path: Path, model: type[M]) -> M:
         ConfigError: one line for each mistake, `file:line: key: what is wrong, what was meant`.
     """
     text = _text(path)
-    with _mistakes_told(path):
+    with _mistakes_told(path, text):
         loader = _Loader(text)
         root = loader.get_single_node()
         # This comes before the values are made, because a merge (`<<`) then rewrites the nodes.
@@ -100,7 +100,7 @@ def load_documents(path: Path) -> list[dict[str, Any]]:
         ConfigError: it cannot be read, has a key twice, or a document is not `key: value` lines.
     """
     text, mistakes, found = _text(path), list[tuple[int, str]](), []
-    with _mistakes_told(path):
+    with _mistakes_told(path, text):
         loader = _Loader(text)
         while loader.check_node():
             root = loader.get_node()
@@ -135,7 +135,7 @@ def _text(path: Path) -> str:
     directives = [number for number, line in enumerate(text.splitlines(), start=1) if line.startswith("%")]
     if len(directives) > _MOST_DIRECTIVES:
         raise ConfigError(f"{path}:{directives[-1]}: more than {_MOST_DIRECTIVES} directives (%TAG, %YAML)")
-    with _mistakes_told(path):
+    with _mistakes_told(path, text):
         _require_bounded(path, _Loader(text))
     return text
 
@@ -216,7 +216,7 @@ def _cut(text: str) -> str:
 
 
 @contextlib.contextmanager
-def _mistakes_told(path: Path) -> Iterator[None]:
+def _mistakes_told(path: Path, text: str) -> Iterator[None]:
     """Turn what YAML cannot read into a ConfigError with its line."""
     try:
         yield
@@ -224,6 +224,9 @@ def _mistakes_told(path: Path) -> Iterator[None]:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         said = str(getattr(error, "problem", None) or error).splitlines()[0]
+        at = "".join(text.splitlines()[mark.line : mark.line + 1])[mark.column :] if mark else ""
+        if at.startswith("\t"):
+            said = "a tab, where YAML allows only spaces"
         raise ConfigError(f"{path}{line}: not valid YAML: {_cut(said)}") from None
     except (ValueError, LookupError, ArithmeticError, AttributeError, TypeError) as error:
         # If a value is not what its tag says, PyYAML raises any of these.

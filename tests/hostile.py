@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from fixtures.runs.ledger import Entry
 from plugins.job import Job
 from plugins.job import JobRef
 from plugins.job import JobState
@@ -117,10 +118,10 @@ def _harm(word: str) -> list[str]:
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     plugin = config.pluginmanager.getplugin("pacemark-run")
-    wait = plugin.wait
+    ended = plugin._outcome
 
-    def said(case: Case, recipe: Recipe) -> Outcome:
-        plain: Outcome = wait(case, recipe)
+    def said(case: Case, recipe: Recipe, entry: Entry) -> Outcome:
+        plain: Outcome = ended(case, recipe, entry)
         return examples.with_facts(plain, **_SAID, **_AROUND, **FATES[case.id].changed)
 
-    plugin.wait = said
+    plugin._outcome = said

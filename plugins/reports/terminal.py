@@ -10,26 +10,71 @@ from typing import TextIO
 
 from plugins.judging.verdicts import Kind
 
-_COLOURS = {Kind.PASSED: "green", Kind.NO_BASELINE: "yellow", Kind.SKIPPED: "yellow"}
+# What passed, what needs a look, what is the cluster's pace, and what says nothing about it.
+_COLOURS = {
+    Kind.PASSED: "green",
+    Kind.NO_BASELINE: "yellow",
+    Kind.SKIPPED: "yellow",
+    Kind.TOO_SLOW: "red",
+    Kind.TOO_FAST: "red",
+    Kind.NOISY: "red",
+}
+_OTHER = "magenta"
+
+# The groups of the table: at its end, nearest to the prompt, is what failed.
+_GROUPS = (
+    Kind.PASSED,
+    Kind.NO_BASELINE,
+    Kind.SKIPPED,
+    Kind.TOO_FAST,
+    Kind.NOISY,
+    Kind.TOO_SLOW,
+    Kind.INVALID,
+    Kind.LOST,
+    Kind.INFRASTRUCTURE,
+)
+_COLUMNS = ("case", "verdict", "s/step", "steady", "expected", "throughput", "tokens/s", "MFU")
+# Those that a narrow terminal leaves out, the first one first.
+_EXPENDABLE = ("steady", "tokens/s", "MFU", "expected")
 
 
-def print_table(records: Sequence[Mapping[str, Any]], file: TextIO, width: int, *, colour: bool) -> None:
-    """Print a row for each case. Remarks, failures and checkpoints follow below the table."""
+def colour_of(verdict: str) -> str:
+    """The colour in which a terminal shows a verdict."""
+    return _COLOURS.get(Kind(verdict), _OTHER)
+
+
+def print_table(
+    records: Sequence[Mapping[str, Any]], file: TextIO, width: int, *, colour: bool, details: bool = True
+) -> None:
+    """Print a row for each case, grouped by verdict.
+
+    With `details`, remarks, failures and checkpoints follow below the table.
+    """
     # It is slow to import, and only needed once jobs have run.
     from rich.table import Table
+    from rich.text import Text
 
     from plugins.console import PlainConsole
+    from plugins.console import fitting
 
+    records = sorted(records, key=lambda record: _GROUPS.index(record["verdict"]))
     console = PlainConsole(file=file, width=width, force_terminal=colour, no_color=not colour)
     table = Table(title=None, box=None, pad_edge=False, header_style="bold")
-    for name in ("case", "verdict", "s/step", "steady", "expected", "throughput", "tokens/s", "MFU"):
+    rows = [(record["id"], _verdict(record), *_figures(record)) for record in records]
+    shown = fitting([_COLUMNS, *rows], width, [_COLUMNS.index(name) for name in _EXPENDABLE])
+    for name in (_COLUMNS[index] for index in shown):
         table.add_column(
             name, justify="left" if name in ("case", "verdict") else "right", no_wrap=name != "verdict"
         )
-    for record in records:
-        table.add_row(record["id"], _verdict(record), *_figures(record))
+    before = None
+    for record, row in zip(records, rows, strict=True):
+        if before not in (None, record["verdict"]):
+            table.add_row()
+        before = record["verdict"]
+        verdict = Text(row[1], style=colour_of(before))
+        table.add_row(*(verdict if index == 1 else row[index] for index in shown))
     console.print(table)
-    for record in records:
+    for record in records if details else ():
         lines = [f"remark: {remark}" for remark in record["remarks"]]
         if record["verdict"] != Kind.PASSED or record.get("step_time") is None:
             lines.insert(0, record["headline"])
@@ -43,8 +88,8 @@ def print_table(records: Sequence[Mapping[str, Any]], file: TextIO, width: int, 
     if against:
         console.print(f"judged against: {', '.join(against)}", style="dim")
     if any(record["remarks"] for record in records):
-        console.print("* with remarks, above", style="dim")
-    console.print(", ".join(f"{counts[kind]} {kind}" for kind in Kind if counts[kind]), style="bold")
+        console.print(f"* with remarks, {'above' if details else 'in the record'}", style="dim")
+    console.print(", ".join(f"{counts[kind]} {kind}" for kind in _GROUPS if counts[kind]), style="bold")
 
 
 def _baseline(record: Mapping[str, Any]) -> str:
@@ -56,11 +101,8 @@ def _baseline(record: Mapping[str, Any]) -> str:
     return f"{record['id'].partition('/')[0]} {record['release']} on {target['gpu']}{own}"
 
 
-def _verdict(record: Mapping[str, Any]) -> Any:
-    from rich.text import Text
-
-    mark = " *" if record["remarks"] else ""
-    return Text(record["verdict"] + mark, style=_COLOURS.get(record["verdict"], "red"))
+def _verdict(record: Mapping[str, Any]) -> str:
+    return f"{record['verdict']}{' *' if record['remarks'] else ''}"
 
 
 def _figures(record: Mapping[str, Any]) -> list[str]:

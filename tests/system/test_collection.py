@@ -254,6 +254,7 @@ def test_a_variable_that_is_not_set_is_no_reason_to_run_anything(tmp_path: Path,
             ["--diagnose", "3", "--backend", "replay", "--from", "."],
             "--diagnose runs a case again: a log that exists cannot be run again",
         ),
+        (["-m", "case(gpu=16)"], "-m case(gpu=16): a case has no gpu; did you mean 'gpus'?"),
     ],
 )
 def test_what_contradicts_itself_is_refused_before_anything_is_done(
@@ -299,6 +300,13 @@ def test_a_log_that_exists_is_judged_without_a_site(tmp_path: Path) -> None:
     )
     log.write_text("".join(line.replace("in s: 10.7", "in s: 10.0") for line in lines))
     assert pacemark(*select, results=tmp_path / "again").verdicts == {"llama3/70b-fp8-512gpus": "passed"}
+
+
+def test_an_empty_selection_names_the_nearest_cases_also_of_workers(tmp_path: Path) -> None:
+    result = pacemark("suites/llama3", "-k", "70b and fp8 and 500", "-n", "2", results=tmp_path / "results")
+    assert result.status == 5, result.out
+    said = "-k '70b and fp8 and 500' selects none of 34 case(s); the nearest: llama3/70b-fp8-512gpus, "
+    assert result.out.count(said) == 1
 
 
 @pytest.mark.parametrize("more", [(), ("-n", "2"), ("--plan",)], ids=["alone", "workers", "plan"])

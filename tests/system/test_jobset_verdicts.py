@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,8 @@ def test_512_gpus_are_one_jobset_of_64_pods_on_64_nodes_after_kueue_admitted_it(
     assert case["statistic"] == "mean:15-40"
     assert case["step_time"] == pytest.approx(45.8 / 4, rel=0.01)
     assert case["job"]["id"] == jobset["metadata"]["name"]
+    # By the cluster's clock, which tells whole seconds.
+    assert [datetime.fromisoformat(case["job"][key]).microsecond for key in ("started", "ended")] == [0, 0]
     assert re.search(r"suspended|starting|running", result.out), result.out
     folder = result.folder / LARGE_CASE
     assert {"case.json", "steps.csv", "log.txt", "sent.txt"} <= {path.name for path in folder.iterdir()}

@@ -7,10 +7,17 @@ import pty
 import re
 import subprocess
 import sys
+import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
+from fixtures.backends.slurm.commands import Controller
+from fixtures.backends.slurm.section import Slurm
+from fixtures.backends.ssh.connection import SshConnection
+from fixtures.site import load_site
+from plugins.job import JobRef
 from tests.lab.slurm import SlurmLab
 from tests.system.support import ROOT
 from tests.system.support import SELECT
@@ -66,13 +73,46 @@ def test_a_file_gets_a_plain_line_for_each_change(
     result = pacemark(*SELECT, *workers, "--site", str(site), results=tmp_path / "results")
     assert result.status == 0
     assert "\x1b" not in result.out
-    for change in (r": job \d+$", r": running on gpu\[001-064\]$", r": done$"):
+    log = re.escape(str(result.folder / "llama3" / "70b-fp8-512gpus" / "log.txt"))
+    for change in (
+        r": job \d+$",
+        rf": running on gpu\[001-064\]; log: {log}$",
+        r": passed: 10\.\d+ s a step",
+    ):
         assert len(re.findall(r"70b-fp8-512gpus" + change, result.out, re.MULTILINE)) == 1, result.out
-    assert result.out.index(": job ") < result.out.index(": running on") < result.out.index("1 passed")
+    assert result.out.index(": job ") < result.out.index(": running on") < result.out.index(": passed: ")
+    # When the job ran, by the clock of Slurm.
+    job = result.case()["job"]
+    shown = slurm_lab.run("scontrol", "show", "job", job["id"])
+    for key, name in (("started", "StartTime"), ("ended", "EndTime")):
+        at = re.search(rf"\b{name}=(\S+)", shown)
+        assert at is not None
+        assert datetime.fromisoformat(job[key]) == datetime.fromisoformat(at[1]).astimezone()
 
 
 def test_quiet_is_quiet(slurm_lab: SlurmLab, tmp_path: Path) -> None:
     site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name), tmp_path)
     result = pacemark(*SELECT, "-q", "--site", str(site), results=tmp_path / "results")
     assert "running on" not in result.out
+    assert len(re.findall(r"^llama3/70b-fp8-512gpus: passed: ", result.out, re.MULTILINE)) == 1
     assert result.status == 0
+
+
+def test_the_place_of_a_job_in_the_queue_is_that_of_slurm(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    site = load_site(site_file(slurm_lab, slurm_lab.stage(tmp_path.name), tmp_path))
+    section = site.section("slurm")
+    assert isinstance(section, Slurm)
+    ssh = SshConnection(section.ssh)
+    waits = ("sbatch", "--parsable", "--account=lab_acct", "--nodes=1", "--begin=now+1hour", "--wrap=true")
+    names = [f"{tmp_path.name}-{number}" for number in range(2)]
+    jobs = [
+        JobRef("llama3", "70b", name, slurm_lab.run(*waits, f"--job-name={name}").strip()) for name in names
+    ]
+    try:
+        told = Controller(site.site, section, ssh).in_queue(jobs)
+        assert [told[job].position for job in jobs] == [1, 2]
+        soon = time.time() + 3600
+        assert all(abs((told[job].starts or 0.0) - soon) < 120 for job in jobs)
+    finally:
+        ssh.close()
+        slurm_lab.run("scancel", *(job.id for job in jobs))

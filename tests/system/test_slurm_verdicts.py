@@ -228,7 +228,7 @@ def test_pytest_benchmark_compares_the_steps_of_two_runs(slurm_lab: SlurmLab, tm
     assert "Rounds" in first.out
     (saved,) = (tmp_path / "benchmarks").rglob("*_first.json")
     (bench,) = json.loads(saved.read_text())["benchmarks"]
-    assert bench["stats"]["rounds"] == 50
+    assert bench["stats"]["rounds"] == 40
     assert bench["stats"]["median"] == pytest.approx(10.07, rel=0.01)
     slurm_lab.stage(f"{tmp_path.name}-slower", pace=1.04)
     site = tmp_path / "site.yaml"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -17,8 +18,10 @@ from fixtures.backends.slurm.section import Slurm
 from fixtures.options import _gpu_hours
 from fixtures.options import site_of
 from fixtures.plan import commands
+from fixtures.plan import print_plan
 from fixtures.plan import symptom
 from fixtures.plan import why_undiagnosable
+from fixtures.site import THIS_MACHINE
 from plugins.outcome import Outcome
 from tests.unit import examples
 from tests.unit.examples import BASELINES
@@ -29,6 +32,19 @@ RECIPE, CASE = examples.llama3(), examples.case()
 SLURM = Slurm.model_validate(
     {"gpu": "h100", "ssh": {"host": "login"}, "account": "a", "partition": "p", "stage": "/scratch"}
 )
+
+
+@pytest.mark.parametrize("replayed", ["", "/logs/old"])
+def test_the_plan_of_a_replay_has_no_price(replayed: str) -> None:
+    file = io.StringIO()
+    print_plan([(CASE, RECIPE)], THIS_MACHINE, BASELINES, {}, file, 120, replayed=replayed)
+    head, *_, last = file.getvalue().splitlines()
+    if replayed:
+        assert last == "1 case(s), judged from /logs/old: no job, no GPU-hours"
+        assert head.split() == ["case", "nodes", "GPUs", "GBS"]
+    else:
+        assert "GPU-hours; nothing was submitted" in last
+        assert head.split() == ["case", "nodes", "GPUs", "GBS", "minutes", "GPU-hours"]
 
 
 def ended(folder: Path, seconds: Sequence[float], **facts: object) -> Outcome:

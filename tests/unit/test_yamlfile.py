@@ -321,3 +321,21 @@ def test_no_file_has_more_mistakes_than_somebody_reads(tmp_path: Path) -> None:
 )
 def test_a_value_that_is_not_what_its_tag_says_is_a_config_error(tmp_path: Path, value: str) -> None:
     assert refused(tmp_path, GOOD.replace("height: 12", f"height: {value}"))[0].startswith("tree.yaml:")
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("name: oak\nbest:\n\tcolour: red\n", 3),
+        ("name: oak\n\theight: 1\n", 2),
+        ("leaves:\n  - colour: red\n  \tlength: 1\n", 3),
+        ("\tname: oak\n", 1),
+    ],
+)
+def test_a_tab_is_called_a_tab(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, line: int
+) -> None:
+    said = [f"tree.yaml:{line}: not valid YAML: a tab, where YAML allows only spaces"]
+    assert refused(tmp_path, content) == said
+    monkeypatch.setattr(yamlfile, "_Loader", yaml.SafeLoader)
+    assert refused(tmp_path, content) == said

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
+import lzma
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from backports import zstd
 
+from fixtures.backends import compressed
+from fixtures.backends.base import LogPlace
+from fixtures.backends.replay import ReplayBackend
 from fixtures.backends.replay import find_log
 from plugins.errors import SubmitError
 from plugins.recipes.cases import load_recipe
@@ -158,3 +165,69 @@ def test_a_log_of_another_release_belongs_to_one_case(
         with suppress(SubmitError):
             taken[case.id] = find_log(case, found, tmp_path).job
     assert taken == {case_id: "77"}
+
+
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress,
+    "xz": lzma.compress,
+    "zst": zstd.compress,
+}
+FORMS = pytest.mark.parametrize("form", COMPRESS)
+
+
+def replayed(source: Path) -> bytes:
+    """What the backend reads of the one log of the case."""
+    backend = ReplayBackend(source, "h100", [examples.llama3()])
+    job = backend.submit(examples.case(CASE), "name")
+    data, piece = b"", backend.read_log(job, LogPlace(), ())
+    while piece.data:
+        data += piece.data
+        piece = backend.read_log(job, piece.place, ())
+    backend.release(job)
+    return data
+
+
+@FORMS
+def test_a_compressed_log_is_read_whatever_its_name(tmp_path: Path, form: str) -> None:
+    text = examples.nemo2_text().encode() * 90
+    assert len(text) > 1 << 20
+    half = len(text) // 2
+    for name in (f"log.{form}", "log.out"):
+        # As rotated logs that were put together: several streams in one file.
+        (tmp_path / name).write_bytes(COMPRESS[form](text[:half]) + COMPRESS[form](text[half:]))
+        assert replayed(tmp_path / name) == text
+
+
+@FORMS
+def test_a_compressed_log_is_found_by_the_same_rule(tmp_path: Path, form: str) -> None:
+    plain = log(tmp_path / "tree")
+    right = plain.rename(f"{plain}.{form}")
+    assert find_log(examples.case(CASE), examples.llama3(), tmp_path / "tree").path == right
+    assert find_log(examples.case(CASE), examples.llama3(), right).job == "7"
+    collected = tmp_path / "results" / "llama3" / CASE / f"log.txt.{form}"
+    collected.parent.mkdir(parents=True)
+    collected.touch()
+    assert find_log(examples.case(CASE), examples.llama3(), tmp_path / "results").path == collected
+
+
+@FORMS
+def test_a_compressed_log_that_is_cut_is_one_clear_error(tmp_path: Path, form: str) -> None:
+    path = tmp_path / f"log.{form}"
+    path.write_bytes(COMPRESS[form](examples.nemo2_text().encode())[:-20])
+    with pytest.raises(SubmitError, match=rf"^{path} cannot be decompressed: .+; judge a whole copy of it$"):
+        replayed(path)
+
+
+@FORMS
+def test_a_file_that_is_too_large_when_decompressed_is_one_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.setattr(compressed, "_MOST_BYTES", 3 << 20)
+    path = tmp_path / f"log.{form}"
+    path.write_bytes(COMPRESS[form](bytes(3 << 20)))
+    assert len(replayed(path)) == 3 << 20
+    path.write_bytes(COMPRESS[form](bytes((3 << 20) + 1)))
+    with pytest.raises(
+        SubmitError, match="has more than 3 MiB when it is decompressed, which no log of a case has"
+    ):
+        replayed(path)

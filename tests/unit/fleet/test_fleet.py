@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.backends.base import InQueue
 from fixtures.backends.base import LogPiece
 from fixtures.backends.base import LogPlace
+from fixtures.fleet import follow
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import LEDGER
@@ -126,7 +128,7 @@ def test_a_job_with_an_unreadable_log_that_nobody_can_cancel_is_told_as_such(
     message = session.finish(5)[WIDE.id].message
     assert "its log could not be read" in message
     assert message.endswith("its cancellation was asked for but NOT confirmed, look after it")
-    assert (len(asked), len([line for line in told(session) if "cancelled" in line])) == (1, 2)
+    assert (len(asked), len([line for line in told(session) if "cancelled" in line])) == (1, 1)
     assert [entry.may_run for entry in session.ledger.entries()] == [True]
 
 
@@ -399,3 +401,65 @@ def test_a_ledger_that_is_gone_before_it_is_opened_keeps_no_job_of_an_earlier_se
     session.ledger.close()
     assert cluster.cancelled == {WIDE.id}
     assert fleet.defect == "the results folder cannot be written to any more (unable to open database file)"
+
+
+def test_a_job_that_is_over_says_so_at_once_frees_its_place_and_has_ended_when_the_cluster_says(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = nemo2_text()
+    cluster.logs[WIDE.id] = whole[: whole.index("iteration 49/49")]
+
+    def submitted(name: str) -> None:
+        if name == NARROW.id:
+            # The rest of the log comes only now, so this place is that of a job whose case has not ended.
+            cluster.logs[WIDE.id] = whole
+
+    cluster.on_submit = submitted
+    monkeypatch.setattr(
+        cluster, "times", lambda job: (1000.0, 1234.5) if job.name == WIDE.id else (None, None)
+    )
+    session = start(WIDE, NARROW, jobs_in_flight=1, log_settle_seconds=30)
+    entries = session.finish()
+    assert cluster.submitted == [WIDE.id, NARROW.id]
+    assert (entries[WIDE.id].times.started, entries[WIDE.id].times.ended) == (1000.0, 1234.5)
+    # A cluster that does not tell: when that was seen.
+    ended, submitted_at = entries[NARROW.id].times.ended, entries[NARROW.id].times.submitted
+    assert ended is not None
+    assert submitted_at is not None
+    assert submitted_at <= ended <= time.time()
+    said = [line for line in told(session) if "is over" in line]
+    assert [line.partition(" ")[2] for line in said] == [
+        f"{WIDE.key}: job 1 is over: completed; the rest of its log is awaited"
+    ]
+
+
+def test_a_cluster_that_cannot_be_asked_for_the_end_ends_nothing(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(job: JobRef) -> tuple[float, float]:
+        raise Unreachable("scontrol: no answer")
+
+    monkeypatch.setattr(cluster, "times", refuse)
+    assert start(WIDE).finish()[WIDE.id].failure == ""
+
+
+def test_the_queue_is_asked_for_jobs_that_wait_longer(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queued = JobState(Phase.QUEUED, "PENDING", reason="Priority")
+    asked: list[list[str]] = []
+
+    def in_queue(jobs: Sequence[JobRef]) -> dict[JobRef, InQueue]:
+        asked.append([job.name for job in jobs])
+        return {job: InQueue(7) for job in jobs}
+
+    monkeypatch.setattr(follow, "_SOON", 0.0)
+    monkeypatch.setattr(cluster, "in_queue", in_queue)
+    cluster.ends[WIDE.id], cluster.ends[NARROW.id] = [queued], [RUNNING]
+    session = start(WIDE, NARROW)
+    deadline = time.monotonic() + 5
+    while "position 7, Priority" not in session.fleet.board[WIDE.key].waits:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert asked == [[WIDE.id]]
+    session.fleet.stop()

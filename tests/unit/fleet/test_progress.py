@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
+from datetime import datetime
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from fixtures.backends.base import InQueue
+from fixtures.backends.section import Limits
 from fixtures.fleet.job import Status
+from fixtures.fleet.job import Timer
 from fixtures.fleet.progress import Progress
 from fixtures.fleet.progress import clock
+from fixtures.fleet.progress import time_left
 from fixtures.fleet.progress import total
 from plugins.job import JobState
 from plugins.job import Phase
 from tests.unit import examples
+from tests.unit.fleet.test_watchdog import PENDING
 from tests.unit.fleet.test_watchdog import RUNNING
 from tests.unit.fleet.test_watchdog import job
 from tests.unit.logs.test_means import FIVE
@@ -84,7 +92,7 @@ def test_the_total_counts_by_phase_in_the_order_of_a_life() -> None:
         status(state=JobState(Phase.SUCCEEDED, "COMPLETED")),
     ]
     assert total(board) == (
-        "6 cases: 1 ended, 2 running on 1,024 GPUs, 1 ending, 1 queued, 1 planned"
+        "6 cases: 1 ended, 2 running on 1,024 GPUs, 1 over, 1 queued, 1 planned"
     )  # fmt: skip
 
 
@@ -99,3 +107,66 @@ def test_every_place_in_a_life_can_be_counted(stands: Status, phase: Phase) -> N
 )
 def test_a_clock(seconds: float, text: str) -> None:
     assert clock(seconds) == text
+
+
+def test_the_total_counts_the_verdicts() -> None:
+    board = [status(status=Status.ENDED)] * 3
+    assert total(board, ["passed", "too slow", "passed"]) == "3 cases: 3 ended (2 passed, 1 too slow)"
+
+
+def test_a_queued_case_shows_its_place_its_start_and_the_reason() -> None:
+    at = datetime.now().replace(hour=23, minute=59)
+    waits = status(state=PENDING, running=None, in_queue=InQueue(1017, at.timestamp())).waits
+    assert waits == "position 1,017, starts about 23:59, Priority"
+    tomorrow = at + timedelta(days=1)
+    waits = status(state=PENDING, running=None, in_queue=InQueue(None, tomorrow.timestamp())).waits
+    assert waits == f"starts about {tomorrow:%Y-%m-%d} 23:59, Priority"
+    assert status(state=replace(PENDING, reason="a\n b")).waits == "a b"
+    # What the queue said is of no interest any more.
+    assert status(in_queue=InQueue(3, 1.0)).waits == ""
+
+
+def test_a_case_whose_job_is_over_says_so_and_has_no_time_left() -> None:
+    done = JobState(Phase.SUCCEEDED, "COMPLETED")
+    line = status([10.0] * 40, state=done, over=Timer(400.0)).line(412.0)
+    assert line.endswith("over 0:12  its log is awaited")
+
+
+def of(name: str, gpus: int, minutes: float | None, **changed: Any) -> Progress:
+    made = status(minutes=minutes, running=None, **changed)
+    return replace(made, key=name, gpus=gpus)
+
+
+def planned(name: str, gpus: int, minutes: float | None = 10) -> Progress:
+    return of(name, gpus, minutes, status=Status.PLANNED)
+
+
+@pytest.mark.parametrize(
+    ("board", "limits", "said"),
+    [
+        ([planned("a", 8), planned("b", 8)], {}, "about 10:00 left"),
+        ([planned("a", 8), planned("b", 8)], {"jobs_in_flight": 1}, "about 20:00 left"),
+        ([planned("a", 8), planned("b", 16), planned("c", 8)], {"gpus_in_flight": 16}, "about 20:00 left"),
+        ([planned("a", 8), planned("b", 8, None)], {}, "at least 10:00 left"),
+        ([planned("a", 8, None)], {}, ""),
+        ([of("a", 8, 10, status=Status.ENDED)], {}, ""),
+        ([of("a", 8, 10, state=PENDING)], {}, "at least 10:00 left"),
+        ([], {}, ""),
+    ],
+)
+def test_the_time_left_is_that_of_the_jobs_in_their_order(
+    board: list[Progress], limits: dict[str, int], said: str
+) -> None:
+    assert time_left(board, {"slurm": Limits(**limits)}) == said
+    assert time_left(board, {}) == ""
+
+
+def test_a_start_that_the_scheduler_expects_is_counted() -> None:
+    queued = of("a", 8, 10, state=PENDING, in_queue=InQueue(1, time.time() + 600))
+    assert time_left([queued], {"slurm": Limits()}) in ("about 20:00 left", "about 19:59 left")
+
+
+def test_the_time_left_of_a_running_case_is_its_own() -> None:
+    assert time_left([status([10.07] * 30)], {"slurm": Limits()}) == "about 3:21 left"
+    begun = status(minutes=10, running=time.monotonic() - 240)
+    assert time_left([begun], {"slurm": Limits()}) == "about 6:00 left"

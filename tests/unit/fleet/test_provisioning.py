@@ -24,6 +24,7 @@ from tests.unit.cluster import WIDE
 from tests.unit.cluster import Cluster
 from tests.unit.cluster import Session
 from tests.unit.cluster import Site
+from tests.unit.cluster import told
 
 KEY, NAME = "llama3/setup", "pacemark-run-1.llama3-setup"
 SETUP = JobRef("llama3", SETUP_CASE, NAME)
@@ -147,7 +148,9 @@ def test_one_that_failed_is_followed_by_another_one_that_was_asked_for(
 
 def test_one_that_failed_is_told_where_no_other_was_asked_for(cluster: Unready, resume: Resume) -> None:
     cluster.ends[NAME] = [BROKEN]
-    entries = resume("4711", Policy()).finish()
+    session = resume("4711", Policy())
+    entries = session.finish()
+    assert any(line.endswith(f"{KEY}: node_fail") for line in told(session))
     assert cluster.provisioned == []
     assert (
         "The recipe's own set-up ran as job 4711 in /stage, and ended NODE_FAIL" in entries[WIDE.id].message

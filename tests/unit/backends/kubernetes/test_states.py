@@ -13,6 +13,7 @@ from fixtures.backends.kubernetes.states import broken
 from fixtures.backends.kubernetes.states import images_of
 from fixtures.backends.kubernetes.states import nodes_of
 from fixtures.backends.kubernetes.states import state_of_jobset
+from fixtures.backends.kubernetes.states import times_of
 from plugins.job import Phase
 
 WHEN = "2026-11-21T09:00:00Z"
@@ -312,3 +313,20 @@ def test_the_images_are_those_of_the_present_life_or_of_the_last() -> None:
     assert images_of([old, new], "workload") == (TWO,)
     assert images_of([old], "workload") == (ONE,)
     assert images_of([], "workload") == ()
+
+
+def test_a_job_began_with_its_last_container_and_ended_with_its_last_condition() -> None:
+    def began(at: str, state: str) -> dict[str, Any]:
+        return {"containerStatuses": [{"name": "workload", "state": {state: {"startedAt": at}}}]}
+
+    pods = [
+        pod(0, **began("2026-11-21T09:00:00Z", "running")),
+        pod(1, **began("2026-11-21T09:00:07Z", "terminated")),
+        pod(2, containerStatuses=[waiting("PodInitializing")]),
+    ]
+    done = jobset(("Completed", "AllJobsCompleted", ""))
+    assert times_of(done, pods) == (1795251607.0, None)
+    done["status"]["conditions"][0]["lastTransitionTime"] = "2026-11-21T09:10:00Z"
+    assert times_of(done, pods) == (1795251607.0, 1795252200.0)
+    done["status"]["conditions"][0]["lastTransitionTime"] = "yesterday"
+    assert times_of(done, []) == (None, None)

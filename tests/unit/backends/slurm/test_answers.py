@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fixtures.backends.base import InQueue
 from fixtures.backends.slurm.answers import blamed
+from fixtures.backends.slurm.answers import from_queue
 from fixtures.backends.slurm.answers import from_sacct
 from fixtures.backends.slurm.answers import from_scontrol
 from fixtures.backends.slurm.answers import from_squeue
@@ -14,6 +16,8 @@ from fixtures.backends.slurm.answers import living
 from fixtures.backends.slurm.answers import of_last_step
 from fixtures.backends.slurm.answers import printed_ids
 from fixtures.backends.slurm.answers import refused
+from fixtures.backends.slurm.answers import times_of_sacct
+from fixtures.backends.slurm.answers import times_of_scontrol
 from fixtures.backends.slurm.answers import unanswered
 from plugins.job import JobRef
 from plugins.job import JobState
@@ -243,3 +247,39 @@ def test_a_step_that_prepares_the_nodes_is_blamed_for_nothing() -> None:
     # Without a trace nobody knows which step spoke.
     plain = b"srun: error: gpu002: task 11: Exited with exit code 1\n"
     assert of_last_step(plain) == plain
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("3:17|ours|1763830000\n", InQueue(3, 1763830000.0)),
+        ("1017:17|ours|N/A\n", InQueue(1017)),
+        # A squeue that does not know the form of times.
+        ("3:17|ours|2026-11-22T12:00:00\n", InQueue(3)),
+        ("banner\n2:16|other|N/A\n3:17|ours|0\n", InQueue(3)),
+        ("3:17|another|N/A\n", None),
+        ("17|ours|N/A\n", None),
+        ("x:17|ours|N/A\n", None),
+        (f"{'9' * 5000}:17|ours|N/A\n", None),
+        (f"3:17|ours|{'9' * 12}\n", InQueue(3)),
+        ("", None),
+    ],
+)
+def test_the_number_of_a_line_of_the_queue_is_a_position(text: str, found: InQueue | None) -> None:
+    assert from_queue([JOB], text).get(JOB) == found
+
+
+def test_the_times_of_a_job_are_those_that_slurm_has() -> None:
+    shown = "JobId=17 JobName=ours JobState=COMPLETED StartTime={} EndTime={} Comment=EndTime=7"
+    assert times_of_scontrol(JOB, shown.format(1763830000, 1763830500)) == (1763830000.0, 1763830500.0)
+    assert times_of_scontrol(JOB, shown.format("Unknown", "2026-11-22T12:00:00")) == (None, None)
+    for other in (
+        "",
+        "slurm_load_jobs error: Invalid job id specified",
+        shown.replace("ours", "x").format(1, 2),
+    ):
+        assert times_of_scontrol(JOB, other) is None
+    rows = "17|ours|1|2\n17|ours|1763830000|1763830500\n17.batch|ours|5|6\n"
+    assert times_of_sacct(JOB, rows) == (1763830000.0, 1763830500.0)
+    assert times_of_sacct(JOB, "17|ours|1763830000|Unknown\n") == (1763830000.0, None)
+    assert times_of_sacct(JOB, "17|another|1|2\n") == (None, None)

@@ -10,6 +10,7 @@ from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.backends.ssh.section import Ssh
 from plugins.errors import Unreachable
+from plugins.job import JobRef
 
 SECTION = Slurm(gpu="h100", account="a", partition="p", stage="/s", ssh=Ssh(host="login"))
 
@@ -59,3 +60,24 @@ def test_a_launcher_has_its_bound_from_when_the_connection_stands() -> None:
         update={"launch_minutes": 2, "ssh": Ssh(host="login", connect_seconds=7, command_seconds=11)}
     )
     assert section.launch_bound == 120 + 30 + 7 + 11
+
+
+def test_accounting_is_asked_for_the_times_of_a_job_only_if_the_controller_has_forgotten_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = JobRef("llama3", "70b", "ours", "17", "/logs")
+    known = "JobId=17 JobName=ours StartTime=1763830000 EndTime=1763830500"
+    asked: list[str] = []
+
+    def answer(self: SshConnection, script: str) -> Answer:
+        asked.append("sacct" if "sacct" in script else "scontrol")
+        assert "SLURM_TIME_FORMAT=%s" in script
+        return Answer(0, said[asked[-1]], "")
+
+    monkeypatch.setattr(SshConnection, "run", answer)
+    asks = Controller("lab", SECTION, SshConnection(SECTION.ssh))
+    said = {"scontrol": known, "sacct": ""}
+    assert asks.times(job) == (1763830000.0, 1763830500.0)
+    said = {"scontrol": "", "sacct": "17|ours|1763830000|1763830600\n"}
+    assert asks.times(job) == (1763830000.0, 1763830600.0)
+    assert asked == ["scontrol", "scontrol", "sacct"]

@@ -1,0 +1,249 @@
+"""What a running session shows: of each verdict one line, at once, and as much of the cases as fits."""
+
+from __future__ import annotations
+
+import io
+import queue
+import re
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fixtures.console.live import Live
+from fixtures.fleet.progress import Progress
+from plugins.console import fitting
+from plugins.errors import Lost
+from plugins.errors import SubmitError
+from plugins.judging.verdicts import Kind
+from plugins.judging.verdicts import Verdict
+from plugins.reports.terminal import colour_of
+from plugins.reports.terminal import print_table
+from plugins.suite import JUDGEMENT
+from plugins.suite import VERDICT
+from plugins.suite import pytest_runtest_makereport
+from tests.system.support import Run
+from tests.system.support import pacemark
+from tests.unit import examples
+from tests.unit.fleet.test_progress import status
+from tests.unit.fleet.test_watchdog import PENDING
+from tests.waits import FIRST
+from tests.waits import SECOND
+
+# By the worker that has a process for sessions already.
+IN_A_SESSION = pytest.mark.xdist_group("hostile_session")
+SITE = Path(__file__).parents[2] / "docs" / "sites" / "slurm.yaml"
+
+
+class Reporter:
+    """As much of pytest's reporter as is used, which keeps what is written."""
+
+    def __init__(self, width: int, *, terminal: bool) -> None:
+        self.isatty = self.hasmarkup = terminal
+        self.lines: list[tuple[str, dict[str, bool]]] = []
+        self._tw = SimpleNamespace(fullwidth=width, _file=io.StringIO())
+
+    def ensure_newline(self) -> None:
+        """Nothing is open."""
+
+    def write_line(self, line: str, **markup: bool) -> None:
+        self.lines.append((line, markup))
+
+
+def shown_by(
+    verbosity: int, *board: Progress, width: int = 80, terminal: bool = False
+) -> tuple[Live, Reporter]:
+    reporter = Reporter(width, terminal=terminal)
+    config: Any = SimpleNamespace(
+        pluginmanager=SimpleNamespace(getplugin={"terminalreporter": reporter}.get),
+        get_verbosity=lambda: verbosity,
+    )
+    fleet: Any = SimpleNamespace(
+        messages=queue.SimpleQueue(), board={one.key: one for one in board}, limits={}
+    )
+    return Live(config, fleet), reporter
+
+
+def test_a_verdict_is_told_once_in_its_colour_after_what_the_fleet_has_said() -> None:
+    shown, reporter = shown_by(0)
+    shown._fleet.messages.put("12:00:00 llama3/a: job 17")
+    for _ in range(2):
+        shown.tell("llama3/a", "noisy", "noisy: the steps scatter")
+    (first, _), (second, markup) = reporter.lines
+    assert first == "  12:00:00 llama3/a: job 17"
+    assert re.fullmatch(r"  \d\d:\d\d:\d\d llama3/a: noisy: the steps scatter", second)
+    assert markup == {"red": True}
+
+
+def test_what_failed_what_passed_and_what_says_nothing_have_colours_of_their_own() -> None:
+    colours = {kind: colour_of(kind) for kind in Kind}
+    assert colours[Kind.PASSED] == "green"
+    assert {colours[kind] for kind in (Kind.TOO_SLOW, Kind.TOO_FAST, Kind.NOISY)} == {"red"}
+    assert {colours[kind] for kind in (Kind.INVALID, Kind.INFRASTRUCTURE, Kind.LOST)} == {"magenta"}
+    assert {colours[kind] for kind in (Kind.NO_BASELINE, Kind.SKIPPED)} == {"yellow"}
+
+
+def test_quiet_is_one_line_for_each_case_and_quieter_is_none() -> None:
+    text = f"infrastructure: {'x' * 100}\n  mend: y"
+    for verbosity, terminal, lines in (
+        (-1, False, [f"llama3/a: infrastructure: {'x' * 100}"]),
+        (-1, True, [f"llama3/a: infrastructure: {'x' * 51}..."]),
+        (-2, False, []),
+    ):
+        shown, reporter = shown_by(verbosity, terminal=terminal)
+        shown._fleet.messages.put("12:00:00 llama3/a: job 17")
+        shown.tell("llama3/a", "infrastructure", text)
+        assert [line for line, _ in reporter.lines] == lines
+        assert all(markup == {"purple": True} for _, markup in reporter.lines)
+
+
+def test_a_case_that_waits_and_the_total_are_told_seldom_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    shown, reporter = shown_by(0, status(state=PENDING, running=None))
+    for now[0] in (1000.0, 1599.0, 1600.0, 1601.0):
+        shown.update()
+    assert [line.split("  ")[-1] for line, _ in reporter.lines] == ["Priority", "1 case: 1 queued"]
+
+
+@pytest.mark.parametrize(("width", "lacks"), [(120, ()), (90, ("tokens/s",)), (80, ("tokens/s", "s/step"))])
+def test_a_narrow_terminal_leaves_out_what_is_needed_least(
+    monkeypatch: pytest.MonkeyPatch, width: int, lacks: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    shown, reporter = shown_by(0, status([10.6] * 31), width=width, terminal=True)
+    shown.update()
+    shown._close()
+    said = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", reporter._tw._file.getvalue())
+    row = next(line for line in said.splitlines() if "step 31/50" in line)
+    assert [
+        word for word in ("s/step", "tokens/s", "-5.0 %", "running", "left") if word not in row
+    ] == sorted(lacks)
+    assert "…" not in row
+
+
+def test_a_verdict_that_is_told_while_no_test_waits_begins_no_region() -> None:
+    shown, reporter = shown_by(0, status([10.6] * 31), terminal=True)
+    shown.tell("llama3/a", "passed", "passed: as it should be")
+    assert reporter._tw._file.getvalue() == ""
+    assert [markup for _, markup in reporter.lines] == [{"green": True}]
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict", "outcome", "told"),
+    [
+        (None, "passed", "passed", "passed"),
+        (None, "too slow", "failed", "too slow"),
+        # A suite's own assertion.
+        (None, "passed", "failed", None),
+        (Lost("the process is gone"), None, "failed", "lost"),
+        (SubmitError("no partition"), None, "failed", "infrastructure"),
+        (ValueError("a defect"), None, "failed", None),
+    ],
+)
+def test_a_report_has_the_verdict_that_it_agrees_with(
+    error: Exception | None, verdict: str | None, outcome: str, told: str | None
+) -> None:
+    item: Any = SimpleNamespace(
+        stash=pytest.Stash(), callspec=SimpleNamespace(params={"case": examples.case()})
+    )
+    if verdict is not None:
+        judged: Any = SimpleNamespace(verdict=Verdict(Kind(verdict), f"{verdict}: why"))
+        item.stash[JUDGEMENT] = judged
+    excinfo = SimpleNamespace(value=error, getrepr=lambda style: str(error)) if error else None
+    report: Any = SimpleNamespace(
+        passed=outcome == "passed", failed=outcome == "failed", longrepr=None, when="setup"
+    )
+    call: Any = SimpleNamespace(when="setup" if error else "call", excinfo=excinfo)
+    making = pytest_runtest_makereport(item, call)
+    next(making)
+    with pytest.raises(StopIteration):
+        making.send(report)
+    assert getattr(report, VERDICT, (None, None))[1] == told
+
+
+def test_columns_are_left_out_in_their_order_and_only_as_many_as_needed() -> None:
+    rows = [["case", "1234", "12345678"], ["x", "1", "1"]]
+    assert fitting(rows, 20, (2, 1)) == [0, 1, 2]
+    assert fitting(rows, 19, (2, 1)) == [0, 1]
+    assert fitting(rows, 9, (2, 1)) == [0]
+    assert fitting([], 9, (2, 1)) == []
+
+
+def record(name: str, verdict: str, *remarks: str) -> dict[str, Any]:
+    return {
+        "id": f"llama3/{name}",
+        "verdict": verdict,
+        "headline": f"{verdict}: why",
+        "remarks": remarks,
+        "expected": None,
+        "step_time": None,
+    }
+
+
+def test_the_last_table_has_a_group_for_each_verdict_and_what_failed_at_its_end() -> None:
+    records = [
+        record("a", "too slow"),
+        record("b", "passed"),
+        record("c", "lost"),
+        record("d", "passed", "!"),
+    ]
+    file = io.StringIO()
+    print_table(records, file, 200, colour=False, details=False)
+    lines = [line.split() for line in file.getvalue().splitlines()]
+    assert lines[1:] == [
+        ["llama3/b", "passed"],
+        ["llama3/d", "passed", "*"],
+        [],
+        ["llama3/a", "too", "slow"],
+        [],
+        ["llama3/c", "lost"],
+        ["*", "with", "remarks,", "in", "the", "record"],
+        ["2", "passed,", "1", "too", "slow,", "1", "lost"],
+    ]
+
+
+@pytest.mark.parametrize(("width", "columns"), [(120, 8), (90, 7), (80, 6)])
+def test_the_last_table_fits_the_terminal(width: int, columns: int) -> None:
+    figures = {"step_time": 10.81, "steady_median": 10.77, "tokens_per_second": 776004.0, "mfu": 36.83}
+    made = record("405b-fp8-1024gpus", "infrastructure") | figures
+    file = io.StringIO()
+    print_table([made | {"expected": None, "release": "25.04"}], file, width, colour=False, details=False)
+    head, row = file.getvalue().splitlines()[:2]
+    assert len(head.split()) == columns
+    assert len(row) <= width
+    assert "infrastructure" in row
+
+
+def session(folder: Path, *options: str) -> Run:
+    wanted = f"[{FIRST}] or [{SECOND}]"
+    select = ("suites/llama3", "-k", wanted, "--site", str(SITE), "-p", "tests.waits", "--tb=no", "-rN")
+    return pacemark(*select, *options, results=folder / "results", seconds=30)
+
+
+@IN_A_SESSION
+def test_a_verdict_is_told_while_the_test_of_an_earlier_case_still_waits(tmp_path: Path) -> None:
+    found = session(tmp_path)
+    said = re.findall(r"^  [\d:]{8} llama3/(\S+): (passed|invalid run): ", found.out, re.MULTILINE)
+    assert said == [(SECOND, "passed"), (FIRST, "invalid run")], found.out
+    assert found.verdicts == {f"llama3/{SECOND}": "passed", f"llama3/{FIRST}": "invalid run"}
+    # Neither the file of the tests nor their letters: each case has its line.
+    assert "test_llama3.py" not in found.out
+    assert re.search(rf"running on gpu001; log: \S*/llama3/{FIRST}/log.txt$", found.out, re.MULTILINE)
+    assert "Rounds" not in found.out
+
+
+@IN_A_SESSION
+def test_a_quiet_session_is_a_line_for_each_case_and_the_table(tmp_path: Path) -> None:
+    lines = session(tmp_path, "-q").out.splitlines()
+    table = next(number for number, line in enumerate(lines) if "= verdicts: " in line)
+    told = [line for line in lines[:table] if line]
+    assert [line.split(": ")[0] for line in told] == [f"llama3/{SECOND}", f"llama3/{FIRST}"]
+    assert [line.split()[0] for line in lines[table + 2 : table + 5] if line.strip()] == [
+        f"llama3/{SECOND}",
+        f"llama3/{FIRST}",
+    ]
+    assert lines[-1].startswith("1 failed, 1 passed")

@@ -1,0 +1,83 @@
+"""What `-k` and `-m` ask for that no case has: what is said, and which cases are named instead."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fixtures.selection import Selection
+from fixtures.selection import asked_of_cases
+from fixtures.site import THIS_MACHINE
+from tests.unit import examples
+
+CASES = [case.key for case in examples.llama3().cases]
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("case(gpu=16)", "-m case(gpu=16): a case has no gpu; did you mean 'gpus'?"),
+        ("not x and case(size='8b', dytpe='fp8')", "a case has no dytpe; did you mean 'dtype'?"),
+        ("case(nodes=2)", "a case has no nodes; known here: size, dtype, gpus"),
+        ("case(gpus='16')", "-m case(gpus='16'): gpus is a number: write gpus=16"),
+        ("case(gpus='many')", "gpus is a number: write gpus=16"),
+        ("case(gpus=True)", "gpus is a number: write gpus=16"),
+        ("case(size=8)", '-m case(size=8): size is text in quotes, such as size="8b"'),
+        ("case(size='8b') or case(dtype=None)", 'dtype is text in quotes, such as dtype="bf16"'),
+    ],
+)
+def test_a_mark_that_selects_nothing_is_an_error_that_says_what_is_meant(expression: str, said: str) -> None:
+    with pytest.raises(pytest.UsageError) as refused:
+        asked_of_cases(expression)
+    assert said in str(refused.value)
+
+
+def test_a_mark_that_a_case_may_have_is_none() -> None:
+    assert asked_of_cases("case(size='8b', gpus=16) or case(dtype=\"fp8\") and slow") == [
+        "8b",
+        "16gpus",
+        "fp8",
+    ]
+    # What pytest refuses, it refuses better.
+    for other in ("", "slow", "case", "case(", "case(size)", "case(size=", "showcase(gpu=1)"):
+        assert asked_of_cases(other) == []
+
+
+def nearest(keyword: str = "", mark: str = "", left: tuple[Any, ...] = ()) -> str:
+    config: Any = SimpleNamespace(option=SimpleNamespace(keyword=keyword, markexpr=mark))
+    selection = Selection(config, THIS_MACHINE)
+    selection.note_nearest(CASES, left)
+    return selection.nearest
+
+
+@pytest.mark.parametrize(
+    ("keyword", "first"),
+    [
+        ("70b and fp8 and 500", "llama3/70b-fp8-512gpus"),
+        ("70b and fp8 and 511gpus", "llama3/70b-fp8-512gpus"),
+        ("8b and FP8 and 7", "llama3/8b-fp8-8gpus"),
+        ("71b and bf16 and 512 and not fp8", "llama3/70b-bf16-512gpus"),
+        ("70b and fp16 and 1024", "llama3/70b-bf16-1024gpus"),
+        ("lama3 and 405b and fp8 and 1024 and not (proxy)", "llama3/405b-fp8-1024gpus"),
+    ],
+)
+def test_an_empty_selection_names_the_nearest_cases(keyword: str, first: str) -> None:
+    said = nearest(keyword)
+    assert said.startswith(
+        f"-k '{keyword}' selects none of {len(CASES)} case(s); the nearest: {first}, llama3/"
+    )
+    assert said.count("llama3/") == 3
+
+
+def test_a_mark_names_the_nearest_cases_too() -> None:
+    said = nearest(mark="case(size='70b', dtype='fp8', gpus=500)")
+    assert "-m 'case(size='70b', dtype='fp8', gpus=500)' selects none" in said
+    assert "the nearest: llama3/70b-fp8-512gpus" in said
+
+
+def test_a_selection_that_is_not_empty_or_was_not_made_by_words_names_none() -> None:
+    case = SimpleNamespace(callspec=SimpleNamespace(params={"case": examples.case()}))
+    assert nearest("512", left=(case,)) == ""
+    assert nearest() == ""
