@@ -232,40 +232,6 @@ def test_a_variable_that_is_not_set_is_no_reason_to_run_anything(tmp_path: Path,
     assert not (tmp_path / "results").exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--sweep", "--plan"], "--sweep does nothing else: it does not go together with --plan"),
-        (
-            ["--sweep", "--collect-only"],
-            "--sweep does nothing else: it does not go together with --collect-only",
-        ),
-        (["--list-runs", "--sweep"], "--list-runs does nothing else: it does not go together with --sweep"),
-        (["--cancel", "x", "--sweep"], "--cancel does nothing else: it does not go together with --sweep"),
-        (
-            ["--cancel", "x", "--resume", "y"],
-            "--cancel does nothing else: it does not go together with --resume",
-        ),
-        (
-            ["--resume", "x", "--backend", "replay", "--from", "."],
-            "--resume goes on with a run's jobs, and a replay has none",
-        ),
-        (
-            ["--diagnose", "3", "--backend", "replay", "--from", "."],
-            "--diagnose runs a case again: a log that exists cannot be run again",
-        ),
-        (["-m", "case(gpu=16)"], "-m case(gpu=16): a case has no gpu; did you mean 'gpus'?"),
-    ],
-)
-def test_what_contradicts_itself_is_refused_before_anything_is_done(
-    tmp_path: Path, options: list[str], words: str
-) -> None:
-    result = pacemark("suites/proxy", *options, results=tmp_path / "results")
-    assert result.status == 4, result.out
-    assert f"ERROR: {words}" in result.out
-    assert not (tmp_path / "results").exists()
-
-
 def test_a_run_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
     (tmp_path / "results" / "20260101-000000-dead").mkdir(parents=True)
     (tmp_path / "results" / "20260101-000000-dead" / "ledger.sqlite").touch()
@@ -274,13 +240,6 @@ def test_a_run_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
         assert result.status == (option == "--sweep"), result.out
         assert "its ledger cannot be read" in result.out
         assert "Traceback" not in result.out
-
-
-def test_a_cluster_recipe_without_a_site_says_what_to_give(tmp_path: Path) -> None:
-    result = pacemark("suites/llama3", "-k", "512", results=tmp_path / "results")
-    assert result.status == 4
-    assert list((tmp_path / "results").iterdir()) == []
-    assert "give it with --site FILE (docs/sites/ has a commented example)" in result.out
 
 
 def test_a_log_that_exists_is_judged_without_a_site(tmp_path: Path) -> None:
@@ -340,13 +299,3 @@ def test_a_mistake_in_a_baselines_file_is_one_clear_error(
     assert "INTERNALERROR" not in result.out
     # Nothing is left of a session that never began.
     assert not list((tmp_path / "results").glob("*"))
-
-
-def test_one_log_is_not_judged_as_two_cases(tmp_path: Path) -> None:
-    log = tmp_path / "log.out"
-    log.write_text("")
-    result = pacemark(
-        "suites/llama3", "--backend", "replay", "--from", str(log), results=tmp_path / "results"
-    )
-    assert result.status == 4
-    assert "is one log, but 34 cases are selected; choose its case with -k or -m" in result.out
