@@ -15,7 +15,7 @@ from fixtures.backends.base import LogPiece
 from fixtures.backends.base import LogPlace
 from fixtures.backends.local import Local
 from fixtures.backends.local import LocalBackend
-from fixtures.backends.local import type_of
+from fixtures.backends.section import type_of
 from plugins.errors import SiteError
 from plugins.job import JobRef
 from plugins.job import Phase
