@@ -53,7 +53,7 @@ def aks(pool: str = "gpu", kind: str = "Standard_ND96isr_H100_v5", **resources: 
 
 def system(cloud: str) -> Node:
     label = {"gke": "cloud.google.com/gke-nodepool", "aks": "agentpool"}[cloud]
-    return node({label: "system"}, **{"nvidia.com__gpu": "0"})
+    return node({label: "system"}, (), **{"nvidia.com__gpu": "0"})
 
 
 def named(*names: str, **spec: Any) -> list[dict[str, Any]]:
