@@ -222,7 +222,7 @@ def test_a_mistake_in_the_site_file_is_one_clear_error(tmp_path: Path, text: str
 
 
 @pytest.mark.parametrize(
-    "option", ["--cancel", "--resume", "--site", "--release", "--site-baselines", "--from"]
+    "option", ["--cancel", "--resume", "--site", "--init-site", "--release", "--site-baselines", "--from"]
 )
 def test_a_variable_that_is_not_set_is_no_reason_to_run_anything(tmp_path: Path, option: str) -> None:
     """`--cancel "$RUN"` with RUN unset would start the jobs that it was to end."""
@@ -247,6 +247,11 @@ def test_a_variable_that_is_not_set_is_no_reason_to_run_anything(tmp_path: Path,
             "--cancel does nothing else: it does not go together with --resume",
         ),
         (
+            ["--init-site", "slurm://login", "--sweep"],
+            "--init-site does nothing else: it does not go together with --sweep",
+        ),
+        (["--init-site", "login"], "--init-site login: that is neither slurm://[USER@]HOST[:PORT]"),
+        (
             ["--resume", "x", "--backend", "replay", "--from", "."],
             "--resume goes on with a run's jobs, and a replay has none",
         ),
@@ -263,6 +268,16 @@ def test_what_contradicts_itself_is_refused_before_anything_is_done(
     assert result.status == 4, result.out
     assert f"ERROR: {words}" in result.out
     assert not (tmp_path / "results").exists()
+
+
+def test_a_cluster_that_cannot_be_asked_leaves_no_site_file(tmp_path: Path) -> None:
+    file = tmp_path / "site.yaml"
+    # Nobody listens there.
+    result = pacemark("suites", "--init-site", "slurm://127.0.0.1:9", f"--site={file}", results=tmp_path)
+    assert (result.status, "Traceback" in result.out) == (1, False), result.out
+    assert "ERROR: ssh " in result.out
+    assert "@127.0.0.1:9: " in result.out
+    assert not file.exists()
 
 
 def test_a_run_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:

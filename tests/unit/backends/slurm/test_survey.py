@@ -303,9 +303,11 @@ def test_a_login_node_without_slurm_and_a_controller_that_does_not_answer() -> N
 
 def test_the_script_finds_the_folder_that_the_user_may_write_to(tmp_path: Path) -> None:
     """The script itself, with a list of mounts of the test's own."""
-    for folder in ("lustre/users/me", "with blank/me", "home/me", "tmpfs/me", "nothing"):
+    for folder in ("lustre/users/me", "with blank/me", "home/me", "tmpfs/me", "hung", "bin"):
         (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / "nothing").chmod(0o500)
+    test = tmp_path / "bin" / "test"
+    test.write_text('#!/bin/bash\ncase $2 in */hung/*) exec sleep 60 ;; esac\nexec /usr/bin/test "$@"\n')
+    test.chmod(0o755)
     mounts = tmp_path / "mounts"
     mounts.write_text(
         "".join(
@@ -315,14 +317,18 @@ def test_the_script_finds_the_folder_that_the_user_may_write_to(tmp_path: Path) 
                 (r"with\040blank", "fuse.juicefs"),
                 ("home", "nfs4"),
                 ("tmpfs", "tmpfs"),
+                ("hung", "nfs"),
                 ("missing", "nfs"),
             ]
         )
     )
-    script = "id() { echo me; }\n" + survey._FOLDERS.replace("/proc/mounts", str(mounts))
+    script = survey._FOLDERS.replace("/proc/mounts", str(mounts)).replace(
+        "kill-after=1 3", "kill-after=1 0.5"
+    )
+    script = f"id() {{ echo me; }}\n{script}"
     done = subprocess.run(
         ["bash", "-c", script],
-        env={"PATH": "/usr/bin:/bin", "HOME": f"{tmp_path}/home/me"},
+        env={"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "HOME": f"{tmp_path}/home/me"},
         capture_output=True, text=True, timeout=30, check=False,
     )  # fmt: skip
     found = {one.path.removeprefix(f"{tmp_path}/"): one for one in folders(done.stdout)}
