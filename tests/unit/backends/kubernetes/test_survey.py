@@ -170,6 +170,18 @@ def test_pools_of_the_same_gpus_are_all_used_and_others_left_out() -> None:
             "h100",
         ),
         # Other parts, and none that is known.
+        ([gke(kind="nvidia-tesla-a100")], None),
+        (
+            [
+                node(
+                    {
+                        "cloud.google.com/gke-nodepool": "x",
+                        "node.kubernetes.io/instance-type": "Standard_NC80adis_H100_v5",
+                    }
+                )
+            ],
+            None,
+        ),
         ([node({"cloud.google.com/gke-nodepool": "x", "nvidia.com/gpu.product": "NVIDIA-H100-PCIe"})], None),
         (
             [
@@ -182,7 +194,6 @@ def test_pools_of_the_same_gpus_are_all_used_and_others_left_out() -> None:
             ],
             None,
         ),
-        ([gke(kind="nvidia-tesla-a100")], None),
         ([node({"cloud.google.com/gke-nodepool": "x"})], None),
     ],
 )
