@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import yaml
+from pydantic import BaseModel
+from pydantic import Field
 
 from fixtures.backends.draft import Draft
 from fixtures.backends.draft import fits
@@ -63,6 +65,33 @@ def test_a_mapping_without_a_value_is_commented_out_as_a_whole() -> None:
         "jobset.recipes.llama3_gke.values.image",
         "jobset.recipes.llama3_gke.values.bucket",
     ]
+
+
+class Model(BaseModel):
+    site: str = Field(description="What the model says.")
+    port: int = 22
+
+
+def test_a_comment_begins_with_what_the_model_says_of_the_key() -> None:
+    draft = Draft("", Model)
+    draft.set("site", "x", "What was found.")
+    draft.offer("port", 22)
+    draft.within("ssh", model=Model).set("site", "y")
+    assert (
+        draft.text("Head.")
+        == """\
+# Head.
+
+# What the model says.
+# What was found.
+site: x
+# port: 22
+
+ssh:
+  # What the model says.
+  site: y
+"""
+    )
 
 
 def test_names_are_counted_when_there_are_many() -> None:
