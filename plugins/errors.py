@@ -9,7 +9,8 @@
         │   │   └── Unprovisioned  and --provision makes all that is missing
         │   ├── SubmitError    the cluster refused the job
         │   └── Unreachable    the cluster cannot be asked right now
-        │       └── Denied     and will refuse until somebody repairs the access: login, host key
+        │       ├── Absent     nobody answers at its address: unknown name, refused port
+    │       └── Denied     and will refuse until somebody repairs the access: login, host key
         └── Lost               the cluster cannot say what became of the job
 
 A message says what was tried, what came back and what to do. It never contains a secret.
@@ -64,6 +65,13 @@ class SubmitError(Infrastructure):
 
 class Unreachable(Infrastructure):
     """The cluster cannot be asked now. This says nothing about a job."""
+
+
+class Absent(Unreachable):
+    """Nobody answers at the cluster's address: its name is not known, or the port is refused.
+
+    If the cluster answered before in this session, it may come back. Otherwise the address is wrong.
+    """
 
 
 class Denied(Unreachable):

@@ -233,50 +233,26 @@ def test_a_variable_that_is_not_set_is_no_reason_to_run_anything(tmp_path: Path,
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "status", "words"),
     [
-        (["--sweep", "--plan"], "--sweep does nothing else: it does not go together with --plan"),
+        # Nobody listens there.
+        (["slurm://127.0.0.1:9"], 1, "@127.0.0.1:9: "),
         (
-            ["--sweep", "--collect-only"],
-            "--sweep does nothing else: it does not go together with --collect-only",
-        ),
-        (["--list-runs", "--sweep"], "--list-runs does nothing else: it does not go together with --sweep"),
-        (["--cancel", "x", "--sweep"], "--cancel does nothing else: it does not go together with --sweep"),
-        (
-            ["--cancel", "x", "--resume", "y"],
-            "--cancel does nothing else: it does not go together with --resume",
-        ),
-        (
-            ["--init-site", "slurm://login", "--sweep"],
+            ["slurm://login", "--sweep"],
+            4,
             "--init-site does nothing else: it does not go together with --sweep",
         ),
-        (["--init-site", "login"], "--init-site login: that is neither slurm://[USER@]HOST[:PORT]"),
-        (
-            ["--resume", "x", "--backend", "replay", "--from", "."],
-            "--resume goes on with a run's jobs, and a replay has none",
-        ),
-        (
-            ["--diagnose", "3", "--backend", "replay", "--from", "."],
-            "--diagnose runs a case again: a log that exists cannot be run again",
-        ),
+        (["login"], 4, "--init-site login: that is neither slurm://[USER@]HOST[:PORT]"),
     ],
 )
-def test_what_contradicts_itself_is_refused_before_anything_is_done(
-    tmp_path: Path, options: list[str], words: str
+def test_a_cluster_that_cannot_be_asked_leaves_no_site_file(
+    tmp_path: Path, options: list[str], status: int, words: str
 ) -> None:
-    result = pacemark("suites/proxy", *options, results=tmp_path / "results")
-    assert result.status == 4, result.out
-    assert f"ERROR: {words}" in result.out
-    assert not (tmp_path / "results").exists()
-
-
-def test_a_cluster_that_cannot_be_asked_leaves_no_site_file(tmp_path: Path) -> None:
     file = tmp_path / "site.yaml"
-    # Nobody listens there.
-    result = pacemark("suites", "--init-site", "slurm://127.0.0.1:9", f"--site={file}", results=tmp_path)
-    assert (result.status, "Traceback" in result.out) == (1, False), result.out
-    assert "ERROR: ssh " in result.out
-    assert "@127.0.0.1:9: " in result.out
+    result = pacemark("suites", "--init-site", *options, f"--site={file}", results=tmp_path)
+    assert (result.status, words in result.out, "Traceback" in result.out) == (status, True, False), (
+        result.out
+    )
     assert not file.exists()
 
 
@@ -288,13 +264,6 @@ def test_a_run_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
         assert result.status == (option == "--sweep"), result.out
         assert "its ledger cannot be read" in result.out
         assert "Traceback" not in result.out
-
-
-def test_a_cluster_recipe_without_a_site_says_what_to_give(tmp_path: Path) -> None:
-    result = pacemark("suites/llama3", "-k", "512", results=tmp_path / "results")
-    assert result.status == 4
-    assert list((tmp_path / "results").iterdir()) == []
-    assert "give it with --site FILE (docs/sites/ has a commented example)" in result.out
 
 
 def test_a_log_that_exists_is_judged_without_a_site(tmp_path: Path) -> None:
@@ -347,13 +316,3 @@ def test_a_mistake_in_a_baselines_file_is_one_clear_error(
     assert "INTERNALERROR" not in result.out
     # Nothing is left of a session that never began.
     assert not list((tmp_path / "results").glob("*"))
-
-
-def test_one_log_is_not_judged_as_two_cases(tmp_path: Path) -> None:
-    log = tmp_path / "log.out"
-    log.write_text("")
-    result = pacemark(
-        "suites/llama3", "--backend", "replay", "--from", str(log), results=tmp_path / "results"
-    )
-    assert result.status == 4
-    assert "is one log, but 34 cases are selected; choose its case with -k or -m" in result.out

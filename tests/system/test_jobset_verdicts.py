@@ -10,9 +10,6 @@ from typing import Any
 import pytest
 import yaml
 
-from fixtures.site import load_site
-from fixtures.site import make_backends
-from plugins.recipes.cases import load_recipe
 from tests.lab.k8s import manifests
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.system.kube import CASE
@@ -22,7 +19,6 @@ from tests.system.kube import items
 from tests.system.kube import nothing_is_left
 from tests.system.kube import require_failed
 from tests.system.kube import user
-from tests.system.support import ROOT
 from tests.system.support import Run
 from tests.system.support import finish
 from tests.system.support import pacemark
@@ -201,19 +197,11 @@ def test_a_site_file_that_the_cluster_itself_told_is_ready_for_a_case(
     # The shipped Role lets nobody make PyTorchJobs, nor list queues and claims.
     assert "create/get/list/watch/delete pytorchjobs is missing" in asked.out
     assert "answer jobset.queue: " in asked.out
-    # What no cluster knows is answered as the file has it, and the check finds nothing missing.
+    # What no cluster knows is answered as the file has it, and --check finds nothing missing.
     head, mark, rest = file.read_text().partition("  # recipes:\n")
     block, _, others = rest.partition("\n\n")
     answered = re.sub("^  # ?", "  ", mark + block, flags=re.MULTILINE)
     answered = answered.replace("image: ''", "image: i").replace("bucket: ''", "bucket: abc")
     file.write_text(f"{head}{answered}\n\n{others}")
-    recipe = load_recipe(ROOT / "suites" / "llama3_gke")
-    case = recipe.case("70b-fp8-128gpus")
-    assert case is not None
-    backend = make_backends(load_site(file), [recipe], None)["jobset"]
-    try:
-        # What is missing would be raised; this is a remark.
-        (remark,) = backend.check(case)
-        assert "gs://abc" in remark
-    finally:
-        backend.close()
+    checked = pacemark(*SELECT, "--site", str(file), "--check", results=tmp_path / "results", env=login)
+    assert checked.status == 0, checked.out

@@ -288,6 +288,8 @@ def test_a_site_file_that_the_cluster_itself_told_runs_a_case(lab: AccountingLab
         text = re.sub(rf"^  (# )?{key}: .*$", f"  {key}: {value}", text, flags=re.MULTILINE)
     file.write_text(text)
     select = ("suites/llama3", "-k", "8b and bf16 and 8gpus")
+    checked = pacemark(*select, "--site", str(file), "--check", results=tmp_path / "results", env=env)
+    assert checked.status == 0, checked.out
     run = pacemark(*select, "--site", str(file), results=tmp_path / "results", env=env)
     assert run.status == 0, run.out
     assert run.verdicts == {CASE: "passed"}

@@ -33,8 +33,11 @@ from fixtures.runs.leftovers import stop_run
 from fixtures.runs.lock import RunLock
 from fixtures.runs.lock import take_run
 from fixtures.site import Site
+from plugins.errors import Absent
 from plugins.errors import ConfigError
+from plugins.errors import Denied
 from plugins.errors import SubmitError
+from plugins.errors import Unreachable
 from plugins.job import JobRef
 from tests.unit.cluster import MIDDLE
 from tests.unit.cluster import NARROW
@@ -141,6 +144,44 @@ def test_one_that_cannot_be_looked_up_keeps_no_other_alive(folder: Path) -> None
     assert cluster.cancelled == {WIDE.id}
     assert f"{NARROW.key}: cannot be looked up, so it may still run: but a part of it exists" in said
     assert left(folder) == [NARROW.key]
+
+
+@pytest.mark.parametrize(
+    "error", [Absent("the name login cannot be resolved"), Denied("the login was refused")]
+)
+def test_a_cluster_whose_access_somebody_must_mend_is_said_once_with_the_jobs_there(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, error: Unreachable
+) -> None:
+    """Not asked again and again for the time that a cancellation may take."""
+    cluster = Known()
+    asked: list[str] = []
+
+    def refuse(prefix: str) -> list[JobRef]:
+        asked.append(prefix)
+        raise error
+
+    monkeypatch.setattr(cluster, "listed", refuse)
+    good, said = swept(folder, cluster)
+    assert not good
+    assert said.count(str(error)) == 1
+    assert f"slurm cannot be asked, so nothing was cancelled there: {error}" in said
+    assert f"{WIDE.key}: job 5 may still run" in said
+    assert f"{NARROW.key}: job {NARROW.id} may still run" in said
+    assert (len(asked), cluster.cancelled) == (1, set())
+    assert sorted(left(folder)) == sorted([NARROW.key, WIDE.key])
+
+
+def test_ctrl_c_during_a_sweep_says_what_may_be_left(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(housekeeping, "_sweep", interrupt)
+    option = SimpleNamespace(list_runs=False, cancel=None, sweep=True)
+    config = SimpleNamespace(option=option, getoption=lambda name: str(tmp_path))
+    assert housekeeping._keep_house(config, Lab(site="lab")) == pytest.ExitCode.INTERRUPTED  # type: ignore[arg-type]
+    assert "interrupted: jobs without a line above may still run; repeat --sweep" in capsys.readouterr().out
 
 
 def test_what_the_site_file_cannot_reach_is_said_and_stays_in_the_ledger(folder: Path) -> None:

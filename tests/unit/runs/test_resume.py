@@ -19,7 +19,9 @@ from fixtures.runs.lock import RunLock
 from fixtures.runs.lock import is_live
 from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
+from plugins.errors import Absent
 from plugins.errors import ConfigError
+from plugins.errors import Denied
 from plugins.errors import Unreachable
 from plugins.job import JobRef
 from plugins.job import JobState
@@ -295,3 +297,28 @@ def test_nothing_is_submitted_unasked_while_the_cluster_does_not_answer(ledger: 
     assert found.ref == JobRef(ONE.recipe, ONE.id, expected, "", "")
     (entry,) = ledger.entries()
     assert (entry.status, entry.ref.name, entry.may_run) == ("intent", expected, True)
+
+
+@pytest.mark.parametrize("error", [Absent("the name login cannot be resolved"), Denied("401: Unauthorized")])
+def test_a_cluster_whose_access_somebody_must_mend_leaves_the_run_as_it_was(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, error: Unreachable
+) -> None:
+    """Nothing is abandoned: the jobs that may still run are named, and a later session takes them up."""
+
+    def refuse(prefix: str) -> list[JobRef]:
+        raise error
+
+    ledger.intend(ONE.key)
+    ledger.submitted(JobRef(ONE.recipe, ONE.id, name(ONE), "17", "/logs"))
+    ledger.plan([(TWO, "slurm", name(TWO))])
+    before = ledger.entries()
+    cluster = Cluster()
+    monkeypatch.setattr(cluster, "listed", refuse)
+    with pytest.raises(ConfigError) as caught:
+        resumed(ledger, "lab", [plan(ONE), plan(TWO)], {"slurm": cluster})
+    said = str(caught.value)
+    assert said.startswith(f"--resume run-1: its jobs cannot be followed: {error}\n")
+    assert f"still there, as far as the ledger knows: {ONE.key} (job 17)\n" in said
+    assert TWO.key not in said
+    assert ledger.entries() == before
+    assert len(taken(ledger, ONE, TWO)) == 2

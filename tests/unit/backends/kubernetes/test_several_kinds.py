@@ -67,7 +67,7 @@ def session(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> SeveralKindsBa
     monkeypatch.setattr("fixtures.backends.kubernetes.backend.Api", lambda *_: cluster)
     # All else is there.
     monkeypatch.setattr("fixtures.backends.kubernetes.backend.lacks", lambda *_: [])
-    monkeypatch.setattr("fixtures.backends.kubernetes.provision.apply.Provisioner.lacks", lambda *_: [])
+    monkeypatch.setattr("fixtures.backends.kubernetes.provision.apply.Provisioner.lacks", lambda *_, **__: [])
     recipe = examples.recipe_named("gpt3_aks")
     return SeveralKindsBackend("lab", Kubernetes(gpu="h100", namespace="runs"), [recipe], OPERATOR, JOBSET)
 

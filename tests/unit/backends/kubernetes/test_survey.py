@@ -295,7 +295,7 @@ def test_a_context_that_does_not_exist_is_an_error_with_those_that_do(tmp_path: 
     path = kubeconfig(tmp_path / "config", "https://127.0.0.1:1")
     with pytest.raises(ConfigError, match="the kubeconfig has no context 'her'; did you mean 'here'"):
         survey("her", str(path), KNOWN, [])
-    with pytest.raises(ConfigError, match="there is no kubeconfig"):
+    with pytest.raises(Denied, match="no such file"):
         survey("", str(tmp_path / "missing"), KNOWN, [])
     path.write_text("contexts: 3\n")
     with pytest.raises(Denied, match="cannot be used"):

@@ -1,0 +1,147 @@
+"""A cluster that has never answered in a session: its address is wrong, access is denied, or it says nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from fixtures.fleet.fleet import Fleet
+from fixtures.fleet.state import Policy
+from fixtures.runs.planned import PlannedJob
+from plugins.errors import Absent
+from plugins.errors import Denied
+from plugins.errors import Unreachable
+from plugins.files import make_case_folder
+from plugins.job import JobRef
+from plugins.job import JobState
+from plugins.recipes.cases import Case
+from tests.unit import examples
+from tests.unit.cluster import DONE
+from tests.unit.cluster import NARROW
+from tests.unit.cluster import RUNNING
+from tests.unit.cluster import WIDE
+from tests.unit.cluster import Cluster
+from tests.unit.cluster import Session
+from tests.unit.cluster import Site
+from tests.unit.cluster import Start
+from tests.unit.cluster import told
+
+OTHER = examples.case("15b-bf16-64gpus", "nemotron4")
+ENDLESS = Unreachable("ssh: no answer within 20 s")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fixtures.fleet.submit._CHECK_AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr("fixtures.fleet.jobs.FIRST_CONTACT_SECONDS", 0.3)
+
+
+class Failing(Cluster):
+    """Answers no check of these recipes, so many times."""
+
+    def __init__(self, error: Unreachable, times: float, *recipes: str) -> None:
+        super().__init__()
+        self.checks = 0
+
+        def check(case: Case) -> None:
+            if case.recipe in recipes and self.checks < times:
+                self.checks += 1
+                raise error
+
+        self.on_check = check
+
+
+@pytest.mark.parametrize(
+    ("error", "once"), [(Absent("unknown name"), True), (Denied("no such user"), True), (ENDLESS, False)]
+)
+def test_a_cluster_that_never_answered_ends_its_cases_and_not_those_of_others(
+    start: Start, cluster: Cluster, error: Unreachable, once: bool
+) -> None:
+    failing = Failing(error, 10_000, WIDE.recipe)
+    cluster.on_check = failing.on_check
+    session = start(WIDE, NARROW)
+    began = time.monotonic()
+    entries = session.finish()
+    assert {entry.message for entry in entries.values()} == {f"never submitted: {error}"}
+    assert {entry.failure for entry in entries.values()} == {"infrastructure"}
+    assert (failing.checks == 1) is once
+    assert once or time.monotonic() - began > 0.25
+    assert cluster.submitted == []
+    said = [line for line in told(session) if str(error) in line]
+    # Said once of all cases, and before that, that it is tried again.
+    assert sum("cannot be reached, so nothing is submitted there" in line for line in said) == 1
+    assert len(said) == (1 if once else 2)
+
+
+def test_a_hiccup_at_the_first_contact_ends_nothing(start: Start, cluster: Cluster) -> None:
+    cluster.on_check = Failing(ENDLESS, 2, WIDE.recipe).on_check
+    assert start(WIDE).finish()[WIDE.id].failure == ""
+
+
+@pytest.mark.parametrize("error", [Absent("refused port"), ENDLESS])
+def test_a_cluster_that_answered_before_is_waited_for(
+    start: Start, cluster: Cluster, error: Unreachable
+) -> None:
+    """The check of one recipe has answered; that of another gets no answer for longer than a first contact may take."""
+    failing = Failing(error, 20, OTHER.recipe)
+    cluster.on_check = failing.on_check
+    # The wider case's recipe is checked first.
+    entries = start(WIDE, OTHER, submissions_at_once=1).finish()
+    assert failing.checks == 20
+    assert {entry.failure for entry in entries.values()} == {""}
+
+
+def test_a_session_that_resumes_a_job_waits_for_its_cluster(tmp_path: Path) -> None:
+    failing = Failing(Absent("refused port"), 3, NARROW.recipe)
+    silent = iter(range(3))
+
+    def poll(jobs: Sequence[JobRef]) -> dict[JobRef, JobState]:
+        if next(silent, None) is not None:
+            raise Absent("refused port")
+        return dict.fromkeys(jobs, DONE)
+
+    failing.poll = poll  # type: ignore[method-assign]
+    session = Session(tmp_path, failing, [WIDE, NARROW], Policy())
+    job = JobRef(WIDE.recipe, WIDE.id, WIDE.id, "17", "/logs")
+    make_case_folder(tmp_path / WIDE.key)
+    session.ledger.intend(WIDE.key)
+    session.ledger.submitted(job)
+    plans = [
+        PlannedJob(WIDE, "slurm", job, "nemo2", age=1.0),
+        PlannedJob(NARROW, "slurm", JobRef(NARROW.recipe, NARROW.id, NARROW.id), "nemo2"),
+    ]
+    session.fleet = Fleet(
+        tmp_path, session.ledger.path, plans, {"slurm": failing}, {"slurm": Site(gpu="h100")}, Policy()
+    )
+    session.fleet.start()
+    entries = session.finish(20)
+    session.ledger.close()
+    assert {entry.failure for entry in entries.values()} == {""}
+    assert next(silent, None) is None
+    assert failing.checks == 3
+
+
+def test_what_a_session_waits_for_has_words(start: Start, cluster: Cluster) -> None:
+    checking, go_on = threading.Event(), threading.Event()
+
+    def check(case: Case) -> None:
+        checking.set()
+        assert go_on.wait(10)
+
+    cluster.on_check = check
+    cluster.ends = {case.id: [RUNNING] for case in (WIDE, NARROW)}
+    session = start(WIDE, NARROW)
+    assert checking.wait(10)
+    assert session.fleet.waits_for == "slurm to answer"
+    go_on.set()
+    deadline = time.monotonic() + 10
+    wanted = "llama3/70b-fp8-512gpus (running), llama3/70b-fp8-64gpus (running)"
+    while session.fleet.waits_for != wanted:
+        assert time.monotonic() < deadline, session.fleet.waits_for
+        time.sleep(0.01)
+    session.fleet.stop()
+    assert session.fleet.waits_for == ""

@@ -1,0 +1,228 @@
+"""What a new user gets wrong: each mistake ends in one message, with its exit code and without a traceback.
+
+docs/mistakes.md has the same table: `python -m tests.unit.test_mistakes >docs/mistakes.md` writes it.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import paramiko
+import pytest
+from paramiko.common import AUTH_FAILED
+
+from tests.system.support import ROOT
+from tests.system.support import pacemark
+from tests.unit import kubeapi
+from tests.unit import sshd
+
+SLURM = """\
+site: lab
+slurm:
+  gpu: h100
+  account: me
+  partition: batch
+  stage: /lustre/me/pacemark
+  ssh: {host: 127.0.0.1, port: PORT, user: me, key: KEY, known_hosts: HOSTS, config: /none}
+"""
+JOBSET = """\
+site: lab
+jobset:
+  gpu: h100
+  kubeconfig: KUBECONFIG
+  recipes: {llama3_gke: {values: {image: registry.test/nemo, bucket: logs}}}
+"""
+ONE = "suites/llama3 -k '70b and fp8 and 512'"
+GKE = "suites/llama3_gke -k '70b and fp8 and 128'"
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """What is wrong, what was typed behind `pytest`, parts of what is said, and the exit code.
+
+    Of the site file, if there is one, `old` is replaced by `new`. `server` is what answers at its address, and
+    `environment` what is set.
+    """
+
+    what: str
+    typed: str
+    said: tuple[str, ...]
+    status: int = 4
+    site: str = ""
+    old: str = ""
+    new: str = ""
+    server: str = ""
+    environment: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def text(self) -> str:
+        assert self.old in self.site
+        return self.site.replace(self.old, self.new) if self.old else self.site
+
+
+def option(what: str, typed: str, *said: str) -> Mistake:
+    return Mistake(what, typed, said)
+
+
+def file(what: str, old: str, new: str, *said: str, typed: str = ONE, site: str = SLURM) -> Mistake:
+    return Mistake(what, f"{typed} --site site.yaml", said, site=site, old=old, new=new)
+
+
+def contact(what: str, server: str, *said: str, old: str = "", new: str = "", status: int = 1) -> Mistake:
+    kind, typed = (JOBSET, GKE) if server in KUBERNETES else (SLURM, ONE)
+    return Mistake(
+        what, f"{typed} --site site.yaml", said, status, site=kind, old=old, new=new, server=server
+    )
+
+
+KUBERNETES = ("no API", "401", "403", "not TLS", "no API of that name")
+
+MISTAKES = [
+    # The command line
+    option("no site file", ONE, "llama3 runs on a cluster: give it with --site FILE"),
+    option("a site file that is not there", f"{ONE} --site my.yaml", "my.yaml: no such file"),
+    option("a folder for the site file", f"{ONE} --site suites", "suites: cannot be read: it is no regular file"),
+    option("a suite that is not there", "suites/lama3", "file or directory not found: suites/lama3"),
+    option("an option that is not there", f"{ONE} --sight my.yaml", "unrecognized arguments: --sight"),
+    option("an expression that is none", "suites/llama3 -k '70b and and fp8'", "Wrong expression passed to '-k'"),
+    option("a backend for --backend", f"{ONE} --backend slurm", "invalid choice: 'slurm'"),
+    option("a log without --backend replay", f"{ONE} --from log.out", "--backend replay and --from PATH go together"),
+    option("a log that is not there", f"{ONE} --backend replay --from log.out", "--from log.out: no such file or folder"),
+    option("one log for many cases", "suites/llama3 --backend replay --from README.md", "is one log, but 34 cases are selected; choose its case with -k or -m"),
+    option("a run that is not there", f"{ONE} --resume monday", "no run 'monday' in"),
+    option("a run to cancel that is not there", "suites --cancel monday", "no run 'monday' in"),
+    option("a variable that is not set", "suites --cancel ''", "--cancel is empty; is a variable not set?"),
+    option("a command on runs beside an option of a session", "suites --sweep --check", "--sweep does nothing else: it does not go together with --check"),
+    option("two commands on runs", "suites --list-runs --sweep", "--list-runs does nothing else: it does not go together with --sweep"),
+    option("--sweep that shall only look", "suites --sweep --plan", "--sweep does nothing else: it does not go together with --plan"),
+    option("--cancel beside --resume", "suites --cancel monday --resume monday", "--cancel does nothing else: it does not go together with --resume"),
+    option("--resume of a replay", "suites/llama3 --resume monday --backend replay --from .", "--resume goes on with a run's jobs, and a replay has none"),
+    option("--diagnose of a replay", "suites/llama3 --diagnose 3 --backend replay --from .", "--diagnose runs a case again: a log that exists cannot be run again"),
+    option("--check beside --plan", f"{ONE} --check --plan", "--check asks the cluster and runs nothing: it does not go together with --plan"),
+    option("a budget that is no number", f"{ONE} --diagnose much", "'much' is no number of GPU-hours above 0, such as 12 or 0.5"),
+    option("a negative number", f"{ONE} --retry-infrastructure -1", "--retry-infrastructure counts: it cannot be negative"),
+    option("an option without the one that it is about", f"{ONE} --exclude-failed-nodes", "--exclude-failed-nodes is about further tries: give --retry-infrastructure N too"),
+    option("two options that contradict each other", f"{ONE} --repeat-undecided --strict-last", "give one of them"),
+    option("a variant that no recipe has", "suites/gpt3_aks --variant shrap --plan", "--variant shrap: none of these recipes has it; known: checkpoint, sharp"),
+    option("a release that is not there", f"{ONE} --plan --release 99.01", "llama3 has no release 99.01; it has 24.11"),
+    option("recording without a site", f"{ONE} --record-baselines", "recorded baselines belong to a site: name it with --site FILE"),
+    # The site file
+    file("an unknown key", "account:", "acount:", "site.yaml:4: slurm.acount: unknown key; did you mean 'account'?", "site.yaml:2: slurm.account: missing; this key is required"),
+    file("a wrong type", "  gpu: h100\n", "  gpu: h100\n  gpus_per_node: eight\n", "site.yaml:4: slurm.gpus_per_node: Input should be a valid integer, got 'eight'"),
+    file("a time without quotes", "  gpu: h100\n", "  gpu: h100\n  time_limit: 1:30:00\n", "site.yaml:4: slurm.time_limit: ", "(YAML reads this as a number: put it in quotes)"),
+    file("a key that is given twice", "  gpu: h100\n", "  gpu: h100\n  gpu: h200\n", "site.yaml:4: gpu: given twice; keep one"),
+    file("a bracket that is never closed", "site: lab\n", "site: [\n", "site.yaml:", "not valid YAML"),
+    file("an empty file", SLURM, "", "site.yaml: expected `key: value` lines, found none"),
+    file("a type of GPU that is spelt otherwise", "gpu: h100", "gpu: H100", "site.yaml:3: slurm.gpu: no table has the GPU 'H100'", "did you mean 'h100'?"),
+    file("a variable that makes the case another one", "  gpu: h100\n", "  gpu: h100\n  environment: {DTYPE: bf16}\n", "slurm.environment sets DTYPE, which llama3 sets itself; take it out"),
+    file("a site of another kind of cluster", "", "", "llama3_gke needs a `jobset:` section, which site 'lab' does not have", typed=GKE),
+    file("a value that is missing", "image: registry.test/nemo, ", "", "llama3_gke: ", "(recipes.llama3_gke.values.image) is not set\n    mend: ", typed=GKE, site=JOBSET),
+    file("a kubeconfig that is not there", "KUBECONFIG", "/home/me/kubeconfig", "/home/me/kubeconfig cannot be used: no such file", "mend: set `kubeconfig` and `context` in the site file", typed=GKE, site=JOBSET),
+    file("a context that is not there", "  gpu: h100\n", "  gpu: h100\n  context: prod\n", "context prod: kubeconfig cannot be used: ", "Expected object with name prod in", typed=GKE, site=JOBSET),
+    # What this machine lacks
+    Mistake("no token", f"{ONE} --site site.yaml", ("llama3: HF_TOKEN is not set where pytest runs\n    mend: export HF_TOKEN=...",), site=SLURM, environment=(("HF_TOKEN", ""),)),
+    Mistake("a token that is cut off", f"{ONE} --site site.yaml", ("llama3: HF_TOKEN has 4 characters; one under 8 cannot be kept out of logs", "with the whole token"), site=SLURM, environment=(("HF_TOKEN", "hf_1"),)),
+    # The first contact
+    contact("a host name that is not known", "none", "ssh me@nosuch.invalid:PORT: the name nosuch.invalid cannot be resolved: ", "mend: correct `slurm.ssh.host` (site.yaml:7); `ssh me@nosuch.invalid -p PORT` must work from here", old="host: 127.0.0.1", new="host: nosuch.invalid"),
+    contact("a port at which nobody listens", "none", "ssh me@127.0.0.1:PORT: no connection to port PORT of 127.0.0.1: Connection refused", "mend: correct `slurm.ssh.host` (site.yaml:7) and `slurm.ssh.port` (site.yaml:7)"),
+    contact("a user or a key that is refused", "refuses", "ssh me@127.0.0.1:PORT: the login was refused (keys refused: 1)", "mend: see `slurm.ssh.user` (site.yaml:7) and `slurm.ssh.key` (site.yaml:7)"),
+    contact("a host key that is not known", "sshd", "its host key is not known and is never added unseen", "ssh-keyscan -p PORT 127.0.0.1", old="HOSTS", new="/none"),
+    contact("a server that is not there", "no API", "the Kubernetes API: http://127.0.0.1:PORT: no connection: [Errno 111] Connection refused", "mend: `kubectl get namespaces` must work from here; `jobset.kubeconfig` (site.yaml:4) and `jobset.context` (site.yaml:2) choose the cluster and the user"),
+    contact("the name of a server that is not known", "no API of that name", "Failed to resolve 'nosuch.invalid'"),
+    contact("credentials that are refused", "401", "the credentials of the kubeconfig are refused: GET ", "401: Unauthorized", "mend: `kubectl get namespaces` must work"),
+    contact("a user who may not ask", "403", "this user may not ask: GET ", "403: nobody may", "mend: see `kubectl auth whoami` and docs/rbac/"),
+]  # fmt: skip
+
+
+class Refusing(sshd.Server):
+    def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
+        return AUTH_FAILED
+
+
+@pytest.fixture
+def port(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[int]:
+    """The port of the server that the mistake is about; where there is none, one at which nobody listens."""
+    server = request.node.callspec.params["mistake"].server
+    with ExitStack() as over:
+        if server in ("sshd", "refuses"):
+            kind = Refusing if server == "refuses" else sshd.Server
+            yield over.enter_context(sshd.serving(tmp_path, kind)).port
+            return
+        if server in ("401", "403"):
+            api = kubeapi.Server()
+            over.callback(api.close)
+            body = b'{"message": "Unauthorized"}' if server == "401" else b'{"message": "nobody may"}'
+            api.answer = lambda authorization: (int(server), body)
+            yield int(api.url.rpartition(":")[2])
+            return
+        # It is bound, so that no other program gets it, and nobody listens.
+        bound = over.enter_context(socket.socket())
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=[mistake.what for mistake in MISTAKES])
+def test_a_mistake_is_told_in_words(mistake: Mistake, port: int, tmp_path: Path) -> None:
+    host = "nosuch.invalid" if mistake.server == "no API of that name" else "127.0.0.1"
+    kubeapi.kubeconfig(tmp_path / "kubeconfig", f"http://{host}:{port}")
+    text = mistake.text.replace("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    text = text.replace("KEY", str(tmp_path / "key")).replace("HOSTS", str(tmp_path / "known_hosts"))
+    (tmp_path / "site.yaml").write_text(text.replace("PORT", str(port)))
+    typed = [str(tmp_path / word) if word == "site.yaml" else word for word in shlex.split(mistake.typed)]
+    result = pacemark(*typed, results=tmp_path / "results", env=dict(mistake.environment))
+    out = result.out.replace(f"{tmp_path}/", "").replace(str(port), "PORT")
+    assert result.status == mistake.status, out
+    for part in mistake.said:
+        assert part in out, out
+    assert "Traceback" not in out
+    assert "INTERNALERROR" not in out
+    # Nothing is left of a session that never began.
+    assert result.status != 4 or not list((tmp_path / "results").glob("*"))
+
+
+def page() -> str:
+    """docs/mistakes.md."""
+    rows = [
+        f"| {_cell(mistake.what)} | {_change(mistake)} | `pytest {_cell(mistake.typed)}` | "
+        f"{_cell(' ... '.join(part.strip() for part in mistake.said))} | {mistake.status} |"
+        for mistake in MISTAKES
+    ]
+    return "\n".join([HEAD, *rows, ""])
+
+
+HEAD = """\
+# Mistakes, and what is said
+
+Each line was typed, by `tests/unit/test_mistakes.py`, and ended with this exit code and without a traceback.
+Exit code 4 is a usage error: nothing was asked and nothing is recorded. If a cluster cannot be reached, the
+cases are *infrastructure* in the record, and the exit code is 1. What the machine itself lacks is told before
+any cluster is asked.
+
+| mistake | in the site file | typed | said | exit code |
+| --- | --- | --- | --- | --- |"""
+
+
+def _change(mistake: Mistake) -> str:
+    new = mistake.new.removeprefix("  gpu: h100\n").strip()
+    if mistake.old and not new:
+        return "nothing" if mistake.old == mistake.site else f"without `{_cell(mistake.old).rstrip(',')}`"
+    return f"`{_cell(new)}`" if new else ""
+
+
+def _cell(text: str) -> str:
+    return re.sub(r"\s*\n\s*", "<br>", text.strip()).replace("|", "\\|")
+
+
+def test_the_page_has_the_table() -> None:
+    assert (ROOT / "docs" / "mistakes.md").read_text() == page()
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

@@ -1,0 +1,38 @@
+"""What a session prints is in a pipe or a file at once; Ctrl-C says what was being waited for."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from tests.system.support import finish
+from tests.system.support import signal_group
+from tests.system.support import start
+from tests.system.support import until
+from tests.unit import sshd
+
+
+def test_a_pipe_has_each_line_while_the_session_waits(tmp_path: Path) -> None:
+    site = tmp_path / "site.yaml"
+    with sshd.serving(tmp_path) as server:
+        # It lets everybody in, and then says nothing.
+        keys = server.ssh().model_dump_json(exclude_none=True)
+        site.write_text(
+            f"site: lab\nslurm: {{gpu: h100, account: me, partition: batch, stage: /lustre, ssh: {keys}}}\n"
+        )
+        select = ("suites/llama3", "-k", "70b and fp8 and 512")
+        # As users have it: where it is set, Python keeps nothing back.
+        usual = {"PYTHONUNBUFFERED": ""}
+        process = start(*select, "--site", str(site), results=tmp_path / "results", env=usual)
+        until(
+            lambda: "slurm: cannot be asked, will go on trying: " in process.said(),
+            "the line in the pipe",
+            30,
+        )
+        assert process.poll() is None
+        signal_group(process, signal.SIGINT)
+        result = finish(process, tmp_path / "results")
+    assert result.status == 2, result.out
+    assert "pacemark: SIGINT while waiting for slurm to answer: cancelling what is left\n" in result.out
+    assert "it was never submitted" in result.out
+    assert "Traceback" not in result.out
