@@ -222,7 +222,7 @@ def test_a_mistake_in_the_site_file_is_one_clear_error(tmp_path: Path, text: str
 
 
 @pytest.mark.parametrize(
-    "option", ["--cancel", "--resume", "--site", "--release", "--site-baselines", "--from"]
+    "option", ["--cancel", "--resume", "--site", "--init-site", "--release", "--site-baselines", "--from"]
 )
 def test_a_variable_that_is_not_set_is_no_reason_to_run_anything(tmp_path: Path, option: str) -> None:
     """`--cancel "$RUN"` with RUN unset would start the jobs that it was to end."""
@@ -230,6 +230,30 @@ def test_a_variable_that_is_not_set_is_no_reason_to_run_anything(tmp_path: Path,
     assert result.status == 4, result.out
     assert f"ERROR: {option} is empty; is a variable not set?" in result.out
     assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "words"),
+    [
+        # Nobody listens there.
+        (["slurm://127.0.0.1:9"], 1, "@127.0.0.1:9: "),
+        (
+            ["slurm://login", "--sweep"],
+            4,
+            "--init-site does nothing else: it does not go together with --sweep",
+        ),
+        (["login"], 4, "--init-site login: that is neither slurm://[USER@]HOST[:PORT]"),
+    ],
+)
+def test_a_cluster_that_cannot_be_asked_leaves_no_site_file(
+    tmp_path: Path, options: list[str], status: int, words: str
+) -> None:
+    file = tmp_path / "site.yaml"
+    result = pacemark("suites", "--init-site", *options, f"--site={file}", results=tmp_path)
+    assert (result.status, words in result.out, "Traceback" in result.out) == (status, True, False), (
+        result.out
+    )
+    assert not file.exists()
 
 
 def test_a_run_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.lab.k8s import manifests
 from tests.lab.k8s.cluster import KubernetesLab
@@ -19,6 +20,7 @@ from tests.system.kube import items
 from tests.system.kube import left
 from tests.system.kube import nothing_is_left
 from tests.system.kube import require_failed
+from tests.system.kube import user
 from tests.system.support import Run
 from tests.system.support import finish
 from tests.system.support import pacemark
@@ -189,3 +191,26 @@ def test_a_case_is_sent_as_its_plan_says(
     result = pacemark(*SELECT, "--site", str(site), results=tmp_path / "results")
     assert result.status == 0, result.out
     assert "kind: JobSet" in (result.folder / CASE / "sent.txt").read_text()
+
+
+def test_a_site_file_that_the_cluster_itself_told_is_ready_for_a_case(
+    kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path
+) -> None:
+    file, login = tmp_path / "site.yaml", {"KUBECONFIG": str(user(kubernetes_lab, namespace))}
+    asked = pacemark("--init-site", "kube://", f"--site={file}", results=tmp_path / "results", env=login)
+    assert asked.status == 0, asked.out
+    told = yaml.safe_load(file.read_text())["jobset"]
+    # The other cloud's nodes have the same GPUs.
+    assert told["node_selector"] == {"cloud.google.com/gke-nodepool": "a3mega-pool"}
+    assert (told["gpu"], told["max_gpus"], told["namespace"]) == ("h100", 512, namespace)
+    # The shipped Role lets nobody make PyTorchJobs, nor list queues and claims.
+    assert "create/get/list/watch/delete pytorchjobs is missing" in asked.out
+    assert "answer jobset.queue: " in asked.out
+    # What no cluster knows is answered as the file has it, and --check finds nothing missing.
+    head, mark, rest = file.read_text().partition("  # recipes:\n")
+    block, _, others = rest.partition("\n\n")
+    answered = re.sub("^  # ?", "  ", mark + block, flags=re.MULTILINE)
+    answered = answered.replace("image: ''", "image: i").replace("bucket: ''", "bucket: abc")
+    file.write_text(f"{head}{answered}\n\n{others}")
+    checked = pacemark(*SELECT, "--site", str(file), "--check", results=tmp_path / "results", env=login)
+    assert checked.status == 0, checked.out

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.lab.accounting import ACCOUNT
 from tests.lab.accounting import AccountingLab
@@ -14,6 +16,7 @@ from tests.system.faults import CASE
 from tests.system.faults import MakeTrial
 from tests.system.faults import Trial
 from tests.system.faults import mend
+from tests.system.support import pacemark
 from tests.system.support import until
 
 
@@ -253,3 +256,40 @@ def test_a_job_runs_under_the_account_and_qos_of_the_site(lab: AccountingLab, ma
     result = trial.end()
     assert result.verdicts == {CASE: "passed"}, result.out
     until(lambda: in_sacct(trial, "Account,QOS") == f"{ACCOUNT}|{qos}", f"{ACCOUNT} and {qos} in sacct")
+
+
+# --init-site
+
+
+def test_a_site_file_that_the_cluster_itself_told_runs_a_case(lab: AccountingLab, tmp_path: Path) -> None:
+    """The lab's Slurm does not tell the type of its GPUs, and this machine mounts no file system that nodes share."""
+    ssh = tmp_path / ".ssh" / "config"
+    ssh.parent.mkdir()
+    ssh.write_text(
+        f"Host lab\nHostName {lab.host}\nPort {lab.port}\nUser {lab.user}\nIdentityFile {lab.key}\nUserKnownHostsFile {lab.known_hosts}\n"
+    )
+    file, stage, env = tmp_path / "site.yaml", lab.stage(tmp_path.name), {"HOME": str(tmp_path)}
+    asked = pacemark("--init-site", "slurm://lab", f"--site={file}", results=tmp_path / "results", env=env)
+    assert asked.status == 0, asked.out
+    assert "answer slurm.gpu (required)" in asked.out
+    text = file.read_text()
+    told = yaml.safe_load(text)
+    assert told["site"] == "pacemark"
+    assert {key: value for key, value in told["slurm"].items() if key != "stage"} == {
+        "gpus_per_node": 8,
+        "gres": "gpu:8",
+        "max_gpus": 64,
+        "partition": "batch",
+        "account": ACCOUNT,
+        "ssh": {"host": "lab"},
+    }
+    # What it could not find out is answered, and the file is used.
+    for key, value in {"gpu": "h100", "stage": stage.root}.items():
+        text = re.sub(rf"^  (# )?{key}: .*$", f"  {key}: {value}", text, flags=re.MULTILINE)
+    file.write_text(text)
+    select = ("suites/llama3", "-k", "8b and bf16 and 8gpus")
+    checked = pacemark(*select, "--site", str(file), "--check", results=tmp_path / "results", env=env)
+    assert checked.status == 0, checked.out
+    run = pacemark(*select, "--site", str(file), results=tmp_path / "results", env=env)
+    assert run.status == 0, run.out
+    assert run.verdicts == {CASE: "passed"}

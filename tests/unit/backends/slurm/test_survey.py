@@ -1,0 +1,343 @@
+"""A site file of what Slurm's tools say: their texts as Slurm prints them, and as nobody should."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fixtures.backends.draft import Draft
+from fixtures.backends.shell import Answer
+from fixtures.backends.slurm import survey
+from fixtures.backends.slurm.inventory import associations
+from fixtures.backends.slurm.inventory import folders
+from fixtures.backends.slurm.inventory import partitions
+from fixtures.backends.slurm.survey import drafted
+from fixtures.backends.ssh.section import Ssh
+from fixtures.site import load_site
+from plugins.errors import SiteError
+from plugins.errors import Unreachable
+
+KNOWN = {"h100", "h200", "b200", "gb200"}
+
+# Slurm 22.05, as the lab's controller prints it.
+LAB = """\
+PartitionName=batch AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL AllocNodes=ALL Default=YES QoS=N/A DefaultTime=NONE DisableRootJobs=NO ExclusiveUser=NO GraceTime=0 Hidden=NO MaxNodes=UNLIMITED MaxTime=02:00:00 MinNodes=0 LLN=NO MaxCPUsPerNode=UNLIMITED Nodes=gpu[001-004] PriorityJobFactor=1 PriorityTier=1 RootOnly=NO ReqResv=NO OverSubscribe=NO OverTimeLimit=NONE PreemptMode=REQUEUE State=UP TotalCPUs=64 TotalNodes=4 SelectTypeParameters=NONE JobDefaults=(null) DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED TRES=cpu=64,mem=4000M,node=4,billing=64
+PartitionName=small AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL AllocNodes=ALL Default=NO QoS=N/A DefaultTime=NONE DisableRootJobs=NO ExclusiveUser=NO GraceTime=0 Hidden=NO MaxNodes=2 MaxTime=00:20:00 MinNodes=0 LLN=NO MaxCPUsPerNode=UNLIMITED Nodes=gpu[001-004] PriorityJobFactor=1 PriorityTier=1 RootOnly=NO ReqResv=NO OverSubscribe=NO OverTimeLimit=NONE PreemptMode=REQUEUE State=UP TotalCPUs=64 TotalNodes=4 SelectTypeParameters=NONE JobDefaults=(null) DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED TRES=cpu=64,mem=4000M,node=4,billing=64
+
+"""
+LAB_NODES = "batch|idle|4|gpu:8|(null)\nsmall|idle|4|gpu:8|(null)\n"
+
+# Slurm 20.11 (no TRES, no NodeSets) and 24.05 (NodeSets, ExclusiveTopo, MaxCPUsPerSocket, PowerDownOnIdle), by
+# slurm_sprint_partition_info in partition_info.c.
+OLD = """\
+PartitionName=cpu AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL AllocNodes=ALL Default=YES QoS=N/A DefaultTime=01:00:00 DisableRootJobs=NO ExclusiveUser=NO GraceTime=0 Hidden=NO MaxNodes=UNLIMITED MaxTime=7-00:00:00 MinNodes=0 LLN=NO MaxCPUsPerNode=UNLIMITED Nodes=c[001-100] PriorityJobFactor=1 PriorityTier=1 RootOnly=NO ReqResv=NO OverSubscribe=NO OverTimeLimit=NONE PreemptMode=OFF State=UP TotalCPUs=12800 TotalNodes=100 SelectTypeParameters=NONE JobDefaults=(null) DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED
+PartitionName=dgx AllowGroups=ALL DenyAccounts=guests,students AllowQos=normal,high AllocNodes=ALL Default=NO QoS=dgx DefaultTime=NONE DisableRootJobs=NO ExclusiveUser=NO GraceTime=0 Hidden=NO MaxNodes=16 MaxTime=UNLIMITED MinNodes=0 LLN=NO MaxCPUsPerNode=UNLIMITED Nodes=dgx[01-64] PriorityJobFactor=1 PriorityTier=1 RootOnly=NO ReqResv=NO OverSubscribe=EXCLUSIVE OverTimeLimit=NONE PreemptMode=OFF State=UP TotalCPUs=14336 TotalNodes=64 SelectTypeParameters=NONE JobDefaults=(null) DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED
+"""
+OLD_NODES = """\
+cpu|idle|100|(null)|icelake,ib
+dgx|allocated|50|gpu:h100:8(S:0-1)|sapphire,hbm3
+dgx|drained*|4|gpu:h100:8(S:0-1)|sapphire,hbm3
+dgx|mixed|10|gpu:h100:8(S:0-1)|sapphire,hbm3
+"""
+NEW = """\
+PartitionName=defq AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL AllocNodes=ALL Default=YES QoS=N/A DefaultTime=NONE DisableRootJobs=NO ExclusiveUser=NO ExclusiveTopo=NO GraceTime=0 Hidden=NO MaxNodes=UNLIMITED MaxTime=00:10:00 MinNodes=0 LLN=NO MaxCPUsPerNode=UNLIMITED MaxCPUsPerSocket=UNLIMITED NodeSets=all Nodes=node[001-018] PriorityJobFactor=1 PriorityTier=1 RootOnly=NO ReqResv=NO OverSubscribe=NO OverTimeLimit=NONE PreemptMode=OFF State=UP TotalCPUs=2592 TotalNodes=18 SelectTypeParameters=NONE JobDefaults=(null) DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED TRES=cpu=2592,mem=16T,node=18,billing=2592,gres/gpu=72 ResumeTimeout=GLOBAL SuspendTimeout=GLOBAL SuspendTime=GLOBAL PowerDownOnIdle=NO
+PartitionName=rack AllowGroups=ALL AllowAccounts=llm AllowQos=ALL AllocNodes=ALL Default=NO QoS=N/A DefaultTime=NONE DisableRootJobs=NO ExclusiveUser=NO ExclusiveTopo=NO GraceTime=0 Hidden=NO MaxNodes=UNLIMITED MaxTime=UNLIMITED MinNodes=0 LLN=NO MaxCPUsPerNode=UNLIMITED MaxCPUsPerSocket=UNLIMITED NodeSets=all Nodes=node[001-018] PriorityJobFactor=1 PriorityTier=1 RootOnly=NO ReqResv=YES OverSubscribe=NO OverTimeLimit=NONE PreemptMode=OFF State=UP TotalCPUs=2592 TotalNodes=18 SelectTypeParameters=NONE JobDefaults=(null) DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED TRES=cpu=2592,mem=16T,node=18,billing=2592,gres/gpu=72 ResumeTimeout=GLOBAL SuspendTimeout=GLOBAL SuspendTime=GLOBAL PowerDownOnIdle=NO
+"""
+NEW_NODES = """\
+defq|idle|17|gpu:nvidia_gb200:4(S:0-1),mps:0|location=rack1,gb200
+defq|down~|1|gpu:nvidia_gb200:4(S:0-1),mps:0|location=rack1,gb200
+rack|idle|18|gpu:nvidia_gb200:4(S:0-1),mps:0|location=rack1,gb200
+"""
+
+# What sacctmgr prints of the user's associations, and of the user.
+ACCOUNTS = """\
+other|elsewhere||normal
+cluster|guests||normal
+cluster|llm|cpu|normal
+cluster|llm||high,normal,scavenger
+cluster|vision||normal
+"""
+
+SRUN = "      --container-image=[USER@][REGISTRY#]IMAGE[:TAG]|PATH\n"
+MPI = "MPI plugin types are...\n\tpmix\n\tnone\n\tpmi2\nspecific pmix plugin versions available: pmix_v4\n"
+
+
+def config(accounting: str = "accounting_storage/slurmdbd") -> str:
+    return f"Configuration data\nAccountingStorageType   = {accounting}\nClusterName             = Cluster\nSLURM_VERSION           = 22.05.8\n"
+
+
+def draft(**said: str) -> tuple[dict[str, Any], Draft, list[str]]:
+    """The section by what the tools said, as the file has it, the draft, and what is to be done first."""
+    usual = {
+        "config": config(),
+        "partitions": OLD,
+        "nodes": OLD_NODES,
+        "accounts": ACCOUNTS,
+        "user": "llm\n",
+        "srun": SRUN,
+        "mpi": MPI,
+        "folders": "lustre|5000000000|shared|/lustre/me\n",
+        "stage": "",
+    }
+    made, to_do = drafted(Ssh(host="login"), "", {**usual, **said}, KNOWN)
+    file = Draft()
+    file.add("slurm", made)
+    return yaml.safe_load(file.text())["slurm"], made, to_do
+
+
+def asked(made: Draft) -> list[str]:
+    return [question.key.removeprefix("slurm.") for question in made.questions]
+
+
+def test_all_that_can_be_found_out_makes_a_whole_site_file(tmp_path: Path) -> None:
+    section, made, to_do = draft()
+    assert section == {
+        "gpu": "h100",
+        "gpus_per_node": 8,
+        "gres": "gpu:8",
+        # A job has 16 nodes at most.
+        "max_gpus": 128,
+        "partition": "dgx",
+        "account": "llm",
+        "stage": "/lustre/me/pacemark",
+        "ssh": {"host": "login"},
+    }
+    assert asked(made) == []
+    assert to_do == ["mkdir -p /lustre/me/pacemark"]
+    file = Draft()
+    file.set("site", "mine")
+    file.add("slurm", made)
+    (tmp_path / "site.yaml").write_text(file.text())
+    assert load_site(tmp_path / "site.yaml").section("slurm") is not None
+    # What was not chosen, and what is broken now, stands beside it.
+    words = " ".join(file.text().replace("#", "").split())
+    assert "cpu (100 nodes, no GPUs, 168 hours, default)" in words
+    assert "4 of the partition's 64 nodes are down or drained now." in words
+    assert "QOS of this account: high and normal." in words
+
+
+@pytest.mark.parametrize(
+    ("shown", "nodes", "kind", "count", "most", "partition", "limit"),
+    [
+        (LAB, LAB_NODES, None, 8, 32, "batch", None),
+        (OLD, OLD_NODES, "h100", 8, 128, "dgx", None),
+        # The other partition takes only jobs of a reservation.
+        (NEW, NEW_NODES, "gb200", 4, 72, "defq", "00:10:00"),
+    ],
+    ids=["22.05", "20.11", "24.05"],
+)
+def test_partitions_as_several_versions_print_them(
+    shown: str, nodes: str, kind: str | None, count: int, most: int, partition: str, limit: str | None
+) -> None:
+    section, made, _ = draft(partitions=shown, nodes=nodes)
+    found = section.get("gpu"), section["gpus_per_node"], section["max_gpus"], section["partition"]
+    assert found == (kind, count, most, partition)
+    assert section.get("time_limit") == limit
+    assert asked(made) == ([] if kind else ["gpu"])
+
+
+def test_a_banner_or_a_row_of_another_form_is_no_partition() -> None:
+    listed = "Welcome | to | dgx\n\n" + OLD_NODES + "dgx|idle\nunknown|idle|4|gpu:h100:8|x\n"
+    assert [one.name for one in partitions("*** maintenance = today ***\n" + OLD, listed)] == ["cpu", "dgx"]
+    assert partitions("", OLD_NODES) == partitions(OLD, "") == []
+
+
+@pytest.mark.parametrize(
+    ("gres", "features", "kind"),
+    [
+        ("gpu:8", "ib,H200", "h200"),
+        ("gpu:nvidia_h100_80gb_hbm3:8(S:0-1)", "(null)", "h100"),
+        ("nvme:1,gpu:H200:8(IDX:0-7)", "h100", "h200"),
+        # Other parts, no type, and two types in a node.
+        ("gpu:h100_pcie:8", "(null)", None),
+        ("gpu:a100:8", "(null)", None),
+        ("gpu:8", "(null)", None),
+        ("gpu:8", "non_h100,h100-nvl", None),
+        ("gpu:8", "h100,h200", None),
+        ("gpu:a100:8", "h100", None),
+        ("gpu:nvidia_h100_80gb_hbm3_1g.10gb:56", "(null)", None),
+        ("gpu:h100:4,gpu:h200:4", "h100", None),
+    ],
+)
+def test_the_type_of_gpu_is_told_or_asked(gres: str, features: str, kind: str | None) -> None:
+    section, made, _ = draft(nodes=f"dgx|idle|64|{gres}|{features}\n")
+    assert section.get("gpu") == kind
+    assert asked(made) == ([] if kind else ["gpu"])
+
+
+def test_two_types_in_a_partition_are_told_apart_by_the_user() -> None:
+    _, made, _ = draft(nodes="dgx|idle|8|gpu:h100:8|x\ndgx|idle|8|gpu:h200:8|y\n")
+    assert asked(made) == ["gpu", "constraint"]
+
+
+def test_a_cluster_whose_slurm_names_no_gpus_is_asked_about_them() -> None:
+    section, made, _ = draft(nodes="dgx|idle|64|(null)|(null)\n")
+    assert "gres" not in section
+    assert asked(made) == ["gpu", "gpus_per_node"]
+
+
+@pytest.mark.parametrize(
+    ("accounts", "user", "account"),
+    [
+        (ACCOUNTS, "vision\n", "vision"),
+        # guests may not use the partition, the first row is of another cluster.
+        (ACCOUNTS, "guests\n", "llm"),
+        (ACCOUNTS, "", "llm"),
+        ("CLUSTER|llm||normal\n", "", "llm"),
+        ("cluster|llm|cpu|normal\n", "llm\n", None),
+        ("cluster|a b||normal\n", "", None),
+        ("", "", None),
+        ("sacctmgr: banner\n", "", None),
+    ],
+)
+def test_the_account_is_the_users_default_if_the_partition_takes_it(
+    accounts: str, user: str, account: str | None
+) -> None:
+    section, made, _ = draft(accounts=accounts, user=user)
+    assert section.get("account") == account
+    assert asked(made) == ([] if account else ["account"])
+
+
+@pytest.mark.parametrize("accounting", ["accounting_storage/none", "(null)"])
+def test_without_accounting_any_account_will_do(accounting: str) -> None:
+    section, made, _ = draft(config=config(accounting), accounts="", user="")
+    assert section["account"] == "default"
+    assert asked(made) == []
+
+
+def test_a_partition_that_takes_none_of_the_users_accounts_is_not_chosen() -> None:
+    section, _, _ = draft(accounts="cluster|guests||normal\n", user="guests\n")
+    assert (section["partition"], section["account"]) == ("cpu", "guests")
+
+
+def test_associations_of_another_cluster_do_not_count() -> None:
+    assert {one.account for one in associations(ACCOUNTS, "Cluster")} == {"guests", "llm", "vision"}
+
+
+def test_a_parallel_file_system_comes_first_and_the_home_folder_last() -> None:
+    said = """\
+nfs4|90000000|shared|/nfs/me
+lustre|10|home|/lustre/home/me
+fuse.juicefs|100|shared|/jfs/me
+lustre|200|shared|/lustre/scratch/me
+tmpfs|99999999|shared|/tmp
+lustre|x|shared|/broken
+"""
+    assert [one.path for one in folders(said)] == [
+        "/lustre/scratch/me",
+        "/jfs/me",
+        "/broken",
+        "/nfs/me",
+        "/lustre/home/me",
+    ]
+
+
+def test_a_stage_that_the_user_has_is_taken() -> None:
+    section, _, to_do = draft(stage="/lustre/team/stage\n")
+    assert (section["stage"], to_do) == ("/lustre/team/stage", [])
+
+
+@pytest.mark.parametrize(
+    "said", ["", "lustre|100|shared|/lustre/with blank\n", "lustre|1|shared|/x;reboot\n"]
+)
+def test_a_stage_that_cannot_be_found_is_asked_for(said: str) -> None:
+    section, made, to_do = draft(folders=said)
+    assert "stage" not in section
+    assert (asked(made), to_do) == (["stage"], [])
+
+
+def test_plugins_that_the_login_node_lacks_are_asked_about() -> None:
+    _, made, _ = draft(srun="Usage: srun\n", mpi="MPI plugin types are...\n\tpmi2\n")
+    assert asked(made) == ["on_nodes_only"]
+    assert "on_nodes_only: [Pyxis, PMIx]" in made.text()
+    assert "[Pyxis]" in draft(srun="Usage: srun\n")[1].text()
+
+
+def test_names_that_break_yaml_and_answers_of_megabytes_do_no_harm() -> None:
+    odd = '"]}\x1b[2J#&*'
+    row = OLD.splitlines()[1]
+    shown = OLD + row.replace("=dgx", f"={odd}", 1) + "\n" + "PartitionName=x " * 100_000 + "\n"
+    nodes = OLD_NODES + f"{odd}|idle|9999|gpu:h100:8|{odd}\n" + "\x00" * 1_000_000
+    rows = ACCOUNTS + f"cluster|{odd}||{odd}\n" + "".join(f"cluster|a{n}||q\n" for n in range(20_000))
+    section, made, _ = draft(
+        partitions=shown,
+        nodes=nodes,
+        accounts=rows,
+        srun="y" * 3_000_000,
+        folders=f"lustre|1|shared|/{odd}\n",
+    )
+    assert (section["partition"], section["account"]) == ("dgx", "llm")
+    assert len(made.text()) < 10_000
+    assert "\x1b" not in made.text()
+
+
+class Login:
+    """A login node whose Slurm is in a module, or nowhere; `said` are answers by a word of their scripts."""
+
+    def __init__(self, **said: Answer) -> None:
+        self.module = True
+        self.said = said
+
+    def run(self, script: str, **_: object) -> Answer:
+        if "command -v" in script:
+            return Answer(0 if self.module and "module load slurm" in script else 1, "", "")
+        return next((answer for word, answer in self.said.items() if word in script), Answer(0, "", ""))
+
+
+def test_slurm_in_a_module_is_found_and_the_module_stands_in_the_file() -> None:
+    prologue, answers = survey._ask("login", Login(list=Answer(1, "", MPI)))  # type: ignore[arg-type]
+    assert (prologue, answers["mpi"], answers["accounts"]) == ("module load slurm", MPI, "")
+    made, _ = drafted(Ssh(host="login"), prologue, answers, KNOWN)
+    assert "prologue: module load slurm\n" in made.text()
+
+
+def test_a_login_node_without_slurm_and_a_controller_that_does_not_answer() -> None:
+    login = Login(partition=Answer(1, "", "slurm_load_partitions: Unable to contact slurm controller\n"))
+    with pytest.raises(Unreachable, match=r"^login: scontrol: status 1: .*Unable to contact"):
+        survey._ask("login", login)  # type: ignore[arg-type]
+    login.module = False
+    with pytest.raises(SiteError, match=r"login: the login shell does not find sbatch"):
+        survey._ask("login", login)  # type: ignore[arg-type]
+
+
+def test_the_script_finds_the_folder_that_the_user_may_write_to(tmp_path: Path) -> None:
+    """The script itself, with a list of mounts of the test's own."""
+    for folder in ("lustre/users/me", "with blank/me", "home/me", "tmpfs/me", "hung", "bin"):
+        (tmp_path / folder).mkdir(parents=True)
+    test = tmp_path / "bin" / "test"
+    test.write_text('#!/bin/bash\ncase $2 in */hung/*) exec sleep 60 ;; esac\nexec /usr/bin/test "$@"\n')
+    test.chmod(0o755)
+    mounts = tmp_path / "mounts"
+    mounts.write_text(
+        "".join(
+            f"server:/x {tmp_path}/{mount} {kind} rw,relatime 0 0\n"
+            for mount, kind in [
+                ("lustre", "lustre"),
+                (r"with\040blank", "fuse.juicefs"),
+                ("home", "nfs4"),
+                ("tmpfs", "tmpfs"),
+                ("hung", "nfs"),
+                ("missing", "nfs"),
+            ]
+        )
+    )
+    script = survey._FOLDERS.replace("/proc/mounts", str(mounts)).replace(
+        "kill-after=1 3", "kill-after=1 0.5"
+    )
+    script = f"id() {{ echo me; }}\n{script}"
+    done = subprocess.run(
+        ["bash", "-c", script],
+        env={"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "HOME": f"{tmp_path}/home/me"},
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    found = {one.path.removeprefix(f"{tmp_path}/"): one for one in folders(done.stdout)}
+    assert {path: (one.kind, one.is_home) for path, one in found.items()} == {
+        "lustre/users/me": ("lustre", False),
+        "with blank/me": ("fuse.juicefs", False),
+        "home/me": ("nfs4", True),
+    }, done.stderr
+    assert all(one.free > 0 for one in found.values())
