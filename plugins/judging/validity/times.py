@@ -59,11 +59,11 @@ def _with_neighbours(known: dict[int, float], index: int) -> float:
 def clock(run: TimedRun) -> Iterator[str]:
     """By the stamps of the log, the settled steps account for the time between the first and the last."""
     every, known = run.case.means.every, run.seconds
-    settled = run.case.means.warm_up(run.case.steps)
+    settled = range(run.case.means.warm_up(run.case.steps), run.case.steps)
     stamps = sorted(
         (step.index, step.stamp, step.stamp_resolution)
         for step in run.log.steps
-        if step.stamp is not None and step.index >= settled
+        if step.stamp is not None and step.index in settled
     )
     if not stamps:
         return
