@@ -186,7 +186,7 @@ def judge_outcome(
         return Judgement(case, outcome, log, verdict, statistic, written=written, details=details)
     if saved is not None and case.after is not None:
         headline = f"{Kind.PASSED}: {checkpoints.load_headline(case, log, saved)}"
-        verdict = Verdict(Kind.PASSED, headline, (*checkpoints.load_remarks(saved), *remarks))
+        verdict = Verdict(Kind.PASSED, headline, (*checkpoints.load_remarks(log, saved), *remarks))
         details = (*_identity_line(case, log), *job)
         return Judgement(case, outcome, log, verdict, statistic, details=details)
     if case.mode is not None and artefacts is not None:

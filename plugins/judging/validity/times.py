@@ -73,7 +73,8 @@ def clock(run: TimedRun) -> Iterator[str]:
     for (before, begun, _), (after, ended, _) in pairwise(stamps):
         between = range(before + every, after + 1, every)
         took = every * sum(known.get(index, usual) for index in between)
-        gap = ended - begun
+        # A clock that was put back says nothing of this time. It must not hide what is lost elsewhere.
+        gap = ended - begun if ended >= begun else took
         # Once a year a clock is put forward by an hour.
         if not shifted and HOUR <= gap + 1 - took <= HOUR + took + 2:
             gap, shifted = gap - HOUR, True

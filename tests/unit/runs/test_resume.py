@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,6 +21,7 @@ from fixtures.runs.lock import RunLock
 from fixtures.runs.lock import is_live
 from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
+from fixtures.session import _folder
 from plugins.errors import ConfigError
 from plugins.errors import Unreachable
 from plugins.job import JobRef
@@ -295,3 +298,11 @@ def test_nothing_is_submitted_unasked_while_the_cluster_does_not_answer(ledger: 
     assert found.ref == JobRef(ONE.recipe, ONE.id, expected, "", "")
     (entry,) = ledger.entries()
     assert (entry.status, entry.ref.name, entry.may_run) == ("intent", expected, True)
+
+
+def test_runs_that_begin_in_the_same_second_have_names_of_their_own(tmp_path: Path) -> None:
+    """On one cluster, by users whose results are in different folders: 32 bits are random."""
+    config = SimpleNamespace(option=SimpleNamespace(resume=None), getoption=lambda _: str(tmp_path))
+    names = {_folder(config).name for _ in range(2)}  # type: ignore[arg-type]
+    assert len(names) == 2
+    assert all(re.fullmatch(r"\d{8}-\d{6}-[0-9a-f]{8}", name) for name in names)
