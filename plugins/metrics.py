@@ -257,6 +257,15 @@ def levelled(steps: Sequence[Step]) -> tuple[Step, ...]:
     return tuple(replace(step, seconds=known.get(step.index)) for step in steps)
 
 
+def with_pace(steps: Sequence[Step], means: Means) -> tuple[Step, ...]:
+    """The steps of a run that was cut off, up to the last that `timing` judges; empty if it has no settled time."""
+    judged = means.judged
+    known = [s.index for s in steps if s.seconds is not None and (s.index + 1) % judged.every == 0]
+    last = max(known, default=-1)
+    settled = any(judged.covered(index)[0] >= judged.warm_up(last + 1) for index in known)
+    return tuple(step for step in steps if settled and step.index <= last)
+
+
 def timing(steps: Sequence[Step], statistic: Statistic, means: Means = SINGLE) -> Timing:
     """Summarise the steps of a valid run. Every step that the statistic needs must have a time."""
     judged, times = means.judged, means.times(steps)

@@ -444,18 +444,31 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """Fail a test if its verdict fails, whatever its body asserts."""
     judgement = item.stash.get(JUDGEMENT, None)
-    if judgement is None:
-        return (yield)
-    if judgement.verdict.kind is Kind.INVALID:
+    if judgement is not None and judgement.verdict.kind is Kind.INVALID:
         raise Invalid(judgement.text)
-    result = yield
-    if judgement.verdict.fails:
-        pytest.fail(shown(judgement.text), pytrace=False)
+    try:
+        result = yield
+    except (pytest.skip.Exception, pytest.xfail.Exception):
+        _require_verdict(item)
+        raise
+    _require_verdict(item)
+    judgement = item.stash.get(JUDGEMENT, None)
+    if judgement is None:
+        if case_of(item) is not None and recipe_of(item.config, item.path) is not None:
+            pytest.fail("the case was not judged: its test asks for none of its figures", pytrace=False)
+        return result
     if not (judgement.outcome.folder / results.CASE).exists():
         pytest.fail(
             f"the record of the case is gone: {judgement.outcome.folder / results.CASE}", pytrace=False
         )
     return result
+
+
+def _require_verdict(item: pytest.Item) -> None:
+    """Fail a test whose case is judged, and whose verdict fails. Its body may have asked for the judgement."""
+    judgement = item.stash.get(JUDGEMENT, None)
+    if judgement is not None and judgement.verdict.fails:
+        pytest.fail(shown(judgement.text), pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -44,7 +44,7 @@ class RecordedDigest(Strict):
 
     @property
     def origin(self) -> str:
-        """`run 20261121-094226-2019 (2026-11-21) on gpu[001-064]`."""
+        """`run 20261121-094226-2019c4a7 (2026-11-21) on gpu[001-064]`."""
         return f"run {self.run} ({self.date})" + (f" on {self.nodes}" if self.nodes else "")
 
     def unlike(self, case: Case, gpu: str) -> str:

@@ -209,13 +209,15 @@ def _most(losses: list[float]) -> float:
     return max(LOSS_DIGITS * last, min(LOSS_CHANGE * last, abs(losses[0] - losses[-1]) / 2))
 
 
-def load_remarks(saved: Saved) -> list[str]:
+def load_remarks(log: Log, saved: Saved) -> list[str]:
     """What a reader of a load that passed must know."""
     losses = _losses(saved.log)
+    unnamed = [] if log.restored else ["the log does not say which checkpoint was loaded"]
     if abs(losses[0] - losses[-1]) > 2 * LOSS_DIGITS * abs(losses[-1]):
-        return []
+        return unnamed
     return [
-        f"the loss of the save fell from {losses[0]:.4g} to {losses[-1]:.4g} only: it does not tell a loaded model from a new one"
+        *unnamed,
+        f"the loss of the save fell from {losses[0]:.4g} to {losses[-1]:.4g} only: it does not tell a loaded model from a new one",
     ]
 
 

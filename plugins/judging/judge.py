@@ -45,6 +45,7 @@ from plugins.metrics import Timing
 from plugins.metrics import levelled
 from plugins.metrics import timing
 from plugins.metrics import tokens_per_second
+from plugins.metrics import with_pace
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case
 
@@ -185,7 +186,7 @@ def judge_outcome(
         return Judgement(case, outcome, log, verdict, statistic, written=written, details=details)
     if saved is not None and case.after is not None:
         headline = f"{Kind.PASSED}: {checkpoints.load_headline(case, log, saved)}"
-        verdict = Verdict(Kind.PASSED, headline, (*checkpoints.load_remarks(saved), *remarks))
+        verdict = Verdict(Kind.PASSED, headline, (*checkpoints.load_remarks(log, saved), *remarks))
         details = (*_identity_line(case, log), *job)
         return Judgement(case, outcome, log, verdict, statistic, details=details)
     if case.mode is not None and artefacts is not None:
@@ -332,12 +333,12 @@ def _judge_given_up(
     problems = validity.problems(case, log, baseline.statistic, part, job=outcome.known_job, whole=False)
     problems += gpu_judging.spoiled(gpus)
     basis = mfu_basis(case, baseline, gpu, baselines, log.peak_tflops)
-    readable = [step.index for step in log.steps if step.seconds is not None]
-    if problems or basis is None or not readable:
+    timed = with_pace(log.steps, case.means)
+    if problems or basis is None or not timed:
         words = "; ".join(problems) or (
             "the run did not state its machine's own peak"
-            if readable
-            else "no step has a time that can be read"
+            if timed
+            else "it was given up for its pace, and no settled step in its log has a time that can be read"
         )
         return Judgement(
             case,
@@ -349,9 +350,7 @@ def _judge_given_up(
             gpus=gpus,
         )
     # The published statistic needs steps that never ran, so the last step and the steady median are measured.
-    last = max(readable)
-    timed = replace(log, steps=tuple(step for step in log.steps if step.index <= last))
-    measurement = _measurement(case, timed, Statistic(), basis)
+    measurement = _measurement(case, replace(log, steps=timed), Statistic(), basis)
     target = expected(case, baseline, basis)
     verdict = Verdict(
         Kind.TOO_SLOW, f"{Kind.TOO_SLOW}: {outcome.job.message}", _job_remarks(case, outcome, log)

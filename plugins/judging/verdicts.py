@@ -72,10 +72,10 @@ class Band:
         return self.expected.step_time / (1 - self.expected.baseline.tolerance.slower) * (1 + self.resolution)
 
     def side(self, step_time: float) -> Kind:
-        """Where a step time is: in the band (passed), too slow or too fast."""
-        if step_time > self.slowest:
-            return Kind.TOO_SLOW
-        return Kind.TOO_FAST if step_time < self.fastest else Kind.PASSED
+        """Where a step time is: in the band (passed), too slow or too fast. What is no number is too slow."""
+        if self.fastest <= step_time <= self.slowest:
+            return Kind.PASSED
+        return Kind.TOO_FAST if step_time < self.fastest else Kind.TOO_SLOW
 
 
 def judge(measurement: Measurement, expected: Expected, *, strict_last: bool = False) -> Verdict:

@@ -175,7 +175,7 @@ class Means:
             at = self._impossible({s.index: (s.seconds, s.resolution) for s in steps if s.seconds})
             return "" if at is None else f"no steps have such means up to step {at}"
         for index, seconds in sorted(self.times(steps).items()):
-            if seconds <= 0:
+            if not 0 < seconds < math.inf:
                 return f"step {index} alone would have taken {seconds:.4g} s"
         return ""
 

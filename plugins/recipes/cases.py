@@ -233,6 +233,16 @@ class Recipe:
         return next((c for c in self.cases if (c.variant, c.size, c.dtype, c.gpus) == wanted), None)
 
 
+def same_reports(one: Case, other: Case) -> bool:
+    """Whether jobs of both cases write reports of the same names into the same folder.
+
+    If a recipe tells its reports by their kinds, all jobs of a scale do, also those that are timed.
+    """
+    by_kinds = any(case.mode and case.mode.profiles and case.mode.profiles.kinds for case in (one, other))
+    scales = {(case.recipe, case.dtype, case.model_name, case.gpus) for case in (one, other)}
+    return by_kinds and len(scales) == 1
+
+
 @lru_cache
 def load_recipe(
     folder: Path, release: str | None = None, gpu: str = DEFAULT_GPU, models: tuple[SiteModel, ...] = ()

@@ -45,9 +45,15 @@ manifest:
 
 
 @lru_cache
+def _temporary() -> tempfile.TemporaryDirectory[str]:
+    """A folder that is removed at the end of the process."""
+    return tempfile.TemporaryDirectory(prefix="pmk-setup-")
+
+
+@lru_cache
 def recipe() -> Recipe:
     """A small recipe with the set-up that is shipped."""
-    folder = Path(tempfile.mkdtemp(prefix="pmk-setup-")) / "gpt3_aks"
+    folder = Path(_temporary().name) / "gpt3_aks"
     shutil.copytree(SOURCE, folder)
     (folder / "recipe.yaml").write_text(_RECIPE)
     return load_recipe(folder)

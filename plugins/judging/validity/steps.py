@@ -50,7 +50,7 @@ def sequence(run: TimedRun) -> Iterator[str]:
 def missing(run: TimedRun) -> Iterator[str]:
     case, indices = run.case, [step.index for step in run.log.steps]
     last = max(indices)
-    gaps = absent(case, run.log, case.steps if run.whole else last)
+    gaps = absent(case, run.log, case.steps if run.whole else min(last, case.steps))
     if gaps and gaps == list(range(last + 1, case.steps)):
         yield f"the last step seen is {last} of 0 to {case.steps - 1}: {are_missing(gaps)}"
     elif gaps:

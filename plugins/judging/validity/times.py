@@ -59,11 +59,11 @@ def _with_neighbours(known: dict[int, float], index: int) -> float:
 def clock(run: TimedRun) -> Iterator[str]:
     """By the stamps of the log, the settled steps account for the time between the first and the last."""
     every, known = run.case.means.every, run.seconds
-    settled = run.case.means.warm_up(run.case.steps)
+    settled = range(run.case.means.warm_up(run.case.steps), run.case.steps)
     stamps = sorted(
         (step.index, step.stamp, step.stamp_resolution)
         for step in run.log.steps
-        if step.stamp is not None and step.index >= settled
+        if step.stamp is not None and step.index in settled
     )
     if not stamps:
         return
@@ -73,7 +73,8 @@ def clock(run: TimedRun) -> Iterator[str]:
     for (before, begun, _), (after, ended, _) in pairwise(stamps):
         between = range(before + every, after + 1, every)
         took = every * sum(known.get(index, usual) for index in between)
-        gap = ended - begun
+        # A clock that was put back says nothing of this time. It must not hide what is lost elsewhere.
+        gap = ended - begun if ended >= begun else took
         # Once a year a clock is put forward by an hour.
         if not shifted and HOUR <= gap + 1 - took <= HOUR + took + 2:
             gap, shifted = gap - HOUR, True

@@ -87,9 +87,9 @@ def case(case_id: str = "8b-8l-bf16-8gpus") -> Case:
 
 def site(**sections: Any) -> Site:
     known: dict[str, dict[str, Any]] = {
-        "slurm": {**LOGIN, "stage": "/lustre/me"},
-        "jobset": {"gpu": "h100"},
-        "pytorchjob": {"gpu": "h100"},
+        "slurm": {**LOGIN, "stage": "/lustre/me", "recipes": {"proxy": {}}},
+        "jobset": {"gpu": "h100", "recipes": {"proxy": {}}},
+        "pytorchjob": {"gpu": "h100", "recipes": {"proxy": {}}},
         "local": {},
     }
     given = {name: {**known[name], **keys} for name, keys in sections.items()}
@@ -107,7 +107,7 @@ def site(**sections: Any) -> Site:
         (("jobset", "slurm"), "slurm"),
     ],
 )
-def test_a_recipe_runs_on_the_first_of_its_backends_that_the_site_has(
+def test_a_recipe_runs_on_the_first_of_its_backends_that_the_site_names_it_for(
     sections: tuple[str, ...], backend: str
 ) -> None:
     here = site(**{name: {} for name in sections})

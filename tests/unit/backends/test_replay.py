@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import json
 import lzma
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from backports import zstd
@@ -72,6 +74,60 @@ def test_copies_of_one_log_are_not_guessed_between(tmp_path: Path) -> None:
     log(tmp_path / "b")
     with pytest.raises(SubmitError, match="2 logs"):
         find_log(examples.case(CASE), examples.llama3(), tmp_path)
+
+
+def collected(root: Path, case_id: str = CASE, **known: object) -> Path:
+    """What a session keeps of a case: its log and its record."""
+    folder = root / "llama3" / case_id
+    folder.mkdir(parents=True)
+    (folder / "log.txt").write_text("")
+    record = {
+        "id": f"llama3/{case_id}",
+        "verdict": "passed",
+        "release": "25.04",
+        "configuration": {"gpu": "h100"},
+        **known,
+    }
+    (folder / "case.json").write_text(json.dumps(record))
+    return folder / "log.txt"
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        (
+            {"configuration": {"gpu": "gb200"}},
+            " is of gb200, and would be judged as h100: give a site file with replay: {gpu: gb200}",
+        ),
+        ({"release": "24.11"}, " is of release 24.11, not of 25.04: give --release 24.11"),
+        ({"case_id": "70b-bf16-512gpus"}, " is by its folder a log of llama3/70b-bf16-512gpus, not of "),
+        ({"own": True}, " took the place of the job's own log "),
+    ],
+)
+def test_a_log_that_pacemark_collected_is_not_judged_as_what_it_is_not(
+    known: dict[str, Any], said: str, whole: bool, tmp_path: Path
+) -> None:
+    """Its lines do not tell the type of GPU, the release and the dtype; the session that collected it did."""
+    own = known.pop("own", False) if (known := dict(known)) else False
+    path = collected(tmp_path, **known)
+    if own:
+        path.with_name("log.own.txt").write_text("NCCL INFO Using network Socket\n")
+    if whole and "case_id" in known:
+        said = "no log of llama3/70b-fp8-512gpus below"
+    with pytest.raises(SubmitError) as refused:
+        find_log(examples.case(CASE), examples.llama3(), tmp_path if whole else path, "h100")
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("verdict", ["passed", "too slow", "infrastructure", "lost"])
+def test_the_fault_that_a_collected_log_ended_with_is_remarked(verdict: str, tmp_path: Path) -> None:
+    path = collected(tmp_path, verdict=verdict, headline=f"{verdict}: the words of the record")
+    for source in (path, tmp_path):
+        why = find_log(examples.case(CASE), examples.llama3(), source, "h100").why
+        assert (f", with the verdict: {verdict}: the words" in why) is (verdict in ("infrastructure", "lost"))
+    path.with_name("case.json").write_text("{")
+    assert "verdict" not in find_log(examples.case(CASE), examples.llama3(), path, "h100").why
 
 
 def test_a_rule_of_two_forms_holds_as_a_whole() -> None:

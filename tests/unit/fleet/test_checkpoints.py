@@ -12,6 +12,7 @@ import pytest
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
 from fixtures.runs.checkpoints import LEFT
+from fixtures.runs.checkpoints import is_kept
 from fixtures.runs.checkpoints import to_remove
 from fixtures.runs.ledger import LEDGER
 from fixtures.runs.ledger import Entry
@@ -120,6 +121,8 @@ def test_a_kept_checkpoint_is_told_and_no_sweep_removes_it(cluster: Storage, sta
     said = [line for line in told(session) if "is kept; to remove it: ssh login01 rm -r /lustre/1" in line]
     assert len(said) == 1
     assert to_remove(session.fleet.folder) == []
+    # A session that goes on with the run knows it.
+    assert is_kept(session.fleet.folder, OTHER.key)
 
 
 def test_no_load_waits_for_a_save_that_this_session_does_not_run(cluster: Storage, tmp_path: Path) -> None:
@@ -134,8 +137,8 @@ def test_no_load_waits_for_a_save_that_this_session_does_not_run(cluster: Storag
     ended = ledger.entry(LOAD.key)
     fleet.stop()
     assert ended is not None
-    assert (ended.failure, cluster.submitted) == ("skipped", [])
-    assert "this session does not run it" in ended.message
+    assert (ended.failure, cluster.submitted) == ("interrupted", [])
+    assert f"this session does not run {SAVE.id}" in ended.message
 
 
 def test_one_checkpoint_is_there_at_a_time_and_other_cases_are_not_held_up(

@@ -125,3 +125,15 @@ def test_two_jobs_that_write_the_same_reports_never_run_at_once(
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert session.entries()[first.id].status == "ended"
+
+
+def test_what_a_mode_left_is_removed_after_a_stop_too(cluster: Looks, start: Start) -> None:
+    cluster.ends[PROFILE.id] = [RUNNING]
+    session = start(PROFILE)
+    deadline = time.monotonic() + 5
+    while session.entries()[PROFILE.id].state != RUNNING:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    session.fleet.stop()
+    assert session.entries()[PROFILE.id].failure == "interrupted"
+    assert cluster.released == [PROFILE.id]

@@ -285,6 +285,13 @@ def test_another_load_is_an_invalid_run(lines: list[str], said: str) -> None:
     assert said in found.verdict.headline
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_a_load_whose_log_does_not_name_the_checkpoint_is_told_as_such(named: bool) -> None:
+    found = loaded(LOADED.format(0, "9.712"), *([RESTORED.format(f"{FOLDER}/{NAME}")] if named else []))
+    assert found.verdict.kind is Kind.PASSED
+    assert ("the log does not say which checkpoint was loaded" in found.verdict.remarks) is not named
+
+
 def test_a_load_without_the_log_of_its_save_is_no_evidence() -> None:
     assert "there is no log of 70b-checkpoint-fp8-512gpus" in loaded(before=Log()).verdict.headline
 

@@ -278,3 +278,17 @@ def test_a_recipe_that_was_published_with_a_profiler_may_profile() -> None:
 def test_only_maxtext_was_published_with_a_profiler() -> None:
     recipes = ("llama3", "nemotron4", "maxtext_llama2")
     assert [name for name in recipes if examples.recipe_named(name).file.profiled] == ["maxtext_llama2"]
+
+
+@pytest.mark.parametrize(
+    ("back", "hidden", "said"), [(0, 1.0, False), (3600, 1.0, False), (0, 1.5, True), (3600, 1.5, True)]
+)
+def test_a_clock_that_is_put_back_hides_no_time_that_passed(back: int, hidden: float, said: bool) -> None:
+    """By the stamps each step takes `hidden` times what it prints; in the middle the clock is put back."""
+    log = examples.parse(nemo2_text([10.07] * 50))
+    stamped = [
+        replace(step, stamp=1e9 + 10.07 * hidden * step.index - (back if step.index >= 30 else 0))
+        for step in log.steps
+    ]
+    found = problems(examples.case(), replace(log, steps=tuple(stamped)), LAST)
+    assert any("is time that no step tells of" in problem for problem in found) is said

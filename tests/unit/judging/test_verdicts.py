@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 from collections import Counter
@@ -278,6 +279,11 @@ def test_the_band_is_the_tolerance_in_throughput_and_the_rounding() -> None:
     assert band.slowest == pytest.approx(10.07 / 0.95 * 1.001)
     assert band.fastest == pytest.approx(10.07 / 1.10 * 0.999)
     assert edge(lambda b: b.slowest) == pytest.approx(10.6 + 0.005)
+
+
+def test_what_is_no_number_is_never_in_the_band() -> None:
+    assert Band(examples.target(), 0.0).side(math.nan) is Kind.TOO_SLOW
+    assert Band(examples.target(), math.nan).side(10.07) is Kind.TOO_SLOW
 
 
 # A step of 2 ms printed with three decimals is known to 25 %; that must not excuse 40 % in all others.

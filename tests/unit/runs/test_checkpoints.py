@@ -11,7 +11,9 @@ import pytest
 from fixtures import housekeeping
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
+from fixtures.runs.checkpoints import KEEP
 from fixtures.runs.checkpoints import LEFT
+from fixtures.runs.checkpoints import keep_all
 from fixtures.runs.checkpoints import may_leave
 from fixtures.runs.checkpoints import to_remove
 from fixtures.runs.ledger import LEDGER
@@ -51,7 +53,7 @@ def folder(tmp_path: Path) -> Path:
     ledger.close()
     for case in (SAVE, LOAD):
         make_case_folder(made / case.key)
-    may_leave(made, SAVE.key, keep=False)
+    may_leave(made, SAVE.key)
     return made
 
 
@@ -115,7 +117,8 @@ def test_what_is_kept_on_purpose_is_no_business_of_a_sweep(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     finished(folder)
-    may_leave(folder, SAVE.key, keep=True)
+    keep_all(folder)
+    may_leave(folder, SAVE.key)
     storage = cluster()
     assert house(folder, storage, monkeypatch) == 0
     assert storage.kept
@@ -135,7 +138,7 @@ def test_nothing_is_removed_while_a_job_may_use_it(folder: Path, monkeypatch: py
 
 
 def test_a_case_that_was_never_submitted_left_nothing(tmp_path: Path, folder: Path) -> None:
-    may_leave(folder, LOAD.key, keep=False)
+    may_leave(folder, LOAD.key)
     storage, file = cluster(), io.StringIO()
     assert cancel_left(folder, Lab(site="lab"), {"slurm": storage}, file)
     assert not (folder / LOAD.key / LEFT).exists()
@@ -168,11 +171,44 @@ def test_a_run_that_goes_on_removes_what_it_finds_at_its_end(folder: Path) -> No
     assert to_remove(folder) == []
 
 
-def test_a_load_whose_checkpoint_is_removed_already_is_skipped(folder: Path) -> None:
+def test_a_run_that_was_told_to_keep_a_checkpoint_goes_on_to_keep_it(folder: Path) -> None:
+    """Without the option, and whatever was noted of the case before."""
+    keep_all(folder)
+    storage = cluster()
+    go_on(folder, storage)
+    assert storage.kept == {f"pacemark-run-1.{SAVE.id}"}
+    assert (folder / SAVE.key / LEFT).read_text() == KEEP
+    assert to_remove(folder) == []
+
+
+def test_a_checkpoint_that_is_noted_to_be_kept_is_kept(folder: Path) -> None:
+    (folder / SAVE.key / LEFT).write_text(KEEP)
+    storage = cluster()
+    go_on(folder, storage)
+    assert storage.kept == {f"pacemark-run-1.{SAVE.id}"}
+
+
+def test_a_load_whose_checkpoint_is_removed_already_fails(folder: Path) -> None:
+    """Its save has passed. If its test were skipped, the session would exit with 0."""
     (folder / SAVE.key / LEFT).unlink()
     storage = cluster()
-    assert "skipped: " in (said := go_on(folder, storage)[LOAD.key])
-    assert "its checkpoint is removed already; run both again" in said
+    said = go_on(folder, storage)[LOAD.key]
+    assert said == (
+        f"interrupted: it was not submitted: the checkpoint of {SAVE.id} is removed already; run both again"
+    )
+    assert storage.submitted == []
+
+
+def test_a_load_whose_save_failed_in_an_earlier_session_fails(folder: Path) -> None:
+    """This session may not have the save's test."""
+    ledger = Ledger(folder / LEDGER)
+    ledger.end(SAVE.key, "infrastructure", "node gpu001 died")
+    ledger.close()
+    storage = cluster()
+    said = go_on(folder, storage)[LOAD.key]
+    assert said == (
+        f"interrupted: {SAVE.id} saved nothing that can be loaded: infrastructure: node gpu001 died"
+    )
     assert storage.submitted == []
 
 

@@ -122,6 +122,15 @@ def test_known_jobs_are_cancelled_before_lost_ones_are_looked_for(folder: Path) 
     assert left(folder) == []
 
 
+def test_what_a_dead_run_left_on_the_stage_is_removed_with_its_job(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "BOUND", 0.0)
+    cluster = Known()
+    assert swept(folder, cluster)[0]
+    assert cluster.released == [WIDE.id]
+
+
 def test_a_lost_job_is_cancelled_as_soon_as_it_is_found(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,6 +21,7 @@ from fixtures.runs.lock import RunLock
 from fixtures.runs.lock import is_live
 from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
+from fixtures.session import _folder
 from plugins.errors import Absent
 from plugins.errors import ConfigError
 from plugins.errors import Denied
@@ -322,3 +325,11 @@ def test_a_cluster_whose_access_somebody_must_mend_leaves_the_run_as_it_was(
     assert TWO.key not in said
     assert ledger.entries() == before
     assert len(taken(ledger, ONE, TWO)) == 2
+
+
+def test_runs_that_begin_in_the_same_second_have_names_of_their_own(tmp_path: Path) -> None:
+    """On one cluster, by users whose results are in different folders: 32 bits are random."""
+    config = SimpleNamespace(option=SimpleNamespace(resume=None), getoption=lambda _: str(tmp_path))
+    names = {_folder(config).name for _ in range(2)}  # type: ignore[arg-type]
+    assert len(names) == 2
+    assert all(re.fullmatch(r"\d{8}-\d{6}-[0-9a-f]{8}", name) for name in names)

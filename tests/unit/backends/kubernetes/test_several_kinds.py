@@ -200,6 +200,35 @@ def test_jobs_of_both_kinds_are_listed_asked_about_and_ended_together(
     assert session(cluster, monkeypatch).listed("pacemark-run-1.") == []
 
 
+@pytest.mark.parametrize("hidden", ["pytorchjobs", "jobsets"])
+def test_a_kind_that_cannot_be_asked_hides_no_job_of_another_kind(
+    monkeypatch: pytest.MonkeyPatch, hidden: str
+) -> None:
+    monkeypatch.setattr("fixtures.backends.kubernetes.backend.Informer", Seen)
+    cluster, jobs = Cluster(OPERATOR, JOBSET), list[JobRef]()
+    for kind in KINDS:
+        cluster.serve(kind)
+        backend = session(cluster, monkeypatch)
+        backend.check(CASE)
+        jobs.append(backend.submit(CASE, f"{NAME}-{kind.name}"))
+
+    def refuse(method: str, path: str) -> None:
+        if hidden in path:
+            raise Unreachable(f"{hidden} is forbidden")
+
+    cluster.before = refuse
+    seen, unseen = sorted(jobs, key=lambda job: f"{job.kind.lower()}s" == hidden)
+    states = backend.poll(jobs)
+    assert states[seen].phase is Phase.QUEUED
+    assert (states[unseen].phase, states[unseen].raw) == (
+        Phase.UNKNOWN,
+        f"cannot be asked: {hidden} is forbidden",
+    )
+    # If no kind can be asked, nothing is known at all, and the session's own bound counts.
+    with pytest.raises(Unreachable, match=f"{hidden} is forbidden"):
+        backend.poll([unseen])
+
+
 def test_the_ledger_knows_what_a_job_is(tmp_path: Any) -> None:
     ledger = Ledger.create(tmp_path / "ledger.sqlite", "run-1", "lab")
     ledger.plan([(CASE, "pytorchjob", NAME)])

@@ -302,6 +302,24 @@ def test_a_file_of_any_name_hides_no_other(tmp_path: Path) -> None:
     assert found == [name.decode(errors="replace") for name in NAMES]
 
 
+def test_a_folder_of_too_many_files_is_one_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection still works, and the server has closed the folder."""
+    monkeypatch.setattr("fixtures.backends.ssh.sftp.MOST_NAMES", len(NAMES) - 1)
+    with serving(tmp_path, OddFiles) as sshd:
+        connection = sshd.connect()
+        for _ in range(2):
+            with pytest.raises(
+                Unreachable,
+                match=r"^/logs on somebody@\S+ has more than 4 files: move away those that are not of this job$",
+            ):
+                connection.names("/logs")
+        monkeypatch.setattr("fixtures.backends.ssh.sftp.MOST_NAMES", len(NAMES))
+        assert len(connection.names("/logs")) == len(NAMES)
+        connection.close()
+
+
 @pytest.mark.parametrize(
     "said",
     [

@@ -1,0 +1,173 @@
+"""Whatever is left of a log, and however its job ended: one verdict that can be told and recorded, and no error."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from plugins.job import Failure
+from plugins.job import Phase
+from plugins.judging.judge import Judgement
+from plugins.judging.judge import another_run
+from plugins.judging.judge import judge_outcome
+from plugins.judging.verdicts import Kind
+from plugins.logs import Log
+from plugins.logs.formats import read
+from plugins.reports.plot import steps_svg
+from plugins.reports.results import record
+from tests.fuzz import cells
+from tests.fuzz import run
+from tests.fuzz.cells import Cell
+from tests.unit import examples
+
+ENDS: dict[str, dict[str, Any]] = {
+    "completed": {},
+    "timed out": {"phase": Phase.FAILED, "raw": "TIMEOUT"},
+    "cancelled": {"phase": Phase.FAILED, "raw": "CANCELLED by 1000"},
+    "gone": {"phase": Phase.GONE, "raw": ""},
+    **{
+        failure: {
+            "phase": Phase.FAILED,
+            "raw": "CANCELLED",
+            "failure": failure,
+            "message": f"it is {failure}",
+        }
+        for failure in Failure.__args__  # type: ignore[attr-defined]
+        if failure
+    },
+}
+WORDS = (
+    "0",
+    "-1",
+    "nan",
+    "inf",
+    "-inf",
+    "1e99",
+    "1e-99",
+    "0.0",
+    "9" * 9,
+    "9" * 15,
+    "1e308",
+    "9" * 400,
+    "1e400",
+    "NaN",
+    "Infinity",
+    "",
+    "#",
+    "\x00",
+)
+"""What may stand where a number was."""
+
+_NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?")
+
+
+@st.composite
+def damaged(draw: st.DrawFn, lines: tuple[str, ...]) -> bytes:
+    """A part of a log whose lines are lost, torn, doubled, moved, or have another number."""
+    whole = st.just(len(lines))
+    left = list(lines[: draw(whole | st.integers(0, len(lines)))])
+    for _ in range(draw(st.integers(0, 3))):
+        at, how = (
+            draw(st.integers(0, max(0, len(left) - 1))),
+            draw(st.sampled_from(["delete", "double", "cut", "turn", "one", "many"])),
+        )
+        if not left:
+            break
+        if how == "delete":
+            left = left[:at] + left[at + draw(st.integers(1, 20)) :]
+        elif how == "double":
+            left.insert(draw(st.integers(0, len(left))), left[at])
+        elif how == "cut":
+            left[at] = left[at][: draw(st.integers(0, len(left[at])))]
+        elif how == "turn":
+            left = left[at:] + left[:at]
+        else:
+            rng, changed = (
+                draw(st.randoms(use_true_random=False)),
+                slice(at, at + (1 if how == "one" else 60)),
+            )
+            left[changed] = [_with(rng, line) for line in left[changed]]
+    return "".join(left).encode()
+
+
+def _with(rng: random.Random, line: str) -> str:
+    """The line with another word for one of its numbers."""
+    found = list(_NUMBER.finditer(line))
+    return _changed(line, rng.choice(found), rng.choice(WORDS)) if found else line
+
+
+def _changed(line: str, number: re.Match[str], word: str) -> str:
+    return line[: number.start()] + word + line[number.end() :]
+
+
+@cache
+def healthy(dialect: str, number: int) -> tuple[Cell, tuple[tuple[str, ...], ...]]:
+    """A case, and the lines of two runs of it."""
+    cell = cells.draw(random.Random(number), dialect)
+    jobs = (cells.job(random.Random(seed), cell) for seed in range(2))
+    return cell, tuple(tuple(cell.render(job).text().splitlines(keepends=True)) for job in jobs)
+
+
+def judged(cell: Cell, log: Log, end: str, before: list[Log], *, known: bool, strict: bool) -> Judgement:
+    outcome = examples.with_facts(run.outcome(cell, 900.0), **ENDS[end])
+    gpu = cell.gpu if known else "abacus"
+    baseline = cell.baseline if known else None
+    another_run(cell.case, [*before, log], baseline, gpu=gpu, baselines=cells.BASELINES)
+    return judge_outcome(
+        cell.case, replace(outcome, gpu=gpu), log, baseline, gpu=gpu, baselines=cells.BASELINES, before=before,
+        strict_last=strict, nodes=1,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("dialect", cells.DIALECTS)
+@settings(max_examples=40)
+@given(st.data())
+def test_every_log_and_every_end_has_one_verdict(dialect: str, data: st.DataObject) -> None:
+    cell, (first, last) = healthy(dialect, data.draw(st.integers(0, 9)))
+    log = read(dialect, [data.draw(damaged(last))])
+    found = judged(
+        cell,
+        log,
+        data.draw(st.just("completed") | st.just("given up") | st.sampled_from(sorted(ENDS))),
+        [read(dialect, [data.draw(damaged(first))])] if data.draw(st.booleans()) else [],
+        known=not data.draw(st.booleans()),
+        strict=data.draw(st.booleans()),
+    )
+    assert found.text
+    json.dumps(record(found), allow_nan=False)
+    if any(step.seconds for step in log.steps):
+        assert steps_svg(found)
+    assert found.verdict.kind is not Kind.PASSED or found.measurement is not None
+
+
+@pytest.mark.parametrize("dialect", cells.DIALECTS)
+@pytest.mark.parametrize("end", ENDS)
+def test_every_beginning_of_a_log_has_one_verdict(dialect: str, end: str) -> None:
+    cell, (_, lines) = healthy(dialect, 0)
+    steps = [number for number, line in enumerate(lines, 1) if read(dialect, [line.encode()]).steps]
+    for count in (0, *steps[:12], *steps[-2:]):
+        log = read(dialect, ["".join(lines[:count]).encode()])
+        found = judged(cell, log, end, [], known=True, strict=False)
+        assert (found.verdict.kind is Kind.PASSED) <= (count == steps[-1])
+
+
+@pytest.mark.parametrize("dialect", cells.DIALECTS)
+def test_each_number_of_a_step_may_be_any_other(dialect: str) -> None:
+    """Also of a step that never was: no time is spent on the steps that would lie between."""
+    cell, (_, lines) = healthy(dialect, 0)
+    steps = [number for number, line in enumerate(lines) if read(dialect, [line.encode()]).steps]
+    begin, at = steps[0], steps[min(12, len(steps) - 1)]
+    for number in _NUMBER.finditer(lines[at]):
+        for word in ("0", "-1", "nan", "1e99", "1e308", "9" * 9):
+            text = "".join([*lines[begin:at], _changed(lines[at], number, word)])
+            found = judged(cell, read(dialect, [text.encode()]), "given up", [], known=True, strict=False)
+            json.dumps(record(found), allow_nan=False)
