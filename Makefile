@@ -4,6 +4,8 @@
 # make unit   the tests that need no lab
 # make lint   style, types and the import rules
 # make bench  what Pacemark itself costs, side by side with what it is compared to; and how often its verdicts are wrong
+# make slurm  a Slurm of this machine, with a site file for it, until Ctrl-C; as root it installs what it needs
+# make docs   the documentation as a site, in build/docs/site
 # make soak   nightly: 100 sessions that are killed at random moments and whose ledger is damaged; about twenty minutes
 # make browser  the report of a session whose texts mean harm, in Chromium (hundreds of MB, so no part of make test)
 # make format
@@ -23,7 +25,7 @@ REQUIREMENTS := $(wildcard requirements.txt suites/*/requirements*.txt tests/req
 # Wheels alone: to build a package from its source pip would fetch what that needs without a hash.
 INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes --only-binary :all:
 
-.PHONY: demo test unit bench soak browser lint format lock sbom lab kubernetes clean
+.PHONY: demo test unit bench slurm docs soak browser lint format lock sbom lab kubernetes clean
 
 GPU := $(wildcard /dev/nvidia0)
 DEMO_LOCK := suites/proxy/requirements$(if $(GPU),-gpu).lock
@@ -47,6 +49,12 @@ bench: $(BIN)/.test lab kubernetes
 	$(BIN)/python -m tests.bench.rates
 	$(BIN)/python -m tests.bench.fleet
 	$(BIN)/python -m tests.bench.kube
+
+slurm: $(BIN)/.run lab
+	$(BIN)/python -m tests.lab.slurm --nodes 8
+
+docs: $(BIN)/.docs
+	$(BIN)/python -m tests.docs
 
 soak: $(BIN)/.test
 	$(BIN)/python -m tests.bench.soak --sessions 100
@@ -113,6 +121,10 @@ $(BIN)/.demo: $(BIN)/pip requirements.lock $(DEMO_LOCK)
 	$(INSTALL) -r requirements.lock -r $(DEMO_LOCK)
 	@touch $@
 
+$(BIN)/.run: $(BIN)/pip requirements.lock
+	$(INSTALL) -r requirements.lock
+	@touch $@
+
 $(BIN)/.test: $(BIN)/pip tests/requirements.lock
 	$(INSTALL) -r tests/requirements.lock
 	@touch $@
@@ -125,5 +137,9 @@ $(BIN)/.browser: $(BIN)/.test tests/browser/requirements.lock
 	$(INSTALL) -r tests/browser/requirements.lock
 	@touch $@
 
+$(BIN)/.docs: $(BIN)/.run tests/docs/requirements.lock
+	$(INSTALL) -r tests/docs/requirements.lock
+	@touch $@
+
 clean:
-	rm -rf $(VENV) results .benchmarks .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build results .benchmarks .pytest_cache .mypy_cache .ruff_cache
