@@ -406,7 +406,7 @@ def _tell(lab: SlurmLab) -> None:
     print("  export HF_TOKEN=none-is-needed")
     print(f'  {sys.executable} -m pytest suites/llama3 -k "8b and bf16 and 16gpus" --site {site}')
     print("To make the cluster 10 % slower, and to judge the case again:")
-    print(f"  echo '{{\"pace\": 1.1}}' > {stage.path / knobs.FILE}   # tests/lab/recipe/knobs.py")
+    print(f'  sed -i \'s/"pace": 1.0/"pace": 1.1/\' {stage.path / knobs.FILE}   # tests/lab/recipe/knobs.py')
     print("To log in, and then to prepare a launch by hand:")
     print(f"  ssh -i {lab.key} -o UserKnownHostsFile={lab.known_hosts} -p {lab.port} {lab.user}@{lab.host}")
     print(f"  export STAGE_PATH={stage.path}; source {stage.venv}/bin/activate; cd {stage.recipe}")
