@@ -51,26 +51,31 @@ _PYTEST = {code: outcome for outcome, code in CODES.items() if code < 10}
 
 
 def overall(
-    status: int, totals: Mapping[Kind, int], *, regressed: bool = False, other: bool = False
+    status: int,
+    totals: Mapping[Kind, int],
+    *,
+    regressed: bool = False,
+    uncompared: bool = False,
+    other: bool = False,
 ) -> Outcome:
     """How a session ended.
 
-    `status` is pytest's exit status. `totals` are the cases by verdict. `regressed`: a case is slower than in
-    the benchmark that it was compared with. `other`: a test failed by itself and not by its case's verdict, or
-    cases were cut off.
+    `status` is pytest's exit status, `totals` are the cases by verdict. `regressed`: a case is slower than in
+    the benchmark that it is compared with. `uncompared`: a case is not in that benchmark. `other`: a test failed
+    by itself and not by its case's verdict, or cases were cut off.
     """
     if status > 1:
         return _PYTEST.get(status, Outcome.FAILED)
     if other:
         return Outcome.FAILED
-    if regressed:
-        return Outcome.PERFORMANCE
-    for outcome, kinds in _CLASSES.items():
-        if any(totals[kind] for kind in kinds):
-            # Verdicts that fail no test do not explain a session that failed.
-            return outcome if outcome is not Outcome.NO_BASELINE or not status else Outcome.FAILED
-    if status:
+    found = {outcome for outcome, kinds in _CLASSES.items() if any(totals[kind] for kind in kinds)}
+    found |= {Outcome.PERFORMANCE} if regressed else set()
+    if status and not found - {Outcome.NO_BASELINE}:
+        # No verdict is why the session failed.
         return Outcome.FAILED
+    found |= {Outcome.NO_BASELINE} if uncompared else set()
+    if found:
+        return next(outcome for outcome in _CLASSES if outcome in found)
     return Outcome.PASSED if totals[Kind.PASSED] else Outcome.EMPTY
 
 

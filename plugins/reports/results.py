@@ -41,6 +41,8 @@ from plugins.judging.verdicts import Kind
 from plugins.judging.verdicts import beside
 from plugins.logs import Log
 from plugins.logs.formats import read
+from plugins.reports.ctrf import ctrf
+from plugins.reports.openmetrics import metrics
 from plugins.reports.summary import SCHEMA
 from plugins.reports.summary import Ending
 from plugins.reports.summary import LeftOut
@@ -60,6 +62,8 @@ GPUS_TABLE = "gpus.csv"
 GPUS_PLOT = "gpus.svg"
 SENT = "sent.txt"
 SUMMARY = "summary.json"
+CTRF = "ctrf.json"
+METRICS = "metrics.txt"
 
 # The keys that only a judged case has.
 _FIGURES = (
@@ -365,11 +369,14 @@ def write_summary(
     return summary
 
 
-def write_ending(folder: Path, summary: Mapping[str, Any], ending: Ending) -> None:
-    """Write `summary.json` again if the session ended otherwise than it says."""
-    changed = {**summary, **ending.model_dump(mode="json")}
-    if changed != summary:
-        write_json(folder / SUMMARY, changed)
+def write_ending(folder: Path, summary: Mapping[str, Any], ending: Ending) -> dict[str, Any]:
+    """Write `summary.json` again if the session ended otherwise than it says, then what is made of it for CI."""
+    final = {**summary, **ending.model_dump(mode="json")}
+    if final != summary:
+        write_json(folder / SUMMARY, final)
+    write_json(folder / CTRF, ctrf(final))
+    write_whole(folder / METRICS, metrics(final))
+    return final
 
 
 def write_json(path: Path, value: object) -> None:

@@ -301,6 +301,8 @@ class Ending(Part):
     """Of the process; null if the session ended while it was being shut down."""
     regressions: list[str]
     """With `--benchmark-compare-fail`: the cases that regressed, with their figures."""
+    uncompared: list[str]
+    """With `--benchmark-compare-fail`: the cases that the saved benchmark does not have."""
 
 
 class Summary(Ending):

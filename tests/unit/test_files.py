@@ -58,7 +58,7 @@ ABOUT = results.About("lab", 0.0)
 
 
 def ended(totals: Mapping[Kind, int]) -> Ending:
-    return Ending(outcome=Outcome.FAILED, exit_code=1, regressions=[])
+    return Ending(outcome=Outcome.FAILED, exit_code=1, regressions=[], uncompared=[])
 
 
 def made(folder: Path) -> Path:
