@@ -58,6 +58,7 @@ from plugins.recipes.file import SiteModel
 from plugins.recipes.file import read_recipe
 from plugins.reports import allure_view
 from plugins.reports import benchmark_view
+from plugins.reports import junit
 from plugins.reports import results
 from plugins.reports.complaints import complaints
 from plugins.reports.complaints import of_each_kind
@@ -106,6 +107,9 @@ SITE_BASELINES: pytest.StashKey[SiteBaselines] = pytest.StashKey()
 
 JUDGEMENT: pytest.StashKey[Judgement] = pytest.StashKey()
 RECIPE: pytest.StashKey[Recipe] = pytest.StashKey()
+
+EXPLAINED = "pacemark_explained"
+"""The attribute of a failed test's report that says that its case's verdict is why it failed."""
 
 _LAST_LINES = 8
 _LINE_WIDTH = 200
@@ -255,6 +259,7 @@ def _judge(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judg
     found = explained(found, partial(_diagnosis, request, recipe, found))
     request.node.stash[JUDGEMENT] = found
     request.node.stash[RECIPE] = recipe
+    request.node.user_properties.extend(junit.properties(found))
     results.write_case(found, _offer(recipe, found, site_baselines))
     if found.measurement is not None:
         benchmark_view.show(request, found)
@@ -455,15 +460,25 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show what went wrong, without the place in Pacemark that noticed it."""
+    """Show what went wrong, without the place in Pacemark that noticed it, and how long the job ran."""
     report = yield
     judgement = item.stash.get(JUDGEMENT, None)
+    if call.when == "setup" and judgement is not None:
+        # The test itself only waits for the job.
+        report.duration = seconds if (seconds := junit.seconds(judgement)) is not None else report.duration
     if call.excinfo is not None and isinstance(call.excinfo.value, RunError | ConfigError):
         report.longrepr = call.excinfo.getrepr(style="value")
+    setattr(report, EXPLAINED, _explained(call, judgement))
     crash = getattr(report.longrepr, "reprcrash", None)
     if report.failed and crash is not None and judgement is not None and judgement.verdict.fails:
         crash.message = shown(judgement.verdict.headline)
     return report
+
+
+def _explained(call: pytest.CallInfo[None], judgement: Judgement | None) -> bool:
+    error = call.excinfo.value if call.excinfo else None
+    asserted = call.when == "call" and isinstance(error, AssertionError | pytest.fail.Exception)
+    return isinstance(error, RunError) or (asserted and judgement is not None and judgement.verdict.fails)
 
 
 def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:

@@ -43,7 +43,7 @@ def _sources() -> dict[str, str]:
     }
     for path in [*sorted(ROOT.glob("docs/**/*.*")), *(_page_of(name) for name in _recipes())]:
         page = path.relative_to(ROOT / "docs").as_posix()
-        found[f"docs/{page}"] = page.replace(".yaml", ".md")
+        found[f"docs/{page}"] = re.sub(r"\.ya?ml$", ".md", page)
     return found
 
 
@@ -60,7 +60,7 @@ def _text(source: str) -> str:
     if path == _page_of(path.stem):
         return suites.page(ROOT, _recipes()[path.stem])
     text = path.read_text()
-    if source.endswith(".yaml"):
+    if source.endswith((".yaml", ".yml")):
         return f"# {path.name}\n\n``` yaml\n{text}```\n"
     return _MADE.sub(lambda made: _MAKERS[made[1]](), text)
 
@@ -74,9 +74,11 @@ def linked(text: str, source: str, known: dict[str, str]) -> str:
         if not path or "://" in path:
             return link[1]
         there = posixpath.normpath(posixpath.join(here, path))
-        if there not in known:
+        # A link to a folder leads to its first page.
+        page = known.get(there) or next((known[name] for name in known if name.startswith(f"{there}/")), None)
+        if page is None:
             raise LookupError(f"{source}: the link to {link[1]} leads to no page of the site")
-        return posixpath.relpath(known[there], posixpath.dirname(known[source]) or ".") + mark + anchor
+        return posixpath.relpath(page, posixpath.dirname(known[source]) or ".") + mark + anchor
 
     return _LINK.sub(on_site, text)
 
@@ -86,7 +88,7 @@ def _site_file() -> str:
 
 
 def _summary() -> str:
-    return Tables(json.loads((ROOT / "docs" / "summary.schema.json").read_text())).markdown(3)
+    return Tables(json.loads((ROOT / "docs" / "summary.schema.json").read_text())).markdown()
 
 
 _MAKERS: dict[str, Callable[[], str]] = {

@@ -46,8 +46,9 @@ class Tables:
     def _find_places(self, schema: Schema, path: str) -> None:
         for key, value in schema.get("properties", {}).items():
             for name, below in self._references(value, f"{path}.{key}".removeprefix(".")):
-                self._places.setdefault(name, []).append(below)
-                self._find_places(self._definitions[name], below)
+                if "properties" in self._definitions[name]:
+                    self._places.setdefault(name, []).append(below)
+                    self._find_places(self._definitions[name], below)
 
     def _references(self, schema: Schema, path: str) -> Iterator[tuple[str, str]]:
         """The names of the parts that a value may be or have in it, each with its place."""
@@ -74,22 +75,28 @@ class Tables:
         required = schema.get("required", [])
         # The keys that must be given come first.
         keys = sorted(schema.get("properties", {}).items(), key=lambda item: item[0] not in required)
-        rows = ["| key | value | if not given | |", "| --- | --- | --- | --- |"]
+        rows: list[tuple[str, ...]] = [("key", "value", "if not given", ""), ("---",) * 4]
         for key, value in keys:
             default = "required" if key in required else self._default(value)
-            cells = (f"`{key}`", self._kind(value), default, self._said(value))
-            rows.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
-        return "\n".join(rows)
+            rows.append((f"`{key}`", self._kind(value), default, self._said(value)))
+        if len(required) == len(keys):
+            rows = [(*row[:2], row[3]) for row in rows]
+        return "\n".join("| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in rows)
 
     def _said(self, schema: Schema) -> str:
-        """What is said of a value or, if nothing is, the first sentence on the part that it is."""
+        """What is said of a value or, if nothing is, the first line on the part that it is."""
         parts = [self._definitions[name].get("description", "") for name, _ in self._references(schema, "")]
         return str(schema.get("description") or "".join(parts[:1]).split("\n")[0])
 
     def _kind(self, schema: Schema) -> str:
         """What a value may be, in words."""
         if "$ref" in schema:
-            return f"[its keys](#{schema['$ref'].rpartition('/')[2].lower()})"
+            name = schema["$ref"].rpartition("/")[2]
+            return (
+                f"[its keys](#{name.lower()})"
+                if name in self._places
+                else self._kind(self._definitions[name])
+            )
         if "anyOf" in schema:
             return " or ".join(dict.fromkeys(self._kind(o) for o in schema["anyOf"] if o != {"type": "null"}))
         if "const" in schema or "enum" in schema:

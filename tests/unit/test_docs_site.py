@@ -35,28 +35,34 @@ def test_the_site_file_page_lists_every_key_once_for_each_part() -> None:
 
 
 def test_a_schema_is_shown_with_its_bounds_defaults_and_parts() -> None:
-    part = {"type": "object", "description": "A part.", "properties": {"kind": {"enum": ["a", "b"]}}}
+    part = {
+        "type": "object",
+        "description": "A part. It is small.",
+        "properties": {"kind": {"enum": ["a", "b"]}},
+    }
     schema = {
         "properties": {
             "name": {"type": "string", "description": "Its name."},
             "count": {"type": "integer", "exclusiveMinimum": 0, "default": 8, "description": "How many."},
+            "unit": {"$ref": "#/$defs/Unit", "description": "Of all."},
             "parts": {"type": "object", "additionalProperties": {"$ref": "#/$defs/Part"}},
         },
         "required": ["name"],
-        "$defs": {"Part": part},
+        "$defs": {"Part": part, "Unit": {"enum": ["s", "min"]}},
     }
     assert Tables(schema, "<part>").markdown().splitlines() == [
-        "| key | value | if not given | |",
+        "| key | value | if not given |  |",
         "| --- | --- | --- | --- |",
         "| `name` | text | required | Its name. |",
         "| `count` | whole number > 0 | `8` | How many. |",
-        "| `parts` | by name: [its keys](#part) |  | A part. |",
+        "| `unit` | `s` or `min` |  | Of all. |",
+        "| `parts` | by name: [its keys](#part) |  | A part. It is small. |",
         "",
         "## `parts.<part>` {#part}",
         "",
-        "A part.",
+        "A part. It is small.",
         "",
-        "| key | value | if not given | |",
+        "| key | value | if not given |  |",
         "| --- | --- | --- | --- |",
         "| `kind` | `a` or `b` |  |  |",
     ]
@@ -82,6 +88,7 @@ def test_a_link_of_the_repository_is_one_of_the_site() -> None:
     assert (
         pages.linked("[r](../../README.md) [x](#x)", "docs/sites/b.yaml", known) == "[r](../index.md) [x](#x)"
     )
+    assert pages.linked("[s](sites)", "docs/a.md", known) == "[s](sites/b.md)"
     assert (
         pages.linked("[w](https://example.com/a.md)", "docs/a.md", known) == "[w](https://example.com/a.md)"
     )
