@@ -40,7 +40,7 @@ def overview(root: Path) -> str:
             f"`{recipe.file.backend}`",
             recipe.file.release,
             sum(case.variant == "" for case in recipe.cases),
-            sum(len(table.cells) for table in tables(root, recipe)) or "none",
+            sum(len(table.cells) for table in tables(root, recipe)),
         )
         for recipe in recipes(root)
     ]
