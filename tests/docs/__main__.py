@@ -15,7 +15,12 @@ FOLDER = pages.ROOT / "build" / "docs"
 def main() -> int:
     shutil.rmtree(FOLDER, ignore_errors=True)
     written = FOLDER / "pages"
-    for page, text in pages.pages().items():
+    try:
+        made = pages.pages()
+    except LookupError as error:
+        print(error.args[0], file=sys.stderr)
+        return 1
+    for page, text in made.items():
         _place(written / page).write_text(text)
     for page, source in pages.files().items():
         shutil.copyfile(source, _place(written / page))
