@@ -7,7 +7,8 @@
 # make slurm  a Slurm of this machine, with a site file for it, until Ctrl-C; as root it installs what it needs
 # make docs   the documentation as a site, in build/docs/site
 # make soak   nightly: 100 sessions that are killed at random moments and whose ledger is damaged; about twenty minutes
-# make browser  the report of a session whose texts mean harm, in Chromium (hundreds of MB, so no part of make test)
+# make browser  the report of a session whose texts mean harm, and the site of the documentation, in Chromium (hundreds of MB, so no
+#             part of make test)
 # make format
 # make lock   writes anew what the requirements install, with hashes; what they allow stays as it is, unless UPGRADE=--upgrade is given
 # make sbom   the bill of materials of a release, from the locks
@@ -60,7 +61,7 @@ soak: $(BIN)/.test
 	$(BIN)/python -m tests.bench.soak --sessions 100
 
 # Node.js, for Allure, comes from PyPI. The tests themselves tell what is missing.
-browser: $(BIN)/.browser
+browser: $(BIN)/.browser $(BIN)/.docs
 	@command -v $(BROWSER_PACKAGE) >/dev/null || command -v chromium >/dev/null || \
 	{ $(call apt,$(BROWSER_PACKAGE),make browser: not root or no apt-get: ask for $(BROWSER_PACKAGE),true); }
 	$(BIN)/python -m pytest tests/browser
