@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,17 +77,15 @@ def compared(config: pytest.Config) -> tuple[list[str], list[str]]:
     if session is None or not session.compare_fail:
         return [], []
     session.performance_regressions.clear()
+    saved = {Path(path).stem: found for path, found in session.compared_mapping.items()}
     regressed, lone = [], []
     for bench in filter(None, session.benchmarks):
         case = f"{bench.group}/{bench.param}"
         before = {
-            path.stem: saved[bench.fullname]["stats"]
-            for path, saved in session.compared_mapping.items()
-            if bench.fullname in saved
+            name: found[bench.fullname]["stats"] for name, found in saved.items() if bench.fullname in found
         }
-        lone += (
-            [] if before else [f"{case}: not in {', '.join(path.stem for path in session.compared_mapping)}"]
-        )
+        if not before:
+            lone.append(f"{case}: not in {', '.join(saved)}")
         regressed += [
             f"{case}: {_change(check, bench[check.field], stats[check.field])} in {name}"
             for name, stats in before.items()
