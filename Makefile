@@ -4,8 +4,11 @@
 # make unit   the tests that need no lab
 # make lint   style, types and the import rules
 # make bench  what Pacemark itself costs, side by side with what it is compared to; and how often its verdicts are wrong
+# make slurm  a Slurm of this machine, with a site file for it, until Ctrl-C; as root it installs what it needs
+# make docs   the documentation as a site, in build/docs/site
 # make soak   nightly: 100 sessions that are killed at random moments and whose ledger is damaged; about twenty minutes
-# make browser  the report of a session whose texts mean harm, in Chromium (hundreds of MB, so no part of make test)
+# make browser  the report of a session whose texts mean harm, and the site of the documentation, in Chromium (hundreds of MB, so no
+#             part of make test)
 # make format
 # make lock   writes anew what the requirements install, with hashes; what they allow stays as it is, unless UPGRADE=--upgrade is given
 # make sbom   the bill of materials of a release, from the locks
@@ -23,7 +26,7 @@ REQUIREMENTS := $(wildcard requirements.txt suites/*/requirements*.txt tests/req
 # Wheels alone: to build a package from its source pip would fetch what that needs without a hash.
 INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes --only-binary :all:
 
-.PHONY: demo test unit bench soak browser lint format lock sbom lab kubernetes clean
+.PHONY: demo test unit bench slurm docs soak browser lint format lock sbom lab kubernetes clean
 
 GPU := $(wildcard /dev/nvidia0)
 DEMO_LOCK := suites/proxy/requirements$(if $(GPU),-gpu).lock
@@ -48,11 +51,17 @@ bench: $(BIN)/.test lab kubernetes
 	$(BIN)/python -m tests.bench.fleet
 	$(BIN)/python -m tests.bench.kube
 
+slurm: $(BIN)/.run lab
+	$(BIN)/python -m tests.lab.slurm --nodes 8
+
+docs: $(BIN)/.docs
+	$(BIN)/python -m tests.docs
+
 soak: $(BIN)/.test
 	$(BIN)/python -m tests.bench.soak --sessions 100
 
 # Node.js, for Allure, comes from PyPI. The tests themselves tell what is missing.
-browser: $(BIN)/.browser
+browser: $(BIN)/.browser $(BIN)/.docs
 	@command -v $(BROWSER_PACKAGE) >/dev/null || command -v chromium >/dev/null || \
 	{ $(call apt,$(BROWSER_PACKAGE),make browser: not root or no apt-get: ask for $(BROWSER_PACKAGE),true); }
 	$(BIN)/python -m pytest tests/browser
@@ -113,6 +122,10 @@ $(BIN)/.demo: $(BIN)/pip requirements.lock $(DEMO_LOCK)
 	$(INSTALL) -r requirements.lock -r $(DEMO_LOCK)
 	@touch $@
 
+$(BIN)/.run: $(BIN)/pip requirements.lock
+	$(INSTALL) -r requirements.lock
+	@touch $@
+
 $(BIN)/.test: $(BIN)/pip tests/requirements.lock
 	$(INSTALL) -r tests/requirements.lock
 	@touch $@
@@ -125,5 +138,9 @@ $(BIN)/.browser: $(BIN)/.test tests/browser/requirements.lock
 	$(INSTALL) -r tests/browser/requirements.lock
 	@touch $@
 
+$(BIN)/.docs: $(BIN)/.run tests/docs/requirements.lock
+	$(INSTALL) -r tests/docs/requirements.lock
+	@touch $@
+
 clean:
-	rm -rf $(VENV) results .benchmarks .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build results .benchmarks .pytest_cache .mypy_cache .ruff_cache

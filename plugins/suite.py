@@ -60,6 +60,7 @@ from plugins.recipes.file import SiteModel
 from plugins.recipes.file import read_recipe
 from plugins.reports import allure_view
 from plugins.reports import benchmark_view
+from plugins.reports import junit
 from plugins.reports import results
 from plugins.reports.complaints import complaints
 from plugins.reports.complaints import of_each_kind
@@ -111,6 +112,9 @@ VERDICT = "pacemark_verdict"
 
 JUDGEMENT: pytest.StashKey[Judgement] = pytest.StashKey()
 RECIPE: pytest.StashKey[Recipe] = pytest.StashKey()
+
+EXPLAINED = "pacemark_explained"
+"""The attribute of a failed test's report that says that its case's verdict is why it failed."""
 
 _LAST_LINES = 8
 _LINE_WIDTH = 200
@@ -475,11 +479,18 @@ def _require_verdict(item: pytest.Item) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show what went wrong, without the place in Pacemark that noticed it."""
-    report = yield
+    """Show what went wrong, without the place in Pacemark that noticed it, and how long the job ran."""
     judgement = item.stash.get(JUDGEMENT, None)
+    fresh = judgement if call.when == "setup" else None
+    if fresh is not None:
+        item.user_properties += junit.properties(fresh)
+    report = yield
+    if fresh is not None and (seconds := junit.seconds(fresh)) is not None:
+        # The test itself only waits for the job.
+        report.duration = seconds
     if call.excinfo is not None and isinstance(call.excinfo.value, RunError | ConfigError):
         report.longrepr = call.excinfo.getrepr(style="value")
+    setattr(report, EXPLAINED, _explained(call, judgement))
     crash = getattr(report.longrepr, "reprcrash", None)
     if report.failed and crash is not None and judgement is not None and judgement.verdict.fails:
         crash.message = shown(judgement.verdict.headline)
@@ -494,6 +505,12 @@ def pytest_runtest_makereport(
         if verdict is not None and verdict.fails == report.failed:
             setattr(report, VERDICT, (case.key, str(verdict.kind), verdict.headline))
     return report
+
+
+def _explained(call: pytest.CallInfo[None], judgement: Judgement | None) -> bool:
+    error = call.excinfo.value if call.excinfo else None
+    asserted = call.when == "call" and isinstance(error, AssertionError | pytest.fail.Exception)
+    return isinstance(error, RunError) or (asserted and judgement is not None and judgement.verdict.fails)
 
 
 def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:

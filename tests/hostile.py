@@ -79,12 +79,15 @@ _EARLIER = Job(
     message=TEXT,
     excluded=(TEXT,),
 )
+STARTED, LASTED = 1_790_000_000.0, 900.0
 _AROUND: dict[str, Any] = {
     "images": (TEXT,),
     "excluded": (f"excluded {TEXT}",),
     "versions": {"driver": TEXT},
     "earlier": (_EARLIER,),
     "attempts": 2,
+    "started": STARTED,
+    "ended": STARTED + LASTED,
 }
 
 

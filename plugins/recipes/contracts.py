@@ -222,9 +222,9 @@ class SiteOverlay(Strict):
     if it replaces a text, a number becomes a text.
     """
 
-    kind: str | None = None
-    name: str | None = None
-    merge: dict[str, Any]
+    kind: str | None = Field(default=None, description="The kind of the documents that are changed.")
+    name: str | None = Field(default=None, description="The name of the document that is changed.")
+    merge: dict[str, Any] = Field(description="The change: a partial document. `null` takes a key out.")
 
 
 class Remark(Strict):

@@ -92,18 +92,25 @@ class SiteModel(Strict):
     `size` names its cases. All other values are the recipe's (`OwnModels`).
     """
 
-    size: str = Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,30}[a-z0-9])?$")
-    layers: int = Field(gt=0)
-    hidden: int = Field(gt=0)
-    heads: int = Field(gt=0)
-    sequence_length: int = Field(gt=0)
-    tp: int = Field(default=1, gt=0)
-    pp: int = Field(default=1, gt=0)
-    mbs: int = Field(default=1, gt=0)
-    gbs: int | None = Field(default=None, gt=0)
-    gbs_per_gpu: float | None = Field(default=None, gt=0)
+    size: str = Field(
+        pattern=r"^[a-z0-9]([a-z0-9.-]{0,30}[a-z0-9])?$",
+        description="The name of the model, as in the ids of its cases.",
+    )
+    layers: int = Field(gt=0, description="How many layers it has.")
+    hidden: int = Field(gt=0, description="The hidden size.")
+    heads: int = Field(gt=0, description="How many attention heads a layer has.")
+    sequence_length: int = Field(gt=0, description="The sequence length in tokens.")
+    tp: int = Field(default=1, gt=0, description="The tensor parallel size.")
+    pp: int = Field(default=1, gt=0, description="The pipeline parallel size.")
+    mbs: int = Field(default=1, gt=0, description="The micro batch size in sequences.")
+    gbs: int | None = Field(default=None, gt=0, description="The global batch size in sequences.")
+    gbs_per_gpu: float | None = Field(
+        default=None, gt=0, description="The global batch size in sequences for each GPU. Give this or `gbs`."
+    )
     # A tuple, because the models are part of the key by which `load_recipe` is cached.
-    gpus: tuple[Annotated[int, Field(gt=0, strict=True)], ...] = Field(min_length=1, strict=False)
+    gpus: tuple[Annotated[int, Field(gt=0, strict=True)], ...] = Field(
+        min_length=1, strict=False, description="The numbers of GPUs, each of which makes a case."
+    )
 
 
 class OwnModels(Strict):

@@ -39,6 +39,7 @@ from tests.lab import sshd
 from tests.lab.daemons import Daemon
 from tests.lab.daemons import LabError
 from tests.lab.jobs import LabJob
+from tests.lab.recipe import knobs
 from tests.lab.stage import Stage
 from tests.lab.stage import make_stage
 
@@ -357,6 +358,27 @@ class SlurmLab:
             time.sleep(0.05)
 
 
+def _site(lab: SlurmLab, stage: Stage) -> str:
+    """A site file for this lab: its login node is in no ~/.ssh/config."""
+    return f"""\
+site: lab
+slurm:
+  gpu: h100
+  account: lab_acct
+  partition: batch
+  stage: {stage.root}
+  gres: "gpu:8"
+  limits: {{log_settle_seconds: 2}}
+  ssh:
+    host: {lab.host}
+    port: {lab.port}
+    user: {lab.user}
+    key: {lab.key}
+    known_hosts: {lab.known_hosts}
+    config: /nonexistent
+"""
+
+
 def main() -> int:
     """Bring a lab up, say how to reach it, and keep it until Ctrl-C or SIGTERM."""
     parser = argparse.ArgumentParser(prog="python -m tests.lab.slurm", description=main.__doc__)
@@ -366,27 +388,41 @@ def main() -> int:
     enough = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: enough.set())
-    with SlurmLab(options.root, options.nodes) as lab:
-        stage = lab.stage("stage")
-        print(f"{lab.nodes} nodes are idle. To log in, and then to prepare a launch:")
-        print(
-            f"  ssh -i {lab.key} -o UserKnownHostsFile={lab.known_hosts} -p {lab.port} {lab.user}@{lab.host}"
-        )
-        print(f"  export STAGE_PATH={stage.path}; source {stage.venv}/bin/activate; cd {stage.recipe}")
-        facts = {
-            "host": lab.host,
-            "port": lab.port,
-            "user": lab.user,
-            "key": str(lab.key),
-            "known_hosts": str(lab.known_hosts),
-            "slurm_conf": lab.environment["SLURM_CONF"],
-            "stage_path": str(stage.path),
-            "recipe": str(stage.recipe),
-            "venv": str(stage.venv),
-        }
-        print(json.dumps(facts), flush=True)
-        enough.wait()
+    try:
+        with SlurmLab(options.root, options.nodes) as lab:
+            _tell(lab)
+            enough.wait()
+    except LabError as error:
+        print(error, file=sys.stderr)
+        return 1
     return 0
+
+
+def _tell(lab: SlurmLab) -> None:
+    stage = lab.stage("stage")
+    site = lab.root / "site.yaml"
+    site.write_text(_site(lab, stage))
+    print(f"{lab.nodes} nodes are idle, until Ctrl-C. To judge a case on them, in another terminal:")
+    print("  export HF_TOKEN=none-is-needed")
+    print(f'  {sys.executable} -m pytest suites/llama3 -k "8b and bf16 and 16gpus" --site {site}')
+    print("To make the cluster 10 % slower, and to judge the case again:")
+    print(f'  sed -i \'s/"pace": 1.0/"pace": 1.1/\' {stage.path / knobs.FILE}   # tests/lab/recipe/knobs.py')
+    print("To log in, and then to prepare a launch by hand:")
+    print(f"  ssh -i {lab.key} -o UserKnownHostsFile={lab.known_hosts} -p {lab.port} {lab.user}@{lab.host}")
+    print(f"  export STAGE_PATH={stage.path}; source {stage.venv}/bin/activate; cd {stage.recipe}")
+    facts = {
+        "host": lab.host,
+        "port": lab.port,
+        "user": lab.user,
+        "key": str(lab.key),
+        "known_hosts": str(lab.known_hosts),
+        "slurm_conf": lab.environment["SLURM_CONF"],
+        "stage_path": str(stage.path),
+        "recipe": str(stage.recipe),
+        "venv": str(stage.venv),
+        "site": str(site),
+    }
+    print(json.dumps(facts), flush=True)
 
 
 if __name__ == "__main__":

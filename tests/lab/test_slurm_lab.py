@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shlex
@@ -17,6 +18,8 @@ from pathlib import Path
 import paramiko
 import pytest
 
+from fixtures.backends.slurm.section import Slurm
+from fixtures.site import load_site
 from tests.lab import daemons
 from tests.lab import fixtures
 from tests.lab.slurm import SlurmLab
@@ -313,9 +316,11 @@ def test_a_killed_owner_leaves_no_process_behind() -> None:
     )
     with owner:
         assert owner.stdout is not None
-        root = next(
-            Path(m[1]) for line in owner.stdout if (m := re.search(r'"slurm_conf": "(.*)/slurm.conf"', line))
-        )
+        facts = next(json.loads(line) for line in owner.stdout if line.startswith("{"))
+        section = load_site(Path(facts["site"])).section("slurm")
+        assert isinstance(section, Slurm)
+        assert (section.ssh.port, section.stage) == (facts["port"], facts["stage_path"])
+        root = Path(facts["slurm_conf"]).parent
         environment = {**os.environ, "SLURM_CONF": str(root / "slurm.conf"), daemons.MARK: str(root)}
         subprocess.run(
             ["sbatch", "-o", str(root / "o"), "--wrap", "sleep 600"], env=environment, check=True, timeout=30

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from typing import Protocol
 
+from plugins.reports.summary import Summary
 from tests.lab.stage import Stage
 from tests.system.forks import OPTIONS
 from tests.system.forks import ROOT as ROOT
@@ -65,7 +66,12 @@ def command(*arguments: str, results: Path) -> list[str]:
 
 def environment(env: dict[str, str] | None = None) -> dict[str, str]:
     """What a session finds: this process's own, but for what the tests themselves run under; and `env`."""
-    fixed = {"HF_TOKEN": TOKEN, "PYTHONDONTWRITEBYTECODE": "1", "STORAGE_EMULATOR_HOST": NO_STORAGE}
+    fixed = {
+        "HF_TOKEN": TOKEN,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "STORAGE_EMULATOR_HOST": NO_STORAGE,
+        "GITHUB_STEP_SUMMARY": "",
+    }
     found = {**os.environ, **fixed, **(env or {})}
     return {name: value for name, value in found.items() if not name.startswith("PYTEST_")}
 
@@ -89,6 +95,10 @@ def finish(process: Session, results: Path, seconds: float = 120) -> Run:
     shown = [path for path in folder.rglob("*") if path.is_file() and TOKEN.encode() in path.read_bytes()]
     assert shown == []
     assert TOKEN not in out
+    if (folder / "summary.json").exists():
+        # Its texts may have bytes that are not UTF-8.
+        text = json.dumps(json.loads((folder / "summary.json").read_bytes()), ensure_ascii=False)
+        Summary.model_validate_json(text.encode(errors="replace"))
     return Run(process.wait(), out, folder)
 
 

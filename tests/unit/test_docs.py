@@ -34,6 +34,18 @@ def test_every_module_and_function_that_is_named_exists(path: Path) -> None:
         pkgutil.resolve_name(name)
 
 
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_lists_are_indented_by_four_after_a_blank_line(path: Path) -> None:
+    """The site's Markdown reads a list that is written otherwise as one paragraph."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    marker = r"(?:[-*]|\d+\.) "
+    shallow = rf"^ {{1,3}}{marker}.*|(?<=\n\n) {{1,3}}\S.*"
+    after_text = rf"^(?!{marker}|[ #|>]).+\n{marker}.*"
+    after_paragraph = rf"(?<=\n\n) {{4,}}(?!{marker})\S.*(?:\n {{4,}}\S.*)*\n{marker}.*"
+    wrong = re.findall(f"{shallow}|{after_text}|{after_paragraph}", text, re.MULTILINE)
+    assert wrong == []
+
+
 def test_every_package_is_in_the_picture() -> None:
     picture = (ROOT / "docs" / "architecture.md").read_text()
     packages = [

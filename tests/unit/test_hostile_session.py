@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import jsonschema
 import pytest
 
+from plugins.reports.markdown import verdicts
 from plugins.words import shown
 from tests import hostile
+from tests import schema
 from tests.system.support import Run
 
 # What the tests share is made once, by one worker.
@@ -127,13 +130,50 @@ def test_a_reader_of_junit_gets_all_of_it(session: Run) -> None:
     cases = {case.attrib["name"]: case for case in suite.findall("testcase")}
     assert sorted(cases) == sorted(f"test_pretrain[{case_id}]" for case_id in hostile.FATES)
     kinds = {
-        case_id: [child.tag for child in cases[f"test_pretrain[{case_id}]"]]
+        case_id: [child.tag for child in cases[f"test_pretrain[{case_id}]"] if child.tag != "properties"]
         for case_id in ("70b-bf16-64gpus", "70b-bf16-128gpus", "70b-fp8-128gpus", "70b-fp8-512gpus")
     }
     assert list(kinds.values()) == [[], ["failure"], ["error"], ["skipped"]]
+    # How long its job ran, not how long its test waited.
+    assert all(0 <= float(case.attrib["time"]) - hostile.LASTED < 60 for case in cases.values())
+    for case_id, fate in hostile.FATES.items():
+        told = {
+            p.attrib["name"]: p.attrib["value"] for p in cases[f"test_pretrain[{case_id}]"].iter("property")
+        }
+        assert told["verdict"] == fate.verdict
+        assert told["nodes"] == shown(f"nodes {hostile.TEXT}").replace("\ufffe", "#xFFFE")
     said = "".join(cases["test_pretrain[70b-fp8-128gpus]"].itertext())
     assert f"sbatch: {shown(hostile.OBEYED)}".replace("\ufffe", "#xFFFE") in said
     assert all(markup in said for markup in hostile.MARKUP)
+
+
+def test_what_ci_reads_is_whole_and_nothing_in_it_is_markup(session: Run) -> None:
+    report = json.loads((session.folder / "ctrf.json").read_text())
+    ctrf = json.loads((Path(__file__).parent / "reports" / "ctrf.schema.json").read_text())
+    jsonschema.Draft7Validator(ctrf, format_checker=jsonschema.FormatChecker()).validate(report)
+    found = {test["name"]: (test["status"], test["rawStatus"]) for test in report["results"]["tests"]}
+    status = {"passed": "passed", "no baseline": "skipped"}
+    assert found == {key: (status.get(kind, "failed"), kind) for key, kind in session.verdicts.items()}
+    assert {test["duration"] for test in report["results"]["tests"]} == {1000 * hostile.LASTED}
+    assert [text for text in texts(report) if text != shown(text)] == []
+    sample = re.compile(r'\w+(\{\w+="[\w/ -]+"\})? [\d.e+]+|# (HELP|TYPE) .+|# EOF')
+    lines = (session.folder / "metrics.txt").read_text().splitlines()
+    assert [line for line in lines if not sample.fullmatch(line)] == []
+    page = verdicts(session.summary, 1 << 20)
+    assert page == shown(page)
+    # What stands in code is no markup.
+    assert re.findall(r"[<>\[\]`@]|http|::", re.sub("`[^`\n]*`", "", page)) == []
+    assert page.count("\n| `") == page.count("\n- `") + 1 == len(session.verdicts)
+
+
+def test_a_summary_for_ci_is_cut_to_its_limit(session: Run) -> None:
+    page = verdicts(session.summary, 2000)
+    assert len(page.encode()) <= 2000
+    assert page.endswith("more lines are left out: summary.json has all.\n")
+
+
+def test_the_record_is_of_its_published_schema(session: Run) -> None:
+    jsonschema.Draft202012Validator(json.loads(schema.PATH.read_text())).validate(session.summary)
 
 
 def test_the_record_is_ascii_that_every_reader_takes(session: Run) -> None:

@@ -16,7 +16,7 @@ from tests.locks import Locked
 _FILES = [path.relative_to(locks.ROOT) for path in locks.FILES]
 # `make lock` keeps the hashes of a version that a lock has already.
 _DIFFERS = "{} is not as in tests/requirements.lock: take both locks from git, then run `make lock`"
-_TARGETS = ["demo", "test", "bench", "lint", "format", "lock", "sbom"]
+_TARGETS = ["demo", "test", "bench", "slurm", "docs", "lint", "format", "lock", "sbom"]
 
 
 @pytest.mark.parametrize("path", _FILES, ids=str)
@@ -42,7 +42,7 @@ def test_make_installs_only_what_is_locked(tmp_path: Path) -> None:
     command = ["make", "--dry-run", "--no-print-directory", f"VENV={tmp_path}", *_TARGETS]
     recipes = subprocess.run(command, cwd=locks.ROOT, capture_output=True, text=True, check=True).stdout
     installs = re.findall(r"pip install (.*)", recipes)
-    assert len(installs) == 4
+    assert len(installs) == 6
     for install in installs:
         assert "--require-hashes" in install
         assert "--only-binary :all:" in install

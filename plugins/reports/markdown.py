@@ -1,0 +1,74 @@
+"""The verdicts of a run as Markdown: the summary of a job of CI. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from plugins.judging.verdicts import Kind
+from plugins.words import shown
+
+_COLUMNS = ("case", "verdict", "s/step", "expected", "throughput", "tokens/s", "MFU", "job")
+
+
+def verdicts(summary: Mapping[str, Any], most_bytes: int) -> str:
+    """A table of the cases, those first that did not pass, and why not. It has at most so many bytes."""
+    cases = sorted(summary["cases"], key=lambda case: case["verdict"] == Kind.PASSED)
+    counts = ", ".join(f"{count} {kind}" for kind, count in summary["totals"].items() if count)
+    lines = [
+        f"## Pacemark: {summary['outcome']}",
+        "",
+        f"{counts}, on site {code(summary['site'])}, {summary['gpu_hours']:,.3g} GPU-hours, "
+        f"run {code(summary['run'])}, Pacemark {summary['versions']['pacemark']}{_commit(summary)}",
+        "",
+        f"| {' | '.join(_COLUMNS)} |",
+        f"| --- | --- {'| ---: ' * (len(_COLUMNS) - 3)}| --- |",
+        *(_row(case) for case in cases),
+        "",
+        *(f"- {code(text)}" for text in [*summary["regressions"], *summary["uncompared"]]),
+        *(f"- {code(case['id'])}: {code(case['headline'])}" for case in cases if case["verdict"] != Kind.PASSED),
+    ]  # fmt: skip
+    return _cut(lines, most_bytes)
+
+
+def code(text: str) -> str:
+    """A text from anywhere as code, in which nothing is markup and nothing a link."""
+    plain = " ".join(shown(text).split()).replace("`", "'").replace("|", "\\|")
+    return f"`{plain or ' '}`"
+
+
+def _row(case: Mapping[str, Any]) -> str:
+    step_time, expected, mfu = case["step_time"], case["expected"], case["mfu"]
+    off = f"{100 * (expected['step_time'] / step_time - 1):+.1f} %" if expected and step_time else ""
+    cells = [
+        code(case["id"]),
+        case["verdict"],
+        f"{step_time:.4g}" if step_time else "",
+        f"{expected['step_time']:.4g}" if expected else "",
+        off,
+        f"{case['tokens_per_second']:,.0f}" if case["tokens_per_second"] else "",
+        f"{mfu:.2f} %" if mfu else "",
+        code(case["job"]["id"] or case["job"]["name"]),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _commit(summary: Mapping[str, Any]) -> str:
+    if summary["commit"] is None:
+        return ""
+    return f" at {code(summary['commit'][:12])}{', with changes' if summary['dirty'] else ''}"
+
+
+def _cut(lines: list[str], most_bytes: int) -> str:
+    """The first of these lines, and how many more there were."""
+    room = most_bytes - 100
+    for number, line in enumerate(lines):
+        room -= len(line.encode()) + 1
+        if room < 0:
+            lines = [
+                *lines[:number],
+                "",
+                f"{len(lines) - number} more lines are left out: summary.json has all.",
+            ]
+            break
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,98 @@
+"""Every page of the site, by its path there.
+
+Pages are the repository's own Markdown and YAML. In a page, `<!-- made by: name -->` stands for what is made from
+models and YAML when the site is built, so nothing of it can be out of date.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from fixtures.site import site_model
+from plugins.recipes.cases import Recipe
+from tests.docs import suites
+from tests.docs.schema import Tables
+
+ROOT = Path(__file__).resolve().parents[2]
+_LINK = re.compile(r"(?<=\]\()([^()\s]+)(?=\))")
+_MADE = re.compile(r"<!-- made by: ([a-z-]+) -->")
+
+
+def pages() -> dict[str, str]:
+    """The text of each page, with links as they are on the site. Raises LookupError for a link that leads out of it."""
+    known = _sources()
+    return {
+        page: linked(_text(source), source, known) for source, page in known.items() if page.endswith(".md")
+    }
+
+
+def files() -> dict[str, Path]:
+    """What is on the site as it stands, by its path there."""
+    return {page: ROOT / source for source, page in _sources().items() if not page.endswith(".md")}
+
+
+def _sources() -> dict[str, str]:
+    """The page or file of the site that each file of the repository becomes, by paths. A recipe's page is in no file."""
+    found = {
+        "README.md": "index.md",
+        **{name: name.lower() for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")},
+    }
+    for path in [*sorted(ROOT.glob("docs/**/*.*")), *(_page_of(name) for name in _recipes())]:
+        page = path.relative_to(ROOT / "docs").as_posix()
+        found[f"docs/{page}"] = re.sub(r"\.ya?ml$", ".md", page)
+    return found
+
+
+def _recipes() -> dict[str, Recipe]:
+    return {recipe.name: recipe for recipe in suites.recipes(ROOT)}
+
+
+def _page_of(recipe: str) -> Path:
+    return ROOT / "docs" / "suites" / f"{recipe}.md"
+
+
+def _text(source: str) -> str:
+    path = ROOT / source
+    if path == _page_of(path.stem):
+        return suites.page(ROOT, _recipes()[path.stem])
+    text = path.read_text()
+    if source.endswith((".yaml", ".yml")):
+        return f"# {path.name}\n\n``` yaml\n{text}```\n"
+    return _MADE.sub(lambda made: _MAKERS[made[1]](), text)
+
+
+def linked(text: str, source: str, known: dict[str, str]) -> str:
+    """The text with the links of the repository's file `source` as they are on the site."""
+    here = posixpath.dirname(source)
+
+    def on_site(link: re.Match[str]) -> str:
+        path, mark, anchor = link[1].partition("#")
+        if not path or "://" in path:
+            return link[1]
+        there = posixpath.normpath(posixpath.join(here, path))
+        # A link to a folder leads to its first page.
+        page = known.get(there) or next((known[name] for name in known if name.startswith(f"{there}/")), None)
+        if page is None:
+            raise LookupError(f"{source}: the link to {link[1]} leads to no page of the site")
+        return posixpath.relpath(page, posixpath.dirname(known[source]) or ".") + mark + anchor
+
+    return _LINK.sub(on_site, text)
+
+
+def _site_file() -> str:
+    return Tables(site_model().model_json_schema(), "<recipe>").markdown()
+
+
+def _summary() -> str:
+    return Tables(json.loads((ROOT / "docs" / "summary.schema.json").read_text())).markdown()
+
+
+_MAKERS: dict[str, Callable[[], str]] = {
+    "site-file": _site_file,
+    "summary": _summary,
+    "suites": lambda: suites.overview(ROOT),
+}

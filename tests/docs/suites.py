@@ -1,0 +1,186 @@
+"""A page for each recipe: its models, its cases, and its baselines as the YAML has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from pathlib import Path
+
+from plugins.baselines.file import Cell
+from plugins.baselines.file import Table
+from plugins.baselines.file import load_baselines
+from plugins.recipes.cases import Case
+from plugins.recipes.cases import Recipe
+from plugins.recipes.cases import load_recipe
+from plugins.recipes.file import Matrix
+from plugins.recipes.file import Model
+
+_LAYOUT = ("tp", "pp", "cp", "vp", "fsdp", "mbs", "gbs")
+
+
+def recipes(root: Path) -> list[Recipe]:
+    return [load_recipe(path.parent) for path in sorted(root.glob("suites/*/recipe.yaml"))]
+
+
+def tables(root: Path, recipe: Recipe) -> list[Table]:
+    """The recipe's tables: first those of its own release, then the newest."""
+    path = root / "baselines" / f"{recipe.name}.yaml"
+    found = load_baselines(path).tables if path.exists() else []
+    newest = sorted(found, key=lambda table: table.release, reverse=True)
+    return sorted(newest, key=lambda table: not table.is_of(recipe.file.release))
+
+
+def overview(root: Path) -> str:
+    """A line for each recipe."""
+    rows = [
+        (
+            f"[`{recipe.name}`](suites/{recipe.name}.md)",
+            recipe.file.title,
+            f"`{recipe.file.backend}`",
+            recipe.file.release,
+            sum(case.variant == "" for case in recipe.cases),
+            sum(len(table.cells) for table in tables(root, recipe)),
+        )
+        for recipe in recipes(root)
+    ]
+    return _table(("suite", "recipe", "backend", "release", "cases", "numbers"), rows)
+
+
+def page(root: Path, recipe: Recipe) -> str:
+    return "\n\n".join(_parts(recipe, tables(root, recipe))) + "\n"
+
+
+def _parts(recipe: Recipe, baselines: Sequence[Table]) -> Iterator[str]:
+    file = recipe.file
+    usual = [case for case in recipe.cases if not case.variant]
+    yield f"# {recipe.name}"
+    yield f"{file.title}."
+    yield f"    pytest suites/{recipe.name} --collect-only -q\n    pytest suites/{recipe.name} --plan"
+    facts = [
+        ("source", _link(file.source)),
+        ("release", file.release),
+        ("runs on", f"`{file.backend}`"),
+        ("log format", f"`{file.log}`"),
+        ("steps", ", ".join(str(steps) for steps in sorted({case.steps for case in usual}))),
+        *([("nodes", f"of {file.gpus_per_node} GPUs only")] if file.gpus_per_node else []),
+    ]
+    yield _list(facts)
+    yield "## Models"
+    names = list(Model.model_fields)
+    yield _table(("", *names), [(name, *model.model_dump().values()) for name, model in file.models.items()])
+    yield "## Cases"
+    yield "Select one by its id (`-k`), or several by size, dtype and number of GPUs."
+    yield _table(
+        ("case", "sequence length", "layers", *_LAYOUT),
+        [
+            (
+                f"`{case.id}`",
+                case.sequence_length,
+                case.model.layers,
+                *(getattr(case, key) for key in _LAYOUT),
+            )
+            for case in usual
+        ],
+    )
+    if file.variants:
+        yield "## Other modes and variants"
+        yield "Each is collected only with `--variant`."
+        yield _table(
+            ("", "", "cases"),
+            [(f"`{name}`", v.what, _count(recipe.cases, name)) for name, v in file.variants.items()],
+        )
+    yield "## Baselines"
+    if not baselines:
+        yield _unpublished(file)
+    for table in baselines:
+        yield from _baselines(table)
+
+
+def _unpublished(file: Matrix) -> str:
+    said = "No number was published: a case ends as *no baseline*, unless the site has [recorded its own](../baselines.md#recording)."
+    if file.measure:
+        said += f" It is measured by `{file.measure.statistic}`, and its MFU by `{file.measure.flops}`."
+    return said
+
+
+def _baselines(table: Table) -> Iterator[str]:
+    yield f"### {' = '.join((table.release, *table.also))}, {table.gpu}"
+    peak = (
+        "measured by each run"
+        if table.peak == "measured"
+        else ", ".join(f"{dtype} {value:g} TFLOP/s" for dtype, value in table.peak.items())
+    )
+    flops = dict.fromkeys(found.definition for found in table.flops.values())
+    corrected = dict.fromkeys(found.definition for found in table.corrected_flops.values())
+    band = table.tolerance
+    facts = [
+        ("framework", table.framework),
+        ("source", _link(table.source)),
+        ("statistic", f"[`{table.statistic}`](../verdicts.md#which-step-time)"),
+        ("peak of a GPU", peak),
+        ("model FLOPs", ", ".join(f"[`{name}`](../mfu.md)" for name in flops)),
+        *([("corrected", ", ".join(f"`{name}`" for name in corrected))] if corrected else []),
+        ("band", f"-{band.slower:.0%} to +{band.faster:.0%} of the throughput".replace("%", " %")),
+    ]
+    yield _list(facts)
+    yield _table(
+        ("size", "dtype", "GPUs", "layers", *_LAYOUT, "s/step", "tokens/s", "tokens/s/GPU", "MFU [%]"),
+        [_cell(cell) for cell in table.cells],
+    )
+    notes = [*table.notes, *(f"{c.size} {c.dtype}, {c.gpus} GPUs: {c.note}." for c in table.cells if c.note)]
+    if notes:
+        yield "\n".join(f"- {note}" for note in notes)
+    if table.references:
+        yield "Others' figures, shown beside and never judged:"
+        yield _table(
+            ("", "size", "dtype", "GPUs", "tokens/s/GPU", ""),
+            [
+                (r.name, r.size, r.dtype, r.gpus, f"{r.tokens_per_second_per_gpu:g}", r.note or "")
+                for r in table.references
+            ],
+        )
+
+
+def _cell(cell: Cell) -> tuple[object, ...]:
+    rate = cell.tokens_per_second
+    return (
+        cell.size,
+        cell.dtype,
+        cell.gpus,
+        cell.layers,
+        *(getattr(cell, key) for key in _LAYOUT),
+        None if cell.step_time is None else f"{cell.step_time:g}",
+        None if rate is None else f"{rate:,.0f}",
+        None if rate is None else f"{rate / cell.gpus:,.0f}",
+        f"{cell.mfu:.2f}",
+    )
+
+
+def _count(cases: Iterable[Case], variant: str) -> int:
+    return sum(case.variant == variant for case in cases)
+
+
+def _is_number(cell: object) -> bool:
+    return cell is None or str(cell).replace(",", "").replace(".", "").isdecimal()
+
+
+def _link(source: str) -> str:
+    return f"<{source}>" if source.startswith("https://") else source
+
+
+def _list(facts: Iterable[tuple[str, object]]) -> str:
+    return "\n".join(f"- {name}: {value}" for name, value in facts)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    numbers = [all(_is_number(line[column]) for line in rows) for column in range(len(head))]
+    lines = [head, ["---:" if number else "---" for number in numbers], *rows]
+    return "\n".join(
+        "| "
+        + " | ".join(
+            "" if cell is None else str(cell).replace("|", r"\|").replace("\n", " ") for cell in line
+        )
+        + " |"
+        for line in lines
+    )

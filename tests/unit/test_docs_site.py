@@ -1,0 +1,104 @@
+"""The pages that `make docs` makes: every key is described, every number is there, and every link is followed."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+
+from fixtures.site import site_model
+from plugins.recipes.cases import Recipe
+from tests.docs import pages
+from tests.docs import suites
+from tests.docs.schema import Tables
+from tests.unit import examples
+
+RECIPES = suites.recipes(pages.ROOT)
+
+
+@pytest.mark.parametrize("part", site_model().model_json_schema()["$defs"])
+def test_every_key_of_the_site_file_is_described(part: str) -> None:
+    keys = site_model().model_json_schema()["$defs"][part]["properties"]
+    assert keys
+    assert [key for key, value in keys.items() if "description" not in value] == []
+
+
+def test_the_site_file_page_lists_every_key_once_for_each_part() -> None:
+    page = pages.pages()["site-file.md"]
+    keys = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    schema = site_model().model_json_schema()
+    wanted = [key for part in (schema, *schema["$defs"].values()) for key in part["properties"]]
+    assert sorted(keys) == sorted(wanted)
+
+
+def test_a_schema_is_shown_with_its_bounds_defaults_and_parts() -> None:
+    part = {
+        "type": "object",
+        "description": "A part. It is small.",
+        "properties": {"kind": {"enum": ["a", "b"]}},
+    }
+    schema = {
+        "properties": {
+            "name": {"type": "string", "description": "Its name."},
+            "count": {"type": "integer", "exclusiveMinimum": 0, "default": 8, "description": "How many."},
+            "unit": {"$ref": "#/$defs/Unit", "description": "Of all."},
+            "parts": {"type": "object", "additionalProperties": {"$ref": "#/$defs/Part"}},
+        },
+        "required": ["name"],
+        "$defs": {"Part": part, "Unit": {"enum": ["s", "min"]}},
+    }
+    assert Tables(schema, "<part>").markdown().splitlines() == [
+        "| key | value | if not given |  |",
+        "| --- | --- | --- | --- |",
+        "| `name` | text | required | Its name. |",
+        "| `count` | whole number > 0 | `8` | How many. |",
+        "| `unit` | `s` or `min` |  | Of all. |",
+        "| `parts` | by name: [its keys](#part) |  | A part. It is small. |",
+        "",
+        "## `parts.<part>` {#part}",
+        "",
+        "A part. It is small.",
+        "",
+        "| key | value | if not given |  |",
+        "| --- | --- | --- | --- |",
+        "| `kind` | `a` or `b` |  |  |",
+    ]
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+def test_the_page_of_a_recipe_has_every_case_and_every_number(recipe: Recipe) -> None:
+    page = suites.page(pages.ROOT, recipe)
+    assert [case.id for case in recipe.cases if not case.variant and f"`{case.id}`" not in page] == []
+    path = examples.BASELINES / f"{recipe.name}.yaml"
+    for table in yaml.safe_load(path.read_text())["tables"] if path.exists() else []:
+        for cell in table["cells"]:
+            seconds = f"{cell['step_time']:g}" if "step_time" in cell else ""
+            begin = rf"\| {cell['size']} \| {cell['dtype']} \| {cell['gpus']} \|"
+            row = rf"^{begin}.*\| {seconds} \|.*\| {cell['mfu']:.2f} \|$"
+            assert re.search(row, page, re.MULTILINE), cell
+        assert all(note in page for note in table.get("notes", []))
+
+
+def test_a_link_of_the_repository_is_one_of_the_site() -> None:
+    known = {"README.md": "index.md", "docs/a.md": "a.md", "docs/sites/b.yaml": "sites/b.md"}
+    assert pages.linked("[a](docs/a.md#x)", "README.md", known) == "[a](a.md#x)"
+    assert (
+        pages.linked("[r](../../README.md) [x](#x)", "docs/sites/b.yaml", known) == "[r](../index.md) [x](#x)"
+    )
+    assert pages.linked("[s](sites)", "docs/a.md", known) == "[s](sites/b.md)"
+    assert (
+        pages.linked("[w](https://example.com/a.md)", "docs/a.md", known) == "[w](https://example.com/a.md)"
+    )
+    with pytest.raises(LookupError, match=r"docs/a\.md: the link to c\.md leads to no page"):
+        pages.linked("[c](c.md)", "docs/a.md", known)
+
+
+def test_every_place_in_the_navigation_has_a_page() -> None:
+    named = re.findall(
+        r"^ +- .*?([\w/-]+)(\.md|/\*)$", (pages.ROOT / "tests/docs/nav.yml").read_text(), re.MULTILINE
+    )
+    found = set(pages.pages())
+    assert len(named) > 20
+    assert {f"{name}.md" for name, end in named if end == ".md"} <= found
+    assert {name for name, end in named if end == "/*"} <= {page.partition("/")[0] for page in found}

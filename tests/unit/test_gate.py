@@ -1,0 +1,234 @@
+"""How a session ends: exit codes with and without `--gate`, and what CI reads. Logs are replayed, so no cluster is needed."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from plugins.judging.verdicts import Kind
+from plugins.reports.gate import CODES
+from plugins.reports.gate import Outcome
+from plugins.reports.gate import exit_code
+from plugins.reports.gate import overall
+from tests.system.support import Run
+from tests.system.support import pacemark
+from tests.unit import examples
+
+PASSED, SLOW, OTHER = "70b-bf16-64gpus", "70b-bf16-128gpus", "70b-bf16-256gpus"
+
+
+def session(
+    folder: Path, paces: Mapping[str, float | None], *options: str, env: dict[str, str] | None = None
+) -> Run:
+    """Replay a log of each case at this pace, relative to the published one; None: there is no log."""
+    logs = folder / "logs"
+    logs.mkdir(exist_ok=True)
+    for number, (case_id, pace) in enumerate(paces.items()):
+        case = examples.case(case_id)
+        name = logs / f"log-x.pretrain_llama3.1_{case.size}_{case.dtype}_{case.gpus}_{number}_0.out"
+        name.unlink(missing_ok=True)
+        if pace is not None:
+            seconds = examples.target(case_id).step_time * pace
+            lines = [examples.nemo2_line(step, seconds, gbs=case.gbs) for step in range(50)]
+            name.write_text("\n".join([f"Starting with {case.gpus} processes", *lines, ""]))
+    chosen = [f"suites/llama3/test_llama3.py::test_pretrain[{case_id}]" for case_id in paces]
+    replay = ("--backend", "replay", "--from", str(logs))
+    return pacemark(*chosen, *replay, *options, results=folder / "results", env=env)
+
+
+def test_every_combination_of_verdicts_has_the_code_of_its_worst() -> None:
+    order = [
+        *((kind, 10) for kind in (Kind.TOO_SLOW, Kind.TOO_FAST, Kind.NOISY)),
+        (Kind.INVALID, 11),
+        *((kind, 12) for kind in (Kind.INFRASTRUCTURE, Kind.LOST)),
+        *((kind, 13) for kind in (Kind.NO_BASELINE, Kind.SKIPPED)),
+        (Kind.PASSED, 0),
+    ]
+    assert {kind for kind, _ in order} == set(Kind)
+    for size in (1, 2, 3):
+        for some in itertools.combinations(order, size):
+            totals = Counter(kind for kind, _ in some)
+            status = int(some[0][1] in (10, 11, 12))
+            code = exit_code(status, overall(status, totals))
+            assert code == min(number or 99 for _, number in some) % 99, some
+
+
+@pytest.mark.parametrize("status", [2, 3, 4, 5, 6, 42])
+def test_what_pytest_says_of_the_session_stays(status: int) -> None:
+    assert exit_code(status, overall(status, Counter([Kind.PASSED, Kind.TOO_SLOW]))) == status
+
+
+@pytest.mark.parametrize(
+    ("status", "totals", "found", "outcome"),
+    [
+        (1, [Kind.TOO_SLOW], {"other": True}, Outcome.FAILED),
+        (0, [Kind.TOO_SLOW], {}, Outcome.PERFORMANCE),
+        (1, [Kind.PASSED], {}, Outcome.FAILED),
+        (1, [Kind.NO_BASELINE], {}, Outcome.FAILED),
+        (1, [Kind.PASSED], {"uncompared": True}, Outcome.FAILED),
+        (0, [Kind.PASSED], {"uncompared": True}, Outcome.NO_BASELINE),
+        (1, [Kind.PASSED], {"regressed": True}, Outcome.PERFORMANCE),
+        (1, [Kind.PASSED, Kind.INVALID], {"regressed": True}, Outcome.PERFORMANCE),
+        (0, [], {}, Outcome.EMPTY),
+    ],
+)
+def test_what_verdicts_do_not_tell(
+    status: int, totals: list[Kind], found: dict[str, bool], outcome: Outcome
+) -> None:
+    assert overall(status, Counter(totals), **found) is outcome
+
+
+def test_only_a_session_that_passed_is_0() -> None:
+    assert [outcome for outcome, code in CODES.items() if code == 0] == [Outcome.PASSED]
+    assert len(set(CODES.values())) == len(Outcome)
+
+
+def gate_of(run: Run) -> tuple[int, str, int]:
+    return run.status, run.summary["outcome"], run.summary["exit_code"]
+
+
+def test_the_gate_is_open_if_all_passed(tmp_path: Path) -> None:
+    run = session(tmp_path, {PASSED: 1.0}, "--gate")
+    assert gate_of(run) == (0, "passed", 0), run.out
+    assert "gate: passed, exit code 0" in run.out
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A session in which one case passed, one was too slow and one found no log; as on GitHub."""
+    folder = tmp_path_factory.mktemp("mixed")
+    (folder / "step.md").write_text("from another step\n")
+    run = session(
+        folder, {PASSED: 1.0, SLOW: 1.2, OTHER: None}, "--gate", f"--junitxml={folder / 'junit.xml'}",
+        env={"GITHUB_STEP_SUMMARY": str(folder / "step.md")},
+    )  # fmt: skip
+    assert gate_of(run) == (10, "performance", 10), run.out
+    return run
+
+
+def test_the_totals_are_those_of_the_cases(mixed: Run) -> None:
+    found = {kind: count for kind, count in mixed.summary["totals"].items() if count}
+    assert found == {"passed": 1, "too slow": 1, "infrastructure": 1}
+    assert set(mixed.summary["totals"]) == set(Kind)
+    # A replay has no jobs.
+    assert mixed.summary["gpu_hours"] == 0
+
+
+def test_junit_has_the_verdict_and_the_figures(mixed: Run) -> None:
+    cases = {
+        case.attrib["name"]: {p.attrib["name"]: p.attrib["value"] for p in case.iterfind("properties/*")}
+        for case in ElementTree.parse(mixed.folder.parents[1] / "junit.xml").iter("testcase")
+    }
+    slow = cases[f"test_pretrain[{SLOW}]"]
+    assert (slow["verdict"], slow["job"]) == ("too slow", "1")
+    record = mixed.case(f"llama3/{SLOW}")
+    assert float(slow["tokens_per_second"]) == pytest.approx(record["tokens_per_second"])
+    assert float(slow["mfu"]) == pytest.approx(record["mfu"], rel=1e-3)
+    broken = cases[f"test_pretrain[{OTHER}]"]
+    assert broken["verdict"] == "infrastructure"
+    assert "mfu" not in broken
+
+
+def test_the_summary_of_the_step_on_github(mixed: Run) -> None:
+    text = (mixed.folder.parents[1] / "step.md").read_text()
+    assert text.startswith("from another step\n## Pacemark: performance\n")
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| `")]
+    # Those that did not pass come first.
+    assert [row[0] for row in rows] == [f"| `llama3/{case}`" for case in (SLOW, OTHER, PASSED)]
+    assert [row[1] for row in rows] == ["too slow", "infrastructure", "passed"]
+    assert f"- `llama3/{SLOW}`: `too slow: " in text
+
+
+def test_openmetrics_has_the_figures_of_each_case(mixed: Run) -> None:
+    lines = (mixed.folder / "metrics.txt").read_text().splitlines()
+    assert 'pacemark_cases{verdict="too slow"} 1' in lines
+    record = mixed.case(f"llama3/{SLOW}")
+    assert f'pacemark_step_seconds{{case="llama3/{SLOW}"}} {record["step_time"]:.10g}' in lines
+    assert [line for line in lines if OTHER in line] == []
+    assert lines[-1] == "# EOF"
+
+
+@pytest.mark.parametrize(
+    ("paces", "options", "status"),
+    [
+        ({SLOW: 1.2, OTHER: None}, (), 1),
+        ({PASSED: 1.0, OTHER: None}, ("--gate",), 12),
+        # Its first failure ends the session; what the others would have been is unknown.
+        ({SLOW: 1.2, OTHER: 1.0}, ("--gate", "-x"), 1),
+        ({SLOW: 1.2, PASSED: 1.0}, ("--gate", "-n", "1"), 10),
+        ({SLOW: 1.2, PASSED: 1.0}, ("--gate", "-k", "nothing"), 5),
+        ({PASSED: 1.0}, ("--gate", "--plan"), 4),
+        ({PASSED: 1.0}, ("--gate", "--collect-only"), 4),
+    ],
+)
+def test_exit_codes(
+    tmp_path: Path, paces: dict[str, float | None], options: tuple[str, ...], status: int
+) -> None:
+    run = session(tmp_path, paces, *options)
+    assert run.status == status, run.out
+    assert "Traceback" not in run.out
+    if (run.folder / "summary.json").exists():
+        assert run.summary["exit_code"] == status
+
+
+def test_a_case_without_a_baseline_is_not_passed(tmp_path: Path) -> None:
+    site = tmp_path / "site.yaml"
+    site.write_text("site: lab\nreplay: {gpu: b200}\n")
+    run = session(tmp_path, {PASSED: 1.0}, "--gate", "--site", str(site))
+    assert gate_of(run) == (13, "no baseline", 13), run.out
+
+
+def test_a_test_that_fails_by_itself_is_no_verdict(tmp_path: Path) -> None:
+    plain = tmp_path / "test_plain.py"
+    plain.write_text("def test_plain():\n    assert 1 == 2\n")
+    run = session(tmp_path, {SLOW: 1.2}, "--gate", str(plain))
+    assert gate_of(run) == (1, "failed", 1), run.out
+
+
+# --benchmark-compare-fail
+
+
+def test_a_regression_is_told_in_words(tmp_path: Path) -> None:
+    storage = f"--benchmark-storage={tmp_path / 'saved'}"
+    saved = session(tmp_path, {PASSED: 1.0}, storage, "--benchmark-save=monday")
+    assert saved.status == 0, saved.out
+    compare = (storage, "--benchmark-compare", "--benchmark-compare-fail=median:3%")
+    # 4 % are within the band, so that the case itself passes.
+    worse = session(tmp_path, {PASSED: 1.04}, *compare)
+    assert gate_of(worse) == (1, "performance", 1), worse.out
+    assert "Traceback" not in worse.out
+    before, now = (
+        run.case(f"llama3/{PASSED}")["steady_median"] for run in (saved, worse)
+    )  # fmt: skip
+    line = (
+        f"llama3/{PASSED}: median {now:.4g} s, +4.0 % (limit 3 %), where it was {before:.4g} s in 0001_monday"
+    )
+    assert worse.summary["regressions"] == [line]
+    assert f"regressed: {line}" in worse.out
+    # A case that the saved benchmark lacks has not kept its pace either.
+    alone = session(tmp_path, {PASSED: 1.0, OTHER: 1.0}, *compare, "--gate")
+    assert gate_of(alone) == (13, "no baseline", 13), alone.out
+    assert alone.summary["regressions"] == []
+    assert f"not compared: llama3/{OTHER}: not in 0001_monday" in alone.out
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--benchmark-compare-fail=median:3%",), "give --benchmark-compare too"),
+        (("--benchmark-compare-fail=median:3%", "--benchmark-compare"), "--benchmark-save=NAME saves a run"),
+        (("--benchmark-compare-fail=median:3%", "-n", "2"), "compares nothing if pytest-benchmark is off"),
+    ],
+)
+def test_what_cannot_be_compared_is_told_before_the_first_job(
+    tmp_path: Path, options: tuple[str, ...], told: str
+) -> None:
+    run = session(tmp_path, {PASSED: 1.0}, f"--benchmark-storage={tmp_path / 'none'}", *options)
+    assert run.status == 4, run.out
+    assert told in run.out
+    assert not (tmp_path / "results" / "latest").exists()
