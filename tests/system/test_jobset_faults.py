@@ -284,7 +284,7 @@ def lack(kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path) -> Calla
 
 
 def test_a_cluster_that_was_never_there(gate: Gate, gated: MakeTrial) -> None:
-    trial = gated(limits={"unreachable_minutes": 0.03})
+    trial = gated()
     gate.shut()
     result = trial.run()
     assert result.case(CASE)["verdict"] == "infrastructure", result.out

@@ -15,6 +15,7 @@ from tests.system.kube import CASE
 from tests.system.kube import SELECT
 from tests.system.kube import gke_site
 from tests.system.kube import items
+from tests.system.kube import left
 from tests.system.kube import nothing_is_left
 from tests.system.kube import require_failed
 from tests.system.support import Run
@@ -167,6 +168,11 @@ def test_a_case_is_sent_as_its_plan_says(
 ) -> None:
     kubernetes_lab.set(namespace)
     site = gke_site(kubernetes_lab, namespace, tmp_path, environment={"NCCL_DEBUG": "INFO"})
+    checked = pacemark(*SELECT, "--check", "--site", str(site), results=tmp_path / "results")
+    assert checked.status == 0, checked.out
+    assert f"\n  ready    llama3_gke: every permission in namespace {namespace}\n" in checked.out
+    assert "all is ready for 1 case(s) of 1 recipe(s); nothing was submitted" in checked.out
+    assert left(kubernetes_lab, namespace) == []
     plan = pacemark(*SELECT, "--plan", "-v", "--site", str(site), results=tmp_path / "results")
     assert plan.status == 0, plan.out
     for word in (

@@ -137,7 +137,7 @@ MISTAKES = [
     contact("a server that is not there", "no API", "the Kubernetes API: http://127.0.0.1:PORT: no connection: [Errno 111] Connection refused", "mend: `kubectl get namespaces` must work from here; `jobset.kubeconfig` (site.yaml:4) and `jobset.context` (site.yaml:2) choose the cluster and the user"),
     contact("the name of a server that is not known", "no API of that name", "Failed to resolve 'nosuch.invalid'"),
     contact("credentials that are refused", "401", "the credentials of the kubeconfig are refused: GET ", "401: Unauthorized", "mend: `kubectl get namespaces` must work"),
-    contact("a user who may not ask", "403", "this user may not ask: GET ", "403: nobody may", "mend: see `kubectl auth whoami` and docs/rbac/"),
+    contact("a user who may not ask", "403", "this user may not ask: GET ", "403: nobody may", "mend: see docs/rbac/, and which user `jobset.kubeconfig` (site.yaml:4) and `jobset.context` (site.yaml:2) choose: `kubectl auth whoami`"),
 ]  # fmt: skip
 
 
