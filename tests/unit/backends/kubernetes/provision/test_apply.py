@@ -177,6 +177,18 @@ def checked(memory: Memory, monkeypatch: pytest.MonkeyPatch, **values: str) -> S
     return caught.value
 
 
+def test_a_check_makes_no_pod_that_counts_and_calls_nothing_ready_that_was_not_counted(
+    memory: Memory,
+) -> None:
+    session = kubeapi.setup(memory)
+    (lack,) = session.lacks(2, probe=False)
+    assert "whether the data on the claim shared-storage-pvc is whole is not known" in lack
+    assert not session.would_help
+    assert [
+        asked for asked in memory.asked if asked[0] not in ("GET", "LIST") and asked[1] != kubeapi.REVIEWS
+    ] == []
+
+
 def test_a_claim_that_is_missing_may_be_made(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     memory.objects.clear()
     assert isinstance(checked(memory, monkeypatch, storage="amlfs"), Unprovisioned)
