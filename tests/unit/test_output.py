@@ -25,7 +25,7 @@ def test_a_pipe_has_each_line_while_the_session_waits(tmp_path: Path) -> None:
         usual = {"PYTHONUNBUFFERED": ""}
         process = start(*select, "--site", str(site), results=tmp_path / "results", env=usual)
         until(
-            lambda: "slurm: cannot be asked, will go on trying: " in process.said(),
+            lambda: "slurm: cannot be asked, will go on trying for 20 s: " in process.said(),
             "the line in the pipe",
             30,
         )

@@ -58,7 +58,7 @@ class Failing(Cluster):
 @pytest.mark.parametrize(
     ("error", "once"), [(Absent("unknown name"), True), (Denied("no such user"), True), (ENDLESS, False)]
 )
-def test_a_cluster_that_never_answered_ends_its_cases_and_not_those_of_others(
+def test_a_cluster_that_never_answered_ends_its_cases(
     start: Start, cluster: Cluster, error: Unreachable, once: bool
 ) -> None:
     failing = Failing(error, 10_000, WIDE.recipe)
@@ -75,6 +75,26 @@ def test_a_cluster_that_never_answered_ends_its_cases_and_not_those_of_others(
     # Said once of all cases, and before that, that it is tried again.
     assert sum("cannot be reached, so nothing is submitted there" in line for line in said) == 1
     assert len(said) == (1 if once else 2)
+
+
+def test_the_cases_of_another_cluster_go_on(tmp_path: Path, cluster: Cluster) -> None:
+    failing = Failing(Absent("unknown name"), 10_000, WIDE.recipe)
+    session = Session(tmp_path, cluster, [WIDE, OTHER], Policy())
+    plans = [
+        PlannedJob(case, backend, JobRef(case.recipe, case.id, case.id), "nemo2")
+        for case, backend in ((WIDE, "slurm"), (OTHER, "jobset"))
+    ]
+    section = Site(gpu="h100")
+    backends, sections = {"slurm": failing, "jobset": cluster}, {"slurm": section, "jobset": section}
+    session.fleet = Fleet(tmp_path, session.ledger.path, plans, backends, sections, Policy())
+    session.fleet.start()
+    entries = session.finish(20)
+    session.ledger.close()
+    assert {name: entry.failure for name, entry in entries.items()} == {
+        WIDE.id: "infrastructure",
+        OTHER.id: "",
+    }
+    assert (failing.submitted, cluster.submitted) == ([], [OTHER.id])
 
 
 def test_a_hiccup_at_the_first_contact_ends_nothing(start: Start, cluster: Cluster) -> None:
