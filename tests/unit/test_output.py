@@ -27,7 +27,6 @@ def test_a_pipe_has_each_line_while_the_session_waits(tmp_path: Path) -> None:
         until(
             lambda: "slurm: cannot be asked, will go on trying for 20 s: " in process.said(),
             "the line in the pipe",
-            30,
         )
         assert process.poll() is None
         signal_group(process, signal.SIGINT)
