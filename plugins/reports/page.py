@@ -125,6 +125,11 @@ class CaseView:
         """The path of the log, or of the record if there is no log; "" if there is neither."""
         return next((f"{self.id}/{name}" for name in _FILES if f"{self.id}/{name}" in self.files), "")
 
+    def log_in(self, part: str) -> str:
+        """The path of the log in a folder of the case's folder, an earlier try's or a mode's; "" if there is none."""
+        path = f"{self.id}/{part}/{results.LOG}"
+        return path if (self.folder / path).is_file() else ""
+
     @property
     def queued(self) -> float | None:
         return _between(self.job.get("submitted"), self.job.get("started"))

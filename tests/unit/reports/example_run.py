@@ -17,6 +17,27 @@ from tests.unit import examples
 
 COLUMNS = "step,seconds,tokens_per_second,loss,grad_norm,raw_seconds"
 
+_JOB = {"id": "77", "name": "again", "state": "FAILED", "nodes": "node77"}
+_RUN = {"step_time": 10.5, "steady_median": 10.4, "spread": 0.02, "hiccups": [20]}
+_DIAGNOSIS = {
+    "cause": "compute",
+    "headline": "cause: compute",
+    "ranks": ["rank 3"],
+    "slowest": "rank 3",
+    "last": None,
+    "collective": None,
+    "figures": {"compute": {"good": 1.0, "now": 1.2}},
+    "transport": {"good": None, "now": None},
+    "lines": ["compute grew by 20 %"],
+    "jobs": [{**_JOB, "id": "78", "mode": "profile", "gpu_hours": 1.5, "why_not": "", "good": None}],
+    "command": None,
+}
+_AGAIN = {
+    "earlier_jobs": [{**_JOB, "failure": "undecided", "message": "", "excluded_nodes": []}],
+    "runs": [{"id": id_, "name": "again", "nodes": "node77", **_RUN} for id_ in ("77", "101")],
+    "diagnosis": _DIAGNOSIS,
+}
+
 
 def make(folder: Path, kinds: Sequence[Kind] = tuple(Kind), steps: int = 50) -> dict[str, Any]:
     """Make a run with a case of each of these verdicts. Returns its summary."""
@@ -43,7 +64,16 @@ def make(folder: Path, kinds: Sequence[Kind] = tuple(Kind), steps: int = 50) -> 
             rows = [f"{index},1,1,1,1,{10 + index % 7 / 100}" for index in range(steps)]
             (folder_of / results.STEPS).write_text("\n".join([COLUMNS, *rows, ""]))
         job = {**record["job"], "id": f"10{number}", "nodes": f"node{number}"}
-        changed = {"id": case.key, "verdict": str(kind), "headline": f"{kind}: because of {number}"}
+        changed: dict[str, Any] = {
+            "id": case.key,
+            "verdict": str(kind),
+            "headline": f"{kind}: because of {number}",
+        }
+        if kind is Kind.TOO_SLOW:
+            changed |= _AGAIN
+            for part in ("try-1", "profile"):
+                (folder_of / part).mkdir()
+                (folder_of / part / results.LOG).write_text("another log")
         records.append({**record, **changed, "job": job})
     left = LeftOut(recipe="llama3", reason="4096 GPUs need 512 nodes", cases=3)
     about = results.About("lab", 0.0, "abc123", True, 12.5, (left,))

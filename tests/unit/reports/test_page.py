@@ -134,6 +134,19 @@ def test_every_case_with_figures_leads_to_a_log_and_names_its_job(folder: Path, 
     assert [path for path in paths if not (folder / unquote(path)).is_file()] == []
 
 
+def test_earlier_jobs_and_those_of_a_diagnosis_lead_to_their_logs(html: str) -> None:
+    for id_, part, told in (("77", "try-1", "FAILED undecided"), ("78", "profile", "FAILED")):
+        link = f'<a href="llama3/70b-fp8-16gpus/{part}/log.txt">{id_}</a>'
+        assert f'{link}</td><td class="text">{told}</td>' in html
+    said = Reader(html).text
+    for told in (
+        "compute grew by 20 %",
+        "77: 10.5 s, steady 10.4 s, spread 2.0 %, on node77",
+        "the last of 2 runs",
+    ):
+        assert told in said
+
+
 def test_what_did_not_run_is_told_with_the_reason(html: str) -> None:
     section = html[html.index('id="not-run"') : html.index('id="jobs"')]
     said = Reader(f"<section {section[: section.index('</section>')]}</section>").text
