@@ -14,6 +14,7 @@ import json
 import math
 import re
 import sys
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -69,9 +70,9 @@ _MARKDOWN = re.compile(r"([\\`*_\[\]|~#!$])")
 
 @dataclass(frozen=True)
 class CaseView:
-    """A case as the page shows it: its record, and what follows from it and from its folder.
+    """A case as the page shows it: its record, and what follows from it and from the run's folder.
 
-    `size`, `dtype` and `gpus` are those of its id. Durations are in seconds.
+    `number` is its place in the run. Durations are in seconds.
     """
 
     folder: Path
@@ -122,8 +123,9 @@ class CaseView:
 
     @property
     def log(self) -> str:
-        """The path of the log, or of the record if there is no log; "" if there is neither."""
-        return next((f"{self.id}/{name}" for name in _FILES if f"{self.id}/{name}" in self.files), "")
+        """The path of the log, or of what the job printed outside it; "" if there is neither."""
+        names = (results.LOG, results.OWN_LOG, results.ERRORS)
+        return next((path for name in names if (path := f"{self.id}/{name}") in self.files), "")
 
     def log_in(self, part: str) -> str:
         """The path of the log in a folder of the case's folder, an earlier try's or a mode's; "" if there is none."""
@@ -151,9 +153,12 @@ class CaseView:
 
     @cached_property
     def times(self) -> dict[int, float]:
-        """Seconds of the single steps, by their numbers."""
+        """Seconds of the single steps, by their numbers; none if their file is damaged."""
+        path = f"{self.id}/{results.STEPS}"
+        if path not in self.files:
+            return {}
         try:
-            with (self.folder / self.id / results.STEPS).open(newline="") as file:
+            with (self.folder / path).open(newline="") as file:
                 rows = csv.reader(file)
                 names = next(rows)
                 step, seconds = names.index("step"), names.index("raw_seconds")
@@ -176,6 +181,21 @@ class CaseView:
         return (
             f"{target['framework']}, release {target['release']}, on {target['gpu']}{own}: {target['source']}"
         )
+
+    @property
+    def counted(self) -> dict[str, Any]:
+        """How its figures were counted; empty if it has none."""
+        record = self.record
+        if record["step_time"] is None:
+            return {}
+        basis = record["mfu_definition"] or {}
+        return {
+            "statistic": record["statistic"],
+            "means": record["means"],
+            "flops": basis.get("flops"),
+            "peak": basis.get("peak_tflops_per_gpu"),
+            "baseline": self.baseline,
+        }
 
     def plot(self) -> str:
         return steps_svg(self.record, self.times, f"{self.anchor}-")
@@ -209,8 +229,8 @@ def render(folder: Path, summary: Mapping[str, Any]) -> tuple[str, str]:
         "matrices": _matrices(cases),
         "slowest": sorted(behind, key=lambda case: case.off or 0.0)[:_SLOWEST],
         "unjudged": [case for case in cases if case.kind not in _JUDGED],
-        "versions": _versions(cases),
-        "definitions": _definitions(cases),
+        "versions": _alike(cases, lambda case: case.record["versions"]),
+        "definitions": _alike(cases, lambda case: case.counted),
         "columns": COLUMNS,
         "html_name": HTML,
         "slowest_shown": _SLOWEST,
@@ -238,7 +258,7 @@ def _environment(finalize: Any) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(seconds=_seconds, duration=_duration, moment=_moment, percent=_percent)
+    made.filters.update(figure=_figure, duration=_duration, moment=_moment, percent=_percent)
     made.filters["svg"] = lambda case: Markup(case.plot())
     return made
 
@@ -280,31 +300,15 @@ def _matrices(cases: Sequence[CaseView]) -> list[dict[str, Any]]:
     ]
 
 
-def _versions(cases: Sequence[CaseView]) -> list[tuple[dict[str, str], list[CaseView]]]:
-    """What cases were run with, and which cases were run with the same."""
-    found: dict[str, list[CaseView]] = {}
+def _alike(
+    cases: Sequence[CaseView], told: Callable[[CaseView], Mapping[str, Any] | None]
+) -> list[tuple[Mapping[str, Any], list[CaseView]]]:
+    """What is told of cases, and of which cases the same is told."""
+    found: dict[str, tuple[Mapping[str, Any], list[CaseView]]] = {}
     for case in cases:
-        if made_with := case.record["versions"]:
-            found.setdefault(json.dumps(made_with, sort_keys=True), []).append(case)
-    return [(json.loads(made_with), same) for made_with, same in found.items()]
-
-
-def _definitions(cases: Sequence[CaseView]) -> list[tuple[dict[str, Any], list[CaseView]]]:
-    """How the figures of cases were counted, and which cases' were counted alike."""
-    found: dict[str, list[CaseView]] = {}
-    for case in cases:
-        if case.record["step_time"] is None:
-            continue
-        basis = case.record["mfu_definition"] or {}
-        counted = {
-            "statistic": case.record["statistic"],
-            "means": case.record["means"],
-            "flops": basis.get("flops"),
-            "peak": basis.get("peak_tflops_per_gpu"),
-            "baseline": case.baseline,
-        }
-        found.setdefault(json.dumps(counted, sort_keys=True), []).append(case)
-    return [(json.loads(counted), same) for counted, same in found.items()]
+        if value := told(case):
+            found.setdefault(json.dumps(value, sort_keys=True), (value, []))[1].append(case)
+    return list(found.values())
 
 
 def _between(first: str | None, second: str | None) -> float | None:
@@ -313,7 +317,7 @@ def _between(first: str | None, second: str | None) -> float | None:
     return (datetime.fromisoformat(second) - datetime.fromisoformat(first)).total_seconds()
 
 
-def _seconds(value: float | None) -> str:
+def _figure(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}" if value < 1000 else f"{value:.0f}"
 
 
