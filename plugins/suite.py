@@ -260,7 +260,6 @@ def _judge(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judg
     found = explained(found, partial(_diagnosis, request, recipe, found))
     request.node.stash[JUDGEMENT] = found
     request.node.stash[RECIPE] = recipe
-    request.node.user_properties.extend(junit.properties(found))
     results.write_case(found, _offer(recipe, found, site_baselines))
     if found.measurement is not None:
         benchmark_view.show(request, found)
@@ -476,11 +475,14 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Show what went wrong, without the place in Pacemark that noticed it, and how long the job ran."""
-    report = yield
     judgement = item.stash.get(JUDGEMENT, None)
-    if call.when == "setup" and judgement is not None:
+    fresh = judgement if call.when == "setup" else None
+    if fresh is not None:
+        item.user_properties += junit.properties(fresh)
+    report = yield
+    if fresh is not None and (seconds := junit.seconds(fresh)) is not None:
         # The test itself only waits for the job.
-        report.duration = seconds if (seconds := junit.seconds(judgement)) is not None else report.duration
+        report.duration = seconds
     if call.excinfo is not None and isinstance(call.excinfo.value, RunError | ConfigError):
         report.longrepr = call.excinfo.getrepr(style="value")
     setattr(report, EXPLAINED, _explained(call, judgement))

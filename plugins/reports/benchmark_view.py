@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from pytest_benchmark.utils import PercentageRegressionCheck
 
 from plugins.judging.judge import Judgement
 
@@ -42,63 +39,3 @@ def show(request: pytest.FixtureRequest, judgement: Judgement) -> None:
     benchmark = request.getfixturevalue("benchmark")
     benchmark.group = judgement.case.recipe
     benchmark.pedantic(clock.round, rounds=len(clock.pending))
-
-
-def require_comparable(config: pytest.Config) -> None:
-    """Raise UsageError if `--benchmark-compare-fail` is given and nothing can be compared.
-
-    pytest-benchmark itself would say so after the last job, or not at all.
-    """
-    session = getattr(config, "_benchmarksession", None)
-    if session is None or not session.compare_fail:
-        return
-    if session.disabled or session.skip:
-        raise pytest.UsageError(
-            "--benchmark-compare-fail compares nothing if pytest-benchmark is off, as with -n, --benchmark-disable and "
-            "--benchmark-skip: leave them out"
-        )
-    if not session.compare:
-        raise pytest.UsageError(
-            "--benchmark-compare-fail needs what to compare with: give --benchmark-compare too"
-        )
-    if not session.compared_mapping:
-        raise pytest.UsageError(
-            f"--benchmark-compare: nothing to compare with is in {config.getoption('--benchmark-storage')}; --benchmark-save=NAME saves a run"
-        )
-
-
-def compared(config: pytest.Config) -> tuple[list[str], list[str]]:
-    """What `--benchmark-compare-fail` finds: the cases that regressed, and those that it cannot compare.
-
-    pytest-benchmark itself, which would raise an exception at the end, is kept from finding them.
-    """
-    session = getattr(config, "_benchmarksession", None)
-    if session is None or not session.compare_fail:
-        return [], []
-    session.performance_regressions.clear()
-    regressed, lone = [], []
-    for bench in filter(None, session.benchmarks):
-        case = f"{bench.group}/{bench.param}"
-        before = {
-            path.stem: saved[bench.fullname]["stats"]
-            for path, saved in session.compared_mapping.items()
-            if bench.fullname in saved
-        }
-        lone += (
-            [] if before else [f"{case}: not in {', '.join(path.stem for path in session.compared_mapping)}"]
-        )
-        regressed += [
-            f"{case}: {_change(check, bench[check.field], stats[check.field])} in {name}"
-            for name, stats in before.items()
-            for check in session.compare_fail
-            if check.fails(bench, stats)
-        ]
-    return regressed, lone
-
-
-def _change(check: Any, now: float, before: float) -> str:
-    """`median 10.81 s, +7.3 % (limit 3 %), where it was 10.07 s`."""
-    relative = isinstance(check, PercentageRegressionCheck)
-    limit = f"{check.threshold:g} %" if relative else f"{check.threshold:g} s"
-    off = f"{100 * (now / before - 1):+.1f} %" if before else f"{now - before:+.4g} s"
-    return f"{check.field} {now:.4g} s, {off} (limit {limit}), where it was {before:.4g} s"

@@ -66,7 +66,12 @@ def command(*arguments: str, results: Path) -> list[str]:
 
 def environment(env: dict[str, str] | None = None) -> dict[str, str]:
     """What a session finds: this process's own, but for what the tests themselves run under; and `env`."""
-    fixed = {"HF_TOKEN": TOKEN, "PYTHONDONTWRITEBYTECODE": "1", "STORAGE_EMULATOR_HOST": NO_STORAGE}
+    fixed = {
+        "HF_TOKEN": TOKEN,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "STORAGE_EMULATOR_HOST": NO_STORAGE,
+        "GITHUB_STEP_SUMMARY": "",
+    }
     found = {**os.environ, **fixed, **(env or {})}
     return {name: value for name, value in found.items() if not name.startswith("PYTEST_")}
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -12,6 +14,8 @@ from hypothesis.configuration import set_hypothesis_home_dir
 
 from fixtures.fleet.state import Policy
 from plugins.recipes.cases import Case
+from plugins.reports import results
+from plugins.reports.summary import CaseRecord
 from tests.unit.cluster import Cluster
 from tests.unit.cluster import Session
 from tests.unit.cluster import Start
@@ -19,6 +23,19 @@ from tests.unit.cluster import Start
 set_hypothesis_home_dir(Path(tempfile.gettempdir()) / "pacemark-hypothesis")
 settings.register_profile("pacemark", deadline=None, derandomize=True, database=None, max_examples=100)
 settings.load_profile("pacemark")
+
+
+@pytest.fixture(autouse=True)
+def typed_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hold every record that a test makes against the types of summary.json."""
+    made = results.record
+
+    def record(*arguments: Any) -> dict[str, Any]:
+        found = made(*arguments)
+        CaseRecord.model_validate_json(json.dumps(found))
+        return found
+
+    monkeypatch.setattr(results, "record", record)
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from plugins.reports import page
 from plugins.reports.markdown import verdicts
 from plugins.words import shown
 from tests import hostile
+from tests import schema
 from tests.system.support import Run
 from tests.unit.reports.test_page import INERT
 from tests.unit.reports.test_page import PROSE
@@ -183,8 +184,8 @@ def test_a_reader_of_junit_gets_all_of_it(session: Run) -> None:
 
 def test_what_ci_reads_is_whole_and_nothing_in_it_is_markup(session: Run) -> None:
     report = json.loads((session.folder / "ctrf.json").read_text())
-    schema = json.loads((Path(__file__).parent / "reports" / "ctrf.schema.json").read_text())
-    jsonschema.Draft7Validator(schema, format_checker=jsonschema.FormatChecker()).validate(report)
+    ctrf = json.loads((Path(__file__).parent / "reports" / "ctrf.schema.json").read_text())
+    jsonschema.Draft7Validator(ctrf, format_checker=jsonschema.FormatChecker()).validate(report)
     found = {test["name"]: (test["status"], test["rawStatus"]) for test in report["results"]["tests"]}
     status = {"passed": "passed", "no baseline": "skipped"}
     assert found == {key: (status.get(kind, "failed"), kind) for key, kind in session.verdicts.items()}
@@ -204,6 +205,10 @@ def test_a_summary_for_ci_is_cut_to_its_limit(session: Run) -> None:
     page = verdicts(session.summary, 2000)
     assert len(page.encode()) <= 2000
     assert page.endswith("more lines are left out: summary.json has all.\n")
+
+
+def test_the_record_is_of_its_published_schema(session: Run) -> None:
+    jsonschema.Draft202012Validator(json.loads(schema.PATH.read_text())).validate(session.summary)
 
 
 def test_the_record_is_ascii_that_every_reader_takes(session: Run) -> None:
