@@ -25,7 +25,7 @@ from tests.unit.reports import example_run
 _VOID = {"meta", "br", "img", "link", "hr"}
 INERT = {"path", "rect", "text", "g", "defs", "clippath", "marker", "circle", "polygon", "svg"}
 PROSE = {"html", "head", "body", "title", "style", "meta", "header", "nav", "main", "section", "article"}
-PROSE |= {"h1", "h2", "h3", "p", "ul", "li", "dl", "dt", "dd", "div", "span", "small", "a", "figure"}
+PROSE |= {"pre", "h1", "h2", "h3", "p", "ul", "li", "dl", "dt", "dd", "div", "span", "small", "a", "figure"}
 PROSE |= {"figcaption", "table", "caption", "thead", "tbody", "tfoot", "tr", "th", "td"}
 
 
