@@ -6,7 +6,6 @@ If Allure writes no results, nothing happens.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable
 from collections.abc import Generator
@@ -32,6 +31,7 @@ from plugins.recipes.cases import Case
 from plugins.recipes.cases import Recipe
 from plugins.reports import results
 from plugins.reports.allure_history import HISTORY
+from plugins.reports.plot import drawable
 from plugins.reports.plot import steps_svg
 from plugins.words import as_html
 from plugins.words import shown
@@ -195,8 +195,7 @@ def _steps(judgement: Judgement, record: Mapping[str, Any]) -> None:
         _tail(outcome.log)
     with allure.step(f"parse: {len(log.steps)} steps"):
         _file(folder / results.STEPS, "steps", allure.attachment_type.CSV)
-        seconds = judgement.case.means.times(log.steps)
-        if any(map(math.isfinite, seconds.values())):
+        if seconds := drawable(judgement.case.means.times(log.steps)):
             allure.attach(steps_svg(record, seconds), "step times", allure.attachment_type.SVG)
         _file(folder / results.GPUS_TABLE, "GPUs by NVML", allure.attachment_type.CSV)
         _file(folder / results.GPUS_PLOT, "GPUs by NVML, plotted", allure.attachment_type.SVG)

@@ -11,7 +11,6 @@ import base64
 import csv
 import hashlib
 import json
-import math
 import re
 import sys
 from collections.abc import Callable
@@ -29,6 +28,7 @@ from plugins.files import write_whole
 from plugins.judging.verdicts import Kind
 from plugins.reports import results
 from plugins.reports.plot import COLUMNS
+from plugins.reports.plot import drawable
 from plugins.reports.plot import steps_svg
 from plugins.reports.summary import Summary
 from plugins.words import shown
@@ -165,7 +165,7 @@ class CaseView:
                 found = {int(row[step]): float(row[seconds]) for row in rows if row[seconds]}
         except (OSError, ValueError, LookupError, StopIteration, csv.Error):
             return {}
-        return {index: time for index, time in found.items() if math.isfinite(time)}
+        return drawable(found)
 
     @property
     def thinned(self) -> bool:

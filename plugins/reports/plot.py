@@ -6,7 +6,6 @@ or markers, so the plot can be read in black and white.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -22,9 +21,10 @@ COLUMNS = 400
 
 # Above this number of steps there is no room for a dot on each.
 _DOTS = 120
-# Of more steps beyond the scale only their range is given.
-_NAMED = 4
+# Of more steps beyond the scale only their range is given; further ones beyond it are not told.
+_NAMED, _LABELS = 4, 3
 _MARGIN = 12
+_MOST_SECONDS = 1e9
 _BLUE, _SKY, _GREEN, _VERMILLION, _BLACK = "#0072B2", "#D6ECF8", "#007A5A", "#D55E00", "black"
 _STYLE = """
     Graph { color: none; edge_width: 1; font_size: 12; }
@@ -40,6 +40,11 @@ _STYLE = """
 Point = tuple[int, float]
 
 
+def drawable(times: Mapping[int, float]) -> dict[int, float]:
+    """The times that a plot can show; a log may state any number."""
+    return {index: seconds for index, seconds in times.items() if 0 <= seconds < _MOST_SECONDS}
+
+
 def thinned(points: Sequence[Point]) -> list[Point]:
     """The points to draw: all, or the lowest and the highest of each of `COLUMNS` columns."""
     if len(points) <= 2 * COLUMNS:
@@ -51,21 +56,23 @@ def thinned(points: Sequence[Point]) -> list[Point]:
 
 
 def steps_svg(record: Mapping[str, Any], times: Mapping[int, float], ids: str = "") -> str:
-    """Plot seconds over step numbers. `record` is the case's, `times` has its single steps by their number.
+    """Plot seconds over step numbers. `record` is the case's.
 
-    At least one time must be finite. The scale is that of the settled steps and the band. If a warm-up step is beyond it, its value is at the edge.
-    `ids` is put before each id in the SVG, so that one page can hold several.
+    `times` has the single steps by their number. It is `drawable` and not empty. The scale is that of the settled
+    steps and the band. If a warm-up step is beyond it, its value is at the edge. `ids` is put before each id in
+    the SVG, so that one page can hold several.
     """
     # It is slow to import, and only needed once jobs have run.
     import ziaplot
 
     ziaplot.config.precision = 1
-    points = sorted((index, seconds) for index, seconds in times.items() if math.isfinite(seconds))
-    last = max(index for index, _ in points)
+    points = sorted(times.items())
+    last = points[-1][0]
     band, steady = record["expected"], record["steady_median"]
     values = [seconds for index, seconds in points if index >= (last + 1) // 5]
     values += [band["fastest"], band["slowest"]] if band else []
-    room = 0.08 * (max(values) - min(values) or max(values) or 1.0)
+    # Ticks need a range that six digits can tell from nothing.
+    room = 0.08 * max(max(values) - min(values), 0.02 * max(values), 1e-6)
     low, high = max(0.0, min(values) - room), max(values) + room
     graph = ziaplot.Graph().css(_STYLE).size(WIDTH, HEIGHT).legend("right")
     graph.xrange(0, max(1, last)).yrange(low, high).axesnames("step").title("seconds a step")
@@ -82,15 +89,17 @@ def steps_svg(record: Mapping[str, Any], times: Mapping[int, float], ids: str = 
         edges = [band["slowest"]] * 2, [band["fastest"]] * 2
         fill = ziaplot.LineFill([0, max(1, last)], *edges).fill(_SKY)
         draw("band", fill, f"band {band['fastest']:.4g} to {band['slowest']:.4g} s", _BLUE, 0.5)
-    shown = thinned(points)
+    # What is beyond the scale only has to leave it.
+    far = 10 * high
+    shown = [(index, min(seconds, far)) for index, seconds in thinned(points)]
     steps = draw("steps", ziaplot.PolyLine(*zip(*shown, strict=True)), "steps", _BLUE, 1)
     if len(shown) <= _DOTS:
         steps.marker("o", 2)
     if band:
         level("expected", band["step_time"], "expected", _BLACK, "--")
-    if steady is not None:
+    if steady is not None and steady < far:
         level("steady", steady, "steady median", _GREEN, ":")
-    if record["step_time"] is not None:
+    if record["step_time"] is not None and record["step_time"] < far:
         window = Statistic.parse(record["statistic"]).indices(last + 1)
         ends, mean = [window[0], min(window[-1], last)], record["step_time"]
         line = ziaplot.PolyLine(ends, [mean, mean]).marker("square", 3)
@@ -99,7 +108,7 @@ def steps_svg(record: Mapping[str, Any], times: Mapping[int, float], ids: str = 
     if stalls := [point for point in shown if point[0] in slow]:
         marks = ziaplot.Scatter(*zip(*stalls, strict=True)).marker("x", 4).style(f"edge_color: {_VERMILLION}")
         draw("hiccups", marks, f"{len(slow)} hiccups", _VERMILLION, 1)
-    for run in _beyond(points, low, high):
+    for run in _beyond(points, low, high)[:_LABELS]:
         edge, side = (high, "top") if run[0][1] > high else (low, "bottom")
         graph.add(ziaplot.Text(run[-1][0] + last / 100, edge, _named(run), valign=side))
     root = graph.svgxml()

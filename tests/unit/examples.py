@@ -32,6 +32,7 @@ from plugins.recipes.cases import Case
 from plugins.recipes.cases import Recipe
 from plugins.recipes.cases import load_recipe
 from plugins.reports import results
+from plugins.reports.plot import drawable
 from plugins.reports.plot import steps_svg
 
 ROOT = Path(__file__).parents[2]
@@ -144,7 +145,8 @@ def parse(text: str | bytes, format_name: str = "nemo2") -> Log:
 
 def plot(found: Judgement) -> ElementTree.Element:
     """The plot of a judged case."""
-    return ElementTree.fromstring(steps_svg(results.record(found), found.case.means.times(found.log.steps)))
+    times = drawable(found.case.means.times(found.log.steps))
+    return ElementTree.fromstring(steps_svg(results.record(found), times))
 
 
 def drawn(svg: ElementTree.Element, kind: str) -> list[str]:

@@ -14,6 +14,9 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
 
 from fixtures.session import RunPlugin
 from plugins.judging.verdicts import Kind
@@ -184,6 +187,20 @@ def test_of_many_steps_the_extremes_are_drawn_and_the_caption_says_so(tmp_path: 
     assert len(kept) <= 2 * plot.COLUMNS
     assert {points[4711], points[9999]} <= set(kept)
     assert kept == sorted(kept)
+
+
+@given(
+    st.lists(st.floats() | st.floats(0, 100), min_size=1, max_size=20),
+    st.sampled_from([None, {"step_time": 10.0, "fastest": 9.0, "slowest": 11.0}]),
+)
+@settings(max_examples=60, deadline=None)
+def test_whatever_a_log_states_can_be_drawn(seconds: list[float], band: dict[str, float] | None) -> None:
+    times = plot.drawable(dict(enumerate(seconds)))
+    some = next(iter(times.values()), None)
+    record = {"id": "x", "expected": band, "steady_median": some, "step_time": some, "statistic": "last"}
+    if times:
+        svg = plot.steps_svg({**record, "runs": None, "hiccups": [0]}, times)
+        assert all(len(points) < 40 for points in re.findall(r"-?\d+\.?\d*,", svg))
 
 
 @pytest.mark.parametrize(
