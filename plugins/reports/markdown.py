@@ -12,7 +12,7 @@ _COLUMNS = ("case", "verdict", "s/step", "expected", "throughput", "tokens/s", "
 
 
 def verdicts(summary: Mapping[str, Any], most_bytes: int) -> str:
-    """A table of the cases, those first that did not pass, and why not. It has at most so many bytes."""
+    """A table of the cases, those first that did not pass, and why not; "" if there is no room for a line."""
     cases = sorted(summary["cases"], key=lambda case: case["verdict"] == Kind.PASSED)
     counts = ", ".join(f"{count} {kind}" for kind, count in summary["totals"].items() if count)
     lines = [
@@ -62,6 +62,8 @@ def _commit(summary: Mapping[str, Any]) -> str:
 def _cut(lines: list[str], most_bytes: int) -> str:
     """The first of these lines, and how many more there were."""
     room = most_bytes - 100
+    if room < 0:
+        return ""
     for number, line in enumerate(lines):
         room -= len(line.encode()) + 1
         if room < 0:

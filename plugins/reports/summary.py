@@ -5,10 +5,12 @@ Every key is always there. It is null if the case did not get that far, or if th
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated
 from typing import Any
 from typing import Literal
 
+from pydantic import AfterValidator
 from pydantic import BaseModel
 from pydantic import ConfigDict
 from pydantic import Field
@@ -23,7 +25,13 @@ from plugins.reports.gate import Outcome
 SCHEMA = 1
 """It changes if a change would mislead a reader of the old schema."""
 
-Stamp = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+
+def _moment(text: str) -> str:
+    datetime.fromisoformat(text).timestamp()
+    return text
+
+
+Stamp = Annotated[str, AfterValidator(_moment), Field(json_schema_extra={"format": "date-time"})]
 """ISO 8601, UTC."""
 
 

@@ -147,7 +147,10 @@ WRITTEN = results.unjudged(Job(ref=JobRef(NARROW.recipe, NARROW.id, NARROW.id, "
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"mfu": float("nan")}, {"step_time": "x"}, {"expected": "x", "step_time": 1.0}, {"remarks": 5}, {"id": 5}],
+    [
+        {"mfu": float("nan")}, {"step_time": "x"}, {"expected": "x", "step_time": 1.0}, {"remarks": 5}, {"id": 5},
+        {"job": {**WRITTEN["job"], "started": "yesterday"}},
+    ],
 )  # fmt: skip
 def test_a_record_that_cannot_be_shown_is_damaged(tmp_path: Path, wrong: dict[str, Any]) -> None:
     run = made(tmp_path / "run-1")

@@ -205,6 +205,7 @@ def test_a_summary_for_ci_is_cut_to_its_limit(session: Run) -> None:
     page = verdicts(session.summary, 2000)
     assert len(page.encode()) <= 2000
     assert page.endswith("more lines are left out: summary.json has all.\n")
+    assert verdicts(session.summary, 50) == ""
 
 
 def test_the_record_is_of_its_published_schema(session: Run) -> None:
