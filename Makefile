@@ -47,6 +47,7 @@ bench: $(BIN)/.test lab kubernetes
 	$(BIN)/python -m tests.bench.parsing
 	$(BIN)/python -m tests.bench.podlogs
 	$(BIN)/python -m tests.bench.nccl
+	$(BIN)/python -m tests.bench.page
 	$(BIN)/python -m tests.bench.rates
 	$(BIN)/python -m tests.bench.fleet
 	$(BIN)/python -m tests.bench.kube

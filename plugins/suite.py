@@ -9,6 +9,7 @@ The job's end comes from the fixture `outcome`, which the code that runs jobs pr
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from collections.abc import Generator
 from collections.abc import Mapping
@@ -434,14 +435,28 @@ def promised(judgement: Judgement, written: Written | None) -> Promise | None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Show a judged case in Allure, whether its test goes on or not."""
+    """Show a case in Allure, whether its test goes on or not."""
     try:
         return (yield)
     finally:
         # At the end of the set-up, allure-pytest replaces the name and the description by its own. So this
         # hook wraps that of allure-pytest.
+        case = case_of(item)
         if JUDGEMENT in item.stash:
             allure_view.show(item.stash[JUDGEMENT], item.stash[RECIPE])
+        elif case is not None:
+            allure_view.show_unjudged(case, sys.exception())
+            allure_view.set_times(item.config, None)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Let a judged case last as long as its job did in Allure."""
+    try:
+        return (yield)
+    finally:
+        if JUDGEMENT in item.stash:
+            allure_view.set_times(item.config, item.stash[JUDGEMENT].outcome.job.times)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -16,15 +16,22 @@ from typing import Any
 
 import allure
 import allure_commons
+import pytest
 
 from plugins.digests.nccl_plot import messages_svg
 from plugins.digests.profile import Digests
 from plugins.digests.profile_view import shares_svg
+from plugins.errors import Lost
 from plugins.files import write_whole
+from plugins.job import Times
 from plugins.judging.judge import Judgement
 from plugins.judging.verdicts import Kind
+from plugins.metrics import Measurement
+from plugins.recipes.cases import Case
 from plugins.recipes.cases import Recipe
 from plugins.reports import results
+from plugins.reports.allure_history import HISTORY
+from plugins.reports.plot import drawable
 from plugins.reports.plot import steps_svg
 from plugins.words import as_html
 from plugins.words import shown
@@ -40,16 +47,25 @@ _CATEGORIES = (
     Kind.NO_BASELINE,
     Kind.SKIPPED,
 )
+_CHARTS = [
+    {"type": "currentStatus", "title": "This run"},
+    {"type": "statusDynamics", "title": "The last runs on this site"},
+    {"type": "statusTransitions", "title": "Cases that changed since the run before"},
+    {"type": "durations", "title": "How long the jobs ran"},
+]
 _LOG_TAIL = 65_536
+CONFIG = "allurerc.json"
 
 
 def show(judgement: Judgement, recipe: Recipe) -> None:
     """Put all that is known about the case into the running test's Allure result."""
     case, verdict = judgement.case, judgement.verdict
+    figures = [verdict.kind, *_figures(judgement.measurement)]
     allure.dynamic.epic(recipe.file.title)
     allure.dynamic.feature(case.size)
     allure.dynamic.story(case.dtype)
-    allure.dynamic.title(f"{case.key}: {verdict.kind}")
+    # The list of cases shows nothing but their titles.
+    allure.dynamic.title(f"{case.key}: {', '.join(figures)}")
     allure.dynamic.tag(str(verdict.kind), shown(judgement.outcome.gpu))
     for name, value in {"release": case.release, **case.configuration()}.items():
         # Excluded from the identity, which is the case's id alone: a changed table must not break a case's
@@ -60,14 +76,37 @@ def show(judgement: Judgement, recipe: Recipe) -> None:
         allure.dynamic.link(judgement.expected.baseline.table.source, name="the baseline's source")
     # HTML, because in Markdown a line of a log could end the block of code and begin markup.
     allure.dynamic.description_html(as_html(judgement.text))
-    _steps(judgement)
+    _steps(judgement, results.record(judgement))
 
 
-def write_run(folder: Path, config: Path, environment: Mapping[str, str]) -> None:
-    """Write what Allure shows about the whole run: its environment, and a category for each verdict.
+def show_unjudged(case: Case, error: BaseException | None) -> None:
+    """Give the running test's Allure result a title, if its set-up ended before the case was judged."""
+    kind = Kind.LOST if isinstance(error, Lost) else Kind.INFRASTRUCTURE
+    allure.dynamic.title(f"{case.key}: {kind}, not judged")
 
-    `config` is the configuration file of Allure 3, which the command that opens the report names. Allure 2
-    reads the categories from the results.
+
+def set_times(config: pytest.Config, times: Times | None) -> None:
+    """Let the running test's Allure result last as long as the case's job did.
+
+    `times` is None if the case was not judged. Then the result has no beginning, because of a case's results
+    Allure shows the one that began last: here that of the session that went on with the run.
+    """
+    listener = config.pluginmanager.getplugin("allure_listener")
+    result = listener.allure_logger.get_test(None) if listener else None
+    if result is None:
+        return
+    if times is None:
+        result.start = None
+    elif times.started is not None and times.ended is not None:
+        result.start, result.stop = round(1000 * times.started), round(1000 * times.ended)
+
+
+def write_run(folder: Path, run: Path, environment: Mapping[str, str]) -> None:
+    """Write what Allure shows about the whole run: its environment, categories and charts.
+
+    There is a category for each verdict. `folder` has Allure's results, `run` is the run's folder. It gets the
+    configuration of Allure 3, which the command that opens the report names. Allure 2 reads the categories from
+    the results. Raises OSError if they cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     lines = [f"{name}={value}" for name, value in environment.items()]
@@ -84,9 +123,20 @@ def write_run(folder: Path, config: Path, environment: Mapping[str, str]) -> Non
         for kind in _CATEGORIES
     ]
     write_whole(folder / "categories.json", json.dumps(categories, indent=2) + "\n")
-    awesome = {"reportName": "Pacemark: training pace", "groupBy": ["epic", "feature", "story"]}
-    settings = {"name": "Pacemark", "categories": categories, "plugins": {"awesome": {"options": awesome}}}
-    write_whole(config, json.dumps(settings, indent=2) + "\n")
+    awesome = {
+        "reportName": "Pacemark: training pace",
+        "groupBy": ["epic", "feature", "story"],
+        "sections": ["charts", "timeline"],
+        "charts": _CHARTS,
+    }
+    settings = {
+        "name": f"{environment['site']}, {run.name}",
+        "categories": categories,
+        "historyPath": str((run / HISTORY).resolve()),
+        "appendHistory": False,
+        "plugins": {"awesome": {"options": awesome}},
+    }
+    write_whole(run / CONFIG, json.dumps(settings, indent=2) + "\n")
 
 
 class Lenient:
@@ -125,7 +175,7 @@ class Lenient:
             return None
 
 
-def _steps(judgement: Judgement) -> None:
+def _steps(judgement: Judgement, record: Mapping[str, Any]) -> None:
     """The course of the case in five steps, each with its files."""
     outcome, folder, log = judgement.outcome, judgement.outcome.folder, judgement.log
     times = outcome.job.times
@@ -145,8 +195,8 @@ def _steps(judgement: Judgement) -> None:
         _tail(outcome.log)
     with allure.step(f"parse: {len(log.steps)} steps"):
         _file(folder / results.STEPS, "steps", allure.attachment_type.CSV)
-        if any(step.seconds for step in log.steps):
-            allure.attach(steps_svg(judgement), "step times", allure.attachment_type.SVG)
+        if seconds := drawable(judgement.case.means.times(log.steps)):
+            allure.attach(steps_svg(record, seconds), "step times", allure.attachment_type.SVG)
         _file(folder / results.GPUS_TABLE, "GPUs by NVML", allure.attachment_type.CSV)
         _file(folder / results.GPUS_PLOT, "GPUs by NVML, plotted", allure.attachment_type.SVG)
     with allure.step(shown(f"judge: {judgement.verdict.headline}")):
@@ -154,6 +204,13 @@ def _steps(judgement: Judgement) -> None:
         for name, svg in _plots(judgement):
             allure.attach(svg, name, allure.attachment_type.SVG)
         allure.attach(shown(judgement.text), "verdict", allure.attachment_type.TEXT)
+
+
+def _figures(measurement: Measurement | None) -> list[str]:
+    if measurement is None:
+        return []
+    share = [] if measurement.mfu is None else [f"MFU {measurement.mfu:.1f} %"]
+    return [f"{measurement.tokens_per_second:,.0f} tokens/s", *share]
 
 
 def _plots(judgement: Judgement) -> Iterator[tuple[str, str]]:

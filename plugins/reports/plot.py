@@ -1,76 +1,128 @@
-"""A step-time plot as SVG: the steps, the steady median and the band that passes. Pure."""
+"""A step-time plot as SVG, drawn by ziaplot: the steps, the published statistic, the steady median and the band.
+
+The colours are those of Okabe and Ito, which colour-blind people can tell apart. Each line also has its own dashes
+or markers, so the plot can be read in black and white.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Mapping
 from collections.abc import Sequence
+from operator import itemgetter
+from typing import Any
+from xml.etree import ElementTree
 
-from plugins.judging.judge import Judgement
-from plugins.judging.verdicts import Band
+from plugins.metrics import Statistic
 
-_WIDTH, _HEIGHT = 860, 320
-_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 40, 45
+WIDTH, HEIGHT = 860, 300
+COLUMNS = 400
+"""Of more than two steps a column only the fastest and the slowest of each column are drawn."""
+
+# Above this number of steps there is no room for a dot on each.
+_DOTS = 120
+# Of more steps beyond the scale only their range is given; further ones beyond it are not told.
+_NAMED, _LABELS = 4, 3
+_MARGIN = 12
+_MOST_SECONDS = 1e9
+_BLUE, _SKY, _GREEN, _VERMILLION, _BLACK = "#0072B2", "#D6ECF8", "#007A5A", "#D55E00", "black"
+_STYLE = """
+    Graph { color: none; edge_width: 1; font_size: 12; }
+    Graph.TickX { font_size: 11; height: 4; stroke_width: 1; pad: 0.1; }
+    Graph.TickY { font_size: 11; height: 4; stroke_width: 1; pad: 0.1; }
+    Graph.XName { font_size: 12; }
+    Graph.Title { font_size: 12; }
+    Graph.Legend { font_size: 11; stroke: none; radius: 54; pad: 12; }
+    Graph.LegendText { font_size: 11; }
+    Text { font_size: 11; }
+"""
+
+Point = tuple[int, float]
 
 
-def steps_svg(judgement: Judgement) -> str:
-    """Plot seconds over step numbers. If the log prints means of several steps, the single ones are plotted.
+def drawable(times: Mapping[int, float]) -> dict[int, float]:
+    """The times that a plot can show; a log may state any number."""
+    return {index: seconds for index, seconds in times.items() if 0 <= seconds < _MOST_SECONDS}
 
-    Hiccups are red, and the window of the published statistic is ringed. The scale is that of the settled
-    steps and the band. If a warm-up step is beyond it, it is at the edge, with its value.
+
+def thinned(points: Sequence[Point]) -> list[Point]:
+    """The points to draw: all, or the lowest and the highest of each of `COLUMNS` columns."""
+    if len(points) <= 2 * COLUMNS:
+        return list(points)
+    edges = [len(points) * column // COLUMNS for column in range(COLUMNS + 1)]
+    columns = [points[edges[column] : edges[column + 1]] for column in range(COLUMNS)]
+    low_high = ({min(part, key=itemgetter(1)), max(part, key=itemgetter(1))} for part in columns)
+    return [point for column in low_high for point in sorted(column)]
+
+
+def steps_svg(record: Mapping[str, Any], times: Mapping[int, float], ids: str = "") -> str:
+    """Plot seconds over step numbers. `record` is the case's.
+
+    `times` has the single steps by their number. It is `drawable` and not empty. The scale is that of the settled
+    steps and the band. If a warm-up step is beyond it, its value is at the edge. `ids` is put before each id in
+    the SVG, so that one page can hold several.
     """
-    points = list(judgement.case.means.times(judgement.log.steps).items())
-    measurement, target = judgement.measurement, judgement.expected
-    timing = measurement.timing if measurement else None
-    band = Band(target, timing.resolution) if target and timing else None
-    last = max(index for index, _ in points)
+    # It is slow to import, and only needed once jobs have run.
+    import ziaplot
+
+    ziaplot.config.precision = 1
+    points = sorted(times.items())
+    last = points[-1][0]
+    band, steady = record["expected"], record["steady_median"]
     values = [seconds for index, seconds in points if index >= (last + 1) // 5]
-    values += [band.fastest, band.slowest] if band else []
-    low, high = min(values), max(values)
-    room = 0.08 * (high - low or high or 1.0)
-    low, high = max(0.0, low - room), high + room
+    values += [band["fastest"], band["slowest"]] if band else []
+    # Ticks need a range that six digits can tell from nothing.
+    room = 0.08 * max(max(values) - min(values), 0.02 * max(values), 1e-6)
+    low, high = max(0.0, min(values) - room), max(values) + room
+    graph = ziaplot.Graph().css(_STYLE).size(WIDTH, HEIGHT).legend("right")
+    graph.xrange(0, max(1, last)).yrange(low, high).axesnames("step").title("seconds a step")
 
-    def x(index: float) -> float:
-        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * index / max(1, last)
+    def draw(kind: str, drawn: Any, name: str, colour: str, width: float, stroke: str = "-") -> Any:
+        graph.add(drawn.color(colour).strokewidth(width).stroke(stroke).attribute("class", kind).name(name))
+        return drawn
 
-    def y(seconds: float) -> float:
-        inside = min(max(seconds, low), high)
-        return _TOP + (_HEIGHT - _TOP - _BOTTOM) * (high - inside) / (high - low)
+    def level(kind: str, seconds: float, name: str, colour: str, stroke: str) -> None:
+        line = ziaplot.PolyLine([0, max(1, last)], [seconds, seconds])
+        draw(kind, line, f"{name} {seconds:.4g} s", colour, 2, stroke)
 
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif" '
-        f'font-size="12">',
-        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#fff"/>',
-        f'<text x="{_LEFT}" y="22" font-size="14">{judgement.case.key}: {judgement.verdict.kind}</text>',
-    ]
-    if band is not None and target is not None:
-        parts.append(
-            f'<rect x="{_LEFT}" width="{_WIDTH - _LEFT - _RIGHT}" y="{y(band.slowest):.1f}" '
-            f'height="{y(band.fastest) - y(band.slowest):.1f}" fill="#dff3e3"/>'
-        )
-        parts.append(
-            _rule(y(target.step_time), "#2e8b57", f"expected {target.step_time:.4g} s", "6 4", end=True)
-        )
-    parts += _axes(x, y, low, high, last)
-    if timing is not None:
-        parts.append(_rule(y(timing.steady), "#1f5fa8", f"steady median {timing.steady:.4g} s", "2 3"))
-    line = " ".join(f"{x(index):.1f},{y(seconds):.1f}" for index, seconds in points)
-    parts.append(f'<polyline points="{line}" fill="none" stroke="#8aa" stroke-width="1"/>')
-    slow = {index for index, _ in timing.hiccups} if timing else set()
-    window = {index for index, _ in timing.window} if timing else set()
-    for index, seconds in points:
-        colour = "#c0392b" if index in slow else "#1f5fa8"
-        ring = ' stroke="#000" stroke-width="1.5"' if index in window else ""
-        parts.append(f'<circle cx="{x(index):.1f}" cy="{y(seconds):.1f}" r="3" fill="{colour}"{ring}/>')
-    for run in _beyond(points, low, high):
-        at, edge = run[-1]
-        told = ", ".join(f"{seconds:.4g}" for _, seconds in run)
-        parts.append(f'<text x="{x(at) + 6:.1f}" y="{y(edge) + 4:.1f}">{told} s</text>')
-    return "\n".join([*parts, "</svg>", ""])
+    if band:
+        edges = [band["slowest"]] * 2, [band["fastest"]] * 2
+        fill = ziaplot.LineFill([0, max(1, last)], *edges).fill(_SKY)
+        draw("band", fill, f"band {band['fastest']:.4g} to {band['slowest']:.4g} s", _BLUE, 0.5)
+    # What is beyond the scale only has to leave it.
+    far = 10 * high
+    shown = [(index, min(seconds, far)) for index, seconds in thinned(points)]
+    steps = draw("steps", ziaplot.PolyLine(*zip(*shown, strict=True)), "steps", _BLUE, 1)
+    if len(shown) <= _DOTS:
+        steps.marker("o", 2)
+    if band:
+        level("expected", band["step_time"], "expected", _BLACK, "--")
+    if steady is not None and steady < far:
+        level("steady", steady, "steady median", _GREEN, ":")
+    if record["step_time"] is not None and record["step_time"] < far:
+        window = Statistic.parse(record["statistic"]).indices(last + 1)
+        ends, mean = [window[0], min(window[-1], last)], record["step_time"]
+        line = ziaplot.PolyLine(ends, [mean, mean]).marker("square", 3)
+        draw("statistic", line, f"{record['statistic']}: {mean:.4g} s", _BLACK, 3)
+    slow = set(record["runs"][-1]["hiccups"] if record["runs"] else record["hiccups"] or ())
+    if stalls := [point for point in shown if point[0] in slow]:
+        marks = ziaplot.Scatter(*zip(*stalls, strict=True)).marker("x", 4).style(f"edge_color: {_VERMILLION}")
+        draw("hiccups", marks, f"{len(slow)} hiccups", _VERMILLION, 1)
+    for run in _beyond(points, low, high)[:_LABELS]:
+        edge, side = (high, "top") if run[0][1] > high else (low, "bottom")
+        graph.add(ziaplot.Text(run[-1][0] + last / 100, edge, _named(run), valign=side))
+    root = graph.svgxml()
+    # ziaplot leaves too little room for the numbers at the left.
+    root.set("viewBox", f"{-_MARGIN} 0 {WIDTH + _MARGIN} {HEIGHT}")
+    root.set("role", "img")
+    root.set("aria-label", f"step times of {record['id']}")
+    svg = ElementTree.tostring(root, encoding="unicode")
+    return re.sub(r'( id="|url\(#)', rf"\g<1>{ids}", svg)
 
 
-def _beyond(points: Sequence[tuple[int, float]], low: float, high: float) -> list[list[tuple[int, float]]]:
+def _beyond(points: Sequence[Point], low: float, high: float) -> list[list[Point]]:
     """The points off the scale. Neighbours on the same side share a list, because they share a label."""
-    runs: list[list[tuple[int, float]]] = []
+    runs: list[list[Point]] = []
     before = ""
     for point in points:
         side = "below" if point[1] < low else "above" if point[1] > high else ""
@@ -82,24 +134,8 @@ def _beyond(points: Sequence[tuple[int, float]], low: float, high: float) -> lis
     return runs
 
 
-def _rule(height: float, colour: str, label: str, dashes: str, *, end: bool = False) -> str:
-    at, anchor = (_WIDTH - _RIGHT - 4, "end") if end else (_LEFT + 4, "start")
-    return (
-        f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{height:.1f}" y2="{height:.1f}" stroke="{colour}" '
-        f'stroke-dasharray="{dashes}"/><text x="{at}" y="{height - 5:.1f}" fill="{colour}" '
-        f'text-anchor="{anchor}">{label}</text>'
-    )
-
-
-def _axes(
-    x: Callable[[float], float], y: Callable[[float], float], low: float, high: float, last: int
-) -> list[str]:
-    parts = []
-    for i in range(5):
-        value = low + (high - low) * i / 4
-        parts.append(f'<text x="{_LEFT - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{value:.4g}</text>')
-    for index in range(0, last + 1, max(1, (last + 1) // 10)):
-        parts.append(f'<text x="{x(index):.1f}" y="{_HEIGHT - 24}" text-anchor="middle">{index}</text>')
-    parts.append(f'<text x="{_WIDTH / 2}" y="{_HEIGHT - 6}" text-anchor="middle">step</text>')
-    parts.append(f'<text x="14" y="{_HEIGHT / 2}" transform="rotate(-90 14 {_HEIGHT / 2})">seconds</text>')
-    return parts
+def _named(run: Sequence[Point]) -> str:
+    values = [seconds for _, seconds in run]
+    if len(values) > _NAMED:
+        return f"{len(values)} steps, {min(values):.4g} to {max(values):.4g} s"
+    return ", ".join(f"{seconds:.4g}" for seconds in values) + " s"

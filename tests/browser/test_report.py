@@ -1,4 +1,4 @@
-"""Allure's report of texts that mean harm, in a real browser: nothing of them runs, opens or is fetched, and all are shown.
+"""The page and Allure's report of texts that mean harm, in a real browser: nothing of them runs, opens or is fetched, and all are shown.
 
 `make browser` runs it, nothing else: it needs Chromium, and Allure from npm. What is missing fails it.
 """
@@ -31,6 +31,7 @@ from tests import hostile
 
 # Allure counts the readers of its reports; without a network the report is the same.
 ALLURES_OWN = "https://www.googletagmanager.com/"
+PAGE = "report.html"
 # Also without a screen, and as root.
 BROWSERS = ("chromium-headless-shell", "chromium")
 
@@ -83,11 +84,11 @@ class Visit:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report of a hostile session, made by the command that the session's last lines name."""
+    """Allure's report of a hostile session, made by the command that the session's last lines name, and its page."""
     folder = tmp_path_factory.mktemp("report")
     session = hostile.run(folder)
-    line = next(line for line in session.out.splitlines() if line.startswith("report: "))
-    command = shlex.split(line.removeprefix("report: ").replace(" open ", " generate "))
+    line = next(line for line in session.out.splitlines() if line.startswith("allure: "))
+    command = shlex.split(line.removeprefix("allure: ").replace(" open ", " generate "))
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     made = subprocess.run(
         [*command, "-o", str(folder / "report")],
@@ -97,6 +98,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         timeout=600,
     )
     assert made.returncode == 0, f"{shlex.join(command)}: {made.stdout}{made.stderr}"
+    shutil.copy(session.folder / PAGE, folder / "report" / PAGE)
     # But for what would lead away from it.
     raw = " ".join(hostile.MARKUP).replace("http-equiv=refresh", "")
     (folder / "report" / "control.html").write_text(f"<!DOCTYPE html><pre>{raw}</pre>")
@@ -183,7 +185,7 @@ def test_nothing_runs_and_nothing_is_fetched(visit: Visit) -> None:
 
 
 def test_every_case_is_shown_with_what_was_said_of_it(visit: Visit) -> None:
-    assert set(visit.said) - {"all cases"} == {
+    assert {name.partition(", ")[0] for name in visit.said} - {"all cases"} == {
         f"llama3/{case_id}: {fate.verdict}" for case_id, fate in hostile.FATES.items()
     }
     for name, said in visit.said.items():
@@ -192,3 +194,16 @@ def test_every_case_is_shown_with_what_was_said_of_it(visit: Visit) -> None:
             assert [
                 line for markup in hostile.MARKUP for line in markup.splitlines() if line not in said
             ] == []
+
+
+def test_the_page_has_its_style_and_runs_and_fetches_nothing(base: str, context: BrowserContext) -> None:
+    visit = Visit(base)
+    page = visit.watch(context)
+    page.goto(f"{base}{PAGE}")
+    visit.read(page, "page")
+    assert page.locator(".counts").evaluate("list => getComputedStyle(list).display") == "flex"
+    assert (visit.ran, visit.dialogs, visit.opened, visit.asked) == ([], [], [], [])
+    assert visit.linked == {"http:"}
+    lines = [line for markup in hostile.MARKUP for line in markup.splitlines()]
+    assert [line for line in lines if line not in visit.said["page"]] == []
+    page.close()

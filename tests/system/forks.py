@@ -33,11 +33,13 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 # Users have no hypothesis, which takes half a second to load.
 OPTIONS = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
-_ON_A_CLUSTER = (
+_IMPORTED_LATE = (
     "fixtures.backends.ssh.login",
     "fixtures.backends.kubernetes.backend",
     "rich.live",
     "rich.table",
+    "jinja2",
+    "ziaplot",
 )
 _MESSAGE = 1 << 17
 
@@ -178,7 +180,7 @@ def main() -> None:
     requests = socket.socket(fileno=int(sys.argv[1]))
     # Loads pytest, its plug-ins and Pacemark's, and leaves nothing else.
     pytest.main(["--markers", *OPTIONS])
-    for module in _ON_A_CLUSTER:
+    for module in _IMPORTED_LATE:
         importlib.import_module(module)
     gc.freeze()
     sys.argv = ["pytest", *serve(requests)]

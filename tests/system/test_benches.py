@@ -11,6 +11,7 @@ from tests.bench import collection
 from tests.bench import fleet
 from tests.bench import kube
 from tests.bench import nccl
+from tests.bench import page
 from tests.bench import parsing
 from tests.bench import podlogs
 from tests.bench import waiting
@@ -33,6 +34,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(collection, name, value)
     for name, value in (("ROUNDS", 1), ("SIZE", 10**6)):
         monkeypatch.setattr(parsing, name, value)
+    for name, value in (("CASES", 3), ("STEPS", 1000), ("ROUNDS", 1)):
+        monkeypatch.setattr(page, name, value)
     for name, value in (("SHORT", 10**6), ("LONG", 8 * 10**6), ("MANY", 32)):
         monkeypatch.setattr(nccl, name, value)
 
@@ -86,3 +89,11 @@ def test_nccl_traces(capsys: pytest.CaptureFixture[str]) -> None:
     nccl.main()
     said = capsys.readouterr().out
     assert said.count("\nmet: memory is flat") == 2
+
+
+@pytest.mark.usefixtures("small")
+def test_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    page.main()
+    said = capsys.readouterr().out
+    assert "page of 3 cases of 1,000 steps: made in " in said
+    assert "\nmet: smaller than 20 MB: " in said

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +201,10 @@ def test_allure_shows_labels_steps_attachments_and_links(slurm_lab: SlurmLab, tm
     result = run(slurm_lab, tmp_path)
     allure = result.folder / "allure"
     (shown,) = [json.loads(path.read_text()) for path in allure.glob("*-result.json")]
+    assert re.fullmatch(rf"{CASE}: passed, [\d,]+ tokens/s, MFU [\d.]+ %", shown["name"])
+    job = result.case()["job"]
+    for key, stamp in (("start", job["started"]), ("stop", job["ended"])):
+        assert shown[key] == pytest.approx(1000 * datetime.fromisoformat(stamp).timestamp(), abs=1)
     labels = {label["name"]: label["value"] for label in shown["labels"]}
     assert (labels["epic"], labels["feature"], labels["story"]) == (
         "Llama 3.1 pre-training (NeMo 2)",

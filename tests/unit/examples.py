@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import fields
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 from plugins.baselines.store import Baseline
 from plugins.baselines.store import Expected
@@ -16,6 +18,7 @@ from plugins.baselines.store import mfu_basis
 from plugins.job import Job
 from plugins.job import JobRef
 from plugins.job import Phase
+from plugins.judging.judge import Judgement
 from plugins.logs import Log
 from plugins.logs import Step
 from plugins.logs.formats import read
@@ -28,6 +31,9 @@ from plugins.outcome import Outcome
 from plugins.recipes.cases import Case
 from plugins.recipes.cases import Recipe
 from plugins.recipes.cases import load_recipe
+from plugins.reports import results
+from plugins.reports.plot import drawable
+from plugins.reports.plot import steps_svg
 
 ROOT = Path(__file__).parents[2]
 BASELINES = ROOT / "baselines"
@@ -135,6 +141,18 @@ def nemo2_text(seconds: Sequence[float] | None = None) -> str:
 def parse(text: str | bytes, format_name: str = "nemo2") -> Log:
     data = text if isinstance(text, bytes) else text.encode()
     return read(format_name, iter([data]))
+
+
+def plot(found: Judgement) -> ElementTree.Element:
+    """The plot of a judged case."""
+    times = drawable(found.case.means.times(found.log.steps))
+    return ElementTree.fromstring(steps_svg(results.record(found), times))
+
+
+def drawn(svg: ElementTree.Element, kind: str) -> list[str]:
+    """The points of a line of a plot; none if it has no such line."""
+    found = [path for path in svg.iter("{http://www.w3.org/2000/svg}path") if path.get("class") == kind]
+    return re.findall(r"-?[\d.]+,-?[\d.]+", found[0].attrib["d"]) if found else []
 
 
 def outcome(**changed: object) -> Outcome:

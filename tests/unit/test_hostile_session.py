@@ -12,15 +12,24 @@ from xml.etree import ElementTree
 
 import jsonschema
 import pytest
+from markdown_it import MarkdownIt
 
+from plugins.reports import page
 from plugins.reports.markdown import verdicts
 from plugins.words import shown
 from tests import hostile
 from tests import schema
 from tests.system.support import Run
+from tests.unit.reports.test_page import INERT
+from tests.unit.reports.test_page import PROSE
+from tests.unit.reports.test_page import Reader
 
 # What the tests share is made once, by one worker.
 pytestmark = pytest.mark.xdist_group("hostile_session")
+
+
+# What an SVG defines for itself.
+DEFINED = {"defs", "clipPath", "marker", "polygon"}
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +89,7 @@ def test_every_case_describes_itself_in_whatever_phase_its_test_ended(session: R
         def handle_data(self, data: str) -> None:
             said.append(data)
 
-    results = {result["name"]: result for result in loaded(session, "result")}
+    results = {result["name"].partition(", ")[0]: result for result in loaded(session, "result")}
     assert sorted(results) == sorted(
         f"llama3/{case_id}: {fate.verdict}" for case_id, fate in hostile.FATES.items()
     )
@@ -116,12 +125,38 @@ def test_what_is_attached_is_no_markup(session: Run) -> None:
         text = (session.folder / "allure" / one["source"]).read_text()
         if one["type"] == "image/svg+xml":
             tags = {element.tag.partition("}")[2] for element in ElementTree.fromstring(text).iter()}
-            assert tags <= {"svg", "rect", "text", "line", "polyline", "circle", "g", "path"}
+            assert tags <= {"svg", "rect", "text", "line", "polyline", "circle", "g", "path"} | DEFINED
             assert "evil" not in text
         elif one["type"] == "text/plain":
             assert text == shown(text)
         else:
             assert re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text.replace("\r\n", "\n")) is None
+
+
+def test_the_page_shows_it_as_text(session: Run) -> None:
+    html = (session.folder / page.HTML).read_text()
+    read = Reader(html)
+    assert set(read.tags) <= PROSE | INERT
+    assert {
+        name for name in read.names if name.startswith("on") or name in ("src", "style", "srcset")
+    } == set()
+    assert {link.partition(":")[0] for link in read.links if ":" in link} == set()
+    assert html == shown(html)
+    said = "".join(read.said)
+    for case_id in hostile.FATES:
+        assert f"llama3/{case_id}" in said
+    assert [line for markup in hostile.MARKUP for line in markup.splitlines() if line not in said] == []
+
+
+def test_the_page_in_markdown_shows_it_as_text(session: Run) -> None:
+    text = (session.folder / page.MARKDOWN).read_text()
+    assert text == shown(text)
+    read = Reader(MarkdownIt("commonmark").enable("table").render(text))
+    assert set(read.tags) <= PROSE
+    assert [link for link in read.links if not re.fullmatch(r"report\.html|llama3/[\w-]+/[\w.]+", link)] == []
+    said = "".join(read.said)
+    # Their lines are joined, so that no line of theirs begins anything.
+    assert [markup for markup in hostile.MARKUP if " ".join(markup.split()) not in said] == []
 
 
 def test_a_reader_of_junit_gets_all_of_it(session: Run) -> None:

@@ -32,7 +32,6 @@ from plugins.logs import Log
 from plugins.metrics import flops_per_sequence
 from plugins.recipes.cases import load_recipe
 from plugins.reports import results
-from plugins.reports.plot import steps_svg
 from tests.unit import aks
 from tests.unit import examples
 from tests.unit.fleet.test_watchdog import NOW
@@ -257,14 +256,14 @@ def test_the_record_names_both(tmp_path: Path) -> None:
     assert record["configuration"]["parameters"] == CASE.parameters
     with (folder / results.STEPS).open() as file:
         assert [row["step"] for row in csv.DictReader(file)] == [str(i) for i in range(9, 100, 10)]
-    assert 'cx="' in steps_svg(seen)
+    assert len(examples.drawn(examples.plot(seen), "steps")) == 10
 
 
 # A clock that stands still makes the run invalid; the plot is drawn all the same.
 def test_times_that_are_all_zero_have_a_plot() -> None:
     seen = judged([100.0, *[0.0] * 9], throughput=False)
     assert seen.verdict.kind is Kind.INVALID
-    assert steps_svg(seen).count("<circle") == 10
+    assert len(examples.drawn(examples.plot(seen), "steps")) == 10
 
 
 # While it runs

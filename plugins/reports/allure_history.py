@@ -1,0 +1,85 @@
+"""What Allure 3 knows of earlier runs: for each a line in the history that its configuration names.
+
+Allure itself adds a run whenever its report is opened, so that a run may be there twice, or not at all. So each
+run keeps its own point, and its history is made of the points of earlier runs on the same site. The format is that
+of https://allurereport.org/docs/how-it-works-history-files/.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from plugins.files import write_whole
+from plugins.reports.results import SUMMARY
+
+POINT, HISTORY = "allure-point.json", "allure-history.jsonl"
+MOST_RUNS = 20
+_KEPT = ("name", "fullName", "status", "start", "stop", "labels")
+
+
+def write_history(folder: Path) -> None:
+    """Write a run's own point, and its history, if Allure's results are in the run's folder `allure`.
+
+    Raises OSError if they cannot be written.
+    """
+    cases = _cases(folder / "allure")
+    if not cases:
+        return
+    summary = json.loads((folder / SUMMARY).read_bytes())
+    site = summary["site"]
+    point = {
+        "uuid": folder.name,
+        "name": _name(site, folder),
+        "timestamp": round(1000 * datetime.fromisoformat(summary["ended"]).timestamp()),
+        "knownTestCaseIds": sorted({identity.partition(".")[0] for identity in cases}),
+        "testResults": cases,
+        "metrics": {},
+        "url": "",
+    }
+    write_whole(folder / POINT, json.dumps(point) + "\n")
+    earlier = sorted(path for path in folder.parent.glob(f"*/{POINT}") if path.parent.name < folder.name)
+    kept = [line for path in reversed(earlier) if (line := _line(path, site))]
+    write_whole(folder / HISTORY, "".join(reversed(kept[:MOST_RUNS])))
+
+
+def _name(site: str, folder: Path) -> str:
+    return f"{site}, {folder.name}"
+
+
+def _line(path: Path, site: str) -> str:
+    """The point of an earlier run; "" if it cannot be read, or if the run was on another site."""
+    found = _read(path)
+    return json.dumps(found) + "\n" if found.get("name") == _name(site, path.parent) else ""
+
+
+def _cases(results: Path) -> dict[str, dict[str, Any]]:
+    """The results by the identities that Allure 3 gives them. Of several with the same, the last that began."""
+    found = [read for path in sorted(results.glob("*-result.json")) if (read := _read(path))]
+    cases = {}
+    for result in sorted(found, key=lambda result: result.get("start") or 0):
+        test = hashlib.md5(result.get("testCaseId", "").encode(), usedforsecurity=False).hexdigest()
+        case = {name: result[name] for name in _KEPT if name in result}
+        case["duration"] = result.get("stop", 0) - result.get("start", 0)
+        identity = f"{test}.{_parameters(result)}"
+        cases[identity] = {**case, "id": result["uuid"], "historyId": identity, "url": ""}
+    return cases
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A file's object in JSON that has a `uuid`; empty if there is none."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) and "uuid" in found else {}
+
+
+def _parameters(result: dict[str, Any]) -> str:
+    """As `stringifyParams` in `@allurereport/core/dist/store/convert.js`."""
+    pairs = sorted((p["name"], p["value"]) for p in result.get("parameters", []) if not p.get("excluded"))
+    text = ",".join(f"{name}:{value}" for name, value in pairs)
+    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()

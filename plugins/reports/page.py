@@ -1,0 +1,360 @@
+"""The page of a run: `report.html` and `report.md` in its folder, made of its records alone.
+
+    python -m plugins.reports.page results/latest
+
+makes both anew. They need no network, no script and no other file; the links lead to the logs in the folder.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+from typing import Any
+
+from plugins.errors import ConfigError
+from plugins.files import write_whole
+from plugins.judging.verdicts import Kind
+from plugins.reports import results
+from plugins.reports.plot import COLUMNS
+from plugins.reports.plot import drawable
+from plugins.reports.plot import steps_svg
+from plugins.reports.summary import Summary
+from plugins.words import shown
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+HTML, MARKDOWN = "report.html", "report.md"
+
+# With its sign, a verdict can be told without its colour. The worst come first.
+SIGNS = {
+    Kind.TOO_SLOW: "▼",
+    Kind.TOO_FAST: "▲",
+    Kind.NOISY: "≈",
+    Kind.INVALID: "✗",
+    Kind.INFRASTRUCTURE: "⚠",
+    Kind.LOST: "?",
+    Kind.NO_BASELINE: "-",
+    Kind.SKIPPED: "○",
+    Kind.PASSED: "✓",
+}
+_RANKS = list(SIGNS)
+_JUDGED = (Kind.PASSED, Kind.TOO_SLOW, Kind.TOO_FAST, Kind.NOISY)
+_SLOWEST = 10
+_TEMPLATES = Path(__file__).parent / "templates"
+_FILES = {
+    results.LOG: "log",
+    results.OWN_LOG: "its own log",
+    results.ERRORS: "errors",
+    results.SENT: "what was sent",
+    results.STEPS: "steps",
+    results.CASE: "record",
+    results.GPUS_TABLE: "GPUs",
+    results.GPUS_PLOT: "GPUs, plotted",
+}
+# What Markdown obeys, but for what is escaped as HTML.
+_MARKDOWN = re.compile(r"([\\`*_\[\]|~#!$])")
+
+
+@dataclass(frozen=True)
+class CaseView:
+    """A case as the page shows it: its record, and what follows from it and from the run's folder.
+
+    `number` is its place in the run. Durations are in seconds.
+    """
+
+    folder: Path
+    number: int
+    record: Mapping[str, Any]
+
+    @property
+    def id(self) -> str:
+        return str(self.record["id"])
+
+    @property
+    def kind(self) -> Kind:
+        return Kind(self.record["verdict"])
+
+    @property
+    def why(self) -> str:
+        """The headline without the verdict."""
+        return str(self.record["headline"]).removeprefix(f"{self.kind}: ")
+
+    @property
+    def sign(self) -> str:
+        return SIGNS[self.kind]
+
+    @property
+    def anchor(self) -> str:
+        return f"case-{self.number}"
+
+    @cached_property
+    def parts(self) -> tuple[str, str, str, int]:
+        """Recipe, size, dtype and number of GPUs."""
+        found = re.fullmatch(r"([^/]+)/(.+)-([^-]+)-(\d+)gpus", self.id)
+        return (found[1], found[2], found[3], int(found[4])) if found else (self.id, "", "", 0)
+
+    @property
+    def job(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.record["job"]
+        return found
+
+    @property
+    def job_id(self) -> str:
+        return self.job.get("id") or self.job.get("name") or "none"
+
+    @cached_property
+    def files(self) -> dict[str, str]:
+        """What the files in the case's folder are, by their paths in the run's folder."""
+        names = {f"{self.id}/{name}": what for name, what in _FILES.items()}
+        return {path: what for path, what in names.items() if (self.folder / path).is_file()}
+
+    @property
+    def log(self) -> str:
+        """The path of the log, or of what the job printed outside it; "" if there is neither."""
+        names = (results.LOG, results.OWN_LOG, results.ERRORS)
+        return next((path for name in names if (path := f"{self.id}/{name}") in self.files), "")
+
+    def log_in(self, part: str) -> str:
+        """The path of the log in a folder of the case's folder, an earlier try's or a mode's; "" if there is none."""
+        path = f"{self.id}/{part}/{results.LOG}"
+        return path if (self.folder / path).is_file() else ""
+
+    @property
+    def queued(self) -> float | None:
+        return _between(self.job.get("submitted"), self.job.get("started"))
+
+    @property
+    def ran(self) -> float | None:
+        return _between(self.job.get("started"), self.job.get("ended"))
+
+    @property
+    def gpu_hours(self) -> float | None:
+        """Those of its last job."""
+        return None if self.ran is None else self.parts[3] * self.ran / 3600
+
+    @property
+    def off(self) -> float | None:
+        """The throughput above the expected one, in percent."""
+        step_time, target = self.record["step_time"], self.record["expected"]
+        return 100 * (target["step_time"] / step_time - 1) if step_time and target else None
+
+    @cached_property
+    def times(self) -> dict[int, float]:
+        """Seconds of the single steps, by their numbers; none if their file is damaged."""
+        path = f"{self.id}/{results.STEPS}"
+        if path not in self.files:
+            return {}
+        try:
+            with (self.folder / path).open(newline="") as file:
+                rows = csv.reader(file)
+                names = next(rows)
+                step, seconds = names.index("step"), names.index("raw_seconds")
+                found = {int(row[step]): float(row[seconds]) for row in rows if row[seconds]}
+        except (OSError, ValueError, LookupError, StopIteration, csv.Error):
+            return {}
+        return drawable(found)
+
+    @property
+    def thinned(self) -> bool:
+        return len(self.times) > 2 * COLUMNS
+
+    @property
+    def baseline(self) -> str:
+        """What the case was compared with."""
+        target = self.record["expected"]
+        if not target:
+            return ""
+        own = f", as recorded by run {target['recorded']['run']}" if target["recorded"] else ""
+        return (
+            f"{target['framework']}, release {target['release']}, on {target['gpu']}{own}: {target['source']}"
+        )
+
+    @property
+    def counted(self) -> dict[str, Any]:
+        """How its figures were counted; empty if it has none."""
+        record = self.record
+        if record["step_time"] is None:
+            return {}
+        basis = record["mfu_definition"] or {}
+        return {
+            "statistic": record["statistic"],
+            "means": record["means"],
+            "flops": basis.get("flops"),
+            "peak": basis.get("peak_tflops_per_gpu"),
+            "baseline": self.baseline,
+        }
+
+    def plot(self) -> str:
+        return steps_svg(self.record, self.times, f"{self.anchor}-")
+
+
+def write_report(folder: Path) -> None:
+    """Write both files into a run's folder from its `summary.json`.
+
+    Raises ConfigError if there is none, and OSError if they cannot be written.
+    """
+    summary = _summary(folder)
+    html, markdown = render(folder, summary)
+    write_whole(folder / HTML, html)
+    write_whole(folder / MARKDOWN, markdown)
+
+
+def render(folder: Path, summary: Mapping[str, Any]) -> tuple[str, str]:
+    """HTML and Markdown of a run."""
+    # It is slow to import, and only needed once jobs have run.
+    from markupsafe import Markup
+
+    style = (_TEMPLATES / "report.css").read_text(encoding="utf-8")
+    cases = [CaseView(folder, number, record) for number, record in enumerate(summary["cases"])]
+    behind = [case for case in cases if case.off is not None and case.off < 0]
+    values = {
+        "run": summary,
+        "cases": cases,
+        "worst_first": sorted(cases, key=lambda case: _RANKS.index(case.kind)),
+        "counts": {kind: summary["totals"][kind] for kind in SIGNS if summary["totals"].get(kind)},
+        "signs": SIGNS,
+        "matrices": _matrices(cases),
+        "slowest": sorted(behind, key=lambda case: case.off or 0.0)[:_SLOWEST],
+        "unjudged": [case for case in cases if case.kind not in _JUDGED],
+        "versions": _alike(cases, lambda case: case.record["versions"]),
+        "definitions": _alike(cases, lambda case: case.counted),
+        "columns": COLUMNS,
+        "html_name": HTML,
+        "slowest_shown": _SLOWEST,
+        "style": Markup(style),
+        "style_hash": base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
+    }
+    return (
+        _environment(_html).get_template("report.html").render(values),
+        _environment(_markdown).get_template("report.md").render(values),
+    )
+
+
+def _environment(finalize: Any) -> Environment:
+    """Templates whose values are all escaped, as texts from outside."""
+    from jinja2 import Environment
+    from jinja2 import FileSystemLoader
+    from jinja2 import StrictUndefined
+    from markupsafe import Markup
+
+    made = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        finalize=finalize,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(figure=_figure, duration=_duration, moment=_moment, percent=_percent)
+    made.filters["svg"] = lambda case: Markup(case.plot())
+    return made
+
+
+def _html(value: Any) -> Any:
+    return "" if value is None else shown(value) if type(value) is str else value
+
+
+def _markdown(value: Any) -> Any:
+    value = _html(value)
+    if isinstance(value, str) and not hasattr(value, "__html__"):
+        return _MARKDOWN.sub(r"\\\1", re.sub(r"\s+", " ", value))
+    return value
+
+
+def _summary(folder: Path) -> dict[str, Any]:
+    path = folder / results.SUMMARY
+    try:
+        found: dict[str, Any] = json.loads(path.read_bytes())
+        Summary.model_validate(found, strict=False)
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{path}: there is none; a session writes it at its end: pytest --resume {folder.name} goes on with a run"
+        ) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    return found
+
+
+def _matrices(cases: Sequence[CaseView]) -> list[dict[str, Any]]:
+    """For each recipe its scales, and its rows by (size, dtype): the cases by scale."""
+    found: dict[str, dict[tuple[str, str], dict[int, CaseView]]] = {}
+    for case in cases:
+        recipe, size, dtype, gpus = case.parts
+        found.setdefault(recipe, {}).setdefault((size, dtype), {})[gpus] = case
+    return [
+        {"recipe": recipe, "scales": sorted({gpus for row in rows.values() for gpus in row}), "rows": rows}
+        for recipe, rows in found.items()
+    ]
+
+
+def _alike(
+    cases: Sequence[CaseView], told: Callable[[CaseView], Mapping[str, Any] | None]
+) -> list[tuple[Mapping[str, Any], list[CaseView]]]:
+    """What is told of cases, and of which cases the same is told."""
+    found: dict[str, tuple[Mapping[str, Any], list[CaseView]]] = {}
+    for case in cases:
+        if value := told(case):
+            found.setdefault(json.dumps(value, sort_keys=True), (value, []))[1].append(case)
+    return list(found.values())
+
+
+def _between(first: str | None, second: str | None) -> float | None:
+    if not first or not second:
+        return None
+    return (datetime.fromisoformat(second) - datetime.fromisoformat(first)).total_seconds()
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}" if value < 1000 else f"{value:.0f}"
+
+
+def _percent(value: float | None, sign: str = "") -> str:
+    return "" if value is None else f"{value:{sign}.1f} %"
+
+
+def _duration(value: float | None) -> str:
+    """`47 s`, `3:07 min`, `2:05 h`."""
+    if value is None:
+        return ""
+    minutes, seconds = divmod(round(value), 60)
+    if minutes >= 60:
+        return f"{minutes // 60}:{minutes % 60:02d} h"
+    return f"{minutes}:{seconds:02d} min" if minutes else f"{seconds} s"
+
+
+def _moment(stamp: str | None) -> str:
+    return datetime.fromisoformat(stamp).strftime("%Y-%m-%d %H:%M:%S") if stamp else ""
+
+
+def main(arguments: Sequence[str]) -> int:
+    if len(arguments) != 1:
+        print(
+            "usage: python -m plugins.reports.page RUN, a run's folder such as results/latest",
+            file=sys.stderr,
+        )
+        return 2
+    folder = Path(arguments[0])
+    try:
+        write_report(folder.resolve())
+    except (ConfigError, OSError) as error:
+        print(shown(f"the report cannot be made: {error}"), file=sys.stderr)
+        return 1
+    print(shown(f"{folder / HTML}\n{folder / MARKDOWN}"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,244 @@
+"""The page of a run: what stands on it, where its links lead, and that it is well-formed and needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from fixtures.session import RunPlugin
+from plugins.judging.verdicts import Kind
+from plugins.reports import page
+from plugins.reports import plot
+from plugins.reports import results
+from tests.unit.reports import example_run
+
+_VOID = {"meta", "br", "img", "link", "hr"}
+INERT = {"path", "rect", "text", "g", "defs", "clippath", "marker", "circle", "polygon", "svg"}
+PROSE = {"html", "head", "body", "title", "style", "meta", "header", "nav", "main", "section", "article"}
+PROSE |= {"pre", "h1", "h2", "h3", "p", "ul", "li", "dl", "dt", "dd", "div", "span", "small", "a", "figure"}
+PROSE |= {"figcaption", "table", "caption", "thead", "tbody", "tfoot", "tr", "th", "td"}
+
+
+class Reader(HTMLParser):
+    """What a page has. Raises if its tags do not match."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: Counter[str] = Counter()
+        self.names: Counter[str] = Counter()
+        self.ids: Counter[str] = Counter()
+        self.links: list[str] = []
+        self.said: list[str] = []
+        self._open: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        assert len(dict(attrs)) == len(attrs)
+        for name, value in attrs:
+            self.names[name] += 1
+            if name == "id":
+                self.ids[value or ""] += 1
+            if name == "href":
+                self.links.append(value or "")
+        if tag not in _VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in _VOID:
+            self._open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self._open[-1:] != ["style"]:
+            self.said.append(data)
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.said))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("results") / "run-1"
+    made.mkdir()
+    example_run.make(made)
+    page.write_report(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def html(folder: Path) -> str:
+    return (folder / page.HTML).read_text()
+
+
+def cases(html: str) -> Iterator[tuple[str, str]]:
+    """The id and the HTML of each case's own part."""
+    for part in re.findall('<article class="case".*?</article>', html, re.DOTALL):
+        yield part[part.index("<h3>") + 4 : part.index(": ")], part
+
+
+def test_the_page_is_whole_and_needs_nothing_else(html: str) -> None:
+    read = Reader(html)
+    assert set(read.tags) <= PROSE | INERT
+    assert {
+        name for name in read.names if name.startswith("on") or name in ("src", "style", "srcset")
+    } == set()
+    assert html.startswith("<!DOCTYPE html>")
+    assert [name for name, count in read.ids.items() if count > 1] == []
+    assert [link for link in read.links if link.startswith("#") and link[1:] not in read.ids] == []
+    assert set(re.findall(r"url\(#([^)]+)\)", html)) <= set(read.ids)
+    style = html[html.index("<style>") + 7 : html.index("</style>")]
+    allowed = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert f"default-src 'none'; style-src 'sha256-{allowed}';" in html
+
+
+def test_its_title_says_how_the_run_ended(html: str) -> None:
+    title = re.search("<title>(.*)</title>", html)
+    assert title is not None
+    assert title[1].startswith("performance: 1 too slow, 1 too fast, 1 noisy,")
+
+
+def test_the_worst_verdicts_come_first_each_with_a_sign(html: str) -> None:
+    kinds = [
+        kind for _, part in cases(html) for kind in Kind if f"because of {list(Kind).index(kind)}<" in part
+    ]
+    assert kinds == list(page.SIGNS)
+    assert set(page.SIGNS) == set(Kind)
+    assert len(set(page.SIGNS.values())) == len(Kind)
+
+
+def test_every_case_with_figures_leads_to_a_log_and_names_its_job(folder: Path, html: str) -> None:
+    for case_id, part in cases(html):
+        number = [f"llama3/70b-fp8-{8 * 2**number}gpus" for number in range(len(Kind))].index(case_id)
+        if "<figure>" in part:
+            assert f'<a href="{case_id}/log.txt">10{number}</a>' in part
+        else:
+            assert f"10{number}, no log" in part
+    paths = [link for link in Reader(html).links if not link.startswith("#")]
+    assert [path for path in paths if not (folder / unquote(path)).is_file()] == []
+
+
+def test_earlier_jobs_and_those_of_a_diagnosis_lead_to_their_logs(html: str) -> None:
+    for id_, part, told in (("77", "try-1", "FAILED undecided"), ("78", "profile", "FAILED")):
+        link = f'<a href="llama3/70b-fp8-16gpus/{part}/log.txt">{id_}</a>'
+        assert f'{link}</td><td class="text">{told}</td>' in html
+    said = Reader(html).text
+    for told in (
+        "compute grew by 20 %",
+        "77: 10.5 s, steady 10.4 s, spread 2.0 %, on node77",
+        "the last of 2 runs",
+    ):
+        assert told in said
+
+
+def test_what_did_not_run_is_told_with_the_reason(html: str) -> None:
+    section = html[html.index('id="not-run"') : html.index('id="jobs"')]
+    said = Reader(f"<section {section[: section.index('</section>')]}</section>").text
+    assert "3 of llama3 not selected: 4096 GPUs need 512 nodes" in said
+    for kind in (Kind.NO_BASELINE, Kind.SKIPPED, Kind.INFRASTRUCTURE):
+        assert f"{kind}: because of {list(Kind).index(kind)}" in said
+
+
+def test_definitions_versions_and_gpu_hours_are_told(html: str) -> None:
+    said = Reader(html).text
+    for told in (
+        "commit of Pacemark abc123, with changes",
+        "llama3/x regressed",
+        "12.5",
+        "full-attention",
+        "sequence length x global batch size",
+    ):
+        assert told in said
+
+
+def test_markdown_has_the_same_verdicts_and_links(folder: Path) -> None:
+    text = (folder / page.MARKDOWN).read_text()
+    rows = [line for line in text.splitlines() if re.match(r"\| \S+ (too|noisy|passed)", line)]
+    assert len(rows) == 4
+    assert all(re.search(r"\[10\d\]\(llama3/70b-fp8-\d+gpus/log\.txt\)", row) for row in rows)
+    assert "- 3 of llama3: 4096 GPUs need 512 nodes" in text
+
+
+def test_of_many_steps_the_extremes_are_drawn_and_the_caption_says_so(tmp_path: Path) -> None:
+    summary = example_run.make(tmp_path, (Kind.PASSED,), steps=10_000)
+    html, _ = page.render(tmp_path, summary)
+    assert "10000 steps; of each of 400 columns only the fastest and the slowest step are drawn" in html
+    points = [(index, 1.0 + (index == 4711) - (index == 9999)) for index in range(10_000)]
+    kept = plot.thinned(points)
+    assert len(kept) <= 2 * plot.COLUMNS
+    assert {points[4711], points[9999]} <= set(kept)
+    assert kept == sorted(kept)
+
+
+@given(
+    st.lists(st.floats() | st.floats(0, 100), min_size=1, max_size=20),
+    st.sampled_from([None, {"step_time": 10.0, "fastest": 9.0, "slowest": 11.0}]),
+)
+@settings(max_examples=60, deadline=None)
+def test_whatever_a_log_states_can_be_drawn(seconds: list[float], band: dict[str, float] | None) -> None:
+    times = plot.drawable(dict(enumerate(seconds)))
+    some = next(iter(times.values()), None)
+    record = {"id": "x", "expected": band, "steady_median": some, "step_time": some, "statistic": "last"}
+    if times:
+        svg = plot.steps_svg({**record, "runs": None, "hiccups": [0]}, times)
+        assert all(len(points) < 40 for points in re.findall(r"-?\d+\.?\d*,", svg))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a,b\n1,2\n", "step,raw_seconds\n1\n", "step,raw_seconds\nx,y\n", f"{example_run.COLUMNS}\n"]
+)
+def test_damaged_steps_cost_the_plot_alone(tmp_path: Path, text: str) -> None:
+    summary = example_run.make(tmp_path, (Kind.PASSED,))
+    (tmp_path / summary["cases"][0]["id"] / results.STEPS).write_text(text)
+    html, _ = page.render(tmp_path, summary)
+    assert "<figure>" not in html
+    assert "because of 0" in html
+
+
+def test_the_page_is_made_anew_from_the_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    example_run.make(tmp_path, (Kind.PASSED,))
+    assert page.main([str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / page.HTML}\n{tmp_path / page.MARKDOWN}\n"
+    assert (tmp_path / page.HTML).is_file()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [(None, "a session writes it at its end"), ("{", "cannot be read"), ('{"schema": 2}', "cannot be read")],
+)
+def test_a_folder_without_a_whole_record_has_no_page(
+    tmp_path: Path, text: str | None, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if text is not None:
+        (tmp_path / results.SUMMARY).write_text(text)
+    assert page.main([str(tmp_path)]) == 1
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / page.HTML).exists()
+
+
+def test_a_page_that_cannot_be_made_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    session: Any = SimpleNamespace(folder=tmp_path)
+    RunPlugin._write_views(session)
+    assert (
+        "report.html could not be written, the verdicts are in summary.json: ConfigError: "
+        in capfd.readouterr().err
+    )
