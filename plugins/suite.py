@@ -107,6 +107,9 @@ SITE_BASELINES: pytest.StashKey[SiteBaselines] = pytest.StashKey()
 JUDGEMENT: pytest.StashKey[Judgement] = pytest.StashKey()
 RECIPE: pytest.StashKey[Recipe] = pytest.StashKey()
 
+EXPLAINED = "pacemark_explained"
+"""The attribute of a failed test's report that says that its case's verdict is why it failed."""
+
 _LAST_LINES = 8
 _LINE_WIDTH = 200
 _TAIL = 1 << 18
@@ -460,10 +463,17 @@ def pytest_runtest_makereport(
     judgement = item.stash.get(JUDGEMENT, None)
     if call.excinfo is not None and isinstance(call.excinfo.value, RunError | ConfigError):
         report.longrepr = call.excinfo.getrepr(style="value")
+    setattr(report, EXPLAINED, _explained(call, judgement))
     crash = getattr(report.longrepr, "reprcrash", None)
     if report.failed and crash is not None and judgement is not None and judgement.verdict.fails:
         crash.message = shown(judgement.verdict.headline)
     return report
+
+
+def _explained(call: pytest.CallInfo[None], judgement: Judgement | None) -> bool:
+    error = call.excinfo.value if call.excinfo else None
+    asserted = call.when == "call" and isinstance(error, AssertionError | pytest.fail.Exception)
+    return isinstance(error, RunError) or (asserted and judgement is not None and judgement.verdict.fails)
 
 
 def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:

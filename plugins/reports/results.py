@@ -1,6 +1,6 @@
 """The record of a run: our own JSON in `results/<run>/`. Every other report is a view of it.
 
-docs/results.md documents the schema. If a change would mislead a reader of the old schema, `SCHEMA` changes.
+`plugins.reports.summary` has its types, docs/results.md tells of them.
 """
 
 from __future__ import annotations
@@ -10,8 +10,11 @@ import io
 import json
 import os
 import stat
+from collections import Counter
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC
 from datetime import datetime
 from importlib.metadata import version
@@ -29,7 +32,7 @@ from plugins.digests.gpus import Sample
 from plugins.errors import ConfigError
 from plugins.files import make_case_folder
 from plugins.files import write_whole
-from plugins.job import JobRef
+from plugins.job import Job
 from plugins.judging import identity
 from plugins.judging.diagnosis import Diagnosis
 from plugins.judging.judge import Judgement
@@ -38,9 +41,14 @@ from plugins.judging.verdicts import Kind
 from plugins.judging.verdicts import beside
 from plugins.logs import Log
 from plugins.logs.formats import read
+from plugins.reports.summary import SCHEMA
+from plugins.reports.summary import Ending
+from plugins.reports.summary import LeftOut
 
-SCHEMA = 1
 VERSION = "0.1.0"
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+"""Where Pacemark itself is."""
 
 CASE = "case.json"
 STEPS = "steps.csv"
@@ -171,20 +179,7 @@ def record(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> 
         },
         "identity": identity.stated_by(case, judgement.log),
         "versions": judgement.versions,
-        "job": {
-            "id": job.ref.id,
-            "name": job.ref.name,
-            "kind": job.ref.kind,
-            "state": job.state.raw,
-            "reason": job.state.reason,
-            "nodes": job.state.nodes,
-            "exit_code": job.state.exit_code,
-            "submitted": _stamp(job.times.submitted),
-            "started": _stamp(job.times.started),
-            "ended": _stamp(job.times.ended),
-            "attempts": job.attempts,
-            "excluded_nodes": list(job.excluded),
-        },
+        "job": _job(job),
         "earlier_jobs": [
             {
                 "id": tried.ref.id,
@@ -200,16 +195,34 @@ def record(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> 
     }
 
 
-def unjudged(job: JobRef, why: str) -> dict[str, Any]:
+def unjudged(job: Job, why: str) -> dict[str, Any]:
     """The record of a case that was not judged, because the session was stopped first."""
     nothing = dict.fromkeys(_FIGURES)
     return {
-        "id": job.case,
+        "id": job.ref.case,
         "verdict": str(Kind.INFRASTRUCTURE),
         "headline": f"{Kind.INFRASTRUCTURE}: {why}",
         "remarks": [],
         **nothing,
-        "job": {"id": job.id, "name": job.name},
+        "job": _job(job),
+        "earlier_jobs": [],
+    }
+
+
+def _job(job: Job) -> dict[str, Any]:
+    return {
+        "id": job.ref.id,
+        "name": job.ref.name,
+        "kind": job.ref.kind,
+        "state": job.state.raw,
+        "reason": job.state.reason,
+        "nodes": job.state.nodes,
+        "exit_code": job.state.exit_code,
+        "submitted": _stamp(job.times.submitted),
+        "started": _stamp(job.times.started),
+        "ended": _stamp(job.times.ended),
+        "attempts": job.attempts,
+        "excluded_nodes": list(job.excluded),
     }
 
 
@@ -300,16 +313,47 @@ def _samples(gpus: Gpus) -> str:
     return table.getvalue()
 
 
+@dataclass(frozen=True)
+class About:
+    """What a run's summary says besides its cases.
+
+    `started` is in s since the epoch. `commit` and `dirty` are those of Pacemark's checkout. `gpu_hours` are of
+    all jobs. `left_out` are the selected cases that the site cannot run.
+    """
+
+    site: str
+    started: float
+    commit: str | None = None
+    dirty: bool | None = None
+    gpu_hours: float = 0.0
+    left_out: tuple[LeftOut, ...] = ()
+
+
 def write_summary(
-    folder: Path, site: str, started: float, ended: float, cases: Sequence[Mapping[str, Any]]
+    folder: Path,
+    about: About,
+    ended: float,
+    cases: Sequence[Mapping[str, Any]],
+    end: Callable[[Mapping[Kind, int]], Ending],
 ) -> dict[str, Any]:
-    """Write `summary.json` from the records of the run's cases. Returns the summary."""
+    """Write `summary.json` from the records of the run's cases. Returns the summary.
+
+    `end` says how the session ended, from the number of cases with each verdict.
+    """
+    counts = Counter(case["verdict"] for case in cases)
+    totals = {kind: counts[kind] for kind in Kind}
     summary = {
         "schema": SCHEMA,
         "run": folder.name,
-        "site": site,
-        "started": _stamp(started),
+        "site": about.site,
+        "started": _stamp(about.started),
         "ended": _stamp(ended),
+        **end(totals).model_dump(mode="json"),
+        "totals": totals,
+        "gpu_hours": round(about.gpu_hours, 3),
+        "left_out": [left.model_dump() for left in about.left_out],
+        "commit": about.commit,
+        "dirty": about.dirty,
         "versions": {
             "pacemark": VERSION,
             "python": python_version(),
@@ -319,6 +363,13 @@ def write_summary(
     }
     write_json(folder / SUMMARY, summary)
     return summary
+
+
+def write_ending(folder: Path, summary: Mapping[str, Any], ending: Ending) -> None:
+    """Write `summary.json` again if the session ended otherwise than it says."""
+    changed = {**summary, **ending.model_dump(mode="json")}
+    if changed != summary:
+        write_json(folder / SUMMARY, changed)
 
 
 def write_json(path: Path, value: object) -> None:

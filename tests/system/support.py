@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from typing import Protocol
 
+from plugins.reports.summary import Summary
 from tests.lab.stage import Stage
 from tests.system.forks import OPTIONS
 from tests.system.forks import ROOT as ROOT
@@ -89,6 +90,10 @@ def finish(process: Session, results: Path, seconds: float = 120) -> Run:
     shown = [path for path in folder.rglob("*") if path.is_file() and TOKEN.encode() in path.read_bytes()]
     assert shown == []
     assert TOKEN not in out
+    if (folder / "summary.json").exists():
+        # Its texts may have bytes that are not UTF-8.
+        text = json.dumps(json.loads((folder / "summary.json").read_bytes()), ensure_ascii=False)
+        Summary.model_validate_json(text.encode(errors="replace"))
     return Run(process.wait(), out, folder)
 
 

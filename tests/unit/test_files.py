@@ -6,6 +6,7 @@ import io
 import json
 import os
 from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,13 @@ from fixtures.runs.record import write_record
 from plugins.errors import ConfigError
 from plugins.files import make_case_folder
 from plugins.files import write_whole
+from plugins.job import Job
 from plugins.job import JobRef
+from plugins.judging.verdicts import Kind
 from plugins.reports import results
 from plugins.reports.allure_view import Lenient
+from plugins.reports.gate import Outcome
+from plugins.reports.summary import Ending
 from plugins.reports.terminal import print_table
 from tests.unit.cluster import NARROW
 from tests.unit.cluster import WIDE
@@ -47,6 +52,13 @@ def make_pipe(path: Path) -> None:
 def make_dangling(path: Path) -> None:
     path.unlink(missing_ok=True)
     path.symlink_to(path.parent / "nowhere")
+
+
+ABOUT = results.About("lab", 0.0)
+
+
+def ended(totals: Mapping[Kind, int]) -> Ending:
+    return Ending(outcome=Outcome.FAILED, exit_code=1, regressions=[])
 
 
 def made(folder: Path) -> Path:
@@ -125,12 +137,12 @@ def test_a_damaged_record_of_a_case_costs_that_case_its_verdict(tmp_path: Path, 
     lines = listed(tmp_path)
     assert lines[1] == "run-1 lab ended 1 with a damaged record, 1 not judged none"
     assert lines[2] == "run-2 lab ended 1 passed, 1 not judged none"
-    summary = write_record(tmp_path / "run-1", "lab", 0.0, Summary.of(tmp_path / "run-1").entries, None)
+    summary = write_record(tmp_path / "run-1", ABOUT, Summary.of(tmp_path / "run-1").entries, None, ended)
     assert summary["cases"][0]["verdict"] == "infrastructure"
     assert summary["cases"][0]["headline"].startswith(f"infrastructure: its record is damaged: {path}: ")
 
 
-WRITTEN = results.unjudged(JobRef(NARROW.recipe, NARROW.id, NARROW.id, "17"), "stopped")
+WRITTEN = results.unjudged(Job(ref=JobRef(NARROW.recipe, NARROW.id, NARROW.id, "17")), "stopped")
 
 
 @pytest.mark.parametrize(
@@ -142,9 +154,9 @@ def test_a_record_that_cannot_be_shown_is_damaged(tmp_path: Path, wrong: dict[st
     entries = Summary.of(run).entries
     path = run / NARROW.key / results.CASE
     path.write_text(json.dumps(WRITTEN))
-    assert write_record(run, "lab", 0.0, entries, None)["cases"][0] == WRITTEN
+    assert write_record(run, ABOUT, entries, None, ended)["cases"][0] == WRITTEN
     path.write_text(json.dumps({**WRITTEN, **wrong}))
-    summary = write_record(run, "lab", 0.0, entries, None)
+    summary = write_record(run, ABOUT, entries, None, ended)
     assert "its record is damaged" in summary["cases"][0]["headline"]
     print_table(summary["cases"], io.StringIO(), 120, colour=False)
 

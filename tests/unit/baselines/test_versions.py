@@ -10,6 +10,7 @@ import pytest
 from plugins.baselines.versions import compare
 from plugins.baselines.versions import mixed
 from plugins.baselines.versions import versions_of
+from plugins.job import Job
 from plugins.job import JobRef
 from plugins.job import Phase
 from plugins.judging.judge import Judgement
@@ -78,7 +79,7 @@ def test_versions_that_differ_within_a_run_are_told_and_remarked() -> None:
 def test_the_record_of_a_case_has_the_versions_whole() -> None:
     found = judged(text="NCCL version 2.21.5\n", images=(ONE,))
     assert results.record(found)["versions"] == {"driver": "550.90.07", "image": ONE, "nccl": "2.21.5"}
-    assert results.unjudged(JobRef("llama3", "x", "n", "1"), "Ctrl-C")["versions"] is None
+    assert results.unjudged(Job(ref=JobRef("llama3", "x", "n", "1")), "Ctrl-C")["versions"] is None
 
 
 def test_they_are_recorded_and_told_where_the_number_comes_from(tmp_path: Path) -> None:

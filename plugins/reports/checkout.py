@@ -1,0 +1,30 @@
+"""The commit of Pacemark's own checkout."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+_SECONDS = 10.0
+_DIRTY = "-dirty"
+
+
+def commit_of(folder: Path) -> tuple[str | None, bool | None]:
+    """The commit that is checked out in this folder, and whether files that git knows differ from it.
+
+    Both are None if the folder itself is no checkout, even if one is above it, or if git cannot tell.
+    """
+    command = ["git", "-c", f"safe.directory={folder}", "describe", "--always", "--dirty", "--abbrev=40"]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    own = {"GIT_CEILING_DIRECTORIES": str(folder.parent), "GIT_OPTIONAL_LOCKS": "0"}
+    try:
+        done = subprocess.run(
+            [*command, "--exclude=*"],
+            cwd=folder, env={**env, **own}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=_SECONDS, check=True,
+        )  # fmt: skip
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None, None
+    said = done.stdout.strip()
+    return said.removesuffix(_DIRTY), said.endswith(_DIRTY)

@@ -1,0 +1,81 @@
+"""The JSON Schema of summary.json: the file in docs/ is that of the types, and records are of these types."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fixtures.runs.ledger import LEDGER
+from fixtures.runs.ledger import Ledger
+from plugins.job import Job
+from plugins.job import JobRef
+from plugins.job import JobState
+from plugins.job import Phase
+from plugins.reports import results
+from plugins.reports.checkout import commit_of
+from plugins.reports.summary import CaseRecord
+from tests import schema
+from tests.unit.cluster import NARROW
+from tests.unit.cluster import WIDE
+
+
+def test_the_schema_in_the_repository_is_that_of_the_types() -> None:
+    assert schema.PATH.read_text() == schema.schema(), "write it anew: python -m tests.schema"
+
+
+def test_every_key_of_a_case_is_told_in_the_docs() -> None:
+    told = (schema.PATH.parent / "results.md").read_text()
+    assert [name for name in CaseRecord.model_fields if f"`{name}`" not in told] == []
+
+
+def test_a_case_that_was_not_judged_has_the_same_keys() -> None:
+    job = Job(
+        ref=JobRef(NARROW.recipe, NARROW.id, "name"), state=JobState(Phase.FAILED, "FAILED", nodes="n1")
+    )
+    record = results.unjudged(job, "stopped")
+    assert set(record) == set(CaseRecord.model_fields)
+    assert record["job"]["nodes"] == "n1"
+
+
+def test_gpu_hours_are_those_of_all_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Ledger.create(tmp_path / LEDGER, "run", "lab")
+    ledger.plan([(NARROW, "slurm", "a"), (WIDE, "replay", "b")])
+    assert ledger.gpu_hours() == 0
+    monkeypatch.setattr("time.time", lambda: 10_000.0)
+    for case, started in ((NARROW, 6400.0), (WIDE, 0.0)):
+        ledger.observe(case.key, JobState(Phase.RUNNING), started)
+    assert ledger.gpu_hours() == NARROW.gpus
+    ledger.try_again(NARROW.key, failure="infrastructure", why="a node died")
+    ledger.observe(NARROW.key, JobState(Phase.RUNNING), 8200.0)
+    ledger.end(NARROW.key)
+    monkeypatch.setattr("time.time", lambda: 20_000.0)
+    assert ledger.gpu_hours() == 1.5 * NARROW.gpus
+    ledger.close()
+
+
+def git(folder: Path, *command: str) -> str:
+    who = ("-c", "user.name=x", "-c", "user.email=x@localhost")
+    return subprocess.run(
+        ["git", *who, *command], cwd=folder, check=True, capture_output=True, text=True
+    ).stdout
+
+
+def test_the_commit_of_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert commit_of(tmp_path) == (None, None)
+    git(tmp_path, "init", "-b", "main")
+    (tmp_path / "file").write_text("1")
+    (tmp_path / "inner").mkdir()
+    git(tmp_path, "add", "file")
+    git(tmp_path, "commit", "-m", "first")
+    # As a hook of git would set it.
+    monkeypatch.setenv("GIT_DIR", "/nonexistent")
+    head = (tmp_path / ".git" / "refs" / "heads" / "main").read_text().strip()
+    assert commit_of(tmp_path) == (head, False)
+    (tmp_path / "file").write_text("2")
+    assert commit_of(tmp_path) == (head, True)
+    # Somebody's checkout that has Pacemark in a folder tells nothing of Pacemark.
+    assert commit_of(tmp_path / "inner") == (None, None)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert commit_of(tmp_path) == (None, None)
