@@ -19,13 +19,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-RUN_TO_RUN = 0.007
+RUN_TO_RUN = 0.008
 """Standard deviation of the pace from run to run, as a share, before the runs themselves say what it is."""
 
 PRIOR = 3.0
 """So many degrees of freedom `RUN_TO_RUN` counts for."""
 
-ALPHA = 0.025
+ALPHA = 0.02
 """Two runs that are equal are told to differ with at most this probability."""
 
 CONFIDENCE = 0.95
@@ -110,8 +110,7 @@ def compare(pairs: Sequence[Pair]) -> Comparison:
     )
     ratios = {pair.key: fit.ratio(pair.change, fit.sigma**2 * pair.variance) for pair in pairs}
     findings = {
-        pair.key: _finding(fitted, ratios[pair.key])
-        for pair, fitted in zip(pairs, fit.fitted(), strict=True)
+        pair.key: _finding(fitted, ratios[pair.key]) for pair, fitted in zip(pairs, fit.fitted(), strict=True)
     }
     return Comparison(effects, ratios, findings, fit.sigma)
 
@@ -122,7 +121,7 @@ def _finding(fitted: Ratio, own: Ratio) -> Finding:
         return Finding.FASTER
     if fitted.high < 1:
         return Finding.SLOWER
-    return Finding.SAME if 1 - SAME < own.low and own.high < 1 + SAME else Finding.CANNOT_TELL
+    return Finding.SAME if own.low > 1 - SAME and own.high < 1 + SAME else Finding.CANNOT_TELL
 
 
 @dataclass(frozen=True)
@@ -166,13 +165,13 @@ class _Fit:
         return Ratio(math.exp(change), math.exp(change - reach), math.exp(change + reach))
 
     def effects(self) -> list[Ratio]:
-        return [
-            self.ratio(change, self.covariance[i, i]) for i, change in enumerate(self.estimates)
-        ]
+        return [self.ratio(change, self.covariance[i, i]) for i, change in enumerate(self.estimates)]
 
     def fitted(self) -> list[Ratio]:
         """The ratio that the effects make of each case."""
-        return [self.ratio(float(row @ self.estimates), float(row @ self.covariance @ row)) for row in self.design]
+        return [
+            self.ratio(float(row @ self.estimates), float(row @ self.covariance @ row)) for row in self.design
+        ]
 
 
 def _explain(pairs: Sequence[Pair]) -> _Fit:
