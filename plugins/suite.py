@@ -247,7 +247,7 @@ def _judge(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judg
         strict_last=request.config.getoption("--strict-last"),
         before=[
             results.read_log(recipe.file.log, results.try_folder(outcome.folder, tried.try_number))
-            for tried in outcome.undecided
+            for tried in outcome.repeated
         ],
         artefacts=results.read_artefacts(outcome.folder) if case.mode else None,
         nodes=case.nodes(choice.gpus_per_node),
