@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-Failure = Literal["", "infrastructure", "lost", "interrupted", "given up", "hung", "undecided", "skipped"]
+Failure = Literal["", "infrastructure", "lost", "interrupted", "given up", "hung", "repeated", "skipped"]
 """Why a job did not end by itself; "" if it did.
 
 `given up`: cancelled because its pace could not return to the band. `hung`: cancelled because it continued
-after its last step. `undecided`: it ended well, but its case ran again because this job alone did not decide
-the verdict. `skipped`: it was never submitted, because what it needs is not there.
+after its last step. `repeated`: it ended well, but its case ran again because this job alone did not decide
+the verdict, or because each case has several runs. `skipped`: it was never submitted, because what it needs is not there.
 """
 
 

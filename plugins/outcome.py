@@ -60,9 +60,9 @@ class Outcome:
         return self.job.state.phase is Phase.SUCCEEDED
 
     @property
-    def undecided(self) -> tuple[Job, ...]:
+    def repeated(self) -> tuple[Job, ...]:
         """The earlier jobs that are judged together with this one, oldest first."""
-        return tuple(job for job in self.earlier if job.failure == "undecided")
+        return tuple(job for job in self.earlier if job.failure == "repeated")
 
     @property
     def run(self) -> str:

@@ -260,7 +260,7 @@ def judge_item(item: pytest.Item, case: Case, outcome: Outcome) -> Judgement:
         strict_last=item.config.getoption("--strict-last"),
         before=[
             results.read_log(recipe.file.log, results.try_folder(outcome.folder, tried.try_number))
-            for tried in outcome.undecided
+            for tried in outcome.repeated
         ],
         artefacts=results.read_artefacts(outcome.folder) if case.mode else None,
         nodes=case.nodes(choice.gpus_per_node),

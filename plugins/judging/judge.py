@@ -30,6 +30,7 @@ from plugins.judging.checkpoints import Written
 from plugins.judging.diagnosis import Diagnosis
 from plugins.judging.diagnosis import explain as explain_diagnosis
 from plugins.judging.model import counted_by
+from plugins.judging.repeats import Repeats
 from plugins.judging.repeats import judge_runs
 from plugins.judging.repeats import unsure
 from plugins.judging.verdicts import Kind
@@ -159,7 +160,7 @@ def judge_outcome(
         return _judge_given_up(case, outcome, log, baseline, gpu=gpu, baselines=baselines, gpus=gpus)
     part = accelerators(baselines).get(gpu)
     problems = validity.problems(case, log, statistic, part, job=outcome.known_job)
-    jobs = [*(tried.ref.id for tried in outcome.undecided), *[""] * len(before)]
+    jobs = [*(tried.ref.id for tried in outcome.repeated), *[""] * len(before)]
     for number, (earlier, job_id) in enumerate(zip(before, jobs, strict=False), start=1):
         found = validity.problems(case, earlier, statistic, part, job=job_id)
         problems += [f"run {number}: {problem}" for problem in found]
@@ -248,20 +249,27 @@ def judge_outcome(
 
 
 def another_run(
-    case: Case, logs: Sequence[Log], baseline: Baseline | None, *, gpu: str, baselines: Path
+    case: Case, logs: Sequence[Log], baseline: Baseline | None, repeats: Repeats, *, gpu: str, baselines: Path
 ) -> str:
-    """Why one more run of the case would help to decide; "" if the runs of `logs` decide.
+    """Why the case needs one more run; "" if the runs of `logs` are enough.
 
-    All runs of `logs` ended well. If a run is not valid, or if there is no baseline, the case is decided.
+    All runs of `logs` ended well. If a run is not valid, the case is decided; so it is without a baseline,
+    unless every case runs several times.
     """
-    if baseline is None or not case.is_timed:
+    more = f"run {len(logs)} of {repeats.at_most} has ended" if len(logs) < repeats.at_most else ""
+    if not case.is_timed or not more:
         return ""
+    if baseline is None:
+        return more if repeats.always else ""
     basis = mfu_basis(case, baseline, gpu, baselines, logs[-1].peak_tflops)
     part = accelerators(baselines).get(gpu)
     if basis is None or any(validity.problems(case, log, baseline.statistic, part) for log in logs):
         return ""
+    if repeats.always:
+        return more
     target = expected(case, baseline, basis)
-    return unsure([_measurement(case, log, baseline.statistic, basis) for log in logs], target)
+    runs = [_measurement(case, log, baseline.statistic, basis) for log in logs]
+    return unsure(runs, target, repeats.at_most)
 
 
 def _measurement(case: Case, log: Log, statistic: Statistic, basis: MfuBasis) -> Measurement:
@@ -435,7 +443,7 @@ def _log_remarks(outcome: Outcome) -> tuple[str, ...]:
 
 def _job_remarks(case: Case, outcome: Outcome, log: Log) -> tuple[str, ...]:
     remarks, job = [], outcome.job
-    if broken := [tried for tried in outcome.earlier if tried.failure != "undecided"]:
+    if broken := [tried for tried in outcome.earlier if tried.failure != "repeated"]:
         jobs = f"{len(broken)} job{'s' if len(broken) > 1 else ''}"
         why = broken[-1].message or broken[-1].state.raw
         remarks.append(f"{jobs} of this case ended as infrastructure before, lastly: {why}")

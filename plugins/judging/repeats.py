@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 from dataclasses import replace
 from itertools import chain
 
@@ -23,7 +24,19 @@ from plugins.metrics import Measurement
 from plugins.metrics import Timing
 
 MAX_RUNS = 3
-"""A case runs at most this often. If the last run does not decide either, the runs are judged as they are."""
+"""A case runs at most this often if nobody says how often."""
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """A case runs at most `at_most` times: only until its runs decide, or always so often if `always`.
+
+    If the last run does not decide either, the runs are judged as they are.
+    """
+
+    at_most: int = MAX_RUNS
+    always: bool = False
+
 
 # If the steady median is closer than this many of its standard errors to a limit of the band, it is in doubt.
 SIGMAS = 3.0
@@ -36,12 +49,12 @@ SURE = 0.01
 FEW, MANY = 0.5, 1.5
 
 
-def unsure(runs: Sequence[Measurement], expected: Expected) -> str:
-    """Why another run of the case would help to decide; "" if these runs decide, or if there are `MAX_RUNS`.
+def unsure(runs: Sequence[Measurement], expected: Expected, at_most: int = MAX_RUNS) -> str:
+    """Why another run of the case would help to decide; "" if these runs decide, or if there are `at_most`.
 
     If one of the runs fails beyond doubt, the case is not run again.
     """
-    if len(runs) >= MAX_RUNS or any(_clear_failure(run, expected) for run in runs):
+    if len(runs) >= at_most or any(_clear_failure(run, expected) for run in runs):
         return ""
     return _doubt(_together(runs), expected)
 
@@ -60,7 +73,7 @@ def judge_runs(runs: Sequence[Measurement], expected: Expected) -> tuple[Measure
     verdict = judge(measurement, expected)
     if len(runs) > 1:
         medians = ", ".join(f"{run.timing.steady:.4g}" for run in runs)
-        together = f"{len(runs)} runs of this case are judged together, because one did not tell: steady medians {medians} s"
+        together = f"{len(runs)} runs of this case are judged together: steady medians {medians} s"
         verdict = replace(verdict, remarks=(together, *verdict.remarks))
     return measurement, verdict
 

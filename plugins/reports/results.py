@@ -412,7 +412,7 @@ def point_latest(folder: Path) -> None:
 
 def _runs(judgement: Judgement) -> list[dict[str, Any]]:
     """What each run of the case measured, and its job, if several runs were judged together."""
-    jobs = [*judgement.outcome.undecided, judgement.outcome.job]
+    jobs = [*judgement.outcome.repeated, judgement.outcome.job]
     return [
         {
             "id": job.ref.id,

@@ -232,7 +232,7 @@ class EarlierJob(Part):
     state: str
     nodes: str
     failure: Failure
-    """`undecided` if the run did not tell, `interrupted` if a stopped session cancelled it, empty if it broke itself."""
+    """`repeated` if another run of the case followed it, `interrupted` if a stopped session cancelled it, empty if it broke itself."""
     message: str
     excluded_nodes: list[str]
 
@@ -263,7 +263,7 @@ class CaseRecord(Part):
     hiccups: list[int] | None
     """The indices of stalled steps, or of the last steps of stalled intervals."""
     runs: list[Run] | None
-    """If the case was run again because one run did not tell: every run that is judged, oldest first."""
+    """If the case ran several times: every run that is judged, oldest first."""
     tokens_per_second: float | None
     tflops_per_gpu: float | None
     mfu: float | None

@@ -46,7 +46,7 @@ def require_every_run(lab: SlurmLab, result: Run, count: int) -> None:
         case["job"]["id"],
     ]
     assert len({run["id"] for run in case["runs"]}) == count
-    assert {job["failure"] for job in case["earlier_jobs"]} == {"undecided"}
+    assert {job["failure"] for job in case["earlier_jobs"]} == {"repeated"}
     for number in range(1, count):
         assert (result.folder / CASE / f"try-{number}" / "sent.txt").exists()
         assert (result.folder / CASE / f"try-{number}" / "log.txt").read_text().count(
@@ -66,8 +66,8 @@ def test_a_case_near_the_limit_is_judged_by_three_runs(
     require_every_run(slurm_lab, result, 3)
     steady = [run["steady_median"] for run in case["runs"]]
     assert case["steady_median"] == pytest.approx(sum(steady) / 3)
-    assert "of a limit of the band; running it again (2 of 3)" in result.out
-    assert "of a limit of the band; running it again (3 of 3)" in result.out
+    assert "of a limit of the band; running it again (run 2)" in result.out
+    assert "of a limit of the band; running it again (run 3)" in result.out
     assert not any("ended as infrastructure" in remark for remark in case["remarks"])
     again = pacemark(*SELECT, "--site", str(site), "--resume", "latest", results=tmp_path / "results")
     assert again.case()["runs"] == case["runs"]
@@ -86,7 +86,7 @@ def test_stalls_that_do_not_come_again_pass_by_two_runs(slurm_lab: SlurmLab, tmp
     assert result.case()["verdict"] == "passed", result.out
     require_every_run(slurm_lab, result, 2)
     assert [len(run["hiccups"]) for run in result.case()["runs"]] == [5, 0]
-    assert "5 of 40 settled steps stalled, which may be chance; running it again (2 of 3)" in result.out
+    assert "5 of 40 settled steps stalled, which may be chance; running it again (run 2)" in result.out
 
 
 @pytest.mark.parametrize(("pace", "verdict"), [(1.0, "passed"), (1.2, "too slow")])
@@ -145,4 +145,4 @@ def test_what_contradicts_it_is_refused(tmp_path: Path, more: list[str], said: s
 def test_the_plan_says_what_it_costs_at_most(tmp_path: Path) -> None:
     result = pacemark(*REPEAT, "--plan", results=tmp_path / "results")
     assert result.status == 0
-    assert "about 123 GPU-hours, up to 368 with --repeat-undecided; nothing was submitted" in result.out
+    assert "about 123 GPU-hours, 368 with 3 runs at most; nothing was submitted" in result.out

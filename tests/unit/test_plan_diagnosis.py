@@ -98,7 +98,7 @@ def test_no_other_verdict_is_diagnosed(
 def test_all_runs_of_a_case_decide_together(tmp_path: Path) -> None:
     """One run alone is too slow, but the case is judged by both."""
     outcome = ended(tmp_path, [1.054 * seconds for seconds in times()])
-    before = replace(outcome.job, failure="undecided", try_number=1)
+    before = replace(outcome.job, failure="repeated", try_number=1)
     (tmp_path / "try-1").mkdir()
     (tmp_path / "try-1" / "log.txt").write_text(nemo2_text(times()))
     assert symptom(RECIPE, CASE, SLURM, BASELINES, None, outcome) is not None

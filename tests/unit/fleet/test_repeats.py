@@ -35,7 +35,7 @@ class Judge:
     """Says of so many runs of a case that they do not tell, and keeps what it was asked."""
 
     def __init__(self, undecided: int) -> None:
-        self.undecided = undecided
+        self.repeated = undecided
         self.asked: list[tuple[str, ...]] = []
         self.steps: list[list[int]] = []
 
@@ -43,7 +43,7 @@ class Judge:
         assert case == WIDE
         self.asked.append(tuple(folder.name for folder in folders))
         self.steps.append([len(read_log("nemo2", folder).steps) for folder in folders])
-        return f"{len(folders)} cannot tell" if len(folders) <= self.undecided else ""
+        return f"{len(folders)} cannot tell" if len(folders) <= self.repeated else ""
 
 
 def earlier(session: Session) -> list[tuple[str, str, str]]:
@@ -56,9 +56,9 @@ def test_a_run_that_does_not_tell_is_followed_by_another(cluster: Cluster, start
     entry = session.finish()[WIDE.id]
     assert cluster.submitted == [FIRST, SECOND]
     assert (entry.ref.name, entry.try_number, entry.failure, entry.ref.id) == (SECOND, 2, "", "2")
-    assert earlier(session) == [(FIRST, "undecided", "1 cannot tell")]
+    assert earlier(session) == [(FIRST, "repeated", "1 cannot tell")]
     assert any(
-        said.endswith(f"{WIDE.key}: 1 cannot tell; running it again (2 of 3)") for said in told(session)
+        said.endswith(f"{WIDE.key}: 1 cannot tell; running it again (run 2)") for said in told(session)
     )
 
 
@@ -71,23 +71,22 @@ def test_a_run_that_tells_is_not(cluster: Cluster, start: Start) -> None:
 def test_each_run_is_kept_and_all_are_asked_about(cluster: Cluster, start: Start) -> None:
     for number, name in enumerate((FIRST, SECOND, THIRD)):
         cluster.logs[name] = nemo2_text([seconds + number for seconds in times()])
-    judge = Judge(9)
+    judge = Judge(2)
     session = start(WIDE, policy=Policy(another_run=judge))
     entry = session.finish()[WIDE.id]
     assert cluster.submitted == [FIRST, SECOND, THIRD]
-    # Of the third nobody asks: there is none after it.
-    assert judge.asked == [(WIDE.id,), ("try-1", WIDE.id)]
-    assert judge.steps == [[50], [50, 50]]
+    assert judge.asked == [(WIDE.id,), ("try-1", WIDE.id), ("try-1", "try-2", WIDE.id)]
+    assert judge.steps == [[50], [50, 50], [50, 50, 50]]
     assert entry.failure == ""
     folder = session.fleet.folder / WIDE.key
     for name, place in ((FIRST, folder / "try-1"), (SECOND, folder / "try-2"), (THIRD, folder)):
         assert (place / "log.txt").read_text() == cluster.logs[name]
         assert (place / "sent.txt").read_text() == name
     outcome = entry.outcome(folder, "h100", "", session.ledger.earlier(WIDE.key), {})
-    assert [tried.try_number for tried in outcome.undecided] == [1, 2]
+    assert [tried.try_number for tried in outcome.repeated] == [1, 2]
     assert [said.partition("; ")[2] for said in told(session) if "; running" in said] == [
-        "running it again (2 of 3)",
-        "running it again (3 of 3)",
+        "running it again (run 2)",
+        "running it again (run 3)",
     ]
 
 
@@ -102,14 +101,14 @@ def test_tries_and_runs_are_counted_apart_in_any_order(
     for name, breaks in zip(names, broken, strict=True):
         if breaks:
             cluster.ends[name], cluster.logs[name] = [BROKEN], "no step\n"
-    judge = Judge(9)
+    judge = Judge(2)
     session = start(WIDE, policy=Policy(retries=2, another_run=judge))
     entry = session.finish()[WIDE.id]
     assert cluster.submitted == names
     assert (entry.try_number, entry.failure, entry.state.raw) == (5, "", DONE.raw)
-    assert [failure for _, failure, _ in earlier(session)] == ["" if b else "undecided" for b in broken[:4]]
+    assert [failure for _, failure, _ in earlier(session)] == ["" if b else "repeated" for b in broken[:4]]
     whole = [f"try-{number}" for number, breaks in enumerate(broken[:4], start=1) if not breaks]
-    assert [set(asked) - {WIDE.id} for asked in judge.asked] == [set(), {whole[0]}]
+    assert [set(asked) - {WIDE.id} for asked in judge.asked] == [set(), {whole[0]}, set(whole)]
     said = [line.rpartition("; ")[2] for line in told(session) if " again (" in line]
     assert [line for line in said if line.startswith("trying")] == [
         "trying again (1 of 2)",
@@ -233,5 +232,5 @@ def test_what_is_wrong_with_a_log_stays_with_its_run(
     session = start(WIDE, policy=Policy(another_run=Judge(1)))
     session.finish()
     ((name, failure, message),) = earlier(session)
-    assert (name, failure) == (FIRST, "undecided")
+    assert (name, failure) == (FIRST, "repeated")
     assert message.startswith(f"1 cannot tell; {gap}")

@@ -19,6 +19,7 @@ from plugins.judging.judge import Judgement
 from plugins.judging.judge import another_run
 from plugins.judging.judge import judge_outcome
 from plugins.judging.repeats import MAX_RUNS
+from plugins.judging.repeats import Repeats
 from plugins.judging.repeats import judge_runs
 from plugins.judging.repeats import pooled
 from plugins.judging.repeats import unsure
@@ -279,14 +280,30 @@ def test_runs_that_log_intervals_are_told_apart_alike() -> None:
     assert kind(means(LIMIT), means(1.1, seed=1), means(1.0, seed=2)) is Kind.TOO_SLOW
 
 
-def asked(*texts: str, baseline: bool = True) -> str:
+UP_TO_THREE = Repeats()
+
+
+def asked(*texts: str, baseline: bool = True, repeats: Repeats = UP_TO_THREE) -> str:
     return another_run(
         examples.case(),
         [parse(text) for text in texts],
         examples.baseline() if baseline else None,
+        repeats,
         gpu="h100",
         baselines=examples.BASELINES,
     )
+
+
+def test_with_a_number_of_runs_each_case_has_so_many() -> None:
+    good, always = nemo2_text(times()), Repeats(4, always=True)
+    for baseline in (True, False):
+        assert asked(good, good, repeats=always, baseline=baseline) == "run 2 of 4 has ended"
+        assert asked(good, good, good, good, repeats=always, baseline=baseline) == ""
+    assert asked(good, "no step\n", repeats=always) == "", "a run that is not valid decides"
+    near = [nemo2_text(times(LIMIT, seed=seed)) for seed in range(5)]
+    assert asked(*near[:3], repeats=Repeats(5))
+    assert asked(*near, repeats=Repeats(5)) == ""
+    assert asked(good, repeats=Repeats(5)) == ""
 
 
 def test_logs_tell_whether_another_run_would() -> None:
@@ -315,7 +332,7 @@ def tried(folder: Path, number: int, text: str) -> Job:
         ref=JobRef("llama3", examples.CASE, f"name-try{number}", f"{number}"),
         try_number=number,
         state=JobState(Phase.SUCCEEDED, "COMPLETED", nodes=f"gpu{number:03}"),
-        failure="undecided",
+        failure="repeated",
         message="cannot tell",
     )
 
@@ -353,8 +370,8 @@ def test_the_report_and_the_record_have_every_run_and_its_job(tmp_path: Path) ->
     ]
     assert statistics.fmean(one["steady_median"] for one in record["runs"]) == record["steady_median"]
     assert [(one["id"], one["failure"]) for one in record["earlier_jobs"]] == [
-        ("1", "undecided"),
-        ("2", "undecided"),
+        ("1", "repeated"),
+        ("2", "repeated"),
     ]
 
 

@@ -33,7 +33,7 @@ _DIAGNOSIS = {
     "command": None,
 }
 _AGAIN = {
-    "earlier_jobs": [{**_JOB, "failure": "undecided", "message": "", "excluded_nodes": []}],
+    "earlier_jobs": [{**_JOB, "failure": "repeated", "message": "", "excluded_nodes": []}],
     "runs": [{"id": id_, "name": "again", "nodes": "node77", **_RUN} for id_ in ("77", "101")],
     "diagnosis": _DIAGNOSIS,
 }

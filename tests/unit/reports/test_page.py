@@ -138,7 +138,7 @@ def test_every_case_with_figures_leads_to_a_log_and_names_its_job(folder: Path, 
 
 
 def test_earlier_jobs_and_those_of_a_diagnosis_lead_to_their_logs(html: str) -> None:
-    for id_, part, told in (("77", "try-1", "FAILED undecided"), ("78", "profile", "FAILED")):
+    for id_, part, told in (("77", "try-1", "FAILED repeated"), ("78", "profile", "FAILED")):
         link = f'<a href="llama3/70b-fp8-16gpus/{part}/log.txt">{id_}</a>'
         assert f'{link}</td><td class="text">{told}</td>' in html
     said = Reader(html).text

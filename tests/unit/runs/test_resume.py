@@ -134,7 +134,7 @@ def run_undecided(ledger: Ledger) -> None:
     """A first run that ended well and did not tell, and the next one recorded."""
     ledger.intend(ONE.key)
     ledger.submitted(JobRef(ONE.recipe, ONE.id, name(ONE), "17", "/logs"))
-    ledger.try_again(ONE.key, (), "undecided", "cannot tell")
+    ledger.try_again(ONE.key, (), "repeated", "cannot tell")
 
 
 def test_the_next_run_is_submitted_once_whenever_the_session_died(ledger: Ledger) -> None:
@@ -151,7 +151,7 @@ def test_the_next_run_is_submitted_once_whenever_the_session_died(ledger: Ledger
     ledger.end(ONE.key)
     assert taken(ledger) == []
     (tried,) = ledger.earlier(ONE.key)
-    assert (tried.try_number, tried.failure) == (1, "undecided")
+    assert (tried.try_number, tried.failure) == (1, "repeated")
 
 
 def test_an_undecided_run_outlives_a_cancelled_one(ledger: Ledger) -> None:
@@ -161,9 +161,9 @@ def test_an_undecided_run_outlives_a_cancelled_one(ledger: Ledger) -> None:
     (found,) = taken(ledger)
     again = JobRef(ONE.recipe, ONE.id, f"{name(ONE)}-try3")
     assert (found.ref, found.try_number, found.age) == (again, 3, None)
-    ledger.try_again(ONE.key, (), "undecided", "cannot tell")
+    ledger.try_again(ONE.key, (), "repeated", "cannot tell")
     tries = [(tried.try_number, tried.failure) for tried in ledger.earlier(ONE.key)]
-    assert tries == [(1, "undecided"), (2, "interrupted"), (3, "undecided")]
+    assert tries == [(1, "repeated"), (2, "interrupted"), (3, "repeated")]
 
 
 def test_a_node_that_was_kept_out_stays_out(ledger: Ledger) -> None:

@@ -1,0 +1,44 @@
+"""Reads the command line. Exit code 2: it, or a file that it names, is wrong; the message says what to do."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Protocol
+
+from pacemark import compare
+from plugins.errors import ConfigError
+from plugins.words import shown
+
+
+class Command(Protocol):
+    """What a module of a command has."""
+
+    HELP: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, given: argparse.Namespace) -> int:
+        """Do it. Returns the exit code. Raises ConfigError."""
+
+
+_COMMANDS: dict[str, Command] = {"compare": compare}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m pacemark", allow_abbrev=False)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, module in _COMMANDS.items():
+        command = commands.add_parser(name, help=module.HELP, description=module.HELP, allow_abbrev=False)
+        module.add_arguments(command)
+    given = parser.parse_args(arguments)
+    try:
+        return _COMMANDS[given.command].run(given)
+    except ConfigError as error:
+        print(f"error: {shown(str(error))}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+"""`compare FIRST SECOND`: what the second run is against the first."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from pathlib import Path
+
+from plugins.reports.comparison import as_json
+from plugins.reports.comparison import compare_runs
+from plugins.reports.comparison import print_comparison
+from plugins.reports.comparison import read_summary
+
+HELP = "compare the paces of two runs, case by case, and say what else changed"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("first", type=Path, metavar="FIRST", help="the folder of the run to compare with")
+    parser.add_argument("second", type=Path, metavar="SECOND", help="the folder of the run in question")
+    parser.add_argument("--json", action="store_true", help="print it as JSON")
+
+
+def run(given: argparse.Namespace) -> int:
+    """Print the comparison. Returns 0: whether a difference matters is the reader's to say."""
+    runs = compare_runs(read_summary(given.first), read_summary(given.second))
+    if given.json:
+        print(json.dumps(as_json(runs), indent=2))
+    else:
+        width = max(120, shutil.get_terminal_size().columns)
+        print_comparison(runs, sys.stdout, width, colour=sys.stdout.isatty())
+    return 0

@@ -1,0 +1,198 @@
+"""Two finished runs beside each other: their cases' paces, and what else changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from typing import TextIO
+
+from pydantic import ValidationError
+
+from plugins.errors import ConfigError
+from plugins.judging.comparison import ALPHA
+from plugins.judging.comparison import SAME
+from plugins.judging.comparison import Comparison
+from plugins.judging.comparison import Finding
+from plugins.judging.comparison import Pair
+from plugins.judging.comparison import Ratio
+from plugins.judging.comparison import compare
+from plugins.reports.results import SUMMARY
+from plugins.reports.summary import CaseRecord
+from plugins.reports.summary import Summary
+
+_COLOURS = {Finding.FASTER: "green", Finding.SLOWER: "red", Finding.CANNOT_TELL: "yellow"}
+
+# What a case is, besides its pace. A case whose work differs is another one.
+_WORK = ("gpus", "dtype", "gpu", "variant", "sequence_length", "layers", "gbs")
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Two runs compared. `not_compared` says why for each case that is in one of them alone, or has no pace."""
+
+    first: Summary
+    second: Summary
+    comparison: Comparison
+    not_compared: Mapping[str, str]
+    changed: Sequence[str]
+
+
+def read_summary(run: Path) -> Summary:
+    """The record of the run in this folder. Raises ConfigError."""
+    path = run / SUMMARY
+    try:
+        return Summary.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}; a run that has ended has it") from None
+    except ValidationError as error:
+        (first, *_) = error.errors(include_url=False)
+        where = ".".join(map(str, first["loc"]))
+        raise ConfigError(
+            f"{path}: is no record of a run that this version of Pacemark can read: {where}: {first['msg']}"
+        ) from None
+
+
+def compare_runs(first: Summary, second: Summary) -> Runs:
+    """Compare the second run with the first."""
+    before = {record.id: record for record in first.cases}
+    pairs, without = [], {}
+    for record in second.cases:
+        earlier = before.pop(record.id, None)
+        why = _why_not(first, earlier, second, record)
+        if earlier is None or why:
+            without[record.id] = why
+        else:
+            pairs.append(Pair(record.id, _paces(earlier), _paces(record), _properties(record)))
+    without |= dict.fromkeys(before, f"not in {second.run}")
+    return Runs(first, second, compare(pairs), without, _changed(first, second))
+
+
+def _why_not(first: Summary, earlier: CaseRecord | None, second: Summary, record: CaseRecord) -> str:
+    if earlier is None:
+        return f"not in {first.run}"
+    for run, found in ((first, earlier), (second, record)):
+        if not _paces(found) or found.verdict == "invalid run":
+            return f"{found.verdict} in {run.run}"
+    then, now = earlier.configuration or {}, record.configuration or {}
+    other = [
+        f"{name} {then.get(name)} and {now.get(name)}" for name in _WORK if then.get(name) != now.get(name)
+    ]
+    return f"not the same work: {', '.join(other)}" if other else ""
+
+
+def _paces(record: CaseRecord) -> tuple[float, ...]:
+    """The steady step time in s of each job that was judged."""
+    if record.runs:
+        return tuple(run.steady_median for run in record.runs)
+    return (record.steady_median,) if record.steady_median else ()
+
+
+def _properties(record: CaseRecord) -> dict[str, str]:
+    configuration = record.configuration or {}
+    return {
+        "recipe": record.id.partition("/")[0],
+        "dtype": str(configuration.get("dtype")),
+        "gpus": f"{configuration.get('gpus')}-GPU",
+    }
+
+
+def _changed(first: Summary, second: Summary) -> list[str]:
+    """What is not the same in both runs, besides the pace: one line for each fact, with the cases."""
+    before = {record.id: record for record in first.cases}
+    told: dict[str, list[str]] = {}
+    both = [(before[record.id], record) for record in second.cases if record.id in before]
+    for then, now in both:
+        for name, (old, new) in _differences(_facts(then), _facts(now)).items():
+            told.setdefault(f"{name}: {old or 'not stated'} became {new or 'not stated'}", []).append(now.id)
+    lines = [
+        f"{text} ({'all cases' if len(cases) == len(both) else ', '.join(cases)})"
+        for text, cases in told.items()
+    ]
+    harness = _differences(_harness(first), _harness(second))
+    return lines + [f"{name}: {old} became {new}" for name, (old, new) in harness.items()]
+
+
+def _facts(record: CaseRecord) -> dict[str, str]:
+    configuration = {
+        name: str(value) for name, value in (record.configuration or {}).items() if name not in _WORK
+    }
+    return {
+        "nodes": record.job.nodes,
+        "release": record.release or "",
+        **configuration,
+        **(record.versions or {}),
+    }
+
+
+def _harness(summary: Summary) -> dict[str, str]:
+    return {"site": summary.site, "Pacemark's commit": str(summary.commit), **summary.versions}
+
+
+def _differences(then: Mapping[str, str], now: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    names = [*then, *(name for name in now if name not in then)]
+    found = {name: (then.get(name, ""), now.get(name, "")) for name in names}
+    return {name: (old, new) for name, (old, new) in found.items() if old != new}
+
+
+def as_json(runs: Runs) -> dict[str, Any]:
+    """The comparison as other programs read it. Ratios are of paces: below 1, the second run is slower."""
+    return {
+        "first": runs.first.run,
+        "second": runs.second.run,
+        "run_to_run": runs.comparison.run_to_run,
+        "effects": [
+            {"name": effect.name, "cases": list(effect.cases), "ratio": _numbers(effect.ratio)}
+            for effect in runs.comparison.effects
+        ],
+        "cases": {
+            key: {"finding": str(runs.comparison.findings[key]), "ratio": _numbers(ratio)}
+            for key, ratio in runs.comparison.ratios.items()
+        },
+        "not_compared": dict(runs.not_compared),
+        "changed": list(runs.changed),
+    }
+
+
+def _numbers(ratio: Ratio) -> dict[str, float]:
+    return {"value": ratio.value, "low": ratio.low, "high": ratio.high}
+
+
+def print_comparison(runs: Runs, file: TextIO, width: int, *, colour: bool) -> None:
+    """Print what differs first, then a row for each case, and then what else changed."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from plugins.console import PlainConsole
+
+    console = PlainConsole(file=file, width=width, force_terminal=colour, no_color=not colour)
+    comparison = runs.comparison
+    console.print(f"{runs.second.run} against {runs.first.run}", style="bold")
+    for effect in comparison.effects:
+        console.print(f"{effect.name}: {_percent(effect.ratio)}", soft_wrap=True)
+    if not comparison.effects:
+        console.print("no case differs beyond what two equal runs would")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("case", "pace", "throughput, 95 % interval"):
+        table.add_column(name, no_wrap=True)
+    for key, ratio in comparison.ratios.items():
+        finding = comparison.findings[key]
+        table.add_row(key, Text(str(finding), style=_COLOURS.get(finding, "")), _percent(ratio))
+    console.print(table)
+    for key, why in runs.not_compared.items():
+        console.print(f"not compared: {key}: {why}", soft_wrap=True)
+    for line in runs.changed:
+        console.print(f"changed: {line}", soft_wrap=True)
+    console.print(
+        f"run-to-run standard deviation {100 * comparison.run_to_run:.2g} %; two equal runs are told to differ with a "
+        f"probability of {100 * ALPHA:g} % at most; same: within {100 * SAME:g} %",
+        style="dim",
+        soft_wrap=True,
+    )
+
+
+def _percent(ratio: Ratio) -> str:
+    value, low, high = (100 * (part - 1) for part in (ratio.value, ratio.low, ratio.high))
+    return f"{value:+.1f} % ({low:+.1f} to {high:+.1f})"

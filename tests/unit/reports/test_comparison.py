@@ -1,0 +1,136 @@
+"""`python -m pacemark compare FIRST SECOND` on runs whose records are written by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pacemark.__main__ import main
+from plugins.job import Job
+from plugins.job import JobRef
+from plugins.reports import results
+
+CASES = [
+    f"llama3/{size}-{dtype}-{gpus}gpus"
+    for size in ("8b", "70b", "405b")
+    for dtype in ("bf16", "fp8")
+    for gpus in (64, 512)
+]
+
+
+def record(case: str, seconds: float, **changes: Any) -> dict[str, Any]:
+    recipe, _, rest = case.partition("/")
+    _, dtype, gpus = rest.split("-")
+    found = results.unjudged(Job(ref=JobRef(recipe, rest, f"run.{case}")), "nothing")
+    configuration = {"gpus": int(gpus.removesuffix("gpus")), "dtype": dtype, "gpu": "h100", "tp": 4}
+    return {
+        **found,
+        "verdict": "passed",
+        "steady_median": seconds,
+        "configuration": configuration,
+        "versions": {"NCCL": "2.21.5"},
+        **changes,
+    }
+
+
+def run(folder: Path, name: str, *records: dict[str, Any], **changes: Any) -> str:
+    path = folder / name
+    path.mkdir()
+    summary = {
+        "schema": 1, "run": name, "site": "lab", "outcome": "passed", "exit_code": 0, "regressions": [],
+        "started": "2026-11-22T10:00:00.000+00:00", "ended": "2026-11-22T11:00:00.000+00:00",
+        "commit": None, "dirty": None, "versions": {"pacemark": "0.1.0"}, "totals": {"passed": len(records)},
+        "gpu_hours": 1.0, "left_out": [], "cases": list(records),
+    }  # fmt: skip
+    (path / results.SUMMARY).write_text(json.dumps({**summary, **changes}))
+    return str(path)
+
+
+def test_a_slower_case_and_what_else_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = run(tmp_path, "first", *(record(case, 5.0) for case in CASES))
+    second = run(
+        tmp_path,
+        "second",
+        *(record(case, 5.2 if case == CASES[3] else 5.0, versions={"NCCL": "2.23.4"}) for case in CASES),
+        site="other",
+    )
+    assert main(["compare", first, second]) == 0
+    told = capsys.readouterr().out
+    assert "second against first" in told
+    assert f"{CASES[3]}: -3.8 % (" in told
+    assert told.count("slower") == 1
+    assert "changed: NCCL: 2.21.5 became 2.23.4 (all cases)" in told
+    assert "changed: site: lab became other" in told
+    assert main(["compare", "--json", first, second]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [effect["cases"] for effect in found["effects"]] == [[CASES[3]]]
+    assert {key for key, case in found["cases"].items() if case["finding"] == "slower"} == {CASES[3]}
+
+
+def test_what_cannot_be_compared_is_said_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other, gone, new, invalid = CASES[:5]
+    configuration = record(one, 5.0)["configuration"]
+    first = run(
+        tmp_path, "first", record(one, 5.0), record(other, 5.0), record(gone, 5.0), record(invalid, 5.0)
+    )
+    second = run(
+        tmp_path, "second",
+        record(one, 5.0, configuration={**configuration, "gpu": "h200"}),
+        record(other, 5.0, verdict="infrastructure", steady_median=None),
+        record(new, 5.0),
+        record(invalid, 5.0, verdict="invalid run"),
+    )  # fmt: skip
+    assert main(["compare", "--json", first, second]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["cases"] == {}
+    assert found["not_compared"] == {
+        one: "not the same work: gpu h100 and h200",
+        other: "infrastructure in second",
+        gone: "not in second",
+        new: "not in first",
+        invalid: "invalid run in second",
+    }
+
+
+def test_each_run_of_a_case_that_ran_several_times_counts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [
+        {
+            "id": str(i),
+            "name": str(i),
+            "nodes": "",
+            "step_time": 5.0,
+            "steady_median": seconds,
+            "spread": 0.0,
+            "hiccups": [],
+        }
+        for i, seconds in enumerate((4.0, 5.0, 6.25))
+    ]
+    first = run(tmp_path, "first", record(CASES[0], 5.0))
+    second = run(tmp_path, "second", record(CASES[0], 9.0, runs=runs))
+    assert main(["compare", "--json", first, second]) == 0
+    assert json.loads(capsys.readouterr().out)["cases"][CASES[0]]["ratio"]["value"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [(None, "cannot be read: No such file"), ("{", "Invalid JSON"), ('{"schema": 2}', "Field required")],
+)
+def test_a_run_without_a_record_is_one_clear_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, said: str
+) -> None:
+    first = run(tmp_path, "first")
+    (tmp_path / "second").mkdir()
+    if text is not None:
+        (tmp_path / "second" / results.SUMMARY).write_text(text)
+    assert main(["compare", first, str(tmp_path / "second")]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("error: ")
+    assert said in told
+    assert told.count("\n") == 1
