@@ -19,6 +19,7 @@ from plugins.job import Phase
 from plugins.judging.judge import Judgement
 from plugins.judging.judge import another_run
 from plugins.judging.judge import judge_outcome
+from plugins.judging.repeats import Repeats
 from plugins.judging.verdicts import Kind
 from plugins.logs import Log
 from plugins.logs.formats import read
@@ -122,7 +123,7 @@ def judged(cell: Cell, log: Log, end: str, before: list[Log], *, known: bool, st
     outcome = examples.with_facts(run.outcome(cell, 900.0), **ENDS[end])
     gpu = cell.gpu if known else "abacus"
     baseline = cell.baseline if known else None
-    another_run(cell.case, [*before, log], baseline, gpu=gpu, baselines=cells.BASELINES)
+    another_run(cell.case, [*before, log], baseline, Repeats(4), gpu=gpu, baselines=cells.BASELINES)
     return judge_outcome(
         cell.case, replace(outcome, gpu=gpu), log, baseline, gpu=gpu, baselines=cells.BASELINES, before=before,
         strict_last=strict, nodes=1,

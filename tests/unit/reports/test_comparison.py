@@ -40,7 +40,7 @@ def run(folder: Path, name: str, *records: dict[str, Any], **changes: Any) -> st
     path = folder / name
     path.mkdir()
     summary = {
-        "schema": 1, "run": name, "site": "lab", "outcome": "passed", "exit_code": 0, "regressions": [],
+        "schema": 1, "run": name, "site": "lab", "outcome": "passed", "exit_code": 0, "regressions": [], "uncompared": [],
         "started": "2026-11-22T10:00:00.000+00:00", "ended": "2026-11-22T11:00:00.000+00:00",
         "commit": None, "dirty": None, "versions": {"pacemark": "0.1.0"}, "totals": {"passed": len(records)},
         "gpu_hours": 1.0, "left_out": [], "cases": list(records),
