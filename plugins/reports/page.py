@@ -26,6 +26,7 @@ from typing import Any
 from plugins.errors import ConfigError
 from plugins.files import write_whole
 from plugins.judging.verdicts import Kind
+from plugins.outcome import UNKNOWN_JOB
 from plugins.reports import results
 from plugins.reports.plot import COLUMNS
 from plugins.reports.plot import drawable
@@ -113,7 +114,16 @@ class CaseView:
 
     @property
     def job_id(self) -> str:
-        return self.job.get("id") or self.job.get("name") or "none"
+        """What the link to the log says."""
+        known = self.job.get("id") or self.job.get("name") or "none"
+        return "log" if known == UNKNOWN_JOB else known
+
+    def identity(self, *, stated: bool) -> str:
+        """What the log states of itself, with its words; or what it does not state."""
+        known: Mapping[str, str] = self.record["identity"] or {}
+        return ", ".join(
+            f"{kind} ({words})" if words else kind for kind, words in known.items() if bool(words) is stated
+        )
 
     @cached_property
     def files(self) -> dict[str, str]:

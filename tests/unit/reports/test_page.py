@@ -137,6 +137,14 @@ def test_every_case_with_figures_leads_to_a_log_and_names_its_job(folder: Path, 
     assert [path for path in paths if not (folder / unquote(path)).is_file()] == []
 
 
+def test_what_the_log_states_is_told_apart_from_what_it_does_not(html: str) -> None:
+    assert (
+        "<dt>stated by the log</dt><dd>processes (All distributed processes registered. Starting with 512 processes)</dd>"
+        in html
+    )
+    assert "<dt>not stated by it</dt><dd>model, sequence length, dtype, type of GPU</dd>" in html
+
+
 def test_earlier_jobs_and_those_of_a_diagnosis_lead_to_their_logs(html: str) -> None:
     for id_, part, told in (("77", "try-1", "FAILED repeated"), ("78", "profile", "FAILED")):
         link = f'<a href="llama3/70b-fp8-16gpus/{part}/log.txt">{id_}</a>'
