@@ -35,7 +35,7 @@ MAX_EFFECTS = 5
 
 ALL = "all cases"
 
-SAME = 0.02
+SAME = 0.03
 """Two paces are the same if the whole interval of their ratio is within this share of 1."""
 
 

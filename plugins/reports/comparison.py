@@ -23,6 +23,8 @@ from plugins.reports.results import SUMMARY
 from plugins.reports.summary import CaseRecord
 from plugins.reports.summary import Summary
 
+COMPARISON = "comparison.json"
+
 _COLOURS = {Finding.FASTER: "green", Finding.SLOWER: "red", Finding.CANNOT_TELL: "yellow"}
 
 # What a case is, besides its pace. A case whose work differs is another one.
@@ -187,7 +189,7 @@ def print_comparison(runs: Runs, file: TextIO, width: int, *, colour: bool) -> N
         console.print(f"changed: {line}", soft_wrap=True)
     console.print(
         f"run-to-run standard deviation {100 * comparison.run_to_run:.2g} %; two equal runs are told to differ with a "
-        f"probability of {100 * ALPHA:g} % at most; same: within {100 * SAME:g} %",
+        f"probability of about {100 * ALPHA:g} %; same: within {100 * SAME:g} %",
         style="dim",
         soft_wrap=True,
     )

@@ -112,6 +112,9 @@ MISTAKES = [
     option("two options that contradict each other", f"{ONE} --repeat-undecided --strict-last", "give one of them"),
     option("a variant that no recipe has", "suites/gpt3_aks --variant shrap --plan", "--variant shrap: none of these recipes has it; known: checkpoint, sharp"),
     option("a release that is not there", f"{ONE} --plan --release 99.01", "llama3 has no release 99.01; it has 24.11"),
+    option("an earlier run that is not there", f"{ONE} --compare nowhere", "--compare nowhere: no run 'nowhere' in "),
+    option("a property that cases do not have", "suites/llama3 -m 'case(gpu=16)'", "a case has no gpu; did you mean 'gpus'?"),
+    option("an address without its kind", "suites --init-site login.example.com", "--init-site login.example.com"),
     option("recording without a site", f"{ONE} --record-baselines", "recorded baselines belong to a site: name it with --site FILE"),
     # The site file
     file("an unknown key", "account:", "acount:", "site.yaml:4: slurm.acount: unknown key; did you mean 'account'?", "site.yaml:2: slurm.account: missing; this key is required"),

@@ -77,7 +77,7 @@ def test_repeats_narrow_the_interval() -> None:
 
 
 def test_what_one_run_cannot_tell_is_said() -> None:
-    (noisy,) = many(1, lambda rng: pairs(rng, 2, 0.05))
+    (noisy,) = many(1, lambda rng: pairs(rng, 9, 0.015))
     assert Finding.CANNOT_TELL in noisy.findings.values()
 
 
