@@ -63,6 +63,13 @@ def test_both_in_or_both_out(statistic: str, factor: float, kind: Kind) -> None:
     assert found.fails is (kind is not Kind.PASSED)
 
 
+@pytest.mark.parametrize(("factor", "told"), [(1.0003 / 0.95, "-5.03 %"), (0.9997 / 1.1, "+10.03 %")])
+def test_what_is_just_beyond_a_limit_does_not_look_like_it(factor: float, told: str) -> None:
+    found = verdict(paced(1.0, s49=factor * STEP_TIME), strict_last=True)
+    assert found.fails
+    assert f"{told} throughput (limit {told[0]}" in found.headline
+
+
 @pytest.mark.parametrize("factor", [1.06, 1.15, 2.0])
 def test_a_lucky_last_step_saves_nobody(factor: float) -> None:
     found = verdict(paced(factor, s49=STEP_TIME))
