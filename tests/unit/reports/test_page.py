@@ -288,8 +288,11 @@ def test_what_was_left_out_stands_beside_the_verdicts(tmp_path: Path) -> None:
 def test_means_over_steps_are_not_called_steps(tmp_path: Path) -> None:
     summary = example_run.make(tmp_path, (Kind.PASSED,), steps=5)
     summary["cases"][0]["means"] = {"over": 10, "every": 10, "judged": 10}
-    html, _ = page.render(tmp_path, summary)
-    assert "5 means over 10 steps each." in html
+    html, text = page.render(tmp_path, summary)
+    assert "5 means over 10 steps each. A cross is a hiccup" in html
+    assert "statistic last of means over 10 steps, every 10, FLOPs" in text
+    summary["cases"][0]["step_time"] = None
+    assert "A cross is a hiccup" not in page.render(tmp_path, summary)[0]
 
 
 @pytest.mark.parametrize(
