@@ -165,7 +165,7 @@ def instability(measurement: Measurement, tolerance: Tolerance) -> str:
         how = ", at equal distances, so that they have one cause" if periodic else ""
         return (
             f"{_hiccups(measurement)}{how}; the median hides such stalls, which cost {_percent(lost)} of the pace (limits: "
-            f"{_percent(tolerance.hiccups)} of the steps, at equal distances {_percent(tolerance.hiccups / PERIODIC_WEIGHT)}; "
+            f"{100 * tolerance.hiccups:.3g} % of the steps, at equal distances {100 * tolerance.hiccups / PERIODIC_WEIGHT:.3g} %; "
             f"{_percent(tolerance.slower)} of the pace)"
         )
     return ""

@@ -198,7 +198,7 @@ def test_a_stall_every_tenth_step_is_no_pass(phase: int, stall: float) -> None:
     assert "4 of 40 settled steps far above the median" in found.headline
     assert "the median hides such stalls" in found.headline
     assert "at equal distances, so that they have one cause" in found.headline
-    assert "12 % of the steps, at equal distances 8.3 %" in found.headline
+    assert "12.5 % of the steps, at equal distances 8.33 %" in found.headline
 
 
 @pytest.mark.parametrize(
