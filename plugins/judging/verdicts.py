@@ -165,7 +165,7 @@ def instability(measurement: Measurement, tolerance: Tolerance) -> str:
         how = ", at equal distances, so that they have one cause" if periodic else ""
         return (
             f"{_hiccups(measurement)}{how}; the median hides such stalls, which cost {_percent(lost)} of the pace (limits: "
-            f"{_percent(tolerance.hiccups)} of the steps, at equal distances {_percent(tolerance.hiccups / PERIODIC_WEIGHT)}; "
+            f"{100 * tolerance.hiccups:.3g} % of the steps, at equal distances {100 * tolerance.hiccups / PERIODIC_WEIGHT:.3g} %; "
             f"{_percent(tolerance.slower)} of the pace)"
         )
     return ""
@@ -307,6 +307,11 @@ def _corrected(measurement: Measurement, expected: Expected) -> list[str]:
 def _headline(kind: Kind, expected: Expected, step_time: float) -> str:
     ratio = expected.step_time / step_time - 1
     tolerance = expected.baseline.tolerance
+    beyond = {Kind.TOO_SLOW: -tolerance.slower, Kind.TOO_FAST: tolerance.faster}.get(kind)
+    # What is beyond the limit must not look like it.
+    digits = next(
+        (d for d in (1, 2, 3) if beyond is None or round(100 * ratio, d) != round(100 * beyond, d)), 4
+    )
     limit = {
         Kind.TOO_SLOW: f" (limit -{_percent(tolerance.slower)})",
         Kind.TOO_FAST: f" (limit +{_percent(tolerance.faster)}); was it really this configuration?",
@@ -315,7 +320,7 @@ def _headline(kind: Kind, expected: Expected, step_time: float) -> str:
     recorded = f", as run {run.run} recorded on {run.date}" if run else ""
     return (
         f"{kind}: {_seconds(step_time)} a step where {_seconds(expected.step_time)} is expected{recorded}, "
-        f"{_signed(ratio)} throughput{limit}"
+        f"{_signed(ratio, digits)} throughput{limit}"
     )
 
 
@@ -384,5 +389,5 @@ def _percent(share: float) -> str:
     return f"{100 * share:.2g} %"
 
 
-def _signed(share: float) -> str:
-    return f"{100 * share:+.1f} %"
+def _signed(share: float, digits: int = 1) -> str:
+    return f"{100 * share:+.{digits}f} %"

@@ -193,7 +193,7 @@ def _steps(judgement: Judgement, record: Mapping[str, Any]) -> None:
     ]
     with allure.step(shown("run: " + ", ".join([outcome.job.state.raw or outcome.job.failure, *lasted]))):
         _tail(outcome.log)
-    with allure.step(f"parse: {len(log.steps)} steps"):
+    with allure.step(f"parse: {len(log.steps)} {judgement.case.means.unit.name}"):
         _file(folder / results.STEPS, "steps", allure.attachment_type.CSV)
         if seconds := drawable(judgement.case.means.times(log.steps)):
             allure.attach(steps_svg(record, seconds), "step times", allure.attachment_type.SVG)

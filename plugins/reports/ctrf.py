@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from plugins.judging.verdicts import Kind
+from plugins.outcome import UNKNOWN_JOB
 from plugins.words import shown
 
 _STATUSES = ("passed", "failed", "skipped", "pending", "other")
@@ -53,7 +54,7 @@ def _test(case: Mapping[str, Any]) -> dict[str, Any]:
         "expected_step_time": expected.get("step_time"),
         "tokens_per_second": case["tokens_per_second"],
         "mfu": case["mfu"],
-        "job": shown(job["id"] or job["name"]),
+        "job": "" if job["id"] == UNKNOWN_JOB else shown(job["id"] or job["name"]),
         "nodes": shown(job["nodes"]),
     }
     return {
@@ -65,7 +66,7 @@ def _test(case: Mapping[str, Any]) -> dict[str, Any]:
         "message": shown(case["headline"]),
         "duration": times["stop"] - times["start"] if times else 0,
         **times,
-        "retries": len(case["earlier_jobs"]),
+        "retries": sum(tried["failure"] != "repeated" for tried in case["earlier_jobs"]),
         "extra": _extra(figures),
     }
 

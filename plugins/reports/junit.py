@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from plugins.judging.judge import Judgement
+from plugins.outcome import UNKNOWN_JOB
 from plugins.words import shown
 
 
@@ -15,7 +16,7 @@ def properties(judgement: Judgement) -> list[tuple[str, str]]:
         "expected_step_time": f"{target.step_time:.6g}" if target and measurement else "",
         "tokens_per_second": f"{measurement.tokens_per_second:.1f}" if measurement else "",
         "mfu": f"{measurement.mfu:.4g}" if measurement and measurement.mfu is not None else "",
-        "job": job.ref.label,
+        "job": "" if job.ref.id == UNKNOWN_JOB else job.ref.label,
         "nodes": job.state.nodes,
     }
     return [(name, shown(value)) for name, value in found.items() if value]

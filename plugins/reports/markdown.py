@@ -6,27 +6,32 @@ from collections.abc import Mapping
 from typing import Any
 
 from plugins.judging.verdicts import Kind
+from plugins.outcome import UNKNOWN_JOB
 from plugins.words import shown
 
 _COLUMNS = ("case", "verdict", "s/step", "expected", "throughput", "tokens/s", "MFU", "job")
 
 
 def verdicts(summary: Mapping[str, Any], most_bytes: int) -> str:
-    """A table of the cases, those first that did not pass, and why not; "" if there is no room for a line."""
+    """A table of the cases, those first that did not pass, with why not and what else a reader must know; "" if there is no room for a line."""
     cases = sorted(summary["cases"], key=lambda case: case["verdict"] == Kind.PASSED)
-    counts = ", ".join(f"{count} {kind}" for kind, count in summary["totals"].items() if count)
+    left_out = {"left out": sum(left["cases"] for left in summary["left_out"])}
+    counts = ", ".join(
+        f"{count} {kind}" for kind, count in {**summary["totals"], **left_out}.items() if count
+    )
     lines = [
         f"## Pacemark: {summary['outcome']}",
         "",
-        f"{counts}, on site {code(summary['site'])}, {summary['gpu_hours']:,.3g} GPU-hours, "
+        f"{counts}, on site {code(summary['site'])}, {_hours(summary['gpu_hours'])} GPU-hours, "
         f"run {code(summary['run'])}, Pacemark {summary['versions']['pacemark']}{_commit(summary)}",
         "",
         f"| {' | '.join(_COLUMNS)} |",
         f"| --- | --- {'| ---: ' * (len(_COLUMNS) - 3)}| --- |",
         *(_row(case) for case in cases),
         "",
+        *(f"- {left['cases']} of {code(left['recipe'])} left out: {code(left['reason'])}" for left in summary["left_out"]),
         *(f"- {code(text)}" for text in [*summary["regressions"], *summary["uncompared"]]),
-        *(f"- {code(case['id'])}: {code(case['headline'])}" for case in cases if case["verdict"] != Kind.PASSED),
+        *(line for case in cases if case["verdict"] != Kind.PASSED or case["remarks"] for line in _told(case)),
     ]  # fmt: skip
     return _cut(lines, most_bytes)
 
@@ -48,9 +53,19 @@ def _row(case: Mapping[str, Any]) -> str:
         off,
         f"{case['tokens_per_second']:,.0f}" if case["tokens_per_second"] else "",
         f"{mfu:.2f} %" if mfu else "",
-        code(case["job"]["id"] or case["job"]["name"]),
+        "" if (job := case["job"]["id"] or case["job"]["name"]) == UNKNOWN_JOB else code(job),
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _told(case: Mapping[str, Any]) -> list[str]:
+    """The headline of a case and its remarks."""
+    remarks = [f"  - {code(remark)}" for remark in case["remarks"]]
+    return [f"- {code(case['id'])}: {code(case['headline'])}", *remarks]
+
+
+def _hours(value: float) -> str:
+    return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
 
 
 def _commit(summary: Mapping[str, Any]) -> str:

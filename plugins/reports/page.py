@@ -207,6 +207,12 @@ class CaseView:
             "baseline": self.baseline,
         }
 
+    @property
+    def points(self) -> str:
+        """What each of `times` is of."""
+        over = self.record["means"]["judged"] if self.record["means"] else 1
+        return "steps" if over == 1 else f"means over {over} steps each"
+
     def plot(self) -> str:
         return steps_svg(self.record, self.times, f"{self.anchor}-")
 
@@ -238,6 +244,8 @@ def render(folder: Path, summary: Mapping[str, Any]) -> tuple[str, str]:
         "signs": SIGNS,
         "matrices": _matrices(cases),
         "slowest": sorted(behind, key=lambda case: case.off or 0.0)[:_SLOWEST],
+        "compared": any(case.off is not None for case in cases),
+        "left_out": sum(left["cases"] for left in summary["left_out"]),
         "unjudged": [case for case in cases if case.kind not in _JUDGED],
         "versions": _alike(cases, lambda case: case.record["versions"]),
         "definitions": _alike(cases, lambda case: case.counted),

@@ -333,7 +333,7 @@ class Summary(Ending):
     totals: dict[Kind, int]
     """The number of cases with each verdict."""
     gpu_hours: float
-    """Of all jobs of the run: of earlier tries, diagnoses and cancelled jobs too. A replay has none."""
+    """Of all jobs of the run: of earlier tries, diagnoses and cancelled jobs too. Of a job that the cluster started again, the last attempt counts. A replay has none."""
     left_out: list[LeftOut]
     cases: list[CaseRecord]
     """In the order of the session."""

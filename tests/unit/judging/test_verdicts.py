@@ -7,6 +7,7 @@ import random
 import statistics
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -61,6 +62,15 @@ def test_both_in_or_both_out(statistic: str, factor: float, kind: Kind) -> None:
     assert found.kind is kind
     assert found.remarks == ()
     assert found.fails is (kind is not Kind.PASSED)
+
+
+@pytest.mark.parametrize(("factor", "told"), [(1.0003 / 0.95, "-5.03 %"), (0.9997 / 1.1, "+10.03 %")])
+def test_what_is_just_beyond_a_limit_does_not_look_like_it(factor: float, told: str) -> None:
+    measured = measure(paced(1.0, s49=factor * STEP_TIME))
+    exact = replace(measured, timing=replace(measured.timing, step_time=factor * STEP_TIME, resolution=0.0))
+    found = judge(exact, examples.target(), strict_last=True)
+    assert found.fails
+    assert f"{told} throughput (limit {told[0]}" in found.headline
 
 
 @pytest.mark.parametrize("factor", [1.06, 1.15, 2.0])
@@ -188,7 +198,7 @@ def test_a_stall_every_tenth_step_is_no_pass(phase: int, stall: float) -> None:
     assert "4 of 40 settled steps far above the median" in found.headline
     assert "the median hides such stalls" in found.headline
     assert "at equal distances, so that they have one cause" in found.headline
-    assert "12 % of the steps, at equal distances 8.3 %" in found.headline
+    assert "12.5 % of the steps, at equal distances 8.33 %" in found.headline
 
 
 @pytest.mark.parametrize(

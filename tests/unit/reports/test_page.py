@@ -20,9 +20,12 @@ from hypothesis import strategies as st
 
 from fixtures.session import RunPlugin
 from plugins.judging.verdicts import Kind
+from plugins.outcome import UNKNOWN_JOB
+from plugins.reports import markdown
 from plugins.reports import page
 from plugins.reports import plot
 from plugins.reports import results
+from plugins.reports.ctrf import ctrf
 from tests.unit.reports import example_run
 
 _VOID = {"meta", "br", "img", "link", "hr"}
@@ -161,7 +164,7 @@ def test_earlier_jobs_and_those_of_a_diagnosis_lead_to_their_logs(html: str) -> 
 def test_what_did_not_run_is_told_with_the_reason(html: str) -> None:
     section = html[html.index('id="not-run"') : html.index('id="jobs"')]
     said = Reader(f"<section {section[: section.index('</section>')]}</section>").text
-    assert "3 of llama3 not selected: 4096 GPUs need 512 nodes" in said
+    assert "3 of llama3 left out: 4096 GPUs need 512 nodes" in said
     for kind in (Kind.NO_BASELINE, Kind.SKIPPED, Kind.INFRASTRUCTURE):
         assert f"{kind}: because of {list(Kind).index(kind)}" in said
 
@@ -250,3 +253,62 @@ def test_a_page_that_cannot_be_made_is_told(tmp_path: Path, capfd: pytest.Captur
         "report.html could not be written, the verdicts are in summary.json: ConfigError: "
         in capfd.readouterr().err
     )
+
+
+def test_no_sentence_says_more_than_the_run_did(tmp_path: Path) -> None:
+    summary = example_run.make(tmp_path, (Kind.TOO_SLOW,))
+    case = summary["cases"][0]
+    # Judged by the steady median: the published statistic alone is fast enough.
+    lucky = {**case, "step_time": case["expected"]["step_time"] / 1.01}
+    for cases, told in (
+        ([lucky], "By its published statistic, no case is below its expected throughput."),
+        (
+            [{**case, "step_time": None, "expected": None}],
+            "No case was compared with an expected throughput.",
+        ),
+    ):
+        html, _ = page.render(tmp_path, {**summary, "cases": cases})
+        assert told in html
+    assert "2 runs, with the steady median and the published statistic of what was judged" in html
+
+
+def test_what_was_left_out_stands_beside_the_verdicts(tmp_path: Path) -> None:
+    summary = example_run.make(tmp_path, (Kind.PASSED,))
+    html, text = page.render(tmp_path, summary)
+    assert "1 passed</li>" in html[: html.index("</header>")]
+    assert "3 left out</li>" in html[: html.index("</header>")]
+    assert "1 passed, 3 left out\n" in text
+    summary["cases"][0]["remarks"] = ["the last step is out of the band"]
+    of_job = markdown.verdicts(summary, 1 << 20)
+    assert "1 passed, 3 left out, on site" in of_job
+    assert "- 3 of `llama3` left out: `4096 GPUs need 512 nodes`" in of_job
+    assert "  - `the last step is out of the band`" in of_job
+
+
+def test_means_over_steps_are_not_called_steps(tmp_path: Path) -> None:
+    summary = example_run.make(tmp_path, (Kind.PASSED,), steps=5)
+    summary["cases"][0]["means"] = {"over": 10, "every": 10, "judged": 10}
+    html, text = page.render(tmp_path, summary)
+    assert "5 means over 10 steps each. A cross is a hiccup" in html
+    assert "statistic last of means over 10 steps, every 10, FLOPs" in text
+    summary["cases"][0]["step_time"] = None
+    assert "A cross is a hiccup" not in page.render(tmp_path, summary)[0]
+
+
+@pytest.mark.parametrize(
+    ("hours", "told"), [(0.0, "0 GPU"), (12.345, "12.3 GPU"), (99.96, "100 GPU"), (12345.6, "12,346 GPU")]
+)
+def test_gpu_hours_of_a_large_run_are_written_out(tmp_path: Path, hours: float, told: str) -> None:
+    summary = {**example_run.make(tmp_path, (Kind.PASSED,)), "gpu_hours": hours}
+    assert f", {told}-hours," in markdown.verdicts(summary, 1 << 20)
+
+
+def test_a_repeated_run_is_no_retry_and_an_unknown_job_has_no_id(tmp_path: Path) -> None:
+    summary = example_run.make(tmp_path, (Kind.TOO_SLOW,))
+    case = summary["cases"][0]
+    case["job"]["id"] = UNKNOWN_JOB
+    case["earlier_jobs"].append({**case["earlier_jobs"][0], "failure": "infrastructure"})
+    (test,) = ctrf(summary)["results"]["tests"]
+    assert test["retries"] == 1
+    assert "pacemark.job" not in test["extra"]
+    assert UNKNOWN_JOB not in markdown.verdicts(summary, 1 << 20)
