@@ -15,6 +15,7 @@ from plugins.recipes.cases import Recipe
 from plugins.recipes.cases import load_recipe
 from plugins.recipes.file import Matrix
 from plugins.recipes.file import Model
+from plugins.recipes.file import RecipeFile
 
 _LAYOUT = ("tp", "pp", "cp", "vp", "fsdp", "mbs", "gbs")
 
@@ -37,7 +38,7 @@ def overview(root: Path) -> str:
         (
             f"[`{recipe.name}`](suites/{recipe.name}.md)",
             recipe.file.title,
-            f"`{recipe.file.backend}`",
+            _backends(recipe.file),
             recipe.file.release,
             sum(case.variant == "" for case in recipe.cases),
             sum(len(table.cells) for table in tables(root, recipe)),
@@ -60,7 +61,7 @@ def _parts(recipe: Recipe, baselines: Sequence[Table]) -> Iterator[str]:
     facts = [
         ("source", _link(file.source)),
         ("release", file.release),
-        ("runs on", f"`{file.backend}`"),
+        ("runs on", _backends(file)),
         ("log format", f"`{file.log}`"),
         ("steps", ", ".join(str(steps) for steps in sorted({case.steps for case in usual}))),
         *([("nodes", f"of {file.gpus_per_node} GPUs only")] if file.gpus_per_node else []),
@@ -95,6 +96,10 @@ def _parts(recipe: Recipe, baselines: Sequence[Table]) -> Iterator[str]:
         yield _unpublished(file)
     for table in baselines:
         yield from _baselines(table)
+
+
+def _backends(file: RecipeFile) -> str:
+    return ", ".join(f"`{name}`" for name in file.backend)
 
 
 def _unpublished(file: Matrix) -> str:

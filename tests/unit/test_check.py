@@ -9,6 +9,8 @@ import pytest
 from fixtures.backends.base import Findings
 from fixtures.backends.replay import ReplayBackend
 from fixtures.check import check
+from fixtures.plan import has_baseline
+from fixtures.site import THIS_MACHINE
 from plugins.errors import Absent
 from plugins.errors import SiteError
 from plugins.errors import Unreachable
@@ -112,3 +114,13 @@ def test_of_a_replay_each_log_is_looked_for(tmp_path: Path) -> None:
     assert check(chosen, {"replay": backend}, lambda _: "replay", said.append, each=True) == ["llama3"]
     assert f"  ready    llama3: 70b-fp8-512gpus: judged from {log}, which Pacemark collected" in said
     assert any(line.startswith("  missing  llama3: no log of llama3/70b-fp8-64gpus below ") for line in said)
+
+
+def test_a_number_that_needs_the_run_s_own_peak_is_a_baseline() -> None:
+    recipe, section = examples.recipe_named("proxy"), THIS_MACHINE.section("local")
+    found = {
+        case.id: has_baseline(recipe, case, section, examples.BASELINES, None)
+        for case in recipe.cases
+        if case.id in ("tiny-fp32-1gpus", "8b-8l-bf16-8gpus")
+    }
+    assert found == {"tiny-fp32-1gpus": True, "8b-8l-bf16-8gpus": False}

@@ -70,6 +70,9 @@ def test_a_schema_is_shown_with_its_bounds_defaults_and_parts() -> None:
 def test_the_page_of_a_recipe_has_every_case_and_every_number(recipe: Recipe) -> None:
     page = suites.page(pages.ROOT, recipe)
     assert [case.id for case in recipe.cases if not case.variant and f"`{case.id}`" not in page] == []
+    backends = ", ".join(f"`{backend}`" for backend in recipe.file.backend)
+    assert f"- runs on: {backends}\n" in page
+    assert f"| {backends} |" in suites.overview(pages.ROOT)
     path = examples.BASELINES / f"{recipe.name}.yaml"
     for table in yaml.safe_load(path.read_text())["tables"] if path.exists() else []:
         for cell in table["cells"]:

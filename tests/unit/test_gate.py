@@ -163,6 +163,7 @@ def test_openmetrics_has_the_figures_of_each_case(mixed: Run) -> None:
         ({SLOW: 1.2, PASSED: 1.0}, ("--gate", "-n", "1"), 10),
         ({SLOW: 1.2, PASSED: 1.0}, ("--gate", "-k", "nothing"), 5),
         ({PASSED: 1.0}, ("--gate", "--plan"), 4),
+        ({PASSED: 1.0}, ("--gate", "--check"), 4),
         ({PASSED: 1.0}, ("--gate", "--collect-only"), 4),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import socket
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from fixtures.backends.ssh.section import Ssh
 from fixtures.init_site import init_site
 from fixtures.site import load_site
 from plugins.errors import ConfigError
+from plugins.errors import Unreachable
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -128,3 +130,11 @@ def test_a_context_may_have_any_name(
     assert contexts == ["arn:aws:eks:us-east-1:1:cluster/mine"]
     assert "with no section\n  first: install JobSet\n" in said
     assert load_site(tmp_path / "arn-aws-eks-us-east-1-1-cluster-mine.yaml").section("jobset") is None
+
+
+def test_a_login_node_that_does_not_answer_is_not_told_of_a_site_file() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(Unreachable) as caught:
+        run(f"slurm://127.0.0.1:{port}")
+    assert "mend: correct `host` and `port`;" in str(caught.value)
