@@ -30,6 +30,9 @@ _COLOURS = {Finding.FASTER: "green", Finding.SLOWER: "red", Finding.CANNOT_TELL:
 # What a case is, besides its pace. A case whose work differs is another one.
 _WORK = ("gpus", "dtype", "gpu", "variant", "sequence_length", "layers", "gbs")
 
+# In s: no step takes less, or more.
+_SHORTEST, _LONGEST = 1e-9, 1e9
+
 
 @dataclass(frozen=True)
 class Runs:
@@ -46,7 +49,7 @@ def read_summary(run: Path) -> Summary:
     """The record of the run in this folder. Raises ConfigError."""
     path = run / SUMMARY
     try:
-        return Summary.model_validate_json(path.read_bytes())
+        summary = Summary.model_validate_json(path.read_bytes())
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}; a run that has ended has it") from None
     except ValidationError as error:
@@ -55,6 +58,13 @@ def read_summary(run: Path) -> Summary:
         raise ConfigError(
             f"{path}: is no record of a run that this version of Pacemark can read: {where}: {first['msg']}"
         ) from None
+    for record in summary.cases:
+        for pace in _paces(record):
+            if not _SHORTEST < pace < _LONGEST:
+                raise ConfigError(
+                    f"{path}: {record.id}: {pace:g} s is no time of a step; the record is damaged"
+                )
+    return summary
 
 
 def compare_runs(first: Summary, second: Summary) -> Runs:

@@ -165,6 +165,9 @@ def test_openmetrics_has_the_figures_of_each_case(mixed: Run) -> None:
         ({PASSED: 1.0}, ("--gate", "--plan"), 4),
         ({PASSED: 1.0}, ("--gate", "--check"), 4),
         ({PASSED: 1.0}, ("--gate", "--collect-only"), 4),
+        ({PASSED: 1.0}, ("--gate", "--check"), 4),
+        # Nothing would be asked.
+        ({PASSED: 1.0}, ("--check", "--collect-only"), 4),
     ],
 )
 def test_exit_codes(
@@ -182,6 +185,23 @@ def test_a_case_without_a_baseline_is_not_passed(tmp_path: Path) -> None:
     site.write_text("site: lab\nreplay: {gpu: b200}\n")
     run = session(tmp_path, {PASSED: 1.0}, "--gate", "--site", str(site))
     assert gate_of(run) == (13, "no baseline", 13), run.out
+
+
+def test_looking_starts_no_jobs_with_xdist_either(tmp_path: Path) -> None:
+    run = session(tmp_path, {PASSED: 1.0}, "--check", "-d", "--tx", "popen")
+    assert run.status == 0, run.out
+    assert "nothing was submitted" in run.out
+    assert not list(tmp_path.glob("results/*/summary.json"))
+
+
+def test_a_record_that_is_not_whole_does_not_say_passed(tmp_path: Path) -> None:
+    planted = tmp_path / "test_planted.py"
+    planted.write_text(
+        f"from pathlib import Path\n\ndef test_planted():\n    Path({str(tmp_path / 'results/latest/ctrf.json')!r}).mkdir()\n"
+    )
+    run = session(tmp_path, {PASSED: 1.0}, "--gate", str(planted))
+    assert "the record of the run could not be written" in run.out
+    assert gate_of(run) == (1, "failed", 1), run.out
 
 
 def test_a_test_that_fails_by_itself_is_no_verdict(tmp_path: Path) -> None:

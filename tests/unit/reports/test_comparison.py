@@ -134,3 +134,14 @@ def test_a_run_without_a_record_is_one_clear_error(
     assert told.startswith("error: ")
     assert said in told
     assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize("pace", [-3.0, 5e-324, 1.7e308])
+def test_a_pace_that_no_step_has_is_one_clear_error(
+    pace: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, bad = (
+        run(tmp_path, name, record(CASES[0], seconds)) for name, seconds in (("a", 10.0), ("b", pace))
+    )
+    assert main(["compare", good, bad]) == 2
+    assert f"{pace:g} s is no time of a step" in capsys.readouterr().err
