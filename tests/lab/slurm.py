@@ -197,9 +197,11 @@ class SlurmLab:
 
         Comes from the completion log, so it outlives MinJobAge and a restart of the controller.
         """
+        # The queue is asked first: what has left it by then is in the log.
+        queued = self.squeue()
         log = self.root / "log" / "jobcomp.txt"
         ended = jobs.from_completion_log(log.read_text()) if log.exists() else []
-        ever = {job.id: job for job in (*ended, *self.squeue())}
+        ever = {job.id: job for job in (*ended, *queued)}
         return [ever[number] for number in sorted(ever)]
 
     def set_node(self, node: str, state: str) -> None:

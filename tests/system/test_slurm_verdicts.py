@@ -244,7 +244,7 @@ def test_pytest_benchmark_compares_the_steps_of_two_runs(slurm_lab: SlurmLab, tm
     )  # fmt: skip
     assert second.case()["verdict"] == "passed"
     assert second.status != 0
-    assert "Performance has regressed" in second.out
+    assert f"regressed: {CASE}: median 10.4" in second.out
 
 
 def test_a_log_of_200_megabytes_is_judged_with_one_sent(slurm_lab: SlurmLab, tmp_path: Path) -> None:

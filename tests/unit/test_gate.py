@@ -165,7 +165,6 @@ def test_openmetrics_has_the_figures_of_each_case(mixed: Run) -> None:
         ({PASSED: 1.0}, ("--gate", "--plan"), 4),
         ({PASSED: 1.0}, ("--gate", "--check"), 4),
         ({PASSED: 1.0}, ("--gate", "--collect-only"), 4),
-        ({PASSED: 1.0}, ("--gate", "--check"), 4),
         # Nothing would be asked.
         ({PASSED: 1.0}, ("--check", "--collect-only"), 4),
     ],

@@ -105,7 +105,7 @@ MISTAKES = [
     option("--cancel beside --resume", "suites --cancel monday --resume monday", "--cancel does nothing else: it does not go together with --resume"),
     option("--resume of a replay", "suites/llama3 --resume monday --backend replay --from .", "--resume goes on with a run's jobs, and a replay has none"),
     option("--diagnose of a replay", "suites/llama3 --diagnose 3 --backend replay --from .", "--diagnose runs a case again: a log that exists cannot be run again"),
-    option("--check without a suite", "--check", "--check is about suites: name `suites`, or what is in it"),
+    option("--check of something else than a suite", "tests --check", "--check is about suites: name `suites`, or what is in it"),
     option("--check beside --collect-only", f"{ONE} --check --collect-only", "--check asks the cluster, and --collect-only asks nothing: leave one out"),
     option("--check beside --plan", f"{ONE} --check --plan", "--check asks the cluster and runs nothing: it does not go together with --plan"),
     option("a budget that is no number", f"{ONE} --diagnose much", "'much' is no number of GPU-hours above 0, such as 12 or 0.5"),
