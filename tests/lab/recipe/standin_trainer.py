@@ -95,6 +95,8 @@ class Trainer:
             except checkpoints.Cut:
                 return 1
         if knobs.checkpoint or os.environ.get("ENABLE_CHECKPOINT") == "true":
+            # A save takes a while, by whose end srun has written what the steps printed.
+            time.sleep(1)
             self.each_notes(
                 lambda rank: (
                     f"Global Checkpoint Save : Rank: {rank} : Iteration: {plan['steps']} : "
