@@ -203,6 +203,11 @@ def test_a_record_that_is_not_whole_does_not_say_passed(tmp_path: Path) -> None:
     assert gate_of(run) == (1, "failed", 1), run.out
 
 
+def test_a_report_that_pytest_cannot_write_leaves_no_record_that_says_passed(tmp_path: Path) -> None:
+    run = session(tmp_path, {PASSED: 1.0}, "--gate", "--junitxml", "/proc/junit.xml")
+    assert gate_of(run) == (1, "failed", 1), run.out
+
+
 def test_a_test_that_fails_by_itself_is_no_verdict(tmp_path: Path) -> None:
     plain = tmp_path / "test_plain.py"
     plain.write_text("def test_plain():\n    assert 1 == 2\n")
