@@ -12,6 +12,7 @@
 # make format
 # make lock   writes anew what the requirements install, with hashes; what they allow stays as it is, unless UPGRADE=--upgrade is given
 # make sbom   the bill of materials of a release, from the locks
+# make wheel  what verifies a bundle and compares runs, to be installed without a checkout; in build/
 
 PYTHON ?= python3
 VENV := .venv
@@ -26,9 +27,9 @@ REQUIREMENTS := $(wildcard requirements.txt suites/*/requirements*.txt tests/req
 # Wheels alone: to build a package from its source pip would fetch what that needs without a hash.
 INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes --only-binary :all:
 
-.PHONY: demo test unit bench slurm docs soak browser lint format lock sbom lab kubernetes clean
+.PHONY: demo test unit bench slurm docs soak browser lint format lock sbom wheel lab kubernetes clean
 
-GPU := $(wildcard /dev/nvidia0)
+GPU := $(wildcard /dev/nvidia[0-9]*)
 DEMO_LOCK := suites/proxy/requirements$(if $(GPU),-gpu).lock
 
 demo: $(BIN)/.demo
@@ -91,6 +92,9 @@ lock: $(BIN)/.release
 
 sbom: $(BIN)/.release
 	$(BIN)/python -m tests.sbom
+
+wheel: $(BIN)/.test
+	$(BIN)/python -m hatchling build -t wheel -d build
 
 # $(call apt,packages,what to say where they cannot be installed,what to do then)
 define apt

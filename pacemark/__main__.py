@@ -7,7 +7,11 @@ import sys
 from collections.abc import Sequence
 from typing import Protocol
 
+from pacemark import bundle
 from pacemark import compare
+from pacemark import sign
+from pacemark import stamp
+from pacemark import verify
 from plugins.errors import ConfigError
 from plugins.words import shown
 
@@ -20,10 +24,16 @@ class Command(Protocol):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
 
     def run(self, given: argparse.Namespace) -> int:
-        """Do it. Returns the exit code. Raises ConfigError."""
+        """Do it. Returns the exit code. Raises ConfigError, or OSError of a file that was named."""
 
 
-_COMMANDS: dict[str, Command] = {"compare": compare}
+_COMMANDS: dict[str, Command] = {
+    "compare": compare,
+    "bundle": bundle,
+    "sign": sign,
+    "stamp": stamp,
+    "verify": verify,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,8 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _COMMANDS[given.command].run(given)
     except ConfigError as error:
-        print(f"error: {shown(str(error))}", file=sys.stderr)
-        return 2
+        wrong = str(error)
+    except OSError as error:
+        wrong = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    print(f"error: {shown(wrong)}", file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from plugins.errors import ConfigError
 from plugins.reports.comparison import as_json
 from plugins.reports.comparison import compare_runs
 from plugins.reports.comparison import print_comparison
@@ -24,7 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Print the comparison. Returns 0: whether a difference matters is the reader's to say."""
-    runs = compare_runs(read_summary(given.first), read_summary(given.second))
+    first, second = read_summary(given.first), read_summary(given.second)
+    if first.run == second.run:
+        raise ConfigError(f"{given.first} and {given.second} are the same run, {first.run}: name two runs")
+    runs = compare_runs(first, second)
     if given.json:
         print(json.dumps(as_json(runs), indent=2))
     else:

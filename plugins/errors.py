@@ -4,6 +4,7 @@
     ├── ConfigError            a file or an option is wrong: which file, which line, what was meant
     └── RunError               a case could not be brought to a judgement
         ├── Invalid            it ran, but something else or not all of it
+        ├── Shortfall          the scaling of several cases falls short, or cannot be told
         ├── Infrastructure     submit, queue, node, network or storage
         │   ├── SiteError      the site lacks something; names the command that mends it
         │   │   └── Unprovisioned  and --provision makes all that is missing
@@ -38,6 +39,14 @@ class RunError(PacemarkError):
 
 class Invalid(RunError, AssertionError):
     """The job ran, but it ran something else, or not all of it."""
+
+
+class Shortfall(RunError, AssertionError):
+    """The scaling of several cases falls short of its limit (`fell`), or cannot be told."""
+
+    def __init__(self, message: str, *, fell: bool) -> None:
+        super().__init__(message)
+        self.fell = fell
 
 
 class Infrastructure(RunError):

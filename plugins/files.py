@@ -7,15 +7,15 @@ import os
 from pathlib import Path
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Write a temporary file beside `path`, flush it to the disk and rename it to `path`.
 
     So neither a reader nor a power cut finds half a file. Raises OSError if the file cannot be written; the
     previous file is then unchanged.
     """
     part = path.with_name(f"{path.name}.part")
-    with part.open("w", encoding="utf-8", newline="") as file:
-        file.write(text)
+    with part.open("wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)

@@ -103,13 +103,24 @@ class JobState:
 
 @dataclass(frozen=True)
 class Times:
-    """When what happened to a job, in seconds since the epoch; None until then, or if unknown."""
+    """When what happened to a job, in seconds since the epoch; None until then, or if unknown.
+
+    `started` is when its last attempt began; the attempts before that ran `earlier_seconds`, 0 if that is unknown.
+    """
 
     submitted: float | None = None
     started: float | None = None
     ended: float | None = None
+    earlier_seconds: float = 0.0
     cancel_asked: float | None = None
     cancel_confirmed: float | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """How long all attempts ran; None if nobody knows when the last one began or ended."""
+        if self.started is None or self.ended is None:
+            return None
+        return self.earlier_seconds + max(self.ended - self.started, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -83,7 +83,7 @@ def flops_per_sequence(model: Model, sequence_length: int, definition: FlopsDefi
     With layers L, hidden size h, FFN size f, query groups g, heads a, vocabulary V and sequence length s:
     s * (12 L h^2 (1 + g/a + c s/h) + m L f h + 6 V h). c is 1 for full and 1/2 for causal attention, m is 18
     for an MLP with a gate and 12 for one without. Source: "Notes" of the llama3.1 README, release 25.04
-    (c = 1, m = 18). nemotron-24.11: s * (24 L h^2 + 12 L h s + 48 L h^2 + 6 V h). Source: "Notes" of its
+    (c = 1, m = 18). Of a mixture of experts the k experts that a token uses count, k m; its router does not. nemotron-24.11: s * (24 L h^2 + 12 L h s + 48 L h^2 + 6 V h). Source: "Notes" of its
     README_340b, release 24.11.
     """
     h, layers = model.hidden, model.layers
@@ -94,7 +94,7 @@ def flops_per_sequence(model: Model, sequence_length: int, definition: FlopsDefi
         groups = definition.query_groups or model.query_groups
         share = 1.0 if definition.definition == "full-attention" else 0.5
         attention = 12 * layers * h * h * (1 + groups / model.heads + share * sequence_length / h)
-        mlp = (18 if model.mlp == "gated" else 12) * layers * model.ffn * h
+        mlp = (18 if model.mlp == "gated" else 12) * model.top_k * layers * model.ffn * h
     embedding = 6 * model.vocab * h
     flops = sequence_length * (attention + mlp + embedding)
     if definition.significant_digits is not None:

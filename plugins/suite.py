@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable
 from collections.abc import Generator
 from collections.abc import Mapping
-from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
 from datetime import UTC
@@ -26,8 +25,7 @@ import pytest
 
 from plugins.baselines.digests import load_digest
 from plugins.baselines.digests import path_of
-from plugins.baselines.store import find
-from plugins.baselines.store import lapsed
+from plugins.baselines.file import AgreedTolerance
 from plugins.errors import ConfigError
 from plugins.errors import Infrastructure
 from plugins.errors import Invalid
@@ -36,7 +34,7 @@ from plugins.errors import RunError
 from plugins.judging import checkpoints
 from plugins.judging import diagnosis
 from plugins.judging import recording
-from plugins.judging.checkpoints import Saved
+from plugins.judging.acceptance import Agreed
 from plugins.judging.checkpoints import Written
 from plugins.judging.diagnosis import Diagnosis
 from plugins.judging.diagnosis import ModeRun
@@ -44,45 +42,24 @@ from plugins.judging.expected import Promise
 from plugins.judging.expected import Target
 from plugins.judging.expected import Targets
 from plugins.judging.expected import figure
-from plugins.judging.identity import type_in
 from plugins.judging.judge import Judgement
 from plugins.judging.judge import judge_outcome
 from plugins.judging.verdicts import Kind
 from plugins.judging.verdicts import Verdict
-from plugins.logs.formats import parser
 from plugins.metrics import Measurement
 from plugins.outcome import Outcome
-from plugins.recipes.cases import DEFAULT_GPU
 from plugins.recipes.cases import Case
 from plugins.recipes.cases import Recipe
 from plugins.recipes.cases import load_recipe
 from plugins.recipes.file import RecipeFile
-from plugins.recipes.file import SiteModel
 from plugins.recipes.file import read_recipe
+from plugins.rejudge import Choice
+from plugins.rejudge import judge_files
 from plugins.reports import allure_view
 from plugins.reports import benchmark_view
 from plugins.reports import junit
 from plugins.reports import results
-from plugins.reports.complaints import complaints
-from plugins.reports.complaints import of_each_kind
 from plugins.words import shown
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Which of a recipe's cases a session has: those of this release on this type of GPU.
-
-    If `release` is None, it is the recipe's own. `models` are those that the site adds. `promised` is the
-    bandwidth of its shared storage in bytes/s. `network` is how NCCL names the network between its nodes, which
-    have `gpus_per_node` GPUs.
-    """
-
-    release: str | None = None
-    gpu: str = DEFAULT_GPU
-    models: tuple[SiteModel, ...] = ()
-    promised: float | None = None
-    network: str | None = None
-    gpus_per_node: int = 8
 
 
 @dataclass(frozen=True)
@@ -105,6 +82,9 @@ class SiteBaselines:
 CHOOSE: pytest.StashKey[Callable[[RecipeFile], Choice]] = pytest.StashKey()
 """The session's choice for a recipe, set by the code that knows the site."""
 
+AGREED: pytest.StashKey[Agreed] = pytest.StashKey()
+"""The session's acceptance plan, if it has one, set by the same code."""
+
 SITE_BASELINES: pytest.StashKey[SiteBaselines] = pytest.StashKey()
 """The site's own baselines, set by the same code."""
 
@@ -117,9 +97,8 @@ RECIPE: pytest.StashKey[Recipe] = pytest.StashKey()
 EXPLAINED = "pacemark_explained"
 """The attribute of a failed test's report that says that its case's verdict is why it failed."""
 
-_LAST_LINES = 8
-_LINE_WIDTH = 200
-_TAIL = 1 << 18
+SHORT = "pacemark_short"
+"""The attribute of a test's report that says that scaling fell short."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -182,6 +161,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     )
 
 
+def all_cases(config: pytest.Config) -> list[Case]:
+    """The cases of all suites that this session can choose from: the usual ones and those of its variants."""
+    variants = config.getoption("--variant")
+    recipes = [recipe_of(config, path) for path in sorted(config.rootpath.glob("suites/*/recipe.yaml"))]
+    return [
+        case
+        for recipe in recipes
+        if recipe and not recipe.unfit
+        for case in recipe.cases
+        if not case.variant or (case.after or case).variant in variants
+    ]
+
+
 def _is_for(metafunc: pytest.Metafunc, case: Case) -> bool:
     """Whether a test is for this case.
 
@@ -233,41 +225,8 @@ def judgement(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> J
 
 def judge_item(item: pytest.Item, case: Case, outcome: Outcome) -> Judgement:
     """Judge the case of a test, before or while the test runs, and write its record."""
-    recipe = recipe_of(item.config, item.path)
-    if recipe is None:
-        raise ConfigError(f"{item.path}: a suite's test stands beside its recipe.yaml")
-    folder = item.config.rootpath / "baselines"
+    recipe, found = judge_case(item, case, outcome)
     site_baselines = item.config.stash.get(SITE_BASELINES, SiteBaselines())
-    log = results.read_log(recipe.file.log, outcome.folder)
-    if recipe.file.program:
-        outcome = replace(outcome, gpu=type_in(case, log, outcome.gpu))
-    own = outcome.folder / results.OWN_LOG
-    source = {"run": outcome.run, "job": outcome.known_job, "log": recording.fingerprint(log)}
-    choice = choice_for(item.config, recipe.file)
-    found = judge_outcome(
-        case,
-        outcome,
-        log,
-        find(folder, recipe, case, outcome.gpu, site_baselines.judged, **source),
-        gpu=outcome.gpu,
-        baselines=folder,
-        last_lines=_last_lines(own if own.exists() else outcome.log, parser(recipe.file.log).hints),
-        errors=_last_errors(outcome.folder / results.ERRORS),
-        promised=choice.promised,
-        why_none=lapsed(site_baselines.judged, recipe, case, outcome.gpu, **source)
-        if site_baselines.judged
-        else "",
-        strict_last=item.config.getoption("--strict-last"),
-        before=[
-            results.read_log(recipe.file.log, results.try_folder(outcome.folder, tried.try_number))
-            for tried in outcome.repeated
-        ],
-        artefacts=results.read_artefacts(outcome.folder) if case.mode else None,
-        nodes=case.nodes(choice.gpus_per_node),
-        network=choice.network,
-        saved=_saved(recipe, case, outcome),
-        gpus=results.read_gpus(outcome.folder) if recipe.file.program else None,
-    )
     found = explained(found, partial(_diagnosis, item.config, recipe, found))
     results.write_case(found, _offer(recipe, found, site_baselines))
     item.stash[JUDGEMENT] = found
@@ -275,12 +234,19 @@ def judge_item(item: pytest.Item, case: Case, outcome: Outcome) -> Judgement:
     return found
 
 
-def _saved(recipe: Recipe, case: Case, outcome: Outcome) -> Saved | None:
-    """What the job left whose checkpoint this case loads; None if it loads none."""
-    if case.after is None:
-        return None
-    folder = outcome.folder.parent / case.after.id
-    return Saved(results.read_log(recipe.file.log, folder), results.read_artefacts(folder))
+def judge_case(item: pytest.Item, case: Case, outcome: Outcome) -> tuple[Recipe, Judgement]:
+    """Judge the case of a test, and write nothing. Returns its recipe too."""
+    recipe = recipe_of(item.config, item.path)
+    if recipe is None:
+        raise ConfigError(f"{item.path}: a suite's test stands beside its recipe.yaml")
+    choice = choice_for(item.config, recipe.file)
+    return recipe, judge_files(recipe, case, outcome, choice, item.config.rootpath / "baselines")
+
+
+def tolerance_of(config: pytest.Config) -> AgreedTolerance | None:
+    """The tolerance of the session's acceptance plan; None if there is none."""
+    agreed = config.stash.get(AGREED, None)
+    return agreed.plan.tolerance if agreed else None
 
 
 def explained(judgement: Judgement, find: Callable[[], Diagnosis | None]) -> Judgement:
@@ -315,8 +281,7 @@ def _mode_run(config: pytest.Config, recipe: Recipe, case: Case, mode: str, outc
         return ModeRun(
             mode, outcome, why_not=outcome.job.message or f"{recipe.name} has no such mode any more"
         )
-    times = outcome.job.times
-    hours = case.gpus * (times.ended - times.started) / 3600 if times.started and times.ended else 0.0
+    hours = case.gpus * (outcome.job.times.seconds or 0.0) / 3600
     try:
         log, left = results.read_log(recipe.file.log, outcome.folder), results.read_artefacts(outcome.folder)
         # That the network is not the expected one may be the finding.
@@ -490,11 +455,14 @@ def _require_verdict(item: pytest.Item) -> None:
         pytest.fail(shown(judgement.text), pytrace=False)
 
 
-@pytest.hookimpl(wrapper=True)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show what went wrong, without the place in Pacemark that noticed it, and how long the job ran."""
+    """Show what went wrong, without the place in Pacemark that noticed it, and how long the job ran.
+
+    pytest's own hook, which obeys the mark `xfail`, is inside this one.
+    """
     judgement = item.stash.get(JUDGEMENT, None)
     fresh = judgement if call.when == "setup" else None
     if fresh is not None:
@@ -505,21 +473,38 @@ def pytest_runtest_makereport(
         report.duration = seconds
     if call.excinfo is not None and isinstance(call.excinfo.value, RunError | ConfigError):
         report.longrepr = call.excinfo.getrepr(style="value")
+        if (crash := getattr(report.longrepr, "reprcrash", None)) is not None:
+            # It begins with the error's class.
+            crash.message = shown(str(call.excinfo.value))
+    case, verdict = case_of(item), _verdict(call, judgement)
+    fails = verdict.fails if verdict is not None else hasattr(report, "wasxfail")
+    if case is not None and report.skipped and fails and call.when != "teardown":
+        vars(report).pop("wasxfail", None)
+        report.outcome = "failed"
+        if judgement is not None and isinstance(report.longrepr, tuple):
+            # It says where the test was skipped.
+            report.longrepr = shown(judgement.text)
     setattr(report, EXPLAINED, _explained(call, judgement))
+    setattr(report, SHORT, call.excinfo is not None and getattr(call.excinfo.value, "fell", False))
     crash = getattr(report.longrepr, "reprcrash", None)
     if report.failed and crash is not None and judgement is not None and judgement.verdict.fails:
         crash.message = shown(judgement.verdict.headline)
-    case = case_of(item)
-    if case is not None and (call.when == "call" or (call.when == "setup" and not report.passed)):
-        error = call.excinfo.value if call.excinfo is not None else None
-        verdict = judgement.verdict if judgement is not None else None
-        if verdict is None and isinstance(error, RunError):
-            kind = Kind.LOST if isinstance(error, Lost) else Kind.INFRASTRUCTURE
-            verdict = Verdict(kind, f"{kind}: {error}")
-        # A suite's test may fail for a reason of its own, which pytest tells.
-        if verdict is not None and verdict.fails == report.failed:
-            setattr(report, VERDICT, (case.key, str(verdict.kind), verdict.headline))
+    last = call.when == "call" or (call.when == "setup" and not report.passed)
+    # A suite's test may fail for a reason of its own, which pytest tells.
+    if case is not None and last and verdict is not None and verdict.fails == report.failed:
+        setattr(report, VERDICT, (case.key, str(verdict.kind), verdict.headline))
     return report
+
+
+def _verdict(call: pytest.CallInfo[None], judgement: Judgement | None) -> Verdict | None:
+    """How the case of a test ended; None if that is not known."""
+    if judgement is not None:
+        return judgement.verdict
+    error = call.excinfo.value if call.excinfo is not None else None
+    if not isinstance(error, RunError):
+        return None
+    kind = Kind.LOST if isinstance(error, Lost) else Kind.INFRASTRUCTURE
+    return Verdict(kind, f"{kind}: {error}")
 
 
 def _explained(call: pytest.CallInfo[None], judgement: Judgement | None) -> bool:
@@ -533,23 +518,3 @@ def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str]
     if op != "==" or not isinstance(right, Target) or not isinstance(left, int | float):
         return None
     return [f"{figure(left)} {right.unit} == {right!r}", *shown(right.judgement.text).splitlines()]
-
-
-def _last_lines(path: Path | None, hints: Sequence[bytes]) -> list[str]:
-    """The last lines of a log that are not steps. If a job died, they usually say why."""
-    if path is None:
-        return []
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - _TAIL))
-        lines = file.read().splitlines()
-    telling = [line for line in lines if line.strip() and not any(hint in line for hint in hints)]
-    return _shown(of_each_kind(telling))
-
-
-def _last_errors(path: Path) -> list[str]:
-    """The last error messages that a job printed outside its log."""
-    return _shown(complaints(path.read_bytes())) if path.exists() else []
-
-
-def _shown(lines: Sequence[bytes]) -> list[str]:
-    return [line.decode("utf-8", errors="replace").strip()[:_LINE_WIDTH] for line in lines[-_LAST_LINES:]]

@@ -52,17 +52,22 @@ def load(path: Path, model: type[M]) -> M:
     Raises:
         ConfigError: one line for each mistake, `file:line: key: what is wrong, what was meant`.
     """
-    text = _text(path)
+    return parse(path, read_bytes(path), model)
+
+
+def parse(path: Path, data: bytes, model: type[M]) -> M:
+    """The same, of the bytes that `read_bytes` read from `path` before."""
+    text = _bounded(path, data)
     with _mistakes_told(path, text):
         loader = _Loader(text)
         root = loader.get_single_node()
         # This comes before the values are made, because a merge (`<<`) then rewrites the nodes.
         mistakes = _duplicates(root) if root is not None else []
-        data = loader.construct_document(root) if root is not None else None
-    if not isinstance(data, dict):
+        values = loader.construct_document(root) if root is not None else None
+    if not isinstance(values, dict):
         raise ConfigError(f"{path}: expected `key: value` lines, found none")
     try:
-        value = model.model_validate(data)
+        value = model.model_validate(values)
     except ValidationError as error:
         found = error.errors()
         # Each explanation searches the file, so only as many are made as are shown.
@@ -115,8 +120,8 @@ def load_documents(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _text(path: Path) -> str:
-    """The text of a YAML file, once it is known to be neither too large nor too deep."""
+def read_bytes(path: Path) -> bytes:
+    """The bytes of a YAML file. Raises ConfigError if it cannot be read, or is too large."""
     try:
         # A pipe may never send anything, and a device may never end.
         if not stat.S_ISREG(path.stat().st_mode):
@@ -125,11 +130,23 @@ def _text(path: Path) -> str:
             data = file.read(_MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
             raise ConfigError(f"{path}: larger than {_MOST_BYTES >> 20} MiB, which no file of this kind is")
-        # utf-8-sig: an editor on Windows may have written a byte order mark at the beginning.
-        text = data.decode("utf-8-sig")
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file") from None
     except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    return data
+
+
+def _text(path: Path) -> str:
+    """The text of a YAML file, once it is known to be neither too large nor too deep."""
+    return _bounded(path, read_bytes(path))
+
+
+def _bounded(path: Path, data: bytes) -> str:
+    try:
+        # utf-8-sig: an editor on Windows may have written a byte order mark at the beginning.
+        text = data.decode("utf-8-sig")
+    except ValueError as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
     # The parser compares each directive with all before it, so many of them take long.
     directives = [number for number, line in enumerate(text.splitlines(), start=1) if line.startswith("%")]
@@ -282,6 +299,8 @@ def _explain(root: yaml.Node, model: type[BaseModel], item: dict[str, Any]) -> t
         said += f", got {_cut(repr(item['input']))}"
     if item["type"] == "string_type" and isinstance(item["input"], int | float):
         said += " (YAML reads this as a number: put it in quotes)"
+    if item["type"] == "date_type" and isinstance(item["input"], str):
+        said += " (write a date without quotes, as 2027-01-31)"
     return _line(root, where), f"{name}: {said}"
 
 

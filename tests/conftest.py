@@ -39,6 +39,11 @@ LABS = {
 }
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """A warning is an error, before what pytest.ini says of single ones."""
+    config.getini("filterwarnings").insert(0, "error")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """For `--dist loadgroup`: the tests of one lab are dealt out to so many workers, but for those of a group of their own."""
     dealt: Counter[str] = Counter()

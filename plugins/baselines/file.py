@@ -13,6 +13,7 @@ from typing import Annotated
 from typing import Literal
 
 from pydantic import AfterValidator
+from pydantic import ConfigDict
 from pydantic import Field
 from pydantic import model_validator
 
@@ -26,7 +27,7 @@ from plugins.yamlfile import load
 
 def _stated(text: str) -> str:
     if text.strip(" .?-").lower() in ("", "tbd", "todo", "n/a", "none", "unknown", "placeholder", "xxx"):
-        raise ValueError("a placeholder; say where the numbers come from")
+        raise ValueError("a placeholder; say what it is")
     return text
 
 
@@ -39,7 +40,7 @@ Day = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$")]
 
 CONFIGURATION = (
     *("sequence_length", "layers", "tp", "pp", "cp", "vp", "fsdp", "dp", "mbs", "gbs", "ga"),
-    *("hidden", "ffn", "heads", "query_groups", "vocab", "mlp"),
+    *("hidden", "ffn", "heads", "query_groups", "vocab", "mlp", "experts", "top_k"),
 )
 """What a cell may state of the configuration of its run, by the names that a case has for it."""
 
@@ -56,6 +57,25 @@ class Tolerance(Strict):
     faster: float = Field(default=0.10, gt=0)
     spread: float = Field(default=0.05, gt=0)
     hiccups: float = Field(default=0.125, gt=0, lt=1)
+
+
+class AgreedTolerance(Strict):
+    """What two parties agree on instead of a baseline's own tolerance; None: the baseline's own stays."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    slower: float | None = Field(default=None, gt=0, le=0.2)
+    """How much slower than the baseline passes, as a share of its throughput."""
+    faster: float | None = Field(default=None, gt=0, le=0.5)
+    """How much faster passes."""
+    spread: float | None = Field(default=None, gt=0, le=0.2)
+    """The largest relative spread of the settled steps."""
+    hiccups: float | None = Field(default=None, gt=0, le=0.25)
+    """The largest share of the settled steps that may stall."""
+
+    def instead_of(self, own: Tolerance) -> Tolerance:
+        """A baseline's own tolerance, with what was agreed on in its place."""
+        return own.model_copy(update=self.model_dump(exclude_none=True))
 
 
 class Recorded(Strict):
@@ -124,6 +144,8 @@ class Cell(Strict):
     query_groups: int | None = None
     vocab: int | None = None
     mlp: Mlp | None = None
+    experts: int | None = None
+    top_k: int | None = None
     step_time: float | None = Field(default=None, gt=0)
     tokens_per_second: float | None = Field(default=None, gt=0)
     mfu: float = Field(gt=0, lt=100)
@@ -233,12 +255,14 @@ class BaselineFile(Strict):
 class Accelerator(Strict):
     """The dense peak of an accelerator in TFLOP/s per GPU, by dtype. NVLink connects `nvlink` GPUs.
 
-    `clock_mhz` is the SM clock at which it has that peak.
+    `nvlink_gb_per_second` is what NVLink moves from one GPU in GB/s, and as much to it at the same time: half of the
+    data sheet's figure, which is of both. `clock_mhz` is the SM clock at which it has that peak.
     """
 
     name: str
     peak: dict[str, Annotated[float, Field(gt=0)]]
     nvlink: int = Field(default=1, gt=0)
+    nvlink_gb_per_second: float | None = Field(default=None, gt=0)
     clock_mhz: float | None = Field(default=None, gt=0)
     source: Stated
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from plugins.baselines.file import Accelerator
+from plugins.baselines.file import AgreedTolerance
 from plugins.baselines.file import BaselineFile
 from plugins.baselines.file import Cell
 from plugins.baselines.file import Reference
@@ -36,17 +37,24 @@ class Baseline:
     """A cell with its table and file: what one case is judged against.
 
     If a case has both a published number and the site's own, it is judged by the published one; `own` is the
-    other.
+    other. `agreed` takes the place of its own tolerance.
     """
 
     path: Path
     table: Table
     cell: Cell
     own: Baseline | None = None
+    agreed: AgreedTolerance | None = None
+    is_own: bool = False
+
+    @property
+    def own_tolerance(self) -> Tolerance:
+        return self.cell.tolerance or self.table.tolerance
 
     @property
     def tolerance(self) -> Tolerance:
-        return self.cell.tolerance or self.table.tolerance
+        """What the case is judged with."""
+        return self.agreed.instead_of(self.own_tolerance) if self.agreed else self.own_tolerance
 
     @property
     def statistic(self) -> Statistic:
@@ -77,12 +85,14 @@ def find(
     run: str = "",
     job: str = "",
     log: str = "",
+    agreed: AgreedTolerance | None = None,
 ) -> Baseline | None:
     """The baseline of `case`, in its release, on this type of GPU; None if there is none.
 
     If `folder` has a published baseline, it is that one; otherwise it is the site's own, which is recorded in
     the folder `own`. `run` is the name of the run that is judged, `job` the id of its job, and `log` the
-    fingerprint of its log. If the site's own number was recorded from them, it does not count.
+    fingerprint of its log. If the site's own number was recorded from them, it does not count. `agreed` is
+    the tolerance of an acceptance plan.
 
     Raises:
         ConfigError: two tables have the cell, or the recipe runs another configuration than the published
@@ -92,9 +102,10 @@ def find(
     if published is not None and (why := _unlike(published, recipe, case)):
         raise ConfigError(f"{published.path}: {case.id}: {why}")
     mine = _cell(own / f"{recipe.name}.yaml", case, gpu) if own else None
-    if mine is not None and _idle(mine, recipe, case, run, job, log):
-        mine = None
-    return replace(published, own=mine) if published else mine
+    if mine is not None:
+        mine = None if _idle(mine, recipe, case, run, job, log) else replace(mine, is_own=True)
+    found = replace(published, own=mine) if published else mine
+    return replace(found, agreed=agreed) if found else None
 
 
 def lapsed(

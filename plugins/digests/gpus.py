@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Iterable
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import replace
 from typing import Annotated
 from typing import Any
 from typing import Literal
@@ -28,6 +29,9 @@ _SAMPLE, _STATE = b"gpu sample: ", b"gpu state: "
 _PRODUCT = re.compile(
     r"proxy gpu (\d{1,3}) product (before|after): burst (\d{1,6}\.\d), sustained (\d{1,6}\.\d) TFLOP/s"
 )
+_ALONE = re.compile(r"proxy gpu (\d{1,3}) step alone: (\d{1,6}\.\d{1,9}) s \(")
+_ALL_REDUCE = re.compile(r"proxy all-reduce: bus bandwidth (\d{1,6}\.\d) GB/s")
+_HANDICAP = re.compile(r"proxy attention: \w{1,20}, handicap (\d{1,6})\b")
 _NOT_IDLE = re.compile(r"proxy: (GPU \d{1,3} is not idle before the start: .{1,300})")
 
 # Bits of nvmlDeviceGetCurrentClocksEventReasons. 0x1 (idle) and 0x4 (software power cap) are normal: at full load
@@ -51,7 +55,8 @@ VIOLATED = 0.02
 
 SLOWER_CLOCK = 0.05
 SLOWER_PRODUCT = 0.07
-"""If a GPU's clock or product is below the median of the node's others by this share, it is named."""
+SLOWER_STEP = 0.05
+"""If a GPU's clock, product or pace alone is below the median of the node's others by this share, it is named."""
 
 IDLE = 0.03
 """A GPU that trains is idle for less than this share of the time."""
@@ -131,17 +136,25 @@ class Product:
 
 @dataclass(frozen=True)
 class Gpus:
-    """All that the log tells of its GPUs. `not_idle`: why the program did not start."""
+    """All that the log tells of its GPUs.
+
+    `alone` is the time in s of a step by GPU, when each of several trained by itself, after the run. `all_reduce`
+    is the bus bandwidth in GB/s of an all-reduce over them. `not_idle`: why the program did not start. `handicap`: how often
+    each step did its work.
+    """
 
     samples: tuple[Sample, ...] = ()
     states: tuple[State, ...] = ()
     products: tuple[Product, ...] = ()
+    alone: tuple[tuple[int, float], ...] = ()
+    all_reduce: float | None = None
     not_idle: tuple[str, ...] = ()
+    handicap: int = 1
 
     def during(self, first: int, last: int) -> Gpus:
         """With the samples of these steps alone."""
         samples = tuple(sample for sample in self.samples if first <= sample.step <= last)
-        return Gpus(samples, self.states, self.products, self.not_idle)
+        return replace(self, samples=samples)
 
     def of(self, gpu: int) -> list[Sample]:
         return [sample for sample in self.samples if sample.gpu == gpu]
@@ -156,7 +169,10 @@ def read_gpus(lines: Iterable[bytes]) -> Gpus | None:
     samples: list[Sample] = []
     states: list[State] = []
     products: list[Product] = []
+    alone: dict[int, float] = {}
+    all_reduce: float | None = None
     not_idle: list[str] = []
+    handicap = 1
     for line in lines:
         line = line[:MAX_LINE]
         if (at := line.find(_SAMPLE)) >= 0 and len(samples) < MAX_LINES:
@@ -165,17 +181,31 @@ def read_gpus(lines: Iterable[bytes]) -> Gpus | None:
             for state in _parsed(State, line[at + len(_STATE) :]):
                 if (state.gpu, state.when) in {(one.gpu, one.when) for one in states}:
                     # The program was started again in the same log.
-                    samples, states, products = [], [], []
+                    samples, states, products, alone, all_reduce = [], [], [], {}, None
                 states.append(state)
         elif b"proxy" in line:
             text = line.decode(errors="replace")
             if (match := _PRODUCT.search(text)) and len(products) < MAX_LINES:
                 products.append(Product(int(match[1]), match[2], float(match[3]), float(match[4])))
+            elif (match := _ALONE.search(text)) and float(match[2]) > 0:
+                alone[int(match[1])] = float(match[2])
+            elif match := _ALL_REDUCE.search(text):
+                all_reduce = float(match[1])
+            elif match := _HANDICAP.search(text):
+                handicap = int(match[1])
             elif match := _NOT_IDLE.search(text):
                 not_idle = [*not_idle[:7], match[1].strip()]
-    if not (samples or states or products or not_idle):
+    if not (samples or states or products or alone or all_reduce or not_idle):
         return None
-    return Gpus(tuple(samples), tuple(states), tuple(products), tuple(not_idle))
+    return Gpus(
+        tuple(samples),
+        tuple(states),
+        tuple(products),
+        tuple(alone.items()),
+        all_reduce,
+        tuple(not_idle),
+        handicap,
+    )
 
 
 def _parsed(model: type[Any], data: bytes) -> list[Any]:
@@ -243,6 +273,7 @@ def summary(gpus: Gpus) -> list[str]:
             for p in gpus.products
             if p.gpu == gpu
         ]
+        told += [f"step alone {seconds:.4g} s" for number, seconds in gpus.alone if number == gpu]
         lines.append(f"gpu {gpu}     {', '.join(told)}")
     return lines
 
@@ -292,7 +323,9 @@ def causes(gpus: Gpus, healthy: float | None = None) -> list[str]:
 
     `healthy` is the sustained matrix product in TFLOP/s of a healthy GPU of this type.
     """
+    asked = [f"each step did its work {gpus.handicap} times (handicap)"] if gpus.handicap > 1 else []
     return [
+        *asked,
         *_others(gpus),
         *spoiled(gpus),
         *_limited(gpus),
@@ -308,15 +341,22 @@ def _others(gpus: Gpus) -> list[str]:
     found = []
     for gpu in gpus.numbers:
         samples = gpus.of(gpu)
-        seen: dict[int, list[Process]] = {}
+        # By name: one that is started again and again has another id each time.
+        seen: dict[str, list[list[Process]]] = {}
         for sample in samples:
-            for one in sample.others:
-                seen.setdefault(one.pid, []).append(one)
-        for pid, ones in sorted(seen.items(), key=lambda pair: -len(pair[1]))[:4]:
-            if (share := len(ones) / len(samples)) > OFTEN:
+            for name in {one.name for one in sample.others}:
+                seen.setdefault(name, []).append([one for one in sample.others if one.name == name])
+        for name, groups in sorted(seen.items(), key=lambda pair: -len(pair[1]))[:4]:
+            pids = {one.pid for ones in groups for one in ones}
+            if (share := len(groups) / len(samples)) > OFTEN:
+                who = (
+                    f"process {min(pids)} ({name or 'unnamed'}) was"
+                    if len(pids) == 1
+                    else f"{len(pids)} processes ({name or 'unnamed'}; one is {min(pids)}) were"
+                )
                 found.append(
-                    f"process {pid} ({ones[0].name or 'unnamed'}) was on GPU {gpu} too, in {_percent(share)} of the samples, "
-                    f"with {max(one.mib for one in ones)} MiB"
+                    f"{who} on GPU {gpu} too, in {_percent(share)} of the samples, "
+                    f"with {max(sum(one.mib for one in ones) for ones in groups)} MiB"
                 )
     return found
 
@@ -336,13 +376,20 @@ def _limited(gpus: Gpus) -> list[str]:
 
 
 def _unlike_the_others(gpus: Gpus) -> list[str]:
-    """GPUs whose clock or matrix product is below that of the node's others."""
+    """GPUs whose clock, pace alone or matrix product is below that of the node's others.
+
+    The product after the run is compared only if no step alone was measured there.
+    """
     clocks = {gpu: _median(sample.sm_mhz for sample in gpus.of(gpu)) for gpu in gpus.numbers}
     found = [
         f"GPU {gpu}: its SM clock is {own:.0f} MHz, that of the node's others {others:.0f} MHz"
         for gpu, own, others in _below({g: c for g, c in clocks.items() if c is not None}, SLOWER_CLOCK)
     ]
-    for when in ("before", "after"):
+    found += [
+        f"GPU {gpu}: a step alone takes {1 / own:.4g} s, on the node's others {1 / others:.4g} s"
+        for gpu, own, others in _below({g: 1 / seconds for g, seconds in gpus.alone}, SLOWER_STEP)
+    ]
+    for when in ("before",) if gpus.alone else ("before", "after"):
         rates = {product.gpu: product.sustained for product in gpus.products if product.when == when}
         found += [
             f"GPU {gpu}: its matrix product {when} the run is {own:.0f} TFLOP/s, that of the node's others {others:.0f}"

@@ -111,6 +111,8 @@ class Digest:
 
     def __init__(self) -> None:
         self.counts = dict.fromkeys(("lines", "nccl", "calls", "setup", "torn", "long", "untyped"), 0)
+        # How many lines have the begin of a call, and how many its end.
+        self.halves = [0, 0]
         self.calls: Dict[Tuple[str, int, int], List[int]] = {}
         self.other_calls = [0, 0]
         # By host:pid and GPU: calls, bytes, networks, plug-ins, transports, devices, interfaces, rank by size.
@@ -134,7 +136,9 @@ class Digest:
         counts["lines"] += lines.count(b"\n")
         counts["nccl"] += nccl
         counts["calls"] += len(rows)
-        counts["torn"] += max(0, begun - len(rows))
+        self.halves = [self.halves[0] + begun, self.halves[1] + lines.count(b" [nranks=")]
+        # Of a torn line its begin or its end may be left, or both.
+        counts["torn"] = max(self.halves) - counts["calls"]
         for row, times in Counter(rows).items():
             self._call(row, times)
         if nccl > len(rows):
@@ -347,6 +351,7 @@ class Digest:
     def as_state(self) -> Dict[str, Any]:
         return {
             "counts": self.counts,
+            "halves": self.halves,
             "calls": [[list(key), sums] for key, sums in self.calls.items()],
             "other_calls": self.other_calls,
             "ranks": [[list(key), rank] for key, rank in self.ranks.items()],
@@ -361,6 +366,7 @@ class Digest:
         """The inverse of `as_state`."""
         digest = cls()
         digest.counts = state["counts"]
+        digest.halves = state["halves"]
         digest.calls = {tuple(key): sums for key, sums in state["calls"]}
         digest.other_calls = state["other_calls"]
         digest.ranks = {tuple(key): rank for key, rank in state["ranks"]}

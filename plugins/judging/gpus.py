@@ -11,11 +11,23 @@ from plugins.digests.gpus import Gpus
 from plugins.judging.verdicts import Kind
 from plugins.judging.verdicts import Verdict
 from plugins.metrics import Measurement
+from plugins.recipes.cases import Case
 
 
 def spoiled(gpus: Gpus | None) -> list[str]:
     """Why the run is no evidence, by what the hardware says of itself while its steps ran."""
     return digest.spoiled(_timed(gpus)) if gpus is not None else []
+
+
+def unended(case: Case, gpus: Gpus | None) -> str:
+    """Why a run whose steps are all there is no evidence: its program ended before its last look at each GPU."""
+    if gpus is None:
+        return ""
+    seen = {product.gpu for product in gpus.products if product.when == "after"}
+    lacking = [f"GPU {gpu}" for gpu in range(case.gpus) if gpu not in seen]
+    if not lacking:
+        return ""
+    return f"the program did not come to its end: no matrix product after the run on {', '.join(lacking)}"
 
 
 def explained(verdict: Verdict, gpus: Gpus | None, healthy: float | None) -> Verdict:
@@ -27,22 +39,22 @@ def explained(verdict: Verdict, gpus: Gpus | None, healthy: float | None) -> Ver
     if gpus is None:
         return verdict
     timed = _timed(gpus)
-    found = digest.causes(timed, healthy)
+    found, unsampled = digest.causes(timed, healthy), _unsampled(timed)
     if verdict.kind in (Kind.TOO_SLOW, Kind.NOISY):
-        why = "; ".join(found) or "nothing that NVML tells of the GPUs explains it"
+        why = "; ".join(found) or unsampled or "nothing that NVML tells of the GPUs explains it"
         return replace(verdict, headline=f"{verdict.headline}; cause: {why}")
     low = digest.low_products(timed, healthy)
     if verdict.kind is Kind.PASSED and low:
         return Verdict(
             Kind.INVALID, f"{Kind.INVALID}: {'; '.join(found)}", (verdict.headline, *verdict.remarks)
         )
-    return replace(verdict, remarks=(*verdict.remarks, *found))
+    return replace(verdict, remarks=(*verdict.remarks, *found, *([unsampled] if unsampled else ())))
 
 
 def lines(
     gpus: Gpus | None, measurement: Measurement, part: Accelerator | None, table: Table | None = None
 ) -> list[str]:
-    """The lines of the report: each GPU, MFU at the clock that was held, the energy of a token, weak scaling.
+    """The lines of the report: each GPU, MFU at the clock that was held, the energy of a token, the all-reduce, weak scaling.
 
     `table` is that of the baseline; None if there is none.
     """
@@ -61,6 +73,13 @@ def lines(
         found.append(
             f"energy    {watts / measurement.tokens_per_second:.4g} J a token, {watts / measurement.case.gpus:.0f} W a GPU"
         )
+    if gpus.all_reduce is not None:
+        beside = (
+            f"; NVLink has {part.nvlink_gb_per_second:g} GB/s each way"
+            if part and part.nvlink_gb_per_second
+            else ""
+        )
+        found.append(f"links     all-reduce at {gpus.all_reduce:.1f} GB/s of bus bandwidth{beside}")
     return found + (_scaling(measurement, table) if table is not None else [])
 
 
@@ -80,6 +99,17 @@ def _scaling(measurement: Measurement, table: Table) -> list[str]:
                 f"scaling   {share:.1f} % of one GPU's pace, {cell.step_time:.4g} s a step with as large a batch"
             ]
     return []
+
+
+def _unsampled(timed: Gpus) -> str:
+    """The GPUs of which NVML told nothing during the steps, in words; "" if there is none."""
+    lacking = sorted({product.gpu for product in timed.products} - {*timed.numbers})
+    names = ", ".join(f"GPU {gpu}" for gpu in lacking)
+    return (
+        f"not sampled during the steps, so heat, limits and other processes are unknown: {names}"
+        if lacking
+        else ""
+    )
 
 
 def _timed(gpus: Gpus) -> Gpus:

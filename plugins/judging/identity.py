@@ -19,14 +19,19 @@ from plugins.recipes.cases import Case
 _KINDS = {
     "processes": ("processes", "group", "peers", "asked_nodes"),
     "model": (
-        *("layers", "hidden", "ffn", "heads", "query_groups", "vocab"),
+        *("layers", "hidden", "ffn", "heads", "query_groups", "vocab", "experts", "top_k"),
         *("parameters", "million_parameters", "first_stage", "size"),
     ),
     "sequence length": ("sequence_length",),
     "dtype": ("fp8", "precision"),
 }
-GPU_NAME = re.compile(r"\b(G?[ABHLVT]\d{1,4}[A-Z]?|RTX|GeForce)\b(?:.*\b(PCIe|NVL|MIG)\b)?", re.IGNORECASE)
-"""The part of a GPU's name that tells its type: model, and form factor if it is not SXM."""
+GPU_NAME = re.compile(
+    r"\b(G?[ABHLVT]\d{1,4}[A-Z]?|RTX|GeForce)\b(?!-\d+[ABCQ]\b)(?:.*\b(PCIe|NVL|MIG)\b)?", re.IGNORECASE
+)
+"""The part of a GPU's name that tells its type: model, and form factor if it is not SXM.
+
+`NVIDIA H100-80C` is virtual, and has no such part: others may compute on the same GPU.
+"""
 
 _RATE = "step time x rate"
 _MODEL = {
@@ -93,9 +98,14 @@ def type_of(name: str) -> str:
 
 
 def type_in(case: Case, log: Log, gpu: str) -> str:
-    """The type of the GPUs that the log names, if it names one type; else `gpu`, that of the site."""
+    """The type of the GPUs that the log names; of several `gpu`, that of the site, which is also that of a log without steps.
+
+    A log that has steps and names no GPU is of no known type.
+    """
     found = {type_of(name) for name in gpu_names(log)}
-    return found.pop() if case.accelerator == "gpu" and len(found) == 1 else gpu
+    if case.accelerator != "gpu" or len(found) > 1 or not (found or log.steps):
+        return gpu
+    return found.pop() if found else "unknown"
 
 
 def gpu_names(log: Log) -> list[str]:

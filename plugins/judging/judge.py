@@ -32,12 +32,16 @@ from plugins.judging.diagnosis import explain as explain_diagnosis
 from plugins.judging.model import counted_by
 from plugins.judging.repeats import Repeats
 from plugins.judging.repeats import judge_runs
+from plugins.judging.repeats import remarks_on
+from plugins.judging.repeats import together
 from plugins.judging.repeats import unsure
 from plugins.judging.verdicts import Kind
 from plugins.judging.verdicts import Verdict
 from plugins.judging.verdicts import describe
 from plugins.judging.verdicts import explain
 from plugins.judging.verdicts import judge
+from plugins.judging.verdicts import stall_remarks
+from plugins.judging.verdicts import steadiness
 from plugins.logs import Log
 from plugins.metrics import Measurement
 from plugins.metrics import MfuBasis
@@ -45,7 +49,6 @@ from plugins.metrics import Statistic
 from plugins.metrics import Timing
 from plugins.metrics import levelled
 from plugins.metrics import timing
-from plugins.metrics import tokens_per_second
 from plugins.metrics import with_pace
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case
@@ -126,6 +129,7 @@ def judge_outcome(
     network: str | None = None,
     saved: Saved | None = None,
     gpus: Gpus | None = None,
+    gpus_before: Sequence[Gpus | None] = (),
 ) -> Judgement:
     """Judge a case by its outcome and its log.
 
@@ -138,7 +142,7 @@ def judge_outcome(
     `before` has the logs of earlier runs of the case that ended well without a clear verdict. All runs are
     judged together. `artefacts` is what a run in another mode left on the cluster; `nodes` and `network` are as
     in `plugins.judging.modes.problems`. `saved` is what the job left whose checkpoint this one loads.
-    `gpus` is what the log tells of its GPUs.
+    `gpus` is what the log tells of its GPUs, `gpus_before` what those of `before` tell.
     """
     statistic = baseline.statistic if baseline else usual_statistic(baselines, case)
     if case.mode is not None:
@@ -164,6 +168,8 @@ def judge_outcome(
     for number, (earlier, job_id) in enumerate(zip(before, jobs, strict=False), start=1):
         found = validity.problems(case, earlier, statistic, part, job=job_id)
         problems += [f"run {number}: {problem}" for problem in found]
+    for number, earlier_gpus in enumerate(gpus_before, start=1):
+        problems += [f"run {number}: {problem}" for problem in gpu_judging.spoiled(earlier_gpus)]
     left = modes.problems(case, artefacts, nodes=nodes, network=network)
     problems += left + gpu_judging.spoiled(gpus)
     if validity.died(case, log, succeeded=outcome.succeeded):
@@ -175,9 +181,13 @@ def judge_outcome(
         # A launcher may hide its program's exit code. If the run is incomplete, the end of its log may say
         # why.
         quoted = [] if validity.complete(case, log) else _quoted(last_lines, errors)
+        problems += gpus.not_idle if gpus and not log.steps else ()
         if artefacts is not None and not case.leaves_checkpoint:
             quoted = [*modes.explain(case, log, artefacts), *quoted]
         return ended(Kind.INVALID, "; ".join(problems), details=[*job, *quoted])
+    if early := gpu_judging.unended(case, gpus):
+        early = f"{early}; {message}" if message else early
+        return ended(Kind.INVALID, early, details=[*job, *_quoted(last_lines, errors)])
     remarks = _job_remarks(case, outcome, log)
     if case.checkpoint is not None:
         written = checkpoints.written_by(case, log, artefacts, promised)
@@ -194,30 +204,36 @@ def judge_outcome(
         verdict = Verdict(Kind.PASSED, f"{Kind.PASSED}: {modes.headline(case, artefacts)}", remarks)
         details = (*modes.explain(case, log, artefacts), *_identity_line(case, log), *job)
         return Judgement(case, outcome, log, verdict, statistic, artefacts=artefacts, details=details)
-    run_timing = _timing(case, log, statistic)
     basis = mfu_basis(case, baseline, gpu, baselines, log.peak_tflops)
     if basis is None and baseline is not None:
         return ended(
             Kind.INVALID, "the run did not state its machine's own peak, which MFU is counted against"
         )
     others = references(baselines, case, gpu)
+    runs = [_measurement(case, run, statistic, basis) for run in (*before, log)]
     if baseline is None or basis is None:
-        pace = f"{run_timing.step_time:.4g} s a step, {tokens_per_second(case, run_timing.step_time):,.0f} tokens/s"
+        measurement = together(runs)
+        pace = f"{measurement.step_time:.4g} s a step, {measurement.tokens_per_second:,.0f} tokens/s, {steadiness(measurement)}"
         verdict = Verdict(
             Kind.NO_BASELINE,
             f"{Kind.NO_BASELINE}: measured {pace}; nothing to compare with: baselines/{case.recipe}.yaml has no "
             f"{case.id} of release {case.release} on {gpu}{f', {why_none}' if why_none else ''}",
-            remarks,
+            (*remarks_on(runs), *stall_remarks(measurement), *remarks),
         )
-        measurement = Measurement(case, run_timing, basis)
         of_gpus = gpu_judging.lines(gpus, measurement, part)
-        details = (*describe(measurement, others), *of_gpus, *_identity_line(case, log), *job)
+        details = (
+            *describe(measurement, others),
+            *of_gpus,
+            *_run_lines(runs),
+            *_identity_line(case, log),
+            *job,
+        )
         verdict = gpu_judging.explained(verdict, gpus, None)
         return Judgement(
-            case, outcome, log, verdict, statistic, measurement, None, others, details, gpus=gpus
-        )
+            case, outcome, log, verdict, statistic, measurement, None, others, details,
+            runs=tuple(runs) if before else (), gpus=gpus,
+        )  # fmt: skip
     target = expected(case, baseline, basis)
-    runs = [_measurement(case, run, statistic, basis) for run in (*before, log)]
     if strict_last:
         measurement, verdict = runs[-1], judge(runs[-1], target, strict_last=True)
     else:
@@ -227,16 +243,18 @@ def judge_outcome(
         verdict.headline,
         (
             *verdict.remarks,
+            *_agreed(baseline),
             *_dispatched(case, log, statistic),
             *_other_versions(baseline, outcome, log),
             *remarks,
         ),
     )
     changes = _changes(verdict, measurement, target, outcome, log)
-    verdict = gpu_judging.explained(verdict, gpus, baseline.table.product)
+    of_run = next((own for own, run in zip(gpus_before, runs, strict=False) if run is measurement), gpus)
+    verdict = gpu_judging.explained(verdict, of_run, baseline.table.product)
     details = (
         *explain(measurement, target, others),
-        *gpu_judging.lines(gpus, measurement, part, baseline.table),
+        *gpu_judging.lines(of_run, measurement, part, baseline.table),
         *_run_lines(runs),
         *_identity_line(case, log),
         *changes,
@@ -272,7 +290,7 @@ def another_run(
     return unsure(runs, target, repeats.at_most)
 
 
-def _measurement(case: Case, log: Log, statistic: Statistic, basis: MfuBasis) -> Measurement:
+def _measurement(case: Case, log: Log, statistic: Statistic, basis: MfuBasis | None) -> Measurement:
     return Measurement(case, _timing(case, log, statistic), basis)
 
 
@@ -292,6 +310,17 @@ def _dispatched(case: Case, log: Log, statistic: Statistic) -> list[str]:
     ]
     steps = f"step{'s' if len(changed) > 1 else ''} {', '.join(changed)}"
     return [f"{steps}: a time between dispatches, seen together with its neighbour's"] if changed else []
+
+
+def _agreed(baseline: Baseline) -> list[str]:
+    """The remark on a tolerance that an acceptance plan put in the place of the baseline's own."""
+    own, now = baseline.own_tolerance.model_dump(), baseline.tolerance.model_dump()
+    told = [
+        f"{key} {value:g} (the baseline's own is {own[key]:g})"
+        for key, value in now.items()
+        if value != own[key]
+    ]
+    return [f"judged by the tolerance of the acceptance plan: {', '.join(told)}"] if told else []
 
 
 def _other_versions(baseline: Baseline, outcome: Outcome, log: Log) -> list[str]:
@@ -464,6 +493,10 @@ def _job_remarks(case: Case, outcome: Outcome, log: Log) -> tuple[str, ...]:
         remarks.append(job.state.reason)
     remarks += _log_remarks(outcome)
     if job.attempts > 1:
+        if job.times.seconds is not None and not job.times.earlier_seconds:
+            remarks.append(
+                "its GPU-hours are of its last attempt: the cluster does not tell how long the others ran"
+            )
         remarks.append(f"the job was started {job.attempts} times; judged by its last attempt")
     if log.restarted_after:
         steps = ", ".join(map(str, log.restarted_after))

@@ -32,9 +32,10 @@ def first_stage(case: Case) -> float:
 
 
 def _of_a_layer(model: Model) -> float:
-    """The parameters of a decoder layer's matrices: attention, and an MLP with or without a gate."""
+    """The parameters of a decoder layer's matrices: attention, MLPs with or without a gate, and their router."""
     attention = 2.0 * model.hidden**2 * (1 + model.query_groups / model.heads)
-    return attention + (3 if model.mlp == "gated" else 2) * model.hidden * model.ffn
+    router = model.hidden * model.experts if model.experts > 1 else 0
+    return attention + router + model.experts * (3 if model.mlp == "gated" else 2) * model.hidden * model.ffn
 
 
 def flops_of_a_step(case: Case, name: FlopsName) -> float:

@@ -56,7 +56,7 @@ def unsure(runs: Sequence[Measurement], expected: Expected, at_most: int = MAX_R
     """
     if len(runs) >= at_most or any(_clear_failure(run, expected) for run in runs):
         return ""
-    return _doubt(_together(runs), expected)
+    return _doubt(together(runs), expected)
 
 
 def judge_runs(runs: Sequence[Measurement], expected: Expected) -> tuple[Measurement, Verdict]:
@@ -69,13 +69,16 @@ def judge_runs(runs: Sequence[Measurement], expected: Expected) -> tuple[Measure
             verdict = judge(run, expected)
             alone = f"run {number} of {len(runs)} decides by itself; the others change nothing of it"
             return run, replace(verdict, remarks=(alone, *verdict.remarks))
-    measurement = _together(runs)
+    measurement = together(runs)
     verdict = judge(measurement, expected)
-    if len(runs) > 1:
-        medians = ", ".join(f"{run.timing.steady:.4g}" for run in runs)
-        together = f"{len(runs)} runs of this case are judged together: steady medians {medians} s"
-        verdict = replace(verdict, remarks=(together, *verdict.remarks))
-    return measurement, verdict
+    return measurement, replace(verdict, remarks=(*remarks_on(runs), *verdict.remarks))
+
+
+def remarks_on(runs: Sequence[Measurement]) -> list[str]:
+    """The remark that the figures are of several runs; empty if there is one."""
+    medians = ", ".join(f"{run.timing.steady:.4g}" for run in runs)
+    several = f"{len(runs)} runs of this case are judged together: steady medians {medians} s"
+    return [several] if len(runs) > 1 else []
 
 
 def _clear_failure(run: Measurement, expected: Expected) -> bool:
@@ -108,7 +111,8 @@ def _doubt(measurement: Measurement, expected: Expected) -> str:
     return verdict.headline if verdict.fails and share <= MANY else ""
 
 
-def _together(runs: Sequence[Measurement]) -> Measurement:
+def together(runs: Sequence[Measurement]) -> Measurement:
+    """What several runs of a case measured."""
     return replace(runs[-1], timing=pooled([run.timing for run in runs]))
 
 

@@ -25,6 +25,9 @@ MAX_FORGIVEN = 3
 # Stalls at equal distances have one cause, so each counts as much as this many random ones.
 PERIODIC_WEIGHT = 1.5
 
+# The rounding of a log's times is told from this share on: below it, no band feels it.
+_TOLD_ROUNDING = 1e-5
+
 
 class Kind(StrEnum):
     """How a case can end. The values are in every record."""
@@ -98,7 +101,7 @@ def judge(measurement: Measurement, expected: Expected, *, strict_last: bool = F
     band = Band(expected, timing.resolution)
     tolerance = expected.baseline.tolerance
     published, steady = band.side(timing.step_time), band.side(timing.steady)
-    remarks = _remarks(measurement)
+    remarks = stall_remarks(measurement)
     if strict_last:
         return Verdict(published, _headline(published, expected, timing.step_time), remarks)
     if steady is not Kind.PASSED:
@@ -171,6 +174,13 @@ def instability(measurement: Measurement, tolerance: Tolerance) -> str:
     return ""
 
 
+def steadiness(measurement: Measurement) -> str:
+    """How steady the pace of a run without a baseline is, by the usual tolerances."""
+    spread = f"spread {_percent(measurement.timing.spread)}"
+    unsteady = instability(measurement, Tolerance())
+    return f"{spread}, and not steady: {unsteady}" if unsteady else spread
+
+
 def _stalled(measurement: Measurement, band: Band) -> str:
     """What the stalls cost, if the mean that includes them is too slow for the band; "" if it is not."""
     timing, expected = measurement.timing, band.expected
@@ -206,11 +216,13 @@ def explain(measurement: Measurement, expected: Expected, references: Sequence[R
     timing, baseline = measurement.timing, expected.baseline
     band = Band(expected, timing.resolution)
     tolerance = baseline.tolerance
+    told = timing.resolution >= _TOLD_ROUNDING
+    rounding = f", log rounding {_percent(timing.resolution)}" if told else ""
     lines = [
         *_measured(measurement, expected),
         f"expected  {_row(measurement, expected.step_time)}  {expected.days_per_1t_tokens:.2f} days for 1T tokens",
         f"band      {_seconds(band.fastest):>11} to {_seconds(band.slowest)}  (throughput "
-        f"-{_percent(tolerance.slower)} to +{_percent(tolerance.faster)}, log rounding {_percent(timing.resolution)})",
+        f"-{_percent(tolerance.slower)} to +{_percent(tolerance.faster)}{rounding})",
         f"baseline  {baseline.origin}",
         *_own(baseline),
         *_counted(measurement),
@@ -324,7 +336,8 @@ def _headline(kind: Kind, expected: Expected, step_time: float) -> str:
     )
 
 
-def _remarks(measurement: Measurement) -> tuple[str, ...]:
+def stall_remarks(measurement: Measurement) -> tuple[str, ...]:
+    """The remark on steps that stalled; empty if none did."""
     return (_hiccups(measurement),) if measurement.timing.hiccups else ()
 
 

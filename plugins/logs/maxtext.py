@@ -86,6 +86,8 @@ STATEMENTS = (
     _setting("emb_dim", "hidden"),
     _setting("num_decoder_layers", "layers"),
     _setting("mlp_dim", "ffn"),
+    _setting("num_experts", "experts"),
+    _setting("num_experts_per_tok", "top_k"),
     _setting("num_query_heads", "heads"),
     _setting("num_kv_heads", "query_groups"),
     _setting("vocab_size", "vocab"),
@@ -98,7 +100,7 @@ STATEMENTS = (
     _given("quantization", "fp8", _QUANTIZATION, any_word=True),
     _given("dcn_fsdp_parallelism", "fsdp_nodes"),
     _given("ici_fsdp_parallelism", "fsdp_devices"),
-    Statement(b"Num_devices: ", re.compile(r"Num_devices: (?P<processes>\d{1,7}), shape \(")),
+    Statement(b"Num_devices: ", re.compile(r"Num_devices: (?P<processes>\d{1,7})(?=, shape \()")),
     Statement(b"number parameters: ", re.compile(r"number parameters: (?P<million_parameters>\d{1,6}\.\d{3}) billion")),
 )  # fmt: skip
 

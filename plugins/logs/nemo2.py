@@ -50,7 +50,8 @@ _LOADED = re.compile(
     r"Global Checkpoint Load : Rank ?: \d{1,7} : Start time ?: [\d.]{1,24}s : "
     r"Time spent in load_checkpoint ?: (\d{1,9}\.\d{3})s"
 )
-_RESTORED = re.compile(r"Finished restoring from RestoreConfig\(path='([^']{1,4096})'")
+# A rank's message begins with `[`: a path with one was torn by it, and is not known.
+_RESTORED = re.compile(r"Finished restoring from RestoreConfig\(path='([^'\[]{1,4096})'")
 
 STATEMENTS = (
     # nemo/lightning/megatron_parallel.py 611: rank 0 prints the parameters of the first pipeline stage.

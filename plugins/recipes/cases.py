@@ -27,6 +27,9 @@ from plugins.recipes.megatron import broken_rules
 from plugins.recipes.megatron import padded_vocabulary
 from plugins.recipes.megatron import parameters
 
+MOST_CASES = 10_000
+"""A recipe has no more, with those of the site's models."""
+
 DEFAULT_GPU = "h100"
 """If nothing names the type of GPU, as without a site file, it is this one."""
 
@@ -141,6 +144,8 @@ class Case:
             "vocab": self.model.vocab,
             "seq-len": self.sequence_length,
             "mlp": self.model.mlp,
+            "experts": self.model.experts,
+            "top-k": self.model.top_k,
             "gpus": self.gpus,
             "fsdp": self.fsdp,
             "mbs": self.mbs,
@@ -269,6 +274,11 @@ def load_recipe(
         named = list(dict.fromkeys(name for group in file.cases for name in group.gpu))
         groups = [group for group in file.cases if named[0] in group.gpu]
         unfit = f"{file.recipe} release {file.release} runs nothing on {gpu}, only on {', '.join(named)}"
+    scales = sum(len(group.dtype) * len(group.gpus) for group in groups) + sum(
+        len(own.gpus) for own in models
+    )
+    if scales * (1 + len(file.variants)) > MOST_CASES:
+        raise ConfigError(f"{path}: cases: are more than {MOST_CASES:,} with all variants")
     cases = [case for group in groups for case in _expand(f"{path}: cases: size {group.size}", file, group)]
     for own in models:
         label = f"the site's recipes.{file.recipe}.models: size {own.size}"

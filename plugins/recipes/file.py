@@ -39,7 +39,7 @@ class Model(Strict):
     """The shape of a decoder. The names are those of the published configurations.
 
     `mlp` says whether the MLP has a gate (three matrices, SwiGLU) or not (two matrices, squared ReLU or
-    GELU).
+    GELU). A layer has `experts` of them, of which each token uses `top_k`; the router is one more matrix.
     """
 
     layers: int = Field(gt=0)
@@ -49,6 +49,14 @@ class Model(Strict):
     query_groups: int = Field(gt=0)
     vocab: int = Field(gt=0)
     mlp: Mlp = "gated"
+    experts: int = Field(default=1, gt=0)
+    top_k: int = Field(default=1, gt=0)
+
+    @model_validator(mode="after")
+    def _has_as_many_experts(self) -> Self:
+        if self.top_k > self.experts:
+            raise ValueError(f"top_k {self.top_k} is above experts {self.experts}")
+        return self
 
 
 class Group(Strict):

@@ -182,10 +182,17 @@ def print_comparison(runs: Runs, file: TextIO, width: int, *, colour: bool) -> N
     console = PlainConsole(file=file, width=width, force_terminal=colour, no_color=not colour)
     comparison = runs.comparison
     console.print(f"{runs.second.run} against {runs.first.run}", style="bold")
+    told: set[str] = set()
     for effect in comparison.effects:
-        console.print(f"{effect.name}: {_percent(effect.ratio)}", soft_wrap=True)
-    if not comparison.effects:
-        console.print("no case differs beyond what two equal runs would")
+        besides = "" if told.isdisjoint(effect.cases) else ", on top of what is above"
+        console.print(f"{effect.name}: {_percent(effect.ratio)}{besides}", soft_wrap=True)
+        told.update(effect.cases)
+    if not comparison.ratios:
+        console.print("no case could be compared")
+    elif not comparison.effects:
+        untold = [*comparison.findings.values()].count(Finding.CANNOT_TELL)
+        but = f", but of {untold} of {len(comparison.findings)} cases it cannot be told" if untold else ""
+        console.print(f"no case differs beyond what two equal runs would{but}")
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("case", "pace", "throughput, 95 % interval"):
         table.add_column(name, no_wrap=True)

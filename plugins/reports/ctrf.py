@@ -36,7 +36,10 @@ def ctrf(summary: Mapping[str, Any]) -> dict[str, Any]:
                 "start": _ms(summary["started"]),
                 "stop": _ms(summary["ended"]),
                 "extra": _extra(
-                    {key: summary[key] for key in ("outcome", "exit_code", "gpu_hours", "commit")}
+                    {
+                        **{key: summary[key] for key in ("outcome", "exit_code", "gpu_hours", "commit")},
+                        "acceptance": (summary["acceptance"] or {}).get("decision"),
+                    }
                 ),
             },
             "environment": {"testEnvironment": summary["site"], "healthy": summary["outcome"] == "passed"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
+from plugins.judging.acceptance import Decision
 from plugins.judging.verdicts import Kind
 
 
@@ -47,6 +48,9 @@ CODES = {
 }
 """The exit codes of `--gate`: up to 5 they mean what they mean to pytest."""
 
+NOT_SHOWN = 14
+"""That of `--gate` if every case passed, and the run has not shown all of its acceptance plan."""
+
 _PYTEST = {code: outcome for outcome, code in CODES.items() if code < 10}
 
 
@@ -79,6 +83,14 @@ def overall(
     return Outcome.PASSED if totals[Kind.PASSED] else Outcome.EMPTY
 
 
-def exit_code(status: int, outcome: Outcome) -> int:
-    """The exit code of `--gate`. `status` is pytest's own, which stays if it is none of those above."""
-    return CODES[outcome] if status <= 1 else status
+def exit_code(status: int, outcome: Outcome, decision: Decision | None = None, *, gate: bool = True) -> int:
+    """The exit code of a session. `status` is pytest's own, which stays if it is above 1, or without `gate`.
+
+    With an acceptance plan it is 0 if, and only if, the `decision` is accepted.
+    """
+    code = CODES[outcome] if gate and status <= 1 else status
+    if decision is None:
+        return code
+    if decision is Decision.ACCEPTED and status <= 1:
+        return 0
+    return code or (NOT_SHOWN if gate else 1)

@@ -29,6 +29,7 @@ def verdicts(summary: Mapping[str, Any], most_bytes: int) -> str:
         f"| --- | --- {'| ---: ' * (len(_COLUMNS) - 3)}| --- |",
         *(_row(case) for case in cases),
         "",
+        *_decision(summary["acceptance"]),
         *(f"- {left['cases']} of {code(left['recipe'])} left out: {code(left['reason'])}" for left in summary["left_out"]),
         *(f"- {code(text)}" for text in [*summary["regressions"], *summary["uncompared"]]),
         *(line for case in cases if case["verdict"] != Kind.PASSED or case["remarks"] for line in _told(case)),
@@ -56,6 +57,17 @@ def _row(case: Mapping[str, Any]) -> str:
         "" if (job := case["job"]["id"] or case["job"]["name"]) == UNKNOWN_JOB else code(job),
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _decision(acceptance: Mapping[str, Any] | None) -> list[str]:
+    """What speaks against a plan, and what is missing of it."""
+    if acceptance is None:
+        return []
+    return [
+        f"- acceptance: **{acceptance['decision']}**, plan {code(acceptance['digest'])}",
+        *(f"  - failed: {code(key)}: {code(why)}" for key, why in acceptance["failed"].items()),
+        *(f"  - missing: {code(key)}: {code(why)}" for key, why in acceptance["missing"].items()),
+    ]
 
 
 def _told(case: Mapping[str, Any]) -> list[str]:

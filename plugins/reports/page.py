@@ -14,6 +14,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from plugins.outcome import UNKNOWN_JOB
 from plugins.reports import results
 from plugins.reports.plot import COLUMNS
 from plugins.reports.plot import drawable
+from plugins.reports.plot import scaling_svg
 from plugins.reports.plot import steps_svg
 from plugins.reports.summary import Summary
 from plugins.words import shown
@@ -52,7 +54,6 @@ SIGNS = {
     Kind.PASSED: "✓",
 }
 _RANKS = list(SIGNS)
-_JUDGED = (Kind.PASSED, Kind.TOO_SLOW, Kind.TOO_FAST, Kind.NOISY)
 _SLOWEST = 10
 _TEMPLATES = Path(__file__).parent / "templates"
 _FILES = {
@@ -153,7 +154,8 @@ class CaseView:
     @property
     def gpu_hours(self) -> float | None:
         """Those of its last job."""
-        return None if self.ran is None else self.parts[3] * self.ran / 3600
+        seconds = None if self.ran is None else self.ran + self.job["earlier_seconds"]
+        return None if seconds is None else self.parts[3] * seconds / 3600
 
     @property
     def off(self) -> float | None:
@@ -245,8 +247,19 @@ def render(folder: Path, summary: Mapping[str, Any]) -> tuple[str, str]:
         "matrices": _matrices(cases),
         "slowest": sorted(behind, key=lambda case: case.off or 0.0)[:_SLOWEST],
         "compared": any(case.off is not None for case in cases),
+        "saving": results.saving(summary),
         "left_out": sum(left["cases"] for left in summary["left_out"]),
-        "unjudged": [case for case in cases if case.kind not in _JUDGED],
+        "decision": summary["acceptance"],
+        "agreed": list(_agreed(summary["acceptance"]["plan"])) if summary["acceptance"] else [],
+        "judged_by": sorted({case.baseline for case in cases if case.baseline}),
+        "broken": [
+            (case, tried, number)
+            for case in cases
+            for number, tried in enumerate(case.record["earlier_jobs"], start=1)
+            if tried["failure"] != "repeated"
+        ],
+        "by_id": {case.id: case for case in cases},
+        "unjudged": [case for case in cases if case.kind not in results.PACED],
         "versions": _alike(cases, lambda case: case.record["versions"]),
         "definitions": _alike(cases, lambda case: case.counted),
         "columns": COLUMNS,
@@ -276,8 +289,9 @@ def _environment(finalize: Any) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(figure=_figure, duration=_duration, moment=_moment, percent=_percent)
+    made.filters.update(figure=_figure, duration=_duration, moment=_moment, percent=_percent, share=_share)
     made.filters["svg"] = lambda case: Markup(case.plot())
+    made.filters["scaling_svg"] = lambda scaling, ids: Markup(scaling_svg(scaling, ids))
     return made
 
 
@@ -295,15 +309,43 @@ def _markdown(value: Any) -> Any:
 def _summary(folder: Path) -> dict[str, Any]:
     path = folder / results.SUMMARY
     try:
-        found: dict[str, Any] = json.loads(path.read_bytes())
-        Summary.model_validate(found, strict=False)
+        found = Summary.model_validate(json.loads(path.read_bytes()), strict=False)
+        return found.model_dump(mode="json", by_alias=True)
     except FileNotFoundError:
         raise ConfigError(
             f"{path}: there is none; a session writes it at its end: pytest --resume {folder.name} goes on with a run"
         ) from None
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
-    return found
+
+
+def _agreed(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What a plan asks for besides its cases, in words."""
+    repeats, tolerance = plan["repeats"], plan["tolerance"] or {}
+    own = [f"{name} {value:g}" for name, value in tolerance.items() if value is not None]
+    yield "type of GPU", plan["gpu"] or "that of the site file"
+    yield (
+        "releases",
+        ", ".join(f"{name} {release}" for name, release in plan["releases"].items())
+        or "those of the site file, or else the recipes' own",
+    )
+    yield "tolerance", f"{', '.join(own)}, instead of the baselines' own" if own else "the baselines' own"
+    if repeats["at_most"] == 1:
+        yield "runs of a case", "1"
+    else:
+        yield (
+            "runs of a case",
+            f"{repeats['at_most']}{'' if repeats['always'] else ' at most, until they tell'}",
+        )
+    scaling = plan["scaling"]
+    yield (
+        "scaling",
+        "not asked for" if scaling is None else f"at most {100 * scaling:g} % below the published efficiency",
+    )
+    yield "nodes", ", ".join(plan["nodes"]) or "none named"
+    numbers = [f"{case} {value:g} s" for case, value in plan["numbers"].items()]
+    yield "agreed step times", ", ".join(numbers) or "none"
+    yield "recorded baselines", "count" if plan["recorded_baselines"] else "do not count"
 
 
 def _matrices(cases: Sequence[CaseView]) -> list[dict[str, Any]]:
@@ -341,6 +383,10 @@ def _figure(value: float | None) -> str:
 
 def _percent(value: float | None, sign: str = "") -> str:
     return "" if value is None else f"{value:{sign}.1f} %"
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else _percent(100 * value)
 
 
 def _duration(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""A step-time plot as SVG, drawn by ziaplot: the steps, the published statistic, the steady median and the band.
+"""Plots as SVG, drawn by ziaplot: the step times of a case with its band, and the scaling of several cases.
 
 The colours are those of Okabe and Ito, which colour-blind people can tell apart. Each line also has its own dashes
 or markers, so the plot can be read in black and white.
@@ -7,8 +7,10 @@ or markers, so the plot can be read in black and white.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping
 from collections.abc import Sequence
+from math import log2
 from operator import itemgetter
 from typing import Any
 from xml.etree import ElementTree
@@ -111,11 +113,59 @@ def steps_svg(record: Mapping[str, Any], times: Mapping[int, float], ids: str = 
     for run in _beyond(points, low, high)[:_LABELS]:
         edge, side = (high, "top") if run[0][1] > high else (low, "bottom")
         graph.add(ziaplot.Text(run[-1][0] + last / 100, edge, _named(run), valign=side))
-    root = graph.svgxml()
+    return _svg(graph, f"step times of {record['id']}", ids)
+
+
+def scaling_svg(record: Mapping[str, Any], ids: str = "") -> str:
+    """Plot tokens/s per GPU over GPUs, measured, published, and the limit if one is asked for.
+
+    `record` is a `Scaling` of summary.json. The distance between two scales is that of their logarithms. `ids` is
+    as above.
+    """
+    import ziaplot
+
+    ziaplot.config.precision = 1
+    scales = record["scales"]
+    base = next((s["tokens_per_second_per_gpu"] for s in scales if s["efficiency"] == 1), None)
+    lines = {
+        "measured": _points(scales, "tokens_per_second_per_gpu"),
+        "published": _points(scales, "published_tokens_per_second_per_gpu"),
+        "limit": [(log2(s["gpus"]), base * s["limit"]) for s in scales if base and s["limit"] is not None],
+    }
+    values = [value for points in lines.values() for _, value in points] or [0.0]
+    room = 0.08 * max(max(values) - min(values), 0.02 * max(values), 1e-6)
+    places = [log2(scale["gpus"]) for scale in scales]
+    graph = ziaplot.Graph().css(_STYLE).size(WIDTH, HEIGHT).legend("right")
+    graph.xrange(places[0] - 0.1, places[-1] + 0.1).yrange(max(0.0, min(values) - room), max(values) + room)
+    graph.xticks(places, [str(scale["gpus"]) for scale in scales])
+    graph.axesnames("GPUs").title("tokens/s per GPU")
+    looks = {
+        "measured": (_BLUE, "-", "o"),
+        "published": (_BLACK, "--", "square"),
+        "limit": (_VERMILLION, ":", "x"),
+    }
+    for kind, points in lines.items():
+        if points:
+            colour, stroke, marker = looks[kind]
+            line = ziaplot.PolyLine(*zip(*points, strict=True)).marker(marker, 5).color(colour)
+            graph.add(line.strokewidth(2).stroke(stroke).attribute("class", kind).name(kind))
+    return _svg(graph, f"scaling of {record['recipe']} {record['size']} {record['dtype']}", ids)
+
+
+def _points(scales: Sequence[Mapping[str, Any]], name: str) -> list[tuple[float, float]]:
+    return [(log2(scale["gpus"]), scale[name]) for scale in scales if scale[name] is not None]
+
+
+def _svg(graph: Any, label: str, ids: str) -> str:
+    """The SVG of a graph, with `ids` before each id in it."""
+    with warnings.catch_warnings():
+        # ziaplot 0.9 tests an element's truth value, of which Python 3.12 warns.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        root = graph.svgxml()
     # ziaplot leaves too little room for the numbers at the left.
     root.set("viewBox", f"{-_MARGIN} 0 {WIDTH + _MARGIN} {HEIGHT}")
     root.set("role", "img")
-    root.set("aria-label", f"step times of {record['id']}")
+    root.set("aria-label", label)
     svg = ElementTree.tostring(root, encoding="unicode")
     return re.sub(r'( id="|url\(#)', rf"\g<1>{ids}", svg)
 

@@ -9,17 +9,21 @@ import csv
 import io
 import json
 import os
+import shutil
 import stat
 from collections import Counter
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import field
 from datetime import UTC
 from datetime import datetime
 from importlib.metadata import version
+from operator import mul
 from pathlib import Path
 from platform import python_version
+from statistics import fmean
 from typing import Any
 
 from plugins.digests import artefacts
@@ -64,6 +68,9 @@ SENT = "sent.txt"
 SUMMARY = "summary.json"
 CTRF = "ctrf.json"
 METRICS = "metrics.txt"
+
+PACED = (Kind.PASSED, Kind.TOO_SLOW, Kind.TOO_FAST, Kind.NOISY)
+"""The verdicts on a pace."""
 
 # The keys that only a judged case has.
 _FIGURES = (
@@ -143,6 +150,7 @@ def record(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> 
             "release": target.baseline.table.release,
             "framework": target.baseline.table.framework,
             "gpu": target.baseline.table.gpu,
+            "own": target.baseline.is_own,
             "recorded": run.model_dump(mode="json") if (run := target.baseline.cell.recorded) else None,
         },
         "references": [
@@ -226,6 +234,7 @@ def _job(job: Job) -> dict[str, Any]:
         "started": _stamp(job.times.started),
         "ended": _stamp(job.times.ended),
         "attempts": job.attempts,
+        "earlier_seconds": job.times.earlier_seconds,
         "excluded_nodes": list(job.excluded),
     }
 
@@ -233,6 +242,16 @@ def _job(job: Job) -> dict[str, Any]:
 def try_folder(folder: Path, number: int) -> Path:
     """The folder for the files of this try of a case, once another try follows. `folder` is the case's."""
     return folder / f"try-{number}"
+
+
+def keep_try(folder: Path, number: int) -> None:
+    """Move what was sent and read of this try out of the way of the next one, whose log will be in `folder`."""
+    kept = try_folder(folder, number)
+    kept.mkdir(parents=True, exist_ok=True)
+    names = (SENT, ERRORS, ARTEFACTS)
+    for path in [*(folder / name for name in names), *folder.glob(f"{LOG.partition('.')[0]}*")]:
+        if path.exists():
+            shutil.move(path, kept / path.name)
 
 
 def read_log(log_format: str, folder: Path) -> Log:
@@ -251,13 +270,13 @@ def read_artefacts(folder: Path) -> Artefacts | None:
     return artefacts.read_artefacts(path.read_bytes()) if path.exists() else None
 
 
-def read_gpus(folder: Path) -> Gpus | None:
-    """What the log of the job in this folder tells of its GPUs; None if nothing."""
+def read_gpus(folder: Path) -> Gpus:
+    """What the log of the job in this folder tells of its GPUs."""
     path = folder / LOG
     if not path.exists():
-        return None
+        return Gpus()
     with path.open("rb") as file:
-        return gpus.read_gpus(iter(lambda: file.readline(gpus.MAX_LINE), b""))
+        return gpus.read_gpus(iter(lambda: file.readline(gpus.MAX_LINE), b"")) or Gpus()
 
 
 def _parse(log_format: str, path: Path) -> Log:
@@ -322,7 +341,9 @@ class About:
     """What a run's summary says besides its cases.
 
     `started` is in s since the epoch. `commit` and `dirty` are those of Pacemark's checkout. `gpu_hours` are of
-    all jobs. `left_out` are the selected cases that the site cannot run.
+    all jobs. `left_out` are the selected cases that the site cannot run. A case may run `at_most` times until its
+    runs decide; None: that was not asked for. `runs` has the GPU-hours of each run of a case, None where they are
+    not known.
     """
 
     site: str
@@ -331,6 +352,8 @@ class About:
     dirty: bool | None = None
     gpu_hours: float = 0.0
     left_out: tuple[LeftOut, ...] = ()
+    at_most: int | None = None
+    runs: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
 
 
 def write_summary(
@@ -338,11 +361,11 @@ def write_summary(
     about: About,
     ended: float,
     cases: Sequence[Mapping[str, Any]],
-    end: Callable[[Mapping[Kind, int]], Ending],
+    end: Callable[[Sequence[Mapping[str, Any]]], Ending],
 ) -> dict[str, Any]:
     """Write `summary.json` from the records of the run's cases. Returns the summary.
 
-    `end` says how the session ended, from the number of cases with each verdict.
+    `end` says how the session ended, from these records.
     """
     counts = Counter(case["verdict"] for case in cases)
     totals = {kind: counts[kind] for kind in Kind}
@@ -352,9 +375,10 @@ def write_summary(
         "site": about.site,
         "started": _stamp(about.started),
         "ended": _stamp(ended),
-        **end(totals).model_dump(mode="json"),
+        **end(cases).model_dump(mode="json"),
         "totals": totals,
         "gpu_hours": round(about.gpu_hours, 3),
+        "repeated": repeated(about, cases),
         "left_out": [left.model_dump() for left in about.left_out],
         "commit": about.commit,
         "dirty": about.dirty,
@@ -425,6 +449,33 @@ def _runs(judgement: Judgement) -> list[dict[str, Any]]:
         }
         for job, run in zip(jobs, judgement.runs, strict=False)
     ]
+
+
+def repeated(about: About, cases: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The runs that were not needed. Only a case that is judged by its pace was decided by its runs."""
+    if about.at_most is None:
+        return None
+    decided = [about.runs[case["id"]] for case in cases if case["verdict"] in PACED and case["expected"]]
+    spare = [max(0, about.at_most - len(runs)) for runs in decided]
+    costs = [fmean([hours for hours in runs if hours is not None] or [0.0]) for runs in decided]
+    return {
+        "at_most": about.at_most,
+        "runs": sum(map(len, decided)),
+        "not_needed": sum(spare),
+        "gpu_hours_saved": round(sum(map(mul, spare, costs)), 3),
+    }
+
+
+def saving(summary: Mapping[str, Any]) -> str:
+    """What it saved that a case runs only until its runs decide, in words; "" if that was not asked for."""
+    found = summary["repeated"]
+    if not found:
+        return ""
+    saved = f", which saved about {found['gpu_hours_saved']:.3g} GPU-hours" if found["not_needed"] else ""
+    return (
+        f"at most {found['at_most']} runs of a case: {found['runs']} made, {found['not_needed']} "
+        f"not needed{saved}"
+    )
 
 
 def _diagnosis(found: Diagnosis | None) -> dict[str, Any] | None:

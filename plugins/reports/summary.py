@@ -5,6 +5,7 @@ Every key is always there. It is null if the case did not get that far, or if th
 
 from __future__ import annotations
 
+from datetime import date
 from datetime import datetime
 from typing import Annotated
 from typing import Any
@@ -19,6 +20,8 @@ from plugins.baselines.file import Recorded
 from plugins.digests.artefacts import File
 from plugins.digests.compare import Cause
 from plugins.job import Failure
+from plugins.judging.acceptance import Decision
+from plugins.judging.acceptance import Plan
 from plugins.judging.verdicts import Kind
 from plugins.reports.gate import Outcome
 
@@ -27,7 +30,10 @@ SCHEMA = 1
 
 
 def _moment(text: str) -> str:
-    datetime.fromisoformat(text).timestamp()
+    when = datetime.fromisoformat(text)
+    when.timestamp()
+    if when.tzinfo is None:
+        raise ValueError("has no time zone")
     return text
 
 
@@ -101,8 +107,10 @@ class Expected(Part):
     """The release that printed it first."""
     framework: str
     gpu: str
+    own: bool = False
+    """Whether the number is the site's own, which nobody published."""
     recorded: Recorded | None
-    """If the number is the site's own: the run in which it was measured."""
+    """If the number is the site's own and not written by hand: the run in which it was measured."""
 
 
 class Compared(Part):
@@ -220,6 +228,8 @@ class JobRecord(Part):
     ended: Stamp | None
     attempts: int
     """1 + its restarts by the cluster."""
+    earlier_seconds: float = 0.0
+    """How long the attempts before the last one ran; 0 if the cluster does not tell."""
     excluded_nodes: list[str]
     """`--exclude-failed-nodes` kept the job away from them."""
 
@@ -292,12 +302,83 @@ class CaseRecord(Part):
     """The jobs of this case that another job followed, oldest first."""
 
 
+class RunsSaved(Part):
+    """What `--repeat-undecided` saved: of the cases that their runs decided."""
+
+    at_most: int
+    """The most runs of a case."""
+    runs: int
+    """Those that were made."""
+    not_needed: int
+    """Those that were not made, because fewer decided."""
+    gpu_hours_saved: float
+    """What these would have cost: each as much as the case's own runs in the mean."""
+
+
 class LeftOut(Part):
     """Cases that were selected, and that this site cannot run."""
 
     recipe: str
     reason: str
     cases: int
+
+
+class Scale(Part):
+    """A scale of a size and dtype. Its pace is the steady one."""
+
+    case: str
+    gpus: int
+    tokens_per_second_per_gpu: float | None
+    """null if no valid run measured it."""
+    published_tokens_per_second_per_gpu: float | None
+    efficiency: float | None
+    """`tokens_per_second_per_gpu` over that of the smallest scale."""
+    published_efficiency: float | None
+    """The same of the published numbers."""
+    limit: float | None
+    """The smallest efficiency that is enough, if one is asked for."""
+    why: str
+    """Why the limit is not reached, or why that cannot be told; empty if it is reached, or none is asked for."""
+    waived: bool
+    """Whether the plan waives the case: then it is neither judged nor compared with."""
+
+
+class Scaling(Part):
+    """The scaling of one recipe, size and dtype, with the same work per GPU at each scale."""
+
+    recipe: str
+    size: str
+    dtype: str
+    scales: list[Scale]
+    """The smallest one first."""
+
+
+class WaivedCase(Part):
+    """A case that did not pass, and need not."""
+
+    case: str
+    verdict: Kind
+    headline: str
+    reason: str
+    agreed_by: str
+    until: date
+    """The last day (UTC) of the waiver."""
+
+
+class AcceptanceRecord(Part):
+    """The decision on the run's acceptance plan. docs/acceptance.md says how it is made."""
+
+    decision: Decision
+    digest: str
+    """The SHA-256 of the plan, which is `acceptance.yaml` in the run's folder; the run's first line in `jobs.log` has it too."""
+    plan: Plan
+    cases: list[str]
+    """All cases of the plan."""
+    failed: dict[str, str]
+    """What speaks against the cluster, by the case or the part of the plan."""
+    missing: dict[str, str]
+    """What was not shown, by the case, the list of nodes or the part of the plan."""
+    waived: list[WaivedCase]
 
 
 class Ending(Part):
@@ -311,6 +392,10 @@ class Ending(Part):
     """With `--benchmark-compare-fail`: the cases that regressed, with their figures."""
     uncompared: list[str]
     """With `--benchmark-compare-fail`: the cases that the saved benchmark does not have."""
+    acceptance: AcceptanceRecord | None = None
+    """With `--acceptance`: what the run has shown of its plan."""
+    scaling: list[Scaling] = []
+    """Of each recipe, size and dtype with at least two measured scales."""
 
 
 class Summary(Ending):
@@ -333,7 +418,9 @@ class Summary(Ending):
     totals: dict[Kind, int]
     """The number of cases with each verdict."""
     gpu_hours: float
-    """Of all jobs of the run: of earlier tries, diagnoses and cancelled jobs too. Of a job that the cluster started again, the last attempt counts. A replay has none."""
+    """Of all jobs of the run: of earlier tries, diagnoses and cancelled jobs too. Of a job that the cluster started again, the earlier attempts count if the cluster tells how long they ran. A replay has none."""
+    repeated: RunsSaved | None = None
+    """null without `--repeat-undecided`."""
     left_out: list[LeftOut]
     cases: list[CaseRecord]
     """In the order of the session."""

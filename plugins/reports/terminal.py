@@ -74,10 +74,13 @@ def print_table(
         verdict = Text(row[1], style=colour_of(before))
         table.add_row(*(verdict if index == 1 else row[index] for index in shown))
     console.print(table)
+    # What is wrong with many cases is said with the first of them.
+    alike = Counter(r["headline"] for r in records if r["verdict"] != Kind.PASSED or not r.get("step_time"))
     for record in records if details else ():
+        if count := alike.pop(record["headline"], 0):
+            more = f" and {count - 1} more" if count > 1 else ""
+            console.print(f"{record['id']}{more}: {record['headline']}", soft_wrap=True)
         lines = [f"remark: {remark}" for remark in record["remarks"]]
-        if record["verdict"] != Kind.PASSED or record.get("step_time") is None:
-            lines.insert(0, record["headline"])
         if found := record.get("diagnosis"):
             lines += [found["headline"], *found["lines"]]
         lines += [" ".join(reference["text"].split()) for reference in record.get("references") or []]

@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -36,10 +36,15 @@ MEMORY_TEMPERATURE = 82  # nvmlFieldValue's ids
 NVLINKS = 18
 
 
-def _asked(call: Callable[..., Any], *arguments: Any) -> Any:
-    """What NVML answers; None where this GPU or driver does not tell."""
+def shown() -> bool:
+    """Whether this node shows an NVIDIA GPU. In a container it may be another one than the first."""
+    return any(Path("/dev").glob("nvidia[0-9]*"))
+
+
+def _asked(name: str, *arguments: Any) -> Any:
+    """What NVML's function answers; None where this GPU, driver or version of nvidia-ml-py does not tell."""
     with suppress(nvml.NVMLError, AttributeError):
-        return call(*arguments)
+        return getattr(nvml, name)(*arguments)
     return None
 
 
@@ -59,23 +64,26 @@ class Gpus:
 
     def __init__(self, count: int) -> None:
         nvml.nvmlInit()
-        visible = [
-            word.strip() for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word.strip()
-        ]
-        names = visible or [str(index) for index in range(count)]
-        self._handles = [self._handle(name) for name in names[:count]]
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        names = map(str, range(count)) if visible is None else visible.split(",")
+        self._handles = [self._handle(name.strip()) for name in names if name.strip()][:count]
         self._own: set[int] = set()
         self._step = -1
         self._samples: list[str] = []
+        # A clock that is set in the middle must not change how far apart two samples are.
+        self._epoch = time.time() - time.monotonic()
         self._ended = threading.Event()
         self._sampler = threading.Thread(target=self._sample, daemon=True)
 
     @staticmethod
     def _handle(name: str) -> Any:
-        by_index = name.isdecimal()
-        return (
-            nvml.nvmlDeviceGetHandleByIndex(int(name)) if by_index else nvml.nvmlDeviceGetHandleByUUID(name)
-        )
+        if name.isdecimal():
+            return nvml.nvmlDeviceGetHandleByIndex(int(name))
+        # CUDA takes the beginning of an id, too.
+        for handle in map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount())):
+            if name.startswith("GPU-") and _text(nvml.nvmlDeviceGetUUID(handle)).startswith(name):
+                return handle
+        return nvml.nvmlDeviceGetHandleByUUID(name)
 
     def wait_until_idle(self) -> None:
         """End this program if a GPU is not idle, with what is on it."""
@@ -90,8 +98,8 @@ class Gpus:
     def _business(self, index: int) -> str:
         """Why a GPU is not idle; "" if it is."""
         handle = self._handles[index]
-        memory = _asked(nvml.nvmlDeviceGetMemoryInfo, handle)
-        use = _asked(nvml.nvmlDeviceGetUtilizationRates, handle)
+        memory = _asked("nvmlDeviceGetMemoryInfo", handle)
+        use = _asked("nvmlDeviceGetUtilizationRates", handle)
         held, busy = (memory.used >> 20 if memory else 0), (use.gpu if use else 0)
         others = self._processes(handle)
         if not others and busy < BUSY_PERCENT and held < HELD_MIB:
@@ -103,21 +111,23 @@ class Gpus:
         return f"GPU {index} is not idle before the start: {who} uses it, {busy} % busy, {held} MiB held"
 
     def _processes(self, handle: Any) -> list[dict[str, Any]]:
-        found = _asked(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
+        found = _asked("nvmlDeviceGetComputeRunningProcesses", handle) or []
         return [
             {"pid": one.pid, "name": _name(one.pid), "mib": (one.usedGpuMemory or 0) >> 20}
             for one in found
             if one.pid not in self._own
         ]
 
-    def begin(self) -> None:
-        """Print each GPU's name and state, and begin to sample. This program is now on the GPUs."""
+    def begin(self, names: Sequence[str]) -> None:
+        """Print each GPU's name and state, and begin to sample. This program is now on the GPUs.
+
+        `names` are as CUDA has them: of a GPU in parts, NVML may show the whole one.
+        """
         present = {one["pid"] for handle in self._handles for one in self._processes(handle)}
         # In a container NVML may give this process another id. Before the start there was no other process.
         self._own = {os.getpid()} if os.getpid() in present else present
-        for index, handle in enumerate(self._handles):
-            name, uuid = _text(nvml.nvmlDeviceGetName(handle)), _text(nvml.nvmlDeviceGetUUID(handle))
-            print(f"GPU {index}: {name} (UUID: {uuid})")
+        for index, (handle, name) in enumerate(zip(self._handles, names, strict=True)):
+            print(f"GPU {index}: {name} (UUID: {_text(nvml.nvmlDeviceGetUUID(handle))})")
         print(f"proxy driver: {_text(nvml.nvmlSystemGetDriverVersion())}")
         self._states("begin")
         self._sampler.start()
@@ -139,23 +149,23 @@ class Gpus:
     def _states(self, when: str) -> None:
         """Print what changes slowly."""
         for index, handle in enumerate(self._handles):
-            remapped = _asked(nvml.nvmlDeviceGetRemappedRows, handle) or [None] * 4
-            links = [_asked(nvml.nvmlDeviceGetNvLinkState, handle, link) for link in range(NVLINKS)]
+            remapped = _asked("nvmlDeviceGetRemappedRows", handle) or [None] * 4
+            links = [_asked("nvmlDeviceGetNvLinkState", handle, link) for link in range(NVLINKS)]
             state = {
                 "gpu": index,
                 "when": when,
-                "at": round(time.time(), 3),
-                "sm_max_mhz": _asked(nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM),
-                "default_limit_w": _watts(_asked(nvml.nvmlDeviceGetPowerManagementDefaultLimit, handle)),
-                "pcie": _asked(nvml.nvmlDeviceGetCurrPcieLinkGeneration, handle),
-                "pcie_width": _asked(nvml.nvmlDeviceGetCurrPcieLinkWidth, handle),
-                "pcie_max": _asked(nvml.nvmlDeviceGetMaxPcieLinkGeneration, handle),
-                "pcie_width_max": _asked(nvml.nvmlDeviceGetMaxPcieLinkWidth, handle),
+                "at": round(self._epoch + time.monotonic(), 3),
+                "sm_max_mhz": _asked("nvmlDeviceGetMaxClockInfo", handle, nvml.NVML_CLOCK_SM),
+                "default_limit_w": _watts(_asked("nvmlDeviceGetPowerManagementDefaultLimit", handle)),
+                "pcie": _asked("nvmlDeviceGetCurrPcieLinkGeneration", handle),
+                "pcie_width": _asked("nvmlDeviceGetCurrPcieLinkWidth", handle),
+                "pcie_max": _asked("nvmlDeviceGetMaxPcieLinkGeneration", handle),
+                "pcie_width_max": _asked("nvmlDeviceGetMaxPcieLinkWidth", handle),
                 "nvlinks": sum(link == 1 for link in links)
                 if any(link is not None for link in links)
                 else None,
-                "ecc_corrected": _asked(nvml.nvmlDeviceGetTotalEccErrors, handle, 0, 0),
-                "ecc_uncorrected": _asked(nvml.nvmlDeviceGetTotalEccErrors, handle, 1, 0),
+                "ecc_corrected": _asked("nvmlDeviceGetTotalEccErrors", handle, 0, 0),
+                "ecc_uncorrected": _asked("nvmlDeviceGetTotalEccErrors", handle, 1, 0),
                 "rows_remapped": None if remapped[0] is None else remapped[0] + remapped[1],
                 "rows_pending": remapped[2] and bool(remapped[2]),
                 "rows_failed": remapped[3] and bool(remapped[3]),
@@ -165,23 +175,23 @@ class Gpus:
     def _sample(self) -> None:
         while not self._ended.wait(INTERVAL):
             for index, handle in enumerate(self._handles):
-                use = _asked(nvml.nvmlDeviceGetUtilizationRates, handle)
-                memory = _asked(nvml.nvmlDeviceGetFieldValues, handle, [MEMORY_TEMPERATURE])
-                energy = _asked(nvml.nvmlDeviceGetTotalEnergyConsumption, handle)
+                use = _asked("nvmlDeviceGetUtilizationRates", handle)
+                memory = _asked("nvmlDeviceGetFieldValues", handle, [MEMORY_TEMPERATURE])
+                energy = _asked("nvmlDeviceGetTotalEnergyConsumption", handle)
                 violated = {
-                    k: _asked(nvml.nvmlDeviceGetViolationStatus, handle, v) for k, v in VIOLATIONS.items()
+                    k: _asked("nvmlDeviceGetViolationStatus", handle, v) for k, v in VIOLATIONS.items()
                 }
                 sample = {
                     "gpu": index,
-                    "at": round(time.time(), 3),
+                    "at": round(self._epoch + time.monotonic(), 3),
                     "step": self._step,
-                    "sm_mhz": _asked(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
-                    "memory_mhz": _asked(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM),
-                    "power_w": _watts(_asked(nvml.nvmlDeviceGetPowerUsage, handle)),
-                    "limit_w": _watts(_asked(nvml.nvmlDeviceGetEnforcedPowerLimit, handle)),
-                    "temperature_c": _asked(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
+                    "sm_mhz": _asked("nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_SM),
+                    "memory_mhz": _asked("nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_MEM),
+                    "power_w": _watts(_asked("nvmlDeviceGetPowerUsage", handle)),
+                    "limit_w": _watts(_asked("nvmlDeviceGetEnforcedPowerLimit", handle)),
+                    "temperature_c": _asked("nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU),
                     "memory_c": memory[0].value.uiVal if memory and memory[0].nvmlReturn == 0 else None,
-                    "reasons": _asked(nvml.nvmlDeviceGetCurrentClocksEventReasons, handle),
+                    "reasons": _asked("nvmlDeviceGetCurrentClocksEventReasons", handle),
                     "busy": use and use.gpu,
                     "memory_busy": use and use.memory,
                     "energy_j": None if energy is None else energy / 1000,

@@ -9,7 +9,7 @@ Letters in shapes: T tokens of a micro batch, H hidden, F ffn, N heads, G query 
 
 Memory, in bytes for each parameter: master weight 4, AdamW's moments 8, gradients of a step 4, weight in the dtype
 of the products 2. On several GPUs the first two are sharded, as by Megatron's distributed optimizer; with --fsdp
-the others as well.
+the others as well. The experts of a MoE are spread over the GPUs, with all that belongs to them.
 """
 
 import argparse
@@ -17,10 +17,11 @@ import functools
 import os
 import signal
 import socket
+import statistics
 import sys
 import threading
 import time
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import gpus
@@ -30,16 +31,18 @@ if __name__ == "__main__":
     print(f"proxy: trains on {socket.gethostname()}, Python {sys.version.split()[0]}", flush=True)
 
 GPU_FLAGS = "--xla_gpu_enable_latency_hiding_scheduler=true --xla_gpu_enable_triton_gemm=false"
-ON_GPU = Path("/dev/nvidia0").exists() and os.environ.get("JAX_PLATFORMS") != "cpu"
+ON_GPU = gpus.shown() and os.environ.get("JAX_PLATFORMS") != "cpu"
 if ON_GPU:
     # cuBLAS is faster than Triton at products of this size. The default share of memory, 75 %, is too small. Container
     # images set flags of their own; the last one counts.
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {GPU_FLAGS}".strip()
     os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.94")
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as NVML counts, or another GPU would be watched
 
 try:
     import jax
     import jax.numpy as jnp
+    import moe
     import optax
     from jax.sharding import Mesh
     from jax.sharding import NamedSharding
@@ -59,8 +62,11 @@ ROPE_THETA = 500_000.0  # Llama 3
 NORM_EPSILON = 1e-5  # Llama 3
 BURST_PAUSE = 0.5  # seconds
 WARM_UP = 15.0  # seconds of training on a GPU before step 0, until clocks and temperature are those of its power limit
+ALONE = 3.0  # seconds for which each of several GPUs trains alone, after the last step
 PRODUCT = 8192  # rows and columns of the matrix product on a GPU
 LARGEST = {jnp.float8_e4m3fn: 448.0, jnp.float8_e5m2: 57344.0}
+# So low that the one batch is not learnt by heart: a loss near zero would leave gradients near zero, which cost a GPU less power.
+LEARNING_RATE = 1e-5
 MARGIN = 2.0  # by how much a value may grow from one step to the next before FP8 clips it
 FP8_PRODUCT = 'custom_call_target="__cublas$lt$matmul$f8"'
 LINEAR = ("qkv", "output", "up", "down")
@@ -87,6 +93,12 @@ def parse_arguments() -> argparse.Namespace:
     for name in DIMENSIONS:
         parser.add_argument(f"--{name}", required=True, type=positive)
     parser.add_argument("--mlp", choices=["gated", "squared-relu"], default="gated")
+    parser.add_argument(
+        "--experts", type=positive, default=1, metavar="E", help="of each layer (default: 1, a dense MLP)"
+    )
+    parser.add_argument(
+        "--top-k", type=positive, default=1, metavar="K", help="experts of a token (default: 1)"
+    )
     parser.add_argument("--gpus", type=positive, default=1, metavar="N", help="devices (default: 1)")
     parser.add_argument(
         "--fsdp", type=positive, default=1, metavar="N", help="N devices: shard the weights, too"
@@ -105,6 +117,14 @@ def parse_arguments() -> argparse.Namespace:
         parser.error("--heads must be a multiple of --query-groups")
     if arguments.fsdp not in (1, arguments.gpus):
         parser.error("--fsdp must be 1 or --gpus")
+    if arguments.top_k > arguments.experts:
+        parser.error("--top-k must not be above --experts")
+    if arguments.experts > 1 and arguments.dtype == "fp8":
+        parser.error("--experts needs --dtype bf16 or fp32")
+    if arguments.experts > 1 and arguments.experts % arguments.gpus:
+        parser.error("--experts must be a multiple of --gpus: each has as many of them")
+    if arguments.mbs * arguments.seq_len * arguments.top_k % arguments.experts:
+        parser.error("--mbs x --seq-len x --top-k must be a multiple of --experts: each gets as many rows")
     return arguments
 
 
@@ -128,10 +148,11 @@ def model_flops_per_sequence(a: argparse.Namespace) -> float:
 
     s (12 L h^2 (1 + g/n + s/h) + m L f h + 6 V h), where m is 18 for an MLP with a gate and 12 for one without: six
     FLOPs per token and weight of each matrix, and the full square of attention although causal attention needs
-    half of it. The embedding is a look-up and counts nothing.
+    half of it. The embedding is a look-up and counts nothing. Of a MoE the K experts of a token count, so K m; its
+    router does not.
     """
     attention = 12 * a.layers * a.hidden**2 * (1 + a.query_groups / a.heads + a.seq_len / a.hidden)
-    mlp = (18 if a.mlp == "gated" else 12) * a.layers * a.ffn * a.hidden
+    mlp = (18 if a.mlp == "gated" else 12) * a.top_k * a.layers * a.ffn * a.hidden
     return float(a.seq_len * (attention + mlp + 6 * a.vocab * a.hidden))
 
 
@@ -141,6 +162,8 @@ def state_configuration(a: argparse.Namespace) -> None:
         "emb_dim": a.hidden,
         "num_decoder_layers": a.layers,
         "mlp_dim": a.ffn,
+        "num_experts": a.experts,
+        "num_experts_per_tok": a.top_k,
         "num_query_heads": a.heads,
         "num_kv_heads": a.query_groups,
         "vocab_size": a.vocab,
@@ -152,6 +175,12 @@ def state_configuration(a: argparse.Namespace) -> None:
     for name, value in settings.items():
         print(f"Config param {name}: {value}")
     print(f"Num_devices: {a.gpus}, shape ({a.gpus},)")
+
+
+def environment() -> str:
+    """What hides devices from jax, in words."""
+    names = ("CUDA_VISIBLE_DEVICES", "JAX_PLATFORMS")
+    return ", ".join(f"{name} is {os.environ.get(name, 'not set') or 'empty'}" for name in names)
 
 
 def is_cuda(device: jax.Device) -> bool:
@@ -230,12 +259,15 @@ def initial_weights(a: argparse.Namespace, key: jax.Array) -> Weights:
     Query, key and value are one matrix, and so are the gate and the MLP's first matrix.
     """
     h, f, kv = a.hidden, a.ffn, a.hidden // a.heads * a.query_groups
-    shapes = {
+    shapes: dict[str, tuple[int, ...]] = {
         "qkv": (h, h + 2 * kv),
         "output": (h, h),
         "up": (h, 2 * f if a.mlp == "gated" else f),
         "down": (f, h),
     }
+    if a.experts > 1:
+        shapes |= {name: (a.experts, *shapes[name]) for name in ("up", "down")}
+        shapes["router"] = (h, a.experts)
     keys = iter(jax.random.split(key, len(shapes) * a.layers + 2))
 
     def normal(*shape: int) -> jax.Array:
@@ -393,6 +425,14 @@ def rotate(x: jax.Array) -> jax.Array:
     return jnp.concatenate((first * cos - second * sin, second * cos + first * sin), axis=-1).astype(x.dtype)
 
 
+def activated(y: jax.Array, mlp: str) -> jax.Array:
+    """What comes between the two products of an MLP, over the last axis of y."""
+    if mlp == "gated":
+        gate, up = jnp.split(y, 2, axis=-1)
+        return jax.nn.silu(gate) * up
+    return jnp.square(jax.nn.relu(y))
+
+
 def loss_of(
     totals: Weights,
     weights: Weights,
@@ -407,6 +447,7 @@ def loss_of(
     kv = a.hidden // a.heads * a.query_groups
     x = embedded(axis, weights["embedding"], totals["embedding"], tokens[:, :-1].reshape(-1))
     product = linear_fp8 if a.dtype == "fp8" else linear
+    activation = functools.partial(activated, mlp=a.mlp)
     for w, total in zip(weights["layers"], totals["layers"], strict=True):
         y = rms_norm(x, scale_of(axis, w["attention_norm"], total["attention_norm"]))
         qkv = product(axis, y, w["qkv"], total["qkv"])
@@ -416,13 +457,14 @@ def loss_of(
         y = jax.nn.dot_product_attention(query, key, value, is_causal=True, implementation=attention)
         x = x + product(axis, y.reshape(x.shape), w["output"], total["output"])
         y = rms_norm(x, scale_of(axis, w["mlp_norm"], total["mlp_norm"]))
-        y = product(axis, y, w["up"], total["up"])
-        if a.mlp == "gated":
-            gate, up = jnp.split(y, 2, axis=1)
-            y = jax.nn.silu(gate) * up
+        if a.experts > 1:
+            logits = linear(axis, y, w["router"], total["router"])  # [T, E]
+            mlp, gradients = (w["up"], w["down"]), (total["up"], total["down"])
+            spread = "gpus" if a.gpus > 1 else None
+            x = x + moe.layer(y, logits, mlp, gradients, a.top_k, activation, spread)
         else:
-            y = jnp.square(jax.nn.relu(y))
-        x = x + product(axis, y, w["down"], total["down"])
+            y = activation(product(axis, y, w["up"], total["up"]))
+            x = x + product(axis, y, w["down"], total["down"])
     x = rms_norm(x, scale_of(axis, weights["norm"], totals["norm"]))
     logits = linear(axis, x, weights["head"], totals["head"]).astype(jnp.float32)  # [T, V]
     # One-hot targets, never stored: XLA fuses them into a comparison, where labels by index would cost the
@@ -455,8 +497,19 @@ def make_step(a: argparse.Namespace, attention: Any, optimizer: Any) -> Any:
             largest = jax.lax.pmax(largest, axis)
         return *quantized(master, largest, jnp.float8_e4m3fn), before
 
+    def is_replicated(x: jax.Array) -> bool:
+        # The matrices of experts, which have three axes, stay where the expert is.
+        return inner is None and 0 < x.ndim < 3
+
     def whole(x: jax.Array) -> jax.Array:
-        return gathered(x, axis if inner is None and x.ndim else None)
+        return gathered(x, axis if is_replicated(x) else None)
+
+    def zeros_of(x: jax.Array) -> jax.Array:
+        ways = a.gpus if is_replicated(x) else 1
+        return jnp.zeros((x.shape[0] * ways, *x.shape[1:]), jnp.float32)
+
+    def reduced(x: jax.Array) -> jax.Array:
+        return jax.lax.psum_scatter(x, axis, tiled=True) if is_replicated(x) else x
 
     def step(state: State, tokens: jax.Array) -> tuple[State, jax.Array]:
         master, moments, before = state
@@ -470,8 +523,7 @@ def make_step(a: argparse.Namespace, attention: Any, optimizer: Any) -> Any:
             ]
         else:
             weights = jax.tree.map(lambda x: whole(x.astype(dtype)), master)
-        ways = a.gpus if inner is None else 1
-        zeros = jax.tree.map(lambda x: jnp.zeros((x.shape[0] * ways, *x.shape[1:]), jnp.float32), master)
+        zeros = jax.tree.map(zeros_of, master)
         if a.dtype == "fp8":
             zeros = of_linear(lambda x: (x, jnp.zeros(2)), zeros)
 
@@ -493,8 +545,7 @@ def make_step(a: argparse.Namespace, attention: Any, optimizer: Any) -> Any:
         if axis is not None:
             loss = jax.lax.psum(loss, axis)
             seen = jax.tree.map(lambda x: jax.lax.pmax(x, axis), seen)
-            if inner is None:
-                totals = jax.tree.map(lambda x: jax.lax.psum_scatter(x, axis, tiled=True), totals)
+            totals = jax.tree.map(reduced, totals)
         gradient = jax.tree.map(lambda x: x * scale, totals)
         updates, moments = optimizer.update(gradient, moments, master)
         return (optax.apply_updates(master, updates), moments, seen), loss * scale
@@ -507,9 +558,17 @@ def partition(tree: Any) -> Any:
     return jax.tree.map(lambda x: PartitionSpec("gpus") if x.ndim else PartitionSpec(), tree)
 
 
-def prepare(a: argparse.Namespace, devices: list[jax.Device], attention: Any) -> tuple[Any, State, jax.Array]:
-    """The training step, its first state, and its tokens, on these devices."""
-    optimizer = optax.adamw(3e-4, b1=0.9, b2=0.95, weight_decay=0.1)
+def prepare(
+    a: argparse.Namespace, devices: list[jax.Device], attention: Any, *, alone: bool = False
+) -> tuple[Any, State, jax.Array]:
+    """The training step, its first state, and its tokens, on these devices.
+
+    If `alone`, each device does the whole step of one device, of one micro batch, and hears nothing of the others.
+    """
+    several = len(devices) > 1
+    if alone:
+        a = argparse.Namespace(**{**vars(a), "gpus": 1, "fsdp": 1, "ga": 1})
+    optimizer = optax.adamw(LEARNING_RATE, b1=0.9, b2=0.95, weight_decay=0.1)
     mesh = Mesh(devices, ("gpus",))
 
     def begin(key: jax.Array) -> State:
@@ -523,19 +582,73 @@ def prepare(a: argparse.Namespace, devices: list[jax.Device], attention: Any) ->
 
     weights_key, tokens_key = jax.random.split(jax.random.key(a.seed))
     *sharded, before = jax.eval_shape(begin, weights_key)
-    specs = (*partition(tuple(sharded)), jax.tree.map(lambda _: PartitionSpec(), before))
+    sharded = jax.tree.map(lambda _: PartitionSpec(), sharded) if alone else partition(sharded)
+    specs = (*sharded, jax.tree.map(lambda _: PartitionSpec(), before))
     state = jax.jit(begin, out_shardings=jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs))(
         weights_key
     )
     # One batch for the whole run, so that a loss that falls shows real learning.
-    by_gpu = PartitionSpec(None, "gpus")
+    by_gpu = PartitionSpec() if alone else PartitionSpec(None, "gpus")
     tokens = jax.random.randint(tokens_key, (a.ga, a.mbs * a.gpus, a.seq_len + 1), 0, a.vocab)
     tokens = jax.device_put(tokens, NamedSharding(mesh, by_gpu))
     step = make_step(a, attention, optimizer)
-    if a.gpus > 1:
+    if several:
         ends = {"in_specs": (specs, by_gpu), "out_specs": (specs, PartitionSpec())}
         step = jax.shard_map(step, mesh=mesh, check_vma=False, **ends)
     return step, state, tokens
+
+
+def measure_alone(a: argparse.Namespace, devices: list[jax.Device], attention: Any) -> None:
+    """Print how long each GPU takes for a step of one micro batch, all at the same time and each by itself.
+
+    In training the GPUs wait for each other in each step, so its time tells nothing of one of them.
+    """
+    step, state, tokens = prepare(a, devices, attention, alone=True)
+    # One program for all GPUs is compiled once. It has no collective, so each GPU ends it at its own time.
+    compiled = jax.jit(step, donate_argnums=0).lower(state, tokens).compile()
+    rounds: list[list[float]] = []
+    with ThreadPoolExecutor(len(devices)) as pool:
+        begin = None
+        while begin is None or time.perf_counter() < begin + ALONE:
+            start = time.perf_counter()
+            state, loss = compiled(state, tokens)
+
+            def seconds(device: jax.Device, start: float = start, loss: jax.Array = loss) -> float:
+                own = next(shard.data for shard in loss.addressable_shards if shard.device == device)
+                own.block_until_ready()
+                return time.perf_counter() - start
+
+            found = list(pool.map(seconds, devices))
+            jax.block_until_ready(state)
+            if begin is None:  # the first round loads the program
+                begin = time.perf_counter()
+            else:
+                rounds.append(found)
+    for index, each in enumerate(zip(*rounds, strict=True)):
+        print(
+            f"proxy gpu {index} step alone: {statistics.median(each):.6f} s (one micro batch, median of {len(each)})"
+        )
+
+
+def measure_all_reduce(devices: list[jax.Device], mib: int = 1024, rounds: int = 10) -> None:
+    """Print the bus bandwidth of an all-reduce of so many MiB of each GPU.
+
+    It is 2 (n - 1) / n times the bytes of one GPU by the seconds, as in NVIDIA's nccl-tests (doc/PERFORMANCE.md).
+    """
+    mesh, n = Mesh(devices, ("gpus",)), len(devices)
+    spec = PartitionSpec("gpus")
+    ones = jax.jit(lambda: jnp.ones((n, mib << 18), jnp.float32), out_shardings=NamedSharding(mesh, spec))()
+    total = jax.jit(
+        jax.shard_map(lambda x: jax.lax.psum(x, "gpus"), mesh=mesh, in_specs=spec, out_specs=PartitionSpec())
+    )
+    total(ones).block_until_ready()
+    seconds = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        total(ones).block_until_ready()
+        seconds.append(time.perf_counter() - start)
+    bandwidth = 2 * (n - 1) / n * (mib << 20) / statistics.median(seconds) / 1e9
+    print(f"proxy all-reduce: bus bandwidth {bandwidth:.1f} GB/s ({mib} MiB of each GPU, median of {rounds})")
 
 
 def main() -> None:
@@ -545,22 +658,28 @@ def main() -> None:
     if a.time_limit is not None:
         arm_time_limit(a.time_limit)
     if a.dtype != "fp32" and not ON_GPU:
-        sys.stderr.write(f"proxy: {a.dtype} needs an NVIDIA GPU, and {socket.gethostname()} shows none\n")
+        why = "JAX_PLATFORMS is cpu" if gpus.shown() else f"{socket.gethostname()} shows none"
+        sys.stderr.write(f"proxy: {a.dtype} needs an NVIDIA GPU, and {why}\n")
         sys.exit(3)
     watch = gpus.watch(a.gpus) if ON_GPU else None
     if watch is not None:
         watch.wait_until_idle()
-    devices = jax.devices()[: a.gpus]
+    try:
+        devices = jax.devices()[: a.gpus]
+    except (AssertionError, RuntimeError) as error:
+        why = str(error).partition("\n")[0] or "it has no plugin for JAX_PLATFORMS"
+        sys.stderr.write(f"proxy: jax finds no device on {socket.gethostname()} ({environment()}): {why}\n")
+        sys.exit(3)
     if ON_GPU and not is_cuda(devices[0]):
         sys.stderr.write(
             f"proxy: this machine has an NVIDIA GPU, but this jax computes on {devices[0].platform}: "
-            f"pip install -r suites/proxy/requirements-gpu.txt, or let the job have the GPU (`gres` of a Slurm site)\n"
+            f"pip install -r suites/proxy/requirements-gpu.txt, or let the job have the GPU (`gres` of a Slurm site; {environment()})\n"
         )
         sys.exit(3)
     if len(devices) < a.gpus:
         sys.stderr.write(
-            f"proxy: {a.gpus} devices wanted, {socket.gethostname()} shows {len(devices)}: ask the cluster for them (`gres` of a "
-            f"Slurm site), or set gpus_per_node or max_gpus in the site file\n"
+            f"proxy: {a.gpus} devices wanted, {socket.gethostname()} shows {len(devices)} ({environment()}): ask the cluster for "
+            f"them (`gres` of a Slurm site), or set gpus_per_node or max_gpus in the site file\n"
         )
         sys.exit(3)
     cuda = is_cuda(devices[0])
@@ -573,9 +692,10 @@ def main() -> None:
     if ON_GPU:
         print(f"proxy XLA_FLAGS: {os.environ['XLA_FLAGS']}")
     if watch is not None:
-        watch.begin()
+        watch.begin([device.device_kind for device in devices])
     elif cuda:
-        print(f"GPU 0: {devices[0].device_kind} (UUID: GPU-unknown)")
+        for index, device in enumerate(devices):
+            print(f"GPU {index}: {device.device_kind} (UUID: GPU-unknown)")
     if cuda:
         measure_products(devices, "before")
     else:
@@ -618,6 +738,9 @@ def main() -> None:
     if watch is not None:
         watch.stepping(-1)
     del state, loss  # a GPU's memory is full of them
+    if cuda and a.gpus > 1:
+        measure_alone(a, devices, attention)
+        measure_all_reduce(devices)
     if cuda:
         measure_products(devices, "after")
     else:

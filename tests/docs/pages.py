@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fixtures.site import site_model
+from plugins.judging.acceptance import Plan
 from plugins.recipes.cases import Recipe
 from tests.docs import suites
 from tests.docs.schema import Tables
@@ -92,6 +93,7 @@ def _summary() -> str:
 
 
 _MAKERS: dict[str, Callable[[], str]] = {
+    "acceptance": lambda: Tables(Plan.model_json_schema(), "<recipe>").markdown(3),
     "site-file": _site_file,
     "summary": _summary,
     "suites": lambda: suites.overview(ROOT),

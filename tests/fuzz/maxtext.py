@@ -47,6 +47,8 @@ def _configuration(job: Job, steps: int) -> list[str]:
         "mlp_dim": model.ffn,
         "model_name": "llama2-70b",
         "num_decoder_layers": model.layers,
+        "num_experts": model.experts,
+        "num_experts_per_tok": model.top_k,
         "per_device_batch_size": float(case.mbs),
         "profiler": "nsys",
         "profiler_steps": 3,

@@ -202,13 +202,14 @@ def kill(pids: Iterable[int]) -> None:
 @contextlib.contextmanager
 def frozen(pids: Iterable[int]) -> Iterator[None]:
     """These processes are stopped while the block runs."""
-    for pid in pids:
+    stopped = list(pids)
+    for pid in stopped:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGSTOP)
     try:
         yield
     finally:
-        for pid in pids:
+        for pid in stopped:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 

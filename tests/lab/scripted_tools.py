@@ -162,6 +162,7 @@ def squeue(scheduler: Scheduler, argv: list[str], fault: Fault) -> None:
 
 def sacct(scheduler: Scheduler, argv: list[str], fault: Fault) -> None:
     options = argparse.ArgumentParser(prog="sacct", allow_abbrev=False)
+    options.add_argument("-D", action="store_true")
     options.add_argument("-X", action="store_true", required=True)
     options.add_argument("-P", action="store_true", required=True)
     options.add_argument("--noheader", action="store_true", required=True)

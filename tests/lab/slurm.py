@@ -212,7 +212,12 @@ class SlurmLab:
     def sessions(self) -> set[int]:
         """The processes of sshd that serve a connection each; what was started in one is not among them."""
         listener = self._daemons["sshd"].pid
-        return {pid for pid in self.pids - {listener} if daemons.command(pid).startswith("sshd:")}
+        # One that was accepted just now is `/usr/sbin/sshd ... -R`, and later `sshd: ...`.
+        return {
+            pid
+            for pid in self.pids - {listener}
+            if Path(daemons.command(pid).partition(" ")[0]).name in ("sshd", "sshd:")
+        }
 
     def cut_sessions(self) -> None:
         """Every connection breaks; what runs in one goes on, and a new one is taken at once."""
@@ -232,10 +237,12 @@ class SlurmLab:
 
     def stop_sshd(self) -> None:
         """No new sessions and none of the old ones; Slurm goes on."""
-        # Asked for while it lives: they are known as its children.
-        sessions = self.sessions
-        self._daemons["sshd"].stop()
-        daemons.kill(sessions)
+        listener = self._daemons["sshd"]
+        with daemons.frozen({pid for pid in (listener.pid,) if pid}):
+            # Its children are known while it lives, and while it is frozen there is no further one.
+            listener.terminate()
+            daemons.kill(self.sessions)
+        listener.stop()
 
     def start_sshd(self) -> None:
         """(Again) take sessions, on the same port and with the same host key."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import json
 import os
 import signal
@@ -61,7 +62,16 @@ class Run:
 
 def command(*arguments: str, results: Path) -> list[str]:
     """The command line of a session."""
-    return [sys.executable, "-m", "pytest", *OPTIONS, "--results", str(results), *arguments]
+    return [sys.executable, "-m", "pytest", *OPTIONS, *_strict(), "--results", str(results), *arguments]
+
+
+@cache
+def _strict() -> tuple[str, ...]:
+    """A session of ours fails for a warning, but for those of which pytest.ini says something else."""
+    ini = configparser.ConfigParser()
+    ini.read(ROOT / "pytest.ini")
+    own = ini["pytest"]["filterwarnings"].split("\n")
+    return tuple(word for one in ("error", *filter(None, own)) for word in ("-W", one))
 
 
 def environment(env: dict[str, str] | None = None) -> dict[str, str]:

@@ -5,25 +5,33 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from plugins.reports.comparison import COMPARISON
-from tests.system.support import Run
+from tests.lab.slurm import SlurmLab
 from tests.system.support import pacemark
-from tests.unit import examples
+from tests.system.support import site_file
+
+SLOW, SLOWER = "8b-bf16-16", "8b-fp8-32"
 
 
-def replayed(folder: Path, pace: float, *options: str) -> Run:
-    log = folder / f"{pace}.log"
-    log.write_text(examples.nemo2_text([pace * seconds for seconds in examples.times()]))
-    select = ("suites/llama3", "-k", examples.CASE, "--backend", "replay", "--from", str(log))
-    return pacemark(*select, *options, results=folder / "results")
-
-
-def test_a_session_says_what_differs_from_an_earlier_one(tmp_path: Path) -> None:
-    first = replayed(tmp_path, 1.0)
-    second = replayed(tmp_path, 1.04, "--compare", "latest")
-    assert second.status == 0, second.out
-    assert f"{second.folder.name} against {first.folder.name}" in second.out
-    assert "-3.8 % (" in second.out
+def test_only_the_case_that_became_slower_is_told(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    """Of eight cases, one is too slow in both runs, and another one is 4 % slower in the second run."""
+    stage = slurm_lab.stage(tmp_path.name, nodes=1, paces={SLOW: 1.07})
+    site = site_file(slurm_lab, stage, tmp_path)
+    select = ("suites/llama3", "-m", "case(size='8b')", "-k", "not 128", "--site", str(site))
+    first = pacemark(*select, results=tmp_path / "results")
+    stage.set(paces={SLOW: 1.07, SLOWER: 1.04})
+    second = pacemark(*select, "--compare", "latest", results=tmp_path / "results")
+    for run in (first, second):
+        assert len(run.verdicts) == 8
+        failed = {key for key, verdict in run.verdicts.items() if verdict != "passed"}
+        assert failed == {f"llama3/{SLOW}gpus"}, run.out
     found = json.loads((second.folder / COMPARISON).read_text())
     assert (found["first"], found["second"]) == (first.folder.name, second.folder.name)
-    assert list(found["cases"]) == [f"llama3/{examples.CASE}"]
+    (effect,) = found["effects"]
+    assert effect["cases"] == [f"llama3/{SLOWER}gpus"]
+    assert effect["ratio"]["value"] == pytest.approx(1 / 1.04, abs=0.005)
+    told = {key for key, case in found["cases"].items() if case["finding"] in ("slower", "faster")}
+    assert told == {f"llama3/{SLOWER}gpus"}
+    assert f"{second.folder.name} against {first.folder.name}\nllama3/{SLOWER}gpus: -3." in second.out

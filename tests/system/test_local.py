@@ -27,7 +27,7 @@ from argparse import Namespace
 sys.path.insert(0, "suites/proxy")
 train = runpy.run_path("suites/proxy/train.py")
 jax = train["jax"]
-shape = dict(layers=1, hidden=256, ffn=512, heads=2, query_groups=1, vocab=512, seq_len=128, mbs=1, mlp="gated")
+shape = dict(layers=1, hidden=256, ffn=512, heads=2, query_groups=1, vocab=512, seq_len=128, mbs=1, mlp="gated", experts=1, top_k=1)
 for handicap in (1, 4):
     given = Namespace(**shape, seed=0, ga=1, gpus=1, fsdp=1, dtype="fp32", handicap=handicap)
     step, state, tokens = train["prepare"](given, jax.devices()[:1], None)

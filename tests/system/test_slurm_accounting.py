@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -245,6 +246,10 @@ def test_a_node_that_stops_answering(lab: AccountingLab, make_trial: MakeTrial, 
         assert case["job"]["attempts"] == 2
         assert case["job"]["nodes"] != node
         assert "the job was started 2 times; judged by its last attempt" in case["remarks"]
+        ran = datetime.fromisoformat(case["job"]["ended"]) - datetime.fromisoformat(case["job"]["started"])
+        assert case["job"]["earlier_seconds"] > ran.total_seconds()
+        hours = 8 * (case["job"]["earlier_seconds"] + ran.total_seconds()) / 3600
+        assert result.summary["gpu_hours"] == pytest.approx(hours, abs=0.01)
     else:
         assert case["verdict"] == "infrastructure", result.out
         assert f"ended NODE_FAIL on {node} after step " in case["headline"]

@@ -96,6 +96,9 @@ def test_a_clear_case_is_run_once(slurm_lab: SlurmLab, tmp_path: Path, pace: flo
     assert result.case()["verdict"] == verdict, result.out
     assert len(jobs(slurm_lab, result)) == 1
     assert (result.case()["runs"], result.case()["earlier_jobs"]) == ([], [])
+    repeated = result.summary["repeated"]
+    assert (repeated["runs"], repeated["not_needed"], repeated["gpu_hours_saved"] > 0) == (1, 2, True)
+    assert "1 made, 2 not needed, which saved about " in result.out
 
 
 def test_a_case_near_the_limit_is_run_once_where_nobody_asks_for_more(

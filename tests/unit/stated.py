@@ -264,6 +264,7 @@ SAMPLES = [
         for key, name, right, other in (
             ("emb_dim", "hidden", 8192, 4096), ("num_decoder_layers", "layers", 80, 1), ("mlp_dim", "ffn", 28672, 14336),
             ("num_query_heads", "heads", 64, 32), ("num_kv_heads", "query_groups", 8, 64), ("vocab_size", "vocab", 32000, 128256),
+            ("num_experts", "experts", 1, 8), ("num_experts_per_tok", "top_k", 1, 2),
             ("max_target_length", "sequence_length", 4096, 8192), ("global_batch_size_to_train_on", "gbs", 128, 256),
         )
         for before in ("", ABSL + "pyconfig.py:584] ")

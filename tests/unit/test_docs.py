@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from fixtures.site import load_site
+from plugins.judging.acceptance import asked
+from plugins.judging.acceptance import read_plan
+from plugins.recipes.cases import load_recipe
 from plugins.reports.results import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,6 +21,12 @@ DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md"))]
 @pytest.mark.parametrize("path", sorted(ROOT.glob("docs/sites/*.yaml")), ids=lambda path: path.stem)
 def test_every_example_site_loads(path: Path) -> None:
     assert load_site(path).section(path.stem) is not None
+
+
+def test_the_example_of_an_acceptance_plan_loads() -> None:
+    plan = read_plan(ROOT / "docs" / "plans" / "acceptance.yaml").plan
+    known = [case for recipe in plan.releases for case in load_recipe(ROOT / "suites" / recipe).cases]
+    assert len(asked(plan, [case for case in known if not case.variant], "")) == plan.number
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

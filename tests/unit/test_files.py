@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable
 from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,6 @@ from plugins.files import make_case_folder
 from plugins.files import write_whole
 from plugins.job import Job
 from plugins.job import JobRef
-from plugins.judging.verdicts import Kind
 from plugins.reports import results
 from plugins.reports.allure_view import Lenient
 from plugins.reports.gate import Outcome
@@ -57,8 +57,10 @@ def make_dangling(path: Path) -> None:
 ABOUT = results.About("lab", 0.0)
 
 
-def ended(totals: Mapping[Kind, int]) -> Ending:
-    return Ending(outcome=Outcome.FAILED, exit_code=1, regressions=[], uncompared=[])
+def ended(cases: Sequence[Mapping[str, Any]]) -> Ending:
+    return Ending(
+        outcome=Outcome.FAILED, exit_code=1, regressions=[], uncompared=[], acceptance=None, scaling=[]
+    )
 
 
 def made(folder: Path) -> Path:

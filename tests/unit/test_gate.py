@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from plugins.judging.acceptance import Decision
 from plugins.judging.verdicts import Kind
 from plugins.reports.gate import CODES
 from plugins.reports.gate import Outcome
@@ -81,6 +82,24 @@ def test_what_verdicts_do_not_tell(
     status: int, totals: list[Kind], found: dict[str, bool], outcome: Outcome
 ) -> None:
     assert overall(status, Counter(totals), **found) is outcome
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome", "decision", "code", "gate"),
+    [
+        (1, Outcome.PERFORMANCE, Decision.ACCEPTED, 0, 0),
+        (0, Outcome.PASSED, Decision.INCOMPLETE, 1, 14),
+        (0, Outcome.NO_BASELINE, Decision.INCOMPLETE, 1, 13),
+        (1, Outcome.PERFORMANCE, Decision.NOT_ACCEPTED, 1, 10),
+        (2, Outcome.INTERRUPTED, Decision.INCOMPLETE, 2, 2),
+        (3, Outcome.INTERNAL_ERROR, Decision.ACCEPTED, 3, 3),
+    ],
+)
+def test_with_a_plan_only_an_accepted_run_is_0(
+    status: int, outcome: Outcome, decision: Decision, code: int, gate: int
+) -> None:
+    assert exit_code(status, outcome, decision, gate=False) == code
+    assert exit_code(status, outcome, decision) == gate
 
 
 def test_only_a_session_that_passed_is_0() -> None:

@@ -155,7 +155,7 @@ def test_a_report_has_the_verdict_that_it_agrees_with(
         item.stash[JUDGEMENT] = judged
     excinfo = SimpleNamespace(value=error, getrepr=lambda style: str(error)) if error else None
     report: Any = SimpleNamespace(
-        passed=outcome == "passed", failed=outcome == "failed", longrepr=None, when="setup"
+        passed=outcome == "passed", failed=outcome == "failed", skipped=False, longrepr=None, when="setup"
     )
     call: Any = SimpleNamespace(when="setup" if error else "call", excinfo=excinfo)
     making = pytest_runtest_makereport(item, call)
@@ -247,3 +247,25 @@ def test_a_quiet_session_is_a_line_for_each_case_and_the_table(tmp_path: Path) -
         f"llama3/{FIRST}",
     ]
     assert lines[-1].startswith("1 failed, 1 passed")
+
+
+@IN_A_SESSION
+def test_what_is_wrong_with_many_cases_is_said_once(tmp_path: Path) -> None:
+    """In the lines, in pytest's own errors and below the table; each file has it for each case."""
+    site = tmp_path / "site.yaml"
+    ssh = "{host: 127.0.0.1, port: 1, user: me, config: /nonexistent}"
+    site.write_text(f"site: lab\nslurm: {{gpu: h100, account: a, partition: p, stage: /s, ssh: {ssh}}}\n")
+    junit = tmp_path / "junit.xml"
+    select = ("suites/llama3", "-k", "8b", "--site", str(site), f"--junitxml={junit}")
+    found = pacemark(*select, results=tmp_path / "results")
+    first, reason = "llama3/8b-bf16-8gpus", "never submitted: ssh me@127.0.0.1:1: no connection"
+    assert list(found.verdicts.values()) == ["infrastructure"] * 10
+    # Where the variable CI is set, pytest's short summary has it as well, which is cut elsewhere.
+    lines = [line for line in found.out.splitlines() if not line.startswith("ERROR ")]
+    assert sum(f" {reason}" in line for line in lines) == 3, found.out
+    assert f"{first} and 9 more: infrastructure: {reason}" in found.out
+    # A line and an error of each other case.
+    others = re.findall(rf"^(  [\d:]{{8}} \S+: )?infrastructure, as {first}$", found.out, re.MULTILINE)
+    assert len(others) == 18
+    assert junit.read_text().count(reason) >= 10
+    assert all(reason in case["headline"] for case in found.summary["cases"])

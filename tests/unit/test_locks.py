@@ -16,7 +16,7 @@ from tests.locks import Locked
 _FILES = [path.relative_to(locks.ROOT) for path in locks.FILES]
 # `make lock` keeps the hashes of a version that a lock has already.
 _DIFFERS = "{} is not as in tests/requirements.lock: take both locks from git, then run `make lock`"
-_TARGETS = ["demo", "test", "bench", "slurm", "docs", "lint", "format", "lock", "sbom"]
+_TARGETS = ["demo", "test", "bench", "slurm", "docs", "lint", "format", "lock", "sbom", "wheel"]
 
 
 @pytest.mark.parametrize("path", _FILES, ids=str)

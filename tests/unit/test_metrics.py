@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plugins.errors import ConfigError
+from plugins.judging.model import parameters
 from plugins.logs import Step
 from plugins.metrics import FlopsDefinition
 from plugins.metrics import Measurement
@@ -136,6 +137,21 @@ def test_an_mlp_without_a_gate_has_two_thirds_of_the_products() -> None:
     gated = Model(layers=1, hidden=64, ffn=256, heads=4, query_groups=4, vocab=1)
     plain = gated.model_copy(update={"mlp": "squared-relu"})
     assert flops_per_sequence(gated, 8, FULL) - flops_per_sequence(plain, 8, FULL) == 8 * 6 * 256 * 64
+
+
+def test_of_a_mixture_of_experts_those_that_a_token_uses_count() -> None:
+    # 46.7 billion parameters, of which a token uses 12.9 (mistral.ai/news/mixtral-of-experts).
+    mixtral = Model(
+        layers=32, hidden=4096, ffn=14336, heads=32, query_groups=8, vocab=32000, experts=8, top_k=2
+    )
+    assert parameters(mixtral) == pytest.approx(46.7e9, rel=1e-3)
+    # Of the embedding there is no product, and of attention's square 12 x layers x hidden for each token.
+    products = 12.9e9 - 32000 * 4096
+    assert flops_per_sequence(mixtral, 4096, FULL) == pytest.approx(
+        4096 * (6 * products + 12 * 32 * 4096 * 4096), rel=2e-3
+    )
+    with pytest.raises(ValueError, match="top_k 2 is above experts 1"):
+        Model(layers=1, hidden=8, ffn=8, heads=1, query_groups=1, vocab=8, top_k=2)
 
 
 def test_the_nemotron_formula_takes_no_query_groups() -> None:

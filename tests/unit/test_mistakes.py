@@ -18,6 +18,7 @@ import paramiko
 import pytest
 from paramiko.common import AUTH_FAILED
 
+from pacemark.__main__ import main
 from tests.system.support import ROOT
 from tests.system.support import pacemark
 from tests.unit import kubeapi
@@ -39,6 +40,10 @@ jobset:
   kubeconfig: KUBECONFIG
   recipes: {llama3_gke: {values: {image: registry.test/nemo, bucket: logs}}}
 """
+PLAN = """\
+site: this-machine
+cases: [llama3/70b-fp8-512gpus]
+"""
 ONE = "suites/llama3 -k '70b and fp8 and 512'"
 GKE = "suites/llama3_gke -k '70b and fp8 and 128'"
 
@@ -47,7 +52,7 @@ GKE = "suites/llama3_gke -k '70b and fp8 and 128'"
 class Mistake:
     """What is wrong, what was typed behind `pytest`, parts of what is said, and the exit code.
 
-    Of the site file, if there is one, `old` is replaced by `new`. `server` is what answers at its address, and
+    Of the site file or the acceptance plan, if there is one, `old` is replaced by `new`. `server` is what answers at its address, and
     `environment` what is set.
     """
 
@@ -75,6 +80,11 @@ def file(what: str, old: str, new: str, *said: str, typed: str = ONE, site: str 
     return Mistake(what, f"{typed} --site site.yaml", said, site=site, old=old, new=new)
 
 
+def plan(what: str, old: str, new: str, *said: str, more: str = "") -> Mistake:
+    typed = f"suites {more} --acceptance acceptance.yaml".replace("  ", " ")
+    return Mistake(what, typed, said, site=PLAN, old=old, new=new)
+
+
 def contact(what: str, server: str, *said: str, old: str = "", new: str = "", status: int = 1) -> Mistake:
     kind, typed = (JOBSET, GKE) if server in KUBERNETES else (SLURM, ONE)
     return Mistake(
@@ -96,6 +106,7 @@ MISTAKES = [
     option("a log without --backend replay", f"{ONE} --from log.out", "--backend replay and --from PATH go together"),
     option("a log that is not there", f"{ONE} --backend replay --from log.out", "--from log.out: no such file or folder"),
     option("one log for many cases", "suites/llama3 --backend replay --from README.md", "is one log, but 34 cases are selected; choose its case with -k or -m"),
+    option("a check of one log for many cases", "suites/llama3 --check --backend replay --from README.md", "is one log, but 34 cases are selected; choose its case with -k or -m"),
     option("a run that is not there", f"{ONE} --resume monday", "no run 'monday' in"),
     option("a run to cancel that is not there", "suites --cancel monday", "no run 'monday' in"),
     option("a variable that is not set", "suites --cancel ''", "--cancel is empty; is a variable not set?"),
@@ -118,6 +129,21 @@ MISTAKES = [
     option("a property that cases do not have", "suites/llama3 -m 'case(gpu=16)'", "a case has no gpu; did you mean 'gpus'?"),
     option("an address without its kind", "suites --init-site login.example.com", "--init-site login.example.com"),
     option("recording without a site", f"{ONE} --record-baselines", "recorded baselines belong to a site: name it with --site FILE"),
+    # The acceptance plan
+    option("a plan that is not there", "suites --acceptance plan.yaml", "plan.yaml: no such file"),
+    option("scaling of a single scale", "suites/proxy -k tiny --scaling 0.05", "--scaling: no two of the selected cases differ in their number of GPUs alone"),
+    option("a share that is none", "suites --scaling 3", "'3' is no share above 0, up to 0.2, such as 0.05"),
+    plan("an option that the plan decides", "", "", "--repeat changes what the acceptance plan asks for: leave it out", more="--repeat 3"),
+    plan("a case that there is not", "512gpus", "500gpus", "cases: no case is llama3/70b-fp8-500gpus; did you mean 'llama3/70b-fp8-"),
+    plan("another site", "site: this-machine", "site: lab", "the acceptance plan is of site lab, and --site is this-machine: nothing was run"),
+    plan("another type of GPU", "512gpus]", "512gpus]\ngpu: h200", "acceptance.yaml: gpu: the plan asks for h200, and by the site file llama3 runs on h100"),
+    plan("a type of GPU as it is no log's", "llama3/70b-fp8-512gpus]", "proxy/8b-8l-bf16-1gpus]\ngpu: H100", "acceptance.yaml: gpu: H100: write h100"),
+    plan("a type of GPU for a case on a CPU", "llama3/70b-fp8-512gpus]", "proxy/tiny-fp32-1gpus]\ngpu: h100", "acceptance.yaml: gpu: the plan asks for h100, and by the site file proxy runs on cpu"),
+    plan("a plan that the site cannot run", "", "", "acceptance.yaml: cases: the site cannot run llama3/70b-fp8-512gpus: llama3 runs on a cluster: give it with --site FILE"),
+    plan("an unknown key of the plan", "cases:", "case:", "acceptance.yaml:2: case: unknown key; did you mean 'cases'?"),
+    plan("a pattern without its number", "512gpus", "*", "number: say how many cases these are, because `cases` has a pattern"),
+    plan("another number of cases", "512gpus]", "*]\nnumber: 5", "number: the plan says 5 cases, and `cases` selects 6"),
+    plan("a tolerance that judges nothing", "512gpus]", "512gpus]\ntolerance: {slower: 0.5}", "tolerance.slower: Input should be less than or equal to 0.2, got 0.5"),
     # The site file
     file("an unknown key", "account:", "acount:", "site.yaml:4: slurm.acount: unknown key; did you mean 'account'?", "site.yaml:2: slurm.account: missing; this key is required"),
     file("a wrong type", "  gpu: h100\n", "  gpu: h100\n  gpus_per_node: eight\n", "site.yaml:4: slurm.gpus_per_node: Input should be a valid integer, got 'eight'"),
@@ -173,14 +199,46 @@ def port(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[int]:
         yield bound.getsockname()[1]
 
 
+# Of `python -m pacemark`: the folder has one file, site.yaml.
+COMMANDS = [
+    Mistake("a run to bundle that is not there", "bundle monday", ("no run 'monday' in results; there is none at all",), 2),
+    Mistake("a bundle that is not there", "verify run.zip", ("run.zip: there is no such file",), 2),
+    Mistake("another file as a bundle", "verify site.yaml", ("site.yaml: is no whole ZIP file", "NOT VERIFIED"), 1),
+    Mistake("a key that is not there", "verify run.zip --key buyer.pub", ("buyer.pub: cannot be read: No such file or directory",), 2),
+    Mistake("another file as a key", "verify run.zip --key site.yaml", ("site.yaml: is no public key in PEM without a password; make one: openssl genpkey",), 2),
+    Mistake("another file as the certificates of an authority", "verify run.zip --tsa site.yaml", ("site.yaml: is no certificate in PEM",), 2),
+    Mistake("a signature without a key", "sign run.zip", ("the following arguments are required: --key",), 2),
+    Mistake("a signature of what is not there", "sign run.zip --key buyer.pem", ("run.zip: No such file or directory",), 2),
+    Mistake("a time stamp of what is not there", "stamp run.zip --request run.tsq", ("run.zip: No such file or directory",), 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", COMMANDS, ids=[mistake.what for mistake in COMMANDS])
+def test_a_mistake_in_a_command_is_told_in_words(
+    mistake: Mistake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "site.yaml").write_text(SLURM)
+    monkeypatch.chdir(tmp_path)
+    try:
+        status: object = main(shlex.split(mistake.typed))
+    except SystemExit as ended:
+        status = ended.code
+    said = "".join(capsys.readouterr())
+    assert status == mistake.status, said
+    for part in mistake.said:
+        assert part in said
+    assert [path.name for path in tmp_path.iterdir()] == ["site.yaml"]
+
+
 @pytest.mark.parametrize("mistake", MISTAKES, ids=[mistake.what for mistake in MISTAKES])
 def test_a_mistake_is_told_in_words(mistake: Mistake, port: int, tmp_path: Path) -> None:
     host = "nosuch.invalid" if mistake.server == "no API of that name" else "127.0.0.1"
     kubeapi.kubeconfig(tmp_path / "kubeconfig", f"http://{host}:{port}")
     text = mistake.text.replace("KUBECONFIG", str(tmp_path / "kubeconfig"))
     text = text.replace("KEY", str(tmp_path / "key")).replace("HOSTS", str(tmp_path / "known_hosts"))
-    (tmp_path / "site.yaml").write_text(text.replace("PORT", str(port)))
-    typed = [str(tmp_path / word) if word == "site.yaml" else word for word in shlex.split(mistake.typed)]
+    name = "acceptance.yaml" if mistake.site is PLAN else "site.yaml"
+    (tmp_path / name).write_text(text.replace("PORT", str(port)))
+    typed = [str(tmp_path / word) if word == name else word for word in shlex.split(mistake.typed)]
     result = pacemark(*typed, results=tmp_path / "results", env=dict(mistake.environment))
     out = result.out.replace(f"{tmp_path}/", "").replace(str(port), "PORT")
     assert result.status == mistake.status, out
@@ -195,9 +253,10 @@ def test_a_mistake_is_told_in_words(mistake: Mistake, port: int, tmp_path: Path)
 def page() -> str:
     """docs/mistakes.md."""
     rows = [
-        f"| {_cell(mistake.what)} | {_change(mistake)} | `pytest {_cell(mistake.typed)}` | "
+        f"| {_cell(mistake.what)} | {_change(mistake)} | `{program} {_cell(mistake.typed)}` | "
         f"{_cell(' ... '.join(part.strip() for part in mistake.said))} | {mistake.status} |"
-        for mistake in MISTAKES
+        for program, mistakes in (("pytest", MISTAKES), ("python -m pacemark", COMMANDS))
+        for mistake in mistakes
     ]
     return "\n".join([HEAD, *rows, ""])
 
@@ -210,7 +269,7 @@ Exit code 4 is a usage error: nothing was asked and nothing is recorded. If a cl
 cases are *infrastructure* in the record, and the exit code is 1. What the machine itself lacks is told before
 any cluster is asked.
 
-| mistake | in the site file | typed | said | exit code |
+| mistake | in the site file or plan | typed | said | exit code |
 | --- | --- | --- | --- | --- |"""
 
 

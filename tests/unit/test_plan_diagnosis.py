@@ -148,6 +148,6 @@ def test_anything_else_is_refused(text: str) -> None:
 def test_keeping_checkpoints_is_about_the_variant_that_saves_one(asked: list[str], refused: bool) -> None:
     given = {"keep_checkpoints": True, "--variant": asked, "give_up_after": 0, "retry_infrastructure": 0}
     options = SimpleNamespace(record_baselines=False, replace_baselines=False)
-    config: Any = SimpleNamespace(getoption=given.get, option=options, rootpath=Path())
+    config: Any = SimpleNamespace(getoption=given.get, option=options, rootpath=Path(), stash={})
     with pytest.raises(pytest.UsageError, match="give that too") if refused else nullcontext():
         site_of(config)

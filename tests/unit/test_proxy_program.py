@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from types import SimpleNamespace
@@ -23,8 +24,10 @@ import sys
 sys.path.insert(0, sys.argv[1])
 import train, jax
 from argparse import Namespace
-jax.config.update("jax_num_cpu_devices", 2)
-shape = dict(layers=1, hidden=32, ffn=64, heads=2, query_groups=1, vocab=64, seq_len=16, mbs=1, mlp="gated", handicap=1, seed=0)
+train.LEARNING_RATE = 3e-4  # three steps have to show it
+jax.config.update("jax_num_cpu_devices", 4)
+shape = dict(layers=1, hidden=32, ffn=64, heads=2, query_groups=1, vocab=64, seq_len=16, mbs=1, mlp="gated", handicap=1, seed=0,
+             experts=1, top_k=1)
 def losses(**given):
     a = Namespace(**{**shape, **given})
     step, state, tokens = train.prepare(a, jax.devices()[:a.gpus], None)
@@ -38,40 +41,146 @@ print(json.dumps({
     "parallel": losses(dtype="fp32", gpus=2, fsdp=1, ga=2),
     "sharded": losses(dtype="fp32", gpus=2, fsdp=2, ga=2),
     "fp8": losses(dtype="fp8", gpus=2, fsdp=2, ga=2),
+    "experts": losses(dtype="fp32", gpus=1, fsdp=1, ga=4, experts=8, top_k=2),
+    "spread experts": losses(dtype="fp32", gpus=4, fsdp=1, ga=1, experts=8, top_k=2),
 }))
 """
 
+EXPERTS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import jax, jax.numpy as jnp, moe, train
+T, H, F, E, K = 12, 8, 16, 4, 2
+normal = lambda number, *shape: jax.random.normal(jax.random.key(number), shape)
+x, logits, seed = normal(0, T, H), normal(1, T, E), normal(2, T, H)
+weights = (normal(3, E, H, 2 * F), normal(4, E, F, H))
+totals = (normal(5, E, H, 2 * F), normal(6, E, F, H))
+def own(x, logits, totals):
+    activation = lambda y: train.activated(y, "gated")
+    return jnp.sum(seed * moe.layer(x, logits, weights, totals, K, activation, None))
+ranked = jnp.argsort(-logits, axis=1)[:, :K]
+pairs = sorted(((t, k) for t in range(T) for k in range(K)), key=lambda pair: int(ranked[pair]))
+given = {pair: place // (T * K // E) for place, pair in enumerate(pairs)}
+given = jnp.array([[given[t, k] for k in range(K)] for t in range(T)])
+def plain(x, logits, weights):
+    gate, up = jnp.split(jnp.einsum("th,ehf->tef", x, weights[0]), 2, axis=2)
+    every = jnp.einsum("tef,efh->teh", gate / (1 + jnp.exp(-gate)) * up, weights[1])
+    share = jnp.exp(jnp.take_along_axis(logits, ranked, axis=1))
+    share /= jnp.sum(share, axis=1, keepdims=True)
+    return jnp.sum(seed * jnp.einsum("tk,tkh->th", share, jnp.take_along_axis(every, given[:, :, None], axis=1)))
+value, (of_x, of_logits, new) = jax.jit(jax.value_and_grad(own, argnums=(0, 1, 2)))(x, logits, totals)
+wanted, (for_x, for_logits, added) = jax.jit(jax.value_and_grad(plain, argnums=(0, 1, 2)))(x, logits, weights)
+pairs = [(value, wanted), (of_x, for_x), (of_logits, for_logits), *((n - t, a) for n, t, a in zip(new, totals, added))]
+print(max(float(jnp.max(jnp.abs(one - other)) / jnp.max(jnp.abs(other))) for one, other in pairs))
+"""
 
-def test_the_same_tokens_train_alike_however_they_are_spread_and_in_fp8() -> None:
+
+ALONE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import train, jax
+from argparse import Namespace
+jax.config.update("jax_num_cpu_devices", 2)
+a = Namespace(layers=1, hidden=32, ffn=64, heads=2, query_groups=1, vocab=64, seq_len=16, mbs=1, mlp="gated", handicap=1, seed=0,
+              dtype="fp32", experts=2, top_k=1, gpus=2, fsdp=2, ga=4)
+train.ALONE = 0.01
+train.measure_alone(a, jax.devices(), None)
+train.measure_all_reduce(jax.devices(), mib=1)
+step, state, tokens = train.prepare(a, jax.devices(), None, alone=True)
+lowered = jax.jit(step).lower(state, tokens).as_text()
+print(any(word in lowered for word in ("all_to_all", "all_gather", "all_reduce", "reduce_scatter")))
+"""
+
+REFUSED = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import train
+train.LEARNING_RATE = 3e-4  # three steps have to show it
+shape = dict.fromkeys(("layers", "query-groups", "vocab", "seq-len", "mbs"), 1) | {"hidden": 8, "ffn": 8, "heads": 1, "dtype": "bf16", "size": "x"}
+for given in ({"top-k": 2}, {"experts": 2, "top-k": 2, "dtype": "fp8"}, {"experts": 2, "top-k": 2, "gpus": 4}, {"experts": 8}, {"seq-len": 8, "experts": 8}):
+    sys.argv = ["train.py", *(f"--{name}={value}" for name, value in {**shape, **given}.items())]
+    train.argparse.ArgumentParser.error = lambda _, message: sys.exit(message)
+    try:
+        train.parse_arguments()
+        print(None)
+    except SystemExit as ended:
+        print(ended)
+"""
+
+
+def run(program: str) -> str:
+    """What a program prints that imports the proxy's."""
     pytest.importorskip("jax")
-    done = subprocess.run(
-        [sys.executable, "-c", TRAINING, str(PROXY)],
+    return subprocess.run(
+        [sys.executable, "-c", program, str(PROXY)],
         # What is compiled runs for milliseconds.
         env={"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_backend_optimization_level=0"},
         capture_output=True,
         text=True,
         timeout=300,
         check=True,
-    )
-    losses = json.loads(done.stdout)
+    ).stdout
+
+
+def test_the_same_tokens_train_alike_however_they_are_spread_and_in_fp8() -> None:
+    losses = json.loads(run(TRAINING))
     assert losses["sharded"] == pytest.approx(losses["parallel"], rel=1e-5)
     for found in losses.values():
         assert sorted(found, reverse=True) == found
         assert found[-1] < found[0] - 0.03
     assert losses["fp8"] == pytest.approx(losses["parallel"], rel=0.02)
+    assert losses["spread experts"] == pytest.approx(losses["experts"], rel=1e-5)
+
+
+def test_a_layer_of_experts_and_its_gradients_are_those_of_a_plain_one() -> None:
+    assert float(run(EXPERTS)) < 1e-5
+
+
+def test_each_gpus_step_alone_is_timed_without_a_word_between_them() -> None:
+    *told, collectives = run(ALONE).splitlines()
+    assert collectives == "False"
+    found = read_gpus(line.encode() for line in told)
+    assert found is not None
+    assert [gpu for gpu, _ in found.alone] == [0, 1]
+    # Each of them took part of the time for which they trained.
+    assert all(0 < seconds < 60 for _, seconds in found.alone)
+    assert found.all_reduce is not None
+
+
+def test_experts_that_cannot_be_are_refused() -> None:
+    assert run(REFUSED).splitlines() == [
+        "--top-k must not be above --experts",
+        "--experts needs --dtype bf16 or fp32",
+        "--experts must be a multiple of --gpus: each has as many of them",
+        "--mbs x --seq-len x --top-k must be a multiple of --experts: each gets as many rows",
+        "None",
+    ]
+
+
+def refused(size: str, dtype: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """What the program says that ends before it trains."""
+    pytest.importorskip("jax")
+    shape = ("layers", "hidden", "ffn", "heads", "query-groups", "vocab", "seq-len", "mbs")
+    options = ["--size", size, "--dtype", dtype, *(word for name in shape for word in (f"--{name}", "2"))]
+    done = subprocess.run(
+        [sys.executable, str(PROXY / "train.py"), *options, "--hidden", "8"],
+        env=env, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 3
+    return done
 
 
 def test_a_node_without_a_gpu_trains_nothing_in_bf16() -> None:
-    pytest.importorskip("jax")
-    shape = ("layers", "hidden", "ffn", "heads", "query-groups", "vocab", "seq-len", "mbs")
-    options = ["--size", "8b-8l", "--dtype", "bf16", *(word for name in shape for word in (f"--{name}", "2"))]
-    done = subprocess.run(
-        [sys.executable, str(PROXY / "train.py"), *options, "--hidden", "8"],
-        env={"JAX_PLATFORMS": "cpu"}, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert done.returncode == 3
+    done = refused("8b-8l", "bf16", {"JAX_PLATFORMS": "cpu"})
     assert re.fullmatch(r"proxy: bf16 needs an NVIDIA GPU, and \S+ shows none\n", done.stderr)
     assert done.stdout.startswith("proxy: trains on ")
+
+
+def test_what_hides_the_devices_from_jax_is_named() -> None:
+    done = refused("tiny", "fp32", {"JAX_PLATFORMS": "nonsense", "CUDA_VISIBLE_DEVICES": ""})
+    assert "proxy: jax finds no device on " in done.stderr
+    assert " (CUDA_VISIBLE_DEVICES is empty, JAX_PLATFORMS is nonsense): Unable to init" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.fixture
@@ -127,13 +236,16 @@ def test_what_the_sampler_prints_is_what_the_digest_reads(
     watch.wait_until_idle()
     own, stranger = (SimpleNamespace(pid=pid, usedGpuMemory=900 << 20) for pid in (424242, 1))
     nvml.processes = [own]
-    watch.begin()
+    # In parts, while NVML shows the whole one.
+    watch.begin(["NVIDIA H100 80GB HBM3 MIG 1g.10gb"])
     nvml.processes = [own, stranger]
     watch.stepping(3)
     while not watch._samples:
         watch._ended.wait(0.001)
     watch.end()
-    found = read_gpus(capsys.readouterr().out.encode().splitlines())
+    out = capsys.readouterr().out
+    assert out.startswith("GPU 0: NVIDIA H100 80GB HBM3 MIG 1g.10gb (UUID: GPU-1)\n")
+    found = read_gpus(out.encode().splitlines())
     assert found is not None
     sample = next(sample for sample in found.samples if sample.step == 3 and sample.others)
     assert (sample.sm_mhz, sample.power_w, sample.memory_c, sample.reasons, sample.energy_j) == (
@@ -149,6 +261,41 @@ def test_what_the_sampler_prints_is_what_the_digest_reads(
         ("begin", None, 16, 1, False),
         ("end", None, 16, 1, False),
     ]
+
+
+def test_an_old_nvidia_ml_py_and_a_clock_that_is_set_leave_the_samples(
+    program: ModuleType, nvml: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del nvml.nvmlDeviceGetCurrentClocksEventReasons
+    watch = program.watch(1)
+    watch.begin(["NVIDIA H100 80GB HBM3"])
+    begun = program.time.time()
+    monkeypatch.setattr(program.time, "time", lambda: begun - 3600)
+    count = len(watch._samples)
+    while len(watch._samples) == count:
+        watch._ended.wait(0.001)
+    watch._ended.set()
+    watch._sampler.join()
+    last = json.loads(watch._samples[-1])
+    assert last["reasons"] is None
+    assert begun - 60 < last["at"] < begun + 60
+
+
+def test_the_gpus_are_those_that_cuda_shows(
+    program: ModuleType, nvml: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = ["GPU-11aa", "GPU-22bb", "GPU-33cc"]
+    nvml.nvmlDeviceGetCount = lambda: len(ids)
+    nvml.nvmlDeviceGetHandleByIndex = lambda index: ids[index]
+    nvml.nvmlDeviceGetHandleByUUID = lambda name: f"part {name}"
+    nvml.nvmlDeviceGetUUID = lambda handle: handle
+    for visible, shown in (
+        ("2, 0", ["GPU-33cc", "GPU-11aa"]), ("GPU-22", ["GPU-22bb"]), ("MIG-7", ["part MIG-7"]), ("", []),
+    ):  # fmt: skip
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert program.watch(2)._handles == shown
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert program.watch(2)._handles == ids[:2]
 
 
 def test_a_gpu_that_is_not_idle_ends_the_program(

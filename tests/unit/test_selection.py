@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,10 @@ import pytest
 from fixtures.selection import Selection
 from fixtures.selection import asked_of_cases
 from fixtures.site import THIS_MACHINE
+from fixtures.site import load_site
+from tests.system.support import ROOT
 from tests.unit import examples
+from tests.unit.test_mistakes import SLURM
 
 CASES = [case.key for case in examples.llama3().cases]
 
@@ -81,3 +85,23 @@ def test_a_selection_that_is_not_empty_or_was_not_made_by_words_names_none() -> 
     case = SimpleNamespace(callspec=SimpleNamespace(params={"case": examples.case()}))
     assert nearest("512", left=(case,)) == ""
     assert nearest() == ""
+
+
+def test_what_the_site_cannot_run_has_its_reason_by_case(tmp_path: Path) -> None:
+    (tmp_path / "site.yaml").write_text(SLURM.replace("PORT", "22") + "  max_gpus: 1024\n")
+    config: Any = SimpleNamespace(
+        option=SimpleNamespace(plan=False, collectonly=False),
+        getoption=lambda name: None,
+        hook=SimpleNamespace(pytest_deselected=lambda items: None),
+        stash={},
+    )
+    path = ROOT / "suites" / "llama3" / "test_llama3.py"
+    cases = [case for case in examples.llama3().cases if case.id.startswith("70b-fp8-")]
+    items: list[Any] = [
+        SimpleNamespace(path=path, callspec=SimpleNamespace(params={"case": case})) for case in cases
+    ]
+    selection = Selection(config, load_site(tmp_path / "site.yaml"))
+    selection.leave_out(items)
+    assert [item.callspec.params["case"].gpus for item in items] == [64, 128, 256, 512, 1024]
+    assert selection.reasons == {"llama3/70b-fp8-2048gpus": "the site cannot run it: more than max_gpus 1024"}
+    assert list(selection.left_out.values()) == [1]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from fixtures.backends import local
 from fixtures.backends.kubernetes import api
 from fixtures.backends.kubernetes import submit as making
 from fixtures.backends.kubernetes.provision import apply as setup
@@ -224,6 +226,18 @@ def test_a_recipe_whose_rules_need_other_nodes_is_left_out() -> None:
 def test_a_case_on_one_node_may_leave_gpus_unused(gpus: int, of_a_node: int, said: str | None) -> None:
     case = examples.case(f"8b-8l-bf16-{gpus}gpus", "proxy")
     assert out_of_limits(case, machine(gpus_per_node=of_a_node), has_gpu=True) == said
+
+
+@pytest.mark.parametrize(
+    ("gpus", "said"), [(1, None), (2, None), (4, "more than max_gpus 2"), (8, "more than max_gpus 2")]
+)
+@pytest.mark.parametrize("one_node", [True, False])
+def test_without_a_site_file_a_case_may_have_any_gpus_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch, gpus: int, said: str | None, one_node: bool
+) -> None:
+    monkeypatch.setattr(local, "gpu_names", lambda: ("NVIDIA H200", "NVIDIA H200"))
+    case = replace(examples.case(f"8b-8l-bf16-{gpus}gpus", "proxy"), one_node=one_node)
+    assert out_of_limits(case, Local(), has_gpu=True) == said
 
 
 def test_of_several_backends_a_cluster_runs_only_what_its_site_file_names(tmp_path: Path) -> None:

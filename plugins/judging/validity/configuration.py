@@ -8,6 +8,7 @@ from itertools import product
 
 from plugins.judging.identity import GPU_NAME
 from plugins.judging.identity import gpu_names
+from plugins.judging.identity import type_of
 from plugins.judging.identity import unstated
 from plugins.judging.model import counted_by
 from plugins.judging.model import first_stage
@@ -120,11 +121,15 @@ def parameter_counts(run: TimedRun) -> Iterator[str]:
 
 
 def gpus(run: TimedRun) -> Iterator[str]:
-    """The type of GPU is the case's. `NVIDIA H100 80GB HBM3` and `NVIDIA H100 SXM` are one type."""
+    """The GPUs are of one type, the case's. `NVIDIA H100 80GB HBM3` and `NVIDIA H100 SXM` are one type."""
+    names = gpu_names(run.log)
+    if len({type_of(name) for name in names}) > 1:
+        yield f"the log is of GPUs of several types: {', '.join(names)}"
+        return
     wanted = GPU_NAME.search(run.part.name) if run.part else None
     if run.part is None or wanted is None:
         return
-    for name in gpu_names(run.log):
+    for name in names:
         seen = GPU_NAME.search(name)
         if seen is None and name.startswith("NVIDIA "):
             continue

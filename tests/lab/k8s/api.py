@@ -21,6 +21,7 @@ _PATIENCE = urllib3.Retry(
     10, connect=0, read=0, other=0, redirect=0, allowed_methods=None, raise_on_status=False
 )
 _PLURALS = {"Topology": "topologies"}
+_DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 
 class ApiError(LabError):
@@ -52,6 +53,7 @@ class Api:
         body: Any = None,
         *,
         content: str = "application/json",
+        accept: str = "application/json, */*",
         query: Mapping[str, str] | None = None,
     ) -> bytes:
         """The body of the answer; ApiError for one of 400 and above, or none within 30 s."""
@@ -61,7 +63,7 @@ class Api:
                 self.server + path,
                 fields=query,
                 body=None if body is None else json.dumps(body).encode(),
-                headers={**self._headers, "Content-Type": content},
+                headers={**self._headers, "Content-Type": content, "Accept": accept},
                 timeout=30,
             )
         except HTTPError as error:
@@ -73,6 +75,16 @@ class Api:
     def get(self, path: str, **query: str) -> Any:
         """An object, or a list of them."""
         return json.loads(self.request("GET", path, query=query))
+
+    def discovered(self) -> set[str]:
+        """Where it lists the objects of each kind that it tells its clients of, without those of the core API."""
+        groups = json.loads(self.request("GET", "/apis", accept=_DISCOVERY))["items"]
+        return {
+            f"/apis/{group['metadata']['name']}/{version['version']}/{kind['resource']}"
+            for group in groups
+            for version in group["versions"]
+            for kind in version.get("resources", [])
+        }
 
     def create(self, document: Mapping[str, Any]) -> Any:
         """A new object; its kind and namespace say where."""

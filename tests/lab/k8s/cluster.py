@@ -277,13 +277,16 @@ class KubernetesLab:
 
     def _wait_served(self, kinds: Sequence[dict[str, Any]], deadline: float) -> None:
         """All at once: the server loads a kind when it is first asked for it, and says to ask again after a second."""
+        paths = set(objects.served(kinds))
         with ThreadPoolExecutor(8) as pool:
             list(
                 pool.map(
                     lambda path: self._wait("kube-apiserver", partial(self._exists, path), deadline),
-                    objects.served(kinds),
+                    paths,
                 )
             )
+        # The server tells of a kind later than it serves it, and Trainer's controller ends if it is not told.
+        self._wait("kube-apiserver", lambda: paths <= self.api.discovered(), deadline)
 
     def _exists(self, path: str) -> bool:
         try:

@@ -18,6 +18,7 @@ class Knobs:
 
     Pace, in printed (virtual) time:
         pace: factor on the published step time; noise: relative standard deviation; seed: of that noise;
+        paces: "8b-fp8-64" -> a further factor on the step time of this case of llama3;
         warmup: number of slow first steps; slow_steps: step -> factor, for stalls and hiccups.
     Pace, in real seconds:
         startup: before the first step; real_step: for each step; late_log: before the first line of the log.
@@ -54,6 +55,7 @@ class Knobs:
     pace: float = 1.0
     noise: float = 0.002
     seed: int = 0
+    paces: dict[str, float] = field(default_factory=dict)
     warmup: int = 3
     slow_steps: dict[int, float] = field(default_factory=dict)
     startup: float = 0.0

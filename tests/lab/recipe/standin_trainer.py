@@ -43,7 +43,8 @@ class Trainer:
         self.ranks = Ranks()
         self.restart = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
         self.random = random.Random(f"{knobs.seed}/{folder.name}/{self.restart}")
-        self.step_time = published(self.plan["size"], self.plan["dtype"], self.plan["gpus"])
+        which = self.plan["size"], self.plan["dtype"], self.plan["gpus"]
+        self.step_time = published(*which) * knobs.paces.get("-".join(map(str, which)), 1.0)
         self.gbs: int = knobs.gbs or self.plan["gbs"]
         # The steps before this run, in the one whose checkpoint it loads.
         self.trained = 50 if os.environ.get("LOAD_CHECKPOINT_PATH") and knobs.loaded != "anew" else 0

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.backends import local
 from fixtures.backends.base import LogPiece
 from fixtures.backends.base import LogPlace
 from fixtures.backends.local import Local
@@ -95,7 +96,7 @@ def test_a_case_on_gpus_is_told_how_its_batch_is_spread() -> None:
     case = PROXY.case("8b-8l-fsdp-fp8-8gpus")
     assert case is not None
     said = LocalBackend(Local(), [PROXY]).plan(case, "name")
-    assert "--mlp gated --gpus 8 --fsdp 8 --mbs 1 --ga 8 --steps 20" in said
+    assert "--mlp gated --experts 1 --top-k 1 --gpus 8 --fsdp 8 --mbs 1 --ga 8 --steps 20" in said
 
 
 @pytest.mark.parametrize(
@@ -106,6 +107,9 @@ def test_a_case_on_gpus_is_told_how_its_batch_is_spread() -> None:
         ("NVIDIA GH200 480GB", "gh200"),
         ("NVIDIA H100 PCIe", "h100-pcie"),
         ("NVIDIA H200 NVL", "h200-nvl"),
+        ("NVIDIA H100-80C", "h100-80c"),
+        ("NVIDIA H100L-94C", "h100l-94c"),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "h100-mig"),
         ("NVIDIA A100-SXM4-80GB", "a100"),
         ("NVIDIA GeForce RTX 4090", "geforce-rtx-4090"),
         ("unknown", "unknown"),
@@ -113,6 +117,15 @@ def test_a_case_on_gpus_is_told_how_its_batch_is_spread() -> None:
 )
 def test_the_type_of_gpu_is_that_of_its_name(name: str, kind: str) -> None:
     assert type_of(name) == kind
+
+
+@pytest.mark.parametrize(("device", "seen"), [("nvidia3", True), ("nvidiactl", False)])
+def test_a_container_may_have_another_gpu_than_the_first(
+    device: str, seen: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / device).touch()
+    monkeypatch.setattr(local, "_DEVICES", tmp_path)
+    assert Local(gpu="h100", gpus_per_node=1, max_gpus=1).has_gpu is seen
 
 
 def test_an_id_that_has_passed_to_a_stranger_is_left_alone(tmp_path: Path) -> None:

@@ -120,6 +120,17 @@ def test_a_log_that_pacemark_collected_is_not_judged_as_what_it_is_not(
     assert said in str(refused.value)
 
 
+def test_a_collected_log_that_names_its_gpus_needs_no_site_file(tmp_path: Path) -> None:
+    recipe = load_recipe(examples.ROOT / "suites" / "proxy")
+    case = recipe.case("8b-8l-bf16-2gpus")
+    assert case is not None
+    folder = tmp_path / case.key
+    folder.mkdir(parents=True)
+    (folder / "log.txt").touch()
+    (folder / "case.json").write_text(json.dumps({"id": case.key, "configuration": {"gpu": "h200"}}))
+    assert find_log(case, recipe, tmp_path, "h100").path == folder / "log.txt"
+
+
 @pytest.mark.parametrize("verdict", ["passed", "too slow", "infrastructure", "lost"])
 def test_the_fault_that_a_collected_log_ended_with_is_remarked(verdict: str, tmp_path: Path) -> None:
     path = collected(tmp_path, verdict=verdict, headline=f"{verdict}: the words of the record")

@@ -156,6 +156,16 @@ def test_lines_of_one_rank_that_are_torn_at_once_make_no_short_trace_unwhole() -
     assert problems(digest_of(b"".join(lines)), 16, 2, "IB") == []
 
 
+def test_a_line_whose_begin_was_lost_is_torn() -> None:
+    """Another program may write over it."""
+    lines = Trace(nodes=2).whole().splitlines(keepends=True)
+    at = next(n for n, line in enumerate(lines) if b"ReduceScatter: opCount 0 " in line)
+    lines[at] = lines[at][lines[at].index(b"pCount") :]
+    digest = digest_of(b"".join(lines))
+    assert digest.counts.torn == 1
+    assert problems(digest, 16, 2, "IB") == []
+
+
 def test_many_torn_lines_hide_no_rank_that_stopped() -> None:
     lines = Trace(cut=[3], steps=20).whole().splitlines(keepends=True)
     torn = [line[: len(line) // 2] + b"\n" if number % 7 == 0 else line for number, line in enumerate(lines)]

@@ -13,6 +13,7 @@ import pytest
 from fixtures.backends.base import InQueue
 from fixtures.backends.base import LogPiece
 from fixtures.backends.base import LogPlace
+from fixtures.backends.base import Span
 from fixtures.fleet import follow
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
@@ -415,13 +416,13 @@ def test_a_job_that_is_over_says_so_at_once_frees_its_place_and_has_ended_when_t
             cluster.logs[WIDE.id] = whole
 
     cluster.on_submit = submitted
-    monkeypatch.setattr(
-        cluster, "times", lambda job: (1000.0, 1234.5) if job.name == WIDE.id else (None, None)
-    )
+    ran = Span(1000.0, 1234.5, earlier_seconds=60.0)
+    monkeypatch.setattr(cluster, "times", lambda job: ran if job.name == WIDE.id else Span())
     session = start(WIDE, NARROW, jobs_in_flight=1, log_settle_seconds=30)
     entries = session.finish()
     assert cluster.submitted == [WIDE.id, NARROW.id]
     assert (entries[WIDE.id].times.started, entries[WIDE.id].times.ended) == (1000.0, 1234.5)
+    assert entries[WIDE.id].times.seconds == 294.5
     # A cluster that does not tell: when that was seen.
     ended, submitted_at = entries[NARROW.id].times.ended, entries[NARROW.id].times.submitted
     assert ended is not None
@@ -436,7 +437,7 @@ def test_a_job_that_is_over_says_so_at_once_frees_its_place_and_has_ended_when_t
 def test_a_cluster_that_cannot_be_asked_for_the_end_ends_nothing(
     cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(job: JobRef) -> tuple[float, float]:
+    def refuse(job: JobRef) -> Span:
         raise Unreachable("scontrol: no answer")
 
     monkeypatch.setattr(cluster, "times", refuse)

@@ -140,6 +140,8 @@ def test_a_pace_is_lost_when_each_of_the_last_ten_steps_is_out_of_the_band() -> 
     assert lost_pace(job([12.0] * 5 + [10.0] * 15), 20) is None
     assert lost_pace(job([12.0] * 20), 0) is None
     assert lost_pace(job([12.0] * 20, expected=None), 20) is None
+    # The log chooses the number, and it names no GPU.
+    assert lost_pace(job([12.0] * 20, expected=ExpectedStepTime(10.07, 10.6, "h100")), 20) is None
 
 
 def test_a_run_that_is_through_is_judged_and_not_given_up() -> None:

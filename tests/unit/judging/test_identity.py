@@ -347,7 +347,7 @@ TOLD: dict[str, dict[str, str]] = {
     "nemo2": {"processes": "All distributed processes registered. Starting with 512 processes", "model": "number of parameters on (tensor, pipeline) model parallel rank (0 ,0): 4541186048"},
     "nemo1": {"processes": "num_nodes: 32", "model": "num_layers: 96", "sequence length": "encoder_seq_length: 4096", "dtype": "fp8: true"},
     "maxtext": {
-        "processes": "Num_devices: 64, shape (", "model": "Config param emb_dim: 8192", "sequence length": "the tokens of a step",
+        "processes": "Num_devices: 64", "model": "Config param emb_dim: 8192", "sequence length": "the tokens of a step",
         "dtype": "Config param quantization:", "type of GPU": "NVIDIA H100 80GB HBM3",
     },
     "megatron_lm": {

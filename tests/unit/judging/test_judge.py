@@ -113,7 +113,7 @@ def test_a_case_without_a_baseline_says_what_it_measured() -> None:
     )
     assert found.verdict.kind is Kind.NO_BASELINE
     assert found.verdict.headline == (
-        "no baseline: measured 10.11 s a step, 829,734 tokens/s; nothing to compare with: "
+        "no baseline: measured 10.11 s a step, 829,734 tokens/s, spread 0.29 %; nothing to compare with: "
         "baselines/llama3.yaml has no 70b-fp8-512gpus of release 25.04 on b200"
     )
     assert found.measurement is not None
@@ -219,7 +219,10 @@ def test_a_job_that_ended_well_without_a_step_is_an_invalid_run(log: Log) -> Non
 def test_several_attempts_are_remarked() -> None:
     found = judged(outcome(attempts=3), nemo2_text())
     assert found.verdict.kind is Kind.PASSED
-    assert found.verdict.remarks == ("the job was started 3 times; judged by its last attempt",)
+    assert found.verdict.remarks == (
+        "its GPU-hours are of its last attempt: the cluster does not tell how long the others ran",
+        "the job was started 3 times; judged by its last attempt",
+    )
 
 
 def test_a_log_from_elsewhere_is_remarked_whatever_the_verdict() -> None:
@@ -313,6 +316,7 @@ def test_the_text_has_headline_figures_and_remarks() -> None:
         "llama3/70b-fp8-512gpus: too slow: 11.12 s a step where 10.07 s is expected, -9.4 % throughput "
         "(limit -5 %)",
         *[f"  {line}" for line in found.details],
+        "  remark    its GPU-hours are of its last attempt: the cluster does not tell how long the others ran",
         "  remark    the job was started 2 times; judged by its last attempt",
     ]
     assert (

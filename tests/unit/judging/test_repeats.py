@@ -337,15 +337,15 @@ def tried(folder: Path, number: int, text: str) -> Job:
     )
 
 
-def judged(folder: Path, *texts: str) -> Judgement:
+def judged(folder: Path, *texts: str, gpu: str = "h100") -> Judgement:
     """The last of these logs is that of the case's job, the others are those of the runs before it."""
     earlier = tuple(tried(folder, number, text) for number, text in enumerate(texts[:-1], start=1))
     return judge_outcome(
         examples.case(),
         examples.outcome(folder=folder, earlier=earlier),
         parse(texts[-1]),
-        examples.baseline(),
-        gpu="h100",
+        examples.baseline() if gpu == "h100" else None,
+        gpu=gpu,
         baselines=examples.BASELINES,
         before=[results.read_log("nemo2", results.try_folder(folder, one.try_number)) for one in earlier],
     )
@@ -373,6 +373,41 @@ def test_the_report_and_the_record_have_every_run_and_its_job(tmp_path: Path) ->
         ("1", "repeated"),
         ("2", "repeated"),
     ]
+
+
+def test_a_case_without_a_baseline_tells_all_its_runs(tmp_path: Path) -> None:
+    texts = [nemo2_text(times(pace, noise=0.0)) for pace in (1.0, 1.1, 1.2)]
+    found = judged(tmp_path, *texts, gpu="b200")
+    assert found.verdict.kind is Kind.NO_BASELINE
+    record = results.record(found)
+    medians = [run["steady_median"] for run in record["runs"]]
+    assert medians[2] == pytest.approx(1.2 * medians[0], rel=1e-3)
+    assert record["steady_median"] == statistics.fmean(medians)
+    assert record["step_time"] == statistics.fmean(run["step_time"] for run in record["runs"])
+    assert found.verdict.headline.startswith(f"no baseline: measured {record['step_time']:.4g} s a step, ")
+    assert found.verdict.remarks[0].startswith("3 runs of this case are judged together: steady medians ")
+    assert sum(line.startswith("run ") for line in found.details) == 3
+
+
+@pytest.mark.parametrize(
+    ("slow", "headline", "remark"),
+    [
+        ({15: 1.3}, ", spread 0", "1 of 40 settled steps far above the median"),
+        (
+            dict.fromkeys(range(12, 48, 3), 1.5),
+            "and not steady: 12 of 40 settled steps far above the median",
+            "12 of 40",
+        ),
+    ],
+)
+def test_a_case_without_a_baseline_tells_its_stalls(
+    tmp_path: Path, slow: dict[int, float], headline: str, remark: str
+) -> None:
+    found = judged(tmp_path, nemo2_text(times(noise=0.002, slow=slow)), gpu="b200")
+    assert found.verdict.kind is Kind.NO_BASELINE
+    assert headline in found.verdict.headline
+    assert remark in found.verdict.remarks[0]
+    assert results.record(found)["runs"] == []
 
 
 def test_the_record_of_one_run_has_no_list_of_runs(tmp_path: Path) -> None:

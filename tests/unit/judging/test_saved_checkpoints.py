@@ -285,9 +285,24 @@ def test_another_load_is_an_invalid_run(lines: list[str], said: str) -> None:
     assert said in found.verdict.headline
 
 
-@pytest.mark.parametrize("named", [True, False])
-def test_a_load_whose_log_does_not_name_the_checkpoint_is_told_as_such(named: bool) -> None:
-    found = loaded(LOADED.format(0, "9.712"), *([RESTORED.format(f"{FOLDER}/{NAME}")] if named else []))
+@pytest.mark.parametrize(
+    ("lines", "named"),
+    [
+        ([RESTORED.format(f"{FOLDER}/{NAME}")], True),
+        ([], False),
+        # Another rank's message tore it.
+        (
+            [
+                RESTORED.format(
+                    f"{FOLDER}/de[rank10]:[W1209 14:46:02.118 x.cpp:4115]  using GPU 2.fault/{NAME}"
+                )
+            ],
+            False,
+        ),
+    ],
+)
+def test_a_load_whose_log_does_not_name_the_checkpoint_is_told_as_such(lines: list[str], named: bool) -> None:
+    found = loaded(LOADED.format(0, "9.712"), *lines)
     assert found.verdict.kind is Kind.PASSED
     assert ("the log does not say which checkpoint was loaded" in found.verdict.remarks) is not named
 

@@ -179,6 +179,15 @@ def test_two_processes_that_write_one_log() -> None:
     assert "printed more than once" in found([line for line in LINES for _ in (0, 1)])[0]
 
 
+@pytest.mark.parametrize(
+    ("loss", "said"),
+    [(0.0, ["every loss is zero"]), (None, ["no loss is stated"]), (0.001, [])],
+)
+def test_a_training_without_a_loss_is_told(loss: float | None, said: list[str]) -> None:
+    log = Log(steps=tuple(Step(i, 10.0, tokens=1024 * 8192, loss=loss) for i in range(50)), size=1)
+    assert problems(examples.case(), log, LAST) == said
+
+
 @pytest.mark.parametrize("loss", ["nan", "inf", "-inf"])
 def test_a_loss_that_is_not_finite(loss: str) -> None:
     lines = [nemo2_line(i, loss=loss) if i >= 20 else line for i, line in enumerate(LINES)]

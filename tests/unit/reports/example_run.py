@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from plugins.judging.acceptance import Decision
+from plugins.judging.acceptance import Plan
 from plugins.judging.judge import judge_outcome
 from plugins.judging.verdicts import Kind
 from plugins.reports import results
 from plugins.reports.gate import Outcome
+from plugins.reports.summary import AcceptanceRecord
 from plugins.reports.summary import Ending
 from plugins.reports.summary import LeftOut
+from plugins.reports.summary import Scaling
 from tests.unit import examples
 
 COLUMNS = "step,seconds,tokens_per_second,loss,grad_norm,raw_seconds"
@@ -39,7 +44,41 @@ _AGAIN = {
 }
 
 
-def make(folder: Path, kinds: Sequence[Kind] = tuple(Kind), steps: int = 50) -> dict[str, Any]:
+def accepted_as(decision: Decision, **found: Any) -> dict[str, Any]:
+    """A decision on a plan of two cases, and its scaling, for `make`."""
+    cases = ["llama3/70b-fp8-8gpus", "llama3/70b-fp8-16gpus"]
+    waiver = {"case": cases[1], "reason": "a switch", "agreed_by": "A & B", "until": "2027-01-31"}
+    plan = {"site": "lab", "cases": cases, "scaling": 0.03, "tolerance": {"slower": 0.04}}
+    record = {
+        "decision": decision,
+        "digest": "0123456789abcdef",
+        "plan": Plan.model_validate(plan),
+        "cases": cases,
+        "failed": {},
+        "missing": {},
+        "waived": [{**waiver, "verdict": Kind.TOO_SLOW, "headline": "too slow: by 7 %"}],
+        **found,
+    }
+    scale = {"published_efficiency": 1.0, "why": "", "limit": None, "waived": False, "efficiency": 1.0}
+    paces = {"tokens_per_second_per_gpu": 100.0, "published_tokens_per_second_per_gpu": 101.0}
+    scales = [
+        {**scale, **paces, "case": cases[0], "gpus": 8},
+        {**scale, **paces, "case": cases[1], "gpus": 16, "efficiency": 0.9, "limit": 0.97, "why": "too low"},
+        {**scale, "case": "x", "gpus": 32, "waived": True, "efficiency": None, **dict.fromkeys(paces)},
+    ]
+    scaling = {"recipe": "llama3", "size": "70b", "dtype": "fp8", "scales": scales}
+    return {
+        "acceptance": AcceptanceRecord.model_validate(record, strict=False),
+        "scaling": [Scaling.model_validate(scaling)],
+    }
+
+
+def make(
+    folder: Path,
+    kinds: Sequence[Kind] = tuple(Kind),
+    steps: int = 50,
+    accepted: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Make a run with a case of each of these verdicts. Returns its summary."""
     judged = judge_outcome(
         examples.case(),
@@ -78,6 +117,10 @@ def make(folder: Path, kinds: Sequence[Kind] = tuple(Kind), steps: int = 50) -> 
     left = LeftOut(recipe="llama3", reason="4096 GPUs need 512 nodes", cases=3)
     about = results.About("lab", 0.0, "abc123", True, 12.5, (left,))
     ending = Ending(
-        outcome=Outcome.PERFORMANCE, exit_code=1, regressions=["llama3/x regressed"], uncompared=[]
+        outcome=Outcome.PERFORMANCE,
+        exit_code=1,
+        regressions=["llama3/x regressed"],
+        uncompared=[],
+        **(accepted or {"acceptance": None, "scaling": []}),
     )
-    return results.write_summary(folder, about, 3600.0, records, lambda totals: ending)
+    return results.write_summary(folder, about, 3600.0, records, lambda cases: ending)

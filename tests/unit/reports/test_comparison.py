@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from fixtures.options import earlier_run
+from fixtures.runs.ledger import LEDGER
 from pacemark.__main__ import main
 from plugins.job import Job
 from plugins.job import JobRef
@@ -43,7 +46,7 @@ def run(folder: Path, name: str, *records: dict[str, Any], **changes: Any) -> st
         "schema": 1, "run": name, "site": "lab", "outcome": "passed", "exit_code": 0, "regressions": [], "uncompared": [],
         "started": "2026-11-22T10:00:00.000+00:00", "ended": "2026-11-22T11:00:00.000+00:00",
         "commit": None, "dirty": None, "versions": {"pacemark": "0.1.0"}, "totals": {"passed": len(records)},
-        "gpu_hours": 1.0, "left_out": [], "cases": list(records),
+        "gpu_hours": 1.0, "repeated": None, "acceptance": None, "scaling": [], "left_out": [], "cases": list(records),
     }  # fmt: skip
     (path / results.SUMMARY).write_text(json.dumps({**summary, **changes}))
     return str(path)
@@ -68,6 +71,37 @@ def test_a_slower_case_and_what_else_changed(tmp_path: Path, capsys: pytest.Capt
     found = json.loads(capsys.readouterr().out)
     assert [effect["cases"] for effect in found["effects"]] == [[CASES[3]]]
     assert {key for key, case in found["cases"].items() if case["finding"] == "slower"} == {CASES[3]}
+
+
+@pytest.mark.parametrize(
+    ("slower", "said"),
+    [
+        (6 * [1.1] + 2 * [1.0], ("all cases: -9.1 %", "), on top of what is above\n")),
+        (3 * [1.1] + [1.0], ("no case differs beyond what two equal runs would, but of 4 of 4 cases it cannot be told",)),
+        (8 * [1.0], ("no case differs beyond what two equal runs would\n",)),
+    ],
+)  # fmt: skip
+def test_what_the_comparison_cannot_tell_or_tells_in_parts_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], slower: list[float], said: tuple[str, ...]
+) -> None:
+    cases = [f"llama3/70b-{dtype}-{gpus}gpus" for gpus in (64, 128, 256, 512) for dtype in ("bf16", "fp8")]
+    first = run(tmp_path, "first", *(record(case, 5.0) for case in cases[: len(slower)]))
+    after = zip(cases, slower, strict=False)
+    second = run(tmp_path, "second", *(record(case, 5.0 * by) for case, by in after))
+    assert main(["compare", first, second]) == 0
+    told = capsys.readouterr().out
+    assert all(words in told for words in said), told
+
+
+def test_a_run_that_was_recorded_before_a_record_had_these_keys_is_compared(tmp_path: Path) -> None:
+    first, second = (run(tmp_path, name, *(record(case, 5.0) for case in CASES)) for name in ("old", "new"))
+    newer = {"repeated", "acceptance", "scaling", "earlier_seconds"}
+    path = tmp_path / "old" / results.SUMMARY
+    old = json.loads(
+        path.read_bytes(), object_hook=lambda part: {k: v for k, v in part.items() if k not in newer}
+    )
+    path.write_text(json.dumps(old))
+    assert main(["compare", first, second]) == 0
 
 
 def test_what_cannot_be_compared_is_said_with_the_reason(
@@ -95,6 +129,8 @@ def test_what_cannot_be_compared_is_said_with_the_reason(
         new: "not in first",
         invalid: "invalid run in second",
     }
+    assert main(["compare", first, second]) == 0
+    assert "no case could be compared" in capsys.readouterr().out
 
 
 def test_each_run_of_a_case_that_ran_several_times_counts(
@@ -134,6 +170,27 @@ def test_a_run_without_a_record_is_one_clear_error(
     assert told.startswith("error: ")
     assert said in told
     assert told.count("\n") == 1
+
+
+def test_a_run_and_itself_is_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = run(tmp_path, "first", record(CASES[0], 5.0))
+    (tmp_path / "latest").symlink_to("first")
+    assert main(["compare", first, str(tmp_path / "latest")]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err == f"error: {first} and {tmp_path}/latest are the same run, first: name two runs\n"
+
+
+def test_a_session_that_goes_on_with_the_run_that_it_compares_with_is_refused(tmp_path: Path) -> None:
+    folder = Path(run(tmp_path, "first", record(CASES[0], 5.0)))
+    (folder / LEDGER).touch()
+    (tmp_path / "latest").symlink_to(folder)
+    options = {"--compare": "latest", "--results": str(tmp_path)}
+    config: Any = SimpleNamespace(getoption=options.get, option=SimpleNamespace(resume="first"))
+    with pytest.raises(
+        pytest.UsageError, match="it is the run that --resume goes on with, first: name another one"
+    ):
+        earlier_run(config)
 
 
 @pytest.mark.parametrize("pace", [-3.0, 5e-324, 1.7e308])

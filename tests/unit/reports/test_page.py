@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -14,11 +15,13 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
+import ziaplot
 from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 
 from fixtures.session import RunPlugin
+from plugins.judging.acceptance import Decision
 from plugins.judging.verdicts import Kind
 from plugins.outcome import UNKNOWN_JOB
 from plugins.reports import markdown
@@ -26,6 +29,8 @@ from plugins.reports import page
 from plugins.reports import plot
 from plugins.reports import results
 from plugins.reports.ctrf import ctrf
+from plugins.reports.gate import Outcome
+from plugins.reports.summary import Ending
 from tests.unit.reports import example_run
 
 _VOID = {"meta", "br", "img", "link", "hr"}
@@ -114,6 +119,48 @@ def test_the_page_is_whole_and_needs_nothing_else(html: str) -> None:
     assert f"default-src 'none'; style-src 'sha256-{allowed}';" in html
 
 
+@pytest.mark.parametrize("decision", Decision)
+def test_the_decision_on_a_plan_is_on_top_with_what_it_rests_on(tmp_path: Path, decision: Decision) -> None:
+    hostile = {"the run": "it <b>ended</b> early"}
+    failed = {"llama3/70b-fp8-16gpus": "too slow: by 7 %"}
+    made = example_run.accepted_as(decision, failed=failed, missing=hostile)
+    html, markdown_text = page.render(tmp_path, example_run.make(tmp_path, accepted=made))
+    test_the_page_is_whole_and_needs_nothing_else(html)
+    top = Reader(html[: html.index("<main>")] + "</body></html>").text
+    for said in (
+        f"Acceptance of lab: {decision}", "What speaks against the cluster llama3/70b-fp8-16gpus too slow: by 7 %",
+        "What was not shown the run it <b>ended</b> early", "Waived", "a switch A & B 2027-01-31", "SHA-256 0123456789abcdef",
+        "8 GPUs 100.0 %, 16 GPUs 90.0 % (limit 97.0 %), 32 GPUs waived", "slower 0.04, instead of the baselines' own",
+        "at most 3 % below the published efficiency", "For the buyer", "For the vendor",
+    ):  # fmt: skip
+        assert said in top, said
+    assert f"<title>{decision}, performance" in html
+    assert f"# Acceptance of lab: {decision}\n" in markdown_text
+    assert "- failed: llama3/70b-fp8-16gpus: too slow: by 7 %\n" in markdown_text
+    assert "- missing: the run: it &lt;b&gt;ended&lt;/b&gt; early\n" in markdown_text
+
+
+def test_scaling_is_drawn_with_the_published_curve_and_the_limit(tmp_path: Path) -> None:
+    made = example_run.accepted_as(Decision.ACCEPTED)
+    html, _ = page.render(tmp_path, example_run.make(tmp_path, accepted=made))
+    part = html[html.index('<section id="scaling">') : html.index('<section id="verdicts">')]
+    drawn = {
+        kind: len(re.findall(r"[-\d.]+,[-\d.]+", line))
+        for kind, line in re.findall(r'class="(\w+)"[^>]* d="([^"]+)"', part)
+    }
+    drawn |= {
+        kind: len(re.findall(r"[-\d.]+,[-\d.]+", line))
+        for line, kind in re.findall(r' d="([^"]+)"[^>]*class="(\w+)"', part)
+    }
+    assert drawn == {"measured": 2, "published": 2, "limit": 1}
+    assert "below the limit" in part
+
+
+def test_a_run_without_a_plan_has_no_page_to_sign(html: str) -> None:
+    assert "For the buyer" not in html
+    assert 'id="scaling"' not in html
+
+
 def test_its_title_says_how_the_run_ended(html: str) -> None:
     title = re.search("<title>(.*)</title>", html)
     assert title is not None
@@ -181,6 +228,22 @@ def test_definitions_versions_and_gpu_hours_are_told(html: str) -> None:
         assert told in said
 
 
+def test_the_gpu_hours_that_were_saved_are_told(tmp_path: Path) -> None:
+    summary = example_run.make(tmp_path, (Kind.PASSED, Kind.TOO_SLOW, Kind.INVALID))
+    keys = [case["id"] for case in summary["cases"]]
+    # The runs of the first case decided at once, those of the second one by two, whose first cost is not known.
+    hours = dict(zip(keys, ([1.5], [None, 4.0], [9.0]), strict=True))
+    about = results.About("lab", 0.0, at_most=3, runs=hours)
+    ending = Ending(outcome=Outcome.PERFORMANCE, exit_code=1, regressions=[], uncompared=[])
+    again = results.write_summary(tmp_path, about, 3600.0, summary["cases"], lambda totals: ending)
+    assert again["repeated"] == {"at_most": 3, "runs": 3, "not_needed": 3, "gpu_hours_saved": 7.0}
+    told = "at most 3 runs of a case: 3 made, 3 not needed, which saved about 7 GPU-hours."
+    html, text = page.render(tmp_path, again)
+    assert told in Reader(html).text
+    assert told in text.replace("\\", "")
+    assert "repeat-undecided" not in page.render(tmp_path, summary)[0]
+
+
 def test_markdown_has_the_same_verdicts_and_links(folder: Path) -> None:
     text = (folder / page.MARKDOWN).read_text()
     rows = [line for line in text.splitlines() if re.match(r"\| \S+ (too|noisy|passed)", line)]
@@ -212,6 +275,20 @@ def test_whatever_a_log_states_can_be_drawn(seconds: list[float], band: dict[str
     if times:
         svg = plot.steps_svg({**record, "runs": None, "hiccups": [0]}, times)
         assert all(len(points) < 40 for points in re.findall(r"-?\d+\.?\d*,", svg))
+
+
+def test_a_warning_inside_the_plots_library_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = ziaplot.Graph.svgxml
+
+    def warning(graph: Any) -> Any:
+        warnings.warn("Testing an element's truth value", DeprecationWarning, stacklevel=1)
+        return drawn(graph)
+
+    monkeypatch.setattr(ziaplot.Graph, "svgxml", warning)
+    with pytest.raises(DeprecationWarning):
+        ziaplot.Graph().svgxml()
+    record = {"id": "x", "expected": None, "steady_median": 1.0, "step_time": 1.0, "statistic": "last"}
+    assert plot.steps_svg({**record, "runs": None, "hiccups": None}, {0: 1.0}).startswith("<svg")
 
 
 @pytest.mark.parametrize(

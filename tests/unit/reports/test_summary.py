@@ -49,9 +49,14 @@ def test_gpu_hours_are_those_of_all_jobs(tmp_path: Path, monkeypatch: pytest.Mon
     assert ledger.gpu_hours() == NARROW.gpus
     ledger.try_again(NARROW.key, failure="infrastructure", why="a node died")
     ledger.observe(NARROW.key, JobState(Phase.RUNNING), 8200.0)
+    # The cluster has started it twice.
+    ledger.observe(NARROW.key, JobState(Phase.SUCCEEDED), 8200.0, 900.0)
     ledger.end(NARROW.key)
     monkeypatch.setattr("time.time", lambda: 20_000.0)
-    assert ledger.gpu_hours() == 1.5 * NARROW.gpus
+    assert ledger.gpu_hours() == 1.75 * NARROW.gpus
+    entry = ledger.entry(NARROW.key)
+    assert entry is not None
+    assert entry.gpu_hours == 0.75 * NARROW.gpus
     ledger.close()
 
 

@@ -131,6 +131,7 @@ def test_nothing_is_removed_while_a_job_may_use_it(folder: Path, monkeypatch: py
     ledger.close()
     storage, file = cluster(), io.StringIO()
     monkeypatch.setattr(storage, "cancel", lambda _: None)
+    monkeypatch.setattr("fixtures.runs.cancel.LOOK_SECONDS", 0.05)
     storage.ends[f"pacemark-run-1.{LOAD.id}"] = [RUNNING]
     assert not cancel_left(folder, Lab(site="lab"), {"slurm": storage}, file)
     assert "its checkpoint is left: job 6 may still run" in file.getvalue()

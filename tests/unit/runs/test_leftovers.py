@@ -53,7 +53,7 @@ class Lab(Site):
     """Its launchers are short."""
 
     def section(self, backend: str) -> Machine | None:
-        return Brief(gpu="h100", limits=Limits(cancel_seconds=2)) if backend == "slurm" else None
+        return Brief(gpu="h100", limits=Limits(cancel_seconds=0.5)) if backend == "slurm" else None
 
 
 class Brief(Machine):
@@ -65,6 +65,7 @@ class Brief(Machine):
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fixtures.runs.leftovers._LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("fixtures.runs.cancel.LOOK_SECONDS", 0.05)
 
 
 @pytest.fixture

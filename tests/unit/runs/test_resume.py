@@ -26,10 +26,12 @@ from plugins.errors import Absent
 from plugins.errors import ConfigError
 from plugins.errors import Denied
 from plugins.errors import Unreachable
+from plugins.files import make_case_folder
 from plugins.job import JobRef
 from plugins.job import JobState
 from plugins.job import Phase
 from plugins.recipes.cases import Case
+from plugins.reports.results import LOG
 from tests.unit import examples
 from tests.unit.cluster import Cluster
 
@@ -116,7 +118,10 @@ def test_a_job_that_the_cluster_has_forgotten_cannot_run_any_more(ledger: Ledger
 
 
 def test_a_cancelled_job_is_followed_by_another_one_of_another_name(ledger: Ledger) -> None:
+    folder = ledger.path.parent / ONE.key
     for number in (2, 3):
+        make_case_folder(folder)
+        (folder / LOG).write_text(f"job {number}")
         ledger.intend(ONE.key)
         ledger.submitted(JobRef(ONE.recipe, ONE.id, "any", str(number), "/logs"))
         ledger.observe(ONE.key, CANCELLED)
@@ -127,6 +132,9 @@ def test_a_cancelled_job_is_followed_by_another_one_of_another_name(ledger: Ledg
         again = JobRef(ONE.recipe, ONE.id, f"{name(ONE)}-try{number}")
         assert (found.ref, found.try_number, found.age) == (again, number, None)
     assert [tried.ref.id for tried in ledger.earlier(ONE.key)] == ["2", "3"]
+    # The log of a job that was cancelled stays, beside that of the next one.
+    assert [(folder / f"try-{number}" / LOG).read_text() for number in (1, 2)] == ["job 2", "job 3"]
+    assert not (folder / LOG).exists()
     assert ledger.earlier(ONE.key)[0].message == "the session was stopped"
 
 

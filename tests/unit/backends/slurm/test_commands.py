@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fixtures.backends.base import Span
 from fixtures.backends.shell import Answer
 from fixtures.backends.slurm.commands import Controller
 from fixtures.backends.slurm.section import Slurm
@@ -62,7 +63,7 @@ def test_a_launcher_has_its_bound_from_when_the_connection_stands() -> None:
     assert section.launch_bound == 120 + 30 + 7 + 11
 
 
-def test_accounting_is_asked_for_the_times_of_a_job_only_if_the_controller_has_forgotten_it(
+def test_accounting_is_asked_for_the_times_of_a_job_that_was_requeued_or_that_the_controller_has_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     job = JobRef("llama3", "70b", "ours", "17", "/logs")
@@ -77,7 +78,9 @@ def test_accounting_is_asked_for_the_times_of_a_job_only_if_the_controller_has_f
     monkeypatch.setattr(SshConnection, "run", answer)
     asks = Controller("lab", SECTION, SshConnection(SECTION.ssh))
     said = {"scontrol": known, "sacct": ""}
-    assert asks.times(job) == (1763830000.0, 1763830500.0)
+    assert asks.times(job) == Span(1763830000.0, 1763830500.0)
     said = {"scontrol": "", "sacct": "17|ours|1763830000|1763830600\n"}
-    assert asks.times(job) == (1763830000.0, 1763830600.0)
+    assert asks.times(job) == Span(1763830000.0, 1763830600.0)
     assert asked == ["scontrol", "scontrol", "sacct"]
+    said = {"scontrol": f"{known} Restarts=1", "sacct": "17|ours|1763820000|1763820100\n"}
+    assert asks.times(job) == Span(1763830000.0, 1763830500.0, 100.0)

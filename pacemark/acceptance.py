@@ -1,0 +1,154 @@
+"""Checks the acceptance plan of a run, and makes its decision anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from datetime import UTC
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from fixtures.backends.registry import REPLAY
+from pacemark.differences import differences
+from pacemark.differences import few
+from pacemark.ledger import Export
+from plugins.errors import ConfigError
+from plugins.judging.acceptance import PLAN
+from plugins.judging.acceptance import Agreed
+from plugins.judging.acceptance import asked
+from plugins.judging.acceptance import parse_plan
+from plugins.judging.acceptance import waivers
+from plugins.judging.scaling import curves
+from plugins.judging.shown import Shown
+from plugins.recipes.cases import Case
+from plugins.recipes.cases import load_recipe
+from plugins.rejudge import BASIS
+from plugins.rejudge import Basis
+from plugins.rejudge import Choice
+from plugins.reports.acceptance import decided
+from plugins.reports.acceptance import scaling_record
+from plugins.reports.results import SUMMARY
+from plugins.reports.summary import AcceptanceRecord
+from plugins.reports.summary import Summary
+
+_THE_RUN = "the run"
+"""By this `decide` says why a run is no evidence at all."""
+
+
+def check_plan(
+    folder: Path, summary: Summary, ledger: Export, records: Mapping[str, Mapping[str, Any]], published: Path
+) -> tuple[AcceptanceRecord | None, list[str]]:
+    """The decision on the run's plan, None if it has none, and what is wrong with what the run says of both.
+
+    `records` are what was made anew of the cases.
+    """
+    wrong: list[str] = []
+    agreed = _agreed(folder, ledger, wrong)
+    if agreed is None:
+        if summary.acceptance is not None:
+            wrong.append(f"{SUMMARY} has a decision, and the run has no plan")
+        return None, [*wrong, *_scaling_without_plan(folder, summary, records)]
+    told, basis = summary.acceptance, Basis(folder)
+    if agreed.plan.site != ledger.run.site:
+        wrong.append(f"{PLAN} is for site {agreed.plan.site}, the run is of site {ledger.run.site}")
+    for name in sorted({case.partition("/")[0] for case in records}):
+        if basis.of(name)[1].agreed != agreed.plan.tolerance:
+            wrong.append(f"{BASIS}/choices/{name}.json: its tolerance is not that of {PLAN}")
+    try:
+        cases = asked(agreed.plan, list(_known(folder, basis, ledger, published)), PLAN)
+    except ConfigError as error:
+        return None, [*wrong, f"{error}"]
+    shown = {key: Shown.of(record) for key, record in records.items()}
+    begun = datetime.fromisoformat(summary.started).astimezone(UTC).date()
+
+    def anew(spoiled: str) -> AcceptanceRecord:
+        unrun = told.missing if told else {}
+        ending = summary.outcome, summary.regressions
+        return decided(agreed, cases, shown, begun, *ending, unrun=unrun, spoiled=spoiled)
+
+    found = anew(_spoiled(summary, ledger, anew("").missing.get(_THE_RUN, "")))
+    made = found.model_dump(mode="json")
+    said = told.model_dump(mode="json") if told else {}
+    if said.get("decision") != made["decision"]:
+        why = "; ".join(f"{key}: {text}" for key, text in {**found.failed, **found.missing}.items())
+        wrong.append(
+            f"{SUMMARY} says '{said.get('decision', 'nothing')}' of {PLAN}, its logs say: {made['decision']}"
+            + (f": {why}" if why else "")
+        )
+    elif different := list(differences(said, made)):
+        wrong.append(f"{SUMMARY}: its decision differs from its logs in {few(different)}")
+    scaling = scaling_record(curves(cases, shown, agreed.plan.scaling, waivers(agreed.plan, shown, begun)))
+    was, now = ([curve.model_dump(mode="json") for curve in one] for one in (summary.scaling, scaling))
+    if different := list(differences(was, now)):
+        wrong.append(f"{SUMMARY}: its scaling differs from its logs in {few(different)}")
+    return found, wrong
+
+
+def _scaling_without_plan(
+    folder: Path, summary: Summary, records: Mapping[str, Mapping[str, Any]]
+) -> Iterator[str]:
+    """How the scaling that a summary tells differs from its logs. Its limits are those that the session was given."""
+    basis, told = Basis(folder), [scale for curve in summary.scaling for scale in curve.scales]
+    cases = [basis.case(scale.case) for scale in told]
+    found = curves(cases, {key: Shown.of(record) for key, record in records.items()})
+    points = {point.case: point for curve in found for point in curve.points}
+    for scale in told:
+        point = points.get(scale.case)
+        made = {} if point is None else {
+            "gpus": point.gpus,
+            "tokens_per_second_per_gpu": point.measured,
+            "published_tokens_per_second_per_gpu": point.published,
+            "efficiency": point.efficiency,
+            "published_efficiency": point.published_efficiency,
+        }  # fmt: skip
+        if different := list(differences(scale.model_dump(exclude={"case", "limit", "why", "waived"}), made)):
+            yield f"{SUMMARY}: its scaling of {scale.case} differs from its logs in {few(different)}"
+
+
+def _agreed(folder: Path, ledger: Export, wrong: list[str]) -> Agreed | None:
+    """The plan that the ledger had before the first job; None if it had none, or its file is another one."""
+    path, digest = folder / PLAN, ledger.run.plan
+    if not digest:
+        if path.exists():
+            wrong.append(f"{PLAN} was added: no plan was in the ledger before the first job")
+        return None
+    if not path.is_file():
+        wrong.append(f"{PLAN} is missing: the ledger had it before the first job")
+        return None
+    try:
+        agreed = parse_plan(Path(PLAN), path.read_bytes())
+    except ConfigError as error:
+        wrong.append(str(error))
+        return None
+    if agreed.digest != digest:
+        wrong.append(
+            f"{PLAN} is not the plan that the ledger had before the first job: its SHA-256 is {agreed.digest}, that was {digest}"
+        )
+        return None
+    return agreed
+
+
+def _known(folder: Path, basis: Basis, ledger: Export, published: Path) -> Iterator[Case]:
+    """The cases that a plan may name: of the run's recipes, and all that are published."""
+    run = sorted(path.parent.name for path in (folder / BASIS / "suites").glob("*/recipe.yaml"))
+    told: set[str] = set()
+    for name in run:
+        recipe, _ = basis.of(name)
+        told |= {case.key for case in recipe.cases}
+        yield from (case for case in recipe.cases if not case.variant or case.key in ledger.tries)
+    for path in sorted((published / "suites").glob("*/recipe.yaml")):
+        name = path.parent.name
+        choice = basis.of(name)[1] if name in run else Choice()
+        known = load_recipe(path.parent, choice.release, choice.gpu, choice.models)
+        yield from (case for case in known.cases if not case.variant and case.key not in told)
+
+
+def _spoiled(summary: Summary, ledger: Export, ended: str) -> str:
+    """Why the run is no evidence, besides how the session `ended`, which the summary tells with it."""
+    told = summary.acceptance.missing.get(_THE_RUN, "") if summary.acceptance else ""
+    if besides := told.removesuffix(ended).removesuffix("; "):
+        return besides
+    if any(row["backend"] == REPLAY for row in ledger.rows.values()):
+        return "its logs were replayed"
+    return "the session was shut down" if summary.exit_code is None else ""

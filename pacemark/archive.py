@@ -1,0 +1,205 @@
+"""The archive of a bundle: a ZIP file whose members are plain files, written and read within bounds."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import struct
+import unicodedata
+import zipfile
+import zlib
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from pathlib import Path
+from pathlib import PurePosixPath
+
+from plugins.errors import ConfigError
+from plugins.words import shown
+
+MOST_MEMBERS = 100_000
+MOST_BYTES = 4 << 30
+"""All members together, decompressed."""
+LONGEST_NAME = 240
+"""In bytes."""
+MOST_LEVELS = 8
+
+# Text that repeats itself is compressed to a hundredth; a member that is made to fill a disk, to a thousandth.
+_MOST_TIMES = 250
+_ANY_WAY = 64 << 20
+_PIECE = 1 << 20
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+# Of a member's own header: the lengths of its name and of its extra field.
+_HEAD = struct.Struct("<26xHH")
+# The earliest that ZIP knows. A date of its own would make two archives of the same files differ.
+_DATE = (1980, 1, 1, 0, 0, 0)
+
+
+def write(path: Path, members: Mapping[str, Path | bytes]) -> None:
+    """Write these members, by name. Raises FileExistsError or OSError."""
+    with zipfile.ZipFile(path, "x", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in sorted(members.items()):
+            entry = zipfile.ZipInfo(name, _DATE)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = (stat.S_IFREG | 0o644) << 16
+            with archive.open(entry, "w", force_zip64=True) as member:
+                for piece in _pieces(content):
+                    member.write(piece)
+
+
+def rewrite(path: Path, members: Mapping[str, Path | bytes]) -> None:
+    """Write an archive in the place of the one at `path`, which stays as it is if that fails. Raises OSError."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        write(part, members)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def digest(content: Path | bytes) -> str:
+    """SHA-256, as hexadecimal digits. Raises OSError."""
+    made = hashlib.sha256()
+    for piece in _pieces(content):
+        made.update(piece)
+    return made.hexdigest()
+
+
+def _pieces(content: Path | bytes) -> Iterator[bytes]:
+    if isinstance(content, bytes):
+        yield content
+        return
+    with content.open("rb") as file:
+        while piece := file.read(_PIECE):
+            yield piece
+
+
+class Archive:
+    """An archive that is read. Number, names, sizes and kinds of its members are checked before any is read."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError, and ConfigError: the file is no archive of a bundle, or is damaged; the message says how."""
+        self.path = path
+        # Whether it can be read says nothing of what it holds.
+        with path.open("rb") as file:
+            self._size = os.fstat(file.fileno()).st_size
+        try:
+            self._zip = zipfile.ZipFile(path)
+        except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError) as error:
+            raise ConfigError(f"{path}: is no whole ZIP file: {error}") from None
+        self._members = self._checked()
+
+    def _checked(self) -> dict[str, zipfile.ZipInfo]:
+        entries = self._zip.infolist()
+        if len(entries) > MOST_MEMBERS:
+            raise self._wrong("", f"it has {len(entries):,} members, more than {MOST_MEMBERS:,}")
+        members: dict[str, zipfile.ZipInfo] = {}
+        alike: dict[str, str] = {}
+        for entry in entries:
+            # Python cuts a name at its first NUL, which is a fault.
+            name = entry.orig_filename
+            if why := _fault(entry):
+                raise self._wrong(name, why)
+            if name in members:
+                raise self._wrong(name, "two members have this name")
+            folded = unicodedata.normalize("NFKC", name).casefold()
+            if folded in alike:
+                raise self._wrong(name, f"{alike[folded]} is the same name on some file systems")
+            members[name], alike[folded] = entry, name
+        folders = {str(parent) for folded in alike for parent in PurePosixPath(folded).parents}
+        if both := folders & set(alike):
+            raise self._wrong(min(both), "it is a file and a folder")
+        total = sum(entry.file_size for entry in entries)
+        if total > min(MOST_BYTES, _ANY_WAY + _MOST_TIMES * self._size):
+            raise self._wrong(
+                "", f"its members are {total:,} bytes, too many for {self._size:,} bytes of ZIP"
+            )
+        if why := self._gap(entries):
+            raise self._wrong("", why)
+        return members
+
+    def _gap(self, entries: Sequence[zipfile.ZipInfo]) -> str:
+        """Where the file has bytes of no member: other programs may find other members in them. "" if it has none."""
+        end = 0
+        with self.path.open("rb") as file:
+            for entry in sorted(entries, key=lambda entry: entry.header_offset):
+                if entry.header_offset != end:
+                    return f"it has bytes of no member before {entry.orig_filename}"
+                file.seek(end)
+                head = file.read(_HEAD.size)
+                if len(head) < _HEAD.size:
+                    return f"{entry.orig_filename}: it is cut off"
+                end += _HEAD.size + sum(_HEAD.unpack(head)) + entry.compress_size
+        return "" if end == self._zip.start_dir else "it has bytes of no member before its list of members"
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._members)
+
+    def digest(self, name: str) -> str:
+        """SHA-256 of a member, as hexadecimal digits. Raises ConfigError if it cannot be read whole."""
+        made = hashlib.sha256()
+        for piece in self.pieces(name):
+            made.update(piece)
+        return made.hexdigest()
+
+    def read(self, name: str, most: int) -> bytes:
+        """A member of at most so many bytes. Raises ConfigError."""
+        if name not in self._members:
+            raise self._wrong(name, "it is missing")
+        if self._members[name].file_size > most:
+            raise self._wrong(name, f"it has more than {most:,} bytes")
+        return b"".join(self.pieces(name))
+
+    def extract(self, folder: Path) -> None:
+        """Write all members below this folder, which is empty. Raises ConfigError or OSError."""
+        for name in self._members:
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("xb") as file:
+                for piece in self.pieces(name):
+                    file.write(piece)
+
+    def pieces(self, name: str) -> Iterator[bytes]:
+        """The bytes of a member, no more than the archive says. Raises ConfigError if they are damaged."""
+        left = self._members[name].file_size
+        try:
+            with self._zip.open(self._members[name]) as member:
+                while piece := member.read(_PIECE):
+                    left -= len(piece)
+                    yield piece
+        except (OSError, zipfile.BadZipFile, EOFError, RuntimeError, ValueError) as error:
+            raise self._wrong(name, f"it cannot be read: {error}") from None
+        except zlib.error as error:
+            raise self._wrong(name, f"it cannot be decompressed: {error}") from None
+        if left:
+            raise self._wrong(name, f"it is {left:,} bytes shorter than the archive says")
+
+    def _wrong(self, name: str, why: str) -> ConfigError:
+        return ConfigError(f"{self.path}: {f'{name}: ' if name else ''}{why}")
+
+
+def _fault(entry: zipfile.ZipInfo) -> str:
+    """What is wrong with a member by its entry; "" if nothing is."""
+    name = entry.orig_filename
+    path = PurePosixPath(name)
+    if (
+        "\0" in name
+        or shown(name) != name
+        or len(name.encode()) > LONGEST_NAME
+        or set(name) & set('\\:*?"<>|\n\t')
+    ):
+        return "a member cannot have this name"
+    kind = stat.S_IFMT(entry.external_attr >> 16)
+    if name.endswith("/") or kind not in (0, stat.S_IFREG):
+        return "it is no plain file"
+    if path.is_absolute() or ".." in path.parts or str(path) != name:
+        return "it would be outside of the bundle's folder"
+    if len(path.parts) > MOST_LEVELS:
+        return f"it is below more than {MOST_LEVELS - 1} folders"
+    if entry.flag_bits & 0x1:
+        return "it is encrypted"
+    if entry.compress_type not in _METHODS:
+        return "it is compressed in another way than Deflate"
+    return ""

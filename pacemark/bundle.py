@@ -1,0 +1,156 @@
+"""`bundle RUN`: one archive of a run that anyone can verify, with a statement that its parties sign."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import stat
+from collections.abc import Iterator
+from datetime import UTC
+from datetime import datetime
+from pathlib import Path
+
+from fixtures.runs import journal
+from fixtures.runs.folders import find_run
+from fixtures.runs.journal import JOURNAL
+from fixtures.runs.lock import RunLock
+from fixtures.runs.repair import read_ledger
+from pacemark import archive
+from pacemark import statement
+from pacemark.examine import OF_RUN
+from pacemark.examine import Findings
+from pacemark.leaks import leaks
+from pacemark.ledger import EXPORT
+from pacemark.ledger import exported
+from pacemark.sbom import SBOM
+from pacemark.sbom import bill
+from pacemark.verify import check_files
+from pacemark.verify import opened
+from pacemark.verify import print_findings
+from pacemark.verify import print_line
+from plugins.errors import ConfigError
+from plugins.files import from_here
+from plugins.rejudge import BASIS
+from plugins.reports import results
+
+HELP = "write a run into one archive that anyone can verify: logs, ledger, baselines, verdicts"
+
+# What is made of the record is left out: nobody checks it, and a page may be anything.
+_VIEWS = (results.STEPS, results.GPUS_TABLE, results.GPUS_PLOT)
+_MOST_LEAKS = 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help="the folder of a run, its name, or latest")
+    parser.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="where runs are")
+    parser.add_argument(
+        "--key",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="sign with this Ed25519 private key; may be given several times",
+    )
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the bundle (default: RUN.zip)")
+
+
+def run(given: argparse.Namespace) -> int:
+    """Write the bundle. Returns 0. Raises ConfigError if the run is not fit for it; then nothing is written."""
+    folder = find_run(given.results, given.run)
+    output = given.output or Path(f"{folder.name}.zip")
+    if output.exists():
+        raise ConfigError(f"{output}: is there already: give another name with -o")
+    lock = RunLock(folder)
+    if not lock.look():
+        raise ConfigError(f"run {folder.name} is still going on")
+    part = output.with_name(f".{output.name}.{os.getpid()}.part")
+    try:
+        _write(folder, given.key, part)
+        found = _examined(part)
+        if found.wrong:
+            lines = "\n  ".join(found.wrong)
+            raise ConfigError(
+                f"run {folder.name} would not be verified, and no bundle was written:\n  {lines}\n"
+                f"    if its session was cut off, --resume {folder.name} judges its cases"
+            )
+        os.link(part, output)
+    except FileExistsError:
+        raise ConfigError(f"{output}: is there already: give another name with -o") from None
+    except OSError as error:
+        raise ConfigError(f"{output}: cannot be written: {error}") from None
+    finally:
+        part.unlink(missing_ok=True)
+        lock.release()
+    print_findings(found)
+    print_line(
+        "bundle", f"{from_here(output)}: {output.stat().st_size:,} bytes, signed by {len(given.key)} key(s)"
+    )
+    return 0
+
+
+def _write(folder: Path, keys: list[Path], output: Path) -> None:
+    recorded = read_ledger(folder)
+    if recorded.damage:
+        raise ConfigError(recorded.told)
+    if recorded.run.ended is None:
+        raise ConfigError(
+            f"run {folder.name} did not end: --resume {folder.name} goes on with it, --cancel {folder.name} ends its jobs"
+        )
+    if lines := journal.broken(folder / JOURNAL):
+        raise ConfigError(
+            f"{folder / JOURNAL}: line {lines[0]} does not follow the line before it: it was changed"
+        )
+    if not (folder / results.SUMMARY).exists():
+        raise ConfigError(
+            f"run {folder.name} has no {results.SUMMARY}: --resume {folder.name} judges its cases"
+        )
+    if not (folder / BASIS / "choices").exists():
+        raise ConfigError(f"run {folder.name} has no {BASIS}/: it is from before there were bundles")
+    members: dict[str, Path | bytes] = dict(_files(folder))
+    _require_no_secret(folder)
+    members[EXPORT] = exported(recorded.run_row, recorded.rows)
+    members[SBOM] = bill()
+    predicate = {
+        "run": folder.name,
+        "site": recorded.run.site,
+        "pacemark": results.VERSION,
+        "bundled": datetime.now(UTC).isoformat(timespec="seconds"),
+        "plan": recorded.run_row.get("plan", ""),
+    }
+    envelope = statement.make({name: archive.digest(content) for name, content in members.items()}, predicate)
+    for key in keys:
+        statement.sign(envelope, key)
+    archive.write(output, {**members, statement.ENVELOPE: statement.written(envelope)})
+
+
+def _files(folder: Path) -> Iterator[tuple[str, Path]]:
+    """The files of a run that go into its bundle, by name. Raises ConfigError if one is no plain file."""
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        of_run = len(name.parts) == 1 and (name.name in OF_RUN or name.name.startswith(f"{JOURNAL}.damaged"))
+        if not of_run and (len(name.parts) == 1 or name.parts[0] == "allure" or name.name in _VIEWS):
+            continue
+        mode = path.lstat().st_mode
+        if stat.S_ISREG(mode):
+            yield str(name), path
+        elif not stat.S_ISDIR(mode):
+            raise ConfigError(f"{path}: is no plain file: move it away")
+
+
+def _require_no_secret(folder: Path) -> None:
+    found = [
+        f"{path}:{number}: looks like {what}" for _, path in _files(folder) for number, what in leaks(path)
+    ]
+    if found:
+        more = f"\n  and {len(found) - _MOST_LEAKS} more" if len(found) > _MOST_LEAKS else ""
+        lines = "\n  ".join(found[:_MOST_LEAKS])
+        raise ConfigError(
+            f"no bundle was written: a bundle goes to others, and this must not:\n  {lines}{more}"
+        )
+
+
+def _examined(path: Path) -> Findings:
+    found = Findings()
+    with opened(path) as bundle:
+        check_files(bundle, found)
+    return found

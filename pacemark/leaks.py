@@ -1,0 +1,73 @@
+"""Finds what looks like a secret in a file: a bundle goes to others. What the session knew as one is out of its files already."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from fixtures.backends.redaction import forms
+
+# A line beyond this length is looked at in parts, which overlap.
+_LONGEST = 1 << 16
+_OVERLAP = 1 << 10
+
+_KINDS = {
+    "a private key": rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----",
+    # In Base64, as in a kubeconfig: PRIVATE, RSA, EC, OPENSSH or ENCRYPTED.
+    "an encoded private key": rb"LS0tLS1CRUdJTiB(QUklW|SU0Eg|FQyBQ|PUEVO|FTkNS)",
+    "a token of Hugging Face": rb"\bhf_[A-Za-z0-9]{30,}\b",
+    "a token of GitHub": rb"\b(gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{60,})\b",
+    "a token of GitLab": rb"\bglpat-[A-Za-z0-9_-]{20,}",
+    "a key of NGC": rb"\bnvapi-[A-Za-z0-9_-]{40,}",
+    "a token of Slack": rb"\bxox[abprs]-[A-Za-z0-9-]{10,}",
+    "a key of AWS": rb"\b(AKIA|ASIA)[A-Z0-9]{16}\b",
+    "a key of Google": rb"\bAIza[A-Za-z0-9_-]{35}\b",
+    "an access token of Google": rb"\bya29\.[A-Za-z0-9_-]{20,}",
+    "a key of an API": rb"\bsk-[A-Za-z0-9_-]{32,}",
+    "a JSON web token": rb"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}",
+    "a password in a URL": rb"\b[a-z][a-z0-9+.-]*://[^\s/:@]+:(?!\*|<|\$)[^\s/@]{3,}@",
+    "a header with credentials": rb"(?i)\bauthorization[\"']?\s*[:=]\s*[\"']?(bearer|basic|token)\s+[A-Za-z0-9._~+/=-]{12,}",
+    "a registry's password": rb"\"auth\"\s*:\s*\"[A-Za-z0-9+/=]{20,}\"",
+    "a password of .netrc": rb"\blogin\s+\S+\s+password\s+[^\s<$*]{4,}",
+    "a signed URL": rb"(?i)[?&](sig|x-amz-signature|x-goog-signature)=[A-Za-z0-9%+/]{20,}",
+    # Not `<NAME>`, `$NAME` or `***`, which stand for one.
+    "a password by its name": rb"(?i)\b\w*passw(or)?d[\"']?\s*[:=]\s*[\"']?(?=[^\s\"']*\d)(?=[^\s\"']*[a-z])[^\s\"'<$*{]{6,}",
+    "a secret by its option": rb"(?i)(?<!\S)--([a-z0-9]+-)*(passw(or)?d|token|secret|api-?key)[ =][\"']?(?=[^\s\"']*\d)(?=[^\s\"']*[a-z])[^\s\"'<$*{]{6,}",
+    "a secret by its name": rb"(?i)\b\w*(password|passwd|secret|token|(api|access|account)[_-]?key)[\"']?\s*[:=]\s*[\"']?(?=[^\s\"']*\d)(?=[^\s\"']*[a-z])[A-Za-z0-9+/_~.-]{20,}",
+}
+_PATTERNS = {what: re.compile(pattern) for what, pattern in _KINDS.items()}
+# Each pattern needs one of these: most lines have none, and are looked at once.
+_LIKELY = re.compile(
+    rb"(?i)PRIVATE KEY|hf_|gh[pousr]_|github_pat_|glpat-|nvapi-|xox[abprs]-|AKIA|ASIA|AIza|ya29\.|sk-|eyJ|://|auth|LS0tLS1|[?&](sig|x-)|passw|secret|token|key"
+)
+_NAMED = re.compile(r"(?i)(token|secret|password|passwd|api_?key|access_?key)$")
+
+
+def leaks(path: Path) -> Iterator[tuple[int, str]]:
+    """The number of each line that has what looks like a secret, and what it looks like. Raises OSError."""
+    own = {name: forms(value.strip()) for name, value in os.environ.items() if _NAMED.search(name)}
+    known = [(form, f"the value of {name}") for name, found in own.items() for form in found]
+    with path.open("rb") as file:
+        number, rest = 1, b""
+        while piece := file.readline(_LONGEST):
+            text = rest + piece
+            what = _what(text, known)
+            if what:
+                yield number, what
+            if piece.endswith(b"\n"):
+                number, rest = number + 1, b""
+            else:
+                rest = text[-_OVERLAP:]
+
+
+def _what(text: bytes, known: list[tuple[bytes, str]]) -> str:
+    for form, what in known:
+        if form in text:
+            return what
+    if _LIKELY.search(text):
+        for what, pattern in _PATTERNS.items():
+            if pattern.search(text):
+                return what
+    return ""

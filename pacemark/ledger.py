@@ -1,0 +1,127 @@
+"""The ledger in a bundle: its rows as JSON. The file of SQLite stays behind: nobody should open one that he does not trust."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import Annotated
+from typing import Any
+
+from pydantic import AfterValidator
+from pydantic import Field
+from pydantic import ValidationError
+
+from fixtures.runs.journal import Key
+from fixtures.runs.journal import Row
+from fixtures.runs.journal import key_of
+from fixtures.runs.ledger import Entry
+from fixtures.runs.ledger import entry_of
+from plugins.errors import ConfigError
+from plugins.job import Failure
+from plugins.job import Phase
+from plugins.yamlfile import Strict
+
+EXPORT = "ledger.json"
+
+
+def _texts(text: str) -> str:
+    found = json.loads(text)
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise ValueError("no list of texts in JSON")
+    return text
+
+
+# They are names of folders.
+Name = Annotated[str, Field(pattern=r"^\w[\w.+-]*$")]
+CaseId = Annotated[str, Field(pattern=r"^\w[\w.+-]*(/\w[\w.+-]*)?$")]
+Texts = Annotated[str, AfterValidator(_texts)]
+
+
+class RunRow(Strict):
+    """The columns of the table `run`."""
+
+    id: Name
+    site: str
+    host: str
+    pid: int
+    process: str
+    home: str
+    started: float
+    ended: float | None
+    plan: str = ""
+
+
+class Submission(Strict):
+    """The columns of the table `submission` (`fixtures.runs.ledger`)."""
+
+    recipe: Name
+    case_id: CaseId
+    try_number: int = Field(ge=1)
+    backend: str
+    location: str
+    gpus: int = Field(ge=0)
+    status: str
+    name: str
+    id: str
+    folder: str
+    kind: str
+    phase: Phase
+    raw: str
+    reason: str
+    nodes: str
+    exit_code: str
+    images: Texts
+    hopeless: int
+    submitted: float | None
+    started: float | None
+    ended: float | None
+    earlier_seconds: float = Field(ge=0)
+    cancel_asked: float | None
+    cancel_confirmed: float | None
+    attempts: int
+    excluded: Texts
+    log_note: str
+    failure: Failure
+    message: str
+    revision: int
+
+
+class Export(Strict):
+    """A ledger: the row of its run, and a row for each submission."""
+
+    run: RunRow
+    submissions: tuple[Submission, ...] = Field(strict=False)
+
+    @property
+    def rows(self) -> dict[Key, Row]:
+        rows = (submission.model_dump(mode="json") for submission in self.submissions)
+        return {key_of(row): row for row in rows}
+
+    @property
+    def tries(self) -> dict[str, list[Entry]]:
+        """The submissions of each case, oldest first, by the key of the case; also those that are no case's own."""
+        found: dict[str, list[Entry]] = {}
+        for _, row in sorted(self.rows.items(), key=lambda pair: pair[0][2]):
+            entry = entry_of(row)
+            found.setdefault(entry.case, []).append(entry)
+        return found
+
+
+def exported(run: Mapping[str, Any], rows: Iterable[Row]) -> bytes:
+    return json.dumps({"run": run, "submissions": list(rows)}, indent=1).encode() + b"\n"
+
+
+def read_export(data: bytes) -> Export:
+    """Raises ConfigError."""
+    try:
+        found = Export.model_validate_json(data)
+    except (ValidationError, RecursionError) as error:
+        why = "it is too deep"
+        if isinstance(error, ValidationError):
+            first = error.errors(include_url=False, include_input=False)[0]
+            why = f"{'.'.join(map(str, first['loc'])) or 'its text'}: {first['msg']}"
+        raise ConfigError(f"{EXPORT}: is no ledger: {why}") from None
+    if len(found.rows) < len(found.submissions):
+        raise ConfigError(f"{EXPORT}: two rows are of one submission")
+    return found

@@ -1,0 +1,49 @@
+"""`sign BUNDLE`: another party signs the statement that is in it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pacemark import archive
+from pacemark import statement
+from pacemark.examine import Findings
+from pacemark.verify import check_files
+from pacemark.verify import opened
+from pacemark.verify import print_findings
+from pacemark.verify import print_line
+
+HELP = "add a signature to a bundle, once it is known to be whole and its verdicts are made anew"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="the file that `bundle` wrote")
+    parser.add_argument(
+        "--key",
+        type=Path,
+        action="append",
+        required=True,
+        metavar="FILE",
+        help="an Ed25519 private key; may be given several times",
+    )
+
+
+def run(given: argparse.Namespace) -> int:
+    """Sign. Returns 0, or 1 if the bundle is not verified; then it stays as it is.
+
+    Raises ConfigError or OSError.
+    """
+    found = Findings()
+    with opened(given.bundle) as bundle:
+        print_line("bundle", bundle.said)
+        check_files(bundle, found)
+        print_findings(found)
+        if found.wrong:
+            print_line("result", "not signed")
+            return 1
+        for key in given.key:
+            statement.sign(bundle.envelope, key)
+        members: dict[str, Path | bytes] = {name: bundle.folder / name for name in bundle.archive.names}
+        archive.rewrite(given.bundle, {**members, statement.ENVELOPE: statement.written(bundle.envelope)})
+        print_line("result", f"signed: it carries {len(bundle.envelope.signatures)} signature(s)")
+    return 0

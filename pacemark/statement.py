@@ -1,0 +1,202 @@
+"""The statement of a bundle: the digests of its members, in the in-toto format, in a DSSE envelope.
+
+Formats: https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md and
+https://github.com/secure-systems-lab/dsse/blob/master/envelope.md. Keys are Ed25519, in PEM files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+from typing import Any
+
+from plugins.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
+    from securesystemslib.dsse import Envelope
+
+ENVELOPE = "statement.dsse.json"
+"""The member of a bundle that has the envelope."""
+
+STAMP = "statement.tsr"
+"""The member that has a time stamp of the statement, if there is one."""
+
+PAYLOAD = "application/vnd.in-toto+json"
+STATEMENT = "https://in-toto.io/Statement/v1"
+PREDICATE = "urn:pacemark:run:"
+"""The type of the predicate, without the number of its format."""
+FORMAT = 1
+"""It changes if a verifier of the old format would be misled."""
+
+_HASHES = {
+    f"2.16.840.1.101.3.4.2.{n}": name for n, name in enumerate(("sha256", "sha384", "sha512"), start=1)
+}
+_MAKE_KEY = (
+    "openssl genpkey -algorithm ed25519 -out vendor.pem; openssl pkey -in vendor.pem -pubout -out vendor.pub"
+)
+
+
+class NewerFormat(ConfigError):
+    """The statement is of a format that this version does not know."""
+
+
+def make(digests: Mapping[str, str], predicate: Mapping[str, Any]) -> Envelope:
+    """The envelope, without a signature, of a statement. `digests` has the SHA-256 of each member by its name."""
+    from securesystemslib.dsse import Envelope
+
+    statement = {
+        "_type": STATEMENT,
+        "subject": [{"name": name, "digest": {"sha256": found}} for name, found in sorted(digests.items())],
+        "predicateType": f"{PREDICATE}{FORMAT}",
+        "predicate": predicate,
+    }
+    return Envelope(json.dumps(statement, sort_keys=True).encode(), PAYLOAD, {})
+
+
+def written(envelope: Envelope) -> bytes:
+    """The envelope as JSON."""
+    return json.dumps(envelope.to_dict(), indent=1).encode() + b"\n"
+
+
+def read(data: bytes) -> tuple[Envelope, dict[str, str], dict[str, Any]]:
+    """The envelope, the digests by member, and the predicate.
+
+    Raises ConfigError if this is no envelope of a bundle's statement, and NewerFormat if it is of a newer one.
+    """
+    from securesystemslib.dsse import Envelope
+    from securesystemslib.exceptions import Error
+
+    try:
+        envelope = Envelope.from_dict(json.loads(data))
+        if envelope.payload_type != PAYLOAD:
+            raise ValueError(f"its payload is of type {envelope.payload_type}")
+        statement = json.loads(envelope.payload, object_pairs_hook=once)
+        if statement["_type"] != STATEMENT:
+            raise ValueError(f"its payload is no in-toto statement but {statement['_type']}")
+        kind, number = (
+            statement["predicateType"][: len(PREDICATE)],
+            statement["predicateType"][len(PREDICATE) :],
+        )
+        if kind != PREDICATE or not number.isdecimal():
+            raise ValueError(f"its statement is of another type, {statement['predicateType']}")
+        if int(number) > FORMAT:
+            raise NewerFormat(
+                f"{ENVELOPE}: is of format {number}, and this Pacemark knows {FORMAT}: use a newer one"
+            )
+        digests: dict[str, str] = {}
+        for subject in statement["subject"]:
+            if str(subject["name"]) in digests:
+                raise ValueError(f"its statement names {subject['name']} twice")
+            digests[str(subject["name"])] = str(subject["digest"]["sha256"])
+        return envelope, digests, dict(statement["predicate"])
+    except KeyError as error:
+        raise ConfigError(f"{ENVELOPE}: is no statement of a bundle: it lacks {error}") from None
+    except (ValueError, TypeError, AttributeError, RecursionError, Error) as error:
+        raise ConfigError(f"{ENVELOPE}: is no statement of a bundle: {error}") from None
+
+
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """For `json.loads`: raises ValueError if an object has a key twice, because readers differ in which one they take."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("it has a key twice")
+    return found
+
+
+def sign(envelope: Envelope, key: Path) -> None:
+    """Add a signature. Raises ConfigError if the file has no private key, or its owner has signed already."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+    from securesystemslib.signer import CryptoSigner  # type: ignore[attr-defined]
+
+    private = _loaded(key, lambda data: load_pem_private_key(data, None), "private key")
+    if not isinstance(private, Ed25519PrivateKey):
+        raise ConfigError(f"{key}: is no Ed25519 key; make one: {_MAKE_KEY}")
+    signer = CryptoSigner(private)
+    if signer.public_key.keyid in envelope.signatures:
+        raise ConfigError(f"{key}: this key has signed already")
+    envelope.sign(signer)
+
+
+class PublicKey:
+    """The public key of a party, from a PEM file. Raises ConfigError if it has none."""
+
+    def __init__(self, path: Path) -> None:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key
+        from securesystemslib.signer import SSlibKey  # type: ignore[attr-defined]
+
+        public = _loaded(path, load_pem_public_key, "public key")
+        if not isinstance(public, Ed25519PublicKey):
+            raise ConfigError(f"{path}: is no Ed25519 key; make one: {_MAKE_KEY}")
+        self.path = path
+        self._key = SSlibKey.from_crypto(public)
+
+    @property
+    def id(self) -> str:
+        return self._key.keyid
+
+    def why_not(self, envelope: Envelope) -> str:
+        """Why the owner of this key has not signed the envelope as it is; "" if the owner has."""
+        from securesystemslib.exceptions import VerificationError
+
+        if self.id not in envelope.signatures:
+            return f"{self.path}: its owner has not signed"
+        try:
+            envelope.verify([self._key], 1)
+        except VerificationError:
+            return f"{self.path}: its owner's signature is of another statement, or is damaged"
+        return ""
+
+
+def load_roots(path: Path) -> list[Certificate]:
+    """The certificates of a PEM file. Raises ConfigError."""
+    from cryptography.x509 import load_pem_x509_certificates
+
+    found: list[Certificate] = _loaded(path, load_pem_x509_certificates, "certificate")
+    return found
+
+
+def time_of(answer: bytes, payload: bytes, roots: Sequence[Certificate] = (), name: str = STAMP) -> datetime:
+    """When a statement was there, by a time-stamping authority's answer. Raises ConfigError if it does not tell.
+
+    The authority's certificate must lead to one of these `roots`; without any, nobody knows who says so. `name`
+    is that of the answer's file.
+    """
+    from rfc3161_client import VerificationError
+    from rfc3161_client import VerifierBuilder
+    from rfc3161_client import decode_timestamp_response
+
+    try:
+        token = decode_timestamp_response(answer)
+        when, imprint = token.tst_info.gen_time, token.tst_info.message_imprint
+        algorithm = _HASHES.get(imprint.hash_algorithm.dotted_string)
+    except ValueError as error:
+        raise ConfigError(f"{name}: is no answer of a time-stamping authority: {error}") from None
+    if algorithm is None or hashlib.new(algorithm, payload).digest() != imprint.message:
+        raise ConfigError(f"{name}: is a time stamp of something else")
+    if roots:
+        try:
+            VerifierBuilder(roots=list(roots)).build().verify_message(token, payload)
+        except (VerificationError, ValueError):
+            raise ConfigError(f"{name}: is by none of the authorities of --tsa") from None
+    return when
+
+
+def _loaded(path: Path, load: Any, kind: str) -> Any:
+    from cryptography.exceptions import UnsupportedAlgorithm
+
+    hint = f"; make one: {_MAKE_KEY}" if "key" in kind else ""
+    try:
+        return load(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        # TypeError: the key is encrypted.
+        raise ConfigError(f"{path}: is no {kind} in PEM without a password{hint}") from None

@@ -1,0 +1,193 @@
+"""`verify BUNDLE`: whether these parties signed it, whether it is complete, and whether its logs say what it says."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import tempfile
+from collections.abc import Iterator
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from typing import Any
+
+from pacemark import statement
+from pacemark.archive import Archive
+from pacemark.examine import Findings
+from pacemark.examine import examine
+from plugins.errors import ConfigError
+from plugins.reports.results import CHECKOUT
+from plugins.reports.results import VERSION
+from plugins.words import shown
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
+    from securesystemslib.dsse import Envelope
+
+HELP = "verify a bundle without network and cluster: signatures, completeness, and every verdict anew from the logs"
+
+MOST_BYTES = 64 << 20
+"""A statement is no larger."""
+
+MOST_STAMP = 1 << 20
+
+_RUN = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
+_INSTALLED = Path(__file__).parent / "published"
+PUBLISHED = _INSTALLED if _INSTALLED.is_dir() else CHECKOUT
+"""Where the suites and baselines are that Pacemark itself has."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="the file that `bundle` wrote")
+    parser.add_argument(
+        "--key",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="the public key of a party that must have signed; may be given several times",
+    )
+    parser.add_argument(
+        "--tsa",
+        type=Path,
+        metavar="FILE",
+        help="the root certificates of the time-stamping authority that must have stamped it",
+    )
+
+
+def run(given: argparse.Namespace) -> int:
+    """Print what was found. Returns 0 if the bundle is verified, 1 if it is not, 2 if that cannot be told."""
+    keys = [statement.PublicKey(path) for path in given.key]
+    if len({key.id for key in keys}) < len(keys):
+        raise ConfigError("--key: two of these files have the same key: each party has its own")
+    roots = statement.load_roots(given.tsa) if given.tsa is not None else []
+    if not given.bundle.is_file():
+        none = "is no file" if given.bundle.exists() else "there is no such file"
+        raise ConfigError(f"{given.bundle}: {none}")
+    found = Findings()
+    try:
+        with opened(given.bundle) as bundle:
+            print_line("bundle", bundle.said)
+            check_signatures(bundle.envelope, keys, found)
+            check_stamp(bundle, roots, found)
+            check_files(bundle, found)
+    except statement.NewerFormat as error:
+        found.cannot.append(str(error))
+    except ConfigError as error:
+        found.wrong.append(str(error))
+    except OSError as error:
+        found.cannot.append(f"it cannot be read: {error}")
+    print_findings(found)
+    if found.wrong:
+        print_line("result", "NOT VERIFIED")
+        return 1
+    if found.cannot:
+        print_line("result", "CANNOT TELL")
+        return 2
+    print_line("result", f"VERIFIED: signed by {' and '.join(str(key.path) for key in keys)}")
+    return 0
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle that was opened: its statement, and its members in `folder`, whose name is that of the run."""
+
+    archive: Archive
+    envelope: Envelope
+    digests: dict[str, str]
+    predicate: dict[str, Any]
+    folder: Path
+
+    @property
+    def said(self) -> str:
+        made = self.predicate
+        return f"run {self.folder.name} on site {made.get('site')}, made by Pacemark {made.get('pacemark')}"
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Bundle]:
+    """Open a bundle, and read its members into a folder that is removed afterwards.
+
+    Raises ConfigError if the archive or the statement is damaged or means harm, and OSError.
+    """
+    archive = Archive(path)
+    envelope, digests, predicate = statement.read(archive.read(statement.ENVELOPE, MOST_BYTES))
+    name = predicate.get("run")
+    if not isinstance(name, str) or not _RUN.fullmatch(name):
+        raise ConfigError(f"{statement.ENVELOPE}: its statement names no run")
+    with tempfile.TemporaryDirectory(prefix="pacemark-") as above:
+        folder = Path(above) / name
+        folder.mkdir()
+        archive.extract(folder)
+        yield Bundle(archive, envelope, digests, predicate, folder)
+
+
+def check_signatures(envelope: Envelope, keys: Sequence[statement.PublicKey], found: Findings) -> None:
+    found.wrong += [why for key in keys if (why := key.why_not(envelope))]
+    others = len(envelope.signatures.keys() - {key.id for key in keys})
+    if not keys:
+        said = f"it carries {others} signature(s)" if others else "it carries no signature"
+        found.cannot.append(f"no --key was given, and {said}: who made this bundle is not known")
+    elif others:
+        found.notes.append(f"{others} more signature(s), by keys that were not given")
+
+
+def check_stamp(bundle: Bundle, roots: Sequence[Certificate], found: Findings) -> None:
+    if statement.STAMP not in bundle.archive.names:
+        found.wrong += ["--tsa was given, and it carries no time stamp"] if roots else []
+        return
+    try:
+        answer = bundle.archive.read(statement.STAMP, MOST_STAMP)
+        when = statement.time_of(answer, bundle.envelope.payload, roots)
+    except ConfigError as error:
+        found.wrong.append(str(error))
+        return
+    by = "by an authority of --tsa" if roots else "and nobody knows who says so: no --tsa was given"
+    found.notes.append(f"the statement was there on {when:%Y-%m-%d at %H:%M:%S} UTC, {by}")
+
+
+def check_files(bundle: Bundle, found: Findings) -> None:
+    """The members are those of the statement, and what they say is so."""
+    names = set(bundle.archive.names) - {statement.ENVELOPE, statement.STAMP}
+    found.wrong += [
+        f"{name} is missing: the statement names it" for name in sorted(bundle.digests.keys() - names)
+    ]
+    found.wrong += [
+        f"{name} is not in the statement: it was added" for name in sorted(names - bundle.digests.keys())
+    ]
+    for name in sorted(names & bundle.digests.keys()):
+        if bundle.archive.digest(name) != bundle.digests[name]:
+            found.wrong.append(f"{name} is not what was signed: its SHA-256 is another one")
+    try:
+        examined = examine(bundle.folder, bundle.predicate, PUBLISHED)
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        # Files that somebody made may be wrong in any way.
+        found.wrong.append(f"its files are none of Pacemark's: {error}")
+        return
+    made = bundle.predicate.get("pacemark")
+    if made != VERSION and examined.wrong:
+        examined.cannot.append(
+            f"it was made by Pacemark {made}, this is {VERSION}: a verdict may differ for that"
+        )
+    found.wrong += examined.wrong
+    found.cannot += examined.cannot
+    found.notes += examined.notes
+    found.verdicts, found.decision = examined.verdicts, examined.decision
+
+
+def print_findings(found: Findings) -> None:
+    if found.verdicts:
+        counts = ", ".join(f"{count} {kind}" for kind, count in found.verdicts.items())
+        print_line("verdicts", f"{counts}: made anew of the logs")
+    if found.decision is not None:
+        print_line("decision", f"{found.decision}, by its acceptance plan: made anew")
+    for word, lines in (("note", found.notes), ("cannot", found.cannot), ("wrong", found.wrong)):
+        for line in lines:
+            print_line(word, line)
+
+
+def print_line(word: str, text: str) -> None:
+    """One line, whatever the text is: no file can say what we say."""
+    print(f"{word:<10}{shown(text).replace(chr(10), chr(92) + 'n').replace(chr(9), ' ')}")

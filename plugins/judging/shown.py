@@ -1,0 +1,95 @@
+"""What a run says of a case, as far as the acceptance of a cluster needs it. Pure."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from plugins.judging.verdicts import Kind
+
+# What a case is measured by. A case that is too fast was another one, and a noisy one has no steady pace.
+_PACED = (Kind.PASSED, Kind.TOO_SLOW, Kind.NO_BASELINE)
+
+_LISTED = re.compile(r"[^,\s\[\]]*(?:\[[^\[\]]*\][^,\s\[\]]*)*")
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_MOST_NODES = 100_000
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How a case ended, from its entry of `summary.json`.
+
+    `release`, `gpu`, `recorded` and `number` tell what it was judged by: the recipe's release ("" if it was not judged), the type of GPU and, if the
+    number is the site's own, the run that measured it or, if it was written by hand, the step time in s. `runs` is how many runs of the case were judged. `submitted` is the day (UTC) on which its last job was.
+    `nodes` are those of all jobs that are judged. `pace` is the steady one in tokens/s, `published` the
+    expected one, both of all GPUs; None if there is none.
+    """
+
+    kind: Kind
+    headline: str
+    nodes: frozenset[str] = frozenset()
+    submitted: datetime.date | None = None
+    release: str = ""
+    gpu: str = ""
+    recorded: str = ""
+    number: float | None = None
+    runs: int = 1
+    pace: float | None = None
+    published: float | None = None
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Shown:
+        """What the record of a case says."""
+        expected, job = record["expected"] or {}, record["job"]
+        kind, steady = Kind(record["verdict"]), record["steady_median"]
+        texts = [job["nodes"], *(run["nodes"] for run in record["runs"] or ())]
+        tokens = (record["tokens_per_second"] or 0.0) * (record["step_time"] or 0.0)
+        return cls(
+            kind,
+            record["headline"],
+            frozenset().union(*map(node_names, texts)),
+            _day(job["submitted"]),
+            record["release"] or "",
+            str((record["configuration"] or {}).get("gpu") or ""),
+            (recorded := (expected.get("recorded") or {}).get("run", "")),
+            expected["step_time"] if expected.get("own") and not recorded else None,
+            len(record["runs"] or ()) or 1,
+            ratio(tokens, steady) if kind in _PACED else None,
+            expected.get("tokens_per_second"),
+        )
+
+
+def ratio(value: float | None, of: float | None) -> float | None:
+    """A figure over another; None if one of them is missing, or if there is no such number."""
+    found = value / of if value and of else math.nan
+    return found if math.isfinite(found) else None
+
+
+def _day(stamp: str | None) -> datetime.date | None:
+    return datetime.datetime.fromisoformat(stamp).astimezone(datetime.UTC).date() if stamp else None
+
+
+def node_names(text: str) -> frozenset[str]:
+    """The nodes of a list as Slurm and Kubernetes print it: `gpu[001-004,007],login1`.
+
+    What is no such list is one name.
+    """
+    found: set[str] = set()
+    for name in _LISTED.findall(text):
+        head, bracket, rest = name.partition("[")
+        inside, _, tail = rest.partition("]")
+        if not bracket or "[" in tail:
+            found |= {name} - {""}
+            continue
+        for part in inside.split(","):
+            ends = _RANGE.fullmatch(part.strip())
+            first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (1, 0)
+            if ends is None or not 0 <= last - first < _MOST_NODES - len(found):
+                found.add(f"{head}[{part}]{tail}")
+            else:
+                found |= {f"{head}{number:0{len(ends[1])}d}{tail}" for number in range(first, last + 1)}
+    return frozenset(found)

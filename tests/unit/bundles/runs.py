@@ -1,0 +1,224 @@
+"""A run of four cases that has ended, its bundle, and how somebody would change one."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from datetime import UTC
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.hazmat.primitives.serialization import NoEncryption
+from cryptography.hazmat.primitives.serialization import PrivateFormat
+from cryptography.hazmat.primitives.serialization import PublicFormat
+
+from fixtures.runs.journal import _sum
+from fixtures.runs.journal import link
+from fixtures.runs.ledger import LEDGER
+from fixtures.runs.ledger import Ledger
+from fixtures.runs.record import write_record
+from pacemark import archive
+from pacemark import statement
+from plugins.job import JobRef
+from plugins.job import JobState
+from plugins.job import Phase
+from plugins.judging.acceptance import PLAN
+from plugins.judging.acceptance import parse_plan
+from plugins.judging.acceptance import waivers
+from plugins.judging.scaling import curves
+from plugins.judging.shown import Shown
+from plugins.rejudge import Choice
+from plugins.rejudge import judge_files
+from plugins.rejudge import write_basis
+from plugins.reports import results
+from plugins.reports.acceptance import decided
+from plugins.reports.acceptance import scaling_record
+from plugins.reports.gate import Outcome
+from plugins.reports.results import About
+from plugins.reports.summary import Ending
+from tests.unit import examples
+
+RUN = "20261122-120000-0123abcd"
+PASSED, SLOW, AGAIN, STOPPED = "70b-bf16-64gpus", "70b-bf16-128gpus", "70b-fp8-512gpus", "70b-fp8-64gpus"
+Members = dict[str, bytes]
+
+
+def log_of(case_id: str, slower: float = 1.0, steps: int = 50) -> bytes:
+    case, pace = examples.case(case_id), examples.target(case_id).step_time * slower
+    lines = [examples.nemo2_line(i, pace * (1 + 0.001 * (i % 3)), gbs=case.gbs) for i in range(steps)]
+    start = f"All distributed processes registered. Starting with {case.gpus} processes"
+    return "\n".join([start, *lines, ""]).encode()
+
+
+PLAN_TEXT = f"""\
+site: lab
+cases: [llama3/{PASSED}, llama3/{SLOW}, llama3/{AGAIN}]
+nodes: ["gpu[001-064]"]
+tolerance: {{slower: 0.06}}
+waivers:
+  - case: llama3/{SLOW}
+    verdicts: [too slow]
+    reason: a rail is being replaced
+    agreed_by: both parties
+    until: 2099-12-31
+"""
+
+
+def make_run(folder: Path, plan: str = "") -> Path:
+    """The folder of a run on Slurm: one case passed, one is too slow, one ran twice, one was cancelled in the queue.
+
+    With a plan there is no case that was cancelled.
+    """
+    run = folder / RUN
+    run.mkdir(parents=True)
+    agreed = parse_plan(Path(PLAN), plan.encode()) if plan else None
+    if agreed is not None:
+        (run / PLAN).write_bytes(agreed.data)
+    chosen = Choice(versions={"driver": "550.54"}, agreed=agreed.plan.tolerance if agreed else None)
+    recipe = examples.llama3()
+    ledger = Ledger.create(run / LEDGER, RUN, "lab", agreed.digest if agreed else "")
+    cases = [examples.case(case_id) for case_id in (PASSED, SLOW, AGAIN, *([] if plan else [STOPPED]))]
+    ledger.plan([(case, "slurm", f"pacemark-{RUN}.{case.recipe}-{case.id}") for case in cases])
+    write_basis(run, recipe, chosen, examples.BASELINES)
+    number = 100
+
+    def job(case_id: str, log: bytes, phase: Phase, **ended: str) -> None:
+        nonlocal number
+        number += 1
+        case = examples.case(case_id)
+        place = run / case.key
+        place.mkdir(parents=True, exist_ok=True)
+        (place / results.SENT).write_text(f"#SBATCH --nodes={case.nodes(8)}\n")
+        ledger.intend(case.key, "slurm.example")
+        entry = ledger.entry(case.key)
+        assert entry is not None
+        ledger.submitted(JobRef(case.recipe, case.id, entry.ref.name, str(number), "/lustre/me"))
+        if log:
+            (place / results.LOG).write_bytes(log)
+            ledger.observe(case.key, JobState(phase, phase.upper(), nodes="gpu[001-064]"), started=1.8e9)
+        if not ended:
+            ledger.end(case.key, ended=1.8e9 + 900)
+
+    job(PASSED, log_of(PASSED), Phase.SUCCEEDED)
+    job(SLOW, log_of(SLOW, 1.1), Phase.SUCCEEDED)
+    job(AGAIN, log_of(AGAIN, steps=20), Phase.FAILED, retried="yes")
+    again = run / examples.case(AGAIN).key
+    (again / "try-1").mkdir()
+    for name in (results.SENT, results.LOG):
+        (again / name).rename(again / "try-1" / name)
+    ledger.try_again(examples.case(AGAIN).key, (), "infrastructure", "node gpu017 is down", 1.8e9 + 300)
+    job(AGAIN, log_of(AGAIN), Phase.SUCCEEDED)
+    if not plan:
+        stopped = examples.case(STOPPED).key
+        job(STOPPED, b"", Phase.QUEUED, cancelled="yes")
+        ledger.cancel_asked(stopped)
+        ledger.cancel_confirmed(stopped)
+        ledger.end(stopped, "interrupted", "cancelled: the session was stopped", 1.8e9 + 1)
+    ledger.finish()
+    for case in cases[:3]:
+        entry = ledger.entry(case.key)
+        assert entry is not None
+        outcome = entry.outcome(
+            run / case.key, chosen.gpu_of(case), "", ledger.earlier(case.key), chosen.versions
+        )
+        results.write_case(judge_files(recipe, case, outcome, chosen, examples.BASELINES))
+    begun = datetime.fromtimestamp(ledger.run().started, UTC).date()
+
+    def ending(records: Sequence[Mapping[str, Any]]) -> Ending:
+        if agreed is None:
+            return Ending(
+                outcome=Outcome.INTERRUPTED,
+                exit_code=2,
+                regressions=[],
+                uncompared=[],
+                acceptance=None,
+                scaling=[],
+            )
+        shown = {record["id"]: Shown.of(record) for record in records}
+        scaling = curves(cases, shown, agreed.plan.scaling, waivers(agreed.plan, shown, begun))
+        return Ending(
+            outcome=Outcome.PERFORMANCE,
+            exit_code=0,
+            regressions=[],
+            uncompared=[],
+            acceptance=decided(agreed, cases, shown, begun, Outcome.PERFORMANCE),
+            scaling=scaling_record(scaling),
+        )
+
+    about = About("lab", ledger.run().started, gpu_hours=ledger.gpu_hours())
+    write_record(run, about, ledger.entries(), None, ending)
+    ledger.close()
+    return run
+
+
+def make_keys(folder: Path, *names: str) -> None:
+    """`vendor.pem` and `vendor.pub` for each name."""
+    for name in names:
+        key = Ed25519PrivateKey.generate()
+        private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        (folder / f"{name}.pem").write_bytes(private)
+        (folder / f"{name}.pub").write_bytes(public)
+
+
+def unpacked(bundle: Path) -> Members:
+    with zipfile.ZipFile(bundle) as found:
+        return {name: found.read(name) for name in found.namelist()}
+
+
+def packed(members: Members, path: Path) -> Path:
+    path.unlink(missing_ok=True)
+    archive.write(path, members)
+    return path
+
+
+def signed(members: Members, *keys: Path, **predicate: Any) -> Members:
+    """The members with a statement of their own, signed by these keys: what whoever has the keys can make."""
+    _, _, told = statement.read(members[statement.ENVELOPE])
+    others = {name: data for name, data in members.items() if name != statement.ENVELOPE}
+    envelope = statement.make({n: archive.digest(d) for n, d in others.items()}, {**told, **predicate})
+    for key in keys:
+        statement.sign(envelope, key)
+    return {**others, statement.ENVELOPE: statement.written(envelope)}
+
+
+def changed(members: Members, name: str, change: Callable[[Any], Any]) -> Members:
+    """The members with another value in one that is JSON. `change` returns the new value, or None if it changed the old."""
+    value = json.loads(members[name])
+    made = change(value)
+    return {**members, name: json.dumps(value if made is None else made, indent=2).encode()}
+
+
+def replaced(members: Members, name: str, old: str, new: str, times: int = 1) -> Members:
+    assert old.encode() in members[name], old
+    return {**members, name: members[name].replace(old.encode(), new.encode(), times)}
+
+
+def journal_of(rows: Sequence[dict[str, Any]]) -> bytes:
+    """A journal whose chain is whole, of these contents of its lines."""
+    lines, last = [], b""
+    for row in rows:
+        text = json.dumps({**row, "after": link(last)}, sort_keys=True)
+        last = f"{_sum(text)} {text}".encode()
+        lines.append(last)
+    return b"\n".join([*lines, b""])
+
+
+def lines_of(journal: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line.partition(b" ")[2]) for line in journal.splitlines()]
+
+
+def raw_zip(entries: Sequence[tuple[zipfile.ZipInfo | str, bytes]]) -> bytes:
+    """A ZIP file of these entries as they are, also of names that occur twice."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as made:
+        for entry, data in entries:
+            made.writestr(entry, data)
+    return file.getvalue()

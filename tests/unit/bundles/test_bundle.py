@@ -1,0 +1,269 @@
+"""What `bundle` and `sign` refuse, and what they leave out."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from fixtures.runs.journal import JOURNAL
+from fixtures.runs.ledger import LEDGER
+from fixtures.runs.ledger import connect
+from fixtures.runs.lock import RunLock
+from pacemark.__main__ import main
+from pacemark.leaks import leaks
+from pacemark.ledger import RunRow
+from pacemark.ledger import Submission
+from pacemark.sbom import SBOM
+from plugins.rejudge import Choice
+from plugins.reports.results import VERSION
+from tests.system.support import pacemark
+from tests.unit import examples
+from tests.unit.bundles import runs
+from tests.unit.bundles.runs import PASSED
+from tests.unit.bundles.runs import RUN
+
+# Made up, and split, so that no scan of this repository finds one.
+SECRETS = {
+    "a token of Hugging Face": "hf_" + "aB3" * 12,
+    "a private key": "-----BEGIN OPENSSH " + "PRIVATE KEY-----",
+    "a token of GitHub": "ghp_" + "a1B2" * 9,
+    "a token of GitLab": "glpat-" + "aB3_" * 6,
+    "a key of NGC": "nvapi-" + "aB3-" * 15,
+    "a token of Slack": "xoxb-" + "1234567890-abc",
+    "a key of AWS": "AKIA" + "ABCD" * 4,
+    "a key of Google": "AIza" + "aB3-5" * 7,
+    "an access token of Google": "ya29." + "aB3-" * 8,
+    "a key of an API": "sk-" + "aB3d" * 9,
+    "a JSON web token": ".".join(("eyJ" + "aB3" * 5, "eyJ" + "aB3" * 5, "aB3" * 5)),
+    "a password in a URL": "https://me:" + "hunter2@registry.example",
+    "a header with credentials": "Authorization: Bearer " + "abcdefghijkl1234",
+    "an encoded private key": "LS0tLS1CRUdJTiB" + "SU0EgUFJJVkFURSBLRVkt",
+    "a registry's password": '{"auth": "' + "JG9hdXRodG9rZW46bnZhcGkt" + '"}',
+    "a password of .netrc": "machine api.example login user password " + "0123456789abcdef",
+    "a signed URL": "https://x.example/c?sv=2020&sig=" + "aB3%2B" * 8,
+    "a password by its name": "MYSQL_PASSWORD=" + "hunter2",
+    "a secret by its option": "docker login --password " + "hunter2",
+    "a secret by its name": "WANDB_API_KEY=" + "0123456789abcdef" * 2,
+}
+HARMLESS = (
+    "export HF_TOKEN=<HF_TOKEN>",
+    "HF_TOKEN=$HF_TOKEN",
+    "--password $PASSWORD1 --api-key=<KEY1>",
+    "--token-dispatcher-type alltoall2 --tokenizer-model llama3",
+    "password: ask bob2 for it",
+    "--token ********************************",
+    "tokens_per_second: 123456.123456789012345",
+    "consumed_tokens=12345678901234567890",
+    "tokenizer: meta-llama/Meta-Llama-3.1-70B-Instruct",
+    "https://registry.example:5000/nemo@sha256:0123456789abcdef",
+    "git@github.com:NVIDIA/NeMo.git",
+    "secretName: hf-token",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return runs.make_run(tmp_path_factory.mktemp("made"))
+
+
+@pytest.fixture
+def run(made: Path, tmp_path: Path) -> Path:
+    shutil.copytree(made, tmp_path / "results" / RUN)
+    runs.make_keys(tmp_path, "vendor", "other")
+    return tmp_path / "results" / RUN
+
+
+def bundle(run: Path, *options: str) -> int:
+    return main(["bundle", str(run), "-o", str(run.parents[1] / "run.zip"), *options])
+
+
+def refused(run: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    """What is said when no bundle is written."""
+    capsys.readouterr()
+    assert bundle(run, *options) == 2
+    assert [path.name for path in run.parents[1].glob("*.zip")] == []
+    assert list(run.parents[1].glob(".run.zip*")) == []
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", SECRETS)
+def test_what_looks_like_a_secret_is_refused_with_file_and_line(
+    kind: str, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = run / "llama3" / PASSED / "errors.txt"
+    log.write_text(f"one\ntwo\nthe third: {SECRETS[kind]} and more\n")
+    said = refused(run, capsys)
+    assert f"{log}:3: looks like {kind}" in said
+    assert SECRETS[kind] not in said
+
+
+def test_the_value_of_a_token_is_found_in_every_form(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", "correct horse/battery")
+    (run / "llama3" / PASSED / "errors.txt").write_text("x?t=correct%20horse%2Fbattery\n")
+    assert "errors.txt:1: looks like the value of MY_TOKEN" in refused(run, capsys)
+
+
+def test_a_secret_in_a_long_line_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    for at in (0, 65_520, 65_536, 200_000):
+        path.write_bytes(
+            b"first\n" + b"." * at + b" " + SECRETS["a token of Hugging Face"].encode() + b" end\n"
+        )
+        assert {number for number, _ in leaks(path)} == {2}
+
+
+def test_what_is_no_secret_is_not_refused(run: Path) -> None:
+    (run / "llama3" / PASSED / "errors.txt").write_text("\n".join(HARMLESS))
+    assert bundle(run) == 0
+
+
+def test_numbers_that_the_site_wrote_by_hand_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own").mkdir()
+    published = (examples.BASELINES / "llama3.yaml").read_text()
+    (tmp_path / "own" / "llama3.yaml").write_text(published.replace("gpu: h100", "gpu: h123"))
+    choice = partial(Choice, own=str(tmp_path / "own"), gpu="h123")
+    monkeypatch.setattr(runs, "Choice", choice)
+    assert bundle(runs.make_run(tmp_path / "results")) == 0
+    assert "note      3 case(s) are judged by the site's own numbers" in capsys.readouterr().out
+
+
+def test_a_run_that_goes_on_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lock = RunLock(run)
+    assert lock.take()
+    assert f"run {RUN} is still going on" in refused(run, capsys)
+    lock.release()
+    assert bundle(run) == 0
+
+
+def test_a_run_that_died_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    database = connect(run / LEDGER)
+    database.execute("update run set ended = null")
+    database.close()
+    assert f"run {RUN} did not end: --resume {RUN} goes on with it" in refused(run, capsys)
+
+
+def test_a_journal_that_was_changed_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = (run / JOURNAL).read_bytes().splitlines(keepends=True)
+    (run / JOURNAL).write_bytes(b"".join([*lines[:3], *lines[4:]]))
+    assert "line 4 does not follow the line before it: it was changed" in refused(run, capsys)
+
+
+def test_a_verdict_that_was_changed_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (run / "summary.json").read_text()
+    (run / "summary.json").write_text(text.replace('"too slow"', '"passed"'))
+    said = refused(run, capsys)
+    assert f"run {RUN} would not be verified, and no bundle was written" in said
+    assert "says 'passed', its log says: too slow" in said
+
+
+def test_a_run_from_before_there_were_bundles_is_refused(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(run / "basis")
+    assert f"run {RUN} has no basis/: it is from before there were bundles" in refused(run, capsys)
+    (run / "summary.json").unlink()
+    assert f"run {RUN} has no summary.json: --resume {RUN} judges its cases" in refused(run, capsys)
+
+
+def test_a_link_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run / "llama3" / PASSED / "link.txt").symlink_to("/etc/hostname")
+    assert "link.txt: is no plain file: move it away" in refused(run, capsys)
+
+
+def test_a_file_that_is_there_is_not_replaced(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = run.parents[1] / "run.zip"
+    output.write_text("mine")
+    assert bundle(run) == 2
+    assert "is there already: give another name with -o" in capsys.readouterr().err
+    assert output.read_text() == "mine"
+
+
+def test_a_key_that_cannot_sign_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    above = run.parents[1]
+    assert "vendor.pub: is no private key in PEM" in refused(run, capsys, "--key", str(above / "vendor.pub"))
+    key = ("--key", str(above / "vendor.pem"))
+    assert "this key has signed already" in refused(run, capsys, *key, *key)
+
+
+def test_a_bundle_has_the_evidence_and_no_views(run: Path) -> None:
+    for name in ("report.html", "lock", "allure/x.json", "ledger.sqlite-wal", f"llama3/{PASSED}/steps.csv"):
+        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).write_text("")
+    (run / "ledger.sqlite-wal").unlink()
+    assert bundle(run) == 0
+    names = runs.unpacked(run.parents[1] / "run.zip").keys()
+    basis = {name for name in names if name.startswith("basis/")}
+    assert {
+        "basis/choices/llama3.json",
+        "basis/baselines/llama3.yaml",
+        "basis/suites/llama3/recipe.yaml",
+    } <= basis
+    cases = {
+        f"llama3/{case}/{name}"
+        for case in (PASSED, runs.SLOW, runs.AGAIN)
+        for name in ("case.json", "log.txt", "sent.txt")
+    }
+    tries = {
+        f"llama3/{runs.AGAIN}/try-1/log.txt",
+        f"llama3/{runs.AGAIN}/try-1/sent.txt",
+        f"llama3/{runs.STOPPED}/sent.txt",
+    }
+    rest = {"summary.json", "jobs.log", "ledger.json", SBOM, "statement.dsse.json"}
+    assert names - basis == cases | tries | rest
+
+
+def test_a_bundle_has_every_column_of_the_ledger(run: Path) -> None:
+    database = connect(run / LEDGER)
+    for table, model in (("run", RunRow), ("submission", Submission)):
+        columns = {row["name"] for row in database.execute(f"pragma table_info({table})")}
+        assert set(model.model_fields) == columns - {"seal"}
+    database.close()
+
+
+def test_the_bill_of_materials_names_what_is_installed(run: Path) -> None:
+    assert bundle(run) == 0
+    bill = json.loads(runs.unpacked(run.parents[1] / "run.zip")[SBOM])
+    assert (bill["bomFormat"], bill["metadata"]["component"]["version"]) == ("CycloneDX", VERSION)
+    packages = {part["name"].lower(): part for part in bill["components"]}
+    assert packages["pydantic"]["purl"] == f"pkg:pypi/pydantic@{packages['pydantic']['version']}"
+
+
+def test_what_is_not_verified_is_not_signed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    above = run.parents[1]
+    assert bundle(run, "--key", str(above / "vendor.pem")) == 0
+    path = above / "run.zip"
+    members = runs.unpacked(path)
+    faster = runs.replaced(members, f"llama3/{runs.SLOW}/log.txt", "s: 16.1", "s: 14.6", 99)
+    before = runs.packed(runs.signed(faster, above / "vendor.pem"), path).read_bytes()
+    assert main(["sign", str(path), "--key", str(above / "other.pem")]) == 1
+    assert "not signed" in capsys.readouterr().out
+    assert path.read_bytes() == before
+    assert main(["sign", str(above / "none.zip"), "--key", str(above / "other.pem")]) == 2
+    assert "none.zip" in capsys.readouterr().err
+    assert main(["verify", str(above)]) == 2
+    assert f"{above}: is no file" in capsys.readouterr().err
+
+
+def test_models_that_the_site_added_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    site = (examples.ROOT / "docs" / "sites" / "pytorchjob.yaml").read_text()
+    (tmp_path / "site.yaml").write_text(
+        site.replace("      # models:\n      #   - {", "      models:\n        - {")
+    )
+    case, log = "gpt3_aks/mine-fp16-16gpus", examples.ROOT / "tests/unit/public_logs/megatron_lm-0.13.txt"
+    (tmp_path / case).mkdir(parents=True)
+    shutil.copy(log, tmp_path / case / "log.txt")
+    run = pacemark(
+        "suites/gpt3_aks", "-k", "mine and 16gpus", "--site", str(tmp_path / "site.yaml"),
+        "--backend", "replay", "--from", str(tmp_path), results=tmp_path / "results",
+    )  # fmt: skip
+    assert [one["id"] for one in run.summary["cases"]] == [case], run.out
+    assert main(["bundle", str(run.folder), "-o", str(tmp_path / "run.zip")]) == 0
+    assert "note      1 case(s) are of models that the site added" in capsys.readouterr().out

@@ -1,0 +1,349 @@
+"""Sessions with an acceptance plan, and with scaling. Logs are replayed, so no cluster is needed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import date
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fixtures.gate import Gate
+from fixtures.runs.ledger import LEDGER
+from fixtures.runs.ledger import Ledger
+from fixtures.runs.ledger import connect
+from fixtures.runs.repair import read_ledger
+from plugins.judging.acceptance import PLAN
+from plugins.judging.acceptance import Agreed
+from plugins.judging.acceptance import Plan
+from plugins.judging.shown import Shown
+from plugins.judging.verdicts import Kind
+from plugins.recipes.cases import Case
+from plugins.rejudge import Choice
+from plugins.rejudge import write_basis
+from plugins.reports import results
+from plugins.reports.acceptance import acceptance_lines
+from plugins.reports.acceptance import decided
+from plugins.reports.acceptance import scaling_lines
+from plugins.reports.gate import CODES
+from plugins.reports.gate import Outcome
+from plugins.reports.summary import Ending
+from plugins.reports.summary import Scale
+from plugins.reports.summary import Scaling
+from plugins.reports.summary import WaivedCase
+from tests.system.support import Run
+from tests.system.support import pacemark
+from tests.unit import examples
+from tests.unit.test_gate import session
+
+SMALL, MIDDLE, LARGE = (f"70b-bf16-{gpus}gpus" for gpus in (64, 128, 256))
+TEXT = f"""\
+# Agreed on by both.
+site: this-machine
+cases: [llama3/{SMALL}, llama3/{MIDDLE}, llama3/{LARGE}]
+"""
+
+
+def plan(folder: Path, text: str = TEXT) -> tuple[str, str]:
+    path = folder / "plan.yaml"
+    path.write_text(text)
+    return "--acceptance", str(path)
+
+
+def decision(run: Run) -> dict[str, Any]:
+    found: dict[str, Any] = run.summary["acceptance"]
+    return found
+
+
+def test_a_replay_is_never_accepted_and_keeps_its_plan(tmp_path: Path) -> None:
+    run = session(tmp_path, {SMALL: 1.0, MIDDLE: 1.0, LARGE: 1.0}, *plan(tmp_path))
+    assert (run.status, run.summary["outcome"], run.summary["exit_code"]) == (1, "passed", 1), run.out
+    assert decision(run)["decision"] == "incomplete"
+    assert list(decision(run)["missing"]) == ["the run"]
+    assert f"INCOMPLETE: 3 case(s) of the plan {decision(run)['digest']}" in run.out
+    assert (run.folder / PLAN).read_text() == TEXT
+    digest = hashlib.sha256(TEXT.encode()).hexdigest()
+    assert decision(run)["digest"] == read_ledger(run.folder).run.plan == digest
+    # Before any job.
+    first = (run.folder / "jobs.log").read_text().splitlines()[0]
+    assert json.loads(first.partition(" ")[2])["run"]["plan"] == digest
+
+
+def test_a_log_is_one_run_however_many_the_plan_asks_for(tmp_path: Path) -> None:
+    run = session(tmp_path, {SMALL: 1.0}, *plan(tmp_path, TEXT + "repeats: {at_most: 2, always: true}\n"))
+    assert (run.case(f"llama3/{SMALL}")["runs"], "run 1 of 2" in run.out) == ([], False), run.out
+
+
+@pytest.mark.parametrize("how", ["by a link", "as a module"])
+def test_a_session_has_a_decision_however_its_suites_are_named(tmp_path: Path, how: str) -> None:
+    link, log = tmp_path / "link", tmp_path / "logs"
+    link.symlink_to(examples.ROOT)
+    log.mkdir()
+    named = {
+        "by a link": ["-c", str(link / "pytest.ini"), str(link / "suites/llama3")],
+        "as a module": ["-c", "pytest.ini", "--pyargs", "conftest.py", "suites.llama3.test_llama3"],
+    }
+    replay = ("--backend", "replay", "--from", str(log))
+    run = pacemark(*named[how], *plan(tmp_path), *replay, results=tmp_path / "results")
+    assert decision(run)["decision"] == "incomplete", run.out
+
+
+def test_a_scale_that_is_waived_is_told_as_such() -> None:
+    scale = Scale(
+        case="a", gpus=8, tokens_per_second_per_gpu=1.0, published_tokens_per_second_per_gpu=1.0, efficiency=0.9,
+        published_efficiency=1.0, limit=None, why="", waived=True,
+    )  # fmt: skip
+    judged = scale.model_copy(update={"gpus": 16, "limit": 0.95, "waived": False})
+    told = list(scaling_lines([Scaling(recipe="r", size="8b", dtype="fp8", scales=[scale, judged])]))
+    assert told == ["scaling of r/8b-fp8: 8 GPUs 90.0 % (waived), 16 GPUs 90.0 % (limit 95.0 %)"]
+
+
+def test_a_text_of_the_plan_makes_no_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = examples.case()
+    found = ending_of(monkeypatch, [case], [case]).acceptance
+    assert found is not None
+    waived = WaivedCase(
+        case=case.key,
+        verdict=Kind.NOISY,
+        headline="x",
+        reason="a\nACCEPTED: 1",
+        agreed_by="b",
+        until=date.max,
+    )
+    lines = list(acceptance_lines(found.model_copy(update={"waived": [waived]})))
+    assert lines[-1].endswith("(until 9999-12-31, agreed by b: a ACCEPTED: 1)")
+
+
+def test_a_session_with_a_plan_runs_its_cases_and_no_others(tmp_path: Path) -> None:
+    log = tmp_path / "logs"
+    log.mkdir()
+    run = pacemark(
+        "suites", *plan(tmp_path), "--backend", "replay", "--from", str(log), results=tmp_path / "results"
+    )
+    assert sorted(run.verdicts) == sorted(f"llama3/{case}" for case in (SMALL, MIDDLE, LARGE))
+    assert decision(run)["decision"] == "incomplete"
+
+
+def test_a_replay_judges_what_it_can_of_a_plan(tmp_path: Path) -> None:
+    saving = "llama3/70b-checkpoint-bf16-128gpus"
+    text = f"site: this-machine\ncases: [llama3/{SMALL}, {saving}]\n"
+    run = session(tmp_path, {SMALL: 1.0}, *plan(tmp_path, text), "--variant", "checkpoint")
+    assert run.verdicts == {f"llama3/{SMALL}": "passed"}, run.out
+    assert list(decision(run)["missing"]) == [saving, "the run"]
+
+
+def test_what_is_not_selected_is_missing(tmp_path: Path) -> None:
+    run = session(tmp_path, {SMALL: 1.0, MIDDLE: 1.0}, *plan(tmp_path), "--gate")
+    assert (run.status, run.summary["outcome"], run.summary["exit_code"]) == (14, "passed", 14), run.out
+    assert decision(run)["missing"][f"llama3/{LARGE}"] == "it was not run"
+
+
+def test_a_slow_case_is_not_accepted_whatever_the_gate_says_besides(tmp_path: Path) -> None:
+    run = session(tmp_path, {SMALL: 1.0, MIDDLE: 1.07, LARGE: None}, *plan(tmp_path), "--gate", "--maxfail=9")
+    assert run.status == run.summary["exit_code"] == 10, run.out
+    assert decision(run)["decision"] == "not accepted"
+    assert list(decision(run)["failed"]) == [f"llama3/{MIDDLE}"]
+    assert decision(run)["missing"][f"llama3/{LARGE}"].startswith("infrastructure: no log of")
+
+
+def test_a_tolerance_of_the_plan_is_told_with_each_case(tmp_path: Path) -> None:
+    run = session(tmp_path, {SMALL: 1.07}, *plan(tmp_path, TEXT + "tolerance: {slower: 0.08}\n"))
+    case = run.case(f"llama3/{SMALL}")
+    assert case["verdict"] == "passed"
+    told = "judged by the tolerance of the acceptance plan: slower 0.08 (the baseline's own is 0.05)"
+    assert told in case["remarks"]
+
+
+AGREED = Agreed(Plan(site="lab", cases=[examples.case().key]), b"")
+
+
+def ending_of(
+    monkeypatch: pytest.MonkeyPatch,
+    recorded: Sequence[Case],
+    chosen: Sequence[Case],
+    *,
+    finishing: bool = True,
+    verdict: str = "passed",
+) -> Ending:
+    """How a session ends that selected the `chosen` cases. Those of its run's record have all this verdict."""
+    monkeypatch.setattr("fixtures.gate.compared", lambda config: ([], []))
+    run = SimpleNamespace(
+        agreed=Agreed(Plan(site="lab", cases=[case.key for case in recorded]), b""),
+        asked=recorded,
+        cases={case.key: case for case in chosen},
+        begun=date(2026, 11, 22),
+        selection=SimpleNamespace(reasons={}),
+        spoiled=lambda: "",
+        scaling=lambda shown: [],
+        looks=False,
+    )
+    plugins = SimpleNamespace(getplugin=lambda name: run)
+    config: Any = SimpleNamespace(option=SimpleNamespace(gate=False), pluginmanager=plugins)
+    gate: Any = Gate(config)
+    gate._session, gate._finishing = SimpleNamespace(exitstatus=0, shouldfail=False), finishing
+    record = results.unjudged(examples.outcome().job, "")
+    ended = [{**record, "id": case.key, "verdict": verdict, "headline": verdict} for case in recorded]
+    ending: Ending = gate.ending(ended)
+    return ending
+
+
+@pytest.mark.parametrize("finishing", [True, False])
+def test_a_session_that_is_shut_down_accepts_nothing(
+    finishing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = examples.case()
+    ending = ending_of(monkeypatch, [case], [case], finishing=finishing)
+    assert ending.acceptance is not None
+    told = (ending.acceptance.decision, ending.exit_code)
+    assert told == (("accepted", 0) if finishing else ("incomplete", None))
+
+
+def test_a_record_that_another_session_left_speaks_only_against_the_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    chosen, other = examples.case(SMALL), examples.case(LARGE)
+    ending = ending_of(monkeypatch, [chosen, other], [chosen])
+    assert ending.acceptance is not None
+    assert (ending.acceptance.decision, ending.exit_code) == ("incomplete", 1)
+    assert ending.acceptance.missing == {
+        other.key: "it was not selected, so this session did not judge its logs"
+    }
+    slow = ending_of(monkeypatch, [chosen, other], [chosen], verdict="too slow").acceptance
+    assert slow is not None
+    assert (slow.decision, other.key in slow.failed) == ("not accepted", True)
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_a_session_that_did_not_come_to_its_end_accepts_nothing(outcome: Outcome) -> None:
+    case, agreed = examples.case(), AGREED
+    passed = {case.key: Shown(Kind.PASSED, "passed")}
+    found = decided(agreed, [case], passed, date(2026, 11, 22), outcome)
+    ended = outcome in (Outcome.PASSED, *(one for one, code in CODES.items() if code >= 10))
+    assert found.decision == ("accepted" if ended else "incomplete")
+    assert found.missing == ({} if ended else {"the run": f"the session ended as {outcome}"})
+    slower = decided(agreed, [case], passed, date(2026, 11, 22), outcome, ["it is slower"])
+    assert slower.decision == "incomplete"
+
+
+def test_scaling_is_a_test_beside_those_of_its_cases_also_in_a_worker(tmp_path: Path) -> None:
+    run = session(tmp_path, {SMALL: 1.0, MIDDLE: 1.02, LARGE: 1.04}, "--scaling", "0.03", "--gate", "-n", "1")
+    assert (run.status, run.summary["outcome"]) == (10, "performance"), run.out
+    assert set(run.verdicts.values()) == {"passed"}
+    assert "test_scaling[70b-bf16]" in run.out
+    assert f"llama3/{LARGE}: scaling efficiency 96." in run.out
+    [found] = run.summary["scaling"]
+    assert [bool(scale["why"]) for scale in found["scales"]] == [False, False, True]
+    assert run.summary["acceptance"] is None
+
+
+def test_scaling_that_is_enough_passes(tmp_path: Path) -> None:
+    run = session(tmp_path, {SMALL: 1.03, MIDDLE: 1.03, LARGE: 1.03}, "--scaling", "0.01", "--gate")
+    assert (run.status, run.summary["outcome"]) == (0, "passed"), run.out
+    assert "4 passed" in run.out
+
+
+def test_scaling_without_a_scale_fails_and_names_it(tmp_path: Path) -> None:
+    run = session(tmp_path, {SMALL: 1.0, MIDDLE: None}, "--scaling", "0.05", "--gate")
+    assert (run.status, run.summary["outcome"]) == (12, "infrastructure"), run.out
+    assert "FAILED suites/llama3/test_llama3.py::test_scaling[70b-bf16] - llama3" in run.out
+    assert [scale["why"] for scale in run.summary["scaling"][0]["scales"]][1].startswith(f"llama3/{MIDDLE}: ")
+
+
+def run_that_died(folder: Path, digest: str) -> Path:
+    """A run of site this-machine that began with the plan of this digest."""
+    made = folder / "results" / "20261122-000000-00000000"
+    made.mkdir(parents=True, mode=0o700)
+    Ledger.create(made / LEDGER, made.name, "this-machine", digest).close()
+    return made
+
+
+def resumed(folder: Path, *options: str) -> Run:
+    return pacemark(
+        "suites/llama3", "--resume", "20261122-000000-00000000", *options, results=folder / "results"
+    )
+
+
+def test_a_resumed_run_has_the_plan_that_it_began_with(tmp_path: Path) -> None:
+    folder = run_that_died(tmp_path, hashlib.sha256(TEXT.encode()).hexdigest())
+    run = resumed(tmp_path, "--collect-only", "-q")
+    assert (run.status, "acceptance.yaml: no such file" in run.out) == (4, True), run.out
+    (folder / PLAN).write_text(TEXT)
+    run = resumed(tmp_path, "--collect-only", "-q")
+    assert run.status == 0, run.out
+    assert "3/34 tests collected" in run.out
+    run = resumed(tmp_path, *plan(tmp_path, TEXT + "scaling: 0.2\n"))
+    assert (run.status, "began with another plan" in run.out) == (4, True), run.out
+    (folder / PLAN).write_text(TEXT + "tolerance: {slower: 0.2}\n")
+    run = resumed(tmp_path)
+    assert (run.status, "is not the plan that run 20261122-000000-00000000 began with" in run.out) == (
+        4,
+        True,
+    )
+
+
+def test_the_plan_of_a_damaged_ledger_is_that_of_its_journal(tmp_path: Path) -> None:
+    folder = run_that_died(tmp_path, "0123")
+    with closing(connect(folder / LEDGER)) as database:
+        database.execute("update run set plan = ''")
+    found = read_ledger(folder)
+    assert found.run.plan == "0123"
+    assert found.damage == ("ledger.sqlite does not say whose it is",)
+
+
+def test_a_run_with_a_plan_goes_on_by_the_site_file_that_it_began_with(tmp_path: Path) -> None:
+    folder = run_that_died(tmp_path, hashlib.sha256(TEXT.encode()).hexdigest())
+    (folder / PLAN).write_text(TEXT)
+    site = tmp_path / "site.yaml"
+    ssh = "{host: 127.0.0.1, port: 9, user: me}"
+    section = f"{{gpu: h100, account: a, partition: b, stage: /s, network: IB, ssh: {ssh}, versions: {{driver: '2'}}}}"
+    site.write_text(f"site: this-machine\nslurm: {section}\n")
+    write_basis(folder, examples.llama3(), Choice(versions={"driver": "1"}), examples.BASELINES)
+    run = resumed(tmp_path, "--site", str(site))
+    said = "basis/choices/llama3.json has network None, which would now be IB: put that back in the site file"
+    assert (run.status, said in run.out) == (4, True), run.out
+
+
+def test_a_run_that_began_without_a_plan_gets_none(tmp_path: Path) -> None:
+    run_that_died(tmp_path, "")
+    run = resumed(tmp_path, *plan(tmp_path))
+    assert (run.status, "began without a plan" in run.out) == (4, True), run.out
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ["--strict-last"],
+        ["--release", "24.11"],
+        ["--replace-baselines", "--site", "site.yaml"],
+    ],
+)
+def test_an_option_that_changes_what_the_plan_asks_for_is_refused(tmp_path: Path, option: list[str]) -> None:
+    site = tmp_path / "site.yaml"
+    site.write_text("site: this-machine\n")
+    given = [str(site) if word == "site.yaml" else word for word in option]
+    run = pacemark("suites/llama3", *plan(tmp_path), *given, results=tmp_path / "results")
+    assert run.status == 4, run.out
+    assert f"{option[0]} changes what the acceptance plan asks for: leave it out" in run.out
+
+
+def test_a_number_that_the_site_wrote_by_hand_is_in_the_plan_before_the_first_job(tmp_path: Path) -> None:
+    published = (examples.BASELINES / "llama3.yaml").read_text()
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "llama3.yaml").write_text(published.replace("gpu: h100", "gpu: h200"))
+    (tmp_path / "site.yaml").write_text("site: lab\nreplay: {gpu: h200}\n")
+    given = ("--site", str(tmp_path / "site.yaml"), "--site-baselines", str(tmp_path / "own"))
+    text = f"site: lab\ncases: [llama3/{SMALL}]\n"
+    refused = session(tmp_path, {SMALL: 1.0}, *plan(tmp_path, text), *given)
+    assert refused.status == 4, refused.out
+    number = examples.target(SMALL).step_time
+    why = f"the site's own baselines have {number:g} s, written by hand, which `numbers` of the plan does not say"
+    assert f"plan.yaml: numbers: llama3/{SMALL}: {why}" in refused.out
+    text += f"tolerance: {{slower: 0.05}}\nnumbers: {{llama3/{SMALL}: {number}}}\n"
+    run = session(tmp_path, {SMALL: 1.0}, *plan(tmp_path, text), *given)
+    # A replay is never accepted; nothing else is missing.
+    assert [*decision(run)["missing"]] == ["the run"], run.out
