@@ -20,7 +20,7 @@ from tests.system.support import until
 from tests.system.test_proxy import CPU_ONLY
 from tests.system.test_proxy import TINY
 
-# Prints the processor time of a small training step that is computed once, and of one that is computed four times.
+# Prints the processor time of a small training step that is computed once, and of one that is computed 16 times.
 COSTS = """\
 import runpy, sys, time
 from argparse import Namespace
@@ -28,16 +28,18 @@ sys.path.insert(0, "suites/proxy")
 train = runpy.run_path("suites/proxy/train.py")
 jax = train["jax"]
 shape = dict(layers=1, hidden=256, ffn=512, heads=2, query_groups=1, vocab=512, seq_len=128, mbs=1, mlp="gated", experts=1, top_k=1)
-for handicap in (1, 4):
+steps = {}
+for handicap in (1, 16):
     given = Namespace(**shape, seed=0, ga=1, gpus=1, fsdp=1, dtype="fp32", handicap=handicap)
-    step, state, tokens = train["prepare"](given, jax.devices()[:1], None)
-    step = jax.jit(step).lower(state, tokens).compile()
-    costs = []
-    for _ in range(10):
+    step, *held = train["prepare"](given, jax.devices()[:1], None)
+    steps[handicap] = jax.jit(step).lower(*held).compile(), held
+costs = {1: [], 16: []}
+for _ in range(10):
+    for handicap, (step, held) in steps.items():
         began = time.process_time()
-        jax.block_until_ready(step(state, tokens))
-        costs.append(time.process_time() - began)
-    print(min(costs))
+        jax.block_until_ready(step(*held))
+        costs[handicap].append(time.process_time() - began)
+print(min(costs[16]) / min(costs[1]))
 """
 
 
@@ -47,8 +49,8 @@ def test_a_handicap_makes_a_step_do_its_work_that_many_times() -> None:
         cwd=ROOT, env={**os.environ, "JAX_PLATFORMS": "cpu", "NPROC": "1"}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    once, four_times = map(float, done.stdout.split())
-    assert 3 < four_times / once < 5
+    # Processor time is as noisy as the machine is busy; the optimizer's part is done once. Merged passes cost about 1.
+    assert 6 < float(done.stdout) < 20
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -46,7 +46,7 @@ class Ranks:
             left -= len(os.read(self._answers, left))
 
     def warn(self) -> None:
-        """What PyTorch warns of on each rank."""
+        """What PyTorch warns of on each rank before a barrier, and the barrier."""
         self.all_say(
             lambda rank: (
                 f"[rank{rank}]:[W1209 14:46:02.118 ProcessGroupNCCL.cpp:4115] [PG 0 Rank {rank}]  using GPU {rank % 8} "
@@ -54,14 +54,13 @@ class Ranks:
             ),
             error=True,
         )
+        self.meet()
 
     def note(self) -> None:
-        """What NCCL says on each rank, on standard output, while it trains."""
-        self.all_say(
-            lambda rank: (
-                f"gpu{rank // 8 + 1:03}:101:310 [{rank % 8}] NCCL INFO NET/IB : Got async event : client reregistration\n"
-            )
-        )
+        """What NCCL says on two ranks, on standard output, while they train: a run with three torn steps is invalid."""
+        for rank in (1, VICTIM):
+            where = f"gpu{rank // 8 + 1:03}:101:310 [{rank % 8}]"
+            self.say(rank, f"{where} NCCL INFO NET/IB : Got async event : client reregistration\n")
 
     def die(self, rank: int, error: str) -> None:
         """End a task with exit code 1."""

@@ -69,7 +69,7 @@ class Trainer:
             time.sleep(knobs.real_step)
             for _ in range(knobs.chatter):
                 print(CHATTER, end="", flush=True)
-            # Once: on a busy machine each time may tear a line or two, and a run with more than two torn steps is invalid.
+            # Once: on a busy machine each line may tear one of the steps'.
             if step == 15:
                 self.ranks.note()
             self.say_step(step)

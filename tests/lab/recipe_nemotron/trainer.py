@@ -41,7 +41,7 @@ class Nemotron(StandIn):
     def say_step(self, step: int, seconds: float) -> None:
         if self.knobs.interleave and step % 3 == 0:
             self.say(OTHER_RANK)
-        # Once: on a busy machine each time may tear a line or two, and a run with more than two torn steps is invalid.
+        # Once: on a busy machine each line may tear one of the steps'.
         if step == 15:
             self.ranks.note()
         self.elapsed += seconds
