@@ -1,4 +1,6 @@
-"""Loads the plugins, nothing else."""
+"""Loads the plugins, and refuses a session without one of them."""
+
+import pytest
 
 pytest_plugins = [
     "plugins.suite",
@@ -7,3 +9,14 @@ pytest_plugins = [
     "fixtures.session",
     "fixtures.record_baselines",
 ]
+
+
+# What fixtures.session registers, and what it and the suites use of others.
+_USED = ("pacemark-run", "pacemark-gate", "benchmark", "allure_pytest", "terminalreporter")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    for name in (*pytest_plugins, *_USED):
+        if config.pluginmanager.is_blocked(name):
+            raise pytest.UsageError(f"-p no:{name}: Pacemark does not work without it: leave that out")

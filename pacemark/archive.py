@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -87,6 +88,7 @@ class Archive:
         try:
             self._zip = zipfile.ZipFile(path)
         except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError) as error:
+            _require_readable(error)
             raise ConfigError(f"{path}: is no whole ZIP file: {error}") from None
         self._members = self._checked()
 
@@ -138,14 +140,14 @@ class Archive:
         return list(self._members)
 
     def digest(self, name: str) -> str:
-        """SHA-256 of a member, as hexadecimal digits. Raises ConfigError if it cannot be read whole."""
+        """SHA-256 of a member, as hexadecimal digits. Raises ConfigError if it is not whole, and OSError."""
         made = hashlib.sha256()
         for piece in self.pieces(name):
             made.update(piece)
         return made.hexdigest()
 
     def read(self, name: str, most: int) -> bytes:
-        """A member of at most so many bytes. Raises ConfigError."""
+        """A member of at most so many bytes. Raises ConfigError and OSError."""
         if name not in self._members:
             raise self._wrong(name, "it is missing")
         if self._members[name].file_size > most:
@@ -162,7 +164,7 @@ class Archive:
                     file.write(piece)
 
     def pieces(self, name: str) -> Iterator[bytes]:
-        """The bytes of a member, no more than the archive says. Raises ConfigError if they are damaged."""
+        """The bytes of a member, no more than the archive says. Raises ConfigError if they are damaged, and OSError."""
         left = self._members[name].file_size
         try:
             with self._zip.open(self._members[name]) as member:
@@ -170,6 +172,7 @@ class Archive:
                     left -= len(piece)
                     yield piece
         except (OSError, zipfile.BadZipFile, EOFError, RuntimeError, ValueError) as error:
+            _require_readable(error)
             raise self._wrong(name, f"it cannot be read: {error}") from None
         except zlib.error as error:
             raise self._wrong(name, f"it cannot be decompressed: {error}") from None
@@ -178,6 +181,12 @@ class Archive:
 
     def _wrong(self, name: str, why: str) -> ConfigError:
         return ConfigError(f"{self.path}: {f'{name}: ' if name else ''}{why}")
+
+
+def _require_readable(error: Exception) -> None:
+    """Raise OSError if the disk failed. A file that tells of a place before its own begin is damaged: EINVAL."""
+    if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+        raise error
 
 
 def _fault(entry: zipfile.ZipInfo) -> str:

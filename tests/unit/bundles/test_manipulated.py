@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
@@ -664,6 +665,22 @@ def test_a_bundle_that_cannot_be_read_proves_nothing(
     monkeypatch.setattr(Path, "open", refuse)
     assert verify(bundle, keys) == 2
     assert "cannot    it cannot be read: [Errno 13] Permission denied" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("failing", [(zipfile, "ZipFile"), (zipfile.ZipExtFile, "read")])
+def test_a_disk_that_fails_proves_nothing(
+    failing: tuple[Any, str],
+    bundle: Path,
+    keys: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(*failing, fail)
+    assert verify(bundle, keys) == 2
+    assert "cannot    it cannot be read: [Errno 5] Input/output error" in capsys.readouterr().out
 
 
 def test_what_differs_comes_with_the_commit_that_made_the_run(
