@@ -26,9 +26,10 @@ _KINDS = {
     "dtype": ("fp8", "precision"),
 }
 GPU_NAME = re.compile(
-    r"\b(G?[ABHLVT]\d{1,4}[A-Z]?|RTX|GeForce)\b(?!-\d+[ABCQ]\b)(?:.*\b(PCIe|NVL|MIG)\b)?", re.IGNORECASE
+    r"\b(G?[ABHLVT]\d{1,4}[A-Z]?|RTX|GeForce)\b(?!-\d+[ABCQ]\b)(?:.*\b(PCIe|NVL|MIG|HBM2e?)\b)?",
+    re.IGNORECASE,
 )
-"""The part of a GPU's name that tells its type: model, and form factor if it is not SXM.
+"""The part of a GPU's name that tells its type: model, and form factor if it is not SXM, or an older memory than HBM3.
 
 `NVIDIA H100-80C` is virtual, and has no such part: others may compute on the same GPU.
 """

@@ -106,6 +106,7 @@ def test_a_case_on_gpus_is_told_how_its_batch_is_spread() -> None:
         ("NVIDIA H200", "h200"),
         ("NVIDIA GH200 480GB", "gh200"),
         ("NVIDIA H100 PCIe", "h100-pcie"),
+        ("NVIDIA H100 64GB HBM2e", "h100-hbm2e"),
         ("NVIDIA H200 NVL", "h200-nvl"),
         ("NVIDIA H100-80C", "h100-80c"),
         ("NVIDIA H100L-94C", "h100l-94c"),

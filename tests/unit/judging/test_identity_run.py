@@ -98,6 +98,7 @@ def test_the_type_of_gpu_that_a_run_names(dialect: str, line: str) -> None:
         ("NVIDIA H100 SXM", {"h100"}),
         ("NVIDIA H100 PCIe", set()),
         ("NVIDIA H100 NVL", set()),
+        ("NVIDIA H100 64GB HBM2e", set()),
         ("NVIDIA H800", set()),
         ("NVIDIA H20", set()),
         ("NVIDIA H200", {"h200"}),
