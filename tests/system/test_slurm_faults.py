@@ -49,7 +49,7 @@ def test_a_launcher_that_dies_with_its_connection_is_infrastructure(
     lab.cut_sessions()
     for pid in launcher:
         os.kill(pid, signal.SIGKILL)
-    result = trial.end(60)
+    result = trial.end()
     assert result.verdicts == {CASE: "infrastructure"}
     assert "no job named" in result.case(CASE)["headline"]
     assert trial.jobs() == []
@@ -123,7 +123,7 @@ def test_a_login_node_gone_for_too_long_is_lost_and_the_job_is_taken_up_again(
     trial = make_trial(limits=", unreachable_minutes: 0.02", real_step=0.15).start()
     trial.until_steps(3)
     lab.stop_sshd()
-    result = trial.end(20, left=1)
+    result = trial.end(left=1)
     assert result.verdicts == {CASE: "lost"}
     headline = result.case(CASE)["headline"]
     assert "could not be asked for 0.02 minutes: ssh root@127.0.0.1" in headline
@@ -166,7 +166,7 @@ def test_a_controller_that_is_gone_at_sbatch_is_infrastructure_with_slurms_words
     # The launcher's own sbatch began, and gave up, at most that much later.
     time.sleep(0.5)
     lab.start_controller()
-    result = trial.end(60)
+    result = trial.end()
     assert result.verdicts == {CASE: "infrastructure"}, result.out
     assert "Unable to contact slurm controller" in result.case(CASE)["headline"]
     assert trial.jobs() == []

@@ -89,7 +89,7 @@ def test_a_job_that_hits_its_time_limit_is_infrastructure(lab: SlurmLab, make_tr
     trial.until_steps(5)
     # Slurm looks at limits twice a minute.
     lab.run("scontrol", "update", f"JobId={trial.job().id}", "EndTime=now")
-    result = trial.end(60)
+    result = trial.end()
     assert result.case(CASE)["verdict"] == "infrastructure"
     assert "ended TIMEOUT on gpu001 after step 5 of 0 to 49" in result.case(CASE)["headline"]
 

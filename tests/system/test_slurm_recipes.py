@@ -62,7 +62,7 @@ def case_of(recipe: str) -> Case:
 
 
 def end_of(backend: SlurmBackend, job: JobRef) -> Phase:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while not (state := backend.poll([job])[job]).phase.over:
         assert time.monotonic() < deadline, state
         time.sleep(0.2)

@@ -43,7 +43,7 @@ def test_a_signal_in_the_middle_leaves_no_job(
     for number in signals:
         signal_group(process, number)
         time.sleep(0.2)
-    result = finish(process, tmp_path / "results", 40)
+    result = finish(process, tmp_path / "results")
     assert slurm_lab.squeue() == []
     assert result.status == 2, result.out
     assert set(result.verdicts.values()) == {"infrastructure"}
@@ -59,7 +59,7 @@ def test_a_signal_while_submitting_leaves_no_job(slurm_lab: SlurmLab, tmp_path: 
     until((tmp_path / "results" / "latest" / "ledger.sqlite").exists, "the run has begun")
     time.sleep(after)
     signal_group(process, signal.SIGTERM)
-    finish(process, tmp_path / "results", 40)
+    finish(process, tmp_path / "results")
     time.sleep(1)
     assert slurm_lab.squeue() == []
 
@@ -69,7 +69,7 @@ def test_a_signal_under_xdist_leaves_no_job(slurm_lab: SlurmLab, tmp_path: Path)
     process = start(*TWO, "-n", "2", "--site", str(site), results=tmp_path / "results")
     until(lambda: len([job for job in slurm_lab.squeue() if job.state == "RUNNING"]) == 2, "two jobs running")
     signal_group(process, signal.SIGINT)
-    finish(process, tmp_path / "results", 40)
+    finish(process, tmp_path / "results")
     assert slurm_lab.squeue() == []
 
 
@@ -104,7 +104,7 @@ def test_a_signal_after_the_first_failure_does_not_cut_the_cancelling_short(
     signal_group(process, number)
     time.sleep(0.5)
     gate.open()
-    result = finish(process, tmp_path / "results", 40)
+    result = finish(process, tmp_path / "results")
     assert slurm_lab.squeue() == []
     assert result.status == 1, result.out
     assert "still cancelling" in result.out
