@@ -69,6 +69,20 @@ class Trial:
         )  # fmt: skip
         return self
 
+    def hold(self, step: int) -> Trial:
+        """Its job is to wait after this step until it is let go."""
+        self.stage.hold(step)
+        return self
+
+    def let_go(self) -> None:
+        self.stage.let_go()
+
+    def until_said(self, words: str) -> None:
+        """Until the session has printed this."""
+        process = self.process
+        assert process is not None
+        until(lambda: words in process.said(), words)
+
     def resume(self, *more: str) -> Run:
         return self.start("--resume", "latest", *more).end()
 
@@ -145,7 +159,7 @@ class Trial:
 
     def until_steps(self, count: int) -> None:
         """Until the session knows so many steps."""
-        until(lambda: self.collected().count(b" | global_step: ") >= count, f"{count} steps in the session")
+        until(lambda: self.collected().count(b"global_step") >= count, f"{count} steps in the session")
 
     # Where a tool of Slurm is held up
 
