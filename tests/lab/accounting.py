@@ -69,7 +69,9 @@ class AccountingLab(SlurmLab):
         """(Again) answer sacct, sacctmgr and the controller."""
         self._daemons["slurmdbd"].start()
         self._wait(
-            "slurmdbd", lambda: "normal" in self._try("sacctmgr", "-nP", "list", "qos"), time.monotonic() + 20
+            "slurmdbd",
+            lambda: "normal" in self._try("sacctmgr", "-nP", "list", "qos"),
+            time.monotonic() + 120,
         )
 
     def mend(self) -> None:
@@ -113,7 +115,7 @@ class AccountingLab(SlurmLab):
             input=tables,
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=300,
         )
         if made.returncode != 0:
             raise LabError(f"mariadbd --bootstrap: exit code {made.returncode}:\n{made.stderr[-2000:]}")

@@ -53,7 +53,7 @@ class BucketLab:
     ) -> None:
         self.stop()
 
-    def start(self, seconds: float = 30.0) -> None:
+    def start(self, seconds: float = 300.0) -> None:
         """Bring it up and wait until it answers; LabError, with its log's tail, if it does not."""
         from google.auth.credentials import AnonymousCredentials
         from google.cloud.storage import Client
@@ -88,17 +88,17 @@ class BucketLab:
 
     def make(self, bucket: str) -> None:
         """A bucket, if there is none of this name."""
-        if not self._client.bucket(bucket).exists(timeout=5, retry=None):
-            self._client.create_bucket(bucket, timeout=5, retry=None)
+        if not self._client.bucket(bucket).exists(timeout=60, retry=None):
+            self._client.create_bucket(bucket, timeout=60, retry=None)
 
     def remove(self, bucket: str) -> None:
         """The bucket goes with all that is in it."""
-        self._client.bucket(bucket).delete(force=True, timeout=5)
+        self._client.bucket(bucket).delete(force=True, timeout=60)
 
     def put(self, url: str, data: bytes) -> None:
         """Write an object `gs://bucket/name`, also over an old one; the bucket must be there."""
         bucket, _, name = url.removeprefix("gs://").partition("/")
-        self._client.bucket(bucket).blob(name).upload_from_string(data, timeout=5, retry=None)
+        self._client.bucket(bucket).blob(name).upload_from_string(data, timeout=60, retry=None)
 
     def _answers(self) -> bool:
         try:

@@ -177,7 +177,7 @@ def _carrying(wanted: bytes, sshd_config: bytes | None = None) -> set[int]:
     return found - {os.getpid()}
 
 
-def sweep(root: Path, seconds: float = 5.0) -> set[int]:
+def sweep(root: Path, seconds: float = 60.0) -> set[int]:
     """SIGKILL all that is left of the lab at `root`; returns what still lives after `seconds`."""
     deadline = time.monotonic() + seconds
     left = marked(root)

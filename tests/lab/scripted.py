@@ -211,7 +211,7 @@ class ScriptedLab:
         self._sshd = sshd.make_sshd(self.root, self.port, environment)
         self._reaper = reaper.start(self.root, keep=False)
         self._sshd.start()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 120
         while not daemons.answers(self.host, self.port):
             self._sshd.check()
             if time.monotonic() > deadline:

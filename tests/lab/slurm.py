@@ -139,7 +139,7 @@ class SlurmLab:
         """All processes of the lab: daemons, job steps, sessions; the reaper is not one of them."""
         return daemons.marked(self.root)
 
-    def start(self, seconds: float = 180.0) -> None:
+    def start(self, seconds: float = 600.0) -> None:
         """Bring it up and wait until every node is idle; LabError, with a log's tail, if that fails."""
         try:
             self._prepare()
@@ -171,7 +171,7 @@ class SlurmLab:
         watcher, self._reaper = self._reaper, None
         daemons.clear(self.root, self._ports, watcher, keep=not self._own_root)
 
-    def run(self, *argv: str, timeout: float = 30.0) -> str:
+    def run(self, *argv: str, timeout: float = 120.0) -> str:
         """Standard output of a Slurm command, run here and not over SSH; LabError if it fails."""
         try:
             done = subprocess.run(argv, env=self.environment, capture_output=True, text=True, timeout=timeout)
@@ -247,7 +247,7 @@ class SlurmLab:
     def start_sshd(self) -> None:
         """(Again) take sessions, on the same port and with the same host key."""
         self._daemons["sshd"].start()
-        self._wait("sshd", lambda: daemons.answers(self.host, self.port), time.monotonic() + 10)
+        self._wait("sshd", lambda: daemons.answers(self.host, self.port), time.monotonic() + 120)
 
     def stop_controller(self) -> None:
         """Slurm's commands fail from here on; jobs go on running."""
@@ -255,12 +255,14 @@ class SlurmLab:
 
     def start_controller(self) -> None:
         """The controller comes back and knows its jobs again."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         self._daemons["slurmctld"].start()
         self._wait("slurmctld", lambda: "is UP" in self._try("scontrol", "ping"), deadline)
         # By itself the controller asks the nodes how they are only after a third of SlurmdTimeout.
         self.run("scontrol", "reconfigure")
-        self._wait("slurmctld", lambda: "unk" not in self._try("sinfo", "-h", "-o", "%T"), deadline)
+        self._wait(
+            "slurmctld", lambda: "unk" not in (self._try("sinfo", "-h", "-o", "%T") or "unk"), deadline
+        )
 
     def mend(self) -> None:
         """Start again what a test has stopped, and take every node back into service."""

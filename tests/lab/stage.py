@@ -86,6 +86,19 @@ class Stage:
         """Change these knobs and keep the others; a name that Knobs lacks raises TypeError."""
         dataclasses.replace(self.knobs, **knobs).save(self.path)
 
+    def hold(self, step: int) -> None:
+        """Jobs that start from now on wait after this step until they are let go."""
+        self._held.touch()
+        self.set(held_at=step, held_by=str(self._held))
+
+    def let_go(self) -> None:
+        """Jobs that wait go on, and none waits any more."""
+        self._held.unlink()
+
+    @property
+    def _held(self) -> Path:
+        return self.path / "held"
+
     def provision(self) -> None:
         """Bring about by hand what setup.sh does in a job."""
         if self.kind is KINDS["llama3"]:

@@ -46,6 +46,8 @@ class StandIn(ABC):
         for step in range(knobs.steps or self.steps):
             time.sleep(knobs.real_step)
             self.say_step(step, knobs.seconds(self.step_time, step, self.random))
+            while knobs.holds(step):
+                time.sleep(0.05)
             if step == knobs.crash_at:
                 self.say("\nTraceback (most recent call last):\n")
                 print(f"RuntimeError: NCCL error after step {step}", file=sys.stderr)

@@ -84,7 +84,7 @@ def test_two_builds_at_once_build_once(folder: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(repository)}
     python = str(Path(sys.base_prefix) / "bin" / "python3")
     both = [subprocess.Popen([python, "-c", code], env=environment, cwd=repository) for _ in range(2)]
-    assert [one.wait(30) for one in both] == [0, 0]
+    assert [one.wait(300) for one in both] == [0, 0]
     assert len(built(folder)) == len(programs.PROGRAMS)
 
 

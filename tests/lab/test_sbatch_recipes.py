@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import subprocess
-import time
 from collections import Counter
 from pathlib import Path
 
 from tests.lab.slurm import SlurmLab
 from tests.lab.stage import Stage
+from tests.lab.test_slurm_lab import until
 
 
 def submit(lab: SlurmLab, stage: Stage, nodes: int, folder: Path | None = None, **variables: str) -> int:
@@ -28,10 +28,8 @@ def submit(lab: SlurmLab, stage: Stage, nodes: int, folder: Path | None = None, 
 
 def end_of(lab: SlurmLab, *jobs: int) -> list[str]:
     """The last states of these jobs, once none is left."""
-    deadline = time.monotonic() + 30
-    while {job.id for job in lab.squeue()} & set(jobs):
-        assert time.monotonic() < deadline, lab.squeue()
-        time.sleep(0.1)
+    until("the jobs ended", lambda: not {job.id for job in lab.squeue()} & set(jobs))
+    until("they are in the completion log", lambda: set(jobs) <= {job.id for job in lab.jobs_ever()})
     return [job.state for job in lab.jobs_ever() if job.id in jobs]
 
 
@@ -39,12 +37,15 @@ def test_jobs_of_the_recipes_own_name_wait_for_each_other(slurm_lab: SlurmLab, t
     stage = slurm_lab.stage(tmp_path.name, recipe="nemotron4", hang_at=1)
     jobs = [submit(slurm_lab, stage, 16, DTYPE=dtype) for dtype in ("bf16", "fp8")]
     try:
-        time.sleep(2)
-        found = {job.id: (job.name, job.state, job.reason) for job in slurm_lab.squeue() if job.id in jobs}
-        assert found == {
+        expected = {
             jobs[0]: ("nemotron", "RUNNING", "None"),
             jobs[1]: ("nemotron", "PENDING", "Dependency"),
         }
+
+        def found() -> dict[int, tuple[str, str, str]]:
+            return {job.id: (job.name, job.state, job.reason) for job in slurm_lab.squeue() if job.id in jobs}
+
+        until("one runs and one waits for it", lambda: found() == expected)
     finally:
         slurm_lab.run("scancel", *map(str, jobs))
     end_of(slurm_lab, *jobs)

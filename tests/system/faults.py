@@ -16,6 +16,7 @@ from tests.lab.jobs import LabJob
 from tests.lab.slurm import SlurmLab
 from tests.lab.stage import Stage
 from tests.system.forks import Session
+from tests.system.support import GUARD
 from tests.system.support import TOKEN
 from tests.system.support import Run
 from tests.system.support import finish
@@ -68,10 +69,24 @@ class Trial:
         )  # fmt: skip
         return self
 
+    def hold(self, step: int) -> Trial:
+        """Its job is to wait after this step until it is let go."""
+        self.stage.hold(step)
+        return self
+
+    def let_go(self) -> None:
+        self.stage.let_go()
+
+    def until_said(self, words: str) -> None:
+        """Until the session has printed this."""
+        process = self.process
+        assert process is not None
+        until(lambda: words in process.said(), words)
+
     def resume(self, *more: str) -> Run:
         return self.start("--resume", "latest", *more).end()
 
-    def end(self, seconds: float = 90, *, left: int = 0) -> Run:
+    def end(self, seconds: float = GUARD, *, left: int = 0) -> Run:
         """Wait for the session's own end; afterwards no job of it may be left, and none have been submitted twice."""
         assert self.process is not None
         result = finish(self.process, self.results, seconds)
@@ -144,9 +159,7 @@ class Trial:
 
     def until_steps(self, count: int) -> None:
         """Until the session knows so many steps."""
-        until(
-            lambda: self.collected().count(b" | global_step: ") >= count, f"{count} steps in the session", 30
-        )
+        until(lambda: self.collected().count(b"global_step") >= count, f"{count} steps in the session")
 
     # Where a tool of Slurm is held up
 
@@ -183,8 +196,8 @@ class Gate:
         self._shut.touch()
         return self
 
-    def until_somebody_waits(self, seconds: float = 30) -> None:
-        until(self._came.exists, "somebody at the gate", seconds)
+    def until_somebody_waits(self) -> None:
+        until(self._came.exists, "somebody at the gate")
 
     def open(self) -> None:
         self._shut.unlink(missing_ok=True)

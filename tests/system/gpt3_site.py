@@ -92,7 +92,7 @@ def follow(
     session: Provisioner,
     job: JobRef,
     enough: Callable[[JobState], bool] = lambda _: False,
-    seconds: float = 120,
+    seconds: float = 300,
 ) -> list[JobState]:
     """Ask as the fleet does, until it is over or `enough`; every state that was seen."""
     seen: list[JobState] = []

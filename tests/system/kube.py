@@ -114,12 +114,11 @@ def left(lab: KubernetesLab, namespace: str) -> list[str]:
     return [f"{kind} {item['metadata']['name']}" for kind in _KINDS for item in items(lab, namespace, kind)]
 
 
-def nothing_is_left(lab: KubernetesLab, namespace: str, seconds: float = 20) -> None:
+def nothing_is_left(lab: KubernetesLab, namespace: str) -> None:
     """The cluster's garbage collector takes a moment."""
     until(
         lambda: not left(lab, namespace),
         f"nothing left in {namespace}, but there is {left(lab, namespace)}",
-        seconds,
     )
 
 

@@ -67,10 +67,10 @@ class KubeTrial:
         self.process = start(*self.select, "--site", str(self.site), *more, results=self.results, env=env)
         return self
 
-    def end(self, seconds: float = 120) -> Run:
+    def end(self) -> Run:
         """Wait for the session's own end, and ask what it left."""
         assert self.process is not None
-        result = finish(self.process, self.results, seconds)
+        result = finish(self.process, self.results)
         nothing_is_left(self.lab, self.namespace)
         made = self.made()
         assert len(made) == len(set(made)), f"made twice: {made}"
@@ -81,12 +81,11 @@ class KubeTrial:
             assert [path for path in written if secret.encode() in path.read_bytes()] == []
         return result
 
-    def run(self, *more: str, seconds: float = 60) -> Run:
-        return self.start(*more).end(seconds)
+    def run(self, *more: str) -> Run:
+        return self.start(*more).end()
 
     def resume(self, *more: str) -> Run:
-        # A submission that was cut off is looked up for a minute before it counts as never made.
-        return self.run("--resume", "latest", *more, seconds=120)
+        return self.run("--resume", "latest", *more)
 
     def house(self, *command: str) -> Run:
         """`--sweep` and the like."""

@@ -28,6 +28,9 @@ SELECT = ("suites/llama3", "-k", "70b and fp8 and 512")
 # Whoever runs the tests may be logged in to a cloud: they ask nobody but this machine, where nobody listens.
 NO_STORAGE = "http://127.0.0.1:9"
 
+GUARD = 300.0
+"""Seconds after which what is waited for will never come, however busy the machine is. A test that passes waits for no guard."""
+
 
 class LoginNode(Protocol):
     """How a lab is reached."""
@@ -97,7 +100,7 @@ def start(*arguments: str, results: Path, env: dict[str, str] | None = None) -> 
     return forks().start(command(*arguments, results=results), environment(env), anew=anew)
 
 
-def finish(process: Session, results: Path, seconds: float = 120) -> Run:
+def finish(process: Session, results: Path, seconds: float = GUARD) -> Run:
     out, _ = process.communicate(timeout=seconds)
     latest = results / "latest"
     folder = latest.resolve() if latest.exists() else results
@@ -112,7 +115,9 @@ def finish(process: Session, results: Path, seconds: float = 120) -> Run:
     return Run(process.wait(), out, folder)
 
 
-def pacemark(*arguments: str, results: Path, env: dict[str, str] | None = None, seconds: float = 120) -> Run:
+def pacemark(
+    *arguments: str, results: Path, env: dict[str, str] | None = None, seconds: float = GUARD
+) -> Run:
     return finish(start(*arguments, results=results, env=env), results, seconds)
 
 
@@ -146,7 +151,7 @@ def login(lab: LoginNode, more: str = "") -> str:
     )
 
 
-def until(true: Callable[[], bool], what: str, seconds: float = 120) -> None:
+def until(true: Callable[[], bool], what: str, seconds: float = GUARD) -> None:
     began = time.monotonic()
     deadline = began + seconds
     while not true():

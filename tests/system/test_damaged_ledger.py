@@ -105,7 +105,7 @@ def test_a_resumed_run_goes_on_with_its_job_whatever_became_of_the_ledger(
     try:
         until(lambda: followed(tmp_path), "the job is followed again")
         scripted_lab.play(Script())
-        resumed = finish(process, tmp_path / "results", 40)
+        resumed = finish(process, tmp_path / "results")
     finally:
         process.kill()
     assert "Traceback" not in resumed.out

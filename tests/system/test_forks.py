@@ -53,7 +53,7 @@ def test_each_is_a_process_with_a_group_an_environment_and_an_end_of_its_own(tmp
             *arguments,
         ]
         session = forks().start(argv, env, anew=anew)
-        out, _ = session.communicate(60)
+        out, _ = session.communicate(300)
         assert session.returncode == -signal.SIGABRT, out
         assert f"True {ROOT} something {int(not anew)} {argv[3:]}" in out
 
@@ -62,5 +62,5 @@ def test_one_that_is_killed_says_so(tmp_path: Path) -> None:
     session = start("suites", "--collect-only", results=tmp_path)
     until(lambda: "collect" in session.said() or session.poll() is not None, "it runs")
     session.kill()
-    assert session.wait(30) in (-signal.SIGKILL, 0)
-    session.communicate(30)
+    assert session.wait(300) in (-signal.SIGKILL, 0)
+    session.communicate(300)

@@ -173,7 +173,7 @@ def test_an_api_server_that_crashes_while_submitting(
 ) -> None:
     rule = gate.on(JOBSETS, HOLD)
     trial = gated().start()
-    assert rule.met.wait(20)
+    assert rule.met.wait(300)
     crashing.signal("kube-apiserver", signal.SIGKILL)
     rule.let_go()
     crashing.start_api()

@@ -101,7 +101,7 @@ def test_pods_that_find_no_node(kubernetes_lab: KubernetesLab, kube_trial: MakeT
     trial.until_running(1)
     trial.start()
     assert trial.process is not None
-    trial.process.wait(60)
+    trial.process.wait(300)
     kubernetes_lab.api.delete(f"{JOBSETS.format(trial.namespace)}/somebody-elses")
     headline = blamed(trial)
     # On a busy machine not all of the others have theirs yet.
@@ -176,7 +176,7 @@ def test_nodes_that_are_tainted_after_the_check(
     rule = gate.on(f"POST {JOBSETS.format(namespace)}", HOLD)
     kubeconfig = str(gate.kubeconfig(user(kubernetes_lab, namespace)))
     trial = kube_trial(keys={"kubeconfig": kubeconfig, "node_selector": RACK}).start()
-    assert rule.met.wait(60)
+    assert rule.met.wait(300)
     rack({"key": "repair", "value": "yes", "effect": "NoSchedule"})
     rule.let_go()
     headline = blamed(trial)

@@ -108,9 +108,7 @@ def test_a_case_runs_with_a_pod_for_each_node_and_its_own_arguments(
     for document in gke.made("70b-bf16-128gpus", name="llama", namespace=namespace):
         kubernetes_lab.api.create(document)
     place = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{namespace}/jobsets/llama"
-    until(
-        lambda: kubernetes_lab.api.get(place).get("status", {}).get("terminalState"), "the JobSet ended", 60
-    )
+    until(lambda: kubernetes_lab.api.get(place).get("status", {}).get("terminalState"), "the JobSet ended")
     assert kubernetes_lab.api.get(place)["status"]["terminalState"] == "Completed"
     pods = kubernetes_lab.api.get(f"/api/v1/namespaces/{namespace}/pods")["items"]
     indices = {pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]: pod for pod in pods}

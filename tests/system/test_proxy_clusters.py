@@ -61,7 +61,7 @@ def on_slurm(lab: SlurmLab, folder: Path, suite: Path, case: str, gpu: str = "h1
     keys = {"recipes": f"{{proxy: {{values: {{{given}}}}}}}", "environment": f"{{STAGE_PATH: {stage.root}}}"}
     site = site_file(lab, stage, folder, **{"gpu": gpu, **keys})
     chosen = ("-k", f"[{case.partition('/')[2]}]", "--site", str(site))
-    return pacemark(str(suite), *chosen, results=folder / "results", seconds=300)
+    return pacemark(str(suite), *chosen, results=folder / "results")
 
 
 def require_trained(result: Run) -> None:
@@ -123,7 +123,7 @@ def test_the_program_trains_in_a_pod_of_a_jobset(
     values = {"image": processes.REAL, "python": sys.executable}
     site = gke_site(kubernetes_lab, namespace, tmp_path, recipes={"proxy": {"values": values}})
     chosen = ("-k", "tiny", "--site", str(site))
-    result = pacemark(str(few_steps), *chosen, results=tmp_path / "results", seconds=300)
+    result = pacemark(str(few_steps), *chosen, results=tmp_path / "results")
     require_trained(result)
     assert result.case(TINY)["job"]["kind"] == "JobSet"
     nothing_is_left(kubernetes_lab, namespace)

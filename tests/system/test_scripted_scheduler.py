@@ -17,6 +17,7 @@ from tests.lab.scripted import Script
 from tests.lab.scripted import ScriptedLab
 from tests.lab.scripted import ending
 from tests.system.scripted import FOR_EVER
+from tests.system.scripted import SHORT
 from tests.system.scripted import TIMED_OUT
 from tests.system.scripted import play
 from tests.system.scripted import vanish
@@ -108,7 +109,7 @@ def test_a_squeue_that_fails_for_a_while_changes_nothing(
 def test_a_squeue_that_never_answers_loses_the_job_and_says_why(
     scripted_lab: ScriptedLab, tmp_path: Path, fault: Fault, cause: str
 ) -> None:
-    session = play(scripted_lab, tmp_path, Script(faults={"squeue": fault}))
+    session = play(scripted_lab, tmp_path, Script(faults={"squeue": fault}), limits=SHORT)
     assert session.verdict == "lost", session.run.out
     assert cause in session.headline
     assert "the job may still run: look for the name pacemark-" in session.headline
@@ -155,7 +156,7 @@ def test_a_launcher_that_does_not_name_its_job_leaves_none(
     scripted_lab: ScriptedLab, tmp_path: Path, cancel_ignored: bool
 ) -> None:
     script = Script(reply="done", timeline=STUCK, ends=False, cancel_ignored=cancel_ignored)
-    session = play(scripted_lab, tmp_path, script)
+    session = play(scripted_lab, tmp_path, script, limits=SHORT if cancel_ignored else {})
     assert session.verdict == "infrastructure", session.run.out
     assert "named 0 job ids where one is expected" in session.headline
     if cancel_ignored:
@@ -175,7 +176,7 @@ def test_a_launcher_that_does_not_name_its_job_leaves_none(
 def test_a_controller_that_does_not_answer_the_check_is_not_a_missing_partition(
     scripted_lab: ScriptedLab, tmp_path: Path, fault: Fault, cause: str
 ) -> None:
-    session = play(scripted_lab, tmp_path, Script(faults={"scontrol": fault}))
+    session = play(scripted_lab, tmp_path, Script(faults={"scontrol": fault}), limits=SHORT)
     assert session.verdict == "infrastructure", session.run.out
     assert "never submitted" in session.headline
     assert cause in session.headline
@@ -231,7 +232,8 @@ def test_the_id_of_a_part_of_a_job_is_refused_and_the_whole_is_cancelled(
 def test_a_job_of_several_parts_behind_a_plain_id_is_given_up_and_cancelled(
     scripted_lab: ScriptedLab, tmp_path: Path, kind: str, part: str
 ) -> None:
-    session = play(scripted_lab, tmp_path, Script(kind=kind, timeline=STUCK, ends=False))
+    script = Script(kind=kind, timeline=STUCK, ends=False)
+    session = play(scripted_lab, tmp_path, script, limits={"unreachable_minutes": 0.06})
     assert session.verdict == "infrastructure", session.run.out
     assert f"in the unknown state 'several jobs in one: {part} RUNNING" in session.headline
     assert scripted_lab.live_jobs() == []
@@ -290,31 +292,23 @@ def test_banners_do_not_hide_a_failure(scripted_lab: ScriptedLab, tmp_path: Path
 
 
 def test_a_state_of_no_table_is_loud_and_bounded(scripted_lab: ScriptedLab, tmp_path: Path) -> None:
-    session = play(scripted_lab, tmp_path, Script(timeline=((0, "WEIRD_STATE", 0.3),), ends=False))
+    script = Script(timeline=((0, "WEIRD_STATE", 0.3),), ends=False)
+    session = play(scripted_lab, tmp_path, script, limits={"unreachable_minutes": 0.06})
     assert session.verdict == "infrastructure", session.run.out
     assert "in the unknown state 'WEIRD_STATE' for " in session.headline
     assert scripted_lab.live_jobs() == []
 
 
 def test_a_state_of_no_table_in_between_changes_nothing(scripted_lab: ScriptedLab, tmp_path: Path) -> None:
-    # Long enough for a session that asks every two seconds.
-    timeline = ((0, "RUNNING", 0.3), (0.5, "WEIRD_STATE", 0.5), (4, "COMPLETED", 1))
-    session = play(scripted_lab, tmp_path, Script(timeline=timeline))
+    script = Script(timeline=((0, "RUNNING", 0.3), (0.5, "WEIRD_STATE", 0.5)), ends=False)
+    session = play(scripted_lab, tmp_path, script, then=("weird_state", Script()))
     assert session.verdict == "passed", session.run.out
-    assert "weird_state" in session.run.out
 
 
 def test_a_requeued_job_goes_on(scripted_lab: ScriptedLab, tmp_path: Path) -> None:
-    timeline = (
-        (0, "RUNNING", 0),
-        (0.4, "REQUEUED", 0),
-        (4, "PENDING", 0),
-        (5, "RUNNING", 0.3),
-        (6, "COMPLETED", 1),
-    )
-    session = play(scripted_lab, tmp_path, Script(timeline=timeline))
+    script = Script(timeline=((0, "RUNNING", 0), (0.4, "REQUEUED", 0)), ends=False)
+    session = play(scripted_lab, tmp_path, script, then=("requeued", Script()))
     assert session.verdict == "passed", session.run.out
-    assert "requeued" in session.run.out
 
 
 def test_a_job_that_stays_requeued_is_given_up_and_cancelled(
@@ -344,7 +338,7 @@ def test_a_job_that_stays_requeued_is_given_up_and_cancelled(
 def test_a_cancel_that_never_takes_effect_is_bounded_and_told(
     scripted_lab: ScriptedLab, tmp_path: Path, script: Script
 ) -> None:
-    session = play(scripted_lab, tmp_path, script, interrupt=True)
+    session = play(scripted_lab, tmp_path, script, interrupt=True, limits=SHORT)
     assert session.run.status == 2
     assert session.verdict == "infrastructure", session.run.out
     assert "job 4711 was asked to end, which is NOT confirmed: look after it" in session.headline
@@ -355,7 +349,7 @@ def test_a_job_that_cannot_be_given_up_is_told(scripted_lab: ScriptedLab, tmp_pa
     script = Script(
         timeline=((0, "PENDING", 0),), ends=False, reason="PartitionNodeLimit", cancel_ignored=True
     )
-    session = play(scripted_lab, tmp_path, script)
+    session = play(scripted_lab, tmp_path, script, limits=SHORT)
     assert session.verdict == "infrastructure", session.run.out
     assert "it can never start; the queue says: PartitionNodeLimit" in session.headline
     assert "its cancellation was asked for but NOT confirmed, look after it" in session.headline
@@ -365,7 +359,7 @@ def test_a_cancel_that_fails_at_first_is_repeated(scripted_lab: ScriptedLab, tmp
     script = Script(
         timeline=STUCK, ends=False, faults={"scancel": Fault(f"scancel: error: {TIMED_OUT}", calls=1)}
     )
-    session = play(scripted_lab, tmp_path, script, interrupt=True, limits={"cancel_seconds": 8})
+    session = play(scripted_lab, tmp_path, script, interrupt=True)
     assert "job 4711 was cancelled" in session.headline
     assert len(scripted_lab.calls("scancel")) == 2
     assert scripted_lab.live_jobs() == []

@@ -238,7 +238,7 @@ def test_a_node_that_stops_answering(lab: AccountingLab, make_trial: MakeTrial, 
     lab.run("scontrol", "update", f"JobId={job.id}", f"Requeue={int(requeue)}")
     trial.stage.set(real_step=0.02)
     with lab.frozen_node(node):
-        result = trial.end(90)
+        result = trial.end()
     case = result.case(CASE)
     assert [ran.id for ran in trial.jobs()] == [job.id]
     if requeue:

@@ -50,11 +50,12 @@ def sweep(trial: Trial) -> str:
 def test_a_run_killed_behind_its_save_goes_on_with_the_load_and_removes_the_checkpoint(
     make_trial: MakeTrial,
 ) -> None:
-    trial = make(make_trial)
+    trial = make(make_trial).hold(10)
     gate = trial.gate("sbatch")
     start(trial)
     until(lambda: any(job.state == "RUNNING" for job in trial.living()), "the save")
     gate.shut()
+    trial.let_go()
     gate.until_somebody_waits()
     trial.kill()
     gate.open()

@@ -18,9 +18,10 @@ ALL = "gpu[001-256]"
 def test_a_job_whose_node_fails_is_requeued_and_judged_by_its_new_log(
     lab: SlurmLab, make_trial: MakeTrial
 ) -> None:
-    trial = make_trial(real_step=0.08).start()
+    trial = make_trial().hold(10).start()
     trial.until_steps(5)
     lab.set_node(trial.node(), "down")
+    trial.let_go()
     result = trial.end()
     case = result.case(CASE)
     assert case["verdict"] == "passed", result.out
@@ -38,13 +39,14 @@ def test_a_job_whose_node_fails_is_requeued_and_judged_by_its_new_log(
 def test_a_job_that_may_not_be_requeued_ends_with_its_node_and_is_tried_again_elsewhere(
     lab: SlurmLab, make_trial: MakeTrial
 ) -> None:
-    trial = make_trial(case=NEMOTRON, real_step=0.08)
+    trial = make_trial(case=NEMOTRON).hold(10)
     trial.start("--retry-infrastructure", "1", "--exclude-failed-nodes")
-    trial.log()
+    trial.until_steps(5)
     node = trial.node()
     lab.set_node(node, "down")
     # Else it registers again and is back: its slurmd is well.
     lab.set_node(node, "drain")
+    trial.let_go()
     result = trial.end()
     case = result.case(NEMOTRON)
     assert case["verdict"] == "passed", result.out
@@ -61,8 +63,8 @@ def test_a_job_that_may_not_be_requeued_ends_with_its_node_and_is_tried_again_el
 
 @pytest.mark.parametrize("case", [CASE, NEMOTRON], ids=["requeued", "ended"])
 def test_a_job_that_is_preempted(lab: SlurmLab, make_trial: MakeTrial, case: str) -> None:
-    trial = make_trial(case=case, real_step=0.08).start()
-    trial.log()
+    trial = make_trial(case=case).hold(10).start()
+    trial.until_steps(5)
     urgent = lab.run(
         "sbatch", "--parsable", "-p", "urgent", "--exclusive", "-w", trial.node(), "--output=/dev/null",
         "--wrap", "sleep 60",
@@ -74,6 +76,7 @@ def test_a_job_that_is_preempted(lab: SlurmLab, make_trial: MakeTrial, case: str
         )
     finally:
         lab.run("scancel", urgent)
+    trial.let_go()
     result = trial.end()
     assert len(trial.jobs()) == 1
     if case == CASE:
@@ -89,7 +92,7 @@ def test_a_job_that_hits_its_time_limit_is_infrastructure(lab: SlurmLab, make_tr
     trial.until_steps(5)
     # Slurm looks at limits twice a minute.
     lab.run("scontrol", "update", f"JobId={trial.job().id}", "EndTime=now")
-    result = trial.end(60)
+    result = trial.end()
     assert result.case(CASE)["verdict"] == "infrastructure"
     assert "ended TIMEOUT on gpu001 after step 5 of 0 to 49" in result.case(CASE)["headline"]
 
@@ -120,7 +123,7 @@ def test_a_job_that_is_held_can_never_start(
 
 def test_a_job_that_is_released_in_time_goes_on(lab: SlurmLab, make_trial: MakeTrial) -> None:
     lab.set_node(ALL, "drain")
-    trial = make_trial(limits=", queue_minutes: 5").start()
+    trial = make_trial(limits=", queue_minutes: 5, hopeless_seconds: 60").start()
     job = trial.job("PENDING")
     lab.run("scontrol", "hold", str(job.id))
     time.sleep(2)

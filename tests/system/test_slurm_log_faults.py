@@ -43,15 +43,18 @@ def fill(disk: Path) -> Path:
 
 
 def test_a_full_disk_of_results_cancels_the_job_and_says_so(small_disk: Path, make_trial: MakeTrial) -> None:
-    trial = make_trial(results=small_disk / "results", real_step=0.1).start()
+    # It does not end by itself.
+    trial = make_trial(results=small_disk / "results", hang_at=40).hold(10).start()
     trial.until_steps(3)
     filler = fill(small_disk)
+    trial.let_go()
     result = trial.end()
     assert result.case(CASE)["verdict"] == "infrastructure", result.out
     assert "the disk of the results folder is full" in result.case(CASE)["headline"]
     assert "Traceback" not in result.out
     assert [job.state for job in trial.jobs()] == ["CANCELLED"]
     filler.unlink()
+    trial.stage.set(hang_at=-1)
     again = trial.resume()
     assert again.verdicts == {CASE: "passed"}, again.out
 
@@ -83,11 +86,10 @@ def test_a_stage_that_is_full_before_the_launch_is_infrastructure(
 
 
 def test_a_stage_that_fills_up_is_named(small_disk: Path, make_trial: MakeTrial) -> None:
-    trial = make_trial(
-        stage=make_stage(small_disk / "stage", "llama3", provisioned=True, real_step=0.07)
-    ).start()
+    trial = make_trial(stage=make_stage(small_disk / "stage", "llama3", provisioned=True)).hold(10).start()
     trial.until_steps(3)
     fill(small_disk)
+    trial.let_go()
     result = trial.end()
     case = result.case(CASE)
     assert case["verdict"] == "infrastructure", result.out
@@ -96,8 +98,9 @@ def test_a_stage_that_fills_up_is_named(small_disk: Path, make_trial: MakeTrial)
 
 
 def test_a_log_that_is_whole_only_after_the_jobs_end_is_waited_for(make_trial: MakeTrial) -> None:
-    trial = make_trial(real_step=0.07, limits=", log_settle_seconds: 20").start()
+    trial = make_trial(limits=", log_settle_seconds: 60").hold(10).start()
     behind = Behind(trial.log())
+    trial.let_go()
     until(lambda: trial.living() == [], "the job's end")
     for part in (0.6, 0.8):
         behind.show(part)
@@ -109,9 +112,10 @@ def test_a_log_that_is_whole_only_after_the_jobs_end_is_waited_for(make_trial: M
 
 
 def test_a_log_that_stays_short_is_no_evidence(make_trial: MakeTrial) -> None:
-    trial = make_trial(real_step=0.07).start()
+    trial = make_trial().hold(10).start()
     trial.until_steps(5)
     Behind(trial.log())
+    trial.let_go()
     result = trial.end()
     assert result.verdicts == {CASE: "invalid run"}
     assert "the last step seen is" in result.case(CASE)["headline"]
@@ -119,11 +123,12 @@ def test_a_log_that_stays_short_is_no_evidence(make_trial: MakeTrial) -> None:
 
 @pytest.mark.parametrize("grows", [False, True], ids=["shorter", "shorter, then longer"])
 def test_a_log_that_is_replaced_underway_is_no_evidence(make_trial: MakeTrial, grows: bool) -> None:
-    trial = make_trial(real_step=0.07).start()
+    trial = make_trial().hold(20).start()
     trial.until_steps(10)
     log = trial.log()
     behind = Behind(log)
     behind.show(0.1)
+    trial.let_go()
     if grows:
         until(lambda: trial.living() == [], "the job's end")
         lines = behind.real.read_bytes().splitlines(keepends=True)
@@ -142,7 +147,7 @@ def test_a_log_that_is_replaced_underway_is_no_evidence(make_trial: MakeTrial, g
 
 @pytest.mark.parametrize("case", [CASE, NEMOTRON])
 def test_logs_of_other_jobs_in_the_same_folder_are_left_alone(make_trial: MakeTrial, case: str) -> None:
-    trial = make_trial(case=case, real_step=0.07).start()
+    trial = make_trial(case=case).hold(10).start()
     log, job = trial.log(), str(trial.job().id)
     other = log.with_name(log.name.replace(trial.run, "20200101-000000-0000"))
     names = {
@@ -155,6 +160,7 @@ def test_logs_of_other_jobs_in_the_same_folder_are_left_alone(make_trial: MakeTr
     for name in names:
         # Whole, and far too slow.
         log.with_name(name).write_text("global_step: 1 | train_step_timing in s: 999.0\n" * 50)
+    trial.let_go()
     result = trial.end()
     assert result.verdicts == {case: "passed"}, result.out
     assert b"999.0" not in (result.folder / case / "log.txt").read_bytes()

@@ -19,15 +19,19 @@ from fixtures.backends.ssh.connection import SshConnection
 from fixtures.site import load_site
 from plugins.job import JobRef
 from tests.lab.slurm import SlurmLab
+from tests.lab.stage import Stage
 from tests.system.support import ROOT
 from tests.system.support import SELECT
 from tests.system.support import TOKEN
+from tests.system.support import finish
 from tests.system.support import pacemark
 from tests.system.support import site_file
+from tests.system.support import start
+from tests.system.support import until
 
 
-def on_a_terminal(*arguments: str, results: Path) -> str:
-    """Everything that pytest writes when its output is a terminal."""
+def on_a_terminal(stage: Stage, *arguments: str, results: Path) -> str:
+    """Everything that pytest writes when its output is a terminal. The stage's job is let go once its pace is shown."""
     master, slave = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--results", str(results), *arguments],
@@ -39,11 +43,14 @@ def on_a_terminal(*arguments: str, results: Path) -> str:
         start_new_session=True,
     ):
         os.close(slave)
-        said = b""
+        said, held = b"", True
         # Linux answers with an error when the last writer has gone.
         try:
             while data := os.read(master, 1 << 16):
                 said += data
+                if held and re.search(rb"\d:\d\d left", said):
+                    stage.let_go()
+                    held = False
         except OSError:
             pass
     os.close(master)
@@ -51,8 +58,10 @@ def on_a_terminal(*arguments: str, results: Path) -> str:
 
 
 def test_a_terminal_shows_every_running_case_and_a_total(slurm_lab: SlurmLab, tmp_path: Path) -> None:
-    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, real_step=0.1), tmp_path)
-    said = on_a_terminal(*SELECT, "--site", str(site), results=tmp_path / "results")
+    stage = slurm_lab.stage(tmp_path.name)
+    stage.hold(20)
+    site = site_file(slurm_lab, stage, tmp_path)
+    said = on_a_terminal(stage, *SELECT, "--site", str(site), results=tmp_path / "results")
     assert "1 case: 1 running on 512 GPUs" in said
     assert re.search(
         r"llama3/70b-fp8-512gpus +step \d+/50 +10\.\d+ s/step +8\d\d,\d\d\d tokens/s +[-+]\d\.\d % +"
@@ -69,8 +78,14 @@ def test_a_terminal_shows_every_running_case_and_a_total(slurm_lab: SlurmLab, tm
 def test_a_file_gets_a_plain_line_for_each_change(
     slurm_lab: SlurmLab, tmp_path: Path, workers: list[str]
 ) -> None:
-    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, real_step=0.05), tmp_path)
-    result = pacemark(*SELECT, *workers, "--site", str(site), results=tmp_path / "results")
+    stage = slurm_lab.stage(tmp_path.name)
+    stage.hold(10)
+    site = site_file(slurm_lab, stage, tmp_path)
+    process = start(*SELECT, *workers, "--site", str(site), results=tmp_path / "results")
+    # A session that asks late would see only the job's end.
+    until(lambda: "running on" in process.said(), "the session has seen it run")
+    stage.let_go()
+    result = finish(process, tmp_path / "results")
     assert result.status == 0
     assert "\x1b" not in result.out
     log = re.escape(str(result.folder / "llama3" / "70b-fp8-512gpus" / "log.txt"))

@@ -62,7 +62,7 @@ def case_of(recipe: str) -> Case:
 
 
 def end_of(backend: SlurmBackend, job: JobRef) -> Phase:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while not (state := backend.poll([job])[job]).phase.over:
         assert time.monotonic() < deadline, state
         time.sleep(0.2)
@@ -186,7 +186,8 @@ def test_another_batch_size_is_an_invalid_run(slurm_lab: SlurmLab, tmp_path: Pat
 def test_four_cases_of_a_recipe_run_at_once_in_spite_of_singleton(
     slurm_lab: SlurmLab, tmp_path: Path
 ) -> None:
-    stage = slurm_lab.stage(tmp_path.name, recipe="nemotron4", real_step=0.1)
+    stage = slurm_lab.stage(tmp_path.name, recipe="nemotron4")
+    stage.hold(10)
     site = site_file(slurm_lab, stage, tmp_path)
     process = start(
         "suites/nemotron4", "-m", "case(gpus=128)", "--site", str(site), results=tmp_path / "results"
@@ -194,6 +195,7 @@ def test_four_cases_of_a_recipe_run_at_once_in_spite_of_singleton(
     until(
         lambda: len([job for job in slurm_lab.squeue() if job.state == "RUNNING"]) == 4, "four jobs at once"
     )
+    stage.let_go()
     result = finish(process, tmp_path / "results")
     assert result.status == 0, result.out
     assert set(result.verdicts.values()) == {"passed"}
@@ -203,23 +205,25 @@ def test_two_recipes_share_a_session_and_a_site_and_set_themselves_up(
     slurm_lab: SlurmLab, tmp_path: Path
 ) -> None:
     before = {job.id for job in slurm_lab.jobs_ever()}
-    for recipe in SMALLEST:
-        stage = slurm_lab.stage(tmp_path.name, recipe=recipe, provisioned=False, real_step=0.1)
-    site = site_file(slurm_lab, stage, tmp_path)
+    stages = [slurm_lab.stage(tmp_path.name, recipe=recipe, provisioned=False) for recipe in SMALLEST]
+    for stage in stages:
+        stage.hold(10)
+    site = site_file(slurm_lab, stages[0], tmp_path)
     process = start(
         *(f"suites/{recipe}" for recipe in SMALLEST), "-k", " or ".join(SMALLEST.values()), "--provision",
         "--site", str(site), results=tmp_path / "results",
     )  # fmt: skip
-    seen: set[frozenset[str]] = set()
-    while process.poll() is None:
-        running = [job.name for job in slurm_lab.squeue() if job.state == "RUNNING"]
-        seen.add(frozenset(name.rpartition(".")[2] for name in running))
-        time.sleep(0.1)
+    cases = {f"{recipe}-{case}" for recipe, case in SMALLEST.items()}
+
+    def running() -> set[str]:
+        return {job.name.rpartition(".")[2] for job in slurm_lab.squeue() if job.state == "RUNNING"}
+
+    until(lambda: running() == cases, "both cases at once")
+    for stage in stages:
+        stage.let_go()
     result = finish(process, tmp_path / "results")
     assert result.status == 0, result.out
     assert set(result.verdicts.values()) == {"passed"}
-    cases = {f"{recipe}-{case}" for recipe, case in SMALLEST.items()}
-    assert cases in seen
     setups = {job.name.rpartition(".")[2] for job in slurm_lab.jobs_ever() if job.id not in before}
     assert {f"{recipe}-setup" for recipe in SMALLEST} <= setups
 

@@ -55,11 +55,13 @@ def resume(site: Path, tmp_path: Path, *more: str) -> Run:
 
 
 def test_a_running_job_is_taken_up_and_judged(slurm_lab: SlurmLab, tmp_path: Path) -> None:
-    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, real_step=0.15), tmp_path)
+    stage = slurm_lab.stage(tmp_path.name)
+    stage.hold(10)
+    site = site_file(slurm_lab, stage, tmp_path)
     process = start(*SELECT, "--site", str(site), results=tmp_path / "results")
-    until(lambda: running(slurm_lab), "a running job")
-    time.sleep(2)
+    until(lambda: followed(tmp_path / "results"), "a job that is followed")
     kill(process)
+    stage.let_go()
     run = (tmp_path / "results" / "latest").resolve().name
     result = resume(site, tmp_path)
     assert result.status == 0, result.out
@@ -70,10 +72,13 @@ def test_a_running_job_is_taken_up_and_judged(slurm_lab: SlurmLab, tmp_path: Pat
 
 
 def test_a_job_that_ended_meanwhile_is_judged_without_another(slurm_lab: SlurmLab, tmp_path: Path) -> None:
-    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, real_step=0.05), tmp_path)
+    stage = slurm_lab.stage(tmp_path.name)
+    stage.hold(10)
+    site = site_file(slurm_lab, stage, tmp_path)
     process = start(*SELECT, "--site", str(site), results=tmp_path / "results")
     until(lambda: running(slurm_lab), "a running job")
     kill(process)
+    stage.let_go()
     until(lambda: not slurm_lab.squeue(), "the job's end")
     result = resume(site, tmp_path)
     assert result.case()["verdict"] == "passed", result.out
@@ -172,7 +177,9 @@ def test_a_job_that_is_not_ours_is_left_alone(slurm_lab: SlurmLab, tmp_path: Pat
 
 
 def test_a_worker_that_is_killed_leaves_no_job(slurm_lab: SlurmLab, tmp_path: Path) -> None:
-    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, real_step=0.1), tmp_path)
+    stage = slurm_lab.stage(tmp_path.name)
+    stage.hold(10)
+    site = site_file(slurm_lab, stage, tmp_path)
     process = start(*SELECT, "-n", "1", "--site", str(site), results=tmp_path / "results")
     until(lambda: running(slurm_lab), "a running job")
     workers = subprocess.run(
@@ -180,6 +187,7 @@ def test_a_worker_that_is_killed_leaves_no_job(slurm_lab: SlurmLab, tmp_path: Pa
     ).stdout.split()
     for worker in workers:
         os.kill(int(worker), signal.SIGKILL)
+    stage.let_go()
     result = finish(process, tmp_path / "results")
     assert result.status != 0
     assert slurm_lab.squeue() == []

@@ -70,9 +70,10 @@ def test_a_session_killed_while_its_set_up_waits(lab: SlurmLab, make_trial: Make
 
 
 def test_a_session_killed_while_a_log_settles(make_trial: MakeTrial) -> None:
-    trial = make_trial(real_step=0.07, limits=", log_settle_seconds: 60").start()
+    trial = make_trial(limits=", log_settle_seconds: 60").hold(10).start()
     trial.until_steps(5)
     behind = Behind(trial.log())
+    trial.let_go()
     until(lambda: trial.living() == [], "the job's end")
     trial.kill()
     behind.show()

@@ -44,7 +44,7 @@ def test_a_job_that_hangs_after_its_last_step_is_judged(slurm_lab: SlurmLab, tmp
 
 
 def test_a_case_that_cannot_reach_its_band_is_given_up(slurm_lab: SlurmLab, tmp_path: Path) -> None:
-    result = run(slurm_lab, tmp_path, "--give-up-after", "20", pace=1.2, real_step=0.2)
+    result = run(slurm_lab, tmp_path, "--give-up-after", "20", pace=1.2, hang_at=30)
     case = result.case()
     assert case["verdict"] == "too slow", result.out
     assert "given up after step" in case["headline"]

@@ -85,7 +85,7 @@ def test_ctrl_c_that_also_ends_tee_leaves_no_job(
         until(lambda: two_jobs_run(scripted_lab), "two jobs running")
         time.sleep(0.5)
         os.killpg(process.pid, signal.SIGINT)
-        process.wait(120)
+        process.wait(300)
         until(lambda: not group(process.pid), "the end of the session")
     require_cancelled(scripted_lab, tmp_path)
 
@@ -108,7 +108,7 @@ def test_a_terminal_that_is_closed_leaves_no_job(
         if times == 2:
             time.sleep(0.3)
             process.send_signal(signal.SIGHUP)
-        process.wait(120)
+        process.wait(300)
     finally:
         process.kill()
         process.wait()
@@ -122,7 +122,7 @@ def test_a_reader_that_quits_ends_the_session_and_leaves_no_job(
     scripted_lab.play(Script())
     line = shlex.join(session(scripted_lab, tmp_path, limits=", jobs_in_flight: 1"))
     with piped(f"{line} 2>&1 | sed '/running on/q' >/dev/null") as process:
-        process.wait(120)
+        process.wait(300)
     assert scripted_lab.live_jobs() == []
     assert "passed" in {case["verdict"] for case in cases(tmp_path)}
     assert len(cases(tmp_path)) == 2

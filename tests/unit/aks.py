@@ -131,7 +131,7 @@ class Pod:
     def run(self, **changed: str) -> subprocess.CompletedProcess[str]:
         """As the kubelet would, with what the operator adds."""
         process = self.start(**changed)
-        out, said = process.communicate(timeout=20)
+        out, said = process.communicate(timeout=120)
         return subprocess.CompletedProcess(process.args, process.returncode, out, said)
 
     def start(self, **changed: str) -> subprocess.Popen[str]:

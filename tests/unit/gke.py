@@ -152,7 +152,7 @@ class Pod:
             cwd=self._folder / "here",
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=120,
             check=False,
         )
 

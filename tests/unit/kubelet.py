@@ -96,7 +96,7 @@ class Kubelet:
             self.ended = True
             self.changed.notify_all()
 
-    def wait(self, followers: int, seconds: float = 5.0) -> bool:
+    def wait(self, followers: int, seconds: float = 60.0) -> bool:
         """Whether so many follow, and have all there is."""
 
         def there() -> bool:

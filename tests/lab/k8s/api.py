@@ -56,7 +56,7 @@ class Api:
         accept: str = "application/json, */*",
         query: Mapping[str, str] | None = None,
     ) -> bytes:
-        """The body of the answer; ApiError for one of 400 and above, or none within 30 s."""
+        """The body of the answer; ApiError for one of 400 and above, or none within 120 s."""
         try:
             answer = self._pool.request(
                 method,
@@ -64,7 +64,7 @@ class Api:
                 fields=query,
                 body=None if body is None else json.dumps(body).encode(),
                 headers={**self._headers, "Content-Type": content, "Accept": accept},
-                timeout=30,
+                timeout=120,
             )
         except HTTPError as error:
             raise ApiError(0, f"{method} {path}: {error}") from error

@@ -95,7 +95,7 @@ class KubernetesLab:
         """All processes of the lab; the reaper is not one of them."""
         return daemons.marked(self.root)
 
-    def start(self, seconds: float = 300.0) -> None:
+    def start(self, seconds: float = 600.0) -> None:
         """Bring it up and wait until every node and controller is ready; LabError, with a log's tail, if that fails."""
         deadline = time.monotonic() + seconds
         try:
@@ -131,7 +131,7 @@ class KubernetesLab:
         self.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         # A pod cannot be made before there is one, and controllers that tried wait long before they try again.
         account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
-        self._wait("kube-controller-manager", lambda: self._exists(account), time.monotonic() + 20)
+        self._wait("kube-controller-manager", lambda: self._exists(account), time.monotonic() + 120)
         return name
 
     def set(self, namespace: str, **knobs: Any) -> None:
@@ -140,20 +140,20 @@ class KubernetesLab:
         folder.mkdir(parents=True, exist_ok=True)
         Knobs(**knobs).save(folder)
 
-    def add_kinds(self, name: str, seconds: float = 30.0) -> None:
+    def add_kinds(self, name: str, seconds: float = 300.0) -> None:
         """The kinds of one more controller, without the controller itself."""
         for document in (kinds := list(objects.kinds(self._settings, [name]))):
             self.api.create(document)
         self._wait_served(kinds, time.monotonic() + seconds)
 
-    def remove_kinds(self, name: str, seconds: float = 30.0) -> None:
+    def remove_kinds(self, name: str, seconds: float = 300.0) -> None:
         """They go, and all objects of them."""
         for document in (kinds := list(objects.kinds(self._settings, [name]))):
             self.api.delete(f"{collection(document)}/{document['metadata']['name']}")
         paths = list(objects.served(kinds))
         self._wait("kube-apiserver", lambda: not any(map(self._exists, paths)), time.monotonic() + seconds)
 
-    def clear(self, namespace: str, seconds: float = 30.0) -> None:
+    def clear(self, namespace: str, seconds: float = 300.0) -> None:
         """Delete its jobs of every kind, and wait until their pods are gone."""
         for group, kind in (("jobset.x-k8s.io/v1alpha2", "jobsets"), ("kubeflow.org/v1", "pytorchjobs")):
             if self._exists(f"/apis/{group}/{kind}"):
@@ -197,7 +197,7 @@ class KubernetesLab:
         folder = self.root / "pods" / str(pod["metadata"]["namespace"]) / str(pod["metadata"]["uid"])
         return next(folder.glob("*.0.log"))
 
-    def start_api(self, seconds: float = 60.0) -> None:
+    def start_api(self, seconds: float = 300.0) -> None:
         """The API server comes (back) and answers."""
         self._daemons["kube-apiserver"].start()
         self._wait("kube-apiserver", lambda: self._exists("/readyz"), time.monotonic() + seconds)

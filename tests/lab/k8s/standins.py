@@ -12,7 +12,6 @@ import re
 from collections.abc import Generator
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tests.lab.recipe.knobs import Knobs
@@ -134,7 +133,7 @@ def _nemo(container: Container, knobs: Knobs) -> Said:
             "epoch": 0,
         }
         yield knobs.real_step, _dll(clock, step, record)
-        while step == knobs.held_at and Path(knobs.held_by).exists():
+        while knobs.holds(step):
             yield 0.05, None
         if step == knobs.hang_at:
             return None
@@ -194,6 +193,8 @@ def _megatron(container: Container, knobs: Knobs) -> Said:
             )
             times.clear()
             skipped = 0
+        while knobs.holds(step):
+            yield 0.05, None
         if step == knobs.hang_at:
             return None
         if step == knobs.crash_at:

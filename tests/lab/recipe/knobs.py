@@ -31,7 +31,7 @@ class Knobs:
         vboost_fails: llama3's first step, `sudo nvidia-smi`, fails on the last node;
         dead_at: on Slurm, a rank on the second node dies after this step, and the others wait for it;
         crash_at: traceback and exit code 1 after this step; hang_at: silent but running after this step;
-        held_at: on GKE, it waits after this step as long as the file held_by is there;
+        held_at: it waits after this step as long as the file held_by is there;
         restarts: how often the job requeues itself, each time after step restart_at;
         exit_code_after: exit code behind the last step;
         hidden_exit: on Kubernetes, the launcher exits with 0 although the trainer crashed;
@@ -98,6 +98,10 @@ class Knobs:
             # The first step compiles and connects; the next ones still settle.
             factor *= 5.0 if step == 0 else 1.1
         return self.pace * published * factor
+
+    def holds(self, step: int) -> bool:
+        """Whether it waits after this step."""
+        return step == self.held_at and Path(self.held_by).exists()
 
     @classmethod
     def load(cls, stage: Path) -> Knobs:

@@ -86,6 +86,8 @@ class Trainer:
                 return 1
             if step == knobs.dead_at:
                 self.ranks.die(VICTIM, "RuntimeError: CUDA error: uncorrectable ECC error encountered\n")
+            while knobs.holds(step):
+                time.sleep(0.05)
             if step in (knobs.dead_at, knobs.hang_at):
                 time.sleep(7200)
         if os.environ.get("ENABLE_CHECKPOINT") == "true":

@@ -43,7 +43,7 @@ def run(*arguments: str | Path) -> tuple[int, dict[str, Any]]:
         input=PROGRAM.read_bytes(),
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert done.stderr == b""
     return done.returncode, json.loads(done.stdout)
@@ -484,6 +484,6 @@ def test_an_export_that_is_ended_leaves_no_folder(tmp_path: Path) -> None:
         exporting = int((tmp_path / "begun").read_text())
         assert len(list(scratch.iterdir())) == 1
         running.send_signal(signal.SIGTERM)
-        assert running.wait(30) == 1
+        assert running.wait(300) == 1
     assert list(scratch.iterdir()) == []
     assert not Path(f"/proc/{exporting}").exists()

@@ -73,7 +73,7 @@ class Storage(Cluster):
         return self.found.model_dump_json(), True
 
     def discard(self, job: JobRef) -> str:
-        assert self.gate.wait(10)
+        assert self.gate.wait(60)
         if self.trouble is not None:
             raise self.trouble
         self.kept.discard(job.name)
@@ -133,7 +133,7 @@ def test_no_load_waits_for_a_save_that_this_session_does_not_run(cluster: Storag
     fleet = Fleet(tmp_path, path, [plan], {"slurm": cluster}, {"slurm": Site(gpu="h100")}, Policy())
     fleet.start()
     for thread in fleet._threads:
-        thread.join(5)
+        thread.join(60)
     ended = ledger.entry(LOAD.key)
     fleet.stop()
     assert ended is not None
@@ -146,7 +146,7 @@ def test_one_checkpoint_is_there_at_a_time_and_other_cases_are_not_held_up(
 ) -> None:
     cluster.gate.clear()
     session = start(SAVE, LOAD, OTHER, NARROW)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while any(entry(session, case).status != "ended" for case in (SAVE, LOAD, NARROW)):
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -311,7 +311,7 @@ def followed(
     fleet = Fleet(folder, folder / LEDGER, plans, {"slurm": cluster}, {"slurm": site}, given)
     fleet.start()
     for thread in fleet._threads:
-        thread.join(10)
+        thread.join(60)
     assert not fleet.running
     return {entry.case: entry for entry in ledger.entries()}
 

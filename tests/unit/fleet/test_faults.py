@@ -35,14 +35,14 @@ def test_a_ledger_that_cannot_be_written_leaves_no_job(cluster: Cluster, start: 
     def submit(name: str) -> None:
         if name != WIDE.id:
             # These launchers are under way when the ledger fails, and say what their job is only then.
-            assert broken.wait(5)
+            assert broken.wait(60)
             time.sleep(0.1)
 
     cases = (WIDE, MIDDLE, NARROW)
     cluster.on_submit = submit
     cluster.ends = {case.id: [RUNNING] for case in cases}
     session = start(*cases)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while len(cluster.submitted) < 3 or session.entries()[WIDE.id].status != "submitted":
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -67,12 +67,12 @@ def test_a_refused_submission_is_not_tried_again_when_all_is_cancelled(
     def refuse(name: str) -> None:
         if name == NARROW.id:
             begun.set()
-            assert failed.wait(5)
+            assert failed.wait(60)
             time.sleep(0.1)
             raise SubmitError("sbatch: error: invalid account")
 
     def fail(name: str) -> None:
-        assert begun.wait(5)
+        assert begun.wait(60)
         failed.set()
         raise OSError(28, "No space left on device")
 

@@ -150,15 +150,15 @@ def test_what_a_session_waits_for_has_words(start: Start, cluster: Cluster) -> N
 
     def check(case: Case) -> None:
         checking.set()
-        assert go_on.wait(10)
+        assert go_on.wait(60)
 
     cluster.on_check = check
     cluster.ends = {case.id: [RUNNING] for case in (WIDE, NARROW)}
     session = start(WIDE, NARROW)
-    assert checking.wait(10)
+    assert checking.wait(60)
     assert session.fleet.waits_for == "slurm to answer"
     go_on.set()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     wanted = "llama3/70b-fp8-512gpus (running), llama3/70b-fp8-64gpus (running)"
     while session.fleet.waits_for != wanted:
         assert time.monotonic() < deadline, session.fleet.waits_for

@@ -117,8 +117,10 @@ def test_it_is_followed_to_its_end_before_anything_is_submitted(
 def test_one_whose_id_never_came_back_is_looked_up_by_its_name(cluster: Unready, resume: Resume) -> None:
     cluster.there[NAME] = replace(SETUP, id="4712", folder="/stage")
     session = resume("")
-    time.sleep(0.3)
-    assert setup(session) == ("4712", "submitted")
+    deadline = time.monotonic() + 60
+    while setup(session) != ("4712", "submitted"):
+        assert time.monotonic() < deadline, setup(session)
+        time.sleep(0.01)
     cluster.ends[NAME] = [DONE]
     session.finish()
     assert cluster.provisioned == []

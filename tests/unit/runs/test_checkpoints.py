@@ -156,7 +156,7 @@ def go_on(folder: Path, storage: Storage) -> dict[str, str]:
     fleet = Fleet(folder, folder / LEDGER, left, {"slurm": storage}, {"slurm": Machine(gpu="h100")}, Policy())
     fleet.start()
     for thread in fleet._threads:
-        thread.join(10)
+        thread.join(60)
     entries = {entry.case: entry for entry in ledger.entries()}
     ledger.close()
     return {key: f"{entry.failure}: {entry.message}" for key, entry in entries.items()}

@@ -394,7 +394,7 @@ def name(folder: Path, pid: int, host: str = "") -> None:
 def test_the_owner_of_a_run_is_asked_to_end(folder: Path, owner: subprocess.Popen[str]) -> None:
     name(folder, owner.pid)
     assert stop_run(folder, 10) == ""
-    assert owner.wait(5) == -signal.SIGTERM
+    assert owner.wait(60) == -signal.SIGTERM
 
 
 def test_no_stranger_is_asked_to_end(

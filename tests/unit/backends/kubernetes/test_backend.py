@@ -195,7 +195,7 @@ def followed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[
 
 def taken(backend: KubernetesBackend, place: LogPlace, last: str) -> tuple[LogPlace, str]:
     """What comes until this line, and how far that is."""
-    text, deadline = "", time.monotonic() + 5
+    text, deadline = "", time.monotonic() + 60
     while not text.endswith(f"{last}\n"):
         assert time.monotonic() < deadline, text
         piece = backend.read_log(JOB, place, ())

@@ -73,7 +73,7 @@ class Session:
         self.until_it(lambda: self.text[-1:] == [last], f"{last}, but there is {self.text[-3:]}")
 
     def until_it(self, holds: Callable[[], bool], what: str = "it") -> None:
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while not holds():
             assert time.monotonic() < deadline, what
             self.look()
@@ -337,7 +337,7 @@ def test_nothing_is_left_open(kubelet: Kubelet, session: Session) -> None:
     session.logs.close()
     assert kubelet.wait(0)
     for thread in threads:
-        thread.join(5)
+        thread.join(60)
         assert not thread.is_alive()
 
 

@@ -127,7 +127,7 @@ def test_a_pod_that_is_asked_to_end_asks_torchrun_and_takes_it_away(tmp_path: Pa
     process = pod.start(**given, WAITS="yes")
     until((tmp_path / "waits").exists, "torchrun")
     process.terminate()
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=120)
     assert process.returncode == 143
     assert out.splitlines()[-3:] == [
         "asked to end",

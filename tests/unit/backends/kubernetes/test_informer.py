@@ -46,7 +46,7 @@ def test_only_what_is_ours_is_remembered_when_it_is_gone(selector: str) -> None:
     watch = Informer(feed, "/apis/any", selector)  # type: ignore[arg-type]
     try:
         watch.look()
-        assert feed.told.wait(5)
+        assert feed.told.wait(60)
         there, deleted = watch.look()
         assert there == {}
         assert (list(deleted), list(watch.leaving())) == ((["one"], ["one"]) if selector else ([], []))

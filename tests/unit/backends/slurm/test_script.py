@@ -121,7 +121,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     def run(self: SshConnection, script: str, *, seconds: float | None = None, cut: bool = False) -> Answer:
         assert script.count(NAME) <= 2
         done = subprocess.run(
-            ["bash", "-s"], input=script, capture_output=True, text=True, timeout=20, cwd=tmp_path
+            ["bash", "-s"], input=script, capture_output=True, text=True, timeout=120, cwd=tmp_path
         )
         return Answer(done.returncode, done.stdout, done.stderr)
 

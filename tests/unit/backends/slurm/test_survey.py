@@ -332,7 +332,7 @@ def test_the_script_finds_the_folder_that_the_user_may_write_to(tmp_path: Path) 
     done = subprocess.run(
         ["bash", "-c", script],
         env={"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "HOME": f"{tmp_path}/home/me"},
-        capture_output=True, text=True, timeout=30, check=False,
+        capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     found = {one.path.removeprefix(f"{tmp_path}/"): one for one in folders(done.stdout)}
     assert {path: (one.kind, one.is_home) for path, one in found.items()} == {
