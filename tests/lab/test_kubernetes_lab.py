@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import re
 import secrets
@@ -113,11 +114,11 @@ def test_it_is_the_pinned_kubernetes_with_the_nodes_of_both_clouds(kubernetes_la
 def test_it_listens_on_loopback_alone(kubernetes_lab: KubernetesLab) -> None:
     sockets = set()
     for pid in kubernetes_lab.pids:
-        for entry in Path(f"/proc/{pid}/fd").iterdir():
-            try:
-                sockets.add(str(entry.readlink()).removeprefix("socket:[").removesuffix("]"))
-            except OSError:
-                continue  # closed meanwhile
+        # A process may end, and a file be closed, while they are looked at.
+        with contextlib.suppress(OSError):
+            for entry in Path(f"/proc/{pid}/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    sockets.add(str(entry.readlink()).removeprefix("socket:[").removesuffix("]"))
     listening = {}
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
@@ -207,20 +208,29 @@ def test_pods_wait_for_a_claim_that_is_not_there(kubernetes_lab: KubernetesLab, 
 def test_a_log_is_read_piece_by_piece_by_one_who_may_do_only_that(
     kubernetes_lab: KubernetesLab, namespace: str
 ) -> None:
-    kubernetes_lab.set(namespace, real_step=0.06)
+    kubernetes_lab.hold(namespace, 25, real_step=0.06)
     kubeconfig = kubernetes_lab.user(namespace, "reader", READ_LOGS)
     with kubernetes.config.new_client_from_config(str(kubeconfig)) as client:  # type: ignore[no-untyped-call]
         core = kubernetes.client.CoreV1Api(client)
         kubernetes_lab.api.create(manifests.jobset(namespace, "llama", 2))
         until("the first pod runs", lambda: rank0(kubernetes_lab, namespace))
         pod, seen, sizes = rank0(kubernetes_lab, namespace), list[str](), list[int]()
+
+        def read_on() -> str:
+            """The last line."""
+            seen.extend(newer(core, pod, namespace, seen, sizes))
+            return seen[-1] if seen else ""
+
+        until("it waits", lambda: " - 25 " in read_on())
+        read_on()
+        # About a second's worth.
+        assert sizes[-1] < len(seen) - 5
+        kubernetes_lab.let_go(namespace)
         while not is_true(kubernetes_lab, namespace, "llama", "Completed"):
-            seen += newer(core, pod, namespace, seen, sizes)
+            read_on()
             time.sleep(0.2)
-        seen += newer(core, pod, namespace, seen, sizes)
+        read_on()
         assert [line.partition(" ")[2] for line in seen] == log(kubernetes_lab, namespace, pod).splitlines()
-        assert len(sizes) > 8
-        assert max(sizes) < 35  # about a second's worth, out of 56 lines
         with pytest.raises(ApiException, match="cannot delete resource"):
             core.delete_namespaced_pod(pod, namespace)
         with pytest.raises(ApiException, match="cannot list resource"):
@@ -233,11 +243,13 @@ def newer(core: Any, pod: str, namespace: str, seen: list[str], sizes: list[int]
     if seen:
         passed["since_seconds"] = int(time.time() - stamp(seen[-1])) + 1
     try:
-        text = core.read_namespaced_pod_log(pod, namespace, timestamps=True, **passed)
+        lines = core.read_namespaced_pod_log(pod, namespace, timestamps=True, **passed).splitlines()
+        if seen and seen[-1] not in lines:
+            # The server began to count late.
+            lines = core.read_namespaced_pod_log(pod, namespace, timestamps=True).splitlines()
     except ApiException as error:
         assert error.status == 400  # noqa: PT017 - it runs, and there is no log of it yet
         return []
-    lines = text.splitlines()
     sizes.append(len(lines))
     return [line for line in lines if not seen or line > seen[-1]]
 
@@ -281,7 +293,7 @@ def test_a_jobset_that_may_restart_begins_anew_with_pods_of_its_own(
     kubernetes_lab: KubernetesLab, namespace: str
 ) -> None:
     kubernetes_lab.set(namespace, real_step=0, exit_code_after=7)
-    kubernetes_lab.api.create(manifests.jobset(namespace, "llama", 2, failurePolicy={"maxRestarts": 5}))
+    kubernetes_lab.api.create(manifests.jobset(namespace, "llama", 2, failurePolicy={"maxRestarts": 1000}))
     until("it restarted", lambda: status(kubernetes_lab, namespace, "llama").get("restarts"))
     kubernetes_lab.set(namespace, real_step=0)
     assert finish(kubernetes_lab, namespace, "llama") == "Completed"

@@ -189,6 +189,20 @@ class KubeTrial:
         path = self.results / "latest" / CASE / "log.txt"
         return path.read_bytes() if path.exists() else b""
 
+    def hold(self, step: int) -> KubeTrial:
+        """Its job is to wait after this step until it is let go."""
+        self.lab.hold(self.namespace, step, **self.knobs)
+        return self
+
+    def let_go(self) -> None:
+        self.lab.let_go(self.namespace)
+
+    def until_said(self, words: str) -> None:
+        """Until the session has printed this."""
+        process = self.process
+        assert process is not None
+        until(lambda: words in process.said(), words)
+
     def until_steps(self, count: int) -> None:
         """Until the session knows so many steps."""
         until(lambda: self.collected().count(b"global_step") >= count, f"{count} steps in the session")

@@ -80,12 +80,13 @@ def test_the_first_failure_deletes_the_rest(kubernetes_lab: KubernetesLab, kube_
 
 
 def test_a_worker_that_is_killed_leaves_no_jobset(kube_trial: MakeTrial) -> None:
-    trial = kube_trial(real_step=0.1).start("-n", "1")
+    trial = kube_trial().hold(10).start("-n", "1")
     trial.until_running()
     assert trial.process is not None
     children = ["pgrep", "-P", str(trial.process.pid)]
     for worker in subprocess.run(children, capture_output=True, text=True, check=True).stdout.split():
         os.kill(int(worker), signal.SIGKILL)
+    trial.let_go()
     assert trial.end().status != 0
 
 
@@ -98,8 +99,7 @@ def test_what_a_killed_session_left_is_swept_or_taken_up(
     kubernetes_lab: KubernetesLab, kube_trial: MakeTrial, moment: str, command: str
 ) -> None:
     queued = {"keys": {"queue": "a3-mega"}} if moment == "queued" else {}
-    # Long enough that it is still settling, or running, when the session dies.
-    trial = kube_trial(real_step=0.02 if moment == "ended" else 0.1, **queued)
+    trial = kube_trial(**queued).hold(10)
     go_on = None
     if moment == "queued":
         trial.queue(128)
@@ -117,8 +117,11 @@ def test_what_a_killed_session_left_is_swept_or_taken_up(
         trial.until_running()
         assert trial.process is not None
         trial.signal(signal.SIGSTOP)
+        trial.let_go()
         until(trial.jobset_ended, "the JobSet's end")
     trial.kill()
+    if moment != "ended":
+        trial.let_go()
     if go_on is not None and command == "--resume":
         go_on()
     if command == "--resume":
@@ -138,9 +141,10 @@ def test_what_a_killed_session_left_is_swept_or_taken_up(
 def test_what_a_dead_session_left_goes_by_itself(
     kubernetes_lab: KubernetesLab, kube_trial: MakeTrial
 ) -> None:
-    trial = kube_trial(keys={"keep_minutes": 0.05}).start()
+    trial = kube_trial(keys={"keep_minutes": 0.05}).hold(10).start()
     trial.until_running()
     trial.kill()
+    trial.let_go()
     nothing_is_left(kubernetes_lab, trial.namespace)
     lost = trial.resume()
     # Nobody read the log, and it went with the pods.
@@ -288,7 +292,9 @@ def test_a_jobset_that_was_replaced_is_not_swept(
 def test_two_sessions_in_one_namespace_do_not_touch_each_other(
     kubernetes_lab: KubernetesLab, kube_trial: MakeTrial
 ) -> None:
-    one, other = kube_trial("one", real_step=0.15), kube_trial("other", real_step=0.15)
+    one, other = kube_trial("one"), kube_trial("other")
+    # They share the namespace and its knobs.
+    one.hold(10)
     one.start()
     other.start()
     one.until_running(32)
@@ -296,6 +302,8 @@ def test_two_sessions_in_one_namespace_do_not_touch_each_other(
     one.signal(signal.SIGINT)
     assert other.process is not None
     assert one.process is not None
+    one.process.wait(300)
+    other.let_go()
     passed = other.end()
     cancelled = one.end()
     assert cancelled.verdicts == {CASE: "infrastructure"}
@@ -306,9 +314,10 @@ def test_two_sessions_in_one_namespace_do_not_touch_each_other(
 def test_a_crash_is_tried_again_under_another_name(
     kubernetes_lab: KubernetesLab, kube_trial: MakeTrial
 ) -> None:
-    trial = kube_trial(crash_at=3, startup=1).start("--retry-infrastructure", "1")
+    trial = kube_trial(crash_at=3).hold(2).start("--retry-infrastructure", "1")
     until(trial.began, "the first job's pod of rank 0")
-    kubernetes_lab.set(trial.namespace, real_step=0.02)
+    kubernetes_lab.set(trial.namespace)
+    trial.let_go()
     result = trial.end()
     case = result.case(CASE)
     assert case["verdict"] == "passed", result.out

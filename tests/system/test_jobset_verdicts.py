@@ -40,7 +40,7 @@ def run(lab: KubernetesLab, namespace: str, tmp_path: Path, *more: str, **knobs:
 def test_512_gpus_are_one_jobset_of_64_pods_on_64_nodes_after_kueue_admitted_it(
     kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path
 ) -> None:
-    kubernetes_lab.set(namespace, real_step=0.1)
+    kubernetes_lab.hold(namespace, 10)
     for document in manifests.quota(namespace, "a3-mega", 512, topology=True):
         kubernetes_lab.api.create(document)
     site = gke_site(kubernetes_lab, namespace, tmp_path, queue="a3-mega")
@@ -53,6 +53,7 @@ def test_512_gpus_are_one_jobset_of_64_pods_on_64_nodes_after_kueue_admitted_it(
     (jobset,) = items(kubernetes_lab, namespace, "jobset")
     (workload,) = items(kubernetes_lab, namespace, "workload")
     nodes = {pod["spec"]["nodeName"] for pod in items(kubernetes_lab, namespace, "pod")}
+    kubernetes_lab.let_go(namespace)
     result = finish(process, tmp_path / "results")
     assert len(pods) == len(nodes) == 64
     assert jobset["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "a3-mega"

@@ -67,7 +67,7 @@ def run(
 def test_512_gpus_are_one_pytorchjob_judged_by_the_pod_of_the_last_rank(
     kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path
 ) -> None:
-    kubernetes_lab.set(namespace, real_step=0.03)
+    kubernetes_lab.hold(namespace, 10)
     for document in manifests.quota(namespace, "gpus", 512):
         kubernetes_lab.api.create(document)
     site = aks_site(kubernetes_lab, namespace, tmp_path, queue="gpus")
@@ -76,6 +76,7 @@ def test_512_gpus_are_one_pytorchjob_judged_by_the_pod_of_the_last_rank(
     until(lambda: all(p["spec"].get("nodeName") for p in items(kubernetes_lab, namespace, "pod")), "nodes")
     nodes = {pod["spec"]["nodeName"] for pod in items(kubernetes_lab, namespace, "pod")}
     (job,) = items(kubernetes_lab, namespace, "pytorchjob")
+    kubernetes_lab.let_go(namespace)
     result = finish(process, tmp_path / "results")
     assert len(nodes) == 64
     assert {replica["restartPolicy"] for replica in job["spec"]["pytorchReplicaSpecs"].values()} == {"Never"}
@@ -119,7 +120,7 @@ def test_rdma_under_another_name(
     """Other device plugins offer other names: the pods run on the nodes that have this one."""
     values = {"rdma": "rdma/shared_ib", "rdma_count": "1"}
     site = aks_site(kubernetes_lab, namespace, tmp_path, recipes={"gpt3_aks": {"values": values}})
-    kubernetes_lab.set(namespace, real_step=0.05)
+    kubernetes_lab.hold(namespace, 10)
     refused = pacemark(*QUICK, "--site", str(site), results=tmp_path / "refused")
     assert "allocatable rdma/shared_ib are needed" in refused.case(QUICK_CASE)["headline"], refused.out
     nodes = shared_ib()
@@ -129,6 +130,7 @@ def test_rdma_under_another_name(
         return {pod["spec"].get("nodeName", "") for pod in items(kubernetes_lab, namespace, "pod")}
 
     until(lambda: placed() == nodes, "both pods have the nodes that have it")
+    kubernetes_lab.let_go(namespace)
     result = finish(process, tmp_path / "results")
     assert result.case(QUICK_CASE)["verdict"] == "no baseline", result.out
     nothing_is_left(kubernetes_lab, namespace)

@@ -207,11 +207,12 @@ def test_slurmdbd_that_dies_while_a_job_runs_changes_nothing(
 def test_a_forgotten_job_is_lost_while_slurmdbd_is_gone_and_decided_when_it_is_back(
     lab: AccountingLab, make_trial: MakeTrial
 ) -> None:
-    trial = make_trial(crash_at=3)
+    trial = make_trial(crash_at=3).hold(2)
     gate = trial.gate("squeue").shut()
     trial.start()
     trial.log()
     lab.stop_slurmdbd()
+    trial.let_go()
     until_forgotten(trial, accounted=False)
     gate.open()
     result = trial.end()

@@ -27,7 +27,7 @@ TREE = "experiments/*/*/*/code/nemo_experiments/default/checkpoints/default--*"
 
 def make(make_trial: MakeTrial, *, room: int | None = 2**40, **knobs: Any) -> Trial:
     """A trial of both cases. Nothing is really written, so the login node says how much room there is."""
-    trial = make_trial(case=SAVE, limits=", log_settle_seconds: 1", real_step=0, **knobs)
+    trial = make_trial(case=SAVE, limits=", log_settle_seconds: 1", real_step=0.005, **knobs)
     if room is not None:
         trial.tools.mkdir(exist_ok=True)
         (trial.tools / "df").write_text(f"#!/bin/sh\necho Avail; echo {room}\n")

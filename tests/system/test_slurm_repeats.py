@@ -75,7 +75,7 @@ def test_a_case_near_the_limit_is_judged_by_three_runs(
 
 
 def test_stalls_that_do_not_come_again_pass_by_two_runs(slurm_lab: SlurmLab, tmp_path: Path) -> None:
-    stalls = dict.fromkeys((15, 17, 22, 30, 41), 1.3)
+    stalls = dict.fromkeys((20, 22, 27, 35, 43), 1.3)
     stage = slurm_lab.stage(tmp_path.name, startup=2, slow_steps=stalls)
     site = site_file(slurm_lab, stage, tmp_path)
     process = start(*REPEAT, "--site", str(site), results=tmp_path / "results")

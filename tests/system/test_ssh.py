@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from fixtures.backends.ssh.connection import SshConnection
 from fixtures.backends.ssh.section import Ssh
 from plugins.errors import Unreachable
 from tests.lab.scripted import ScriptedLab
+from tests.system.support import until
 
 
 @pytest.fixture
@@ -53,15 +55,21 @@ def test_a_script_cannot_read_the_next_one(ssh: SshConnection) -> None:
     assert ssh.run("echo next").out == "next\n"
 
 
-def test_scripts_run_at_the_same_time(ssh: SshConnection) -> None:
+def test_scripts_run_at_the_same_time(ssh: SshConnection, tmp_path: Path) -> None:
+    """Each of them ends only when all have begun."""
     ssh.run("true")
-    began = time.monotonic()
-    threads = [threading.Thread(target=ssh.run, args=("sleep 1",)) for _ in range(5)]
+    said: list[str] = []
+
+    def run(number: int) -> None:
+        waits = f"until [ $(ls {tmp_path} | wc -l) = 5 ]; do sleep 0.05; done"
+        said.append(ssh.run(f"touch {tmp_path}/{number}; {waits}; echo met", seconds=300).out)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(5)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert time.monotonic() - began < 5
+    assert said == ["met\n"] * 5
 
 
 def test_short_scripts_take_turns_in_one_shell(ssh: SshConnection) -> None:
@@ -95,8 +103,10 @@ def test_a_script_that_hangs_is_told_and_cuts_off_no_other(ssh: SshConnection) -
 
 def test_a_shell_that_was_ended_is_replaced(ssh: SshConnection) -> None:
     shell = int(ssh.run("echo $$").out)
+    assert ssh._link is not None
+    (kept,) = ssh._link.shells
     os.kill(shell, signal.SIGKILL)
-    time.sleep(0.3)
+    until(lambda: not kept.usable, "its end is heard of")
     assert ssh.run("echo again").out == "again\n"
 
 

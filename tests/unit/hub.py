@@ -42,7 +42,7 @@ class Hub:
     """Serves `files` (contents by path) of any data set. What was asked is in `asked`: path and token.
 
     `busy`: how many of the next requests for files it answers with 429; `cut`: how many of the next files it sends by
-    half; `delay`: seconds before each. Files come from another host than the one that is asked.
+    half; `delay`: seconds before each; `tickets`: if there are any, each takes one, and waits for it. Files come from another host than the one that is asked.
     """
 
     def __init__(self, files: dict[str, bytes]) -> None:
@@ -51,6 +51,7 @@ class Hub:
         self.busy = 0
         self.cut = 0
         self.delay = 0.0
+        self.tickets: threading.Semaphore | None = None
         hub = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -103,6 +104,8 @@ class Hub:
         known = {"vocab.json": b"{}", "merges.txt": b"#version"}
         content = {**known, **self.files}.get(place)
         time.sleep(self.delay)
+        if self.tickets is not None and place not in known:
+            self.tickets.acquire()
         if content is None:
             _send(request, 404, b"", {})
         elif self.cut > 0 and place not in known:

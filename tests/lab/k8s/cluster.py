@@ -140,6 +140,16 @@ class KubernetesLab:
         folder.mkdir(parents=True, exist_ok=True)
         Knobs(**knobs).save(folder)
 
+    def hold(self, namespace: str, step: int, **knobs: Any) -> None:
+        """As `set`; besides, the pods wait after this step until they are let go."""
+        held = self._held(namespace)
+        self.set(namespace, held_at=step, held_by=str(held), **knobs)
+        held.touch()
+
+    def let_go(self, namespace: str) -> None:
+        """Pods that wait go on, and none waits any more."""
+        self._held(namespace).unlink()
+
     def add_kinds(self, name: str, seconds: float = 300.0) -> None:
         """The kinds of one more controller, without the controller itself."""
         for document in (kinds := list(objects.kinds(self._settings, [name]))):
@@ -287,6 +297,9 @@ class KubernetesLab:
             )
         # The server tells of a kind later than it serves it, and Trainer's controller ends if it is not told.
         self._wait("kube-apiserver", lambda: paths <= self.api.discovered(), deadline)
+
+    def _held(self, namespace: str) -> Path:
+        return self.root / "knobs" / namespace / "held"
 
     def _exists(self, path: str) -> bool:
         try:

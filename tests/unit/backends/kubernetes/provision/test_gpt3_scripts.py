@@ -149,10 +149,10 @@ def test_a_stage_that_is_killed_goes_on_where_it_was(volume: Volume, hub: Hub, s
     slow.mkdir()
     for program in ("zstd", "cat"):
         path = slow / program
-        path.write_text(f'#!/bin/sh\nsleep 0.15\nexec {shutil.which(program)} "$@"\n')
+        path.write_text(f'#!/bin/sh\nsleep 1\nexec {shutil.which(program)} "$@"\n')
         path.chmod(0o755)
-    hub.delay = 0.2 if stage == "download" else 0.0
-    process = volume.start(stage, 0, SLOW="0.3", PATH=f"{slow}:{os.environ['PATH']}", RETRY_SECONDS="5")
+    hub.delay = 1.0 if stage == "download" else 0.0
+    process = volume.start(stage, 0, SLOW="1", PATH=f"{slow}:{os.environ['PATH']}", RETRY_SECONDS="5")
     deadline = time.monotonic() + 60
     while not [name for name in volume.files(folder) if not name.endswith((".part", ".idx"))]:
         assert time.monotonic() < deadline
