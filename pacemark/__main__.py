@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
 from pacemark import bundle
@@ -37,7 +38,8 @@ _COMMANDS: dict[str, Command] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m pacemark", allow_abbrev=False)
+    program = "python -m pacemark" if Path(sys.argv[0]).name == "__main__.py" else "pacemark"
+    parser = argparse.ArgumentParser(prog=program, allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, module in _COMMANDS.items():
         command = commands.add_parser(name, help=module.HELP, description=module.HELP, allow_abbrev=False)

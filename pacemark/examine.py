@@ -128,15 +128,17 @@ def examine(folder: Path, said: Mapping[str, Any], published: Path) -> Findings:
     records = _check_cases(folder, ledger, published, found)
     try:
         decided, wrong = check_plan(folder, summary, ledger, records, published)
-        if decided is not None:
+        if decided is not None and found.verdicts.total() == len(records):
             found.decision = decided.decision
             found.notes += list(acceptance_lines(decided))[1:]
+        elif decided is not None:
+            found.notes.append("no decision was made anew: not every case can be judged")
     except Exception as error:
         wrong = [f"the acceptance plan cannot be checked: {error}".replace(f"{folder}/", "")]
     found.wrong += wrong
     if found.wrong and summary.commit:
         found.notes.append(
-            f"commit {summary.commit} of Pacemark made it: with another one a record may differ for that"
+            f"the run was made with commit {summary.commit} of Pacemark: with another one its records may differ"
         )
     return found
 
@@ -377,7 +379,8 @@ def _check_cases(folder: Path, ledger: Export, published: Path, found: Findings)
             said = f"{case}: {results.SUMMARY} says '{record['verdict']}', and {why}"
             (found.cannot if record["verdict"] == Kind.INFRASTRUCTURE else found.wrong).append(said)
             continue
-        records[case] = made if judged is not None else record
+        unjudged = judged is None and judgement.verdict.kind in _NOT_RUN
+        records[case] = record if unjudged else made
         replayed += entry.backend == REPLAY
         judged_as.add(f"{entry.ref.recipe} {judgement.case.release} on {judgement.outcome.gpu}")
         choice = basis.of(entry.ref.recipe)[1]
@@ -391,9 +394,9 @@ def _check_cases(folder: Path, ledger: Export, published: Path, found: Findings)
             f"{unplanned} case(s) are judged by the tolerance of a plan in {BASIS}/choices/, and the run has no plan"
         )
     if judged_as:
-        found.notes.append(f"as the site says, it is {', '.join(sorted(judged_as))}")
+        found.notes.append(f"judged as what the site file states: {', '.join(sorted(judged_as))}")
     if followed:
-        found.notes.append(f"as the ledger says, another job had to follow {few(followed)}")
+        found.notes.append(f"by the ledger, another job had to follow {few(followed)}")
     for count, what in (
         (own, f"judged by the site's own numbers, which nobody published: see {BASIS}/own/"),
         (added, f"of models that the site added, which nobody published: see {BASIS}/choices/"),

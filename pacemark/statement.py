@@ -194,9 +194,12 @@ def _loaded(path: Path, load: Any, kind: str) -> Any:
 
     hint = f"; make one: {_MAKE_KEY}" if "key" in kind else ""
     try:
-        return load(path.read_bytes())
+        data = path.read_bytes()
+        return load(data)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, TypeError, UnsupportedAlgorithm):
         # TypeError: the key is encrypted.
+        if kind == "public key" and b"PRIVATE KEY" in data:
+            hint = f"; it is a private key, which nobody else may have: openssl pkey -in {path} -pubout makes the public one"
         raise ConfigError(f"{path}: is no {kind} in PEM without a password{hint}") from None

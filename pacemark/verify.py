@@ -169,7 +169,7 @@ def check_files(bundle: Bundle, found: Findings) -> None:
     made = bundle.predicate.get("pacemark")
     if made != VERSION and examined.wrong:
         examined.cannot.append(
-            f"it was made by Pacemark {made}, this is {VERSION}: a verdict may differ for that"
+            f"the run was made with Pacemark {made}, and this is {VERSION}: with another one its records may differ"
         )
     found.wrong += examined.wrong
     found.cannot += examined.cannot

@@ -116,6 +116,15 @@ class Times:
     cancel_confirmed: float | None = None
 
     @property
+    def queued(self) -> float | None:
+        """How long the job waited, if that is known. A cluster that tells whole seconds may have started it before it was submitted."""
+        return (
+            None
+            if self.submitted is None or self.started is None
+            else max(self.started - self.submitted, 0.0)
+        )
+
+    @property
     def seconds(self) -> float | None:
         """How long all attempts ran; None if nobody knows when the last one began or ended."""
         if self.started is None or self.ended is None:

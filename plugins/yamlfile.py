@@ -295,6 +295,10 @@ def _explain(root: yaml.Node, model: type[BaseModel], item: dict[str, Any]) -> t
     if item["type"] == "missing":
         return _line(root, where[:-1]), f"{name}: missing; this key is required"
     said = item["msg"].removeprefix("Value error, ")
+    if item["type"] == "model_type":
+        said = f"expected keys with values ({', '.join(_keys(model, where))})"
+    if item["type"] == "list_type":
+        said = "expected a list, such as [a, b]"
     if item["type"] != "value_error":
         said += f", got {_cut(repr(item['input']))}"
     if item["type"] == "string_type" and isinstance(item["input"], int | float):

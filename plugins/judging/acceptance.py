@@ -200,8 +200,8 @@ def asked(plan: Plan, known: Sequence[Case], where: str) -> list[Case]:
             raise ConfigError(f"{where}: releases: the plan has no case of {recipe}")
         if recipes[recipe] != release:
             raise ConfigError(
-                f"{where}: releases: the plan asks for {recipe} {release}, and the site file chooses "
-                f"{recipes[recipe]}: make them agree"
+                f"{where}: releases: the plan asks for {recipe} {release}, and its cases are of {recipes[recipe]} here: correct the "
+                "plan, or `replay.release` in the site file if logs are judged"
             )
     if plan.scaling is not None and not groups(found):
         raise ConfigError(

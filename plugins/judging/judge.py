@@ -434,11 +434,10 @@ def _job_lines(outcome: Outcome) -> list[str]:
     if not ref.id:
         return []
     run = times.ended - times.started if times.ended and times.started else None
-    wait = times.started - times.submitted if times.started and times.submitted else None
     parts = [f"{ref.id} ({ref.name})"]
     parts += [state.raw] if state.raw else []
     parts += [f"nodes {state.nodes}"] if state.nodes else []
-    parts += [f"queued {wait:.0f} s"] if wait is not None else []
+    parts += [f"queued {times.queued:.0f} s"] if times.queued is not None else []
     parts += [f"ran {run:.0f} s"] if run is not None else []
     parts += [f"without {','.join(outcome.job.excluded)}"] if outcome.job.excluded else []
     tries = [

@@ -95,7 +95,7 @@ def acceptance_lines(record: AcceptanceRecord) -> Iterator[str]:
 
 
 def _told(record: AcceptanceRecord) -> Iterator[str]:
-    yield f"{record.decision.upper()}: {len(record.cases)} case(s) of the plan {record.digest}"
+    yield f"{record.decision.upper()}: {len(record.cases)} case(s) of the plan with SHA-256 {record.digest}"
     for word, found in (("failed", record.failed), ("missing", record.missing)):
         for key, why in found.items():
             yield f"{word}: {key}: {why}"

@@ -184,12 +184,12 @@ def _steps(judgement: Judgement, record: Mapping[str, Any]) -> None:
     with allure.step(shown(f"launch: job {outcome.job.ref.id or 'none'}")):
         _file(folder / results.SENT, "what was sent", allure.attachment_type.TEXT)
     lasted = [
-        f"{word} {end - start:.0f} s"
-        for word, start, end in (
-            ("queued", times.submitted, times.started),
-            ("ran", times.started, times.ended),
+        f"{word} {seconds:.0f} s"
+        for word, seconds in (
+            ("queued", times.queued),
+            ("ran", times.ended - times.started if times.started and times.ended else None),
         )
-        if start is not None and end is not None
+        if seconds is not None
     ]
     with allure.step(shown("run: " + ", ".join([outcome.job.state.raw or outcome.job.failure, *lasted]))):
         _tail(outcome.log)

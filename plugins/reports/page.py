@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 from typing import Any
@@ -300,9 +301,13 @@ def _html(value: Any) -> Any:
 
 
 def _markdown(value: Any) -> Any:
+    from markupsafe import Markup
+
     value = _html(value)
     if isinstance(value, str) and not hasattr(value, "__html__"):
-        return _MARKDOWN.sub(r"\\\1", re.sub(r"\s+", " ", value))
+        # A quotation mark means nothing between tags, and is read as it is.
+        plain = escape(re.sub(r"\s+", " ", value), quote=False)
+        return Markup(_MARKDOWN.sub(r"\\\1", plain))
     return value
 
 
@@ -374,11 +379,12 @@ def _alike(
 def _between(first: str | None, second: str | None) -> float | None:
     if not first or not second:
         return None
-    return (datetime.fromisoformat(second) - datetime.fromisoformat(first)).total_seconds()
+    seconds = (datetime.fromisoformat(second) - datetime.fromisoformat(first)).total_seconds()
+    return max(seconds, 0.0)
 
 
 def _figure(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}" if value < 1000 else f"{value:.0f}"
+    return "" if value is None else f"{value:.4g}" if value < 1000 else f"{value:,.0f}"
 
 
 def _percent(value: float | None, sign: str = "") -> str:

@@ -59,7 +59,7 @@ def test_a_cluster_is_accepted_once_it_is_mended(
     assert (found["failed"], found["missing"], found["waived"]) == ({}, {}, [])
     assert set(second.verdicts.values()) == {"passed"}
     assert list(second.verdicts) == found["cases"]
-    assert f"ACCEPTED: 4 case(s) of the plan {found['digest']}" in second.out
+    assert f"ACCEPTED: 4 case(s) of the plan with SHA-256 {found['digest']}" in second.out
     [scaling] = second.summary["scaling"]
     assert [scale["gpus"] for scale in scaling["scales"]] == [128, 512]
     assert scaling["scales"][1]["limit"] < scaling["scales"][1]["efficiency"]

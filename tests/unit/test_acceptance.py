@@ -65,7 +65,7 @@ def test_a_replay_is_never_accepted_and_keeps_its_plan(tmp_path: Path) -> None:
     assert (run.status, run.summary["outcome"], run.summary["exit_code"]) == (1, "passed", 1), run.out
     assert decision(run)["decision"] == "incomplete"
     assert list(decision(run)["missing"]) == ["the run"]
-    assert f"INCOMPLETE: 3 case(s) of the plan {decision(run)['digest']}" in run.out
+    assert f"INCOMPLETE: 3 case(s) of the plan with SHA-256 {decision(run)['digest']}" in run.out
     assert (run.folder / PLAN).read_text() == TEXT
     digest = hashlib.sha256(TEXT.encode()).hexdigest()
     assert decision(run)["digest"] == read_ledger(run.folder).run.plan == digest

@@ -136,7 +136,7 @@ MISTAKES = [
     option("a share that is none", "suites --scaling 3", "'3' is no share above 0, up to 0.2, such as 0.05"),
     plan("an option that the plan decides", "", "", "--repeat changes what the acceptance plan asks for: leave it out", more="--repeat 3"),
     plan("a case that there is not", "512gpus", "500gpus", "cases: no case is llama3/70b-fp8-500gpus; did you mean 'llama3/70b-fp8-"),
-    plan("another site", "site: this-machine", "site: lab", "the acceptance plan is of site lab, and --site is this-machine: nothing was run"),
+    plan("another site", "site: this-machine", "site: lab", "the acceptance plan is of site lab, and without --site the site is this-machine: nothing was run"),
     plan("another type of GPU", "512gpus]", "512gpus]\ngpu: h200", "acceptance.yaml: gpu: the plan asks for h200, and by the site file llama3 runs on h100"),
     plan("a type of GPU as it is no log's", "llama3/70b-fp8-512gpus]", "proxy/8b-8l-bf16-1gpus]\ngpu: H100", "acceptance.yaml: gpu: H100: write h100"),
     plan("a type of GPU for a case on a CPU", "llama3/70b-fp8-512gpus]", "proxy/tiny-fp32-1gpus]\ngpu: h100", "acceptance.yaml: gpu: the plan asks for h100, and by the site file proxy runs on cpu"),
@@ -144,6 +144,8 @@ MISTAKES = [
     plan("an unknown key of the plan", "cases:", "case:", "acceptance.yaml:2: case: unknown key; did you mean 'cases'?"),
     plan("a pattern without its number", "512gpus", "*", "number: say how many cases these are, because `cases` has a pattern"),
     plan("another number of cases", "512gpus]", "*]\nnumber: 5", "number: the plan says 5 cases, and `cases` selects 6"),
+    plan("a number where the plan has keys", "512gpus]", "512gpus]\nrepeats: 3", "acceptance.yaml:3: repeats: expected keys with values (at_most, always), got 3"),
+    plan("one case that is no list", "[llama3/70b-fp8-512gpus]", "llama3/70b-fp8-512gpus", "acceptance.yaml:2: cases: expected a list, such as [a, b], got 'llama3/70b-fp8-512gpus'"),
     plan("a tolerance that judges nothing", "512gpus]", "512gpus]\ntolerance: {slower: 0.5}", "tolerance.slower: Input should be less than or equal to 0.2, got 0.5"),
     # The site file
     file("an unknown key", "account:", "acount:", "site.yaml:4: slurm.acount: unknown key; did you mean 'account'?", "site.yaml:2: slurm.account: missing; this key is required"),

@@ -89,9 +89,9 @@ def test_a_bundle_as_it_was_made_is_verified(
     assert verify(bundle, keys) == 0
     said = capsys.readouterr().out
     assert "1 too slow" in said
-    assert "note      as the site says, it is llama3 25.04 on h100" in said
+    assert "note      judged as what the site file states: llama3 25.04 on h100" in said
     assert (
-        f"note      as the ledger says, another job had to follow llama3/{AGAIN} try 1 (node gpu017 is down)"
+        f"note      by the ledger, another job had to follow llama3/{AGAIN} try 1 (node gpu017 is down)"
         in said
     )
     assert said.splitlines()[-1].startswith("result    VERIFIED: signed by ")
@@ -653,6 +653,35 @@ def test_the_decision_of_a_plan_is_made_anew(
     assert f"note      waived: llama3/{SLOW}: too slow: " in said
 
 
+@pytest.mark.parametrize(
+    ("change", "decided"),
+    [
+        pytest.param(
+            lambda m: {n: d for n, d in m.items() if not n.startswith(f"llama3/{PASSED}/")},
+            ["decision  incomplete, by its acceptance plan: made anew"],
+            id="the files of a case are gone",
+        ),
+        pytest.param(
+            lambda m: {**m, "basis/baselines/llama3.yaml": b"no table"},
+            ["note      no decision was made anew: not every case can be judged"],
+            id="no case can be judged",
+        ),
+    ],
+)
+def test_no_decision_rests_on_a_verdict_that_was_not_made_anew(
+    change: Change,
+    decided: list[str],
+    accepted: Members,
+    keys: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    forged = runs.signed(change(accepted), keys / "vendor.pem", keys / "buyer.pem")
+    assert verify(runs.packed(forged, tmp_path / "forged.zip"), keys) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert [line for line in said if "decision" in line and not line.startswith("wrong")] == decided
+
+
 def test_a_bundle_that_cannot_be_read_proves_nothing(
     bundle: Path, keys: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -692,7 +721,7 @@ def test_what_differs_comes_with_the_commit_that_made_the_run(
     forged = runs.signed(runs.changed(members, SUMMARY, change), keys / "vendor.pem", keys / "buyer.pem")
     assert verify(runs.packed(forged, tmp_path / "forged.zip"), keys) == 1
     assert (
-        "note      commit ab12 of Pacemark made it: with another one a record may differ"
+        "note      the run was made with commit ab12 of Pacemark: with another one its records may differ"
         in capsys.readouterr().out
     )
 
@@ -883,7 +912,7 @@ def test_a_key_that_cannot_verify_is_refused(
     for given, said in (
         ([tmp_path / "rsa.pub"], "rsa.pub: is no Ed25519 key"),
         ([tmp_path / "text.pub"], "text.pub: is no public key in PEM"),
-        ([keys / "vendor.pem"], "vendor.pem: is no public key in PEM"),
+        ([keys / "vendor.pem"], "vendor.pem -pubout makes the public one"),
         ([tmp_path / "none.pub"], "none.pub: cannot be read"),
         ([keys / "vendor.pub", tmp_path / "same.pub"], "two of these files have the same key"),
     ):

@@ -277,7 +277,7 @@ def test_a_plan_names_its_cases_by_ids_and_patterns(tmp_path: Path) -> None:
         (TEXT + "tolerance: {slower: 0.3}\n", "tolerance.slower: Input should be less than or equal to 0.2, got 0.3"),
         (TEXT + "scaling: 0.5\n", "scaling: Input should be less than or equal to 0.2"),
         (f"site: lab\ncases: [{SMALL}]\nscaling: 0.05\n", "scaling: no two cases of the plan differ in their number of GPUs alone"),
-        (TEXT + "releases: {llama3: '25.05'}\n", "the plan asks for llama3 25.05, and the site file chooses 25.04"),
+        (TEXT + "releases: {llama3: '25.05'}\n", "the plan asks for llama3 25.05, and its cases are of 25.04 here"),
         (TEXT + "releases: {nemotron4: '24.11'}\n", "releases: the plan has no case of nemotron4"),
         (TEXT + "waivers: [{case: llama3/70b-fp8-64gpus, verdicts: [noisy], reason: x, agreed_by: y, until: 2027-01-01}]\n", "waivers: llama3/70b-fp8-64gpus is no case of this plan; did you mean"),
         (TEXT + f"waivers: [{{case: {SMALL}, verdicts: [passed], reason: it rains, agreed_by: A and B, until: 2027-01-01}}]\n", "waivers: a case that passed needs none"),

@@ -13,6 +13,7 @@ from plugins.job import Job
 from plugins.job import JobRef
 from plugins.job import JobState
 from plugins.job import Phase
+from plugins.job import Times
 from plugins.judging.judge import Judgement
 from plugins.judging.judge import judge_outcome
 from plugins.judging.verdicts import Kind
@@ -323,6 +324,13 @@ def test_the_text_has_headline_figures_and_remarks() -> None:
         "  job       4711 (pacemark-1.llama3), COMPLETED, nodes gpu[001-064], queued 60 s, ran 900 s"
         in found.text
     )
+
+
+# Slurm tells whole seconds: a job that starts at once seems to have started before it was submitted.
+def test_a_job_waits_no_negative_time() -> None:
+    job = outcome()
+    job = replace(job, job=replace(job.job, times=Times(submitted=100.9, started=100.0, ended=102.0)))
+    assert ", queued 0 s, ran 2 s" in judged(job, nemo2_text()).text
 
 
 def test_a_straggling_process_is_named() -> None:

@@ -177,7 +177,7 @@ def test_a_gpu_that_no_group_names_is_told(tmp_path: Path) -> None:
         ("log: nemo1", "lgo: nemo1", 4, "did you mean 'log'?"),
         ('release: "3.0"', "release: 3.0", 1, "put it in quotes"),
         ("source: https://example.org/small/3.0\n", "", 1, "source: missing"),
-        ("gpu: [gb200]", "gpu: gb200", 10, "gpu: Input should be a valid list"),
+        ("gpu: [gb200]", "gpu: gb200", 10, "gpu: expected a list, such as [a, b]"),
         ("steps: 20", "steps: 20\nrecipe: small", 6, "recipe: unknown key"),
     ],
 )

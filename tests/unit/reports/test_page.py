@@ -252,6 +252,22 @@ def test_markdown_has_the_same_verdicts_and_links(folder: Path) -> None:
     assert "- 3 of llama3: 4096 GPUs need 512 nodes" in text
 
 
+def test_markdown_can_be_read_as_it_is(tmp_path: Path) -> None:
+    made = example_run.accepted_as(Decision.ACCEPTED, failed={"the 'run'": 'it <b>"ended"</b>'})
+    _, text = page.render(tmp_path, example_run.make(tmp_path, accepted=made))
+    assert "- failed: the 'run': it &lt;b&gt;\"ended\"&lt;/b&gt;\n" in text
+    assert "the baselines' own" in text
+
+
+def test_a_job_that_a_cluster_started_in_the_second_of_its_submission_did_not_wait(tmp_path: Path) -> None:
+    summary = example_run.make(tmp_path, (Kind.PASSED,))
+    summary["cases"][0]["job"] |= {
+        "submitted": "2026-11-23T04:06:52.900+00:00",
+        "started": "2026-11-23T04:06:52.000+00:00",
+    }
+    assert "| 0 s |" in page.render(tmp_path, summary)[1]
+
+
 def test_of_many_steps_the_extremes_are_drawn_and_the_caption_says_so(tmp_path: Path) -> None:
     summary = example_run.make(tmp_path, (Kind.PASSED,), steps=10_000)
     html, _ = page.render(tmp_path, summary)
