@@ -33,10 +33,6 @@ def compressed(lines: int, *, whole: bool = True) -> bytes:
     return subprocess.run(["zstd", "-qc"], input=text, capture_output=True, check=True).stdout
 
 
-# What the tests share is made once, by one worker.
-pytestmark = pytest.mark.xdist_group("gpt3_scripts")
-
-
 @contextmanager
 def served() -> Iterator[Hub]:
     if shutil.which("zstd") is None:
