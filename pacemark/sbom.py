@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.metadata import distributions
 from platform import python_version
 
@@ -10,6 +11,7 @@ from plugins.reports.results import VERSION
 SBOM = "sbom.cdx.json"
 
 
+@cache
 def bill() -> bytes:
     from cyclonedx.model.bom import Bom
     from cyclonedx.model.component import Component

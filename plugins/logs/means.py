@@ -158,11 +158,12 @@ class Means:
         The lines between two that are judged show a stalled step: one of them rises by more than `rise` s,
         and by more than all others together.
         """
-        pairs = () if self.single else ((i - 1, i) for i in self.covered(index))
+        if self.single:
+            return lines[index]
         rises = [
-            max(0.0, lines[after] - lines[before])
-            for before, after in pairs
-            if {before, after} <= lines.keys()
+            max(0.0, lines[after] - lines[after - 1])
+            for after in self.covered(index)
+            if {after - 1, after} <= lines.keys()
         ]
         most = max(rises, default=0.0)
         return lines[index] - (most if most > max(rise, sum(rises) / 2) else 0.0)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import fields
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -50,6 +51,7 @@ def llama3() -> Recipe:
     return recipe_named("llama3")
 
 
+@cache
 def case(
     case_id: str = CASE, recipe: str = "llama3", *, release: str | None = None, gpu: str = "h100"
 ) -> Case:
@@ -58,6 +60,7 @@ def case(
     return found
 
 
+@cache
 def baseline(
     case_id: str = CASE,
     recipe: str = "llama3",
@@ -75,6 +78,7 @@ def baseline(
     return found
 
 
+@cache
 def basis(
     case_id: str = CASE, recipe: str = "llama3", *, release: str | None = None, gpu: str = "h100"
 ) -> MfuBasis:
@@ -84,6 +88,7 @@ def basis(
     return found
 
 
+@cache
 def target(case_id: str = CASE, recipe: str = "llama3", *, statistic: str | None = None) -> Expected:
     found = baseline(case_id, recipe, statistic=statistic)
     return expected(case(case_id, recipe), found, basis(case_id, recipe))

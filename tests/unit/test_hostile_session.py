@@ -24,10 +24,6 @@ from tests.unit.reports.test_page import INERT
 from tests.unit.reports.test_page import PROSE
 from tests.unit.reports.test_page import Reader
 
-# What the tests share is made once, by one worker.
-pytestmark = pytest.mark.xdist_group("hostile_session")
-
-
 # What an SVG defines for itself.
 DEFINED = {"defs", "clipPath", "marker", "polygon"}
 

@@ -32,8 +32,6 @@ from tests.unit.fleet.test_watchdog import PENDING
 from tests.waits import FIRST
 from tests.waits import SECOND
 
-# By the worker that has a process for sessions already.
-IN_A_SESSION = pytest.mark.xdist_group("hostile_session")
 SITE = Path(__file__).parents[2] / "docs" / "sites" / "slurm.yaml"
 
 
@@ -224,7 +222,6 @@ def session(folder: Path, *options: str) -> Run:
     return pacemark(*select, *options, results=folder / "results", seconds=30)
 
 
-@IN_A_SESSION
 def test_a_verdict_is_told_while_the_test_of_an_earlier_case_still_waits(tmp_path: Path) -> None:
     found = session(tmp_path)
     said = re.findall(r"^  [\d:]{8} llama3/(\S+): (passed|invalid run): ", found.out, re.MULTILINE)
@@ -236,7 +233,6 @@ def test_a_verdict_is_told_while_the_test_of_an_earlier_case_still_waits(tmp_pat
     assert "Rounds" not in found.out
 
 
-@IN_A_SESSION
 def test_a_quiet_session_is_a_line_for_each_case_and_the_table(tmp_path: Path) -> None:
     lines = session(tmp_path, "-q").out.splitlines()
     table = next(number for number, line in enumerate(lines) if "= verdicts: " in line)
@@ -249,7 +245,6 @@ def test_a_quiet_session_is_a_line_for_each_case_and_the_table(tmp_path: Path) -
     assert lines[-1].startswith("1 failed, 1 passed")
 
 
-@IN_A_SESSION
 def test_what_is_wrong_with_many_cases_is_said_once(tmp_path: Path) -> None:
     """In the lines, in pytest's own errors and below the table; each file has it for each case."""
     site = tmp_path / "site.yaml"

@@ -114,7 +114,10 @@ def run(program: str) -> str:
     return subprocess.run(
         [sys.executable, "-c", program, str(PROXY)],
         # What is compiled runs for milliseconds.
-        env={"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_backend_optimization_level=0"},
+        env={
+            "JAX_PLATFORMS": "cpu",
+            "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",
+        },
         capture_output=True,
         text=True,
         timeout=300,

@@ -23,7 +23,6 @@ def test_the_page_has_files_and_commands() -> None:
     assert (len(WITHOUT_A_CLUSTER), len(worked_example.BLOCKS)) == (4, 5)
 
 
-@pytest.mark.xdist_group("worked_example")
 @pytest.mark.parametrize("block", WITHOUT_A_CLUSTER)
 def test_the_commands_print_what_the_page_says(block: str, checkout: Path) -> None:
     worked_example.carry_out(block, checkout)

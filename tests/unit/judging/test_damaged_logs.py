@@ -147,7 +147,9 @@ def test_every_log_and_every_end_has_one_verdict(dialect: str, data: st.DataObje
     assert found.text
     written = record(found)
     json.dumps(written, allow_nan=False)
-    if times := drawable(found.case.means.times(log.steps)):
+    times = drawable(found.case.means.times(log.steps))
+    # To draw a plot takes longer than all else.
+    if times and data.draw(st.integers(0, 3)) == 0:
         assert steps_svg(written, times)
     assert found.verdict.kind is not Kind.PASSED or found.measurement is not None
 

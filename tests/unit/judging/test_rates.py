@@ -33,10 +33,6 @@ AIMED = [
 """The cells that have an aim."""
 
 
-# What the tests share is made once, by one worker.
-pytestmark = pytest.mark.xdist_group("rates")
-
-
 @pytest.fixture(scope="module", autouse=True)
 def few_runs() -> Iterator[None]:
     """Cells that have no aim get hardly any runs."""

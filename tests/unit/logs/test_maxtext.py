@@ -203,7 +203,7 @@ def check_whole(text: str, ranks: int, restarted: tuple[int, ...] = (), profilin
 
 
 @pytest.mark.parametrize(
-    ("ranks", "late"), [*((ranks, late) for ranks in (1, 2, 8, 64) for late in (0, 1, 3)), (2048, 3)]
+    ("ranks", "late"), [*((ranks, late) for ranks in (1, 2, 8, 64) for late in (0, 1, 3)), (512, 3)]
 )
 def test_a_profiling_run_and_the_timed_run_of_all_processes(ranks: int, late: int) -> None:
     check_whole(joined(ticks(ranks, range(15), late=late), ticks(ranks, range(50), late=late, seed=2)), ranks)

@@ -10,7 +10,6 @@ from itertools import pairwise
 
 import pytest
 from hypothesis import given
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from plugins.logs import MAX_LINE
@@ -126,7 +125,6 @@ def test_undamaged_every_step_is_read(name: str) -> None:
 
 @FORMATS
 @given(data=st.data())
-@settings(max_examples=200)
 def test_a_damaged_log_is_read_without_an_invented_step(name: str, data: st.DataObject) -> None:
     found = data.draw(mutated(name))
     log = parse(found, name)

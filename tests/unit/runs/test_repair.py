@@ -46,10 +46,6 @@ os.kill(os.getpid(), 9)
 """
 
 
-# What the tests share is made once, by one worker.
-pytestmark = pytest.mark.xdist_group("mending")
-
-
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a session left that was killed: one case ended at its second try, one has a job, one is planned."""

@@ -6,8 +6,11 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,17 +33,23 @@ def compressed(lines: int, *, whole: bool = True) -> bytes:
     return subprocess.run(["zstd", "-qc"], input=text, capture_output=True, check=True).stdout
 
 
-@pytest.fixture
-def hub() -> Iterator[Hub]:
+@contextmanager
+def served() -> Iterator[Hub]:
     if shutil.which("zstd") is None:
         pytest.fail("the program zstd is needed: apt-get install zstd")
     # Beyond the pages' size, and more than are asked for; every third lacks the end of its last line.
     files = {
         f"train/chunk1/example_train_{n}.jsonl.zst": compressed(n + 1, whole=n % 3 != 0) for n in range(12)
     }
-    served = Hub(files)
-    yield served
-    served.close()
+    hub = Hub(files)
+    yield hub
+    hub.close()
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with served() as hub:
+        yield hub
 
 
 class Volume:
@@ -52,7 +61,7 @@ class Volume:
         self.scripts = gpt3_setup.scripts(folder / "scripts")
         self.root.mkdir()
         self.environment = {
-            "PATH": os.environ["PATH"],
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "STORAGE_MOUNT": str(self.root),
             "DATASET_PATH": "slimpajama/preprocessed",
             "REPOSITORY": "cerebras/SlimPajama-627B",
@@ -101,13 +110,36 @@ def volume(tmp_path: Path, hub: Hub) -> Volume:
     return Volume(tmp_path, hub)
 
 
-def test_ten_files_become_seven_pairs_with_every_document(volume: Volume, hub: Hub) -> None:
+@dataclass(frozen=True)
+class Undisturbed:
+    """What each stage said that nothing disturbed, by its name; the folder has the volume as it was then."""
+
+    folder: Path
+    said: dict[str, str]
+
+    def lay_out(self, volume: Volume, stage: str) -> None:
+        """Make the volume what this stage left."""
+        shutil.copytree(self.folder / stage, volume.root, dirs_exist_ok=True)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    made = Undisturbed(tmp_path_factory.mktemp("undisturbed"), {})
+    with served() as hub:
+        volume = Volume(made.folder, hub)
+        for stage in STAGES:
+            made.said[stage] = volume.run(stage)
+            shutil.copytree(volume.root, made.folder / stage)
+    return made
+
+
+def test_ten_files_become_seven_pairs_with_every_document(volume: Volume, undisturbed: Undisturbed) -> None:
     assert volume.count() == ("0", "0", "no")
-    for stage in STAGES:
-        said = volume.run(stage)
+    for stage, said in undisturbed.said.items():
         total = FILES if stage in ("download", "extract") else 7
         pattern = gpt3_setup.contract().file.data.progress
         assert progress([said.encode()], pattern, stage, 4) == f"{stage}: {total} of {total} files"
+    undisturbed.lay_out(volume, "preprocess")
     assert volume.count() == ("7", "0", "yes")
     documents = sum(path.stat().st_size for path in (volume.work / "preprocessed").glob("*.bin"))
     # The sorted list of the hub begins with 0, 1, 10, 11, 2 to 7: those of n + 1 documents.
@@ -138,9 +170,11 @@ def test_more_files_than_there_are_is_refused_for_good(volume: Volume) -> None:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_stage_that_is_killed_goes_on_where_it_was(volume: Volume, hub: Hub, stage: str) -> None:
-    for earlier in STAGES[: STAGES.index(stage)]:
-        volume.run(earlier)
+def test_a_stage_that_is_killed_goes_on_where_it_was(
+    volume: Volume, hub: Hub, undisturbed: Undisturbed, stage: str
+) -> None:
+    if stage != STAGES[0]:
+        undisturbed.lay_out(volume, STAGES[STAGES.index(stage) - 1])
     folder = {"download": "downloaded", "extract": "extracted", "concatenate": "concatenated"}.get(
         stage, "preprocessed"
     )
@@ -152,7 +186,7 @@ def test_a_stage_that_is_killed_goes_on_where_it_was(volume: Volume, hub: Hub, s
         path.write_text(f'#!/bin/sh\nsleep 1\nexec {shutil.which(program)} "$@"\n')
         path.chmod(0o755)
     hub.delay = 1.0 if stage == "download" else 0.0
-    process = volume.start(stage, 0, SLOW="1", PATH=f"{slow}:{os.environ['PATH']}", RETRY_SECONDS="5")
+    process = volume.start(stage, 0, SLOW="1", PATH=f"{slow}:{volume.environment['PATH']}", RETRY_SECONDS="5")
     deadline = time.monotonic() + 60
     while not [name for name in volume.files(folder) if not name.endswith((".part", ".idx"))]:
         assert time.monotonic() < deadline
@@ -169,14 +203,20 @@ def test_a_stage_that_is_killed_goes_on_where_it_was(volume: Volume, hub: Hub, s
     assert len([name for name in before if not name.endswith(".idx")]) < (
         3 if stage in ("download", "extract") else 2
     )
-    for later in STAGES[STAGES.index(stage) + 1 :]:
-        volume.run(later)
-    assert volume.count() == ("7", "0", "yes")
+    # So the stages behind it find what they would have found.
+    wanted, found = (
+        {path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+        for root in (undisturbed.folder / stage, volume.root)
+    )
+    # What was being built when it was killed stays there, beside the data set.
+    of_both = {path for path in {*wanted, *found} if "building" not in path.parts}
+    assert [path for path in of_both if wanted.get(path) != found.get(path)] == []
 
 
-def test_a_stage_that_was_done_says_so_at_once_and_touches_nothing(volume: Volume, hub: Hub) -> None:
-    volume.run("download")
-    hub.asked.clear()
+def test_a_stage_that_was_done_says_so_at_once_and_touches_nothing(
+    volume: Volume, hub: Hub, undisturbed: Undisturbed
+) -> None:
+    undisturbed.lay_out(volume, "download")
     said = volume.run("download")
     assert hub.asked == []
     assert sorted(said.splitlines()) == [
@@ -192,8 +232,8 @@ def test_a_stage_before_its_time_is_refused(volume: Volume) -> None:
     )
 
 
-def test_another_selection_in_the_same_folder_is_refused(volume: Volume) -> None:
-    volume.run("download")
+def test_another_selection_in_the_same_folder_is_refused(volume: Volume, undisturbed: Undisturbed) -> None:
+    undisturbed.lay_out(volume, "download")
     said = volume.run("download", 0, code=2, FILES="12")
     assert "was begun with 'files=10 parts=7" in said
     assert "give another folder (dataset)" in said
@@ -207,8 +247,8 @@ def test_a_folder_with_files_of_somebody_else_is_left_alone(volume: Volume) -> N
     assert volume.count() == ("0", "1", "no")
 
 
-def test_a_damaged_file_is_named(volume: Volume) -> None:
-    volume.run("download")
+def test_a_damaged_file_is_named(volume: Volume, undisturbed: Undisturbed) -> None:
+    undisturbed.lay_out(volume, "download")
     victim = volume.work / "downloaded" / "chunk1-example_train_0.jsonl.zst"
     victim.write_bytes(b"not zstd")
     said = volume.run("extract", 0, code=1)
@@ -216,9 +256,10 @@ def test_a_damaged_file_is_named(volume: Volume) -> None:
     assert not (volume.work / "extracted" / "chunk1-example_train_0.jsonl").exists()
 
 
-def test_a_tool_that_fails_shows_its_last_words_and_leaves_no_pair(volume: Volume) -> None:
-    for stage in STAGES[:3]:
-        volume.run(stage)
+def test_a_tool_that_fails_shows_its_last_words_and_leaves_no_pair(
+    volume: Volume, undisturbed: Undisturbed
+) -> None:
+    undisturbed.lay_out(volume, "concatenate")
     said = volume.run("preprocess", 0, code=1, BROKEN="part-0004")
     assert "RuntimeError: no memory left" in said
     assert "preprocess_data.py failed on" in said
