@@ -62,6 +62,7 @@ from plugins.reports.gate import Outcome
 from plugins.reports.gate import overall
 from plugins.reports.summary import SCHEMA
 from plugins.reports.summary import Summary
+from plugins.yamlfile import first_mistake
 
 MOST_BYTES = 64 << 20
 """No file but a log is larger."""
@@ -572,8 +573,6 @@ def _summary(folder: Path) -> Summary:
         text = json.dumps(_json(folder / results.SUMMARY), ensure_ascii=False, allow_nan=False)
         return Summary.model_validate_json(text.encode(errors="replace"))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"{results.SUMMARY}: is no record of a run: {where}: {first['msg']}") from None
+        raise ConfigError(f"{results.SUMMARY}: is no record of a run: {first_mistake(error)}") from None
     except ValueError as error:
         raise ConfigError(f"{results.SUMMARY}: is no record of a run: {error}") from None

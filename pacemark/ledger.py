@@ -21,6 +21,7 @@ from plugins.errors import ConfigError
 from plugins.job import Failure
 from plugins.job import Phase
 from plugins.yamlfile import Strict
+from plugins.yamlfile import first_mistake
 
 EXPORT = "ledger.json"
 
@@ -117,10 +118,7 @@ def read_export(data: bytes) -> Export:
     try:
         found = Export.model_validate_json(data)
     except (ValidationError, RecursionError) as error:
-        why = "it is too deep"
-        if isinstance(error, ValidationError):
-            first = error.errors(include_url=False, include_input=False)[0]
-            why = f"{'.'.join(map(str, first['loc'])) or 'its text'}: {first['msg']}"
+        why = first_mistake(error) if isinstance(error, ValidationError) else "it is too deep"
         raise ConfigError(f"{EXPORT}: is no ledger: {why}") from None
     if len(found.rows) < len(found.submissions):
         raise ConfigError(f"{EXPORT}: two rows are of one submission")

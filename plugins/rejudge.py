@@ -35,6 +35,7 @@ from plugins.reports import results
 from plugins.reports.complaints import complaints
 from plugins.reports.complaints import of_each_kind
 from plugins.yamlfile import Strict
+from plugins.yamlfile import first_mistake
 
 BASIS = "basis"
 """The folder in that of a run: `choices/`, `suites/` and `baselines/`, and the site's own baselines in `own/`."""
@@ -163,7 +164,7 @@ class Basis:
             try:
                 choice = Choice.model_validate_json(path.read_bytes())
             except (OSError, ValidationError) as error:
-                raise ConfigError(f"{BASIS}/choices/{name}.json: cannot be read: {_first(error)}") from None
+                raise ConfigError(f"{BASIS}/choices/{name}.json: cannot be read: {_why(error)}") from None
             if not (self._folder / "suites" / name / "recipe.yaml").is_file():
                 raise ConfigError(f"{BASIS}/suites/{name}/recipe.yaml is missing")
             self._read[name] = self._recipe(name, choice), choice
@@ -197,11 +198,8 @@ class Basis:
         return load_recipe(folder, choice.release, choice.gpu, choice.models)
 
 
-def _first(error: OSError | ValidationError) -> str:
-    if isinstance(error, OSError):
-        return error.strerror or str(error)
-    first = error.errors(include_url=False, include_input=False)[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'its text'}: {first['msg']}"
+def _why(error: OSError | ValidationError) -> str:
+    return first_mistake(error) if isinstance(error, ValidationError) else error.strerror or str(error)
 
 
 def _copy(source: Path | None, target: Path) -> None:
