@@ -109,6 +109,11 @@ class Export(Strict):
         return found
 
 
+def named(entry: Entry) -> str:
+    """A submission in words."""
+    return f"{entry.case} try {entry.try_number}"
+
+
 def exported(run: Mapping[str, Any], rows: Iterable[Row]) -> bytes:
     return json.dumps({"run": run, "submissions": list(rows)}, indent=1).encode() + b"\n"
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from pacemark import archive
 from pacemark import statement
-from pacemark.examine import Findings
+from pacemark.findings import Findings
+from pacemark.findings import print_findings
+from pacemark.findings import print_line
 from pacemark.verify import check_files
 from pacemark.verify import opened
-from pacemark.verify import print_findings
-from pacemark.verify import print_line
 
 HELP = "add a signature to a bundle, once it is known to be whole and its verdicts are made anew"
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from pacemark import archive
 from pacemark import statement
+from pacemark.findings import print_line
 from pacemark.statement import STAMP
 from pacemark.verify import opened
-from pacemark.verify import print_line
 from plugins.errors import ConfigError
 
 HELP = "ask for a time stamp of a bundle's statement, or put one into the bundle"

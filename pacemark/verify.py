@@ -15,12 +15,13 @@ from typing import Any
 
 from pacemark import statement
 from pacemark.archive import Archive
-from pacemark.examine import Findings
 from pacemark.examine import examine
+from pacemark.findings import Findings
+from pacemark.findings import print_findings
+from pacemark.findings import print_line
 from plugins.errors import ConfigError
 from plugins.reports.results import CHECKOUT
 from plugins.reports.results import VERSION
-from plugins.words import shown
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -175,19 +176,3 @@ def check_files(bundle: Bundle, found: Findings) -> None:
     found.cannot += examined.cannot
     found.notes += examined.notes
     found.verdicts, found.decision = examined.verdicts, examined.decision
-
-
-def print_findings(found: Findings) -> None:
-    if found.verdicts:
-        counts = ", ".join(f"{count} {kind}" for kind, count in found.verdicts.items())
-        print_line("verdicts", f"{counts}: made anew of the logs")
-    if found.decision is not None:
-        print_line("decision", f"{found.decision}, by its acceptance plan: made anew")
-    for word, lines in (("note", found.notes), ("cannot", found.cannot), ("wrong", found.wrong)):
-        for line in lines:
-            print_line(word, line)
-
-
-def print_line(word: str, text: str) -> None:
-    """One line, whatever the text is: no file can say what we say."""
-    print(f"{word:<10}{shown(text).replace(chr(10), chr(92) + 'n').replace(chr(9), ' ')}")
