@@ -139,13 +139,6 @@ class Archive:
     def names(self) -> list[str]:
         return list(self._members)
 
-    def digest(self, name: str) -> str:
-        """SHA-256 of a member, as hexadecimal digits. Raises ConfigError if it is not whole, and OSError."""
-        made = hashlib.sha256()
-        for piece in self.pieces(name):
-            made.update(piece)
-        return made.hexdigest()
-
     def read(self, name: str, most: int) -> bytes:
         """A member of at most so many bytes. Raises ConfigError and OSError."""
         if name not in self._members:

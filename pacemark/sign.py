@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pacemark import archive
 from pacemark import statement
 from pacemark.findings import Findings
 from pacemark.findings import print_findings
@@ -43,7 +42,6 @@ def run(given: argparse.Namespace) -> int:
             return 1
         for key in given.key:
             statement.sign(bundle.envelope, key)
-        members: dict[str, Path | bytes] = {name: bundle.folder / name for name in bundle.archive.names}
-        archive.rewrite(given.bundle, {**members, statement.ENVELOPE: statement.written(bundle.envelope)})
+        bundle.put(statement.ENVELOPE, statement.written(bundle.envelope))
         print_line("result", f"signed: it carries {len(bundle.envelope.signatures)} signature(s)")
     return 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pacemark import archive
 from pacemark import statement
 from pacemark.findings import print_line
 from pacemark.statement import STAMP
@@ -40,7 +39,6 @@ def run(given: argparse.Namespace) -> int:
             raise ConfigError(f"{given.bundle}: has a time stamp already")
         answer = given.answer.read_bytes()
         when = statement.time_of(answer, bundle.envelope.payload, name=str(given.answer))
-        members: dict[str, Path | bytes] = {name: bundle.folder / name for name in bundle.archive.names}
-        archive.rewrite(given.bundle, {**members, STAMP: answer})
+        bundle.put(STAMP, answer)
         print_line("stamp", f"{when:%Y-%m-%d %H:%M:%S} UTC: `verify --tsa FILE` checks who says so")
     return 0

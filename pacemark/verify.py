@@ -15,6 +15,9 @@ from typing import Any
 
 from pacemark import statement
 from pacemark.archive import Archive
+from pacemark.archive import digest
+from pacemark.archive import rewrite
+from pacemark.examine import MOST_BYTES
 from pacemark.examine import examine
 from pacemark.findings import Findings
 from pacemark.findings import print_findings
@@ -28,9 +31,6 @@ if TYPE_CHECKING:
     from securesystemslib.dsse import Envelope
 
 HELP = "verify a bundle without network and cluster: signatures, completeness, and every verdict anew from the logs"
-
-MOST_BYTES = 64 << 20
-"""A statement is no larger."""
 
 MOST_STAMP = 1 << 20
 
@@ -106,6 +106,11 @@ class Bundle:
         made = self.predicate
         return f"run {self.folder.name} on site {made.get('site')}, made by Pacemark {made.get('pacemark')}"
 
+    def put(self, name: str, content: bytes) -> None:
+        """Write the bundle anew with this member. Raises OSError; then it stays as it is."""
+        members: dict[str, Path | bytes] = {member: self.folder / member for member in self.archive.names}
+        rewrite(self.archive.path, {**members, name: content})
+
 
 @contextmanager
 def opened(path: Path) -> Iterator[Bundle]:
@@ -159,7 +164,7 @@ def check_files(bundle: Bundle, found: Findings) -> None:
         f"{name} is not in the statement: it was added" for name in sorted(names - bundle.digests.keys())
     ]
     for name in sorted(names & bundle.digests.keys()):
-        if bundle.archive.digest(name) != bundle.digests[name]:
+        if digest(bundle.folder / name) != bundle.digests[name]:
             found.wrong.append(f"{name} is not what was signed: its SHA-256 is another one")
     try:
         examined = examine(bundle.folder, bundle.predicate, PUBLISHED)
