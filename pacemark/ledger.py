@@ -101,12 +101,17 @@ class Export(Strict):
 
     @property
     def tries(self) -> dict[str, list[Entry]]:
-        """The submissions of each case, oldest first, by the key of the case; also those that are no case's own."""
+        """The submissions by the key of their case, oldest first; also those that are no case's own."""
         found: dict[str, list[Entry]] = {}
         for _, row in sorted(self.rows.items(), key=lambda pair: pair[0][2]):
             entry = entry_of(row)
             found.setdefault(entry.case, []).append(entry)
         return found
+
+    @property
+    def entries(self) -> list[Entry]:
+        """All submissions, those of a case together."""
+        return [entry for tries in self.tries.values() for entry in tries]
 
 
 def named(entry: Entry) -> str:

@@ -27,7 +27,6 @@ from plugins.baselines.file import AgreedTolerance
 from plugins.baselines.file import Stated
 from plugins.errors import ConfigError
 from plugins.judging.repeats import Repeats
-from plugins.judging.scaling import Curve
 from plugins.judging.scaling import curves
 from plugins.judging.scaling import groups
 from plugins.judging.shown import Shown
@@ -161,7 +160,6 @@ class Acceptance:
     failed: Mapping[str, str]
     missing: Mapping[str, str]
     waived: Mapping[str, Waiver]
-    scaling: Sequence[Curve]
 
 
 def read_plan(path: Path) -> Agreed:
@@ -257,21 +255,22 @@ def decide(
         if lacking := node_names(text) - nodes:
             where = ", ".join(sorted(lacking)) if lacking != node_names(text) else text
             missing[f"nodes {text}"] = f"no case that passed ran on {where}"
-    scaling = curves(cases, shown, plan.scaling, waived)
-    for curve in scaling if plan.scaling is not None else ():
-        if curve.short:
-            failed[f"scaling of {curve.name}"] = "; ".join(curve.short)
-        if curve.missing:
-            missing[f"scaling of {curve.name}"] = "; ".join(curve.missing)
-    points = [point for curve in scaling for point in curve.points]
-    if plan.scaling is not None and not any(point.missing or point.limit is not None for point in points):
-        missing["scaling"] = "no two scales are left beside the waived cases"
+    if plan.scaling is not None:
+        scaling = curves(cases, shown, plan.scaling, waived)
+        for curve in scaling:
+            if curve.short:
+                failed[f"scaling of {curve.name}"] = "; ".join(curve.short)
+            if curve.missing:
+                missing[f"scaling of {curve.name}"] = "; ".join(curve.missing)
+        points = [point for curve in scaling for point in curve.points]
+        if not any(point.missing or point.limit is not None for point in points):
+            missing["scaling"] = "no two scales are left beside the waived cases"
     if not passed:
         missing["the plan"] = "no case passed"
     if spoiled:
         missing["the run"] = spoiled
     decision = Decision.NOT_ACCEPTED if failed else Decision.INCOMPLETE if missing else Decision.ACCEPTED
-    return Acceptance(decision, failed, missing, waived, scaling)
+    return Acceptance(decision, failed, missing, waived)
 
 
 def _other(plan: Plan, case: Case, found: Shown) -> str:
