@@ -55,7 +55,7 @@ def judged(
     folder: Path = LOGS,
     jax: bytes = b"0.11.2",
     before: bytes = b"",
-    slow_run_before: bool = False,
+    before_it: Gpus | None = None,
     message: str = "",
 ) -> Judgement:
     assert CASE is not None
@@ -65,7 +65,7 @@ def judged(
     outcome = Outcome(
         gpu, folder, None, Job(ref=JobRef("proxy", CASE.id, "x", "7"), state=state, message=message)
     )
-    slow = "second_process"
+    slow = (LOGS / "second_process.log").read_bytes()
     return judge_outcome(
         CASE,
         outcome,
@@ -74,8 +74,8 @@ def judged(
         gpu=gpu,
         baselines=baselines,
         gpus=changed or gpus(name),
-        before=[read("maxtext", [(LOGS / f"{slow}.log").read_bytes()])] if slow_run_before else (),
-        gpus_before=[gpus(slow)] if slow_run_before else (),
+        before=[read("maxtext", [slow])] if before_it else (),
+        gpus_before=[before_it] if before_it else (),
     )
 
 
@@ -333,9 +333,15 @@ def test_a_process_that_is_started_again_and_again_is_named() -> None:
 
 
 def test_of_several_runs_the_one_that_decides_is_explained() -> None:
-    verdict = judged("healthy", slow_run_before=True).verdict
+    verdict = judged("healthy", before_it=gpus("second_process")).verdict
     assert verdict.kind is Kind.TOO_SLOW
     assert "cause: process 1314 (python3) was on GPU 0 too, in" in verdict.headline
+
+
+def test_of_several_runs_each_must_have_come_to_its_end() -> None:
+    verdict = judged("healthy", before_it=replace(gpus("second_process"), products=())).verdict
+    assert verdict.kind is Kind.INVALID
+    assert "run 1: the program did not come to its end: no matrix product after the run" in verdict.headline
 
 
 def test_several_gpus_are_compared_with_one() -> None:
