@@ -51,12 +51,12 @@ _TAIL = 1 << 18
 
 
 class Choice(Strict):
-    """Which of a recipe's cases a session has, those of this release on this type of GPU, and how it judges them.
+    """How a session chooses and judges the cases of a recipe.
 
-    If `release` is None, it is the recipe's own. `models` are those that the site adds. `promised` is the
-    bandwidth of its shared storage in bytes/s. `network` is how NCCL names the network between its nodes, which
-    have `gpus_per_node` GPUs. `versions` are those that the site file states. With `strict_last` the published
-    statistic alone decides.
+    They are those of this `release`, the recipe's own if it is None, on this type of `gpu`. `models` are those that
+    the site adds. `promised` is the bandwidth of its shared storage in bytes/s. `network` is how NCCL names the
+    network between its nodes, which have `gpus_per_node` GPUs. `versions` are those that the site file states. With
+    `strict_last` the published statistic alone decides.
 
     `own` is the folder of the site's own baselines, "" if there are none or none count. `agreed` is the tolerance
     of an acceptance plan.

@@ -244,8 +244,9 @@ def decide(
         elif case.key in waived:
             continue
         elif found.kind is not Kind.PASSED:
-            why = _why_not_waived(plan, case.key, found, begun)
-            (failed if found.kind in AGAINST else missing)[case.key] = found.headline + why
+            # A case has one waiver at most.
+            unwaived = [_why_not(waiver, found, begun) for waiver in plan.waivers if waiver.case == case.key]
+            (failed if found.kind in AGAINST else missing)[case.key] = "; ".join([found.headline, *unwaived])
         elif why := _other(plan, case, found):
             missing[case.key] = why
         else:
@@ -318,16 +319,12 @@ def waivers(plan: Plan, shown: Mapping[str, Shown], begun: datetime.date) -> dic
     }
 
 
-def _why_not_waived(plan: Plan, key: str, found: Shown, begun: datetime.date) -> str:
-    """Why the waiver of a case does not count; "" if it has none."""
-    return "".join(_why_not(waiver, found, begun) for waiver in plan.waivers if waiver.case == key)
-
-
 def _why_not(waiver: Waiver, found: Shown, begun: datetime.date) -> str:
+    """Why the waiver of a case does not count; "" if it does."""
     if not found.release:
-        return "; it was not judged, so it cannot be waived"
+        return "it was not judged, so it cannot be waived"
     if found.kind not in waiver.verdicts:
-        return f"; its waiver is for {' or '.join(waiver.verdicts)}"
+        return f"its waiver is for {' or '.join(waiver.verdicts)}"
     if max(begun, found.submitted or begun) > waiver.until:
-        return f"; its waiver ended on {waiver.until}"
+        return f"its waiver ended on {waiver.until}"
     return ""

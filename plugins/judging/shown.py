@@ -23,10 +23,11 @@ _MOST_NODES = 100_000
 class Shown:
     """How a case ended, from its entry of `summary.json`.
 
-    `release`, `gpu`, `recorded` and `number` tell what it was judged by: the recipe's release ("" if it was not judged), the type of GPU and, if the
-    number is the site's own, the run that measured it or, if it was written by hand, the step time in s. `runs` is how many runs of the case were judged. `submitted` is the day (UTC) on which its last job was.
-    `nodes` are those of all jobs that are judged. `pace` is the steady one in tokens/s, `published` the
-    expected one, both of all GPUs; None if there is none.
+    It was judged by the numbers of this `release` ("" if it was not judged) for this type of `gpu`. If the number is
+    the site's own, `recorded` is the run that measured it or, if it was written by hand, `number` is the step time in
+    s. `runs` is how many runs of the case were judged, `nodes` are those of all their jobs, and `submitted` is the day
+    (UTC) on which the last job was. `pace` is the steady one in tokens/s, `published` the expected one, both of all
+    GPUs; None if there is none.
     """
 
     kind: Kind
