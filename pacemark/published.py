@@ -61,66 +61,46 @@ def check_baseline(
 ) -> None:
     """Set the baseline of a case beside the one that this Pacemark has itself."""
     case, gpu = judgement.case, judgement.outcome.gpu
-    recipe, name = basis.of(case.recipe)[0], f"{case.recipe}.yaml"
+    recipe, table = basis.of(case.recipe)[0], f"{BASIS}/baselines/{case.recipe}.yaml"
+    here, there = published / "baselines", basis.baselines
     try:
-        ours, theirs = (
-            find(published / "baselines", *known, gpu),
-            find(basis.baselines, recipe, case, gpu),
-        )
-        parts = accelerators(published / "baselines").get(gpu), accelerators(basis.baselines).get(gpu)
+        ours, theirs = find(here, *known, gpu), find(there, recipe, case, gpu)
+        parts = [accelerators(folder).get(gpu) for folder in (here, there)]
     except ConfigError as error:
         found.wrong.append(f"{case.key}: its baseline cannot be compared: {error}")
         return
-    if parts[0] != parts[1] and (different := list(differences(_dump(parts[0]), _dump(parts[1])))):
+    told = [part.model_dump(mode="json") if part else {} for part in parts]
+    if different := list(differences(told[0], told[1])):
         found.wrong.append(
             f"{BASIS}/baselines: the data of {gpu} are not the published ones: {few(different)} (published, bundle)"
         )
-    beside = (
-        _beside(published / "baselines", known[1], ours, gpu),
-        _beside(basis.baselines, case, theirs, gpu),
-    )
-    if (ours is None) == (theirs is None) and (different := list(differences(*beside))):
-        found.wrong.append(
-            f"{case.key}: {BASIS}/baselines/{name} is not the published one: {few(different)} (published, bundle)"
-        )
     if ours is None and theirs is not None:
         found.cannot.append(
-            f"{case.key}: this Pacemark has no number for it, the bundle has one in {BASIS}/baselines/{name}: use a newer one"
+            f"{case.key}: this Pacemark has no number for it, the bundle has one in {table}: use a newer one"
         )
     elif ours is not None and theirs is None:
-        found.wrong.append(f"{case.key}: a number for it is published, and {BASIS}/baselines/{name} has none")
-    elif (
-        ours is not None
-        and theirs is not None
-        and (different := list(differences(_figures(ours), _figures(theirs))))
+        found.wrong.append(f"{case.key}: a number for it is published, and {table} has none")
+    elif different := list(
+        differences(_figures(here, known[1], ours, gpu), _figures(there, case, theirs, gpu))
     ):
         found.wrong.append(
-            f"{case.key}: {BASIS}/baselines/{name} is not the published one: {few(different)} (published, bundle)"
+            f"{case.key}: {table} is not the published one: {few(different)} (published, bundle)"
         )
 
 
-def _beside(folder: Path, case: Case, baseline: Baseline | None, gpu: str) -> dict[str, Any]:
-    """What the tables in a folder say of a case besides its baseline. Without one they say how it is measured."""
+def _figures(folder: Path, case: Case, baseline: Baseline | None, gpu: str) -> dict[str, Any]:
+    """What the tables in a folder say of a case: the numbers that it is judged by, or how it is measured without."""
     told: dict[str, Any] = {"references": [one.model_dump() for one in references(folder, case, gpu)]}
     if baseline is None:
         told["statistic"] = str(usual_statistic(folder, case))
         told["MFU"] = repr(mfu_basis(case, None, gpu, folder, None))
-    return told
+        return told
+    of_all = set(Table.model_fields) - {"cells", "notes", "references", "also"}
+    told |= baseline.table.model_dump(mode="json", include=of_all)
+    return {**told, **baseline.cell.model_dump(mode="json"), "tolerance": baseline.tolerance.model_dump()}
 
 
 def _plain(recipe: Recipe, case: Case) -> dict[str, Any]:
     """What a case runs, and how its log is read."""
     told = {one.name: getattr(case, one.name) for one in fields(case) if one.name != "after"}
     return {**told, "log": recipe.file.log, "program": recipe.file.program}
-
-
-def _figures(baseline: Baseline) -> dict[str, Any]:
-    """What a case is judged by: its cell, and what its table says of all of them."""
-    head: dict[str, Any] = baseline.table.model_dump(
-        mode="json", include=set(Table.model_fields) - {"cells", "notes", "references", "also"}
-    )
-    return {**head, **baseline.cell.model_dump(mode="json"), "tolerance": baseline.tolerance.model_dump()}
-
-
-def _dump(part: Any) -> dict[str, Any]:
-    return {} if part is None else dict(part.model_dump(mode="json"))
