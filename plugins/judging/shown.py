@@ -47,20 +47,20 @@ class Shown:
         """What the record of a case says."""
         expected, job = record["expected"] or {}, record["job"]
         kind, steady = Kind(record["verdict"]), record["steady_median"]
-        texts = [job["nodes"], *(run["nodes"] for run in record["runs"] or ())]
+        runs, recorded = record["runs"] or (), (expected.get("recorded") or {}).get("run", "")
         tokens = (record["tokens_per_second"] or 0.0) * (record["step_time"] or 0.0)
         return cls(
             kind,
             record["headline"],
-            frozenset().union(*map(node_names, texts)),
-            _day(job["submitted"]),
-            record["release"] or "",
-            str((record["configuration"] or {}).get("gpu") or ""),
-            (recorded := (expected.get("recorded") or {}).get("run", "")),
-            expected["step_time"] if expected.get("own") and not recorded else None,
-            len(record["runs"] or ()) or 1,
-            ratio(tokens, steady) if kind in _PACED else None,
-            expected.get("tokens_per_second"),
+            nodes=frozenset().union(*(node_names(one["nodes"]) for one in (job, *runs))),
+            submitted=_day(job["submitted"]),
+            release=record["release"] or "",
+            gpu=str((record["configuration"] or {}).get("gpu") or ""),
+            recorded=recorded,
+            number=expected["step_time"] if expected.get("own") and not recorded else None,
+            runs=len(runs) or 1,
+            pace=ratio(tokens, steady) if kind in _PACED else None,
+            published=expected.get("tokens_per_second"),
         )
 
 
