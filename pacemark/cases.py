@@ -11,14 +11,14 @@ from typing import Any
 
 from fixtures.backends.registry import REPLAY
 from fixtures.runs.ledger import Entry
+from pacemark.basis import check_baseline
+from pacemark.basis import check_recipe
 from pacemark.differences import differences
 from pacemark.differences import few
 from pacemark.findings import Findings
 from pacemark.ledger import EXPORT
 from pacemark.ledger import Export
 from pacemark.ledger import named
-from pacemark.published import check_baseline
-from pacemark.published import check_recipe
 from pacemark.statement import NewerFormat
 from plugins.judging.judge import Judgement
 from plugins.judging.verdicts import Kind

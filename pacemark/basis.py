@@ -1,4 +1,4 @@
-"""Sets what a run was judged by beside the recipes and baselines that this Pacemark has itself."""
+"""Sets the basis of a run beside the recipes and baselines that this Pacemark has itself."""
 
 from __future__ import annotations
 
