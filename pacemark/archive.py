@@ -177,7 +177,7 @@ class Archive:
 
 
 def _require_readable(error: Exception) -> None:
-    """Raise OSError if the disk failed. A file that tells of a place before its own begin is damaged: EINVAL."""
+    """Raise the error if the disk failed. By EINVAL the file is damaged: it names a place before its own begin."""
     if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
         raise error
 

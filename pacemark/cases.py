@@ -36,9 +36,9 @@ _NOT_RUN = (Kind.INFRASTRUCTURE, Kind.LOST, Kind.SKIPPED)
 def check_cases(
     folder: Path, told: Sequence[dict[str, Any]], ledger: Export, published: Path, found: Findings
 ) -> dict[str, dict[str, Any]]:
-    """Judge each case anew. Returns its record as it is then; that of the run if it was not judged there.
+    """Judge each case anew, and return the records that follow. `told` are the cases of the summary.
 
-    `told` are the cases of the summary.
+    If the run did not judge a case, or it cannot be judged anew, its record is that of the run.
     """
     basis, by_key = Basis(folder), {case["id"]: case for case in told}
     records: dict[str, dict[str, Any]] = {}
@@ -106,7 +106,10 @@ def _told_otherwise(
     record: dict[str, Any],
     judged: dict[str, Any] | None,
 ) -> Iterator[str]:
-    """How the records of a case differ from what was made anew of its log. `judged` is None if it was not judged."""
+    """How the records of a case differ from the one that is `made` anew of its log.
+
+    `record` is that of the summary, `judged` that of the case's folder; None if the run did not judge the case.
+    """
     case, kind = entry.case, judgement.verdict.kind
     own = f"{case}/{results.CASE}"
     records = {results.SUMMARY: record, own: judged}

@@ -34,5 +34,5 @@ def print_findings(found: Findings) -> None:
 
 
 def print_line(word: str, text: str) -> None:
-    """One line, whatever the text is: no file can say what we say."""
+    """Print the text in one line, so that nothing in a bundle prints a line of its own."""
     print(f"{word:<10}{shown(text).replace(chr(10), chr(92) + 'n').replace(chr(9), ' ')}")

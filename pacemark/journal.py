@@ -20,7 +20,7 @@ from pacemark.statement import once
 
 
 def check_journal(folder: Path, ledger: Export, found: Findings) -> None:
-    """The journal is a whole chain, and it says what the ledger says."""
+    """Check that no line of the journal was changed or left out, and that it says what the ledger says."""
     path = folder / JOURNAL
     if not path.is_file():
         found.wrong.append(f"{JOURNAL} is missing")
@@ -79,8 +79,8 @@ def check_journal(folder: Path, ledger: Export, found: Findings) -> None:
 class _Past:
     """What all lines of a journal say.
 
-    `plans` and `seals` are those of its lines on the run, a plan is "" for none. If the first line is not on the
-    run, there is a plan that no run has. `revisions` are the numbers of the changes of each submission, `ids` those of its job.
+    `plans` and `seals` are those of its lines on the run; a run without a plan has the plan "". If the first line is
+    not on the run, `plans` has "?", which is no plan of any run. `revisions` are the numbers of the changes of each submission, `ids` those of its job.
     """
 
     plans: set[str] = field(default_factory=set)

@@ -1,4 +1,4 @@
-"""The ledger in a bundle: its rows as JSON. The file of SQLite stays behind: nobody should open one that he does not trust."""
+"""The ledger in a bundle: its rows as JSON. SQLite's file is left out, because nobody should open one of a stranger."""
 
 from __future__ import annotations
 

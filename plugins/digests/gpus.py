@@ -133,9 +133,9 @@ class Product:
 class Gpus:
     """All that the log tells of its GPUs.
 
-    `alone` is the time in s of a step by GPU, when each of several trained by itself, after the run. `all_reduce`
-    is the bus bandwidth in GB/s of an all-reduce over them. `not_idle`: why the program did not start. `handicap`: how often
-    each step did its work.
+    `alone` has each GPU and its time of a step in s, when each of several trained by itself after the run.
+    `all_reduce` is the bus bandwidth in GB/s of an all-reduce over them. `not_idle` says why the program did not
+    start. `handicap` is how often each step did its work.
     """
 
     samples: tuple[Sample, ...] = ()
