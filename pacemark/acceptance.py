@@ -12,6 +12,7 @@ from typing import Any
 from fixtures.backends.registry import REPLAY
 from pacemark.differences import differences
 from pacemark.differences import few
+from pacemark.findings import Findings
 from pacemark.ledger import Export
 from plugins.errors import ConfigError
 from plugins.judging.acceptance import PLAN
@@ -26,10 +27,12 @@ from plugins.recipes.cases import load_recipe
 from plugins.rejudge import BASIS
 from plugins.rejudge import Basis
 from plugins.rejudge import Choice
+from plugins.reports.acceptance import acceptance_lines
 from plugins.reports.acceptance import decided
+from plugins.reports.acceptance import scale_record
 from plugins.reports.acceptance import scaling_record
+from plugins.reports.acceptance import why_ended
 from plugins.reports.results import SUMMARY
-from plugins.reports.summary import AcceptanceRecord
 from plugins.reports.summary import Summary
 
 _THE_RUN = "the run"
@@ -37,52 +40,64 @@ _THE_RUN = "the run"
 
 
 def check_plan(
-    folder: Path, summary: Summary, ledger: Export, records: Mapping[str, Mapping[str, Any]], published: Path
-) -> tuple[AcceptanceRecord | None, list[str]]:
-    """The decision on the run's plan, None if it has none, and what is wrong with what the run says of both.
+    folder: Path,
+    summary: Summary,
+    ledger: Export,
+    records: Mapping[str, Mapping[str, Any]],
+    published: Path,
+    found: Findings,
+) -> None:
+    """Make the decision on the run's plan anew, and its scaling, and set them beside those of the summary.
 
     `records` are what was made anew of the cases.
     """
-    wrong: list[str] = []
-    agreed = _agreed(folder, ledger, wrong)
+    agreed = _agreed(folder, ledger, found)
     if agreed is None:
-        if summary.acceptance is not None:
-            wrong.append(f"{SUMMARY} has a decision, and the run has no plan")
-        return None, [*wrong, *_scaling_without_plan(folder, summary, records)]
+        if summary.acceptance is not None and not ledger.run.plan:
+            found.wrong.append(f"{SUMMARY} has a decision, and the run has no plan")
+        found.wrong += _scaling_without_plan(folder, summary, records)
+        return
     told, basis = summary.acceptance, Basis(folder)
     if agreed.plan.site != ledger.run.site:
-        wrong.append(f"{PLAN} is for site {agreed.plan.site}, the run is of site {ledger.run.site}")
+        found.wrong.append(f"{PLAN} is for site {agreed.plan.site}, the run is of site {ledger.run.site}")
     for name in sorted({case.partition("/")[0] for case in records}):
         if basis.of(name)[1].agreed != agreed.plan.tolerance:
-            wrong.append(f"{BASIS}/choices/{name}.json: its tolerance is not that of {PLAN}")
+            found.wrong.append(f"{BASIS}/choices/{name}.json: its tolerance is not that of {PLAN}")
     try:
         cases = asked(agreed.plan, list(_known(folder, basis, ledger, published)), PLAN)
     except ConfigError as error:
-        return None, [*wrong, f"{error}"]
+        found.wrong.append(str(error))
+        return
     shown = {key: Shown.of(record) for key, record in records.items()}
     begun = datetime.fromisoformat(summary.started).astimezone(UTC).date()
-
-    def anew(spoiled: str) -> AcceptanceRecord:
-        unrun = told.missing if told else {}
-        ending = summary.outcome, summary.regressions
-        return decided(agreed, cases, shown, begun, *ending, unrun=unrun, spoiled=spoiled)
-
-    found = anew(_spoiled(summary, ledger, anew("").missing.get(_THE_RUN, "")))
-    made = found.model_dump(mode="json")
-    said = told.model_dump(mode="json") if told else {}
-    if said.get("decision") != made["decision"]:
-        why = "; ".join(f"{key}: {text}" for key, text in {**found.failed, **found.missing}.items())
-        wrong.append(
-            f"{SUMMARY} says '{said.get('decision', 'nothing')}' of {PLAN}, its logs say: {made['decision']}"
+    made = decided(
+        agreed,
+        cases,
+        shown,
+        begun,
+        summary.outcome,
+        summary.regressions,
+        unrun=told.missing if told else {},
+        spoiled=_spoiled(summary, ledger),
+    )
+    said, anew = (one.model_dump(mode="json") if one else {} for one in (told, made))
+    if said.get("decision") != anew["decision"]:
+        why = "; ".join(f"{key}: {text}" for key, text in {**made.failed, **made.missing}.items())
+        found.wrong.append(
+            f"{SUMMARY} says '{said.get('decision', 'nothing')}' of {PLAN}, its logs say: {made.decision}"
             + (f": {why}" if why else "")
         )
-    elif different := list(differences(said, made)):
-        wrong.append(f"{SUMMARY}: its decision differs from its logs in {few(different)}")
+    elif different := list(differences(said, anew)):
+        found.wrong.append(f"{SUMMARY}: its decision differs from its logs in {few(different)}")
     scaling = scaling_record(curves(cases, shown, agreed.plan.scaling, waivers(agreed.plan, shown, begun)))
     was, now = ([curve.model_dump(mode="json") for curve in one] for one in (summary.scaling, scaling))
     if different := list(differences(was, now)):
-        wrong.append(f"{SUMMARY}: its scaling differs from its logs in {few(different)}")
-    return found, wrong
+        found.wrong.append(f"{SUMMARY}: its scaling differs from its logs in {few(different)}")
+    if found.verdicts.total() < len(records):
+        found.notes.append("no decision was made anew: not every case can be judged")
+        return
+    found.decision = made.decision
+    found.notes += list(acceptance_lines(made))[1:]
 
 
 def _scaling_without_plan(
@@ -92,37 +107,33 @@ def _scaling_without_plan(
     basis, told = Basis(folder), [scale for curve in summary.scaling for scale in curve.scales]
     cases = [basis.case(scale.case) for scale in told]
     found = curves(cases, {key: Shown.of(record) for key, record in records.items()})
-    points = {point.case: point for curve in found for point in curve.points}
+    made = {point.case: scale_record(point) for curve in found for point in curve.points}
     for scale in told:
-        point = points.get(scale.case)
-        made = {} if point is None else {
-            "gpus": point.gpus,
-            "tokens_per_second_per_gpu": point.measured,
-            "published_tokens_per_second_per_gpu": point.published,
-            "efficiency": point.efficiency,
-            "published_efficiency": point.published_efficiency,
-        }  # fmt: skip
-        if different := list(differences(scale.model_dump(exclude={"case", "limit", "why", "waived"}), made)):
+        was, now = (
+            one.model_dump(exclude={"limit", "why", "waived"}) if one else {}
+            for one in (scale, made.get(scale.case))
+        )
+        if different := list(differences(was, now)):
             yield f"{SUMMARY}: its scaling of {scale.case} differs from its logs in {few(different)}"
 
 
-def _agreed(folder: Path, ledger: Export, wrong: list[str]) -> Agreed | None:
+def _agreed(folder: Path, ledger: Export, found: Findings) -> Agreed | None:
     """The plan that the ledger had before the first job; None if it had none, or its file is another one."""
     path, digest = folder / PLAN, ledger.run.plan
     if not digest:
         if path.exists():
-            wrong.append(f"{PLAN} was added: no plan was in the ledger before the first job")
+            found.wrong.append(f"{PLAN} was added: no plan was in the ledger before the first job")
         return None
     if not path.is_file():
-        wrong.append(f"{PLAN} is missing: the ledger had it before the first job")
+        found.wrong.append(f"{PLAN} is missing: the ledger had it before the first job")
         return None
     try:
         agreed = parse_plan(Path(PLAN), path.read_bytes())
     except ConfigError as error:
-        wrong.append(str(error))
+        found.wrong.append(str(error))
         return None
     if agreed.digest != digest:
-        wrong.append(
+        found.wrong.append(
             f"{PLAN} is not the plan that the ledger had before the first job: its SHA-256 is {agreed.digest}, that was {digest}"
         )
         return None
@@ -144,9 +155,10 @@ def _known(folder: Path, basis: Basis, ledger: Export, published: Path) -> Itera
         yield from (case for case in known.cases if not case.variant and case.key not in told)
 
 
-def _spoiled(summary: Summary, ledger: Export, ended: str) -> str:
-    """Why the run is no evidence, besides how the session `ended`, which the summary tells with it."""
+def _spoiled(summary: Summary, ledger: Export) -> str:
+    """Why the run is no evidence, besides how the session ended, which the summary tells with it."""
     told = summary.acceptance.missing.get(_THE_RUN, "") if summary.acceptance else ""
+    ended = why_ended(summary.outcome, summary.regressions)
     if besides := told.removesuffix(ended).removesuffix("; "):
         return besides
     if any(row["backend"] == REPLAY for row in ledger.rows.values()):

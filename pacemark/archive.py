@@ -139,13 +139,6 @@ class Archive:
     def names(self) -> list[str]:
         return list(self._members)
 
-    def digest(self, name: str) -> str:
-        """SHA-256 of a member, as hexadecimal digits. Raises ConfigError if it is not whole, and OSError."""
-        made = hashlib.sha256()
-        for piece in self.pieces(name):
-            made.update(piece)
-        return made.hexdigest()
-
     def read(self, name: str, most: int) -> bytes:
         """A member of at most so many bytes. Raises ConfigError and OSError."""
         if name not in self._members:
@@ -184,7 +177,7 @@ class Archive:
 
 
 def _require_readable(error: Exception) -> None:
-    """Raise OSError if the disk failed. A file that tells of a place before its own begin is damaged: EINVAL."""
+    """Raise the error if the disk failed. By EINVAL the file is damaged: it names a place before its own begin."""
     if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
         raise error
 

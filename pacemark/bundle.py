@@ -18,7 +18,9 @@ from fixtures.runs.repair import read_ledger
 from pacemark import archive
 from pacemark import statement
 from pacemark.examine import OF_RUN
-from pacemark.examine import Findings
+from pacemark.findings import Findings
+from pacemark.findings import print_findings
+from pacemark.findings import print_line
 from pacemark.leaks import leaks
 from pacemark.ledger import EXPORT
 from pacemark.ledger import exported
@@ -26,8 +28,6 @@ from pacemark.sbom import SBOM
 from pacemark.sbom import bill
 from pacemark.verify import check_files
 from pacemark.verify import opened
-from pacemark.verify import print_findings
-from pacemark.verify import print_line
 from plugins.errors import ConfigError
 from plugins.files import from_here
 from plugins.rejudge import BASIS

@@ -1,4 +1,7 @@
-"""Finds what looks like a secret in a file: a bundle goes to others. What the session knew as one is out of its files already."""
+"""Finds what looks like a secret in a file, because a bundle goes to others.
+
+The secrets that the session knew are not in its files.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger in a bundle: its rows as JSON. The file of SQLite stays behind: nobody should open one that he does not trust."""
+"""The ledger in a bundle: its rows as JSON. SQLite's file is left out, because nobody should open one of a stranger."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from plugins.errors import ConfigError
 from plugins.job import Failure
 from plugins.job import Phase
 from plugins.yamlfile import Strict
+from plugins.yamlfile import first_mistake
 
 EXPORT = "ledger.json"
 
@@ -100,12 +101,22 @@ class Export(Strict):
 
     @property
     def tries(self) -> dict[str, list[Entry]]:
-        """The submissions of each case, oldest first, by the key of the case; also those that are no case's own."""
+        """The submissions by the key of their case, oldest first; also those that are no case's own."""
         found: dict[str, list[Entry]] = {}
         for _, row in sorted(self.rows.items(), key=lambda pair: pair[0][2]):
             entry = entry_of(row)
             found.setdefault(entry.case, []).append(entry)
         return found
+
+    @property
+    def entries(self) -> list[Entry]:
+        """All submissions, those of a case together."""
+        return [entry for tries in self.tries.values() for entry in tries]
+
+
+def named(entry: Entry) -> str:
+    """A submission in words."""
+    return f"{entry.case} try {entry.try_number}"
 
 
 def exported(run: Mapping[str, Any], rows: Iterable[Row]) -> bytes:
@@ -117,10 +128,7 @@ def read_export(data: bytes) -> Export:
     try:
         found = Export.model_validate_json(data)
     except (ValidationError, RecursionError) as error:
-        why = "it is too deep"
-        if isinstance(error, ValidationError):
-            first = error.errors(include_url=False, include_input=False)[0]
-            why = f"{'.'.join(map(str, first['loc'])) or 'its text'}: {first['msg']}"
+        why = first_mistake(error) if isinstance(error, ValidationError) else "it is too deep"
         raise ConfigError(f"{EXPORT}: is no ledger: {why}") from None
     if len(found.rows) < len(found.submissions):
         raise ConfigError(f"{EXPORT}: two rows are of one submission")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pacemark import archive
 from pacemark import statement
-from pacemark.examine import Findings
+from pacemark.findings import Findings
+from pacemark.findings import print_findings
+from pacemark.findings import print_line
 from pacemark.verify import check_files
 from pacemark.verify import opened
-from pacemark.verify import print_findings
-from pacemark.verify import print_line
 
 HELP = "add a signature to a bundle, once it is known to be whole and its verdicts are made anew"
 
@@ -43,7 +42,6 @@ def run(given: argparse.Namespace) -> int:
             return 1
         for key in given.key:
             statement.sign(bundle.envelope, key)
-        members: dict[str, Path | bytes] = {name: bundle.folder / name for name in bundle.archive.names}
-        archive.rewrite(given.bundle, {**members, statement.ENVELOPE: statement.written(bundle.envelope)})
+        bundle.put(statement.ENVELOPE, statement.written(bundle.envelope))
         print_line("result", f"signed: it carries {len(bundle.envelope.signatures)} signature(s)")
     return 0

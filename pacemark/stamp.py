@@ -9,11 +9,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pacemark import archive
 from pacemark import statement
+from pacemark.findings import print_line
 from pacemark.statement import STAMP
 from pacemark.verify import opened
-from pacemark.verify import print_line
 from plugins.errors import ConfigError
 
 HELP = "ask for a time stamp of a bundle's statement, or put one into the bundle"
@@ -40,7 +39,6 @@ def run(given: argparse.Namespace) -> int:
             raise ConfigError(f"{given.bundle}: has a time stamp already")
         answer = given.answer.read_bytes()
         when = statement.time_of(answer, bundle.envelope.payload, name=str(given.answer))
-        members: dict[str, Path | bytes] = {name: bundle.folder / name for name in bundle.archive.names}
-        archive.rewrite(given.bundle, {**members, STAMP: answer})
+        bundle.put(STAMP, answer)
         print_line("stamp", f"{when:%Y-%m-%d %H:%M:%S} UTC: `verify --tsa FILE` checks who says so")
     return 0

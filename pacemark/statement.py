@@ -79,11 +79,8 @@ def read(data: bytes) -> tuple[Envelope, dict[str, str], dict[str, Any]]:
         statement = json.loads(envelope.payload, object_pairs_hook=once)
         if statement["_type"] != STATEMENT:
             raise ValueError(f"its payload is no in-toto statement but {statement['_type']}")
-        kind, number = (
-            statement["predicateType"][: len(PREDICATE)],
-            statement["predicateType"][len(PREDICATE) :],
-        )
-        if kind != PREDICATE or not number.isdecimal():
+        before, _, number = statement["predicateType"].partition(PREDICATE)
+        if before or not number.isdecimal():
             raise ValueError(f"its statement is of another type, {statement['predicateType']}")
         if int(number) > FORMAT:
             raise NewerFormat(

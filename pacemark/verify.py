@@ -15,21 +15,22 @@ from typing import Any
 
 from pacemark import statement
 from pacemark.archive import Archive
-from pacemark.examine import Findings
+from pacemark.archive import digest
+from pacemark.archive import rewrite
+from pacemark.examine import MOST_BYTES
 from pacemark.examine import examine
+from pacemark.findings import Findings
+from pacemark.findings import print_findings
+from pacemark.findings import print_line
 from plugins.errors import ConfigError
 from plugins.reports.results import CHECKOUT
 from plugins.reports.results import VERSION
-from plugins.words import shown
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
     from securesystemslib.dsse import Envelope
 
 HELP = "verify a bundle without network and cluster: signatures, completeness, and every verdict anew from the logs"
-
-MOST_BYTES = 64 << 20
-"""A statement is no larger."""
 
 MOST_STAMP = 1 << 20
 
@@ -105,6 +106,11 @@ class Bundle:
         made = self.predicate
         return f"run {self.folder.name} on site {made.get('site')}, made by Pacemark {made.get('pacemark')}"
 
+    def put(self, name: str, content: bytes) -> None:
+        """Write the bundle anew with this member. Raises OSError; then it stays as it is."""
+        members: dict[str, Path | bytes] = {member: self.folder / member for member in self.archive.names}
+        rewrite(self.archive.path, {**members, name: content})
+
 
 @contextmanager
 def opened(path: Path) -> Iterator[Bundle]:
@@ -158,7 +164,7 @@ def check_files(bundle: Bundle, found: Findings) -> None:
         f"{name} is not in the statement: it was added" for name in sorted(names - bundle.digests.keys())
     ]
     for name in sorted(names & bundle.digests.keys()):
-        if bundle.archive.digest(name) != bundle.digests[name]:
+        if digest(bundle.folder / name) != bundle.digests[name]:
             found.wrong.append(f"{name} is not what was signed: its SHA-256 is another one")
     try:
         examined = examine(bundle.folder, bundle.predicate, PUBLISHED)
@@ -175,19 +181,3 @@ def check_files(bundle: Bundle, found: Findings) -> None:
     found.cannot += examined.cannot
     found.notes += examined.notes
     found.verdicts, found.decision = examined.verdicts, examined.decision
-
-
-def print_findings(found: Findings) -> None:
-    if found.verdicts:
-        counts = ", ".join(f"{count} {kind}" for kind, count in found.verdicts.items())
-        print_line("verdicts", f"{counts}: made anew of the logs")
-    if found.decision is not None:
-        print_line("decision", f"{found.decision}, by its acceptance plan: made anew")
-    for word, lines in (("note", found.notes), ("cannot", found.cannot), ("wrong", found.wrong)):
-        for line in lines:
-            print_line(word, line)
-
-
-def print_line(word: str, text: str) -> None:
-    """One line, whatever the text is: no file can say what we say."""
-    print(f"{word:<10}{shown(text).replace(chr(10), chr(92) + 'n').replace(chr(9), ' ')}")

@@ -35,6 +35,7 @@ from plugins.reports import results
 from plugins.reports.complaints import complaints
 from plugins.reports.complaints import of_each_kind
 from plugins.yamlfile import Strict
+from plugins.yamlfile import first_mistake
 
 BASIS = "basis"
 """The folder in that of a run: `choices/`, `suites/` and `baselines/`, and the site's own baselines in `own/`."""
@@ -50,12 +51,12 @@ _TAIL = 1 << 18
 
 
 class Choice(Strict):
-    """Which of a recipe's cases a session has, those of this release on this type of GPU, and how it judges them.
+    """How a session chooses and judges the cases of a recipe.
 
-    If `release` is None, it is the recipe's own. `models` are those that the site adds. `promised` is the
-    bandwidth of its shared storage in bytes/s. `network` is how NCCL names the network between its nodes, which
-    have `gpus_per_node` GPUs. `versions` are those that the site file states. With `strict_last` the published
-    statistic alone decides.
+    They are those of this `release`, the recipe's own if it is None, on this type of `gpu`. `models` are those that
+    the site adds. `promised` is the bandwidth of its shared storage in bytes/s. `network` is how NCCL names the
+    network between its nodes, which have `gpus_per_node` GPUs. `versions` are those that the site file states. With
+    `strict_last` the published statistic alone decides.
 
     `own` is the folder of the site's own baselines, "" if there are none or none count. `agreed` is the tolerance
     of an acceptance plan.
@@ -163,7 +164,7 @@ class Basis:
             try:
                 choice = Choice.model_validate_json(path.read_bytes())
             except (OSError, ValidationError) as error:
-                raise ConfigError(f"{BASIS}/choices/{name}.json: cannot be read: {_first(error)}") from None
+                raise ConfigError(f"{BASIS}/choices/{name}.json: cannot be read: {_why(error)}") from None
             if not (self._folder / "suites" / name / "recipe.yaml").is_file():
                 raise ConfigError(f"{BASIS}/suites/{name}/recipe.yaml is missing")
             self._read[name] = self._recipe(name, choice), choice
@@ -197,11 +198,8 @@ class Basis:
         return load_recipe(folder, choice.release, choice.gpu, choice.models)
 
 
-def _first(error: OSError | ValidationError) -> str:
-    if isinstance(error, OSError):
-        return error.strerror or str(error)
-    first = error.errors(include_url=False, include_input=False)[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'its text'}: {first['msg']}"
+def _why(error: OSError | ValidationError) -> str:
+    return first_mistake(error) if isinstance(error, ValidationError) else error.strerror or str(error)
 
 
 def _copy(source: Path | None, target: Path) -> None:

@@ -77,6 +77,12 @@ def parse(path: Path, data: bytes, model: type[M]) -> M:
     return value
 
 
+def first_mistake(error: ValidationError) -> str:
+    """The first mistake in what a program wrote: `cases.0.id: what is wrong`."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'its text'}: {first['msg']}"
+
+
 def require_bounded(path: Path) -> None:
     """Refuse a YAML file that would take another library too long to read.
 

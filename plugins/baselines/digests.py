@@ -17,6 +17,7 @@ from plugins.digests.profile import ProfileDigest
 from plugins.errors import ConfigError
 from plugins.recipes.cases import Case
 from plugins.yamlfile import Strict
+from plugins.yamlfile import first_mistake
 
 MOST_BYTES = 1_000_000
 """A larger digest is neither recorded nor read."""
@@ -76,8 +77,7 @@ def load_digest(path: Path) -> RecordedDigest | None:
         try:
             return RecordedDigest.model_validate_json(data)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            why = f"{'.'.join(map(str, first['loc'])) or 'its text'}: {first['msg']}"
+            why = first_mistake(error)
     raise ConfigError(f"{path}: is no recorded digest: {why}; remove it, and record it again")
 
 

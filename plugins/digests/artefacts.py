@@ -14,6 +14,7 @@ from plugins.digests.profile import ProfileDigest
 from plugins.errors import Infrastructure
 from plugins.words import shown
 from plugins.yamlfile import Strict
+from plugins.yamlfile import first_mistake
 
 ARTEFACTS = "artefacts.json"
 """The name of the file in the folder of its case."""
@@ -59,9 +60,7 @@ def read_artefacts(data: str | bytes) -> Artefacts:
     try:
         return Artefacts.model_validate_json(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "its text"
-        raise Infrastructure(f"{ARTEFACTS} is damaged: {where}: {first['msg']}") from None
+        raise Infrastructure(f"{ARTEFACTS} is damaged: {first_mistake(error)}") from None
 
 
 def few(names: list[str]) -> str:

@@ -106,20 +106,15 @@ class Sample(_Line):
 
 
 class State(_Line):
-    """What changes slowly, at the beginning or the end of a run. PCIe is as generation and width."""
+    """What changes slowly, at the beginning or the end of a run. The width of PCIe is in lanes."""
 
     gpu: Number
     when: Literal["begin", "end"]
-    sm_max_mhz: float | None = None
     default_limit_w: float | None = None
-    pcie: int | None = None
     pcie_width: int | None = None
-    pcie_max: int | None = None
     pcie_width_max: int | None = None
     nvlinks: int | None = None
-    ecc_corrected: int | None = None
     ecc_uncorrected: int | None = None
-    rows_remapped: int | None = None
     rows_pending: bool | None = None
     rows_failed: bool | None = None
 
@@ -138,9 +133,9 @@ class Product:
 class Gpus:
     """All that the log tells of its GPUs.
 
-    `alone` is the time in s of a step by GPU, when each of several trained by itself, after the run. `all_reduce`
-    is the bus bandwidth in GB/s of an all-reduce over them. `not_idle`: why the program did not start. `handicap`: how often
-    each step did its work.
+    `alone` has each GPU and its time of a step in s, when each of several trained by itself after the run.
+    `all_reduce` is the bus bandwidth in GB/s of an all-reduce over them. `not_idle` says why the program did not
+    start. `handicap` is how often each step did its work.
     """
 
     samples: tuple[Sample, ...] = ()
@@ -151,10 +146,10 @@ class Gpus:
     not_idle: tuple[str, ...] = ()
     handicap: int = 1
 
-    def during(self, first: int, last: int) -> Gpus:
-        """With the samples of these steps alone."""
-        samples = tuple(sample for sample in self.samples if first <= sample.step <= last)
-        return replace(self, samples=samples)
+    @property
+    def timed(self) -> Gpus:
+        """With the samples of the steps that count alone."""
+        return replace(self, samples=tuple(sample for sample in self.samples if sample.step >= 0))
 
     def of(self, gpu: int) -> list[Sample]:
         return [sample for sample in self.samples if sample.gpu == gpu]
@@ -220,6 +215,18 @@ def _median(values: Iterable[float | None]) -> float | None:
     return statistics.median(known) if known else None
 
 
+def _highest(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _rate(counted: Sequence[tuple[float, float]]) -> float | None:
+    """How much a counter grew in each second, from times in s and what it had then; None if that is not known."""
+    if len(counted) < 2:
+        return None
+    (begin, first), (end, last) = counted[0], counted[-1]
+    return (last - first) / (end - begin) if end > begin else None
+
+
 def _share(samples: Sequence[Sample], bit: int) -> float:
     told = [sample.reasons for sample in samples if sample.reasons is not None]
     return sum(bool(reasons & bit) for reasons in told) / len(told) if told else 0.0
@@ -239,12 +246,10 @@ def watts(gpus: Gpus) -> float | None:
     """The mean power in W of all GPUs together, by their energy counters."""
     total = 0.0
     for gpu in gpus.numbers:
-        told = [sample for sample in gpus.of(gpu) if sample.energy_j is not None]
-        if len(told) < 2 or told[-1].at <= told[0].at:
+        own = _rate([(s.at, s.energy_j) for s in gpus.of(gpu) if s.energy_j is not None])
+        if own is None:
             return None
-        assert told[-1].energy_j is not None
-        assert told[0].energy_j is not None
-        total += (told[-1].energy_j - told[0].energy_j) / (told[-1].at - told[0].at)
+        total += own
     return total or None
 
 
@@ -258,12 +263,8 @@ def summary(gpus: Gpus) -> list[str]:
             ("memory", _median(s.memory_mhz for s in samples), "MHz"),
             ("power", _median(s.power_w for s in samples), "W"),
             ("limit", _median(s.limit_w for s in samples), "W"),
-            (
-                "GPU",
-                max((s.temperature_c for s in samples if s.temperature_c is not None), default=None),
-                "C",
-            ),
-            ("HBM", max((s.memory_c for s in samples if s.memory_c is not None), default=None), "C"),
+            ("GPU", _highest(s.temperature_c for s in samples), "C"),
+            ("HBM", _highest(s.memory_c for s in samples), "C"),
             ("busy", _median(s.busy for s in samples), "%"),
         )
         told = [f"{name} {value:.0f} {unit}" for name, value, unit in figures if value is not None]
@@ -285,7 +286,7 @@ def spoiled(gpus: Gpus) -> list[str]:
         samples = gpus.of(gpu)
         for bit in (bit for bit in REASONS if bit & SPOILING):
             if (share := _share(samples, bit)) > OFTEN:
-                hot = max((s.temperature_c for s in samples if s.temperature_c is not None), default=None)
+                hot = _highest(s.temperature_c for s in samples)
                 at = f", at up to {hot:.0f} C" if hot is not None else ""
                 found.append(f"GPU {gpu}: {REASONS[bit]} (0x{bit:x}) in {_percent(share)} of the samples{at}")
         for kind in ("thermal", "board", "reliability"):
@@ -293,18 +294,13 @@ def spoiled(gpus: Gpus) -> list[str]:
                 found.append(
                     f"GPU {gpu}: its {kind} limit held the clocks down for {_percent(part)} of the time"
                 )
-    for state in gpus.states:
-        before = next((s for s in gpus.states if s.gpu == state.gpu and s.when == "begin"), None)
-        if (
-            state.when == "end"
-            and before is not None
-            and state.ecc_uncorrected
-            and before.ecc_uncorrected is not None
-        ):
-            errors = state.ecc_uncorrected - before.ecc_uncorrected
-            if errors > 0:
-                found.append(f"GPU {state.gpu}: {errors} uncorrected memory errors during the run")
-        if state.when == "end" and (state.rows_pending or state.rows_failed):
+    errors_before = {state.gpu: state.ecc_uncorrected for state in gpus.states if state.when == "begin"}
+    for state in (state for state in gpus.states if state.when == "end"):
+        before = errors_before.get(state.gpu)
+        if before is not None and state.ecc_uncorrected is not None and state.ecc_uncorrected > before:
+            errors = state.ecc_uncorrected - before
+            found.append(f"GPU {state.gpu}: {errors} uncorrected memory errors during the run")
+        if state.rows_pending or state.rows_failed:
             what = "failed to remap" if state.rows_failed else "waits to remap"
             found.append(f"GPU {state.gpu} {what} rows of its memory")
     return found
@@ -312,10 +308,8 @@ def spoiled(gpus: Gpus) -> list[str]:
 
 def _violated(samples: Sequence[Sample], kind: str) -> float:
     """The share of the time between the first and the last sample in which this limit held the clocks down."""
-    told = [sample for sample in samples if kind in sample.violations_ns]
-    if len(told) < 2 or told[-1].at <= told[0].at:
-        return 0.0
-    return (told[-1].violations_ns[kind] - told[0].violations_ns[kind]) / 1e9 / (told[-1].at - told[0].at)
+    told = [(s.at, s.violations_ns[kind] / 1e9) for s in samples if kind in s.violations_ns]
+    return _rate(told) or 0.0
 
 
 def causes(gpus: Gpus, healthy: float | None = None) -> list[str]:

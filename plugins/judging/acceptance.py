@@ -27,7 +27,6 @@ from plugins.baselines.file import AgreedTolerance
 from plugins.baselines.file import Stated
 from plugins.errors import ConfigError
 from plugins.judging.repeats import Repeats
-from plugins.judging.scaling import Curve
 from plugins.judging.scaling import curves
 from plugins.judging.scaling import groups
 from plugins.judging.shown import Shown
@@ -161,7 +160,6 @@ class Acceptance:
     failed: Mapping[str, str]
     missing: Mapping[str, str]
     waived: Mapping[str, Waiver]
-    scaling: Sequence[Curve]
 
 
 def read_plan(path: Path) -> Agreed:
@@ -246,8 +244,9 @@ def decide(
         elif case.key in waived:
             continue
         elif found.kind is not Kind.PASSED:
-            why = _why_not_waived(plan, case.key, found, begun)
-            (failed if found.kind in AGAINST else missing)[case.key] = found.headline + why
+            # A case has one waiver at most.
+            unwaived = [_why_not(waiver, found, begun) for waiver in plan.waivers if waiver.case == case.key]
+            (failed if found.kind in AGAINST else missing)[case.key] = "; ".join([found.headline, *unwaived])
         elif why := _other(plan, case, found):
             missing[case.key] = why
         else:
@@ -257,21 +256,22 @@ def decide(
         if lacking := node_names(text) - nodes:
             where = ", ".join(sorted(lacking)) if lacking != node_names(text) else text
             missing[f"nodes {text}"] = f"no case that passed ran on {where}"
-    scaling = curves(cases, shown, plan.scaling, waived)
-    for curve in scaling if plan.scaling is not None else ():
-        if curve.short:
-            failed[f"scaling of {curve.name}"] = "; ".join(curve.short)
-        if curve.missing:
-            missing[f"scaling of {curve.name}"] = "; ".join(curve.missing)
-    points = [point for curve in scaling for point in curve.points]
-    if plan.scaling is not None and not any(point.missing or point.limit is not None for point in points):
-        missing["scaling"] = "no two scales are left beside the waived cases"
+    if plan.scaling is not None:
+        scaling = curves(cases, shown, plan.scaling, waived)
+        for curve in scaling:
+            if curve.short:
+                failed[f"scaling of {curve.name}"] = "; ".join(curve.short)
+            if curve.missing:
+                missing[f"scaling of {curve.name}"] = "; ".join(curve.missing)
+        points = [point for curve in scaling for point in curve.points]
+        if not any(point.missing or point.limit is not None for point in points):
+            missing["scaling"] = "no two scales are left beside the waived cases"
     if not passed:
         missing["the plan"] = "no case passed"
     if spoiled:
         missing["the run"] = spoiled
     decision = Decision.NOT_ACCEPTED if failed else Decision.INCOMPLETE if missing else Decision.ACCEPTED
-    return Acceptance(decision, failed, missing, waived, scaling)
+    return Acceptance(decision, failed, missing, waived)
 
 
 def _other(plan: Plan, case: Case, found: Shown) -> str:
@@ -319,16 +319,12 @@ def waivers(plan: Plan, shown: Mapping[str, Shown], begun: datetime.date) -> dic
     }
 
 
-def _why_not_waived(plan: Plan, key: str, found: Shown, begun: datetime.date) -> str:
-    """Why the waiver of a case does not count; "" if it has none."""
-    return "".join(_why_not(waiver, found, begun) for waiver in plan.waivers if waiver.case == key)
-
-
 def _why_not(waiver: Waiver, found: Shown, begun: datetime.date) -> str:
+    """Why the waiver of a case does not count; "" if it does."""
     if not found.release:
-        return "; it was not judged, so it cannot be waived"
+        return "it was not judged, so it cannot be waived"
     if found.kind not in waiver.verdicts:
-        return f"; its waiver is for {' or '.join(waiver.verdicts)}"
+        return f"its waiver is for {' or '.join(waiver.verdicts)}"
     if max(begun, found.submitted or begun) > waiver.until:
-        return f"; its waiver ended on {waiver.until}"
+        return f"its waiver ended on {waiver.until}"
     return ""

@@ -16,7 +16,7 @@ from plugins.recipes.cases import Case
 
 def spoiled(gpus: Gpus | None) -> list[str]:
     """Why the run is no evidence, by what the hardware says of itself while its steps ran."""
-    return digest.spoiled(_timed(gpus)) if gpus is not None else []
+    return digest.spoiled(gpus.timed) if gpus is not None else []
 
 
 def unended(case: Case, gpus: Gpus | None) -> str:
@@ -38,7 +38,7 @@ def explained(verdict: Verdict, gpus: Gpus | None, healthy: float | None) -> Ver
     """
     if gpus is None:
         return verdict
-    timed = _timed(gpus)
+    timed = gpus.timed
     found, unsampled = digest.causes(timed, healthy), _unsampled(timed)
     if verdict.kind in (Kind.TOO_SLOW, Kind.NOISY):
         why = "; ".join(found) or unsampled or "nothing that NVML tells of the GPUs explains it"
@@ -60,7 +60,7 @@ def lines(
     """
     if gpus is None:
         return []
-    timed = _timed(gpus)
+    timed = gpus.timed
     found = digest.summary(timed)
     held, share = digest.clock(timed), measurement.mfu
     if held and share is not None and part is not None and part.clock_mhz is not None:
@@ -110,8 +110,3 @@ def _unsampled(timed: Gpus) -> str:
         if lacking
         else ""
     )
-
-
-def _timed(gpus: Gpus) -> Gpus:
-    """With the samples of the steps that count."""
-    return gpus.during(0, 1 << 30)

@@ -169,7 +169,8 @@ def judge_outcome(
         found = validity.problems(case, earlier, statistic, part, job=job_id)
         problems += [f"run {number}: {problem}" for problem in found]
     for number, earlier_gpus in enumerate(gpus_before, start=1):
-        problems += [f"run {number}: {problem}" for problem in gpu_judging.spoiled(earlier_gpus)]
+        found = [*gpu_judging.spoiled(earlier_gpus), gpu_judging.unended(case, earlier_gpus)]
+        problems += [f"run {number}: {problem}" for problem in found if problem]
     left = modes.problems(case, artefacts, nodes=nodes, network=network)
     problems += left + gpu_judging.spoiled(gpus)
     if validity.died(case, log, succeeded=outcome.succeeded):

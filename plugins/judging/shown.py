@@ -23,10 +23,11 @@ _MOST_NODES = 100_000
 class Shown:
     """How a case ended, from its entry of `summary.json`.
 
-    `release`, `gpu`, `recorded` and `number` tell what it was judged by: the recipe's release ("" if it was not judged), the type of GPU and, if the
-    number is the site's own, the run that measured it or, if it was written by hand, the step time in s. `runs` is how many runs of the case were judged. `submitted` is the day (UTC) on which its last job was.
-    `nodes` are those of all jobs that are judged. `pace` is the steady one in tokens/s, `published` the
-    expected one, both of all GPUs; None if there is none.
+    It was judged by the numbers of this `release` ("" if it was not judged) for this type of `gpu`. If the number is
+    the site's own, `recorded` is the run that measured it or, if it was written by hand, `number` is the step time in
+    s. `runs` is how many runs of the case were judged, `nodes` are those of all their jobs, and `submitted` is the day
+    (UTC) on which the last job was. `pace` is the steady one in tokens/s, `published` the expected one, both of all
+    GPUs; None if there is none.
     """
 
     kind: Kind
@@ -46,20 +47,20 @@ class Shown:
         """What the record of a case says."""
         expected, job = record["expected"] or {}, record["job"]
         kind, steady = Kind(record["verdict"]), record["steady_median"]
-        texts = [job["nodes"], *(run["nodes"] for run in record["runs"] or ())]
+        runs, recorded = record["runs"] or (), (expected.get("recorded") or {}).get("run", "")
         tokens = (record["tokens_per_second"] or 0.0) * (record["step_time"] or 0.0)
         return cls(
             kind,
             record["headline"],
-            frozenset().union(*map(node_names, texts)),
-            _day(job["submitted"]),
-            record["release"] or "",
-            str((record["configuration"] or {}).get("gpu") or ""),
-            (recorded := (expected.get("recorded") or {}).get("run", "")),
-            expected["step_time"] if expected.get("own") and not recorded else None,
-            len(record["runs"] or ()) or 1,
-            ratio(tokens, steady) if kind in _PACED else None,
-            expected.get("tokens_per_second"),
+            nodes=frozenset().union(*(node_names(one["nodes"]) for one in (job, *runs))),
+            submitted=_day(job["submitted"]),
+            release=record["release"] or "",
+            gpu=str((record["configuration"] or {}).get("gpu") or ""),
+            recorded=recorded,
+            number=expected["step_time"] if expected.get("own") and not recorded else None,
+            runs=len(runs) or 1,
+            pace=ratio(tokens, steady) if kind in _PACED else None,
+            published=expected.get("tokens_per_second"),
         )
 
 

@@ -10,6 +10,7 @@ from datetime import date
 from plugins.judging.acceptance import Agreed
 from plugins.judging.acceptance import decide
 from plugins.judging.scaling import Curve
+from plugins.judging.scaling import Point
 from plugins.judging.shown import Shown
 from plugins.recipes.cases import Case
 from plugins.reports.gate import Outcome
@@ -38,8 +39,7 @@ def decided(
     `outcome` and `regressions` are those of `summary.json`, `begun` is the day (UTC) of its `started`. The others are as in
     `plugins.judging.acceptance.decide`.
     """
-    ended = f"the session ended as {outcome}" if outcome in _NO_END else ""
-    why = "; ".join(filter(None, [spoiled, ended, *regressions]))
+    why = "; ".join(filter(None, [spoiled, why_ended(outcome, regressions)]))
     found = decide(agreed.plan, cases, shown, begun, unrun=unrun, spoiled=why)
     return AcceptanceRecord(
         decision=found.decision,
@@ -62,6 +62,12 @@ def decided(
     )
 
 
+def why_ended(outcome: Outcome, regressions: Sequence[str]) -> str:
+    """Why a session that ended so is no evidence for its plan; "" if it is."""
+    ended = f"the session ended as {outcome}" if outcome in _NO_END else ""
+    return "; ".join(filter(None, [ended, *regressions]))
+
+
 def scaling_record(curves: Sequence[Curve]) -> list[Scaling]:
     """What `summary.json` says of scaling: of the curves with at least two measured scales, and of the judged ones."""
     return [
@@ -69,24 +75,25 @@ def scaling_record(curves: Sequence[Curve]) -> list[Scaling]:
             recipe=curve.recipe,
             size=curve.size,
             dtype=curve.dtype,
-            scales=[
-                Scale(
-                    case=point.case,
-                    gpus=point.gpus,
-                    tokens_per_second_per_gpu=point.measured,
-                    published_tokens_per_second_per_gpu=point.published,
-                    efficiency=point.efficiency,
-                    published_efficiency=point.published_efficiency,
-                    limit=point.limit,
-                    why=point.short or point.missing,
-                    waived=point.waived,
-                )
-                for point in curve.points
-            ],
+            scales=[scale_record(point) for point in curve.points],
         )
         for curve in curves
         if curve.short or curve.missing or sum(point.measured is not None for point in curve.points) > 1
     ]
+
+
+def scale_record(point: Point) -> Scale:
+    return Scale(
+        case=point.case,
+        gpus=point.gpus,
+        tokens_per_second_per_gpu=point.measured,
+        published_tokens_per_second_per_gpu=point.published,
+        efficiency=point.efficiency,
+        published_efficiency=point.published_efficiency,
+        limit=point.limit,
+        why=point.short or point.missing,
+        waived=point.waived,
+    )
 
 
 def acceptance_lines(record: AcceptanceRecord) -> Iterator[str]:

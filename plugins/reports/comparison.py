@@ -22,6 +22,7 @@ from plugins.judging.comparison import compare
 from plugins.reports.results import SUMMARY
 from plugins.reports.summary import CaseRecord
 from plugins.reports.summary import Summary
+from plugins.yamlfile import first_mistake
 
 COMPARISON = "comparison.json"
 
@@ -53,10 +54,8 @@ def read_summary(run: Path) -> Summary:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}; a run that has ended has it") from None
     except ValidationError as error:
-        (first, *_) = error.errors(include_url=False)
-        where = ".".join(map(str, first["loc"]))
         raise ConfigError(
-            f"{path}: is no record of a run that this version of Pacemark can read: {where}: {first['msg']}"
+            f"{path}: is no record of a run that this version of Pacemark can read: {first_mistake(error)}"
         ) from None
     for record in summary.cases:
         for pace in _paces(record):

@@ -23,12 +23,20 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from typing import NoReturn
 
 import gpus
 
 if __name__ == "__main__":
     # The first line of every log.
     print(f"proxy: trains on {socket.gethostname()}, Python {sys.version.split()[0]}", flush=True)
+
+
+def refuse(why: str) -> NoReturn:
+    """End this program, because it cannot train here."""
+    sys.stderr.write(f"proxy: {why}\n")
+    sys.exit(3)
+
 
 GPU_FLAGS = "--xla_gpu_enable_latency_hiding_scheduler=true --xla_gpu_enable_triton_gemm=false"
 ON_GPU = gpus.shown() and os.environ.get("JAX_PLATFORMS") != "cpu"
@@ -48,11 +56,10 @@ try:
     from jax.sharding import NamedSharding
     from jax.sharding import PartitionSpec
 except (ImportError, RuntimeError) as error:  # RuntimeError: jax and jaxlib of versions that do not fit
-    sys.stderr.write(
-        f"proxy: {sys.executable} has no jax or optax ({error}): pip install -r suites/proxy/requirements-gpu.lock, or name a "
-        f"container image that has them (docs/proxy.md)\n"
+    refuse(
+        f"{sys.executable} has no jax or optax ({error}): pip install -r suites/proxy/requirements-gpu.lock, or name a "
+        f"container image that has them (docs/proxy.md)"
     )
-    sys.exit(3)
 
 Weights = dict[str, Any]  # arrays by name; "layers" is a list of such
 State = tuple[Weights, optax.OptState, Any]  # master weights, AdamW's moments, the largest values seen by FP8
@@ -659,8 +666,7 @@ def main() -> None:
         arm_time_limit(a.time_limit)
     if a.dtype != "fp32" and not ON_GPU:
         why = "JAX_PLATFORMS is cpu" if gpus.shown() else f"{socket.gethostname()} shows none"
-        sys.stderr.write(f"proxy: {a.dtype} needs an NVIDIA GPU, and {why}\n")
-        sys.exit(3)
+        refuse(f"{a.dtype} needs an NVIDIA GPU, and {why}")
     watch = gpus.watch(a.gpus) if ON_GPU else None
     if watch is not None:
         watch.wait_until_idle()
@@ -668,20 +674,17 @@ def main() -> None:
         devices = jax.devices()[: a.gpus]
     except (AssertionError, RuntimeError) as error:
         why = str(error).partition("\n")[0] or "it has no plugin for JAX_PLATFORMS"
-        sys.stderr.write(f"proxy: jax finds no device on {socket.gethostname()} ({environment()}): {why}\n")
-        sys.exit(3)
+        refuse(f"jax finds no device on {socket.gethostname()} ({environment()}): {why}")
     if ON_GPU and not is_cuda(devices[0]):
-        sys.stderr.write(
-            f"proxy: this machine has an NVIDIA GPU, but this jax computes on {devices[0].platform}: "
-            f"pip install -r suites/proxy/requirements-gpu.txt, or let the job have the GPU (`gres` of a Slurm site; {environment()})\n"
+        refuse(
+            f"this machine has an NVIDIA GPU, but this jax computes on {devices[0].platform}: "
+            f"pip install -r suites/proxy/requirements-gpu.txt, or let the job have the GPU (`gres` of a Slurm site; {environment()})"
         )
-        sys.exit(3)
     if len(devices) < a.gpus:
-        sys.stderr.write(
-            f"proxy: {a.gpus} devices wanted, {socket.gethostname()} shows {len(devices)} ({environment()}): ask the cluster for "
-            f"them (`gres` of a Slurm site), or set gpus_per_node or max_gpus in the site file\n"
+        refuse(
+            f"{a.gpus} devices wanted, {socket.gethostname()} shows {len(devices)} ({environment()}): ask the cluster for "
+            f"them (`gres` of a Slurm site), or set gpus_per_node or max_gpus in the site file"
         )
-        sys.exit(3)
     cuda = is_cuda(devices[0])
     dtype = jnp.dtype("float32" if a.dtype == "fp32" else "bfloat16")
     # cuDNN's flash attention takes 16-bit types on NVIDIA GPUs only; None is jax's own, which runs anywhere.
@@ -715,10 +718,7 @@ def main() -> None:
     if cuda and a.dtype == "fp8":
         products, wanted = compiled.as_text().count(FP8_PRODUCT), 3 * len(LINEAR) * a.layers
         if products < wanted:
-            sys.stderr.write(
-                f"proxy: XLA made {products} FP8 products of {wanted}: this jax or GPU computes in bf16\n"
-            )
-            sys.exit(3)
+            refuse(f"XLA made {products} FP8 products of {wanted}: this jax or GPU computes in bf16")
         print(
             f"proxy fp8: {products} scaled products, delayed scaling by tensor, e4m3 forward, e5m2 backward"
         )

@@ -10,12 +10,12 @@ from fixtures.backends.base import Findings
 from fixtures.backends.replay import ReplayBackend
 from fixtures.check import check
 from fixtures.plan import has_baseline
-from fixtures.site import THIS_MACHINE
 from plugins.errors import Absent
 from plugins.errors import SiteError
 from plugins.errors import Unreachable
 from plugins.recipes.cases import Case
 from plugins.recipes.cases import Recipe
+from plugins.rejudge import Choice
 from tests.unit import examples
 from tests.unit.cluster import Cluster
 
@@ -117,9 +117,9 @@ def test_of_a_replay_each_log_is_looked_for(tmp_path: Path) -> None:
 
 
 def test_a_number_that_needs_the_run_s_own_peak_is_a_baseline() -> None:
-    recipe, section = examples.recipe_named("proxy"), THIS_MACHINE.section("local")
+    recipe = examples.recipe_named("proxy")
     found = {
-        case.id: has_baseline(recipe, case, section, examples.BASELINES, None)
+        case.id: has_baseline(recipe, case, Choice(), examples.BASELINES)
         for case in recipe.cases
         if case.id in ("tiny-fp32-1gpus", "8b-8l-bf16-8gpus")
     }

@@ -23,6 +23,7 @@ from fixtures.plan import symptom
 from fixtures.plan import why_undiagnosable
 from fixtures.site import THIS_MACHINE
 from plugins.outcome import Outcome
+from plugins.rejudge import Choice
 from tests.unit import examples
 from tests.unit.examples import BASELINES
 from tests.unit.examples import nemo2_text
@@ -37,7 +38,9 @@ SLURM = Slurm.model_validate(
 @pytest.mark.parametrize("replayed", ["", "/logs/old"])
 def test_the_plan_of_a_replay_has_no_price(replayed: str) -> None:
     file = io.StringIO()
-    print_plan([(CASE, RECIPE)], THIS_MACHINE, BASELINES, {}, file, 120, replayed=replayed)
+    print_plan(
+        [(CASE, RECIPE)], THIS_MACHINE, BASELINES, {}, file, 120, lambda _: Choice(), replayed=replayed
+    )
     head, *_, last = file.getvalue().splitlines()
     if replayed:
         assert last == "1 case(s), judged from /logs/old: no job, no GPU-hours"
@@ -48,8 +51,9 @@ def test_the_plan_of_a_replay_has_no_price(replayed: str) -> None:
 
 
 def ended(folder: Path, seconds: Sequence[float], **facts: object) -> Outcome:
-    (folder / "log.txt").write_text(nemo2_text(seconds))
-    return replace(examples.outcome(**facts), folder=folder)
+    log = folder / "log.txt"
+    log.write_text(nemo2_text(seconds))
+    return replace(examples.outcome(**facts), folder=folder, log=log)
 
 
 def noisy() -> list[float]:
@@ -58,7 +62,7 @@ def noisy() -> list[float]:
 
 def test_a_slow_case_is_diagnosed_at_the_price_of_its_own_pace(tmp_path: Path) -> None:
     outcome = ended(tmp_path, [1.1 * seconds for seconds in times()])
-    found = symptom(RECIPE, CASE, SLURM, BASELINES, None, outcome)
+    found = symptom(RECIPE, CASE, Choice(), SLURM, BASELINES, outcome)
     assert found is not None
     assert found.headline.startswith("too slow: 11.12 s a step where 10.07 s is expected")
     assert [mode.case.variant for mode in found.modes] == ["profile", "nccl-trace"]
@@ -68,13 +72,13 @@ def test_a_slow_case_is_diagnosed_at_the_price_of_its_own_pace(tmp_path: Path) -
 
 
 def test_a_noisy_case_and_one_that_was_given_up_are_diagnosed_too(tmp_path: Path) -> None:
-    found = symptom(RECIPE, CASE, SLURM, BASELINES, None, ended(tmp_path, noisy()))
+    found = symptom(RECIPE, CASE, Choice(), SLURM, BASELINES, ended(tmp_path, noisy()))
     assert found is not None
     assert found.headline.startswith("noisy: ")
     slow = ended(
         tmp_path, [1.1 * seconds for seconds in times()][:30], failure="given up", message="given up"
     )
-    found = symptom(RECIPE, CASE, SLURM, BASELINES, None, slow)
+    found = symptom(RECIPE, CASE, Choice(), SLURM, BASELINES, slow)
     assert found is not None
     assert found.headline == "too slow: given up"
 
@@ -92,7 +96,7 @@ def test_a_noisy_case_and_one_that_was_given_up_are_diagnosed_too(tmp_path: Path
 def test_no_other_verdict_is_diagnosed(
     tmp_path: Path, seconds: list[float], facts: dict[str, object]
 ) -> None:
-    assert symptom(RECIPE, CASE, SLURM, BASELINES, None, ended(tmp_path, seconds, **facts)) is None
+    assert symptom(RECIPE, CASE, Choice(), SLURM, BASELINES, ended(tmp_path, seconds, **facts)) is None
 
 
 def test_all_runs_of_a_case_decide_together(tmp_path: Path) -> None:
@@ -101,9 +105,9 @@ def test_all_runs_of_a_case_decide_together(tmp_path: Path) -> None:
     before = replace(outcome.job, failure="repeated", try_number=1)
     (tmp_path / "try-1").mkdir()
     (tmp_path / "try-1" / "log.txt").write_text(nemo2_text(times()))
-    assert symptom(RECIPE, CASE, SLURM, BASELINES, None, outcome) is not None
+    assert symptom(RECIPE, CASE, Choice(), SLURM, BASELINES, outcome) is not None
     both = replace(outcome, earlier=(before,))
-    assert symptom(RECIPE, CASE, SLURM, BASELINES, None, both) is None
+    assert symptom(RECIPE, CASE, Choice(), SLURM, BASELINES, both) is None
 
 
 def test_what_cannot_be_diagnosed_says_why(tmp_path: Path) -> None:
@@ -115,7 +119,12 @@ def test_what_cannot_be_diagnosed_says_why(tmp_path: Path) -> None:
     other = "on slurm a job can neither be sent to given nodes nor its files be looked at"
     assert why_undiagnosable(RECIPE, CASE, Machine(gpu="h100")) == other
     found = symptom(
-        RECIPE, CASE, Machine(gpu="h100"), BASELINES, None, ended(tmp_path, [1.1 * one for one in times()])
+        RECIPE,
+        CASE,
+        Choice(),
+        Machine(gpu="h100"),
+        BASELINES,
+        ended(tmp_path, [1.1 * one for one in times()]),
     )
     assert found is not None
     assert (found.modes, found.why_none) == ((), other)

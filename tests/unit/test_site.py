@@ -19,7 +19,6 @@ from fixtures.site import THIS_MACHINE
 from fixtures.site import Site
 from fixtures.site import backend_of
 from fixtures.site import check_gpus
-from fixtures.site import gpu_of
 from fixtures.site import load_site
 from fixtures.site import needs_site
 from fixtures.site import out_of_limits
@@ -27,6 +26,7 @@ from fixtures.site import site_model
 from fixtures.site import workload_of
 from plugins.errors import ConfigError
 from plugins.recipes.file import read_recipe
+from plugins.rejudge import Choice
 from tests.unit import examples
 from tests.unit.own_tables import recorded
 from tests.unit.own_tables import rewritten
@@ -262,7 +262,7 @@ def test_a_recipe_for_a_cluster_needs_a_site(tmp_path: Path) -> None:
 
 
 def test_a_case_is_judged_as_the_sites_gpu() -> None:
-    assert gpu_of(examples.case(), machine(gpu="b200")) == "b200"
+    assert Choice(gpu="b200").gpu_of(examples.case()) == "b200"
 
 
 KUBERNETES = """\

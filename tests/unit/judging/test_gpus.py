@@ -55,7 +55,7 @@ def judged(
     folder: Path = LOGS,
     jax: bytes = b"0.11.2",
     before: bytes = b"",
-    slow_run_before: bool = False,
+    before_it: Gpus | None = None,
     message: str = "",
 ) -> Judgement:
     assert CASE is not None
@@ -65,7 +65,7 @@ def judged(
     outcome = Outcome(
         gpu, folder, None, Job(ref=JobRef("proxy", CASE.id, "x", "7"), state=state, message=message)
     )
-    slow = "second_process"
+    slow = (LOGS / "second_process.log").read_bytes()
     return judge_outcome(
         CASE,
         outcome,
@@ -74,8 +74,8 @@ def judged(
         gpu=gpu,
         baselines=baselines,
         gpus=changed or gpus(name),
-        before=[read("maxtext", [(LOGS / f"{slow}.log").read_bytes()])] if slow_run_before else (),
-        gpus_before=[gpus(slow)] if slow_run_before else (),
+        before=[read("maxtext", [slow])] if before_it else (),
+        gpus_before=[before_it] if before_it else (),
     )
 
 
@@ -197,7 +197,7 @@ def test_what_a_long_log_tells_of_its_gpus_is_fetched_too() -> None:
 
 
 def test_of_two_gpus_the_slow_one_is_named() -> None:
-    two = gpus("two_gpus").during(0, 99)
+    two = gpus("two_gpus").timed
     process = "process 2644 (python3) was on GPU 1 too, in 80 % of the samples, with 1002 MiB"
     assert digest.causes(two, 673) == [
         process,
@@ -246,7 +246,7 @@ def test_hardware_that_slows_itself_down_makes_a_run_invalid(values: dict[str, A
 
 
 def test_a_thermal_limit_counts_by_its_share_of_the_time() -> None:
-    healthy = gpus("healthy").during(0, 99)
+    healthy = gpus("healthy").timed
     begin = healthy.samples[0].at
 
     def held(share: float) -> Gpus:
@@ -272,7 +272,7 @@ def test_a_thermal_limit_counts_by_its_share_of_the_time() -> None:
 def test_a_limit_or_a_stranger_explains_a_slow_run_and_is_a_remark_on_a_good_one(
     values: dict[str, Any], said: str
 ) -> None:
-    assert said in digest.causes(changed(**values).during(0, 99))[0]
+    assert said in digest.causes(changed(**values).timed)[0]
     verdict = judged("healthy", changed=changed(**values)).verdict
     assert verdict.kind is Kind.PASSED
     assert said in verdict.remarks[0]
@@ -321,7 +321,7 @@ def unsampled(name: str) -> Gpus:
 
 
 def test_a_process_that_is_started_again_and_again_is_named() -> None:
-    healthy = gpus("healthy").during(0, 99)
+    healthy = gpus("healthy").timed
     samples = tuple(
         s.model_copy(update={"others": (Process(pid=900 + number, name="burst", mib=300),)})
         for number, s in enumerate(healthy.samples)
@@ -333,9 +333,15 @@ def test_a_process_that_is_started_again_and_again_is_named() -> None:
 
 
 def test_of_several_runs_the_one_that_decides_is_explained() -> None:
-    verdict = judged("healthy", slow_run_before=True).verdict
+    verdict = judged("healthy", before_it=gpus("second_process")).verdict
     assert verdict.kind is Kind.TOO_SLOW
     assert "cause: process 1314 (python3) was on GPU 0 too, in" in verdict.headline
+
+
+def test_of_several_runs_each_must_have_come_to_its_end() -> None:
+    verdict = judged("healthy", before_it=replace(gpus("second_process"), products=())).verdict
+    assert verdict.kind is Kind.INVALID
+    assert "run 1: the program did not come to its end: no matrix product after the run" in verdict.headline
 
 
 def test_several_gpus_are_compared_with_one() -> None:
@@ -359,7 +365,7 @@ def test_an_all_reduce_is_told_beside_what_nvlink_moves() -> None:
 
 
 def test_clocks_links_and_memory_of_a_node_are_compared() -> None:
-    both = gpus("two_gpus").during(0, 99)
+    both = gpus("two_gpus").timed
     samples = tuple(
         s.model_copy(update={"others": (), "sm_mhz": 1200 if s.gpu else 1500}) for s in both.samples
     )

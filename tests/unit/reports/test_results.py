@@ -56,8 +56,10 @@ def test_a_run_of_another_session_of_the_same_second_is_refused(tmp_path: Path) 
     first = RunLock(tmp_path)
     assert first.take()
     option, site = SimpleNamespace(resume=None), SimpleNamespace(site="lab")
-    session: Any = SimpleNamespace(config=SimpleNamespace(option=option), folder=tmp_path, site=site)
+    session: Any = SimpleNamespace(
+        config=SimpleNamespace(option=option), folder=tmp_path, site=site, cases={}, _recipes={}
+    )
     with pytest.raises(ConfigError, match="is the run of another session"):
-        RunPlugin._open_run(session, [], {})
+        RunPlugin._open_run(session, {})
     assert not (tmp_path / LEDGER).exists()
     first.release()

@@ -1,0 +1,106 @@
+"""Sets the basis of a run beside the recipes and baselines that this Pacemark has itself."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from pacemark.differences import differences
+from pacemark.differences import few
+from pacemark.findings import Findings
+from pacemark.statement import NewerFormat
+from plugins.baselines.file import Table
+from plugins.baselines.store import Baseline
+from plugins.baselines.store import accelerators
+from plugins.baselines.store import find
+from plugins.baselines.store import mfu_basis
+from plugins.baselines.store import references
+from plugins.baselines.store import usual_statistic
+from plugins.errors import ConfigError
+from plugins.judging.judge import Judgement
+from plugins.recipes.cases import Case
+from plugins.recipes.cases import Recipe
+from plugins.recipes.cases import load_recipe
+from plugins.rejudge import BASIS
+from plugins.rejudge import Basis
+
+
+def check_recipe(basis: Basis, key: str, published: Path, found: Findings) -> tuple[Recipe, Case] | None:
+    """Set what a case runs beside the case that this Pacemark has itself, which is returned if it has one.
+
+    Raises ConfigError or NewerFormat if the case has a mode that is not Pacemark's own: a pattern of it would be
+    used on names that somebody made, and may take for ever.
+    """
+    name, _, case_id = key.partition("/")
+    recipe, choice = basis.of(name)
+    folder, case = published / "suites" / name, basis.case(key)
+    known = (
+        load_recipe(folder, choice.release, choice.gpu, choice.models)
+        if (folder / "recipe.yaml").is_file()
+        else None
+    )
+    same = known.case(case_id) if known is not None and not known.unfit else None
+    if known is None or same is None:
+        none = f"no recipe {name}" if known is None else f"no such case of release {case.release}"
+        if case.mode is not None:
+            raise NewerFormat(f"this Pacemark has {none}, and looks for no files by another's patterns")
+        found.cannot.append(f"{key}: this Pacemark has {none}: it is judged by what the bundle says of it")
+        return None
+    if different := list(differences(_plain(known, same), _plain(recipe, case))):
+        found.wrong.append(
+            f"{key}: its recipe is not the published one: {few(different)} (published, bundle)"
+        )
+        if case.mode != same.mode:
+            raise ConfigError("its mode is not the published one, so no files are looked for by it")
+    return known, same
+
+
+def check_baseline(
+    basis: Basis, judgement: Judgement, known: tuple[Recipe, Case], published: Path, found: Findings
+) -> None:
+    """Set the baseline of a case beside the one that this Pacemark has itself."""
+    case, gpu = judgement.case, judgement.outcome.gpu
+    recipe, table = basis.of(case.recipe)[0], f"{BASIS}/baselines/{case.recipe}.yaml"
+    here, there = published / "baselines", basis.baselines
+    try:
+        ours, theirs = find(here, *known, gpu), find(there, recipe, case, gpu)
+        parts = [accelerators(folder).get(gpu) for folder in (here, there)]
+    except ConfigError as error:
+        found.wrong.append(f"{case.key}: its baseline cannot be compared: {error}")
+        return
+    told = [part.model_dump(mode="json") if part else {} for part in parts]
+    if different := list(differences(told[0], told[1])):
+        found.wrong.append(
+            f"{BASIS}/baselines: the data of {gpu} are not the published ones: {few(different)} (published, bundle)"
+        )
+    if ours is None and theirs is not None:
+        found.cannot.append(
+            f"{case.key}: this Pacemark has no number for it, the bundle has one in {table}: use a newer one"
+        )
+    elif ours is not None and theirs is None:
+        found.wrong.append(f"{case.key}: a number for it is published, and {table} has none")
+    elif different := list(
+        differences(_figures(here, known[1], ours, gpu), _figures(there, case, theirs, gpu))
+    ):
+        found.wrong.append(
+            f"{case.key}: {table} is not the published one: {few(different)} (published, bundle)"
+        )
+
+
+def _figures(folder: Path, case: Case, baseline: Baseline | None, gpu: str) -> dict[str, Any]:
+    """What the tables in a folder say of a case: the numbers that it is judged by, or how it is measured without."""
+    told: dict[str, Any] = {"references": [one.model_dump() for one in references(folder, case, gpu)]}
+    if baseline is None:
+        told["statistic"] = str(usual_statistic(folder, case))
+        told["MFU"] = repr(mfu_basis(case, None, gpu, folder, None))
+        return told
+    of_all = set(Table.model_fields) - {"cells", "notes", "references", "also"}
+    told |= baseline.table.model_dump(mode="json", include=of_all)
+    return {**told, **baseline.cell.model_dump(mode="json"), "tolerance": baseline.tolerance.model_dump()}
+
+
+def _plain(recipe: Recipe, case: Case) -> dict[str, Any]:
+    """What a case runs, and how its log is read."""
+    told = {one.name: getattr(case, one.name) for one in fields(case) if one.name != "after"}
+    return {**told, "log": recipe.file.log, "program": recipe.file.program}
