@@ -27,6 +27,7 @@ from plugins.recipes.cases import load_recipe
 from plugins.rejudge import BASIS
 from plugins.rejudge import Basis
 from plugins.rejudge import Choice
+from plugins.rejudge import promised_otherwise
 from plugins.reports.acceptance import acceptance_lines
 from plugins.reports.acceptance import decided
 from plugins.reports.acceptance import scale_record
@@ -63,6 +64,10 @@ def check_plan(
     for name in sorted({case.partition("/")[0] for case in records}):
         if basis.of(name)[1].agreed != agreed.plan.tolerance:
             found.wrong.append(f"{BASIS}/choices/{name}.json: its tolerance is not that of {PLAN}")
+    for key in records:
+        case = basis.case(key)
+        if why := promised_otherwise(agreed.plan, case, basis.of(case.recipe)[1]):
+            found.wrong.append(f"{key}: {why}")
     try:
         cases = asked(agreed.plan, list(_known(folder, basis, ledger, published)), PLAN)
     except ConfigError as error:

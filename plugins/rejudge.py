@@ -6,6 +6,7 @@ cases, the recipe, and the baselines. The ledger has the ends of the jobs.
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,6 +21,8 @@ from plugins.baselines.store import lapsed
 from plugins.errors import ConfigError
 from plugins.files import write_whole
 from plugins.judging import recording
+from plugins.judging.acceptance import Plan
+from plugins.judging.checkpoints import GB
 from plugins.judging.checkpoints import Saved
 from plugins.judging.identity import type_in
 from plugins.judging.judge import Judgement
@@ -147,6 +150,20 @@ def rejudged(run: Path, recipe: str, choice: Choice) -> str:
         if name not in ("own", "versions") and getattr(then, name) != getattr(choice, name)
     )
     return next(changes, "")
+
+
+def promised_otherwise(plan: Plan, case: Case, choice: Choice) -> str:
+    """What the plan of an acceptance promises, and the site file does not; "" if it does."""
+    if plan.network not in (None, choice.network):
+        return f"network: the plan has {plan.network}, and the site file has {choice.network or 'none'}"
+    wanted, saves = plan.storage_gb_per_second, case.mode is not None and case.mode.checkpoint is not None
+    given = None if choice.promised is None else choice.promised / GB
+    if saves and wanted is not None and (given is None or not math.isclose(given, wanted)):
+        has = "none" if given is None else f"{given:g}"
+        return (
+            f"storage_gb_per_second: the plan has {wanted:g}, and the site file has {has} for {case.recipe}"
+        )
+    return ""
 
 
 class Basis:

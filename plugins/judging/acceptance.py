@@ -103,6 +103,10 @@ class Plan(_Part):
     """It takes the place of the baselines' own."""
     scaling: float | None = Field(default=None, gt=0, le=MOST_SHORTFALL)
     """By which share the efficiency at a scale may fall short of the published one; none: it is not judged."""
+    network: Stated | None = None
+    """The network between the nodes, as the site file must have it: a case of `nccl-trace` is judged by it."""
+    storage_gb_per_second: float | None = Field(default=None, gt=0)
+    """What the shared storage promises, as the site file must have it: a case of `checkpoint` is judged by it."""
     waivers: list[Waiver] = []
 
     @model_validator(mode="after")

@@ -347,3 +347,29 @@ def test_a_number_that_the_site_wrote_by_hand_is_in_the_plan_before_the_first_jo
     run = session(tmp_path, {SMALL: 1.0}, *plan(tmp_path, text), *given)
     # A replay is never accepted; nothing else is missing.
     assert [*decision(run)["missing"]] == ["the run"], run.out
+
+
+@pytest.mark.parametrize(
+    ("promise", "other"),
+    [
+        ("network: IB", "network: the plan has IB, and the site file has none"),
+        (
+            "storage_gb_per_second: 50",
+            "storage_gb_per_second: the plan has 50, and the site file has 20 for llama3",
+        ),
+    ],
+)
+def test_a_site_file_that_promises_otherwise_than_the_plan_is_refused(
+    tmp_path: Path, promise: str, other: str
+) -> None:
+    (tmp_path / "site.yaml").write_text(
+        "site: lab\nslurm: {gpu: h100, account: me, partition: batch, stage: /stage, storage_gb_per_second: 20, ssh: {host: login}}\n"
+    )
+    text = "site: lab\ncases: [llama3/70b-checkpoint-bf16-128gpus]\n"
+    given = ("suites/llama3", "--variant", "checkpoint", "--plan", "--site", str(tmp_path / "site.yaml"))
+    run = pacemark(*given, *plan(tmp_path, text + promise + "\n"), results=tmp_path / "results")
+    assert run.status == 4, run.out
+    assert f"plan.yaml: {other}" in run.out
+    kept = text + "storage_gb_per_second: 20\n"
+    run = pacemark(*given, *plan(tmp_path, kept), results=tmp_path / "results")
+    assert run.status == 0, run.out

@@ -597,6 +597,10 @@ PLANS: dict[str, tuple[Change, str]] = {
         lambda m: changed(m, "basis/choices/llama3.json", lambda c: c.update(agreed={"slower": 0.15})),
         "basis/choices/llama3.json: its tolerance is not that of acceptance.yaml",
     ),
+    "another network than the plan's": (
+        lambda m: _planned(m, f"{runs.PLAN_TEXT}network: IB\n"),
+        "network: the plan has IB, and the site file has none",
+    ),
     "the decision": (
         _decided(lambda told: told.update(decision="incomplete")),
         "summary.json says 'incomplete' of acceptance.yaml, its logs say: accepted",
@@ -640,7 +644,9 @@ def test_what_was_forged_around_a_plan_is_named(
 ) -> None:
     forged = runs.signed(change(accepted), keys / "vendor.pem", keys / "buyer.pem")
     assert verify(runs.packed(forged, tmp_path / "forged.zip"), keys) == 1
-    assert said in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert said in out
+    assert "has a decision, and the run has no plan" not in out
 
 
 def test_the_decision_of_a_plan_is_made_anew(
