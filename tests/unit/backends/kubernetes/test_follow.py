@@ -344,7 +344,12 @@ def test_nothing_is_left_open(kubelet: Kubelet, session: Session) -> None:
 def test_a_log_that_nobody_asks_for_is_not_followed_for_ever(
     kubelet: Kubelet, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "_FORGOTTEN_SECONDS", 0.05)
     spoken(kubelet, 0, 3)
-    session.look()
-    assert kubelet.wait(0)
+    session.until("line 2")
+    assert kubelet.wait(1)
+    monkeypatch.setattr(follow, "_FORGOTTEN_SECONDS", 0.05)
+    # A follow hears of its end with a line.
+    deadline = time.monotonic() + 60
+    while not kubelet.wait(0, 0.1):
+        assert time.monotonic() < deadline
+        kubelet.say("more")
