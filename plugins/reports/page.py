@@ -350,9 +350,9 @@ def _agreed(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "nodes", ", ".join(plan["nodes"]) or "none named"
     numbers = [f"{case} {value:g} s" for case, value in plan["numbers"].items()]
     yield "agreed step times", ", ".join(numbers) or "none"
-    yield "network", plan["network"] or "that of the site file"
+    yield "network", plan["network"] or "not stated"
     promised = plan["storage_gb_per_second"]
-    yield "storage", "that of the site file" if promised is None else f"{promised:g} GB/s"
+    yield "storage", "not stated" if promised is None else f"{promised:g} GB/s"
     yield "recorded baselines", "count" if plan["recorded_baselines"] else "do not count"
 
 
