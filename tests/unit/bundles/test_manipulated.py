@@ -304,6 +304,14 @@ FORGED: dict[str, tuple[Change, str]] = {
         lambda m: replaced(m, EXPORT, '"nodes":', '"nodes": "other", "nodes":'),
         "ledger.json: it has a key twice",
     ),
+    "the run of the summary": (
+        lambda m: changed(m, SUMMARY, lambda s: s.update(run="other")),
+        f"summary.json is of run other, ledger.json of run {runs.RUN}, the bundle of run {runs.RUN}",
+    ),
+    "the site of the summary": (
+        lambda m: changed(m, SUMMARY, lambda s: s.update(site="other")),
+        "summary.json is of site other, ledger.json of site lab",
+    ),
     "the GPU-hours": (
         lambda m: changed(m, SUMMARY, lambda s: s.update(gpu_hours=1.0)),
         "summary.json has 1.0 GPU-hours, the jobs in ledger.json took",
@@ -394,6 +402,14 @@ FORGED: dict[str, tuple[Change, str]] = {
     "a run that did not end": (
         lambda m: changed(m, EXPORT, lambda e: e["run"].update(ended=None)),
         "ledger.json: the run has not ended",
+    ),
+    "two rows of one submission": (
+        lambda m: changed(m, EXPORT, lambda e: e["submissions"].append(_row(e, PASSED))),
+        "ledger.json: two rows are of one submission",
+    ),
+    "logs that were replayed": (
+        lambda m: _own_column(m, backend="replay"),
+        "note      1 case(s) are of logs that were there before: no job of this run wrote them",
     ),
     "an unknown column": (lambda m: _own_column(m, seal="x"), "ledger.json: is no ledger: submissions.0.seal"),
     "a job that is no case, for want of a GPU": (
@@ -597,6 +613,18 @@ PLANS: dict[str, tuple[Change, str]] = {
         lambda m: changed(m, "basis/choices/llama3.json", lambda c: c.update(agreed={"slower": 0.15})),
         "basis/choices/llama3.json: its tolerance is not that of acceptance.yaml",
     ),
+    "a plan of another site": (
+        lambda m: _planned(m, runs.PLAN_TEXT.replace("site: lab", "site: other")),
+        "acceptance.yaml is for site other, the run is of site lab",
+    ),
+    "logs that were replayed": (
+        lambda m: _own_column(m, backend="replay"),
+        "summary.json says 'accepted' of acceptance.yaml, its logs say: incomplete: the run: its logs were replayed",
+    ),
+    "a session that was shut down": (
+        lambda m: changed(m, SUMMARY, lambda summary: summary.update(exit_code=None)),
+        "summary.json says 'accepted' of acceptance.yaml, its logs say: incomplete: the run: the session was shut down",
+    ),
     "another network than the plan's": (
         lambda m: _planned(m, f"{runs.PLAN_TEXT}network: IB\n"),
         "network: the plan has IB, and the site file has none",
@@ -742,6 +770,16 @@ def test_a_plan_that_was_added_is_named(
     assert (
         "acceptance.yaml was added: no plan was in the ledger before the first job" in capsys.readouterr().out
     )
+
+
+def test_a_decision_without_a_plan_is_named(
+    accepted: Members, members: Members, keys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    decision = json.loads(accepted[SUMMARY])["acceptance"]
+    told = changed(members, SUMMARY, lambda summary: summary.update(acceptance=decision))
+    forged = runs.signed(told, keys / "vendor.pem", keys / "buyer.pem")
+    assert verify(runs.packed(forged, tmp_path / "told.zip"), keys) == 1
+    assert "summary.json has a decision, and the run has no plan" in capsys.readouterr().out
 
 
 # Signatures and keys.
