@@ -320,6 +320,9 @@ def test_a_run_that_began_without_a_plan_gets_none(tmp_path: Path) -> None:
         ["--strict-last"],
         ["--release", "24.11"],
         ["--replace-baselines", "--site", "site.yaml"],
+        ["--record-baselines", "--site", "site.yaml"],
+        ["--repeat-undecided"],
+        ["--scaling", "0.2"],
     ],
 )
 def test_an_option_that_changes_what_the_plan_asks_for_is_refused(tmp_path: Path, option: list[str]) -> None:
