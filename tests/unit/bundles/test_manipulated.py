@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import re
+import shutil
 import stat
 import struct
 import zipfile
@@ -34,6 +35,7 @@ from pacemark.ledger import EXPORT
 from pacemark.statement import ENVELOPE
 from plugins.judging.acceptance import PLAN
 from plugins.rejudge import Choice
+from tests.unit import examples
 from tests.unit.bundles import runs
 from tests.unit.bundles.runs import AGAIN
 from tests.unit.bundles.runs import PASSED
@@ -126,6 +128,7 @@ TOUCHED: dict[str, tuple[Change, str]] = {
         f"{ENVELOPE}: it is missing",
     ),
     "a statement that is no JSON": (lambda m: {**m, ENVELOPE: b"{"}, "is no statement of a bundle"),
+    "a key twice in the statement": (lambda m: _told_twice(m), "is no statement of a bundle: it has a key twice"),
 }  # fmt: skip
 
 
@@ -209,6 +212,24 @@ def _passed(members: Members) -> Members:
     return changed(flipped, f"llama3/{SLOW}/case.json", lambda case: case.update(verdict="passed"))
 
 
+def _stopped(members: Members) -> Members:
+    """The record of the slow case is that of the one which was cancelled in the queue."""
+
+    def of_summary(summary: dict[str, Any]) -> None:
+        _case(summary, SLOW).update({**_case(summary, runs.STOPPED), "id": f"llama3/{SLOW}"})
+        summary["totals"].update({"too slow": 0, "infrastructure": 2})
+
+    return changed(members, SUMMARY, of_summary)
+
+
+def _told_twice(members: Members) -> Members:
+    """The statement's payload has a key twice."""
+    envelope = json.loads(members[ENVELOPE])
+    payload = b64decode(envelope["payload"]).replace(b'"_type"', b'"_type": "x", "_type"')
+    twice = {**envelope, "payload": b64encode(payload).decode()}
+    return {**members, ENVELOPE: json.dumps(twice).encode()}
+
+
 def _left_out(members: Members) -> Members:
     def shorter(summary: dict[str, Any]) -> None:
         summary["cases"].remove(_case(summary, SLOW))
@@ -254,6 +275,10 @@ FORGED: dict[str, tuple[Change, str]] = {
     "a case counts as never judged": (
         lambda m: {n: d for n, d in m.items() if n != f"llama3/{SLOW}/case.json"},
         f"llama3/{SLOW}: summary.json says 'too slow' and llama3/{SLOW}/case.json is missing, its log says: too slow",
+    ),
+    "a slow case counts as one that never ran": (
+        lambda m: _stopped({n: d for n, d in m.items() if n != f"llama3/{SLOW}/case.json"}),
+        f"llama3/{SLOW}: summary.json says 'infrastructure' and llama3/{SLOW}/case.json is missing, its log says: too slow",
     ),
     "a figure of a case that never ran": (
         lambda m: changed(m, SUMMARY, lambda s: _case(s, runs.STOPPED).update(steady_median=1.0)),
@@ -545,6 +570,22 @@ def test_how_a_case_without_a_number_is_measured_is_the_published_way(
         f"llama3/{PASSED}: {LLAMA3} is not the published one: statistic (last, mean:10-20)"
         in capsys.readouterr().out
     )
+
+
+def test_a_number_that_nobody_published_proves_nothing(
+    keys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(examples.BASELINES, tmp_path / "baselines")
+    head, _, tables = (examples.BASELINES / "llama3.yaml").read_text().partition("tables:\n")
+    more = tables.replace("gpu: h100", "gpu: h123").replace("gpu: gb200", "gpu: h124")
+    (tmp_path / "baselines" / "llama3.yaml").write_text(f"{head}tables:\n{tables}{more}")
+    monkeypatch.setattr(examples, "BASELINES", tmp_path / "baselines")
+    monkeypatch.setattr(runs, "Choice", partial(Choice, gpu="h123"))
+    run, vendor = str(runs.make_run(tmp_path)), ("--key", str(keys / "vendor.pem"))
+    assert main(["bundle", run, *vendor, "-o", str(tmp_path / "run.zip")]) == 0
+    assert verify(tmp_path / "run.zip", keys, "vendor") == 2
+    said = f"cannot    llama3/{PASSED}: this Pacemark has no number for it, the bundle has one in {LLAMA3}"
+    assert said in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", FORGED)
