@@ -728,6 +728,25 @@ def test_the_decision_of_a_plan_is_made_anew(
     assert f"note      waived: llama3/{SLOW}: too slow: " in said
 
 
+def test_why_a_run_has_not_shown_its_plan_is_what_its_session_said(
+    keys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its logs do not tell why a case was not run. A pattern is for no case of a variant."""
+    text = runs.PLAN_TEXT.replace(f"llama3/{SLOW}, ", '"llama3/70b-*-128gpus", ', 1) + "number: 4\n"
+    run, unrun = runs.make_run(tmp_path, text), "llama3/70b-fp8-128gpus"
+    summary = json.loads((run / SUMMARY).read_text())
+    missing = {unrun: "it was not selected", "the run": "the ledger was damaged"}
+    cases = [f"llama3/{one}" for one in (PASSED, SLOW)] + [unrun, f"llama3/{AGAIN}"]
+    summary["acceptance"].update(decision="incomplete", cases=cases, missing=missing)
+    (run / SUMMARY).write_text(json.dumps(summary))
+    assert main(["bundle", str(run), "--key", str(keys / "vendor.pem"), "-o", str(tmp_path / "run.zip")]) == 0
+    assert verify(tmp_path / "run.zip", keys, "vendor") == 0
+    said = capsys.readouterr().out
+    assert "decision  incomplete, by its acceptance plan: made anew" in said
+    assert f"note      missing: {unrun}: it was not selected" in said
+    assert "note      missing: the run: the ledger was damaged" in said
+
+
 @pytest.mark.parametrize(
     ("change", "decided"),
     [
