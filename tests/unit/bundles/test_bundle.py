@@ -167,6 +167,15 @@ def test_numbers_that_the_site_wrote_by_hand_are_told(
     assert "note      3 case(s) are judged by the site's own numbers" in capsys.readouterr().out
 
 
+def test_a_run_that_the_published_statistic_alone_judged_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "Choice", partial(Choice, strict_last=True))
+    assert bundle(runs.make_run(tmp_path / "results")) == 0
+    said = "note      4 case(s) are judged by the published statistic alone (--strict-last)"
+    assert said in capsys.readouterr().out
+
+
 def test_a_run_that_goes_on_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lock = RunLock(run)
     assert lock.take()
