@@ -891,6 +891,7 @@ STATEMENTS: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], Any], str
     ),
     "no subjects": (lambda e, p: p.pop("subject"), "it lacks 'subject'", 1),
     "no run": (lambda e, p: p["predicate"].update(run="../x"), "its statement names no run", 1),
+    "a run whose name is a number": (lambda e, p: p["predicate"].update(run=7), "its statement names no run", 1),
 }  # fmt: skip
 
 
