@@ -30,7 +30,7 @@ _KINDS = {
     "an access token of Google": rb"\bya29\.[A-Za-z0-9_-]{20,}",
     "a key of an API": rb"\bsk-[A-Za-z0-9_-]{32,}",
     "a JSON web token": rb"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}",
-    "a password in a URL": rb"\b[a-z][a-z0-9+.-]*://[^\s/:@]+:(?!\*|<|\$)[^\s/@]{3,}@",
+    "a password in a URL": rb"\b[a-z][a-z0-9+.-]*://[^\s/:@]*:(?!\*|<|\$)[^\s/@]{3,}@",
     "a header with credentials": rb"(?i)\bauthorization[\"']?\s*[:=]\s*[\"']?(bearer|basic|token)\s+[A-Za-z0-9._~+/=-]{12,}",
     "a registry's password": rb"\"auth\"\s*:\s*\"[A-Za-z0-9+/=]{20,}\"",
     "a password of .netrc": rb"\blogin\s+\S+\s+password\s+[^\s<$*]{4,}",

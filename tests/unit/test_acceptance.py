@@ -25,6 +25,7 @@ from plugins.judging.shown import Shown
 from plugins.judging.verdicts import Kind
 from plugins.recipes.cases import Case
 from plugins.rejudge import Choice
+from plugins.rejudge import rejudged
 from plugins.rejudge import write_basis
 from plugins.reports import results
 from plugins.reports.acceptance import acceptance_lines
@@ -308,6 +309,26 @@ def test_a_run_with_a_plan_goes_on_by_the_site_file_that_it_began_with(tmp_path:
     assert (run.status, said in run.out) == (4, True), run.out
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"release": "24.11"},
+        {"gpu": "gb200"},
+        {"promised": 1.0},
+        {"network": "IB"},
+        {"gpus_per_node": 4},
+        {"strict_last": True},
+        {"agreed": {"slower": 0.1}},
+    ],
+)
+def test_a_run_goes_on_by_what_it_was_judged_by(tmp_path: Path, other: dict[str, Any]) -> None:
+    write_basis(tmp_path, examples.llama3(), Choice(), examples.BASELINES)
+    [name] = other
+    told = rejudged(tmp_path, "llama3", Choice.model_validate(other))
+    assert told.startswith(f"basis/choices/llama3.json has {name} ")
+    assert rejudged(tmp_path, "llama3", Choice(versions={"driver": "2"}, own="/own")) == ""
+
+
 def test_a_run_that_began_without_a_plan_gets_none(tmp_path: Path) -> None:
     run_that_died(tmp_path, "")
     run = resumed(tmp_path, *plan(tmp_path))
@@ -320,6 +341,9 @@ def test_a_run_that_began_without_a_plan_gets_none(tmp_path: Path) -> None:
         ["--strict-last"],
         ["--release", "24.11"],
         ["--replace-baselines", "--site", "site.yaml"],
+        ["--record-baselines", "--site", "site.yaml"],
+        ["--repeat-undecided"],
+        ["--scaling", "0.2"],
     ],
 )
 def test_an_option_that_changes_what_the_plan_asks_for_is_refused(tmp_path: Path, option: list[str]) -> None:

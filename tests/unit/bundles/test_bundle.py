@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from base64 import b64encode
 from functools import partial
 from pathlib import Path
 
@@ -118,6 +119,37 @@ def test_a_secret_in_a_long_line_is_found(tmp_path: Path) -> None:
         assert {number for number, _ in leaks(path)} == {2}
 
 
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        *(
+            ("an encoded private key", b64encode(f"-----BEGIN {algorithm}PRIVATE KEY-----".encode()).decode())
+            for algorithm in ("", "RSA ", "EC ", "OPENSSH ", "ENCRYPTED ")
+        ),
+        ("a token of GitHub", "github_pat_" + "a1B2" * 16),
+        ("a key of AWS", "ASIA" + "ABCD" * 4),
+        ("a password in a URL", "redis://:" + "hunter2@registry.example"),
+        ("a header with credentials", "authorization=basic " + "abcdefghijkl1234"),
+        ("a signed URL", "https://x.example/c?X-Amz-Signature=" + "aB3f" * 8),
+        ("a signed URL", "https://x.example/c?a=b&X-Goog-Signature=" + "aB3f" * 8),
+        ("a secret by its option", "--api-key=" + "hunter2"),
+        ("a secret by its name", "AWS_SECRET_ACCESS_KEY=" + "0aB3" * 10),
+    ],
+)
+def test_a_secret_is_found_in_its_other_forms(kind: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_text(f"one\nthe second: {text} and more\n")
+    assert list(leaks(tmp_path / "log.txt")) == [(2, kind)]
+
+
+@pytest.mark.parametrize(
+    "name", ["CLIENT_SECRET", "db_password", "MYSQL_PASSWD", "NGC_API_KEY", "APIKEY", "MY_ACCESS_KEY"]
+)
+def test_the_value_of_a_variable_is_found(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "correct horse")
+    (tmp_path / "log.txt").write_text("correct horse\n")
+    assert list(leaks(tmp_path / "log.txt")) == [(1, f"the value of {name}")]
+
+
 def test_what_is_no_secret_is_not_refused(run: Path) -> None:
     (run / "llama3" / PASSED / "errors.txt").write_text("\n".join(HARMLESS))
     assert bundle(run) == 0
@@ -135,6 +167,15 @@ def test_numbers_that_the_site_wrote_by_hand_are_told(
     assert "note      3 case(s) are judged by the site's own numbers" in capsys.readouterr().out
 
 
+def test_a_run_that_the_published_statistic_alone_judged_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "Choice", partial(Choice, strict_last=True))
+    assert bundle(runs.make_run(tmp_path / "results")) == 0
+    said = "note      4 case(s) are judged by the published statistic alone (--strict-last)"
+    assert said in capsys.readouterr().out
+
+
 def test_a_run_that_goes_on_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lock = RunLock(run)
     assert lock.take()
@@ -148,6 +189,13 @@ def test_a_run_that_died_is_refused(run: Path, capsys: pytest.CaptureFixture[str
     database.execute("update run set ended = null")
     database.close()
     assert f"run {RUN} did not end: --resume {RUN} goes on with it" in refused(run, capsys)
+
+
+def test_a_damaged_ledger_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    database = connect(run / LEDGER)
+    database.execute("update run set plan = 'other'")
+    database.close()
+    assert "ledger.sqlite" in refused(run, capsys)
 
 
 def test_a_journal_that_was_changed_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,7 @@ from plugins.judging.acceptance import Plan
 from plugins.judging.acceptance import asked
 from plugins.judging.acceptance import decide
 from plugins.judging.acceptance import read_plan
+from plugins.judging.repeats import Repeats
 from plugins.judging.shown import Shown
 from plugins.judging.shown import node_names
 from plugins.judging.verdicts import Kind
@@ -161,6 +162,7 @@ def test_a_case_must_have_run_as_often_as_the_plan_asks() -> None:
     found = decided(ran(runs=2), **always)
     assert found.missing[SMALL] == "it ran 2 times, and the plan asks for 3"
     assert decided(ran(runs=3), **always).decision is Decision.ACCEPTED
+    assert (plan(**always).runs, plan().runs) == (Repeats(3, always=True), None)
     # Fewer runs told.
     assert decided(ran(), repeats={"at_most": 3}).decision is Decision.ACCEPTED
 
@@ -209,6 +211,16 @@ def test_scaling_is_part_of_the_decision_if_the_plan_asks_for_it() -> None:
     assert found.decision is Decision.NOT_ACCEPTED
     assert "scaling efficiency 93.0 % against 64 GPUs" in found.failed["scaling of llama3/70b-bf16"]
     assert decided(shown, scaling=0.08).decision is Decision.ACCEPTED
+
+
+def test_scaling_that_cannot_be_told_is_missing() -> None:
+    shown = ran()
+    shown[LARGE] = replace(shown[LARGE], published=None)
+    found = decided(shown, scaling=0.05)
+    assert found.decision is Decision.INCOMPLETE
+    assert found.missing == {
+        "scaling of llama3/70b-bf16": f"{LARGE}: it has no baseline to compare its scaling with"
+    }
 
 
 def test_scaling_of_which_waivers_leave_one_scale_was_not_shown() -> None:
@@ -266,6 +278,7 @@ def read(folder: Path, text: str) -> list[str]:
 def test_a_plan_names_its_cases_by_ids_and_patterns(tmp_path: Path) -> None:
     assert read(tmp_path, TEXT) == [case.key for case in KNOWN if case.key.startswith("llama3/70b-bf16-")]
     assert read(tmp_path, f"site: lab\ncases: [{LARGE}, {SMALL}, {SMALL}]") == [SMALL, LARGE]
+    assert read(tmp_path, f"site: lab\ncases: [{LARGE}]") == [LARGE]
 
 
 @pytest.mark.parametrize(
@@ -292,6 +305,8 @@ def test_a_plan_names_its_cases_by_ids_and_patterns(tmp_path: Path) -> None:
         (TEXT + "nodes: ['n[1-2']\n", "nodes: 'n[1-2' is no list of nodes"),
         (TEXT + "nodes: ['n[2-1]']\n", "nodes: 'n[2-1]' is no list of nodes"),
         (TEXT + "nodes: ['n*']\n", "nodes: 'n*' is no list of nodes"),
+        (TEXT + "nodes: ['n1,n*']\n", "nodes: 'n1,n*' is no list of nodes"),
+        (f"site: lab\ncases: [{SMALL}, llama3/70b-fp8-*]\n", "number: say how many cases these are"),
         (TEXT + "tolerence: {slower: 0.05}\n", "acceptance.yaml:4: tolerence: unknown key; did you mean 'tolerance'?"),
     ],
 )  # fmt: skip
@@ -309,6 +324,8 @@ def test_a_plan_that_is_wrong_is_refused(tmp_path: Path, text: str, said: str) -
         ("gpu[001-003,010],login1", {"gpu001", "gpu002", "gpu003", "gpu010", "login1"}),
         ("a-b-1, a-b-2", {"a-b-1", "a-b-2"}),
         ("r[1-2]n", {"r1n", "r2n"}),
+        ("r[1-2]n[3]", {"r[1-2]n[3]"}),
+        ("n[1,a]", {"n1", "n[a]"}),
         ("n[3-1]", {"n[3-1]"}),
         ("n[1-999999999]", {"n[1-999999999]"}),
         ("this machine", {"this", "machine"}),

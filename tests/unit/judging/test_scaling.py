@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -29,6 +31,19 @@ def shown(*paces: float | None, published: tuple[float, ...] = (100.0, 98.0, 96.
     }
 
 
+def record() -> dict[str, Any]:
+    """That of a case whose steady steps took 10 s."""
+    judged = judge_outcome(
+        examples.case(),
+        examples.outcome(),
+        examples.parse(examples.nemo2_text([10.0] * 49 + [12.0])),
+        examples.baseline(),
+        gpu="h100",
+        baselines=examples.BASELINES,
+    )
+    return results.record(judged)
+
+
 def curve(found: dict[str, Shown], *, tolerance: float | None = 0.05, waived: tuple[str, ...] = ()) -> Curve:
     [made] = curves(CASES, found, tolerance, waived)
     return made
@@ -49,6 +64,19 @@ def test_only_cases_with_the_same_work_of_a_gpu_are_compared() -> None:
     # Each scale has other layers.
     assert named("llama3", size="405b-proxy") == []
     assert named("proxy", size="8b-8l", dtype="bf16") == [[f"8b-8l-bf16-{gpus}gpus" for gpus in (1, 2, 4, 8)]]
+
+
+@pytest.mark.parametrize(
+    "other", [{"recipe": "x"}, {"size": "x"}, {"dtype": "fp8"}, {"sequence_length": 4096}, {"gbs": 1}]
+)
+def test_a_case_of_other_work_is_no_scale(other: dict[str, Any]) -> None:
+    assert groups([replace(CASES[0], **other), CASES[1]]) == []
+
+
+def test_the_smallest_scale_comes_first_and_only_what_is_timed_is_a_scale() -> None:
+    profiled = next(case for case in examples.llama3().cases if not case.is_timed)
+    untimed = replace(CASES[1], mode=profiled.mode)
+    assert groups([CASES[2], untimed, CASES[0]]) == [[CASES[0], CASES[2]]]
 
 
 def test_a_single_scale_has_no_scaling() -> None:
@@ -97,6 +125,12 @@ def test_a_case_without_a_baseline_says_nothing_of_scaling() -> None:
     assert curve(told).missing == [f"{SMALL}: it has no baseline to compare its scaling with"]
 
 
+def test_a_smallest_scale_that_is_not_valid_is_missing() -> None:
+    told = shown(100, 98, 96)
+    told[SMALL] = replace(told[SMALL], kind=Kind.INVALID, headline="invalid: ...", pace=None)
+    assert curve(told).missing == [f"{SMALL}: invalid: ..."]
+
+
 def test_a_waived_case_is_neither_judged_nor_compared_with() -> None:
     assert curve(shown(100, None, 96), waived=(MIDDLE,)).missing == []
     found = curve(shown(200, 98, 96), waived=(SMALL,))
@@ -104,6 +138,8 @@ def test_a_waived_case_is_neither_judged_nor_compared_with() -> None:
     assert found.points[2].efficiency == pytest.approx(96 / 98)
     alone = curve(shown(100, 98, 50), waived=(SMALL, MIDDLE))
     assert (alone.short, alone.missing) == ([], [])
+    none = curve(shown(100, 98, 50), waived=(SMALL, MIDDLE, LARGE))
+    assert (none.short, none.missing) == ([], [])
 
 
 def test_nothing_is_judged_if_nobody_asks_for_it() -> None:
@@ -117,21 +153,36 @@ def test_nothing_is_judged_if_nobody_asks_for_it() -> None:
     [
         (Kind.PASSED, 10.0),
         (Kind.TOO_SLOW, 10.0),
+        (Kind.NO_BASELINE, 10.0),
         (Kind.TOO_FAST, None),
         (Kind.NOISY, None),
         (Kind.INVALID, None),
     ],
 )
 def test_the_pace_is_the_steady_one_of_a_case_that_is_measured(kind: Kind, seconds: float | None) -> None:
-    judged = judge_outcome(
-        examples.case(),
-        examples.outcome(),
-        examples.parse(examples.nemo2_text([10.0] * 49 + [12.0])),
-        examples.baseline(),
-        gpu="h100",
-        baselines=examples.BASELINES,
-    )
-    found = Shown.of({**results.record(judged), "verdict": kind})
+    found = Shown.of({**record(), "verdict": kind})
     assert found.pace == (seconds and pytest.approx(examples.case().tokens_per_step / seconds))
     assert found.nodes == {f"gpu{number:03d}" for number in range(1, 65)}
     assert (found.release, found.gpu, found.recorded) == ("25.04", "h100", "")
+    assert (found.number, found.runs) == (None, 1)
+    assert found.published == examples.target().tokens_per_second
+
+
+def test_the_runs_and_the_day_are_those_of_the_record() -> None:
+    told = record()
+    job = {**told["job"], "nodes": "n1", "submitted": "2026-11-22T23:30:00-02:00"}
+    found = Shown.of({**told, "job": job, "runs": [{"nodes": "n[2-3]"}, {"nodes": "n1"}]})
+    assert found.submitted == datetime.date(2026, 11, 23)
+    assert (found.runs, sorted(found.nodes)) == (2, ["n1", "n2", "n3"])
+
+
+@pytest.mark.parametrize(
+    ("own", "recorded", "number"), [(False, None, None), (True, None, 3.5), (True, {"run": "monday"}, None)]
+)
+def test_a_number_by_hand_is_one_of_the_site_that_no_run_recorded(
+    own: bool, recorded: dict[str, str] | None, number: float | None
+) -> None:
+    told = record()
+    expected = {**told["expected"], "own": own, "recorded": recorded, "step_time": 3.5}
+    found = Shown.of({**told, "expected": expected})
+    assert (found.number, found.recorded) == (number, "monday" if recorded else "")
