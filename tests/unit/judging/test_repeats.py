@@ -27,6 +27,7 @@ from plugins.judging.verdicts import Band
 from plugins.judging.verdicts import Kind
 from plugins.judging.verdicts import judge
 from plugins.logs.means import Means
+from plugins.logs.statements import Fact
 from plugins.metrics import Measurement
 from plugins.metrics import Statistic
 from plugins.metrics import Timing
@@ -373,6 +374,24 @@ def test_the_report_and_the_record_have_every_run_and_its_job(tmp_path: Path) ->
         ("1", "repeated"),
         ("2", "repeated"),
     ]
+
+
+@pytest.mark.parametrize(("job", "valid"), [(1, True), (4711, False)])
+def test_each_run_must_have_the_log_of_its_own_job(tmp_path: Path, job: int, valid: bool) -> None:
+    log = parse(nemo2_text(times()))
+    stated = replace(log, facts=(Fact("job", job, f"SLURM_JOB_ID {job}"),))
+    found = judge_outcome(
+        examples.case(),
+        examples.outcome(earlier=(tried(tmp_path, 1, ""),)),
+        log,
+        examples.baseline(),
+        gpu="h100",
+        baselines=examples.BASELINES,
+        before=[stated],
+    )
+    said = 'run 1: the log says "SLURM_JOB_ID 4711", this case\'s job is 1'
+    assert (found.verdict.kind is Kind.PASSED) is valid
+    assert (said in found.verdict.headline) is not valid
 
 
 def test_a_case_without_a_baseline_tells_all_its_runs(tmp_path: Path) -> None:
