@@ -111,6 +111,13 @@ def test_a_run_near_a_limit_of_the_band_is_run_again(pace: float, statistic: str
         assert why.endswith("of a limit of the band")
 
 
+def test_a_run_is_too_slow_beyond_doubt_if_all_its_settled_steps_are() -> None:
+    found = run(1.07, noise=0.02)
+    last_ten = found.timing.steady * (1 - 3 * found.timing.steady_error)
+    assert Band(GOAL, found.timing.resolution).side(last_ten) is Kind.PASSED
+    assert unsure([found], GOAL) == ""
+
+
 def test_a_run_without_any_scatter_is_unsure_nowhere() -> None:
     for pace in (LIMIT - 0.002, LIMIT + 0.002):
         assert unsure([run(pace, noise=0.0)], GOAL) == ""
@@ -162,7 +169,7 @@ def test_no_number_of_good_runs_turns_a_clear_failure_into_a_pass() -> None:
     good = [run(seed=1), run(0.96, seed=2)]
     for bad in (run(1.08, seed=3), run(1.3, seed=4), run(0.85, seed=5), stalled(9)):
         assert judge(bad, GOAL).fails
-        assert unsure([bad], GOAL) == ""
+        assert unsure([bad], GOAL) == unsure([good[0], bad], GOAL) == ""
         assert kind(bad, *good) is judge(bad, GOAL).kind
 
 
