@@ -218,11 +218,11 @@ def test_a_gpu_whose_step_alone_is_slow_is_named_whatever_its_product() -> None:
         for gpu, rate in enumerate((600.0, 686.0))
     ]
     told = "proxy gpu {} step alone: {:.6f} s (one micro batch, median of 10)"
-    for slow, named in ((0.31, False), (0.33, True)):
+    for slow, named in ((0.3145, False), (0.3165, True)):
         alone = [told.format(gpu, slow if gpu == 2 else 0.3).encode() for gpu in range(4)]
         found = read_gpus([*lines, *alone])
         assert found is not None
-        said = ["GPU 2: a step alone takes 0.33 s, on the node's others 0.3 s"] if named else []
+        said = ["GPU 2: a step alone takes 0.3165 s, on the node's others 0.3 s"] if named else []
         assert digest.causes(found) == said
     two = replace(gpus("two_gpus"), alone=((0, 0.3), (1, 0.45)))
     shown = digest.summary(two)

@@ -401,6 +401,19 @@ def test_each_run_must_have_the_log_of_its_own_job(tmp_path: Path, job: int, val
     assert (said in found.verdict.headline) is not valid
 
 
+def test_an_earlier_run_without_a_known_job_must_be_valid_too() -> None:
+    found = judge_outcome(
+        examples.case(),
+        examples.outcome(),
+        parse(nemo2_text(times())),
+        examples.baseline(),
+        gpu="h100",
+        baselines=examples.BASELINES,
+        before=[parse("no step\n")],
+    )
+    assert found.verdict.headline == "invalid run: run 1: the log has no training step"
+
+
 def test_a_case_without_a_baseline_tells_all_its_runs(tmp_path: Path) -> None:
     texts = [nemo2_text(times(pace, noise=0.0)) for pace in (1.0, 1.1, 1.2)]
     found = judged(tmp_path, *texts, gpu="b200")
