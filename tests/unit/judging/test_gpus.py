@@ -15,8 +15,10 @@ from plugins.digests import gpus as digest
 from plugins.digests.gpus import Gpus
 from plugins.digests.gpus import Process
 from plugins.digests.gpus import Product
+from plugins.digests.gpus import Sample
 from plugins.digests.gpus import State
 from plugins.digests.gpus import read_gpus
+from plugins.job import Failure
 from plugins.job import Job
 from plugins.job import JobRef
 from plugins.job import JobState
@@ -57,14 +59,14 @@ def judged(
     before: bytes = b"",
     before_it: Gpus | None = None,
     message: str = "",
+    failure: Failure = "",
 ) -> Judgement:
     assert CASE is not None
     baselines = ROOT / "baselines"
     data = before + (LOGS / f"{name}.log").read_bytes().replace(b"proxy jax: 0.11.2", b"proxy jax: " + jax)
     state = JobState(Phase.SUCCEEDED if succeeded else Phase.FAILED, "COMPLETED" if succeeded else "FAILED")
-    outcome = Outcome(
-        gpu, folder, None, Job(ref=JobRef("proxy", CASE.id, "x", "7"), state=state, message=message)
-    )
+    job = Job(ref=JobRef("proxy", CASE.id, "x", "7"), state=state, message=message, failure=failure)
+    outcome = Outcome(gpu, folder, None, job)
     slow = (LOGS / "second_process.log").read_bytes()
     return judge_outcome(
         CASE,
@@ -216,11 +218,11 @@ def test_a_gpu_whose_step_alone_is_slow_is_named_whatever_its_product() -> None:
         for gpu, rate in enumerate((600.0, 686.0))
     ]
     told = "proxy gpu {} step alone: {:.6f} s (one micro batch, median of 10)"
-    for slow, named in ((0.31, False), (0.33, True)):
+    for slow, named in ((0.3145, False), (0.3165, True)):
         alone = [told.format(gpu, slow if gpu == 2 else 0.3).encode() for gpu in range(4)]
         found = read_gpus([*lines, *alone])
         assert found is not None
-        said = ["GPU 2: a step alone takes 0.33 s, on the node's others 0.3 s"] if named else []
+        said = ["GPU 2: a step alone takes 0.3165 s, on the node's others 0.3 s"] if named else []
         assert digest.causes(found) == said
     two = replace(gpus("two_gpus"), alone=((0, 0.3), (1, 0.45)))
     shown = digest.summary(two)
@@ -240,9 +242,14 @@ def test_a_gpu_whose_step_alone_is_slow_is_named_whatever_its_product() -> None:
     ],
 )
 def test_hardware_that_slows_itself_down_makes_a_run_invalid(values: dict[str, Any], said: str) -> None:
-    verdict = judged("healthy", changed=changed(**values)).verdict
-    assert verdict.kind is Kind.INVALID
-    assert said in verdict.headline
+    hot = changed(**values)
+    for found in (
+        judged("healthy", changed=hot),
+        judged("healthy", changed=hot, failure="given up"),
+        judged("healthy", before_it=hot),
+    ):
+        assert found.verdict.kind is Kind.INVALID
+        assert said in found.verdict.headline
 
 
 def test_a_thermal_limit_counts_by_its_share_of_the_time() -> None:
@@ -256,8 +263,41 @@ def test_a_thermal_limit_counts_by_its_share_of_the_time() -> None:
         )
         return replace(healthy, samples=samples)
 
-    assert digest.spoiled(held(0.01)) == []
+    assert digest.spoiled(held(0.019)) == []
+    assert len(digest.spoiled(held(0.021))) == 1
     assert digest.spoiled(held(0.3)) == ["GPU 0: its thermal limit held the clocks down for 30 % of the time"]
+
+
+def sampled(share: float = 0.0, gpu: int = 0, **values: Any) -> tuple[Sample, ...]:
+    """Samples of a busy GPU; this share of them has other values."""
+    others = {"reasons": 0, "busy": 100.0}
+    return tuple(
+        Sample(gpu=gpu, at=float(n), step=0, **(others | values if n < 400 * share else others))
+        for n in range(400)
+    )
+
+
+@pytest.mark.parametrize(
+    ("within", "beyond"),
+    [
+        (Gpus(sampled(0.0475, reasons=0x40)), Gpus(sampled(0.0525, reasons=0x40))),
+        (Gpus(sampled(0.0475, reasons=0x2)), Gpus(sampled(0.0525, reasons=0x2))),
+        (Gpus(sampled(0.0475, others=(Process(pid=9),))), Gpus(sampled(0.0525, others=(Process(pid=9),)))),
+        (Gpus(sampled(1.0, busy=97.2)), Gpus(sampled(1.0, busy=96.8))),
+        (
+            Gpus((*sampled(1.0, sm_mhz=1000.0), *sampled(1.0, gpu=1, sm_mhz=953.0))),
+            Gpus((*sampled(1.0, sm_mhz=1000.0), *sampled(1.0, gpu=1, sm_mhz=947.0))),
+        ),
+        (
+            Gpus(products=(Product(0, "before", 0.0, 100.0), Product(1, "before", 0.0, 93.4))),
+            Gpus(products=(Product(0, "before", 0.0, 100.0), Product(1, "before", 0.0, 92.6))),
+        ),
+        (Gpus(products=(Product(0, "after", 0.0, 90.5),)), Gpus(products=(Product(0, "after", 0.0, 89.5),))),
+    ],
+)
+def test_what_is_a_little_off_explains_no_pace(within: Gpus, beyond: Gpus) -> None:
+    assert digest.causes(within, 100.0) == []
+    assert len(digest.causes(beyond, 100.0)) == 1
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from plugins.judging.judge import Judgement
 from plugins.judging.judge import judge_outcome
 from plugins.judging.verdicts import Kind
 from plugins.logs import Log
+from plugins.logs.statements import Fact
 from plugins.outcome import Outcome
 from tests.unit import examples
 from tests.unit.examples import nemo2_line
@@ -303,12 +304,14 @@ def test_a_run_that_does_not_state_its_own_peak_is_an_invalid_run(tmp_path: Path
     table = known.table.model_copy(update={"peak": "measured"})
     cell = known.cell.model_copy(update={"step_time": None})
     log = parse(nemo2_text())
-    found = judged(
-        outcome(),
-        Log(steps=log.steps, planned=50, size=log.size, peak_tflops=peak),
-        against=Baseline(known.path, table, cell),
-    )
-    assert found.verdict.kind is Kind.INVALID
+    for job in (outcome(), outcome(**GIVEN_UP)):
+        found = judged(
+            job,
+            Log(steps=log.steps, planned=50, size=log.size, peak_tflops=peak),
+            against=Baseline(known.path, table, cell),
+        )
+        assert found.verdict.kind is Kind.INVALID
+        assert "the run did not state its machine's own peak" in found.verdict.headline
 
 
 def test_the_text_has_headline_figures_and_remarks() -> None:
@@ -389,6 +392,20 @@ def test_a_run_given_up_with_a_step_missing_in_between_is_invalid() -> None:
     log = "".join(f"{nemo2_line(i, 11.5)}\n" for i in range(25) if i != 12)
     found = judged(outcome(**GIVEN_UP), log)
     assert "step 12 is missing" in found.verdict.headline
+
+
+def test_a_run_given_up_of_which_no_time_can_be_read_is_invalid() -> None:
+    found = judged(outcome(**GIVEN_UP), "".join(f"{nemo2_line(i, 'x')}\n" for i in range(2)))
+    assert found.verdict.kind is Kind.INVALID
+    assert "no settled step in its log has a time that can be read" in found.verdict.headline
+
+
+@pytest.mark.parametrize("job", [outcome(), outcome(**GIVEN_UP)])
+def test_the_log_of_another_job_is_no_pass(job: Outcome) -> None:
+    log = replace(parse(nemo2_text([11.5] * 50)), facts=(Fact("job", 17, "SLURM_JOB_ID 17"),))
+    found = judged(job, log)
+    assert found.verdict.kind is Kind.INVALID
+    assert 'the log says "SLURM_JOB_ID 17", this case\'s job is 4711' in found.verdict.headline
 
 
 def test_a_job_that_hung_after_its_last_step_is_judged_with_a_remark() -> None:

@@ -25,6 +25,8 @@ from plugins.recipes.cases import Case
 from plugins.recipes.cases import Recipe
 from plugins.recipes.cases import load_recipe
 from tests.unit import examples
+from tests.unit.digests.test_nccl_trace import digest_of
+from tests.unit.digests.traces import Trace
 
 SUITES = Path(__file__).parents[3] / "suites"
 LLAMA3, MAXTEXT = load_recipe(SUITES / "llama3"), load_recipe(SUITES / "maxtext_llama2")
@@ -102,6 +104,24 @@ def test_its_pace_is_shown_and_not_judged() -> None:
     assert found.measurement is None
     assert "median 12.3 s of 25 steps, not judged" in found.text
     assert "scp -r me@login:/stage/x_nsys/nsys_profile ." in found.text
+
+
+@pytest.mark.parametrize(("network", "kind"), [("IB", Kind.PASSED), ("Socket", Kind.INVALID)])
+def test_a_trace_over_another_network_than_the_sites_is_no_pass(network: str, kind: Kind) -> None:
+    of = case("8b-nccl-trace-bf16-16gpus")
+    lines = [examples.nemo2_line(index, 12.3, gbs=of.gbs, last=of.steps - 1) for index in range(of.steps)]
+    found = judge_outcome(
+        of,
+        examples.outcome(),
+        read("nemo2", ["\n".join(lines).encode() + b"\n"]),
+        None,
+        gpu="h100",
+        baselines=SUITES.parent / "baselines",
+        artefacts=artefacts().model_copy(update={"trace": digest_of(Trace().whole())}),
+        nodes=2,
+        network=network,
+    )
+    assert found.verdict.kind is kind
 
 
 def test_a_run_that_is_not_valid_is_none_of_its_mode_either() -> None:

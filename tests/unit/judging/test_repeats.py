@@ -27,6 +27,7 @@ from plugins.judging.verdicts import Band
 from plugins.judging.verdicts import Kind
 from plugins.judging.verdicts import judge
 from plugins.logs.means import Means
+from plugins.logs.statements import Fact
 from plugins.metrics import Measurement
 from plugins.metrics import Statistic
 from plugins.metrics import Timing
@@ -110,6 +111,13 @@ def test_a_run_near_a_limit_of_the_band_is_run_again(pace: float, statistic: str
         assert why.endswith("of a limit of the band")
 
 
+def test_a_run_is_too_slow_beyond_doubt_if_all_its_settled_steps_are() -> None:
+    found = run(1.07, noise=0.02)
+    last_ten = found.timing.steady * (1 - 3 * found.timing.steady_error)
+    assert Band(GOAL, found.timing.resolution).side(last_ten) is Kind.PASSED
+    assert unsure([found], GOAL) == ""
+
+
 def test_a_run_without_any_scatter_is_unsure_nowhere() -> None:
     for pace in (LIMIT - 0.002, LIMIT + 0.002):
         assert unsure([run(pace, noise=0.0)], GOAL) == ""
@@ -161,7 +169,7 @@ def test_no_number_of_good_runs_turns_a_clear_failure_into_a_pass() -> None:
     good = [run(seed=1), run(0.96, seed=2)]
     for bad in (run(1.08, seed=3), run(1.3, seed=4), run(0.85, seed=5), stalled(9)):
         assert judge(bad, GOAL).fails
-        assert unsure([bad], GOAL) == ""
+        assert unsure([bad], GOAL) == unsure([good[0], bad], GOAL) == ""
         assert kind(bad, *good) is judge(bad, GOAL).kind
 
 
@@ -373,6 +381,37 @@ def test_the_report_and_the_record_have_every_run_and_its_job(tmp_path: Path) ->
         ("1", "repeated"),
         ("2", "repeated"),
     ]
+
+
+@pytest.mark.parametrize(("job", "valid"), [(1, True), (4711, False)])
+def test_each_run_must_have_the_log_of_its_own_job(tmp_path: Path, job: int, valid: bool) -> None:
+    log = parse(nemo2_text(times()))
+    stated = replace(log, facts=(Fact("job", job, f"SLURM_JOB_ID {job}"),))
+    found = judge_outcome(
+        examples.case(),
+        examples.outcome(earlier=(tried(tmp_path, 1, ""),)),
+        log,
+        examples.baseline(),
+        gpu="h100",
+        baselines=examples.BASELINES,
+        before=[stated],
+    )
+    said = 'run 1: the log says "SLURM_JOB_ID 4711", this case\'s job is 1'
+    assert (found.verdict.kind is Kind.PASSED) is valid
+    assert (said in found.verdict.headline) is not valid
+
+
+def test_an_earlier_run_without_a_known_job_must_be_valid_too() -> None:
+    found = judge_outcome(
+        examples.case(),
+        examples.outcome(),
+        parse(nemo2_text(times())),
+        examples.baseline(),
+        gpu="h100",
+        baselines=examples.BASELINES,
+        before=[parse("no step\n")],
+    )
+    assert found.verdict.headline == "invalid run: run 1: the log has no training step"
 
 
 def test_a_case_without_a_baseline_tells_all_its_runs(tmp_path: Path) -> None:

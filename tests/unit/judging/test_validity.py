@@ -133,6 +133,16 @@ def test_rates_and_times_agree_with_the_case(key: str, factor: float, said: str)
     assert said in "".join(found)
 
 
+@pytest.mark.parametrize(
+    ("profiled", "behind", "valid"), [(True, 11, True), (True, 12, False), (False, 12, True)]
+)
+def test_a_profile_of_other_steps_than_in_the_published_run(profiled: bool, behind: int, valid: bool) -> None:
+    log = replace(parse(nemo2_text()), captured_after=behind)
+    said = problems(replace(examples.case(), profiled=profiled), log, LAST)
+    assert [line for line in said if "behind step 12, and not on steps 9 to 11" in line] == said
+    assert (said == []) is valid
+
+
 def test_no_configuration_stated() -> None:
     log = Log(steps=tuple(Step(i, 10.0, loss=7.31) for i in range(50)), size=1)
     assert problems(examples.case(), log, LAST) == [

@@ -13,10 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plugins.baselines.file import Tolerance
 from plugins.judging.verdicts import Band
 from plugins.judging.verdicts import Kind
 from plugins.judging.verdicts import Verdict
 from plugins.judging.verdicts import explain
+from plugins.judging.verdicts import instability
 from plugins.judging.verdicts import judge
 from plugins.logs import Step
 from plugins.metrics import Measurement
@@ -99,6 +101,12 @@ def test_an_outlier_at_the_end_passes_with_a_remark() -> None:
         "median 10.07 s"
     )
     assert found.remarks[1].startswith("1 of 40 settled steps far above the median: step 49 (13.1 s)")
+
+
+def test_an_outlier_behind_a_slow_interval_is_no_pass() -> None:
+    found = measure(times(s49=13.1))
+    lasting = replace(found, timing=replace(found.timing, lasting=True))
+    assert judge(lasting, examples.target()).kind is Kind.NOISY
 
 
 def test_an_outlier_in_the_window_passes_with_a_remark() -> None:
@@ -233,6 +241,19 @@ def test_warm_up_is_no_hiccup() -> None:
 # Three stalls of 100 s in 40 steps: the run's mean pace is 40 % off.
 def test_few_but_huge_stalls_are_no_pass() -> None:
     assert verdict(times(s20=110.0, s28=110.0, s36=110.0)).kind is not Kind.PASSED
+
+
+def test_stalls_beyond_their_limit_are_no_pass_although_the_mean_is_in_the_band() -> None:
+    run = paced(0.93, s20=20.0, s28=20.0, s37=20.0)
+    assert Band(examples.target(), 0.0).side(statistics.fmean(run[10:])) is Kind.PASSED
+    assert verdict(run).kind is Kind.NOISY
+
+
+def test_stalls_at_equal_distances_below_their_limit_are_no_instability() -> None:
+    found = measure(times(s12=13.0, s22=13.0, s32=13.0, s42=13.0))
+    assert found.timing.periodic
+    assert instability(found, Tolerance())
+    assert instability(found, Tolerance(hiccups=0.2)) == ""
 
 
 @pytest.mark.parametrize(

@@ -186,10 +186,23 @@ def test_nan_iterations_are_no_run() -> None:
     ]
 
 
-@pytest.mark.parametrize(("iteration", "told"), [(1, False), (40, False), (41, True), (50, True)])
-def test_skipped_iterations_spoil_the_steps_that_are_judged(iteration: int, told: bool) -> None:
+@pytest.mark.parametrize(
+    ("iteration", "statistic", "told"),
+    [
+        (1, "last", False),
+        (40, "last", False),
+        (41, "last", True),
+        (50, "last", True),
+        (35, "mean:35-44", False),
+        (36, "mean:35-44", True),
+        (50, "mean:35-44", True),
+    ],
+)
+def test_skipped_iterations_spoil_the_steps_that_are_judged(
+    iteration: int, statistic: str, told: bool
+) -> None:
     text = whole().replace(line(iteration), line(iteration, skipped=1))
-    found = problems(examples.case(), parse(text, "megatron_lm"), Statistic())
+    found = problems(examples.case(), parse(text, "megatron_lm"), Statistic.parse(statistic))
     said = f"step {iteration - 1}: the update was skipped, and the judgement needs it"
     assert found == ([said] if told else [])
 
