@@ -30,6 +30,11 @@ def unended(case: Case, gpus: Gpus | None) -> str:
     return f"the program did not come to its end: no matrix product after the run on {', '.join(lacking)}"
 
 
+def low(gpus: Gpus | None, healthy: float | None) -> list[str]:
+    """Why a run that is in the band is no evidence: the GPUs whose matrix product alone is slow."""
+    return digest.low_products(gpus.timed, healthy) if gpus is not None else []
+
+
 def explained(verdict: Verdict, gpus: Gpus | None, healthy: float | None) -> Verdict:
     """The verdict with the cause of a slow run in its headline.
 

@@ -253,6 +253,16 @@ def judge_outcome(
     changes = _changes(verdict, measurement, target, outcome, log)
     of_run = next((own for own, run in zip(gpus_before, runs, strict=False) if run is measurement), gpus)
     verdict = gpu_judging.explained(verdict, of_run, baseline.table.product)
+    if verdict.kind is Kind.PASSED and (
+        low := [
+            f"run {number}: {why}"
+            for number, own in enumerate((*gpus_before, gpus), start=1)
+            for why in gpu_judging.low(own, baseline.table.product)
+        ]
+    ):
+        verdict = Verdict(
+            Kind.INVALID, f"{Kind.INVALID}: {'; '.join(low)}", (verdict.headline, *verdict.remarks)
+        )
     details = (
         *explain(measurement, target, others),
         *gpu_judging.lines(of_run, measurement, part, baseline.table),

@@ -58,6 +58,7 @@ def judged(
     jax: bytes = b"0.11.2",
     before: bytes = b"",
     before_it: Gpus | None = None,
+    earlier: str = "second_process",
     message: str = "",
     failure: Failure = "",
 ) -> Judgement:
@@ -67,7 +68,7 @@ def judged(
     state = JobState(Phase.SUCCEEDED if succeeded else Phase.FAILED, "COMPLETED" if succeeded else "FAILED")
     job = Job(ref=JobRef("proxy", CASE.id, "x", "7"), state=state, message=message, failure=failure)
     outcome = Outcome(gpu, folder, None, job)
-    slow = (LOGS / "second_process.log").read_bytes()
+    log_before = (LOGS / f"{earlier}.log").read_bytes()
     return judge_outcome(
         CASE,
         outcome,
@@ -76,7 +77,7 @@ def judged(
         gpu=gpu,
         baselines=baselines,
         gpus=changed or gpus(name),
-        before=[read("maxtext", [slow])] if before_it else (),
+        before=[read("maxtext", [log_before])] if before_it else (),
         gpus_before=[before_it] if before_it else (),
     )
 
@@ -326,6 +327,11 @@ def test_a_pace_in_the_band_does_not_pass_if_the_product_alone_is_slow() -> None
     assert (
         "a matrix product alone reached 307 TFLOP/s before the run, on a healthy GPU of this type 686"
         in verdict.headline
+    )
+    # Nor do several runs, whichever of them it is.
+    verdict = judged("healthy", before_it=slow, earlier="healthy").verdict
+    assert verdict.headline.startswith(
+        "invalid run: run 1: GPU 0: a matrix product alone reached 307 TFLOP/s"
     )
 
 
