@@ -110,7 +110,6 @@ for given in ({"top-k": 2}, {"experts": 2, "top-k": 2, "dtype": "fp8"}, {"expert
 
 def run(program: str) -> str:
     """What a program prints that imports the proxy's."""
-    pytest.importorskip("jax")
     return subprocess.run(
         [sys.executable, "-c", program, str(PROXY)],
         # What is compiled runs for milliseconds.
@@ -162,7 +161,6 @@ def test_experts_that_cannot_be_are_refused() -> None:
 
 def refused(size: str, dtype: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     """What the program says that ends before it trains."""
-    pytest.importorskip("jax")
     shape = ("layers", "hidden", "ffn", "heads", "query-groups", "vocab", "seq-len", "mbs")
     options = ["--size", size, "--dtype", dtype, *(word for name in shape for word in (f"--{name}", "2"))]
     done = subprocess.run(

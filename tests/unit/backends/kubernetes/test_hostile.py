@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from google.api_core.exceptions import Forbidden
 from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -331,7 +332,6 @@ def test_a_refusal_in_any_words_is_told() -> None:
 @pytest.mark.parametrize("field", ["size", "time_created"])
 @given(value=ODD)
 def test_a_bucket_that_tells_anything_of_an_object_has_a_reason_in_words(field: str, value: Any) -> None:
-    pytest.importorskip("google.api_core")
     written, why = datetime(2026, 11, 21, tzinfo=UTC), ""
     blob = SimpleNamespace(size=3, time_created=written, generation=1, reload=lambda **_: None)
     blob.download_as_bytes = lambda **_: b"log"
@@ -350,7 +350,7 @@ def test_a_bucket_that_tells_anything_of_an_object_has_a_reason_in_words(field: 
 
 @pytest.mark.parametrize("said", [None, "a", {"message": 5}, {"message": "\ud800"}])
 def test_a_bucket_that_refuses_in_any_words_answers_at_once(said: Any) -> None:
-    refusal = pytest.importorskip("google.api_core.exceptions").Forbidden("no", errors=[said])
+    refusal = Forbidden("no", errors=[said])
 
     def refuse(**_: Any) -> None:
         raise refusal
