@@ -41,8 +41,8 @@ LABS = {
 }
 
 
-# Python itself ignores these two, and gives their defaults back to what it starts.
-PYTHONS = {signal.SIGPIPE, signal.SIGXFSZ}
+# Python gives their defaults back to what it starts.
+IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -73,7 +73,9 @@ def default_signals() -> Iterator[None]:
     nothing lets the tests go on as well, and is not inherited.
     """
     ignored = [
-        number for number in signal.valid_signals() - PYTHONS if signal.getsignal(number) == signal.SIG_IGN
+        number
+        for number in signal.valid_signals() - IGNORED_BY_PYTHON
+        if signal.getsignal(number) == signal.SIG_IGN
     ]
     for number in ignored:
         signal.signal(number, lambda *_: None)
