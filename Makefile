@@ -5,7 +5,8 @@
 # make lint   style, types and the import rules
 # make bench  what Pacemark itself costs, side by side with what it is compared to; and how often its verdicts are wrong
 # make slurm  a Slurm of this machine, with a site file for it, until Ctrl-C; as root it installs what it needs
-# make docs   the documentation as a site, in build/docs/site
+# make docs   the documentation as a site, in build/docs/site; an error if its tables are out of date
+# make tables  writes anew what the pages show of the models and the YAML: tables of keys, cases and numbers
 # make soak   nightly: 100 sessions that are killed at random moments and whose ledger is damaged; about twenty minutes
 # make browser  the report of a session whose texts mean harm, and the site of the documentation, in Chromium (hundreds of MB, so no
 #             part of make test)
@@ -27,7 +28,7 @@ REQUIREMENTS := $(wildcard requirements.txt suites/*/requirements*.txt tests/req
 # Wheels alone: to build a package from its source pip would fetch what that needs without a hash.
 INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes --only-binary :all:
 
-.PHONY: demo test unit bench slurm docs soak browser lint format lock sbom wheel lab kubernetes clean
+.PHONY: demo test unit bench slurm docs tables soak browser lint format lock sbom wheel lab kubernetes clean
 
 GPU := $(wildcard /dev/nvidia[0-9]*)
 DEMO_LOCK := suites/proxy/requirements$(if $(GPU),-gpu).lock
@@ -59,6 +60,10 @@ slurm: $(BIN)/.run lab
 
 docs: $(BIN)/.docs
 	$(BIN)/python -m tests.docs
+
+tables: $(BIN)/.run
+	$(BIN)/python -m tests.schema
+	$(BIN)/python -m tests.docs.tables
 
 soak: $(BIN)/.test
 	$(BIN)/python -m tests.bench.soak --sessions 100

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
@@ -39,6 +41,10 @@ LABS = {
 }
 
 
+# Python gives their defaults back to what it starts.
+IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """A warning is an error, before what pytest.ini says of single ones."""
     config.getini("filterwarnings").insert(0, "error")
@@ -57,3 +63,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if group and config.getoption("loadgroup", False):
             # With pytest 9.2 xdist does this in vain: https://github.com/pytest-dev/pytest-xdist/issues/1386
             item._id = type(item.id).parse(f"{item.nodeid}@{group.args[0]}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def default_signals() -> Iterator[None]:
+    """Whatever the tests start, it begins with no signal ignored, as from a terminal.
+
+    A process inherits what its parent ignores: SIGHUP under nohup, SIGINT and SIGQUIT behind `&` in a script. A handler that does
+    nothing lets the tests go on as well, and is not inherited.
+    """
+    ignored = [
+        number
+        for number in signal.valid_signals() - IGNORED_BY_PYTHON
+        if signal.getsignal(number) == signal.SIG_IGN
+    ]
+    for number in ignored:
+        signal.signal(number, lambda *_: None)
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)

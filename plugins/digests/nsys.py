@@ -694,7 +694,9 @@ def main(arguments: List[str]) -> int:
     if options.scratch:
         os.environ["SQLITE_TMPDIR"] = options.scratch
     for number in _ENDING:
-        signal.signal(number, _end)
+        # Under nohup it must go on after its terminal is closed.
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _end)
     profiles: List[Dict[str, Any]] = []
     errors: List[Dict[str, str]] = []
     for path in options.files:

@@ -68,6 +68,7 @@ SENT = "sent.txt"
 SUMMARY = "summary.json"
 CTRF = "ctrf.json"
 METRICS = "metrics.txt"
+LATEST = "latest"
 
 PACED = (Kind.PASSED, Kind.TOO_SLOW, Kind.TOO_FAST, Kind.NOISY)
 """The verdicts on a pace."""
@@ -425,13 +426,21 @@ def make_private(folder: Path) -> None:
 
 def point_latest(folder: Path) -> None:
     """Let the link `latest` beside the run point at it. Raises OSError if it is no link."""
-    latest = folder.parent / "latest"
+    latest = folder.parent / LATEST
     if not latest.is_symlink() and latest.exists():
         raise FileExistsError(f"{latest} is no link to a run; move it away")
     part = folder.parent / f".latest-{os.getpid()}"
     part.unlink(missing_ok=True)
     part.symlink_to(folder.name)
     part.replace(latest)
+
+
+def past_latest(path: Path) -> Path:
+    """The same path with the run's own name in the place of `latest`, which the next session points at its own run."""
+    for link in (path, *path.parents):
+        if link.name == LATEST and link.is_symlink():
+            return link.resolve() / path.relative_to(link)
+    return path
 
 
 def _runs(judgement: Judgement) -> list[dict[str, Any]]:

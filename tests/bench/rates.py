@@ -30,6 +30,7 @@ from plugins.judging.repeats import MAX_RUNS
 from plugins.judging.repeats import judge_runs
 from plugins.judging.repeats import unsure
 from plugins.judging.verdicts import Kind
+from tests import sections
 from tests.bench import clusters
 from tests.bench.clusters import Cluster
 from tests.bench.clusters import Figure
@@ -57,7 +58,7 @@ SURE = 1.96
 """Standard deviations of an interval of 95 %."""
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "verdicts.md"
-BEGIN, END = "<!-- rates: begin -->", "<!-- rates: end -->"
+SECTION = "rates"
 
 
 @dataclass(frozen=True)
@@ -350,12 +351,11 @@ def document(table: Table, runs: int, seed: int) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Put this between the markers of the document."""
-    before, begin, rest = path.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"{path} has no lines {BEGIN} and {END}; nothing is written")
-    path.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+    """Put this into the section of the document."""
+    try:
+        path.write_text(sections.replaced(path.read_text(), SECTION, text))
+    except LookupError as error:
+        raise SystemExit(f"{path} {error.args[0]}; nothing is written") from None
 
 
 def save(path: Path, table: Table) -> None:

@@ -1,4 +1,4 @@
-"""`python -m tests.docs`: builds the site into build/docs/site. A warning is an error."""
+"""`python -m tests.docs`: builds the site into build/docs/site. A warning is an error, and so is a table out of date."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.docs import pages
+from tests.docs import tables
 
 FOLDER = pages.ROOT / "build" / "docs"
 
@@ -16,9 +17,14 @@ def main() -> int:
     shutil.rmtree(FOLDER, ignore_errors=True)
     written = FOLDER / "pages"
     try:
+        stale = tables.stale()
         made = pages.pages()
     except LookupError as error:
         print(error.args[0], file=sys.stderr)
+        return 1
+    for page in stale:
+        print(f"{page}: its tables are out of date: make tables", file=sys.stderr)
+    if stale:
         return 1
     for page, text in made.items():
         _place(written / page).write_text(text)

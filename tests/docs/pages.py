@@ -1,26 +1,14 @@
-"""Every page of the site, by its path there.
-
-Pages are the repository's own Markdown and YAML. In a page, `<!-- made by: name -->` stands for what is made from
-models and YAML when the site is built, so nothing of it can be out of date.
-"""
+"""Every page of the site, by its path there. Pages are the repository's own Markdown and YAML."""
 
 from __future__ import annotations
 
-import json
 import posixpath
 import re
-from collections.abc import Callable
 from pathlib import Path
 
-from fixtures.site import site_model
-from plugins.judging.acceptance import Plan
-from plugins.recipes.cases import Recipe
-from tests.docs import suites
-from tests.docs.schema import Tables
+from tests.docs.tables import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 _LINK = re.compile(r"(?<=\]\()([^()\s]+)(?=\))")
-_MADE = re.compile(r"<!-- made by: ([a-z-]+) -->")
 
 
 def pages() -> dict[str, str]:
@@ -37,33 +25,23 @@ def files() -> dict[str, Path]:
 
 
 def _sources() -> dict[str, str]:
-    """The page or file of the site that each file of the repository becomes, by paths. A recipe's page is in no file."""
+    """The page or file of the site that each file of the repository becomes, by paths."""
     found = {
         "README.md": "index.md",
         **{name: name.lower() for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")},
     }
-    for path in [*sorted(ROOT.glob("docs/**/*.*")), *(_page_of(name) for name in _recipes())]:
+    for path in sorted(ROOT.glob("docs/**/*.*")):
         page = path.relative_to(ROOT / "docs").as_posix()
         found[f"docs/{page}"] = re.sub(r"\.ya?ml$", ".md", page)
     return found
 
 
-def _recipes() -> dict[str, Recipe]:
-    return {recipe.name: recipe for recipe in suites.recipes(ROOT)}
-
-
-def _page_of(recipe: str) -> Path:
-    return ROOT / "docs" / "suites" / f"{recipe}.md"
-
-
 def _text(source: str) -> str:
     path = ROOT / source
-    if path == _page_of(path.stem):
-        return suites.page(ROOT, _recipes()[path.stem])
     text = path.read_text()
     if source.endswith((".yaml", ".yml")):
         return f"# {path.name}\n\n``` yaml\n{text}```\n"
-    return _MADE.sub(lambda made: _MAKERS[made[1]](), text)
+    return text
 
 
 def linked(text: str, source: str, known: dict[str, str]) -> str:
@@ -82,19 +60,3 @@ def linked(text: str, source: str, known: dict[str, str]) -> str:
         return posixpath.relpath(page, posixpath.dirname(known[source]) or ".") + mark + anchor
 
     return _LINK.sub(on_site, text)
-
-
-def _site_file() -> str:
-    return Tables(site_model().model_json_schema(), "<recipe>").markdown()
-
-
-def _summary() -> str:
-    return Tables(json.loads((ROOT / "docs" / "summary.schema.json").read_text())).markdown()
-
-
-_MAKERS: dict[str, Callable[[], str]] = {
-    "acceptance": lambda: Tables(Plan.model_json_schema(), "<recipe>").markdown(3),
-    "site-file": _site_file,
-    "summary": _summary,
-    "suites": lambda: suites.overview(ROOT),
-}

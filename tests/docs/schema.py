@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
@@ -20,10 +21,15 @@ _WORDS = {
 _BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
 
 
+def anchor(heading: str) -> str:
+    """Where a link to this heading leads, on the site (`slugify` in zensical.toml) as on GitHub and GitLab."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
 class Tables:
     """The tables of one schema. `each`: what stands for a name that the user chooses."""
 
-    def __init__(self, schema: Schema, each: str = "<name>") -> None:
+    def __init__(self, schema: Schema, each: str = "NAME") -> None:
         self._schema = schema
         self._each = each
         self._definitions: Mapping[str, Schema] = schema.get("$defs", {})
@@ -37,7 +43,7 @@ class Tables:
             definition = self._definitions[name]
             said = [definition["description"]] if "description" in definition else []
             parts += [
-                f"{'#' * level} {self._heading(name)} {{#{name.lower()}}}",
+                f"{'#' * level} {self._heading(name)}",
                 *said,
                 self._table(definition),
             ]
@@ -93,7 +99,7 @@ class Tables:
         if "$ref" in schema:
             name = schema["$ref"].rpartition("/")[2]
             return (
-                f"[its keys](#{name.lower()})"
+                f"[its keys](#{anchor(self._heading(name))})"
                 if name in self._places
                 else self._kind(self._definitions[name])
             )

@@ -49,13 +49,13 @@ def overview(root: Path) -> str:
 
 
 def page(root: Path, recipe: Recipe) -> str:
-    return "\n\n".join(_parts(recipe, tables(root, recipe))) + "\n"
+    """What its page says below the recipe's name."""
+    return "\n\n".join(_parts(recipe, tables(root, recipe)))
 
 
 def _parts(recipe: Recipe, baselines: Sequence[Table]) -> Iterator[str]:
     file = recipe.file
     usual = [case for case in recipe.cases if not case.variant]
-    yield f"# {recipe.name}"
     yield f"{file.title}."
     yield f"    pytest suites/{recipe.name} --collect-only -q\n    pytest suites/{recipe.name} --plan"
     facts = [

@@ -150,8 +150,6 @@ def serve(requests: socket.socket) -> list[str]:
         _tell(pid, socket.socket(fileno=status))
     os.close(status)
     os.setsid()
-    # Whoever runs the tests under nohup ignores it, and a session would do so, too.
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     for stream in (1, 2):
         os.dup2(output, stream)
     os.close(output)

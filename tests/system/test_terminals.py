@@ -115,6 +115,32 @@ def test_a_terminal_that_is_closed_leaves_no_job(
     require_cancelled(scripted_lab, tmp_path)
 
 
+@pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["one process", "workers"])
+def test_under_nohup_a_terminal_that_is_closed_ends_nothing(
+    scripted_lab: ScriptedLab, tmp_path: Path, workers: list[str]
+) -> None:
+    scripted_lab.play(Script(timeline=STUCK, ends=False))
+    ours, theirs = pty.openpty()
+    line = ["setsid", "--ctty", "nohup", *session(scripted_lab, tmp_path, *workers)]
+    with (tmp_path / "out").open("w") as out:
+        process = subprocess.Popen(line, cwd=ROOT, env=environment(), stdin=theirs, stdout=out, stderr=out)
+    os.close(theirs)
+    try:
+        until(lambda: two_jobs_run(scripted_lab), "two jobs running")
+        os.close(ours)
+        # The shell's own, to the whole job.
+        os.killpg(process.pid, signal.SIGHUP)
+        scripted_lab.play(Script())
+        process.wait(300)
+    finally:
+        process.kill()
+        process.wait()
+    assert scripted_lab.calls("scancel") == []
+    assert set(scripted_lab.jobs().values()) == {"COMPLETED"}
+    # The scripted log is that of one of the two cases.
+    assert {case["verdict"] for case in cases(tmp_path)} == {"passed", "invalid run"}
+
+
 def test_a_reader_that_quits_ends_the_session_and_leaves_no_job(
     scripted_lab: ScriptedLab, tmp_path: Path
 ) -> None:

@@ -13,9 +13,10 @@ from plugins.judging.acceptance import asked
 from plugins.judging.acceptance import read_plan
 from plugins.recipes.cases import load_recipe
 from plugins.reports.results import VERSION
+from tests.docs.schema import anchor
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("docs/sites/*.yaml")), ids=lambda path: path.stem)
@@ -33,6 +34,27 @@ def test_the_example_of_an_acceptance_plan_loads() -> None:
 def test_every_link_leads_somewhere(path: Path) -> None:
     targets = re.findall(r"\]\(([^)#]+)\)", path.read_text())
     assert [t for t in targets if not t.startswith("http") and not (path.parent / t).exists()] == []
+
+
+def test_every_anchor_leads_to_a_heading() -> None:
+    """By GitHub's rule for anchors, which is the site's too."""
+    headings = {path.resolve(): set(map(anchor, _headings(path.read_text()))) for path in DOCUMENTS}
+    links = [
+        (path, name, mark)
+        for path in DOCUMENTS
+        for name, mark in re.findall(r"\]\(([^)#:\s]*)#([^)\s]+)\)", path.read_text())
+    ]
+    assert len(links) > 100
+    assert [
+        (path.name, f"{name}#{mark}")
+        for path, name, mark in links
+        if mark not in headings[(path.parent / name if name else path).resolve()]
+    ] == []
+
+
+def _headings(text: str) -> list[str]:
+    without_code = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"^#+ (.+)$", without_code, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

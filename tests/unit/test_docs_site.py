@@ -1,4 +1,4 @@
-"""The pages that `make docs` makes: every key is described, every number is there, and every link is followed."""
+"""The tables and the site of the documentation: every key is described, every number is there, and every link is followed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import yaml
 
 from fixtures.site import site_model
 from plugins.recipes.cases import Recipe
+from tests.docs import __main__ as docs
 from tests.docs import pages
 from tests.docs import suites
+from tests.docs import tables
 from tests.docs.schema import Tables
 from tests.unit import examples
 
@@ -25,7 +27,7 @@ def test_every_key_of_the_site_file_is_described(part: str) -> None:
 
 
 def test_the_site_file_page_lists_every_key_once_for_each_part() -> None:
-    page = pages.pages()["site-file.md"]
+    page = tables.pages()["docs/site-file.md"]
     keys = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
     schema = site_model().model_json_schema()
     wanted = [key for part in (schema, *schema["$defs"].values()) for key in part["properties"]]
@@ -48,15 +50,15 @@ def test_a_schema_is_shown_with_its_bounds_defaults_and_parts() -> None:
         "required": ["name"],
         "$defs": {"Part": part, "Unit": {"enum": ["s", "min"]}},
     }
-    assert Tables(schema, "<part>").markdown().splitlines() == [
+    assert Tables(schema, "PART").markdown().splitlines() == [
         "| key | value | if not given |  |",
         "| --- | --- | --- | --- |",
         "| `name` | text | required | Its name. |",
         "| `count` | whole number > 0 | `8` | How many. |",
         "| `unit` | `s` or `min` |  | Of all. |",
-        "| `parts` | by name: [its keys](#part) |  | A part. It is small. |",
+        "| `parts` | by name: [its keys](#partspart) |  | A part. It is small. |",
         "",
-        "## `parts.<part>` {#part}",
+        "## `parts.PART`",
         "",
         "A part. It is small.",
         "",
@@ -81,6 +83,25 @@ def test_the_page_of_a_recipe_has_every_case_and_every_number(recipe: Recipe) ->
             row = rf"^{begin}.*\| {seconds} \|.*\| {cell['mfu']:.2f} \|$"
             assert re.search(row, page, re.MULTILINE), cell
         assert all(note in page for note in table.get("notes", []))
+
+
+def test_no_table_is_out_of_date() -> None:
+    assert tables.stale() == [], "make tables"
+    assert {path.stem for path in pages.ROOT.glob("docs/suites/*.md")} == {recipe.name for recipe in RECIPES}
+
+
+def test_the_site_is_not_made_of_tables_that_are_out_of_date(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(suites, "overview", lambda root: "| another |\n| --- |")
+    assert docs.main() == 1
+    assert capsys.readouterr().err == "docs/suites.md: its tables are out of date: make tables\n"
+
+
+def test_a_page_without_a_place_for_its_tables_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "SECTION", "another")
+    with pytest.raises(LookupError, match=r"^docs/acceptance\.md has no lines <!-- another: begin --> and <"):
+        tables.pages()
 
 
 def test_a_link_of_the_repository_is_one_of_the_site() -> None:

@@ -1,31 +1,75 @@
-"""Which signals end a session."""
+"""Which signals end a session, and which ones the tests' own processes ignore."""
 
 from __future__ import annotations
 
+import os
+import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from fixtures.signals import Signals
+from tests.unit import examples
+
+ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 
 
-@pytest.fixture
-def ignored() -> Iterator[None]:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    yield
-    signal.signal(signal.SIGHUP, before)
-
-
-@pytest.mark.usefixtures("ignored")
-def test_under_nohup_a_closed_terminal_ends_nothing() -> None:
+@contextmanager
+def caught(ignored: signal.Signals) -> Iterator[Signals]:
+    """As in a session whose parent ignores this signal."""
     fleet: Any = None
     signals = Signals(fleet)
-    signals.catch()
+    before = signal.signal(ignored, signal.SIG_IGN)
     try:
-        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-        assert signal.getsignal(signal.SIGTERM) == signals._on_signal
+        signals.catch()
+        yield signals
+        signals.restore()
+        assert signal.getsignal(ignored) == signal.SIG_IGN
     finally:
         signals.restore()
+        signal.signal(ignored, before)
+
+
+def test_a_session_under_nohup_ignores_sighup() -> None:
+    with caught(signal.SIGHUP) as signals:
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        assert signal.getsignal(signal.SIGTERM) == signals._on_signal
     assert signal.getsignal(signal.SIGTERM) != signals._on_signal
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_the_parent_ignores_ends_a_session_all_the_same(number: signal.Signals) -> None:
+    with caught(number) as signals:
+        assert signal.getsignal(number) == signals._on_signal
+
+
+def test_a_child_that_fails_is_heard_if_the_parent_ignores_the_end_of_children() -> None:
+    with caught(signal.SIGCHLD):
+        assert subprocess.run(["false"], check=False).returncode == 1
+
+
+def test_what_the_tests_start_ignores_no_signal() -> None:
+    status = subprocess.run(["cat", "/proc/self/status"], capture_output=True, text=True, check=True).stdout
+    ignored = int(re.findall(r"^SigIgn:\s*(\w+)$", status, re.MULTILINE)[0], 16)
+    assert [number.name for number in ENDING if ignored >> (number - 1) & 1] == []
+
+
+def test_tests_that_ignore_signals_start_processes_that_do_not() -> None:
+    """As under nohup, or behind `&` in a script."""
+    ignoring = "trap '' " + " ".join(number.name for number in ENDING)
+    name = f"{__file__}::{test_what_the_tests_start_ignores_no_signal.__name__}"
+    session = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", name]
+    done = subprocess.run(
+        ["bash", "-c", f'{ignoring}; exec "$@"', "bash", *session],
+        cwd=examples.ROOT,
+        env={key: value for key, value in os.environ.items() if not key.startswith("PYTEST")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout

@@ -20,6 +20,7 @@ from fixtures.backends.replay import find_log
 from plugins.errors import SubmitError
 from plugins.recipes.cases import load_recipe
 from plugins.recipes.file import log_rule
+from tests.system.support import pacemark
 from tests.unit import examples
 
 CASE = "70b-fp8-512gpus"
@@ -298,3 +299,17 @@ def test_a_file_that_is_too_large_when_decompressed_is_one_clear_error(
         SubmitError, match="has more than 3 MiB when it is decompressed, which no log of a case has"
     ):
         replayed(path)
+
+
+def test_the_latest_run_is_the_one_before_this(tmp_path: Path) -> None:
+    """A session points `latest` at its own run when it begins."""
+    log(tmp_path).write_text(examples.nemo2_text([examples.target().step_time] * 50))
+    results = tmp_path / "results"
+    latest = results / "latest"
+    sources = (tmp_path / "experiments", latest, latest / "llama3" / CASE / "log.txt")
+    for number, source in enumerate(sources, 1):
+        run = pacemark(
+            "suites/llama3", "-k", f"[{CASE}]", "--backend", "replay", "--from", str(source), results=results
+        )
+        assert run.verdicts == {f"llama3/{CASE}": "passed"}, run.out
+        assert len(list(results.glob("2*"))) == number

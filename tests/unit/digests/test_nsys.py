@@ -487,3 +487,20 @@ def test_an_export_that_is_ended_leaves_no_folder(tmp_path: Path) -> None:
         assert running.wait(300) == 1
     assert list(scratch.iterdir()) == []
     assert not Path(f"/proc/{exporting}").exists()
+
+
+def test_under_nohup_an_export_goes_on_after_its_terminal_is_closed(tmp_path: Path) -> None:
+    report = tmp_path / "a.nsys-rep"
+    report.write_bytes(b"x" * 5000)
+    made = export(tmp_path / "made.sqlite", simulate("a good")[0])
+    for name in ("begun", "go"):
+        os.mkfifo(tmp_path / name)
+    program = _nsys(tmp_path / "nsys", f'echo > {tmp_path}/begun; read line < {tmp_path}/go; cp {made} "$5"')
+    arguments = ["nohup", sys.executable, str(PROGRAM), "--nsys", str(program), str(report)]
+    with subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as running:
+        (tmp_path / "begun").read_text()
+        running.send_signal(signal.SIGHUP)
+        (tmp_path / "go").write_text("\n")
+        out, _ = running.communicate(timeout=300)
+    assert running.returncode == 0
+    assert len(json.loads(out)["profiles"]) == 1

@@ -15,6 +15,7 @@ import pytest
 from plugins.judging.verdicts import Kind
 from plugins.judging.verdicts import Verdict
 from plugins.logs import Step
+from tests import sections
 from tests.bench import clusters
 from tests.bench import rates
 from tests.bench.clusters import Cluster
@@ -184,21 +185,20 @@ def test_steps_are_those_that_are_read_from_a_log(name: str) -> None:
 # The document
 
 
-def test_the_tables_are_put_between_the_markers_and_nowhere_else(tmp_path: Path) -> None:
+def test_the_tables_are_put_into_their_section_and_nowhere_else(tmp_path: Path) -> None:
     path = tmp_path / "verdicts.md"
-    path.write_text(f"before\n{rates.BEGIN}\nold\n{rates.END}\nafter\n")
+    page = "before\n<!-- rates: begin -->\n{}\n<!-- rates: end -->\nafter\n"
+    path.write_text(page.format("old"))
     for _ in range(2):
         rates.write(path, "new")
-        assert path.read_text() == f"before\n{rates.BEGIN}\nnew\n{rates.END}\nafter\n"
+        assert path.read_text() == page.format("new")
     path.write_text("no markers")
     with pytest.raises(SystemExit, match="nothing is written"):
         rates.write(path, "new")
 
 
 def test_the_docs_have_the_table_of_every_statistic() -> None:
-    _, _, rest = rates.DOCUMENT.read_text().partition(rates.BEGIN)
-    text, end, _ = rest.partition(rates.END)
-    assert end
+    _, text, _ = sections.parts(rates.DOCUMENT.read_text(), rates.SECTION)
     assert [name for name in figures() if f"**`{name}`**" not in text] == []
 
 
