@@ -22,6 +22,7 @@ from plugins.logs.statements import Fact
 from plugins.logs.statements import Statement
 from plugins.logs.statements import Statements
 from plugins.logs.versions import Versions
+from plugins.wrapped import plain
 
 # Limits above what any recipe prints, so that a broken log cannot fill the memory. Longer lines are cut;
 # further steps, restarts and checkpoints are not kept.
@@ -223,21 +224,25 @@ class LineParser(ABC):
 
     def _read(self, buffer: bytes, end: int, *, ended: bool) -> None:
         for start, stop in telling_lines(buffer, end, self.wanted):
-            raw = buffer[start:stop]
-            whole = ended and stop - start < MAX_LINE
-            found = hints_in(raw, self.wanted)
-            if not found.isdisjoint(self.hints):
-                self.read_line(_text(raw), ended=whole)
-            if whole and not found.isdisjoint(self._stated.hints) and self._stated.read(raw, _text(raw)):
-                self.wanted = self._telling()
-            if not found.isdisjoint(self.asides):
-                self.read_aside(_text(raw))
-            for mark in self.marks:
-                if mark.kind not in self._marks and not found.isdisjoint(mark.hints):
-                    self._read_mark(mark, _text(raw))
-            if whole and not found.isdisjoint(self._versions.hints):
-                self._versions.read(_text(raw))
-                self.wanted = self._telling()
+            lines, whole = plain(buffer[start:stop])
+            for line in lines:
+                self._read_one(line, ended=ended and whole)
+
+    def _read_one(self, raw: bytes, *, ended: bool) -> None:
+        whole = ended and len(raw) < MAX_LINE
+        found = hints_in(raw, self.wanted)
+        if not found.isdisjoint(self.hints):
+            self.read_line(_text(raw), ended=whole)
+        if whole and not found.isdisjoint(self._stated.hints) and self._stated.read(raw, _text(raw)):
+            self.wanted = self._telling()
+        if not found.isdisjoint(self.asides):
+            self.read_aside(_text(raw))
+        for mark in self.marks:
+            if mark.kind not in self._marks and not found.isdisjoint(mark.hints):
+                self._read_mark(mark, _text(raw))
+        if whole and not found.isdisjoint(self._versions.hints):
+            self._versions.read(_text(raw))
+            self.wanted = self._telling()
 
     def _read_mark(self, mark: Mark, line: str) -> None:
         if mark.pattern.search(line):
