@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from plugins.judging.model import flops_printed
 from plugins.logs import Log
+from plugins.logs.statements import GPU_NAME
 from plugins.logs.statements import Fact
 from plugins.recipes.cases import Case
 
@@ -25,15 +26,6 @@ _KINDS = {
     "sequence length": ("sequence_length",),
     "dtype": ("fp8", "precision"),
 }
-GPU_NAME = re.compile(
-    r"\b(G?[ABHLVT]\d{1,4}[A-Z]?|RTX|GeForce)\b(?!-\d+[ABCQ]\b)(?:.*\b(PCIe|NVL|MIG|HBM2e?)\b)?",
-    re.IGNORECASE,
-)
-"""The part of a GPU's name that tells its type: model, and form factor if it is not SXM, or an older memory than HBM3.
-
-`NVIDIA H100-80C` is virtual, and has no such part: others may compute on the same GPU.
-"""
-
 _RATE = "step time x rate"
 _MODEL = {
     "layers": "the number of layers",
