@@ -59,6 +59,16 @@ def anonymous(case: Case, log: Log) -> str:
     )
 
 
+def garbled(log: Log) -> str:
+    """The remark on statements of few processes that are taken as garbled; "" if there are none."""
+    if not log.garbled:
+        return ""
+    first, count = log.garbled[0], len(log.garbled) - 1
+    lines = sum(fact.lines for fact in (*log.facts, *log.garbled) if fact.name == first.name)
+    more = f", as {count} more" if count else ""
+    return f'other output is taken to have made "{first.said}", which {first.lines} of {lines} lines state{more}; judged without'
+
+
 def untold(case: Case, log: Log) -> str:
     """The remark on a valid run whose log lacks what its format usually states; "" if it lacks nothing."""
     if log.tells == "configuration" and (missing := unstated(log.facts, _WANTED)):

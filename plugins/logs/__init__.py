@@ -102,8 +102,8 @@ class Log:
 
     `steps` are in the order of their first lines; `repeated` are the indices that were printed again.
     `restarted_after` is the last step of each earlier attempt. `planned` is the number of steps that the run
-    announced, or 0 if it announced different ones. `facts` are what it states of its configuration, `marks`
-    the kinds and lines of what spoils a timed run. `captured_after` is the last step before a profiler began to record.
+    announced, or 0 if it announced different ones. `facts` are what it states of its configuration, `garbled`
+    what other output made of such statements, `marks` the kinds and lines of what spoils a timed run. `captured_after` is the last step before a profiler began to record.
     `versions` are names and values; if nodes differ, a name has several. `saves` are the seconds of each
     checkpoint, by its slowest rank, `saved_bytes` the size that the launcher counts at the end. `loaded` are
     the seconds in which the slowest rank loaded a checkpoint, `restored` is its path. `peak_tflops` is the
@@ -119,6 +119,7 @@ class Log:
     steps: tuple[Step, ...] = ()
     planned: int | None = None
     facts: tuple[Fact, ...] = ()
+    garbled: tuple[Fact, ...] = ()
     repeated: tuple[int, ...] = ()
     restarted_after: tuple[int, ...] = ()
     marks: tuple[tuple[str, str], ...] = ()
@@ -144,6 +145,7 @@ class Log:
         return replace(
             self,
             facts=tuple(facts.values()),
+            garbled=(*self.garbled, *other.garbled),
             marks=(*self.marks, *(mark for mark in other.marks if mark[0] not in marks)),
             versions=(*self.versions, *(pair for pair in other.versions if pair[0] not in versions)),
         )
@@ -209,6 +211,7 @@ class LineParser(ABC):
             self._log,
             steps=steps,
             facts=self._stated.facts,
+            garbled=self._stated.garbled,
             repeated=tuple(sorted(self._repeated)) if steps else (),
             restarted_after=(*self._restarts, *ended),
             marks=tuple(self._marks.items()),

@@ -102,7 +102,7 @@ class MegatronLM(LineParser):
     means = "intervals"
     times_saves = True
     hints: tuple[bytes, ...] = (b"| consumed samples: ",)
-    asides = (b"save-checkpoint .", b"pacemark: checkpoint of ")
+    asides: tuple[bytes, ...] = (b"save-checkpoint .", b"pacemark: checkpoint of ")
     statements: tuple[Statement, ...] = STATEMENTS
     tells: Tells = "rate"
 

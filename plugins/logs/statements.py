@@ -22,7 +22,10 @@ MAX_LINES = 1 << 16
 """Each process of the largest recipe may state a fact some dozen times. Further such lines are not read."""
 
 MANY, SHARE = 4, 64
-"""Other output has made a value of another one only if at least so many lines state the other, and one line, or one of so many, states it."""
+"""If at least `MANY` lines state a value, other output has made another value in one line, or in one of `SHARE`."""
+
+OF_A_PROCESS = ("gpu", "group", "peers")
+"""Facts that differ between the processes of one run. All others follow from the one command that started it."""
 
 ANCHOR = r"(?<! ) ?"
 """What stands before the blanks that indent a key: nothing, or what a launcher or a container runtime prints.
@@ -211,9 +214,18 @@ class Statements:
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        known = self._since if self.begun else {**self._since, **self._facts}
-        stated = [replace(fact, lines=self._lines[key]) for key, fact in known.items()]
+        stated = self._stated()
         return tuple(fact for fact in stated if not any(_garbled(fact, whole) for whole in stated))
+
+    @property
+    def garbled(self) -> tuple[Fact, ...]:
+        """The statements that are none, because other output is in them."""
+        stated = self._stated()
+        return tuple(fact for fact in stated if any(_garbled(fact, whole) for whole in stated))
+
+    def _stated(self) -> list[Fact]:
+        known = self._since if self.begun else {**self._since, **self._facts}
+        return [replace(fact, lines=self._lines[key]) for key, fact in known.items()]
 
 
 def _room(facts: Mapping[tuple[str, int | str], Fact], name: str) -> bool:
@@ -223,12 +235,12 @@ def _room(facts: Mapping[tuple[str, int | str], Fact], name: str) -> bool:
 def _garbled(fact: Fact, whole: Fact) -> bool:
     """Whether other output made a line state this fact instead of the `whole` one.
 
-    At the end of a line, a value is cut short or made longer. Other words follow the name of a GPU, so it keeps
-    its end; but if it has a known type, it is whole. Whatever else few processes state counts.
+    Processes may differ in what is `OF_A_PROCESS`. There a number counts, because words stand before and behind it.
+    So does the name of a GPU, unless it is of no known type and ends as the `whole` one does.
     """
     few = max(1, whole.lines // SHARE)
     if fact.name != whole.name or fact.lines > few or whole.lines < MANY:
         return False
     if fact.name == "gpu":
         return str(fact.value)[-1] == str(whole.value)[-1] and GPU_NAME.search(str(fact.value)) is None
-    return whole.said.startswith(fact.said) or fact.said.startswith(whole.said)
+    return fact.name not in OF_A_PROCESS

@@ -198,6 +198,8 @@ SAMPLES = [
     # nemo/lightning/megatron_parallel.py 611: that of d2b21556 has its blank before the comma, that of 2024 behind it.
     Sample("nemo2", NEMO + " > number of parameters on (tensor, pipeline) model parallel rank (0 ,0): {}", 4541186048, 2401927168, "first_stage", "this case's model has 4,540,"),
     Sample("nemo2", NEMO + " > number of parameters on (tensor, pipeline) model parallel rank (0, 0): {}", 4541186048, 8030261248, "first_stage", "this case's model has 4,540,"),
+    # NeMo d2b21556 nemo/lightning/base.py 49.
+    Sample("nemo2", NEMO + "Padded vocab_size: {}, original vocab_size: 128256, dummy tokens: 256.", 128512, 32000, "vocab", "this case's vocab is 128256"),
     # NeMo v2.0.0: examples/nlp/language_modeling/megatron_gpt_pretraining.py 38, as OmegaConf writes YAML and
     # nemo/utils/formatters/base.py indents it; keys of nemotron4-340b-synth.yaml (dgxc-benchmarking v24.11.1).
     Sample("nemo1", "      micro_batch_size: {}", 1, 2, "mbs", "this case's mbs is 1"),

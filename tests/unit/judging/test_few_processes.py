@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from plugins.judging.identity import garbled
 from plugins.logs.statements import MAX_VALUES
 from tests.unit.examples import parse
 from tests.unit.logs import test_maxtext
@@ -84,12 +85,18 @@ def test_what_8_of_64_processes_state_otherwise_counts(key: str, right: object, 
 
 
 # A value at the end of a line is cut where another process ends its own line, or made longer by the rest of another's.
-@pytest.mark.parametrize("torn", ["40", "4", "40967", "", "40964096"])
+@pytest.mark.parametrize("torn", ["40", "4", "40967", "", "40964096", "64"])
 def test_a_value_that_other_output_cut_or_made_longer_is_none(torn: str) -> None:
     line = "Config param max_target_length: {}"
     lines = [line.format(4096)] * 40 + [line.format(torn)]
     assert judged("maxtext", text_of("maxtext", *lines)) == []
     assert judged("maxtext", text_of("maxtext", *lines[::-1])) == []
+    remark = garbled(parse(text_of("maxtext", *lines), "maxtext"))
+    assert remark == (
+        f'other output is taken to have made "Config param max_target_length: {torn}", which 1 of 41 lines state; judged without'
+        if torn
+        else ""
+    )
 
 
 def _streams(rng: random.Random, head: str) -> str:
