@@ -22,7 +22,7 @@ MAX_LINES = 1 << 16
 """Each process of the largest recipe may state a fact some dozen times. Further such lines are not read."""
 
 MANY, SHARE = 4, 64
-"""If at least `MANY` lines state a value, other output has made another value in one line, or in one of `SHARE`."""
+"""If at least `MANY` lines state a value, other output has made another one in one line, and has cut it in one of `SHARE`."""
 
 OF_A_PROCESS = ("gpu", "group", "peers")
 """Facts that differ between the processes of one run. All others follow from the one command that started it."""
@@ -158,7 +158,8 @@ class Statements:
         self.hints = self._still_looked_for()
         self._facts: dict[tuple[str, int | str], Fact] = {}
         self._since: dict[tuple[str, int | str], Fact] = {}
-        self._lines: Counter[tuple[str, int | str]] = Counter()
+        # By what states it: a statement's hint.
+        self._lines: dict[tuple[str, int | str], Counter[bytes]] = {}
         self._opened: set[object] = set()
         self.begun = False
 
@@ -180,7 +181,7 @@ class Statements:
             if statement.begins:
                 self.begins(statement.hint)
             for fact in statement.facts(match):
-                self.keep(fact)
+                self.keep(fact, statement.hint)
         if fewer:
             self.hints = self._still_looked_for()
         return fewer
@@ -193,19 +194,19 @@ class Statements:
         self.begun |= what in self._opened
         self._opened.add(what)
 
-    def keep(self, fact: Fact) -> None:
+    def keep(self, fact: Fact, hint: bytes = b"") -> None:
         key = fact.name, fact.value
         if key in self._since or _room(self._since, fact.name):
             # JSON may contain half of a surrogate pair, which cannot be printed.
             said = fact.said.encode(errors="replace").decode()[:200]
             self._since.setdefault(key, replace(fact, said=said))
-            self._lines[key] += 1
+            self._lines.setdefault(key, Counter())[hint] += 1
 
     def stepped(self, *, anew: bool) -> None:
         """Note that a step was read. If it is the first of another attempt, `anew` is true."""
         if anew:
             self._facts = {}
-            self._lines = Counter({key: self._lines[key] for key in self._since})
+            self._lines = {key: self._lines[key] for key in self._since}
         for key, fact in self._since.items():
             if _room(self._facts, fact.name):
                 self._facts.setdefault(key, fact)
@@ -214,33 +215,42 @@ class Statements:
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        stated = self._stated()
-        return tuple(fact for fact in stated if not any(_garbled(fact, whole) for whole in stated))
+        return tuple(fact for fact in self._stated() if not self._garbled(fact))
 
     @property
     def garbled(self) -> tuple[Fact, ...]:
         """The statements that are none, because other output is in them."""
-        stated = self._stated()
-        return tuple(fact for fact in stated if any(_garbled(fact, whole) for whole in stated))
+        return tuple(fact for fact in self._stated() if self._garbled(fact))
 
     def _stated(self) -> list[Fact]:
         known = self._since if self.begun else {**self._since, **self._facts}
-        return [replace(fact, lines=self._lines[key]) for key, fact in known.items()]
+        return [replace(fact, lines=self._lines[key].total()) for key, fact in known.items()]
+
+    def _garbled(self, fact: Fact) -> bool:
+        """Whether other output made each line of this fact: many lines of the same statement say something else."""
+        return all(
+            any(_made_of(fact, lines, other, counts[hint]) for other, counts in self._lines.items())
+            for hint, lines in self._lines[fact.name, fact.value].items()
+        )
 
 
 def _room(facts: Mapping[tuple[str, int | str], Fact], name: str) -> bool:
     return sum(known == name for known, _ in facts) < MAX_VALUES
 
 
-def _garbled(fact: Fact, whole: Fact) -> bool:
-    """Whether other output made a line state this fact instead of the `whole` one.
+def _made_of(fact: Fact, lines: int, other: tuple[str, int | str], many: int) -> bool:
+    """Whether other output made the `lines` of this fact out of some that state the other name and value, as `many` do.
 
     Processes may differ in what is `OF_A_PROCESS`. There a number counts, because words stand before and behind it.
-    So does the name of a GPU, unless it is of no known type and ends as the `whole` one does.
+    So does the name of a GPU, unless it is of no known type and ends as the other one does.
     """
-    few = max(1, whole.lines // SHARE)
-    if fact.name != whole.name or fact.lines > few or whole.lines < MANY:
+    name, value = other
+    if fact.name != name or fact.value == value or many < MANY:
         return False
-    if fact.name == "gpu":
-        return str(fact.value)[-1] == str(whole.value)[-1] and GPU_NAME.search(str(fact.value)) is None
-    return fact.name not in OF_A_PROCESS
+    text, whole = str(fact.value), str(value)
+    cut = whole.startswith(text) or whole.endswith(text)
+    if lines > (max(1, many // SHARE) if cut or name == "gpu" else 1):
+        return False
+    if name == "gpu":
+        return text[-1] == whole[-1] and GPU_NAME.search(text) is None
+    return name not in OF_A_PROCESS

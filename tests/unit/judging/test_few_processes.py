@@ -99,6 +99,20 @@ def test_a_value_that_other_output_cut_or_made_longer_is_none(torn: str) -> None
     )
 
 
+def test_a_command_that_every_process_prints_hides_no_configuration_that_one_prints() -> None:
+    command = "GSW: MODEL=nemotron4 BASE_CONFIG=' model.tensor_model_parallel_size=8 '"
+    setting = "      tensor_model_parallel_size: 4"
+    (reason,) = judged("nemo1", text_of("nemo1", *[command] * 64, setting))
+    assert reason.startswith(f'the log says "{setting.strip()}" in 1 of 65 lines, this case')
+
+
+@pytest.mark.parametrize(("lines", "right"), [(1, True), (2, False), (8, False)])
+def test_a_value_that_is_no_part_of_the_others_is_garbled_once(lines: int, right: bool) -> None:
+    line = "Config param max_target_length: {}"
+    text = text_of("maxtext", *[line.format(4096)] * 512, *[line.format(2048)] * lines)
+    assert (judged("maxtext", text) == []) is right
+
+
 def _streams(rng: random.Random, head: str) -> str:
     """What 64 processes write through one pipe, each in blocks of its own size that begin anywhere in a line."""
     ranks = []
