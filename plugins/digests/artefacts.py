@@ -27,8 +27,8 @@ class File(Strict):
     """
 
     name: str
-    size: int = Field(ge=0)
-    modified: float
+    size: int = Field(ge=0, lt=1 << 63)
+    modified: float = Field(lt=1e15)
 
 
 class Artefacts(Strict):
@@ -42,8 +42,8 @@ class Artefacts(Strict):
 
     host: str
     folder: str
-    begun: float | None = None
-    free: int | None = None
+    begun: float | None = Field(default=None, lt=1e15)
+    free: int | None = Field(default=None, lt=1 << 63)
     files: tuple[File, ...] = Field(default=(), strict=False)
     profiles: tuple[ProfileDigest, ...] = Field(default=(), strict=False)
     trace: NcclDigest | None = None

@@ -22,6 +22,8 @@ from pydantic import ConfigDict
 from pydantic import Field
 from pydantic import ValidationError
 
+from plugins.wrapped import plain
+
 # Eight GPUs, sampled twice a second for half an hour. Longer lines are cut, further ones are not kept.
 MAX_LINES = 1 << 15
 MAX_LINE = 1 << 13
@@ -68,6 +70,10 @@ LOW_PRODUCT = 0.10
 Number = Annotated[int, Field(ge=0, lt=64)]
 """Of a GPU in its node."""
 
+Count = Annotated[int, Field(ge=-1, lt=1 << 64)]
+Real = Annotated[float, Field(gt=-1e15, lt=1e15)]
+"""A damaged line may hold a number of any length. NVML counts in 64 bits."""
+
 
 class _Line(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
@@ -76,9 +82,9 @@ class _Line(BaseModel):
 class Process(_Line):
     """A process on a GPU that is not of the run."""
 
-    pid: int
+    pid: Count
     name: Annotated[str, AfterValidator(lambda name: name[:40])] = ""
-    mib: int = 0
+    mib: Count = 0
 
 
 class Sample(_Line):
@@ -89,19 +95,19 @@ class Sample(_Line):
     """
 
     gpu: Number
-    at: float
-    step: int
-    sm_mhz: float | None = None
-    memory_mhz: float | None = None
-    power_w: float | None = None
-    limit_w: float | None = None
-    temperature_c: float | None = None
-    memory_c: float | None = None
-    reasons: int | None = None
-    busy: float | None = None
-    memory_busy: float | None = None
-    energy_j: float | None = None
-    violations_ns: dict[str, int] = {}
+    at: Real
+    step: Count
+    sm_mhz: Real | None = None
+    memory_mhz: Real | None = None
+    power_w: Real | None = None
+    limit_w: Real | None = None
+    temperature_c: Real | None = None
+    memory_c: Real | None = None
+    reasons: Count | None = None
+    busy: Real | None = None
+    memory_busy: Real | None = None
+    energy_j: Real | None = None
+    violations_ns: dict[str, Count] = {}
     others: tuple[Process, ...] = ()
 
 
@@ -110,11 +116,11 @@ class State(_Line):
 
     gpu: Number
     when: Literal["begin", "end"]
-    default_limit_w: float | None = None
-    pcie_width: int | None = None
-    pcie_width_max: int | None = None
-    nvlinks: int | None = None
-    ecc_uncorrected: int | None = None
+    default_limit_w: Real | None = None
+    pcie_width: Count | None = None
+    pcie_width_max: Count | None = None
+    nvlinks: Count | None = None
+    ecc_uncorrected: Count | None = None
     rows_pending: bool | None = None
     rows_failed: bool | None = None
 
@@ -168,8 +174,7 @@ def read_gpus(lines: Iterable[bytes]) -> Gpus | None:
     all_reduce: float | None = None
     not_idle: list[str] = []
     handicap = 1
-    for line in lines:
-        line = line[:MAX_LINE]
+    for line in (piece for whole in lines for piece in plain(whole[:MAX_LINE])[0]):
         if (at := line.find(_SAMPLE)) >= 0 and len(samples) < MAX_LINES:
             samples += _parsed(Sample, line[at + len(_SAMPLE) :])
         elif (at := line.find(_STATE)) >= 0:

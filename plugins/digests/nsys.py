@@ -297,7 +297,7 @@ def _identity(report: Report, path: str) -> Dict[str, Any]:
         return property_of("META_DATA_EXPORT", name) or property_of("EXPORT_META_DATA", name)
 
     cuda = property_of("TARGET_INFO_SYSTEM_ENV", "CudaDriverVersion")
-    if cuda and cuda.isdigit():
+    if cuda and re.match(r"[0-9]{1,9}$", str(cuda)):
         cuda = "%d.%d" % (int(cuda) // 1000, int(cuda) % 1000 // 10)
     started = None
     if report.has("TARGET_INFO_SESSION_START_TIME", "utcTime"):

@@ -79,7 +79,7 @@ class ProfileDigest(Strict):
     process: Time
     rank: Time | None
     steps_by: Text
-    count: Annotated[int, Field(ge=1)]
+    count: Annotated[int, Field(ge=1, lt=1 << 31)]
     steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=MOST_STEPS, strict=False)]
     kernels: Annotated[tuple[Kernel, ...], Field(max_length=KERNELS, strict=False)]
     categories: dict[Text, Total]

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from plugins.judging.model import flops_printed
 from plugins.logs import Log
+from plugins.logs.statements import GPU_NAME
 from plugins.logs.statements import Fact
 from plugins.recipes.cases import Case
 
@@ -25,15 +26,6 @@ _KINDS = {
     "sequence length": ("sequence_length",),
     "dtype": ("fp8", "precision"),
 }
-GPU_NAME = re.compile(
-    r"\b(G?[ABHLVT]\d{1,4}[A-Z]?|RTX|GeForce)\b(?!-\d+[ABCQ]\b)(?:.*\b(PCIe|NVL|MIG|HBM2e?)\b)?",
-    re.IGNORECASE,
-)
-"""The part of a GPU's name that tells its type: model, and form factor if it is not SXM, or an older memory than HBM3.
-
-`NVIDIA H100-80C` is virtual, and has no such part: others may compute on the same GPU.
-"""
-
 _RATE = "step time x rate"
 _MODEL = {
     "layers": "the number of layers",
@@ -65,6 +57,16 @@ def anonymous(case: Case, log: Log) -> str:
         "nothing in the log states the number of processes, the model, the sequence length, the dtype or the type of GPU: its batch and "
         "its pace alone tell this case"
     )
+
+
+def garbled(log: Log) -> str:
+    """The remark on statements of few processes that are taken as garbled; "" if there are none."""
+    if not log.garbled:
+        return ""
+    first, count = log.garbled[0], len(log.garbled) - 1
+    lines = sum(fact.lines for fact in (*log.facts, *log.garbled) if fact.name == first.name)
+    more = f", as {count} more" if count else ""
+    return f'other output is taken to have made "{first.said}", which {first.lines} of {lines} lines state{more}; judged without'
 
 
 def untold(case: Case, log: Log) -> str:

@@ -518,6 +518,8 @@ def _job_remarks(case: Case, outcome: Outcome, log: Log) -> tuple[str, ...]:
         remarks.append(longer)
     if unknown := identity.untold(case, log) or identity.anonymous(case, log):
         remarks.append(unknown)
+    if statements := identity.garbled(log):
+        remarks.append(statements)
     last = log.steps[-1]
     if last.seconds and last.slowest_seconds and last.slowest_seconds > (1 + SLOW_RANK) * last.seconds:
         who = f"process {last.slowest_rank}" if last.slowest_rank is not None else "the slowest process"

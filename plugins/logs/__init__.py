@@ -22,6 +22,7 @@ from plugins.logs.statements import Fact
 from plugins.logs.statements import Statement
 from plugins.logs.statements import Statements
 from plugins.logs.versions import Versions
+from plugins.wrapped import plain
 
 # Limits above what any recipe prints, so that a broken log cannot fill the memory. Longer lines are cut;
 # further steps, restarts and checkpoints are not kept.
@@ -101,8 +102,8 @@ class Log:
 
     `steps` are in the order of their first lines; `repeated` are the indices that were printed again.
     `restarted_after` is the last step of each earlier attempt. `planned` is the number of steps that the run
-    announced, or 0 if it announced different ones. `facts` are what it states of its configuration, `marks`
-    the kinds and lines of what spoils a timed run. `captured_after` is the last step before a profiler began to record.
+    announced, or 0 if it announced different ones. `facts` are what it states of its configuration, `garbled`
+    what other output made of such statements, `marks` the kinds and lines of what spoils a timed run. `captured_after` is the last step before a profiler began to record.
     `versions` are names and values; if nodes differ, a name has several. `saves` are the seconds of each
     checkpoint, by its slowest rank, `saved_bytes` the size that the launcher counts at the end. `loaded` are
     the seconds in which the slowest rank loaded a checkpoint, `restored` is its path. `peak_tflops` is the
@@ -118,6 +119,7 @@ class Log:
     steps: tuple[Step, ...] = ()
     planned: int | None = None
     facts: tuple[Fact, ...] = ()
+    garbled: tuple[Fact, ...] = ()
     repeated: tuple[int, ...] = ()
     restarted_after: tuple[int, ...] = ()
     marks: tuple[tuple[str, str], ...] = ()
@@ -143,6 +145,7 @@ class Log:
         return replace(
             self,
             facts=tuple(facts.values()),
+            garbled=(*self.garbled, *other.garbled),
             marks=(*self.marks, *(mark for mark in other.marks if mark[0] not in marks)),
             versions=(*self.versions, *(pair for pair in other.versions if pair[0] not in versions)),
         )
@@ -208,6 +211,7 @@ class LineParser(ABC):
             self._log,
             steps=steps,
             facts=self._stated.facts,
+            garbled=self._stated.garbled,
             repeated=tuple(sorted(self._repeated)) if steps else (),
             restarted_after=(*self._restarts, *ended),
             marks=tuple(self._marks.items()),
@@ -223,21 +227,25 @@ class LineParser(ABC):
 
     def _read(self, buffer: bytes, end: int, *, ended: bool) -> None:
         for start, stop in telling_lines(buffer, end, self.wanted):
-            raw = buffer[start:stop]
-            whole = ended and stop - start < MAX_LINE
-            found = hints_in(raw, self.wanted)
-            if not found.isdisjoint(self.hints):
-                self.read_line(_text(raw), ended=whole)
-            if whole and not found.isdisjoint(self._stated.hints) and self._stated.read(raw, _text(raw)):
-                self.wanted = self._telling()
-            if not found.isdisjoint(self.asides):
-                self.read_aside(_text(raw))
-            for mark in self.marks:
-                if mark.kind not in self._marks and not found.isdisjoint(mark.hints):
-                    self._read_mark(mark, _text(raw))
-            if whole and not found.isdisjoint(self._versions.hints):
-                self._versions.read(_text(raw))
-                self.wanted = self._telling()
+            lines, whole = plain(buffer[start:stop])
+            for line in lines:
+                self._read_one(line, ended=ended and whole)
+
+    def _read_one(self, raw: bytes, *, ended: bool) -> None:
+        whole = ended and len(raw) < MAX_LINE
+        found = hints_in(raw, self.wanted)
+        if not found.isdisjoint(self.hints):
+            self.read_line(_text(raw), ended=whole)
+        if whole and not found.isdisjoint(self._stated.hints) and self._stated.read(raw, _text(raw)):
+            self.wanted = self._telling()
+        if not found.isdisjoint(self.asides):
+            self.read_aside(_text(raw))
+        for mark in self.marks:
+            if mark.kind not in self._marks and not found.isdisjoint(mark.hints):
+                self._read_mark(mark, _text(raw))
+        if whole and not found.isdisjoint(self._versions.hints):
+            self._versions.read(_text(raw))
+            self.wanted = self._telling()
 
     def _read_mark(self, mark: Mark, line: str) -> None:
         if mark.pattern.search(line):

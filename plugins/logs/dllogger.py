@@ -20,6 +20,7 @@ In a pod's output a blank follows every value. So if a number was cut short, it 
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any
 
@@ -159,10 +160,10 @@ def _flag(value: object) -> bool | None:
 
 
 def _number(value: object) -> float | None:
-    # In JSON a whole number may be longer than any float. In Python bool is an int.
-    if isinstance(value, float) or (
-        isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1e15
-    ):
+    # In JSON a number may be of any length. In Python bool is an int.
+    if isinstance(value, float):
+        return value if abs(value) < 1e100 or not math.isfinite(value) else None
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1e15:
         return float(value)
     return None
 

@@ -81,6 +81,12 @@ _QUANTIZATION: dict[str, int | str] = {
     **dict.fromkeys(("", "None", "none", "QuantizationType.NONE"), False),
     **{name: True for kind in (*_FP8, *_TE_FP8) for name in (kind, f"QuantizationType.{kind.upper()}")},
 }
+# The axes of the mesh (8e55ab1 MaxText/configs/base.yml 282 to 297, v0.2.4 src/maxtext/configs/types.py 1222 to 1258).
+_AXES = (
+    *("data", "fsdp", "fsdp_transpose", "sequence", "tensor", "tensor_transpose", "tensor_sequence", "pipeline", "expert"),
+    *("context", "context_autoregressive", "context_usp_ulysses", "autoregressive", "diloco"),
+)  # fmt: skip
+_FILLED: dict[str, int | str] = {"-1": -1}
 # Every process prints these (MaxText/pyconfig.py 360, max_utils.py 594, train.py 622; commit 8e55ab1).
 STATEMENTS = (
     _setting("emb_dim", "hidden"),
@@ -93,13 +99,28 @@ STATEMENTS = (
     _setting("vocab_size", "vocab"),
     _setting("max_target_length", "sequence_length"),
     _setting("global_batch_size_to_train_on", "gbs"),
+    _setting("micro_batch_size_to_train_on", "micro_batch"),
+    _setting("gradient_accumulation_steps", "ga"),
+    Statement(
+        b"Config param per_device_batch_size: ",
+        re.compile(r"Config param per_device_batch_size: (?P<sequences_per_gpu>\d{1,9})(?:\.0)?\s{0,4}$"),
+    ),
+    _setting("num_slices", "slices"),
+    *(
+        _setting(f"{place}_{axis}_parallelism", f"{place}_{axis}", _FILLED)
+        for place in ("ici", "dcn")
+        for axis in _AXES
+    ),
     _setting("dtype", "precision", {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}),
     _setting("quantization", "fp8", _QUANTIZATION, any_word=True),
-    _given("per_device_batch_size", "mbs"),
+    _given("per_device_batch_size", "sequences_per_gpu"),
     _given("max_target_length", "sequence_length"),
     _given("quantization", "fp8", _QUANTIZATION, any_word=True),
-    _given("dcn_fsdp_parallelism", "fsdp_nodes"),
-    _given("ici_fsdp_parallelism", "fsdp_devices"),
+    *(
+        _given(f"{place}_{axis}_parallelism", f"{place}_{axis}", _FILLED)
+        for place in ("ici", "dcn")
+        for axis in ("data", "fsdp", "tensor")
+    ),
     Statement(b"Num_devices: ", re.compile(r"Num_devices: (?P<processes>\d{1,7})(?=, shape \()")),
     Statement(b"number parameters: ", re.compile(r"number parameters: (?P<million_parameters>\d{1,6}\.\d{3}) billion")),
 )  # fmt: skip

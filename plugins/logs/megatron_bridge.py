@@ -17,6 +17,7 @@ from dataclasses import replace
 from plugins.logs import Log
 from plugins.logs.megatron_lm import MegatronLM
 from plugins.logs.statements import ANCHOR
+from plugins.logs.statements import Fact
 from plugins.logs.statements import Statement
 
 _UTILIZATION = re.compile(
@@ -26,12 +27,17 @@ _TIMING = "elapsed time per iteration (ms)"
 # In a real log the two clocks of one iteration were 0.4 % apart. Rank 0's time is also rounded to 0.01 s.
 _AGREES = 0.01
 
+# In YAML a dtype has lines of its own (src/megatron/bridge/utils/yaml_utils.py 120).
+_DTYPES: dict[str, int | str] = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32"}
+_DTYPE = re.compile(rf"{ANCHOR}  params_dtype:\s*$")
+_TARGET = re.compile(rf"{ANCHOR}    _target_: (torch\.\w+)\s*$")
+
 
 def _setting(key: str, fact: str, words: dict[str, int | str] | None = None) -> Statement:
     """A key of the configuration, in YAML or in the summary of what differs from the defaults."""
     return Statement(
         f"  {key}: ".encode(),
-        re.compile(rf"{ANCHOR}  {key}: '?(?P<{fact}>\w+)'?(?:  \(Mcore default: .*\))?\s*$"),
+        re.compile(rf"{ANCHOR}  {key}: '?(?P<{fact}>[\w.]+)'?(?:  \(Mcore default: .*\))?\s*$"),
         words or {},
     )
 
@@ -49,7 +55,11 @@ STATEMENTS = (
     _setting("sequence_length", "sequence_length"),
     _setting("tensor_model_parallel_size", "tp"),
     _setting("pipeline_model_parallel_size", "pp"),
+    _setting("virtual_pipeline_model_parallel_size", "vp", {"null": 1, "None": 1}),
     _setting("context_parallel_size", "cp"),
+    _setting("vocab_size", "vocab"),
+    _setting("num_moe_experts", "experts", {"null": 1, "None": 1}),
+    _setting("params_dtype", "precision", _DTYPES),
     _setting("micro_batch_size", "mbs"),
     _setting("global_batch_size", "gbs"),
     _setting("fp8", "fp8", {"hybrid": True, "e4m3": True, "null": False, "None": False}),
@@ -62,6 +72,7 @@ class MegatronBridge(MegatronLM):
 
     name = "megatron_bridge"
     hints = (*MegatronLM.hints, b"TFLOP/s/GPU")
+    asides = (*MegatronLM.asides, b" params_dtype:", b" _target_: torch.")
     statements = STATEMENTS
     tells = ""
 
@@ -69,6 +80,7 @@ class MegatronBridge(MegatronLM):
         super().__init__()
         # (seconds, TFLOP/s/GPU) since the last iteration. More than one is ambiguous, so two are enough.
         self._pending: list[tuple[float, float]] = []
+        self._in_dtype = False
 
     def read_line(self, line: str, *, ended: bool) -> None:
         place = 0
@@ -78,13 +90,18 @@ class MegatronBridge(MegatronLM):
             place = match.end()
         super().read_line(line[place:], ended=ended)
 
+    def read_aside(self, line: str) -> None:
+        super().read_aside(line)
+        if _DTYPE.search(line):
+            self._in_dtype = True
+        elif self._in_dtype and (target := _TARGET.search(line)):
+            self._in_dtype = False
+            if dtype := _DTYPES.get(target[1]):
+                self._stated.keep(Fact("precision", dtype, f"params_dtype: {target[1]}"))
+
     def log(self) -> Log:
         log = super().log()
-        # If one place states FP8, that is enough.
-        computed = any(fact.name == "fp8" and fact.value for fact in log.facts)
-        return replace(
-            log, facts=tuple(fact for fact in log.facts if fact.name != "fp8" or fact.value or not computed)
-        )
+        return replace(log, facts=tuple(fact for fact in log.facts if not _replaced(fact, log.facts)))
 
     def utilization(self, fields: dict[str, str]) -> float | None:
         pending, self._pending = self._pending, []
@@ -94,3 +111,13 @@ class MegatronBridge(MegatronLM):
         [(seconds, tflops)] = pending
         elapsed = float(timing) / 1000
         return tflops if abs(seconds - elapsed) <= 0.005 + _AGREES * elapsed else None
+
+
+def _replaced(fact: Fact, facts: tuple[Fact, ...]) -> bool:
+    """Whether another place states what holds instead: FP8, the dtype of the parameters, the model's vocabulary."""
+    others = [other for other in facts if other.name == fact.name and other is not fact]
+    if fact.name == "fp8":
+        return not fact.value and any(other.value for other in others)
+    if fact.value == "fp32":
+        return any(other.said.startswith("params_dtype") for other in others)
+    return fact.name == "vocab" and any(int(other.value) > int(fact.value) for other in others)

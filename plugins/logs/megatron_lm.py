@@ -77,6 +77,12 @@ STATEMENTS = (
     _argument("pipeline_model_parallel_size", "pp"),
     _argument("virtual_pipeline_model_parallel_size", "vp", {"None": 1}),
     _argument("context_parallel_size", "cp"),
+    _argument("data_parallel_size", "dp"),
+    _argument("num_experts", "experts", {"None": 1}),
+    Statement(
+        b" dummy tokens (new size: ",
+        re.compile(r"> padded vocab \(size: \d{1,9}\) with \d{1,9} dummy tokens \(new size: (?P<vocab>\d{1,9})\)"),
+    ),
     _argument("num_layers", "layers"),
     _argument("hidden_size", "hidden"),
     _argument("ffn_hidden_size", "ffn"),
@@ -96,7 +102,7 @@ class MegatronLM(LineParser):
     means = "intervals"
     times_saves = True
     hints: tuple[bytes, ...] = (b"| consumed samples: ",)
-    asides = (b"save-checkpoint .", b"pacemark: checkpoint of ")
+    asides: tuple[bytes, ...] = (b"save-checkpoint .", b"pacemark: checkpoint of ")
     statements: tuple[Statement, ...] = STATEMENTS
     tells: Tells = "rate"
 

@@ -15,21 +15,37 @@ from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import replace
 
-MAX_FACTS = 64
-"""A run states a fact in one way, or in a few that contradict each other. Facts beyond these are dropped."""
+MAX_VALUES = 32
+"""A run states a fact in one way, or in a few that contradict each other. Values beyond these are dropped."""
 
 MAX_LINES = 1 << 16
 """Each process of the largest recipe may state a fact some dozen times. Further such lines are not read."""
 
-FEW = 4
-"""If this many times fewer lines state a value than another one, other output cut those lines in two."""
+MANY, SHARE = 4, 64
+"""If at least `MANY` lines state a value, other output has made another one in one line, and has cut it in one of `SHARE`."""
 
-ANCHOR = r"(?:^|[:\]>Z] ?|/\d{1,6} )"
-"""The beginning of a line, or the end of what a launcher prints before it.
+OF_A_PROCESS = ("gpu", "group", "peers")
+"""Facts that differ between the processes of one run. All others follow from the one command that started it."""
 
-Examples: `17: ` (srun), `[default0]:` (torchrun), `retraining/0 ` (NeMo-Run), `[1,5]<stdout>:` (mpirun), a
-stamp that ends with Z (kubectl).
+ANCHOR = r"(?<! ) ?"
+"""What stands before the blanks that indent a key: nothing, or what a launcher or a container runtime prints.
+
+It ends with at most one blank, and an indentation is even, so the two are told apart. Examples: `17: ` (srun),
+`[default0]:` (torchrun), `retraining/0 ` (NeMo-Run), `[1,5]<stdout>:` (mpirun), a stamp (kubectl), a stamp and
+` stdout F ` (containerd), a pod and its container (stern).
 """
+
+GPU_NAME = re.compile(
+    r"\b(G?[ABHLVT]\d{1,4}[A-Z]?|RTX|GeForce)\b(?!-\d+[ABCQ]\b)(?:.*\b(PCIe|NVL|MIG|HBM2e?)\b)?",
+    re.IGNORECASE,
+)
+"""The part of a GPU's name that tells its type: model, and form factor if it is not SXM, or an older memory than HBM3.
+
+`NVIDIA H100-80C` is virtual, and has no such part: others may compute on the same GPU.
+"""
+
+_GPU = r"[A-Z][\w.+-]*(?: [\w.+-]+){1,7}"
+"""The whole name of a GPU. A name with other output in it often has another character."""
 
 REACH = 512, 1 << 15
 """How far a statement is searched for before and after its hint, in characters. A line may be very long."""
@@ -39,12 +55,13 @@ REACH = 512, 1 << 15
 class Fact:
     """A fact that a run states. `name` is as in `plugins.judging.validity.configuration`.
 
-    `said` is the text of the log.
+    `said` is the text of the log, `lines` is how many lines state it.
     """
 
     name: str
     value: int | str
     said: str
+    lines: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,14 +89,13 @@ class Statement:
     def _value(self, text: str) -> int | str | None:
         if text in self.words:
             return self.words[text]
-        if re.fullmatch(r"\d{1,18}", text, re.ASCII):
+        if re.fullmatch(r"0|[1-9]\d{0,17}", text, re.ASCII):
             return int(text)
         if re.fullmatch(r"\d+(?:, \d+)+", text, re.ASCII):
             return text.count(",") + 1
         if re.fullmatch(r"\d{1,9}\.\d{3}", text, re.ASCII):
             return int(text.replace(".", ""))
-        words = self.any_word and text and not text.startswith("$")
-        return text if words or text.startswith("NVIDIA ") else None
+        return text if self.any_word and text and not text.startswith("$") else None
 
 
 def lists(name: str, words: str) -> Statement:
@@ -98,7 +114,7 @@ COMMON = (
         begins=True,
     ),
     Statement(b", MEMBER: ", re.compile(r"GLOBAL_RANK: \d+, MEMBER: \d+/(?P<processes>\d{1,7})\s*$")),
-    Statement(b" nranks ", re.compile(r"NCCL INFO .{0,200}?\bcomm 0x[0-9a-f]+ rank \d+ nranks (?P<group>\d{1,7})\b")),
+    Statement(b" nranks ", re.compile(r"NCCL INFO .{0,200}?\bcomm 0x[0-9a-f]+ rank \d+ nranks (?P<group>\d{1,7}) cudaDev ")),
     Statement(
         b" nNodes ",
         re.compile(r"NCCL INFO .{0,200}?\bcomm 0x[0-9a-f]+ rank \d+ nRanks (?P<group>\d{1,7}) nNodes "),
@@ -109,19 +125,19 @@ COMMON = (
     ),
     Statement(
         b"StreamExecutor ",
-        re.compile(r"StreamExecutor (?:\[\d+\]|device \(\d+\)): (?P<gpu>[^,]{2,60}), Compute Capability"),
+        re.compile(rf"StreamExecutor (?:\[\d+\]|device \(\d+\)): (?P<gpu>{_GPU}), Compute Capability"),
         any_word=True,
     ),
-    Statement(b"using a CUDA device (", re.compile(r"using a CUDA device \('(?P<gpu>[^']{2,60})'\)"), any_word=True),
-    Statement(b" (UUID: GPU-", re.compile(r"\bGPU \d+: (?P<gpu>[^()]{2,60}?) \(UUID: GPU-"), any_word=True),
-    Statement(b"  NVIDIA ", re.compile(r"\| +\d+ +(?P<gpu>NVIDIA \S.{1,40}?) +(?:On|Off) +\|")),
+    Statement(b"using a CUDA device (", re.compile(rf"using a CUDA device \('(?P<gpu>{_GPU})'\)"), any_word=True),
+    Statement(b" (UUID: GPU-", re.compile(rf"\bGPU \d+: (?P<gpu>{_GPU}) \(UUID: GPU-"), any_word=True),
+    Statement(b"  NVIDIA ", re.compile(rf"\| +\d+ +(?P<gpu>{_GPU}) +(?:On|Off) +\|"), any_word=True),
     Statement(b"GPTDatasetConfig(", re.compile(r"GPTDatasetConfig\(.{0,400}?\bsequence_length=(?P<sequence_length>\d{1,9})\b")),
     Statement(b"setting number of micro", re.compile(r"setting number of micro-?batches to constant (?P<ga>\d{1,7})\b")),
-    Statement(b"GSW: MODEL=", re.compile(r"\bJOB_NUM_NODES=(?P<asked_nodes>\d{1,6})\b")),
-    Statement(b"GSW: MODEL=", re.compile(r"\bGPUS_PER_NODE=(?P<asked_devices>\d{1,3})\b")),
-    Statement(b"GSW: MODEL=", re.compile(r"\bJOB_ID=(?P<job>\d{1,15})\b")),
-    Statement(b"GSW: MODEL=", re.compile(r"\bDTYPE=(?P<fp8>\w+)"), {"fp8": True, "bf16": False}),
-    Statement(b"GSW: MODEL=", re.compile(r"\bMODEL_SIZE=(?P<size>\w+)"), any_word=True),
+    Statement(b"GSW: MODEL=", re.compile(r"\bJOB_NUM_NODES=(?P<asked_nodes>\d{1,6})(?= )")),
+    Statement(b"GSW: MODEL=", re.compile(r"\bGPUS_PER_NODE=(?P<asked_devices>\d{1,3})(?= )")),
+    Statement(b"GSW: MODEL=", re.compile(r"\bJOB_ID=(?P<job>\d{1,15})(?= )")),
+    Statement(b"GSW: MODEL=", re.compile(r"\bDTYPE=(?P<fp8>\w+)(?= )"), {"fp8": True, "bf16": False}),
+    Statement(b"GSW: MODEL=", re.compile(r"\bMODEL_SIZE=(?P<size>\w+)(?= )"), any_word=True),
     lists("tp", "tensor model"),
     lists("pp", "pipeline model"),
     lists("cp", "context"),
@@ -142,7 +158,8 @@ class Statements:
         self.hints = self._still_looked_for()
         self._facts: dict[tuple[str, int | str], Fact] = {}
         self._since: dict[tuple[str, int | str], Fact] = {}
-        self._lines: Counter[tuple[str, int | str]] = Counter()
+        # By what states it: a statement's hint.
+        self._lines: dict[tuple[str, int | str], Counter[bytes]] = {}
         self._opened: set[object] = set()
         self.begun = False
 
@@ -164,7 +181,7 @@ class Statements:
             if statement.begins:
                 self.begins(statement.hint)
             for fact in statement.facts(match):
-                self.keep(fact)
+                self.keep(fact, statement.hint)
         if fewer:
             self.hints = self._still_looked_for()
         return fewer
@@ -177,29 +194,63 @@ class Statements:
         self.begun |= what in self._opened
         self._opened.add(what)
 
-    def keep(self, fact: Fact) -> None:
+    def keep(self, fact: Fact, hint: bytes = b"") -> None:
         key = fact.name, fact.value
-        if key in self._since or len(self._since) < MAX_FACTS:
+        if key in self._since or _room(self._since, fact.name):
             # JSON may contain half of a surrogate pair, which cannot be printed.
             said = fact.said.encode(errors="replace").decode()[:200]
             self._since.setdefault(key, replace(fact, said=said))
-            self._lines[key] += 1
+            self._lines.setdefault(key, Counter())[hint] += 1
 
     def stepped(self, *, anew: bool) -> None:
         """Note that a step was read. If it is the first of another attempt, `anew` is true."""
         if anew:
             self._facts = {}
-            self._lines = Counter({key: self._lines[key] for key in self._since})
+            self._lines = {key: self._lines[key] for key in self._since}
         for key, fact in self._since.items():
-            if len(self._facts) < MAX_FACTS:
+            if _room(self._facts, fact.name):
                 self._facts.setdefault(key, fact)
         self._since = {}
         self.begun = False
 
     @property
     def facts(self) -> tuple[Fact, ...]:
+        return tuple(fact for fact in self._stated() if not self._garbled(fact))
+
+    @property
+    def garbled(self) -> tuple[Fact, ...]:
+        """The statements that are none, because other output is in them."""
+        return tuple(fact for fact in self._stated() if self._garbled(fact))
+
+    def _stated(self) -> list[Fact]:
         known = self._since if self.begun else {**self._since, **self._facts}
-        most: dict[str, int] = {}
-        for name, value in known:
-            most[name] = max(most.get(name, 0), self._lines[name, value])
-        return tuple(fact for key, fact in known.items() if FEW * self._lines[key] > most[fact.name])
+        return [replace(fact, lines=self._lines[key].total()) for key, fact in known.items()]
+
+    def _garbled(self, fact: Fact) -> bool:
+        """Whether other output made each line of this fact: many lines of the same statement say something else."""
+        return all(
+            any(_made_of(fact, lines, other, counts[hint]) for other, counts in self._lines.items())
+            for hint, lines in self._lines[fact.name, fact.value].items()
+        )
+
+
+def _room(facts: Mapping[tuple[str, int | str], Fact], name: str) -> bool:
+    return sum(known == name for known, _ in facts) < MAX_VALUES
+
+
+def _made_of(fact: Fact, lines: int, other: tuple[str, int | str], many: int) -> bool:
+    """Whether other output made the `lines` of this fact out of some that state the other name and value, as `many` do.
+
+    Processes may differ in what is `OF_A_PROCESS`. There a number counts, because words stand before and behind it.
+    So does the name of a GPU, unless it is of no known type and ends as the other one does.
+    """
+    name, value = other
+    if fact.name != name or fact.value == value or many < MANY:
+        return False
+    text, whole = str(fact.value), str(value)
+    cut = whole.startswith(text) or whole.endswith(text)
+    if lines > (max(1, many // SHARE) if cut or name == "gpu" else 1):
+        return False
+    if name == "gpu":
+        return text[-1] == whole[-1] and GPU_NAME.search(text) is None
+    return name not in OF_A_PROCESS

@@ -175,12 +175,17 @@ class Case:
         return {**self.configuration(), **self.model.model_dump()}
 
     def facts(self) -> dict[str, int | str]:
-        """What a log may state of its run: the configuration, the model's shape and the dtype.
+        """What a log may state of its run: the configuration, the model's shape, the dtype and the micro batch.
 
-        In an FP8 run, `precision` is the precision of the operations that are not in FP8.
+        In an FP8 run, `precision` is the precision of the operations that are not in FP8. `micro_batch` is of all
+        GPUs; `sequences_per_gpu` is the part of a GPU, if that is a whole number.
         """
+        micro_batch = self.mbs * self.dp * self.fsdp
+        each = {} if micro_batch % self.gpus else {"sequences_per_gpu": micro_batch // self.gpus}
         return {
             **self.identity(),
+            "micro_batch": micro_batch,
+            **each,
             "fp8": self.dtype == "fp8",
             "precision": "bf16" if self.dtype == "fp8" else self.dtype,
         }

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-import re
 from dataclasses import replace
 
 from tests.fuzz import cells
 from tests.fuzz import words
+from tests.fuzz.around import AROUND
+from tests.fuzz.around import around
 from tests.fuzz.cells import Cell
 from tests.fuzz.job import Page
 from tests.fuzz.job import Truth
@@ -96,19 +97,41 @@ def cut(rng: random.Random, piece: str) -> str:
 
 @kind("healthy-label")
 def labels(cell: Cell, rng: random.Random) -> Made:
-    """`srun --label`, `kubectl logs --prefix` or `--timestamps`, torchrun's role and rank."""
-    text = _page(cell, rng).text()
-    prefix = rng.choice(
-        (
-            "0: ",
-            " 0: ",
-            "[pod/pacemark-workload-0-0/workload] ",
-            "2026-11-20T09:06:35.875208864Z ",
-            "[default0]:",
-            "retraining/0 [default0]:",
-        )
-    )
-    return Made("".join(prefix + line for line in re.findall(r"[^\n]*\n|[^\n]+$", text)), Truth.PASS, prefix)
+    """With what launchers, container runtimes and log drivers print around each line."""
+    name = rng.choice(AROUND)
+    return Made(around(name, _page(cell, rng).text()), Truth.PASS, name)
+
+
+@kind("healthy-groups")
+def groups(cell: Cell, rng: random.Random) -> Made:
+    """NCCL_DEBUG=INFO of each rank: five communicators of 8 and one of all."""
+    page, world = _page(cell, rng), cell.case.gpus
+    for rank in range(16):
+        for size in (min(8, world),) * 5 + (world,):
+            page.add(
+                f"gpu001:1234:5678 [{rank % 8}] NCCL INFO ncclCommInitRank comm 0x5624aab{rng.randrange(16**5):05x} rank {rank} nranks {size} "
+                f"cudaDev {rank % 8} nvmlDev {rank % 8} busId 1b000 commId 0x2609201f6848b74c - Init COMPLETE"
+            )
+    return Made(page.text(), Truth.PASS)
+
+
+@kind("healthy-torn-output")
+def torn_output(cell: Cell, rng: random.Random) -> Made | None:
+    """32 processes write their configuration through one pipe, in blocks that end anywhere in a line."""
+    if cell.dialect != "maxtext":
+        return None
+    run = cells.job(rng, cell)
+    one, page = (cell.render(replace(run, style=replace(run.style, ranks=ranks))) for ranks in (1, 32))
+    own = [line for line in one.head if "completed step" not in line]
+    ranks = []
+    for rank in range(32):
+        text, size = f"{rank}" + "." * rng.randrange(300) + "\n" + "".join(own), rng.choice((512, 1000, 4096))
+        ranks.append([text[at : at + size] for at in range(0, len(text), size)])
+    blocks = []
+    while any(ranks):
+        blocks.append(rng.choice([rank for rank in ranks if rank]).pop(0))
+    page.head = [*blocks, *(line for line in page.head if "completed step" in line)]
+    return Made(page.text(), Truth.PASS)
 
 
 @kind("healthy-crlf")

@@ -7,7 +7,10 @@ from dataclasses import replace
 
 from plugins.recipes.cases import Case
 from tests.fuzz import cells
+from tests.fuzz.around import AROUND
+from tests.fuzz.around import around
 from tests.fuzz.cells import Cell
+from tests.fuzz.job import DEVICES
 from tests.fuzz.job import Truth
 from tests.fuzz.kinds import Made
 from tests.fuzz.kinds import kind
@@ -104,10 +107,54 @@ def other_batch(cell: Cell, rng: random.Random) -> Made:
 @kind("other-parallel-sizes")
 def other_parallel(cell: Cell, rng: random.Random) -> Made | None:
     case = cell.case
-    if cell.dialect == "maxtext" or case.gpus % (case.tp * case.pp * case.cp * 2):
+    if cell.dialect == "maxtext":
+        return as_if(cell, rng, replace(case, fsdp=case.fsdp // 2))
+    if case.gpus % (case.tp * case.pp * case.cp * 2):
         return None
-    size = rng.choice(("tp", "pp", "cp"))
+    size = rng.choice(("tp", "pp", "cp", "vp"))
     return as_if(cell, rng, replace(case, **{size: getattr(case, size) * 2}))
+
+
+@kind("other-micro-batch")
+def other_micro_batch(cell: Cell, rng: random.Random) -> Made | None:
+    """The same batch in twice as many parts, or half as many."""
+    case = cell.case
+    mbs = rng.choice([mbs for mbs in (case.mbs // 2, case.mbs * 2) if mbs])
+    return as_if(cell, rng, replace(case, mbs=mbs)) if case.gbs % (mbs * case.dp * case.fsdp) == 0 else None
+
+
+@kind("other-vocabulary")
+def other_vocabulary(cell: Cell, rng: random.Random) -> Made:
+    vocab = rng.choice(
+        [size for size in (32000, 128256, 256000) if abs(size / cell.case.model.vocab - 1) > 0.1]
+    )
+    return as_if(cell, rng, replace(cell.case, model=cell.case.model.model_copy(update={"vocab": vocab})))
+
+
+@kind("few-of-another-gpu")
+def few_of_another_gpu(cell: Cell, rng: random.Random) -> Made:
+    """`nvidia-smi -L` of 64 GPUs of which few are of another type."""
+    page, count = cell.render(cells.job(rng, cell)), rng.choice((1, 2, 8))
+    other = rng.choice([name for gpu, name in DEVICES.items() if gpu != cell.gpu])
+    names = [other] * count + [DEVICES[cell.gpu]] * (64 - count)
+    rng.shuffle(names)
+    page.add(
+        *(
+            f"GPU {n % 8}: {name} (UUID: GPU-{n:08x}-0000-1111-2222-333344445555)"
+            for n, name in enumerate(names)
+        )
+    )
+    return Made(page.text(), Truth.NOT_PASS, f"{count} of 64 {other}")
+
+
+@kind("other-run-behind-prefix")
+def behind_prefix(cell: Cell, rng: random.Random) -> Made | None:
+    """Another run, with something around each of its lines."""
+    other = rng.choice(
+        (other_sequence, other_layers, other_dtype, other_vocabulary, other_parallel, other_micro_batch)
+    )
+    name, made = rng.choice(AROUND), other(cell, rng)
+    return None if made is None else replace(made, text=around(name, made.text), note=f"{name}: {made.note}")
 
 
 @kind("other-job")

@@ -20,6 +20,13 @@ from tests.fuzz.job import parameters
 PROFILED_STEPS = 15
 
 
+def _axes(job: Job) -> tuple[str, ...]:
+    """MaxText/configs/base.yml 282 to 297 (8e55ab1), src/maxtext/configs/types.py 1222 to 1258 (v0.2.4)."""
+    older = ("data", "fsdp", "fsdp_transpose", "sequence", "tensor", "pipeline", "expert", "autoregressive")
+    newer = ("context", "context_autoregressive", "context_usp_ulysses", "diloco", "tensor_sequence")
+    return (*older, *newer) if job.style.newer else older
+
+
 def _configuration(job: Job, steps: int) -> list[str]:
     case, model = job.case, job.case.model
     inner = min(job.per_node, case.fsdp)
@@ -33,7 +40,10 @@ def _configuration(job: Job, steps: int) -> list[str]:
         "checkpoint_period": 10000,
         "async_checkpointing": True,
         "dataset_type": "synthetic",
-        "dcn_data_parallelism": case.gpus // case.fsdp,
+        **dict.fromkeys(
+            (f"{place}_{axis}_parallelism" for place in ("dcn", "ici") for axis in _axes(job)), 1
+        ),
+        "dcn_data_parallelism": -1 if job.seed % 2 else case.dp,
         "dcn_fsdp_parallelism": case.fsdp // inner,
         "dtype": "bfloat16",
         "emb_dim": model.hidden,
@@ -42,14 +52,17 @@ def _configuration(job: Job, steps: int) -> list[str]:
         "global_batch_size_to_load": float(case.gbs),
         "global_batch_size_to_train_on": case.gbs,
         "hardware": "gpu_multiprocess",
-        "ici_fsdp_parallelism": inner,
+        "gradient_accumulation_steps": case.ga,
+        "ici_fsdp_parallelism": -1 if job.seed % 3 else inner,
         "max_target_length": case.sequence_length,
+        "micro_batch_size_to_train_on": case.gbs // case.ga,
         "mlp_dim": model.ffn,
         "model_name": "llama2-70b",
         "num_decoder_layers": model.layers,
+        "num_slices": job.nodes,
         "num_experts": model.experts,
         "num_experts_per_tok": model.top_k,
-        "per_device_batch_size": float(case.mbs),
+        "per_device_batch_size": case.mbs if job.style.newer else float(case.mbs),
         "profiler": "nsys",
         "profiler_steps": 3,
         "quantization": "fp8" if case.dtype == "fp8" else "",
@@ -139,7 +152,7 @@ def render(job: Job) -> Page:
             layers=case.model.layers,
             mbs=case.mbs,
         )
-        page.tell(hidden=case.model.hidden, fsdp=case.fsdp, job=job.job_id)
+        page.tell(hidden=case.model.hidden, fsdp=case.fsdp, vocab=case.model.vocab, job=job.job_id)
         if job.style.stderr:
             page.tell(gpu=job.device)
     if job.style.nccl:

@@ -15,6 +15,8 @@ from tests.fuzz.job import parameters
 from tests.fuzz.job import stamp
 from tests.fuzz.job import teraflops_of_a_step
 
+DTYPES = {"bf16": "bfloat16", "fp8": "bfloat16", "fp16": "float16"}
+
 
 def configuration(job: Job) -> list[str]:
     case, model = job.case, job.case.model
@@ -46,13 +48,29 @@ model:
   hidden_size: {model.hidden}
   num_attention_heads: {model.heads}
   num_layers: {model.layers}
+  num_moe_experts: null
   num_query_groups: {model.query_groups}
+  params_dtype:
+    _call_: false
+    _target_: torch.{DTYPES[case.dtype]}
+  pipeline_dtype:
+    _call_: false
+    _target_: torch.float32
   pipeline_model_parallel_size: {case.pp}
   seq_length: {case.sequence_length}
   tensor_model_parallel_size: {case.tp}
   virtual_pipeline_model_parallel_size: {case.vp if case.vp > 1 else "null"}
   vocab_size: {model.vocab}
+optimizer:
+  _target_: megatron.bridge.training.config.OptimizerConfig
+  params_dtype:
+    _call_: false
+    _target_: torch.float32
 profiling: null
+tokenizer:
+  _target_: megatron.bridge.training.tokenizers.config.TokenizerConfig
+  tokenizer_type: NullTokenizer
+  vocab_size: {min(32000, model.vocab)}
 train:
   _target_: megatron.bridge.training.config.TrainingConfig
   global_batch_size: {case.gbs}
@@ -83,9 +101,12 @@ def _head(page: Page, job: Job) -> None:
         if job.nsys:
             lines[lines.index("profiling: null")] = "profiling:\n  use_nsys_profiler: true"
         page.add("------- Task Configuration -------", *lines, "", "----------------------------------")
-        page.tell(dtype=fp8, cp=case.cp)
+        page.tell(dtype=fp8, cp=case.cp, vp=case.vp, vocab=case.model.vocab)
     else:
         page.add(*summary(job))
+        page.tell(vocab=case.model.vocab)
+        if case.vp > 1:
+            page.tell(vp=case.vp)
         if fp8:
             page.tell(dtype=fp8)
         if case.cp > 1:
@@ -95,6 +116,12 @@ def _head(page: Page, job: Job) -> None:
         "Setting rerun_state_machine.current_iteration to 0...",
         "Starting training loop at iteration 0",
     )
+
+
+class _Repr(str):
+    """What is printed without quotes."""
+
+    __repr__ = str.__str__
 
 
 def summary(job: Job) -> list[str]:
@@ -111,9 +138,12 @@ def summary(job: Job) -> list[str]:
         ("num_attention_heads", model.heads, 0),
         ("num_layers", model.layers, 0),
         ("num_query_groups", model.query_groups, None),
+        ("params_dtype", _Repr(f"torch.{DTYPES[case.dtype]}"), _Repr("torch.float32")),
         ("pipeline_model_parallel_size", case.pp, 1),
         ("seq_length", case.sequence_length, None),
         ("tensor_model_parallel_size", case.tp, 1),
+        ("virtual_pipeline_model_parallel_size", case.vp if case.vp > 1 else None, None),
+        ("vocab_size", model.vocab, None),
     ]
     return [
         "=" * 70,

@@ -166,11 +166,13 @@ SAMPLES = [
     *(
         Sample("maxtext", given("maxtext", key, right), right, other, name, said)
         for key, name, right, other, said in (
-            ("per_device_batch_size", "mbs", 2, 4, "this case's mbs is 2"),
+            ("per_device_batch_size", "sequences_per_gpu", 2, 4, "this case's number of sequences in a GPU's micro batch is 2"),
             ("max_target_length", "sequence_length", 4096, 8192, "this case's sequence_length is 4096"),
             ("quantization", "fp8", "", "fp8", "this case is bf16"),
-            ("dcn_fsdp_parallelism", "fsdp_nodes", 8, 4, "this case's fsdp is 64"),
-            ("ici_fsdp_parallelism", "fsdp_devices", 8, 4, "this case's fsdp is 64"),
+            ("dcn_fsdp_parallelism", "dcn_fsdp", 8, 4, "this case's fsdp is 64"),
+            ("ici_fsdp_parallelism", "ici_fsdp", 8, 4, "this case's fsdp is 64"),
+            ("ici_data_parallelism", "ici_data", 1, 2, "this case's data is 1"),
+            ("dcn_tensor_parallelism", "dcn_tensor", 1, 2, "this case's tensor is 1"),
         )
     ),
     # Lightning 2.4.0 src/lightning/fabric/utilities/distributed.py 296 and 304, NeMo d2b21556
@@ -196,6 +198,8 @@ SAMPLES = [
     # nemo/lightning/megatron_parallel.py 611: that of d2b21556 has its blank before the comma, that of 2024 behind it.
     Sample("nemo2", NEMO + " > number of parameters on (tensor, pipeline) model parallel rank (0 ,0): {}", 4541186048, 2401927168, "first_stage", "this case's model has 4,540,"),
     Sample("nemo2", NEMO + " > number of parameters on (tensor, pipeline) model parallel rank (0, 0): {}", 4541186048, 8030261248, "first_stage", "this case's model has 4,540,"),
+    # NeMo d2b21556 nemo/lightning/base.py 49.
+    Sample("nemo2", NEMO + "Padded vocab_size: {}, original vocab_size: 128256, dummy tokens: 256.", 128512, 32000, "vocab", "this case's vocab is 128256"),
     # NeMo v2.0.0: examples/nlp/language_modeling/megatron_gpt_pretraining.py 38, as OmegaConf writes YAML and
     # nemo/utils/formatters/base.py indents it; keys of nemotron4-340b-synth.yaml (dgxc-benchmarking v24.11.1).
     Sample("nemo1", "      micro_batch_size: {}", 1, 2, "mbs", "this case's mbs is 1"),
@@ -244,6 +248,11 @@ SAMPLES = [
     Sample("megatron_lm", argument("seq_length"), 1024, 2048, "sequence_length", "this case's sequence_length is 1024"),
     Sample("megatron_lm", argument("micro_batch_size"), 1, 4, "mbs", "this case's mbs is 1"),
     Sample("megatron_lm", argument("global_batch_size"), 32, 16, "gbs", "this case's gbs is 32"),
+    Sample("megatron_lm", argument("data_parallel_size"), 16, 8, "dp", "this case's dp is 16"),
+    Sample("megatron_lm", argument("num_experts"), None, 8, "experts", "this case's experts is 1"),
+    # megatron/training/tokenizer/tokenizer.py (878d65f), megatron/core/tokenizers/utils/build_tokenizer.py (core_v0.19.0).
+    Sample("megatron_lm", " > padded vocab (size: 50257) with 47 dummy tokens (new size: {})", 50304, 32000, "vocab", "this case's vocab is 50304"),
+    Sample("megatron_lm", "INFO:megatron.core.tokenizers.utils.build_tokenizer: > padded vocab (size: 50256) with 48 dummy tokens (new size: {})", 50304, 32000, "vocab", "this case's vocab is 50304"),
     Sample("megatron_lm", argument("fp8"), None, "hybrid", "fp8", "this case is fp16"),
     # Megatron-Bridge v0.3.0 src/megatron/bridge/training/setup.py 486 to 500 (YAML); v0.3.1 and later: config.py,
     # `log_non_default_values`, as in NVIDIA-NeMo/Megatron-Bridge#2974.
@@ -255,6 +264,8 @@ SAMPLES = [
             ("seq_length", "sequence_length", 8192, 131072), ("sequence_length", "sequence_length", 8192, 1024),
             ("tensor_model_parallel_size", "tp", 4, 8), ("pipeline_model_parallel_size", "pp", 8, 4),
             ("context_parallel_size", "cp", 1, 2), ("micro_batch_size", "mbs", 1, 2), ("global_batch_size", "gbs", 1024, 512),
+            ("virtual_pipeline_model_parallel_size", "vp", 5, "None"), ("vocab_size", "vocab", 128256, 256000),
+            ("num_moe_experts", "experts", 1, 8),
         )
         for behind in ("", "  (Mcore default: 0)")
     ),
@@ -266,9 +277,13 @@ SAMPLES = [
             ("num_query_heads", "heads", 64, 32), ("num_kv_heads", "query_groups", 8, 64), ("vocab_size", "vocab", 32000, 128256),
             ("num_experts", "experts", 1, 8), ("num_experts_per_tok", "top_k", 1, 2),
             ("max_target_length", "sequence_length", 4096, 8192), ("global_batch_size_to_train_on", "gbs", 128, 256),
+            ("gradient_accumulation_steps", "ga", 1, 2),
         )
         for before in ("", ABSL + "pyconfig.py:584] ")
     ),
+    Sample("maxtext", "Config param micro_batch_size_to_train_on: {}", 128, 64, "micro_batch", "this case's micro batch of all GPUs is 128"),
+    Sample("maxtext", "Config param per_device_batch_size: {}", "2.0", "1.0", "sequences_per_gpu", "this case's number of sequences in a GPU's micro batch is 2"),
+    Sample("maxtext", ABSL + "pyconfig.py:584] Config param per_device_batch_size: {}", 2, 4, "sequences_per_gpu", "this case's number of sequences in a GPU's micro batch is 2"),
     Sample("maxtext", "Config param dtype: {}", "bfloat16", "float32", "precision", "this case is bf16"),
     Sample("maxtext", "Config param quantization: {}", "", "fp8", "fp8", "this case is bf16"),
     Sample("maxtext", "Config param quantization: {}", "None", "int8", "fp8", "this case is bf16"),

@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Iterator
 from itertools import product
 
-from plugins.judging.identity import GPU_NAME
 from plugins.judging.identity import gpu_names
 from plugins.judging.identity import type_of
 from plugins.judging.identity import unstated
@@ -16,9 +15,12 @@ from plugins.judging.model import flops_of_a_step
 from plugins.judging.model import flops_printed
 from plugins.judging.model import other_work
 from plugins.judging.model import parameters
+from plugins.judging.validity.mesh import mesh
 from plugins.judging.validity.run import Check
 from plugins.judging.validity.run import TimedRun
+from plugins.judging.validity.run import quoted
 from plugins.logs import Step
+from plugins.logs.statements import GPU_NAME
 from plugins.logs.statements import Fact
 
 RATE_MARGIN = 0.02
@@ -31,6 +33,9 @@ Vocabularies are padded, norms and biases may count, and a stage may have a laye
 multiple away.
 """
 
+VOCABULARY_MARGIN = 0.01
+"""A stated vocabulary may differ from the case's by this share: it is padded, or counts a token for the end."""
+
 # A format that states its configuration must state these: half the work or another dtype may look like the
 # case.
 _DEMANDED = {"sequence_length": "the sequence length", "fp8": "whether it computed in FP8"}
@@ -39,6 +44,8 @@ _DTYPE = ("fp8", "precision")
 _WORDS = {
     "processes": "number of processes",
     "buffer_size": "number of steps that each printed time is the mean of",
+    "micro_batch": "micro batch of all GPUs",
+    "sequences_per_gpu": "number of sequences in a GPU's micro batch",
 }
 
 
@@ -61,18 +68,28 @@ def facts(run: TimedRun) -> Iterator[str]:
         "size": case.model_name,
     }
     for fact in run.log.facts:
-        if fact.name not in own or fact.value == own[fact.name]:
+        if fact.name not in own or _agrees(fact, own[fact.name]):
             continue
+        said = quoted(fact)
+        stated = [other.lines for other in run.log.facts if other.name == fact.name]
+        if max(stated) > fact.lines:
+            said += f" in {fact.lines} of {_lines(sum(stated))}"
         if fact.name in _DTYPE:
-            yield f"{_quoted(fact)}, this case is {case.dtype}"
+            yield f"{said}, this case is {case.dtype}"
         else:
-            yield f"{_quoted(fact)}, this case's {_WORDS.get(fact.name, fact.name)} is {own[fact.name]}"
+            yield f"{said}, this case's {_WORDS.get(fact.name, fact.name)} is {own[fact.name]}"
+
+
+def _agrees(fact: Fact, own: int | str) -> bool:
+    if fact.name == "vocab" and isinstance(fact.value, int) and isinstance(own, int):
+        return abs(fact.value / own - 1) <= VOCABULARY_MARGIN
+    return fact.value == own
 
 
 def job(run: TimedRun) -> Iterator[str]:
     for fact in run.log.facts:
         if fact.name == "job" and run.job.isdecimal() and fact.value != int(run.job):
-            yield f"{_quoted(fact)}, this case's job is {run.job}"
+            yield f"{quoted(fact)}, this case's job is {run.job}"
 
 
 def groups(run: TimedRun) -> Iterator[str]:
@@ -81,29 +98,23 @@ def groups(run: TimedRun) -> Iterator[str]:
     If nothing else states the number of processes, the largest group of NCCL has all of them. Gloo's largest
     group has the data parallel ones only.
     """
-    gpus, stated = run.case.gpus, _numbers(run)
+    gpus, stated = run.case.gpus, run.numbers
     for name in ("group", "peers"):
         if name not in stated:
             continue
         # A process does not count itself among its peers.
         most, fact = max(((n + (name == "peers"), fact) for n, fact in stated[name]), key=lambda one: one[0])
         if most > gpus or (name == "group" and most < gpus and "processes" not in stated):
-            yield f"{_quoted(fact)}: its largest group has {most} processes, this case has {gpus}"
+            yield f"{quoted(fact)}: its largest group has {most} processes, this case has {gpus}"
 
 
 def nodes(run: TimedRun) -> Iterator[str]:
-    """Nodes x GPUs of a node is the case's number of GPUs as asked for, and its fsdp as configured."""
-    case, stated = run.case, _numbers(run)
-    for kind, own, words in (
-        ("asked", case.gpus, f"this case has {case.gpus} GPUs"),
-        ("fsdp", case.fsdp, f"this case's fsdp is {case.fsdp}"),
-    ):
-        for (count, node), (devices, device) in product(
-            stated.get(f"{kind}_nodes", ()), stated.get(f"{kind}_devices", ())
-        ):
-            if count * devices != own:
-                yield f'{_quoted(node)} and "{device.said}", {words}'
-                break
+    """Nodes x GPUs of a node, as asked for, is the case's number of GPUs."""
+    asked = product(run.numbers.get("asked_nodes", ()), run.numbers.get("asked_devices", ()))
+    for (count, node), (devices, device) in asked:
+        if count * devices != run.case.gpus:
+            yield f'{quoted(node)} and "{device.said}", this case has {run.case.gpus} GPUs'
+            return
 
 
 def parameter_counts(run: TimedRun) -> Iterator[str]:
@@ -117,14 +128,16 @@ def parameter_counts(run: TimedRun) -> Iterator[str]:
         if fact.name not in counts or not isinstance(fact.value, int):
             continue
         if abs(fact.value / counts[fact.name] - 1) > PARAMETERS_MARGIN:
-            yield f"{_quoted(fact)}, this case's model has {counts[fact.name]:,.0f}"
+            yield f"{quoted(fact)}, this case's model has {counts[fact.name]:,.0f}"
 
 
 def gpus(run: TimedRun) -> Iterator[str]:
     """The GPUs are of one type, the case's. `NVIDIA H100 80GB HBM3` and `NVIDIA H100 SXM` are one type."""
     names = gpu_names(run.log)
     if len({type_of(name) for name in names}) > 1:
-        yield f"the log is of GPUs of several types: {', '.join(names)}"
+        lines = {str(fact.value): fact.lines for fact in run.log.facts if fact.name == "gpu"}
+        told = [f"{name} ({_lines(lines[name])})" if name in lines else name for name in names]
+        yield f"the log is of GPUs of several types: {', '.join(told)}"
         return
     wanted = GPU_NAME.search(run.part.name) if run.part else None
     if run.part is None or wanted is None:
@@ -177,18 +190,9 @@ def _other_batch(run: TimedRun, step: Step, flops: float) -> str:
     return other_work(case, step, flops)
 
 
-def _numbers(run: TimedRun) -> dict[str, list[tuple[int, Fact]]]:
-    """The facts that are numbers, by name."""
-    found: dict[str, list[tuple[int, Fact]]] = {}
-    for fact in run.log.facts:
-        if isinstance(fact.value, int):
-            found.setdefault(fact.name, []).append((fact.value, fact))
-    return found
+def _lines(count: int) -> str:
+    return f"{count} line{'s' if count > 1 else ''}"
 
 
-def _quoted(fact: Fact) -> str:
-    return f'the log says "{fact.said}"'
-
-
-STATEMENTS: tuple[Check, ...] = (facts, job, groups, nodes, parameter_counts, gpus, rate)
+STATEMENTS: tuple[Check, ...] = (facts, job, groups, nodes, mesh, parameter_counts, gpus, rate)
 CHECKS: tuple[Check, ...] = (demanded, *STATEMENTS, batch)

@@ -11,6 +11,7 @@ from functools import cached_property
 from plugins import words
 from plugins.baselines.file import Accelerator
 from plugins.logs import Log
+from plugins.logs.statements import Fact
 from plugins.metrics import Statistic
 from plugins.recipes.cases import Case
 
@@ -31,9 +32,22 @@ class TimedRun:
         """The time of each step by itself if it can be computed, by index."""
         return self.case.means.times(self.log.steps)
 
+    @cached_property
+    def numbers(self) -> dict[str, list[tuple[int, Fact]]]:
+        """The facts that are numbers, by name."""
+        stated: dict[str, list[tuple[int, Fact]]] = {}
+        for fact in self.log.facts:
+            if isinstance(fact.value, int):
+                stated.setdefault(fact.name, []).append((fact.value, fact))
+        return stated
+
 
 Check = Callable[[TimedRun], Iterator[str]]
 """Yields the reasons why the run is invalid."""
+
+
+def quoted(fact: Fact) -> str:
+    return f'the log says "{fact.said}"'
 
 
 def listed(indices: Iterable[int]) -> str:

@@ -180,7 +180,10 @@ def test_gpus_of_two_types_never_pass(other: str) -> None:
     for gpu in ("h100", "l40"):
         verdict = judged("healthy", gpu=gpu, before=line).verdict
         assert verdict.kind is Kind.INVALID
-        assert f"the log is of GPUs of several types: {other}, NVIDIA H100 80GB HBM3" in verdict.headline
+        assert (
+            f"the log is of GPUs of several types: {other} (1 line), NVIDIA H100 80GB HBM3 (1 line)"
+            in verdict.headline
+        )
 
 
 def test_another_jax_than_the_baselines_is_a_remark_and_part_of_the_identity() -> None:

@@ -140,7 +140,8 @@ def test_a_run_that_states_nothing_is_valid(dialect: str) -> None:
         # MaxText: before the scale of the whole model, and per device.
         ("maxtext", "Config param base_emb_dim: 2048"),
         ("maxtext", "Config param global_batch_size_to_load: 256.0"),
-        ("maxtext", "Config param per_device_batch_size: 4.0"),
+        ("maxtext", "Config param eval_per_device_batch_size: 4.0"),
+        ("maxtext", "Config param ici_parallelism: [1, 1, 1, -1, 1, 1]"),
         ("maxtext", "Config param quantization_local_shard_count: 16"),
         ("maxtext", "Config param hidden_size_for_vit: 1408"),
         ("maxtext", "Config param weight_dtype: float32"),
@@ -149,7 +150,8 @@ def test_a_run_that_states_nothing_is_valid(dialect: str) -> None:
         # Megatron-Bridge: a deeper key, the recipe of an FP8 that is off, and what another section has.
         ("megatron_bridge", "    num_layers: 4"),
         ("megatron_bridge", "  fp8_recipe: tensorwise"),
-        ("megatron_bridge", "  virtual_pipeline_model_parallel_size: null"),
+        ("megatron_bridge", "    vocab_size: 4"),
+        ("megatron_bridge", "  num_query_groups_per_expert: null"),
         ("megatron_bridge", "  num_layers_in_first_pipeline_stage: null"),
     ],
 )  # fmt: skip
@@ -355,7 +357,7 @@ TOLD: dict[str, dict[str, str]] = {
         "sequence length": " ".join(argument("seq_length").format(1024).split()), "dtype": " ".join(argument("fp8").format(None).split()),
     },
     "megatron_bridge": {
-        "processes": "NCCL INFO comm 0x55c13a6640d0 rank 15 nranks 512", "model": "num_layers: 80", "sequence length": "seq_length: 8192", "dtype": "fp8: hybrid",
+        "processes": "NCCL INFO comm 0x55c13a6640d0 rank 15 nranks 512 cudaDev", "model": "num_layers: 80", "sequence length": "seq_length: 8192", "dtype": "fp8: hybrid",
     },
     "dllogger": {
         "processes": "All distributed processes registered. Starting with 512 processes", "model": "cfg/num_layers is 80", "sequence length": "cfg/encoder_seq_length is 8192",

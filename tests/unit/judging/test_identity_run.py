@@ -132,7 +132,7 @@ def test_two_types_of_gpu_in_one_run() -> None:
     names = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
     text = text_of("nemo2", *(GPU_LINES[3].format(name) for name in names))
     assert judged("nemo2", text) == [
-        "the log is of GPUs of several types: NVIDIA H100 80GB HBM3, NVIDIA H200"
+        "the log is of GPUs of several types: NVIDIA H100 80GB HBM3 (1 line), NVIDIA H200 (1 line)"
     ]
 
 

@@ -139,7 +139,9 @@ EXCERPTS: dict[str, Told] = {
     "maxtext-checkpointing": Told(
         ((46, 64.453), (47, 64.593), (48, 64.648)),
         None,
-        (("precision", "bf16"), ("hidden", 8192), ("gbs", 896), ("sequence_length", 8192), ("layers", 80), ("fp8", False)),
+        (("precision", "bf16"), ("hidden", 8192), ("gbs", 896), ("sequence_length", 8192), ("layers", 80), ("fp8", False),
+            ("dcn_data", 2), ("dcn_fsdp", -1), ("ici_fsdp", 8), ("slices", 16), ("ga", 1), ("sequences_per_gpu", 7),
+        ),
         ("checkpoint",),
     ),
     "maxtext-tpu": Told((), None, (("processes", 32),)),

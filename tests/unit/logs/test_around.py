@@ -1,0 +1,117 @@
+"""Whatever is printed around a line, the log tells the same: steps, configuration, marks, versions, GPUs."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from plugins.digests.gpus import read_gpus
+from plugins.logs.formats import read
+from tests.fuzz import cells
+from tests.fuzz import words
+from tests.fuzz.around import AROUND
+from tests.fuzz.around import STAMP
+from tests.fuzz.around import around
+from tests.unit.stated import CASES
+from tests.unit.stated import COMMUNICATORS
+from tests.unit.stated import GPU_LINES
+from tests.unit.stated import SAMPLES
+from tests.unit.stated import judged
+from tests.unit.stated import text_of
+
+DIALECTS = pytest.mark.parametrize("dialect", sorted(CASES))
+EACH = pytest.mark.parametrize("name", AROUND)
+
+
+def whole(dialect: str) -> str:
+    """A log with every statement, a mark, and versions, from which nothing is judged."""
+    cell = cells.draw(random.Random(5), dialect)
+    job = cells.job(random.Random(6), cell)
+    page = cell.render(replace(job, nsys=True, style=replace(job.style, ranks=1, nccl=True, stderr=True)))
+    samples = [sample.line.format(sample.right) for sample in SAMPLES if sample.dialect == dialect]
+    gpus = [line.format("NVIDIA H100 80GB HBM3") for line in GPU_LINES]
+    page.add(
+        *samples,
+        *gpus,
+        *(line.format(64) for line in COMMUNICATORS),
+        words.TRACES[0],
+        "NCCL version 2.25.1+cuda12.8",
+    )
+    page.end(
+        "Saved memory snapshot to x", "saving checkpoint at iteration      10 to /ckpt in torch_dist format"
+    )
+    return page.text()
+
+
+@EACH
+@DIALECTS
+def test_a_log_tells_the_same_whatever_is_around_its_lines(dialect: str, name: str) -> None:
+    text = whole(dialect)
+    plain, found = read(dialect, [text.encode()]), read(dialect, [around(name, text).encode()])
+    assert {(fact.name, fact.value) for fact in found.facts} == {
+        (fact.name, fact.value) for fact in plain.facts
+    }
+    assert found.steps == plain.steps or name.startswith("srun")
+    assert [replace(step, slowest_rank=None) for step in found.steps] == [
+        replace(step, slowest_rank=None) for step in plain.steps
+    ]
+    assert {kind for kind, _ in found.marks} == {kind for kind, _ in plain.marks}
+    assert found.versions == plain.versions
+    assert (found.planned, found.tells, found.restarted_after) == (
+        plain.planned,
+        plain.tells,
+        plain.restarted_after,
+    )
+    assert plain.facts
+    assert plain.steps
+
+
+@EACH
+@pytest.mark.parametrize(
+    ("dialect", "line"),
+    [
+        ("nemo1", "      encoder_seq_length: 2048"),
+        ("nemo1", "        buffer_size: 5"),
+        ("megatron_bridge", "  num_layers: 16"),
+        ("megatron_bridge", "  num_layers: 16  (Mcore default: 0)"),
+        ("megatron_lm", "  num_layers ...................................... 24"),
+        ("maxtext", "Config param emb_dim: 4096"),
+        ("maxtext", "Config param quantization: fp8"),
+        ("nemo2", "GLOBAL_RANK: 0, MEMBER: 1/64"),
+    ],
+)
+def test_another_configuration_is_refused_whatever_is_around_it(name: str, dialect: str, line: str) -> None:
+    (reason,) = judged(dialect, around(name, text_of(dialect, line)))
+    assert f'the log says "{" ".join(line.split())}' in reason.replace("  ", " ")
+
+
+# A deeper key is another one: an indentation is even, and a prefix ends with at most one blank.
+@EACH
+@pytest.mark.parametrize("blanks", [0, 4, 6])
+def test_a_key_of_another_section_is_none(name: str, blanks: int) -> None:
+    text = around(name, text_of("megatron_bridge", f"{' ' * blanks}num_layers: 16"))
+    assert judged("megatron_bridge", text) == []
+
+
+# containerd and docker cut a line of more than 16 KiB: the first part may end within a number.
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [f"{STAMP} stdout P       encoder_seq_length: 40", f"{STAMP} stdout F 96"],
+        [f'{{"log":"      encoder_seq_length: 40","stream":"stdout","time":"{STAMP}"}}'],
+    ],
+)
+def test_a_line_that_goes_on_in_the_next_one_states_nothing(lines: list[str]) -> None:
+    assert judged("nemo1", text_of("nemo1", *lines)) == []
+
+
+@EACH
+def test_the_gpus_are_seen_whatever_is_around_their_lines(name: str) -> None:
+    log = (Path(__file__).parents[1] / "gpu_logs" / "healthy.log").read_text()
+    found = read_gpus(around(name, log).encode().splitlines(keepends=True))
+    assert found == read_gpus(log.encode().splitlines(keepends=True))
+    assert found is not None
+    assert found.samples
