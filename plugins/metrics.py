@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
 from itertools import combinations
+from itertools import pairwise
 
 from pydantic import Field
 from pydantic import model_validator
@@ -46,6 +47,15 @@ PERIODIC = 4
 
 # The standard error of the median of n normal values is this times their standard deviation / sqrt(n).
 MEDIAN_ERROR = 1.2533
+
+# The distance between the third and the seventh tenth of normal values is this times their standard deviation.
+TENTHS = 1.0488
+MANY = 20
+
+# For the correlation of neighbours a value counts as at most this many standard deviations away: a stall says
+# nothing of it. Few values do not tell a correlation near 1 from a drift.
+CLIPPED = 2.5
+MOST_ALIKE = 0.9
 
 SECONDS_PER_DAY = 86_400
 
@@ -177,7 +187,7 @@ class Timing:
     The settled steps are those after the warm-up, the first fifth of the run: `settled` is their median and
     `settled_steps` their number. `spread` is their robust standard deviation. `mean` is their mean, which
     includes what a median hides. `hiccups` are their slow outliers, and `periodic` says that these come at
-    equal distances.
+    equal distances. `fast` are the fast outliers among all steps: a warm-up makes no step faster.
 
     The last steps: `steady` is the median of the last ten, and `tail` that of the last five. `steady_error`
     is the standard error of `steady`. `tail_error` is that of the difference between `tail` and `settled`, by
@@ -210,6 +220,7 @@ class Timing:
     outliers: tuple[tuple[int, float], ...]
     without_outliers: float
     hiccups: tuple[tuple[int, float], ...]
+    fast: tuple[tuple[int, float], ...]
     periodic: bool
     settled_steps: int
     mean: float
@@ -221,6 +232,11 @@ class Timing:
     def settled_error(self) -> float:
         """The relative standard error of `settled`."""
         return MEDIAN_ERROR * self.spread / math.sqrt(self.settled_steps / self.judged.every)
+
+    def share_of(self, steps: Sequence[tuple[int, float]]) -> float:
+        """The time that these steps took beyond the median, or less, as a share of the settled time."""
+        beyond = math.fsum(abs(seconds - self.settled) for _, seconds in steps)
+        return beyond / self.settled * self.judged.every / self.settled_steps
 
     @property
     def judged(self) -> Means:
@@ -282,46 +298,46 @@ def timing(steps: Sequence[Step], statistic: Statistic, means: Means = SINGLE) -
     reach = range(max(0, window[0][0] - means.over + 1), window[-1][0] + 1)
     single = tuple((i, known[i]) for i in reach if i in known)
     settled = {i: t for i, t in known.items() if judged.covered(i)[0] >= judged.warm_up(count)}
-    sigma = _robust_sigma(list(settled.values()))
+    stalls = judged.stalls(times, STALL_RISE * median)
+    plain = {i: t - stalls.get(i, 0.0) for i, t in known.items()}
+    pace, sigma = statistics.median(settled.values()), _robust_sigma([plain[i] for i in settled])
     limit = max(OUTLIER_SIGMAS * sigma, OUTLIER_FLOOR * median)
-    plain = {i: judged.without_stall(times, i, STALL_RISE * median) for i in known}
     # The steps of a window are compared with their own median, a single step with the steady median.
     middle = statistics.median(t for _, t in single) if len(single) > 1 else median
     outliers = tuple((i, t) for i, t in single if abs(t - middle) > limit or plain[i] < t)
-    hiccups = tuple((i, t) for i, t in settled.items() if t - median > limit)
+    hiccups = tuple((i, t) for i, t in settled.items() if t - pace > limit)
     # After the last interval no line shows whether it stalled or the pace fell, so it always counts. An
     # earlier one may be left out.
     end = count if judged.single else max(plain)
     rest = [plain[i] for i, t in single if (i, t) not in outliers or plain[i] < t or i == end]
     tail = [plain[i] for i in sorted(plain)[-judged.unit.tail :]]
+    in_order = [settled[i] for i in sorted(settled)]
     # The tail is left out, so that a fall at the end does not add to the scatter.
-    before = [settled[i] for i in sorted(settled)[: -judged.unit.tail]] or list(settled.values())
+    before = in_order[: -judged.unit.tail] or in_order
+    scatter = _scatter(before)
+    high = max(OUTLIER_FLOOR * median, judged.unit.sigmas * scatter)
     return Timing(
         statistic=statistic,
         step_time=statistics.fmean(t for _, t in window),
         steady=median,
-        settled=statistics.median(settled.values()),
+        settled=pace,
         steady_error=MEDIAN_ERROR * sigma / median / math.sqrt(len(last)),
         spread=sigma / median,
         tail=judged.unit.end(tail),
-        tail_error=MEDIAN_ERROR
-        * _robust_sigma(before)
-        / median
-        * math.sqrt(1 / len(tail) + 1 / len(settled)),
+        tail_error=MEDIAN_ERROR * scatter / median * math.sqrt(1 / len(tail) + 1 / len(settled)),
         resolution=statistics.median(step.resolution for step in steps if step.index in last) / median,
         window=window,
         last=max(printed.items()),
         outliers=outliers,
         without_outliers=statistics.fmean(rest) if rest else median,
         hiccups=hiccups,
+        fast=tuple((i, t) for i, t in known.items() if pace - t > limit),
         periodic=regular([index for index, _ in hiccups]),
         settled_steps=len(settled) * judged.every,
         mean=statistics.fmean(settled.values()),
         means=means,
         lasting=not judged.single
-        and any(
-            plain.get(i - judged.every, 0.0) > (1 + OUTLIER_FLOOR) * median for i, t in outliers if t > median
-        ),
+        and any(min(plain.get(i - judged.every, 0.0), plain[i]) > median + high for i, _ in outliers),
     )
 
 
@@ -345,6 +361,41 @@ def _robust_sigma(values: Sequence[float]) -> float:
     """1.4826 x the median absolute deviation: a normal sample's standard deviation, whatever its outliers."""
     median = statistics.median(values)
     return 1.4826 * statistics.median(abs(v - median) for v in values)
+
+
+def _scatter(values: Sequence[float]) -> float:
+    """The standard deviation by which a median of such values, in their order, is uncertain.
+
+    If more than half of the values are nearly equal, their median deviation is near 0, although the others
+    differ: steps that alternate between two paces are such. The distance of two quantiles shows them. If
+    successive values are alike, they say less than as many independent ones: with a correlation r of
+    neighbours the variance of a mean is (1 + r) / (1 - r) times as large (for a first-order autoregression).
+    Fewer values than `MANY` tell neither.
+    """
+    sigma = _robust_sigma(values)
+    if len(values) < MANY:
+        return sigma
+    tenths = statistics.quantiles(values, n=10, method="inclusive")
+    sigma = max(sigma, (tenths[6] - tenths[2]) / TENTHS)
+    alike = _correlation(values, sigma)
+    return sigma * math.sqrt((1 + alike) / (1 - alike))
+
+
+def _correlation(values: Sequence[float], sigma: float) -> float:
+    """The correlation of each value with the next, less its standard error, from 0 to `MOST_ALIKE`.
+
+    Outliers count as far as `CLIPPED`.
+    """
+    median = statistics.median(values)
+    limit = CLIPPED * sigma
+    clipped = [min(max(value - median, -limit), limit) for value in values]
+    mean = statistics.fmean(clipped)
+    centred = [value - mean for value in clipped]
+    square = math.fsum(value * value for value in centred)
+    product = math.fsum(value * after for value, after in pairwise(centred))
+    if not square:
+        return 0.0
+    return min(max(product / square - 1 / math.sqrt(len(values)), 0.0), MOST_ALIKE)
 
 
 @dataclass(frozen=True, repr=False)

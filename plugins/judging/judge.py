@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from plugins.baselines.file import Reference
+from plugins.baselines.file import Tolerance
 from plugins.baselines.store import Baseline
 from plugins.baselines.store import Expected
 from plugins.baselines.store import accelerators
@@ -219,7 +220,7 @@ def judge_outcome(
             Kind.NO_BASELINE,
             f"{Kind.NO_BASELINE}: measured {pace}; nothing to compare with: baselines/{case.recipe}.yaml has no "
             f"{case.id} of release {case.release} on {gpu}{f', {why_none}' if why_none else ''}",
-            (*remarks_on(runs), *stall_remarks(measurement), *remarks),
+            (*remarks_on(runs), *stall_remarks(measurement, Tolerance()), *remarks),
         )
         of_gpus = gpu_judging.lines(gpus, measurement, part)
         details = (

@@ -146,6 +146,7 @@ def pooled(runs: Sequence[Timing]) -> Timing:
         tail_error=error("tail_error"),
         outliers=tuple(chain.from_iterable(run.outliers for run in runs)),
         hiccups=tuple(chain.from_iterable(run.hiccups for run in runs)),
+        fast=tuple(chain.from_iterable(run.fast for run in runs)),
         settled_steps=sum(run.settled_steps for run in runs),
         periodic=2 * sum(run.periodic for run in runs) > len(runs),
         lasting=2 * sum(run.lasting for run in runs) > len(runs),

@@ -48,6 +48,9 @@ class Unit:
     each: str = ""
 
 
+FORGIVEN = 2
+"""The median of five single steps hides as many stalled ones as this, so the mean over five is without them too."""
+
 STEP = Unit("steps", 10, 5, statistics.median, "median of the last 5 steps is", 4.0)
 # The standard error of a few means is less certain, so both of the last two must be slow.
 INTERVAL = Unit(
@@ -152,21 +155,28 @@ class Means:
                 single[index] = (ends[end] - ends[before]) / (end - before)
         return single
 
-    def without_stall(self, lines: Mapping[int, float], index: int, rise: float) -> float:
-        """The time of a judged line, without what one stalled step added to it.
+    def stalls(self, lines: Mapping[int, float], rise: float) -> dict[int, float]:
+        """What stalled steps added to each line, `FORGIVEN` of them at most; lines without any are left out.
 
-        The lines between two that are judged show a stalled step: one of them rises by more than `rise` s,
-        and by more than all others together.
+        A step adds t_k - t_(k-w) = w (m_k - m_(k-1)) over the one that it takes the place of. So a line that
+        rises by more than `rise` s, or by as much over a stalled step that it no longer has, ends in a stalled
+        step. The stalls rise by more than all other steps of their line together.
         """
         if self.single:
-            return lines[index]
-        rises = [
-            max(0.0, lines[after] - lines[after - 1])
-            for after in self.covered(index)
-            if {after - 1, after} <= lines.keys()
-        ]
-        most = max(rises, default=0.0)
-        return lines[index] - (most if most > max(rise, sum(rises) / 2) else 0.0)
+            return {}
+        rises: dict[int, float] = {}
+        for after in sorted(lines):
+            before = rises.get(after - self.over, 0.0)
+            rises[after] = max(
+                0.0, lines[after] - lines.get(after - 1, lines[after]) + before * (before > rise)
+            )
+        added = {}
+        for line in lines:
+            steps = [rises.get(step, 0.0) for step in self.covered(line)]
+            stalled = math.fsum(sorted(step for step in steps if step > rise)[-FORGIVEN:])
+            if stalled > math.fsum(steps) / 2:
+                added[line] = stalled
+        return added
 
     def contradiction(self, steps: Sequence[Step]) -> str:
         """Why the printed times are not such means; "" if there are steps with positive times that have them."""

@@ -18,6 +18,7 @@ from plugins.judging.verdicts import Band
 from plugins.judging.verdicts import Kind
 from plugins.judging.verdicts import Verdict
 from plugins.judging.verdicts import explain
+from plugins.judging.verdicts import fell
 from plugins.judging.verdicts import instability
 from plugins.judging.verdicts import judge
 from plugins.logs import Step
@@ -206,7 +207,7 @@ def test_a_stall_every_tenth_step_is_no_pass(phase: int, stall: float) -> None:
     assert "4 of 40 settled steps far above the median" in found.headline
     assert "the median hides such stalls" in found.headline
     assert "at equal distances, so that they have one cause" in found.headline
-    assert "12.5 % of the steps, at equal distances 8.33 %" in found.headline
+    assert "8.33 % of the steps with 1.8 % of the time" in found.headline
 
 
 @pytest.mark.parametrize(
@@ -226,6 +227,58 @@ def test_stalls_at_random_are_forgiven_up_to_five_and_at_equal_distances_up_to_t
 ) -> None:
     run = [seconds * (1.2 if i in stalled else 1) for i, seconds in enumerate(times())]
     assert verdict(run).kind is kind
+
+
+FAST = {
+    "the first half": lambda i: 0.7 if i < 24 else 1.0,
+    "the first quarter": lambda i: 0.7 if i < 16 else 1.0,
+    "the warm-up": lambda i: 0.5 if i < 10 else 1.0,
+    "two of five": lambda i: 0.5 if i % 5 in (1, 3) else 1.0,
+    "every sixth": lambda i: 0.6 if i % 6 == 2 else 1.0,
+    "the middle": lambda i: 0.8 if 20 <= i < 34 else 1.0,
+}
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_many_steps_that_are_too_fast_are_no_pass(name: str) -> None:
+    found = verdict([seconds * FAST[name](i) for i, seconds in enumerate(times())])
+    assert found.kind is Kind.NOISY
+    assert "far below the median" in found.headline or "the settled steps scatter" in found.headline
+
+
+def test_few_steps_that_are_too_fast_are_remarked() -> None:
+    found = verdict(times(s20=7.0, s30=8.0))
+    assert found.kind is Kind.PASSED
+    assert found.remarks == ("2 steps far below the median: steps 20 (7 s), 30 (8 s)",)
+
+
+@pytest.mark.parametrize("steps", [48, 50])
+@pytest.mark.parametrize("apart", [0.025, 0.045, 0.06])
+@pytest.mark.parametrize("pace", [1.0, 1.01, 1.02, 1.03, 1.04])
+def test_alternating_steps_have_one_verdict_in_either_phase(steps: int, apart: float, pace: float) -> None:
+    kinds = set()
+    for phase in (0, 1):
+        run = [STEP_TIME * pace * (1 + apart * ((i + phase) % 2)) for i in range(steps)]
+        measured = measure(run, statistic=WINDOW)
+        kinds.add(judge(measured, examples.target(statistic=WINDOW)).kind)
+    assert len(kinds) == 1
+
+
+def correlated(seed: int, noise: float = 0.02, share: float = 0.8) -> list[float]:
+    """Steps of which each is like the one before: a first-order autoregression."""
+    rng = random.Random(seed)
+    state = rng.gauss(0, noise)
+    run = []
+    for _ in range(50):
+        run.append(STEP_TIME * (1 + state))
+        state = share * state + rng.gauss(0, noise * math.sqrt(1 - share * share))
+    return run
+
+
+def test_correlated_steps_do_not_look_as_if_the_pace_fell() -> None:
+    runs = [measure(correlated(seed, share=0.9)) for seed in range(3000)]
+    band = Band(examples.target(), 0.0)
+    assert sum(fell(run, band) for run in runs) <= 3
 
 
 def test_few_hiccups_are_remarked() -> None:
