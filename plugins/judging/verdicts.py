@@ -406,8 +406,7 @@ def _hiccups(measurement: Measurement) -> str:
 
 def _fast(measurement: Measurement) -> str:
     timing = measurement.timing
-    steps = _steps(measurement, timing.fast)
-    return f"{len(timing.fast)} {timing.judged.unit.name} far below the median: {steps}"
+    return f"far below the median{timing.judged.unit.each}: {_steps(measurement, timing.fast)}"
 
 
 def _steps(measurement: Measurement, steps: tuple[tuple[int, float], ...]) -> str:

@@ -5,6 +5,7 @@ Which clusters there are, and which published statistics their runs are judged b
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 from collections.abc import Callable
@@ -54,7 +55,7 @@ MADE_UP = 78.0
 
 @dataclass(frozen=True)
 class SlowDown:
-    """What is wrong with a cluster: the steps from `first` on take `factor` times as long.
+    """What is wrong with a cluster: the steps from `first` on, and before `end`, take `factor` times as long.
 
     With `every` only each so many-th step does. With `drift` the last step does, and those before come near it evenly.
     """
@@ -62,6 +63,7 @@ class SlowDown:
     name: str
     factor: float = 1.0
     first: int = 0
+    end: int = USUAL_STEPS
     every: int = 0
     drift: bool = False
 
@@ -72,8 +74,8 @@ class SlowDown:
         if self.every:
             phase = rng.randrange(self.every)
             return [self.factor if i % self.every == phase else 1.0 for i in range(steps)]
-        first = self.first * steps // USUAL_STEPS
-        return [self.factor if i >= first else 1.0 for i in range(steps)]
+        slow = range(self.first * steps // USUAL_STEPS, self.end * steps // USUAL_STEPS)
+        return [self.factor if i in slow else 1.0 for i in range(steps)]
 
 
 HEALTHY, LITTLE, THROUGHOUT = "healthy", "3 %", "8 %"
@@ -98,24 +100,70 @@ SLOW_DOWNS = {
 }
 
 
+ALTERNATING, FAST_HALF, FAST_PART = "every 2nd 2.5 % longer", "first 49 % in 0.7", "40 % in half"
+# Of a healthy pace. Whether such runs pass is told apart from the table of noise and hiccups.
+OTHER_PATTERNS = {
+    pattern.name: pattern
+    for pattern in (
+        SlowDown(ALTERNATING, 1.025, every=2),
+        SlowDown(FAST_HALF, 0.7, end=25),
+        SlowDown(FAST_PART, 0.5, first=20, end=40),
+    )
+}
+
+
 @dataclass(frozen=True)
 class Cluster:
-    """What runs are drawn from: how its steps and its runs scatter, what share of the steps stalls, and what is wrong with it."""
+    """What runs are drawn from: how its steps and its runs scatter, what share of the steps stalls, and what is wrong with it.
+
+    `correlation` is that of the noise of one step with that of the next. `long` is the share of the steps that take 5 to
+    30 % longer, evenly spread.
+    """
 
     noise: float
     hiccups: float
     between: float
     slow: str
+    correlation: float = 0.0
+    long: float = 0.0
 
     def draw(self, steps: int, rng: random.Random) -> list[float]:
         """The step times of one run, as multiples of the baseline's. All that scatters is normal."""
         pace = 1 + rng.gauss(0, self.between)
+        pattern = SLOW_DOWNS.get(self.slow) or OTHER_PATTERNS[self.slow]
+        noise = self._noise(steps, rng)
         times = [
-            pace * factor * (1 + rng.gauss(0, self.noise)) * (STALL if rng.random() < self.hiccups else 1)
-            for factor in SLOW_DOWNS[self.slow].factors(steps, rng)
+            pace * factor * (1 + deviation) * (STALL if rng.random() < self.hiccups else 1)
+            for factor, deviation in zip(pattern.factors(steps, rng), noise, strict=True)
         ]
+        if self.long:
+            times = [time * rng.uniform(1.05, 1.3) if rng.random() < self.long else time for time in times]
         times[0] *= WARM_UP
         return times
+
+    def _noise(self, steps: int, rng: random.Random) -> list[float]:
+        """An autoregressive series of the first order, in its steady state."""
+        fresh = self.noise * math.sqrt(1 - self.correlation**2)
+        series = [rng.gauss(0, self.noise)]
+        while len(series) < steps:
+            series.append(self.correlation * series[-1] + rng.gauss(0, fresh))
+        return series
+
+
+CORRELATED = {
+    f"{slow}, noise correlated by {correlation:g}": Cluster(0.02, 0.02, 0.0, slow, correlation)
+    for correlation in (0.35, 0.8)
+    for slow in (HEALTHY, THROUGHOUT)
+}
+UNEVEN = {
+    f"healthy, 3 % of the steps 5 to 30 % longer, {100 * noise:g} % noise": Cluster(
+        noise, 0.0, 0.0, HEALTHY, long=0.03
+    )
+    for noise in (0.01, 0.02)
+}
+PATTERNS = {f"{name}, 0.5 % noise": Cluster(0.005, 0.0, 0.0, name) for name in OTHER_PATTERNS}
+VARIANTS = {**CORRELATED, **UNEVEN, **PATTERNS}
+"""Clusters beyond the table of noise and hiccups, by what is said of them."""
 
 
 # What logs print

@@ -6,8 +6,9 @@ import posixpath
 import re
 from pathlib import Path
 
-from tests.docs.tables import ROOT
+from tests.docs import tables
 
+ROOT = tables.ROOT
 _LINK = re.compile(r"(?<=\]\()([^()\s]+)(?=\))")
 
 

@@ -55,7 +55,7 @@ def _configuration(job: Job, steps: int) -> list[str]:
         "gradient_accumulation_steps": case.ga,
         "ici_fsdp_parallelism": -1 if job.seed % 3 else inner,
         "max_target_length": case.sequence_length,
-        "micro_batch_size_to_train_on": case.gbs // case.ga,
+        "micro_batch_size_to_train_on": case.gbs // max(1, case.ga),
         "mlp_dim": model.ffn,
         "model_name": "llama2-70b",
         "num_decoder_layers": model.layers,

@@ -83,6 +83,26 @@ def alternating(cell: Cell, rng: random.Random) -> Made:
     )
 
 
+@kind("fast-half")
+def fast_half(cell: Cell, rng: random.Random) -> Made:
+    """Nearly half of the steps are too fast for this configuration: the first ones, or ones anywhere. The others are at the baseline's pace."""
+    count, factor = cell.case.steps, rng.uniform(0.4, 0.7)
+    some = rng.randrange(count * 2 // 5, count * 49 // 100)
+    first = rng.choice((0, rng.randrange(count // 5, count - some)))
+    if cell.span > 1:
+        first -= first % cell.span
+    factors = dict.fromkeys(range(first, first + some), factor)
+    return changed(cell, rng, factors, Truth.NOT_PASS, f"{some} from {first} x{factor:.3f}")
+
+
+@kind("fast-anywhere")
+def fast_anywhere(cell: Cell, rng: random.Random) -> Made:
+    """Four of ten steps in half the time, at random. A mean over several steps hides which they are, not that they are fast."""
+    count, factor = cell.case.steps, rng.uniform(0.4, 0.6)
+    steps = rng.sample(range(count), count * 2 // 5)
+    return changed(cell, rng, dict.fromkeys(steps, factor), Truth.NOT_PASS, f"40 % x{factor:.3f}")
+
+
 @kind("one-long-stall")
 def long_stall(cell: Cell, rng: random.Random) -> Made:
     """One settled step that took as long as twenty and more: it costs more than the band allows, all alone."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 from collections import Counter
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -26,11 +27,7 @@ from tests.unit.logs.test_means import log_text
 from tests.unit.logs.test_nemo1 import bar
 
 RUNS, FEW = 100, 50
-AIMED = [
-    cell
-    for cell in rates.grid()
-    if (cell.cluster.noise, cell.cluster.hiccups, cell.cluster.between) == (*rates.AIM, 0.0)
-]
+AIMED = [cell for cell in rates.grid() if cell.cluster in [aim.cluster for aim in rates.AIMS]]
 """The cells that have an aim."""
 
 
@@ -48,8 +45,7 @@ def table() -> dict[rates.Cell, rates.Tally]:
 
 
 def test_the_table_has_every_cell(table: rates.Table) -> None:
-    expected = len(figures()) * 3 * 3 * 2 * 11
-    assert len(table) == expected == 1188
+    assert len(table) == len(figures()) * (3 * 3 * 2 * 11 + len(clusters.VARIANTS)) == 1242
     assert all(tally.runs == cell.runs(RUNS) >= rates.LEAST for cell, tally in table.items())
 
 
@@ -71,7 +67,7 @@ def test_most_healthy_runs_pass_and_no_slow_one_does(table: rates.Table) -> None
 def test_the_document_has_a_row_for_each_noise_hiccup_and_slow_down(table: rates.Table) -> None:
     text = rates.document(table, RUNS, 1)
     rows = [line for line in text.splitlines() if line.startswith("| ")]
-    assert len(rows) == 2 + len(rates.AIMS) + len(figures()) * (2 + 9 + 2 + 11)
+    assert len(rows) == 2 + len(rates.AIMS) + 2 + len(clusters.PATTERNS) + len(figures()) * (2 + 9 + 2 + 11)
     for first, count in (("| 2 % | 2 % |", len(figures())), (f"| {clusters.DRIFT} |", len(figures()))):
         assert sum(line.startswith(first) for line in rows) == count
 
@@ -153,6 +149,16 @@ def test_noise_hiccups_and_runs_scatter_as_they_are_told_to() -> None:
     assert sum((pace - 1) ** 2 for pace in paces) / 4000 == pytest.approx(0.005**2, rel=0.1)
 
 
+def test_noise_is_correlated_and_some_steps_are_longer_as_they_are_told_to() -> None:
+    rng = random.Random(1)
+    times = Cluster(0.01, 0.0, 0.0, "healthy", correlation=0.8).draw(20_000, rng)[1:]
+    assert statistics.correlation(times[1:], times[:-1]) == pytest.approx(0.8, abs=0.02)
+    assert statistics.stdev(times) == pytest.approx(0.01, rel=0.05)
+    longer = [time for time in Cluster(0.0, 0.0, 0.0, "healthy", long=0.03).draw(20_001, rng)[1:] if time > 1]
+    assert len(longer) == pytest.approx(600, abs=80)
+    assert 1.05 <= min(longer) <= max(longer) <= 1.3
+
+
 def read(name: str, seconds: Sequence[float]) -> Sequence[Step]:
     """What the parsers make of a log of these steps."""
     if "nemo1" in name:
@@ -207,6 +213,6 @@ def test_every_cell_can_be_saved(table: rates.Table, tmp_path: Path) -> None:
     lines = (tmp_path / "rates.csv").read_text().splitlines()
     assert len(lines) == 1 + len(table)
     assert lines[0].startswith(
-        "statistic,noise,hiccups,between,slow-down,passed,too slow,too fast,noisy,repeated: passed,"
+        "statistic,noise,hiccups,between,slow-down,correlation,long,passed,too slow,too fast,noisy,repeated: passed,"
     )
-    assert lines[1].startswith("last,0.01,0.0,0.0,healthy,10,0,0,0,")
+    assert lines[1].startswith("last,0.01,0.0,0.0,healthy,0.0,0.0,10,0,0,0,")
