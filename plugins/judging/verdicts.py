@@ -26,9 +26,9 @@ MAX_FORGIVEN = 3
 # Stalls at equal distances have one cause, so each counts as much as this many random ones.
 PERIODIC_WEIGHT = 1.5
 
-# Many steps far from the median are too many only if they cost, or save, this part of the tolerated loss: if 3 %
-# of the steps stall by 5 to 30 %, six of forty do so in one run of a thousand.
-COSTLY = 0.55
+# Many steps far from the median are too many only if they cost, or save, this share of the time, whatever loss is
+# tolerated: if 3 % of the steps stall by 5 to 30 %, six of forty do so in one run of a thousand.
+COSTLY = 0.0275
 
 # The rounding of a log's times is told from this share on: below it, no band feels it.
 _TOLD_ROUNDING = 1e-5
@@ -168,8 +168,8 @@ def instability(measurement: Measurement, tolerance: Tolerance) -> str:
     limit = tolerance.hiccups * timing.settled_steps
     # If a cause recurs regularly, as a snapshot or a full buffer does, fewer stalls than random ones suffice.
     weight = PERIODIC_WEIGHT if timing.periodic else 1.0
-    lost, bound = timing.mean / timing.settled - 1, tolerance.slower * COSTLY
-    many = weight * len(timing.hiccups) > limit and weight * timing.share_of(timing.hiccups) > bound
+    lost = timing.mean / timing.settled - 1
+    many = weight * len(timing.hiccups) > limit and weight * timing.share_of(timing.hiccups) > COSTLY
     if many or lost > tolerance.slower:
         how = ", at equal distances, so that they have one cause" if many and timing.periodic else ""
         return (
@@ -177,7 +177,7 @@ def instability(measurement: Measurement, tolerance: Tolerance) -> str:
             f"({_limits(tolerance, weight if many else 1.0)})"
         )
     weight = PERIODIC_WEIGHT if regular([index for index, _ in timing.fast]) else 1.0
-    many = weight * len(timing.fast) > limit and weight * timing.share_of(timing.fast) > bound
+    many = weight * len(timing.fast) > limit and weight * timing.share_of(timing.fast) > COSTLY
     if many or -lost > tolerance.slower:
         return (
             f"{_fast(measurement)}; the median hides that the mean of the settled steps is {_percent(-lost)} below it "
@@ -188,7 +188,7 @@ def instability(measurement: Measurement, tolerance: Tolerance) -> str:
 
 def _limits(tolerance: Tolerance, weight: float = 1.0) -> str:
     """The limits of `instability`, of which stalls at equal distances have lower ones."""
-    steps, share = tolerance.hiccups / weight, tolerance.slower * COSTLY / weight
+    steps, share = tolerance.hiccups / weight, COSTLY / weight
     return (
         f"limits: {100 * steps:.3g} % of the steps with {_percent(share)} of the time; "
         f"{_percent(tolerance.slower)} of the pace in the mean"
