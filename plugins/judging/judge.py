@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 
 from plugins.baselines.file import Reference
@@ -43,6 +44,7 @@ from plugins.judging.verdicts import explain
 from plugins.judging.verdicts import judge
 from plugins.judging.verdicts import stall_remarks
 from plugins.judging.verdicts import steadiness
+from plugins.logs import Attempt
 from plugins.logs import Log
 from plugins.metrics import Measurement
 from plugins.metrics import MfuBasis
@@ -164,10 +166,11 @@ def judge_outcome(
     if failure == "given up" and baseline is not None:
         return _judge_given_up(case, outcome, log, baseline, gpu=gpu, baselines=baselines, gpus=gpus)
     part = accelerators(baselines).get(gpu)
-    problems = validity.problems(case, log, statistic, part, job=outcome.known_job)
-    jobs = [*(tried.ref.id for tried in outcome.repeated), *[""] * len(before)]
-    for number, (earlier, job_id) in enumerate(zip(before, jobs, strict=False), start=1):
-        found = validity.problems(case, earlier, statistic, part, job=job_id)
+    started = validity.Started(outcome.known_job, outcome.job.attempts)
+    problems = validity.problems(case, log, statistic, part, started=started)
+    jobs = [validity.Started(tried.ref.id, tried.attempts) for tried in outcome.repeated]
+    for number, (earlier, tried) in enumerate(zip_longest(before, jobs[: len(before)]), start=1):
+        found = validity.problems(case, earlier, statistic, part, started=tried or validity.UNKNOWN)
         problems += [f"run {number}: {problem}" for problem in found]
     for number, earlier_gpus in enumerate(gpus_before, start=1):
         found = [*gpu_judging.spoiled(earlier_gpus), gpu_judging.unended(case, earlier_gpus)]
@@ -379,7 +382,8 @@ def _judge_given_up(
     """Judge a run that was cancelled for its pace. It must be valid, but its last steps may be missing."""
     job = _job_lines(outcome)
     part = accelerators(baselines).get(gpu)
-    problems = validity.problems(case, log, baseline.statistic, part, job=outcome.known_job, whole=False)
+    started = validity.Started(outcome.known_job, outcome.job.attempts)
+    problems = validity.problems(case, log, baseline.statistic, part, started=started, whole=False)
     problems += gpu_judging.spoiled(gpus)
     basis = mfu_basis(case, baseline, gpu, baselines, log.peak_tflops)
     timed = with_pace(log.steps, case.means)
@@ -481,6 +485,12 @@ def _log_remarks(outcome: Outcome) -> tuple[str, ...]:
     return (outcome.job.log_note,) if outcome.job.log_note else ()
 
 
+def _end_of(attempt: Attempt) -> str:
+    """`step 17, at 2.041 s a step`."""
+    pace = f", at {attempt.seconds:.4g} s a step" if attempt.seconds is not None else ""
+    return f"step {attempt.last}{pace}"
+
+
 def _job_remarks(case: Case, outcome: Outcome, log: Log) -> tuple[str, ...]:
     remarks, job = [], outcome.job
     if broken := [tried for tried in outcome.earlier if tried.failure != "repeated"]:
@@ -509,11 +519,9 @@ def _job_remarks(case: Case, outcome: Outcome, log: Log) -> tuple[str, ...]:
                 "its GPU-hours are of its last attempt: the cluster does not tell how long the others ran"
             )
         remarks.append(f"the job was started {job.attempts} times; judged by its last attempt")
-    if log.restarted_after:
-        steps = ", ".join(map(str, log.restarted_after))
-        remarks.append(
-            f"training started over in the same log (after step {steps}); judged by the last attempt"
-        )
+    if log.earlier:
+        ends = ", ".join(_end_of(attempt) for attempt in log.earlier)
+        remarks.append(f"training started over in the same log (after {ends}); judged by the last attempt")
     remarks += mixed(outcome, log)
     if longer := _idle(case, outcome, log):
         remarks.append(longer)

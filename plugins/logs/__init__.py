@@ -7,16 +7,24 @@ length of the log. `plugins.judging.validity` says what a log means for the case
 from __future__ import annotations
 
 import re
+import statistics
 from abc import ABC
 from abc import abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from dataclasses import replace
 from typing import Literal
+from typing import NamedTuple
 
 from plugins.logs.lines import hints_in
 from plugins.logs.lines import telling_lines
 from plugins.logs.marks import MARKS
 from plugins.logs.marks import Mark
+from plugins.logs.origin import HEADER
+from plugins.logs.origin import HEADER_HINT
+from plugins.logs.origin import RESTART
+from plugins.logs.origin import RESTART_HINTS
+from plugins.logs.origin import label_of
 from plugins.logs.statements import COMMON
 from plugins.logs.statements import Fact
 from plugins.logs.statements import Statement
@@ -96,12 +104,24 @@ class Step:
     slowest_rank: int | None = None
 
 
+class Attempt(NamedTuple):
+    """An attempt that another one follows in the same log.
+
+    `last` is its last step, `seconds` the median of its printed step times, if it is known. `mark` is the line behind
+    it that says that the job is started again, "" if there is none.
+    """
+
+    last: int
+    seconds: float | None = None
+    mark: str = ""
+
+
 @dataclass(frozen=True)
 class Log:
     """What a log states of its last attempt.
 
     `steps` are in the order of their first lines; `repeated` are the indices that were printed again.
-    `restarted_after` is the last step of each earlier attempt. `planned` is the number of steps that the run
+    `earlier` are the attempts before. `other_file` is what stands before a line with a step to say that it is another file's. `planned` is the number of steps that the run
     announced, or 0 if it announced different ones. `facts` are what it states of its configuration, `garbled`
     what other output made of such statements, `marks` the kinds and lines of what spoils a timed run. `captured_after` is the last step before a profiler began to record.
     `versions` are names and values; if nodes differ, a name has several. `saves` are the seconds of each
@@ -121,7 +141,8 @@ class Log:
     facts: tuple[Fact, ...] = ()
     garbled: tuple[Fact, ...] = ()
     repeated: tuple[int, ...] = ()
-    restarted_after: tuple[int, ...] = ()
+    earlier: tuple[Attempt, ...] = ()
+    other_file: str = ""
     marks: tuple[tuple[str, str], ...] = ()
     captured_after: int | None = None
     versions: tuple[tuple[str, str], ...] = ()
@@ -149,6 +170,11 @@ class Log:
             marks=(*self.marks, *(mark for mark in other.marks if mark[0] not in marks)),
             versions=(*self.versions, *(pair for pair in other.versions if pair[0] not in versions)),
         )
+
+    @property
+    def restarted_after(self) -> tuple[int, ...]:
+        """The last step of each earlier attempt."""
+        return tuple(attempt.last for attempt in self.earlier)
 
     @property
     def last_index(self) -> int | None:
@@ -180,7 +206,9 @@ class LineParser(ABC):
         self._log = Log()
         self._steps: dict[int, Step] = {}
         self._repeated: set[int] = set()
-        self._restarts: list[int] = []
+        self._earlier: list[Attempt] = []
+        self._restarter = ""
+        self._header = ""
         self.marks = tuple(MARKS.values())
         self._marks: dict[str, str] = {}
         self._saves: dict[int, float] = {}
@@ -206,14 +234,14 @@ class LineParser(ABC):
     def log(self) -> Log:
         # If another attempt has begun, it is the last one, even before its first step.
         steps = () if self._stated.begun else tuple(self._steps.values())
-        ended = [max(self._steps)] if self._steps and not steps else []
+        ended = [self._ended()] if self._steps and not steps else []
         return replace(
             self._log,
             steps=steps,
             facts=self._stated.facts,
             garbled=self._stated.garbled,
             repeated=tuple(sorted(self._repeated)) if steps else (),
-            restarted_after=(*self._restarts, *ended),
+            earlier=(*self._earlier, *ended),
             marks=tuple(self._marks.items()),
             versions=self._versions.pairs,
             saves=tuple(self._saves.values()),
@@ -234,6 +262,7 @@ class LineParser(ABC):
     def _read_one(self, raw: bytes, *, ended: bool) -> None:
         whole = ended and len(raw) < MAX_LINE
         found = hints_in(raw, self.wanted)
+        self._read_origin(found, raw)
         if not found.isdisjoint(self.hints):
             self.read_line(_text(raw), ended=whole)
         if whole and not found.isdisjoint(self._stated.hints) and self._stated.read(raw, _text(raw)):
@@ -246,6 +275,15 @@ class LineParser(ABC):
         if whole and not found.isdisjoint(self._versions.hints):
             self._versions.read(_text(raw))
             self.wanted = self._telling()
+
+    def _read_origin(self, hints: set[bytes], raw: bytes) -> None:
+        """Note that the job is started again, and that a line with a step, or the lines that follow, are another file's."""
+        if not hints.isdisjoint(RESTART_HINTS) and (restart := RESTART.search(_text(raw))):
+            self._restarter = restart[0]
+        if HEADER_HINT in hints and (header := HEADER.search(_text(raw))):
+            self._header = header["file"]
+        if not hints.isdisjoint(self.hints) and (label := self._header or label_of(_text(raw))):
+            self._log = replace(self._log, other_file=self._log.other_file or label)
 
     def _read_mark(self, mark: Mark, line: str) -> None:
         if mark.pattern.search(line):
@@ -260,7 +298,8 @@ class LineParser(ABC):
     def _telling(self) -> tuple[bytes, ...]:
         """The substrings to search for. Marks and versions that are known are not looked for."""
         marks = (h for mark in self.marks if mark.kind not in self._marks for h in mark.hints)
-        return (*self.hints, *self._stated.hints, *self.asides, *marks, *self._versions.hints)
+        origin = (*RESTART_HINTS, HEADER_HINT)
+        return (*self.hints, *self._stated.hints, *self.asides, *origin, *marks, *self._versions.hints)
 
     def add(self, step: Step) -> None:
         """Record a step. Going back to an earlier step begins another attempt.
@@ -283,16 +322,20 @@ class LineParser(ABC):
 
     def begins_anew(self) -> None:
         """Begin another attempt. Of the one before, only the last step is kept."""
-        self.restarted_after(max(self._steps))
+        self.ended(self._ended())
         self._steps.clear()
         self._repeated.clear()
         self._saves.clear()
         self._log = replace(self._log, saved_bytes=None)
 
-    def restarted_after(self, index: int) -> None:
-        """An attempt ended with this step and another one began."""
-        if len(self._restarts) < MAX_RESTARTS:
-            self._restarts.append(index)
+    def _ended(self) -> Attempt:
+        return attempt(self._steps.values(), self._restarter)
+
+    def ended(self, attempt: Attempt) -> None:
+        """An attempt ended and another one began."""
+        if len(self._earlier) < MAX_RESTARTS:
+            self._earlier.append(attempt)
+        self._restarter = ""
 
     def plan(self, steps: int) -> None:
         """The run announced this number of steps; 0 is kept if it announced another one before."""
@@ -323,6 +366,13 @@ class LineParser(ABC):
     def measured_peak(self, tflops: float) -> None:
         """The run measured its machine; the highest value counts."""
         self._log = replace(self._log, peak_tflops=max(tflops, self._log.peak_tflops or 0.0))
+
+
+def attempt(steps: Iterable[Step], mark: str = "") -> Attempt:
+    """An attempt of these steps that is over."""
+    steps = list(steps)
+    seconds = [step.seconds for step in steps if step.seconds is not None]
+    return Attempt(max(step.index for step in steps), statistics.median(seconds) if seconds else None, mark)
 
 
 def _text(raw: bytes) -> str:

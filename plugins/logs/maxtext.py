@@ -23,8 +23,10 @@ import re
 from dataclasses import replace
 
 from plugins.logs import MAX_RESTARTS
+from plugins.logs import Attempt
 from plugins.logs import LineParser
 from plugins.logs import Log
+from plugins.logs import attempt
 from plugins.logs.numbers import NUMBER
 from plugins.logs.runs import Print
 from plugins.logs.runs import Run
@@ -142,8 +144,8 @@ class MaxText(LineParser):
         super().__init__()
         self._captured: int | None = None
         self._run = Run()
-        # For each earlier run: its last step, and whether it has the shape of the profiling run.
-        self._earlier: list[tuple[int, bool]] = []
+        # The earlier runs that have the shape of the profiling run, by their places among all earlier runs.
+        self._profiles: set[int] = set()
         self._lines = 0
 
     def read_line(self, line: str, *, ended: bool) -> None:
@@ -171,23 +173,19 @@ class MaxText(LineParser):
 
     def log(self) -> Log:
         found = self._run.summary()
-        restarts, profiling = [], 0
-        following = [*(last for last, _ in self._earlier), found.last][1:]
-        for (last, profile), after in zip(self._earlier, following, strict=True):
-            if profile and after >= PROFILING_STEPS:
-                profiling = PROFILING_STEPS
-            else:
-                restarts.append(last)
+        following = [*(earlier.last for earlier in self._earlier), found.last][1:]
+        profiles = {place for place in self._profiles if following[place] >= PROFILING_STEPS}
+        restarts = [earlier for place, earlier in enumerate(self._earlier) if place not in profiles]
         return replace(
             super().log(),
             steps=found.steps,
             repeated=found.repeated,
-            restarted_after=(*restarts, *found.restarted_after),
+            earlier=(*restarts, *map(Attempt, found.restarted_after)),
             ranks=found.ranks,
             queued=True,
             flops=("full-attention", "causal-attention"),
             captured_after=self._captured,
-            profiling_steps=profiling,
+            profiling_steps=PROFILING_STEPS if profiles else 0,
         )
 
     def _close(self) -> bool:
@@ -195,9 +193,11 @@ class MaxText(LineParser):
         found = self._run.summary()
         complete = [step.index for step in found.steps if step.seconds is not None]
         profile = complete == list(range(PROFILING_STEPS))
-        if len(self._earlier) < MAX_RESTARTS:
-            self._earlier += [(last, False) for last in found.restarted_after]
-            self._earlier.append((found.last, profile))
+        for last in found.restarted_after:
+            self.ended(Attempt(last))
+        if profile and len(self._earlier) < MAX_RESTARTS:
+            self._profiles.add(len(self._earlier))
+        self.ended(attempt(found.steps, self._restarter))
         self._run = Run()
         self._captured = None
         return profile

@@ -51,6 +51,10 @@ REACH = 512, 1 << 15
 """How far a statement is searched for before and after its hint, in characters. A line may be very long."""
 
 
+_Key = tuple[str, int | str]
+"""A fact's name and value."""
+
+
 @dataclass(frozen=True)
 class Fact:
     """A fact that a run states. `name` is as in `plugins.judging.validity.configuration`.
@@ -145,10 +149,37 @@ COMMON = (
 )  # fmt: skip
 
 
+@dataclass
+class _Attempt:
+    """What one attempt states: facts by name and value, and how many lines of each statement, known by its hint, state them."""
+
+    facts: dict[_Key, Fact] = field(default_factory=dict)
+    lines: dict[_Key, Counter[bytes]] = field(default_factory=dict)
+
+    def add(self, fact: Fact, lines: Counter[bytes]) -> None:
+        key = fact.name, fact.value
+        if key in self.facts or sum(name == fact.name for name, _ in self.facts) < MAX_VALUES:
+            self.facts.setdefault(key, fact)
+            self.lines.setdefault(key, Counter()).update(lines)
+
+    def join(self, other: _Attempt) -> None:
+        for key, fact in other.facts.items():
+            self.add(fact, other.lines[key])
+
+    def inherit(self, earlier: _Attempt) -> None:
+        """Add what an earlier attempt states by statements that this attempt does not make."""
+        made = {(name, hint) for (name, _), lines in self.lines.items() for hint in lines}
+        for key, fact in earlier.facts.items():
+            lines = {hint: n for hint, n in earlier.lines[key].items() if (fact.name, hint) not in made}
+            if lines:
+                self.add(fact, Counter(lines))
+
+
 class Statements:
     """The facts that were read so far of the newest attempt.
 
-    If a fact is stated after a step, it is kept apart until the next step. If that step begins another
+    What this attempt does not state, but an earlier one did, holds for this one too: a launcher states it once for the
+    whole job. If a fact is stated after a step, it is kept apart until the next step. If that step begins another
     attempt, the fact belongs to that attempt. `begun`: an attempt began after the last step. `hints`: the
     substrings of lines that may still state something.
     """
@@ -156,10 +187,9 @@ class Statements:
     def __init__(self, known: tuple[Statement, ...]) -> None:
         self._known = dict.fromkeys(known, 0)
         self.hints = self._still_looked_for()
-        self._facts: dict[tuple[str, int | str], Fact] = {}
-        self._since: dict[tuple[str, int | str], Fact] = {}
-        # By what states it: a statement's hint.
-        self._lines: dict[tuple[str, int | str], Counter[bytes]] = {}
+        self._earlier = _Attempt()
+        self._own = _Attempt()
+        self._since = _Attempt()
         self._opened: set[object] = set()
         self.begun = False
 
@@ -195,50 +225,52 @@ class Statements:
         self._opened.add(what)
 
     def keep(self, fact: Fact, hint: bytes = b"") -> None:
-        key = fact.name, fact.value
-        if key in self._since or _room(self._since, fact.name):
-            # JSON may contain half of a surrogate pair, which cannot be printed.
-            said = fact.said.encode(errors="replace").decode()[:200]
-            self._since.setdefault(key, replace(fact, said=said))
-            self._lines.setdefault(key, Counter())[hint] += 1
+        # JSON may contain half of a surrogate pair, which cannot be printed.
+        said = fact.said.encode(errors="replace").decode()[:200]
+        self._since.add(replace(fact, said=said), Counter([hint]))
 
     def stepped(self, *, anew: bool) -> None:
         """Note that a step was read. If it is the first of another attempt, `anew` is true."""
         if anew:
-            self._facts = {}
-            self._lines = {key: self._lines[key] for key in self._since}
-        for key, fact in self._since.items():
-            if _room(self._facts, fact.name):
-                self._facts.setdefault(key, fact)
-        self._since = {}
+            self._own.inherit(self._earlier)
+            self._earlier, self._own = self._own, _Attempt()
+        self._own.join(self._since)
+        self._since = _Attempt()
         self.begun = False
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        return tuple(fact for fact in self._stated() if not self._garbled(fact))
+        stated = self._stated()
+        return tuple(fact for fact in _counted(stated) if not _garbled(fact, stated))
 
     @property
     def garbled(self) -> tuple[Fact, ...]:
         """The statements that are none, because other output is in them."""
-        return tuple(fact for fact in self._stated() if self._garbled(fact))
+        stated = self._stated()
+        return tuple(fact for fact in _counted(stated) if _garbled(fact, stated))
 
-    def _stated(self) -> list[Fact]:
-        known = self._since if self.begun else {**self._since, **self._facts}
-        return [replace(fact, lines=self._lines[key].total()) for key, fact in known.items()]
-
-    def _garbled(self, fact: Fact) -> bool:
-        """Whether other output made each line of this fact: many lines of the same statement say something else."""
-        return all(
-            any(_made_of(fact, lines, other, counts[hint]) for other, counts in self._lines.items())
-            for hint, lines in self._lines[fact.name, fact.value].items()
-        )
+    def _stated(self) -> _Attempt:
+        stated = _Attempt()
+        if not self.begun:
+            stated.join(self._own)
+        stated.join(self._since)
+        stated.inherit(self._earlier)
+        return stated
 
 
-def _room(facts: Mapping[tuple[str, int | str], Fact], name: str) -> bool:
-    return sum(known == name for known, _ in facts) < MAX_VALUES
+def _counted(stated: _Attempt) -> Iterator[Fact]:
+    return (replace(fact, lines=stated.lines[key].total()) for key, fact in stated.facts.items())
 
 
-def _made_of(fact: Fact, lines: int, other: tuple[str, int | str], many: int) -> bool:
+def _garbled(fact: Fact, stated: _Attempt) -> bool:
+    """Whether other output made each line of this fact: many lines of the same statement say something else."""
+    return all(
+        any(_made_of(fact, lines, other, counts[hint]) for other, counts in stated.lines.items())
+        for hint, lines in stated.lines[fact.name, fact.value].items()
+    )
+
+
+def _made_of(fact: Fact, lines: int, other: _Key, many: int) -> bool:
     """Whether other output made the `lines` of this fact out of some that state the other name and value, as `many` do.
 
     Processes may differ in what is `OF_A_PROCESS`. There a number counts, because words stand before and behind it.

@@ -106,6 +106,19 @@ def restart(cell: Cell, rng: random.Random) -> Made:
     return Made(text + "\n" + last.text(), Truth.NOT_PASS, f"the last x{factor:.3f}")
 
 
+@kind("slow-run-then-fast-run")
+def two_whole_runs(cell: Cell, rng: random.Random) -> Made:
+    """A slow run that reached its last step, and behind it a fast one of the same case, which may be labelled as another file's."""
+    factor = slow(cell, rng)
+    first, last = cell.render(cells.job(rng, cell, cells.series(rng, cell, pace=factor))), _page(cell, rng)
+    label = rng.choice(("", "", "results/old/log.out:", "> ", "log-4699.out:"))
+    header = rng.choice(("", "==> results/old/log.out <==\n"))
+    behind = "".join(f"{label}{line}\n" for line in last.text().splitlines())
+    return Made(
+        first.text() + "\n" + header + behind, Truth.NOT_PASS, f"{label}{header.strip()} x{factor:.3f}"
+    )
+
+
 @kind("two-runs-interleaved")
 def interleaved(cell: Cell, rng: random.Random) -> Made:
     """Two runs write into one file, one of them slow. MaxText prints from every process, so that it may seem to be one run."""

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from plugins.baselines.file import Accelerator
 from plugins.baselines.store import accelerators
+from plugins.judging.validity import Started
 from plugins.judging.validity import problems
 from plugins.judging.validity.configuration import STATEMENTS
 from plugins.judging.validity.run import TimedRun
@@ -73,7 +74,7 @@ def judged(
 ) -> list[str]:
     """What makes this log no evidence for the case."""
     statistic = Statistic.parse("mean:50-99") if dialect == "megatron_lm" else Statistic()
-    return problems(case or CASES[dialect], parse(text, dialect), statistic, part, job=job)
+    return problems(case or CASES[dialect], parse(text, dialect), statistic, part, started=Started(job))
 
 
 def facts_of(dialect: str, text: str) -> list[tuple[str, int | str]]:
@@ -88,7 +89,7 @@ def contradicted(dialect: str, *lines: str) -> list[str]:
 
 def contradictions(case: Case, log: Log, part: Accelerator, job: str = "") -> list[str]:
     """What the log states and is not so of the case."""
-    run = TimedRun(case, log, Statistic(), part, job)
+    run = TimedRun(case, log, Statistic(), part, Started(job))
     return [reason for check in STATEMENTS for reason in check(run)]
 
 

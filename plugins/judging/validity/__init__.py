@@ -14,7 +14,9 @@ from plugins.judging.validity import configuration
 from plugins.judging.validity import steps
 from plugins.judging.validity import times
 from plugins.judging.validity import training
+from plugins.judging.validity.run import UNKNOWN as UNKNOWN
 from plugins.judging.validity.run import Check
+from plugins.judging.validity.run import Started as Started
 from plugins.judging.validity.run import TimedRun
 from plugins.judging.validity.run import absent
 from plugins.judging.validity.run import are_missing
@@ -31,16 +33,16 @@ def problems(
     statistic: Statistic,
     part: Accelerator | None = None,
     *,
-    job: str = "",
+    started: Started = UNKNOWN,
     whole: bool = True,
 ) -> list[str]:
     """The reasons why this log is no evidence for `case`; empty if the run is valid.
 
-    `part` is the type of GPU and `job` the id of the job; None and "" mean unknown. If the run was cancelled
+    `part` is the type of GPU, None if it is unknown. If the run was cancelled
     on purpose, `whole` is false: its last steps may be missing, and the statistic may need them.
     """
     if log.steps:
-        run = TimedRun(case, log, statistic, part, job, whole)
+        run = TimedRun(case, log, statistic, part, started, whole)
         return [reason for check in CHECKS for reason in check(run)]
     if log.restarted_after:
         last = log.restarted_after[-1]

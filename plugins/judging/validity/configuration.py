@@ -88,8 +88,9 @@ def _agrees(fact: Fact, own: int | str) -> bool:
 
 def job(run: TimedRun) -> Iterator[str]:
     for fact in run.log.facts:
-        if fact.name == "job" and run.job.isdecimal() and fact.value != int(run.job):
-            yield f"{quoted(fact)}, this case's job is {run.job}"
+        job = run.started.job
+        if fact.name == "job" and job.isdecimal() and fact.value != int(job):
+            yield f"{quoted(fact)}, this case's job is {job}"
 
 
 def groups(run: TimedRun) -> Iterator[str]:

@@ -17,6 +17,17 @@ from plugins.recipes.cases import Case
 
 
 @dataclass(frozen=True)
+class Started:
+    """The job of a run: its id, "" if it is unknown, and how often the cluster is known to have started it."""
+
+    job: str = ""
+    times: int = 1
+
+
+UNKNOWN = Started()
+
+
+@dataclass(frozen=True)
 class TimedRun:
     """A run whose log has at least one step. The fields are the parameters of `problems`."""
 
@@ -24,7 +35,7 @@ class TimedRun:
     log: Log
     statistic: Statistic
     part: Accelerator | None = None
-    job: str = ""
+    started: Started = UNKNOWN
     whole: bool = True
 
     @cached_property

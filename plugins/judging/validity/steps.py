@@ -30,6 +30,24 @@ def announced(run: TimedRun) -> Iterator[str]:
         yield f"the run announced {said}, the recipe runs {steps}"
 
 
+def another_run(run: TimedRun) -> Iterator[str]:
+    """A run that reached its last step does not start over, unless the cluster or a launcher starts the job again."""
+    last = run.case.steps - 1
+    for attempt in run.log.earlier:
+        if attempt.last >= last and not attempt.mark and run.started.times == 1:
+            pace = f" at {attempt.seconds:.4g} s a step" if attempt.seconds is not None else ""
+            yield (
+                f"an earlier run in the same log reached step {attempt.last}{pace}, and nothing says that the job was "
+                f"started again: two runs share this log"
+            )
+            return
+
+
+def another_file(run: TimedRun) -> Iterator[str]:
+    if label := run.log.other_file:
+        yield f'steps stand behind "{label}", so they are another file\'s: judge that file by itself'
+
+
 def sequence(run: TimedRun) -> Iterator[str]:
     """Each line covers as many steps as the recipe says. If so, the checks in `SEQUENCE` apply."""
     means, every = run.case.means, run.log.every
@@ -112,4 +130,12 @@ def one_loss(run: TimedRun) -> Iterator[str]:
 
 
 SEQUENCE: tuple[Check, ...] = (missing, out_of_order, beyond_last, repeated, positive, garbled)
-CHECKS: tuple[Check, ...] = (statistic_fits, announced, sequence, processes_of_a_step, one_loss)
+CHECKS: tuple[Check, ...] = (
+    statistic_fits,
+    announced,
+    another_run,
+    another_file,
+    sequence,
+    processes_of_a_step,
+    one_loss,
+)

@@ -14,6 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from plugins.judging import identity
+from plugins.judging.validity import Started
 from plugins.judging.validity import problems
 from plugins.logs import Log
 from plugins.logs.formats import parser
@@ -70,7 +71,7 @@ def damaged(draw: st.DrawFn, dialect: str) -> bytes:
 def told(dialect: str, log: Log) -> tuple[Iterable[object], ...]:
     case = CASES[dialect]
     return (
-        problems(case, log, Statistic(), H100, job=JOB),
+        problems(case, log, Statistic(), H100, started=Started(JOB)),
         identity.stated_by(case, log).items(),
         identity.anonymous(case, log),
     )
