@@ -168,6 +168,7 @@ def judge_outcome(
     part = accelerators(baselines).get(gpu)
     started = validity.Started(outcome.known_job, outcome.job.attempts)
     problems = validity.problems(case, log, statistic, part, started=started)
+    problems += _fault_of_log(outcome)
     jobs = [validity.Started(tried.ref.id, tried.attempts) for tried in outcome.repeated]
     for number, (earlier, tried) in enumerate(zip_longest(before, jobs[: len(before)]), start=1):
         found = validity.problems(case, earlier, statistic, part, started=tried or validity.UNKNOWN)
@@ -384,6 +385,7 @@ def _judge_given_up(
     part = accelerators(baselines).get(gpu)
     started = validity.Started(outcome.known_job, outcome.job.attempts)
     problems = validity.problems(case, log, baseline.statistic, part, started=started, whole=False)
+    problems += _fault_of_log(outcome)
     problems += gpu_judging.spoiled(gpus)
     basis = mfu_basis(case, baseline, gpu, baselines, log.peak_tflops)
     timed = with_pace(log.steps, case.means)
@@ -479,6 +481,12 @@ def _idle(case: Case, outcome: Outcome, log: Log) -> str:
     if ran <= STEPS_SHARE * steps + START_SECONDS:
         return ""
     return f"the job ran {ran / 60:.0f} minutes, and its steps took {steps / 60:.1f} of them: look at what the others went into"
+
+
+def _fault_of_log(outcome: Outcome) -> list[str]:
+    """Why the log that was read may not be the job's own; empty if it is."""
+    fault = outcome.job.log_fault
+    return [f"the log on the cluster is not the one that was read: {fault}"] if fault else []
 
 
 def _log_remarks(outcome: Outcome) -> tuple[str, ...]:
