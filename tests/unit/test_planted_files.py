@@ -40,7 +40,7 @@ NOWHERE = LogPlace()
 class Watched(Here):
     """Keeps what the last script wrote."""
 
-    def run(self, script: str) -> Answer:
+    def run(self, script: str, seconds: float = 0) -> Answer:
         self.script = script
         self.answer = super().run(script)
         return self.answer
