@@ -37,6 +37,7 @@ from plugins.judging.repeats import judge_runs
 from plugins.judging.repeats import remarks_on
 from plugins.judging.repeats import together
 from plugins.judging.repeats import unsure
+from plugins.judging.validity.times import clock_remark
 from plugins.judging.verdicts import Kind
 from plugins.judging.verdicts import Verdict
 from plugins.judging.verdicts import describe
@@ -535,6 +536,8 @@ def _job_remarks(case: Case, outcome: Outcome, log: Log) -> tuple[str, ...]:
         remarks.append(longer)
     if unknown := identity.untold(case, log) or identity.anonymous(case, log):
         remarks.append(unknown)
+    if lost := clock_remark(case, log):
+        remarks.append(lost)
     if statements := identity.garbled(log):
         remarks.append(statements)
     last = log.steps[-1]
