@@ -83,6 +83,7 @@ class Submission(Strict):
     attempts: int
     excluded: Texts
     log_note: str
+    log_fault: str = ""
     failure: Failure
     message: str
     revision: int

@@ -138,7 +138,8 @@ class Job:
 
     `try_number` is its number among the jobs of its case. `attempts` is 1 + its restarts by the cluster.
     `excluded` are the nodes that it was kept away from. `log_note` says where its log was read, if not from
-    itself, or why it was not. `failure` says why it did not end by itself, `message` says it in words.
+    itself, or why it was not. `log_fault` says that the log on the cluster is not the one that was read, "" if it
+    is. `failure` says why it did not end by itself, `message` says it in words.
     """
 
     ref: JobRef
@@ -148,5 +149,6 @@ class Job:
     attempts: int = 1
     excluded: tuple[str, ...] = ()
     log_note: str = ""
+    log_fault: str = ""
     failure: Failure = ""
     message: str = ""

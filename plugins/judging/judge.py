@@ -37,6 +37,7 @@ from plugins.judging.repeats import judge_runs
 from plugins.judging.repeats import remarks_on
 from plugins.judging.repeats import together
 from plugins.judging.repeats import unsure
+from plugins.judging.validity.times import clock_remark
 from plugins.judging.verdicts import Kind
 from plugins.judging.verdicts import Verdict
 from plugins.judging.verdicts import describe
@@ -168,6 +169,7 @@ def judge_outcome(
     part = accelerators(baselines).get(gpu)
     started = validity.Started(outcome.known_job, outcome.job.attempts)
     problems = validity.problems(case, log, statistic, part, started=started)
+    problems += _fault_of_log(outcome)
     jobs = [validity.Started(tried.ref.id, tried.attempts) for tried in outcome.repeated]
     for number, (earlier, tried) in enumerate(zip_longest(before, jobs[: len(before)]), start=1):
         found = validity.problems(case, earlier, statistic, part, started=tried or validity.UNKNOWN)
@@ -384,6 +386,7 @@ def _judge_given_up(
     part = accelerators(baselines).get(gpu)
     started = validity.Started(outcome.known_job, outcome.job.attempts)
     problems = validity.problems(case, log, baseline.statistic, part, started=started, whole=False)
+    problems += _fault_of_log(outcome)
     problems += gpu_judging.spoiled(gpus)
     basis = mfu_basis(case, baseline, gpu, baselines, log.peak_tflops)
     timed = with_pace(log.steps, case.means)
@@ -481,6 +484,12 @@ def _idle(case: Case, outcome: Outcome, log: Log) -> str:
     return f"the job ran {ran / 60:.0f} minutes, and its steps took {steps / 60:.1f} of them: look at what the others went into"
 
 
+def _fault_of_log(outcome: Outcome) -> list[str]:
+    """Why the log that was read may not be the job's own; empty if it is."""
+    fault = outcome.job.log_fault
+    return [f"the log on the cluster is not the one that was read: {fault}"] if fault else []
+
+
 def _log_remarks(outcome: Outcome) -> tuple[str, ...]:
     return (outcome.job.log_note,) if outcome.job.log_note else ()
 
@@ -527,6 +536,8 @@ def _job_remarks(case: Case, outcome: Outcome, log: Log) -> tuple[str, ...]:
         remarks.append(longer)
     if unknown := identity.untold(case, log) or identity.anonymous(case, log):
         remarks.append(unknown)
+    if lost := clock_remark(case, log):
+        remarks.append(lost)
     if statements := identity.garbled(log):
         remarks.append(statements)
     last = log.steps[-1]

@@ -25,6 +25,7 @@ from plugins.logs.origin import HEADER_HINT
 from plugins.logs.origin import RESTART
 from plugins.logs.origin import RESTART_HINTS
 from plugins.logs.origin import label_of
+from plugins.logs.origin import stamp_of
 from plugins.logs.statements import COMMON
 from plugins.logs.statements import Fact
 from plugins.logs.statements import Statement
@@ -76,7 +77,8 @@ class Step:
     digit; that of `consumed_samples` is 0 if the format prints them in full. `tokens` are those of the global
     batch, or 0 if processes contradict each other. `tokens_per_gpu` and `flops_per_gpu` are the printed rate
     x time. `skipped_iterations` and `nan_iterations` count steps without an update. If `disagreeing`,
-    processes printed different losses. `stamp` is when the line was printed, in seconds.
+    processes printed different losses. `stamp` is when the line was printed, in seconds;
+    if `collected`, when somebody else took it, which may be later.
 
     If every process prints the step, `ranks` counts their lines, `seconds` is their median, and
     `slowest_seconds` is the longest time, of process `slowest_rank` if the line names it.
@@ -99,6 +101,7 @@ class Step:
     disagreeing: bool = False
     stamp: float | None = None
     stamp_resolution: float = 0.5
+    collected: bool = False
     ranks: int = 1
     slowest_seconds: float | None = None
     slowest_rank: int | None = None
@@ -209,6 +212,7 @@ class LineParser(ABC):
         self._earlier: list[Attempt] = []
         self._restarter = ""
         self._header = ""
+        self.stamp: float | None = None
         self.marks = tuple(MARKS.values())
         self._marks: dict[str, str] = {}
         self._saves: dict[int, float] = {}
@@ -282,7 +286,11 @@ class LineParser(ABC):
             self._restarter = restart[0]
         if HEADER_HINT in hints and (header := HEADER.search(_text(raw))):
             self._header = header["file"]
-        if not hints.isdisjoint(self.hints) and (label := self._header or label_of(_text(raw))):
+        if hints.isdisjoint(self.hints):
+            return
+        line = _text(raw)
+        self.stamp = stamp_of(line)
+        if label := self._header or label_of(line):
             self._log = replace(self._log, other_file=self._log.other_file or label)
 
     def _read_mark(self, mark: Mark, line: str) -> None:
@@ -307,6 +315,8 @@ class LineParser(ABC):
         The same step again is a repeat, unless it is the only one so far: an attempt may die after its first
         line. If another process printed it, the next line is a repeat too.
         """
+        if step.stamp is None and self.stamp is not None:
+            step = replace(step, stamp=self.stamp, collected=True)
         back = step.index in self._steps and (
             len(self._steps) == 1 or (self._last is not None and step.index < self._last)
         )

@@ -28,7 +28,8 @@ from plugins.logs import LineParser
 from plugins.logs import Step
 from plugins.logs import Tells
 from plugins.logs.numbers import NUMBER
-from plugins.logs.numbers import seconds_of
+from plugins.logs.numbers import single
+from plugins.logs.origin import seconds_of
 from plugins.logs.statements import Fact
 
 _TIMING = "train_step_timing in s"
@@ -37,7 +38,7 @@ _COUNT = re.compile(r"\d{1,15}", re.ASCII)
 _OUTPUT = re.compile(r"DLL (?!- )(?P<clock>[\d:.T+ -]{10,40}) - (?P<step>PARAMETER|\d{1,9}) ")
 _PARAMETER = re.compile(r"(?<!\S)(cfg/[\w/]+) : (\S+) ")
 _METRIC = re.compile(rf"(?<!\S)([A-Za-z_][\w/]*(?: in s)?) : ({NUMBER}) ")
-_DECODER = json.JSONDecoder()
+_DECODER = json.JSONDecoder(object_pairs_hook=single)
 
 # The facts that are whole numbers, by their names in `Case.facts`.
 _SIZES = {
@@ -96,16 +97,15 @@ class DLLogger(LineParser):
         for number, head in enumerate(heads):
             end = heads[number + 1].start() if number + 1 < len(heads) else len(line)
             text = line[head.end() : end]
-            found: dict[str, Any] = {}
             if head["step"] == "PARAMETER":
-                for match in _PARAMETER.finditer(text):
-                    found.setdefault(match[1], int(match[2]) if _COUNT.fullmatch(match[2]) else match[2])
-                self._read_parameters(found)
+                stated = (
+                    (m[1], int(m[2]) if _COUNT.fullmatch(m[2]) else m[2]) for m in _PARAMETER.finditer(text)
+                )
+                self._read_parameters(single(stated))
                 continue
-            for match in _METRIC.finditer(text):
-                found.setdefault(match[1], float(match[2]))
+            metrics = single((match[1], float(match[2])) for match in _METRIC.finditer(text))
             self._read_step(
-                int(head["step"]), found, seconds_of(head["clock"]), timed=f"{_TIMING} : " in text
+                int(head["step"]), metrics, seconds_of(head["clock"]), timed=f"{_TIMING} : " in text
             )
 
     def _read_parameters(self, data: dict[str, Any]) -> None:

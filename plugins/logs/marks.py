@@ -62,7 +62,7 @@ _MARKS = (
             b"emory profile snapshot", b"Torch memory profiles ", b"  profile ....", b"record_memory_history ....",
             b"_profiler: true", b"record_memory_history: true", b"Saved memory snapshot to ", b"Memory history recording enabled",
             b"Profiler session ", b"completed profiler activation", b"ActivityProfilerController.cpp",
-            b"Kineto trace saved: ",
+            b"Kineto trace saved: ", b"JOB_MODE=profile",
         ),
         re.compile(
             r"Generating '.*\.(?:qdstrm|nsys-rep)'|Capture range (?:started|ended) in the application"
@@ -73,7 +73,7 @@ _MARKS = (
             r"|\buse_(?:nsys|pytorch)_profiler: true|\brecord_memory_history: true"
             r"|Saved memory snapshot to |Memory history recording enabled"
             r"|Profiler session (?:initializing|started)|completed profiler activation"
-            r"|Kineto trace saved: "
+            r"|Kineto trace saved: |\bGSW: MODEL=.*\bJOB_MODE=profile\b"
             r"|ActivityProfilerController\.cpp:\d+\] Completed Stage"
         ),
     ),

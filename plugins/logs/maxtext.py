@@ -163,7 +163,7 @@ class MaxText(LineParser):
             self._lines += 1
             # What the profiling run stated holds for the timed run too, because both are of one job.
             self._stated.stepped(anew=self._run.is_over(index, rank) and not self._close())
-            self._run.add(index, Print(float(match[2]), self._lines, rank, match.groups()[1:]))
+            self._run.add(index, Print(float(match[2]), self._lines, rank, match.groups()[1:], self.stamp))
 
     def read_aside(self, line: str) -> None:
         if "Capture range started in the application" in line:

@@ -37,8 +37,9 @@ from plugins.logs.numbers import NUMBER
 from plugins.logs.numbers import integer
 from plugins.logs.numbers import number
 from plugins.logs.numbers import resolution
-from plugins.logs.numbers import seconds_of
+from plugins.logs.numbers import single
 from plugins.logs.numbers import worked
+from plugins.logs.origin import seconds_of
 from plugins.logs.statements import Fact
 from plugins.logs.statements import Statement
 
@@ -142,9 +143,7 @@ class MegatronLM(LineParser):
         return number(fields.get(_RATE))
 
     def _read_step(self, head: re.Match[str], text: str, clock: str) -> None:
-        fields: dict[str, str] = {}
-        for match in _FIELD.finditer(text):
-            fields.setdefault(match[1], match[2])
+        fields = single((match[1], match[2]) for match in _FIELD.finditer(text))
         iteration = int(head[1])
         if not fields or iteration < 1:
             return

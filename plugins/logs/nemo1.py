@@ -37,6 +37,7 @@ from plugins.logs import Step
 from plugins.logs.numbers import NUMBER
 from plugins.logs.numbers import number
 from plugins.logs.numbers import resolution
+from plugins.logs.numbers import single
 from plugins.logs.statements import ANCHOR
 from plugins.logs.statements import Fact
 from plugins.logs.statements import Statement
@@ -146,9 +147,7 @@ class NeMo1(LineParser):
         )
 
     def _read_bar(self, total: int, text: str, elapsed: float | None) -> None:
-        fields: dict[str, str] = {}
-        for match in _FIELD.finditer(text):
-            fields.setdefault(match[1], match[2])
+        fields = single((match[1], match[2]) for match in _FIELD.finditer(text))
         index = _whole(fields.get("global_step"))
         # `2e+3` may be any of ten steps, and no line says which.
         if index is None or _rounding(fields["global_step"]):

@@ -34,6 +34,7 @@ from plugins.logs.numbers import NUMBER
 from plugins.logs.numbers import integer
 from plugins.logs.numbers import number
 from plugins.logs.numbers import resolution
+from plugins.logs.numbers import single
 from plugins.logs.statements import Statement
 
 _HEAD = re.compile(r"Training epoch \d+, iteration (\d{1,9})/(\d{1,9})(?= \||$)")
@@ -99,14 +100,15 @@ class NeMo2(LineParser):
 
     def _read_step(self, head: re.Match[str], text: str, *, whole: bool) -> None:
         *parts, last_part = text.split(" | ")
-        fields: dict[str, str] = {}
+        pairs: list[tuple[str, str]] = []
         for part in [*parts, last_part] if whole else parts:
             match = _FIELD.fullmatch(part.strip())
             # Other output may break a line within a number. So if the step time is at the end of a line whose
             # last field is another one, it does not count.
-            closing = _CONSUMED in fields or head[1] == "0"
+            closing = head[1] == "0" or any(name == _CONSUMED for name, _ in pairs)
             if match and not (match[1] == _TIMING and part is last_part and not closing):
-                fields.setdefault(match[1], match[2])
+                pairs.append((match[1], match[2]))
+        fields = single(pairs)
         index, last = int(head[1]), int(head[2])
         stated = integer(fields.get("global_step"))
         if not fields or (stated is not None and stated != index):

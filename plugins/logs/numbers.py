@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from datetime import UTC
-from datetime import datetime
+from collections.abc import Iterable
 from decimal import Decimal
+from typing import TypeVar
 
 from plugins.logs import Span
 
+T = TypeVar("T")
+
 NUMBER = r"-?\d{1,15}(?:\.\d{1,24})?(?:e[+-]?\d{1,2})?|-?nan|-?inf"
 """A number as any framework prints it. It is bounded, because a broken log may hold a megabyte of digits."""
+
+
+def single(pairs: Iterable[tuple[str, T]]) -> dict[str, T]:
+    """The values by name, without a name that has two different ones: other output is in that line."""
+    values: dict[str, T] = {}
+    torn = set()
+    for name, value in pairs:
+        # As texts, because nan differs from itself.
+        if str(values.setdefault(name, value)) != str(value):
+            torn.add(name)
+    return {name: value for name, value in values.items() if name not in torn}
 
 
 def number(text: str | None) -> float | None:
@@ -20,14 +33,6 @@ def number(text: str | None) -> float | None:
 def integer(text: str | None) -> int | None:
     """The value of a `NUMBER` that is printed as a whole number; None for others."""
     return int(text) if text is not None and text.lstrip("-").isdigit() else None
-
-
-def seconds_of(clock: str) -> float | None:
-    """`2025-01-01 12:00:00`, taken as UTC, in seconds since the epoch; None for other texts."""
-    try:
-        return datetime.fromisoformat(clock).replace(tzinfo=UTC).timestamp()
-    except (ValueError, OverflowError):
-        return None
 
 
 def resolution(number: str, significant: int | None = None) -> float:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC
+from datetime import datetime
 
 RESTART_HINTS = (
     b" DUE TO JOB REQUEUE",
@@ -34,3 +36,23 @@ def label_of(line: str) -> str:
     """What stands before this line to say that it is another file's; "" if nothing does."""
     match = _LABEL.match(line)
     return match["label"].strip() if match else ""
+
+
+# What `kubectl logs --timestamps` and containerd print before a line, perhaps behind the name of a pod.
+_STAMP = re.compile(
+    r"(?:\[[^\]]{1,300}\] )?(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)?) "
+)
+
+
+def seconds_of(clock: str) -> float | None:
+    """`2025-01-01 12:00:00`, taken as UTC, in seconds since the epoch; None for other texts."""
+    try:
+        return datetime.fromisoformat(clock).replace(tzinfo=UTC).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def stamp_of(line: str) -> float | None:
+    """The time at which this line was collected, in seconds; None if it does not begin with one."""
+    match = _STAMP.match(line)
+    return seconds_of(match[1]) if match else None

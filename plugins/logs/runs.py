@@ -38,7 +38,7 @@ MAX_RANKS = 1 << 13
 
 
 class Print(NamedTuple):
-    """One process's line of a step. `order` is its place among the log's step lines, `rank` its label.
+    """One process's line of a step. `order` is its place among the log's step lines, `rank` its label, `stamp` when it was collected.
 
     `fields` are seconds, TFLOP/s, tokens/s, total weights and loss, as printed.
     """
@@ -47,6 +47,7 @@ class Print(NamedTuple):
     order: int
     rank: int | None
     fields: Sequence[str]
+    stamp: float | None = None
 
 
 @dataclass(frozen=True)
@@ -149,6 +150,8 @@ def _boil(index: int, prints: Sequence[Print]) -> Step:
         flops_per_gpu=worked(seconds, tflops, 1e12),
         tflops_per_gpu=float(tflops),
         loss=next((loss for loss in losses if not math.isfinite(loss)), float(middle.fields[4])),
+        stamp=middle.stamp,
+        collected=middle.stamp is not None,
         disagreeing=_disagree([line.fields[4] for line in ordered]),
         ranks=len(ordered),
         slowest_seconds=slowest.seconds,

@@ -130,6 +130,11 @@ class Launch(Strict):
     error_name: str | None = None
     batch_output: str | None = None
 
+    @property
+    def log_of_each_start(self) -> bool:
+        """Whether each start of a job writes a log of its own. Else it writes into the log of the start before."""
+        return compiled(self.log_name.format(name="name", job="job")).groups > 0
+
     @field_validator("job_id")
     @classmethod
     def _has_the_id(cls, text: str) -> str:

@@ -26,6 +26,7 @@ from tests.system.support import until
 
 CASE = "llama3/8b-bf16-8gpus"
 NEMOTRON = "nemotron4/340b-bf16-128gpus"
+MAXTEXT = "maxtext_llama2/70b-bf16-64gpus"
 
 MakeTrial = Callable[..., "Trial"]
 

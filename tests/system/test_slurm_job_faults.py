@@ -8,6 +8,7 @@ import pytest
 
 from tests.lab.slurm import SlurmLab
 from tests.system.faults import CASE
+from tests.system.faults import MAXTEXT
 from tests.system.faults import NEMOTRON
 from tests.system.faults import MakeTrial
 from tests.system.support import until
@@ -33,6 +34,32 @@ def test_a_job_whose_node_fails_is_requeued_and_judged_by_its_new_log(
         in case["remarks"]
     )
     assert (result.folder / CASE / "log.attempt-1.txt").exists()
+    assert len(trial.jobs()) == 1
+
+
+@pytest.mark.parametrize(
+    ("case", "step"),
+    [(NEMOTRON, b"global_step=45.0"), (MAXTEXT, b"completed step: 48,")],
+    ids=["nemotron4", "maxtext"],
+)
+def test_a_job_that_writes_its_log_anew_after_a_requeue_is_judged_by_its_last_start(
+    lab: SlurmLab, make_trial: MakeTrial, case: str, step: bytes
+) -> None:
+    """The first start hangs before its last step, at good pace. The second is 8 % slow, and truncates the same file."""
+    trial = make_trial(case=case, hang_at=48).start()
+    until(lambda: step in trial.collected(), "its last steps in the session")
+    trial.stage.set(hang_at=-1, pace=1.08)
+    job = trial.job().id
+    # The recipes forbid it, which an administrator may change.
+    lab.run("scontrol", "update", f"JobId={job}", "Requeue=1")
+    lab.run("scontrol", "requeue", str(job))
+    result = trial.end()
+    found = result.case(case)
+    assert found["verdict"] == "too slow", result.out
+    assert found["job"]["attempts"] == 2
+    assert "the job was started 2 times; judged by its last attempt" in found["remarks"]
+    kept = (result.folder / case / "log.attempt-1.txt").read_bytes()
+    assert step in kept
     assert len(trial.jobs()) == 1
 
 

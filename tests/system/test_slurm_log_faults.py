@@ -136,13 +136,9 @@ def test_a_log_that_is_replaced_underway_is_no_evidence(make_trial: MakeTrial, g
         log.write_bytes(b"".join(lines[:3] + lines[-30:]) * 4)
     result = trial.end()
     case = result.case(CASE)
-    if grows:
-        assert case["verdict"] == "invalid run", result.out
-        # By how far it had been read the steps in between are missing, or some are there twice.
-        assert "missing" in case["headline"] or "printed more than once" in case["headline"]
-    else:
-        assert case["verdict"] == "infrastructure", result.out
-        assert "its log was cut or replaced: /" in case["headline"]
+    # What stands on the cluster now is no whole run.
+    assert case["verdict"] == "infrastructure", result.out
+    assert "its log was cut or replaced: " in case["headline"]
 
 
 @pytest.mark.parametrize("case", [CASE, NEMOTRON])

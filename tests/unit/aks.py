@@ -181,7 +181,7 @@ def log_lines(
             **{
                 "gbs": ran.gbs,
                 "scale": 2.0**17,
-                "loss": None if losses.get(number) == interval else "1.083000E+01",
+                "loss": None if losses.get(number) == interval else f"{10.83 - number / 100:.6E}",
                 **fields,
             },
         )

@@ -97,7 +97,7 @@ def target(case_id: str = CASE, recipe: str = "llama3", *, statistic: str | None
 def steps(times: Sequence[float]) -> list[Step]:
     """Steps as NeMo 2 would print them: 4 significant digits."""
     printed = [f"{seconds:.4}" for seconds in times]
-    return [Step(i, float(text), resolution(text, 4), loss=11.96) for i, text in enumerate(printed)]
+    return [Step(i, float(text), resolution(text, 4), loss=11.96 - i / 100) for i, text in enumerate(printed)]
 
 
 def measure(times: Sequence[float], *, statistic: str = "last") -> Measurement:
@@ -118,13 +118,14 @@ def nemo2_line(
     *,
     gbs: int | str = 1024,
     last: int = 49,
-    loss: str = "11.96",
+    loss: str | None = None,
     consumed: int | str | None = None,
     step: int | str | None = None,
 ) -> str:
     """A line of NeMo 2's ProgressPrinter, without its line feed."""
     timed = seconds if isinstance(seconds, str) else f"{seconds:.4}"
     samples = (index + 1) * int(gbs) if consumed is None else consumed
+    loss = f"{11.96 - index / 100:.4g}" if loss is None else loss
     return (
         f"Training epoch 0, iteration {index}/{last} | lr: 7.496e-06 | global_batch_size: {gbs} | "
         f"global_step: {index if step is None else step} | peak_memory_usage: 70833405952 | "

@@ -40,7 +40,7 @@ NOWHERE = LogPlace()
 class Watched(Here):
     """Keeps what the last script wrote."""
 
-    def run(self, script: str) -> Answer:
+    def run(self, script: str, seconds: float = 0) -> Answer:
         self.script = script
         self.answer = super().run(script)
         return self.answer
@@ -110,7 +110,7 @@ def test_each_probe_has_a_name_of_its_own(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_told_by_whoever_notices_it(tmp_path: Path) -> None:
     class Full(Here):
-        def run(self, script: str) -> Answer:
+        def run(self, script: str, seconds: float = 0) -> Answer:
             return Answer(1, "", f"bash: line 3: {tmp_path}/x: Disk quota exceeded")
 
     told = trouble(Full(), str(tmp_path), NOWHERE)  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -14,6 +15,10 @@ from plugins.judging.validity.run import listed
 
 MAX_GARBLED = 2
 """A run with this many garbled step lines is valid, unless the statistic needs one of them."""
+
+
+PROCESSES_APART = 1.3
+"""By this factor the times of a step may differ between the processes of one run, in the median of the steps."""
 
 
 def statistic_fits(run: TimedRun) -> Iterator[str]:
@@ -129,6 +134,21 @@ def one_loss(run: TimedRun) -> Iterator[str]:
         yield f"{listed(apart)}: its processes print different losses, so that two runs may share this log"
 
 
+def one_pace(run: TimedRun) -> Iterator[str]:
+    """Each step needs all processes, so over many steps they take the same time."""
+    settled = range(run.case.means.warm_up(run.case.steps), run.case.steps)
+    apart = [
+        step.slowest_seconds / step.seconds
+        for step in run.log.steps
+        if step.index in settled and step.seconds and step.slowest_seconds
+    ]
+    if apart and statistics.median(apart) > PROCESSES_APART:
+        yield (
+            f"the slowest process takes {statistics.median(apart):.3g} times as long as the others in most steps, so that "
+            f"two runs may share this log"
+        )
+
+
 SEQUENCE: tuple[Check, ...] = (missing, out_of_order, beyond_last, repeated, positive, garbled)
 CHECKS: tuple[Check, ...] = (
     statistic_fits,
@@ -138,4 +158,5 @@ CHECKS: tuple[Check, ...] = (
     sequence,
     processes_of_a_step,
     one_loss,
+    one_pace,
 )

@@ -6,16 +6,25 @@ import math
 import statistics
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import NamedTuple
 
 from plugins.judging.model import flops_of_a_step
 from plugins.judging.validity.run import Check
 from plugins.judging.validity.run import TimedRun
 from plugins.judging.validity.run import listed
+from plugins.logs import Log
 from plugins.metrics import NEIGHBOURS
 from plugins.metrics import QUEUE_SHARE
+from plugins.recipes.cases import Case
 
 CLOCK_MARGIN = 1.3
 """By the clock of the log, a run may take this many times as long as its steps."""
+
+CLOCK_REMARK = 1.1
+"""From here on, a remark says so."""
+
+TOGETHER = 0.1
+"""If two lines are collected within this share of the time of the step between them, they were kept back until then."""
 
 HOUR = 3600.0
 
@@ -56,36 +65,101 @@ def _with_neighbours(known: dict[int, float], index: int) -> float:
     return max((statistics.fmean(row) for row in rows if len(row) > NEIGHBOURS), default=0.0)
 
 
-def clock(run: TimedRun) -> Iterator[str]:
-    """By the stamps of the log, the settled steps account for the time between the first and the last."""
-    every, known = run.case.means.every, run.seconds
-    settled = range(run.case.means.warm_up(run.case.steps), run.case.steps)
-    stamps = sorted(
-        (step.index, step.stamp, step.stamp_resolution)
-        for step in run.log.steps
-        if step.stamp is not None and step.index in settled
+class Clock(NamedTuple):
+    """What the stamps of the settled lines say: seconds `passed` by them, and seconds `told` by the steps between them.
+
+    `rounding` is that of both stamps, `back` counts the lines at which the clock goes back, out of `lines`.
+    """
+
+    first: int
+    last: int
+    told: float
+    passed: float
+    rounding: float
+    back: int
+    lines: int
+
+
+def clock_of(case: Case, log: Log) -> Clock | None:
+    """None if the log has no stamps, or if they were made when lines were collected, several at once."""
+    every, known = case.means.every, case.means.times(log.steps)
+    settled = range(case.means.warm_up(case.steps), case.steps)
+    stamped = sorted(
+        (
+            (step.index, step.stamp, step)
+            for step in log.steps
+            if step.stamp is not None and step.index in settled
+        ),
+        key=lambda row: row[0],
     )
-    if not stamps:
-        return
+    if not stamped:
+        return None
     usual = statistics.median(known.values()) if known else 0.0
     told = passed = 0.0
-    shifted = False
-    for (before, begun, _), (after, ended, _) in pairwise(stamps):
+    shifted, back, together = False, 0, 0
+    for (before, begun, _), (after, ended, step) in pairwise(stamped):
         between = range(before + every, after + 1, every)
         took = every * sum(known.get(index, usual) for index in between)
+        back += ended < begun
+        together += step.collected and abs(ended - begun) < TOGETHER * took
         # A clock that was put back says nothing of this time. It must not hide what is lost elsewhere.
         gap = ended - begun if ended >= begun else took
         # Once a year a clock is put forward by an hour.
         if not shifted and HOUR <= gap + 1 - took <= HOUR + took + 2:
             gap, shifted = gap - HOUR, True
         told, passed = told + took, passed + gap
-    (first, _, coarse), (last, _, coarse_too) = stamps[0], stamps[-1]
-    if passed <= told * CLOCK_MARGIN + coarse + coarse_too:
+    (first, _, one), (last, _, other) = stamped[0], stamped[-1]
+    if together > 1:
+        return None
+    return Clock(first, last, told, passed, one.stamp_resolution + other.stamp_resolution, back, len(stamped))
+
+
+def clock(run: TimedRun) -> Iterator[str]:
+    """By the stamps of the log, the settled steps account for the time between the first and the last."""
+    stamps = clock_of(run.case, run.log)
+    if stamps is None:
         return
-    yield (
-        f"by the log's own clock {passed:.0f} s passed between steps {first} and {last}, which add up to {told:.0f} s: "
-        f"the rest is time that no step tells of"
+    if stamps.back > max(2, stamps.lines // 4):
+        yield f"the log's own clock goes back at {stamps.back} of {stamps.lines} settled lines: they are not of one run in its order"
+    if stamps.passed > stamps.told * CLOCK_MARGIN + stamps.rounding:
+        yield f"{_lost(stamps)}: the rest is time that no step tells of"
+
+
+def clock_remark(case: Case, log: Log) -> str:
+    """The remark on a valid run whose steps leave some of the time untold; "" if they do not."""
+    stamps = clock_of(case, log)
+    if stamps is None or stamps.passed <= stamps.told * CLOCK_REMARK + stamps.rounding:
+        return ""
+    return f"{_lost(stamps)}: look at what the rest of the time went into"
+
+
+def _lost(stamps: Clock) -> str:
+    return (
+        f"by the log's own clock {stamps.passed:.0f} s passed between steps {stamps.first} and {stamps.last}, which add up to "
+        f"{stamps.told:.0f} s"
     )
+
+
+def rates(run: TimedRun) -> Iterator[str]:
+    """Each settled line has a rate that the GPU can have.
+
+    If a format prints a step when it is handed over, its time may be far too short, and its rate as far too high.
+    """
+    case, peak = run.case, run.part.peak.get(run.case.dtype) if run.part else None
+    least = flops_of_a_step(case, "causal-attention") / 1e12
+    settled = range(case.means.warm_up(case.steps), case.steps)
+    printed = [
+        (step.index, step.seconds, step.tflops_per_gpu)
+        for step in run.log.steps
+        if step.index in settled and step.seconds and step.tflops_per_gpu is not None
+    ]
+    # A small rate may be rounded to 0.
+    if none := [index for index, seconds, tflops in printed if tflops <= 0 and least / seconds >= 1]:
+        yield f"{listed(none)}: the printed rate is no positive number of TFLOP/s"
+    if peak is None or run.log.queued:
+        return
+    if beyond := [(index, tflops) for index, _, tflops in printed if tflops > peak]:
+        yield f"{listed(i for i, _ in beyond)}: {beyond[0][1]:.4g} TFLOP/s is beyond the peak of {case.dtype}, {peak:.4g} TFLOP/s"
 
 
 def digits(run: TimedRun) -> Iterator[str]:
@@ -98,4 +172,4 @@ def digits(run: TimedRun) -> Iterator[str]:
         yield f"the step times are printed in too few digits: each is known to {100 * coarse:.2g} %"
 
 
-CHECKS: tuple[Check, ...] = (below_peak, clock, digits)
+CHECKS: tuple[Check, ...] = (below_peak, clock, rates, digits)

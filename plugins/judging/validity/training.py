@@ -18,6 +18,12 @@ PROFILED_UNTIL = 11
 maxtext_llama2: `skip_first_n_steps_for_profiler=9 profiler_steps=3`.
 """
 
+LOSS_LIMIT = 5
+"""A loss of more than so many times ln(vocabulary) is no cross-entropy of a model that trains."""
+
+MANY_LOSSES = 10
+"""So many lines or more do not have the same loss by chance."""
+
 EXPECTED: dict[str, Callable[[TimedRun], bool]] = {
     "profiler": lambda run: (
         run.case.profiled or (run.case.mode is not None and run.case.mode.profiles is not None)
@@ -45,9 +51,13 @@ def updates_are_made(run: TimedRun) -> Iterator[str]:
     if not case.is_timed:
         return
     last = case.means.steady(case.steps)[-case.means.unit.recent :]
+    skipped = [step.index for step in run.log.steps if step.skipped_iterations]
+    if skipped and case.dtype != "fp16":
+        yield f"{listed(skipped)}: the update was skipped, for which {case.dtype} has no reason: only FP16 scales its loss"
+        return
     judged = {*case.means.lines(run.statistic.indices(case.steps)), *last}
-    if skipped := [s.index for s in run.log.steps if s.skipped_iterations and s.index in judged]:
-        yield f"{listed(skipped)}: the update was skipped, and the judgement needs it"
+    if needed := [index for index in skipped if index in judged]:
+        yield f"{listed(needed)}: the update was skipped, and the judgement needs it"
 
 
 def finite(run: TimedRun) -> Iterator[str]:
@@ -58,6 +68,28 @@ def finite(run: TimedRun) -> Iterator[str]:
         bad = [index for index, value in values if value is not None and not math.isfinite(value)]
         if bad:
             yield f"the {name} is not a finite number from step {bad[0]} on ({len(bad)} steps)"
+
+
+def loss_of_training(run: TimedRun) -> Iterator[str]:
+    """A cross-entropy is not negative, is near ln(vocabulary) at first, and changes with each update.
+
+    A model that guesses every token alike has ln(vocabulary).
+    """
+    losses = [
+        (step.index, step.loss)
+        for step in run.log.steps
+        if step.loss is not None and math.isfinite(step.loss)
+    ]
+    highest = LOSS_LIMIT * math.log(run.case.model.vocab)
+    for index, loss in losses:
+        if loss < 0:
+            yield f"the loss is {loss:g} at step {index}: a cross-entropy is not negative"
+            return
+        if loss > highest:
+            yield f"the loss is {loss:g} at step {index}: a model that guesses every token alike has {math.log(run.case.model.vocab):.1f}"
+            return
+    if len(losses) >= MANY_LOSSES and losses[0][1] and len({loss for _, loss in losses}) == 1:
+        yield f"the loss is {losses[0][1]:g} in all of {len(losses)} lines: nothing was learnt"
 
 
 def profiled_as_published(run: TimedRun) -> Iterator[str]:
@@ -92,6 +124,7 @@ CHECKS: tuple[Check, ...] = (
     updates_are_numbers,
     updates_are_made,
     finite,
+    loss_of_training,
     profiled_as_published,
     has_a_loss,
     unspoilt,

@@ -140,7 +140,7 @@ def test_64_processes_that_cut_each_others_lines_are_a_healthy_run(seed: int) ->
         *between,
     ]
     rng.shuffle(lines)
-    steps = "\n".join(test_maxtext.line(i, loss="7.310") for i in range(50))
+    steps = "\n".join(test_maxtext.line(i, loss=f"{7.31 - i / 1000:.3f}") for i in range(50))
     text = _streams(rng, "\n".join(lines) + "\n") + steps + "\n"
     assert judged("maxtext", text) == []
 

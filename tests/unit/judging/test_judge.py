@@ -57,7 +57,7 @@ def judged(
     )
 
 
-def until(last: int, *, loss: str = "11.96") -> str:
+def until(last: int, *, loss: str | None = None) -> str:
     return "".join(f"{nemo2_line(i, loss=loss)}\n" for i in range(last + 1))
 
 

@@ -11,9 +11,9 @@ from plugins.judging.validity import problems
 from plugins.judging.verdicts import Kind
 from plugins.metrics import Statistic
 from tests.unit.examples import nemo2_text
+from tests.unit.examples import outcome
 from tests.unit.examples import parse
 from tests.unit.judging.test_judge import judged as judged_outcome
-from tests.unit.judging.test_judge import outcome
 from tests.unit.stated import CASES
 from tests.unit.stated import H100
 from tests.unit.stated import JOB

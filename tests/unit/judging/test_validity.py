@@ -87,7 +87,7 @@ def test_consumed_samples_of_a_resumed_run() -> None:
 
 
 def test_tokens_of_another_sequence_length() -> None:
-    log = Log(steps=tuple(Step(i, 10.0, tokens=1024 * 4096, loss=7.31) for i in range(50)), size=1)
+    log = Log(steps=tuple(Step(i, 10.0, tokens=1024 * 4096, loss=7.31 - i / 100) for i in range(50)), size=1)
     assert problems(examples.case(), log, LAST) == [
         "4194304 tokens (total_weights) at step 0, GBS 1024 x sequence length 8192 is 8388608",
         "and 49 more such steps",
@@ -95,7 +95,7 @@ def test_tokens_of_another_sequence_length() -> None:
 
 
 def test_tokens_that_agree() -> None:
-    log = Log(steps=tuple(Step(i, 10.0, tokens=1024 * 8192, loss=7.31) for i in range(50)), size=1)
+    log = Log(steps=tuple(Step(i, 10.0, tokens=1024 * 8192, loss=7.31 - i / 100) for i in range(50)), size=1)
     assert problems(examples.case(), log, LAST) == []
 
 
@@ -144,7 +144,7 @@ def test_a_profile_of_other_steps_than_in_the_published_run(profiled: bool, behi
 
 
 def test_no_configuration_stated() -> None:
-    log = Log(steps=tuple(Step(i, 10.0, loss=7.31) for i in range(50)), size=1)
+    log = Log(steps=tuple(Step(i, 10.0, loss=7.31 - i / 100) for i in range(50)), size=1)
     assert problems(examples.case(), log, LAST) == [
         "no line states the global batch size, the consumed samples or the tokens of a step"
     ]
@@ -194,7 +194,10 @@ def test_two_processes_that_write_one_log() -> None:
     [(0.0, ["every loss is zero"]), (None, ["no loss is stated"]), (0.001, [])],
 )
 def test_a_training_without_a_loss_is_told(loss: float | None, said: list[str]) -> None:
-    log = Log(steps=tuple(Step(i, 10.0, tokens=1024 * 8192, loss=loss) for i in range(50)), size=1)
+    log = Log(
+        steps=tuple(Step(i, 10.0, tokens=1024 * 8192, loss=loss and loss + i / 1000) for i in range(50)),
+        size=1,
+    )
     assert problems(examples.case(), log, LAST) == said
 
 

@@ -54,9 +54,9 @@ def test_a_log_tells_the_same_whatever_is_around_its_lines(dialect: str, name: s
     assert {(fact.name, fact.value) for fact in found.facts} == {
         (fact.name, fact.value) for fact in plain.facts
     }
-    assert found.steps == plain.steps or name.startswith("srun")
-    assert [replace(step, slowest_rank=None) for step in found.steps] == [
-        replace(step, slowest_rank=None) for step in plain.steps
+    # A stamp in front and srun's label tell more.
+    assert [replace(step, slowest_rank=None, stamp=None, collected=False) for step in found.steps] == [
+        replace(step, slowest_rank=None, stamp=None, collected=False) for step in plain.steps
     ]
     assert {kind for kind, _ in found.marks} == {kind for kind, _ in plain.marks}
     assert found.versions == plain.versions

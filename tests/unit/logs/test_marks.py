@@ -114,6 +114,8 @@ SPOILT: dict[str, tuple[str, ...]] = {
         NEMO + "====== Start Chakra profiling at global_step 20 ======",
         NEMO + "====== End Chakra profiling at global_step 25 ======",
         NEMO + "Kineto trace saved: /x/rank0.json",
+        # What NVIDIA's launch scripts print first (dgxc-benchmarking v24.11.1 nemotron/configure.sh 118).
+        "GSW: MODEL=nemotron4 FRAMEWORK=nemo MODEL_SIZE=340b DTYPE=fp8 JOB_ID=4711 JOB_MODE=profile OPTIMIZATION_NAME=''",
         # Megatron-LM core_v0.12.0: megatron/training/arguments.py 975 to 987. Nothing else tells of its profilers.
         "  profile ......................................... True",
         "  record_memory_history ........................... True",

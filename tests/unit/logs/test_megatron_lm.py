@@ -23,7 +23,7 @@ def line(
     total: int = 50,
     gbs: int = 1024,
     throughput: str | None = None,
-    loss: str | None = "8.645955E-02",
+    loss: str | None = "",
     skipped: int = 0,
     nan: int = 0,
     grad_norm: str = "0.475",
@@ -31,6 +31,7 @@ def line(
 ) -> str:
     """As the format strings of `training_log` make it."""
     rate = f" throughput per GPU (TFLOP/s/GPU): {throughput} |" if throughput else ""
+    loss = f"{0.08645955 + (50 - iteration) / 1e4:.6E}" if loss == "" else loss
     mean = f" lm loss: {loss} |" if loss else ""
     return (
         f" [2025-01-01 12:00:00] iteration {iteration:8d}/{total:8d} | consumed samples: {iteration * gbs:12d} |"
@@ -198,13 +199,20 @@ def test_nan_iterations_are_no_run() -> None:
         (50, "mean:35-44", True),
     ],
 )
-def test_skipped_iterations_spoil_the_steps_that_are_judged(
+def test_iterations_that_fp16_skips_spoil_the_steps_that_are_judged(
     iteration: int, statistic: str, told: bool
 ) -> None:
     text = whole().replace(line(iteration), line(iteration, skipped=1))
-    found = problems(examples.case(), parse(text, "megatron_lm"), Statistic.parse(statistic))
-    said = f"step {iteration - 1}: the update was skipped, and the judgement needs it"
-    assert found == ([said] if told else [])
+    case = replace(examples.case(), dtype="fp16")
+    found = problems(case, parse(text, "megatron_lm"), Statistic.parse(statistic))
+    reason = f"step {iteration - 1}: the update was skipped, and the judgement needs it"
+    assert [one for one in found if "skipped" in one] == ([reason] if told else [])
+
+
+def test_an_iteration_that_anything_but_fp16_skips_is_refused() -> None:
+    text = whole().replace(line(5), line(5, skipped=1))
+    (reason,) = problems(examples.case(), parse(text, "megatron_lm"), Statistic())
+    assert reason == "step 4: the update was skipped, for which fp8 has no reason: only FP16 scales its loss"
 
 
 def test_a_restart() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +19,7 @@ from fixtures.backends.slurm.answers import living
 from fixtures.backends.slurm.answers import of_last_step
 from fixtures.backends.slurm.answers import printed_ids
 from fixtures.backends.slurm.answers import refused
+from fixtures.backends.slurm.answers import starts
 from fixtures.backends.slurm.answers import times_of_sacct
 from fixtures.backends.slurm.answers import times_of_scontrol
 from fixtures.backends.slurm.answers import unanswered
@@ -31,8 +34,13 @@ LAUNCHERS = {
 }
 
 
+def begun(*rows: str) -> str:
+    """These rows with the time at which the job began as their last column."""
+    return "".join(f"{row}|1763830000\n" for row in rows)
+
+
 def squeue(*rows: str) -> JobState | None:
-    return from_squeue([JOB], "\n".join(rows)).get(JOB)
+    return from_squeue([JOB], begun(*rows)).get(JOB)
 
 
 def test_a_row_of_squeue_is_a_state() -> None:
@@ -49,8 +57,8 @@ def test_another_row_is_none_of_ours(row: str) -> None:
 
 # Seen on Slurm 22.05 in the seconds after a short job of eight nodes.
 def test_a_row_of_sacct_that_is_not_complete_yet_says_nothing() -> None:
-    assert from_sacct([JOB], "17|allocation|FAILED|gpu001|3:0\n") == {}
-    assert from_sacct([JOB], "17|ours|FAILED|gpu[001-008]|3:0\n") == {
+    assert from_sacct([JOB], begun("17|allocation|FAILED|gpu001|3:0")) == {}
+    assert from_sacct([JOB], begun("17|ours|FAILED|gpu[001-008]|3:0")) == {
         JOB: JobState(Phase.FAILED, "FAILED", nodes="gpu[001-008]", exit_code="3:0")
     }
 
@@ -95,15 +103,15 @@ def test_parts_are_named_and_never_a_success(rows: list[str], phase: Phase) -> N
 
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="|"), max_size=40), max_size=6))
 def test_banners_change_nothing(banner: list[str]) -> None:
-    text = "\n".join([*banner, "17|ours|RUNNING|n1|None", *banner])
+    text = "\n".join([*banner, begun("17|ours|RUNNING|n1|None"), *banner])
     assert from_squeue([JOB], text) == {JOB: JobState(Phase.RUNNING, "RUNNING", nodes="n1")}
     assert living("ours", text) == {"17": True}
-    text = "\n".join([*banner, "17|ours|TIMEOUT|n1|0:15", *banner])
+    text = "\n".join([*banner, begun("17|ours|TIMEOUT|n1|0:15"), *banner])
     assert from_sacct([JOB], text) == {JOB: JobState(Phase.FAILED, "TIMEOUT", nodes="n1", exit_code="0:15")}
 
 
 def test_the_last_life_of_a_requeued_job_counts() -> None:
-    text = "17|ours|REQUEUED|n1|0:0\n17|ours|COMPLETED|n2|0:0\n"
+    text = begun("17|ours|REQUEUED|n1|0:0", "17|ours|COMPLETED|n2|0:0")
     assert from_sacct([JOB], text)[JOB].phase is Phase.SUCCEEDED
 
 
@@ -122,7 +130,7 @@ def test_the_jobs_of_a_name_are_told_whole_and_in_order() -> None:
         "9|ours|CANCELLED||None",
         "100+0|ours|PENDING||None",
     ]
-    assert living("ours", "\n".join([*rows, "5|theirs|RUNNING|n|None"])) == {
+    assert living("ours", begun(*rows, "5|theirs|RUNNING|n|None")) == {
         "9": False,
         "21": True,
         "100": True,
@@ -273,28 +281,37 @@ def test_the_number_of_a_line_of_the_queue_is_a_position(text: str, found: InQue
 def test_the_times_of_a_job_are_those_that_slurm_has() -> None:
     shown = "JobId=17 JobName=ours JobState=COMPLETED StartTime={} EndTime={} Comment=EndTime=7"
     span = Span(1763830000.0, 1763830500.0)
-    assert times_of_scontrol(JOB, shown.format(1763830000, 1763830500)) == (span, False)
-    assert times_of_scontrol(JOB, shown.format("Unknown", "2026-11-22T12:00:00")) == (Span(), False)
+    assert times_of_scontrol(JOB, shown.format(1763830000, 1763830500)) == span
+    assert times_of_scontrol(JOB, shown.format("Unknown", "2026-11-22T12:00:00")) == Span()
     again = "JobId=17 JobName=ours Restarts={} StartTime=1763830000 EndTime=1763830500"
-    assert times_of_scontrol(JOB, again.format(2)) == (span, True)
-    assert times_of_scontrol(JOB, again.format(0)) == (span, False)
+    assert times_of_scontrol(JOB, again.format(2)) == replace(span, restarts=2)
+    assert times_of_scontrol(JOB, again.format(0)) == span
     for other in (
         "",
         "slurm_load_jobs error: Invalid job id specified",
         shown.replace("ours", "x").format(1, 2),
     ):
-        assert times_of_scontrol(JOB, other) == (None, False)
+        assert times_of_scontrol(JOB, other) is None
     rows = "17|ours|1763830000|1763830500\n17.batch|ours|5|6\n"
     assert times_of_sacct(JOB, rows) == span
     assert times_of_sacct(JOB, "17|ours|1763830000|Unknown\n") == Span(1763830000.0)
     assert times_of_sacct(JOB, "17|another|1|2\n") == Span()
 
 
+def test_the_last_start_of_a_job_is_told_once_it_began() -> None:
+    assert starts([JOB], begun("17|ours|RUNNING|n1|None")) == {JOB: 1763830000.0}
+    assert starts([JOB], begun("17|ours|COMPLETED|n1|0:0")) == {JOB: 1763830000.0}
+    # Of a job that waits, squeue has the time at which it may start.
+    for row in ("17|ours|PENDING||Resources", "17|theirs|RUNNING|n1|None", "17_0|ours|RUNNING|n1|None"):
+        assert starts([JOB], begun(row)) == {}
+    assert starts([JOB], "17|ours|RUNNING|n1|None|N/A\n17|ours|RUNNING") == {}
+
+
 def test_the_earlier_attempts_of_a_job_are_those_that_accounting_has() -> None:
     # A job that was requeued before it ran has no start, and another cluster's job had the same id.
     earlier = "17|other|1|1000\n17|ours|2000|2300\n17|ours|Unknown|Unknown\n17|ours|3000|3050\n"
     last = "17|ours|4000|4500\n"
-    assert times_of_sacct(JOB, earlier + last) == Span(4000.0, 4500.0, 350.0)
+    assert times_of_sacct(JOB, earlier + last) == Span(4000.0, 4500.0, 350.0, restarts=3)
     # Accounting may not know yet that the last attempt began, or ended.
     for behind in ("", "17|ours|4000|Unknown\n"):
         known = times_of_sacct(JOB, earlier + behind, Span(4000.0, 4500.0))

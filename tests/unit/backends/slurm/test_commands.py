@@ -83,4 +83,4 @@ def test_accounting_is_asked_for_the_times_of_a_job_that_was_requeued_or_that_th
     assert asks.times(job) == Span(1763830000.0, 1763830600.0)
     assert asked == ["scontrol", "scontrol", "sacct"]
     said = {"scontrol": f"{known} Restarts=1", "sacct": "17|ours|1763820000|1763820100\n"}
-    assert asks.times(job) == Span(1763830000.0, 1763830500.0, 100.0)
+    assert asks.times(job) == Span(1763830000.0, 1763830500.0, 100.0, restarts=1)

@@ -86,22 +86,22 @@ def test_no_name_makes_another_job_ours(name: str) -> None:
 @given(OWN_WORDS | ANYTHING)
 def test_a_job_that_runs_is_not_over_whatever_else_is_said(text: str) -> None:
     told = [
-        from_squeue([JOB], f"17|ours|RUNNING|n1|{text}").get(JOB),
+        from_squeue([JOB], f"17|ours|RUNNING|n1|{text}|N/A").get(JOB),
         from_scontrol(JOB, f"JobId=17 JobName=ours UserId=x(1) JobState=RUNNING Comment={text}"),
     ]
     assert all(state is None or not state.phase.over for state in told)
-    assert living("ours", f"17|ours|RUNNING|n1|{text}") == {"17": True}
+    assert living("ours", f"17|ours|RUNNING|n1|{text}|N/A") == {"17": True}
 
 
 @pytest.mark.parametrize(
     ("rows", "phase"),
     [
-        (["17|ours|RUNNING|n1|None", "17|ours|COMPLETED|n1|None"], Phase.UNKNOWN),
-        (["17|ours|COMPLETED|n1|None", "17|ours|RUNNING|n1|None"], Phase.UNKNOWN),
-        (["17|ours|COMPLETED|n1|None"] * 2, Phase.SUCCEEDED),
-        (["17|ours|COMPLETED|n1|a|b"], None),
-        (["17|ours|COMPLETED|n1|None", "17|ours"], None),
-        (["17|ours|COMPLETED|x|RUNNING|n1|None"], None),
+        (["17|ours|RUNNING|n1|None|N/A", "17|ours|COMPLETED|n1|None|N/A"], Phase.UNKNOWN),
+        (["17|ours|COMPLETED|n1|None|N/A", "17|ours|RUNNING|n1|None|N/A"], Phase.UNKNOWN),
+        (["17|ours|COMPLETED|n1|None|N/A"] * 2, Phase.SUCCEEDED),
+        (["17|ours|COMPLETED|n1|a|b|N/A"], None),
+        (["17|ours|COMPLETED|n1|None|N/A", "17|ours"], None),
+        (["17|ours|COMPLETED|x|RUNNING|n1|None|N/A"], None),
     ],
 )
 def test_rows_that_contradict_each_other_end_no_job(rows: list[str], phase: Phase | None) -> None:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import random
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fixtures.backends.base import LogCheck
+from fixtures.backends.read_ranges import ReadRanges
 from fixtures.backends.shell import Answer
 from fixtures.backends.ssh import log_tail as remote_log
+from fixtures.backends.ssh.log_check import check
 from plugins.errors import Unreachable
 from plugins.logs import Log
 from plugins.logs import formats
@@ -52,22 +57,22 @@ class Here:
         self.moved += len(data)
         return data
 
-    def run(self, script: str) -> Answer:
+    def run(self, script: str, seconds: float = 0) -> Answer:
         done = subprocess.run(["bash", "-s"], input=script.encode(), capture_output=True, check=False)
         self.moved += len(done.stdout) + len(done.stderr)
         return Answer(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode())
 
 
-def drain(here: Here, path: Path, name: str, offset: int = 0) -> tuple[bytes, int]:
+def drain(here: Here, path: Path, name: str, known: ReadRanges | None = None) -> tuple[bytes, int]:
     """Everything that is new now, and where it ends."""
     got = b""
     wanted = parser(name).wanted
+    known = known or ReadRanges()
     while True:
-        data, further = remote_log.fetch(here, str(path), offset, wanted)  # type: ignore[arg-type]
-        got += data
-        if further == offset:
-            return got, offset
-        offset = further
+        before = known.end
+        got += remote_log.fetch(here, str(path), known, wanted, lambda data: data)  # type: ignore[arg-type]
+        if known.end == before:
+            return got, known.end
 
 
 def stated(log: Log) -> tuple[object, ...]:
@@ -102,15 +107,14 @@ def test_a_log_that_grows_by_any_pieces_loses_no_line(name: str, tmp_path: Path)
     path.touch()
     whole = long(name, 3)
     chance = random.Random(name)
-    got, offset, written = b"", 0, 0
+    got, known, written = b"", ReadRanges(), 0
     while written < len(whole):
         piece = whole[written : written + chance.choice([7, 900, 70_000, 400_000, 900_000])]
         with path.open("ab") as file:
             file.write(piece)
         written += len(piece)
-        new, offset = drain(Here(), path, name, offset)
-        got += new
-    assert offset == len(whole)
+        got += drain(Here(), path, name, known)[0]
+    assert known.end == len(whole)
     assert stated(read(name, iter([got]))) == stated(read(name, iter([whole])))
 
 
@@ -150,7 +154,7 @@ def test_a_line_without_an_end_is_no_trap(line: bytes, tmp_path: Path) -> None:
 
 def test_a_search_that_did_not_see_everything_is_no_answer(tmp_path: Path) -> None:
     class Shrinking(Here):
-        def run(self, script: str) -> Answer:
+        def run(self, script: str, seconds: float = 0) -> Answer:
             path.write_bytes(b"")
             return super().run(script)
 
@@ -162,3 +166,91 @@ def test_a_search_that_did_not_see_everything_is_no_answer(tmp_path: Path) -> No
 
 def test_a_log_that_is_not_there_has_nothing_new(tmp_path: Path) -> None:
     assert drain(Here(), tmp_path / "none", "nemo2") == (b"", 0)
+
+
+# What was read, and the file that stands there at the next look: none of it continues what was read.
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda whole: whole[: len(whole) // 4],
+        lambda whole: whole.replace(b"loss", b"LOSS"),
+        lambda whole: whole.replace(b"loss", b"LOSS") + CHATTER * 5000,
+        lambda whole: whole[:-100] + CHATTER * 100,
+        lambda whole: b"",
+    ],
+    ids=["shorter", "of the same size", "longer and large", "another end", "empty"],
+)
+@pytest.mark.parametrize("renamed", [False, True])
+def test_a_file_that_was_written_anew_is_noticed(
+    change: Callable[[bytes], bytes], renamed: bool, tmp_path: Path
+) -> None:
+    path, whole = tmp_path / "log.out", LOGS["nemo2"].encode()
+    whole = whole.replace(b"reduced_train_loss", b"loss")
+    path.write_bytes(whole)
+    known = ReadRanges()
+    drain(Here(), path, "nemo2", known)
+    (tmp_path / "new").write_bytes(change(whole))
+    if renamed:
+        (tmp_path / "new").replace(path)
+    else:
+        path.write_bytes(change(whole))
+    if len(change(whole)) == len(whole):
+        # Nothing is new. The check at the end of the job notices it.
+        assert check(Here(), str(path), known).differs  # type: ignore[arg-type]
+        return
+    with pytest.raises(remote_log.Replaced):
+        drain(Here(), path, "nemo2", known)
+
+
+@FORMATS
+def test_the_check_at_the_end_says_whether_the_file_has_what_was_read(name: str, tmp_path: Path) -> None:
+    path, whole = tmp_path / "log.out", long(name, 3)
+    path.write_bytes(whole)
+    known = ReadRanges()
+    drain(Here(), path, name, known)
+    assert len(known.ranges) > 1
+    here: Any = Here()
+    assert check(here, str(path), known) == LogCheck()
+    # The job still writes: what was read is there.
+    path.write_bytes(whole + CHATTER)
+    assert check(here, str(path), known) == LogCheck()
+    for place in (0, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:place] + b"~" + whole[place + 1 :])
+        assert (
+            check(here, str(path), known).differs
+            == f"the first {len(whole)} bytes of {path} are not those that were read"
+        )
+    path.write_bytes(whole[:-1])
+    assert "bytes, of which" in check(here, str(path), known).differs
+    path.unlink()
+    assert check(here, str(path), known) == LogCheck(unknown=f"{path} is not there any more")
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(124, "within 60 s"), (137, "within 60 s"), (3, "neither sha256sum nor openssl"), (1, "cannot read")],
+)
+def test_a_check_without_an_answer_says_why(status: int, words: str, tmp_path: Path) -> None:
+    class Other(Here):
+        def run(self, script: str, seconds: float = 0) -> Answer:
+            return Answer(status, "", "it is forbidden")
+
+    path = tmp_path / "log.out"
+    path.write_text(LOGS["nemo2"])
+    known = ReadRanges()
+    drain(Here(), path, "nemo2", known)
+    assert words in check(Other(), str(path), known).unknown  # type: ignore[arg-type]
+
+
+def test_a_login_node_without_a_program_for_digests_is_read_all_the_same(tmp_path: Path) -> None:
+    class Bare(Here):
+        def run(self, script: str, seconds: float = 0) -> Answer:
+            return super().run("command() { return 1; }\n" + script)
+
+    path, whole = tmp_path / "log.out", long("nemo2", 3)
+    path.write_bytes(whole)
+    known, here = ReadRanges(), Bare()
+    got, end = drain(here, path, "nemo2", known)
+    assert end == len(whole)
+    assert len(read("nemo2", iter([got])).steps) == 50
+    assert check(here, str(path), known).unknown == "the login node has neither sha256sum nor openssl"  # type: ignore[arg-type]

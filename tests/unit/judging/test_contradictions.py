@@ -1,0 +1,212 @@
+"""What a log says against itself: losses, stamps, rates, times and processes that no one run has."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Callable
+from itertools import accumulate
+
+import pytest
+
+from plugins.judging.judge import judge_outcome
+from plugins.judging.verdicts import Kind
+from tests.unit import examples
+from tests.unit.examples import nemo2_line
+from tests.unit.logs import test_maxtext
+from tests.unit.logs import test_megatron_bridge
+from tests.unit.logs import test_megatron_lm
+from tests.unit.stated import CASES
+from tests.unit.stated import judged
+from tests.unit.stated import steps_of
+from tests.unit.stated import text_of
+
+DIALECTS = pytest.mark.parametrize("dialect", sorted(CASES))
+LOSS = re.compile(
+    r"(?<=reduced_train_loss: )[\d.]+|(?<=reduced_train_loss=)[\d.]+|(?<=reduced_train_loss : )[\d.]+|(?<=lm loss: )[\d.E+-]+|(?<=, loss: )[\d.]+"
+)
+FORMS = {"nemo1": "{:.3f}", "megatron_lm": "{:.6E}", "megatron_bridge": "{:.6E}", "maxtext": "{:.3f}"}
+
+
+def with_losses(dialect: str, loss: Callable[[int], float]) -> str:
+    """A run with these losses, as its format prints them. The first intervals of Megatron-LM in FP16 have none."""
+    index = iter(range(1000))
+    form = FORMS.get(dialect, "{:.4g}")
+    return LOSS.sub(lambda _: form.format(loss(next(index))), text_of(dialect))
+
+
+# Losses
+
+
+@DIALECTS
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (lambda i: 11.0 * 2.5**i, "a model that guesses every token alike has"),
+        (lambda i: 11.0 if i < 2 else 1e4, "a model that guesses every token alike has"),
+        (lambda i: 2.0 - i, "a cross-entropy is not negative"),
+        (lambda i: -11.0 - i / 100, "a cross-entropy is not negative"),
+    ],
+)
+def test_a_loss_of_no_training_is_refused(dialect: str, loss: Callable[[int], float], words: str) -> None:
+    assert any(words in reason for reason in judged(dialect, with_losses(dialect, loss)))
+
+
+@pytest.mark.parametrize("dialect", sorted(set(CASES) - {"megatron_lm"}))
+@pytest.mark.parametrize("loss", [7.31, 11.96, 0.125])
+def test_a_loss_that_never_changes_is_refused(dialect: str, loss: float) -> None:
+    (reason,) = judged(dialect, with_losses(dialect, lambda _: loss))
+    assert reason.startswith("the loss is ")
+    assert reason.endswith(" in all of 50 lines: nothing was learnt")
+
+
+@DIALECTS
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda i: 11.0 - i / 100,
+        lambda i: 11.0 + 8 * (i == 5),
+        lambda i: 0.001 if i > 20 else 11.0 - i / 2,
+        lambda i: 11.0 + (i % 7 == 0) / 100,
+    ],
+    ids=["falls", "one spike", "synthetic data is learnt by heart", "few digits"],
+)
+def test_a_loss_of_training_is_healthy(dialect: str, loss: Callable[[int], float]) -> None:
+    assert judged(dialect, with_losses(dialect, loss)) == []
+
+
+# Stamps
+
+BEGAN = datetime.datetime(2025, 4, 11, 14, 46, tzinfo=datetime.UTC)
+STAMPED = {
+    "kubectl": "{:%Y-%m-%dT%H:%M:%S.%fZ} ",
+    "kubectl with pods": "[pod/train-0-0/main] {:%Y-%m-%dT%H:%M:%S.%f}123Z ",
+    "containerd": "{:%Y-%m-%dT%H:%M:%S.%fZ} stdout F ",
+}
+
+
+def stamped(form: str, dialect: str, gaps: list[float]) -> str:
+    """A run with a stamp in front of each line, of which the steps are so many seconds apart."""
+    lines = text_of(dialect).splitlines()
+    head = len(lines) - len(steps_of(dialect))
+    times = [0.0] * head + list(accumulate(gaps))
+    return "".join(
+        STAMPED[form].format(BEGAN + datetime.timedelta(seconds=seconds)) + line + "\n"
+        for seconds, line in zip(times, lines, strict=True)
+    )
+
+
+STEP = {"nemo2": 10.07, "maxtext": 7.908}
+OUTSIDE = pytest.mark.parametrize("dialect", sorted(STEP))
+EACH_FORM = pytest.mark.parametrize("form", STAMPED)
+
+
+@OUTSIDE
+@EACH_FORM
+@pytest.mark.parametrize("factor", [1.4, 3.0, 20.0])
+def test_stamps_in_front_that_give_more_time_than_the_steps_are_refused(
+    dialect: str, form: str, factor: float
+) -> None:
+    (reason,) = judged(dialect, stamped(form, dialect, [factor * STEP[dialect]] * 50))
+    assert reason.startswith("by the log's own clock ")
+    assert reason.endswith("the rest is time that no step tells of")
+
+
+@OUTSIDE
+@EACH_FORM
+def test_stamps_that_fall_are_refused(dialect: str, form: str) -> None:
+    (reason,) = judged(dialect, stamped(form, dialect, [-3.0] * 50))
+    assert (
+        reason
+        == "the log's own clock goes back at 39 of 40 settled lines: they are not of one run in its order"
+    )
+
+
+@OUTSIDE
+@EACH_FORM
+@pytest.mark.parametrize(
+    "gaps",
+    [
+        [1.0] * 50,
+        [1.05] * 50,
+        ([0.0] * 24 + [40.0]) * 2,
+        [1.0] * 30 + [-3600.0] + [1.0] * 19,
+        [1.0] * 49 + [4.0],
+    ],
+    ids=[
+        "own pace",
+        "a little more",
+        "kept back in a pipe",
+        "the clock is put back",
+        "the last line is late",
+    ],
+)
+def test_stamps_of_a_healthy_run_say_nothing(dialect: str, form: str, gaps: list[float]) -> None:
+    assert judged(dialect, stamped(form, dialect, [gap * STEP[dialect] for gap in gaps])) == []
+
+
+def test_stamps_that_give_a_quarter_more_time_are_a_remark() -> None:
+    log = examples.parse(stamped("kubectl", "nemo2", [1.2 * 10.07] * 50), "nemo2")
+    judgement = judge_outcome(
+        examples.case(),
+        examples.outcome(),
+        log,
+        examples.baseline(),
+        gpu="h100",
+        baselines=examples.BASELINES,
+    )
+    assert judgement.verdict.kind is Kind.PASSED
+    assert any(
+        remark.startswith(
+            "by the log's own clock 471 s passed between steps 10 and 49, which add up to 393 s"
+        )
+        for remark in judgement.verdict.remarks
+    )
+
+
+# Rates, times and processes
+
+
+@pytest.mark.parametrize(("rate", "words"), [("0.0", "no positive number"), ("2500.0", "beyond the peak")])
+def test_a_rate_that_no_gpu_has_is_refused_in_each_line(rate: str, words: str) -> None:
+    lines = [test_megatron_bridge.rate() + test_megatron_lm.line(i + 1) for i in range(50)]
+    lines[30] = re.sub(r"(?<=utilization: )[\d.]+", rate, lines[30])
+    assert rate in lines[30]
+    assert any(
+        words in reason and "step 30" in reason
+        for reason in judged("megatron_bridge", "\n".join(lines) + "\n")
+    )
+
+
+TWICE = {
+    "nemo2": (" | consumed_samples", " | train_step_timing in s: 12.9 | consumed_samples"),
+    "nemo1": (", train_step_timing in s", ", train_step_timing in s=12.90, train_step_timing in s"),
+    "dllogger": ("train_step_timing in s : ", "train_step_timing in s : 12.9 train_step_timing in s : "),
+    "megatron_lm": (" learning rate", " elapsed time per iteration (ms): 12900.0 | learning rate"),
+    "megatron_bridge": (" learning rate", " elapsed time per iteration (ms): 12900.0 | learning rate"),
+}
+
+
+@pytest.mark.parametrize("dialect", sorted(TWICE))
+def test_a_line_with_two_times_has_none(dialect: str) -> None:
+    text = text_of(dialect)
+    twice = text.replace(*TWICE[dialect])
+    assert twice != text
+    assert any("garbled by other output" in reason for reason in judged(dialect, twice))
+
+
+@pytest.mark.parametrize(("factor", "valid"), [(1.05, True), (1.4, False), (3.0, False)])
+def test_processes_of_one_run_take_the_same_time(factor: float, valid: bool) -> None:
+    lines = [
+        f"{rank}: {test_maxtext.line(i, f'{7.908 * (factor if rank == 3 else 1):.3f}', loss=f'{7.31 - i / 1000:.3f}')}"
+        for i in range(50)
+        for rank in range(4)
+    ]
+    reasons = judged("maxtext", "\n".join(lines) + "\n")
+    apart = [reason for reason in reasons if "times as long as the others" in reason]
+    assert (apart == []) is valid
+
+
+def test_a_line_beyond_its_own_total_is_refused() -> None:
+    text = text_of("nemo2") + nemo2_line(50) + "\n"
+    assert any("the log goes on to step 50" in reason for reason in judged("nemo2", text))
