@@ -30,6 +30,7 @@ from pacemark.ledger import EXPORT
 from pacemark.ledger import Export
 from pacemark.ledger import named
 from pacemark.ledger import read_export
+from pacemark.milder import left_out
 from pacemark.sbom import SBOM
 from pacemark.statement import ENVELOPE
 from pacemark.statement import STAMP
@@ -57,14 +58,14 @@ _LONGEST_START = 3600.0
 _JUDGED = (Outcome.PASSED, Outcome.PERFORMANCE, Outcome.INVALID, Outcome.INFRASTRUCTURE, Outcome.NO_BASELINE)
 
 
-def examine(folder: Path, said: Mapping[str, Any], published: Path) -> Findings:
+def examine(folder: Path, said: Mapping[str, Any], published: Path, found: Findings) -> None:
     """Examine the run in `folder`, whose name is the run's, and what its statement `said` of it.
 
-    `published` has Pacemark's own suites and baselines.
+    `published` has Pacemark's own suites and baselines. If it is cut off, `found` has what was found so far.
 
     Raises ConfigError if the summary or the ledger cannot be read at all, and OSError.
     """
-    found = Findings()
+    before = len(found.wrong)
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     for path in files:
         # Logs are read in pieces.
@@ -77,7 +78,7 @@ def examine(folder: Path, said: Mapping[str, Any], published: Path) -> Findings:
             found.cannot.append(
                 f"{results.SUMMARY} is of schema {version}, and this Pacemark knows {SCHEMA}: use a newer one"
             )
-            return found
+            return
         raise ConfigError(f"{results.SUMMARY}: is no record of a run")
     summary = _summary(record)
     ledger = read_export(_bytes(folder / EXPORT))
@@ -99,11 +100,11 @@ def examine(folder: Path, said: Mapping[str, Any], published: Path) -> Findings:
     except Exception as error:
         # Files that somebody made may be wrong in any way.
         found.wrong.append(f"the acceptance plan cannot be checked: {error}".replace(f"{folder}/", ""))
-    if found.wrong and summary.commit:
+    found.notes += left_out(summary.left_out)
+    if len(found.wrong) > before and summary.commit:
         found.notes.append(
             f"the run was made with commit {summary.commit} of Pacemark: with another one its records may differ"
         )
-    return found
 
 
 def _ambiguous(folder: Path, files: Sequence[Path]) -> Iterator[str]:

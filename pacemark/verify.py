@@ -166,18 +166,15 @@ def check_files(bundle: Bundle, found: Findings) -> None:
     for name in sorted(names & bundle.digests.keys()):
         if digest(bundle.folder / name) != bundle.digests[name]:
             found.wrong.append(f"{name} is not what was signed: its SHA-256 is another one")
+    before = len(found.wrong)
     try:
-        examined = examine(bundle.folder, bundle.predicate, PUBLISHED)
+        examine(bundle.folder, bundle.predicate, PUBLISHED, found)
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         # Files that somebody made may be wrong in any way.
         found.wrong.append(f"its files are none of Pacemark's: {error}")
         return
     made = bundle.predicate.get("pacemark")
-    if made != VERSION and examined.wrong:
-        examined.cannot.append(
+    if made != VERSION and len(found.wrong) > before:
+        found.cannot.append(
             f"the run was made with Pacemark {made}, and this is {VERSION}: with another one its records may differ"
         )
-    found.wrong += examined.wrong
-    found.cannot += examined.cannot
-    found.notes += examined.notes
-    found.verdicts, found.decision = examined.verdicts, examined.decision
