@@ -35,6 +35,7 @@ from pacemark.sbom import SBOM
 from pacemark.statement import ENVELOPE
 from pacemark.statement import STAMP
 from pacemark.statement import once
+from pacemark.times import backwards
 from plugins.errors import ConfigError
 from plugins.job import SETUP_CASE
 from plugins.judging.acceptance import PLAN
@@ -89,7 +90,7 @@ def examine(folder: Path, said: Mapping[str, Any], published: Path, found: Findi
     for what, own in (("site", ledger.run.site), ("plan", ledger.run.plan)):
         if said.get(what) != own:
             found.wrong.append(f"{ENVELOPE} says {what} {said.get(what)!r}, {EXPORT} says {own!r}")
-    found.wrong += _unended(ledger)
+    found.wrong += [*_unended(ledger), *backwards(summary, ledger)]
     found.wrong += _shared(ledger)
     check_journal(folder, ledger, found)
     found.wrong += _unexplained(folder, ledger)

@@ -137,7 +137,9 @@ def check_signatures(envelope: Envelope, keys: Sequence[statement.PublicKey], fo
         said = f"it carries {others} signature(s)" if others else "it carries no signature"
         found.cannot.append(f"no --key was given, and {said}: who made this bundle is not known")
     elif others:
-        found.notes.append(f"{others} more signature(s), by keys that were not given")
+        found.notes.append(
+            f"{others} more signature(s), by keys that were not given: whether they are any is not known"
+        )
 
 
 def check_stamp(bundle: Bundle, roots: Sequence[Certificate], found: Findings) -> None:

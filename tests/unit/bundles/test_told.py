@@ -12,6 +12,7 @@ import pytest
 from pacemark.__main__ import main
 from plugins.rejudge import Choice
 from plugins.reports.markdown import verdicts
+from tests.unit import examples
 from tests.unit.bundles import runs
 from tests.unit.bundles.runs import AGAIN
 from tests.unit.bundles.runs import PASSED
@@ -105,7 +106,7 @@ def test_what_else_makes_a_judgement_milder_is_told(
 ) -> None:
     monkeypatch.setattr(runs, "Choice", partial(Choice, **choice))
     if choice:
-        recipe = runs.examples.load_recipe(runs.examples.ROOT / "suites" / "llama3", **choice)
-        monkeypatch.setattr(runs.examples, "llama3", lambda: recipe)
-        monkeypatch.setattr(runs.examples, "case", lambda case_id: recipe.case(case_id))
+        recipe = examples.recipe_named("llama3", **choice)
+        monkeypatch.setattr(examples, "llama3", lambda: recipe)
+        monkeypatch.setattr(examples, "case", lambda case_id: recipe.case(case_id))
     assert said in told(tmp_path, capsys, plan)
