@@ -42,6 +42,7 @@ from plugins.judging.acceptance import PLAN
 from plugins.judging.verdicts import Kind
 from plugins.rejudge import BASIS
 from plugins.reports import results
+from plugins.reports.evidence import digests
 from plugins.reports.gate import Outcome
 from plugins.reports.gate import overall
 from plugins.reports.summary import SCHEMA
@@ -95,6 +96,7 @@ def examine(folder: Path, said: Mapping[str, Any], published: Path, found: Findi
     check_journal(folder, ledger, found)
     found.wrong += _unexplained(folder, ledger)
     found.wrong += _of_session(summary, ledger)
+    _check_evidence(folder, summary, found)
     records = check_cases(folder, record["cases"], ledger, published, found)
     try:
         check_plan(folder, summary, ledger, records, published, found)
@@ -168,6 +170,27 @@ def _unexplained(folder: Path, ledger: Export) -> Iterator[str]:
             unexplained.add(f"{name.parent}")
     for place_of_none in sorted(unexplained):
         yield f"{place_of_none} has files and no submission in {EXPORT}"
+
+
+def _check_evidence(folder: Path, summary: Summary, found: Findings) -> None:
+    """Check that each log, also one that nobody judges, is the one that the session had at its end."""
+    told, own = summary.files, digests(folder)
+    if told is None:
+        found.cannot.append(
+            f"{results.SUMMARY} is of an older Pacemark, and has no digest of its logs: whether one was changed is not known"
+        )
+        return
+    for name in sorted(told.keys() | own.keys()):
+        if name not in own:
+            found.wrong.append(f"{name} is missing: {results.SUMMARY} has its digest")
+        elif name not in told:
+            found.wrong.append(
+                f"{name} was not there when the session ended: {results.SUMMARY} has no digest of it"
+            )
+        elif told[name] != own[name]:
+            found.wrong.append(
+                f"{name} was changed after the session ended: its SHA-256 is not that in {results.SUMMARY}"
+            )
 
 
 def _of_session(summary: Summary, ledger: Export) -> Iterator[str]:
