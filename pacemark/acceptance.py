@@ -53,6 +53,7 @@ def check_plan(
 
     `records` are what was made anew of the cases.
     """
+    found.doing = "the acceptance plan"
     agreed = _agreed(folder, ledger, found)
     if agreed is None:
         if summary.acceptance is not None and not ledger.run.plan:

@@ -48,6 +48,7 @@ def check_cases(
         if not entry.is_case or record is None:
             continue
         records[case] = record
+        found.doing = f"case {len(records)} of {len(by_key)}, {case}"
         followed += [f"{named(one)} ({one.message})" for one in entries[:-1] if one.failure != "repeated"]
         try:
             outcome = entry.outcome(folder / case, "", "", tuple(entries[:-1]), {})

@@ -68,6 +68,7 @@ def examine(folder: Path, said: Mapping[str, Any], published: Path, found: Findi
     Raises ConfigError if the summary or the ledger cannot be read at all, and OSError.
     """
     before = len(found.wrong)
+    found.doing = "its records"
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     for path in files:
         # Logs are read in pieces.
@@ -97,6 +98,7 @@ def examine(folder: Path, said: Mapping[str, Any], published: Path, found: Findi
     found.wrong += _unexplained(folder, ledger)
     found.wrong += _of_session(summary, ledger)
     _check_evidence(folder, summary, found)
+    found.doing = "its cases"
     records = check_cases(folder, record["cases"], ledger, published, found)
     try:
         check_plan(folder, summary, ledger, records, published, found)

@@ -15,7 +15,8 @@ from plugins.words import shown
 class Findings:
     """What was found, a line each: what is `wrong`, what `cannot` be told, and what a reader should know.
 
-    `cases` has the pace of each case, `verdicts` counts those that were made anew.
+    `cases` has the pace of each case, `verdicts` counts those that were made anew. `doing` is what is examined now;
+    `cut_off`: there was no time for the rest.
     """
 
     wrong: list[str] = field(default_factory=list)
@@ -24,6 +25,8 @@ class Findings:
     cases: list[str] = field(default_factory=list)
     verdicts: Counter[Kind] = field(default_factory=Counter)
     decision: Decision | None = None
+    doing: str = "opening the bundle"
+    cut_off: bool = False
 
 
 def print_findings(found: Findings) -> None:

@@ -22,6 +22,8 @@ from pacemark.examine import examine
 from pacemark.findings import Findings
 from pacemark.findings import print_findings
 from pacemark.findings import print_line
+from pacemark.limit import add_argument
+from pacemark.limit import within
 from plugins.errors import ConfigError
 from plugins.reports.results import CHECKOUT
 from plugins.reports.results import VERSION
@@ -56,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the root certificates of the time-stamping authority that must have stamped it",
     )
+    add_argument(parser)
 
 
 def run(given: argparse.Namespace) -> int:
@@ -69,7 +72,7 @@ def run(given: argparse.Namespace) -> int:
         raise ConfigError(f"{given.bundle}: {none}")
     found = Findings()
     try:
-        with opened(given.bundle) as bundle:
+        with within(given.seconds, found), opened(given.bundle) as bundle:
             print_line("bundle", bundle.said)
             check_signatures(bundle.envelope, keys, found)
             check_stamp(bundle, roots, found)
@@ -158,6 +161,7 @@ def check_stamp(bundle: Bundle, roots: Sequence[Certificate], found: Findings) -
 
 def check_files(bundle: Bundle, found: Findings) -> None:
     """The members are those of the statement, and what they say is so."""
+    found.doing = "the digests of its members"
     names = set(bundle.archive.names) - {statement.ENVELOPE, statement.STAMP}
     found.wrong += [
         f"{name} is missing: the statement names it" for name in sorted(bundle.digests.keys() - names)
