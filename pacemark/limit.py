@@ -60,7 +60,7 @@ def within(seconds: float, found: Findings) -> Iterator[None]:
             raise TooLong
         if now - told >= _SHOWN_EVERY:
             told = now
-            print(shown(f"{found.doing}: {now - start:.0f} of at most {seconds:g} s"), file=sys.stderr)
+            print(shown(f"{found.doing}: {now - start:.0f} s of at most {seconds:g} s"), file=sys.stderr)
 
     before = signal.signal(signal.SIGALRM, look)
     signal.setitimer(signal.ITIMER_REAL, _TICK, _TICK)

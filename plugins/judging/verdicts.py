@@ -98,7 +98,7 @@ def judge(measurement: Measurement, expected: Expected, *, strict_last: bool = F
     - If only the statistic is out of the band, the run has passed with a remark if few outliers explain it,
       or if the statistic is a single step. Otherwise the run is noisy. It is noisy too if the interval before
       an outlier is slow, because then the pace fell.
-    - If both are in the band, the run has passed.
+    - If both are in the band, the run has passed. The headline has the worse one.
 
     With `strict_last` the published statistic alone decides.
     """
@@ -132,7 +132,10 @@ def judge(measurement: Measurement, expected: Expected, *, strict_last: bool = F
                 f"{_statistic(measurement)} is {_seconds(timing.step_time)}, out of the band, {cause}; judged by the steady "
                 f"median {_seconds(timing.steady)}"
             )
-            return Verdict(Kind.PASSED, _headline(Kind.PASSED, expected, timing.steady), (remark, *remarks))
+            headline = _headline(Kind.PASSED, expected, timing.steady)
+            if published is Kind.TOO_SLOW:
+                headline += f"; {_statistic(measurement)} {_seconds(timing.step_time)}, {_signed(expected.step_time / timing.step_time - 1)}"
+            return Verdict(Kind.PASSED, headline, (remark, *remarks))
         why = (
             f"what explains it is more than a hiccup: {_steps(measurement, timing.outliers)}"
             if explained
@@ -143,7 +146,8 @@ def judge(measurement: Measurement, expected: Expected, *, strict_last: bool = F
             f"{timing.judged.steady_of(timing.settled_steps)} is {_seconds(timing.steady)}, inside, and {why}; spread {_percent(timing.spread)}"
         )
         return Verdict(Kind.NOISY, f"noisy: {what}; {_more_runs(measurement, band)}", remarks)
-    return Verdict(Kind.PASSED, _headline(Kind.PASSED, expected, timing.step_time), remarks)
+    worse = max(timing.step_time, timing.steady)
+    return Verdict(Kind.PASSED, _headline(Kind.PASSED, expected, worse), remarks)
 
 
 def fell(measurement: Measurement, band: Band) -> bool:
