@@ -98,7 +98,9 @@ def judge(measurement: Measurement, expected: Expected, *, strict_last: bool = F
     - If only the statistic is out of the band, the run has passed with a remark if few outliers explain it,
       or if the statistic is a single step. Otherwise the run is noisy. It is noisy too if the interval before
       an outlier is slow, because then the pace fell.
-    - If both are in the band, the run has passed. The headline has the worse one.
+    - If both are in the band, the run has passed.
+
+    If both are on one side, the headline has the slower one.
 
     With `strict_last` the published statistic alone decides.
     """
@@ -106,12 +108,13 @@ def judge(measurement: Measurement, expected: Expected, *, strict_last: bool = F
     band = Band(expected, timing.resolution)
     tolerance = expected.baseline.tolerance
     published, steady = band.side(timing.step_time), band.side(timing.steady)
+    worse = max(timing.step_time, timing.steady)
     remarks = stall_remarks(measurement, tolerance)
     if strict_last:
         return Verdict(published, _headline(published, expected, timing.step_time), remarks)
     if steady is not Kind.PASSED:
         by_median = () if published is steady else (_lucky(measurement, published),)
-        decided = timing.steady if by_median else timing.step_time
+        decided = timing.steady if by_median else worse
         return Verdict(steady, _headline(steady, expected, decided), (*by_median, *remarks))
     if fell(measurement, band):
         slow = _headline(Kind.TOO_SLOW, expected, timing.tail)
@@ -146,7 +149,6 @@ def judge(measurement: Measurement, expected: Expected, *, strict_last: bool = F
             f"{timing.judged.steady_of(timing.settled_steps)} is {_seconds(timing.steady)}, inside, and {why}; spread {_percent(timing.spread)}"
         )
         return Verdict(Kind.NOISY, f"noisy: {what}; {_more_runs(measurement, band)}", remarks)
-    worse = max(timing.step_time, timing.steady)
     return Verdict(Kind.PASSED, _headline(Kind.PASSED, expected, worse), remarks)
 
 

@@ -10,7 +10,7 @@ from plugins.outcome import UNKNOWN_JOB
 from plugins.reports.pace import off
 from plugins.words import shown
 
-_COLUMNS = ("case", "verdict", "s/step", "expected", "throughput", "tokens/s", "MFU", "job")
+_COLUMNS = ("case", "verdict", "s/step", "steady", "expected", "throughput", "tokens/s", "MFU", "job")
 
 
 def verdicts(summary: Mapping[str, Any], most_bytes: int) -> str:
@@ -51,6 +51,7 @@ def _row(case: Mapping[str, Any]) -> str:
         code(case["id"]),
         case["verdict"],
         f"{step_time:.4g}" if step_time else "",
+        f"{case['steady_median']:.4g}" if case["steady_median"] else "",
         f"{expected['step_time']:.4g}" if expected else "",
         f"{distance:+.1f} %" if distance is not None else "",
         f"{case['tokens_per_second']:,.0f}" if case["tokens_per_second"] else "",

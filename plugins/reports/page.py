@@ -226,7 +226,7 @@ class CaseView:
     def marks(self) -> str:
         """What the marks are that the plot has; "" if it has none."""
         square = (
-            "the black square is the last step, by which the case is compared"
+            "the black square is the last step, the published statistic"
             if self.record["statistic"] == "last"
             else "the thick black line between two squares is the published statistic over its steps"
         )

@@ -36,7 +36,7 @@ _GROUPS = (
 )
 _COLUMNS = ("case", "verdict", "s/step", "steady", "expected", "throughput", "tokens/s", "MFU")
 # Those that a narrow terminal leaves out, the first one first.
-_EXPENDABLE = ("steady", "tokens/s", "MFU", "expected")
+_EXPENDABLE = ("tokens/s", "steady", "MFU", "expected")
 
 
 def colour_of(verdict: str) -> str:

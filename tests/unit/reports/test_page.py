@@ -385,7 +385,10 @@ def test_means_over_steps_are_not_called_steps(tmp_path: Path) -> None:
     summary = example_run.make(tmp_path, (Kind.PASSED,), steps=5)
     summary["cases"][0]["means"] = {"over": 10, "every": 10, "judged": 10}
     html, text = page.render(tmp_path, summary)
-    assert "5 means over 10 steps each. In the plot, the black square is the last step" in html
+    assert (
+        "5 means over 10 steps each. In the plot, the black square is the last step, the published statistic"
+        in html
+    )
     assert "statistic last of means over 10 steps, every 10, FLOPs" in text
     summary["cases"][0]["step_time"] = None
     assert "the black square" not in page.render(tmp_path, summary)[0]
