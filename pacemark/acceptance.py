@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fixtures.backends.registry import REPLAY
+from pacemark import milder
 from pacemark.differences import differences
 from pacemark.differences import few
 from pacemark.findings import Findings
@@ -52,6 +53,7 @@ def check_plan(
 
     `records` are what was made anew of the cases.
     """
+    found.doing = "the acceptance plan"
     agreed = _agreed(folder, ledger, found)
     if agreed is None:
         if summary.acceptance is not None and not ledger.run.plan:
@@ -102,7 +104,7 @@ def check_plan(
         found.notes.append("no decision was made anew: not every case can be judged")
         return
     found.decision = made.decision
-    found.notes += list(acceptance_lines(made))[1:]
+    found.notes += [*list(acceptance_lines(made))[1:], *milder.agreed(agreed.plan)]
 
 
 def _scaling_without_plan(

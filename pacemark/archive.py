@@ -6,16 +6,17 @@ import errno
 import hashlib
 import os
 import stat
-import struct
 import unicodedata
 import zipfile
 import zlib
 from collections.abc import Iterator
 from collections.abc import Mapping
-from collections.abc import Sequence
 from pathlib import Path
 from pathlib import PurePosixPath
+from typing import BinaryIO
 
+from pacemark.layout import data_at
+from pacemark.layout import stray
 from plugins.errors import ConfigError
 from plugins.words import shown
 
@@ -31,8 +32,6 @@ _MOST_TIMES = 250
 _ANY_WAY = 64 << 20
 _PIECE = 1 << 20
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-# Of a member's own header: the lengths of its name and of its extra field.
-_HEAD = struct.Struct("<26xHH")
 # The earliest that ZIP knows. A date of its own would make two archives of the same files differ.
 _DATE = (1980, 1, 1, 0, 0, 0)
 
@@ -117,23 +116,9 @@ class Archive:
             raise self._wrong(
                 "", f"its members are {total:,} bytes, too many for {self._size:,} bytes of ZIP"
             )
-        if why := self._gap(entries):
-            raise self._wrong("", why)
+        if reason := stray(self.path, self._zip.start_dir, entries):
+            raise self._wrong("", reason)
         return members
-
-    def _gap(self, entries: Sequence[zipfile.ZipInfo]) -> str:
-        """Where the file has bytes of no member: other programs may find other members in them. "" if it has none."""
-        end = 0
-        with self.path.open("rb") as file:
-            for entry in sorted(entries, key=lambda entry: entry.header_offset):
-                if entry.header_offset != end:
-                    return f"it has bytes of no member before {entry.orig_filename}"
-                file.seek(end)
-                head = file.read(_HEAD.size)
-                if len(head) < _HEAD.size:
-                    return f"{entry.orig_filename}: it is cut off"
-                end += _HEAD.size + sum(_HEAD.unpack(head)) + entry.compress_size
-        return "" if end == self._zip.start_dir else "it has bytes of no member before its list of members"
 
     @property
     def names(self) -> list[str]:
@@ -158,22 +143,50 @@ class Archive:
 
     def pieces(self, name: str) -> Iterator[bytes]:
         """The bytes of a member, no more than the archive says. Raises ConfigError if they are damaged, and OSError."""
-        left = self._members[name].file_size
+        entry = self._members[name]
+        left, crc = entry.file_size, 0
         try:
-            with self._zip.open(self._members[name]) as member:
-                while piece := member.read(_PIECE):
-                    left -= len(piece)
+            with self.path.open("rb") as file:
+                file.seek(data_at(file, entry))
+                for piece in _inflated(file, entry):
+                    left, crc = left - len(piece), zlib.crc32(piece, crc)
+                    if left < 0:
+                        raise self._wrong(name, "it has more bytes than the archive says")
                     yield piece
-        except (OSError, zipfile.BadZipFile, EOFError, RuntimeError, ValueError) as error:
-            _require_readable(error)
-            raise self._wrong(name, f"it cannot be read: {error}") from None
-        except zlib.error as error:
+        except (zlib.error, EOFError) as error:
             raise self._wrong(name, f"it cannot be decompressed: {error}") from None
         if left:
             raise self._wrong(name, f"it is {left:,} bytes shorter than the archive says")
+        if crc != entry.CRC:
+            raise self._wrong(name, "it cannot be read: its CRC is another one")
 
     def _wrong(self, name: str, why: str) -> ConfigError:
         return ConfigError(f"{self.path}: {f'{name}: ' if name else ''}{why}")
+
+
+def _inflated(file: BinaryIO, entry: zipfile.ZipInfo) -> Iterator[bytes]:
+    """The bytes of the member whose data begin here. Raises zlib.error or EOFError if the archive has other data."""
+    inflate = zlib.decompressobj(-zlib.MAX_WBITS) if entry.compress_type == zipfile.ZIP_DEFLATED else None
+    left = entry.compress_size
+    while left:
+        data = file.read(min(_PIECE, left))
+        if not data:
+            raise EOFError("it is cut off")
+        left -= len(data)
+        if inflate is None:
+            yield data
+            continue
+        while data:
+            yield inflate.decompress(data, _PIECE)
+            data = inflate.unconsumed_tail
+        if inflate.unused_data or (inflate.eof and left):
+            raise EOFError("it has bytes after its end")
+    while inflate is not None and not inflate.eof:
+        # The last input may have more output than one piece.
+        rest = inflate.decompress(b"", _PIECE)
+        if not rest:
+            raise EOFError("its end is missing")
+        yield rest
 
 
 def _require_readable(error: Exception) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import stat
+import time
 from collections.abc import Iterator
 from datetime import UTC
 from datetime import datetime
@@ -16,6 +17,7 @@ from fixtures.runs.journal import JOURNAL
 from fixtures.runs.lock import RunLock
 from fixtures.runs.repair import read_ledger
 from pacemark import archive
+from pacemark import limit
 from pacemark import statement
 from pacemark.examine import OF_RUN
 from pacemark.findings import Findings
@@ -66,7 +68,9 @@ def run(given: argparse.Namespace) -> int:
     part = output.with_name(f".{output.name}.{os.getpid()}.part")
     try:
         _write(folder, given.key, part)
+        start = time.monotonic()
         found = _examined(part)
+        took = time.monotonic() - start
         if found.wrong:
             lines = "\n  ".join(found.wrong)
             raise ConfigError(
@@ -82,6 +86,11 @@ def run(given: argparse.Namespace) -> int:
         part.unlink(missing_ok=True)
         lock.release()
     print_findings(found)
+    if took > limit.SECONDS / 2:
+        print_line(
+            "note",
+            f"`verify` takes about {took:.0f} s on a machine like this one: give it --seconds {2 * took:.0f}",
+        )
     print_line(
         "bundle", f"{from_here(output)}: {output.stat().st_size:,} bytes, signed by {len(given.key)} key(s)"
     )

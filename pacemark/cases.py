@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fixtures.backends.registry import REPLAY
 from fixtures.runs.ledger import Entry
 from pacemark.basis import check_baseline
 from pacemark.basis import check_recipe
@@ -19,12 +17,14 @@ from pacemark.findings import Findings
 from pacemark.ledger import EXPORT
 from pacemark.ledger import Export
 from pacemark.ledger import named
+from pacemark.milder import Terms
 from pacemark.statement import NewerFormat
 from plugins.judging.judge import Judgement
 from plugins.judging.verdicts import Kind
 from plugins.rejudge import BASIS
 from plugins.rejudge import Basis
 from plugins.reports import results
+from plugins.reports.pace import line
 
 # What the record of a case has that is not of its own log and ledger: an offer for the site's baselines, and
 # what other jobs told of the cause.
@@ -42,13 +42,13 @@ def check_cases(
     """
     basis, by_key = Basis(folder), {case["id"]: case for case in told}
     records: dict[str, dict[str, Any]] = {}
-    traits, unplanned = Counter[str](), 0
-    judged_as, followed = set[str](), list[str]()
+    terms, unplanned, followed = Terms(basis, published), 0, list[str]()
     for case, entries in ledger.tries.items():
         record, entry = by_key.get(case), entries[-1]
         if not entry.is_case or record is None:
             continue
         records[case] = record
+        found.doing = f"case {len(records)} of {len(by_key)}, {case}"
         followed += [f"{named(one)} ({one.message})" for one in entries[:-1] if one.failure != "repeated"]
         try:
             outcome = entry.outcome(folder / case, "", "", tuple(entries[:-1]), {})
@@ -72,32 +72,17 @@ def check_cases(
             continue
         unjudged = judged is None and judgement.verdict.kind in _NOT_RUN
         records[case] = record if unjudged else made
-        judged_as.add(f"{entry.ref.recipe} {judgement.case.release} on {judgement.outcome.gpu}")
-        traits.update(_traits(basis, entry, judgement))
+        found.cases.append(line(records[case]))
+        terms.add(entry, judgement)
         unplanned += basis.of(entry.ref.recipe)[1].agreed is not None and not ledger.run.plan
     if unplanned:
         found.wrong.append(
             f"{unplanned} case(s) are judged by the tolerance of a plan in {BASIS}/choices/, and the run has no plan"
         )
-    if judged_as:
-        found.notes.append(f"judged as what the site file states: {', '.join(sorted(judged_as))}")
+    found.notes += terms.notes()
     if followed:
         found.notes.append(f"by the ledger, another job had to follow {few(followed)}")
-    found.notes += [f"{count} case(s) are {what}" for what, count in traits.items()]
     return records
-
-
-def _traits(basis: Basis, entry: Entry, judgement: Judgement) -> Iterator[str]:
-    """What a reader should know of how a case was judged."""
-    choice, target = basis.of(entry.ref.recipe)[1], judgement.expected
-    if target is not None and target.baseline.path.parent != basis.baselines:
-        yield f"judged by the site's own numbers, which nobody published: see {BASIS}/own/"
-    if judgement.case.model_name in {model.size for model in choice.models}:
-        yield f"of models that the site added, which nobody published: see {BASIS}/choices/"
-    if entry.backend == REPLAY:
-        yield "of logs that were there before: no job of this run wrote them"
-    if choice.strict_last:
-        yield "judged by the published statistic alone (--strict-last)"
 
 
 def _told_otherwise(

@@ -30,16 +30,19 @@ from pacemark.ledger import EXPORT
 from pacemark.ledger import Export
 from pacemark.ledger import named
 from pacemark.ledger import read_export
+from pacemark.milder import left_out
 from pacemark.sbom import SBOM
 from pacemark.statement import ENVELOPE
 from pacemark.statement import STAMP
 from pacemark.statement import once
+from pacemark.times import backwards
 from plugins.errors import ConfigError
 from plugins.job import SETUP_CASE
 from plugins.judging.acceptance import PLAN
 from plugins.judging.verdicts import Kind
 from plugins.rejudge import BASIS
 from plugins.reports import results
+from plugins.reports.evidence import digests
 from plugins.reports.gate import Outcome
 from plugins.reports.gate import overall
 from plugins.reports.summary import SCHEMA
@@ -57,14 +60,15 @@ _LONGEST_START = 3600.0
 _JUDGED = (Outcome.PASSED, Outcome.PERFORMANCE, Outcome.INVALID, Outcome.INFRASTRUCTURE, Outcome.NO_BASELINE)
 
 
-def examine(folder: Path, said: Mapping[str, Any], published: Path) -> Findings:
+def examine(folder: Path, said: Mapping[str, Any], published: Path, found: Findings) -> None:
     """Examine the run in `folder`, whose name is the run's, and what its statement `said` of it.
 
-    `published` has Pacemark's own suites and baselines.
+    `published` has Pacemark's own suites and baselines. If it is cut off, `found` has what was found so far.
 
     Raises ConfigError if the summary or the ledger cannot be read at all, and OSError.
     """
-    found = Findings()
+    before = len(found.wrong)
+    found.doing = "its records"
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     for path in files:
         # Logs are read in pieces.
@@ -77,7 +81,7 @@ def examine(folder: Path, said: Mapping[str, Any], published: Path) -> Findings:
             found.cannot.append(
                 f"{results.SUMMARY} is of schema {version}, and this Pacemark knows {SCHEMA}: use a newer one"
             )
-            return found
+            return
         raise ConfigError(f"{results.SUMMARY}: is no record of a run")
     summary = _summary(record)
     ledger = read_export(_bytes(folder / EXPORT))
@@ -88,22 +92,24 @@ def examine(folder: Path, said: Mapping[str, Any], published: Path) -> Findings:
     for what, own in (("site", ledger.run.site), ("plan", ledger.run.plan)):
         if said.get(what) != own:
             found.wrong.append(f"{ENVELOPE} says {what} {said.get(what)!r}, {EXPORT} says {own!r}")
-    found.wrong += _unended(ledger)
+    found.wrong += [*_unended(ledger), *backwards(summary, ledger)]
     found.wrong += _shared(ledger)
     check_journal(folder, ledger, found)
     found.wrong += _unexplained(folder, ledger)
     found.wrong += _of_session(summary, ledger)
+    _check_evidence(folder, summary, found)
+    found.doing = "its cases"
     records = check_cases(folder, record["cases"], ledger, published, found)
     try:
         check_plan(folder, summary, ledger, records, published, found)
     except Exception as error:
         # Files that somebody made may be wrong in any way.
         found.wrong.append(f"the acceptance plan cannot be checked: {error}".replace(f"{folder}/", ""))
-    if found.wrong and summary.commit:
+    found.notes += left_out(summary.left_out)
+    if len(found.wrong) > before and summary.commit:
         found.notes.append(
             f"the run was made with commit {summary.commit} of Pacemark: with another one its records may differ"
         )
-    return found
 
 
 def _ambiguous(folder: Path, files: Sequence[Path]) -> Iterator[str]:
@@ -166,6 +172,27 @@ def _unexplained(folder: Path, ledger: Export) -> Iterator[str]:
             unexplained.add(f"{name.parent}")
     for place_of_none in sorted(unexplained):
         yield f"{place_of_none} has files and no submission in {EXPORT}"
+
+
+def _check_evidence(folder: Path, summary: Summary, found: Findings) -> None:
+    """Check that each log, also one that nobody judges, is the one that the session had at its end."""
+    told, own = summary.files, digests(folder)
+    if told is None:
+        found.cannot.append(
+            f"{results.SUMMARY} is of an older Pacemark, and has no digest of its logs: whether one was changed is not known"
+        )
+        return
+    for name in sorted(told.keys() | own.keys()):
+        if name not in own:
+            found.wrong.append(f"{name} is missing: {results.SUMMARY} has its digest")
+        elif name not in told:
+            found.wrong.append(
+                f"{name} was not there when the session ended: {results.SUMMARY} has no digest of it"
+            )
+        elif told[name] != own[name]:
+            found.wrong.append(
+                f"{name} was changed after the session ended: its SHA-256 is not that in {results.SUMMARY}"
+            )
 
 
 def _of_session(summary: Summary, ledger: Export) -> Iterator[str]:

@@ -13,16 +13,25 @@ from plugins.words import shown
 
 @dataclass
 class Findings:
-    """What was found, a line each: what is `wrong`, what `cannot` be told, and what a reader should know."""
+    """What was found, a line each: what is `wrong`, what `cannot` be told, and what a reader should know.
+
+    `cases` has the pace of each case, `verdicts` counts those that were made anew. `doing` is what is examined now;
+    `cut_off`: there was no time for the rest.
+    """
 
     wrong: list[str] = field(default_factory=list)
     cannot: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    cases: list[str] = field(default_factory=list)
     verdicts: Counter[Kind] = field(default_factory=Counter)
     decision: Decision | None = None
+    doing: str = "opening the bundle"
+    cut_off: bool = False
 
 
 def print_findings(found: Findings) -> None:
+    for line in found.cases:
+        print_line("case", line)
     if found.verdicts:
         counts = ", ".join(f"{count} {kind}" for kind, count in found.verdicts.items())
         print_line("verdicts", f"{counts}: made anew of the logs")

@@ -9,6 +9,8 @@ from pacemark import statement
 from pacemark.findings import Findings
 from pacemark.findings import print_findings
 from pacemark.findings import print_line
+from pacemark.limit import add_argument
+from pacemark.limit import within
 from pacemark.verify import check_files
 from pacemark.verify import opened
 
@@ -25,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="an Ed25519 private key; may be given several times",
     )
+    add_argument(parser)
 
 
 def run(given: argparse.Namespace) -> int:
@@ -35,9 +38,10 @@ def run(given: argparse.Namespace) -> int:
     found = Findings()
     with opened(given.bundle) as bundle:
         print_line("bundle", bundle.said)
-        check_files(bundle, found)
+        with within(given.seconds, found):
+            check_files(bundle, found)
         print_findings(found)
-        if found.wrong:
+        if found.wrong or found.cut_off:
             print_line("result", "not signed")
             return 1
         for key in given.key:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from collections.abc import Sequence
 from datetime import datetime
@@ -34,6 +35,9 @@ PREDICATE = "urn:pacemark:run:"
 FORMAT = 1
 """It changes if a verifier of the old format would be misled."""
 
+_FORMAT = re.compile(r"[1-9][0-9]{0,8}")
+# In hexadecimal digits.
+_KEY_ID, _SIGNATURE = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{128}")
 _HASHES = {
     f"2.16.840.1.101.3.4.2.{n}": name for n, name in enumerate(("sha256", "sha384", "sha512"), start=1)
 }
@@ -73,14 +77,17 @@ def read(data: bytes) -> tuple[Envelope, dict[str, str], dict[str, Any]]:
     from securesystemslib.exceptions import Error
 
     try:
+        said = json.loads(data, object_pairs_hook=once)
+        # It changes what it is given.
         envelope = Envelope.from_dict(json.loads(data))
+        _require_signed_whole(said, envelope)
         if envelope.payload_type != PAYLOAD:
             raise ValueError(f"its payload is of type {envelope.payload_type}")
         statement = json.loads(envelope.payload, object_pairs_hook=once)
         if statement["_type"] != STATEMENT:
             raise ValueError(f"its payload is no in-toto statement but {statement['_type']}")
         before, _, number = statement["predicateType"].partition(PREDICATE)
-        if before or not number.isdecimal():
+        if before or not _FORMAT.fullmatch(number):
             raise ValueError(f"its statement is of another type, {statement['predicateType']}")
         if int(number) > FORMAT:
             raise NewerFormat(
@@ -98,6 +105,15 @@ def read(data: bytes) -> tuple[Envelope, dict[str, str], dict[str, Any]]:
         raise ConfigError(f"{ENVELOPE}: is no statement of a bundle: {error}") from None
 
 
+def _require_signed_whole(said: Any, envelope: Envelope) -> None:
+    """Raise ValueError if an envelope has anything that no signature covers, or what is no signature by Ed25519."""
+    if envelope.to_dict() != said or any(one.unrecognized_fields for one in envelope.signatures.values()):
+        raise ValueError("it has a field or an encoding that nobody signs")
+    for one in envelope.signatures.values():
+        if not _KEY_ID.fullmatch(one.keyid) or not _SIGNATURE.fullmatch(one.signature):
+            raise ValueError("a signature in it is none of Ed25519")
+
+
 def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """For `json.loads`: raises ValueError if an object has a key twice, because readers differ in which one they take."""
     found = dict(pairs)
@@ -107,7 +123,10 @@ def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def sign(envelope: Envelope, key: Path) -> None:
-    """Add a signature. Raises ConfigError if the file has no private key, or its owner has signed already."""
+    """Add a signature, or put it in the place of what only says that it is this key's.
+
+    Raises ConfigError if the file has no private key, or its owner has signed already.
+    """
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
     from securesystemslib.signer import CryptoSigner  # type: ignore[attr-defined]
@@ -116,9 +135,19 @@ def sign(envelope: Envelope, key: Path) -> None:
     if not isinstance(private, Ed25519PrivateKey):
         raise ConfigError(f"{key}: is no Ed25519 key; make one: {_MAKE_KEY}")
     signer = CryptoSigner(private)
-    if signer.public_key.keyid in envelope.signatures:
+    if _has_signed(envelope, signer.public_key):
         raise ConfigError(f"{key}: this key has signed already")
     envelope.sign(signer)
+
+
+def _has_signed(envelope: Envelope, key: Any) -> bool:
+    from securesystemslib.exceptions import VerificationError
+
+    try:
+        envelope.verify([key], 1)
+    except VerificationError:
+        return False
+    return True
 
 
 class PublicKey:
@@ -141,13 +170,9 @@ class PublicKey:
 
     def why_not(self, envelope: Envelope) -> str:
         """Why the owner of this key has not signed the envelope as it is; "" if the owner has."""
-        from securesystemslib.exceptions import VerificationError
-
         if self.id not in envelope.signatures:
             return f"{self.path}: its owner has not signed"
-        try:
-            envelope.verify([self._key], 1)
-        except VerificationError:
+        if not _has_signed(envelope, self._key):
             return f"{self.path}: its owner's signature is of another statement, or is damaged"
         return ""
 

@@ -22,6 +22,8 @@ from pacemark.examine import examine
 from pacemark.findings import Findings
 from pacemark.findings import print_findings
 from pacemark.findings import print_line
+from pacemark.limit import add_argument
+from pacemark.limit import within
 from plugins.errors import ConfigError
 from plugins.reports.results import CHECKOUT
 from plugins.reports.results import VERSION
@@ -56,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the root certificates of the time-stamping authority that must have stamped it",
     )
+    add_argument(parser)
 
 
 def run(given: argparse.Namespace) -> int:
@@ -69,7 +72,7 @@ def run(given: argparse.Namespace) -> int:
         raise ConfigError(f"{given.bundle}: {none}")
     found = Findings()
     try:
-        with opened(given.bundle) as bundle:
+        with within(given.seconds, found), opened(given.bundle) as bundle:
             print_line("bundle", bundle.said)
             check_signatures(bundle.envelope, keys, found)
             check_stamp(bundle, roots, found)
@@ -137,7 +140,9 @@ def check_signatures(envelope: Envelope, keys: Sequence[statement.PublicKey], fo
         said = f"it carries {others} signature(s)" if others else "it carries no signature"
         found.cannot.append(f"no --key was given, and {said}: who made this bundle is not known")
     elif others:
-        found.notes.append(f"{others} more signature(s), by keys that were not given")
+        found.notes.append(
+            f"{others} more signature(s), by keys that were not given: whether they are any is not known"
+        )
 
 
 def check_stamp(bundle: Bundle, roots: Sequence[Certificate], found: Findings) -> None:
@@ -156,6 +161,7 @@ def check_stamp(bundle: Bundle, roots: Sequence[Certificate], found: Findings) -
 
 def check_files(bundle: Bundle, found: Findings) -> None:
     """The members are those of the statement, and what they say is so."""
+    found.doing = "the digests of its members"
     names = set(bundle.archive.names) - {statement.ENVELOPE, statement.STAMP}
     found.wrong += [
         f"{name} is missing: the statement names it" for name in sorted(bundle.digests.keys() - names)
@@ -166,18 +172,15 @@ def check_files(bundle: Bundle, found: Findings) -> None:
     for name in sorted(names & bundle.digests.keys()):
         if digest(bundle.folder / name) != bundle.digests[name]:
             found.wrong.append(f"{name} is not what was signed: its SHA-256 is another one")
+    before = len(found.wrong)
     try:
-        examined = examine(bundle.folder, bundle.predicate, PUBLISHED)
+        examine(bundle.folder, bundle.predicate, PUBLISHED, found)
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         # Files that somebody made may be wrong in any way.
         found.wrong.append(f"its files are none of Pacemark's: {error}")
         return
     made = bundle.predicate.get("pacemark")
-    if made != VERSION and examined.wrong:
-        examined.cannot.append(
+    if made != VERSION and len(found.wrong) > before:
+        found.cannot.append(
             f"the run was made with Pacemark {made}, and this is {VERSION}: with another one its records may differ"
         )
-    found.wrong += examined.wrong
-    found.cannot += examined.cannot
-    found.notes += examined.notes
-    found.verdicts, found.decision = examined.verdicts, examined.decision

@@ -65,6 +65,9 @@ SLOW_RANK = 0.02
 STEPS_SHARE = 1.3
 START_SECONDS = 1800.0
 
+BY_AGREED = "judged by the tolerance of the acceptance plan"
+"""So begins the remark on such a tolerance."""
+
 
 @dataclass(frozen=True)
 class Judgement:
@@ -241,16 +244,13 @@ def judge_outcome(
             runs=tuple(runs) if before else (), gpus=gpus,
         )  # fmt: skip
     target = expected(case, baseline, basis)
-    if strict_last:
-        measurement, verdict = runs[-1], judge(runs[-1], target, strict_last=True)
-    else:
-        measurement, verdict = judge_runs(runs, target)
+    measurement, verdict = _judged(runs, target, strict_last=strict_last)
     verdict = Verdict(
         verdict.kind,
         verdict.headline,
         (
             *verdict.remarks,
-            *_agreed(baseline),
+            *_agreed(runs, target, verdict, strict_last=strict_last),
             *_dispatched(case, log, statistic),
             *_other_versions(baseline, outcome, log),
             *remarks,
@@ -329,15 +329,30 @@ def _dispatched(case: Case, log: Log, statistic: Statistic) -> list[str]:
     return [f"{steps}: a time between dispatches, seen together with its neighbour's"] if changed else []
 
 
-def _agreed(baseline: Baseline) -> list[str]:
+def _judged(
+    runs: Sequence[Measurement], target: Expected, *, strict_last: bool
+) -> tuple[Measurement, Verdict]:
+    return (runs[-1], judge(runs[-1], target, strict_last=True)) if strict_last else judge_runs(runs, target)
+
+
+def _agreed(
+    runs: Sequence[Measurement], target: Expected, verdict: Verdict, *, strict_last: bool
+) -> list[str]:
     """The remark on a tolerance that an acceptance plan put in the place of the baseline's own."""
+    baseline = target.baseline
     own, now = baseline.own_tolerance.model_dump(), baseline.tolerance.model_dump()
     told = [
         f"{key} {value:g} (the baseline's own is {own[key]:g})"
         for key, value in now.items()
         if value != own[key]
     ]
-    return [f"judged by the tolerance of the acceptance plan: {', '.join(told)}"] if told else []
+    if not told:
+        return []
+    by_own = replace(target, baseline=replace(baseline, agreed=None))
+    _, otherwise = _judged(runs, by_own, strict_last=strict_last)
+    differs = otherwise.kind is not verdict.kind
+    alone = f"; by the baseline's own it would be {otherwise.headline}" if differs else ""
+    return [f"{BY_AGREED}: {', '.join(told)}{alone}"]
 
 
 def _other_versions(baseline: Baseline, outcome: Outcome, log: Log) -> list[str]:

@@ -100,18 +100,21 @@ def judge(measurement: Measurement, expected: Expected, *, strict_last: bool = F
       an outlier is slow, because then the pace fell.
     - If both are in the band, the run has passed.
 
+    If both are on one side, the headline has the slower one.
+
     With `strict_last` the published statistic alone decides.
     """
     timing = measurement.timing
     band = Band(expected, timing.resolution)
     tolerance = expected.baseline.tolerance
     published, steady = band.side(timing.step_time), band.side(timing.steady)
+    worse = max(timing.step_time, timing.steady)
     remarks = stall_remarks(measurement, tolerance)
     if strict_last:
         return Verdict(published, _headline(published, expected, timing.step_time), remarks)
     if steady is not Kind.PASSED:
         by_median = () if published is steady else (_lucky(measurement, published),)
-        decided = timing.steady if by_median else timing.step_time
+        decided = timing.steady if by_median else worse
         return Verdict(steady, _headline(steady, expected, decided), (*by_median, *remarks))
     if fell(measurement, band):
         slow = _headline(Kind.TOO_SLOW, expected, timing.tail)
@@ -132,7 +135,10 @@ def judge(measurement: Measurement, expected: Expected, *, strict_last: bool = F
                 f"{_statistic(measurement)} is {_seconds(timing.step_time)}, out of the band, {cause}; judged by the steady "
                 f"median {_seconds(timing.steady)}"
             )
-            return Verdict(Kind.PASSED, _headline(Kind.PASSED, expected, timing.steady), (remark, *remarks))
+            headline = _headline(Kind.PASSED, expected, timing.steady)
+            if published is Kind.TOO_SLOW:
+                headline += f"; {_statistic(measurement)} {_seconds(timing.step_time)}, {_signed(expected.step_time / timing.step_time - 1)}"
+            return Verdict(Kind.PASSED, headline, (remark, *remarks))
         why = (
             f"what explains it is more than a hiccup: {_steps(measurement, timing.outliers)}"
             if explained
@@ -143,7 +149,7 @@ def judge(measurement: Measurement, expected: Expected, *, strict_last: bool = F
             f"{timing.judged.steady_of(timing.settled_steps)} is {_seconds(timing.steady)}, inside, and {why}; spread {_percent(timing.spread)}"
         )
         return Verdict(Kind.NOISY, f"noisy: {what}; {_more_runs(measurement, band)}", remarks)
-    return Verdict(Kind.PASSED, _headline(Kind.PASSED, expected, timing.step_time), remarks)
+    return Verdict(Kind.PASSED, _headline(Kind.PASSED, expected, worse), remarks)
 
 
 def fell(measurement: Measurement, band: Band) -> bool:

@@ -7,9 +7,10 @@ from typing import Any
 
 from plugins.judging.verdicts import Kind
 from plugins.outcome import UNKNOWN_JOB
+from plugins.reports.pace import off
 from plugins.words import shown
 
-_COLUMNS = ("case", "verdict", "s/step", "expected", "throughput", "tokens/s", "MFU", "job")
+_COLUMNS = ("case", "verdict", "s/step", "steady", "expected", "throughput", "tokens/s", "MFU", "job")
 
 
 def verdicts(summary: Mapping[str, Any], most_bytes: int) -> str:
@@ -45,13 +46,14 @@ def code(text: str) -> str:
 
 def _row(case: Mapping[str, Any]) -> str:
     step_time, expected, mfu = case["step_time"], case["expected"], case["mfu"]
-    off = f"{100 * (expected['step_time'] / step_time - 1):+.1f} %" if expected and step_time else ""
+    distance = off(case)
     cells = [
         code(case["id"]),
         case["verdict"],
         f"{step_time:.4g}" if step_time else "",
+        f"{case['steady_median']:.4g}" if case["steady_median"] else "",
         f"{expected['step_time']:.4g}" if expected else "",
-        off,
+        f"{distance:+.1f} %" if distance is not None else "",
         f"{case['tokens_per_second']:,.0f}" if case["tokens_per_second"] else "",
         f"{mfu:.2f} %" if mfu else "",
         "" if (job := case["job"]["id"] or case["job"]["name"]) == UNKNOWN_JOB else code(job),

@@ -29,6 +29,7 @@ from plugins.errors import ConfigError
 from plugins.files import write_whole
 from plugins.judging.verdicts import Kind
 from plugins.outcome import UNKNOWN_JOB
+from plugins.reports import pace
 from plugins.reports import results
 from plugins.reports.plot import COLUMNS
 from plugins.reports.plot import drawable
@@ -56,6 +57,8 @@ SIGNS = {
 }
 _RANKS = list(SIGNS)
 _SLOWEST = 10
+# So many columns of a matrix fit a page of 1,100 pixels.
+_SCALES = 6
 _TEMPLATES = Path(__file__).parent / "templates"
 _FILES = {
     results.LOG: "log",
@@ -160,9 +163,8 @@ class CaseView:
 
     @property
     def off(self) -> float | None:
-        """The throughput above the expected one, in percent."""
-        step_time, target = self.record["step_time"], self.record["expected"]
-        return 100 * (target["step_time"] / step_time - 1) if step_time and target else None
+        """The throughput above the expected one, in percent, by the worse of the published statistic and the steady pace."""
+        return pace.off(self.record)
 
     @cached_property
     def times(self) -> dict[int, float]:
@@ -216,8 +218,20 @@ class CaseView:
         over = self.record["means"]["judged"] if self.record["means"] else 1
         return "steps" if over == 1 else f"means over {over} steps each"
 
+    @cached_property
     def plot(self) -> str:
         return steps_svg(self.record, self.times, f"{self.anchor}-")
+
+    @property
+    def marks(self) -> str:
+        """What the marks are that the plot has; "" if it has none."""
+        square = (
+            "the black square is the last step, the published statistic"
+            if self.record["statistic"] == "last"
+            else "the thick black line between two squares is the published statistic over its steps"
+        )
+        marks = {"hiccups": "a cross is a hiccup", "statistic": square}
+        return "; ".join(words for kind, words in marks.items() if f'class="{kind}"' in self.plot)
 
 
 def write_report(folder: Path) -> None:
@@ -291,7 +305,7 @@ def _environment(finalize: Any) -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(figure=_figure, duration=_duration, moment=_moment, percent=_percent, share=_share)
-    made.filters["svg"] = lambda case: Markup(case.plot())
+    made.filters["svg"] = lambda case: Markup(case.plot)
     made.filters["scaling_svg"] = lambda scaling, ids: Markup(scaling_svg(scaling, ids))
     return made
 
@@ -357,15 +371,17 @@ def _agreed(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _matrices(cases: Sequence[CaseView]) -> list[dict[str, Any]]:
-    """For each recipe its scales, and its rows by (size, dtype): the cases by scale."""
+    """For each recipe its scales, in parts that fit a page, and its rows by (size, dtype): the cases by scale."""
     found: dict[str, dict[tuple[str, str], dict[int, CaseView]]] = {}
     for case in cases:
         recipe, size, dtype, gpus = case.parts
         found.setdefault(recipe, {}).setdefault((size, dtype), {})[gpus] = case
-    return [
-        {"recipe": recipe, "scales": sorted({gpus for row in rows.values() for gpus in row}), "rows": rows}
-        for recipe, rows in found.items()
-    ]
+    matrices = []
+    for recipe, rows in found.items():
+        scales = sorted({gpus for row in rows.values() for gpus in row})
+        parts = [scales[start : start + _SCALES] for start in range(0, len(scales), _SCALES)]
+        matrices.append({"recipe": recipe, "parts": parts, "rows": rows})
+    return matrices
 
 
 def _alike(

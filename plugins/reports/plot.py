@@ -103,13 +103,14 @@ def steps_svg(record: Mapping[str, Any], times: Mapping[int, float], ids: str = 
         level("steady", steady, "steady median", _GREEN, ":")
     if record["step_time"] is not None and record["step_time"] < far:
         window = Statistic.parse(record["statistic"]).indices(last + 1)
-        ends, mean = [window[0], min(window[-1], last)], record["step_time"]
-        line = ziaplot.PolyLine(ends, [mean, mean]).marker("square", 3)
-        draw("statistic", line, f"{record['statistic']}: {mean:.4g} s", _BLACK, 3)
+        ends, mean = sorted({window[0], min(window[-1], last)}), record["step_time"]
+        shape = ziaplot.PolyLine if len(ends) > 1 else ziaplot.Scatter
+        mark = shape(ends, [mean] * len(ends)).marker("square", 4)
+        draw("statistic", mark, f"{record['statistic']}: {mean:.4g} s", _BLACK, 3)
     slow = set(record["runs"][-1]["hiccups"] if record["runs"] else record["hiccups"] or ())
     if stalls := [point for point in shown if point[0] in slow]:
         marks = ziaplot.Scatter(*zip(*stalls, strict=True)).marker("x", 4).style(f"edge_color: {_VERMILLION}")
-        draw("hiccups", marks, f"{len(slow)} hiccups", _VERMILLION, 1)
+        draw("hiccups", marks, f"{len(slow)} hiccup{'s' if len(slow) > 1 else ''}", _VERMILLION, 1)
     for run in _beyond(points, low, high)[:_LABELS]:
         edge, side = (high, "top") if run[0][1] > high else (low, "bottom")
         graph.add(ziaplot.Text(run[-1][0] + last / 100, edge, _named(run), valign=side))
@@ -117,7 +118,7 @@ def steps_svg(record: Mapping[str, Any], times: Mapping[int, float], ids: str = 
 
 
 def scaling_svg(record: Mapping[str, Any], ids: str = "") -> str:
-    """Plot tokens/s per GPU over GPUs, measured, published, and the limit if one is asked for.
+    """Plot tokens/s per GPU over GPUs, from zero: measured, published, and the limit if one is asked for.
 
     `record` is a `Scaling` of summary.json. The distance between two scales is that of their logarithms. `ids` is
     as above.
@@ -132,11 +133,10 @@ def scaling_svg(record: Mapping[str, Any], ids: str = "") -> str:
         "published": _points(scales, "published_tokens_per_second_per_gpu"),
         "limit": [(log2(s["gpus"]), base * s["limit"]) for s in scales if base and s["limit"] is not None],
     }
-    values = [value for points in lines.values() for _, value in points] or [0.0]
-    room = 0.08 * max(max(values) - min(values), 0.02 * max(values), 1e-6)
+    most = max([value for points in lines.values() for _, value in points], default=0.0)
     places = [log2(scale["gpus"]) for scale in scales]
     graph = ziaplot.Graph().css(_STYLE).size(WIDTH, HEIGHT).legend("right")
-    graph.xrange(places[0] - 0.1, places[-1] + 0.1).yrange(max(0.0, min(values) - room), max(values) + room)
+    graph.xrange(places[0] - 0.1, places[-1] + 0.1).yrange(0.0, max(1.1 * most, 1e-6))
     graph.xticks(places, [str(scale["gpus"]) for scale in scales])
     graph.axesnames("GPUs").title("tokens/s per GPU")
     looks = {

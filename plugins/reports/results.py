@@ -46,6 +46,7 @@ from plugins.judging.verdicts import beside
 from plugins.logs import Log
 from plugins.logs.formats import read
 from plugins.reports.ctrf import ctrf
+from plugins.reports.evidence import digests
 from plugins.reports.openmetrics import metrics
 from plugins.reports.summary import SCHEMA
 from plugins.reports.summary import Ending
@@ -388,6 +389,7 @@ def write_summary(
             "python": python_version(),
             **{name: version(name) for name in _PACKAGES},
         },
+        "files": digests(folder),
         "cases": list(cases),
     }
     write_json(folder / SUMMARY, summary)

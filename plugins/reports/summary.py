@@ -422,5 +422,7 @@ class Summary(Ending):
     repeated: RunsSaved | None = None
     """null without `--repeat-undecided`."""
     left_out: list[LeftOut]
+    files: dict[str, str] | None = None
+    """The SHA-256 of each log, of what was sent and of the errors of each job, by the path in the run's folder; of earlier jobs too. null if an older Pacemark wrote the record."""
     cases: list[CaseRecord]
     """In the order of the session."""

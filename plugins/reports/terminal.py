@@ -9,6 +9,7 @@ from typing import Any
 from typing import TextIO
 
 from plugins.judging.verdicts import Kind
+from plugins.reports.pace import off
 
 # What passed, what needs a look, what is the cluster's pace, and what says nothing about it.
 _COLOURS = {
@@ -35,7 +36,7 @@ _GROUPS = (
 )
 _COLUMNS = ("case", "verdict", "s/step", "steady", "expected", "throughput", "tokens/s", "MFU")
 # Those that a narrow terminal leaves out, the first one first.
-_EXPENDABLE = ("steady", "tokens/s", "MFU", "expected")
+_EXPENDABLE = ("tokens/s", "steady", "MFU", "expected")
 
 
 def colour_of(verdict: str) -> str:
@@ -109,15 +110,14 @@ def _verdict(record: Mapping[str, Any]) -> str:
 
 
 def _figures(record: Mapping[str, Any]) -> list[str]:
-    target, step_time = record["expected"], record["step_time"]
+    target, step_time, distance = record["expected"], record["step_time"], off(record)
     if step_time is None:
         return [""] * 6
-    off = f"{100 * (target['step_time'] / step_time - 1):+.1f} %" if target else ""
     return [
         f"{step_time:.4g}",
         f"{record['steady_median']:.4g}",
         f"{target['step_time']:.4g}" if target else "",
-        off,
+        f"{distance:+.1f} %" if distance is not None else "",
         f"{record['tokens_per_second']:,.0f}",
         f"{record['mfu']:.2f} %" if record["mfu"] is not None else "",
     ]

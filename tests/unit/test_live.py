@@ -106,7 +106,15 @@ def test_a_case_that_waits_and_the_total_are_told_seldom_in_a_file(monkeypatch: 
     assert [line.split("  ")[-1] for line, _ in reporter.lines] == ["Priority", "1 case: 1 queued"]
 
 
-@pytest.mark.parametrize(("width", "lacks"), [(120, ()), (90, ("tokens/s",)), (80, ("tokens/s", "s/step"))])
+@pytest.mark.parametrize(
+    ("width", "lacks"),
+    [
+        (120, ()),
+        (110, ("tokens/s",)),
+        (90, ("expected 10.07", "tokens/s")),
+        (80, ("expected 10.07", "s/step", "tokens/s")),
+    ],
+)
 def test_a_narrow_terminal_leaves_out_what_is_needed_least(
     monkeypatch: pytest.MonkeyPatch, width: int, lacks: tuple[str, ...]
 ) -> None:
@@ -118,7 +126,9 @@ def test_a_narrow_terminal_leaves_out_what_is_needed_least(
     said = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", reporter._tw._file.getvalue())
     row = next(line for line in said.splitlines() if "step 31/50" in line)
     assert [
-        word for word in ("s/step", "tokens/s", "-5.0 %", "running", "left") if word not in row
+        word
+        for word in ("expected 10.07", "s/step", "tokens/s", "-5.0 %", "running", "left")
+        if word not in row
     ] == sorted(lacks)
     assert "…" not in row
 

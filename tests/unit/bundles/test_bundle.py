@@ -151,7 +151,7 @@ def test_the_value_of_a_variable_is_found(name: str, tmp_path: Path, monkeypatch
 
 
 def test_what_is_no_secret_is_not_refused(run: Path) -> None:
-    (run / "llama3" / PASSED / "errors.txt").write_text("\n".join(HARMLESS))
+    (run / "llama3" / PASSED / "notes.txt").write_text("\n".join(HARMLESS))
     assert bundle(run) == 0
 
 
@@ -210,6 +210,47 @@ def test_a_verdict_that_was_changed_is_refused(run: Path, capsys: pytest.Capture
     said = refused(run, capsys)
     assert f"run {RUN} would not be verified, and no bundle was written" in said
     assert "says 'passed', its log says: too slow" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        pytest.param(f"{runs.AGAIN}/try-1/log.txt", "", id="the log of a job that broke is emptied"),
+        pytest.param(f"{runs.AGAIN}/try-1/log.txt", None, id="the log of a job that broke is removed"),
+        pytest.param(f"{runs.AGAIN}/try-1/sent.txt", "#SBATCH --nodes=1", id="what was sent for it"),
+        pytest.param(f"{runs.STOPPED}/sent.txt", "#SBATCH", id="what was sent for a job that was cancelled"),
+        pytest.param(f"{PASSED}/log.txt", "more", id="the log that is judged"),
+    ],
+)
+def test_a_file_that_was_changed_after_the_session_is_refused(
+    name: str, text: str | None, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = run / "llama3" / name
+    if text is None:
+        path.unlink()
+        assert f"llama3/{name} is missing: summary.json has its digest" in refused(run, capsys)
+        return
+    path.write_text(path.read_text() + "\n" if text == "more" else text)
+    assert f"llama3/{name} was changed after the session ended" in refused(run, capsys)
+
+
+@pytest.mark.parametrize("name", ["try-1/errors.txt", "log.attempt-1.txt", "log.own.txt"])
+def test_a_file_that_was_added_after_the_session_is_refused(
+    name: str, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run / "llama3" / runs.AGAIN / name).write_text("all is well")
+    said = f"llama3/{runs.AGAIN}/{name} was not there when the session ended"
+    assert said in refused(run, capsys)
+
+
+def test_a_record_without_digests_cannot_tell_of_changes(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = json.loads((run / "summary.json").read_text())
+    del summary["files"]
+    (run / "summary.json").write_text(json.dumps(summary))
+    assert bundle(run) == 0
+    assert "has no digest of its logs: whether one was changed is not known" in capsys.readouterr().out
 
 
 def test_a_run_from_before_there_were_bundles_is_refused(

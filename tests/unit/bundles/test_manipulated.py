@@ -14,6 +14,7 @@ import shutil
 import stat
 import struct
 import zipfile
+import zlib
 from base64 import b64decode
 from base64 import b64encode
 from collections.abc import Callable
@@ -250,6 +251,17 @@ def _own_column(members: Members, **values: Any) -> Members:
     return changed(members, EXPORT, lambda ledger: _row(ledger, PASSED).update(values))
 
 
+def _row_everywhere(members: Members, **values: Any) -> Members:
+    """The passed case's row with these values, in the ledger and in the journal, whose chain is made anew."""
+
+    def of(line: dict[str, Any]) -> dict[str, Any]:
+        other = "job" not in line or line["job"]["case_id"] != PASSED
+        return line if other else {**line, "job": {**line["job"], **values}}
+
+    told = _journal(members, lambda rows: [of(row) for row in rows])
+    return _own_column(told, **values)
+
+
 def _without_gpus(members: Members) -> Members:
     """The slow case has no GPU in ledger and journal, so that it is no case, and is left out of the summary."""
 
@@ -343,6 +355,30 @@ FORGED: dict[str, tuple[Change, str]] = {
     "the day of the run": (
         lambda m: changed(m, SUMMARY, lambda s: s.update(started="2024-01-01T00:00:00.000+00:00")),
         "summary.json says that the run began at 2024-01-01",
+    ),
+    "an end of the run before its start": (
+        lambda m: changed(m, SUMMARY, lambda s: s.update(ended="2024-01-01T00:00:00.000+00:00")),
+        "summary.json says that the run ended at 2024-01-01T00:00:00.000+00:00, before its start at ",
+    ),
+    "an end of the ledger before its start": (
+        lambda m: changed(m, EXPORT, lambda e: e["run"].update(ended=e["run"]["started"] - 1)),
+        "ledger.json: the run ended 1 s before its start",
+    ),
+    "an end of a job before its start": (
+        lambda m: _row_everywhere(m, ended=1.7e9),
+        f"llama3/{PASSED} try 1: its end is 100,000,000 s before its start in ledger.json",
+    ),
+    "an end of a job before it was submitted": (
+        lambda m: _row_everywhere(m, started=None, ended=1.7e9),
+        f"llama3/{PASSED} try 1: its end is ",
+    ),
+    "a cancellation that was confirmed before it was asked for": (
+        lambda m: _row_everywhere(m, cancel_asked=1.8e9, cancel_confirmed=1.7e9),
+        f"llama3/{PASSED} try 1: its cancellation was confirmed 100,000,000 s before it was asked for in ledger.json",
+    ),
+    "a time that is no number": (
+        lambda m: replaced(m, EXPORT, '"ended": 1800000900', '"ended": NaN', 9),
+        "ledger.json: is no ledger: ",
     ),
     "a time without its zone, which each machine reads otherwise": (
         lambda m: changed(m, SUMMARY, lambda s: s.update(started=s["started"].removesuffix("+00:00"))),
@@ -793,7 +829,7 @@ def test_a_bundle_that_cannot_be_read_proves_nothing(
     assert "cannot    it cannot be read: [Errno 13] Permission denied" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("failing", [(zipfile, "ZipFile"), (zipfile.ZipExtFile, "read")])
+@pytest.mark.parametrize("failing", [(zipfile, "ZipFile"), (archive, "_inflated")])
 def test_a_disk_that_fails_proves_nothing(
     failing: tuple[Any, str],
     bundle: Path,
@@ -876,6 +912,51 @@ STATEMENTS: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], Any], str
     "a statement of another type": (
         lambda e, p: p.update(predicateType="https://slsa.dev/provenance/v1"),
         "its statement is of another type, https://slsa.dev/provenance/v1",
+        1,
+    ),
+    "format 0": (
+        lambda e, p: p.update(predicateType="urn:pacemark:run:0"),
+        "its statement is of another type, urn:pacemark:run:0",
+        1,
+    ),
+    "a format in other digits": (
+        lambda e, p: p.update(predicateType="urn:pacemark:run:\u0661"),
+        "its statement is of another type, urn:pacemark:run:",
+        1,
+    ),
+    "a format with a zero before it": (
+        lambda e, p: p.update(predicateType="urn:pacemark:run:01"),
+        "its statement is of another type, urn:pacemark:run:01",
+        1,
+    ),
+    "a format of many digits": (
+        lambda e, p: p.update(predicateType="urn:pacemark:run:" + "9" * 5000),
+        "its statement is of another type, urn:pacemark:run:9",
+        1,
+    ),
+    "a field of the envelope that nobody signs": (
+        lambda e, p: e.update(decision="accepted"),
+        "it has a field or an encoding that nobody signs",
+        1,
+    ),
+    "a field of a signature that nobody signs": (
+        lambda e, p: e["signatures"][0].update(signer="the buyer"),
+        "it has a field or an encoding that nobody signs",
+        1,
+    ),
+    "a signature that is none": (
+        lambda e, p: e["signatures"].append({"keyid": "f" * 64, "sig": b64encode(b"signed").decode()}),
+        "a signature in it is none of Ed25519",
+        1,
+    ),
+    "a signature of nobody": (
+        lambda e, p: e["signatures"].append({"keyid": "the buyer", "sig": b64encode(bytes(64)).decode()}),
+        "a signature in it is none of Ed25519",
+        1,
+    ),
+    "an empty signature": (
+        lambda e, p: e["signatures"].append({"keyid": "e" * 64, "sig": ""}),
+        "a signature in it is none of Ed25519",
         1,
     ),
     "a newer format": (
@@ -974,6 +1055,18 @@ def test_the_files_of_a_mode_are_not_looked_for_by_the_pattern_of_another(
         verified, out = verify(path, keys), capsys.readouterr().out
         assert said in out
         assert verified == status
+
+
+def test_what_only_says_that_it_is_a_signature_does_not_keep_its_owner_from_signing(
+    members: Members, keys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake = _envelope(members, lambda e, _: e["signatures"][1].update(sig=b64encode(bytes(64)).decode()))
+    path = runs.packed(fake, tmp_path / "fake.zip")
+    assert verify(path, keys) == 1
+    assert main(["sign", str(path), "--key", str(keys / "buyer.pem")]) == 0
+    assert verify(path, keys) == 0
+    assert main(["sign", str(path), "--key", str(keys / "buyer.pem")]) == 2
+    assert "this key has signed already" in capsys.readouterr().err
 
 
 def test_the_signature_of_another_bundle_is_none(
@@ -1078,6 +1171,44 @@ def _flipped(data: bytes, members: Members) -> bytes:
     return data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :]
 
 
+def _commented(name: str) -> zipfile.ZipInfo:
+    entry = _entry(name)
+    entry.comment = b"passed"
+    return entry
+
+
+def _renamed(name: str) -> zipfile.ZipInfo:
+    """With the field by which Info-ZIP gives a member another name."""
+    entry, other = _entry(name), b"report.html"
+    entry.extra = struct.pack("<HHBL", 0x7075, 5 + len(other), 1, zlib.crc32(name.encode())) + other
+    return entry
+
+
+def _resized(data: bytes, members: Members) -> bytes:
+    made = bytearray(runs.raw_zip([("a", bytes(100_000)), *members.items()]))
+    made[22:26] = struct.pack("<I", 5)
+    return bytes(made)
+
+
+def _padded(data: bytes, members: Members) -> bytes:
+    """Behind the compressed data of the first member, its sizes count what no program decompresses."""
+    made = runs.raw_zip([("a", bytes(100)), *members.items()])
+    with zipfile.ZipFile(io.BytesIO(made)) as found:
+        size = found.getinfo("a").compress_size
+    packed = made[31 : 31 + size] + b"hidden"
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as stored:
+        for member, data in (("a", packed), *members.items()):
+            stored.writestr(member, data)
+    whole = bytearray(file.getvalue())
+    at = whole.index(b"PK\1\2")
+    for head, fields in ((0, 8), (at, 10)):
+        whole[head + fields : head + fields + 2] = struct.pack("<H", zipfile.ZIP_DEFLATED)
+        whole[head + fields + 6 : head + fields + 10] = struct.pack("<L", zlib.crc32(bytes(100)))
+        whole[head + fields + 14 : head + fields + 18] = struct.pack("<L", 100)
+    return bytes(whole)
+
+
 ARCHIVES: dict[str, tuple[Callable[[bytes, Members], bytes], str]] = {
     "cut off": (lambda data, _: data[: len(data) // 2], "is no whole ZIP file"),
     "empty": (lambda data, _: b"", "is no whole ZIP file"),
@@ -1106,10 +1237,26 @@ ARCHIVES: dict[str, tuple[Callable[[bytes, Members], bytes], str]] = {
     ),
     "a bomb that says so": (_with(("a", bytes(200 << 20))), "too many for "),
     "a bomb of sizes": (_declared(0xFFFFFFF0), "too many for "),
-    "more bytes than it says": (_declared(10), "a: it cannot be read: Bad CRC-32"),
+    "more bytes than it says": (_declared(10), "a: it has more bytes than the archive says"),
     "fewer bytes than it says": (_declared(200_000), "a: it is 100,000 bytes shorter than the archive says"),
     "another archive before it": (lambda data, members: runs.raw_zip([*members.items()]) + data, "it has bytes of no member"),
     "a member that is in no list": (_between, "it has bytes of no member before its list of members"),
+    "bytes after its end": (lambda data, _: data + b"x", "it has bytes after its list of members"),
+    "a page after its end": (lambda data, _: data + b"PK\3\4<html>" * 9, "it has bytes after its list of members"),
+    "an archive comment": (
+        lambda data, _: data[:-2] + struct.pack("<H", 6) + b"passed",
+        "it has bytes after its list of members, or an archive comment",
+    ),
+    "another end after its end": (lambda data, _: data + data[-22:], "is no whole ZIP file"),
+    "bytes between its list and its end": (lambda data, _: data[:-22] + b"hidden" + data[-22:], "is no whole ZIP file"),
+    "a comment of a member": (_with((_commented("a"), b"x")), "a: it has a comment or an extra field, which nobody signs"),
+    "another name in Unicode": (_with((_renamed("a"), b"x")), "a: it has a comment or an extra field, which nobody signs"),
+    "bytes after the end of compressed data": (_padded, "a: it cannot be decompressed: it has bytes after its end"),
+    "another size in a member's own header": (_resized, "a: its own header says otherwise than the list of members"),
+    "fewer members than it has": (
+        lambda data, _: data[:-14] + struct.pack("<HH", 3, 3) + data[-10:],
+        "its end is not that of its list of members",
+    ),
     "many members": (
         lambda _, members: _many(),
         "members, more than 10",

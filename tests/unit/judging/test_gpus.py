@@ -112,7 +112,7 @@ def test_a_healthy_run_passes_at_its_power_cap_and_shows_its_clock_and_energy() 
 @pytest.mark.parametrize(
     ("name", "headline", "cause"),
     [
-        ("second_process", "too slow: 2.131 s", "cause: process 1314 (python3) was on GPU 0 too, in"),
+        ("second_process", "too slow: 2.652 s", "cause: process 1314 (python3) was on GPU 0 too, in"),
         ("kept_waiting", "too slow: 1.879 s", "cause: GPU 0 was idle for"),
     ],
 )

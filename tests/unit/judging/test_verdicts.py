@@ -511,3 +511,27 @@ def test_the_kinds_are_the_words_of_the_records() -> None:
         "passed", "too slow", "too fast", "noisy", "invalid run", "infrastructure", "lost", "no baseline",
         "skipped",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("last", "rest", "headline"),
+    [
+        pytest.param(
+            9.9, 10.4, "passed: 10.4 s a step where 10.07 s is expected, -3.2 % throughput", id="steady"
+        ),
+        pytest.param(
+            10.4, 9.9, "passed: 10.4 s a step where 10.07 s is expected, -3.2 % throughput", id="last"
+        ),
+        pytest.param(
+            14.0,
+            10.0,
+            "passed: 10 s a step where 10.07 s is expected, +0.7 % throughput; last step (49) 14 s, -28.1 %",
+            id="a last step out of the band",
+        ),
+    ],
+)
+def test_the_headline_of_a_pass_has_the_worse_of_last_step_and_steady_pace(
+    last: float, rest: float, headline: str
+) -> None:
+    found = judge(examples.measure([rest] * 49 + [last]), examples.target())
+    assert found.headline == headline

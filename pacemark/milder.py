@@ -1,0 +1,93 @@
+"""What a reader should know of how cases were judged: by whose word, and by what milder than what was published."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+from pathlib import Path
+
+from fixtures.backends.registry import REPLAY
+from fixtures.runs.ledger import Entry
+from pacemark.differences import few
+from plugins.judging.acceptance import PLAN
+from plugins.judging.acceptance import Plan
+from plugins.judging.checkpoints import GB
+from plugins.judging.judge import BY_AGREED
+from plugins.judging.judge import Judgement
+from plugins.recipes.cases import load_recipe
+from plugins.rejudge import BASIS
+from plugins.rejudge import Basis
+from plugins.reports.summary import LeftOut
+
+
+@dataclass
+class Terms:
+    """By what the cases of a run were judged: `by` has each thing in words, with its cases."""
+
+    basis: Basis
+    published: Path
+    judged_as: set[str] = field(default_factory=set)
+    by: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, entry: Entry, judgement: Judgement) -> None:
+        for words in self._of(entry, judgement):
+            self.by[words].append(judgement.case.key)
+        self.judged_as.add(self._as_what(entry.ref.recipe, judgement))
+
+    def notes(self) -> Iterator[str]:
+        if self.judged_as:
+            yield f"judged as what the site file states: {', '.join(sorted(self.judged_as))}"
+        for words, cases in self.by.items():
+            yield (
+                f"{few(cases)}: {words}"
+                if words.startswith(BY_AGREED)
+                else f"{len(cases)} case(s) are {words}"
+            )
+
+    def _as_what(self, name: str, judgement: Judgement) -> str:
+        """`llama3 25.02 (its newest is 25.04) on h100`."""
+        release, folder = judgement.case.release, self.published / "suites" / name
+        newest = load_recipe(folder).file.release if (folder / "recipe.yaml").is_file() else release
+        older = "" if release == newest else f" (its newest is {newest})"
+        return f"{name} {release}{older} on {judgement.outcome.gpu}"
+
+    def _of(self, entry: Entry, judgement: Judgement) -> Iterator[str]:
+        choice, target = self.basis.of(entry.ref.recipe)[1], judgement.expected
+        if target is not None and target.baseline.path.parent != self.basis.baselines:
+            yield f"judged by the site's own numbers, which nobody published: see {BASIS}/own/"
+        if judgement.case.model_name in {model.size for model in choice.models}:
+            yield f"of models that the site added, which nobody published: see {BASIS}/choices/"
+        if entry.backend == REPLAY:
+            yield "of logs that were there before: no job of this run wrote them"
+        if choice.strict_last:
+            yield "judged by the published statistic alone (--strict-last)"
+        if judgement.written is not None:
+            promised = judgement.written.promised
+            by = (
+                f"the {promised / GB:g} GB/s that the site file promises"
+                if promised
+                else "no promised bandwidth"
+            )
+            yield f"judged by {by} of the storage"
+        if len(judgement.runs) > 1:
+            yield "judged by several runs together"
+        yield from (remark for remark in judgement.verdict.remarks if remark.startswith(BY_AGREED))
+
+
+def left_out(parts: Sequence[LeftOut]) -> Iterator[str]:
+    """The cases that were selected and did not run."""
+    for part in parts:
+        yield f"by the session's word, {part.cases} case(s) of {part.recipe} were left out: {part.reason}"
+
+
+def agreed(plan: Plan) -> Iterator[str]:
+    """What a plan allows beyond what is published, besides its tolerance and its waivers."""
+    if plan.scaling is not None:
+        yield f"by {PLAN}, scaling may fall short of the published efficiency by {100 * plan.scaling:g} %"
+    if plan.recorded_baselines:
+        yield f"by {PLAN}, numbers that this site itself recorded count"
+    if plan.numbers:
+        yield f"by {PLAN}, both parties agreed on the numbers of {few(sorted(plan.numbers))}"

@@ -1,0 +1,41 @@
+"""Checks that nothing in a run ends before it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from pacemark.ledger import EXPORT
+from pacemark.ledger import Export
+from pacemark.ledger import named
+from plugins.job import Times
+from plugins.reports.results import SUMMARY
+from plugins.reports.summary import Summary
+
+# In seconds. The times of a job may be by the clock of the cluster and by that of the session.
+_CLOCKS_DIFFER = 3600.0
+
+
+def backwards(summary: Summary, ledger: Export) -> Iterator[str]:
+    """What ends before it begins, by the summary or by the ledger."""
+    if datetime.fromisoformat(summary.ended) < datetime.fromisoformat(summary.started):
+        yield f"{SUMMARY} says that the run ended at {summary.ended}, before its start at {summary.started}"
+    run = ledger.run
+    if run.ended is not None and run.ended < run.started:
+        yield f"{EXPORT}: the run ended {run.started - run.ended:,.0f} s before its start"
+    for entry in ledger.entries:
+        for words, early in _of_job(entry.times):
+            if early > _CLOCKS_DIFFER:
+                yield f"{named(entry)}: {words.format(f'{early:,.0f} s')} in {EXPORT}"
+
+
+def _of_job(times: Times) -> Iterator[tuple[str, float]]:
+    """What may be backwards of a job, and by how many seconds it is."""
+    for words, first, last in (
+        ("its end is {} before its start", times.started, times.ended),
+        ("its end is {} before it was submitted", times.submitted, times.ended),
+        ("its start is {} before it was submitted", times.submitted, times.started),
+        ("its cancellation was confirmed {} before it was asked for", times.cancel_asked, times.cancel_confirmed),
+    ):  # fmt: skip
+        if first is not None and last is not None:
+            yield words, first - last

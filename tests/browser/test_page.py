@@ -1,0 +1,60 @@
+"""The page in a real browser: how wide it is, and what it looks like."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+from plugins.judging.acceptance import Decision
+from plugins.reports import page
+from plugins.reports.results import SUMMARY
+from tests.browser.test_report import BROWSERS
+from tests.unit.reports import example_run
+
+_LONG = "pacemark-20261122-120000-0123abcd.llama3-70b-fp8-512gpus-try2"
+# What lies right of the page, and in no box that is scrolled by itself.
+_BEYOND = """() => [...document.querySelectorAll("table, td, p, dd, h1, h2, h3, figure")]
+    .filter(part => part.getBoundingClientRect().right > innerWidth + 1)
+    .map(part => `${part.tagName} in ${(part.closest("section") || part).id}`)"""
+_SMALLEST = """() => Math.min(...[...document.querySelectorAll("td, p, dd, li, small, a")]
+    .filter(part => part.innerText.trim()).map(part => parseFloat(getComputedStyle(part).fontSize)))"""
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page with a plan, nine scales, and names as long as clusters make them."""
+    folder = tmp_path_factory.mktemp("results") / "run-1"
+    folder.mkdir()
+    failed = {
+        "llama3/70b-fp8-16gpus": "too slow: by 7 %",
+        "nodes gpu[001-064]": "no case ran on " + "gpu001, " * 64,
+    }
+    accepted = example_run.accepted_as(Decision.NOT_ACCEPTED, failed=failed)
+    summary = example_run.make(folder, accepted=accepted)
+    for case in summary["cases"]:
+        case["job"].update(
+            id=_LONG, nodes="gpu[001-064,101-164],login-" + "x" * 60, state="CANCELLED by 12345"
+        )
+        case["headline"] += ": " + "the settled steps scatter by 7 % (standard deviation, limit 5 %) " * 4
+    (folder / SUMMARY).write_text(json.dumps(summary))
+    page.write_report(folder)
+    return folder / page.HTML
+
+
+@pytest.mark.parametrize("width", [1100, 390])
+def test_nothing_is_wider_than_the_page(report: Path, width: int, tmp_path: Path) -> None:
+    program = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    assert program, f"none of {', '.join(BROWSERS)} is installed: apt-get install {BROWSERS[0]}"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        shown = browser.new_page(viewport={"width": width, "height": 900})
+        shown.goto(report.as_uri())
+        shown.screenshot(path=str(tmp_path / f"page-{width}.png"), full_page=True)
+        assert shown.evaluate("() => document.documentElement.scrollWidth") == width
+        assert shown.evaluate(_BEYOND) == []
+        assert shown.evaluate(_SMALLEST) >= 11
+        browser.close()

@@ -1,0 +1,110 @@
+"""What a bundle may cost whoever verifies it: a bounded time, and meanwhile it is told what is done."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pacemark import limit
+from pacemark.__main__ import main
+from pacemark.findings import Findings
+from plugins.rejudge import Basis
+from tests.unit import examples
+from tests.unit.bundles import runs
+from tests.unit.bundles.runs import SLOW
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("limit")
+    runs.make_keys(made, "vendor", "buyer")
+    run = runs.make_run(made)
+    assert main(["bundle", str(run), "--key", str(made / "vendor.pem"), "-o", str(made / "run.zip")]) == 0
+    return made
+
+
+def verify(path: Path, keys: Path, seconds: float) -> tuple[int, float]:
+    start = time.monotonic()
+    status = main(["verify", str(path), "--key", str(keys / "vendor.pub"), "--seconds", str(seconds)])
+    return status, time.monotonic() - start
+
+
+def test_a_log_of_a_million_lines_does_not_keep_it_busy(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limit, "_SHOWN_EVERY", 0.5)
+    members = runs.unpacked(folder / "run.zip")
+    members[f"llama3/{SLOW}/log.txt"] += f"{examples.nemo2_line(49)}\n".encode() * 1_000_000
+    forged = runs.packed(runs.signed(members, folder / "vendor.pem"), tmp_path / "run.zip")
+    status, took = verify(forged, folder, 6.0)
+    told = capsys.readouterr()
+    assert took < 60
+    assert status in (1, 2)
+    assert re.search(
+        r"^cannot    after 6 s it was at .+, and nothing after that was examined: ", told.out, re.MULTILINE
+    )
+    assert "llama3/70b-fp8-64gpus" not in told.out
+    assert " s of at most 6 s" in told.err
+
+
+def test_a_regular_expression_does_not_keep_it_busy(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def judge(*_: Any) -> None:
+        re.match(r"(.|.)*x", "a" * 60)
+
+    monkeypatch.setattr(Basis, "judge", judge)
+    status, took = verify(folder / "run.zip", folder, 1.0)
+    assert took < 60
+    assert status == 2
+    out = capsys.readouterr().out
+    assert "--seconds N gives it more time" in out
+    assert out.splitlines()[-1] == "result    CANNOT TELL"
+
+
+@pytest.mark.parametrize("where", ["examine", "opened", "check_signatures"])
+def test_no_other_part_keeps_it_busy(
+    where: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(*_: Any) -> None:
+        try:
+            while True:
+                time.sleep(0.01)
+        except Exception:
+            pytest.fail("what catches the faults of files has caught the end of the time")
+
+    monkeypatch.setattr(f"pacemark.verify.{where}", busy)
+    status, took = verify(folder / "run.zip", folder, 1.0)
+    assert took < 60
+    assert status == 2
+    assert "after 1 s it was at " in capsys.readouterr().out
+
+
+def test_what_was_not_examined_is_not_signed(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Basis, "judge", lambda *_: time.sleep(60))
+    before = (folder / "run.zip").read_bytes()
+    key = str(folder / "buyer.pem")
+    assert main(["sign", str(folder / "run.zip"), "--key", key, "--seconds", "1"]) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "result    not signed"
+    assert (folder / "run.zip").read_bytes() == before
+
+
+def test_the_time_is_no_longer_counted_afterwards() -> None:
+    found = Findings()
+    with limit.within(0.6, found):
+        pass
+    time.sleep(0.7)
+    assert not found.cut_off
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "1e99", "soon"])
+def test_a_limit_that_is_no_time_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["verify", "x.zip", "--seconds", text])
+    assert "argument --seconds: " in capsys.readouterr().err
