@@ -146,10 +146,10 @@ MISTAKES = [
     plan("another number of cases", "512gpus]", "*]\nnumber: 5", "number: the plan says 5 cases, and `cases` selects 6"),
     plan("a number where the plan has keys", "512gpus]", "512gpus]\nrepeats: 3", "acceptance.yaml:3: repeats: expected keys with values (at_most, always), got 3"),
     plan("one case that is no list", "[llama3/70b-fp8-512gpus]", "llama3/70b-fp8-512gpus", "acceptance.yaml:2: cases: expected a list, such as [a, b], got 'llama3/70b-fp8-512gpus'"),
-    plan("a tolerance that judges nothing", "512gpus]", "512gpus]\ntolerance: {slower: 0.5}", "tolerance.slower: Input should be less than or equal to 0.2, got 0.5"),
+    plan("a tolerance that judges nothing", "512gpus]", "512gpus]\ntolerance: {slower: 0.5}", "tolerance.slower: must be 0.2 or less, got 0.5"),
     # The site file
     file("an unknown key", "account:", "acount:", "site.yaml:4: slurm.acount: unknown key; did you mean 'account'?", "site.yaml:2: slurm.account: missing; this key is required"),
-    file("a wrong type", "  gpu: h100\n", "  gpu: h100\n  gpus_per_node: eight\n", "site.yaml:4: slurm.gpus_per_node: Input should be a valid integer, got 'eight'"),
+    file("a wrong type", "  gpu: h100\n", "  gpu: h100\n  gpus_per_node: eight\n", "site.yaml:4: slurm.gpus_per_node: expected a whole number, got 'eight'"),
     file("a time without quotes", "  gpu: h100\n", "  gpu: h100\n  time_limit: 1:30:00\n", "site.yaml:4: slurm.time_limit: ", "(YAML reads this as a number: put it in quotes)"),
     file("a key that is given twice", "  gpu: h100\n", "  gpu: h100\n  gpu: h200\n", "site.yaml:4: gpu: given twice; keep one"),
     file("a bracket that is never closed", "site: lab\n", "site: [\n", "site.yaml:", "not valid YAML"),
