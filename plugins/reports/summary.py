@@ -321,6 +321,9 @@ class LeftOut(Part):
     recipe: str
     reason: str
     cases: int
+    """How many they are."""
+    ids: list[str] = []
+    """Their names; none in a record that is older than this key."""
 
 
 class Scale(Part):

@@ -279,3 +279,12 @@ def test_what_cannot_be_compared_is_told_before_the_first_job(
     assert run.status == 4, run.out
     assert told in run.out
     assert not (tmp_path / "results" / "latest").exists()
+
+
+def test_a_case_that_the_site_file_leaves_out_is_counted_and_named(tmp_path: Path) -> None:
+    site = tmp_path / "site.yaml"
+    site.write_text("site: here\nlocal: {gpu: cpu, dtypes: [bf16]}\n")
+    run = pacemark("suites/proxy", "-k", "tiny", "--gate", "--site", str(site), results=tmp_path / "results")
+    assert "left out 1 case(s) of proxy: dtype fp32 is not in dtypes (tiny-fp32-1gpus)" in run.out
+    assert "1 selected case(s) were left out and not judged" in run.out
+    assert run.status == 5
