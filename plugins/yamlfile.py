@@ -73,6 +73,10 @@ _WORDS = {
 }
 
 
+# pydantic's name for a key of keys with values.
+_OF_A_KEY = "[key]"
+
+
 def form(pattern: str, words: str) -> AfterValidator:
     """Texts that a pattern matches as a whole. `words` tell a user what is expected: the pattern is never shown."""
     known = re.compile(pattern)
@@ -336,7 +340,7 @@ def _line(node: yaml.Node, where: tuple[Any, ...]) -> int:
 
 def _explain(root: yaml.Node, model: type[BaseModel], item: dict[str, Any]) -> tuple[int, str]:
     where = item["loc"]
-    name = _cut(".".join(str(part) for part in where)) or "file"
+    name = _cut(".".join(str(part) for part in where if part != _OF_A_KEY)) or "file"
     if item["type"] == "extra_forbidden":
         known = _keys(model, where[:-1])
         return _line(root, where), f"{name}: unknown key; {meant(str(where[-1]), known)}"
@@ -347,7 +351,7 @@ def _explain(root: yaml.Node, model: type[BaseModel], item: dict[str, Any]) -> t
     if item["type"] == "model_type":
         said = f"expected keys with values ({', '.join(_keys(model, where))})"
     if item["type"] != "value_error":
-        said += f", got {_cut(repr(given))}"
+        said += f", got {_cut(str(given) if isinstance(given, date) else repr(given))}"
     if item["type"] == "literal_error" and isinstance(given, str):
         said += _nearest(given, re.findall("'([^']*)'", item["ctx"]["expected"]))
     return _line(root, where), f"{name}: {said}{_of_quotes(item['type'], given)}"

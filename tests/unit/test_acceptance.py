@@ -82,9 +82,8 @@ def test_a_log_is_one_run_however_many_the_plan_asks_for(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("how", ["by a link", "as a module"])
 def test_a_session_has_a_decision_however_its_suites_are_named(tmp_path: Path, how: str) -> None:
-    link, log = tmp_path / "link", tmp_path / "logs"
+    link, log = tmp_path / "link", two_logs(tmp_path / "logs")
     link.symlink_to(examples.ROOT)
-    log.mkdir()
     named = {
         "by a link": ["-c", str(link / "pytest.ini"), str(link / "suites/llama3")],
         "as a module": ["-c", "pytest.ini", "--pyargs", "conftest.py", "suites.llama3.test_llama3"],
@@ -92,6 +91,15 @@ def test_a_session_has_a_decision_however_its_suites_are_named(tmp_path: Path, h
     replay = ("--backend", "replay", "--from", str(log))
     run = pacemark(*named[how], *plan(tmp_path), *replay, results=tmp_path / "results")
     assert decision(run)["decision"] == "incomplete", run.out
+
+
+def two_logs(folder: Path) -> Path:
+    """A folder with logs of two jobs of a case, so that it is known of none of them which is meant."""
+    size, dtype, gpus = SMALL.removesuffix("gpus").split("-")
+    folder.mkdir()
+    for job in (7, 8):
+        (folder / f"log-x.pretrain_llama3.1_{size}_{dtype}_{gpus}_{job}_0.out").write_text("")
+    return folder
 
 
 def test_a_scale_that_is_waived_is_told_as_such() -> None:
@@ -121,8 +129,7 @@ def test_a_text_of_the_plan_makes_no_line_of_its_own(monkeypatch: pytest.MonkeyP
 
 
 def test_a_session_with_a_plan_runs_its_cases_and_no_others(tmp_path: Path) -> None:
-    log = tmp_path / "logs"
-    log.mkdir()
+    log = two_logs(tmp_path / "logs")
     run = pacemark(
         "suites", *plan(tmp_path), "--backend", "replay", "--from", str(log), results=tmp_path / "results"
     )
