@@ -23,6 +23,7 @@ from pydantic import ConfigDict
 from pydantic import ValidationError
 
 from plugins.errors import ConfigError
+from plugins.words import names_secret
 
 # The C loader reads the baselines ten times faster. Some builds of PyYAML do not have it.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -350,7 +351,7 @@ def _explain(root: yaml.Node, model: type[BaseModel], item: dict[str, Any]) -> t
     said = words.format(**item.get("ctx", {})) if words else item["msg"].removeprefix("Value error, ")
     if item["type"] == "model_type":
         said = f"expected keys with values ({', '.join(_keys(model, where))})"
-    if item["type"] != "value_error":
+    if item["type"] != "value_error" and not names_secret(str(where[-1] if where else "")):
         said += f", got {_cut(str(given) if isinstance(given, date) else repr(given))}"
     if item["type"] == "literal_error" and isinstance(given, str):
         said += _nearest(given, re.findall("'([^']*)'", item["ctx"]["expected"]))

@@ -362,3 +362,32 @@ def test_no_job_appears_any_more_once_it_counts_as_never_submitted() -> None:
 def test_only_a_backend_has_a_section(name: str) -> None:
     """An older ledger, or a recipe that nobody has checked yet, may name anything."""
     assert THIS_MACHINE.section(name) is None
+
+
+@pytest.mark.parametrize("backend", ["slurm", "jobset", "pytorchjob", "local"])
+@pytest.mark.parametrize(
+    ("variable", "said"),
+    [
+        ("WANDB_API_KEY: s3cret", "WANDB_API_KEY is a secret by its name and has 6 characters; one under 8 cannot be kept out of logs"),
+        ("MLFLOW_TRACKING_PASSWORD: '1!'", "MLFLOW_TRACKING_PASSWORD is a secret by its name and has 2 characters"),
+        ("GITLAB_TOKEN: 123456789123", "environment.GITLAB_TOKEN: expected text (YAML reads this as a number: put it in quotes)"),
+        ("DB_SECRET: [abcdefgh]", "environment.DB_SECRET: expected text"),
+        ("NCCL_IB_PKEY: '0x8001'", ""),
+        ("TOKENIZERS_PARALLELISM: 'no'", ""),
+        ("MAX_TOKENS: '4096'", ""),
+        ("USE_KEY: 'true'", ""),
+        ("WANDB_API_KEY: a-whole-secret", ""),
+    ],
+)  # fmt: skip
+def test_a_secret_by_its_name_is_whole_and_its_value_is_not_told(
+    tmp_path: Path, backend: str, variable: str, said: str
+) -> None:
+    text = SITE if backend == "slurm" else f"site: lab\n{backend}:\n  gpu: h100\n  environment:\n    A: b\n"
+    text = text.replace("    A: b", f"    {variable}").replace("    NCCL_IB_HCA: mlx5", f"    {variable}")
+    if not said:
+        read(tmp_path, text)
+        return
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path, text)
+    assert said in str(caught.value)
+    assert not any(value in str(caught.value) for value in ("s3cret", "1!", "123456789123", "abcdefgh"))
