@@ -10,6 +10,7 @@ from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -149,6 +150,32 @@ def test_what_is_not_selected_is_missing(tmp_path: Path) -> None:
     run = session(tmp_path, {SMALL: 1.0, MIDDLE: 1.0}, *plan(tmp_path), "--gate")
     assert (run.status, run.summary["outcome"], run.summary["exit_code"]) == (14, "passed", 14), run.out
     assert decision(run)["missing"][f"llama3/{LARGE}"] == "it was not run"
+
+
+@pytest.mark.parametrize(
+    ("paces", "found"),
+    [({SMALL: 1.0, MIDDLE: 1.07}, "not accepted"), ({SMALL: 1.0}, "incomplete")],
+)
+def test_junit_and_allure_have_the_decision(tmp_path: Path, paces: dict[str, float], found: str) -> None:
+    file, allure = tmp_path / "junit.xml", tmp_path / "allure"
+    run = session(tmp_path, paces, *plan(tmp_path), f"--junitxml={file}", f"--alluredir={allure}")
+    assert decision(run)["decision"] == found
+    digest = decision(run)["digest"]
+    (suite,) = ElementTree.parse(file).iter("testsuite")
+    properties = suite.find("properties")
+    assert properties is not None
+    assert [entry.attrib for entry in properties] == [
+        {"name": "acceptance", "value": found},
+        {"name": "acceptance_plan", "value": digest},
+    ]
+    lines = (allure / "environment.properties").read_text().splitlines()
+    assert {f"acceptance={found}", f"acceptance_plan={digest}"} <= set(lines)
+
+
+def test_without_a_plan_junit_and_allure_have_no_decision(tmp_path: Path) -> None:
+    file, allure = tmp_path / "junit.xml", tmp_path / "allure"
+    assert session(tmp_path, {SMALL: 1.0}, f"--junitxml={file}", f"--alluredir={allure}").status == 0
+    assert "acceptance" not in file.read_text() + (allure / "environment.properties").read_text()
 
 
 def test_a_slow_case_is_not_accepted_whatever_the_gate_says_besides(tmp_path: Path) -> None:
