@@ -319,3 +319,10 @@ def test_fail_if_without_a_run_to_compare_with_is_a_mistake(tmp_path: Path) -> N
     run = session(tmp_path, {PASSED: 1.0}, "--fail-if", "slower")
     assert run.status == 4
     assert "--fail-if is about an earlier run: give --compare RUN too" in run.out
+
+
+def test_what_logs_do_not_say_is_told_once_for_all_of_them(tmp_path: Path) -> None:
+    run = session(tmp_path, {PASSED: 1.0, SLOW: 1.2, OTHER: 1.0})
+    assert run.out.count("which a log does not say") == 1
+    assert "replay: judged as llama3 25.04 on h100, which a log does not say (--release; " in run.out
+    assert all("does not say" not in remark for case in run.summary["cases"] for remark in case["remarks"])
