@@ -341,7 +341,8 @@ def _line(node: yaml.Node, where: tuple[Any, ...]) -> int:
 
 def _explain(root: yaml.Node, model: type[BaseModel], item: dict[str, Any]) -> tuple[int, str]:
     where = item["loc"]
-    name = _cut(".".join(str(part) for part in where if part != _OF_A_KEY)) or "file"
+    parts = [str(part) for part in where if part != _OF_A_KEY]
+    name = _cut(".".join(parts)) or "file"
     if item["type"] == "extra_forbidden":
         known = _keys(model, where[:-1])
         return _line(root, where), f"{name}: unknown key; {meant(str(where[-1]), known)}"
@@ -351,7 +352,7 @@ def _explain(root: yaml.Node, model: type[BaseModel], item: dict[str, Any]) -> t
     said = words.format(**item.get("ctx", {})) if words else item["msg"].removeprefix("Value error, ")
     if item["type"] == "model_type":
         said = f"expected keys with values ({', '.join(_keys(model, where))})"
-    if item["type"] != "value_error" and not names_secret(str(where[-1] if where else "")):
+    if item["type"] != "value_error" and not (parts and names_secret(parts[-1])):
         said += f", got {_cut(str(given) if isinstance(given, date) else repr(given))}"
     if item["type"] == "literal_error" and isinstance(given, str):
         said += _nearest(given, re.findall("'([^']*)'", item["ctx"]["expected"]))

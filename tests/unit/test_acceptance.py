@@ -218,7 +218,7 @@ def ending_of(
         looks=False,
     )
     plugins = SimpleNamespace(getplugin=lambda name: run)
-    config: Any = SimpleNamespace(option=SimpleNamespace(gate=False), pluginmanager=plugins)
+    config: Any = SimpleNamespace(option=SimpleNamespace(gate=False, fail_if=None), pluginmanager=plugins)
     gate: Any = Gate(config)
     gate._session, gate._finishing = SimpleNamespace(exitstatus=0, shouldfail=False), finishing
     record = results.unjudged(examples.outcome().job, "")

@@ -346,7 +346,7 @@ NONE_SUCH = "means: {{over: {}, every: {}}}: {} prints no such means; "
         ),
         ("log: megatron_lm\nmeans: {every: 10}", "let `every` be 1 or as much as `over`"),
         ("log: dllogger\nmeans: {over: 0}", "recipe.yaml:6: means.over: must be greater than 0"),
-        ("log: dllogger\nmeans: {last: 5}", "recipe.yaml:6: means.last.[key]: must be 'over' or 'every'"),
+        ("log: dllogger\nmeans: {last: 5}", "recipe.yaml:6: means.last: must be 'over' or 'every', got 'last'"),
         ("log: dllogger\nsmoothing: 5", "recipe.yaml:6: smoothing: unknown key"),
         ("log: megatron_lm\nmeans: {over: 7, every: 7}", "every: 7}: steps 50 is not a multiple of 7"),
         ("log: megatron_lm\nmeans: {over: 50, every: 50}", "steps 50 is not a multiple of 50, two at the least"),
