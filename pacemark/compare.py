@@ -10,10 +10,15 @@ from pathlib import Path
 
 from fixtures.runs.folders import find_record
 from plugins.errors import ConfigError
+from plugins.reports.comparison import FAIL_IF
+from plugins.reports.comparison import Runs
 from plugins.reports.comparison import as_json
 from plugins.reports.comparison import compare_runs
+from plugins.reports.comparison import differing
 from plugins.reports.comparison import print_comparison
 from plugins.reports.comparison import read_summary
+from plugins.reports.gate import CODES
+from plugins.reports.gate import Outcome
 
 HELP = "compare the paces of two runs, case by case, and say what else changed"
 
@@ -25,10 +30,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("second", metavar="SECOND", help="the run in question, likewise")
     parser.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="where runs are")
     parser.add_argument("--json", action="store_true", help="print it as JSON")
+    parser.add_argument(
+        "--fail-if",
+        choices=list(FAIL_IF),
+        help=f"exit with {CODES[Outcome.PERFORMANCE]} if a case is so beyond noise, else with {CODES[Outcome.NO_BASELINE]} if one "
+        "could not be compared",
+    )
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print the comparison. Returns 0: whether a difference matters is the reader's to say."""
+    """Print the comparison. Without `--fail-if` it returns 0: whether a difference matters is the reader's to say."""
     first, second = (read_summary(find_record(given.results, name)) for name in (given.first, given.second))
     if first.run == second.run:
         raise ConfigError(f"{given.first} and {given.second} are the same run, {first.run}: name two runs")
@@ -38,4 +49,18 @@ def run(given: argparse.Namespace) -> int:
     else:
         width = max(120, shutil.get_terminal_size().columns)
         print_comparison(runs, sys.stdout, width, colour=sys.stdout.isatty())
-    return 0
+    if given.fail_if is None:
+        return 0
+    code, reason = _gate(runs, given.fail_if)
+    # What is printed as JSON stays JSON.
+    print(f"gate: {reason}, exit code {code}", file=sys.stderr if given.json else sys.stdout)
+    return code
+
+
+def _gate(runs: Runs, choice: str) -> tuple[int, str]:
+    """The exit code of `--fail-if`, and why."""
+    if differ := len(differing(runs, choice)):
+        return CODES[Outcome.PERFORMANCE], f"{differ} case(s) {choice}"
+    if runs.not_compared or not runs.comparison.ratios:
+        return CODES[Outcome.NO_BASELINE], f"{len(runs.not_compared)} case(s) not compared"
+    return 0, f"no case is {choice} beyond noise"

@@ -24,6 +24,15 @@ _OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202
 _COMMAND = re.compile(r"#(?=#\w*\[)|(?<![^\n])[^\S\n]*:(?=:[\w-]+[^\n]*::)")
 
 
+# HF_TOKEN, WANDB_API_KEY, MLFLOW_TRACKING_PASSWORD; not TOKENIZERS_PARALLELISM and MAX_TOKENS.
+_SECRET = re.compile(r"(TOKEN|(KEY|SECRET|PASSWORD|CREDENTIAL)S?)(?![A-Z])", re.IGNORECASE)
+
+
+def names_secret(name: str) -> bool:
+    """Whether the value of a variable of this name is a secret."""
+    return _SECRET.search(name) is not None
+
+
 def shown(text: str) -> str:
     """Write each character that a terminal would obey, or that begins a CI command, as an escape (`\\x1b`).
 

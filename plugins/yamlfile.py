@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import re
 import stat
 import typing
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 from typing import TypeVar
 
 import yaml
+from pydantic import AfterValidator
 from pydantic import BaseModel
 from pydantic import ConfigDict
 from pydantic import ValidationError
 
 from plugins.errors import ConfigError
+from plugins.words import names_secret
 
 # The C loader reads the baselines ten times faster. Some builds of PyYAML do not have it.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -44,6 +48,46 @@ class Strict(BaseModel):
 
 
 M = TypeVar("M", bound=Strict)
+
+# How pydantic's errors are told, by their types. What a text stands for is in the braces: the limits of a number.
+_WORDS = {
+    "int_type": "expected a whole number",
+    "int_from_float": "expected a whole number",
+    "float_type": "expected a number",
+    "finite_number": "expected a number",
+    "bool_type": "expected true or false",
+    "string_type": "expected text",
+    "greater_than": "must be greater than {gt:g}",
+    "greater_than_equal": "must be {ge:g} or more",
+    "less_than": "must be less than {lt:g}",
+    "less_than_equal": "must be {le:g} or less",
+    "literal_error": "must be {expected}",
+    "enum": "must be {expected}",
+    "too_short": "must have {min_length} or more values",
+    "too_long": "must have {max_length} values at most",
+    "string_too_short": "must not be empty",
+    "list_type": "expected a list, such as [a, b]",
+    "tuple_type": "expected a list, such as [a, b]",
+    "dict_type": "expected keys with values",
+    "date_type": "expected a day, such as 2027-01-31",
+    "string_pattern_mismatch": "is not of the form that this key has",
+}
+
+
+# pydantic's name for a key of keys with values.
+_OF_A_KEY = "[key]"
+
+
+def form(pattern: str, words: str) -> AfterValidator:
+    """Texts that a pattern matches as a whole. `words` tell a user what is expected: the pattern is never shown."""
+    known = re.compile(pattern)
+
+    def check(text: str) -> str:
+        if known.fullmatch(text) is None:
+            raise ValueError(f"expected {words}, got {_cut(repr(text[:_SHOWN]))}")
+        return text
+
+    return AfterValidator(check)
 
 
 def load(path: Path, model: type[M]) -> M:
@@ -152,8 +196,9 @@ def _bounded(path: Path, data: bytes) -> str:
     try:
         # utf-8-sig: an editor on Windows may have written a byte order mark at the beginning.
         text = data.decode("utf-8-sig")
-    except ValueError as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}:{line}: is no text in UTF-8: save the file as UTF-8") from None
     # The parser compares each directive with all before it, so many of them take long.
     directives = [number for number, line in enumerate(text.splitlines(), start=1) if line.startswith("%")]
     if len(directives) > _MOST_DIRECTIVES:
@@ -222,7 +267,9 @@ def _require_short(where: str, loader: Any, event: yaml.ScalarEvent) -> None:
     if len(event.value) > _LONGEST_NUMBER:
         tag = event.tag or loader.resolve(yaml.ScalarNode, event.value, event.implicit)
         if tag not in (_TEXT, "!"):
-            raise ConfigError(f"{where}: a value of {len(event.value):,} characters that is no text")
+            raise ConfigError(
+                f"{where}: a number of {len(event.value):,} digits, where {_LONGEST_NUMBER} are the most"
+            )
 
 
 def _mistaken(path: Path, mistakes: Iterable[tuple[int, str]]) -> ConfigError:
@@ -294,24 +341,41 @@ def _line(node: yaml.Node, where: tuple[Any, ...]) -> int:
 
 def _explain(root: yaml.Node, model: type[BaseModel], item: dict[str, Any]) -> tuple[int, str]:
     where = item["loc"]
-    name = _cut(".".join(str(part) for part in where)) or "file"
+    parts = [str(part) for part in where if part != _OF_A_KEY]
+    name = _cut(".".join(parts)) or "file"
     if item["type"] == "extra_forbidden":
         known = _keys(model, where[:-1])
         return _line(root, where), f"{name}: unknown key; {meant(str(where[-1]), known)}"
     if item["type"] == "missing":
         return _line(root, where[:-1]), f"{name}: missing; this key is required"
-    said = item["msg"].removeprefix("Value error, ")
+    given, words = item["input"], _WORDS.get(item["type"])
+    said = words.format(**item.get("ctx", {})) if words else item["msg"].removeprefix("Value error, ")
     if item["type"] == "model_type":
         said = f"expected keys with values ({', '.join(_keys(model, where))})"
-    if item["type"] == "list_type":
-        said = "expected a list, such as [a, b]"
-    if item["type"] != "value_error":
-        said += f", got {_cut(repr(item['input']))}"
-    if item["type"] == "string_type" and isinstance(item["input"], int | float):
-        said += " (YAML reads this as a number: put it in quotes)"
-    if item["type"] == "date_type" and isinstance(item["input"], str):
-        said += " (write a date without quotes, as 2027-01-31)"
-    return _line(root, where), f"{name}: {said}"
+    if item["type"] != "value_error" and not (parts and names_secret(parts[-1])):
+        said += f", got {_cut(str(given) if isinstance(given, date) else repr(given))}"
+    if item["type"] == "literal_error" and isinstance(given, str):
+        said += _nearest(given, re.findall("'([^']*)'", item["ctx"]["expected"]))
+    return _line(root, where), f"{name}: {said}{_of_quotes(item['type'], given)}"
+
+
+def _nearest(given: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(given.lower()[:_SHOWN], known, n=1)
+    return f"; did you mean '{near[0]}'?" if near else ""
+
+
+def _of_quotes(kind: str, given: object) -> str:
+    """What to do if quotes, or none, make a value another one; "" if they do not."""
+    if kind == "string_type" and isinstance(given, bool):
+        return " (YAML reads yes, no, on and off as true and false: put it in quotes)"
+    if kind == "string_type" and isinstance(given, int | float | date):
+        return f" (YAML reads this as a {'date' if isinstance(given, date) else 'number'}: put it in quotes)"
+    if kind in ("int_type", "float_type", "bool_type") and isinstance(given, str):
+        read = yaml.safe_load(given) if re.fullmatch(r"[\w.+-]{1,40}", given) else given
+        return " (write it without quotes)" if isinstance(read, int | float) else ""
+    if kind == "date_type" and isinstance(given, str):
+        return " (write it without quotes)"
+    return ""
 
 
 def _keys(model: type[BaseModel], where: tuple[Any, ...]) -> list[str]:

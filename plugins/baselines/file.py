@@ -22,6 +22,7 @@ from plugins.metrics import FlopsDefinition
 from plugins.metrics import Statistic
 from plugins.recipes.file import Mlp
 from plugins.yamlfile import Strict
+from plugins.yamlfile import form
 from plugins.yamlfile import load
 
 
@@ -34,7 +35,7 @@ def _stated(text: str) -> str:
 Stated = Annotated[str, AfterValidator(_stated)]
 """A text that is not a placeholder."""
 
-Day = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$")]
+Day = Annotated[str, form(r"\d{4}-\d\d-\d\d", "a day such as 2026-11-23")]
 """`2026-11-21`, in quotes, because YAML has its own type for dates."""
 
 

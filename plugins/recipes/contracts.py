@@ -15,6 +15,7 @@ from pydantic import model_validator
 
 from plugins.errors import ConfigError
 from plugins.yamlfile import Strict
+from plugins.yamlfile import form
 
 
 def compiled(text: str) -> re.Pattern[str]:
@@ -68,7 +69,7 @@ class Value(Strict):
     pattern: PatternText | None = None
 
 
-Values = dict[Annotated[str, Field(pattern=r"^[a-z_]+$")], Value]
+Values = dict[Annotated[str, form(r"[a-z_]+", "a name of small letters and underscores")], Value]
 
 
 def with_defaults(values: Mapping[str, Value], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,7 +87,7 @@ def check_values(recipe: str, values: Mapping[str, Value], given: Mapping[str, A
             raise ConfigError(f"{recipe} needs `{name}`, {value.what}: {value.mend}")
         if value.pattern is not None and not re.fullmatch(value.pattern, str(found)):
             raise ConfigError(
-                f"{recipe}: `{name}`, {value.what}: {found!r} is not of the form {value.pattern}; {value.mend}"
+                f"{recipe}: `{name}`, {value.what}: {found!r} is not of the form that it needs; {value.mend}"
             )
 
 
@@ -215,7 +216,16 @@ class When(Strict):
     nodes: list[int] = []
     queue: bool | None = None
     given: list[str] = []
-    server: str | None = Field(default=None, pattern=r"^v[0-9]+\.[0-9]+\.[0-9]+(-[a-z]+\.[0-9]+)?$")
+    server: (
+        Annotated[
+            str,
+            form(
+                r"v[0-9]+\.[0-9]+\.[0-9]+(-[a-z]+\.[0-9]+)?",
+                "a version such as v1.33.3 or v1.33.3-gke.1226000",
+            ),
+        ]
+        | None
+    ) = None
 
 
 class SiteOverlay(Strict):
@@ -282,5 +292,7 @@ class Manifest(Documents):
 
     container: str
     log_begins: PatternText | None = None
-    log_copy: str | None = Field(default=None, pattern=r"^gs://[^/]+/.*\{name\}")
+    log_copy: (
+        Annotated[str, form(r"(?s)gs://[^/]+/.*\{name\}.*", "gs://BUCKET/PATH with {name} in it")] | None
+    ) = None
     setup: str | None = None

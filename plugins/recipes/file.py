@@ -26,10 +26,16 @@ from plugins.recipes.contracts import Manifest
 from plugins.recipes.contracts import PatternText
 from plugins.recipes.contracts import compiled
 from plugins.yamlfile import Strict
+from plugins.yamlfile import form
 from plugins.yamlfile import load
 from plugins.yamlfile import meant
 
-ReleaseName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+ReleaseName = Annotated[
+    str,
+    form(
+        r"[A-Za-z0-9][A-Za-z0-9._-]*", "the name of a release: letters, digits, dots, dashes and underscores"
+    ),
+]
 Dtype = Literal["fp8", "bf16", "fp16", "fp32"]
 Mlp = Literal["gated", "squared-relu", "gelu"]
 MeansKeys = dict[Literal["over", "every"], Annotated[int, Field(gt=0)]]
@@ -100,8 +106,9 @@ class SiteModel(Strict):
     `size` names its cases. All other values are the recipe's (`OwnModels`).
     """
 
-    size: str = Field(
-        pattern=r"^[a-z0-9]([a-z0-9.-]{0,30}[a-z0-9])?$",
+    size: Annotated[
+        str, form(r"[a-z0-9]([a-z0-9.-]{0,30}[a-z0-9])?", "a name of small letters, digits, dots and dashes")
+    ] = Field(
         description="The name of the model, as in the ids of its cases.",
     )
     layers: int = Field(gt=0, description="How many layers it has.")
@@ -141,7 +148,7 @@ class Measure(Strict):
     `flops` is the definition of model FLOPs. `beside` is a second one, whose MFU is shown but never judged.
     """
 
-    statistic: str = Field(pattern=r"^(last|mean:\d+-\d+)$")
+    statistic: Annotated[str, form(r"last|mean:\d{1,9}-\d{1,9}", "last, or mean:FIRST-LAST")]
     flops: FlopsName
     beside: FlopsName | None = None
 
@@ -183,8 +190,15 @@ class Checkpoint(Strict):
     promise: Promise | None = None
     published: tuple[PublishedSave, ...] = Field(default=(), strict=False)
     # Whatever matches is removed from the cluster at the end: no pattern may lead out of the folder.
-    folder: str | None = Field(default=None, pattern=r"^\w[\w.-]*(/\w[\w.-]*)*$")
-    name: str | None = Field(default=None, pattern=r"^\w[\w.=-]{3,}\*?$")
+    folder: Annotated[str, form(r"\w[\w.-]*(/\w[\w.-]*)*", "a folder below another, such as a/b")] | None = (
+        None
+    )
+    name: (
+        Annotated[
+            str, form(r"\w[\w.=-]{3,}\*?", "a name of four letters or more, with or without a * at its end")
+        ]
+        | None
+    ) = None
 
     @model_validator(mode="after")
     def _says_how_large_it_is(self) -> Self:
@@ -310,7 +324,13 @@ class Matrix(Strict):
     means: MeansKeys = {}
     measure: Measure | None = None
     rules: Literal["megatron-lm"] | None = None
-    variants: dict[Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")], Variant] = {}
+    variants: dict[
+        Annotated[
+            str,
+            form(r"[a-z0-9]+(-[a-z0-9]+)*", "words of small letters and digits, with dashes between them"),
+        ],
+        Variant,
+    ] = {}
     own_models: OwnModels | None = None
     cases: list[Group] = Field(min_length=1)
     launch: Launch | None = None
@@ -413,7 +433,7 @@ class Matrix(Strict):
 CONTRACTS = ("launch", "manifest", "program")
 
 Backends = Annotated[
-    tuple[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], ...],
+    tuple[Annotated[str, form(r"[a-z][a-z0-9_]*", "the name of a backend")], ...],
     Field(min_length=1, strict=False),
     BeforeValidator(lambda given: (given,) if isinstance(given, str) else given),
 ]
@@ -438,9 +458,9 @@ class RecipeFile(Matrix):
     startup_minutes: float = Field(ge=0)
     models: dict[str, Model]
     program: str | None = None
-    files: list[Annotated[str, Field(pattern=r"^\w[\w.-]*$")]] = []
+    files: list[Annotated[str, form(r"\w[\w.-]*", "the name of a file beside this one")]] = []
     one_node: bool = False
-    modules: list[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]] = []
+    modules: list[Annotated[str, form(r"[A-Za-z_][A-Za-z0-9_]*", "the name of a Python module")]] = []
     cpu_environment: dict[str, str] = {}
 
     @property

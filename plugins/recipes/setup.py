@@ -20,6 +20,7 @@ from plugins.recipes.contracts import Documents
 from plugins.recipes.contracts import PatternText
 from plugins.recipes.contracts import compiled
 from plugins.yamlfile import Strict
+from plugins.yamlfile import form
 from plugins.yamlfile import load
 
 NO_STORAGE = "none"
@@ -38,7 +39,9 @@ class Rule(Strict):
 class Ruled(Strict):
     """Something with `rules`. Each of `numbers` is computed from the values and the numbers before it."""
 
-    numbers: dict[Annotated[str, Field(pattern=r"^[a-z_]+$")], Expression] = {}
+    numbers: dict[
+        Annotated[str, form(r"[a-z_]+", "a name of small letters and underscores")], Expression
+    ] = {}
     rules: list[Rule] = []
 
     def broken(self, words: Mapping[str, str]) -> str | None:
@@ -121,8 +124,13 @@ class SetUp(Strict):
     """
 
     drivers: dict[str, Driver] = {}
-    storage: dict[Annotated[str, Field(pattern=r"^[a-z]+$")], Storage] = {}
+    storage: dict[Annotated[str, form(r"[a-z]+", "a name of small letters")], Storage] = {}
     data: Preparation
+
+    @property
+    def names(self) -> set[str]:
+        """The values that a site may give for it, besides those of the recipe's manifest."""
+        return {"storage", *(name for part in (self.data, *self.storage.values()) for name in part.values)}
 
     @model_validator(mode="after")
     def _none_is_taken(self) -> Self:

@@ -101,16 +101,28 @@ def set_times(config: pytest.Config, times: Times | None) -> None:
         result.start, result.stop = round(1000 * times.started), round(1000 * times.ended)
 
 
-def write_run(folder: Path, run: Path, environment: Mapping[str, str]) -> None:
+def write_environment(folder: Path, summary: Mapping[str, Any]) -> None:
+    """Write what Allure shows as the run's environment, of its record. Raises OSError."""
+    accepted = summary["acceptance"]
+    environment = {
+        "site": summary["site"],
+        "run": summary["run"],
+        **({"acceptance": accepted["decision"], "acceptance_plan": accepted["digest"]} if accepted else {}),
+        **summary["versions"],
+    }
+    lines = [f"{name}={value}" for name, value in environment.items()]
+    write_whole(folder / "environment.properties", "\n".join(lines) + "\n")
+
+
+def write_run(folder: Path, run: Path, summary: Mapping[str, Any]) -> None:
     """Write what Allure shows about the whole run: its environment, categories and charts.
 
-    There is a category for each verdict. `folder` has Allure's results, `run` is the run's folder. It gets the
-    configuration of Allure 3, which the command that opens the report names. Allure 2 reads the categories from
+    There is a category for each verdict. `folder` has Allure's results, `run` is the run's folder, `summary` its
+    record. It gets the configuration of Allure 3, which the command that opens the report names. Allure 2 reads the categories from
     the results. Raises OSError if they cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    lines = [f"{name}={value}" for name, value in environment.items()]
-    write_whole(folder / "environment.properties", "\n".join(lines) + "\n")
+    write_environment(folder, summary)
     categories = [
         {
             "name": str(kind),
@@ -130,7 +142,7 @@ def write_run(folder: Path, run: Path, environment: Mapping[str, str]) -> None:
         "charts": _CHARTS,
     }
     settings = {
-        "name": f"{environment['site']}, {run.name}",
+        "name": f"{summary['site']}, {run.name}",
         "categories": categories,
         "historyPath": str((run / HISTORY).resolve()),
         "appendHistory": False,

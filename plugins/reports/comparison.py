@@ -148,6 +148,23 @@ def _differences(then: Mapping[str, str], now: Mapping[str, str]) -> dict[str, t
     return {name: (old, new) for name, (old, new) in found.items() if old != new}
 
 
+FAIL_IF: dict[str, tuple[Finding, ...]] = {
+    "slower": (Finding.SLOWER,),
+    "different": (Finding.SLOWER, Finding.FASTER),
+}
+"""What a comparison can fail for, by the choices of `--fail-if`."""
+
+
+def differing(runs: Runs, choice: str) -> list[str]:
+    """The cases that a comparison fails for, with their figures. `choice` is one of FAIL_IF."""
+    findings = runs.comparison.findings
+    return [
+        f"{key}: {findings[key]} than in {runs.first.run}, beyond what two equal runs would show: {_percent(ratio)}"
+        for key, ratio in runs.comparison.ratios.items()
+        if findings[key] in FAIL_IF[choice]
+    ]
+
+
 def as_json(runs: Runs) -> dict[str, Any]:
     """The comparison as other programs read it. Ratios are of paces: below 1, the second run is slower."""
     return {

@@ -31,11 +31,16 @@ def verdicts(summary: Mapping[str, Any], most_bytes: int) -> str:
         *(_row(case) for case in cases),
         "",
         *_decision(summary["acceptance"]),
-        *(f"- {left['cases']} of {code(left['recipe'])} left out: {code(left['reason'])}" for left in summary["left_out"]),
+        *(_left_out(left) for left in summary["left_out"]),
         *(f"- {code(text)}" for text in [*summary["regressions"], *summary["uncompared"]]),
         *(line for case in cases if case["verdict"] != Kind.PASSED or case["remarks"] for line in _told(case)),
     ]  # fmt: skip
     return _cut(lines, most_bytes)
+
+
+def _left_out(left: Mapping[str, Any]) -> str:
+    names = f": {code(', '.join(left['ids']))}" if left.get("ids") else ""
+    return f"- {left['cases']} of {code(left['recipe'])} left out: {code(left['reason'])}{names}"
 
 
 def code(text: str) -> str:

@@ -321,6 +321,9 @@ class LeftOut(Part):
     recipe: str
     reason: str
     cases: int
+    """How many they are."""
+    ids: list[str] = []
+    """Their names; none in a record that is older than this key."""
 
 
 class Scale(Part):
@@ -389,9 +392,9 @@ class Ending(Part):
     exit_code: int | None
     """Of the process; null if the session ended while it was being shut down."""
     regressions: list[str]
-    """With `--benchmark-compare-fail`: the cases that regressed, with their figures."""
+    """With `--benchmark-compare-fail` or `--fail-if`: the cases that regressed or differ, with their figures."""
     uncompared: list[str]
-    """With `--benchmark-compare-fail`: the cases that the saved benchmark does not have."""
+    """With `--benchmark-compare-fail` or `--fail-if`: the cases that could not be compared with the earlier run."""
     acceptance: AcceptanceRecord | None = None
     """With `--acceptance`: what the run has shown of its plan."""
     scaling: list[Scaling] = []

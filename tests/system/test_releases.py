@@ -61,7 +61,7 @@ def test_a_log_of_a_gb200_is_judged_by_its_releases_number(tmp_path: Path) -> No
     assert case["step_time"] == pytest.approx(6.183)
     assert (case["expected"]["step_time"], case["expected"]["gpu"]) == (6.183, "gb200")
     assert case["expected"]["source"].endswith("/v25.05.05/llama3.1/README.md")
-    assert "judged as gb200, release 25.05, which a log does not say" in result.out
+    assert "replay: judged as llama3 25.05 on gb200, which a log does not say" in result.out
     assert "judged against: llama3 25.05 on gb200" in result.out
     shown = [json.loads(path.read_text()) for path in (result.folder / "allure").glob("*-result.json")]
     assert [p["value"] for p in shown[0]["parameters"] if p["name"] == "release"] == ["'25.05'"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +19,13 @@ from tests.system.faults import MakeTrial
 from tests.system.faults import Trial
 from tests.system.faults import mend
 from tests.system.support import pacemark
+from tests.system.support import site_file
 from tests.system.support import until
+
+Check = Callable[..., str]
+
+# Four cases, of 1 to 8 nodes: as many as the lab has.
+SMALL = "8b and bf16 and ([8b-bf16-8gpus] or 16gpus or 32gpus or 64gpus)"
 
 
 @pytest.fixture
@@ -262,6 +269,84 @@ def test_a_job_runs_under_the_account_and_qos_of_the_site(lab: AccountingLab, ma
     result = trial.end()
     assert result.verdicts == {CASE: "passed"}, result.out
     until(lambda: in_sacct(trial, "Account,QOS") == f"{ACCOUNT}|{qos}", f"{ACCOUNT} and {qos} in sacct")
+
+
+# --check
+
+
+@pytest.fixture
+def checked(lab: AccountingLab, tmp_path: Path) -> Check:
+    """A function that returns what `--check` prints of these cases. It must end with this status."""
+    stage = lab.stage(tmp_path.name)
+
+    def check(select: str = SMALL, *, status: int = 0, **keys: str) -> str:
+        site = site_file(lab, stage, tmp_path, **keys)
+        run = pacemark(
+            "suites/llama3", "-k", select, "--site", str(site), "--check", results=tmp_path / "results"
+        )
+        assert run.status == status, run.out
+        return run.out
+
+    return check
+
+
+def test_a_check_tells_which_cases_the_qos_refuses(lab: AccountingLab, checked: Check) -> None:
+    limits = ("MaxTRESPerJob=gres/gpu=16", "GrpTRES=node=4", "MaxWall=0:10:00", "MaxSubmitJobsPerUser=2")
+    qos = lab.qos(*limits)
+    out = checked(status=1, qos=qos)
+    assert (
+        f"MaxTRES gres/gpu=16 of QOS {qos}: too little for 8b-bf16-64gpus (64 GPUs), 8b-bf16-32gpus (32 GPUs)\n"
+        in out
+    )
+    assert "mend: set `max_gpus: 16` in the site file" in out
+    assert f"GrpTRES node=4 of QOS {qos}: too little for 8b-bf16-64gpus (8 nodes)\n" in out
+    assert f"MaxWall=00:10:00 of QOS {qos}: too little for 8b-bf16-64gpus (30 minutes), " in out
+    assert f"MaxSubmitPU=2 of QOS {qos}: too little for 8b-bf16-64gpus (4 jobs at once), " in out
+    assert "not ready: llama3; nothing was submitted" in out
+
+
+def test_a_check_tells_which_cases_the_accounts_refuse(lab: AccountingLab, checked: Check) -> None:
+    lab._manage("add", "account", "students", f"parent={ACCOUNT}", "cluster=pacemark")
+    lab._manage("add", "user", lab.user, "account=students")
+    lab._manage("modify", "account", ACCOUNT, "set", "GrpTRES=gres/gpu=16")
+    try:
+        out = checked(status=1, account="students")
+        assert f"GrpTRES gres/gpu=16 of account {ACCOUNT}: too little for 8b-bf16-64gpus (64 GPUs)" in out
+    finally:
+        lab._manage("modify", "account", ACCOUNT, "set", "GrpTRES=gres/gpu=-1")
+    assert "ready    llama3: the limits of partition batch for 4 case(s)" in checked()
+
+
+def test_a_check_compares_the_partition_with_every_case(lab: AccountingLab, checked: Check) -> None:
+    out = checked("8b and bf16 and (16gpus or 8gpus)", status=1)
+    assert "8 nodes are in partition batch with 8 GPUs: too little for 8b-bf16-128gpus (16 nodes)" in out
+    out = checked(status=1, partition="small", time_limit='"01:00:00"')
+    assert (
+        "MaxNodes=2 of partition small: too little for 8b-bf16-64gpus (8 nodes), 8b-bf16-32gpus (4 nodes)\n"
+        in out
+    )
+    assert "MaxTime=00:30:00 of partition small: too little for 8b-bf16-64gpus (60 minutes), " in out
+
+
+def test_a_check_counts_the_nodes_that_take_jobs(lab: AccountingLab, checked: Check) -> None:
+    made = (
+        "create",
+        "reservation",
+        "ReservationName=accept",
+        "StartTime=now",
+        "Duration=60",
+        f"Users={lab.user}",
+    )
+    lab.run("scontrol", *made, "Nodes=gpu[001-002]")
+    lab.run("scontrol", "update", "NodeName=gpu[005-008]", "State=DRAIN", "Reason=disk")
+    try:
+        out = checked(status=1, reservation="accept")
+    finally:
+        lab.run("scontrol", "update", "NodeName=gpu[005-008]", "State=RESUME")
+        lab.run("scontrol", "delete", "ReservationName=accept")
+    said = "4 of the 8 nodes of partition batch with 8 GPUs are neither down nor drained: too little for 8b-bf16-64gpus"
+    assert said in out
+    assert "2 nodes are in reservation accept: too little for 8b-bf16-64gpus (8 nodes), 8b-bf16-32gpus" in out
 
 
 # --init-site

@@ -10,6 +10,7 @@ from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -82,9 +83,8 @@ def test_a_log_is_one_run_however_many_the_plan_asks_for(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("how", ["by a link", "as a module"])
 def test_a_session_has_a_decision_however_its_suites_are_named(tmp_path: Path, how: str) -> None:
-    link, log = tmp_path / "link", tmp_path / "logs"
+    link, log = tmp_path / "link", two_logs(tmp_path / "logs")
     link.symlink_to(examples.ROOT)
-    log.mkdir()
     named = {
         "by a link": ["-c", str(link / "pytest.ini"), str(link / "suites/llama3")],
         "as a module": ["-c", "pytest.ini", "--pyargs", "conftest.py", "suites.llama3.test_llama3"],
@@ -92,6 +92,15 @@ def test_a_session_has_a_decision_however_its_suites_are_named(tmp_path: Path, h
     replay = ("--backend", "replay", "--from", str(log))
     run = pacemark(*named[how], *plan(tmp_path), *replay, results=tmp_path / "results")
     assert decision(run)["decision"] == "incomplete", run.out
+
+
+def two_logs(folder: Path) -> Path:
+    """A folder with logs of two jobs of a case, so that it is known of none of them which is meant."""
+    size, dtype, gpus = SMALL.removesuffix("gpus").split("-")
+    folder.mkdir()
+    for job in (7, 8):
+        (folder / f"log-x.pretrain_llama3.1_{size}_{dtype}_{gpus}_{job}_0.out").write_text("")
+    return folder
 
 
 def test_a_scale_that_is_waived_is_told_as_such() -> None:
@@ -121,8 +130,7 @@ def test_a_text_of_the_plan_makes_no_line_of_its_own(monkeypatch: pytest.MonkeyP
 
 
 def test_a_session_with_a_plan_runs_its_cases_and_no_others(tmp_path: Path) -> None:
-    log = tmp_path / "logs"
-    log.mkdir()
+    log = two_logs(tmp_path / "logs")
     run = pacemark(
         "suites", *plan(tmp_path), "--backend", "replay", "--from", str(log), results=tmp_path / "results"
     )
@@ -142,6 +150,32 @@ def test_what_is_not_selected_is_missing(tmp_path: Path) -> None:
     run = session(tmp_path, {SMALL: 1.0, MIDDLE: 1.0}, *plan(tmp_path), "--gate")
     assert (run.status, run.summary["outcome"], run.summary["exit_code"]) == (14, "passed", 14), run.out
     assert decision(run)["missing"][f"llama3/{LARGE}"] == "it was not run"
+
+
+@pytest.mark.parametrize(
+    ("paces", "found"),
+    [({SMALL: 1.0, MIDDLE: 1.07}, "not accepted"), ({SMALL: 1.0}, "incomplete")],
+)
+def test_junit_and_allure_have_the_decision(tmp_path: Path, paces: dict[str, float], found: str) -> None:
+    file, allure = tmp_path / "junit.xml", tmp_path / "allure"
+    run = session(tmp_path, paces, *plan(tmp_path), f"--junitxml={file}", f"--alluredir={allure}")
+    assert decision(run)["decision"] == found
+    digest = decision(run)["digest"]
+    (suite,) = ElementTree.parse(file).iter("testsuite")
+    properties = suite.find("properties")
+    assert properties is not None
+    assert [entry.attrib for entry in properties] == [
+        {"name": "acceptance", "value": found},
+        {"name": "acceptance_plan", "value": digest},
+    ]
+    lines = (allure / "environment.properties").read_text().splitlines()
+    assert {f"acceptance={found}", f"acceptance_plan={digest}"} <= set(lines)
+
+
+def test_without_a_plan_junit_and_allure_have_no_decision(tmp_path: Path) -> None:
+    file, allure = tmp_path / "junit.xml", tmp_path / "allure"
+    assert session(tmp_path, {SMALL: 1.0}, f"--junitxml={file}", f"--alluredir={allure}").status == 0
+    assert "acceptance" not in file.read_text() + (allure / "environment.properties").read_text()
 
 
 def test_a_slow_case_is_not_accepted_whatever_the_gate_says_besides(tmp_path: Path) -> None:
@@ -187,7 +221,7 @@ def ending_of(
         looks=False,
     )
     plugins = SimpleNamespace(getplugin=lambda name: run)
-    config: Any = SimpleNamespace(option=SimpleNamespace(gate=False), pluginmanager=plugins)
+    config: Any = SimpleNamespace(option=SimpleNamespace(gate=False, fail_if=None), pluginmanager=plugins)
     gate: Any = Gate(config)
     gate._session, gate._finishing = SimpleNamespace(exitstatus=0, shouldfail=False), finishing
     record = results.unjudged(examples.outcome().job, "")

@@ -250,7 +250,7 @@ def test_a_mistake_in_the_section_of_a_new_backend_is_told(said: str, message: s
         ("slurm", "backend: slurm runs a recipe that has `launch`; this one has `program`"),
         ("[toy, slurm]", "backend: slurm runs a recipe that has `launch`; this one has `program`"),
         ("[toy, tony]", "backend: no backend 'tony'; did you mean 'toy'?"),
-        ("[]", "backend: Tuple should have at least 1 item"),
+        ("[]", "backend: must have 1 or more values"),
     ],
 )
 def test_a_recipe_that_no_backend_runs_is_refused(

@@ -279,3 +279,50 @@ def test_what_cannot_be_compared_is_told_before_the_first_job(
     assert run.status == 4, run.out
     assert told in run.out
     assert not (tmp_path / "results" / "latest").exists()
+
+
+def test_a_case_that_the_site_file_leaves_out_is_counted_and_named(tmp_path: Path) -> None:
+    site = tmp_path / "site.yaml"
+    site.write_text("site: here\nlocal: {gpu: cpu, dtypes: [bf16]}\n")
+    run = pacemark("suites/proxy", "-k", "tiny", "--gate", "--site", str(site), results=tmp_path / "results")
+    assert "left out 1 case(s) of proxy: dtype fp32 is not in dtypes (tiny-fp32-1gpus)" in run.out
+    assert "1 selected case(s) were left out and not judged" in run.out
+    assert run.status == 5
+
+
+@pytest.mark.parametrize(
+    ("pace", "options", "status", "line"),
+    [
+        (1.0, ("--fail-if", "slower"), 0, ""),
+        (1.045, ("--fail-if", "slower"), 1, f"differs: llama3/{SLOW}: slower than in "),
+        (1.045, ("--fail-if", "slower", "--gate"), 10, f"differs: llama3/{SLOW}: slower than in "),
+        (0.96, ("--fail-if", "slower", "--gate"), 0, ""),
+        (0.96, ("--fail-if", "different", "--gate"), 10, f"differs: llama3/{SLOW}: faster than in "),
+        (1.045, (), 0, ""),
+        (None, ("--fail-if", "slower"), 1, "not compared: llama3/"),
+        (None, ("--fail-if", "slower", "--gate"), 13, "not compared: llama3/"),
+    ],
+)
+def test_a_session_fails_for_a_difference_from_an_earlier_run_if_it_is_asked_to(
+    tmp_path: Path, pace: float | None, options: tuple[str, ...], status: int, line: str
+) -> None:
+    cases = [f"70b-{dtype}-{gpus}gpus" for dtype in ("bf16", "fp8") for gpus in (64, 128, 256, 512)]
+    first = dict.fromkeys(cases if pace else cases[:-1], 1.0)
+    assert session(tmp_path, first).status == 0
+    run = session(tmp_path, {**dict.fromkeys(cases, 1.0), SLOW: pace or 1.0}, "--compare", "latest", *options)
+    assert run.status == status, run.out
+    assert (line in run.out) if line else ("differs: " not in run.out and "not compared: " not in run.out)
+    assert run.summary["exit_code"] == status
+
+
+def test_fail_if_without_a_run_to_compare_with_is_a_mistake(tmp_path: Path) -> None:
+    run = session(tmp_path, {PASSED: 1.0}, "--fail-if", "slower")
+    assert run.status == 4
+    assert "--fail-if is about an earlier run: give --compare RUN too" in run.out
+
+
+def test_what_logs_do_not_say_is_told_once_for_all_of_them(tmp_path: Path) -> None:
+    run = session(tmp_path, {PASSED: 1.0, SLOW: 1.2, OTHER: 1.0})
+    assert run.out.count("which a log does not say") == 1
+    assert "replay: judged as llama3 25.04 on h100, which a log does not say (--release; " in run.out
+    assert all("does not say" not in remark for case in run.summary["cases"] for remark in case["remarks"])

@@ -40,6 +40,9 @@ jobset:
   kubeconfig: KUBECONFIG
   recipes: {llama3_gke: {values: {image: registry.test/nemo, bucket: logs}}}
 """
+JOBSET_ALONE = JOBSET.replace(
+    "  recipes: {llama3_gke: {values: {image: registry.test/nemo, bucket: logs}}}\n", ""
+)
 PLAN = """\
 site: this-machine
 cases: [llama3/70b-fp8-512gpus]
@@ -85,11 +88,10 @@ def plan(what: str, old: str, new: str, *said: str, more: str = "") -> Mistake:
     return Mistake(what, typed, said, site=PLAN, old=old, new=new)
 
 
-def contact(what: str, server: str, *said: str, old: str = "", new: str = "", status: int = 1) -> Mistake:
-    kind, typed = (JOBSET, GKE) if server in KUBERNETES else (SLURM, ONE)
-    return Mistake(
-        what, f"{typed} --site site.yaml", said, status, site=kind, old=old, new=new, server=server
-    )
+def contact(what: str, server: str, *said: str, old: str = "", new: str = "", kind: str = "") -> Mistake:
+    kind = kind or (JOBSET if server in KUBERNETES else SLURM)
+    typed = GKE if kind is JOBSET else ONE
+    return Mistake(what, f"{typed} --site site.yaml", said, 1, site=kind, old=old, new=new, server=server)
 
 
 KUBERNETES = ("no API", "401", "403", "not TLS", "no API of that name")
@@ -105,6 +107,8 @@ MISTAKES = [
     option("a backend for --backend", f"{ONE} --backend slurm", "invalid choice: 'slurm'"),
     option("a log without --backend replay", f"{ONE} --from log.out", "--backend replay and --from PATH go together"),
     option("a log that is not there", f"{ONE} --backend replay --from log.out", "--from log.out: no such file or folder"),
+    option("a folder without a log", f"{ONE} --backend replay --from docs --gate", "no log of llama3/70b-fp8-512gpus below ", "name the log itself with --from"),
+    option("a folder without a log for many cases", "suites/nemotron4 --backend replay --from docs", "no log of nemotron4/", "Nor is there one of the other "),
     option("one log for many cases", "suites/llama3 --backend replay --from README.md", "is one log, but 34 cases are selected; choose its case with -k or -m"),
     option("a check of one log for many cases", "suites/llama3 --check --backend replay --from README.md", "is one log, but 34 cases are selected; choose its case with -k or -m"),
     option("a run that is not there", f"{ONE} --resume monday", "no run 'monday' in"),
@@ -146,11 +150,23 @@ MISTAKES = [
     plan("another number of cases", "512gpus]", "*]\nnumber: 5", "number: the plan says 5 cases, and `cases` selects 6"),
     plan("a number where the plan has keys", "512gpus]", "512gpus]\nrepeats: 3", "acceptance.yaml:3: repeats: expected keys with values (at_most, always), got 3"),
     plan("one case that is no list", "[llama3/70b-fp8-512gpus]", "llama3/70b-fp8-512gpus", "acceptance.yaml:2: cases: expected a list, such as [a, b], got 'llama3/70b-fp8-512gpus'"),
-    plan("a tolerance that judges nothing", "512gpus]", "512gpus]\ntolerance: {slower: 0.5}", "tolerance.slower: Input should be less than or equal to 0.2, got 0.5"),
+    plan("a tolerance that judges nothing", "512gpus]", "512gpus]\ntolerance: {slower: 0.5}", "tolerance.slower: must be 0.2 or less, got 0.5"),
     # The site file
     file("an unknown key", "account:", "acount:", "site.yaml:4: slurm.acount: unknown key; did you mean 'account'?", "site.yaml:2: slurm.account: missing; this key is required"),
-    file("a wrong type", "  gpu: h100\n", "  gpu: h100\n  gpus_per_node: eight\n", "site.yaml:4: slurm.gpus_per_node: Input should be a valid integer, got 'eight'"),
+    file("a wrong type", "  gpu: h100\n", "  gpu: h100\n  gpus_per_node: eight\n", "site.yaml:4: slurm.gpus_per_node: expected a whole number, got 'eight'"),
     file("a time without quotes", "  gpu: h100\n", "  gpu: h100\n  time_limit: 1:30:00\n", "site.yaml:4: slurm.time_limit: ", "(YAML reads this as a number: put it in quotes)"),
+    file("a recipe that is misspelt", "  gpu: h100\n", "  gpu: h100\n  recipes: {lama3: {}}\n", "site.yaml:4: slurm.recipes.lama3: no recipe has this name; did you mean 'llama3'?", typed=f"{ONE} --plan"),
+    file("a recipe of another kind of cluster", "  gpu: h100\n", "  gpu: h100\n  recipes: {llama3: {}}\n", "site.yaml:4: jobset.recipes.llama3: llama3 runs on slurm, not on jobset", typed=f"{GKE} --plan", site=JOBSET_ALONE),
+    file("a value that no recipe knows", "  gpu: h100\n", "  gpu: h100\n  recipes: {proxy: {values: {imagee: a}}}\n", "site.yaml:4: slurm.recipes.proxy.values.imagee: means nothing to proxy; did you mean 'image'?", typed=f"{ONE} --plan"),
+    file("the same on Kubernetes", "bucket: logs", "bukket: logs", "site.yaml:5: jobset.recipes.llama3_gke.values.bukket: means nothing to llama3_gke; did you mean 'bucket'?", typed=f"{GKE} --plan", site=JOBSET),
+    file("a dtype that is misspelt", "  gpu: h100\n", "  gpu: h100\n  dtypes: [BF16]\n", "site.yaml:4: slurm.dtypes.0: must be 'fp8', 'bf16', 'fp16' or 'fp32', got 'BF16'; did you mean 'bf16'?"),
+    file("a number in quotes", "  gpu: h100\n", '  gpu: h100\n  gpus_per_node: "8"\n', "site.yaml:4: slurm.gpus_per_node: expected a whole number, got '8' (write it without quotes)"),
+    file("a number of a million digits", "  gpu: h100\n", f"  gpu: h100\n  max_gpus: {'1' * 1_000_000}\n", "site.yaml:4: a number of 1,000,000 digits, where 100 are the most"),
+    file("a time in other units", "  gpu: h100\n", '  gpu: h100\n  time_limit: "1h"\n', "site.yaml:4: slurm.time_limit: expected hours:minutes:seconds, such as \"00:30:00\", got '1h'"),
+    file("an account with a space", "account: me", "account: me too", "site.yaml:4: slurm.account: expected the name of one account, without spaces, got 'me too'"),
+    file("a name that YAML reads as a truth value", "partition: batch", "partition: no", "site.yaml:5: slurm.partition: expected text, got False (YAML reads yes, no, on and off as true and false: put it in quotes)"),
+    file("a stage below ~", "/lustre/me/pacemark", "~/me", "site.yaml:6: slurm.stage: expected a whole path on the cluster, such as /lustre/me/pacemark, without ~, $, spaces and quotes, got '~/me'"),
+    file("a host with its user", "host: 127.0.0.1", "host: me@login", "site.yaml:7: slurm.ssh.host: expected a host name or an address alone: the user and the port have keys of their own, `user` and `port`, got 'me@login'"),
     file("a key that is given twice", "  gpu: h100\n", "  gpu: h100\n  gpu: h200\n", "site.yaml:4: gpu: given twice; keep one"),
     file("a bracket that is never closed", "site: lab\n", "site: [\n", "site.yaml:", "not valid YAML"),
     file("an empty file", SLURM, "", "site.yaml: expected `key: value` lines, found none"),
@@ -167,7 +183,9 @@ MISTAKES = [
     contact("a host name that is not known", "none", "ssh me@nosuch.invalid:PORT: the name nosuch.invalid cannot be resolved: ", "mend: correct `slurm.ssh.host` (site.yaml:7); `ssh me@nosuch.invalid -p PORT` must work from here", old="host: 127.0.0.1", new="host: nosuch.invalid"),
     contact("a port at which nobody listens", "none", "ssh me@127.0.0.1:PORT: no connection to port PORT of 127.0.0.1: Connection refused", "mend: correct `slurm.ssh.host` (site.yaml:7) and `slurm.ssh.port` (site.yaml:7)"),
     contact("a user or a key that is refused", "refuses", "ssh me@127.0.0.1:PORT: the login was refused (keys refused: 1)", "mend: see `slurm.ssh.user` (site.yaml:7) and `slurm.ssh.key` (site.yaml:7)"),
-    contact("a host key that is not known", "sshd", "its host key is not known and is never added unseen", "ssh-keyscan -p PORT 127.0.0.1", old="HOSTS", new="/none"),
+    contact("a port that is no SSH server's", "403", "what listens at port PORT of 127.0.0.1 does not greet as an SSH server does", "mend: correct `slurm.ssh.host` (site.yaml:7) and `slurm.ssh.port` (site.yaml:7)", kind=SLURM),
+    contact("the public key for the private one", "sshd", "key.pub is a public key: name the file of the private one, which has no .pub at its end", old="KEY", new="KEY.pub"),
+    contact("a host key that is not known", "sshd", "its host key is not known and is never added unseen", "mend: ssh-keyscan -p PORT 127.0.0.1 >> /none", old="HOSTS", new="/none"),
     contact("a server that is not there", "no API", "the Kubernetes API: http://127.0.0.1:PORT: no connection: [Errno 111] Connection refused", "mend: `kubectl get namespaces` must work from here; `jobset.kubeconfig` (site.yaml:4) and `jobset.context` (site.yaml:2) choose the cluster and the user"),
     contact("the name of a server that is not known", "no API of that name", "Failed to resolve 'nosuch.invalid'"),
     contact("credentials that are refused", "401", "the credentials of the kubeconfig are refused: GET ", "401: Unauthorized", "mend: `kubectl get namespaces` must work"),
@@ -241,6 +259,9 @@ def test_a_mistake_is_told_in_words(mistake: Mistake, port: int, tmp_path: Path)
     text = text.replace("KEY", str(tmp_path / "key")).replace("HOSTS", str(tmp_path / "known_hosts"))
     name = "acceptance.yaml" if mistake.site is PLAN else "site.yaml"
     (tmp_path / name).write_text(text.replace("PORT", str(port)))
+    if (tmp_path / "key").exists():
+        public = paramiko.PKey.from_path(tmp_path / "key")
+        (tmp_path / "key.pub").write_text(f"{public.get_name()} {public.get_base64()} me@here\n")
     typed = [str(tmp_path / word) if word == name else word for word in shlex.split(mistake.typed)]
     result = pacemark(*typed, results=tmp_path / "results", env=dict(mistake.environment))
     out = result.out.replace(f"{tmp_path}/", "").replace(str(port), "PORT")
@@ -284,7 +305,8 @@ def _change(mistake: Mistake) -> str:
 
 
 def _cell(text: str) -> str:
-    return re.sub(r"\s*\n\s*", "<br>", text.strip()).replace("|", "\\|")
+    short = re.sub(r"1{20,}", "1...", text.strip())
+    return re.sub(r"\s*\n\s*", "<br>", short).replace("|", "\\|")
 
 
 def test_the_page_has_the_table() -> None:

@@ -104,4 +104,27 @@ def test_what_the_site_cannot_run_has_its_reason_by_case(tmp_path: Path) -> None
     selection.leave_out(items)
     assert [item.callspec.params["case"].gpus for item in items] == [64, 128, 256, 512, 1024]
     assert selection.reasons == {"llama3/70b-fp8-2048gpus": "the site cannot run it: more than max_gpus 1024"}
-    assert list(selection.left_out.values()) == [1]
+    assert list(selection.left_out.values()) == [["70b-fp8-2048gpus"]]
+
+
+@pytest.mark.parametrize(
+    ("keyword", "gpus", "said"),
+    [
+        ("8gpus", (8, 128), "8gpus is a part of 128gpus, 2048gpus too; selected are cases on 8, 128 GPUs"),
+        ("8B and not 16gpus", (8,), ""),
+        ("70b and not 8gpus", (64, 512), "8gpus is a part of 128gpus, 2048gpus too; selected are cases on 64, 512 GPUs"),
+        ("2gpus and 70b", (512,), "2gpus is a part of 32gpus, 512gpus too; selected are cases on 512 GPUs"),
+        ("70b and fp8 and 512", (512,), ""),
+        ("128gpus or 16gpus", (16, 128), ""),
+        ("gpus", (8, 16), ""),
+        ("[70b-fp8-8gpus]", (), ""),
+    ],
+)  # fmt: skip
+def test_a_number_that_is_the_end_of_a_longer_one_is_told_with_the_scales(
+    keyword: str, gpus: tuple[int, ...], said: str
+) -> None:
+    config: Any = SimpleNamespace(option=SimpleNamespace(keyword=keyword, markexpr=""))
+    selection = Selection(config, THIS_MACHINE)
+    selection.note_scales(CASES, [case for case in examples.llama3().cases if case.gpus in gpus])
+    assert bool(selection.scales) == bool(said)
+    assert said in selection.scales

@@ -18,12 +18,12 @@ from fixtures.backends.slurm.section import Slurm
 from fixtures.site import THIS_MACHINE
 from fixtures.site import Site
 from fixtures.site import backend_of
-from fixtures.site import check_gpus
 from fixtures.site import load_site
 from fixtures.site import needs_site
 from fixtures.site import out_of_limits
 from fixtures.site import site_model
 from fixtures.site import workload_of
+from fixtures.site_names import check_gpus
 from plugins.errors import ConfigError
 from plugins.recipes.file import read_recipe
 from plugins.rejudge import Choice
@@ -88,27 +88,27 @@ def test_a_site_is_read(tmp_path: Path) -> None:
         ("gpus_in_flight", "gpu_in_flight", 13, "gpu_in_flight: unknown key; did you mean 'gpus_in_flight'?"),
         ("  account: research\n", "", 2, "slurm.account: missing; this key is required"),
         ("site: big-one\n", "", 1, "site: missing; this key is required"),
-        ("max_gpus: 512", "max_gpus: 0", 10, "slurm.max_gpus: Input should be greater than 0, got 0"),
+        ("max_gpus: 512", "max_gpus: 0", 10, "slurm.max_gpus: must be greater than 0, got 0"),
         (
             "gpus_per_node: 8",
             "gpus_per_node: x",
             4,
-            "gpus_per_node: Input should be a valid integer, got 'x'",
+            "gpus_per_node: expected a whole number, got 'x'",
         ),
         (
             "NCCL_IB_HCA: mlx5",
             "NCCL_X: 1",
             15,
-            "slurm.environment.NCCL_X: Input should be a valid string, got 1",
+            "slurm.environment.NCCL_X: expected text, got 1 (YAML reads this as a number: put it in quotes)",
         ),
         (
             "{host: login01}",
             "{host: a, port: 70000}",
             5,
-            "ssh.port: Input should be less than 65536, got 70000",
+            "ssh.port: must be less than 65536, got 70000",
         ),
-        ("{host: login01}", "{host: a, proxy_jump: 'a:b:c'}", 5, "ssh.proxy_jump: String should match"),
-        ("{host: login01}", "{host: a, proxy_jump: 'a,'}", 5, "ssh.proxy_jump: String should match"),
+        ("{host: login01}", "{host: a, proxy_jump: 'a:b:c'}", 5, "ssh.proxy_jump: expected user@host:port"),
+        ("{host: login01}", "{host: a, proxy_jump: 'a,'}", 5, "ssh.proxy_jump: expected user@host:port"),
     ],
 )
 def test_a_mistake_is_told_with_its_line(tmp_path: Path, old: str, new: str, line: int, said: str) -> None:
@@ -144,7 +144,7 @@ def test_jump_hosts_are_taken_as_they_stand(tmp_path: Path, jump: str) -> None:
 @pytest.mark.parametrize("limit", ['"half an hour"', '"00:30:00; x"', '"1:5"', '""', '"-5"'])
 def test_a_time_limit_that_is_none_is_refused(tmp_path: Path, limit: str) -> None:
     assert refused(tmp_path, '"00:45:00"', limit)[0].startswith(
-        "site.yaml:9: slurm.time_limit: String should match"
+        "site.yaml:9: slurm.time_limit: expected hours:minutes:seconds"
     )
 
 
@@ -173,7 +173,8 @@ def test_a_time_limit_that_is_none_is_refused(tmp_path: Path, limit: str) -> Non
 )
 def test_what_an_unquoted_script_would_take_apart_is_refused(tmp_path: Path, key: str, value: str) -> None:
     (said,) = refused(tmp_path, key, value)
-    assert "String should match pattern" in said
+    assert ": expected a " in said or ": expected the name of " in said
+    assert "pattern" not in said
 
 
 @pytest.mark.parametrize("place", ["folder", "venv", "stage"])
@@ -181,7 +182,9 @@ def test_the_place_of_a_recipe_is_a_plain_path_too(tmp_path: Path, place: str) -
     said = refused(
         tmp_path, "  account: research", f"  recipes: {{llama3: {{{place}: /a b}}}}\n  account: research"
     )
-    assert said[0].startswith(f"site.yaml:6: slurm.recipes.llama3.{place}: String should match pattern")
+    assert said[0].startswith(
+        f"site.yaml:6: slurm.recipes.llama3.{place}: expected a whole path on the cluster"
+    )
 
 
 @pytest.mark.parametrize("name", ["A B", "A;id", "A$(id)", "", "1A", "A-B", "A=B"])
@@ -289,10 +292,14 @@ def test_a_site_has_models_of_its_own_for_a_recipe(tmp_path: Path) -> None:
     [
         ("layers: 24", "numLayers: 24", "models.0.numLayers: unknown key"),
         ("layers: 24, ", "", "models.0.layers: missing"),
-        ("layers: 24", "layers: 24.5", "models.0.layers: Input should be a valid integer"),
-        ("gpus: [8, 16]", "gpus: []", "models.0.gpus: Tuple should have at least 1 item"),
-        ("gpus: [8, 16]", "gpus: ['8']", "models.0.gpus.0: Input should be a valid integer"),
-        ("size: tall", "size: Tall Model", "models.0.size: String should match pattern"),
+        ("layers: 24", "layers: 24.5", "models.0.layers: expected a whole number"),
+        ("gpus: [8, 16]", "gpus: []", "models.0.gpus: must have 1 or more values"),
+        (
+            "gpus: [8, 16]",
+            "gpus: ['8']",
+            "models.0.gpus.0: expected a whole number, got '8' (write it without quotes)",
+        ),
+        ("size: tall", "size: Tall Model", "models.0.size: expected a name of small letters"),
     ],
 )
 def test_a_model_with_a_mistake_is_refused_with_its_line(
@@ -355,3 +362,32 @@ def test_no_job_appears_any_more_once_it_counts_as_never_submitted() -> None:
 def test_only_a_backend_has_a_section(name: str) -> None:
     """An older ledger, or a recipe that nobody has checked yet, may name anything."""
     assert THIS_MACHINE.section(name) is None
+
+
+@pytest.mark.parametrize("backend", ["slurm", "jobset", "pytorchjob", "local"])
+@pytest.mark.parametrize(
+    ("variable", "said"),
+    [
+        ("WANDB_API_KEY: s3cret", "WANDB_API_KEY is a secret by its name and has 6 characters; one under 8 cannot be kept out of logs"),
+        ("MLFLOW_TRACKING_PASSWORD: '1!'", "MLFLOW_TRACKING_PASSWORD is a secret by its name and has 2 characters"),
+        ("GITLAB_TOKEN: 123456789123", "environment.GITLAB_TOKEN: expected text (YAML reads this as a number: put it in quotes)"),
+        ("DB_SECRET: [abcdefgh]", "environment.DB_SECRET: expected text"),
+        ("NCCL_IB_PKEY: '0x8001'", ""),
+        ("TOKENIZERS_PARALLELISM: 'no'", ""),
+        ("MAX_TOKENS: '4096'", ""),
+        ("USE_KEY: 'true'", ""),
+        ("WANDB_API_KEY: a-whole-secret", ""),
+    ],
+)  # fmt: skip
+def test_a_secret_by_its_name_is_whole_and_its_value_is_not_told(
+    tmp_path: Path, backend: str, variable: str, said: str
+) -> None:
+    text = SITE if backend == "slurm" else f"site: lab\n{backend}:\n  gpu: h100\n  environment:\n    A: b\n"
+    text = text.replace("    A: b", f"    {variable}").replace("    NCCL_IB_HCA: mlx5", f"    {variable}")
+    if not said:
+        read(tmp_path, text)
+        return
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path, text)
+    assert said in str(caught.value)
+    assert not any(value in str(caught.value) for value in ("s3cret", "1!", "123456789123", "abcdefgh"))

@@ -100,23 +100,28 @@ def test_an_unknown_key_comes_with_a_suggestion(tmp_path: Path, old: str, new: s
 @pytest.mark.parametrize(
     ("old", "new", "line", "said"),
     [
-        ("height: 12", "height: tall", 2, "height: Input should be a valid integer, got 'tall'"),
-        ("height: 12", 'height: "12"', 2, "height: Input should be a valid integer, got '12'"),
-        ("height: 12", "height: 12.0", 2, "height: Input should be a valid integer, got 12.0"),
-        ("height: 12", "height: true", 2, "height: Input should be a valid integer, got True"),
-        ("height: 12", "height:", 2, "height: Input should be a valid integer, got None"),
-        ("length: 2.5", "length: 0", 6, "leaves.1.length: Input should be greater than 0, got 0"),
+        ("height: 12", "height: tall", 2, "height: expected a whole number, got 'tall'"),
+        (
+            "height: 12",
+            'height: "12"',
+            2,
+            "height: expected a whole number, got '12' (write it without quotes)",
+        ),
+        ("height: 12", "height: 12.0", 2, "height: expected a whole number, got 12.0"),
+        ("height: 12", "height: true", 2, "height: expected a whole number, got True"),
+        ("height: 12", "height:", 2, "height: expected a whole number, got None"),
+        ("length: 2.5", "length: 0", 6, "leaves.1.length: must be greater than 0, got 0"),
         (
             "colour: brown",
             "colour: [brown]",
             5,
-            "leaves.1.colour: Input should be a valid string, got ['brown']",
+            "leaves.1.colour: expected text, got ['brown']",
         ),
         (
             "    length: 1\n",
             "    length: -1\n",
             10,
-            "by_name.top.length: Input should be greater than 0, got -1",
+            "by_name.top.length: must be greater than 0, got -1",
         ),
     ],
 )
@@ -129,7 +134,7 @@ def test_a_wrong_value_is_told_with_its_line(
 @pytest.mark.parametrize("number", ["25.04", "1", "1:30:00"])
 def test_a_number_where_text_is_meant_says_to_quote_it(tmp_path: Path, number: str) -> None:
     (said,) = refused(tmp_path, GOOD.replace("name: oak", f"name: {number}"))
-    assert said.startswith("tree.yaml:1: name: Input should be a valid string, got ")
+    assert said.startswith("tree.yaml:1: name: expected text, got ")
     assert said.endswith("(YAML reads this as a number: put it in quotes)")
 
 
@@ -207,7 +212,7 @@ def test_lines_are_counted_right_behind_a_byte_order_mark(tmp_path: Path) -> Non
 )
 def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Path, content: bytes) -> None:
     (said,) = refused(tmp_path, content)
-    assert said.startswith("tree.yaml: cannot be read: 'utf-8' codec can't decode byte")
+    assert said.startswith("tree.yaml:1: is no text in UTF-8: save the file as UTF-8")
 
 
 def test_a_file_that_does_not_exist(tmp_path: Path) -> None:
@@ -271,9 +276,9 @@ MERGES = "a: &a {x: 1}\n" + "".join(
             ":97: more than 100 levels",
         ),
         ("a: &a [1, [*a]]", ":1: *a stands within what it stands for"),
-        ("a: " + "1:" * 100_000 + "1", ":1: a value of 200,001 characters that is no text"),
-        ("a: " + "1" * 100_000, ":1: a value of 100,000 characters that is no text"),
-        ("a: !!int '" + "1" * 100_000 + "'", ":1: a value of 100,000 characters that is no text"),
+        ("a: " + "1:" * 100_000 + "1", ":1: a number of 200,001 digits"),
+        ("a: " + "1" * 100_000, ":1: a number of 100,000 digits"),
+        ("a: !!int '" + "1" * 100_000 + "'", ":1: a number of 100,000 digits"),
         ("a: " + "x" * (4 << 20), ": larger than 4 MiB, which no file of this kind is"),
     ],
 )  # fmt: skip

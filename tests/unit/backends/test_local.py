@@ -67,6 +67,17 @@ def test_a_process_of_a_session_that_died_is_followed_and_ended(job: JobRef) -> 
     assert text(backend, job) == b"begun\n"
 
 
+def test_a_secret_by_its_name_is_sent_and_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    program = [sys.executable, "-c", "import os; print(os.environ['WANDB_API_KEY'], 'is sent')"]
+    monkeypatch.setattr(LocalBackend, "_command", lambda self, case: program)
+    backend = LocalBackend(Local(environment={"WANDB_API_KEY": "local-5up3r-s3cret"}), [PROXY])
+    assert "WANDB_API_KEY='<not shown>'" in backend.plan(PROXY.cases[0], "x")
+    started = backend.submit(PROXY.cases[0], "pacemark-run-1.y")
+    backend._processes[started.name].wait(60)
+    assert text(backend, started) == b"*" * 18 + b" is sent\n"
+
+
 def test_modules_that_the_recipe_needs_are_named_if_they_are_missing() -> None:
     file = PROXY.file.model_copy(update={"modules": ["json", "jaxx", "optaxx"]})
     backend = LocalBackend(Local(), [replace(PROXY, file=file)])

@@ -249,7 +249,6 @@ def test_a_partition_whose_nodes_have_fewer_gpus_is_told(login: Login, gres: str
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"imagee": IMAGE}, "slurm.recipes.proxy.values: imagee means nothing to proxy; it knows image, python"),
         ({"image": "a b"}, "proxy: `image`, the container image, which has jax and optax: 'a b' is not of the form"),
         ({"python": ""}, "proxy needs `python`, the Python that has jax and optax"),
     ],

@@ -113,7 +113,7 @@ def test_it_does_not_stand_beside_another_size_dtype_gpu_or_release(folder: Path
     ("old", "new", "said"),
     [
         ("size: 70b, dtype: fp8, gpus: 64", "size: 71b, dtype: fp8, gpus: 64", "references: no cell has the size 71b"),
-        ("1549", "0", "tokens_per_second_per_gpu: Input should be greater than 0"),
+        ("1549", "0", "tokens_per_second_per_gpu: must be greater than 0"),
         ("https://example.org/summary.md", "TODO", "source: a placeholder"),
         ('name: "NVIDIA NeMo 24.07 (DGX H100)", ', "", "name: missing"),
         ("note: GBS 128", "nte: GBS 128", "did you mean 'note'?"),

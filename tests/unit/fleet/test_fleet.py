@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sqlite3
 import threading
 import time
 from collections.abc import Sequence
@@ -289,9 +291,19 @@ def test_a_stage_that_is_not_ready_is_never_tried_again(cluster: Cluster, start:
     assert (entries[WIDE.id].try_number, len(checks), cluster.submitted) == (1, 1, [])
 
 
-def test_a_defect_of_ours_leaves_no_job_and_nobody_waiting(cluster: Cluster, start: Start) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(28, "No space left on device"),
+        OSError(122, "Disk quota exceeded"),
+        sqlite3.OperationalError("database or disk is full"),
+    ],
+)
+def test_a_full_disk_leaves_no_job_and_nobody_waiting_and_says_how_to_go_on(
+    cluster: Cluster, start: Start, error: Exception
+) -> None:
     def fail(name: str) -> None:
-        raise OSError(28, "No space left on device")
+        raise error
 
     cluster.ends[WIDE.id] = [RUNNING]
     cluster.on_read = fail
@@ -299,8 +311,9 @@ def test_a_defect_of_ours_leaves_no_job_and_nobody_waiting(cluster: Cluster, sta
     entries = session.finish()
     assert cluster.cancelled == {WIDE.id}
     assert entries[WIDE.id].status == "ended"
-    assert "the disk of the results folder is full" in entries[WIDE.id].message
-    assert "the disk of the results folder is full" in session.fleet.defect
+    for reason in (entries[WIDE.id].message, session.fleet.defect):
+        assert f"the disk of the results folder is full ({error})" in reason
+        assert re.search(r"`--resume [\w-]+` goes on", reason)
 
 
 def test_stopping_cancels_what_runs_and_ends_what_waits(cluster: Cluster, start: Start) -> None:

@@ -226,8 +226,8 @@ def test_a_case_that_cannot_be_run_is_refused_with_its_file(
     [
         ("dtype: [bf16]", "dtype: [fp4]", 11, "fp8"),
         ("dtype: [bf16]", "dtype: []", 11, "dtype"),
-        ("mbs: 1", "mbs: 0", 11, "mbs: Input should be greater than 0"),
-        ("tp: 2", "tp: two", 11, "tp: Input should be a valid integer"),
+        ("mbs: 1", "mbs: 0", 11, "mbs: must be greater than 0"),
+        ("tp: 2", "tp: two", 11, "tp: expected a whole number"),
         ("tp: 2", "ttp: 2", 11, "did you mean 'tp'?"),
         ("log: nemo2", "log: nemo3", 5, "nemo2"),
         ("steps: 50\n", "", 1, "steps: missing"),

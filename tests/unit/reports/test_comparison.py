@@ -93,6 +93,42 @@ def test_what_the_comparison_cannot_tell_or_tells_in_parts_is_said(
     assert all(words in told for words in said), told
 
 
+@pytest.mark.parametrize(
+    ("seconds", "choice", "said"),
+    [
+        (5.0, "slower", (0, "gate: no case is slower beyond noise, exit code 0")),
+        (5.2, "slower", (10, "gate: 1 case(s) slower, exit code 10")),
+        (5.2, "different", (10, "gate: 1 case(s) different, exit code 10")),
+        (4.8, "slower", (0, "gate: no case is slower beyond noise, exit code 0")),
+        (4.8, "different", (10, "gate: 1 case(s) different, exit code 10")),
+        (None, "slower", (13, "gate: 1 case(s) not compared, exit code 13")),
+    ],
+)
+def test_a_comparison_can_fail_if_it_is_asked_to(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    seconds: float | None,
+    choice: str,
+    said: tuple[int, str],
+) -> None:
+    first = run(tmp_path, "first", *(record(case, 5.0) for case in CASES))
+    others = [record(case, 5.0) for case in CASES if case != CASES[3]]
+    second = run(tmp_path, "second", *others, *([record(CASES[3], seconds)] if seconds else []))
+    assert main(["compare", first, second]) == 0
+    assert "gate:" not in capsys.readouterr().out
+    assert main(["compare", first, second, "--fail-if", choice]) == said[0]
+    assert capsys.readouterr().out.endswith(f"{said[1]}\n")
+    assert main(["compare", first, second, "--fail-if", choice, "--json"]) == said[0]
+    told = capsys.readouterr()
+    assert json.loads(told.out)["second"] == "second"
+    assert told.err == f"{said[1]}\n"
+
+
+def test_runs_without_a_case_in_common_do_not_pass(tmp_path: Path) -> None:
+    first, second = run(tmp_path, "first"), run(tmp_path, "second")
+    assert main(["compare", first, second, "--fail-if", "slower"]) == 13
+
+
 def test_a_run_that_was_recorded_before_a_record_had_these_keys_is_compared(tmp_path: Path) -> None:
     first, second = (run(tmp_path, name, *(record(case, 5.0) for case in CASES)) for name in ("old", "new"))
     newer = {"repeated", "acceptance", "scaling", "earlier_seconds"}

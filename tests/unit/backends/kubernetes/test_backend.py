@@ -19,6 +19,7 @@ from fixtures.backends.kubernetes import objects
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.section import Kubernetes
+from fixtures.backends.kubernetes.section import Workload
 from plugins.job import JobRef
 from tests.unit import examples
 from tests.unit import kubeapi
@@ -94,6 +95,29 @@ def test_a_log_that_was_not_there_at_first_is_not_gone_for_good(
     piece = backend.read_log(JOB, place, ())
     assert (piece.data, piece.place.gap) == (b"Pod on pm-1-0 is running\n", "")
     assert backend.log_trouble(JOB, piece.place) == ""
+
+
+def test_a_secret_by_its_name_is_sent_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = "local-5up3r-s3cret"
+    monkeypatch.setattr(module, "Api", Cluster)
+    monkeypatch.setattr(module, "Informer", Watching)
+    monkeypatch.setattr(Cluster, "release", "v1.33.3", raising=False)
+    monkeypatch.setattr(Cluster, "said", f"{HEAD}2026-11-21T09:00:00.2Z wandb: {secret} loc\n")
+    section = Kubernetes(
+        gpu="h100",
+        environment={"WANDB_API_KEY": secret, "NCCL_DEBUG": "INFO"},
+        recipes={"llama3_gke": Workload(values={"image": "registry.test/nemo:1", "bucket": "lab-bucket"})},
+    )
+    backend = KubernetesBackend("lab", section, [examples.recipe_named("llama3_gke")], JobSets())
+    case = examples.recipe_named("llama3_gke").case(JOB.case_id)
+    assert case is not None
+    plan = backend.plan(case, "run.x")
+    assert secret not in plan
+    assert "name: WANDB_API_KEY\n" in plan
+    assert "value: <not shown>\n" in plan
+    assert secret in str(backend._documents(case, "run.x", ask=False))
+    piece = backend.read_log(JOB, LogPlace(), ())
+    assert piece.data == b"Pod on pm-1-0 is running\nwandb: " + b"*" * len(secret) + b" loc\n"
 
 
 @pytest.mark.parametrize(

@@ -310,7 +310,7 @@ def test_a_manifest_that_is_not_there_is_told(tmp_path: Path) -> None:
     ("image", "said"),
     [
         ("", "small needs `image`, the container image: build it"),
-        ("Mine", "small: `image`, the container image: 'Mine' is not of the form [a-z:]+; build it"),
+        ("Mine", "small: `image`, the container image: 'Mine' is not of the form that it needs; build it"),
         ("a\nb", "'a\\nb' is not of the form"),
     ],
 )

@@ -21,6 +21,8 @@ from fixtures.backends.slurm.answers import only_node
 from fixtures.backends.slurm.answers import printed_ids
 from fixtures.backends.slurm.answers import unanswered
 from fixtures.backends.slurm.commands import Controller
+from fixtures.backends.slurm.limits import need_of
+from fixtures.backends.slurm.refusals import compared
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.backends.ssh.section import Ssh
@@ -137,6 +139,7 @@ def test_a_controller_that_says_anything_is_believed_or_cannot_be_asked(answer: 
             controller.living("ours")
             controller.accounted("ours")
             controller.has_partition("p")
+            compared(SECTION, controller.limits(), [need_of("of-2", 2, 16, SECTION, 1)])
         except Unreachable as error:
             said = str(error)
     assert not said or said.startswith("lab: ")

@@ -224,7 +224,7 @@ def test_a_value_reaches_the_launcher_as_it_is(cluster: Cluster) -> None:
     assert not list(cluster.stage.parent.rglob("pwned"))
 
 
-@pytest.mark.parametrize("option", ["gres", "qos", "reservation", "constraint"])
+@pytest.mark.parametrize("option", ["gres", "constraint"])
 def test_an_option_of_sbatch_cannot_break_out(cluster: Cluster, option: str) -> None:
     found = cluster.submit(**{option: "a'; touch pwned; $(touch pwned) '"})
     assert found[f"SBATCH_{option.upper()}"] == "a'; touch pwned; $(touch pwned) '"
@@ -330,6 +330,28 @@ def test_a_secret_in_the_site_file_is_refused_and_not_shown() -> None:
     assert "hf_in_the_file" not in str(refused.value)
 
 
+OWN = {"WANDB_API_KEY": "local-5up3r-s3cret", "NCCL_IB_PKEY": "0x8001", "TOKENIZERS_PARALLELISM": "false"}
+
+
+def test_a_secret_of_the_sites_own_is_sent_and_not_shown(cluster: Cluster) -> None:
+    shown = plan(section(environment=OWN))
+    assert "export WANDB_API_KEY='<not shown>'\n" in shown
+    assert "export NCCL_IB_PKEY=0x8001\nexport TOKENIZERS_PARALLELISM=false\n" in shown
+    found = cluster.submit(environment=OWN)
+    assert {name: found[name] for name in OWN} == OWN
+
+
+def test_a_secret_of_the_sites_own_is_in_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    log = f"wandb: {OWN['WANDB_API_KEY']} {TOKEN} 0x8001\n".encode()
+    monkeypatch.setattr(SshConnection, "names", lambda self, folder: ["log-a-a.task_7_0.out"])
+    monkeypatch.setattr(SshConnection, "size", lambda self, path: len(log))
+    monkeypatch.setattr(SshConnection, "read", lambda self, path, offset, size: log[offset : offset + size])
+    backend = SlurmBackend("lab", section(environment=OWN), [examples.llama3()])
+    piece = backend.read_log(JobRef("llama3", examples.CASE, "name", "7", "/logs"), LogPlace(), ())
+    assert piece.data == b"wandb: " + b"*" * 18 + b" " + b"*" * len(TOKEN) + b" 0x8001\n"
+
+
 def test_every_secret_of_the_recipe_is_a_reference() -> None:
     launch = examples.llama3().file.launch
     assert launch is not None
@@ -352,6 +374,9 @@ def test_a_secret_in_an_error_is_cut_out(cluster: Cluster, monkeypatch: pytest.M
     assert "hf_S3cret" not in str(caught.value)
     assert "launch.sh ended with status 3 and named 0 job ids where one is expected" in str(caught.value)
     assert "bad token <HF_TOKEN>" in str(caught.value)
+    launcher.write_text('#!/bin/bash\necho "bad key $WANDB_API_KEY of $NCCL_IB_PKEY" >&2\nexit 3\n')
+    with pytest.raises(SubmitError, match="bad key <WANDB_API_KEY> of 0x8001"):
+        cluster.submit(environment=OWN)
 
 
 def test_a_secret_is_sent_without_the_white_space_around_it(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import paramiko
 import pytest
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -192,13 +194,53 @@ def test_a_login_that_needs_more_than_a_key_is_final(tmp_path: Path) -> None:
         _size(sshd.connect())
 
 
-def test_a_key_that_the_site_names_must_be_of_use(tmp_path: Path) -> None:
-    missing, broken = tmp_path / "none", tmp_path / "broken"
-    broken.write_text("no key")
-    with serving(tmp_path) as sshd:
-        for path in (missing, broken):
-            with pytest.raises(Denied, match=rf"no key to try; {path} cannot be used: "):
-                _size(sshd.connect(key=str(path)))
+LOCKED = ed25519.Ed25519PrivateKey.generate().private_bytes(
+    serialization.Encoding.PEM,
+    serialization.PrivateFormat.OpenSSH,
+    serialization.BestAvailableEncryption(b"secret"),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "cannot be used: there is no such file"),
+        (b"no key", "is no private key in the form of OpenSSH or PEM"),
+        (b"PuTTY-User-Key-File-3: ssh-ed25519\n", "is no private key in the form of OpenSSH or PEM"),
+        (b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI me@here\n", "is a public key: name the file of the private one"),
+        (b"sk-ssh-ed25519@openssh.com AAAA me@here\n", "is a public key: name the file of the private one"),
+        (b"---- BEGIN SSH2 PUBLIC KEY ----\nAAAA\n", "is a public key: name the file of the private one"),
+        (LOCKED, "has a passphrase, which nobody is asked for: add it to the agent with `ssh-add "),
+    ],
+)  # fmt: skip
+def test_a_key_that_the_site_names_must_be_of_use(tmp_path: Path, text: bytes | None, said: str) -> None:
+    path = tmp_path / "own key"
+    if text is not None:
+        path.write_bytes(text)
+    with (
+        serving(tmp_path) as sshd,
+        pytest.raises(Denied, match=rf"no key to try; {re.escape(f'{path} {said}')}"),
+    ):
+        _size(sshd.connect(key=str(path)))
+
+
+@pytest.mark.parametrize(
+    ("files", "file"),
+    [("A B", "A"), ("/dev/null", "~/.ssh/known_hosts"), ("none", "~/.ssh/known_hosts"), ("/dev/null B", "B")],
+)
+def test_an_unknown_host_key_is_to_be_added_to_the_users_own_first_file(
+    tmp_path: Path, files: str, file: str
+) -> None:
+    config = tmp_path / "config"
+    config.write_text(
+        f"Host *\n  UserKnownHostsFile {files.replace('A', f'{tmp_path}/A').replace('B', f'{tmp_path}/B')}\n"
+    )
+    with serving(tmp_path) as sshd, pytest.raises(Denied) as caught:
+        _size(sshd.connect(known_hosts=None, config=str(config)))
+    place = file.replace("~", str(tmp_path)) if "~" in file else f"{tmp_path}/{file}"
+    scan = f"mend: ssh-keyscan -p {sshd.port} 127.0.0.1 >> {place}"
+    assert scan in str(caught.value)
+    assert ("give `known_hosts:" in str(caught.value)) == ("~" in file)
 
 
 def test_a_key_of_the_configuration_need_not_exist(tmp_path: Path) -> None:
