@@ -1,0 +1,127 @@
+"""Whether a run on a CPU was slow because other programs had the processors. Pure.
+
+The pace of such a run is judged by the peak of a matrix product that it measured itself. The best product is the peak
+of a machine that does nothing else. Behind each step the program times the same product again, and counts how much of
+the processors it has meanwhile. By that part of the best product the steps are judged.
+
+It counts only as far as others used the processors. What the program itself does beside its steps, and a clock that
+falls, slow the products as well, and excuse nothing.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from plugins.baselines.store import Expected
+from plugins.judging.verdicts import Band
+from plugins.judging.verdicts import Kind
+from plugins.judging.verdicts import Verdict
+from plugins.logs import Log
+from plugins.logs.processors import Sample
+from plugins.metrics import Measurement
+from plugins.recipes.cases import Case
+
+WAITING = 2.0
+"""Two threads that wait for each other lose up to twice the share of the processors that others use."""
+
+BUSY = 0.10
+"""If others used less of the processors, they explain no pace."""
+
+CLEARLY = 0.9
+"""If so many of the last steps are too slow beside their own products, the run is too slow whatever else ran."""
+
+NAMED = 3
+"""So many of the other programs are named."""
+
+
+def peak(case: Case, logs: Sequence[Log]) -> float | None:
+    """The peak in TFLOP/s by which these runs are judged together; None if one measured none."""
+    peaks = [_peak(case, log) for log in logs]
+    known = [found for found in peaks if found is not None]
+    return max(known) if len(known) == len(peaks) else None
+
+
+def explained(
+    verdict: Verdict, case: Case, logs: Sequence[Log], measurement: Measurement, expected: Expected | None
+) -> Verdict:
+    """The verdict with what other programs on this machine mean for it.
+
+    If they used the processors, a run that does not pass is invalid: its steps do not tell what they would have been
+    alone. It stays too slow if the steps are too slow even beside the products behind them.
+    """
+    settled = [s for log in logs for s in log.processors if s.step >= case.means.warm_up(case.steps)]
+    if not settled:
+        return verdict
+    others, who = _others(settled), _who(settled)
+    if others is None:
+        unknown = "this machine does not tell who had its processors, so a slow step may be another program's"
+        return replace(verdict, remarks=(*verdict.remarks, unknown)) if verdict.fails else verdict
+    if others < BUSY:
+        remarks = (f"{who}, which explains no slow step",) if verdict.fails else ()
+        return replace(verdict, remarks=(*verdict.remarks, *remarks))
+    if not verdict.fails:
+        return replace(verdict, remarks=(*verdict.remarks, f"{who}: judged by what this one had of them"))
+    if verdict.kind is Kind.TOO_SLOW and expected is not None and _slow(case, logs[-1], measurement, expected):
+        remark = f"{who}, and the steps are too slow even beside the matrix products that ran between them"
+        return replace(verdict, remarks=(*verdict.remarks, remark))
+    headline = (
+        f"{Kind.INVALID}: {who}, and the steps do not tell the machine's pace without them: let this program have "
+        f"the processors for itself, and run it again"
+    )
+    return Verdict(Kind.INVALID, headline, (f"judged beside them, it is {verdict.headline}", *verdict.remarks))
+
+
+def _peak(case: Case, log: Log) -> float | None:
+    last = _last(case, log)
+    if log.peak_tflops is None or not last:
+        return log.peak_tflops
+    had = statistics.median(sample.share for sample in last)
+    return log.peak_tflops * min(1.0, max(had, 1 - WAITING * (_others(last) or 0.0)))
+
+
+def _last(case: Case, log: Log) -> list[Sample]:
+    """The samples of the steps whose median decides."""
+    first = case.steps - case.means.unit.recent * case.means.every
+    return [sample for sample in log.processors if first <= sample.step < case.steps]
+
+
+def _others(samples: Sequence[Sample]) -> float | None:
+    """The share of the processors that this program could not have; None if it is not known."""
+    if any(sample.others_s is None for sample in samples):
+        return None
+    return sum(_shares(samples).values())
+
+
+def _shares(samples: Sequence[Sample]) -> dict[str, float]:
+    """The share of the processors that others used, by the name of the field."""
+    whole = sum(sample.seconds * sample.processors for sample in samples)
+    fields = ("others_s", "stolen_s", "held_s")
+    return {name: sum(getattr(sample, name) or 0.0 for sample in samples) / whole for name in fields}
+
+
+def _who(samples: Sequence[Sample]) -> str:
+    """`other programs had 62 % of the processors (firefox, cc1plus)`."""
+    shares = {name: f"{100 * share:.0f} %" for name, share in _shares(samples).items()}
+    used: Counter[str] = Counter()
+    for sample in samples:
+        used.update(sample.programs)
+    whole = sum(sample.others_s or 0.0 for sample in samples)
+    busiest = [name for name, seconds in used.most_common(NAMED) if seconds > BUSY * whole]
+    named = f" ({', '.join(busiest)})" if busiest else ""
+    parts = [f"other programs had {shares['others_s']} of the processors{named}"]
+    if shares["stolen_s"] != "0 %":
+        parts.append(f"a hypervisor gave {shares['stolen_s']} of them to other machines")
+    if shares["held_s"] != "0 %":
+        parts.append(f"the CPU limit of this program's cgroup kept {shares['held_s']} from it")
+    return " and ".join(parts)
+
+
+def _slow(case: Case, log: Log, measurement: Measurement, expected: Expected) -> bool:
+    """Whether nearly all of the last steps are too slow, each by the products behind it."""
+    slowest = Band(expected, measurement.timing.resolution).slowest * expected.mfu_basis.peak_tflops
+    seconds, last = case.means.times(log.steps), _last(case, log)
+    slow = [seconds.get(sample.step, 0.0) > slowest / sample.tflops for sample in last]
+    return bool(slow) and sum(slow) >= CLEARLY * len(slow)
