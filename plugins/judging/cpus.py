@@ -33,8 +33,8 @@ BUSY = 0.10
 CLEARLY = 0.9
 """If so many of the last steps are too slow beside their own products, the run is too slow whatever else ran."""
 
-NAMED = 3
-"""So many of the other programs are named."""
+NAMED, SHOWN = 3, 0.005
+"""So many of the other programs are named, and a share below this one is not."""
 
 
 def peak(case: Case, logs: Sequence[Log]) -> float | None:
@@ -64,14 +64,20 @@ def explained(
         return replace(verdict, remarks=(*verdict.remarks, *remarks))
     if not verdict.fails:
         return replace(verdict, remarks=(*verdict.remarks, f"{who}: judged by what this one had of them"))
-    if verdict.kind is Kind.TOO_SLOW and expected is not None and _slow(case, logs[-1], measurement, expected):
+    if (
+        verdict.kind is Kind.TOO_SLOW
+        and expected is not None
+        and _slow(case, logs[-1], measurement, expected)
+    ):
         remark = f"{who}, and the steps are too slow even beside the matrix products that ran between them"
         return replace(verdict, remarks=(*verdict.remarks, remark))
     headline = (
         f"{Kind.INVALID}: {who}, and the steps do not tell the machine's pace without them: let this program have "
         f"the processors for itself, and run it again"
     )
-    return Verdict(Kind.INVALID, headline, (f"judged beside them, it is {verdict.headline}", *verdict.remarks))
+    return Verdict(
+        Kind.INVALID, headline, (f"judged beside them, it is {verdict.headline}", *verdict.remarks)
+    )
 
 
 def _peak(case: Case, log: Log) -> float | None:
@@ -103,20 +109,23 @@ def _shares(samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def _who(samples: Sequence[Sample]) -> str:
-    """`other programs had 62 % of the processors (firefox, cc1plus)`."""
-    shares = {name: f"{100 * share:.0f} %" for name, share in _shares(samples).items()}
+    """`other programs had 62 % of the processors (firefox, cc1plus)`, and what else kept them from this program."""
     used: Counter[str] = Counter()
     for sample in samples:
         used.update(sample.programs)
     whole = sum(sample.others_s or 0.0 for sample in samples)
     busiest = [name for name, seconds in used.most_common(NAMED) if seconds > BUSY * whole]
     named = f" ({', '.join(busiest)})" if busiest else ""
-    parts = [f"other programs had {shares['others_s']} of the processors{named}"]
-    if shares["stolen_s"] != "0 %":
-        parts.append(f"a hypervisor gave {shares['stolen_s']} of them to other machines")
-    if shares["held_s"] != "0 %":
-        parts.append(f"the CPU limit of this program's cgroup kept {shares['held_s']} from it")
-    return " and ".join(parts)
+    words = {
+        "others_s": "other programs had {} of the processors" + named,
+        "stolen_s": "a hypervisor gave {} of the processors to other machines",
+        "held_s": "the CPU limit of its cgroup kept {} of the processors from this program",
+    }
+    shares = _shares(samples)
+    parts = [
+        words[name].replace("{}", f"{100 * share:.0f} %") for name, share in shares.items() if share >= SHOWN
+    ]
+    return ", ".join(parts) or "other programs had less than 1 % of the processors"
 
 
 def _slow(case: Case, log: Log, measurement: Measurement, expected: Expected) -> bool:

@@ -144,7 +144,14 @@ class MaxText(LineParser):
     name = "maxtext"
     hints = (b"completed step: ", b"proxy machine peak: ")
     # What `plugins.digests.gpus` reads must be fetched of a long log, too.
-    asides = (b"Capture range started ", b"proxy ", b"proxy: ", b"gpu sample: ", b"gpu state: ", HINT.encode())
+    asides = (
+        b"Capture range started ",
+        b"proxy ",
+        b"proxy: ",
+        b"gpu sample: ",
+        b"gpu state: ",
+        HINT.encode(),
+    )
     statements = STATEMENTS
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """Who had a machine's processors during a step, as the proxy prints it behind each step (`suites/proxy/cpus.py`). Pure.
 
-    cpu sample: {"step": 3, "tflops": 0.21, "share": 0.52, "own_s": 1.52, "others_s": 1.1, "programs": {"firefox": 0.9}, ...}
+cpu sample: {"step": 3, "tflops": 0.21, "share": 0.52, "own_s": 1.52, "others_s": 1.1, "programs": {"firefox": 0.9}, ...}
 """
 
 from __future__ import annotations

@@ -88,7 +88,9 @@ def print_verdicts(runs: Sequence[Run]) -> None:
 def main(arguments: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.busy", description=__doc__)
     parser.add_argument("--runs", type=int, default=10, help="of each number of loops (default: 10)")
-    parser.add_argument("--handicap", type=int, default=1, help="how often each step does its work (default: 1)")
+    parser.add_argument(
+        "--handicap", type=int, default=1, help="how often each step does its work (default: 1)"
+    )
     given = parser.parse_args(arguments)
     runs = []
     with tempfile.TemporaryDirectory() as name:

@@ -34,8 +34,8 @@ def is_busy() -> bool:
 
 def test_fifty_real_steps_pass_on_this_machine(trained: Run) -> None:
     case = trained.case(TINY)
-    # Beside others the steps are slow or uneven, and the verdict says so.
-    verdicts = {"passed", "noisy", "too slow"} if is_busy() else {"passed"}
+    # Beside others the steps may be too uneven to tell, and the verdict says so.
+    verdicts = {"passed", "invalid run"} if is_busy() else {"passed"}
     assert case["verdict"] in verdicts, trained.out
     assert trained.status == (case["verdict"] != "passed")
     log = (trained.folder / TINY / "log.txt").read_text()
