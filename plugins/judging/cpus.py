@@ -11,7 +11,7 @@ falls, slow the products as well, and excuse nothing.
 from __future__ import annotations
 
 import statistics
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -33,6 +33,11 @@ BUSY = 0.10
 CLEARLY = 0.9
 """If so many of the last steps are too slow beside their own products, the run is too slow whatever else ran."""
 
+UNKNOWN = "this machine does not tell who had its processors, so a slow step may be another program's"
+
+TO_SPARE = 0.75
+"""Beside others a run passes only within this part of the tolerance: what it had of the processors is an estimate."""
+
 NAMED, SHOWN = 3, 0.005
 """So many of the other programs are named, and a share below this one is not."""
 
@@ -49,28 +54,22 @@ def explained(
 ) -> Verdict:
     """The verdict with what other programs on this machine mean for it.
 
-    If they used the processors, a run that does not pass is invalid: its steps do not tell what they would have been
-    alone. It stays too slow if the steps are too slow even beside the products behind them.
+    If they used the processors, a run that does not clearly pass is invalid: its steps do not tell what they would
+    have been alone. It stays too slow if the steps are too slow even beside the products behind them.
     """
     settled = [s for log in logs for s in log.processors if s.step >= case.means.warm_up(case.steps)]
     if not settled:
         return verdict
     others, who = _others(settled), _who(settled)
-    if others is None:
-        unknown = "this machine does not tell who had its processors, so a slow step may be another program's"
-        return replace(verdict, remarks=(*verdict.remarks, unknown)) if verdict.fails else verdict
-    if others < BUSY:
-        remarks = (f"{who}, which explains no slow step",) if verdict.fails else ()
-        return replace(verdict, remarks=(*verdict.remarks, *remarks))
-    if not verdict.fails:
-        return replace(verdict, remarks=(*verdict.remarks, f"{who}: judged by what this one had of them"))
-    if (
-        verdict.kind is Kind.TOO_SLOW
-        and expected is not None
-        and _slow(case, logs[-1], measurement, expected)
-    ):
-        remark = f"{who}, and the steps are too slow even beside the matrix products that ran between them"
-        return replace(verdict, remarks=(*verdict.remarks, remark))
+    if others is None or others < BUSY:
+        remark = UNKNOWN if others is None else f"{who}, which explains no slow step"
+        return _with(verdict, remark) if verdict.fails else verdict
+    if expected is None or (verdict.kind is Kind.PASSED and _fast(measurement, expected)):
+        return _with(verdict, f"{who}: judged by what this one had of them")
+    if verdict.kind is Kind.TOO_SLOW and _slow(case, logs[-1], measurement, expected):
+        return _with(
+            verdict, f"{who}, and the steps are too slow even beside the matrix products between them"
+        )
     headline = (
         f"{Kind.INVALID}: {who}, and the steps do not tell the machine's pace without them: let this program have "
         f"the processors for itself, and run it again"
@@ -110,11 +109,13 @@ def _shares(samples: Sequence[Sample]) -> dict[str, float]:
 
 def _who(samples: Sequence[Sample]) -> str:
     """`other programs had 62 % of the processors (firefox, cc1plus)`, and what else kept them from this program."""
-    used: Counter[str] = Counter()
-    for sample in samples:
-        used.update(sample.programs)
+    used: defaultdict[str, float] = defaultdict(float)
+    for name, seconds in (pair for sample in samples for pair in sample.programs.items()):
+        used[name] += seconds
     whole = sum(sample.others_s or 0.0 for sample in samples)
-    busiest = [name for name, seconds in used.most_common(NAMED) if seconds > BUSY * whole]
+    busiest = sorted((name for name in used if used[name] > BUSY * whole), key=lambda name: -used[name])[
+        :NAMED
+    ]
     named = f" ({', '.join(busiest)})" if busiest else ""
     words = {
         "others_s": "other programs had {} of the processors" + named,
@@ -126,6 +127,16 @@ def _who(samples: Sequence[Sample]) -> str:
         words[name].replace("{}", f"{100 * share:.0f} %") for name, share in shares.items() if share >= SHOWN
     ]
     return ", ".join(parts) or "other programs had less than 1 % of the processors"
+
+
+def _with(verdict: Verdict, remark: str) -> Verdict:
+    return replace(verdict, remarks=(*verdict.remarks, remark))
+
+
+def _fast(measurement: Measurement, expected: Expected) -> bool:
+    """Whether the pace is in the band with a part of the tolerance to spare."""
+    slower = TO_SPARE * expected.baseline.tolerance.slower
+    return expected.step_time / measurement.timing.steady - 1 > -slower
 
 
 def _slow(case: Case, log: Log, measurement: Measurement, expected: Expected) -> bool:

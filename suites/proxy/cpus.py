@@ -11,7 +11,7 @@ import json
 import os
 import resource
 import time
-from collections import Counter
+from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,11 +115,12 @@ class Processors:
 
     def _programs(self) -> dict[str, float]:
         """The busiest other programs since the last sample, with their time in s."""
-        used: Counter[str] = Counter()
+        used: defaultdict[str, float] = defaultdict(float)
         for key, process in self._living.items():
             if key[0] != os.getpid() and key not in self._descendants:
                 used[process.name] += process.used - (self._known[key].used if key in self._known else 0.0)
-        return {name: round(seconds, 2) for name, seconds in used.most_common(NAMED) if seconds > 0}
+        busiest = sorted(used, key=lambda name: -used[name])[:NAMED]
+        return {name: round(used[name], 2) for name in busiest if used[name] > 0}
 
 
 def busy_and_stolen() -> tuple[float | None, float]:
