@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from plugins.baselines.store import Expected
-from plugins.judging.verdicts import Band
 from plugins.judging.verdicts import Kind
 from plugins.judging.verdicts import Verdict
 from plugins.logs import Log
@@ -30,13 +29,10 @@ WAITING = 2.0
 BUSY = 0.10
 """If others used less of the processors, they explain no pace."""
 
-CLEARLY = 0.9
-"""If so many of the last steps are too slow beside their own products, the run is too slow whatever else ran."""
-
 UNKNOWN = "this machine does not tell who had its processors, so a slow step may be another program's"
 
-TO_SPARE = 0.75
-"""Beside others a run passes only within this part of the tolerance: what it had of the processors is an estimate."""
+SPARE = 0.25
+"""Beside others a pace counts only if it is off the limit by this part of the tolerance: it is an estimate."""
 
 NAMED, SHOWN = 3, 0.005
 """So many of the other programs are named, and a share below this one is not."""
@@ -54,8 +50,8 @@ def explained(
 ) -> Verdict:
     """The verdict with what other programs on this machine mean for it.
 
-    If they used the processors, a run that does not clearly pass is invalid: its steps do not tell what they would
-    have been alone. It stays too slow if the steps are too slow even beside the products behind them.
+    If they used the processors, a run that neither passes clearly nor is clearly too slow is invalid: its steps do not
+    tell what they would have been alone.
     """
     settled = [s for log in logs for s in log.processors if s.step >= case.means.warm_up(case.steps)]
     if not settled:
@@ -64,12 +60,8 @@ def explained(
     if others is None or others < BUSY:
         remark = UNKNOWN if others is None else f"{who}, which explains no slow step"
         return _with(verdict, remark) if verdict.fails else verdict
-    if expected is None or (verdict.kind is Kind.PASSED and _fast(measurement, expected)):
+    if expected is None or _clear(verdict, measurement, expected):
         return _with(verdict, f"{who}: judged by what this one had of them")
-    if verdict.kind is Kind.TOO_SLOW and _slow(case, logs[-1], measurement, expected):
-        return _with(
-            verdict, f"{who}, and the steps are too slow even beside the matrix products between them"
-        )
     headline = (
         f"{Kind.INVALID}: {who}, and the steps do not tell the machine's pace without them: let this program have "
         f"the processors for itself, and run it again"
@@ -133,15 +125,10 @@ def _with(verdict: Verdict, remark: str) -> Verdict:
     return replace(verdict, remarks=(*verdict.remarks, remark))
 
 
-def _fast(measurement: Measurement, expected: Expected) -> bool:
-    """Whether the pace is in the band with a part of the tolerance to spare."""
-    slower = TO_SPARE * expected.baseline.tolerance.slower
-    return expected.step_time / measurement.timing.steady - 1 > -slower
-
-
-def _slow(case: Case, log: Log, measurement: Measurement, expected: Expected) -> bool:
-    """Whether nearly all of the last steps are too slow, each by the products behind it."""
-    slowest = Band(expected, measurement.timing.resolution).slowest * expected.mfu_basis.peak_tflops
-    seconds, last = case.means.times(log.steps), _last(case, log)
-    slow = [seconds.get(sample.step, 0.0) > slowest / sample.tflops for sample in last]
-    return bool(slow) and sum(slow) >= CLEARLY * len(slow)
+def _clear(verdict: Verdict, measurement: Measurement, expected: Expected) -> bool:
+    """Whether the steady pace is in the band, or below it, and not near its limit."""
+    off = expected.step_time / measurement.timing.steady - 1
+    slower = expected.baseline.tolerance.slower
+    if verdict.kind is Kind.PASSED:
+        return off > -(1 - SPARE) * slower
+    return verdict.kind is Kind.TOO_SLOW and off < -(1 + SPARE) * slower
