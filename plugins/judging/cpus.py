@@ -53,14 +53,16 @@ def explained(
     If they used the processors, a run that neither passes clearly nor is clearly too slow is invalid: its steps do not
     tell what they would have been alone.
     """
-    settled = [s for log in logs for s in log.processors if s.step >= case.means.warm_up(case.steps)]
+    steps = range(case.means.warm_up(case.steps), case.steps)
+    settled = [sample for log in logs for sample in log.processors if sample.step in steps]
     if not settled:
         return verdict
     others, who = _others(settled), _who(settled)
     if others is None or others < BUSY:
         remark = UNKNOWN if others is None else f"{who}, which explains no slow step"
         return _with(verdict, remark) if verdict.fails else verdict
-    if expected is None or _clear(verdict, measurement, expected):
+    known = all(_last(case, log) for log in logs)
+    if expected is None or (known and _clear(verdict, measurement, expected)):
         return _with(verdict, f"{who}: judged by what this one had of them")
     headline = (
         f"{Kind.INVALID}: {who}, and the steps do not tell the machine's pace without them: let this program have "
@@ -80,9 +82,10 @@ def _peak(case: Case, log: Log) -> float | None:
 
 
 def _last(case: Case, log: Log) -> list[Sample]:
-    """The samples of the steps whose median decides."""
-    first = case.steps - case.means.unit.recent * case.means.every
-    return [sample for sample in log.processors if first <= sample.step < case.steps]
+    """The samples of the steps whose median decides; empty if most are missing."""
+    steps = range(case.steps - case.means.unit.recent, case.steps)
+    last = [sample for sample in log.processors if sample.step in steps]
+    return last if 2 * len(last) > len(steps) else []
 
 
 def _others(samples: Sequence[Sample]) -> float | None:

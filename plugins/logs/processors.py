@@ -33,7 +33,7 @@ class Sample(BaseModel):
 
     step: Annotated[int, Field(ge=0, lt=10**9)]
     tflops: Annotated[float, Field(gt=0, lt=1e9)]
-    share: Annotated[float, Field(ge=0, lt=1e3)]
+    share: Annotated[float, Field(gt=0, lt=1e3)]
     seconds: Annotated[float, Field(gt=0, lt=1e9)]
     processors: Annotated[int, Field(gt=0, lt=1 << 20)]
     own_s: Seconds

@@ -201,6 +201,17 @@ def test_runs_that_are_judged_together_count_by_the_highest_peak() -> None:
     assert peak(CASE, [logs[0], read("maxtext", [b""])]) is None
 
 
+def test_without_the_samples_of_the_last_steps_nothing_is_excused() -> None:
+    text = re.sub(r'cpu sample: {"step": 4\d.*\n', "", BUSY)
+    assert judged(text).verdict.headline.startswith("invalid run: other programs had ")
+
+
+def test_behind_a_runtimes_prefix_the_samples_count() -> None:
+    text = "".join(f"2026-11-23T20:16:26.123456Z stdout F {line}\n" for line in BUSY.splitlines())
+    assert judged(text).verdict.kind is Kind.PASSED
+    assert len(read("maxtext", [text.encode()]).processors) == 50
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -208,6 +219,7 @@ def test_runs_that_are_judged_together_count_by_the_highest_peak() -> None:
         '"own_s": NaN',
         '"own_s": 1e400',
         '"own_s": -1.0',
+        '"share": 0.0, "own_s": 1.0',
         '"own_s": "much"',
         '"own_s": 1.0',
         f'"own_s": {"[" * 5000}',
