@@ -53,8 +53,7 @@ def explained(
     If they used the processors, a run that neither passes clearly nor is clearly too slow is invalid: its steps do not
     tell what they would have been alone.
     """
-    steps = range(case.means.warm_up(case.steps), case.steps)
-    settled = [sample for log in logs for sample in log.processors if sample.step in steps]
+    settled = _settled(case, logs)
     if not settled:
         return verdict
     others, who = _others(settled), _who(settled)
@@ -71,6 +70,17 @@ def explained(
     return Verdict(
         Kind.INVALID, headline, (f"judged beside them, it is {verdict.headline}", *verdict.remarks)
     )
+
+
+def busy(case: Case, logs: Sequence[Log]) -> str:
+    """Who kept the processors from these runs; "" if nobody did, or if it is not known."""
+    settled = _settled(case, logs)
+    return _who(settled) if settled and (_others(settled) or 0.0) >= BUSY else ""
+
+
+def _settled(case: Case, logs: Sequence[Log]) -> list[Sample]:
+    steps = range(case.means.warm_up(case.steps), case.steps)
+    return [sample for log in logs for sample in log.processors if sample.step in steps]
 
 
 def _peak(case: Case, log: Log) -> float | None:

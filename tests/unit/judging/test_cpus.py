@@ -18,6 +18,8 @@ from plugins.job import Phase
 from plugins.judging.cpus import peak
 from plugins.judging.judge import Judgement
 from plugins.judging.judge import judge_outcome
+from plugins.judging.recording import Origin
+from plugins.judging.recording import candidate
 from plugins.judging.verdicts import Kind
 from plugins.logs.formats import read
 from plugins.outcome import Outcome
@@ -237,11 +239,21 @@ def test_samples_of_an_earlier_attempt_do_not_count() -> None:
     assert log.processors == read("maxtext", [BUSY.encode()]).processors
 
 
-def test_a_run_without_a_baseline_says_who_had_the_processors() -> None:
+def without_baseline(text: str) -> Judgement:
     assert CASE is not None
     job = Job(ref=JobRef("proxy", CASE.id, "x", "7"), state=JobState(Phase.SUCCEEDED, "COMPLETED"))
-    log = read("maxtext", [BUSY.encode()])
-    outcome = Outcome("cpu", ROOT, None, job)
-    verdict = judge_outcome(CASE, outcome, log, None, gpu="cpu", baselines=ROOT / "baselines").verdict
+    log, outcome = read("maxtext", [text.encode()]), Outcome("cpu", ROOT, None, job)
+    return judge_outcome(CASE, outcome, log, None, gpu="cpu", baselines=ROOT / "baselines")
+
+
+def test_a_run_without_a_baseline_says_who_had_the_processors() -> None:
+    verdict = without_baseline(BUSY).verdict
     assert verdict.kind is Kind.NO_BASELINE
     assert "other programs had 59 % of the processors" in verdict.remarks[-1]
+
+
+def test_a_run_beside_others_becomes_no_baseline() -> None:
+    origin = Origin("mine", "JAX", "1", "2026-11-23")
+    who = "other programs had 59 % of the processors (python): run it again without them"
+    assert candidate(without_baseline(BUSY), origin) == who
+    assert "other programs" not in str(candidate(without_baseline(IDLE), origin))
