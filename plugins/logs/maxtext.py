@@ -25,8 +25,8 @@ import re
 from dataclasses import replace
 
 from plugins.logs import MAX_RESTARTS
-from plugins.logs import Attempt
 from plugins.logs import MAX_STEPS
+from plugins.logs import Attempt
 from plugins.logs import LineParser
 from plugins.logs import Log
 from plugins.logs import attempt
