@@ -14,6 +14,7 @@ import time
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 PROC = Path("/proc")
@@ -51,15 +52,21 @@ class Process:
 class Use:
     """What was used so far, in s of the processors that this program may use; None where nothing tells.
 
-    `own` is of this program and its descendants, `busy` of all programs. `stolen` is what a hypervisor gave to other
-    machines, `held` what the limit of a cgroup kept from this program.
+    `program` is of this program and the children that have ended, `descendants` of those that live, `busy` of all
+    programs. `stolen` is what a hypervisor gave to other machines, `held` what the limit of a cgroup kept from this
+    program.
     """
 
     at: float
-    own: float
+    program: float
+    descendants: float
     busy: float | None
     stolen: float
     held: float
+
+    @property
+    def own(self) -> float:
+        return self.program + self.descendants
 
 
 class Processors:
@@ -73,7 +80,8 @@ class Processors:
 
     def begin(self) -> None:
         """The products behind a step begin."""
-        self._product = self._use()
+        # To look takes time, which is no part of the products.
+        self._product = replace(self._use(), program=used_so_far(), at=time.monotonic())
 
     def sample(self, step: int, tflops: float) -> str:
         """The line on all that was used since the last one. `tflops` is the rate of the products that have just ended."""
@@ -97,15 +105,13 @@ class Processors:
         return f"cpu sample: {json.dumps(sample)}"
 
     def _use(self) -> Use:
-        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-        at, (busy, stolen) = time.monotonic(), busy_and_stolen()
+        at, program, (busy, stolen) = time.monotonic(), used_so_far(), busy_and_stolen()
         self._living = processes()
         while new := self._of_the_family():
             self._descendants |= new
-        own = sum(part.ru_utime + part.ru_stime for part in used)
         family = (self._living[key] for key in self._descendants & self._living.keys())
-        own += sum(process.used + process.of_children for process in family)
-        return Use(at, own, busy, stolen, held())
+        descendants = sum(process.used + process.of_children for process in family)
+        return Use(at, program, descendants, busy, stolen, held())
 
     def _of_the_family(self) -> set[Key]:
         """Children of this program or of a descendant. A descendant stays one if its parent ends."""
@@ -121,6 +127,12 @@ class Processors:
                 used[process.name] += process.used - (self._known[key].used if key in self._known else 0.0)
         busiest = sorted(used, key=lambda name: -used[name])[:NAMED]
         return {name: round(used[name], 2) for name in busiest if used[name] > 0}
+
+
+def used_so_far() -> float:
+    """What this program has used of the processors, with the children that it has waited for, in s."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(part.ru_utime + part.ru_stime for part in used)
 
 
 def busy_and_stolen() -> tuple[float | None, float]:

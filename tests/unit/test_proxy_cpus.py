@@ -122,6 +122,25 @@ def test_what_the_program_starts_is_its_own(program: ModuleType, proc: Proc) -> 
     assert found.share == pytest.approx(2.0 / 2.0 / 2, abs=0.1)
 
 
+def test_to_look_at_many_processes_is_no_part_of_the_products(
+    program: ModuleType, proc: Proc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look takes a second, in which the program itself runs. Then its products take a second on both processors."""
+    used = 0.0
+
+    def look() -> dict[object, object]:
+        nonlocal used
+        proc.now, used = proc.now + 1, used + 1
+        return {}
+
+    monkeypatch.setattr(program, "processes", look)
+    monkeypatch.setattr(program, "used_so_far", lambda: used)
+    watch = program.Processors()
+    watch.begin()
+    proc.now, used = proc.now + 1, used + 2
+    assert sample(watch).share == 1.0
+
+
 def test_an_id_that_is_given_again_is_another_process(program: ModuleType, proc: Proc) -> None:
     proc.process(7, "firefox", 50.0)
     watch = program.Processors()
