@@ -118,19 +118,16 @@ def _who(samples: Sequence[Sample]) -> str:
     for name, seconds in (pair for sample in samples for pair in sample.programs.items()):
         used[name] += seconds
     whole = sum(sample.others_s or 0.0 for sample in samples)
-    busiest = sorted((name for name in used if used[name] > BUSY * whole), key=lambda name: -used[name])[
-        :NAMED
-    ]
-    named = f" ({', '.join(busiest)})" if busiest else ""
-    words = {
-        "others_s": "other programs had {} of the processors" + named,
-        "stolen_s": "a hypervisor gave {} of the processors to other machines",
-        "held_s": "the CPU limit of its cgroup kept {} of the processors from this program",
-    }
+    names = sorted((name for name in used if used[name] > BUSY * whole), key=lambda name: -used[name])
+    named = f" ({', '.join(names[:NAMED])})" if names else ""
     shares = _shares(samples)
-    parts = [
-        words[name].replace("{}", f"{100 * share:.0f} %") for name, share in shares.items() if share >= SHOWN
-    ]
+    told = {name: f"{100 * share:.0f} %" for name, share in shares.items()}
+    words = {
+        "others_s": f"other programs had {told['others_s']} of the processors{named}",
+        "stolen_s": f"a hypervisor gave {told['stolen_s']} of the processors to other machines",
+        "held_s": f"the CPU limit of its cgroup kept {told['held_s']} of the processors from this program",
+    }
+    parts = [words[name] for name, share in shares.items() if share >= SHOWN]
     return ", ".join(parts) or "other programs had less than 1 % of the processors"
 
 
