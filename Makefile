@@ -52,6 +52,7 @@ bench: $(BIN)/.test lab kubernetes
 	$(BIN)/python -m tests.bench.nccl
 	$(BIN)/python -m tests.bench.page
 	$(BIN)/python -m tests.bench.rates
+	$(BIN)/python -m tests.bench.busy --runs 2
 	$(BIN)/python -m tests.bench.fleet
 	$(BIN)/python -m tests.bench.kube
 

@@ -23,6 +23,7 @@ from plugins.baselines.versions import versions_of
 from plugins.digests.artefacts import Artefacts
 from plugins.digests.gpus import Gpus
 from plugins.judging import checkpoints
+from plugins.judging import cpus as cpu_judging
 from plugins.judging import gpus as gpu_judging
 from plugins.judging import identity
 from plugins.judging import modes
@@ -214,7 +215,7 @@ def judge_outcome(
         verdict = Verdict(Kind.PASSED, f"{Kind.PASSED}: {modes.headline(case, artefacts)}", remarks)
         details = (*modes.explain(case, log, artefacts), *_identity_line(case, log), *job)
         return Judgement(case, outcome, log, verdict, statistic, artefacts=artefacts, details=details)
-    basis = mfu_basis(case, baseline, gpu, baselines, log.peak_tflops)
+    basis = mfu_basis(case, baseline, gpu, baselines, cpu_judging.peak(case, (*before, log)))
     if basis is None and baseline is not None:
         return ended(
             Kind.INVALID, "the run did not state its machine's own peak, which MFU is counted against"
@@ -239,6 +240,7 @@ def judge_outcome(
             *job,
         )
         verdict = gpu_judging.explained(verdict, gpus, None)
+        verdict = cpu_judging.explained(verdict, case, (*before, log), measurement, None)
         return Judgement(
             case, outcome, log, verdict, statistic, measurement, None, others, details,
             runs=tuple(runs) if before else (), gpus=gpus,
@@ -259,6 +261,7 @@ def judge_outcome(
     changes = _changes(verdict, measurement, target, outcome, log)
     of_run = next((own for own, run in zip(gpus_before, runs, strict=False) if run is measurement), gpus)
     verdict = gpu_judging.explained(verdict, of_run, baseline.table.product)
+    verdict = cpu_judging.explained(verdict, case, (*before, log), measurement, target)
     if verdict.kind is Kind.PASSED and (
         low := [
             f"run {number}: {why}"
@@ -296,7 +299,7 @@ def another_run(
         return ""
     if baseline is None:
         return more if repeats.always else ""
-    basis = mfu_basis(case, baseline, gpu, baselines, logs[-1].peak_tflops)
+    basis = mfu_basis(case, baseline, gpu, baselines, cpu_judging.peak(case, logs))
     part = accelerators(baselines).get(gpu)
     if basis is None or any(validity.problems(case, log, baseline.statistic, part) for log in logs):
         return ""
@@ -403,7 +406,7 @@ def _judge_given_up(
     problems = validity.problems(case, log, baseline.statistic, part, started=started, whole=False)
     problems += _fault_of_log(outcome)
     problems += gpu_judging.spoiled(gpus)
-    basis = mfu_basis(case, baseline, gpu, baselines, log.peak_tflops)
+    basis = mfu_basis(case, baseline, gpu, baselines, cpu_judging.peak(case, (log,)))
     timed = with_pace(log.steps, case.means)
     if problems or basis is None or not timed:
         words = "; ".join(problems) or (

@@ -22,6 +22,7 @@ from plugins.baselines.file import Table
 from plugins.baselines.file import Tolerance
 from plugins.baselines.versions import differences
 from plugins.baselines.versions import nodes_of
+from plugins.judging.cpus import busy
 from plugins.judging.identity import untold
 from plugins.judging.judge import Judgement
 from plugins.judging.verdicts import Kind
@@ -74,6 +75,8 @@ def candidate(judgement: Judgement, origin: Origin) -> Candidate | str:
         return f"no whole and valid run: {judgement.verdict.headline}"
     if target is not None and target.baseline.cell.recorded is None:
         return f"{target.baseline.path.name} has a baseline for it, which wins"
+    if who := busy(measurement.case, (judgement.log,)):
+        return f"{who}: run it again without them"
     if why := untold(measurement.case, judgement.log) or _unfit(measurement):
         return why
     if judgement.verdict.kind is Kind.NOISY:

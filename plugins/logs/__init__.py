@@ -26,6 +26,7 @@ from plugins.logs.origin import RESTART
 from plugins.logs.origin import RESTART_HINTS
 from plugins.logs.origin import label_of
 from plugins.logs.origin import stamp_of
+from plugins.logs.processors import Sample
 from plugins.logs.statements import COMMON
 from plugins.logs.statements import Fact
 from plugins.logs.statements import Statement
@@ -130,7 +131,8 @@ class Log:
     `versions` are names and values; if nodes differ, a name has several. `saves` are the seconds of each
     checkpoint, by its slowest rank, `saved_bytes` the size that the launcher counts at the end. `loaded` are
     the seconds in which the slowest rank loaded a checkpoint, `restored` is its path. `peak_tflops` is the
-    rate of matrix products that the run measured.
+    rate of matrix products that the run measured, `processors` says who had the processors during its steps.
+    `activity` is what its program says that it does now, before the first step.
 
     There is a line for `every` steps, of which `index` is the last; 0 means that a single line does not tell
     it. `ranks` is the number of processes that print each step. `profiling_steps` counts the steps of a
@@ -154,6 +156,8 @@ class Log:
     loaded: float | None = None
     restored: str = ""
     peak_tflops: float | None = None
+    processors: tuple[Sample, ...] = ()
+    activity: str = ""
     every: int = 1
     ranks: int | None = None
     profiling_steps: int = 0

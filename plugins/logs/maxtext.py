@@ -11,8 +11,10 @@ Its TFLOP/s are by full attention until the middle of 2025, and by causal attent
 (`calculate_tflops_training_per_device`, commit a4c01726e).
 
 The proxy prints the same line, after its machine's own peak. Its steps are short, so it prints six decimals.
-It also prints what its GPUs say (`plugins.digests.gpus`), and its versions:
+It also prints what its GPUs say (`plugins.digests.gpus`), who had the processors (`plugins.logs.processors`), what it
+does before the first step, and its versions:
 
+    proxy begins: to compile the training step, which takes seconds to minutes
     proxy jax: 0.11.2
 """
 
@@ -23,11 +25,15 @@ import re
 from dataclasses import replace
 
 from plugins.logs import MAX_RESTARTS
+from plugins.logs import MAX_STEPS
 from plugins.logs import Attempt
 from plugins.logs import LineParser
 from plugins.logs import Log
 from plugins.logs import attempt
 from plugins.logs.numbers import NUMBER
+from plugins.logs.processors import HINT
+from plugins.logs.processors import Sample
+from plugins.logs.processors import read_sample
 from plugins.logs.runs import Print
 from plugins.logs.runs import Run
 from plugins.logs.statements import Statement
@@ -38,6 +44,7 @@ _STEP = re.compile(
 )
 _PEAK = re.compile(rf"proxy machine peak: ({NUMBER}) TFLOP/s/device \(")
 _VERSION = re.compile(r"proxy (jax|driver): ([\w.+-]{1,60})$")
+_BEGINS = re.compile(r"proxy begins: (.{1,200})$")
 _LABEL = re.compile(r" *(\d{1,5}): ")
 
 
@@ -137,7 +144,14 @@ class MaxText(LineParser):
     name = "maxtext"
     hints = (b"completed step: ", b"proxy machine peak: ")
     # What `plugins.digests.gpus` reads must be fetched of a long log, too.
-    asides = (b"Capture range started ", b"proxy ", b"proxy: ", b"gpu sample: ", b"gpu state: ")
+    asides = (
+        b"Capture range started ",
+        b"proxy ",
+        b"proxy: ",
+        b"gpu sample: ",
+        b"gpu state: ",
+        HINT.encode(),
+    )
     statements = STATEMENTS
 
     def __init__(self) -> None:
@@ -147,6 +161,8 @@ class MaxText(LineParser):
         # The earlier runs that have the shape of the profiling run, by their places among all earlier runs.
         self._profiles: set[int] = set()
         self._lines = 0
+        self._processors: list[Sample] = []
+        self._activity = ""
 
     def read_line(self, line: str, *, ended: bool) -> None:
         peak = _PEAK.search(line)
@@ -170,6 +186,10 @@ class MaxText(LineParser):
             self._captured = max(self._run.newest, 0)
         if version := _VERSION.search(line):
             self._versions.keep(version[1], version[2])
+        if begins := _BEGINS.search(line):
+            self._activity = begins[1]
+        if HINT in line and (sample := read_sample(line)):
+            self._keep(sample)
 
     def log(self) -> Log:
         found = self._run.summary()
@@ -186,7 +206,16 @@ class MaxText(LineParser):
             flops=("full-attention", "causal-attention"),
             captured_after=self._captured,
             profiling_steps=PROFILING_STEPS if profiles else 0,
+            processors=tuple(self._processors),
+            activity=self._activity,
         )
+
+    def _keep(self, sample: Sample) -> None:
+        """Keep a sample. If the steps go back, training has started over."""
+        if self._processors and sample.step <= self._processors[-1].step:
+            self._processors.clear()
+        if len(self._processors) < MAX_STEPS:
+            self._processors.append(sample)
 
     def _close(self) -> bool:
         """Begin another run. Returns whether the one before has the shape of the profiling run."""

@@ -2,7 +2,8 @@
 
 The proxy lets anyone see the whole suite judge a pace without a container or a data set: on one to eight GPUs of
 a node with the true layers of a model and fewer of them, or on a laptop's CPU with a tiny shape. On a CPU it
-measures the machine's own peak with a matrix product, so that its pace can be read as a share of that peak.
+measures the machine's own peak with a matrix product, so that its pace can be read as a share of that peak. It
+measures the product behind each step, too, and who had the processors, so that a busy machine is not taken for a slow one.
 On a GPU the pace itself is judged; the matrix product and what NVML tells of the GPUs only explain it.
 
 Letters in shapes: T tokens of a micro batch, H hidden, F ffn, N heads, G query groups, D = H / N, V vocabulary.
@@ -25,6 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from typing import NoReturn
 
+import cpus
 import gpus
 
 if __name__ == "__main__":
@@ -67,7 +69,10 @@ State = tuple[Weights, optax.OptState, Any]  # master weights, AdamW's moments, 
 EXIT_TIME_LIMIT = 124  # what coreutils' timeout returns
 ROPE_THETA = 500_000.0  # Llama 3
 NORM_EPSILON = 1e-5  # Llama 3
+ROUNDS = 100  # products of a burst on a CPU
+BURSTS = 3  # before the first step
 BURST_PAUSE = 0.5  # seconds
+CPU_PRODUCT = 768  # rows and columns of the matrix product on a CPU
 WARM_UP = 15.0  # seconds of training on a GPU before step 0, until clocks and temperature are those of its power limit
 ALONE = 3.0  # seconds for which each of several GPUs trains alone, after the last step
 PRODUCT = 8192  # rows and columns of the matrix product on a GPU
@@ -195,33 +200,55 @@ def is_cuda(device: jax.Device) -> bool:
     return device.platform in ("gpu", "cuda") and "cuda" in device.client.platform_version.lower()
 
 
-def measure_peak(dtype: jnp.dtype[Any]) -> str:
-    """Measure a CPU's matrix product and return the line that states it, in TFLOP/s (1e12 FLOP/s).
+class CpuProduct:
+    """A matrix product on a CPU, timed before the first step and behind each step.
 
-    The best round is the statistic, not the median: the hardware bounds a round from below while a neighbour
-    on the same cores can only lengthen it, so the minimum is what repeated runs agree on. For the same reason it
-    is measured before the training and again behind it, and the better one counts.
+    The best round is the machine's peak, not the median: the hardware bounds a round from below while a neighbour
+    on the same cores can only lengthen it. A round of a few milliseconds fits between a scheduler's switches: of
+    many, some run alone even beside a busy process on every core; a longer one never does. How much all of a burst
+    are slower than the best one tells what the steps beside them had of the machine.
     """
-    # A round of a few milliseconds fits between a scheduler's switches: of many, some run alone even beside a
-    # busy process on every core; a longer one never does. The rounds come in bursts, so that a neighbour must
-    # stay busy for seconds to spoil them all.
-    n, bursts, rounds = 768, 8, 100
-    left, right = jax.random.normal(jax.random.key(0), (2, n, n), dtype)
-    product = jax.jit(jnp.matmul).lower(left, right).compile()
 
-    def round_seconds() -> float:
-        start = time.perf_counter()
-        product(left, right).block_until_ready()
-        return time.perf_counter() - start
+    def __init__(self, dtype: jnp.dtype[Any]) -> None:
+        n = CPU_PRODUCT
+        self._pair = jax.random.normal(jax.random.key(0), (2, n, n), dtype)
+        self._product = jax.jit(jnp.matmul).lower(*self._pair).compile()
+        self._name = f"{dtype.name} matmul {n}x{n}x{n}"
+        self._best, self._rounds = float("inf"), 0
+        for _ in range(5):  # threads started, caches filled, clocks up
+            self._product(*self._pair).block_until_ready()
+        self._processors = cpus.Processors()
 
-    for _ in range(5):  # threads started, caches filled, clocks up
-        round_seconds()
-    best = min(round_seconds() for _ in range(rounds))
-    for _ in range(bursts - 1):
-        time.sleep(BURST_PAUSE)
-        best = min(best, *(round_seconds() for _ in range(rounds)))
-    peak = 2 * n**3 / best / 1e12
-    return f"proxy machine peak: {peak:.4f} TFLOP/s/device ({dtype.name} matmul {n}x{n}x{n}, best of {bursts * rounds})"
+    def alone(self) -> None:
+        """Several bursts, so that a neighbour must stay busy for seconds to spoil them all."""
+        for _ in range(BURSTS):
+            self._burst()
+            time.sleep(BURST_PAUSE)
+        self.print_peak()
+
+    def behind(self, step: int) -> None:
+        """A burst behind a step, and the line on who had the processors."""
+        self._processors.begin()
+        tflops = self._burst()
+        print(self._processors.sample(step, tflops))
+
+    def print_peak(self) -> None:
+        tflops = self._tflop / self._best
+        print(f"proxy machine peak: {tflops:.4f} TFLOP/s/device ({self._name}, best of {self._rounds})")
+
+    @property
+    def _tflop(self) -> float:
+        return 2 * CPU_PRODUCT**3 / 1e12
+
+    def _burst(self) -> float:
+        """The mean rate of a burst in TFLOP/s (1e12 FLOP/s)."""
+        begin = time.perf_counter()
+        for _ in range(ROUNDS):
+            start = time.perf_counter()
+            self._product(*self._pair).block_until_ready()
+            self._best = min(self._best, time.perf_counter() - start)
+        self._rounds += ROUNDS
+        return ROUNDS * self._tflop / (time.perf_counter() - begin)
 
 
 def measure_products(devices: list[jax.Device], when: str, seconds: float = 2.0) -> None:
@@ -699,11 +726,14 @@ def main() -> None:
     elif cuda:
         for index, device in enumerate(devices):
             print(f"GPU {index}: {device.device_kind} (UUID: GPU-unknown)")
-    if cuda:
+    print("proxy begins: a matrix product by itself, for some seconds")
+    cpu_product = None if cuda else CpuProduct(dtype)
+    if cpu_product is None:
         measure_products(devices, "before")
     else:
-        print(measure_peak(dtype))
+        cpu_product.alone()
 
+    print("proxy begins: to compile the training step, which takes seconds to minutes")
     step, state, tokens = prepare(a, devices, attention)
     parameters = sum(x.size for x in jax.tree.leaves(state[0]))
     device_tokens = a.ga * a.mbs * a.seq_len
@@ -722,9 +752,13 @@ def main() -> None:
         print(
             f"proxy fp8: {products} scaled products, delayed scaling by tensor, e4m3 forward, e5m2 backward"
         )
+    if cuda:
+        print(f"proxy begins: to train for {WARM_UP:g} s before step 0, to warm up")
     start = time.perf_counter()
     while cuda and time.perf_counter() - start < WARM_UP:
         state, loss = jax.block_until_ready(compiled(state, tokens))
+    behind = f", each with {ROUNDS} matrix products behind it" if cpu_product else ""
+    print(f"proxy begins: {a.steps} steps{behind}")
     for number in range(a.steps):
         if watch is not None:
             watch.stepping(number)
@@ -735,16 +769,18 @@ def main() -> None:
             f"completed step: {number}, seconds: {seconds:.6f}, TFLOP/s/device: {device_tflop / seconds:.6f}, "
             f"Tokens/s/device: {device_tokens / seconds:.3f}, total_weights: {device_tokens * a.gpus}, loss: {loss:.3f}"
         )
+        if cpu_product is not None:
+            cpu_product.behind(number)
     if watch is not None:
         watch.stepping(-1)
     del state, loss  # a GPU's memory is full of them
     if cuda and a.gpus > 1:
         measure_alone(a, devices, attention)
         measure_all_reduce(devices)
-    if cuda:
+    if cpu_product is None:
         measure_products(devices, "after")
     else:
-        print(measure_peak(dtype))
+        cpu_product.print_peak()
     if watch is not None:
         watch.end()
     print(f"proxy done: {a.steps} steps")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shutil
 from collections.abc import Callable
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from tests.system.gpt3_site import Site
 from tests.system.kube import running as pods_running
 from tests.system.kube_trial import KubeTrial
 from tests.system.kube_trial import MakeTrial
+from tests.system.support import ROOT
 from tests.system.support import until
 from tests.unit.backends.kubernetes.provision.test_gpt3_scripts import compressed
 from tests.unit.hub import Hub
@@ -112,3 +114,25 @@ def site(kubernetes_lab: KubernetesLab, namespace: str, hub: Hub, tmp_path: Path
         # What was deleted before may go at this moment.
         with contextlib.suppress(ApiError):
             kubernetes_lab.api.delete(path)
+
+
+@pytest.fixture
+def few_steps(tmp_path: Path) -> Path:
+    """A checkout whose proxy trains a tiny model for a few steps, for which there is no number."""
+    checkout = tmp_path / "checkout"
+    shutil.copytree(ROOT / "suites" / "proxy", checkout / "suites" / "proxy")
+    for file, old, new in (
+        ("recipe.yaml", "\nsteps: 50\n", "\nsteps: 5\n"),
+        ("recipe.yaml", "layers: 3, hidden: 768, ffn: 2048", "layers: 1, hidden: 96, ffn: 256"),
+        # How often the matrix product is measured takes longer than all else.
+        ("train.py", "\nROUNDS = 100 ", "\nROUNDS = 10 "),
+        ("train.py", "\nBURSTS = 3 ", "\nBURSTS = 1 "),
+    ):
+        path = checkout / "suites" / "proxy" / file
+        assert old in path.read_text()
+        path.write_text(path.read_text().replace(old, new))
+    (checkout / "baselines").mkdir()
+    shutil.copy(ROOT / "baselines" / "accelerators.yaml", checkout / "baselines")
+    for name in ("conftest.py", "pytest.ini", "plugins", "fixtures"):
+        (checkout / name).symlink_to(ROOT / name)
+    return checkout / "suites" / "proxy"

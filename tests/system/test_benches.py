@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from tests.bench import busy
 from tests.bench import checkout
 from tests.bench import collection
 from tests.bench import fleet
@@ -97,3 +99,14 @@ def test_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().out
     assert "page of 3 cases of 1,000 steps: made in " in said
     assert "\nmet: smaller than 20 MB: " in said
+
+
+def test_the_demo_beside_a_busy_loop(
+    few_steps: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(busy, "CHECKOUT", few_steps.parents[1])
+    monkeypatch.setattr(busy, "LOOPS", (1,))
+    busy.main(["--runs", "1"])
+    said = capsys.readouterr().out
+    assert "other programs had " in said
+    assert re.search(r"\n +1 +\d+ to +\d+  1 no baseline\n", said)

@@ -34,12 +34,19 @@ def is_busy() -> bool:
 
 def test_fifty_real_steps_pass_on_this_machine(trained: Run) -> None:
     case = trained.case(TINY)
-    # Beside others the steps are slow or uneven, and the verdict says so.
-    verdicts = {"passed", "noisy", "too slow"} if is_busy() else {"passed"}
+    # Beside others the steps may be too uneven to tell, and the verdict says so.
+    verdicts = {"passed", "invalid run"} if is_busy() else {"passed"}
     assert case["verdict"] in verdicts, trained.out
     assert trained.status == (case["verdict"] != "passed")
+    # Before the first step it says what it does.
+    begun = (
+        "a matrix product by itself",
+        "to compile the training step",
+        "50 steps, each with 100 matrix products",
+    )
+    assert all(f"{TINY}: begins {what}" in trained.out for what in begun)
     log = (trained.folder / TINY / "log.txt").read_text()
-    assert log.count("completed step: ") == 50
+    assert log.count("completed step: ") == log.count("cpu sample: ") == 50
     assert "proxy done: 50 steps" in log
     losses = [
         float(line.rpartition("loss: ")[2]) for line in log.splitlines() if line.startswith("completed step")

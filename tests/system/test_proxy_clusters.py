@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 import stat
 import sys
 from pathlib import Path
-
-import pytest
 
 from tests.lab.k8s import processes
 from tests.lab.k8s.cluster import KubernetesLab
@@ -23,27 +20,6 @@ TINY = "proxy/tiny-fp32-1gpus"
 ON_GPU = "proxy/8b-8l-bf16-1gpus"
 IMAGE = "nvcr.io#nvidia/jax:26.06-py3"
 HEALTHY = ROOT / "tests" / "unit" / "gpu_logs" / "healthy.log"
-
-
-@pytest.fixture
-def few_steps(tmp_path: Path) -> Path:
-    """A checkout whose proxy trains a tiny model for a few steps, for which there is no number."""
-    checkout = tmp_path / "checkout"
-    shutil.copytree(ROOT / "suites" / "proxy", checkout / "suites" / "proxy")
-    for file, old, new in (
-        ("recipe.yaml", "\nsteps: 50\n", "\nsteps: 5\n"),
-        ("recipe.yaml", "layers: 3, hidden: 768, ffn: 2048", "layers: 1, hidden: 96, ffn: 256"),
-        # How often the machine's own peak is measured takes longer than all else.
-        ("train.py", "bursts, rounds = 768, 8, 100", "bursts, rounds = 768, 1, 10"),
-    ):
-        path = checkout / "suites" / "proxy" / file
-        assert old in path.read_text()
-        path.write_text(path.read_text().replace(old, new))
-    (checkout / "baselines").mkdir()
-    shutil.copy(ROOT / "baselines" / "accelerators.yaml", checkout / "baselines")
-    for name in ("conftest.py", "pytest.ini", "plugins", "fixtures"):
-        (checkout / name).symlink_to(ROOT / name)
-    return checkout / "suites" / "proxy"
 
 
 def interpreter(folder: Path, line: str) -> str:
@@ -86,6 +62,7 @@ def test_the_program_trains_in_a_container_on_a_node_of_a_slurm_cluster(
     assert {path.name for path in folder.iterdir()} == {
         "train.py",
         "gpus.py",
+        "cpus.py",
         "moe.py",
         "batch.sh",
         f"log-{job['id']}.out",

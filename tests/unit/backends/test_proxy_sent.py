@@ -188,7 +188,7 @@ def test_the_job_has_its_own_copy_of_the_program_and_a_node_of_its_own(login: Lo
     job = login.submit(case(), python="/opt/jax/bin/python")
     folder = login.stage / "proxy" / NAME
     assert (job.id, job.folder) == ("4711", str(folder))
-    for name in ("train.py", "moe.py", "gpus.py", "batch.sh"):
+    for name in ("train.py", "moe.py", "gpus.py", "cpus.py", "batch.sh"):
         assert (folder / name).read_bytes() == (PROXY.folder / name).read_bytes()
     asked = login.said("sbatch")
     assert {"--exclusive", "--no-requeue", f"--output={folder}/log-%j.out"} <= set(asked)
@@ -269,7 +269,7 @@ def documents(section: str, of: Case, **values: str) -> list[dict[str, Any]]:
 def test_one_pod_has_the_program_and_its_gpus(section: str, kind: str) -> None:
     files, job = documents(section, case(), image="registry.test/jax:1")
     assert (files["kind"], job["kind"]) == ("ConfigMap", kind)
-    for name in ("train.py", "moe.py", "gpus.py"):
+    for name in ("train.py", "moe.py", "gpus.py", "cpus.py"):
         assert files["data"][name] == (PROXY.folder / name).read_text()
     if kind == "JobSet":
         (replicated,) = job["spec"]["replicatedJobs"]

@@ -20,6 +20,7 @@ from fixtures.fleet.progress import time_left
 from fixtures.fleet.progress import total
 from plugins.job import JobState
 from plugins.job import Phase
+from plugins.logs.formats import read
 from tests.unit import examples
 from tests.unit.fleet.test_watchdog import PENDING
 from tests.unit.fleet.test_watchdog import RUNNING
@@ -74,6 +75,14 @@ def test_before_its_first_step_a_case_shows_where_it_is_and_since_when() -> None
     assert status().line(142.0) == f"{examples.case().key}  running 0:42"
     queued = status(state=JobState(Phase.QUEUED, "PENDING"), running=None, submitted=2.0)
     assert queued.line(3725.0) == f"{examples.case().key}  queued 1:02:03"
+
+
+def test_before_its_first_step_a_program_says_what_it_does() -> None:
+    begun = job(None, status=Status.LIVE, state=RUNNING, running=100.0)
+    begun.log = read("maxtext", [b"proxy begins: a product\nproxy begins: to compile the training step\n"])
+    assert Progress.of(begun).line(142.0) == (
+        f"{examples.case().key}  running 0:42  to compile the training step"
+    )
 
 
 def test_a_second_try_says_so() -> None:

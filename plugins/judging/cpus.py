@@ -1,0 +1,144 @@
+"""Whether a run on a CPU was slow because other programs had the processors. Pure.
+
+The pace of such a run is judged by the peak of a matrix product that it measured itself. The best product is the peak
+of a machine that does nothing else. Behind each step the program times the same product again, and counts how much of
+the processors it has meanwhile. By that part of the best product the steps are judged.
+
+It counts only as far as others used the processors. What the program itself does beside its steps, and a clock that
+falls, slow the products as well, and excuse nothing.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+from plugins.baselines.store import Expected
+from plugins.judging.verdicts import Kind
+from plugins.judging.verdicts import Verdict
+from plugins.logs import Log
+from plugins.logs.processors import Sample
+from plugins.metrics import Measurement
+from plugins.recipes.cases import Case
+
+WAITING = 2.0
+"""Two threads that wait for each other lose up to twice the share of the processors that others use."""
+
+BUSY = 0.10
+"""If others used less of the processors, they explain no pace."""
+
+UNKNOWN = "this machine does not tell who had its processors, so a slow step may be another program's"
+
+SPARE = 0.25
+"""Beside others a pace counts only if it is off the limit by this part of the tolerance: it is an estimate."""
+
+NAMED, SHOWN = 3, 0.005
+"""So many of the other programs are named, and a share below this one is not."""
+
+
+def peak(case: Case, logs: Sequence[Log]) -> float | None:
+    """The peak in TFLOP/s by which these runs are judged together; None if one measured none."""
+    peaks = [_peak(case, log) for log in logs]
+    known = [found for found in peaks if found is not None]
+    return max(known) if len(known) == len(peaks) else None
+
+
+def explained(
+    verdict: Verdict, case: Case, logs: Sequence[Log], measurement: Measurement, expected: Expected | None
+) -> Verdict:
+    """The verdict with what other programs on this machine mean for it.
+
+    If they used the processors, a run that neither passes clearly nor is clearly too slow is invalid: its steps do not
+    tell what they would have been alone.
+    """
+    settled = _settled(case, logs)
+    if not settled:
+        return verdict
+    others, who = _others(settled), _who(settled)
+    if others is None or others < BUSY:
+        remark = UNKNOWN if others is None else f"{who}, which explains no slow step"
+        return _with(verdict, remark) if verdict.fails else verdict
+    known = all(_last(case, log) for log in logs)
+    if expected is None or (known and _clear(verdict, measurement, expected)):
+        return _with(verdict, f"{who}: judged by what this one had of them")
+    headline = (
+        f"{Kind.INVALID}: {who}, and the steps do not tell the machine's pace without them: let this program have "
+        f"the processors for itself, and run it again"
+    )
+    return Verdict(
+        Kind.INVALID, headline, (f"judged beside them, it is {verdict.headline}", *verdict.remarks)
+    )
+
+
+def busy(case: Case, logs: Sequence[Log]) -> str:
+    """Who kept the processors from these runs; "" if nobody did, or if it is not known."""
+    settled = _settled(case, logs)
+    return _who(settled) if settled and (_others(settled) or 0.0) >= BUSY else ""
+
+
+def _settled(case: Case, logs: Sequence[Log]) -> list[Sample]:
+    steps = range(case.means.warm_up(case.steps), case.steps)
+    return [sample for log in logs for sample in log.processors if sample.step in steps]
+
+
+def _peak(case: Case, log: Log) -> float | None:
+    last = _last(case, log)
+    if log.peak_tflops is None or not last:
+        return log.peak_tflops
+    had = statistics.median(sample.share for sample in last)
+    return log.peak_tflops * min(1.0, max(had, 1 - WAITING * (_others(last) or 0.0)))
+
+
+def _last(case: Case, log: Log) -> list[Sample]:
+    """The samples of the steps whose median decides; empty if most are missing."""
+    steps = range(case.steps - case.means.unit.recent, case.steps)
+    last = [sample for sample in log.processors if sample.step in steps]
+    return last if 2 * len(last) > len(steps) else []
+
+
+def _others(samples: Sequence[Sample]) -> float | None:
+    """The share of the processors that this program could not have; None if it is not known."""
+    if any(sample.others_s is None for sample in samples):
+        return None
+    return sum(_shares(samples).values())
+
+
+def _shares(samples: Sequence[Sample]) -> dict[str, float]:
+    """The share of the processors that others used, by the name of the field."""
+    whole = sum(sample.seconds * sample.processors for sample in samples)
+    fields = ("others_s", "stolen_s", "held_s")
+    return {name: sum(getattr(sample, name) or 0.0 for sample in samples) / whole for name in fields}
+
+
+def _who(samples: Sequence[Sample]) -> str:
+    """`other programs had 62 % of the processors (firefox, cc1plus)`, and what else kept them from this program."""
+    used: defaultdict[str, float] = defaultdict(float)
+    for name, seconds in (pair for sample in samples for pair in sample.programs.items()):
+        used[name] += seconds
+    whole = sum(sample.others_s or 0.0 for sample in samples)
+    names = sorted((name for name in used if used[name] > BUSY * whole), key=lambda name: -used[name])
+    named = f" ({', '.join(names[:NAMED])})" if names else ""
+    shares = _shares(samples)
+    told = {name: f"{100 * share:.0f} %" for name, share in shares.items()}
+    words = {
+        "others_s": f"other programs had {told['others_s']} of the processors{named}",
+        "stolen_s": f"a hypervisor gave {told['stolen_s']} of the processors to other machines",
+        "held_s": f"the CPU limit of its cgroup kept {told['held_s']} of the processors from this program",
+    }
+    parts = [words[name] for name, share in shares.items() if share >= SHOWN]
+    return ", ".join(parts) or "other programs had less than 1 % of the processors"
+
+
+def _with(verdict: Verdict, remark: str) -> Verdict:
+    return replace(verdict, remarks=(*verdict.remarks, remark))
+
+
+def _clear(verdict: Verdict, measurement: Measurement, expected: Expected) -> bool:
+    """Whether the steady pace is in the band, or below it, and not near its limit."""
+    off = expected.step_time / measurement.timing.steady - 1
+    slower = expected.baseline.tolerance.slower
+    if verdict.kind is Kind.PASSED:
+        return off > -(1 - SPARE) * slower
+    return verdict.kind is Kind.TOO_SLOW and off < -(1 + SPARE) * slower
