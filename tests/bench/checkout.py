@@ -22,7 +22,7 @@ exec {{quiet}}<> <(:)
 for ((i = 0; i < {STEPS}; i++)); do
     read -rt {STEP_SECONDS} -u $quiet
     echo "Training epoch 0, iteration $i/{STEPS - 1} | lr: 7.496e-06 | global_batch_size: {_GBS} | global_step: $i | \
-reduced_train_loss: 11.96 | train_step_timing in s: 10 | consumed_samples: $(((i + 1) * {_GBS}))"
+reduced_train_loss: 11.$((99 - i)) | train_step_timing in s: 10 | consumed_samples: $(((i + 1) * {_GBS}))"
 done
 """
 

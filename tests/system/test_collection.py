@@ -292,7 +292,7 @@ def test_a_run_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
 def test_a_log_that_exists_is_judged_without_a_site(tmp_path: Path) -> None:
     lines = [
         f"Training epoch 0, iteration {i}/49 | lr: 7.496e-06 | global_batch_size: 1024 | global_step: {i} | "
-        f"reduced_train_loss: 11.96 | train_step_timing in s: 10.{70 + i % 3} | consumed_samples: {(i + 1) * 1024}\n"
+        f"reduced_train_loss: {11.96 - i / 100:.4} | train_step_timing in s: 10.{70 + i % 3} | consumed_samples: {(i + 1) * 1024}\n"
         for i in range(50)
     ]
     log = tmp_path / "log.out"

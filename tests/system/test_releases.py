@@ -29,7 +29,7 @@ def log(folder: Path, seconds: float, gbs: int) -> Path:
         "".join(
             f"Training epoch 0, iteration {i}/49 | lr: 6.897e-06 | global_batch_size: {gbs} | global_step: {i} | "
             f"max_memory_reserved: 127785762816 | max_memory_allocated: 115792977920 | "
-            f"reduced_train_loss: 11.96 | train_step_timing in s: {time:.4} | TFLOPS_per_GPU: {TFLOP / time:.4} | "
+            f"reduced_train_loss: {11.96 - i / 100:.4} | train_step_timing in s: {time:.4} | TFLOPS_per_GPU: {TFLOP / time:.4} | "
             f"consumed_samples: {(i + 1) * gbs}\n"
             for i in range(50)
             for time in [seconds * (1 if 10 < i < 45 else 1.02)]

@@ -23,7 +23,7 @@ def judged(step_time: float = 4.61, *, corrected: bool = True) -> Judgement:
     if not corrected:
         baseline = replace(baseline, table=baseline.table.model_copy(update={"corrected_flops": {}}))
     steps = tuple(
-        Step(i, step_time, 0.005, consumed_samples=(i + 1) * case.gbs, loss=7.31) for i in range(50)
+        Step(i, step_time, 0.005, consumed_samples=(i + 1) * case.gbs, loss=7.31 - i / 100) for i in range(50)
     )
     return judge_outcome(
         case,

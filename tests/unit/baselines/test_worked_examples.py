@@ -29,7 +29,7 @@ def judged(recipe: str, case_id: str, log: str) -> Judgement:
 def nemo2(gbs: int, seconds: float) -> str:
     return "".join(
         f"Training epoch 0, iteration {i}/49 | lr: 7.496e-06 | global_batch_size: {gbs} | global_step: {i} | "
-        f"peak_memory_usage: 70833405952 | memory_allocated: 44271689728 | reduced_train_loss: 11.96 | "
+        f"peak_memory_usage: 70833405952 | memory_allocated: 44271689728 | reduced_train_loss: {11.96 - i / 100:.4g} | "
         f"train_step_timing in s: {seconds:.4g} | consumed_samples: {(i + 1) * gbs}\n"
         for i in range(50)
     )
@@ -37,7 +37,7 @@ def nemo2(gbs: int, seconds: float) -> str:
 
 def nemo1(gbs: int, seconds: float, steps: int = 50) -> str:
     return "\r".join(
-        f"Epoch 0: : 100%|##########| {i + 1}/{steps} [07:57<00:00, reduced_train_loss=7.310, global_step={i}.0, "
+        f"Epoch 0: : 100%|##########| {i + 1}/{steps} [07:57<00:00, reduced_train_loss={7.31 - i / 1000:.3f}, global_step={i}.0, "
         f"consumed_samples={(i + 1) * gbs}.0, train_step_timing in s={seconds:.3f}]"
         for i in range(steps)
     )
