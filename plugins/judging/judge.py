@@ -39,6 +39,7 @@ from plugins.judging.repeats import remarks_on
 from plugins.judging.repeats import together
 from plugins.judging.repeats import unsure
 from plugins.judging.validity.times import clock_remark
+from plugins.judging.validity.times import even_remark
 from plugins.judging.verdicts import Kind
 from plugins.judging.verdicts import Verdict
 from plugins.judging.verdicts import describe
@@ -556,6 +557,8 @@ def _job_remarks(case: Case, outcome: Outcome, log: Log) -> tuple[str, ...]:
         remarks.append(unknown)
     if lost := clock_remark(case, log):
         remarks.append(lost)
+    if even := even_remark(log):
+        remarks.append(even)
     if statements := identity.garbled(log):
         remarks.append(statements)
     last = log.steps[-1]

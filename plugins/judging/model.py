@@ -44,16 +44,16 @@ def flops_of_a_step(case: Case, name: FlopsName) -> float:
     return case.gbs * sequence / case.gpus
 
 
-def flops_printed(case: Case, log: Log) -> list[float]:
-    """Step time x rate of each settled step, if the two are not printed on one line."""
-    return [
-        step.seconds * step.tflops_per_gpu * 1e12
+def flops_printed(case: Case, log: Log) -> dict[int, float]:
+    """Step time x rate of each settled step by its index, if the two are not printed on one line."""
+    return {
+        step.index: step.seconds * step.tflops_per_gpu * 1e12
         for step in log.steps
         if step.seconds
         and step.tflops_per_gpu
         and step.flops_per_gpu is None
         and step.index >= case.means.warm_up(case.steps)
-    ]
+    }
 
 
 def counted_by(case: Case, log: Log) -> FlopsName:

@@ -18,10 +18,14 @@ from plugins.judging.model import parameters
 from plugins.judging.validity.mesh import mesh
 from plugins.judging.validity.run import Check
 from plugins.judging.validity.run import TimedRun
+from plugins.judging.validity.run import listed
 from plugins.judging.validity.run import quoted
 from plugins.logs import Step
 from plugins.logs.statements import GPU_NAME
 from plugins.logs.statements import Fact
+
+LINE_MARGIN, OTHER_LINES = 0.1, 0.25
+"""In at most this share of the lines the rate may differ more than by this share: a step stalled, and its rate is the next one's."""
 
 RATE_MARGIN = 0.02
 """If time and rate are not on one line, the median of their product may be off by this share."""
@@ -156,10 +160,20 @@ def rate(run: TimedRun) -> Iterator[str]:
     flops = flops_printed(run.case, run.log)
     if not flops:
         return
-    done, own = statistics.median(flops), [flops_of_a_step(run.case, name) for name in run.log.flops]
-    if not any(abs(done / expected - 1) <= RATE_MARGIN for expected in own):
-        said = " or ".join(f"{expected / 1e12:.1f}" for expected in own)
-        yield f"step time x TFLOP/s is {done / 1e12:.1f} TFLOP a GPU, this case's model is {said}"
+    done = statistics.median(flops.values())
+    models = [flops_of_a_step(run.case, name) for name in run.log.flops]
+    if not any(abs(done / model - 1) <= RATE_MARGIN for model in models):
+        words = " or ".join(f"{model / 1e12:.1f}" for model in models)
+        yield f"step time x TFLOP/s is {done / 1e12:.1f} TFLOP a GPU, this case's model is {words}"
+        return
+    # A rate may be that of the step before, or the mean of a few.
+    others = [
+        index
+        for index, flop in flops.items()
+        if not any(abs(flop / model - 1) <= LINE_MARGIN for model in models)
+    ]
+    if len(others) > max(2, len(flops) * OTHER_LINES):
+        yield f"{listed(others)}: step time x TFLOP/s is {flops[others[0]] / 1e12:.1f} TFLOP a GPU, elsewhere {done / 1e12:.1f}"
 
 
 def batch(run: TimedRun) -> Iterator[str]:

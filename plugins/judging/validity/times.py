@@ -23,6 +23,9 @@ CLOCK_MARGIN = 1.3
 CLOCK_REMARK = 1.1
 """From here on, a remark says so."""
 
+MANY = 10
+"""So many lines or more do not state the same time by chance."""
+
 TOGETHER = 0.1
 """If two lines are collected within this share of the time of the step between them, they were kept back until then."""
 
@@ -131,6 +134,14 @@ def clock_remark(case: Case, log: Log) -> str:
     if stamps is None or stamps.passed <= stamps.told * CLOCK_REMARK + stamps.rounding:
         return ""
     return f"{_lost(stamps)}: look at what the rest of the time went into"
+
+
+def even_remark(log: Log) -> str:
+    """The remark on a run whose first step took exactly as long as all others; "" if it did not."""
+    seconds = [step.seconds for step in log.steps if step.seconds is not None]
+    if len(seconds) < MANY or len(set(seconds)) > 1:
+        return ""
+    return f"all of {len(seconds)} lines, the first included, state the same time, {seconds[0]:.6g} s: is this the log of a real run?"
 
 
 def _lost(stamps: Clock) -> str:

@@ -10,6 +10,7 @@ from itertools import accumulate
 import pytest
 
 from plugins.judging.judge import judge_outcome
+from plugins.judging.model import flops_of_a_step
 from plugins.judging.verdicts import Kind
 from tests.unit import examples
 from tests.unit.examples import nemo2_line
@@ -176,6 +177,27 @@ def test_a_rate_that_no_gpu_has_is_refused_in_each_line(rate: str, words: str) -
         words in reason and "step 30" in reason
         for reason in judged("megatron_bridge", "\n".join(lines) + "\n")
     )
+
+
+def test_rates_of_another_model_are_refused_in_each_line() -> None:
+    case = CASES["nemo2"]
+    tflops = flops_of_a_step(case, "full-attention") / 1e12 / 10.07
+    lines = [
+        nemo2_line(i, 10.07).replace(
+            " | consumed", f" | TFLOPS_per_GPU: {tflops * (0.6 if i % 3 == 0 else 1):.5g} | consumed"
+        )
+        for i in range(50)
+    ]
+    (reason,) = judged("nemo2", "\n".join(lines) + "\n")
+    assert reason.startswith("steps 12, 15, 18, ")
+    assert "step time x TFLOP/s is " in reason
+    # Some may stall, and have the rate of another step.
+    stalled = [
+        line.replace("timing in s: 10.07", "timing in s: 13.1") if i % 9 == 0 else line
+        for i, line in enumerate(lines)
+    ]
+    healthy = [line.replace(f"{tflops * 0.6:.5g}", f"{tflops:.5g}") for line in stalled]
+    assert judged("nemo2", "\n".join(healthy) + "\n") == []
 
 
 TWICE = {
