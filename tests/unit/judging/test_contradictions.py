@@ -11,6 +11,7 @@ import pytest
 
 from plugins.judging.judge import judge_outcome
 from plugins.judging.model import flops_of_a_step
+from plugins.judging.validity.times import even_remark
 from plugins.judging.verdicts import Kind
 from tests.unit import examples
 from tests.unit.examples import nemo2_line
@@ -166,6 +167,15 @@ def test_stamps_that_give_a_quarter_more_time_are_a_remark() -> None:
 
 
 # Rates, times and processes
+
+
+@pytest.mark.parametrize(("first", "said"), [(10.07, True), (10.08, False), (40.0, False)])
+def test_a_time_that_is_the_same_in_every_line_is_a_remark(first: float, said: bool) -> None:
+    log = examples.parse(examples.nemo2_text([first] + [10.07] * 49), "nemo2")
+    remark = (
+        "all of 50 lines, the first included, state the same time, 10.07 s: is this the log of a real run?"
+    )
+    assert even_remark(log) == (remark if said else "")
 
 
 @pytest.mark.parametrize(("rate", "words"), [("0.0", "no positive number"), ("2500.0", "beyond the peak")])

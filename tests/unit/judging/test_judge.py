@@ -240,7 +240,9 @@ def test_a_log_from_elsewhere_is_remarked_whatever_the_verdict() -> None:
 
 
 def test_a_restart_in_the_log_is_remarked_and_judged_by_its_last_attempt() -> None:
-    found = judged(outcome(), "".join(f"{nemo2_line(i, 2.0)}\n" for i in range(18)) + nemo2_text([12.0] * 50))
+    found = judged(
+        outcome(), "".join(f"{nemo2_line(i, 2.0)}\n" for i in range(18)) + nemo2_text([30.0] + [12.0] * 49)
+    )
     assert found.verdict.kind is Kind.TOO_SLOW
     assert found.verdict.remarks == (
         "training started over in the same log (after step 17, at 2 s a step); judged by the last attempt",
