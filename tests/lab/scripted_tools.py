@@ -56,6 +56,13 @@ class Scheduler:
             state != "PENDING" and (start <= age or start == 0) for start, state, _ in self.script["timeline"]
         )
 
+    def start(self, job: Job, otherwise: str) -> str:
+        """When the job began to run, in the form that the environment asks for."""
+        if not self.ran(job):
+            return otherwise
+        form = os.environ.get("SLURM_TIME_FORMAT", "%Y-%m-%dT%H:%M:%S")
+        return time.strftime(form, time.localtime(job["submitted"]))
+
     def end(self, job: Job) -> float:
         """When the job ends by itself."""
         last: float = self.script["timeline"][-1][0]
@@ -153,6 +160,7 @@ def squeue(scheduler: Scheduler, argv: list[str], fault: Fault) -> None:
                 fields |= {
                     "N": "" if state == "PENDING" else scheduler.script["nodes"],
                     "r": scheduler.script["reason"],
+                    "S": scheduler.start(job, "N/A"),
                 }
                 line = given.format
                 for letter, value in fields.items():
@@ -185,6 +193,7 @@ def sacct(scheduler: Scheduler, argv: list[str], fault: Fault) -> None:
                 "State": scheduler.script["accounted"] or state,
                 "NodeList": scheduler.script["nodes"] if scheduler.ran(job) else "None assigned",
                 "ExitCode": scheduler.script["exit_code"],
+                "Start": scheduler.start(job, "Unknown"),
             }
             print("|".join(fields[name] for name in given.format.split(",")))
 

@@ -50,12 +50,14 @@ COMMANDS = [
     "squeue --noheader --states=all --jobs=@ --format='%i|%j|%T'",
 ]
 
+# Two jobs begin at different times.
+TIMELESS = SACCT.removesuffix(",Start")
 SACCT_COMMANDS = [
-    f"sacct -X -P --noheader --jobs=@ --format={SACCT}",
-    f"sacct -X -P --noheader --jobs=99999 --format={SACCT}",
-    f"sacct -X -P --noheader --jobs=99999,@ --format={SACCT}",
-    f"sacct -X -P --noheader --name={NAME} --starttime=now-7days --format={SACCT} | grep '^@|'",
-    f"sacct -X -P --noheader --name=nothing --starttime=now-7days --format={SACCT}",
+    f"sacct -X -P --noheader --jobs=@ --format={TIMELESS}",
+    f"sacct -X -P --noheader --jobs=99999 --format={TIMELESS}",
+    f"sacct -X -P --noheader --jobs=99999,@ --format={TIMELESS}",
+    f"sacct -X -P --noheader --name={NAME} --starttime=now-7days --format={TIMELESS} | grep '^@|'",
+    f"sacct -X -P --noheader --name=nothing --starttime=now-7days --format={TIMELESS}",
 ]
 QUEUED: Timeline = ((0, "PENDING", 0),)
 
