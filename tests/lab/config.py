@@ -140,7 +140,7 @@ def gres_conf(s: Settings) -> str:
 
 
 def sshd_config(root: Path, port: int, environment: Mapping[str, str]) -> str:
-    """sshd_config: loopback, keys only, SFTP built in; `environment` is what each session gets."""
+    """sshd_config: loopback, keys only, no SFTP; `environment` is what each session gets."""
     # Only the first SetEnv line counts, so all variables stand on one.
     variables = " ".join(f'"{name}={value}"' for name, value in environment.items())
     return f"""\
@@ -162,6 +162,5 @@ LogLevel VERBOSE
 PrintMotd no
 MaxStartups 200:30:400
 MaxSessions 200
-Subsystem sftp internal-sftp
 SetEnv {variables}
 """

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.backends.ssh import files
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.backends.ssh.section import Ssh
 from plugins.errors import Unreachable
@@ -125,11 +126,16 @@ def test_nothing_of_a_script_stands_in_a_process_list(ssh: SshConnection) -> Non
 
 
 def test_files_are_read_by_any_part(ssh: SshConnection, scripted_lab: ScriptedLab) -> None:
+    """The sshd of the lab has no SFTP."""
     path = scripted_lab.root / "some.txt"
-    path.write_bytes(b"0123456789")
-    assert ssh.size(str(path)) == 10
-    assert ssh.read(str(path), 3, 4) == b"3456"
-    assert ssh.read(str(path), 8, 100) == b"89"
-    assert "some.txt" in ssh.names(str(path.parent))
+    path.write_bytes(b"\xff\0" + bytes(range(256)) * 9000)
+    assert files.size(ssh, str(path)) == 2 + 256 * 9000
+    assert files.read(ssh, str(path), 0, 4) == b"\xff\0\0\1"
+    assert files.read(ssh, str(path), 2, 1 << 20) == path.read_bytes()[2 : 2 + (1 << 20)]
+    assert "some.txt" in files.names(ssh, str(path.parent))
     missing = str(path.with_name("none"))
-    assert (ssh.size(missing), ssh.read(missing, 0, 1), ssh.names(missing)) == (None, None, [])
+    assert (files.size(ssh, missing), files.read(ssh, missing, 0, 1), files.names(ssh, missing)) == (
+        None,
+        None,
+        [],
+    )

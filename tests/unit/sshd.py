@@ -40,9 +40,6 @@ class Server(paramiko.ServerInterface):
     def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
         return True
 
-    def check_channel_subsystem_request(self, channel: paramiko.Channel, name: str) -> bool:
-        return True
-
 
 def write_key(path: Path, key: PrivateKeyTypes) -> Path:
     """Write a private key as ssh-keygen does."""

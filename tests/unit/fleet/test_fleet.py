@@ -16,11 +16,13 @@ from fixtures.backends.base import InQueue
 from fixtures.backends.base import LogPiece
 from fixtures.backends.base import LogPlace
 from fixtures.backends.base import Span
+from fixtures.backends.section import Limits
 from fixtures.fleet import follow
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import LEDGER
 from fixtures.runs.planned import PlannedJob
+from fixtures.runs.resume import resumed
 from plugins.errors import Denied
 from plugins.errors import SiteError
 from plugins.errors import SubmitError
@@ -101,38 +103,47 @@ def test_a_job_that_starts_does_not_run_yet_and_has_a_limit_of_its_own(
     assert any("70b-fp8-64gpus: starting on gpu001" in line for line in told(session))
 
 
-def test_a_log_that_cannot_be_read_stops_nobody_and_concludes_nothing(cluster: Cluster, start: Start) -> None:
+DENIED = "/logs/log cannot be read: Permission denied"
+
+
+def test_a_log_that_cannot_be_read_stops_nobody_and_is_read_by_the_next_session(
+    cluster: Cluster, start: Start, tmp_path: Path
+) -> None:
     def refuse(name: str) -> None:
         if name == WIDE.id:
-            raise Unreachable("sftp /logs: Permission denied")
+            raise Unreachable(DENIED)
 
     cluster.on_read = refuse
-    cluster.ends[WIDE.id] = [RUNNING]
-    entries = start(WIDE, NARROW, unreachable_minutes=0.005).finish()
+    session = start(WIDE, NARROW, unreachable_minutes=0.005)
+    entries = session.finish()
     assert entries[NARROW.id].failure == ""
-    assert entries[WIDE.id].failure == "infrastructure"
-    assert (
-        "its log could not be read for 0.005 minutes: sftp /logs: Permission denied"
-        in entries[WIDE.id].message
+    lost = entries[WIDE.id]
+    assert (lost.failure, lost.may_run) == ("lost", False)
+    assert lost.message == (
+        f"job {lost.ref.id} ended COMPLETED, but its log could not be read for 0.005 minutes: {DENIED}; "
+        f"nothing was removed: `--resume {tmp_path.name}` reads it"
     )
+    assert (cluster.released, cluster.cancelled) == ([NARROW.id], set())
+    cluster.on_read = lambda name: None
+    plan = PlannedJob(WIDE, "slurm", JobRef(WIDE.recipe, WIDE.id, WIDE.id), "nemo2")
+    plans = resumed(session.ledger, "lab", [plan], {"slurm": cluster})
+    site = Site(gpu="h100", limits=Limits(log_settle_seconds=0.05))
+    session.fleet = Fleet(tmp_path, tmp_path / LEDGER, plans, {"slurm": cluster}, {"slurm": site}, Policy())
+    session.fleet.start()
+    entry = session.finish()[WIDE.id]
+    assert (entry.failure, entry.ref.id, len(cluster.submitted)) == ("", lost.ref.id, 2)
 
 
-def test_a_job_with_an_unreadable_log_that_nobody_can_cancel_is_told_as_such(
-    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[object] = []
-
+def test_a_job_that_runs_goes_on_while_its_log_cannot_be_read(cluster: Cluster, start: Start) -> None:
     def refuse(name: str) -> None:
-        raise Unreachable("sftp /logs: Permission denied")
+        if len(cluster.ends[WIDE.id]) > 1:
+            raise Unreachable(DENIED)
 
-    cluster.on_read, cluster.ends[WIDE.id] = refuse, [RUNNING]
-    monkeypatch.setattr(cluster, "cancel", asked.append)
-    session = start(WIDE, unreachable_minutes=0.001, cancel_seconds=0.5)
-    message = session.finish(5)[WIDE.id].message
-    assert "its log could not be read" in message
-    assert message.endswith("its cancellation was asked for but NOT confirmed, look after it")
-    assert (len(asked), len([line for line in told(session) if "cancelled" in line])) == (1, 1)
-    assert [entry.may_run for entry in session.ledger.entries()] == [True]
+    cluster.on_read, cluster.ends[WIDE.id] = refuse, [RUNNING] * 30 + [DONE]
+    session = start(WIDE, unreachable_minutes=0.002)
+    assert session.finish()[WIDE.id].failure == ""
+    assert (cluster.cancelled, len(cluster.submitted)) == (set(), 1)
+    assert len([line for line in told(session) if "its log cannot be read, will go on trying" in line]) == 1
 
 
 def test_no_launcher_waits_while_logs_are_read(cluster: Cluster, start: Start) -> None:

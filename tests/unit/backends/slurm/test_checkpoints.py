@@ -14,6 +14,7 @@ from fixtures.backends.shell import Answer
 from fixtures.backends.slurm.backend import SlurmBackend
 from fixtures.backends.slurm.checkpoints import removed
 from fixtures.backends.slurm.section import Slurm
+from fixtures.backends.ssh import files
 from fixtures.backends.ssh.connection import SshConnection
 from plugins.digests.artefacts import read_artefacts
 from plugins.errors import Infrastructure
@@ -242,7 +243,7 @@ def test_files_of_a_job_whose_folder_nobody_knows_cannot_be_found(login: Login, 
 
 
 def test_a_login_node_without_python_is_told_at_once(login: Login, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SshConnection, "names", lambda *_: [f"log-a.x_{JOB}_0.out"])
+    monkeypatch.setattr(files, "names", lambda *_: [f"log-a.x_{JOB}_0.out"])
     case = examples.case("8b-nccl-trace-bf16-16gpus")
     login.tool("python3", "echo 'bash: python3: command not found' >&2; exit 127")
     with pytest.raises(Infrastructure, match="status 127: bash: python3: command not found") as caught:

@@ -17,6 +17,7 @@ from fixtures.backends.slurm.commands import Controller
 from fixtures.backends.slurm.script import Script
 from fixtures.backends.slurm.script import preamble
 from fixtures.backends.slurm.section import Slurm
+from fixtures.backends.ssh import files
 from fixtures.backends.ssh.connection import SshConnection
 from plugins.errors import ConfigError
 from plugins.errors import SiteError
@@ -344,9 +345,9 @@ def test_a_secret_of_the_sites_own_is_sent_and_not_shown(cluster: Cluster) -> No
 def test_a_secret_of_the_sites_own_is_in_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     log = f"wandb: {OWN['WANDB_API_KEY']} {TOKEN} 0x8001\n".encode()
-    monkeypatch.setattr(SshConnection, "names", lambda self, folder: ["log-a-a.task_7_0.out"])
-    monkeypatch.setattr(SshConnection, "size", lambda self, path: len(log))
-    monkeypatch.setattr(SshConnection, "read", lambda self, path, offset, size: log[offset : offset + size])
+    monkeypatch.setattr(files, "names", lambda self, folder: ["log-a-a.task_7_0.out"])
+    monkeypatch.setattr(files, "size", lambda self, path: len(log))
+    monkeypatch.setattr(files, "read", lambda self, path, offset, size: log[offset : offset + size])
     backend = SlurmBackend("lab", section(environment=OWN), [examples.llama3()])
     piece = backend.read_log(JobRef("llama3", examples.CASE, "name", "7", "/logs"), LogPlace(), ())
     assert piece.data == b"wandb: " + b"*" * 18 + b" " + b"*" * len(TOKEN) + b" 0x8001\n"
@@ -421,9 +422,9 @@ def test_a_secret_in_the_training_log_is_not_collected(
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", token)
     log = b"HF_TOKEN=" + token.encode() + b"\ntrain_step_timing in s: 11.10 |\n"
-    monkeypatch.setattr(SshConnection, "names", lambda self, folder: ["log-a-a.task_7_0.out"])
-    monkeypatch.setattr(SshConnection, "size", lambda self, path: len(log))
-    monkeypatch.setattr(SshConnection, "read", lambda self, path, offset, size: log[offset : offset + size])
+    monkeypatch.setattr(files, "names", lambda self, folder: ["log-a-a.task_7_0.out"])
+    monkeypatch.setattr(files, "size", lambda self, path: len(log))
+    monkeypatch.setattr(files, "read", lambda self, path, offset, size: log[offset : offset + size])
     backend = SlurmBackend("lab", section(), [examples.llama3()])
     piece = backend.read_log(JobRef("llama3", examples.CASE, "name", "7", "/logs"), LogPlace(), ())
     assert piece.data == log.replace(token.encode(), left)
@@ -436,20 +437,20 @@ def test_a_life_that_ends_like_the_beginning_of_a_secret_does_not_hide_the_next(
 ) -> None:
     """What may begin a secret is held back until more comes, but after a requeue nothing more comes."""
     monkeypatch.setenv("HF_TOKEN", TOKEN)
-    files = {"log-a-a.task_7_0.out": end}
-    monkeypatch.setattr(SshConnection, "names", lambda self, folder: list(files))
-    monkeypatch.setattr(SshConnection, "size", lambda self, path: len(files[Path(path).name]))
+    logs = {"log-a-a.task_7_0.out": end}
+    monkeypatch.setattr(files, "names", lambda self, folder: list(logs))
+    monkeypatch.setattr(files, "size", lambda self, path: len(logs[Path(path).name]))
     monkeypatch.setattr(
-        SshConnection,
+        files,
         "read",
-        lambda self, path, offset, size: files[Path(path).name][offset : offset + size],
+        lambda self, path, offset, size: logs[Path(path).name][offset : offset + size],
     )
     backend = SlurmBackend("lab", section(), [examples.llama3()])
     job, place = JobRef("llama3", examples.CASE, "name", "7", "/logs"), LogPlace()
     for _ in range(3):
         place = backend.read_log(job, place, ()).place
     assert place.file == "log-a-a.task_7_0.out"
-    files["log-a-a.task_7_1.out"] = b"the second life\n"
+    logs["log-a-a.task_7_1.out"] = b"the second life\n"
     piece = backend.read_log(job, place, ())
     assert (piece.data, piece.place.attempt) == (b"the second life\n", 2)
     assert backend.read_log(job, piece.place, ()).data == b""
@@ -522,15 +523,6 @@ def test_what_srun_complains_of_is_read_and_its_node_is_blamed(
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     job = backend.submit(case, "pacemark-1.one")
     job = replace(job, folder=str(stage / "logs"))
-    monkeypatch.setattr(
-        SshConnection, "names", lambda self, folder: [path.name for path in Path(folder).iterdir()]
-    )
-    monkeypatch.setattr(SshConnection, "size", lambda self, path: Path(path).stat().st_size)
-    monkeypatch.setattr(
-        SshConnection,
-        "read",
-        lambda self, path, offset, size: Path(path).read_bytes()[offset : offset + size],
-    )
     monkeypatch.setattr(Controller, "blamed", lambda self, job: "")
     assert backend.read_errors(job).decode() == CRASH
     (stage / "logs" / "log-pacemark-1.one_4711.err").write_text("RuntimeError: NCCL error\n")

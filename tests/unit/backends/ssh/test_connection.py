@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import shlex
+import subprocess
 import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from subprocess import PIPE
 
 import paramiko
 import pytest
@@ -19,8 +23,8 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from paramiko.common import AUTH_FAILED
 from paramiko.common import AUTH_PARTIALLY_SUCCESSFUL
 from paramiko.common import AUTH_SUCCESSFUL
-from paramiko.sftp import SFTP_NO_SUCH_FILE
 
+from fixtures.backends.shell import Answer
 from fixtures.backends.ssh.connection import SshConnection
 from plugins.errors import Denied
 from plugins.errors import Unreachable
@@ -35,23 +39,13 @@ class NeverStarts(Server):
     def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
         return self.over.wait(60)
 
-    def check_channel_subsystem_request(self, channel: paramiko.Channel, name: str) -> bool:
-        return self.over.wait(60)
 
-
-def _run(connection: SshConnection) -> object:
+def _run(connection: SshConnection) -> Answer:
     return connection.run("true")
 
 
-def _size(connection: SshConnection) -> object:
-    return connection.size("/some/log")
-
-
-@pytest.mark.parametrize("ask", [_run, _size])
 @pytest.mark.parametrize("server", [Server, NeverStarts], ids=["says nothing", "never starts"])
-def test_a_shell_or_sftp_that_hangs_as_it_starts_is_given_up(
-    server: type[Server], ask: Callable[[SshConnection], object], tmp_path: Path
-) -> None:
+def test_a_shell_that_hangs_as_it_starts_is_given_up(server: type[Server], tmp_path: Path) -> None:
     """As behind a home directory on a file system that hangs: sshd itself is well."""
     with serving(tmp_path, server) as sshd:
         connection = sshd.connect()
@@ -59,7 +53,7 @@ def test_a_shell_or_sftp_that_hangs_as_it_starts_is_given_up(
 
         def wait() -> None:
             try:
-                ask(connection)
+                _run(connection)
             except Unreachable as error:
                 said.append(error)
 
@@ -96,61 +90,32 @@ class WantsMore(Server):
         return AUTH_PARTIALLY_SUCCESSFUL
 
 
-class NoFile(paramiko.SFTPServerInterface):
-    def lstat(self, path: str) -> int:
-        return SFTP_NO_SUCH_FILE
+class Shells(Server):
+    """Runs the shell that it is asked for, on this machine."""
 
-
-class Files(Server):
-    """Has SFTP, and no file: enough to see that the login went well."""
-
-    def check_channel_subsystem_request(self, channel: paramiko.Channel, name: str) -> bool:
-        paramiko.SFTPServer(channel, name, self, NoFile).start()
+    def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
+        shell = subprocess.Popen(shlex.split(command.decode()), stdin=PIPE, stdout=PIPE, stderr=PIPE)
+        assert shell.stdin is not None
+        assert shell.stdout is not None
+        assert shell.stderr is not None
+        for take, give in (
+            (partial(channel.recv, 1 << 16), partial(os.write, shell.stdin.fileno())),
+            (partial(os.read, shell.stdout.fileno(), 1 << 16), channel.sendall),
+            (partial(os.read, shell.stderr.fileno(), 1 << 16), channel.sendall_stderr),
+        ):
+            threading.Thread(target=self.pass_on, args=(take, give), daemon=True).start()
+        threading.Thread(target=self.end, args=(shell,), daemon=True).start()
         return True
 
+    def pass_on(self, take: Callable[[], bytes], give: Callable[[bytes], object]) -> None:
+        with contextlib.suppress(OSError):
+            while data := take():
+                give(data)
 
-NAMES = [b"log-ours_17_0.out", b"caf\xe9.out", "größe".encode(), b"\x1b[2J", b"\xed\xa0\x80"]
-
-
-class OddNames(paramiko.SFTPServerInterface):
-    def list_folder(self, path: str) -> list[paramiko.SFTPAttributes]:
-        found = []
-        for name in NAMES:
-            entry = paramiko.SFTPAttributes()
-            # What paramiko's server sends as it is.
-            vars(entry).update(filename=name, longname=name)
-            found.append(entry)
-        return found
-
-
-class OddFiles(Server):
-    def check_channel_subsystem_request(self, channel: paramiko.Channel, name: str) -> bool:
-        paramiko.SFTPServer(channel, name, self, OddNames).start()
-        return True
-
-
-class Garbage(Server):
-    """Has SFTP that says anything but SFTP. `said` is what it sends behind its version."""
-
-    said = b""
-
-    def check_channel_subsystem_request(self, channel: paramiko.Channel, name: str) -> bool:
-        def answer() -> None:
-            with contextlib.suppress(OSError, EOFError):
-                channel.recv(1 << 16)
-                channel.sendall(b"\0\0\0\5\2\0\0\0\3" + self.said)
-                self.over.wait(10)
-
-        threading.Thread(target=answer, daemon=True).start()
-        return True
-
-
-def packet(kind: int, number: int, body: bytes) -> bytes:
-    return (len(body) + 5).to_bytes(4, "big") + bytes([kind]) + number.to_bytes(4, "big") + body
-
-
-HANDLE = packet(102, 1, b"\0\0\0\1h")
-"""The answer to the first request: a folder was opened."""
+    def end(self, shell: subprocess.Popen[bytes]) -> None:
+        self.over.wait()
+        with shell:
+            shell.kill()
 
 
 KEYS: dict[str, Callable[[], PrivateKeyTypes]] = {
@@ -175,7 +140,7 @@ def test_a_login_that_is_slow_or_cut_off_may_go_well_next_time(
 ) -> None:
     key = write_key(tmp_path / kind, KEYS[kind]())
     with serving(tmp_path, server) as sshd, pytest.raises(Unreachable, match=said) as caught:
-        _size(sshd.connect(key=str(key)))
+        _run(sshd.connect(key=str(key)))
     assert not isinstance(caught.value, Denied)
 
 
@@ -183,7 +148,7 @@ def test_a_login_that_is_slow_or_cut_off_may_go_well_next_time(
 def test_a_login_that_is_refused_is_final_whatever_the_type_of_the_key(kind: str, tmp_path: Path) -> None:
     key = write_key(tmp_path / kind, KEYS[kind]())
     with serving(tmp_path, Refusing) as sshd, pytest.raises(Denied, match=r"refused \(keys refused: 1\)"):
-        _size(sshd.connect(key=str(key)))
+        _run(sshd.connect(key=str(key)))
 
 
 def test_a_login_that_needs_more_than_a_key_is_final(tmp_path: Path) -> None:
@@ -191,7 +156,7 @@ def test_a_login_that_needs_more_than_a_key_is_final(tmp_path: Path) -> None:
         serving(tmp_path, WantsMore) as sshd,
         pytest.raises(Denied, match="a key is not enough, the login also needs keyboard-interactive"),
     ):
-        _size(sshd.connect())
+        _run(sshd.connect())
 
 
 LOCKED = ed25519.Ed25519PrivateKey.generate().private_bytes(
@@ -221,7 +186,7 @@ def test_a_key_that_the_site_names_must_be_of_use(tmp_path: Path, text: bytes | 
         serving(tmp_path) as sshd,
         pytest.raises(Denied, match=rf"no key to try; {re.escape(f'{path} {said}')}"),
     ):
-        _size(sshd.connect(key=str(path)))
+        _run(sshd.connect(key=str(path)))
 
 
 @pytest.mark.parametrize(
@@ -236,7 +201,7 @@ def test_an_unknown_host_key_is_to_be_added_to_the_users_own_first_file(
         f"Host *\n  UserKnownHostsFile {files.replace('A', f'{tmp_path}/A').replace('B', f'{tmp_path}/B')}\n"
     )
     with serving(tmp_path) as sshd, pytest.raises(Denied) as caught:
-        _size(sshd.connect(known_hosts=None, config=str(config)))
+        _run(sshd.connect(known_hosts=None, config=str(config)))
     place = file.replace("~", str(tmp_path)) if "~" in file else f"{tmp_path}/{file}"
     scan = f"mend: ssh-keyscan -p {sshd.port} 127.0.0.1 >> {place}"
     assert scan in str(caught.value)
@@ -244,18 +209,18 @@ def test_an_unknown_host_key_is_to_be_added_to_the_users_own_first_file(
 
 
 def test_a_key_of_the_configuration_need_not_exist(tmp_path: Path) -> None:
-    with serving(tmp_path, Files) as sshd:
+    with serving(tmp_path, Shells) as sshd:
         config = tmp_path / "config"
         config.write_text(f"Host *\n  IdentityFile {tmp_path}/none\n  IdentityFile {sshd.key}\n")
-        assert _size(sshd.connect(key=None, config=str(config))) is None
+        assert _run(sshd.connect(key=None, config=str(config))).status == 0
 
 
 def test_a_line_of_known_hosts_that_is_none_is_passed_over(tmp_path: Path) -> None:
-    with serving(tmp_path, Files) as sshd:
+    with serving(tmp_path, Shells) as sshd:
         own = sshd.known_hosts.read_text()
         cut = "other ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI\nanother ssh-rsa AAAAB\nother\n# a remark\n\n"
         sshd.known_hosts.write_text(cut + own + cut)
-        assert _size(sshd.connect()) is None
+        assert _run(sshd.connect()).status == 0
 
 
 @pytest.fixture
@@ -303,83 +268,33 @@ def refused(given: dict[str, object], config: str, said: str, tmp_path: Path) ->
     path = tmp_path / "config"
     path.write_text(config)
     with serving(tmp_path) as sshd, pytest.raises(Denied, match=said):
-        _size(sshd.connect(config=str(path), **given))
+        _run(sshd.connect(config=str(path), **given))
 
 
 def test_what_the_configuration_includes_holds(tmp_path: Path) -> None:
     """paramiko does not read `Include` (paramiko/paramiko#1044): without OpenSSH the host would not be found."""
-    with serving(tmp_path, Files) as sshd:
+    with serving(tmp_path, Shells) as sshd:
         (tmp_path / "cluster.conf").write_text(
             f"Host login\n  HostName 127.0.0.1\n  Port {sshd.port}\n  IdentityFile {sshd.key}\n"
         )
         config = tmp_path / "config"
         config.write_text(f"Include {tmp_path}/*.conf\n")
-        assert _size(sshd.connect(host="login", port=None, key=None, config=str(config))) is None
+        assert _run(sshd.connect(host="login", port=None, key=None, config=str(config))).status == 0
 
 
 def test_a_mistake_that_is_made_while_the_connection_is_open_hides_no_failure(tmp_path: Path) -> None:
     """The failure of the connection is told, not the configuration's: a session goes on after the former alone."""
     config = tmp_path / "config"
     config.write_text("")
-    with serving(tmp_path, Files) as sshd:
+    with serving(tmp_path, Shells) as sshd:
         connection = sshd.connect(config=str(config))
-        assert _size(connection) is None
+        assert _run(connection).status == 0
         config.write_text("nonsense\n")
         sshd.close()
-        with pytest.raises(Unreachable, match=r"^sftp \S+ somebody@127\.0\.0\.1:\d+: "):
-            _size(connection)
+        with pytest.raises(Unreachable, match=r"^ssh somebody@127\.0\.0\.1:\d+: "):
+            _run(connection)
 
 
 def test_a_match_that_does_not_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fixtures.backends.ssh.endpoint._SECONDS", 0.2)
     refused({}, 'Match exec "sleep 5"\n  Port 1\n', "`ssh -G 127.0.0.1` does not end", tmp_path)
-
-
-def test_a_file_of_any_name_hides_no_other(tmp_path: Path) -> None:
-    """Whoever may write to the folder of the logs may put a file there whose name is no UTF-8."""
-    with serving(tmp_path, OddFiles) as sshd:
-        connection = sshd.connect()
-        found = connection.names("/logs")
-        connection.close()
-    assert found == [name.decode(errors="replace") for name in NAMES]
-
-
-def test_a_folder_of_too_many_files_is_one_clear_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The connection still works, and the server has closed the folder."""
-    monkeypatch.setattr("fixtures.backends.ssh.sftp.MOST_NAMES", len(NAMES) - 1)
-    with serving(tmp_path, OddFiles) as sshd:
-        connection = sshd.connect()
-        for _ in range(2):
-            with pytest.raises(
-                Unreachable,
-                match=r"^/logs on somebody@\S+ has more than 4 files: move away those that are not of this job$",
-            ):
-                connection.names("/logs")
-        monkeypatch.setattr("fixtures.backends.ssh.sftp.MOST_NAMES", len(NAMES))
-        assert len(connection.names("/logs")) == len(NAMES)
-        connection.close()
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        b"\xff" * 64,
-        packet(77, 1, b""),
-        packet(101, 1, b"\0\0\0\4\0\0\0\3\xff\xfe\xfd"),
-        HANDLE + packet(104, 2, b"\xff" * 64),
-        HANDLE + packet(104, 2, b"\xff\xff\xff\xff"),
-        b"\0\0\0\0" * 8,
-    ],
-    ids=["no packet", "no answer of SFTP", "no text", "no names", "four billion names", "nothing"],
-)
-def test_an_sftp_server_that_says_anything_else_is_one_that_does_not_answer(
-    said: bytes, tmp_path: Path
-) -> None:
-    server = type("Says", (Garbage,), {"said": said})
-    with serving(tmp_path, server) as sshd:
-        connection = sshd.connect()
-        with pytest.raises(Unreachable, match=r"^sftp /logs somebody@"):
-            connection.names("/logs")
-        connection.close()
