@@ -203,8 +203,7 @@ class ScriptedLab:
         # All that is asked of it before a launch; a shell's start costs less than Python's.
         (self.root / "bin" / "srun").write_text("#!/bin/sh\necho --container-image pmix\n")
         (self.root / "bin" / "srun").chmod(0o755)
-        # As on a site: the profile of the login shell puts Slurm on the PATH.
-        (self.root / "home" / ".bash_profile").write_text(f"export PATH={self.root}/bin:$PATH\n")
+        sshd.make_home(self.root)
         environment = {"PATH": SYSTEM_PATH, "HOME": f"{self.root}/home", daemons.MARK: str(self.root)}
         self._ports = ports.claim(0)
         self.port = self._ports.sshd

@@ -315,7 +315,7 @@ class SlurmLab:
 
     def _install_pyxis(self) -> None:
         """The login shell's srun names Pyxis' option, of which this machine has no plug-in; and it has an nsys."""
-        (self.root / "home" / ".bash_profile").write_text(f"export PATH={self.root}/bin:$PATH\n")
+        sshd.make_home(self.root)
         srun = _SRUN.format(srun=shutil.which("srun", path=config.SYSTEM_PATH))
         for name, text in (("srun", srun), ("nsys", _NSYS)):
             tool = self.root / "bin" / name

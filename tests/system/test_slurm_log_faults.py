@@ -111,6 +111,27 @@ def test_a_log_that_is_whole_only_after_the_jobs_end_is_waited_for(make_trial: M
     assert result.verdicts == {CASE: "passed"}, result.out
 
 
+def test_a_log_that_nobody_can_read_now_is_read_by_the_next_session(make_trial: MakeTrial) -> None:
+    trial = make_trial(limits=", unreachable_minutes: 0.02").hold(10).start()
+    trial.until_steps(5)
+    log = trial.log()
+    real = log.rename(log.with_name("real"))
+    log.symlink_to(real)
+    trial.until_said("its log cannot be read, will go on trying")
+    trial.let_go()
+    result = trial.end()
+    headline = result.case(CASE)["headline"]
+    assert result.verdicts == {CASE: "lost"}
+    assert "ended COMPLETED, but its log could not be read for 0.02 minutes" in headline
+    assert "is a symbolic link, which is not read" in headline
+    assert [job.state for job in trial.jobs()] == ["COMPLETED"]
+    log.unlink()
+    real.rename(log)
+    again = trial.resume()
+    assert again.verdicts == {CASE: "passed"}, again.out
+    assert len(trial.jobs()) == 1
+
+
 def test_a_log_that_stays_short_is_no_evidence(make_trial: MakeTrial) -> None:
     trial = make_trial().hold(10).start()
     trial.until_steps(5)
@@ -151,7 +172,7 @@ def test_logs_of_other_jobs_in_the_same_folder_are_left_alone(make_trial: MakeTr
         log.name.replace(job, f"{job}1"),
         f"{log.name}.old",
         f"old-{log.name}.gz",
-        *([other.name] if other != log else [f"log-x_{job}_0_9.out", f"log-x_9_{job}.out"]),
+        *([other.name] if other != log else [f"log-x_{job}_0_9.out", f"log-x_1{job}_{job}.out"]),
     }
     for name in names:
         # Whole, and far too slow.
