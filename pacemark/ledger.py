@@ -67,6 +67,7 @@ class Submission(Strict):
     id: str
     folder: str
     kind: str
+    renamed: str = ""
     phase: Phase
     raw: str
     reason: str

@@ -50,6 +50,7 @@ class JobRef:
     `name` is unique to the case and the run. `id` is the cluster's own id of the job, "" if it is not known.
     `folder` is where the job's logs are written, "" if that is not known.
     `kind` is the kind of the job's object on Kubernetes, "" elsewhere.
+    `renamed` is the name that the cluster gave the job for `name`, "" if it kept it.
     """
 
     recipe: str
@@ -58,6 +59,12 @@ class JobRef:
     id: str = ""
     folder: str = ""
     kind: str = ""
+    renamed: str = ""
+
+    @property
+    def cluster_name(self) -> str:
+        """The job's name on its cluster."""
+        return self.renamed or self.name
 
     @property
     def case(self) -> str:
