@@ -529,7 +529,7 @@ def _job_remarks(case: Case, outcome: Outcome, log: Log) -> tuple[str, ...]:
         nodes = ",".join(job.excluded)
         remarks.append(f"kept away from {nodes}, which the end of an earlier job is blamed on")
     if job.failure == "hung":
-        remarks.append(f"job {job.ref.id}: {job.message}; cancelled, the pace of its steps stands")
+        remarks.append(f"job {job.ref.id}: {job.message}; the pace of its steps stands")
     elif job.failure:
         pass
     elif not outcome.succeeded:

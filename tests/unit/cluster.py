@@ -160,6 +160,14 @@ class Session:
 Start = Callable[..., Session]
 
 
+def until(holds: Callable[[], bool]) -> None:
+    """Wait until it holds."""
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def told(session: Session) -> list[str]:
     """What the fleet has said since this was asked last."""
     said = []

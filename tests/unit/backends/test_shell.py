@@ -137,7 +137,7 @@ def test_an_answer_that_is_too_long_is_none(monkeypatch: pytest.MonkeyPatch, she
     link = _Link([], shells=[shell])
     # As connecting does.
     monkeypatch.setattr(connection, "_where", str(endpoint(ssh, None)))
-    monkeypatch.setattr(connection, "_lease", lambda what: contextlib.nullcontext(link))
+    monkeypatch.setattr(connection, "_lease", lambda: contextlib.nullcontext(link))
     script = "yes | head -c 9000000"
     with pytest.raises(
         Unreachable, match=r"me@lab:22: the answer is too long to be one, by \d+ bytes: 'y\\ny\\n"

@@ -6,12 +6,14 @@ import re
 import sqlite3
 import threading
 import time
+from collections.abc import Iterable
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from fixtures.backends.base import Backend
 from fixtures.backends.base import InQueue
 from fixtures.backends.base import LogPiece
 from fixtures.backends.base import LogPlace
@@ -21,6 +23,7 @@ from fixtures.fleet import follow
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import LEDGER
+from fixtures.runs.ledger import Ledger
 from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
 from plugins.errors import Denied
@@ -43,6 +46,7 @@ from tests.unit.cluster import Session
 from tests.unit.cluster import Site
 from tests.unit.cluster import Start
 from tests.unit.cluster import told
+from tests.unit.cluster import until
 from tests.unit.examples import nemo2_text
 
 
@@ -144,6 +148,67 @@ def test_a_job_that_runs_goes_on_while_its_log_cannot_be_read(cluster: Cluster, 
     assert session.finish()[WIDE.id].failure == ""
     assert (cluster.cancelled, len(cluster.submitted)) == (set(), 1)
     assert len([line for line in told(session) if "its log cannot be read, will go on trying" in line]) == 1
+
+
+def test_every_step_is_judged_though_its_log_can_no_longer_be_read(cluster: Cluster, start: Start) -> None:
+    """The access to the logs is lost after the last step, and the job ends by itself."""
+
+    def refuse(name: str) -> None:
+        if len(cluster.ends[WIDE.id]) == 1:
+            raise Unreachable("pods/log is forbidden")
+
+    cluster.on_read, cluster.ends[WIDE.id] = refuse, [RUNNING] * 30 + [DONE]
+    entry = start(WIDE, unreachable_minutes=1).finish()[WIDE.id]
+    assert (entry.failure, entry.times.cancel_asked, cluster.cancelled) == ("", None, set())
+    assert "every step was read, but what its log says after them could not be read" in entry.log_note
+
+
+def test_every_step_is_judged_though_the_cluster_can_no_longer_be_asked(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.ends[WIDE.id] = [RUNNING]
+    session = start(WIDE, unreachable_minutes=0.002)
+    until(lambda: session.fleet.board[WIDE.key].done == WIDE.steps)
+
+    def refuse(*_: object) -> None:
+        raise Unreachable("401 Unauthorized")
+
+    for name in ("poll", "read_log", "cancel"):
+        monkeypatch.setattr(cluster, name, refuse)
+    entry = session.finish()[WIDE.id]
+    assert (entry.failure, entry.may_run) == ("hung", True)
+    assert "could not be asked for 0.002 minutes: 401 Unauthorized; the job may still run" in entry.message
+
+
+def test_a_job_that_ends_by_itself_while_it_is_cancelled_was_not_cancelled(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end(jobs: Sequence[JobRef]) -> None:
+        cluster.ends[WIDE.id] = [DONE]
+
+    monkeypatch.setattr(cluster, "cancel", end)
+    cluster.ends[WIDE.id], cluster.logs[WIDE.id] = [RUNNING], nemo2_text([10.0] * 3)
+    entry = start(WIDE, run_minutes=0.001).finish()[WIDE.id]
+    assert entry.message.endswith("; it ended COMPLETED meanwhile")
+
+
+def test_the_end_of_a_session_waits_once_for_what_cannot_be_cancelled(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+
+    def cancel(backend: Backend, ledger: Ledger, jobs: Iterable[JobRef], seconds: float) -> set[JobRef]:
+        waits.append(max(0.0, seconds))
+        time.sleep(waits[-1])
+        return set(jobs)
+
+    cluster.ends[WIDE.id] = [RUNNING]
+    monkeypatch.setattr("fixtures.fleet.cancel.cancel", cancel)
+    session = start(WIDE, cancel_seconds=0.2)
+    until(lambda: session.entries()[WIDE.id].status == "submitted")
+    session.fleet.stop()
+    assert "which is NOT confirmed" in session.finish()[WIDE.id].message
+    assert (len(waits), waits[1]) == (2, 0.0)
 
 
 def test_no_launcher_waits_while_logs_are_read(cluster: Cluster, start: Start) -> None:
@@ -330,10 +395,7 @@ def test_a_full_disk_leaves_no_job_and_nobody_waiting_and_says_how_to_go_on(
 def test_stopping_cancels_what_runs_and_ends_what_waits(cluster: Cluster, start: Start) -> None:
     cluster.ends[WIDE.id] = [RUNNING]
     session = start(WIDE, NARROW, jobs_in_flight=1)
-    deadline = time.monotonic() + 60
-    while session.entries()[WIDE.id].status != "submitted":
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: session.entries()[WIDE.id].status == "submitted")
     session.fleet.stop()
     entries = session.entries()
     assert cluster.cancelled == {WIDE.id}
@@ -391,17 +453,12 @@ def test_results_that_vanish_leave_no_job_and_submit_none(
     """SQLite itself goes on: it still has the file that nobody else can find any more."""
     cluster.ends[WIDE.id] = [RUNNING]
     session = start(WIDE, NARROW, jobs_in_flight=1)
-    deadline = time.monotonic() + 60
-    while session.entries()[WIDE.id].status != "submitted":
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: session.entries()[WIDE.id].status == "submitted")
     folder = session.fleet.folder
     folder.rename(tmp_path_factory.mktemp("away") / "run")
     if how == "a file":
         folder.touch()
-    while session.fleet.running:
-        assert time.monotonic() < deadline + 5
-        time.sleep(0.01)
+    until(lambda: not session.fleet.running)
     assert cluster.cancelled == {WIDE.id}
     assert cluster.submitted == [WIDE.id]
     assert session.fleet.defect.startswith("the results folder cannot be written to any more (")

@@ -411,7 +411,7 @@ def test_the_log_of_another_job_is_no_pass(job: Outcome) -> None:
 
 
 def test_a_job_that_hung_after_its_last_step_is_judged_with_a_remark() -> None:
-    job = outcome(failure="hung", message="it went on for 300 s after its last step", **FAILED)
+    job = outcome(failure="hung", message="it went on for 300 s after its last step; cancelled", **FAILED)
     found = judged(job, nemo2_text())
     assert found.verdict.kind is Kind.PASSED
     assert any("it went on for 300 s after its last step; cancelled" in r for r in found.verdict.remarks)
