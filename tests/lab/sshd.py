@@ -26,9 +26,10 @@ def missing_programs(names: tuple[str, ...], hint: str) -> list[str]:
 
 
 def make_home(root: Path) -> None:
-    """A user's home, as on a site: the profile puts the tools on the PATH, and every shell prints a banner."""
-    for name in (".bashrc", ".bash_profile"):
-        (root / "home" / name).write_text(f"echo Welcome to the lab\nexport PATH={root}/bin:$PATH\n")
+    """A user's home, as on a site: the profile puts the tools on the PATH, and every shell prints a banner and asks."""
+    ask = "read -r -p 'Your password expires tomorrow. Change it now? ' answer"
+    (root / "home" / ".bashrc").write_text("echo Welcome to the lab\n")
+    (root / "home" / ".bash_profile").write_text(f"echo Welcome\n{ask}\nexport PATH={root}/bin:$PATH\n")
 
 
 def make_sshd(root: Path, port: int, environment: Mapping[str, str]) -> Daemon:

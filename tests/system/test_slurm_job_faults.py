@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import signal
 import time
 
 import pytest
@@ -11,6 +13,7 @@ from tests.system.faults import CASE
 from tests.system.faults import MAXTEXT
 from tests.system.faults import NEMOTRON
 from tests.system.faults import MakeTrial
+from tests.system.support import signal_group
 from tests.system.support import until
 
 ALL = "gpu[001-256]"
@@ -183,3 +186,29 @@ def test_a_partition_that_takes_no_jobs_is_infrastructure_with_slurms_words(
     assert result.case(CASE)["verdict"] == "infrastructure"
     assert "Required partition not available (inactive or drain)" in result.case(CASE)["headline"]
     assert trial.jobs() == []
+
+
+@pytest.mark.parametrize("ends", ["by itself", "by Ctrl-C"])
+def test_a_job_that_slurm_renames_is_followed_by_its_id(
+    lab: SlurmLab, make_trial: MakeTrial, ends: str
+) -> None:
+    """As a job_submit plug-in does it; here right after the submission."""
+    trial = make_trial().hold(10)
+    trial.tools.mkdir(exist_ok=True)
+    (trial.tools / "sbatch").write_text(
+        '#!/bin/bash\nanswer=$(/usr/bin/sbatch "$@") || exit\n'
+        'scontrol update "JobId=${answer##* }" JobName="site-${answer##* }"\necho "$answer"\n'
+    )
+    (trial.tools / "sbatch").chmod(0o755)
+    trial.start()
+    trial.until_steps(3)
+    assert [job.name.partition("-")[0] for job in lab.squeue()] == ["site"]
+    if ends == "by Ctrl-C":
+        assert trial.process is not None
+        signal_group(trial.process, signal.SIGINT)
+    else:
+        trial.let_go()
+    result = trial.end()
+    assert lab.squeue() == []
+    assert result.verdicts == {CASE: "passed" if ends == "by itself" else "infrastructure"}, result.out
+    assert re.search(r"8b-bf16-8gpus: job (\d+), which the cluster named site-\1", result.out)

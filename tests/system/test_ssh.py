@@ -102,6 +102,20 @@ def test_a_script_that_hangs_is_told_and_cuts_off_no_other(ssh: SshConnection) -
     assert said == ["whole\n"]
 
 
+def test_what_a_script_complains_of_is_heard_while_it_runs(ssh: SshConnection, tmp_path: Path) -> None:
+    """The script goes on only when its words have been heard."""
+    heard: list[str] = []
+
+    def hear(line: str) -> None:
+        heard.append(line)
+        (tmp_path / line).touch()
+
+    wait = "while [ ! -e {0}/{1} ]; do sleep 0.05; done"
+    script = "\n".join(f"echo {word} >&2; {wait.format(tmp_path, word)}" for word in ("one", "two", "three"))
+    assert ssh.run(script, heard=hear).err == "one\ntwo\nthree\n"
+    assert heard == ["one", "two", "three"]
+
+
 def test_a_shell_that_was_ended_is_replaced(ssh: SshConnection) -> None:
     shell = int(ssh.run("echo $$").out)
     assert ssh._link is not None

@@ -172,7 +172,7 @@ class Login:
 
 @pytest.fixture
 def login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Login:
-    def run(self: SshConnection, script: str, *, seconds: float | None = None, cut: bool = False) -> Answer:
+    def run(self: SshConnection, script: str, **how: object) -> Answer:
         done = subprocess.run(["bash", "-s"], input=script, capture_output=True, text=True, timeout=120)
         return Answer(done.returncode, done.stdout, done.stderr)
 

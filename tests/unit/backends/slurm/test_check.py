@@ -63,7 +63,7 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: str) -> Site:
-    def run(self: SshConnection, script: str, *, seconds: float | None = None, cut: bool = False) -> Answer:
+    def run(self: SshConnection, script: str, **how: object) -> Answer:
         done = subprocess.run(["bash", "-s"], input=script, capture_output=True, text=True, timeout=120)
         return Answer(done.returncode, done.stdout, done.stderr)
 

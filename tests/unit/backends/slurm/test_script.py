@@ -12,6 +12,7 @@ import pytest
 
 from fixtures.backends.base import LogPlace
 from fixtures.backends.shell import Answer
+from fixtures.backends.shell import Hear
 from fixtures.backends.slurm.backend import SlurmBackend
 from fixtures.backends.slurm.commands import Controller
 from fixtures.backends.slurm.script import Script
@@ -119,7 +120,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    def run(self: SshConnection, script: str, *, seconds: float | None = None, cut: bool = False) -> Answer:
+    def run(self: SshConnection, script: str, **how: object) -> Answer:
         assert script.count(NAME) <= 2
         done = subprocess.run(
             ["bash", "-s"], input=script, capture_output=True, text=True, timeout=120, cwd=tmp_path
@@ -460,7 +461,7 @@ def _submit_noisily(monkeypatch: pytest.MonkeyPatch, listed: str, said: str) -> 
     """Submit by a launcher of whose output a part is missing, where squeue shows these ids under the name."""
     rows = "".join(f"{job}|{NAME}|RUNNING||None\n" for job in listed.split())
 
-    def run(self: SshConnection, script: str, *, seconds: float | None = None, cut: bool = False) -> Answer:
+    def run(self: SshConnection, script: str, **how: object) -> Answer:
         if "squeue" in script:
             return Answer(0, rows, "")
         return Answer(0, said, "noise\n", left_out=5000)
@@ -496,6 +497,30 @@ def test_a_launcher_that_printed_too_much_and_has_no_job_yet_is_looked_up(
         Unreachable, match=f"5000 bytes too many to be kept, and squeue shows no job named {NAME}"
     ):
         _submit_noisily(monkeypatch, "", "- Job id: 4711\n")
+
+
+# Source: sbatch.c of Slurm 22.05, `MAX_RETRIES` and the loop around slurm_submit_batch_job.
+WAITS = "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying."
+
+
+def test_what_sbatch_says_while_it_waits_is_shown_at_once_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+
+    def run(self: SshConnection, script: str, *, heard: Hear, **how: object) -> Answer:
+        for line in ("module loaded", WAITS, f"sbatch: warning: the token is {TOKEN}"):
+            heard(line)
+        return Answer(124, "", f"{WAITS}\n")
+
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    monkeypatch.setattr(SshConnection, "run", run)
+    backend = SlurmBackend("big-one", section(prologue=""), [examples.llama3()])
+    backend.notify = lines.append
+    with pytest.raises(Unreachable, match=f"no answer within 600 s: status 124: {WAITS}$"):
+        backend.submit(examples.case(), NAME)
+    assert lines == [
+        f"{examples.case().key}: {WAITS}",
+        f"{examples.case().key}: sbatch: warning: the token is <HF_TOKEN>",
+    ]
 
 
 CRASH = "srun: error: gpu002: task 11: Exited with exit code 1\n"

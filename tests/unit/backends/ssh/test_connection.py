@@ -61,7 +61,40 @@ def test_a_shell_that_hangs_as_it_starts_is_given_up(server: type[Server], tmp_p
         waiting = threading.Thread(target=wait, daemon=True)
         waiting.start()
         waiting.join(60)
-        assert [str(error).partition(": ")[2] for error in said] == ["no answer within 1 s"]
+        assert [str(error).partition(": ")[2].partition(":")[0] for error in said] == ["no answer within 1 s"]
+        connection.close()
+
+
+def test_a_profile_may_ask_a_question_and_set_variables(tmp_path: Path) -> None:
+    profile = 'read -r -p "Change your password now? " answer\nasked="<$answer>"\ntwice() { echo $1 $1; }\n'
+    (tmp_path / ".bash_profile").write_text(profile)
+    with serving(tmp_path, Shells) as sshd:
+        connection = sshd.connect(command_seconds=10)
+        for _ in range(2):
+            assert connection.run("echo $asked; twice $((1 + 1)); cat").out == "<>\n2 2\n"
+        connection.close()
+
+
+def test_a_profile_that_takes_longer_than_a_command_may_is_told(tmp_path: Path) -> None:
+    """Also if the launcher that is to run may take longer."""
+    (tmp_path / ".bash_profile").write_text("sleep 60\n")
+    with serving(tmp_path, Shells) as sshd:
+        connection = sshd.connect()
+        with pytest.raises(
+            Unreachable, match=r"no answer within 1 s: the profile of its login shell must end within 1 s"
+        ):
+            connection.run("true", seconds=600)
+        connection.close()
+
+
+def test_a_profile_that_ends_the_shell_is_told(tmp_path: Path) -> None:
+    (tmp_path / ".bash_profile").write_text("exit 3\n")
+    with serving(tmp_path, Shells) as sshd:
+        connection = sshd.connect()
+        with pytest.raises(
+            Unreachable, match="the login shell ended: the profile of its login shell must end"
+        ):
+            _run(connection)
         connection.close()
 
 
@@ -104,7 +137,7 @@ class Shells(Server):
             (partial(os.read, shell.stderr.fileno(), 1 << 16), channel.sendall_stderr),
         ):
             threading.Thread(target=self.pass_on, args=(take, give), daemon=True).start()
-        threading.Thread(target=self.end, args=(shell,), daemon=True).start()
+        threading.Thread(target=self.end, args=(shell, channel), daemon=True).start()
         return True
 
     def pass_on(self, take: Callable[[], bytes], give: Callable[[bytes], object]) -> None:
@@ -112,10 +145,12 @@ class Shells(Server):
             while data := take():
                 give(data)
 
-    def end(self, shell: subprocess.Popen[bytes]) -> None:
-        self.over.wait()
+    def end(self, shell: subprocess.Popen[bytes], channel: paramiko.Channel) -> None:
+        while shell.poll() is None and not self.over.wait(0.05):
+            pass
         with shell:
             shell.kill()
+        channel.close()
 
 
 KEYS: dict[str, Callable[[], PrivateKeyTypes]] = {
