@@ -24,6 +24,8 @@ class Phase(StrEnum):
 
     STARTING: the job has all its nodes, but some of its containers do not run yet. Some clusters cannot tell
     this from RUNNING.
+    SUSPENDED: the job has its nodes, and the cluster has stopped its program for a while.
+    ENDING: the job's program has ended, and the cluster cleans up behind it.
     GONE: the cluster no longer knows the job.
     UNKNOWN: the job's state is in none of our tables. Such a job counts as still there.
     """
@@ -31,10 +33,17 @@ class Phase(StrEnum):
     QUEUED = "queued"
     STARTING = "starting"
     RUNNING = "running"
+    SUSPENDED = "suspended"
+    ENDING = "ending"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     GONE = "gone"
     UNKNOWN = "unknown"
+
+    @property
+    def placed(self) -> bool:
+        """Whether the job has its nodes."""
+        return self in (Phase.STARTING, Phase.RUNNING, Phase.SUSPENDED, Phase.ENDING)
 
     @property
     def over(self) -> bool:

@@ -75,6 +75,10 @@ exec {srun} "${{step[@]}}"
 
 # A report of the lab holds its own export. Of the real nsys this follows `export` with --type sqlite, --output FILE and
 # the report behind them (User Guide of Nsight Systems, "CLI Export Command Switch Options"); it knows no other switch.
+# What each node runs before and after a job: it fails, or takes its time, while a test wants that.
+_PROLOG = "#!/bin/sh\n[ ! -e {root}/fail-prolog ]\n"
+_EPILOG = "#!/bin/sh\nwhile [ -e {root}/hold-epilog ]; do sleep 0.1; done\n"
+
 _NSYS = r"""#!/bin/bash
 [[ $# == 6 && "$1 $2 $3 $4" == "export --type sqlite --output" ]] || { echo "unrecognised option '$*'" >&2; exit 1; }
 [[ -e $6 ]] || { echo "File '$6' does not exist." >&2; exit 1; }
@@ -270,6 +274,8 @@ class SlurmLab:
             self.start_sshd()
         if self._daemons["slurmctld"].pid is None:
             self.start_controller()
+        for name in ("fail-prolog", "hold-epilog"):
+            (self.root / name).unlink(missing_ok=True)
         broken = self.run("sinfo", "-h", "-N", "-t", "down,drain,fail", "-o", "%N").split()
         if broken:
             self.run("scontrol", "update", f"NodeName={','.join(sorted(set(broken)))}", "State=RESUME")
@@ -317,7 +323,8 @@ class SlurmLab:
         """The login shell's srun names Pyxis' option, of which this machine has no plug-in; and it has an nsys."""
         sshd.make_home(self.root)
         srun = _SRUN.format(srun=shutil.which("srun", path=config.SYSTEM_PATH))
-        for name, text in (("srun", srun), ("nsys", _NSYS)):
+        prolog, epilog = (text.format(root=self.root) for text in (_PROLOG, _EPILOG))
+        for name, text in (("srun", srun), ("nsys", _NSYS), ("prolog", prolog), ("epilog", epilog)):
             tool = self.root / "bin" / name
             tool.write_text(text)
             tool.chmod(0o755)

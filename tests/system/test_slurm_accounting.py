@@ -99,8 +99,10 @@ def refused(trial: Trial, words: str, mend: str) -> None:
         ("MaxTRESPerJob=gres/gpu=4", "QOSMaxGRESPerJob"),
         ("MaxTRESPerNode=gres/gpu=4", "QOSMaxGRESPerNode"),
         ("MinTRESPerJob=gres/gpu=16", "QOSMinGRES"),
+        ("GrpTRESMins=gres/gpu=0", "QOSGrpGRESMinutes"),
+        ("GrpWall=0", "QOSGrpWallLimit"),
     ],
-    ids=["job", "node", "minimum"],
+    ids=["job", "node", "minimum", "budget", "time budget"],
 )
 def test_a_job_beyond_what_its_qos_allows_a_job_can_never_start(
     lab: AccountingLab, make_trial: MakeTrial, limit: str, reason: str

@@ -151,6 +151,67 @@ def test_a_job_that_is_held_can_never_start(
     assert [job.state for job in trial.jobs()] == ["CANCELLED"]
 
 
+@pytest.mark.parametrize("state", ["", "State=SpecialExit"])
+def test_a_job_that_is_requeued_and_held_can_never_start(
+    lab: SlurmLab, make_trial: MakeTrial, state: str
+) -> None:
+    trial = make_trial(limits=", hopeless_seconds: 1").hold(10).start()
+    trial.until_steps(3)
+    lab.run("scontrol", "requeuehold", *([state] if state else []), str(trial.job().id))
+    headline = trial.end().case(CASE)["headline"]
+    assert "it can never start; the queue says: " in headline
+    assert headline.endswith("; cancelled")
+
+
+def test_a_prolog_that_fails_is_told_with_its_node(lab: SlurmLab, make_trial: MakeTrial) -> None:
+    (lab.root / "fail-prolog").touch()
+    result = make_trial(limits=", hopeless_seconds: 1").start().end()
+    headline = result.case(CASE)["headline"]
+    assert re.search(r"it can never start; the queue says: launch.failed.requeued.held; ", headline), headline
+    assert re.search(r"`sinfo -R` says: gpu\d+: Prolog error; cancelled", headline), headline
+
+
+def test_a_job_that_is_suspended_does_not_hang(lab: SlurmLab, make_trial: MakeTrial) -> None:
+    trial = make_trial(limits=", stall_seconds: 1, stall_factor: 2").hold(10).start()
+    trial.until_steps(5)
+    job = str(trial.job().id)
+    lab.run("scontrol", "suspend", job)
+    trial.until_said("suspended on gpu001")
+    trial.let_go()
+    time.sleep(3)
+    lab.run("scontrol", "resume", job)
+    result = trial.end()
+    assert result.case(CASE)["verdict"] == "passed", result.out
+    assert any("the cluster suspended the job" in remark for remark in result.case(CASE)["remarks"])
+
+
+def test_an_epilog_that_takes_its_time_is_no_job_that_goes_on(lab: SlurmLab, make_trial: MakeTrial) -> None:
+    (lab.root / "hold-epilog").touch()
+    trial = make_trial(limits=", stall_seconds: 1, stall_factor: 2").start()
+    trial.until_said("completing on gpu001")
+    time.sleep(3)
+    (lab.root / "hold-epilog").unlink()
+    result = trial.end()
+    assert result.case(CASE)["verdict"] == "passed", result.out
+    assert not any("it went on" in remark for remark in result.case(CASE)["remarks"])
+
+
+def test_a_maintenance_is_told_with_its_times(lab: SlurmLab, make_trial: MakeTrial) -> None:
+    lab.run(
+        "scontrol", "create", "reservation", "ReservationName=works", "StartTime=now+5minutes", "Duration=30",
+        "Users=root", "Flags=MAINT", "Nodes=ALL",
+    )  # fmt: skip
+    try:
+        result = make_trial(limits=", queue_minutes: 0.1").start().end()
+    finally:
+        lab.run("scontrol", "delete", "ReservationName=works")
+    headline = result.case(CASE)["headline"]
+    assert re.search(
+        r"the queue says: ReqNodeNotAvail.*; the reservation works is from \S+T\S+ to \S+T\S+: ", headline
+    )
+    assert "a job whose `time_limit` ends before it can still start" in headline
+
+
 def test_a_job_that_is_released_in_time_goes_on(lab: SlurmLab, make_trial: MakeTrial) -> None:
     lab.set_node(ALL, "drain")
     trial = make_trial(limits=", queue_minutes: 5, hopeless_seconds: 60").start()

@@ -15,7 +15,7 @@ SQUEUE = {
     "CANCELLED": Phase.FAILED,
     "COMPLETED": Phase.SUCCEEDED,
     "CONFIGURING": Phase.QUEUED,
-    "COMPLETING": Phase.RUNNING,
+    "COMPLETING": Phase.ENDING,
     "DEADLINE": Phase.FAILED,
     "FAILED": Phase.FAILED,
     "NODE_FAIL": Phase.FAILED,
@@ -31,9 +31,9 @@ SQUEUE = {
     "REVOKED": Phase.FAILED,
     "SIGNALING": Phase.RUNNING,
     "SPECIAL_EXIT": Phase.QUEUED,
-    "STAGE_OUT": Phase.RUNNING,
-    "STOPPED": Phase.RUNNING,
-    "SUSPENDED": Phase.RUNNING,
+    "STAGE_OUT": Phase.ENDING,
+    "STOPPED": Phase.SUSPENDED,
+    "SUSPENDED": Phase.SUSPENDED,
     "TIMEOUT": Phase.FAILED,
 }
 LATER = {
@@ -68,7 +68,7 @@ def test_case_and_space_do_not_matter(word: str) -> None:
         ("OUT_OF_ME+", Phase.FAILED),
         ("RESV_DEL_+", Phase.QUEUED),
         ("REQUEUE_H+", Phase.QUEUED),
-        ("COMPLETIN+", Phase.RUNNING),
+        ("COMPLETIN+", Phase.ENDING),
         ("CONFIGURI+", Phase.QUEUED),
         ("SPECIAL_E+", Phase.QUEUED),
     ],
@@ -106,6 +106,19 @@ def test_only_these_phases_are_over() -> None:
         "ReservationDeleted",
         "MaxMemPerLimit",
         "launch failed requeued held",
+        "launch_failed_requeued_held",
+        "job requeued in held state",
+        "JobHoldMaxRequeue",
+        "BurstBufferOperation",
+        "PartitionConfig",
+        "QOSUsageThreshold",
+        "AssocGrpGRESMinutes",
+        "AssocGrpCPUMinutesLimit",
+        "AssocGrpBillingMinutes",
+        "AssocGrpWallLimit",
+        "QOSGrpGRESMinutes",
+        "QOSGrpMemoryMinutes",
+        "QOSGrpWallLimit",
         "QOSMaxNodePerJobLimit",
         "AssocMaxWallDurationPerJobLimit",
         "MaxNodePerJobLimit",
@@ -118,13 +131,14 @@ def test_only_these_phases_are_over() -> None:
     ],
 )
 def test_a_reason_that_does_not_pass_is_hopeless(reason: str) -> None:
-    assert hopeless(reason)
-    assert hopeless(f"({reason})")
+    assert hopeless("PENDING", reason)
+    assert hopeless("PENDING", f"({reason})")
+    assert not hopeless("RUNNING", reason)
 
 
 # A held job waits for its user, and nobody will come: the suite submitted it.
 def test_a_job_that_its_user_holds_is_hopeless() -> None:
-    assert hopeless("JobHeldUser")
+    assert hopeless("PENDING", "JobHeldUser")
 
 
 @pytest.mark.parametrize(
@@ -150,6 +164,14 @@ def test_a_job_that_its_user_holds_is_hopeless() -> None:
         "QOSMaxGRESPerUser",
         "QOSGrpGRES",
         "QOSGrpJobsLimit",
+        "QOSGrpGRESRunMinutes",
+        "AssocGrpCPURunMinutesLimit",
+        "AssocGrpUnknownRunMinutes",
+        "PartitionDown",
+        "ReqNodeNotAvail, Reserved for maintenance",
+        "BurstBufferResources",
+        "FedJobLock",
+        "SchedDefer",
         "MaxGRESPerAccount",
         "MaxJobsPerAccount",
         "JobArrayTaskLimit",
@@ -157,4 +179,9 @@ def test_a_job_that_its_user_holds_is_hopeless() -> None:
     ],
 )
 def test_a_reason_that_passes_is_not_hopeless(reason: str) -> None:
-    assert not hopeless(reason)
+    assert not hopeless("PENDING", reason)
+
+
+@pytest.mark.parametrize("state", ["REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"])
+def test_a_state_that_somebody_must_end_is_hopeless_whatever_its_reason(state: str) -> None:
+    assert hopeless(state, "None")
