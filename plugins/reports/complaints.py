@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-_COMPLAINT = re.compile(rb"(?i)^srun: (?!warning)|error|kill|cancel|fail|traceback|no space|denied")
+_COMPLAINT = re.compile(rb"(?i)^(?:\S*/)?srun: (?!warning)|error|kill|cancel|fail|traceback|no space|denied")
 
 # What srun prints first when it ends a step. Then it prints lines for each node, because a task may answer
 # SIGTERM with an exit code.

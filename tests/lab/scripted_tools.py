@@ -36,6 +36,11 @@ class Scheduler:
         self.jobs: list[Job] = json.loads(jobs.read_text()) if jobs.exists() else []
         self.now = time.time()
 
+    def calls(self, tool: str) -> int:
+        """How often a tool has been called, with this call."""
+        calls = (self.folder / "calls.jsonl").read_text().splitlines()
+        return sum(json.loads(call)["tool"] == tool for call in calls)
+
     def save(self) -> None:
         # A test reads without the lock.
         fresh = self.folder / "jobs.json.new"
@@ -250,14 +255,12 @@ TOOLS = {"sbatch": sbatch, "squeue": squeue, "sacct": sacct, "scontrol": scontro
 def turn(scheduler: Scheduler, tool: str) -> Fault:
     """The fault of a tool whose turn it is to fail; empty when it works."""
     fault: Fault = scheduler.script["faults"].get(tool, {})
-    calls = (scheduler.folder / "calls.jsonl").read_text().splitlines()
-    made = sum(json.loads(call)["tool"] == tool for call in calls)
-    return fault if fault and (fault["calls"] is None or made <= fault["calls"]) else {}
+    return fault if fault and (fault["calls"] is None or scheduler.calls(tool) <= fault["calls"]) else {}
 
 
 def named(scheduler: Scheduler, job: Job) -> str:
-    """The name under which the tools show a job."""
-    name: str = scheduler.script["renamed"] or job["name"]
+    """The name under which the tools show a job. Its id passes to another one once squeue has shown it."""
+    name: str = (scheduler.calls("squeue") > 1 and scheduler.script["renamed"]) or job["name"]
     return name
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from tests.lab.daemons import Daemon
 from tests.lab.daemons import LabError
 
 HOST = "127.0.0.1"
+BANNER = "Welcome to the lab\n"
 PROGRAMS = ("sshd", "ssh-keygen")
 
 
@@ -28,7 +30,7 @@ def missing_programs(names: tuple[str, ...], hint: str) -> list[str]:
 def make_home(root: Path) -> None:
     """A user's home, as on a site: the profile puts the tools on the PATH, and every shell prints a banner and asks."""
     ask = "read -r -p 'Your password expires tomorrow. Change it now? ' answer"
-    (root / "home" / ".bashrc").write_text("echo Welcome to the lab\n")
+    (root / "home" / ".bashrc").write_text(f"printf %s {shlex.quote(BANNER)}\n")
     (root / "home" / ".bash_profile").write_text(f"echo Welcome\n{ask}\nexport PATH={root}/bin:$PATH\n")
 
 

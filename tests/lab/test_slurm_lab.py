@@ -23,6 +23,7 @@ from fixtures.site import load_site
 from tests.lab import daemons
 from tests.lab import fixtures
 from tests.lab.slurm import SlurmLab
+from tests.lab.sshd import BANNER
 from tests.lab.stage import Stage
 
 TOKEN = "hf_not_a_token"
@@ -55,9 +56,9 @@ def connect(lab: SlurmLab) -> paramiko.SSHClient:
 
 
 def sh(client: paramiko.SSHClient, command: str) -> tuple[int, str]:
-    """Exit code, and standard output and error together."""
+    """Exit code, and standard output and error together, without the banner of every shell."""
     _, out, _ = client.exec_command(f"{{ {command}\n}} 2>&1", timeout=300)
-    text = out.read().decode()
+    text = out.read().decode().removeprefix(BANNER)
     return out.channel.recv_exit_status(), text
 
 

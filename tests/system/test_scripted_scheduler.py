@@ -88,7 +88,7 @@ def test_sacct_tells_how_a_job_ended(
 
 
 @pytest.mark.parametrize(
-    "fault", [Fault(f"slurm_load_jobs error: {TIMED_OUT}", calls=2), Fault(seconds=9, calls=1)]
+    "fault", [Fault(f"slurm_load_jobs error: {TIMED_OUT}", calls=3), Fault(seconds=9, calls=2)]
 )
 def test_a_squeue_that_fails_for_a_while_changes_nothing(
     scripted_lab: ScriptedLab, tmp_path: Path, fault: Fault

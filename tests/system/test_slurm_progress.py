@@ -31,7 +31,7 @@ from tests.system.support import until
 
 # The pace of a case that runs, once the steps that warm it up weigh little.
 PACE = re.compile(
-    r"llama3/70b-fp8-512gpus +step \d+/50 +10\.\d+ s/step +8\d\d,\d\d\d tokens/s +[-+]\d\.\d % +running \d+:\d\d +\d+:\d\d left"
+    r"llama3/70b-fp8-512gpus +step \d+/50 +10\.\d+ s/step +expected 10\.07 +8\d\d,\d\d\d tokens/s +[-+]\d\.\d % +running \d+:\d\d +\d+:\d\d left"
 )
 
 

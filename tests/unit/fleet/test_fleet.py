@@ -138,6 +138,24 @@ def test_a_log_that_cannot_be_read_stops_nobody_and_is_read_by_the_next_session(
     assert (entry.failure, entry.ref.id, len(cluster.submitted)) == ("", lost.ref.id, 2)
 
 
+def test_a_restart_that_is_heard_of_at_the_end_has_a_log_of_its_own(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read is the first start's. The launcher may give each start a log, or one to all."""
+    places: list[LogPlace] = []
+
+    def read(job: JobRef, place: LogPlace, wanted: Sequence[bytes]) -> LogPiece:
+        places.append(place)
+        data = nemo2_text().encode()[place.offset :]
+        return LogPiece(data, replace(place, file=f"log-{place.attempt}", offset=place.offset + len(data)))
+
+    cluster.ends[WIDE.id] = [RUNNING] * 5 + [DONE]
+    monkeypatch.setattr(cluster, "read_log", read)
+    monkeypatch.setattr(cluster, "times", lambda job: Span(restarts=1))
+    assert start(WIDE).finish()[WIDE.id].attempts == 2
+    assert LogPlace(attempt=2) in places
+
+
 def test_a_job_that_runs_goes_on_while_its_log_cannot_be_read(cluster: Cluster, start: Start) -> None:
     def refuse(name: str) -> None:
         if len(cluster.ends[WIDE.id]) > 1:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from plugins.reports.complaints import complaints
 
 CRASH = "srun: error: gpu002: task 11: Exited with exit code 1"
@@ -25,8 +27,9 @@ def test_what_a_script_traces_is_no_complaint() -> None:
     assert found(*said) == [CRASH]
 
 
-def test_whatever_srun_says_is_a_complaint() -> None:
-    said = ("srun: unrecognized option '--container-image'", 'Try "srun --help" for more information')
+@pytest.mark.parametrize("program", ["srun", "/usr/bin/srun"])
+def test_whatever_srun_says_is_a_complaint(program: str) -> None:
+    said = (f"{program}: unrecognized option '--container-image'", 'Try "srun --help" for more information')
     assert found("+ srun --container-image i.sqsh ./train", *said, "+ exitcode=255") == [said[0]]
 
 

@@ -457,6 +457,21 @@ def test_a_life_that_ends_like_the_beginning_of_a_secret_does_not_hide_the_next(
     assert backend.read_log(job, piece.place, ()).data == b""
 
 
+def test_an_attempt_that_was_told_before_its_log_is_there_counts_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    logs = {"log-a-a.task_7_0.out": b"the first life\n"}
+    monkeypatch.setattr(files, "names", lambda self, folder: list(logs))
+    monkeypatch.setattr(files, "size", lambda self, path: len(logs[Path(path).name]))
+    monkeypatch.setattr(files, "read", lambda self, path, offset, size: logs[Path(path).name][offset:])
+    backend = SlurmBackend("lab", section(), [examples.llama3()])
+    job, place = JobRef("llama3", examples.CASE, "name", "7", "/logs"), LogPlace(attempt=2)
+    assert backend.read_log(job, place, ()).place == place
+    logs["log-a-a.task_7_1.out"] = b"the second life\n"
+    piece = backend.read_log(job, place, ())
+    assert (piece.data, piece.place.attempt) == (b"the second life\n", 2)
+
+
 def _submit_noisily(monkeypatch: pytest.MonkeyPatch, listed: str, said: str) -> JobRef:
     """Submit by a launcher of whose output a part is missing, where squeue shows these ids under the name."""
     rows = "".join(f"{job}|{NAME}|RUNNING||None\n" for job in listed.split())
