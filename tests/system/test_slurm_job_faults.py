@@ -172,7 +172,7 @@ def test_a_prolog_that_fails_is_told_with_its_node(lab: SlurmLab, make_trial: Ma
 
 
 def test_a_job_that_is_suspended_does_not_hang(lab: SlurmLab, make_trial: MakeTrial) -> None:
-    trial = make_trial(limits=", stall_seconds: 1, stall_factor: 2").hold(10).start()
+    trial = make_trial(limits=", stall_seconds: 1, stall_factor: 0.01").hold(10).start()
     trial.until_steps(5)
     job = str(trial.job().id)
     lab.run("scontrol", "suspend", job)
@@ -187,7 +187,7 @@ def test_a_job_that_is_suspended_does_not_hang(lab: SlurmLab, make_trial: MakeTr
 
 def test_an_epilog_that_takes_its_time_is_no_job_that_goes_on(lab: SlurmLab, make_trial: MakeTrial) -> None:
     (lab.root / "hold-epilog").touch()
-    trial = make_trial(limits=", stall_seconds: 1, stall_factor: 2").start()
+    trial = make_trial(limits=", stall_seconds: 1, stall_factor: 0.01").start()
     trial.until_said("completing on gpu001")
     time.sleep(3)
     (lab.root / "hold-epilog").unlink()

@@ -97,6 +97,22 @@ def test_a_stage_that_fills_up_is_named(small_disk: Path, make_trial: MakeTrial)
     assert "the disk of its log is full: No space left on device in /" in case["headline"]
 
 
+def test_a_stage_that_was_full_for_a_while_is_named(small_disk: Path, make_trial: MakeTrial) -> None:
+    """The lines of that time are lost, and there is room again when the job ends."""
+    stage = make_stage(small_disk / "stage", "llama3", provisioned=True, real_step=0.2)
+    trial = make_trial(stage=stage, limits=", stall_seconds: 6, stall_factor: 0.01").hold(10).start()
+    trial.until_steps(5)
+    filler = fill(small_disk)
+    trial.let_go()
+    trial.until_said("the disk of its log is full")
+    filler.unlink()
+    case = trial.end().case(CASE)
+    assert case["verdict"] == "infrastructure"
+    assert re.search(
+        r"the last was \d+: the disk of its log is full: .*, at \d\d:\d\d:\d\d", case["headline"]
+    )
+
+
 def test_a_log_that_is_whole_only_after_the_jobs_end_is_waited_for(make_trial: MakeTrial) -> None:
     trial = make_trial(limits=", log_settle_seconds: 60").hold(10).start()
     behind = Behind(trial.log())
