@@ -109,7 +109,7 @@ def test_a_stage_that_was_full_for_a_while_is_named(small_disk: Path, make_trial
     case = trial.end().case(CASE)
     assert case["verdict"] == "infrastructure"
     assert re.search(
-        r"the last was \d+: the disk of its log is full: .*, at \d\d:\d\d:\d\d", case["headline"]
+        r"the disk of its log is full: .*, at \d\d:\d\d:\d\d", case["headline"]
     )
 
 
