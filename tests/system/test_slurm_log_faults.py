@@ -108,9 +108,7 @@ def test_a_stage_that_was_full_for_a_while_is_named(small_disk: Path, make_trial
     filler.unlink()
     case = trial.end().case(CASE)
     assert case["verdict"] == "infrastructure"
-    assert re.search(
-        r"the disk of its log is full: .*, at \d\d:\d\d:\d\d", case["headline"]
-    )
+    assert re.search(r"the disk of its log is full: .*, at \d\d:\d\d:\d\d", case["headline"])
 
 
 def test_a_log_that_is_whole_only_after_the_jobs_end_is_waited_for(make_trial: MakeTrial) -> None:
