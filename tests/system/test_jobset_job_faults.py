@@ -298,6 +298,70 @@ def test_nobody_restarts_a_jobset(kubernetes_lab: KubernetesLab, kube_trial: Mak
     assert len(trial.made()) == 1
 
 
+@pytest.fixture
+def sidecars(kubernetes_lab: KubernetesLab, namespace: str) -> Iterator[None]:
+    """Admission puts a sidecar into every pod of the namespace, as Istio does."""
+    kind, meta = "admissionregistration.k8s.io/v1", {"name": f"sidecars-{namespace}"}
+    label = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
+    proxy = 'Object.spec.containers{name: "istio-proxy", image: "istio/proxyv2:1.30"}'
+    mutation = f"Object{{spec: Object.spec{{containers: [{proxy}]}}}}"
+    policy = {
+        "apiVersion": kind,
+        "kind": "MutatingAdmissionPolicy",
+        "metadata": meta,
+        "spec": {
+            "matchConstraints": {"namespaceSelector": label, "resourceRules": [rule]},
+            "reinvocationPolicy": "Never",
+            "failurePolicy": "Fail",
+            "mutations": [
+                {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": mutation}}
+            ],
+        },
+    }
+    binding = {
+        "apiVersion": kind,
+        "kind": "MutatingAdmissionPolicyBinding",
+        "metadata": meta,
+        "spec": {"policyName": meta["name"], "matchResources": {"namespaceSelector": label}},
+    }
+    for document in (policy, binding):
+        kubernetes_lab.api.create(document)
+    trial = {
+        "metadata": {"name": "trial", "namespace": namespace},
+        "spec": {"containers": [{"name": "one", "image": "one"}]},
+    }
+    path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
+
+    def is_taken_up() -> bool:
+        made = kubernetes_lab.api.post(path, trial)
+        return len(made["spec"]["containers"]) == 2
+
+    until(is_taken_up, "the policy is taken up")
+    yield
+    for kinds in ("mutatingadmissionpolicybindings", "mutatingadmissionpolicies"):
+        kubernetes_lab.api.delete(f"/apis/{kind}/{kinds}/{meta['name']}")
+
+
+@pytest.mark.usefixtures("sidecars")
+@pytest.mark.parametrize(
+    "knobs", [{}, {"crash_at": 7}, {"crash_at": 0}], ids=["whole", "crash", "crash at once"]
+)
+def test_a_sidecar_that_never_ends_holds_up_no_end(kube_trial: MakeTrial, knobs: dict[str, int]) -> None:
+    trial = kube_trial(**knobs).start()
+    trial.until_there("pod", 16)
+    assert [c["name"] for c in trial.items("pod")[0]["spec"]["containers"]][-1] == "istio-proxy"
+    result = trial.end()
+    case = result.case(CASE)
+    if not knobs:
+        assert case["verdict"] == "passed", result.out
+        assert any("the sidecar istio-proxy still runs" in remark for remark in case["remarks"])
+        return
+    assert case["verdict"] == "infrastructure", result.out
+    assert re.search(r"pod pm-\S+ on gke-\S+: container workload ended with exit code 1 ", case["headline"])
+    assert "the sidecar istio-proxy still runs" in case["headline"]
+
+
 def test_a_job_that_hangs_is_cancelled(kube_trial: MakeTrial) -> None:
     headline = blamed(kube_trial(hang_at=7, limits=STALL).start())
     assert "no new step for" in headline

@@ -20,7 +20,6 @@ APPLY = "application/apply-patch+yaml"
 _PATIENCE = urllib3.Retry(
     10, connect=0, read=0, other=0, redirect=0, allowed_methods=None, raise_on_status=False
 )
-_PLURALS = {"Topology": "topologies"}
 _DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 
@@ -139,9 +138,11 @@ def collection(document: Mapping[str, Any]) -> str:
     prefix = f"/apis/{group}" if "/" in group else f"/api/{group}"
     namespace = document["metadata"].get("namespace")
     place = f"/namespaces/{namespace}" if namespace else ""
-    plural = _PLURALS.get(kind) or (kind.lower() if kind.endswith("s") else f"{kind.lower()}s")
+    plural = kind.lower() if kind.endswith("s") else f"{kind.lower()}s"
     if kind.endswith("Class"):
         plural = f"{kind.lower()}es"
+    elif kind.endswith("y"):
+        plural = f"{kind.lower()[:-1]}ies"
     return f"{prefix}{place}/{plural}"
 
 

@@ -11,8 +11,10 @@ from fixtures.backends.kubernetes.objects import LONGEST_NAME
 from fixtures.backends.kubernetes.objects import object_name
 from fixtures.backends.kubernetes.states import UNSEEN
 from fixtures.backends.kubernetes.states import broken
+from fixtures.backends.kubernetes.states import broken_behind_sidecars
 from fixtures.backends.kubernetes.states import images_of
 from fixtures.backends.kubernetes.states import nodes_of
+from fixtures.backends.kubernetes.states import state_behind_sidecars
 from fixtures.backends.kubernetes.states import state_of_jobset
 from fixtures.backends.kubernetes.states import times_of
 from plugins.job import Phase
@@ -68,6 +70,66 @@ def test_a_failure_blames_the_pod_that_failed_first() -> None:
     state = state_of_jobset(jobset(("Failed", "ReachedMaxRestarts", "too often")), pods, None, 3)
     assert (state.phase, state.nodes, state.exit_code) == (Phase.FAILED, "node-1", "137")
     assert state.reason == "pod pod-1 on node-1: container workload ended with exit code 137 (OOMKilled)"
+
+
+PROXY = {"name": "istio-proxy", "state": {"running": {"startedAt": WHEN}}}
+
+
+def beside(
+    number: int, *statuses: dict[str, Any], restarts: str = "Never", gone: bool = False
+) -> dict[str, Any]:
+    """A pod with a sidecar that never ends."""
+    shown = pod(number, containerStatuses=[*statuses, PROXY])
+    shown["spec"]["restartPolicy"] = restarts
+    if gone:
+        shown["metadata"]["deletionTimestamp"] = WHEN
+    return shown
+
+
+@pytest.mark.parametrize("restarts", ["Never", "OnFailure"])
+def test_the_end_of_what_trains_is_the_end_beside_a_sidecar(restarts: str) -> None:
+    pods = [beside(number, ended(0, "Completed", WHEN), restarts=restarts) for number in range(2)]
+    state = state_behind_sidecars(pods, "workload", 2)
+    assert state is not None
+    assert (state.phase, state.raw, state.exit_code, state.nodes) == (
+        Phase.SUCCEEDED,
+        "Completed",
+        "0",
+        "node-0, node-1",
+    )
+    assert state.reason == "container workload of every pod has ended; the sidecar istio-proxy still runs"
+
+
+def test_what_failed_first_beside_a_sidecar_is_named() -> None:
+    pods = [
+        beside(0, {"name": "workload", "state": {"running": {"startedAt": WHEN}}}),
+        beside(1, ended(134, "Error", "2026-11-21T09:00:09Z")),
+        beside(2, ended(1, "Error", "2026-11-21T09:00:05Z")),
+    ]
+    state = state_behind_sidecars(pods, "workload", 3)
+    assert state is not None
+    assert (state.phase, state.nodes, state.exit_code) == (Phase.FAILED, "node-2", "1")
+    assert state.reason == (
+        "pod pod-2 on node-2: container workload ended with exit code 1 (the sidecar istio-proxy still runs)"
+    )
+    assert [one.pod for one in broken_behind_sidecars(pods, "workload")] == ["pod-2", "pod-1"]
+
+
+@pytest.mark.parametrize(
+    "pods",
+    [
+        [],
+        [beside(0, ended(0, "Completed", WHEN))],  # of two
+        [beside(0, ended(0, "Completed", WHEN)), beside(1, waiting("ContainerCreating"))],
+        [beside(0, ended(0, "Completed", WHEN)), beside(1, ended(0, "Completed", WHEN), gone=True)],
+        [beside(0, ended(1, "Error", WHEN), restarts="OnFailure")],
+        [beside(number, ended(0, "Completed", WHEN), restarts="Always") for number in range(2)],
+        [beside(number, ended(1, "Error", WHEN, name="log-shipper")) for number in range(2)],
+        [pod(0, "Failed", containerStatuses=[ended(1, "Error", WHEN)])],  # its object will say so
+    ],
+)
+def test_what_still_trains_beside_a_sidecar_or_trains_again_has_not_ended(pods: list[dict[str, Any]]) -> None:
+    assert state_behind_sidecars(pods, "workload", 2) is None
 
 
 def test_a_failure_without_a_failed_pod_says_what_the_jobset_says() -> None:
