@@ -27,6 +27,7 @@ from tests.system.kube import user
 from tests.system.kube_trial import JOBSETS
 from tests.system.kube_trial import KubeTrial
 from tests.system.kube_trial import MakeTrial
+from tests.system.support import finish
 from tests.system.support import until
 
 QUEUE = {"queue": "a3-mega"}
@@ -360,6 +361,44 @@ def test_a_sidecar_that_never_ends_holds_up_no_end(kube_trial: MakeTrial, knobs:
     assert case["verdict"] == "infrastructure", result.out
     assert re.search(r"pod pm-\S+ on gke-\S+: container workload ended with exit code 1 ", case["headline"])
     assert "the sidecar istio-proxy still runs" in case["headline"]
+
+
+def test_a_jobset_that_a_finalizer_keeps_is_told(
+    kubernetes_lab: KubernetesLab, kube_trial: MakeTrial
+) -> None:
+    trial = (
+        kube_trial(pace=1.3, hang_at=30, limits={"cancel_seconds": 3}).hold(10).start("--give-up-after", "20")
+    )
+    path = f"{JOBSETS.format(trial.namespace)}/{trial.jobset()['metadata']['name']}"
+    kubernetes_lab.api.merge(path, {"metadata": {"finalizers": ["site/audit"]}})
+    trial.let_go()
+    try:
+        trial.until_said("stays until its finalizers are removed: site/audit")
+        trial.until_said("NOT confirmed (it stays until its finalizers are removed: site/audit)")
+    finally:
+        kubernetes_lab.api.merge(path, {"metadata": {"finalizers": None}})
+    result = trial.end()
+    assert result.case(CASE)["verdict"] == "too slow", result.out
+
+
+def test_a_jobset_that_somebody_makes_anew_is_not_the_one_that_was_submitted(
+    kubernetes_lab: KubernetesLab, kube_trial: MakeTrial
+) -> None:
+    """Deleted, and applied again from a copy, as by a tool that keeps a cluster as a repository says."""
+    trial = kube_trial().hold(10).start()
+    trial.until_steps(5)
+    jobset, path = trial.jobset(), JOBSETS.format(trial.namespace)
+    name = jobset["metadata"]["name"]
+    metadata = {key: jobset["metadata"][key] for key in ("name", "namespace", "labels", "annotations")}
+    kubernetes_lab.api.delete(f"{path}/{name}")
+    until(lambda: trial.items("jobset") == [], "it is gone")
+    kubernetes_lab.api.create({**jobset, "metadata": metadata})
+    assert trial.process is not None
+    result = finish(trial.process, trial.results)
+    assert "ended CANCELLED" in result.case(CASE)["headline"]
+    # It is somebody else's.
+    assert [item["metadata"]["name"] for item in trial.items("jobset")] == [name]
+    kubernetes_lab.api.delete(f"{path}/{name}")
 
 
 def test_a_job_that_hangs_is_cancelled(kube_trial: MakeTrial) -> None:

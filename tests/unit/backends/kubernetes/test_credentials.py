@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 import time
 import tracemalloc
 from collections.abc import Iterator
+from datetime import UTC
+from datetime import datetime
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from fixtures.backends.kubernetes import api as module
 from fixtures.backends.kubernetes import credentials as access
@@ -84,6 +93,42 @@ class Plugin:
 @pytest.fixture
 def plugin(tmp_path: Path, server: Server) -> Plugin:
     return Plugin(tmp_path, server)
+
+
+def certificate(ends: datetime) -> tuple[str, str]:
+    """A client certificate and its key, in base64."""
+    key, name = (
+        ec.generate_private_key(ec.SECP256R1()),
+        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "me")]),
+    )
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), 7)
+        .not_valid_before(ends - timedelta(days=2))
+        .not_valid_after(ends)
+        .sign(key, hashes.SHA256())
+    )
+    form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    parts = (
+        made.public_bytes(serialization.Encoding.PEM),
+        key.private_bytes(serialization.Encoding.PEM, *form),
+    )
+    return tuple(base64.b64encode(part).decode() for part in parts)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("days", "reason"),
+    [(-1, "its client certificate expired at {:%Y-%m-%d %H:%M} UTC, so renew it"), (1, "SSL")],
+)
+def test_a_client_certificate_that_has_expired_is_named(
+    tmp_path: Path, server: Server, days: int, reason: str
+) -> None:
+    """The server does not speak TLS, which is seen only with a certificate that may be used."""
+    ends = datetime.now(UTC) + timedelta(days=days)
+    data, key = certificate(ends)
+    user = {"client-certificate-data": data, "client-key-data": key}
+    client = api(kubeconfig(tmp_path / "config", server.url.replace("http:", "https:"), user))
+    with pytest.raises(Unreachable, match=reason.format(ends)):
+        client.find("/api/v1/namespaces/any")
 
 
 def test_a_plugin_is_run_once_without_a_terminal_and_told_of_its_cluster(

@@ -196,13 +196,24 @@ def test_a_job_that_hit_its_own_limit_is_no_pods_fault() -> None:
 def test_of_pods_that_only_went_the_first_is_blamed() -> None:
     child = jobset(("Failed", "BackoffLimitExceeded", "too many"))
     pods = [pod(1), pod(0), pod(2)]
-    for one in pods[:2]:
-        one["metadata"]["deletionTimestamp"] = WHEN
+    for one, when in zip(pods, (WHEN, "2026-11-21T09:00:01Z"), strict=False):
+        one["metadata"]["deletionTimestamp"] = when
     state = state_of_jobset(FAILED, pods, None, 4, child)
     assert state.reason == "pod pod-1 on node-1 (it was deleted)"
     assert state.nodes == "node-1"
+    # As a Job deletes its pods.
+    pods[1]["metadata"]["deletionTimestamp"] = WHEN
+    assert state_of_jobset(FAILED, pods, None, 4, child).reason == "its Job BackoffLimitExceeded: too many"
     pods[0]["metadata"]["deletionTimestamp"] = UNSEEN
     assert state_of_jobset(FAILED, pods, None, 4, child).reason == "its Job BackoffLimitExceeded: too many"
+
+
+def test_what_keeps_a_deleted_jobset_is_told() -> None:
+    there = jobset()
+    there["metadata"] |= {"deletionTimestamp": WHEN, "finalizers": ["foregroundDeletion", "site/audit"]}
+    state = state_of_jobset(there, [pod(0)], None, 1)
+    assert (state.phase, state.raw) == (Phase.RUNNING, "Terminating")
+    assert state.reason == "it stays until its finalizers are removed: site/audit"
 
 
 def test_an_end_that_no_table_has_is_unknown() -> None:
