@@ -229,6 +229,19 @@ def test_the_end_of_a_session_waits_once_for_what_cannot_be_cancelled(
     assert (len(waits), waits[1]) == (2, 0.0)
 
 
+def test_what_could_not_be_removed_is_left_to_a_sweep(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(job: JobRef) -> None:
+        raise Unreachable("403 Forbidden")
+
+    monkeypatch.setattr(cluster, "release", refuse)
+    session = start(WIDE)
+    entry = session.finish()[WIDE.id]
+    assert (entry.failure, entry.may_run) == ("", True)
+    assert any("could not be removed: 403 Forbidden" in line for line in told(session))
+
+
 def test_no_launcher_waits_while_logs_are_read(cluster: Cluster, start: Start) -> None:
     last = examples.case("8b-bf16-8gpus")
     reading, met = threading.Event(), threading.Event()
