@@ -40,6 +40,7 @@ from tests.system.kube import user
 from tests.system.kube_trial import KubeTrial
 from tests.system.kube_trial import MakeTrial
 from tests.system.support import ROOT
+from tests.system.support import finish
 from tests.system.support import until
 
 NAME = "pacemark-20261121-094226-2019.llama3_gke-70b-fp8-128gpus"
@@ -145,6 +146,28 @@ def test_a_watch_that_is_refused_goes_on(gate: Gate, gated: MakeTrial, what: str
     gate.shut()
     gate.open()
     passed(trial)
+
+
+def test_a_log_that_may_no_longer_be_read_is_read_by_the_next_session(gate: Gate, gated: MakeTrial) -> None:
+    """The right to read logs is taken away in the middle, and the job ends by itself."""
+    trial = gated(limits={"unreachable_minutes": 0.05}).hold(10).start()
+    trial.until_steps(5)
+    rule = gate.on(LOG, "403 Forbidden")
+    gate.shut()
+    gate.open()
+    trial.until_said("its log cannot be read, will go on trying")
+    trial.let_go()
+    assert trial.process is not None
+    result = finish(trial.process, trial.results)
+    assert result.verdicts == {CASE: "lost"}, result.out
+    headline = result.case(CASE)["headline"]
+    assert "ended Completed, but its log could not be read for 0.05 minutes" in headline
+    assert "cancelled" not in headline
+    assert len(trial.items("jobset")) == 1
+    rule.times = 0
+    again = trial.resume()
+    assert again.verdicts == {CASE: "passed"}, again.out
+    assert len(trial.made()) == 1
 
 
 # While submitting
