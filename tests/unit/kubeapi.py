@@ -149,11 +149,15 @@ def setup(memory: Memory, **values: str) -> Provisioner:
 
 
 class Server:
-    """Answers every GET over HTTP with `answer` (status and body), and keeps the Authorization and the path of each."""
+    """Answers each request over HTTP (status and body): by its method with one of `answers`, or else with `answer`.
+
+    Keeps the Authorization and the path of each.
+    """
 
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.paths: list[str] = []
+        self.answers: dict[str, tuple[int, bytes]] = {}
         self.answer: Callable[[str], tuple[int, bytes]] = lambda authorization: (200, b'{"items": []}')
         server = self
 
@@ -161,14 +165,18 @@ class Server:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
+                self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 given = self.headers.get("Authorization", "")
                 server.asked.append(given)
                 server.paths.append(self.path)
-                status, body = server.answer(given)
+                status, body = server.answers.get(self.command) or server.answer(given)
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
+
+            def do_POST(self) -> None:
+                self.do_GET()
 
             def log_message(self, *_: Any) -> None:
                 pass

@@ -1,0 +1,181 @@
+"""Making a job: which answers of the API server are refusals, and what is told of them.
+
+The answers are those of Kubernetes 1.36. A failed webhook is an InternalError
+(apiserver/pkg/admission/plugin/webhook/mutating/dispatcher.go, apimachinery/pkg/api/errors NewInternalError). A webhook
+that denies chooses the status (apiserver/pkg/admission/plugin/webhook/errors/statuserror.go). Errors of etcd
+(api/v3rpc/rpctypes/error.go) are passed on with status 500 and without a reason
+(apiserver/pkg/endpoints/handlers/responsewriters/status.go).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures.backends.kubernetes import preflight
+from fixtures.backends.kubernetes.api import Api
+from fixtures.backends.kubernetes.api import Refused
+from fixtures.backends.kubernetes.jobset import JobSets
+from fixtures.backends.kubernetes.section import Kubernetes
+from fixtures.backends.kubernetes.submit import Creator
+from plugins.errors import SubmitError
+from plugins.errors import Unreachable
+from tests.unit.kubeapi import Server
+from tests.unit.kubeapi import kubeconfig
+
+CALL = (
+    'failed calling webhook "mjobset.kb.io": failed to call webhook: Post "https://jobset-webhook-service.jobset-system.svc:443/'
+    'mutate-jobset-x-k8s-io-v1alpha2-jobset?timeout=10s": '
+)
+DEAD = f"{CALL}dial tcp 10.96.12.7:443: connect: connection refused"
+JOBSET = {
+    "apiVersion": "jobset.x-k8s.io/v1alpha2",
+    "kind": "JobSet",
+    "metadata": {"name": "pm-1", "uid": "1", "annotations": {"pacemark/job": "run.x"}},
+}
+
+
+def status(code: int, message: str, reason: str | None = None) -> tuple[int, bytes]:
+    """An answer as the API server writes it."""
+    made = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message}
+    return code, json.dumps({**made, **({"reason": reason} if reason else {}), "code": code}).encode()
+
+
+def internal(message: str) -> tuple[int, bytes]:
+    return status(500, f"Internal error occurred: {message}", "InternalError")
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.close()
+
+
+Create = Callable[[], Any]
+
+
+@pytest.fixture
+def create(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Create]:
+    """Make a JobSet. The pauses between the requests pass at once."""
+    api = Api("lab", Kubernetes(gpu="h100", kubeconfig=str(kubeconfig(tmp_path / "config", server.url))))
+    passed = [0.0]
+    clock = time.monotonic
+
+    def sleep(seconds: float) -> None:
+        passed[0] += seconds
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + passed[0])
+    creator = Creator(api, JobSets(), "default", lambda job: None)
+    yield lambda: creator.create([dict(JOBSET)], "run.x", time.monotonic() + 20)
+    api.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "words", "mend"),
+    [
+        (internal(DEAD), "connection refused", "kubectl get pods -n jobset-system"),
+        (
+            internal(f'{CALL}no endpoints available for service "jobset-webhook-service"'),
+            "no endpoints available",
+            "jobset-webhook-service",
+        ),
+        (
+            internal(f"{CALL}tls: failed to verify certificate: x509: certificate has expired or is not yet valid"),
+            "certificate has expired",
+            "jobset-webhook-service",
+        ),
+        (
+            internal('failed calling webhook "gate.example.com": failed to call webhook: Post "https://gate.example.com/v": EOF'),
+            "EOF",
+            "kubectl get mutatingwebhookconfigurations,validatingwebhookconfigurations",
+        ),
+        (internal("jsonpatch add operation does not apply: doc is missing path: /spec"), "jsonpatch", ""),
+        # A webhook whose own request failed denies with status 500 (controller-runtime, admission.Errored).
+        (status(500, 'admission webhook "mjobset.kb.io" denied the request: no cache'), "no cache", ""),
+        (status(429, 'admission webhook "gate" denied the request: too many jobs'), "too many jobs", ""),
+        (status(503, 'admission webhook "gate" denied the request: closed'), "closed", ""),
+        (status(500, "etcdserver: request is too large"), "too large", "`environment`"),
+        (
+            status(500, "rpc error: code = ResourceExhausted desc = trying to send message larger than max (3 vs. 2)"),
+            "larger than max",
+            "`environment`",
+        ),
+        (status(413, "Request entity too large: limit is 3145728", "RequestEntityTooLarge"), "limit is", "`environment`"),
+        (status(500, "etcdserver: mvcc: database space exceeded"), "space exceeded", "defragment"),
+        (
+            status(
+                403,
+                'jobsets.jobset.x-k8s.io "pm-1" is forbidden: unable to create new content in namespace default because it '
+                "is being terminated",
+                "Forbidden",
+            ),
+            "is being terminated",
+            "`namespace`",
+        ),
+        (status(404, 'namespaces "default" not found', "NotFound"), "not found", "`namespace`"),
+    ],
+)  # fmt: skip
+def test_a_refusal_is_told_at_once_in_its_words_whatever_its_status(
+    server: Server, create: Create, answer: tuple[int, bytes], words: str, mend: str
+) -> None:
+    missing = status(404, 'jobsets.jobset.x-k8s.io "pm-1" not found', "NotFound")
+    server.answers = {"GET": missing, "POST": answer}
+    began = time.monotonic()
+    with pytest.raises(SubmitError) as caught:
+        create()
+    told = str(caught.value)
+    assert told.startswith("the cluster refuses JobSet pm-1: ")
+    assert words in told
+    assert mend in told.partition("\n    mend: ")[2]
+    assert ("\n    mend: " in told) == bool(mend)
+    assert not caught.value.may_run
+    assert time.monotonic() - began < 7
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        status(500, "etcdserver: request timed out"),
+        status(500, "etcdserver: leader changed"),
+        status(503, "the server is currently unable to handle the request", "ServiceUnavailable"),
+        status(504, "Timeout: request did not complete within requested timeout", "Timeout"),
+        status(429, "too many requests, please try again later", "TooManyRequests"),
+        (500, b"Internal Server Error"),
+        (502, b"<html>denied the request</html>"),
+        (500, b'"Internal error occurred"'),
+    ],
+)
+def test_an_answer_that_leaves_open_what_was_made_is_none(
+    server: Server, create: Create, answer: tuple[int, bytes]
+) -> None:
+    server.answers = {"POST": answer}
+    with pytest.raises(Unreachable):
+        create()
+
+
+def test_a_webhook_that_comes_back_within_seconds_costs_no_job(server: Server, create: Create) -> None:
+    answers = iter([internal(DEAD), (201, json.dumps(JOBSET).encode())])
+    server.answer = lambda _: next(answers)
+    assert create()["metadata"]["name"] == "pm-1"
+
+
+def test_a_job_that_is_there_after_an_internal_error_is_ours(server: Server, create: Create) -> None:
+    """The error may come after the object was written, as when its answer cannot be encrypted."""
+    server.answers = {"GET": (200, json.dumps(JOBSET).encode()), "POST": internal("unable to transform key")}
+    assert create()["metadata"]["uid"] == "1"
+
+
+def test_a_review_that_fails_says_nothing_of_a_permission(server: Server, tmp_path: Path) -> None:
+    api = Api("lab", Kubernetes(gpu="h100", kubeconfig=str(kubeconfig(tmp_path / "config", server.url))))
+    server.answers = {"POST": internal("authorizer is down")}
+    with pytest.raises((Unreachable, Refused), match="authorizer is down"):
+        preflight.refused(api, "default", JobSets.rules)
+    api.close()
