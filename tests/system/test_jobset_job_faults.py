@@ -74,7 +74,8 @@ def test_time_in_the_queue_is_not_run_time(kube_trial: MakeTrial) -> None:
 def test_a_workload_that_is_evicted_begins_again_and_its_last_life_is_judged(
     kubernetes_lab: KubernetesLab, kube_trial: MakeTrial
 ) -> None:
-    trial = kube_trial(keys=QUEUE, pace=1.3).hold(10)
+    # Its workload is deactivated for a while, and a workload that stays so is given up.
+    trial = kube_trial(keys=QUEUE, pace=1.3, limits={"hopeless_seconds": 120}).hold(10)
     trial.queue(128)
     trial.start()
     trial.until_steps(5)

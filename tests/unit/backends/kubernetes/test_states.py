@@ -235,7 +235,28 @@ TAKEN = "insufficient unused quota for nvidia.com/gpu in flavor spot, 256 more n
 @pytest.mark.parametrize(
     ("found", "reason", "hopeless"),
     [
-        (None, "Kueue has not looked at it", False),
+        (
+            {
+                "spec": {"active": False},
+                **workload("Evicted", "True", "Deactivated", "The workload is deactivated"),
+            },
+            "its Workload is deactivated (`active: false`): Deactivated: The",
+            True,
+        ),
+        # Somebody has activated it again, and the condition is still there.
+        (
+            {
+                "spec": {"active": True},
+                **workload("Evicted", "True", "Deactivated", "The workload is deactivated"),
+            },
+            "Deactivated",
+            False,
+        ),
+        (
+            workload("Admitted", "True", "Admitted", "The workload is admitted"),
+            "Kueue has admitted it",
+            False,
+        ),
         (
             workload("QuotaReserved", "False", "Pending", "insufficient unused quota"),
             "insufficient unused",
