@@ -45,7 +45,12 @@ from tests.system.support import until
 
 NAME = "pacemark-20261121-094226-2019.llama3_gke-70b-fp8-128gpus"
 TOO_MANY = "429 Too Many Requests\r\nRetry-After: 1"
-REVIEWS, JOBSETS, MAPS = "POST .*/selfsubjectaccessreviews", "POST .*/jobsets", "POST .*/configmaps"
+# Not the dry runs of the check.
+REVIEWS, JOBSETS, MAPS = (
+    "POST .*/selfsubjectaccessreviews",
+    r"POST .*/jobsets\?field",
+    r"POST .*/configmaps\?field",
+)
 LOG = "GET .*/log"
 
 

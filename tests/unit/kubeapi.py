@@ -43,6 +43,8 @@ class Memory:
         self.before: Callable[[str, str], None] = lambda method, path: None
         self.logs: dict[str, bytes] = {}
         self.denied: set[str] = set()
+        # What would be made of an object.
+        self.dry_run: Callable[[Object], Object] = lambda document: document
         self._made = 0
 
     def find(self, path: str) -> Object | None:
@@ -66,6 +68,8 @@ class Memory:
         if path == REVIEWS:
             asked = document["spec"]["resourceAttributes"]
             return {"status": {"allowed": f"{asked['verb']} {asked['resource']}" not in self.denied}}
+        if query.get("dryRun"):
+            return copy.deepcopy(self.dry_run(document))
         place = f"{path}/{document['metadata']['name']}"
         if place in self.objects:
             raise Refused(409, "already exists")
