@@ -6,6 +6,7 @@ import io
 import queue
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -101,9 +102,70 @@ def test_a_case_that_waits_and_the_total_are_told_seldom_in_a_file(monkeypatch: 
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     shown, reporter = shown_by(0, status(state=PENDING, running=None))
-    for now[0] in (1000.0, 1599.0, 1600.0, 1601.0):
+    for now[0] in (1000.0, 1004.0, 1005.0, 1599.0, 1600.0, 1601.0, 1604.0, 1605.0):
         shown.update()
-    assert [line.split("  ")[-1] for line, _ in reporter.lines] == ["Priority", "1 case: 1 queued"]
+    assert [line.split("  ")[-1] for line, _ in reporter.lines] == [
+        "Priority",
+        "1 case: 1 queued",
+        "Priority",
+    ]
+
+
+def told(monkeypatch: pytest.MonkeyPatch, *moments: tuple[float, dict[str, str]]) -> list[str]:
+    """The lines of a session in a file, of which cases wait for these reasons at these moments."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    shown, reporter = shown_by(0)
+    for now[0], reasons in moments:
+        states = {key: replace(PENDING, reason=reason) for key, reason in reasons.items()}
+        board = {key: replace(status(state=state, running=None), key=key) for key, state in states.items()}
+        shown._fleet.board = board
+        shown.update()
+    return [re.sub(r"queued \S+  ", "", line.strip()) for line, _ in reporter.lines]
+
+
+NO_NODE = (
+    "0 of 16 pods have a node: Unschedulable: 0/128 nodes are available: 128 Insufficient nvidia.com/gpu."
+)
+PULL = "pod pm-1-workload-0-0-x7k2p, container workload: ErrImagePull: not found"
+
+
+def test_a_new_reason_is_told_within_seconds_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    later = NO_NODE.replace("128", "120").replace("0 of", "8 of")
+    lines = told(
+        monkeypatch,
+        (0, {"a": "Priority"}),
+        (6, {"a": "Priority"}),
+        (20, {"a": "Resources"}),
+        (26, {"a": "Resources"}),
+        # It passes.
+        (30, {"a": NO_NODE}),
+        (32, {"a": PULL}),
+        (38, {"a": PULL.replace("x7k2p", "9dxq4")}),
+        # What was told is not told again, and a count is no other reason.
+        (40, {"a": "Resources"}),
+        (50, {"a": "Resources"}),
+        (60, {"a": NO_NODE}),
+        (66, {"a": later}),
+        (80, {"a": NO_NODE}),
+    )
+    assert lines == ["a  Priority", "a  Resources", f"a  {PULL.replace('x7k2p', '9dxq4')}", f"a  {later}"]
+
+
+def test_many_cases_with_one_reason_share_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = {f"llama3/{number}": "Priority" for number in range(60)}
+    lines = told(
+        monkeypatch,
+        (0, many),
+        (6, many),
+        (12, many | {"llama3/3": "Resources"}),
+        (18, many | {"llama3/3": "Resources"}),
+    )
+    assert lines == ["llama3/0  Priority (and 59 more cases)", "llama3/3  Resources"]
+
+
+def test_a_case_that_runs_soon_has_no_line_of_its_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert told(monkeypatch, (0, {"a": "Priority"}), (4, {"a": "Priority"}), (8, {})) == []
 
 
 @pytest.mark.parametrize(
