@@ -140,6 +140,7 @@ class KubeTrial:
             if entry["verb"] == "create"
             and entry["objectRef"]["resource"] == "jobsets"
             and entry["responseStatus"]["code"] == 201
+            and "dryRun=All" not in entry["requestURI"]
         ]
 
     def asked(self, verb: str, resource: str) -> int:

@@ -16,10 +16,12 @@ from fixtures.backends.base import LogPlace
 from fixtures.backends.kubernetes import backend as module
 from fixtures.backends.kubernetes import logs
 from fixtures.backends.kubernetes import objects
+from fixtures.backends.kubernetes.api import Refused
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.kubernetes.section import Workload
+from plugins.errors import Unreachable
 from plugins.job import JobRef
 from tests.unit import examples
 from tests.unit import kubeapi
@@ -250,3 +252,33 @@ def test_a_pod_that_takes_another_ones_place_is_followed_from_its_beginning(
     assert (place.file, place.gap, text) == ("pm-1-1", "", "Pod on pm-1-1 is running\n")
     backend.close()
     assert kubelet.wait(0)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "reason"),
+    [
+        (None, "somebody deleted the JobSet"),
+        (Refused(403, "configmaps is forbidden"), "somebody deleted the JobSet"),
+        (Unreachable("gone"), "somebody deleted the JobSet"),
+        (
+            Refused(403, "unable to create new content in namespace default because it is being terminated"),
+            "somebody deleted namespace default, and with it the JobSet",
+        ),
+    ],
+)
+def test_a_namespace_that_is_being_deleted_is_named(
+    backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch, refusal: Exception | None, reason: str
+) -> None:
+    annotated = {**Watching.metadata, "annotations": {objects.JOB: JOB.name}}
+    gone = {"pm-1": {"metadata": annotated, "spec": {}, "status": {}}}
+
+    def post(cluster: Cluster, path: str, document: Any, **query: str) -> Any:
+        assert query["dryRun"] == "All"
+        if refusal is not None:
+            raise refusal
+        return document
+
+    monkeypatch.setattr(Watching, "look", lambda watch: ({}, gone))
+    monkeypatch.setattr(Cluster, "find", lambda cluster, path: None, raising=False)
+    monkeypatch.setattr(Cluster, "post", post, raising=False)
+    assert backend.poll([JOB])[JOB].reason == reason

@@ -81,6 +81,8 @@ def test_a_node_that_can_never_take_the_pod_is_not_counted_and_says_why(other: O
     assert "2 nodes of 8 allocatable nvidia.com/gpu and 8 allocatable rdma/ib are needed" in lack
     assert f"the cluster has 1 ({why})\n    mend: " in lack
     assert lack.endswith("or set `max_gpus: 8`")
+    tolerations = "`tolerations: [{key: sku, operator: Exists, effect: NoSchedule}]` in the site file"
+    assert (tolerations in lack) == ("taint sku" in why)
 
 
 def test_a_pool_at_zero_is_for_an_autoscaler_and_no_limit_of_zero_is_advised() -> None:

@@ -250,8 +250,15 @@ class Cluster:
     def __init__(self) -> None:
         self.events: list[Object] = []
         self.nodes: list[Object] = []
+        self.job: Object | None = None
         self.error: Exception | None = None
         self.asked: list[str] = []
+
+    def find(self, path: str) -> Object | None:
+        self.asked.append("job")
+        if self.error is not None:
+            raise self.error
+        return self.job
 
     def get(self, path: str, **query: str) -> Any:
         what = path.rpartition("/")[2]
@@ -275,12 +282,17 @@ def look(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Look:
     found: dict[bool, Reasons] = {}
 
     def make(
-        at: float, state: JobState = WAITS, pods: Any = (), job: str = "one", autoscaled: bool = False
+        at: float,
+        state: JobState = WAITS,
+        pods: Any = (),
+        job: str = "one",
+        autoscaled: bool = False,
+        makers: set[tuple[str, str]] = JOBSET,
     ) -> JobState:
         section = Kubernetes(gpu="h100", autoscaled=autoscaled)
         made = found.setdefault(autoscaled, Reasons(cluster, section))  # type: ignore[arg-type]
         monkeypatch.setattr("fixtures.backends.kubernetes.reasons.time.monotonic", lambda: 1000 + at)
-        return made.add(job, state, pods, 1, JOBSET)
+        return made.add(job, state, pods, 1, makers)
 
     return make
 
@@ -298,7 +310,7 @@ def test_a_job_that_starts_at_once_costs_no_request(cluster: Cluster, look: Look
 def test_all_jobs_that_wait_cost_a_list_a_minute(cluster: Cluster, look: Look) -> None:
     for at in range(24 * 60):
         for job in ("one", "two", "three"):
-            look(60 * at, job=job)
+            look(60 * at, pods=[pod(0, node="")], job=job)
     assert len(cluster.asked) <= 24 * 60
     assert set(cluster.asked) == {"events"}
 
@@ -329,7 +341,8 @@ def test_a_taint_is_told_by_the_nodes_where_the_scheduler_does_not_name_it(
     found = look(5, pods=[waiting])
     assert found.hopeless
     assert found.reason.endswith(
-        "the nodes have the taint sku=gpu:NoSchedule, which the job does not tolerate"
+        "the nodes have the taint sku=gpu:NoSchedule, which the job does not tolerate: set "
+        "`tolerations: [{key: sku, operator: Exists, effect: NoSchedule}]` in the site file"
     )
     for at in range(6, 60):
         look(at, pods=[waiting])
@@ -337,3 +350,49 @@ def test_a_taint_is_told_by_the_nodes_where_the_scheduler_does_not_name_it(
     # Nobody can know what an autoscaler will make.
     look(0, pods=[waiting], autoscaled=True)
     assert look(60, pods=[waiting], autoscaled=True) == WAITS
+
+
+@pytest.mark.parametrize(
+    ("makers", "job", "words"),
+    [
+        (JOBSET, None, "the JobSet controller has not made Job pm-1-workload-0; does it run?"),
+        (JOBSET, {"spec": {}}, "the Job controller has made none of Job pm-1-workload-0"),
+        (JOBSET, {"spec": {"suspend": True}}, "somebody has suspended Job pm-1-workload-0"),
+        (PYTORCH, None, "the training operator has made none of them; does it run?"),
+    ],
+)
+def test_a_controller_that_makes_no_pods_is_named_and_not_waited_for(
+    cluster: Cluster, look: Look, makers: set[tuple[str, str]], job: Object | None, words: str
+) -> None:
+    cluster.job = job
+    assert look(0, makers=makers) == look(29, makers=makers) == WAITS
+    state = look(30, makers=makers)
+    assert state.reason.startswith(f"0 of 1 pods have a node: {words}")
+    # It may have been replaced.
+    assert not look(299, makers=makers).hopeless
+    assert look(300, makers=makers).hopeless
+    asked = len(cluster.asked)
+    assert look(310, makers=makers) == look(300, makers=makers)
+    assert cluster.asked.count("job") <= asked
+    # One pod shows that it runs.
+    assert look(320, makers=makers, pods=[pod(0, node="")]) == WAITS
+
+
+@pytest.mark.parametrize("error", [Refused(403, "events is forbidden"), Unreachable("gone")])
+@pytest.mark.parametrize("makers", [JOBSET, PYTORCH])
+def test_without_events_no_controller_is_blamed(
+    cluster: Cluster, look: Look, error: Exception, makers: set[tuple[str, str]]
+) -> None:
+    """A quota that others use may keep it from making pods."""
+    cluster.error = error
+    for at in (0, 30, 300, 3000):
+        assert look(at, makers=makers) == WAITS
+
+
+def test_what_refuses_the_pods_is_told_and_not_their_controller(cluster: Cluster, look: Look) -> None:
+    cluster.events = [of_job(QUOTA.format(32))]
+    look(0)
+    state = look(300)
+    assert "exceeded quota" in state.reason
+    assert not state.hopeless
+    assert "job" not in cluster.asked
