@@ -52,7 +52,7 @@ class KubernetesLab:
     """One cluster of nodes of 8 GPUs each, everything in `root`: an empty folder, kept at the end.
 
     Without `root` it makes one below /tmp and removes it. `nodes` of each machine type in `machines`. `controllers` are
-    those that it begins with.
+    those that it begins with; `kueue` replaces keys of Kueue's configuration.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class KubernetesLab:
         nodes: int = 64,
         machines: Sequence[str] = ("a3-megagpu-8g", "Standard_ND96isr_H100_v5"),
         controllers: Sequence[str] = ("kueue", "jobset", "training-operator"),
+        kueue: Mapping[str, Any] | None = None,
     ) -> None:
         self.root = root or Path(tempfile.mkdtemp(prefix="pmk-", dir="/tmp"))
         self._own_root = root is None
@@ -72,6 +73,7 @@ class KubernetesLab:
         self._reaper: subprocess.Popen[bytes] | None = None
         self._api: Api | None = None
         self._controllers = controllers
+        self._kueue = kueue or {}
         self._settings: config.Settings
 
     def __enter__(self) -> KubernetesLab:
@@ -236,6 +238,7 @@ class KubernetesLab:
             server=authority.issue("server"),
             webhook=authority.issue("webhook/tls", hosts=objects.WEBHOOK_HOSTS),
             token_key=authority.token_key(),
+            kueue=self._kueue,
         )
         self._settings = settings
         for name in _CLIENTS:

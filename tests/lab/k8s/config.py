@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,7 @@ _QPS = ("--kube-api-qps=500", "--kube-api-burst=500")
 
 @dataclass(frozen=True)
 class Settings:
-    """What the arguments depend on. `ports`: by the names in PORTS."""
+    """What the arguments depend on. `ports`: by the names in PORTS. `kueue`: keys of its configuration."""
 
     root: Path
     ports: dict[str, int]
@@ -42,6 +44,7 @@ class Settings:
     server: Pair
     webhook: Pair
     token_key: Path
+    kueue: Mapping[str, Any] = field(default_factory=dict)
 
     def kubeconfig(self, name: str) -> Path:
         """Of a component, as its own client of the API server."""
@@ -177,6 +180,7 @@ def kueue(s: Settings) -> list[str]:
         "integrations": {"frameworks": ["batch/job", "jobset.x-k8s.io/jobset", "kubeflow.org/pytorchjob"]},
         "featureGates": {"VisibilityOnDemand": False},
         **_endpoints(s, "kueue"),
+        **s.kueue,
     }
     return [str(programs.path("kueue")), *_configured(s, "kueue", configuration)]
 
