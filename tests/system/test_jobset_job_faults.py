@@ -97,13 +97,13 @@ def test_a_workload_that_is_evicted_begins_again_and_its_last_life_is_judged(
 def test_a_jobset_that_somebody_suspends_is_not_waited_for(
     kubernetes_lab: KubernetesLab, kube_trial: MakeTrial
 ) -> None:
-    trial = kube_trial().hold(5).start()
+    trial = kube_trial(limits={"hopeless_seconds": 10}).hold(5).start()
     trial.until_steps(5)
     (jobset,) = trial.items("jobset")
     path = f"{JOBSETS.format(trial.namespace)}/{jobset['metadata']['name']}"
     kubernetes_lab.api.merge(path, {"spec": {"suspend": True}})
     # A line says so, ten minutes before the next one is due.
-    trial.until_said("Kueue has made no Workload for it: somebody has suspended JobSet")
+    trial.until_said("  it is suspended, and Kueue has made no Workload for it: somebody has suspended JobSet")
     headline = blamed(trial)
     assert "it can never start; the queue says: it is suspended, and Kueue has made no Workload" in headline
     assert headline.endswith("; cancelled")
