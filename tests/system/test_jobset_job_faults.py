@@ -103,7 +103,9 @@ def test_a_jobset_that_somebody_suspends_is_not_waited_for(
     path = f"{JOBSETS.format(trial.namespace)}/{jobset['metadata']['name']}"
     kubernetes_lab.api.merge(path, {"spec": {"suspend": True}})
     # A line says so, ten minutes before the next one is due.
-    trial.until_said("  it is suspended, and Kueue has made no Workload for it: somebody has suspended JobSet")
+    trial.until_said(
+        "  it is suspended, and Kueue has made no Workload for it: somebody has suspended JobSet"
+    )
     headline = blamed(trial)
     assert "it can never start; the queue says: it is suspended, and Kueue has made no Workload" in headline
     assert headline.endswith("; cancelled")

@@ -137,6 +137,12 @@ def test_a_queued_case_shows_its_place_its_start_and_the_reason() -> None:
     assert status(in_queue=InQueue(3, 1.0)).waits == ""
 
 
+@pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.STARTING, Phase.SUSPENDED])
+def test_a_case_that_waits_again_after_its_first_steps_shows_the_reason(phase: Phase) -> None:
+    held = JobState(phase, "X", "somebody has\n suspended it")
+    assert status([10.0] * 5, state=held).line(412.0).endswith("  somebody has suspended it")
+
+
 def test_a_case_whose_job_is_over_says_so_and_has_no_time_left() -> None:
     done = JobState(Phase.SUCCEEDED, "COMPLETED")
     line = status([10.0] * 40, state=done, over=Timer(400.0)).line(412.0)
