@@ -1,0 +1,78 @@
+"""What sinfo and scontrol tell of nodes and reservations, beside the state of a job that does not start or end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fixtures.backends.slurm import explanations
+from fixtures.backends.slurm.explanations import Explanations
+from plugins.job import JobState
+from plugins.job import Phase
+
+REASONS = "gpu[007,009]|replaced in December\ngpu003|Prolog error\nWelcome\n"
+RESERVATION = (
+    "ReservationName=team StartTime=2026-11-23T08:00:00 EndTime=2026-11-30T08:00:00 Flags=SPEC_NODES\n"
+    "ReservationName=works StartTime=2026-11-24T02:00:00 EndTime=2026-11-24T08:00:00 Duration=06:00:00 Nodes=gpu[001-256] "
+    "NodeCnt=256 Flags=MAINT,SPEC_NODES,ALL_NODES\n"
+)
+HELD = JobState(Phase.QUEUED, "PENDING", "launch failed requeued held", hopeless=True)
+MAINTENANCE = JobState(Phase.QUEUED, "PENDING", "ReqNodeNotAvail, Reserved for maintenance")
+FAILED = JobState(Phase.FAILED, "NODE_FAIL", nodes="gpu[001-064]")
+ENDING = JobState(Phase.ENDING, "COMPLETING", nodes="gpu[001-064]")
+OF_ITS_NODES = "sinfo --noheader --list-reasons --format='%N|%E' --nodes='gpu[001-064]'"
+
+
+class Tools:
+    """Slurm's tools, and what they were asked."""
+
+    def __init__(self, answer: str) -> None:
+        self.answer = answer
+        self.commands: list[str] = []
+
+    def __call__(self, command: str) -> str:
+        self.commands.append(command)
+        return self.answer
+
+
+def test_a_failed_prolog_names_its_node_and_no_other() -> None:
+    tools = Tools(REASONS)
+    state = Explanations(tools).explained("17", HELD)
+    assert state == replace(HELD, reason="launch failed requeued held; `sinfo -R` says: gpu003: Prolog error")
+    assert "--nodes" not in tools.commands[0]
+
+
+def test_a_maintenance_names_its_reservation_and_its_times() -> None:
+    reason = Explanations(Tools(RESERVATION)).explained("17", MAINTENANCE).reason
+    assert reason == (
+        "ReqNodeNotAvail, Reserved for maintenance; the reservation works is from 2026-11-24T02:00:00 to "
+        "2026-11-24T08:00:00: a job whose `time_limit` ends before it can still start"
+    )
+
+
+def test_of_a_job_that_failed_the_nodes_that_are_out_of_service_are_named() -> None:
+    tools = Tools("gpu017|Kill task failed\n")
+    assert Explanations(tools).explained("17", FAILED).reason == "`sinfo -R` says: gpu017: Kill task failed"
+    assert tools.commands == [OF_ITS_NODES]
+
+
+def test_a_job_that_ends_is_asked_about_only_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = Tools("gpu017|Kill task failed\n")
+    explained = Explanations(tools).explained
+    assert explained("17", ENDING) == ENDING
+    assert tools.commands == []
+    monkeypatch.setattr(explanations, "_END_SECONDS", -1)
+    for _ in range(3):
+        assert explained("17", ENDING).reason == "`sinfo -R` says: gpu017: Kill task failed"
+    assert tools.commands == [OF_ITS_NODES]
+
+
+@pytest.mark.parametrize(
+    "state", [HELD, MAINTENANCE, FAILED, replace(FAILED, nodes=""), JobState(Phase.RUNNING, "RUNNING")]
+)
+@pytest.mark.parametrize("answer", ["", "Welcome\n", "a=b\n\n|", "Flags=MAINT"])
+def test_what_the_tools_do_not_tell_changes_nothing_else(state: JobState, answer: str) -> None:
+    explained = Explanations(Tools(answer)).explained("17", state)
+    assert replace(explained, reason="") == replace(state, reason="")
+    assert explained.reason.startswith(state.reason)
