@@ -520,11 +520,31 @@ def _end_of(attempt: Attempt) -> str:
 
 
 def _job_remarks(case: Case, outcome: Outcome, log: Log) -> tuple[str, ...]:
+    notes = (
+        _idle(case, outcome, log),
+        identity.untold(case, log) or identity.anonymous(case, log),
+        clock_remark(case, log),
+        even_remark(log),
+        identity.garbled(log),
+        _slow_process(log),
+        _garbled_steps(case, log),
+    )
+    return (
+        *_end_remarks(case, outcome),
+        *_log_remarks(outcome),
+        *_attempt_remarks(outcome, log),
+        *mixed(outcome, log),
+        *filter(None, notes),
+    )
+
+
+def _end_remarks(case: Case, outcome: Outcome) -> list[str]:
+    """How this job ended, and the case's jobs before it."""
     remarks, job = [], outcome.job
     if broken := [tried for tried in outcome.earlier if tried.failure != "repeated"]:
         jobs = f"{len(broken)} job{'s' if len(broken) > 1 else ''}"
-        why = broken[-1].message or broken[-1].state.raw
-        remarks.append(f"{jobs} of this case ended as infrastructure before, lastly: {why}")
+        reason = broken[-1].message or broken[-1].state.raw
+        remarks.append(f"{jobs} of this case ended as infrastructure before, lastly: {reason}")
     if job.excluded:
         nodes = ",".join(job.excluded)
         remarks.append(f"kept away from {nodes}, which the end of an earlier job is blamed on")
@@ -540,7 +560,11 @@ def _job_remarks(case: Case, outcome: Outcome, log: Log) -> tuple[str, ...]:
         )
     elif job.state.reason:
         remarks.append(job.state.reason)
-    remarks += _log_remarks(outcome)
+    return remarks
+
+
+def _attempt_remarks(outcome: Outcome, log: Log) -> list[str]:
+    remarks, job = [], outcome.job
     if job.attempts > 1:
         if job.times.seconds is not None and not job.times.earlier_seconds:
             remarks.append(
@@ -550,33 +574,30 @@ def _job_remarks(case: Case, outcome: Outcome, log: Log) -> tuple[str, ...]:
     if log.earlier:
         ends = ", ".join(_end_of(attempt) for attempt in log.earlier)
         remarks.append(f"training started over in the same log (after {ends}); judged by the last attempt")
-    remarks += mixed(outcome, log)
-    if longer := _idle(case, outcome, log):
-        remarks.append(longer)
-    if unknown := identity.untold(case, log) or identity.anonymous(case, log):
-        remarks.append(unknown)
-    if lost := clock_remark(case, log):
-        remarks.append(lost)
-    if even := even_remark(log):
-        remarks.append(even)
-    if statements := identity.garbled(log):
-        remarks.append(statements)
+    return remarks
+
+
+def _slow_process(log: Log) -> str:
+    """The slowest process in the last step, if it is far behind the others; "" if none is."""
     last = log.steps[-1]
-    if last.seconds and last.slowest_seconds and last.slowest_seconds > (1 + SLOW_RANK) * last.seconds:
-        who = f"process {last.slowest_rank}" if last.slowest_rank is not None else "the slowest process"
-        remarks.append(
-            f"{who} of {last.ranks} took {last.slowest_seconds:.4g} s in step {last.index}, the median is "
-            f"{last.seconds:.4g} s"
-        )
+    if not (last.seconds and last.slowest_seconds and last.slowest_seconds > (1 + SLOW_RANK) * last.seconds):
+        return ""
+    process = f"process {last.slowest_rank}" if last.slowest_rank is not None else "the slowest process"
+    return (
+        f"{process} of {last.ranks} took {last.slowest_seconds:.4g} s in step {last.index}, the median is "
+        f"{last.seconds:.4g} s"
+    )
+
+
+def _garbled_steps(case: Case, log: Log) -> str:
+    """Which steps have no time because of other output; "" if none."""
     garbled = [step.index for step in log.steps if step.seconds is None]
-    if garbled:
-        means = (
-            f", and where the printed means over {case.means.over} steps do not tell a single step, by what they do tell: "
-            f"the mean of a few"
-            if case.means.computed
-            else ""
-        )
-        remarks.append(
-            f"the log lines of steps {garbled} are garbled by other output; judged without them{means}"
-        )
-    return tuple(remarks)
+    if not garbled:
+        return ""
+    means = (
+        f", and where the printed means over {case.means.over} steps do not tell a single step, by what they do tell: "
+        f"the mean of a few"
+        if case.means.computed
+        else ""
+    )
+    return f"the log lines of steps {garbled} are garbled by other output; judged without them{means}"

@@ -9,12 +9,12 @@ from itertools import accumulate
 
 import pytest
 
-from plugins.judging.judge import judge_outcome
 from plugins.judging.model import flops_of_a_step
 from plugins.judging.validity.times import even_remark
 from plugins.judging.verdicts import Kind
 from tests.unit import examples
 from tests.unit.examples import nemo2_line
+from tests.unit.judging import test_judge
 from tests.unit.logs import test_maxtext
 from tests.unit.logs import test_megatron_bridge
 from tests.unit.logs import test_megatron_lm
@@ -148,15 +148,7 @@ def test_stamps_of_a_healthy_run_say_nothing(dialect: str, form: str, gaps: list
 
 
 def test_stamps_that_give_a_quarter_more_time_are_a_remark() -> None:
-    log = examples.parse(stamped("kubectl", "nemo2", [1.2 * 10.07] * 50), "nemo2")
-    judgement = judge_outcome(
-        examples.case(),
-        examples.outcome(),
-        log,
-        examples.baseline(),
-        gpu="h100",
-        baselines=examples.BASELINES,
-    )
+    judgement = test_judge.judged(examples.outcome(), stamped("kubectl", "nemo2", [1.2 * 10.07] * 50))
     assert judgement.verdict.kind is Kind.PASSED
     assert any(
         remark.startswith(
