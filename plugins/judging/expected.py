@@ -23,10 +23,11 @@ class Target:
     judgement: Judgement
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, int | float):
-            return NotImplemented
+        # None: the figure of the published statistic would be beyond the peak, and the steady median decides.
         if other == self.own:
             return not self.judgement.verdict.fails
+        if not isinstance(other, int | float):
+            return NotImplemented
         return self.value * (1 - self.slower) <= other <= self.value * (1 + self.faster)
 
     __hash__ = None  # type: ignore[assignment]
