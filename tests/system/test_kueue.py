@@ -19,7 +19,6 @@ from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.site import load_site
 from plugins.errors import SubmitError
 from plugins.job import JobRef
-from plugins.job import JobState
 from plugins.recipes.cases import Case
 from plugins.recipes.cases import load_recipe
 from tests.lab.k8s import manifests
@@ -28,6 +27,7 @@ from tests.system.kube import aks_site
 from tests.system.kube import gke_site
 from tests.system.kube import nothing_is_left
 from tests.system.support import ROOT
+from tests.system.support import until
 
 # Its cluster is started once.
 pytestmark = pytest.mark.xdist_group("kueue")
@@ -68,13 +68,14 @@ def make(kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path) -> Itera
         one.close()
 
 
-def given_up(backend: KubernetesBackend, job: JobRef) -> JobState:
-    """The state of a job, once it can never start."""
-    deadline = time.monotonic() + 120
-    while not (state := backend.poll([job])[job]).hopeless:
-        assert time.monotonic() < deadline, state
-        time.sleep(0.2)
-    return state
+def until_given_up(backend: KubernetesBackend, job: JobRef, reason: str) -> None:
+    """Until the job can never start, for this reason."""
+
+    def told() -> bool:
+        state = backend.poll([job])[job]
+        return state.hopeless and reason in state.reason
+
+    until(told, reason)
 
 
 def test_kueue_that_manages_jobs_without_a_queue_name(
@@ -84,11 +85,9 @@ def test_kueue_that_manages_jobs_without_a_queue_name(
     (lack,) = backend.findings(case).missing
     assert f"Kueue manages jobs without a queue name in namespace {namespace}\n    mend: set `queue`" in lack
     job = backend.submit(case, "run.llama3_gke-70b-fp8-128gpus")
-    reason = given_up(backend, job).reason
     # This user may list workloads, though the site file has no queue.
-    assert (
-        "doesn't exist; Kueue manages jobs without a queue name here: set `queue` in the site file" in reason
-    )
+    reason = "doesn't exist; Kueue manages jobs without a queue name here: set `queue` in the site file"
+    until_given_up(backend, job, reason)
     backend.cancel([job])
     nothing_is_left(kubernetes_lab, namespace)
 
@@ -103,7 +102,7 @@ def test_kueue_without_an_integration_of_the_kind_of_job(
     assert len(lacks) == 1
     assert lacks[0].startswith(f"Kueue does not manage PyTorchJobs in namespace {namespace}")
     job = backend.submit(case, "run.gpt3_aks-375m-fp16-16gpus")
-    assert "has kubeflow.org/pytorchjob" in given_up(backend, job).reason
+    until_given_up(backend, job, "has kubeflow.org/pytorchjob")
     backend.cancel([job])
     nothing_is_left(kubernetes_lab, namespace)
 
