@@ -306,7 +306,7 @@ def test_a_state_of_no_table_in_between_changes_nothing(scripted_lab: ScriptedLa
 
 
 def test_a_requeued_job_goes_on(scripted_lab: ScriptedLab, tmp_path: Path) -> None:
-    script = Script(timeline=((0, "RUNNING", 0), (0.4, "REQUEUED", 0)), ends=False)
+    script = Script(timeline=((0, "RUNNING", 0), (5, "REQUEUED", 0)), ends=False)
     session = play(scripted_lab, tmp_path, script, then=("requeued", Script()))
     assert session.verdict == "passed", session.run.out
 
