@@ -243,3 +243,11 @@ def test_the_ledger_knows_what_a_job_is(tmp_path: Any) -> None:
     assert entry is not None
     assert entry.ref.kind == ""
     ledger.close()
+
+
+def test_what_a_kind_has_to_say_reaches_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend, lines = session(Cluster(JOBSET), monkeypatch), list[str]()
+    backend.notify = lines.append
+    for kind in backend._all.values():
+        kind.notify(kind.kind.name)
+    assert lines == list(backend._all)
