@@ -8,11 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from pacemark import bundle
-from pacemark import compare
-from pacemark import sign
-from pacemark import stamp
-from pacemark import verify
+from pacemark import bundle, compare, sign, stamp, verify
 from plugins.errors import ConfigError
 from plugins.words import shown
 

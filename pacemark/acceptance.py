@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Mapping
-from datetime import UTC
-from datetime import datetime
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from fixtures.backends.registry import REPLAY
 from pacemark import milder
-from pacemark.differences import differences
-from pacemark.differences import few
+from pacemark.differences import differences, few
 from pacemark.findings import Findings
 from pacemark.ledger import Export
 from plugins.errors import ConfigError
-from plugins.judging.acceptance import PLAN
-from plugins.judging.acceptance import Agreed
-from plugins.judging.acceptance import asked
-from plugins.judging.acceptance import parse_plan
-from plugins.judging.acceptance import waivers
+from plugins.judging.acceptance import PLAN, Agreed, asked, parse_plan, waivers
 from plugins.judging.scaling import curves
 from plugins.judging.shown import Shown
-from plugins.recipes.cases import Case
-from plugins.recipes.cases import load_recipe
-from plugins.rejudge import BASIS
-from plugins.rejudge import Basis
-from plugins.rejudge import Choice
-from plugins.rejudge import promised_otherwise
-from plugins.reports.acceptance import acceptance_lines
-from plugins.reports.acceptance import decided
-from plugins.reports.acceptance import scale_record
-from plugins.reports.acceptance import scaling_record
-from plugins.reports.acceptance import why_ended
+from plugins.recipes.cases import Case, load_recipe
+from plugins.rejudge import BASIS, Basis, Choice, promised_otherwise
+from plugins.reports.acceptance import acceptance_lines, decided, scale_record, scaling_record, why_ended
 from plugins.reports.results import SUMMARY
 from plugins.reports.summary import Summary
 

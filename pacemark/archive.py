@@ -9,14 +9,11 @@ import stat
 import unicodedata
 import zipfile
 import zlib
-from collections.abc import Iterator
-from collections.abc import Mapping
-from pathlib import Path
-from pathlib import PurePosixPath
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from pacemark.layout import data_at
-from pacemark.layout import stray
+from pacemark.layout import data_at, stray
 from plugins.errors import ConfigError
 from plugins.words import shown
 

@@ -6,24 +6,15 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from pacemark.differences import differences
-from pacemark.differences import few
+from pacemark.differences import differences, few
 from pacemark.findings import Findings
 from pacemark.statement import NewerFormat
 from plugins.baselines.file import Table
-from plugins.baselines.store import Baseline
-from plugins.baselines.store import accelerators
-from plugins.baselines.store import find
-from plugins.baselines.store import mfu_basis
-from plugins.baselines.store import references
-from plugins.baselines.store import usual_statistic
+from plugins.baselines.store import Baseline, accelerators, find, mfu_basis, references, usual_statistic
 from plugins.errors import ConfigError
 from plugins.judging.judge import Judgement
-from plugins.recipes.cases import Case
-from plugins.recipes.cases import Recipe
-from plugins.recipes.cases import load_recipe
-from plugins.rejudge import BASIS
-from plugins.rejudge import Basis
+from plugins.recipes.cases import Case, Recipe, load_recipe
+from plugins.rejudge import BASIS, Basis
 
 
 def check_recipe(basis: Basis, key: str, published: Path, found: Findings) -> tuple[Recipe, Case] | None:

@@ -7,8 +7,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator
-from datetime import UTC
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 from fixtures.runs import journal
@@ -16,20 +15,13 @@ from fixtures.runs.folders import find_run
 from fixtures.runs.journal import JOURNAL
 from fixtures.runs.lock import RunLock
 from fixtures.runs.repair import read_ledger
-from pacemark import archive
-from pacemark import limit
-from pacemark import statement
+from pacemark import archive, limit, statement
 from pacemark.examine import OF_RUN
-from pacemark.findings import Findings
-from pacemark.findings import print_findings
-from pacemark.findings import print_line
+from pacemark.findings import Findings, print_findings, print_line
 from pacemark.leaks import leaks
-from pacemark.ledger import EXPORT
-from pacemark.ledger import exported
-from pacemark.sbom import SBOM
-from pacemark.sbom import bill
-from pacemark.verify import check_files
-from pacemark.verify import opened
+from pacemark.ledger import EXPORT, exported
+from pacemark.sbom import SBOM, bill
+from pacemark.verify import check_files, opened
 from plugins.errors import ConfigError
 from plugins.files import from_here
 from plugins.rejudge import BASIS

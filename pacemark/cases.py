@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from fixtures.runs.ledger import Entry
-from pacemark.basis import check_baseline
-from pacemark.basis import check_recipe
-from pacemark.differences import differences
-from pacemark.differences import few
+from pacemark.basis import check_baseline, check_recipe
+from pacemark.differences import differences, few
 from pacemark.findings import Findings
-from pacemark.ledger import EXPORT
-from pacemark.ledger import Export
-from pacemark.ledger import named
+from pacemark.ledger import EXPORT, Export, named
 from pacemark.milder import Terms
 from pacemark.statement import NewerFormat
 from plugins.judging.judge import Judgement
 from plugins.judging.verdicts import Kind
-from plugins.rejudge import BASIS
-from plugins.rejudge import Basis
+from plugins.rejudge import BASIS, Basis
 from plugins.reports import results
 from plugins.reports.pace import line
 

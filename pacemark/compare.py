@@ -10,15 +10,16 @@ from pathlib import Path
 
 from fixtures.runs.folders import find_record
 from plugins.errors import ConfigError
-from plugins.reports.comparison import FAIL_IF
-from plugins.reports.comparison import Runs
-from plugins.reports.comparison import as_json
-from plugins.reports.comparison import compare_runs
-from plugins.reports.comparison import differing
-from plugins.reports.comparison import print_comparison
-from plugins.reports.comparison import read_summary
-from plugins.reports.gate import CODES
-from plugins.reports.gate import Outcome
+from plugins.reports.comparison import (
+    FAIL_IF,
+    Runs,
+    as_json,
+    compare_runs,
+    differing,
+    print_comparison,
+    read_summary,
+)
+from plugins.reports.gate import CODES, Outcome
 
 HELP = "compare the paces of two runs, case by case, and say what else changed"
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -22,19 +20,13 @@ from fixtures.runs.journal import JOURNAL
 from fixtures.runs.ledger import Entry
 from pacemark.acceptance import check_plan
 from pacemark.cases import check_cases
-from pacemark.differences import differences
-from pacemark.differences import few
+from pacemark.differences import differences, few
 from pacemark.findings import Findings
 from pacemark.journal import check_journal
-from pacemark.ledger import EXPORT
-from pacemark.ledger import Export
-from pacemark.ledger import named
-from pacemark.ledger import read_export
+from pacemark.ledger import EXPORT, Export, named, read_export
 from pacemark.milder import left_out
 from pacemark.sbom import SBOM
-from pacemark.statement import ENVELOPE
-from pacemark.statement import STAMP
-from pacemark.statement import once
+from pacemark.statement import ENVELOPE, STAMP, once
 from pacemark.times import backwards
 from plugins.errors import ConfigError
 from plugins.job import SETUP_CASE
@@ -43,10 +35,8 @@ from plugins.judging.verdicts import Kind
 from plugins.rejudge import BASIS
 from plugins.reports import results
 from plugins.reports.evidence import digests
-from plugins.reports.gate import Outcome
-from plugins.reports.gate import overall
-from plugins.reports.summary import SCHEMA
-from plugins.reports.summary import Summary
+from plugins.reports.gate import Outcome, overall
+from plugins.reports.summary import SCHEMA, Summary
 from plugins.yamlfile import first_mistake
 
 MOST_BYTES = 64 << 20

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from plugins.judging.acceptance import Decision
 from plugins.judging.verdicts import Kind

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fixtures.runs import journal
-from fixtures.runs.journal import JOURNAL
-from fixtures.runs.journal import Key
+from fixtures.runs.journal import JOURNAL, Key
 from fixtures.runs.ledger import run_seal
-from pacemark.differences import differences
-from pacemark.differences import few
+from pacemark.differences import differences, few
 from pacemark.findings import Findings
-from pacemark.ledger import EXPORT
-from pacemark.ledger import Export
+from pacemark.ledger import EXPORT, Export
 from pacemark.statement import once
 
 

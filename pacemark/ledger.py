@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from collections.abc import Mapping
-from typing import Annotated
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
 
-from pydantic import AfterValidator
-from pydantic import Field
-from pydantic import ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
-from fixtures.runs.journal import Key
-from fixtures.runs.journal import Row
-from fixtures.runs.journal import key_of
-from fixtures.runs.ledger import Entry
-from fixtures.runs.ledger import entry_of
+from fixtures.runs.journal import Key, Row, key_of
+from fixtures.runs.ledger import Entry, entry_of
 from plugins.errors import ConfigError
-from plugins.job import Failure
-from plugins.job import Phase
-from plugins.yamlfile import Strict
-from plugins.yamlfile import first_mistake
+from plugins.job import Failure, Phase
+from plugins.yamlfile import Strict, first_mistake
 
 EXPORT = "ledger.json"
 

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fixtures.backends.registry import REPLAY
 from fixtures.runs.ledger import Entry
 from pacemark.differences import few
-from plugins.judging.acceptance import PLAN
-from plugins.judging.acceptance import Plan
+from plugins.judging.acceptance import PLAN, Plan
 from plugins.judging.checkpoints import GB
-from plugins.judging.judge import BY_AGREED
-from plugins.judging.judge import Judgement
+from plugins.judging.judge import BY_AGREED, Judgement
 from plugins.recipes.cases import load_recipe
-from plugins.rejudge import BASIS
-from plugins.rejudge import Basis
+from plugins.rejudge import BASIS, Basis
 from plugins.reports.summary import LeftOut
 
 

@@ -14,8 +14,7 @@ SBOM = "sbom.cdx.json"
 @cache
 def bill() -> bytes:
     from cyclonedx.model.bom import Bom
-    from cyclonedx.model.component import Component
-    from cyclonedx.model.component import ComponentType
+    from cyclonedx.model.component import Component, ComponentType
     from cyclonedx.output.json import JsonV1Dot6
     from packageurl import PackageURL
 

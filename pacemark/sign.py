@@ -6,13 +6,9 @@ import argparse
 from pathlib import Path
 
 from pacemark import statement
-from pacemark.findings import Findings
-from pacemark.findings import print_findings
-from pacemark.findings import print_line
-from pacemark.limit import add_argument
-from pacemark.limit import within
-from pacemark.verify import check_files
-from pacemark.verify import opened
+from pacemark.findings import Findings, print_findings, print_line
+from pacemark.limit import add_argument, within
+from pacemark.verify import check_files, opened
 
 HELP = "add a signature to a bundle, once it is known to be whole and its verdicts are made anew"
 

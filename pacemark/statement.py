@@ -9,12 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from plugins.errors import ConfigError
 
@@ -191,9 +189,7 @@ def time_of(answer: bytes, payload: bytes, roots: Sequence[Certificate] = (), na
     The authority's certificate must lead to one of these `roots`; without any, nobody knows who says so. `name`
     is that of the answer's file.
     """
-    from rfc3161_client import VerificationError
-    from rfc3161_client import VerifierBuilder
-    from rfc3161_client import decode_timestamp_response
+    from rfc3161_client import VerificationError, VerifierBuilder, decode_timestamp_response
 
     try:
         token = decode_timestamp_response(answer)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from pacemark.ledger import EXPORT
-from pacemark.ledger import Export
-from pacemark.ledger import named
+from pacemark.ledger import EXPORT, Export, named
 from plugins.job import Times
 from plugins.reports.results import SUMMARY
 from plugins.reports.summary import Summary

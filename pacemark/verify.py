@@ -5,28 +5,19 @@ from __future__ import annotations
 import argparse
 import re
 import tempfile
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pacemark import statement
-from pacemark.archive import Archive
-from pacemark.archive import digest
-from pacemark.archive import rewrite
-from pacemark.examine import MOST_BYTES
-from pacemark.examine import examine
-from pacemark.findings import Findings
-from pacemark.findings import print_findings
-from pacemark.findings import print_line
-from pacemark.limit import add_argument
-from pacemark.limit import within
+from pacemark.archive import Archive, digest, rewrite
+from pacemark.examine import MOST_BYTES, examine
+from pacemark.findings import Findings, print_findings, print_line
+from pacemark.limit import add_argument, within
 from plugins.errors import ConfigError
-from plugins.reports.results import CHECKOUT
-from plugins.reports.results import VERSION
+from plugins.reports.results import CHECKOUT, VERSION
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate

@@ -9,19 +9,14 @@ import math
 import re
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
-from itertools import combinations
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import combinations, pairwise
 
-from pydantic import Field
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from plugins.errors import ConfigError
-from plugins.logs import FlopsName
-from plugins.logs import Step
-from plugins.logs.means import SINGLE
-from plugins.logs.means import Means
+from plugins.logs import FlopsName, Step
+from plugins.logs.means import SINGLE, Means
 from plugins.recipes.cases import Case
 from plugins.recipes.file import Model
 from plugins.yamlfile import Strict

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from plugins.job import Job
-from plugins.job import Phase
+from plugins.job import Job, Phase
 
 UNKNOWN_JOB = "of unknown id"
 """The id of a replayed log's job, if the name of the log does not state it."""

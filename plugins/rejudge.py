@@ -12,33 +12,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pydantic import Field
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from plugins.baselines.file import AgreedTolerance
-from plugins.baselines.store import find
-from plugins.baselines.store import lapsed
+from plugins.baselines.store import find, lapsed
 from plugins.errors import ConfigError
 from plugins.files import write_whole
 from plugins.judging import recording
 from plugins.judging.acceptance import Plan
-from plugins.judging.checkpoints import GB
-from plugins.judging.checkpoints import Saved
+from plugins.judging.checkpoints import GB, Saved
 from plugins.judging.identity import type_in
-from plugins.judging.judge import Judgement
-from plugins.judging.judge import judge_outcome
+from plugins.judging.judge import Judgement, judge_outcome
 from plugins.logs.formats import parser
 from plugins.outcome import Outcome
-from plugins.recipes.cases import DEFAULT_GPU
-from plugins.recipes.cases import Case
-from plugins.recipes.cases import Recipe
-from plugins.recipes.cases import load_recipe
+from plugins.recipes.cases import DEFAULT_GPU, Case, Recipe, load_recipe
 from plugins.recipes.file import SiteModel
 from plugins.reports import results
-from plugins.reports.complaints import complaints
-from plugins.reports.complaints import of_each_kind
-from plugins.yamlfile import Strict
-from plugins.yamlfile import first_mistake
+from plugins.reports.complaints import complaints, of_each_kind
+from plugins.yamlfile import Strict, first_mistake
 
 BASIS = "basis"
 """The folder in that of a run: `choices/`, `suites/` and `baselines/`, and the site's own baselines in `own/`."""

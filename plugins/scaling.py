@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from plugins.errors import RunError
-from plugins.errors import Shortfall
-from plugins.judging.scaling import curves
-from plugins.judging.scaling import groups
+from plugins.errors import RunError, Shortfall
+from plugins.judging.scaling import curves, groups
 from plugins.judging.shown import Shown
 from plugins.judging.verdicts import Kind
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case
 from plugins.reports import results
-from plugins.suite import JUDGEMENT
-from plugins.suite import case_of
-from plugins.suite import judge_case
+from plugins.suite import JUDGEMENT, case_of, judge_case
 
 Await = Callable[[pytest.Item, Case], Outcome]
 """Waits for the end of the case of a test."""

@@ -10,55 +10,31 @@ The job's end comes from the fixture `outcome`, which the code that runs jobs pr
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from collections.abc import Generator
-from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import replace
-from datetime import UTC
-from datetime import datetime
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from plugins.baselines.digests import load_digest
-from plugins.baselines.digests import path_of
+from plugins.baselines.digests import load_digest, path_of
 from plugins.baselines.file import AgreedTolerance
-from plugins.errors import ConfigError
-from plugins.errors import Infrastructure
-from plugins.errors import Invalid
-from plugins.errors import Lost
-from plugins.errors import RunError
-from plugins.judging import checkpoints
-from plugins.judging import diagnosis
-from plugins.judging import recording
+from plugins.errors import ConfigError, Infrastructure, Invalid, Lost, RunError
+from plugins.judging import checkpoints, diagnosis, recording
 from plugins.judging.acceptance import Agreed
 from plugins.judging.checkpoints import Written
-from plugins.judging.diagnosis import Diagnosis
-from plugins.judging.diagnosis import ModeRun
-from plugins.judging.expected import Promise
-from plugins.judging.expected import Target
-from plugins.judging.expected import Targets
-from plugins.judging.expected import figure
-from plugins.judging.judge import Judgement
-from plugins.judging.judge import judge_outcome
-from plugins.judging.verdicts import Kind
-from plugins.judging.verdicts import Verdict
+from plugins.judging.diagnosis import Diagnosis, ModeRun
+from plugins.judging.expected import Promise, Target, Targets, figure
+from plugins.judging.judge import Judgement, judge_outcome
+from plugins.judging.verdicts import Kind, Verdict
 from plugins.metrics import Measurement
 from plugins.outcome import Outcome
-from plugins.recipes.cases import Case
-from plugins.recipes.cases import Recipe
-from plugins.recipes.cases import load_recipe
-from plugins.recipes.file import RecipeFile
-from plugins.recipes.file import read_recipe
-from plugins.rejudge import Choice
-from plugins.rejudge import judge_files
-from plugins.reports import allure_view
-from plugins.reports import benchmark_view
-from plugins.reports import junit
-from plugins.reports import results
+from plugins.recipes.cases import Case, Recipe, load_recipe
+from plugins.recipes.file import RecipeFile, read_recipe
+from plugins.rejudge import Choice, judge_files
+from plugins.reports import allure_view, benchmark_view, junit, results
 from plugins.words import shown
 
 

@@ -8,15 +8,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.lab.fixtures import accounting_lab
-from tests.lab.fixtures import accounting_parts
-from tests.lab.fixtures import bucket_lab
-from tests.lab.fixtures import kubernetes_lab
-from tests.lab.fixtures import kubernetes_parts
-from tests.lab.fixtures import scripted_lab
-from tests.lab.fixtures import scripted_log
-from tests.lab.fixtures import slurm_lab
-from tests.lab.fixtures import slurm_parts
+from tests.lab.fixtures import (
+    accounting_lab,
+    accounting_parts,
+    bucket_lab,
+    kubernetes_lab,
+    kubernetes_parts,
+    scripted_lab,
+    scripted_log,
+    slurm_lab,
+    slurm_parts,
+)
 
 __all__ = [
     "accounting_lab",

@@ -15,13 +15,9 @@ from typing import Any
 import pytest
 
 from fixtures.runs.ledger import Entry
-from plugins.job import Job
-from plugins.job import JobRef
-from plugins.job import JobState
-from plugins.job import Phase
+from plugins.job import Job, JobRef, JobState, Phase
 from plugins.outcome import Outcome
-from plugins.recipes.cases import Case
-from plugins.recipes.cases import Recipe
+from plugins.recipes.cases import Case, Recipe
 from tests.system import support
 from tests.unit import examples
 

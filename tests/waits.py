@@ -9,11 +9,8 @@ import pytest
 from fixtures import site
 from fixtures.backends.slurm.section import Slurm
 from fixtures.options import results_folder
-from plugins.job import JobRef
-from plugins.job import JobState
-from tests.unit.cluster import DONE
-from tests.unit.cluster import RUNNING
-from tests.unit.cluster import Cluster
+from plugins.job import JobRef, JobState
+from tests.unit.cluster import DONE, RUNNING, Cluster
 
 # Its log is that of the second one, so it is no valid run.
 FIRST, SECOND = "70b-fp8-64gpus", "70b-fp8-512gpus"

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
-from plugins.baselines.file import Day
-from plugins.baselines.file import Stated
+from plugins.baselines.file import Day, Stated
 from plugins.digests.nccl_trace import NcclDigest
 from plugins.digests.profile import ProfileDigest
 from plugins.errors import ConfigError
 from plugins.recipes.cases import Case
-from plugins.yamlfile import Strict
-from plugins.yamlfile import first_mistake
+from plugins.yamlfile import Strict, first_mistake
 
 MOST_BYTES = 1_000_000
 """A larger digest is neither recorded nor read."""

@@ -9,21 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator
-from pydantic import ConfigDict
-from pydantic import Field
-from pydantic import model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from plugins.errors import ConfigError
-from plugins.metrics import FlopsDefinition
-from plugins.metrics import Statistic
+from plugins.metrics import FlopsDefinition, Statistic
 from plugins.recipes.file import Mlp
-from plugins.yamlfile import Strict
-from plugins.yamlfile import form
-from plugins.yamlfile import load
+from plugins.yamlfile import Strict, form, load
 
 
 def _stated(text: str) -> str:

@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from plugins.baselines.file import Accelerator
-from plugins.baselines.file import AgreedTolerance
-from plugins.baselines.file import BaselineFile
-from plugins.baselines.file import Cell
-from plugins.baselines.file import Reference
-from plugins.baselines.file import Table
-from plugins.baselines.file import Tolerance
-from plugins.baselines.file import load_accelerators
-from plugins.baselines.file import load_baselines
+from plugins.baselines.file import (
+    Accelerator,
+    AgreedTolerance,
+    BaselineFile,
+    Cell,
+    Reference,
+    Table,
+    Tolerance,
+    load_accelerators,
+    load_baselines,
+)
 from plugins.baselines.versions import shown
 from plugins.errors import ConfigError
-from plugins.metrics import FlopsDefinition
-from plugins.metrics import MfuBasis
-from plugins.metrics import Statistic
-from plugins.metrics import days_per_1t_tokens
-from plugins.metrics import flops_per_sequence
-from plugins.metrics import mfu
-from plugins.metrics import tokens_per_second
-from plugins.recipes.cases import Case
-from plugins.recipes.cases import Recipe
+from plugins.metrics import (
+    FlopsDefinition,
+    MfuBasis,
+    Statistic,
+    days_per_1t_tokens,
+    flops_per_sequence,
+    mfu,
+    tokens_per_second,
+)
+from plugins.recipes.cases import Case, Recipe
 
 _ACCELERATORS = "accelerators.yaml"
 

@@ -6,15 +6,13 @@ in any way.
 
 from __future__ import annotations
 
-from pydantic import Field
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from plugins.digests.nccl_trace import NcclDigest
 from plugins.digests.profile import ProfileDigest
 from plugins.errors import Infrastructure
 from plugins.words import shown
-from plugins.yamlfile import Strict
-from plugins.yamlfile import first_mistake
+from plugins.yamlfile import Strict, first_mistake
 
 ARTEFACTS = "artefacts.json"
 """The name of the file in the folder of its case."""

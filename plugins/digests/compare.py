@@ -29,19 +29,12 @@ collectives: by more below the median of the others than in the good run, and by
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from statistics import fmean
-from statistics import median
-from statistics import stdev
+from statistics import fmean, median, stdev
 
-from plugins.digests.profile import UNKNOWN_LIMIT
-from plugins.digests.profile import Digests
-from plugins.digests.profile import ProfileDigest
-from plugins.digests.profile import Step
+from plugins.digests.profile import UNKNOWN_LIMIT, Digests, ProfileDigest, Step
 
 NOISE = 4.0
 FLOOR = 0.02

@@ -38,13 +38,7 @@ import sys
 import time
 import zlib
 from collections import Counter
-from typing import Any
-from typing import Dict
-from typing import Iterable
-from typing import List
-from typing import Optional
-from typing import Set
-from typing import Tuple
+from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
 
 VERSION = 1
 

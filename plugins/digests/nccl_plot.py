@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from plugins.digests.nccl_trace import NcclDigest
-from plugins.digests.nccl_trace import in_units
+from plugins.digests.nccl_trace import NcclDigest, in_units
 
 _WIDTH, _HEIGHT = 860, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 80, 20, 40, 45

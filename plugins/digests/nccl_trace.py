@@ -6,20 +6,12 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections import defaultdict
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
-from typing import Annotated
-from typing import Literal
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field
-from pydantic import StringConstraints
-from pydantic import ValidationError
-from pydantic import model_validator
+from pydantic import Field, StringConstraints, ValidationError, model_validator
 
 from plugins.errors import Infrastructure
 from plugins.words import listed

@@ -23,12 +23,7 @@ import sys
 import tempfile
 import time
 from bisect import bisect_right
-from typing import Any
-from typing import Dict
-from typing import List
-from typing import Optional
-from typing import Set
-from typing import Tuple
+from typing import Any, Dict, List, Optional, Set, Tuple
 from urllib.parse import quote
 
 VERSION = 1

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from statistics import fmean
-from typing import Annotated
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
-from pydantic import ValidationError
-from pydantic import model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from plugins.digests.nsys import KERNELS
-from plugins.digests.nsys import MOST_ERRORS
-from plugins.digests.nsys import MOST_PROFILES
-from plugins.digests.nsys import MOST_STEPS
+from plugins.digests.nsys import KERNELS, MOST_ERRORS, MOST_PROFILES, MOST_STEPS
 from plugins.errors import ConfigError
 from plugins.yamlfile import Strict
 

@@ -6,11 +6,7 @@ import html
 import re
 from collections.abc import Iterable
 
-from plugins.digests.profile import UNKNOWN_LIMIT
-from plugins.digests.profile import Collective
-from plugins.digests.profile import Digests
-from plugins.digests.profile import Kernel
-from plugins.digests.profile import ProfileDigest
+from plugins.digests.profile import UNKNOWN_LIMIT, Collective, Digests, Kernel, ProfileDigest
 from plugins.words import shown
 
 # `shown` leaves them, and XML cannot hold them.

@@ -10,8 +10,7 @@ import datetime
 import hashlib
 import math
 import re
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -19,24 +18,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import ConfigDict
-from pydantic import Field
-from pydantic import model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-from plugins.baselines.file import AgreedTolerance
-from plugins.baselines.file import Stated
+from plugins.baselines.file import AgreedTolerance, Stated
 from plugins.errors import ConfigError
 from plugins.judging.repeats import Repeats
-from plugins.judging.scaling import curves
-from plugins.judging.scaling import groups
-from plugins.judging.shown import Shown
-from plugins.judging.shown import node_names
+from plugins.judging.scaling import curves, groups
+from plugins.judging.shown import Shown, node_names
 from plugins.judging.verdicts import Kind
 from plugins.recipes.cases import Case
-from plugins.yamlfile import Strict
-from plugins.yamlfile import meant
-from plugins.yamlfile import parse
-from plugins.yamlfile import read_bytes
+from plugins.yamlfile import Strict, meant, parse, read_bytes
 
 PLAN = "acceptance.yaml"
 """The name of the run's own copy of its plan."""

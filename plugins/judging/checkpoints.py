@@ -10,11 +10,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
-from plugins.digests.artefacts import Artefacts
-from plugins.digests.artefacts import File
-from plugins.digests.artefacts import few
-from plugins.judging.verdicts import Kind
-from plugins.judging.verdicts import billions
+from plugins.digests.artefacts import Artefacts, File, few
+from plugins.judging.verdicts import Kind, billions
 from plugins.logs import Log
 from plugins.recipes.cases import Case
 

@@ -14,8 +14,7 @@ Stat. Appl. Genet. Mol. Biol. 3 (2004) 3, equation 1).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 

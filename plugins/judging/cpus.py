@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from plugins.baselines.store import Expected
-from plugins.judging.verdicts import Kind
-from plugins.judging.verdicts import Verdict
+from plugins.judging.verdicts import Kind, Verdict
 from plugins.logs import Log
 from plugins.logs.processors import Sample
 from plugins.metrics import Measurement

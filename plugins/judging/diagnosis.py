@@ -7,21 +7,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
-from statistics import median
+from statistics import fmean, median
 
 from plugins.baselines.digests import RecordedDigest
 from plugins.digests.artefacts import Artefacts
-from plugins.digests.compare import Cause
-from plugins.digests.compare import Finding
-from plugins.digests.compare import cause
-from plugins.digests.nccl_trace import NcclDigest
-from plugins.digests.nccl_trace import Setup
-from plugins.digests.profile import Digests
-from plugins.digests.profile import ProfileDigest
+from plugins.digests.compare import Cause, Finding, cause
+from plugins.digests.nccl_trace import NcclDigest, Setup
+from plugins.digests.profile import Digests, ProfileDigest
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from plugins.baselines.file import Accelerator
-from plugins.baselines.file import Table
+from plugins.baselines.file import Accelerator, Table
 from plugins.digests import gpus as digest
 from plugins.digests.gpus import Gpus
-from plugins.judging.verdicts import Kind
-from plugins.judging.verdicts import Verdict
+from plugins.judging.verdicts import Kind, Verdict
 from plugins.metrics import Measurement
 from plugins.recipes.cases import Case
 

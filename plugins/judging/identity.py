@@ -7,13 +7,11 @@ state each kind of fact. A log that states none gets a remark.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from plugins.judging.model import flops_printed
 from plugins.logs import Log
-from plugins.logs.statements import GPU_NAME
-from plugins.logs.statements import Fact
+from plugins.logs.statements import GPU_NAME, Fact
 from plugins.recipes.cases import Case
 
 # The facts of each kind in the record. Parallel sizes and batches are left out, because models share them.

@@ -3,59 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 
-from plugins.baselines.file import Reference
-from plugins.baselines.file import Tolerance
-from plugins.baselines.store import Baseline
-from plugins.baselines.store import Expected
-from plugins.baselines.store import accelerators
-from plugins.baselines.store import expected
-from plugins.baselines.store import mfu_basis
-from plugins.baselines.store import references
-from plugins.baselines.store import usual_statistic
-from plugins.baselines.versions import mixed
-from plugins.baselines.versions import since
-from plugins.baselines.versions import versions_of
+from plugins.baselines.file import Reference, Tolerance
+from plugins.baselines.store import (
+    Baseline,
+    Expected,
+    accelerators,
+    expected,
+    mfu_basis,
+    references,
+    usual_statistic,
+)
+from plugins.baselines.versions import mixed, since, versions_of
 from plugins.digests.artefacts import Artefacts
 from plugins.digests.gpus import Gpus
-from plugins.judging import checkpoints
+from plugins.judging import checkpoints, identity, modes, validity
 from plugins.judging import cpus as cpu_judging
 from plugins.judging import gpus as gpu_judging
-from plugins.judging import identity
-from plugins.judging import modes
-from plugins.judging import validity
-from plugins.judging.checkpoints import Saved
-from plugins.judging.checkpoints import Written
+from plugins.judging.checkpoints import Saved, Written
 from plugins.judging.diagnosis import Diagnosis
 from plugins.judging.diagnosis import explain as explain_diagnosis
 from plugins.judging.model import counted_by
-from plugins.judging.repeats import Repeats
-from plugins.judging.repeats import judge_runs
-from plugins.judging.repeats import remarks_on
-from plugins.judging.repeats import together
-from plugins.judging.repeats import unsure
-from plugins.judging.validity.times import clock_remark
-from plugins.judging.validity.times import even_remark
-from plugins.judging.verdicts import Kind
-from plugins.judging.verdicts import Verdict
-from plugins.judging.verdicts import describe
-from plugins.judging.verdicts import explain
-from plugins.judging.verdicts import judge
-from plugins.judging.verdicts import stall_remarks
-from plugins.judging.verdicts import steadiness
-from plugins.logs import Attempt
-from plugins.logs import Log
-from plugins.metrics import Measurement
-from plugins.metrics import MfuBasis
-from plugins.metrics import Statistic
-from plugins.metrics import Timing
-from plugins.metrics import levelled
-from plugins.metrics import timing
-from plugins.metrics import with_pace
+from plugins.judging.repeats import Repeats, judge_runs, remarks_on, together, unsure
+from plugins.judging.validity.times import clock_remark, even_remark
+from plugins.judging.verdicts import Kind, Verdict, describe, explain, judge, stall_remarks, steadiness
+from plugins.logs import Attempt, Log
+from plugins.metrics import Measurement, MfuBasis, Statistic, Timing, levelled, timing, with_pace
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case
 

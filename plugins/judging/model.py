@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from plugins.logs import FlopsName
-from plugins.logs import Log
-from plugins.logs import Step
-from plugins.metrics import FlopsDefinition
-from plugins.metrics import flops_per_sequence
+from plugins.logs import FlopsName, Log, Step
+from plugins.metrics import FlopsDefinition, flops_per_sequence
 from plugins.recipes.cases import Case
 from plugins.recipes.file import Model
 

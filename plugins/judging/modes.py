@@ -8,11 +8,8 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from statistics import median
 
-from plugins.digests import nccl_trace
-from plugins.digests import profile_view
-from plugins.digests.artefacts import Artefacts
-from plugins.digests.artefacts import File
-from plugins.digests.artefacts import few
+from plugins.digests import nccl_trace, profile_view
+from plugins.digests.artefacts import Artefacts, File, few
 from plugins.digests.profile import Digests
 from plugins.judging import checkpoints
 from plugins.logs import Log

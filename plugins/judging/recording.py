@@ -9,27 +9,18 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
-from typing import Any
-from typing import Literal
+from typing import Any, Literal
 
 import yaml
 
-from plugins.baselines.file import BaselineFile
-from plugins.baselines.file import Cell
-from plugins.baselines.file import Recorded
-from plugins.baselines.file import Stated
-from plugins.baselines.file import Table
-from plugins.baselines.file import Tolerance
-from plugins.baselines.versions import differences
-from plugins.baselines.versions import nodes_of
+from plugins.baselines.file import BaselineFile, Cell, Recorded, Stated, Table, Tolerance
+from plugins.baselines.versions import differences, nodes_of
 from plugins.judging.cpus import busy
 from plugins.judging.identity import untold
 from plugins.judging.judge import Judgement
-from plugins.judging.verdicts import Kind
-from plugins.judging.verdicts import instability
+from plugins.judging.verdicts import Kind, instability
 from plugins.logs import Log
-from plugins.metrics import FlopsDefinition
-from plugins.metrics import Measurement
+from plugins.metrics import FlopsDefinition, Measurement
 from plugins.yamlfile import Strict
 
 # If outliers move the statistic by more than this share, other runs cannot be compared with it.

@@ -10,18 +10,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from plugins.baselines.store import Expected
-from plugins.judging.verdicts import Band
-from plugins.judging.verdicts import Kind
-from plugins.judging.verdicts import Verdict
-from plugins.judging.verdicts import fell
-from plugins.judging.verdicts import judge
-from plugins.metrics import Measurement
-from plugins.metrics import Timing
+from plugins.judging.verdicts import Band, Kind, Verdict, fell, judge
+from plugins.metrics import Measurement, Timing
 
 MAX_RUNS = 3
 """A case runs at most this often if nobody says how often."""

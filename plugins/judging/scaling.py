@@ -7,14 +7,10 @@ sequences per GPU.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from plugins.judging.shown import Shown
-from plugins.judging.shown import ratio
+from plugins.judging.shown import Shown, ratio
 from plugins.recipes.cases import Case
 
 

@@ -7,14 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from plugins.baselines.file import Reference
-from plugins.baselines.file import Tolerance
-from plugins.baselines.store import Baseline
-from plugins.baselines.store import Expected
-from plugins.metrics import OUTLIER_FLOOR
-from plugins.metrics import Measurement
-from plugins.metrics import regular
-from plugins.metrics import tokens_per_second
+from plugins.baselines.file import Reference, Tolerance
+from plugins.baselines.store import Baseline, Expected
+from plugins.metrics import OUTLIER_FLOOR, Measurement, regular, tokens_per_second
 
 # If more runs than this are needed to decide, the verdict says so and gives no number.
 MAX_USEFUL_RUNS = 20

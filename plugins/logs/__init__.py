@@ -8,29 +8,16 @@ from __future__ import annotations
 
 import re
 import statistics
-from abc import ABC
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
-from dataclasses import replace
-from typing import Literal
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
-from plugins.logs.lines import hints_in
-from plugins.logs.lines import telling_lines
-from plugins.logs.marks import MARKS
-from plugins.logs.marks import Mark
-from plugins.logs.origin import HEADER
-from plugins.logs.origin import HEADER_HINT
-from plugins.logs.origin import RESTART
-from plugins.logs.origin import RESTART_HINTS
-from plugins.logs.origin import label_of
-from plugins.logs.origin import stamp_of
+from plugins.logs.lines import hints_in, telling_lines
+from plugins.logs.marks import MARKS, Mark
+from plugins.logs.origin import HEADER, HEADER_HINT, RESTART, RESTART_HINTS, label_of, stamp_of
 from plugins.logs.processors import Sample
-from plugins.logs.statements import COMMON
-from plugins.logs.statements import Fact
-from plugins.logs.statements import Statement
-from plugins.logs.statements import Statements
+from plugins.logs.statements import COMMON, Fact, Statement, Statements
 from plugins.logs.versions import Versions
 from plugins.wrapped import plain
 

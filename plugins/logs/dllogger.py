@@ -24,11 +24,8 @@ import math
 import re
 from typing import Any
 
-from plugins.logs import LineParser
-from plugins.logs import Step
-from plugins.logs import Tells
-from plugins.logs.numbers import NUMBER
-from plugins.logs.numbers import single
+from plugins.logs import LineParser, Step, Tells
+from plugins.logs.numbers import NUMBER, single
 from plugins.logs.origin import seconds_of
 from plugins.logs.statements import Fact
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from plugins.logs import LineParser
-from plugins.logs import Log
+from plugins.logs import LineParser, Log
 from plugins.logs.dllogger import DLLogger
 from plugins.logs.maxtext import MaxText
 from plugins.logs.megatron_bridge import MegatronBridge

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ahocorasick_rs import BytesAhoCorasick
-from ahocorasick_rs import Implementation
-from ahocorasick_rs import MatchKind
+from ahocorasick_rs import BytesAhoCorasick, Implementation, MatchKind
 
 
 def telling_lines(buffer: bytes, end: int, hints: tuple[bytes, ...]) -> list[tuple[int, int]]:

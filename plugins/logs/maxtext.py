@@ -24,18 +24,10 @@ import math
 import re
 from dataclasses import replace
 
-from plugins.logs import MAX_RESTARTS
-from plugins.logs import MAX_STEPS
-from plugins.logs import Attempt
-from plugins.logs import LineParser
-from plugins.logs import Log
-from plugins.logs import attempt
+from plugins.logs import MAX_RESTARTS, MAX_STEPS, Attempt, LineParser, Log, attempt
 from plugins.logs.numbers import NUMBER
-from plugins.logs.processors import HINT
-from plugins.logs.processors import Sample
-from plugins.logs.processors import read_sample
-from plugins.logs.runs import Print
-from plugins.logs.runs import Run
+from plugins.logs.processors import HINT, Sample, read_sample
+from plugins.logs.runs import Print, Run
 from plugins.logs.statements import Statement
 
 _STEP = re.compile(

@@ -20,14 +20,10 @@ from __future__ import annotations
 import math
 import statistics
 from bisect import bisect_left
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from plugins.logs import PrintedMeans
-from plugins.logs import Step
+from plugins.logs import PrintedMeans, Step
 
 
 @dataclass(frozen=True)

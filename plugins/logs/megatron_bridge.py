@@ -16,9 +16,7 @@ from dataclasses import replace
 
 from plugins.logs import Log
 from plugins.logs.megatron_lm import MegatronLM
-from plugins.logs.statements import ANCHOR
-from plugins.logs.statements import Fact
-from plugins.logs.statements import Statement
+from plugins.logs.statements import ANCHOR, Fact, Statement
 
 _UTILIZATION = re.compile(
     r"Step Time : (\d{1,9}\.\d\d)s GPU utilization: (\d{1,9}\.\d) ?(?:MODEL_)?TFLOP/s/GPU"

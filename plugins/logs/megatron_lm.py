@@ -29,19 +29,10 @@ import math
 import re
 from dataclasses import replace
 
-from plugins.logs import LineParser
-from plugins.logs import Log
-from plugins.logs import Step
-from plugins.logs import Tells
-from plugins.logs.numbers import NUMBER
-from plugins.logs.numbers import integer
-from plugins.logs.numbers import number
-from plugins.logs.numbers import resolution
-from plugins.logs.numbers import single
-from plugins.logs.numbers import worked
+from plugins.logs import LineParser, Log, Step, Tells
+from plugins.logs.numbers import NUMBER, integer, number, resolution, single, worked
 from plugins.logs.origin import seconds_of
-from plugins.logs.statements import Fact
-from plugins.logs.statements import Statement
+from plugins.logs.statements import Fact, Statement
 
 _HEAD = re.compile(r"\biteration +(\d{1,9})/ *(\d{1,9}) \|")
 _FIELD = re.compile(rf"\| *([a-z][\w ()/]*): *({NUMBER}) (?=\|)", re.IGNORECASE)

@@ -31,16 +31,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from plugins.logs import LineParser
-from plugins.logs import Log
-from plugins.logs import Step
-from plugins.logs.numbers import NUMBER
-from plugins.logs.numbers import number
-from plugins.logs.numbers import resolution
-from plugins.logs.numbers import single
-from plugins.logs.statements import ANCHOR
-from plugins.logs.statements import Fact
-from plugins.logs.statements import Statement
+from plugins.logs import LineParser, Log, Step
+from plugins.logs.numbers import NUMBER, number, resolution, single
+from plugins.logs.statements import ANCHOR, Fact, Statement
 
 _BAR = re.compile(r"\| *\d{1,9}/(\d{1,9}) \[[\d:]+<[\d:?]+, ")
 # A figure is whole if it is between a comma and the next one, or the bracket that ends the bar. Lightning's

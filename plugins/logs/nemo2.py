@@ -27,14 +27,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from plugins.logs import LineParser
-from plugins.logs import Log
-from plugins.logs import Step
-from plugins.logs.numbers import NUMBER
-from plugins.logs.numbers import integer
-from plugins.logs.numbers import number
-from plugins.logs.numbers import resolution
-from plugins.logs.numbers import single
+from plugins.logs import LineParser, Log, Step
+from plugins.logs.numbers import NUMBER, integer, number, resolution, single
 from plugins.logs.statements import Statement
 
 _HEAD = re.compile(r"Training epoch \d+, iteration (\d{1,9})/(\d{1,9})(?= \||$)")

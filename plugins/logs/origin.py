@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC
-from datetime import datetime
+from datetime import UTC, datetime
 
 RESTART_HINTS = (
     b" DUE TO JOB REQUEUE",

@@ -21,14 +21,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from plugins.logs import MAX_STEPS
-from plugins.logs import Step
-from plugins.logs.numbers import resolution
-from plugins.logs.numbers import worked
+from plugins.logs import MAX_STEPS, Step
+from plugins.logs.numbers import resolution, worked
 
 LATE = 7
 """Half of the shortest run that another run follows: the recipe's 15 steps of profiling."""

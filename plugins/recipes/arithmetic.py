@@ -8,14 +8,11 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Annotated
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import AfterValidator
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 Term = int | str
 Words = Mapping[str, Term]

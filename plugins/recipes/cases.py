@@ -11,21 +11,20 @@ from itertools import product
 from pathlib import Path
 
 from plugins.errors import ConfigError
-from plugins.logs.means import SINGLE
-from plugins.logs.means import Means
-from plugins.recipes.file import Checkpoint
-from plugins.recipes.file import Group
-from plugins.recipes.file import Measure
-from plugins.recipes.file import Model
-from plugins.recipes.file import PublishedSave
-from plugins.recipes.file import RecipeFile
-from plugins.recipes.file import SiteModel
-from plugins.recipes.file import Variant
-from plugins.recipes.file import read_recipe
-from plugins.recipes.file import read_releases
-from plugins.recipes.megatron import broken_rules
-from plugins.recipes.megatron import padded_vocabulary
-from plugins.recipes.megatron import parameters
+from plugins.logs.means import SINGLE, Means
+from plugins.recipes.file import (
+    Checkpoint,
+    Group,
+    Measure,
+    Model,
+    PublishedSave,
+    RecipeFile,
+    SiteModel,
+    Variant,
+    read_recipe,
+    read_releases,
+)
+from plugins.recipes.megatron import broken_rules, padded_vocabulary, parameters
 
 MOST_CASES = 10_000
 """A recipe has no more, with those of the site's models."""

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated
-from typing import Any
-from typing import Self
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator
-from pydantic import Field
-from pydantic import field_validator
-from pydantic import model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from plugins.errors import ConfigError
-from plugins.yamlfile import Strict
-from plugins.yamlfile import form
+from plugins.yamlfile import Strict, form
 
 
 def compiled(text: str) -> re.Pattern[str]:

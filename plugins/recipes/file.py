@@ -6,29 +6,17 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated
-from typing import Literal
-from typing import Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator
-from pydantic import Field
-from pydantic import field_validator
-from pydantic import model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from plugins.errors import ConfigError
 from plugins.logs import FlopsName
 from plugins.logs.formats import FORMATS
 from plugins.logs.means import Means
-from plugins.recipes.arithmetic import Expression
-from plugins.recipes.arithmetic import evaluate
-from plugins.recipes.contracts import Launch
-from plugins.recipes.contracts import Manifest
-from plugins.recipes.contracts import PatternText
-from plugins.recipes.contracts import compiled
-from plugins.yamlfile import Strict
-from plugins.yamlfile import form
-from plugins.yamlfile import load
-from plugins.yamlfile import meant
+from plugins.recipes.arithmetic import Expression, evaluate
+from plugins.recipes.contracts import Launch, Manifest, PatternText, compiled
+from plugins.yamlfile import Strict, form, load, meant
 
 ReleaseName = Annotated[
     str,

@@ -5,23 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import Field
-from pydantic import field_validator
-from pydantic import model_validator
+from pydantic import Field, field_validator, model_validator
 
-from plugins.recipes.arithmetic import Expression
-from plugins.recipes.arithmetic import Term
-from plugins.recipes.arithmetic import evaluate
-from plugins.recipes.arithmetic import fill
-from plugins.recipes.contracts import Documents
-from plugins.recipes.contracts import PatternText
-from plugins.recipes.contracts import compiled
-from plugins.yamlfile import Strict
-from plugins.yamlfile import form
-from plugins.yamlfile import load
+from plugins.recipes.arithmetic import Expression, Term, evaluate, fill
+from plugins.recipes.contracts import Documents, PatternText, compiled
+from plugins.yamlfile import Strict, form, load
 
 NO_STORAGE = "none"
 

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 
-from plugins.judging.acceptance import Agreed
-from plugins.judging.acceptance import decide
-from plugins.judging.scaling import Curve
-from plugins.judging.scaling import Point
+from plugins.judging.acceptance import Agreed, decide
+from plugins.judging.scaling import Curve, Point
 from plugins.judging.shown import Shown
 from plugins.recipes.cases import Case
 from plugins.reports.gate import Outcome
-from plugins.reports.summary import AcceptanceRecord
-from plugins.reports.summary import Scale
-from plugins.reports.summary import Scaling
-from plugins.reports.summary import WaivedCase
+from plugins.reports.summary import AcceptanceRecord, Scale, Scaling, WaivedCase
 
 # A session that ended so has not brought its cases to an end, or not by their verdicts alone.
 _NO_END = (Outcome.FAILED, Outcome.INTERRUPTED, Outcome.INTERNAL_ERROR, Outcome.USAGE, Outcome.EMPTY)

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from collections.abc import Generator
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +24,11 @@ from plugins.job import Times
 from plugins.judging.judge import Judgement
 from plugins.judging.verdicts import Kind
 from plugins.metrics import Measurement
-from plugins.recipes.cases import Case
-from plugins.recipes.cases import Recipe
+from plugins.recipes.cases import Case, Recipe
 from plugins.reports import results
 from plugins.reports.allure_history import HISTORY
-from plugins.reports.plot import drawable
-from plugins.reports.plot import steps_svg
-from plugins.words import as_html
-from plugins.words import shown
+from plugins.reports.plot import drawable, steps_svg
+from plugins.words import as_html, shown
 
 # In the order of Allure's tab: the verdicts on the cluster's pace come first.
 _CATEGORIES = (

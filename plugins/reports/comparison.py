@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from typing import TextIO
+from typing import Any, TextIO
 
 from pydantic import ValidationError
 
 from plugins.errors import ConfigError
-from plugins.judging.comparison import ALPHA
-from plugins.judging.comparison import SAME
-from plugins.judging.comparison import Comparison
-from plugins.judging.comparison import Finding
-from plugins.judging.comparison import Pair
-from plugins.judging.comparison import Ratio
-from plugins.judging.comparison import compare
+from plugins.judging.comparison import ALPHA, SAME, Comparison, Finding, Pair, Ratio, compare
 from plugins.reports.results import SUMMARY
-from plugins.reports.summary import CaseRecord
-from plugins.reports.summary import Summary
+from plugins.reports.summary import CaseRecord, Summary
 from plugins.yamlfile import first_mistake
 
 COMPARISON = "comparison.json"

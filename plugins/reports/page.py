@@ -13,28 +13,20 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from plugins.errors import ConfigError
 from plugins.files import write_whole
 from plugins.judging.verdicts import Kind
 from plugins.outcome import UNKNOWN_JOB
-from plugins.reports import pace
-from plugins.reports import results
-from plugins.reports.plot import COLUMNS
-from plugins.reports.plot import drawable
-from plugins.reports.plot import scaling_svg
-from plugins.reports.plot import steps_svg
+from plugins.reports import pace, results
+from plugins.reports.plot import COLUMNS, drawable, scaling_svg, steps_svg
 from plugins.reports.summary import Summary
 from plugins.words import shown
 
@@ -291,9 +283,7 @@ def render(folder: Path, summary: Mapping[str, Any]) -> tuple[str, str]:
 
 def _environment(finalize: Any) -> Environment:
     """Templates whose values are all escaped, as texts from outside."""
-    from jinja2 import Environment
-    from jinja2 import FileSystemLoader
-    from jinja2 import StrictUndefined
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
     made = Environment(

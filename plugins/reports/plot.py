@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import log2
 from operator import itemgetter
 from typing import Any

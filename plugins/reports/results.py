@@ -12,13 +12,9 @@ import os
 import shutil
 import stat
 from collections import Counter
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
-from datetime import UTC
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib.metadata import version
 from operator import mul
 from pathlib import Path
@@ -26,31 +22,23 @@ from platform import python_version
 from statistics import fmean
 from typing import Any
 
-from plugins.digests import artefacts
-from plugins.digests import gpus
-from plugins.digests.artefacts import ARTEFACTS
-from plugins.digests.artefacts import Artefacts
+from plugins.digests import artefacts, gpus
+from plugins.digests.artefacts import ARTEFACTS, Artefacts
 from plugins.digests.gpu_plot import gpus_svg
-from plugins.digests.gpus import Gpus
-from plugins.digests.gpus import Sample
+from plugins.digests.gpus import Gpus, Sample
 from plugins.errors import ConfigError
-from plugins.files import make_case_folder
-from plugins.files import write_whole
+from plugins.files import make_case_folder, write_whole
 from plugins.job import Job
 from plugins.judging import identity
 from plugins.judging.diagnosis import Diagnosis
 from plugins.judging.judge import Judgement
-from plugins.judging.verdicts import Band
-from plugins.judging.verdicts import Kind
-from plugins.judging.verdicts import beside
+from plugins.judging.verdicts import Band, Kind, beside
 from plugins.logs import Log
 from plugins.logs.formats import read
 from plugins.reports.ctrf import ctrf
 from plugins.reports.evidence import digests
 from plugins.reports.openmetrics import metrics
-from plugins.reports.summary import SCHEMA
-from plugins.reports.summary import Ending
-from plugins.reports.summary import LeftOut
+from plugins.reports.summary import SCHEMA, Ending, LeftOut
 
 VERSION = "0.1.0"
 

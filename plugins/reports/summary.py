@@ -5,23 +5,16 @@ Every key is always there. It is null if the case did not get that far, or if th
 
 from __future__ import annotations
 
-from datetime import date
-from datetime import datetime
-from typing import Annotated
-from typing import Any
-from typing import Literal
+from datetime import date, datetime
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator
-from pydantic import BaseModel
-from pydantic import ConfigDict
-from pydantic import Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from plugins.baselines.file import Recorded
 from plugins.digests.artefacts import File
 from plugins.digests.compare import Cause
 from plugins.job import Failure
-from plugins.judging.acceptance import Decision
-from plugins.judging.acceptance import Plan
+from plugins.judging.acceptance import Decision, Plan
 from plugins.judging.verdicts import Kind
 from plugins.reports.gate import Outcome
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import TextIO
+from collections.abc import Mapping, Sequence
+from typing import Any, TextIO
 
 from plugins.judging.verdicts import Kind
 from plugins.reports.pace import off
@@ -55,8 +53,7 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    from plugins.console import PlainConsole
-    from plugins.console import fitting
+    from plugins.console import PlainConsole, fitting
 
     records = sorted(records, key=lambda record: _GROUPS.index(record["verdict"]))
     console = PlainConsole(file=file, width=width, force_terminal=colour, no_color=not colour)

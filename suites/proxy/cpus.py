@@ -13,8 +13,7 @@ import resource
 import time
 from collections import defaultdict
 from contextlib import suppress
-from dataclasses import dataclass
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 PROC = Path("/proc")

@@ -23,8 +23,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import cpus
 import gpus
@@ -54,9 +53,7 @@ try:
     import jax.numpy as jnp
     import moe
     import optax
-    from jax.sharding import Mesh
-    from jax.sharding import NamedSharding
-    from jax.sharding import PartitionSpec
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
 except (ImportError, RuntimeError) as error:  # RuntimeError: jax and jaxlib of versions that do not fit
     refuse(
         f"{sys.executable} has no jax or optax ({error}): pip install -r suites/proxy/requirements-gpu.lock, or name a "

@@ -15,13 +15,11 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench import checkout
-from tests.bench import process
+from tests.bench import checkout, process
 from tests.bench.report import print_target
 
 LOOPS = (0, 1, 2)

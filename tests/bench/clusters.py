@@ -8,26 +8,16 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Callable
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from plugins.baselines.file import Cell
-from plugins.baselines.file import Table
-from plugins.baselines.file import Tolerance
-from plugins.baselines.store import Baseline
-from plugins.baselines.store import Expected
-from plugins.baselines.store import expected
-from plugins.baselines.store import mfu_basis
+from plugins.baselines.file import Cell, Table, Tolerance
+from plugins.baselines.store import Baseline, Expected, expected, mfu_basis
 from plugins.logs import Step
 from plugins.logs.numbers import resolution
-from plugins.metrics import FlopsDefinition
-from plugins.metrics import Measurement
-from plugins.metrics import Statistic
-from plugins.metrics import timing
+from plugins.metrics import FlopsDefinition, Measurement, Statistic, timing
 from tests.unit import examples
 
 NOISES = (0.01, 0.02, 0.03)

@@ -13,22 +13,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.bench import checkout
-from tests.bench import controller
-from tests.bench import process
-from tests.bench import reframe
-from tests.bench import waiting
+from tests.bench import checkout, controller, process, reframe, waiting
 from tests.bench.controller import Record
 from tests.bench.process import Cost
-from tests.bench.report import Row
-from tests.bench.report import print_table
-from tests.bench.report import print_target
-from tests.lab.slurm import SlurmLab
-from tests.lab.slurm import missing_parts
+from tests.bench.report import Row, print_table, print_target
+from tests.lab.slurm import SlurmLab, missing_parts
 from tests.system.support import site_file
 
 JOBS = 64

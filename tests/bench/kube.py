@@ -15,15 +15,10 @@ from pathlib import Path
 from tests.bench import process
 from tests.bench.checkout import ROOT
 from tests.bench.process import Cost
-from tests.bench.report import Row
-from tests.bench.report import print_table
-from tests.bench.report import print_target
-from tests.lab.k8s import manifests
-from tests.lab.k8s import programs
+from tests.bench.report import Row, print_table, print_target
+from tests.lab.k8s import manifests, programs
 from tests.lab.k8s.cluster import KubernetesLab
-from tests.system.kube import gke_site
-from tests.system.kube import items
-from tests.system.kube import left
+from tests.system.kube import gke_site, items, left
 from tests.system.kube_trial import occupy
 from tests.system.support import until
 

@@ -14,9 +14,7 @@ from pathlib import Path
 
 from plugins.digests import nccl
 from plugins.digests.nccl_trace import read_digest
-from tests.bench.report import Row
-from tests.bench.report import print_table
-from tests.bench.report import print_target
+from tests.bench.report import Row, print_table, print_target
 from tests.unit.digests.traces import Trace
 
 SHORT, LONG = 2 * 10**7, 2 * 10**9

@@ -7,8 +7,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from itertools import cycle
-from itertools import islice
+from itertools import cycle, islice
 from pathlib import Path
 
 from plugins.judging.verdicts import Kind

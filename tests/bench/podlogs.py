@@ -14,28 +14,19 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC
-from datetime import datetime
-from datetime import timedelta
-from http.server import BaseHTTPRequestHandler
-from http.server import ThreadingHTTPServer
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import parse_qs
-from urllib.parse import urlparse
+from urllib.parse import parse_qs, urlparse
 
 from fixtures.backends.base import LogPlace
 from fixtures.backends.kubernetes.api import Api
 from fixtures.backends.kubernetes.follow import Logs
 from fixtures.backends.kubernetes.section import Kubernetes
 from plugins.job import JobRef
-from plugins.logs.formats import parser
-from plugins.logs.formats import read
-from tests.bench.parsing import CHATTER
-from tests.bench.parsing import PIECE
-from tests.bench.parsing import STEPS
-from tests.bench.report import Row
-from tests.bench.report import print_table
-from tests.bench.report import print_target
+from plugins.logs.formats import parser, read
+from tests.bench.parsing import CHATTER, PIECE, STEPS
+from tests.bench.report import Row, print_table, print_target
 from tests.unit import kubeapi
 
 SHORT, LONG = 2 * 10**6, 200 * 10**6

@@ -15,26 +15,17 @@ import math
 import multiprocessing
 import random
 from collections import Counter
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import astuple
-from dataclasses import dataclass
-from dataclasses import field
+from dataclasses import astuple, dataclass, field
 from itertools import product
 from pathlib import Path
 
-from plugins.judging.repeats import MAX_RUNS
-from plugins.judging.repeats import judge_runs
-from plugins.judging.repeats import unsure
+from plugins.judging.repeats import MAX_RUNS, judge_runs, unsure
 from plugins.judging.verdicts import Kind
 from tests import sections
 from tests.bench import clusters
-from tests.bench.clusters import Cluster
-from tests.bench.clusters import Figure
-from tests.bench.clusters import figures
+from tests.bench.clusters import Cluster, Figure, figures
 from tests.bench.report import print_target
 
 RUNS, SEED, PROCESSES = 10_000, 20261122, 2

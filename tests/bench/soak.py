@@ -15,21 +15,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import dataclass
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fixtures.runs.journal import JOURNAL
 from fixtures.runs.ledger import LEDGER
-from tests.lab.scripted import STUCK
-from tests.lab.scripted import Script
-from tests.lab.scripted import ScriptedLab
-from tests.lab.scripted import training_log
-from tests.system.scripted import RECIPE
-from tests.system.scripted import site_of
-from tests.system.support import pacemark
-from tests.system.support import signal_group
-from tests.system.support import start
+from tests.lab.scripted import STUCK, Script, ScriptedLab, training_log
+from tests.system.scripted import RECIPE, site_of
+from tests.system.support import pacemark, signal_group, start
 
 # Several cases, so that a session is killed between two submissions too.
 _SELECT = (f"suites/{RECIPE}", "-k", "bf16")

@@ -9,13 +9,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench import checkout
-from tests.bench import controller
-from tests.bench import process
+from tests.bench import checkout, controller, process
 from tests.bench.controller import Record
-from tests.bench.report import Row
-from tests.bench.report import print_table
-from tests.bench.report import print_target
+from tests.bench.report import Row, print_table, print_target
 from tests.lab.slurm import SlurmLab
 from tests.system.support import site_file
 

@@ -13,18 +13,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
-from dataclasses import field
-from http.server import SimpleHTTPRequestHandler
-from http.server import ThreadingHTTPServer
+from dataclasses import dataclass, field
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import BrowserContext
-from playwright.sync_api import Dialog
-from playwright.sync_api import Page
-from playwright.sync_api import Route
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import BrowserContext, Dialog, Page, Route, sync_playwright
 
 from plugins.words import shown
 from tests import hostile

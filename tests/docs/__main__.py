@@ -7,8 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.docs import pages
-from tests.docs import tables
+from tests.docs import pages, tables
 
 FOLDER = pages.ROOT / "build" / "docs"
 

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from plugins.baselines.file import Cell
-from plugins.baselines.file import Table
-from plugins.baselines.file import load_baselines
-from plugins.recipes.cases import Case
-from plugins.recipes.cases import Recipe
-from plugins.recipes.cases import load_recipe
-from plugins.recipes.file import Matrix
-from plugins.recipes.file import Model
-from plugins.recipes.file import RecipeFile
+from plugins.baselines.file import Cell, Table, load_baselines
+from plugins.recipes.cases import Case, Recipe, load_recipe
+from plugins.recipes.file import Matrix, Model, RecipeFile
 
 _LAYOUT = ("tp", "pp", "cp", "vp", "fsdp", "mbs", "gbs")
 

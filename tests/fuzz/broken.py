@@ -7,15 +7,11 @@ import re
 from dataclasses import replace
 from itertools import zip_longest
 
-from tests.fuzz import cells
-from tests.fuzz import words
+from tests.fuzz import cells, words
 from tests.fuzz.cells import Cell
 from tests.fuzz.health import cut
-from tests.fuzz.job import Page
-from tests.fuzz.job import Truth
-from tests.fuzz.kinds import Made
-from tests.fuzz.kinds import kind
-from tests.fuzz.kinds import made
+from tests.fuzz.job import Page, Truth
+from tests.fuzz.kinds import Made, kind, made
 from tests.fuzz.pace import slow
 
 

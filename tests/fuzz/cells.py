@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 from plugins.baselines.file import Cell as Line
 from plugins.baselines.file import Table
-from plugins.baselines.store import Baseline
-from plugins.baselines.store import find
+from plugins.baselines.store import Baseline, find
 from plugins.metrics import FlopsDefinition
-from plugins.recipes.cases import Case
-from plugins.recipes.cases import load_recipe
-from tests.fuzz import dllogger
-from tests.fuzz import maxtext
-from tests.fuzz import megatron_bridge
-from tests.fuzz import megatron_lm
-from tests.fuzz import nemo1
-from tests.fuzz import nemo2
-from tests.fuzz.job import Job
-from tests.fuzz.job import Page
-from tests.fuzz.job import Renderer
-from tests.fuzz.job import Style
-from tests.fuzz.job import teraflops_of_a_step
+from plugins.recipes.cases import Case, load_recipe
+from tests.fuzz import dllogger, maxtext, megatron_bridge, megatron_lm, nemo1, nemo2
+from tests.fuzz.job import Job, Page, Renderer, Style, teraflops_of_a_step
 
 ROOT = Path(__file__).parents[2]
 BASELINES = ROOT / "baselines"

@@ -10,10 +10,7 @@ import datetime
 import json
 
 from tests.fuzz import words
-from tests.fuzz.job import DAY
-from tests.fuzz.job import Job
-from tests.fuzz.job import Page
-from tests.fuzz.job import after_start
+from tests.fuzz.job import DAY, Job, Page, after_start
 
 JSON = dict[str, object]
 

@@ -5,16 +5,11 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from tests.fuzz import cells
-from tests.fuzz import words
-from tests.fuzz.around import AROUND
-from tests.fuzz.around import around
+from tests.fuzz import cells, words
+from tests.fuzz.around import AROUND, around
 from tests.fuzz.cells import Cell
-from tests.fuzz.job import Page
-from tests.fuzz.job import Truth
-from tests.fuzz.kinds import Made
-from tests.fuzz.kinds import kind
-from tests.fuzz.kinds import made
+from tests.fuzz.job import Page, Truth
+from tests.fuzz.kinds import Made, kind, made
 
 
 def healthy(cell: Cell, rng: random.Random, *, noise: float, hiccups: int = 0) -> Made:

@@ -7,15 +7,10 @@ from dataclasses import replace
 
 from plugins.recipes.cases import Case
 from tests.fuzz import cells
-from tests.fuzz.around import AROUND
-from tests.fuzz.around import around
+from tests.fuzz.around import AROUND, around
 from tests.fuzz.cells import Cell
-from tests.fuzz.job import DEVICES
-from tests.fuzz.job import Truth
-from tests.fuzz.kinds import Made
-from tests.fuzz.kinds import kind
-from tests.fuzz.kinds import made
-from tests.fuzz.kinds import told
+from tests.fuzz.job import DEVICES, Truth
+from tests.fuzz.kinds import Made, kind, made, told
 
 
 def as_if(cell: Cell, rng: random.Random, ran: Case, **more: object) -> Made:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import datetime
 import math
 import random
-from collections.abc import Callable
-from collections.abc import Iterable
-from dataclasses import dataclass
-from dataclasses import field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from plugins.recipes.cases import Case

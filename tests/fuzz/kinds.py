@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tests.fuzz.cells import Cell
-from tests.fuzz.job import WEAK
-from tests.fuzz.job import Job
-from tests.fuzz.job import Truth
-from tests.fuzz.job import differing
+from tests.fuzz.job import WEAK, Job, Truth, differing
 
 
 @dataclass(frozen=True)

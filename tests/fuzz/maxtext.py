@@ -12,10 +12,7 @@ from __future__ import annotations
 import math
 
 from tests.fuzz import words
-from tests.fuzz.job import Job
-from tests.fuzz.job import Page
-from tests.fuzz.job import flops
-from tests.fuzz.job import parameters
+from tests.fuzz.job import Job, Page, flops, parameters
 
 PROFILED_STEPS = 15
 

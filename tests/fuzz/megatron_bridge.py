@@ -9,11 +9,7 @@ log in shared/reference/slurm_recipes.md 2.4, NVIDIA-BioNeMo/bionemo-recipes#135
 from __future__ import annotations
 
 from tests.fuzz import words
-from tests.fuzz.job import Job
-from tests.fuzz.job import Page
-from tests.fuzz.job import parameters
-from tests.fuzz.job import stamp
-from tests.fuzz.job import teraflops_of_a_step
+from tests.fuzz.job import Job, Page, parameters, stamp, teraflops_of_a_step
 
 DTYPES = {"bf16": "bfloat16", "fp8": "bfloat16", "fp16": "float16"}
 

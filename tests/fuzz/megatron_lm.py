@@ -13,11 +13,7 @@ from __future__ import annotations
 import math
 
 from tests.fuzz import words
-from tests.fuzz.job import Job
-from tests.fuzz.job import Page
-from tests.fuzz.job import parameters
-from tests.fuzz.job import stamp
-from tests.fuzz.job import teraflops_of_a_step
+from tests.fuzz.job import Job, Page, parameters, stamp, teraflops_of_a_step
 
 SKIPPED = 14
 """Updates that FP16 skips when it begins."""

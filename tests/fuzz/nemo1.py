@@ -9,11 +9,7 @@ NVIDIA/dgxc-benchmarking v24.11.1: nemotron/configure.sh, and so are the keys (n
 from __future__ import annotations
 
 from tests.fuzz import words
-from tests.fuzz.job import Job
-from tests.fuzz.job import Page
-from tests.fuzz.job import after_start
-from tests.fuzz.job import parameters
-from tests.fuzz.job import stamp
+from tests.fuzz.job import Job, Page, after_start, parameters, stamp
 
 _MODELS = {"llama3": "llama3.1", "nemotron4": "nemotron4"}
 

@@ -9,12 +9,7 @@ nemo/lightning/pytorch/callbacks/flops_callback.py (TFLOPS_per_GPU, from 25.05 o
 from __future__ import annotations
 
 from tests.fuzz import words
-from tests.fuzz.job import Job
-from tests.fuzz.job import Page
-from tests.fuzz.job import after_start
-from tests.fuzz.job import share_of_rank_0
-from tests.fuzz.job import stamp
-from tests.fuzz.job import teraflops_of_a_step
+from tests.fuzz.job import Job, Page, after_start, share_of_rank_0, stamp, teraflops_of_a_step
 
 
 def shown(value: float) -> str:

@@ -9,9 +9,7 @@ from plugins.logs.means import SINGLE
 from tests.fuzz import cells
 from tests.fuzz.cells import Cell
 from tests.fuzz.job import Truth
-from tests.fuzz.kinds import Made
-from tests.fuzz.kinds import kind
-from tests.fuzz.kinds import made
+from tests.fuzz.kinds import Made, kind, made
 
 
 def slow(cell: Cell, rng: random.Random, low: float = 0.03) -> float:

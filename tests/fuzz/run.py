@@ -8,30 +8,18 @@ import random
 import re
 import traceback
 import zlib
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from plugins.job import Job
-from plugins.job import JobRef
-from plugins.job import JobState
-from plugins.job import Phase
-from plugins.job import Times
+from plugins.job import Job, JobRef, JobState, Phase, Times
 from plugins.judging.judge import judge_outcome
 from plugins.logs.formats import read
 from plugins.outcome import Outcome
-from tests.fuzz import broken
-from tests.fuzz import cells
-from tests.fuzz import health
-from tests.fuzz import identity
-from tests.fuzz import pace
+from tests.fuzz import broken, cells, health, identity, pace
 from tests.fuzz.cells import Cell
-from tests.fuzz.job import DAY
-from tests.fuzz.job import JOB_ID
-from tests.fuzz.job import Truth
-from tests.fuzz.kinds import KINDS
-from tests.fuzz.kinds import Made
+from tests.fuzz.job import DAY, JOB_ID, Truth
+from tests.fuzz.kinds import KINDS, Made
 
 MODULES = (health, pace, identity, broken)
 """Those that register classes."""

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import random
 
-from tests.fuzz.job import Job
-from tests.fuzz.job import Page
+from tests.fuzz.job import Job, Page
 
 RULE = "-" * 100
 

@@ -13,10 +13,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from tests.lab import config
-from tests.lab import slurm
-from tests.lab.daemons import Daemon
-from tests.lab.daemons import LabError
+from tests.lab import config, slurm
+from tests.lab.daemons import Daemon, LabError
 from tests.lab.slurm import SlurmLab
 from tests.lab.sshd import missing_programs
 

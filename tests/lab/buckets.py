@@ -20,11 +20,8 @@ from typing import Any
 
 import urllib3
 
-from tests.lab import daemons
-from tests.lab import ports
-from tests.lab import reaper
-from tests.lab.daemons import Daemon
-from tests.lab.daemons import LabError
+from tests.lab import daemons, ports, reaper
+from tests.lab.daemons import Daemon, LabError
 
 HOST = "127.0.0.1"
 

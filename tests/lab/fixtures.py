@@ -7,9 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.lab import accounting
-from tests.lab import scripted
-from tests.lab import slurm
+from tests.lab import accounting, scripted, slurm
 from tests.lab.accounting import AccountingLab
 from tests.lab.buckets import BucketLab
 from tests.lab.k8s import programs

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from tests.lab.daemons import LabError
 

@@ -17,25 +17,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import asdict
-from dataclasses import dataclass
-from dataclasses import field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from tests.lab import daemons
-from tests.lab import ports
-from tests.lab import reaper
-from tests.lab import sshd
+from tests.lab import daemons, ports, reaper, sshd
 from tests.lab.config import SYSTEM_PATH
-from tests.lab.daemons import Daemon
-from tests.lab.daemons import LabError
-from tests.lab.scripted_tools import TOOLS
-from tests.lab.scripted_tools import Scheduler
-from tests.lab.stage import Stage
-from tests.lab.stage import make_stage
+from tests.lab.daemons import Daemon, LabError
+from tests.lab.scripted_tools import TOOLS, Scheduler
+from tests.lab.stage import Stage, make_stage
 
 INSTALL_HINT = "apt-get install -y --no-install-recommends openssh-server"
 

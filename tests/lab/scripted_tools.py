@@ -16,8 +16,7 @@ import pwd
 import sys
 import time
 from pathlib import Path
-from typing import Any
-from typing import NoReturn
+from typing import Any, NoReturn
 
 FIRST_ID = 4711
 UNKNOWN_ID = "Invalid job id specified"

@@ -21,27 +21,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
-from typing import Self
+from typing import Any, Self
 
-from tests.lab import config
-from tests.lab import daemons
-from tests.lab import jobs
-from tests.lab import ports
-from tests.lab import reaper
-from tests.lab import sshd
-from tests.lab.daemons import Daemon
-from tests.lab.daemons import LabError
+from tests.lab import config, daemons, jobs, ports, reaper, sshd
+from tests.lab.daemons import Daemon, LabError
 from tests.lab.jobs import LabJob
 from tests.lab.recipe import knobs
-from tests.lab.stage import Stage
-from tests.lab.stage import make_stage
+from tests.lab.stage import Stage, make_stage
 
 INSTALL_HINT = "apt-get install -y --no-install-recommends slurm-wlm munge openssh-server"
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", *sshd.PROGRAMS)

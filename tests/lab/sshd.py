@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.lab import config
-from tests.lab.daemons import Daemon
-from tests.lab.daemons import LabError
+from tests.lab.daemons import Daemon, LabError
 
 HOST = "127.0.0.1"
 BANNER = "Welcome to the lab\n"

@@ -9,15 +9,12 @@ import os
 import random
 import sys
 import time
-from abc import ABC
-from abc import abstractmethod
-from collections.abc import Mapping
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.lab.recipe.knobs import Knobs
-from tests.lab.recipe.ranks import VICTIM
-from tests.lab.recipe.ranks import Ranks
+from tests.lab.recipe.ranks import VICTIM, Ranks
 
 OTHER_RANK = "[rank5]:W1209 14:46:02.118 ProcessGroupNCCL.cpp:1250] using GPU 5 to perform barrier"
 

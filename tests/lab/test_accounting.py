@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.lab import daemons
-from tests.lab.accounting import ACCOUNT
-from tests.lab.accounting import AccountingLab
+from tests.lab.accounting import ACCOUNT, AccountingLab
 
 
 def test_the_user_has_the_account_and_the_qos_that_were_made(accounting_lab: AccountingLab) -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.k8s import build
-from tests.lab.k8s import programs
+from tests.lab.k8s import build, programs
 
 # Knows `version`, `build`, `mod download` and `list -m`; each build is noted, and `broken` fails.
 GO = """\

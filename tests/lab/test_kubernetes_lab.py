@@ -11,8 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,8 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 
 from plugins.logs.formats import read
-from tests.lab import daemons
-from tests.lab import fixtures
-from tests.lab.k8s import manifests
-from tests.lab.k8s import programs
+from tests.lab import daemons, fixtures
+from tests.lab.k8s import manifests, programs
 from tests.lab.k8s.api import ApiError
 from tests.lab.k8s.cluster import KubernetesLab
 

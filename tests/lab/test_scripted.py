@@ -5,23 +5,16 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from fixtures.backends.slurm.answers import SACCT
-from fixtures.backends.slurm.answers import SQUEUE
+from fixtures.backends.slurm.answers import SACCT, SQUEUE
 from tests.lab import daemons
 from tests.lab.accounting import AccountingLab
 from tests.lab.config import SYSTEM_PATH
-from tests.lab.scripted import STUCK
-from tests.lab.scripted import Fault
-from tests.lab.scripted import Script
-from tests.lab.scripted import ScriptedLab
-from tests.lab.scripted import Timeline
-from tests.lab.scripted import ending
+from tests.lab.scripted import STUCK, Fault, Script, ScriptedLab, Timeline, ending
 from tests.lab.slurm import SlurmLab
 
 NAME = "pacemark-scripted.case"

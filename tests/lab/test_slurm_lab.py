@@ -11,8 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import paramiko
@@ -20,8 +19,7 @@ import pytest
 
 from fixtures.backends.slurm.section import Slurm
 from fixtures.site import load_site
-from tests.lab import daemons
-from tests.lab import fixtures
+from tests.lab import daemons, fixtures
 from tests.lab.slurm import SlurmLab
 from tests.lab.sshd import BANNER
 from tests.lab.stage import Stage

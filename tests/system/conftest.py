@@ -8,8 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +18,11 @@ from tests.lab.k8s.api import ApiError
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.lab.k8s.gate import Gate
 from tests.lab.slurm import SlurmLab
-from tests.system.faults import Trial
-from tests.system.faults import mend
+from tests.system.faults import Trial, mend
 from tests.system.gpt3_site import Site
 from tests.system.kube import running as pods_running
-from tests.system.kube_trial import KubeTrial
-from tests.system.kube_trial import MakeTrial
-from tests.system.support import ROOT
-from tests.system.support import until
+from tests.system.kube_trial import KubeTrial, MakeTrial
+from tests.system.support import ROOT, until
 from tests.unit.backends.kubernetes.provision.test_gpt3_scripts import compressed
 from tests.unit.hub import Hub
 

@@ -16,13 +16,7 @@ from tests.lab.jobs import LabJob
 from tests.lab.slurm import SlurmLab
 from tests.lab.stage import Stage
 from tests.system.forks import Session
-from tests.system.support import GUARD
-from tests.system.support import TOKEN
-from tests.system.support import Run
-from tests.system.support import finish
-from tests.system.support import site_file
-from tests.system.support import start
-from tests.system.support import until
+from tests.system.support import GUARD, TOKEN, Run, finish, site_file, start, until
 
 CASE = "llama3/8b-bf16-8gpus"
 NEMOTRON = "nemotron4/340b-bf16-128gpus"

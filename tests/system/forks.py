@@ -21,12 +21,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
-from typing import NoReturn
-from typing import Self
+from typing import IO, NoReturn, Self
 
 import pytest
 

@@ -11,13 +11,10 @@ import yaml
 
 from fixtures.backends.kubernetes.api import Api
 from fixtures.backends.kubernetes.provision.apply import Provisioner
-from plugins.job import JobRef
-from plugins.job import JobState
-from tests.lab.k8s import manifests
-from tests.lab.k8s import processes
+from plugins.job import JobRef, JobState
+from tests.lab.k8s import manifests, processes
 from tests.lab.k8s.cluster import KubernetesLab
-from tests.system.support import ROOT
-from tests.system.support import until
+from tests.system.support import ROOT, until
 from tests.unit import gpt3_setup
 from tests.unit import hub as hubs
 from tests.unit.hub import Hub

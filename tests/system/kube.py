@@ -11,9 +11,7 @@ import yaml
 
 from tests.lab.k8s.api import ApiError
 from tests.lab.k8s.cluster import KubernetesLab
-from tests.system.support import ROOT
-from tests.system.support import Run
-from tests.system.support import until
+from tests.system.support import ROOT, Run, until
 
 CASE = "llama3_gke/70b-fp8-128gpus"
 SELECT = ("suites/llama3_gke", "-k", "70b and fp8 and 128")

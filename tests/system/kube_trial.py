@@ -17,18 +17,8 @@ from fixtures.runs.lock import is_live
 from tests.lab.k8s import manifests
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.system.forks import Session
-from tests.system.kube import CASE
-from tests.system.kube import SELECT
-from tests.system.kube import gke_site
-from tests.system.kube import items
-from tests.system.kube import nothing_is_left
-from tests.system.kube import running
-from tests.system.support import Run
-from tests.system.support import finish
-from tests.system.support import pacemark
-from tests.system.support import signal_group
-from tests.system.support import start
-from tests.system.support import until
+from tests.system.kube import CASE, SELECT, gke_site, items, nothing_is_left, running
+from tests.system.support import Run, finish, pacemark, signal_group, start, until
 
 TWO = ("suites/llama3_gke", "-k", "70b and 128")
 OTHER = "somebody-elses"

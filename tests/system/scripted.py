@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tests.lab.scripted import Script
-from tests.lab.scripted import ScriptedLab
-from tests.system.support import Run
-from tests.system.support import finish
-from tests.system.support import login
-from tests.system.support import signal_group
-from tests.system.support import site_file
-from tests.system.support import start
-from tests.system.support import until
+from tests.lab.scripted import Script, ScriptedLab
+from tests.system.support import Run, finish, login, signal_group, site_file, start, until
 
 RECIPE = "maxtext_llama2"
 CELL = "70b-bf16-64gpus"

@@ -12,15 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
-from typing import Protocol
+from typing import Any, Protocol
 
 from plugins.reports.summary import Summary
 from tests.lab.stage import Stage
-from tests.system.forks import OPTIONS
+from tests.system.forks import OPTIONS, Forks, Session
 from tests.system.forks import ROOT as ROOT
-from tests.system.forks import Forks
-from tests.system.forks import Session
 
 TOKEN = "hf_planted-by-a-test-0123456789"
 CASE = "llama3/70b-fp8-512gpus"

@@ -13,9 +13,7 @@ from pacemark.__main__ import main
 from plugins.judging.acceptance import PLAN
 from plugins.reports.page import HTML
 from tests.lab.slurm import SlurmLab
-from tests.system.support import Run
-from tests.system.support import pacemark
-from tests.system.support import site_file
+from tests.system.support import Run, pacemark, site_file
 from tests.unit.bundles import runs
 
 SLOW, CRASHED = "nemotron4/340b-bf16-128gpus", "maxtext_llama2/70b-bf16-64gpus"

@@ -7,16 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import busy
-from tests.bench import checkout
-from tests.bench import collection
-from tests.bench import fleet
-from tests.bench import kube
-from tests.bench import nccl
-from tests.bench import page
-from tests.bench import parsing
-from tests.bench import podlogs
-from tests.bench import waiting
+from tests.bench import busy, checkout, collection, fleet, kube, nccl, page, parsing, podlogs, waiting
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.lab.slurm import SlurmLab
 from tests.system.support import until

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import socket
 import time
-from datetime import UTC
-from datetime import datetime
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from fixtures.backends.base import LogCopy
-from fixtures.backends.base import LogPlace
+from fixtures.backends.base import LogCopy, LogPlace
 from fixtures.backends.kubernetes import gcs as bucket
-from fixtures.backends.kubernetes.gcs import Storage
-from fixtures.backends.kubernetes.gcs import Unreadable
+from fixtures.backends.kubernetes.gcs import Storage, Unreadable
 from fixtures.backends.kubernetes.log_copies import fetch
 from tests.lab.buckets import BucketLab
 from tests.system.support import NO_STORAGE

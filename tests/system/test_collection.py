@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.support import ROOT
-from tests.system.support import pacemark
-from tests.unit import aks
-from tests.unit import examples
+from tests.system.support import ROOT, pacemark
+from tests.unit import aks, examples
 from tests.unit.baselines.test_store import FILE
 
 SITE = ROOT / "docs" / "sites" / "slurm.yaml"

@@ -9,8 +9,7 @@ import pytest
 
 from plugins.reports.comparison import COMPARISON
 from tests.lab.slurm import SlurmLab
-from tests.system.support import pacemark
-from tests.system.support import site_file
+from tests.system.support import pacemark, site_file
 
 SLOW, SLOWER = "8b-bf16-16", "8b-fp8-32"
 

@@ -12,19 +12,10 @@ import pytest
 from fixtures.runs.journal import JOURNAL
 from fixtures.runs.ledger import LEDGER
 from tests.bench.soak import soak
-from tests.lab.scripted import STUCK
-from tests.lab.scripted import Script
-from tests.lab.scripted import ScriptedLab
+from tests.lab.scripted import STUCK, Script, ScriptedLab
 from tests.system.forks import Session
-from tests.system.scripted import CELL
-from tests.system.scripted import RECIPE
-from tests.system.scripted import site_of
-from tests.system.support import Run
-from tests.system.support import finish
-from tests.system.support import pacemark
-from tests.system.support import signal_group
-from tests.system.support import start
-from tests.system.support import until
+from tests.system.scripted import CELL, RECIPE, site_of
+from tests.system.support import Run, finish, pacemark, signal_group, start, until
 
 SELECT = (f"suites/{RECIPE}", "-k", CELL)
 LONG = Script(timeline=STUCK, ends=False)

@@ -7,14 +7,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from tests.system.support import ROOT
-from tests.system.support import SELECT
-from tests.system.support import command
-from tests.system.support import environment
-from tests.system.support import forks
-from tests.system.support import pacemark
-from tests.system.support import start
-from tests.system.support import until
+from tests.system.support import ROOT, SELECT, command, environment, forks, pacemark, start, until
 
 WHICH = """\
 import os, sys

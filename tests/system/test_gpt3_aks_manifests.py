@@ -14,8 +14,7 @@ from plugins.logs.formats import read
 from plugins.metrics import Statistic
 from plugins.recipes.cases import load_recipe
 from tests.lab.k8s import manifests
-from tests.lab.k8s.api import ApiError
-from tests.lab.k8s.api import collection
+from tests.lab.k8s.api import ApiError, collection
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.system.support import until
 from tests.unit import aks

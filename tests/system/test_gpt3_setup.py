@@ -12,14 +12,9 @@ from plugins.errors import SubmitError
 from plugins.job import Phase
 from tests.lab.k8s import manifests
 from tests.lab.k8s.cluster import KubernetesLab
-from tests.system.gpt3_site import JOB
-from tests.system.gpt3_site import STAGES
-from tests.system.gpt3_site import Site
-from tests.system.gpt3_site import follow
-from tests.system.kube import aks_site
-from tests.system.kube import nothing_is_left
-from tests.system.support import pacemark
-from tests.system.support import until
+from tests.system.gpt3_site import JOB, STAGES, Site, follow
+from tests.system.kube import aks_site, nothing_is_left
+from tests.system.support import pacemark, until
 from tests.unit.hub import Hub
 
 

@@ -12,9 +12,7 @@ from plugins.job import Phase
 from tests.lab.k8s import manifests
 from tests.lab.k8s.api import ApiError
 from tests.lab.k8s.cluster import KubernetesLab
-from tests.system.gpt3_site import JOB
-from tests.system.gpt3_site import Site
-from tests.system.gpt3_site import follow
+from tests.system.gpt3_site import JOB, Site, follow
 from tests.system.support import until
 from tests.unit.hub import Hub
 

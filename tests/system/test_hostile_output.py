@@ -12,12 +12,8 @@ from typing import Any
 import pytest
 
 from plugins.words import shown
-from tests.lab.scripted import Fault
-from tests.lab.scripted import Script
-from tests.lab.scripted import ScriptedLab
-from tests.lab.scripted import ending
-from tests.system.scripted import Session
-from tests.system.scripted import play
+from tests.lab.scripted import Fault, Script, ScriptedLab, ending
+from tests.system.scripted import Session, play
 
 # The clipboard, the title, clear the screen, the cursor; and what would be markup in a browser or in Markdown.
 OBEYED = "\x1b]52;c;aGk=\x07 \x1b]0;pwned\x07 \x1b[2J\x1b[3J \x1b[1A\x1b[2K \x9b2J \u202e"

@@ -9,8 +9,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
-from http.server import HTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +18,8 @@ import pytest
 from tests.lab.buckets import BucketLab
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.lab.k8s.gate import Gate
-from tests.system.kube import CASE
-from tests.system.kube import SELECT
-from tests.system.kube import gke_site
-from tests.system.kube import items
-from tests.system.kube import nothing_is_left
-from tests.system.kube import user
-from tests.system.support import Run
-from tests.system.support import finish
-from tests.system.support import pacemark
-from tests.system.support import start
-from tests.system.support import until
+from tests.system.kube import CASE, SELECT, gke_site, items, nothing_is_left, user
+from tests.system.support import Run, finish, pacemark, start, until
 
 
 @pytest.fixture

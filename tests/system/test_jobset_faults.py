@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -14,34 +13,21 @@ import pytest
 import yaml
 
 import fixtures.backends.kubernetes.backend
-from fixtures.backends.kubernetes.api import Api
-from fixtures.backends.kubernetes.api import Refused
+from fixtures.backends.kubernetes.api import Api, Refused
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.informer import Informer
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.site import load_site
-from plugins.errors import Infrastructure
-from plugins.errors import Unreachable
+from plugins.errors import Infrastructure, Unreachable
 from plugins.job import JobRef
 from plugins.recipes.cases import load_recipe
 from tests.lab.k8s import manifests
 from tests.lab.k8s.cluster import KubernetesLab
-from tests.lab.k8s.gate import BREAK
-from tests.lab.k8s.gate import CUT
-from tests.lab.k8s.gate import HOLD
-from tests.lab.k8s.gate import LOSE
-from tests.lab.k8s.gate import Gate
-from tests.system.kube import CASE
-from tests.system.kube import gke_site
-from tests.system.kube import items
-from tests.system.kube import nothing_is_left
-from tests.system.kube import user
-from tests.system.kube_trial import KubeTrial
-from tests.system.kube_trial import MakeTrial
-from tests.system.support import ROOT
-from tests.system.support import finish
-from tests.system.support import until
+from tests.lab.k8s.gate import BREAK, CUT, HOLD, LOSE, Gate
+from tests.system.kube import CASE, gke_site, items, nothing_is_left, user
+from tests.system.kube_trial import KubeTrial, MakeTrial
+from tests.system.support import ROOT, finish, until
 
 NAME = "pacemark-20261121-094226-2019.llama3_gke-70b-fp8-128gpus"
 TOO_MANY = "429 Too Many Requests\r\nRetry-After: 1"

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
-from collections.abc import Iterator
-from datetime import UTC
-from datetime import datetime
-from datetime import timedelta
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +14,11 @@ import pytest
 from tests.lab.k8s import manifests
 from tests.lab.k8s.api import ApiError
 from tests.lab.k8s.cluster import KubernetesLab
-from tests.lab.k8s.gate import CUT
-from tests.lab.k8s.gate import HOLD
-from tests.lab.k8s.gate import Gate
-from tests.lab.k8s.objects import NO_IMAGE
-from tests.lab.k8s.objects import NO_MOUNT
-from tests.system.kube import CASE
-from tests.system.kube import user
-from tests.system.kube_trial import JOBSETS
-from tests.system.kube_trial import KubeTrial
-from tests.system.kube_trial import MakeTrial
-from tests.system.support import finish
-from tests.system.support import until
+from tests.lab.k8s.gate import CUT, HOLD, Gate
+from tests.lab.k8s.objects import NO_IMAGE, NO_MOUNT
+from tests.system.kube import CASE, user
+from tests.system.kube_trial import JOBSETS, KubeTrial, MakeTrial
+from tests.system.support import finish, until
 
 QUEUE = {"queue": "a3-mega"}
 WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/namespaces/{}/workloads"

@@ -19,21 +19,12 @@ from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.site import load_site
 from plugins.errors import SubmitError
-from plugins.job import JobRef
-from plugins.job import Phase
-from plugins.recipes.cases import Recipe
-from plugins.recipes.cases import load_recipe
+from plugins.job import JobRef, Phase
+from plugins.recipes.cases import Recipe, load_recipe
 from tests.lab.k8s.cluster import KubernetesLab
-from tests.system.kube import CASE
-from tests.system.kube import gke_site
-from tests.system.kube import items
-from tests.system.kube import left
-from tests.system.kube import nothing_is_left
-from tests.system.kube_trial import JOBSETS
-from tests.system.kube_trial import TWO
-from tests.system.kube_trial import MakeTrial
-from tests.system.support import ROOT
-from tests.system.support import until
+from tests.system.kube import CASE, gke_site, items, left, nothing_is_left
+from tests.system.kube_trial import JOBSETS, TWO, MakeTrial
+from tests.system.support import ROOT, until
 
 NAME = "pacemark-20261121-094226-2019.llama3_gke-70b-fp8-128gpus"
 JOB = JobRef("llama3_gke", "70b-fp8-128gpus", NAME)

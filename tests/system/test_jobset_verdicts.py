@@ -13,19 +13,8 @@ import yaml
 
 from tests.lab.k8s import manifests
 from tests.lab.k8s.cluster import KubernetesLab
-from tests.system.kube import CASE
-from tests.system.kube import SELECT
-from tests.system.kube import gke_site
-from tests.system.kube import items
-from tests.system.kube import left
-from tests.system.kube import nothing_is_left
-from tests.system.kube import require_failed
-from tests.system.kube import user
-from tests.system.support import Run
-from tests.system.support import finish
-from tests.system.support import pacemark
-from tests.system.support import start
-from tests.system.support import until
+from tests.system.kube import CASE, SELECT, gke_site, items, left, nothing_is_left, require_failed, user
+from tests.system.support import Run, finish, pacemark, start, until
 
 LARGE = ("suites/llama3_gke", "-k", "70b and fp8 and 512")
 LARGE_CASE = "llama3_gke/70b-fp8-512gpus"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +18,11 @@ from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.site import load_site
 from plugins.errors import SubmitError
 from plugins.job import JobRef
-from plugins.recipes.cases import Case
-from plugins.recipes.cases import load_recipe
+from plugins.recipes.cases import Case, load_recipe
 from tests.lab.k8s import manifests
 from tests.lab.k8s.cluster import KubernetesLab
-from tests.system.kube import aks_site
-from tests.system.kube import gke_site
-from tests.system.kube import nothing_is_left
-from tests.system.support import ROOT
-from tests.system.support import until
+from tests.system.kube import aks_site, gke_site, nothing_is_left
+from tests.system.support import ROOT, until
 
 # Its cluster is started once.
 pytestmark = pytest.mark.xdist_group("kueue")

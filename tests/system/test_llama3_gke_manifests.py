@@ -11,12 +11,10 @@ import pytest
 
 from plugins.logs.formats import read
 from tests.lab.k8s import manifests
-from tests.lab.k8s.api import ApiError
-from tests.lab.k8s.api import collection
+from tests.lab.k8s.api import ApiError, collection
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.system.support import until
-from tests.unit import examples
-from tests.unit import gke
+from tests.unit import examples, gke
 
 IDS = [case.id for case in examples.recipe_named("llama3_gke").cases]
 

@@ -11,14 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.support import ROOT
-from tests.system.support import finish
-from tests.system.support import pacemark
-from tests.system.support import signal_group
-from tests.system.support import start
-from tests.system.support import until
-from tests.system.test_proxy import CPU_ONLY
-from tests.system.test_proxy import TINY
+from tests.system.support import ROOT, finish, pacemark, signal_group, start, until
+from tests.system.test_proxy import CPU_ONLY, TINY
 
 # Prints the processor time of a small training step that is computed once, and of one that is computed 16 times.
 COSTS = """\

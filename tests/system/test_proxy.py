@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.support import Run
-from tests.system.support import pacemark
+from tests.system.support import Run, pacemark
 
 TINY = "proxy/tiny-fp32-1gpus"
 CPU_ONLY = ("suites/proxy", "-k", "tiny")

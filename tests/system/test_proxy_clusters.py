@@ -9,12 +9,8 @@ from pathlib import Path
 from tests.lab.k8s import processes
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.lab.slurm import SlurmLab
-from tests.system.kube import gke_site
-from tests.system.kube import nothing_is_left
-from tests.system.support import ROOT
-from tests.system.support import Run
-from tests.system.support import pacemark
-from tests.system.support import site_file
+from tests.system.kube import gke_site, nothing_is_left
+from tests.system.support import ROOT, Run, pacemark, site_file
 
 TINY = "proxy/tiny-fp32-1gpus"
 ON_GPU = "proxy/8b-8l-bf16-1gpus"

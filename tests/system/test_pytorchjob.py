@@ -5,27 +5,16 @@ from __future__ import annotations
 import hashlib
 import re
 import signal
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.lab.k8s import manifests
-from tests.lab.k8s import processes
+from tests.lab.k8s import manifests, processes
 from tests.lab.k8s.cluster import KubernetesLab
-from tests.system.kube import aks_site
-from tests.system.kube import items
-from tests.system.kube import nothing_is_left
-from tests.system.kube import require_failed
-from tests.system.support import Run
-from tests.system.support import finish
-from tests.system.support import pacemark
-from tests.system.support import signal_group
-from tests.system.support import start
-from tests.system.support import until
+from tests.system.kube import aks_site, items, nothing_is_left, require_failed
+from tests.system.support import Run, finish, pacemark, signal_group, start, until
 
 LARGE = ("suites/gpt3_aks", "-k", "175b and 512")
 LARGE_CASE = "gpt3_aks/175b-fp16-512gpus"

@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.support import CASE
-from tests.system.support import SELECT
-from tests.system.support import Run
-from tests.system.support import pacemark
+from tests.system.support import CASE, SELECT, Run, pacemark
 from tests.unit import examples
 
 SITE = 'site: lab\nreplay: {gpu: b200, versions: {driver: "550.90.07"}}\n'

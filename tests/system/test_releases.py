@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.support import ROOT
-from tests.system.support import Run
-from tests.system.support import pacemark
+from tests.system.support import ROOT, Run, pacemark
 
 # 405b in a step on one GPU, at half a sequence per GPU.
 TFLOP = 10_753.7

@@ -10,17 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.scripted import FINE
-from tests.lab.scripted import STUCK
-from tests.lab.scripted import Fault
-from tests.lab.scripted import Script
-from tests.lab.scripted import ScriptedLab
-from tests.lab.scripted import ending
-from tests.system.scripted import FOR_EVER
-from tests.system.scripted import SHORT
-from tests.system.scripted import TIMED_OUT
-from tests.system.scripted import play
-from tests.system.scripted import vanish
+from tests.lab.scripted import FINE, STUCK, Fault, Script, ScriptedLab, ending
+from tests.system.scripted import FOR_EVER, SHORT, TIMED_OUT, play, vanish
 
 DISABLED = Fault("Slurm accounting storage is disabled")
 SACCT = {

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.lab.accounting import ACCOUNT
-from tests.lab.accounting import AccountingLab
+from tests.lab.accounting import ACCOUNT, AccountingLab
 from tests.lab.daemons import LabError
-from tests.system.faults import CASE
-from tests.system.faults import MakeTrial
-from tests.system.faults import Trial
-from tests.system.faults import mend
-from tests.system.support import pacemark
-from tests.system.support import site_file
-from tests.system.support import until
+from tests.system.faults import CASE, MakeTrial, Trial, mend
+from tests.system.support import pacemark, site_file, until
 
 Check = Callable[..., str]
 

@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 
 from tests.lab.stage import Stage
-from tests.system.faults import MakeTrial
-from tests.system.faults import Trial
-from tests.system.support import pacemark
-from tests.system.support import until
+from tests.system.faults import MakeTrial, Trial
+from tests.system.support import pacemark, until
 
 SAVE = "llama3/8b-checkpoint-bf16-16gpus"
 LOAD = "llama3/8b-checkpoint-load-bf16-16gpus"

@@ -7,16 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from plugins.baselines.digests import load_digest
-from plugins.baselines.digests import path_of
+from plugins.baselines.digests import load_digest, path_of
 from tests.lab.slurm import SlurmLab
-from tests.system.faults import MakeTrial
-from tests.system.faults import Trial
-from tests.system.support import Run
-from tests.system.support import pacemark
-from tests.system.support import signal_group
-from tests.system.support import site_file
-from tests.system.support import until
+from tests.system.faults import MakeTrial, Trial
+from tests.system.support import Run, pacemark, signal_group, site_file, until
 from tests.unit import examples
 from tests.unit.digests.test_nccl_trace import digest_of
 from tests.unit.digests.traces import Trace

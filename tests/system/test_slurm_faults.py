@@ -6,12 +6,9 @@ import time
 
 import pytest
 
-from tests.lab.daemons import LabError
-from tests.lab.daemons import command
-from tests.lab.daemons import kill
+from tests.lab.daemons import LabError, command, kill
 from tests.lab.slurm import SlurmLab
-from tests.system.faults import CASE
-from tests.system.faults import MakeTrial
+from tests.system.faults import CASE, MakeTrial
 from tests.system.support import until
 
 # After this a launcher that was cut off can no longer submit: 12 s, a login, and half a minute of grace. On a busy machine the lab's

@@ -9,12 +9,8 @@ import time
 import pytest
 
 from tests.lab.slurm import SlurmLab
-from tests.system.faults import CASE
-from tests.system.faults import MAXTEXT
-from tests.system.faults import NEMOTRON
-from tests.system.faults import MakeTrial
-from tests.system.support import signal_group
-from tests.system.support import until
+from tests.system.faults import CASE, MAXTEXT, NEMOTRON, MakeTrial
+from tests.system.support import signal_group, until
 
 ALL = "gpu[001-256]"
 

@@ -11,12 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.lab.stage import make_stage
-from tests.system.faults import CASE
-from tests.system.faults import NEMOTRON
-from tests.system.faults import Behind
-from tests.system.faults import MakeTrial
-from tests.system.support import pacemark
-from tests.system.support import until
+from tests.system.faults import CASE, NEMOTRON, Behind, MakeTrial
+from tests.system.support import pacemark, until
 
 
 @pytest.fixture

@@ -20,14 +20,7 @@ from fixtures.site import load_site
 from plugins.job import JobRef
 from tests.lab.slurm import SlurmLab
 from tests.lab.stage import Stage
-from tests.system.support import ROOT
-from tests.system.support import SELECT
-from tests.system.support import TOKEN
-from tests.system.support import finish
-from tests.system.support import pacemark
-from tests.system.support import site_file
-from tests.system.support import start
-from tests.system.support import until
+from tests.system.support import ROOT, SELECT, TOKEN, finish, pacemark, site_file, start, until
 
 # The pace of a case that runs, once the steps that warm it up weigh little.
 PACE = re.compile(

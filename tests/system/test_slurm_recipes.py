@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
-from contextlib import closing
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,20 +14,11 @@ from fixtures.backends.base import LogPlace
 from fixtures.backends.slurm.backend import SlurmBackend
 from fixtures.backends.slurm.section import Slurm
 from fixtures.site import load_site
-from plugins.job import JobRef
-from plugins.job import Phase
-from plugins.recipes.cases import Case
-from plugins.recipes.cases import load_recipe
+from plugins.job import JobRef, Phase
+from plugins.recipes.cases import Case, load_recipe
 from tests.lab.slurm import SlurmLab
 from tests.lab.stage import Stage
-from tests.system.support import ROOT
-from tests.system.support import SELECT
-from tests.system.support import TOKEN
-from tests.system.support import finish
-from tests.system.support import pacemark
-from tests.system.support import site_file
-from tests.system.support import start
-from tests.system.support import until
+from tests.system.support import ROOT, SELECT, TOKEN, finish, pacemark, site_file, start, until
 
 SMALLEST = {"nemotron4": "340b-bf16-128gpus", "maxtext_llama2": "70b-bf16-64gpus"}
 PUBLISHED = {"nemotron4": (4.61, 28432, 55.38), "maxtext_llama2": (6.999, 74909, 52.59)}

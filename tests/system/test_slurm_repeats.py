@@ -10,18 +10,9 @@ from typing import Any
 
 import pytest
 
-from fixtures.runs.ledger import LEDGER
-from fixtures.runs.ledger import Ledger
+from fixtures.runs.ledger import LEDGER, Ledger
 from tests.lab.slurm import SlurmLab
-from tests.system.support import CASE
-from tests.system.support import SELECT
-from tests.system.support import Run
-from tests.system.support import finish
-from tests.system.support import login
-from tests.system.support import pacemark
-from tests.system.support import site_file
-from tests.system.support import start
-from tests.system.support import until
+from tests.system.support import CASE, SELECT, Run, finish, login, pacemark, site_file, start, until
 
 # The slowest pace that passes is 1.0526 times the published one. At a noise of 1 % a run is told when it is 1.2 % off.
 NEAR: dict[str, Any] = {"pace": 1.05, "noise": 0.01}

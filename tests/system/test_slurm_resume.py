@@ -12,16 +12,18 @@ import pytest
 
 from tests.lab.slurm import SlurmLab
 from tests.system.forks import Session
-from tests.system.support import CASE
-from tests.system.support import SELECT
-from tests.system.support import Run
-from tests.system.support import finish
-from tests.system.support import login
-from tests.system.support import pacemark
-from tests.system.support import signal_group
-from tests.system.support import site_file
-from tests.system.support import start
-from tests.system.support import until
+from tests.system.support import (
+    CASE,
+    SELECT,
+    Run,
+    finish,
+    login,
+    pacemark,
+    signal_group,
+    site_file,
+    start,
+    until,
+)
 
 # A launcher that was cut off may submit for that long; the lab's needs two seconds.
 LAUNCH = {"launch_minutes": "0.2"}

@@ -10,15 +10,7 @@ import pytest
 
 from tests.lab.slurm import SlurmLab
 from tests.system.faults import Gate
-from tests.system.support import CASE
-from tests.system.support import SELECT
-from tests.system.support import TOKEN
-from tests.system.support import finish
-from tests.system.support import pacemark
-from tests.system.support import signal_group
-from tests.system.support import site_file
-from tests.system.support import start
-from tests.system.support import until
+from tests.system.support import CASE, SELECT, TOKEN, finish, pacemark, signal_group, site_file, start, until
 
 TWO = ("suites/llama3", "-k", "70b and fp8 and (64 or 512)")
 

@@ -9,12 +9,8 @@ from typing import Any
 import pytest
 
 from tests.lab.slurm import SlurmLab
-from tests.system.faults import CASE
-from tests.system.faults import Behind
-from tests.system.faults import MakeTrial
-from tests.system.support import TOKEN
-from tests.system.support import signal_group
-from tests.system.support import until
+from tests.system.faults import CASE, Behind, MakeTrial
+from tests.system.support import TOKEN, signal_group, until
 
 DAY = 86400
 OTHERS = {

@@ -12,13 +12,7 @@ from typing import Any
 import pytest
 
 from tests.lab.slurm import SlurmLab
-from tests.system.support import CASE
-from tests.system.support import SELECT
-from tests.system.support import TOKEN
-from tests.system.support import Run
-from tests.system.support import pacemark
-from tests.system.support import site_file
-from tests.system.support import until
+from tests.system.support import CASE, SELECT, TOKEN, Run, pacemark, site_file, until
 
 
 def run(lab: SlurmLab, tmp_path: Path, *more: str, **knobs: Any) -> Run:

@@ -6,13 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab.slurm import SlurmLab
-from tests.system.support import SELECT
-from tests.system.support import Run
-from tests.system.support import finish
-from tests.system.support import pacemark
-from tests.system.support import site_file
-from tests.system.support import start
-from tests.system.support import until
+from tests.system.support import SELECT, Run, finish, pacemark, site_file, start, until
 
 STALL = ", stall_factor: 0.1, stall_seconds: 3"
 

@@ -21,16 +21,9 @@ from typing import Any
 
 import pytest
 
-from tests.lab.scripted import STUCK
-from tests.lab.scripted import Fault
-from tests.lab.scripted import Script
-from tests.lab.scripted import ScriptedLab
+from tests.lab.scripted import STUCK, Fault, Script, ScriptedLab
 from tests.system.scripted import TIMED_OUT
-from tests.system.support import ROOT
-from tests.system.support import command
-from tests.system.support import environment
-from tests.system.support import site_file
-from tests.system.support import until
+from tests.system.support import ROOT, command, environment, site_file, until
 
 TWO = ("suites/maxtext_llama2", "-k", "70b and bf16 and (64gpus or 128gpus)")
 SLOW = {"scancel": Fault(f"scancel: error: {TIMED_OUT}", calls=1)}

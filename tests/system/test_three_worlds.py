@@ -6,15 +6,11 @@ from pathlib import Path
 
 import yaml
 
-from tests.lab.k8s import manifests
-from tests.lab.k8s import processes
+from tests.lab.k8s import manifests, processes
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.lab.slurm import SlurmLab
-from tests.system.kube import aks_site
-from tests.system.kube import gke_site
-from tests.system.kube import nothing_is_left
-from tests.system.support import pacemark
-from tests.system.support import site_file
+from tests.system.kube import aks_site, gke_site, nothing_is_left
+from tests.system.support import pacemark, site_file
 
 CASES = {
     "llama3/70b-fp8-128gpus": "passed",

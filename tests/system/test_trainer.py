@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.lab.k8s import manifests
-from tests.lab.k8s import processes
+from tests.lab.k8s import manifests, processes
 from tests.lab.k8s.cluster import KubernetesLab
-from tests.system.kube import aks_site
-from tests.system.kube import items
-from tests.system.kube import nothing_is_left
-from tests.system.kube import require_failed
-from tests.system.support import Run
-from tests.system.support import pacemark
-from tests.system.support import start
-from tests.system.support import until
+from tests.system.kube import aks_site, items, nothing_is_left, require_failed
+from tests.system.support import Run, pacemark, start, until
 
 QUICK = ("suites/gpt3_aks", "-m", 'case(size="375m", gpus=16)')
 CASE = "gpt3_aks/375m-fp16-16gpus"

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from fixtures.backends.kubernetes import objects
-from fixtures.backends.kubernetes.manifest import Word
-from fixtures.backends.kubernetes.manifest import documents
+from fixtures.backends.kubernetes.manifest import Word, documents
 from fixtures.backends.kubernetes.section import Kubernetes
-from plugins.recipes.cases import Case
-from plugins.recipes.cases import load_recipe
+from plugins.recipes.cases import Case, load_recipe
 from plugins.recipes.file import SiteModel
 from tests.unit import examples
 from tests.unit.logs.test_megatron_lm import line

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fixtures.backends.base import Backend
-from fixtures.backends.base import LogCopy
-from fixtures.backends.base import LogPiece
-from fixtures.backends.base import LogPlace
-from fixtures.backends.section import Limits
-from fixtures.backends.section import Machine
+from fixtures.backends.base import Backend, LogCopy, LogPiece, LogPlace
+from fixtures.backends.section import Limits, Machine
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
-from fixtures.runs.ledger import LEDGER
-from fixtures.runs.ledger import Entry
-from fixtures.runs.ledger import Ledger
+from fixtures.runs.ledger import LEDGER, Entry, Ledger
 from fixtures.runs.planned import PlannedJob
 from plugins.errors import Unreachable
-from plugins.job import JobRef
-from plugins.job import JobState
-from plugins.job import Phase
+from plugins.job import JobRef, JobState, Phase
 from plugins.recipes.cases import Case
 from tests.unit import examples
 from tests.unit.examples import nemo2_text

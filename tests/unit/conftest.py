@@ -16,9 +16,7 @@ from fixtures.fleet.state import Policy
 from plugins.recipes.cases import Case
 from plugins.reports import results
 from plugins.reports.summary import CaseRecord
-from tests.unit.cluster import Cluster
-from tests.unit.cluster import Session
-from tests.unit.cluster import Start
+from tests.unit.cluster import Cluster, Session, Start
 
 set_hypothesis_home_dir(Path(tempfile.gettempdir()) / "pacemark-hypothesis")
 settings.register_profile("pacemark", deadline=None, derandomize=True, database=None, max_examples=100)

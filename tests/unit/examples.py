@@ -4,37 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import fields
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from plugins.baselines.store import Baseline
-from plugins.baselines.store import Expected
-from plugins.baselines.store import expected
-from plugins.baselines.store import find
-from plugins.baselines.store import mfu_basis
-from plugins.job import Job
-from plugins.job import JobRef
-from plugins.job import Phase
+from plugins.baselines.store import Baseline, Expected, expected, find, mfu_basis
+from plugins.job import Job, JobRef, Phase
 from plugins.judging.judge import Judgement
-from plugins.logs import Log
-from plugins.logs import Step
+from plugins.logs import Log, Step
 from plugins.logs.formats import read
 from plugins.logs.numbers import resolution
-from plugins.metrics import Measurement
-from plugins.metrics import MfuBasis
-from plugins.metrics import Statistic
-from plugins.metrics import timing
+from plugins.metrics import Measurement, MfuBasis, Statistic, timing
 from plugins.outcome import Outcome
-from plugins.recipes.cases import Case
-from plugins.recipes.cases import Recipe
-from plugins.recipes.cases import load_recipe
+from plugins.recipes.cases import Case, Recipe, load_recipe
 from plugins.reports import results
-from plugins.reports.plot import drawable
-from plugins.reports.plot import steps_svg
+from plugins.reports.plot import drawable, steps_svg
 
 ROOT = Path(__file__).parents[2]
 BASELINES = ROOT / "baselines"

@@ -10,8 +10,7 @@ from typing import Any
 
 import yaml
 
-from fixtures.backends.kubernetes.manifest import Word
-from fixtures.backends.kubernetes.manifest import documents
+from fixtures.backends.kubernetes.manifest import Word, documents
 from tests.unit import examples
 
 NAME = "pmk-20250411-120000-ab12-70b-fp8-512gpus"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler
-from http.server import ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 

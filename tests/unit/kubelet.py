@@ -11,15 +11,10 @@ import select
 import socket
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
-from dataclasses import field
-from datetime import UTC
-from datetime import datetime
-from datetime import timedelta
-from http.server import BaseHTTPRequestHandler
-from http.server import ThreadingHTTPServer
-from urllib.parse import parse_qs
-from urllib.parse import urlparse
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlparse
 
 _BEGAN = datetime(2026, 11, 21, 9, tzinfo=UTC)
 Line = tuple[str, str]

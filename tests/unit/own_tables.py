@@ -6,18 +6,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from plugins.baselines.file import BaselineFile
-from plugins.baselines.file import load_baselines
-from plugins.baselines.store import Baseline
-from plugins.baselines.store import find
-from plugins.baselines.store import lapsed
-from plugins.judging.judge import Judgement
-from plugins.judging.judge import judge_outcome
-from plugins.judging.recording import Candidate
-from plugins.judging.recording import Origin
-from plugins.judging.recording import as_text
-from plugins.judging.recording import candidate
-from plugins.judging.recording import shelve
+from plugins.baselines.file import BaselineFile, load_baselines
+from plugins.baselines.store import Baseline, find, lapsed
+from plugins.judging.judge import Judgement, judge_outcome
+from plugins.judging.recording import Candidate, Origin, as_text, candidate, shelve
 from plugins.yamlfile import load
 from tests.unit import examples
 

@@ -7,9 +7,7 @@ it was written: Python's `print` writes the text and the end of the line apart.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 PIECE = 1024
 NODES, TASKS = 64, 512

@@ -12,8 +12,7 @@ import paramiko
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
-from paramiko.common import AUTH_SUCCESSFUL
-from paramiko.common import OPEN_SUCCEEDED
+from paramiko.common import AUTH_SUCCESSFUL, OPEN_SUCCEEDED
 
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.backends.ssh.section import Ssh

@@ -8,22 +8,15 @@ from functools import lru_cache
 
 from plugins.baselines.file import Accelerator
 from plugins.baselines.store import accelerators
-from plugins.judging.validity import Started
-from plugins.judging.validity import problems
+from plugins.judging.validity import Started, problems
 from plugins.judging.validity.configuration import STATEMENTS
 from plugins.judging.validity.run import TimedRun
 from plugins.logs import Log
 from plugins.metrics import Statistic
 from plugins.recipes.cases import Case
-from tests.unit import aks
-from tests.unit import examples
-from tests.unit.examples import nemo2_line
-from tests.unit.examples import parse
-from tests.unit.logs import test_dllogger
-from tests.unit.logs import test_maxtext
-from tests.unit.logs import test_megatron_bridge
-from tests.unit.logs import test_megatron_lm
-from tests.unit.logs import test_nemo1
+from tests.unit import aks, examples
+from tests.unit.examples import nemo2_line, parse
+from tests.unit.logs import test_dllogger, test_maxtext, test_megatron_bridge, test_megatron_lm, test_nemo1
 
 JOB = "4711"
 PARTS = accelerators(examples.BASELINES)

@@ -15,31 +15,18 @@ from xml.etree import ElementTree
 import pytest
 
 from fixtures.gate import Gate
-from fixtures.runs.ledger import LEDGER
-from fixtures.runs.ledger import Ledger
-from fixtures.runs.ledger import connect
+from fixtures.runs.ledger import LEDGER, Ledger, connect
 from fixtures.runs.repair import read_ledger
-from plugins.judging.acceptance import PLAN
-from plugins.judging.acceptance import Agreed
-from plugins.judging.acceptance import Plan
+from plugins.judging.acceptance import PLAN, Agreed, Plan
 from plugins.judging.shown import Shown
 from plugins.judging.verdicts import Kind
 from plugins.recipes.cases import Case
-from plugins.rejudge import Choice
-from plugins.rejudge import rejudged
-from plugins.rejudge import write_basis
+from plugins.rejudge import Choice, rejudged, write_basis
 from plugins.reports import results
-from plugins.reports.acceptance import acceptance_lines
-from plugins.reports.acceptance import decided
-from plugins.reports.acceptance import scaling_lines
-from plugins.reports.gate import CODES
-from plugins.reports.gate import Outcome
-from plugins.reports.summary import Ending
-from plugins.reports.summary import Scale
-from plugins.reports.summary import Scaling
-from plugins.reports.summary import WaivedCase
-from tests.system.support import Run
-from tests.system.support import pacemark
+from plugins.reports.acceptance import acceptance_lines, decided, scaling_lines
+from plugins.reports.gate import CODES, Outcome
+from plugins.reports.summary import Ending, Scale, Scaling, WaivedCase
+from tests.system.support import Run, pacemark
 from tests.unit import examples
 from tests.unit.test_gate import session
 

@@ -10,11 +10,8 @@ from fixtures.backends.base import Findings
 from fixtures.backends.replay import ReplayBackend
 from fixtures.check import check
 from fixtures.plan import has_baseline
-from plugins.errors import Absent
-from plugins.errors import SiteError
-from plugins.errors import Unreachable
-from plugins.recipes.cases import Case
-from plugins.recipes.cases import Recipe
+from plugins.errors import Absent, SiteError, Unreachable
+from plugins.recipes.cases import Case, Recipe
 from plugins.rejudge import Choice
 from tests.unit import examples
 from tests.unit.cluster import Cluster

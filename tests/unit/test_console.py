@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 from rich.table import Table
 
-from fixtures.runs.folders import print_runs
-from fixtures.runs.folders import say
-from fixtures.runs.ledger import LEDGER
-from fixtures.runs.ledger import Ledger
+from fixtures.runs.folders import print_runs, say
+from fixtures.runs.ledger import LEDGER, Ledger
 from plugins.console import PlainConsole
 from plugins.reports.terminal import print_table
 from plugins.words import shown

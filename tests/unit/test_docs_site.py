@@ -10,9 +10,7 @@ import yaml
 from fixtures.site import site_model
 from plugins.recipes.cases import Recipe
 from tests.docs import __main__ as docs
-from tests.docs import pages
-from tests.docs import suites
-from tests.docs import tables
+from tests.docs import pages, suites, tables
 from tests.docs.schema import Tables
 from tests.unit import examples
 

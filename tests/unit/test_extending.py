@@ -5,51 +5,33 @@ from __future__ import annotations
 import importlib
 import re
 import shutil
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from fixtures.backends.base import Backend
-from fixtures.backends.base import LogPiece
-from fixtures.backends.base import LogPlace
-from fixtures.backends.base import job_of
-from fixtures.backends.registry import BACKENDS
-from fixtures.backends.registry import Registered
+from fixtures.backends.base import Backend, LogPiece, LogPlace, job_of
+from fixtures.backends.registry import BACKENDS, Registered
 from fixtures.backends.section import Machine
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
 from fixtures.options import choice_of
-from fixtures.runs.ledger import LEDGER
-from fixtures.runs.ledger import Ledger
+from fixtures.runs.ledger import LEDGER, Ledger
 from fixtures.runs.planned import PlannedJob
-from fixtures.site import THIS_MACHINE
-from fixtures.site import load_site
-from fixtures.site import make_backends
-from plugins.errors import ConfigError
-from plugins.errors import SubmitError
-from plugins.job import JobRef
-from plugins.job import JobState
-from plugins.job import Phase
+from fixtures.site import THIS_MACHINE, load_site, make_backends
+from plugins.errors import ConfigError, SubmitError
+from plugins.job import JobRef, JobState, Phase
 from plugins.judging import validity
 from plugins.judging.judge import judge_outcome
 from plugins.judging.validity.run import TimedRun
-from plugins.judging.verdicts import Kind
-from plugins.judging.verdicts import Verdict
-from plugins.logs import LineParser
-from plugins.logs import Step
-from plugins.logs.formats import FORMATS
-from plugins.logs.formats import read
-from plugins.logs.marks import MARKS
-from plugins.logs.marks import Mark
-from plugins.recipes.cases import Case
-from plugins.recipes.cases import Recipe
-from plugins.recipes.cases import load_recipe
+from plugins.judging.verdicts import Kind, Verdict
+from plugins.logs import LineParser, Step
+from plugins.logs.formats import FORMATS, read
+from plugins.logs.marks import MARKS, Mark
+from plugins.recipes.cases import Case, Recipe, load_recipe
 from plugins.recipes.file import read_recipe
-from plugins.reports.results import LOG
-from plugins.reports.results import SENT
+from plugins.reports.results import LOG, SENT
 from tests.unit import examples
 
 STEP_TIME = 10.07

@@ -5,9 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +14,20 @@ import pytest
 from allure_commons._hooks import AllureDeveloperHooks
 from pluggy import PluginManager
 
-from fixtures.runs.folders import Summary
-from fixtures.runs.folders import print_runs
+from fixtures.runs.folders import Summary, print_runs
 from fixtures.runs.journal import JOURNAL
-from fixtures.runs.ledger import LEDGER
-from fixtures.runs.ledger import Ledger
+from fixtures.runs.ledger import LEDGER, Ledger
 from fixtures.runs.lock import RunLock
 from fixtures.runs.record import write_record
 from plugins.errors import ConfigError
-from plugins.files import make_case_folder
-from plugins.files import write_whole
-from plugins.job import Job
-from plugins.job import JobRef
+from plugins.files import make_case_folder, write_whole
+from plugins.job import Job, JobRef
 from plugins.reports import results
 from plugins.reports.allure_view import Lenient
 from plugins.reports.gate import Outcome
 from plugins.reports.summary import Ending
 from plugins.reports.terminal import print_table
-from tests.unit.cluster import NARROW
-from tests.unit.cluster import WIDE
+from tests.unit.cluster import NARROW, WIDE
 
 Damage = Callable[[Path], object]
 

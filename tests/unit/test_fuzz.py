@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.fuzz import cells
-from tests.fuzz.run import fuzz
-from tests.fuzz.run import one
+from tests.fuzz.run import fuzz, one
 
 LOGS = 60
 """For each dialect: every class once, and some again."""

@@ -12,12 +12,8 @@ import pytest
 
 from plugins.judging.acceptance import Decision
 from plugins.judging.verdicts import Kind
-from plugins.reports.gate import CODES
-from plugins.reports.gate import Outcome
-from plugins.reports.gate import exit_code
-from plugins.reports.gate import overall
-from tests.system.support import Run
-from tests.system.support import pacemark
+from plugins.reports.gate import CODES, Outcome, exit_code, overall
+from tests.system.support import Run, pacemark
 from tests.unit import examples
 
 PASSED, SLOW, OTHER = "70b-bf16-64gpus", "70b-bf16-128gpus", "70b-bf16-256gpus"

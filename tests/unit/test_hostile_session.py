@@ -17,12 +17,9 @@ from markdown_it import MarkdownIt
 from plugins.reports import page
 from plugins.reports.markdown import verdicts
 from plugins.words import shown
-from tests import hostile
-from tests import schema
+from tests import hostile, schema
 from tests.system.support import Run
-from tests.unit.reports.test_page import INERT
-from tests.unit.reports.test_page import PROSE
-from tests.unit.reports.test_page import Reader
+from tests.unit.reports.test_page import INERT, PROSE, Reader
 
 # What an SVG defines for itself.
 DEFINED = {"defs", "clipPath", "marker", "polygon"}

@@ -14,8 +14,7 @@ from fixtures.backends.slurm import survey as slurm
 from fixtures.backends.ssh.section import Ssh
 from fixtures.init_site import init_site
 from fixtures.site import load_site
-from plugins.errors import ConfigError
-from plugins.errors import Unreachable
+from plugins.errors import ConfigError, Unreachable
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -16,22 +16,15 @@ import pytest
 from fixtures.console.live import Live
 from fixtures.fleet.progress import Progress
 from plugins.console import fitting
-from plugins.errors import Lost
-from plugins.errors import SubmitError
-from plugins.judging.verdicts import Kind
-from plugins.judging.verdicts import Verdict
-from plugins.reports.terminal import colour_of
-from plugins.reports.terminal import print_table
-from plugins.suite import JUDGEMENT
-from plugins.suite import VERDICT
-from plugins.suite import pytest_runtest_makereport
-from tests.system.support import Run
-from tests.system.support import pacemark
+from plugins.errors import Lost, SubmitError
+from plugins.judging.verdicts import Kind, Verdict
+from plugins.reports.terminal import colour_of, print_table
+from plugins.suite import JUDGEMENT, VERDICT, pytest_runtest_makereport
+from tests.system.support import Run, pacemark
 from tests.unit import examples
 from tests.unit.fleet.test_progress import status
 from tests.unit.fleet.test_watchdog import PENDING
-from tests.waits import FIRST
-from tests.waits import SECOND
+from tests.waits import FIRST, SECOND
 
 SITE = Path(__file__).parents[2] / "docs" / "sites" / "slurm.yaml"
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from packaging.utils import canonicalize_name
 
-from tests import locks
-from tests import sbom
+from tests import locks, sbom
 from tests.locks import Locked
 
 _FILES = [path.relative_to(locks.ROOT) for path in locks.FILES]

@@ -7,15 +7,17 @@ import pytest
 from plugins.errors import ConfigError
 from plugins.judging.model import parameters
 from plugins.logs import Step
-from plugins.metrics import FlopsDefinition
-from plugins.metrics import Measurement
-from plugins.metrics import MfuBasis
-from plugins.metrics import Statistic
-from plugins.metrics import Timing
-from plugins.metrics import flops_per_sequence
-from plugins.metrics import mfu
-from plugins.metrics import tflops_per_gpu
-from plugins.metrics import timing
+from plugins.metrics import (
+    FlopsDefinition,
+    Measurement,
+    MfuBasis,
+    Statistic,
+    Timing,
+    flops_per_sequence,
+    mfu,
+    tflops_per_gpu,
+    timing,
+)
 from plugins.recipes.file import Model
 from tests.unit import examples
 

@@ -19,10 +19,8 @@ import pytest
 from paramiko.common import AUTH_FAILED
 
 from pacemark.__main__ import main
-from tests.system.support import ROOT
-from tests.system.support import pacemark
-from tests.unit import kubeapi
-from tests.unit import sshd
+from tests.system.support import ROOT, pacemark
+from tests.unit import kubeapi, sshd
 
 SLURM = """\
 site: lab

@@ -5,10 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from tests.system.support import finish
-from tests.system.support import signal_group
-from tests.system.support import start
-from tests.system.support import until
+from tests.system.support import finish, signal_group, start, until
 from tests.unit import sshd
 
 

@@ -15,19 +15,13 @@ import pytest
 
 from fixtures.backends.section import Machine
 from fixtures.backends.slurm.section import Slurm
-from fixtures.options import _gpu_hours
-from fixtures.options import site_of
-from fixtures.plan import commands
-from fixtures.plan import print_plan
-from fixtures.plan import symptom
-from fixtures.plan import why_undiagnosable
+from fixtures.options import _gpu_hours, site_of
+from fixtures.plan import commands, print_plan, symptom, why_undiagnosable
 from fixtures.site import THIS_MACHINE
 from plugins.outcome import Outcome
 from plugins.rejudge import Choice
 from tests.unit import examples
-from tests.unit.examples import BASELINES
-from tests.unit.examples import nemo2_text
-from tests.unit.examples import times
+from tests.unit.examples import BASELINES, nemo2_text, times
 
 RECIPE, CASE = examples.llama3(), examples.case()
 SLURM = Slurm.model_validate(

@@ -14,9 +14,7 @@ from fixtures.backends.shell import Answer
 from fixtures.backends.ssh.log_tail import trouble
 from plugins.errors import Unreachable
 from plugins.job import JobRef
-from tests.unit.backends.ssh.test_log_tail import Here
-from tests.unit.backends.ssh.test_log_tail import drain
-from tests.unit.backends.ssh.test_log_tail import long
+from tests.unit.backends.ssh.test_log_tail import Here, drain, long
 
 ODD = [
     "plain",

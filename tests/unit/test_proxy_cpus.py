@@ -11,8 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from plugins.logs.processors import Sample
-from plugins.logs.processors import read_sample
+from plugins.logs.processors import Sample, read_sample
 
 PROXY = Path(__file__).resolve().parents[2] / "suites" / "proxy"
 TICKS = os.sysconf("SC_CLK_TCK")

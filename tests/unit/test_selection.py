@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from fixtures.selection import Selection
-from fixtures.selection import asked_of_cases
-from fixtures.site import THIS_MACHINE
-from fixtures.site import load_site
+from fixtures.selection import Selection, asked_of_cases
+from fixtures.site import THIS_MACHINE, load_site
 from tests.system.support import ROOT
 from tests.unit import examples
 from tests.unit.test_mistakes import SLURM

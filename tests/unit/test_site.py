@@ -15,21 +15,22 @@ from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.local import Local
 from fixtures.backends.section import Machine
 from fixtures.backends.slurm.section import Slurm
-from fixtures.site import THIS_MACHINE
-from fixtures.site import Site
-from fixtures.site import backend_of
-from fixtures.site import load_site
-from fixtures.site import needs_site
-from fixtures.site import out_of_limits
-from fixtures.site import site_model
-from fixtures.site import workload_of
+from fixtures.site import (
+    THIS_MACHINE,
+    Site,
+    backend_of,
+    load_site,
+    needs_site,
+    out_of_limits,
+    site_model,
+    workload_of,
+)
 from fixtures.site_names import check_gpus
 from plugins.errors import ConfigError
 from plugins.recipes.file import read_recipe
 from plugins.rejudge import Choice
 from tests.unit import examples
-from tests.unit.own_tables import recorded
-from tests.unit.own_tables import rewritten
+from tests.unit.own_tables import recorded, rewritten
 
 SITE = """\
 site: big-one

@@ -7,17 +7,11 @@ from __future__ import annotations
 
 import pytest
 
-from plugins.metrics import FlopsDefinition
-from plugins.metrics import Measurement
-from plugins.metrics import MfuBasis
-from plugins.metrics import Statistic
-from plugins.metrics import flops_per_sequence
-from plugins.metrics import timing
+from plugins.metrics import FlopsDefinition, Measurement, MfuBasis, Statistic, flops_per_sequence, timing
 from plugins.recipes.cases import Case
 from plugins.recipes.file import Model
 from tests.unit.examples import parse
-from tests.unit.logs.test_dllogger import data
-from tests.unit.logs.test_dllogger import in_file
+from tests.unit.logs.test_dllogger import data, in_file
 
 # `train_step_timing in s` of the example file: running means over five steps.
 SECONDS = [

@@ -12,10 +12,7 @@ from pydantic import Field
 
 from plugins import yamlfile
 from plugins.errors import ConfigError
-from plugins.yamlfile import Strict
-from plugins.yamlfile import load
-from plugins.yamlfile import load_documents
-from plugins.yamlfile import require_bounded
+from plugins.yamlfile import Strict, load, load_documents, require_bounded
 
 
 class Leaf(Strict):

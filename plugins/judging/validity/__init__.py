@@ -10,16 +10,10 @@ from __future__ import annotations
 import math
 
 from plugins.baselines.file import Accelerator
-from plugins.judging.validity import configuration
-from plugins.judging.validity import steps
-from plugins.judging.validity import times
-from plugins.judging.validity import training
+from plugins.judging.validity import configuration, steps, times, training
 from plugins.judging.validity.run import UNKNOWN as UNKNOWN
-from plugins.judging.validity.run import Check
+from plugins.judging.validity.run import Check, TimedRun, absent, are_missing
 from plugins.judging.validity.run import Started as Started
-from plugins.judging.validity.run import TimedRun
-from plugins.judging.validity.run import absent
-from plugins.judging.validity.run import are_missing
 from plugins.logs import Log
 from plugins.metrics import Statistic
 from plugins.recipes.cases import Case

@@ -6,23 +6,19 @@ import statistics
 from collections.abc import Iterator
 from itertools import product
 
-from plugins.judging.identity import gpu_names
-from plugins.judging.identity import type_of
-from plugins.judging.identity import unstated
-from plugins.judging.model import counted_by
-from plugins.judging.model import first_stage
-from plugins.judging.model import flops_of_a_step
-from plugins.judging.model import flops_printed
-from plugins.judging.model import other_work
-from plugins.judging.model import parameters
+from plugins.judging.identity import gpu_names, type_of, unstated
+from plugins.judging.model import (
+    counted_by,
+    first_stage,
+    flops_of_a_step,
+    flops_printed,
+    other_work,
+    parameters,
+)
 from plugins.judging.validity.mesh import mesh
-from plugins.judging.validity.run import Check
-from plugins.judging.validity.run import TimedRun
-from plugins.judging.validity.run import listed
-from plugins.judging.validity.run import quoted
+from plugins.judging.validity.run import Check, TimedRun, listed, quoted
 from plugins.logs import Step
-from plugins.logs.statements import GPU_NAME
-from plugins.logs.statements import Fact
+from plugins.logs.statements import GPU_NAME, Fact
 
 LINE_MARGIN, OTHER_LINES = 0.1, 0.25
 """In at most this share of the lines the rate may differ more than by this share: a step stalled, and its rate is the next one's."""

@@ -10,8 +10,7 @@ import math
 from collections.abc import Iterator
 from itertools import product
 
-from plugins.judging.validity.run import TimedRun
-from plugins.judging.validity.run import quoted
+from plugins.judging.validity.run import TimedRun, quoted
 
 
 def mesh(run: TimedRun) -> Iterator[str]:

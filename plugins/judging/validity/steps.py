@@ -7,11 +7,7 @@ import statistics
 from collections.abc import Iterator
 from itertools import pairwise
 
-from plugins.judging.validity.run import Check
-from plugins.judging.validity.run import TimedRun
-from plugins.judging.validity.run import absent
-from plugins.judging.validity.run import are_missing
-from plugins.judging.validity.run import listed
+from plugins.judging.validity.run import Check, TimedRun, absent, are_missing, listed
 
 MAX_GARBLED = 2
 """A run with this many garbled step lines is valid, unless the statistic needs one of them."""

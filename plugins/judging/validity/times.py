@@ -9,12 +9,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from plugins.judging.model import flops_of_a_step
-from plugins.judging.validity.run import Check
-from plugins.judging.validity.run import TimedRun
-from plugins.judging.validity.run import listed
+from plugins.judging.validity.run import Check, TimedRun, listed
 from plugins.logs import Log
-from plugins.metrics import NEIGHBOURS
-from plugins.metrics import QUEUE_SHARE
+from plugins.metrics import NEIGHBOURS, QUEUE_SHARE
 from plugins.recipes.cases import Case
 
 CLOCK_MARGIN = 1.3

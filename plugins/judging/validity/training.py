@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from plugins.judging import checkpoints
-from plugins.judging.validity.run import Check
-from plugins.judging.validity.run import TimedRun
-from plugins.judging.validity.run import listed
+from plugins.judging.validity.run import Check, TimedRun, listed
 from plugins.logs.marks import MARKS
 
 PROFILED_UNTIL = 11

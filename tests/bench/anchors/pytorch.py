@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.nn.attention import SDPBackend
-from torch.nn.attention import sdpa_kernel
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "suites" / "proxy"))
 import train
@@ -95,8 +94,7 @@ def build(a: Any) -> Any:
         if parameter.ndim > 1:
             nn.init.normal_(parameter, std=0.02)
     if a.dtype == "fp8":
-        from torchao.float8 import Float8LinearConfig
-        from torchao.float8 import convert_to_float8_training
+        from torchao.float8 import Float8LinearConfig, convert_to_float8_training
 
         config = Float8LinearConfig.from_recipe_name("tensorwise")
         if DEVICE == "cpu":

@@ -17,9 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -28,18 +26,10 @@ from typing import Any
 
 import urllib3
 
-from tests.lab import daemons
-from tests.lab import ports
-from tests.lab import reaper
-from tests.lab.daemons import Daemon
-from tests.lab.daemons import LabError
-from tests.lab.k8s import access
-from tests.lab.k8s import config
-from tests.lab.k8s import objects
-from tests.lab.k8s import programs
-from tests.lab.k8s.api import Api
-from tests.lab.k8s.api import ApiError
-from tests.lab.k8s.api import collection
+from tests.lab import daemons, ports, reaper
+from tests.lab.daemons import Daemon, LabError
+from tests.lab.k8s import access, config, objects, programs
+from tests.lab.k8s.api import Api, ApiError, collection
 from tests.lab.k8s.certificates import Authority
 from tests.lab.recipe.knobs import Knobs
 

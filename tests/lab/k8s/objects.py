@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import ipaddress
-from collections.abc import Iterable
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,7 @@ from typing import Any
 import yaml
 
 from tests.lab.k8s import programs
-from tests.lab.k8s.config import HOST
-from tests.lab.k8s.config import Settings
+from tests.lab.k8s.config import HOST, Settings
 
 EXIT = "pacemark.lab/exit-code"
 NO_IMAGE = "registry.test/no-such-image:24.07"

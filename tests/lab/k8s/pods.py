@@ -17,19 +17,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tests.lab.k8s import processes
-from tests.lab.k8s.api import Api
-from tests.lab.k8s.api import ApiError
+from tests.lab.k8s.api import Api, ApiError
 from tests.lab.k8s.certificates import Pair
 from tests.lab.k8s.objects import EXIT
-from tests.lab.k8s.standins import Container
-from tests.lab.k8s.standins import Said
+from tests.lab.k8s.standins import Container, Said
 from tests.lab.recipe.knobs import Knobs
 
 _PODS = "/api/v1/pods"

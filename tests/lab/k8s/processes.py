@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab import daemons
-from tests.lab.k8s.api import Api
-from tests.lab.k8s.api import ApiError
+from tests.lab.k8s.api import Api, ApiError
 from tests.lab.k8s.standins import Said
 
 _SETUP = "pacemark/setup"

@@ -9,8 +9,7 @@ from __future__ import annotations
 import datetime
 import random
 import re
-from collections.abc import Generator
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
-from dataclasses import dataclass
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 FILE = "lab.json"

@@ -9,9 +9,7 @@ from pathlib import Path
 
 from . import experiment
 from .knobs import Knobs
-from .llama31_utils import global_batch_size
-from .llama31_utils import layers
-from .llama31_utils import parse_cli_args
+from .llama31_utils import global_batch_size, layers, parse_cli_args
 
 NCCL_TRACE_STEPS = 5
 NCCL_TRACE_LIMIT = "00:15:00"

@@ -6,9 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.unit.digests.simulator import Planted
-from tests.unit.digests.simulator import export
-from tests.unit.digests.simulator import simulate
+from tests.unit.digests.simulator import Planted, export, simulate
 
 SOCKETS = "sockets"
 

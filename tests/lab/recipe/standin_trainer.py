@@ -12,8 +12,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,8 @@ from tests.unit.digests.traces import Trace
 
 from . import checkpoints
 from .knobs import Knobs
-from .profiles import SOCKETS
-from .profiles import write_profiles
-from .ranks import VICTIM
-from .ranks import Ranks
+from .profiles import SOCKETS, write_profiles
+from .ranks import VICTIM, Ranks
 
 # Printed as bytes; of no consequence to anything, but of the right magnitude for an 80 GB GPU.
 PEAK_MEMORY, MEMORY = 70833405952, 44271689728

@@ -9,11 +9,7 @@ from pathlib import Path
 from tests.lab.recipe.knobs import Knobs
 from tests.lab.recipe.profiles import write_profiles
 from tests.lab.recipe.ranks import VICTIM
-from tests.lab.standin import OTHER_RANK
-from tests.lab.standin import StandIn
-from tests.lab.standin import published
-from tests.lab.standin import settings
-from tests.lab.standin import stage_knobs
+from tests.lab.standin import OTHER_RANK, StandIn, published, settings, stage_knobs
 
 PUBLISHED = {
     "bf16": {64: 6.999, 128: 7.072, 256: 7.153, 512: 7.091, 1024: 7.084, 2048: 7.066},

@@ -6,11 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from tests.lab.standin import OTHER_RANK
-from tests.lab.standin import StandIn
-from tests.lab.standin import published
-from tests.lab.standin import settings
-from tests.lab.standin import stage_knobs
+from tests.lab.standin import OTHER_RANK, StandIn, published, settings, stage_knobs
 
 PUBLISHED = {
     "15b": {"bf16": {16: 2.83, 128: 2.89}, "fp8": {16: 2.08, 128: 2.08}},

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from pydantic import BaseModel
-from pydantic import Field
+from pydantic import BaseModel, Field
 
-from fixtures.backends.draft import Draft
-from fixtures.backends.draft import fits
-from fixtures.backends.draft import names
-from fixtures.backends.draft import plain
+from fixtures.backends.draft import Draft, fits, names, plain
 from fixtures.backends.slurm.section import Slurm
 
 HOSTILE = (

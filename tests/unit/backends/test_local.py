@@ -12,16 +12,12 @@ from pathlib import Path
 import pytest
 
 from fixtures.backends import local
-from fixtures.backends.base import LogPiece
-from fixtures.backends.base import LogPlace
-from fixtures.backends.local import Local
-from fixtures.backends.local import LocalBackend
+from fixtures.backends.base import LogPiece, LogPlace
+from fixtures.backends.local import Local, LocalBackend
 from plugins.errors import SiteError
-from plugins.job import JobRef
-from plugins.job import Phase
+from plugins.job import JobRef, Phase
 from plugins.judging.identity import type_of
-from plugins.recipes.cases import Case
-from plugins.recipes.cases import load_recipe
+from plugins.recipes.cases import Case, load_recipe
 
 PROXY = load_recipe(Path(__file__).resolve().parents[3] / "suites" / "proxy")
 

@@ -16,22 +16,16 @@ from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.fleet.state import Policy
 from fixtures.runs.journal import JOURNAL
-from fixtures.runs.ledger import LEDGER
-from fixtures.runs.ledger import Ledger
+from fixtures.runs.ledger import LEDGER, Ledger
 from fixtures.runs.leftovers import cancel_left
 from fixtures.runs.planned import PlannedJob
 from fixtures.runs.repair import open_ledger
 from fixtures.runs.resume import resumed
 from fixtures.site import site_model
-from plugins.errors import ConfigError
-from plugins.errors import Denied
-from plugins.errors import SubmitError
-from plugins.job import SETUP_CASE
-from plugins.job import JobRef
-from tests.unit import examples
-from tests.unit import kubeapi
-from tests.unit.cluster import Cluster
-from tests.unit.cluster import Session
+from plugins.errors import ConfigError, Denied, SubmitError
+from plugins.job import SETUP_CASE, JobRef
+from tests.unit import examples, kubeapi
+from tests.unit.cluster import Cluster, Session
 
 CASE = examples.case()
 HERE, THERE = "https://one:6443, namespace runs", "https://other:6443, namespace runs"

@@ -18,12 +18,8 @@ from fixtures.backends.slurm.backend import SlurmBackend
 from fixtures.backends.slurm.commands import Controller
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
-from fixtures.site import Site
-from fixtures.site import backend_of
-from fixtures.site import make_backends
-from fixtures.site import site_model
-from plugins.errors import ConfigError
-from plugins.errors import SiteError
+from fixtures.site import Site, backend_of, make_backends, site_model
+from plugins.errors import ConfigError, SiteError
 from plugins.job import JobRef
 from plugins.recipes.cases import Case
 from tests.unit import examples

@@ -13,15 +13,10 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
-from hypothesis import example
-from hypothesis import given
-from hypothesis import settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fixtures.backends.redaction import SHORTEST
-from fixtures.backends.redaction import forms
-from fixtures.backends.redaction import named
-from fixtures.backends.redaction import starred
+from fixtures.backends.redaction import SHORTEST, forms, named, starred
 
 SECRET, OTHER = "hf_aabaab", "hf_xhf_xx"
 

@@ -15,8 +15,7 @@ from backports import zstd
 
 from fixtures.backends import compressed
 from fixtures.backends.base import LogPlace
-from fixtures.backends.replay import ReplayBackend
-from fixtures.backends.replay import find_log
+from fixtures.backends.replay import ReplayBackend, find_log
 from plugins.errors import SubmitError
 from plugins.recipes.cases import load_recipe
 from plugins.recipes.file import log_rule

@@ -8,18 +8,12 @@ import select
 import subprocess
 import tracemalloc
 from collections.abc import Iterator
-from typing import IO
-from typing import Any
-from typing import cast
+from typing import IO, Any, cast
 
 import pytest
 
-from fixtures.backends.shell import KEPT_FIRST
-from fixtures.backends.shell import KEPT_LAST
-from fixtures.backends.shell import Shell
-from fixtures.backends.shell import _Output
-from fixtures.backends.ssh.connection import SshConnection
-from fixtures.backends.ssh.connection import _Link
+from fixtures.backends.shell import KEPT_FIRST, KEPT_LAST, Shell, _Output
+from fixtures.backends.ssh.connection import SshConnection, _Link
 from fixtures.backends.ssh.endpoint import endpoint
 from fixtures.backends.ssh.section import Ssh
 from plugins.errors import Unreachable

@@ -7,11 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from plugins.judging.judge import Judgement
-from plugins.judging.judge import judge_outcome
+from plugins.judging.judge import Judgement, judge_outcome
 from plugins.judging.verdicts import Kind
-from plugins.logs import Log
-from plugins.logs import Step
+from plugins.logs import Log, Step
 from plugins.reports.results import record
 from tests.unit import examples
 

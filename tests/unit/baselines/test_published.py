@@ -6,15 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from plugins.metrics import FlopsDefinition
-from plugins.metrics import MfuBasis
-from plugins.metrics import days_per_1t_tokens
-from plugins.metrics import flops_per_sequence
-from plugins.metrics import mfu
-from plugins.metrics import tokens_per_second
+from plugins.metrics import (
+    FlopsDefinition,
+    MfuBasis,
+    days_per_1t_tokens,
+    flops_per_sequence,
+    mfu,
+    tokens_per_second,
+)
 from plugins.recipes.cases import Case
-from tests.unit import examples
-from tests.unit import published
+from tests.unit import examples, published
 from tests.unit.published import Result
 
 FULL = FlopsDefinition(definition="full-attention")

@@ -11,31 +11,28 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.baselines.file import CONFIGURATION
-from plugins.baselines.file import BaselineFile
-from plugins.baselines.file import load_baselines
-from plugins.baselines.store import find
-from plugins.baselines.store import lapsed
-from plugins.judging.recording import as_text
-from plugins.judging.recording import fingerprint
-from plugins.judging.recording import shelve
+from plugins.baselines.file import CONFIGURATION, BaselineFile, load_baselines
+from plugins.baselines.store import find, lapsed
+from plugins.judging.recording import as_text, fingerprint, shelve
 from plugins.judging.verdicts import Kind
 from plugins.recipes.file import Model
 from plugins.reports import results
 from plugins.yamlfile import load
 from tests.unit import examples
-from tests.unit.own_tables import FIRST
-from tests.unit.own_tables import SECOND
-from tests.unit.own_tables import THIRD
-from tests.unit.own_tables import judged
-from tests.unit.own_tables import offered
-from tests.unit.own_tables import own
-from tests.unit.own_tables import pace
-from tests.unit.own_tables import recorded
-from tests.unit.own_tables import refused
-from tests.unit.own_tables import rewritten
-from tests.unit.own_tables import shelved
-from tests.unit.own_tables import written
+from tests.unit.own_tables import (
+    FIRST,
+    SECOND,
+    THIRD,
+    judged,
+    offered,
+    own,
+    pace,
+    recorded,
+    refused,
+    rewritten,
+    shelved,
+    written,
+)
 
 # What is judged against it
 

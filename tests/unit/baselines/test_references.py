@@ -11,13 +11,9 @@ from pathlib import Path
 import pytest
 
 from plugins.baselines.file import load_baselines
-from plugins.baselines.store import find
-from plugins.baselines.store import mfu_basis
-from plugins.baselines.store import references
-from plugins.baselines.store import usual_statistic
+from plugins.baselines.store import find, mfu_basis, references, usual_statistic
 from plugins.errors import ConfigError
-from plugins.judging.judge import Judgement
-from plugins.judging.judge import judge_outcome
+from plugins.judging.judge import Judgement, judge_outcome
 from plugins.judging.verdicts import Kind
 from plugins.reports import results
 from plugins.reports.terminal import print_table

@@ -8,14 +8,11 @@ from pathlib import Path
 import pytest
 
 from plugins.baselines.file import load_baselines
-from plugins.baselines.store import expected
-from plugins.baselines.store import find
-from plugins.baselines.store import mfu_basis
+from plugins.baselines.store import expected, find, mfu_basis
 from plugins.errors import ConfigError
 from plugins.metrics import Statistic
 from plugins.recipes.cases import load_recipe
-from tests.unit import examples
-from tests.unit import published
+from tests.unit import examples, published
 
 CELL = (
     "      - {size: 70b, dtype: fp8, gpus: 512, sequence_length: 8192, layers: 80, tp: 4, pp: 8, "

@@ -7,28 +7,26 @@ from typing import Any
 
 import pytest
 
-from plugins.baselines.versions import compare
-from plugins.baselines.versions import mixed
-from plugins.baselines.versions import versions_of
-from plugins.job import Job
-from plugins.job import JobRef
-from plugins.job import Phase
+from plugins.baselines.versions import compare, mixed, versions_of
+from plugins.job import Job, JobRef, Phase
 from plugins.judging.judge import Judgement
 from plugins.judging.recording import shelve
 from plugins.judging.verdicts import Kind
 from plugins.logs import Log
 from plugins.reports import results
 from tests.unit import examples
-from tests.unit.own_tables import FIRST
-from tests.unit.own_tables import SECOND
-from tests.unit.own_tables import judged
-from tests.unit.own_tables import offered
-from tests.unit.own_tables import own
-from tests.unit.own_tables import pace
-from tests.unit.own_tables import recorded
-from tests.unit.own_tables import rewritten
-from tests.unit.own_tables import shelved
-from tests.unit.own_tables import written
+from tests.unit.own_tables import (
+    FIRST,
+    SECOND,
+    judged,
+    offered,
+    own,
+    pace,
+    recorded,
+    rewritten,
+    shelved,
+    written,
+)
 
 ONE, TWO = (f"sha256:{digit * 64}" for digit in "12")
 GPU = "NVIDIA B200"

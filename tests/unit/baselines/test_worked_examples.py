@@ -6,12 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from plugins.job import Job
-from plugins.job import JobRef
-from plugins.job import JobState
-from plugins.job import Phase
-from plugins.judging.judge import Judgement
-from plugins.judging.judge import judge_outcome
+from plugins.job import Job, JobRef, JobState, Phase
+from plugins.judging.judge import Judgement, judge_outcome
 from plugins.judging.verdicts import Kind
 from plugins.outcome import Outcome
 from tests.unit import examples

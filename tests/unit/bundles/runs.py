@@ -5,41 +5,25 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from datetime import UTC
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.hazmat.primitives.serialization import NoEncryption
-from cryptography.hazmat.primitives.serialization import PrivateFormat
-from cryptography.hazmat.primitives.serialization import PublicFormat
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from fixtures.runs.journal import _sum
-from fixtures.runs.journal import link
-from fixtures.runs.ledger import LEDGER
-from fixtures.runs.ledger import Ledger
+from fixtures.runs.journal import _sum, link
+from fixtures.runs.ledger import LEDGER, Ledger
 from fixtures.runs.record import write_record
-from pacemark import archive
-from pacemark import statement
-from plugins.job import JobRef
-from plugins.job import JobState
-from plugins.job import Phase
-from plugins.judging.acceptance import PLAN
-from plugins.judging.acceptance import parse_plan
-from plugins.judging.acceptance import waivers
+from pacemark import archive, statement
+from plugins.job import JobRef, JobState, Phase
+from plugins.judging.acceptance import PLAN, parse_plan, waivers
 from plugins.judging.scaling import curves
 from plugins.judging.shown import Shown
-from plugins.rejudge import Choice
-from plugins.rejudge import judge_files
-from plugins.rejudge import write_basis
+from plugins.rejudge import Choice, judge_files, write_basis
 from plugins.reports import results
-from plugins.reports.acceptance import decided
-from plugins.reports.acceptance import scaling_record
+from plugins.reports.acceptance import decided, scaling_record
 from plugins.reports.gate import Outcome
 from plugins.reports.results import About
 from plugins.reports.summary import Ending

@@ -11,21 +11,18 @@ from pathlib import Path
 import pytest
 
 from fixtures.runs.journal import JOURNAL
-from fixtures.runs.ledger import LEDGER
-from fixtures.runs.ledger import connect
+from fixtures.runs.ledger import LEDGER, connect
 from fixtures.runs.lock import RunLock
 from pacemark.__main__ import main
 from pacemark.leaks import leaks
-from pacemark.ledger import RunRow
-from pacemark.ledger import Submission
+from pacemark.ledger import RunRow, Submission
 from pacemark.sbom import SBOM
 from plugins.rejudge import Choice
 from plugins.reports.results import VERSION
 from tests.system.support import pacemark
 from tests.unit import examples
 from tests.unit.bundles import runs
-from tests.unit.bundles.runs import PASSED
-from tests.unit.bundles.runs import RUN
+from tests.unit.bundles.runs import PASSED, RUN
 
 # Made up, and split, so that no scan of this repository finds one.
 SECRETS = {

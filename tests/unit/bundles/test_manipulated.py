@@ -15,8 +15,7 @@ import stat
 import struct
 import zipfile
 import zlib
-from base64 import b64decode
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -24,12 +23,9 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
-from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.hazmat.primitives.serialization import PublicFormat
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from fixtures.runs.journal import JOURNAL
-from fixtures.runs.journal import _sum
-from fixtures.runs.journal import link
+from fixtures.runs.journal import JOURNAL, _sum, link
 from pacemark import archive
 from pacemark.__main__ import main
 from pacemark.ledger import EXPORT
@@ -38,14 +34,7 @@ from plugins.judging.acceptance import PLAN
 from plugins.rejudge import Choice
 from tests.unit import examples
 from tests.unit.bundles import runs
-from tests.unit.bundles.runs import AGAIN
-from tests.unit.bundles.runs import PASSED
-from tests.unit.bundles.runs import SLOW
-from tests.unit.bundles.runs import Members
-from tests.unit.bundles.runs import changed
-from tests.unit.bundles.runs import journal_of
-from tests.unit.bundles.runs import lines_of
-from tests.unit.bundles.runs import replaced
+from tests.unit.bundles.runs import AGAIN, PASSED, SLOW, Members, changed, journal_of, lines_of, replaced
 
 Change = Callable[[Members], Members]
 SUMMARY, LLAMA3, RECIPE = "summary.json", "basis/baselines/llama3.yaml", "basis/suites/llama3/recipe.yaml"

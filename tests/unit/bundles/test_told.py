@@ -14,10 +14,7 @@ from plugins.rejudge import Choice
 from plugins.reports.markdown import verdicts
 from tests.unit import examples
 from tests.unit.bundles import runs
-from tests.unit.bundles.runs import AGAIN
-from tests.unit.bundles.runs import PASSED
-from tests.unit.bundles.runs import SLOW
-from tests.unit.bundles.runs import STOPPED
+from tests.unit.bundles.runs import AGAIN, PASSED, SLOW, STOPPED
 
 
 def told(folder: Path, capsys: pytest.CaptureFixture[str], plan: str = "") -> list[str]:

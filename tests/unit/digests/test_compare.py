@@ -11,16 +11,9 @@ from typing import Any
 import pytest
 
 from plugins.digests import nsys
-from plugins.digests.compare import Cause
-from plugins.digests.compare import Finding
-from plugins.digests.compare import cause
-from plugins.digests.profile import Digests
-from plugins.digests.profile import read
-from tests.unit.digests.simulator import RANKS
-from tests.unit.digests.simulator import STEPS
-from tests.unit.digests.simulator import Planted
-from tests.unit.digests.simulator import export
-from tests.unit.digests.simulator import simulate
+from plugins.digests.compare import Cause, Finding, cause
+from plugins.digests.profile import Digests, read
+from tests.unit.digests.simulator import RANKS, STEPS, Planted, export, simulate
 
 TRIALS = 20
 EVERYWHERE = range(RANKS)

@@ -8,12 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from plugins.digests.gpus import causes
-from plugins.digests.gpus import clock
-from plugins.digests.gpus import read_gpus
-from plugins.digests.gpus import spoiled
-from plugins.digests.gpus import summary
-from plugins.digests.gpus import watts
+from plugins.digests.gpus import causes, clock, read_gpus, spoiled, summary, watts
 from plugins.judging.verdicts import Kind
 from tests.unit.judging.test_gpus import judged
 

@@ -7,17 +7,12 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plugins.digests.nccl import Digest
 from plugins.digests.nccl_plot import messages_svg
-from plugins.digests.nccl_trace import NcclDigest
-from plugins.digests.nccl_trace import in_units
-from plugins.digests.nccl_trace import problems
-from plugins.digests.nccl_trace import read_digest
-from plugins.digests.nccl_trace import table
+from plugins.digests.nccl_trace import NcclDigest, in_units, problems, read_digest, table
 from plugins.errors import Infrastructure
 from tests.unit.digests.test_nccl import REAL
 from tests.unit.digests.traces import Trace

@@ -19,13 +19,7 @@ import pytest
 
 from plugins.digests import nsys
 from plugins.digests.profile import read
-from tests.unit.digests.simulator import REDUCE
-from tests.unit.digests.simulator import STEPS
-from tests.unit.digests.simulator import Recorded
-from tests.unit.digests.simulator import export
-from tests.unit.digests.simulator import insert
-from tests.unit.digests.simulator import new_export
-from tests.unit.digests.simulator import simulate
+from tests.unit.digests.simulator import REDUCE, STEPS, Recorded, export, insert, new_export, simulate
 
 PROGRAM = Path(nsys.__file__)
 NAMES = [

@@ -12,17 +12,11 @@ import pytest
 from pydantic import ValidationError
 
 from plugins.digests import nsys
-from plugins.digests.profile import MOST_BYTES
-from plugins.digests.profile import read
-from plugins.digests.profile_view import shares_svg
-from plugins.digests.profile_view import table
+from plugins.digests.profile import MOST_BYTES, read
+from plugins.digests.profile_view import shares_svg, table
 from plugins.errors import ConfigError
-from tests.hostile import COMMAND
-from tests.hostile import MARKUP
-from tests.hostile import OBEYED
-from tests.unit.digests.simulator import STEPS
-from tests.unit.digests.simulator import export
-from tests.unit.digests.simulator import simulate
+from tests.hostile import COMMAND, MARKUP, OBEYED
+from tests.unit.digests.simulator import STEPS, export, simulate
 
 
 @pytest.fixture(scope="module")

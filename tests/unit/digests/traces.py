@@ -11,8 +11,7 @@ The order is that of the trace of two H200s in `nccl/`: a rank sets up its commu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 BF16, FLOAT = 9, 7

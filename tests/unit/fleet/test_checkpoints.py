@@ -11,32 +11,16 @@ import pytest
 
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
-from fixtures.runs.checkpoints import LEFT
-from fixtures.runs.checkpoints import is_kept
-from fixtures.runs.checkpoints import to_remove
-from fixtures.runs.ledger import LEDGER
-from fixtures.runs.ledger import Entry
-from fixtures.runs.ledger import Ledger
+from fixtures.runs.checkpoints import LEFT, is_kept, to_remove
+from fixtures.runs.ledger import LEDGER, Entry, Ledger
 from fixtures.runs.planned import PlannedJob
-from plugins.errors import Infrastructure
-from plugins.errors import SiteError
-from plugins.errors import Unreachable
+from plugins.errors import Infrastructure, SiteError, Unreachable
 from plugins.job import JobRef
 from plugins.recipes.cases import Case
 from tests.unit import examples
-from tests.unit.cluster import BROKEN
-from tests.unit.cluster import NARROW
-from tests.unit.cluster import RUNNING
-from tests.unit.cluster import Cluster
-from tests.unit.cluster import Session
-from tests.unit.cluster import Site
-from tests.unit.cluster import Start
-from tests.unit.cluster import told
+from tests.unit.cluster import BROKEN, NARROW, RUNNING, Cluster, Session, Site, Start, told
 from tests.unit.examples import nemo2_line
-from tests.unit.judging.test_saved_checkpoints import NAME
-from tests.unit.judging.test_saved_checkpoints import SAVES
-from tests.unit.judging.test_saved_checkpoints import left
-from tests.unit.judging.test_saved_checkpoints import steps
+from tests.unit.judging.test_saved_checkpoints import NAME, SAVES, left, steps
 
 SAVE = examples.case("70b-checkpoint-fp8-512gpus")
 LOAD = examples.case("70b-checkpoint-load-fp8-512gpus")

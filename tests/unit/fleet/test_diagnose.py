@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,31 +11,16 @@ import pytest
 from fixtures.backends.section import Limits
 from fixtures.backends.slurm.backend import SlurmBackend
 from fixtures.fleet.fleet import Fleet
-from fixtures.fleet.state import Budget
-from fixtures.fleet.state import Mode
-from fixtures.fleet.state import Policy
-from fixtures.fleet.state import Symptom
-from fixtures.runs.ledger import LEDGER
-from fixtures.runs.ledger import Entry
-from fixtures.runs.ledger import Ledger
+from fixtures.fleet.state import Budget, Mode, Policy, Symptom
+from fixtures.runs.ledger import LEDGER, Entry, Ledger
 from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
-from plugins.digests.artefacts import Artefacts
-from plugins.digests.artefacts import File
-from plugins.errors import ConfigError
-from plugins.errors import SubmitError
-from plugins.job import JobRef
-from plugins.job import JobState
-from plugins.job import Phase
+from plugins.digests.artefacts import Artefacts, File
+from plugins.errors import ConfigError, SubmitError
+from plugins.job import JobRef, JobState, Phase
 from plugins.recipes.cases import Case
 from tests.unit import examples
-from tests.unit.cluster import BROKEN
-from tests.unit.cluster import NARROW
-from tests.unit.cluster import RUNNING
-from tests.unit.cluster import Cluster
-from tests.unit.cluster import Site
-from tests.unit.cluster import Start
-from tests.unit.cluster import told
+from tests.unit.cluster import BROKEN, NARROW, RUNNING, Cluster, Site, Start, told
 from tests.unit.digests.test_nccl_trace import digest_of
 from tests.unit.digests.traces import Trace
 from tests.unit.examples import nemo2_text

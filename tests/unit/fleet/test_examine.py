@@ -8,19 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from plugins.digests.artefacts import ARTEFACTS
-from plugins.digests.artefacts import Artefacts
-from plugins.digests.artefacts import File
+from plugins.digests.artefacts import ARTEFACTS, Artefacts, File
 from plugins.errors import Unreachable
 from plugins.job import JobRef
 from plugins.recipes.cases import Case
 from plugins.reports.results import read_artefacts
 from tests.unit import examples
-from tests.unit.cluster import DONE
-from tests.unit.cluster import NARROW
-from tests.unit.cluster import RUNNING
-from tests.unit.cluster import Cluster
-from tests.unit.cluster import Start
+from tests.unit.cluster import DONE, NARROW, RUNNING, Cluster, Start
 from tests.unit.examples import nemo2_text
 
 PROFILE = examples.case("70b-profile-fp8-64gpus")

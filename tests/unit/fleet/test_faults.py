@@ -13,20 +13,11 @@ import pytest
 
 from fixtures.fleet.controller import Controller
 from fixtures.fleet.state import Policy
-from plugins.errors import SubmitError
-from plugins.errors import Unreachable
+from plugins.errors import SubmitError, Unreachable
 from plugins.job import JobRef
 from plugins.recipes.cases import Case
 from tests.unit import examples
-from tests.unit.cluster import DONE
-from tests.unit.cluster import MIDDLE
-from tests.unit.cluster import NARROW
-from tests.unit.cluster import RUNNING
-from tests.unit.cluster import WIDE
-from tests.unit.cluster import Cluster
-from tests.unit.cluster import Site
-from tests.unit.cluster import Start
-from tests.unit.cluster import told
+from tests.unit.cluster import DONE, MIDDLE, NARROW, RUNNING, WIDE, Cluster, Site, Start, told
 
 
 def test_a_ledger_that_cannot_be_written_leaves_no_job(cluster: Cluster, start: Start) -> None:

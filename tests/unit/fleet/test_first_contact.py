@@ -12,23 +12,12 @@ import pytest
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
 from fixtures.runs.planned import PlannedJob
-from plugins.errors import Absent
-from plugins.errors import Denied
-from plugins.errors import Unreachable
+from plugins.errors import Absent, Denied, Unreachable
 from plugins.files import make_case_folder
-from plugins.job import JobRef
-from plugins.job import JobState
+from plugins.job import JobRef, JobState
 from plugins.recipes.cases import Case
 from tests.unit import examples
-from tests.unit.cluster import DONE
-from tests.unit.cluster import NARROW
-from tests.unit.cluster import RUNNING
-from tests.unit.cluster import WIDE
-from tests.unit.cluster import Cluster
-from tests.unit.cluster import Session
-from tests.unit.cluster import Site
-from tests.unit.cluster import Start
-from tests.unit.cluster import told
+from tests.unit.cluster import DONE, NARROW, RUNNING, WIDE, Cluster, Session, Site, Start, told
 
 OTHER = examples.case("15b-bf16-64gpus", "nemotron4")
 ENDLESS = Unreachable("ssh: no answer within 20 s")

@@ -6,47 +6,25 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fixtures.backends.base import Backend
-from fixtures.backends.base import InQueue
-from fixtures.backends.base import LogPiece
-from fixtures.backends.base import LogPlace
-from fixtures.backends.base import Span
+from fixtures.backends.base import Backend, InQueue, LogPiece, LogPlace, Span
 from fixtures.backends.section import Limits
 from fixtures.fleet import follow
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
-from fixtures.runs.ledger import LEDGER
-from fixtures.runs.ledger import Ledger
+from fixtures.runs.ledger import LEDGER, Ledger
 from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
-from plugins.errors import Denied
-from plugins.errors import SiteError
-from plugins.errors import SubmitError
-from plugins.errors import Unprovisioned
-from plugins.errors import Unreachable
-from plugins.job import JobRef
-from plugins.job import JobState
-from plugins.job import Phase
+from plugins.errors import Denied, SiteError, SubmitError, Unprovisioned, Unreachable
+from plugins.job import JobRef, JobState, Phase
 from plugins.recipes.cases import Case
 from tests.unit import examples
-from tests.unit.cluster import DONE
-from tests.unit.cluster import MIDDLE
-from tests.unit.cluster import NARROW
-from tests.unit.cluster import RUNNING
-from tests.unit.cluster import WIDE
-from tests.unit.cluster import Cluster
-from tests.unit.cluster import Session
-from tests.unit.cluster import Site
-from tests.unit.cluster import Start
-from tests.unit.cluster import told
-from tests.unit.cluster import until
+from tests.unit.cluster import DONE, MIDDLE, NARROW, RUNNING, WIDE, Cluster, Session, Site, Start, told, until
 from tests.unit.examples import nemo2_text
 
 

@@ -7,19 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.backends.base import LogCheck
-from fixtures.backends.base import LogPlace
+from fixtures.backends.base import LogCheck, LogPlace
 from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import Entry
 from plugins.errors import Unreachable
 from plugins.job import JobRef
 from plugins.judging.verdicts import Kind
-from tests.unit.cluster import WIDE
-from tests.unit.cluster import Cluster
-from tests.unit.cluster import Session
-from tests.unit.examples import nemo2_text
-from tests.unit.examples import outcome
-from tests.unit.examples import times
+from tests.unit.cluster import WIDE, Cluster, Session
+from tests.unit.examples import nemo2_text, outcome, times
 from tests.unit.judging.test_judge import judged
 
 DIFFERS = LogCheck("the first 7274 bytes of /x/log are not those that were read")

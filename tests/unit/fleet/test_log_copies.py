@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fixtures.backends.base import LogCopy
-from fixtures.backends.base import LogPlace
+from fixtures.backends.base import LogCopy, LogPlace
 from fixtures.fleet import log_copies as copies
 from fixtures.fleet.log_copies import contradiction
 from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import Entry
 from plugins.job import JobRef
 from plugins.logs import Log
-from tests.unit.cluster import BROKEN
-from tests.unit.cluster import DONE
-from tests.unit.cluster import WIDE
-from tests.unit.cluster import Cluster
-from tests.unit.cluster import Session
-from tests.unit.examples import nemo2_text
-from tests.unit.examples import parse
-from tests.unit.examples import times
+from tests.unit.cluster import BROKEN, DONE, WIDE, Cluster, Session
+from tests.unit.examples import nemo2_text, parse, times
 
 SOURCE = "gs://bucket/nemo-experiments/job/dllogger.json"
 WHOLE = nemo2_text()

@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from datetime import datetime
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from fixtures.backends.base import InQueue
 from fixtures.backends.section import Limits
-from fixtures.fleet.job import Status
-from fixtures.fleet.job import Timer
-from fixtures.fleet.progress import Progress
-from fixtures.fleet.progress import clock
-from fixtures.fleet.progress import time_left
-from fixtures.fleet.progress import total
-from plugins.job import JobState
-from plugins.job import Phase
+from fixtures.fleet.job import Status, Timer
+from fixtures.fleet.progress import Progress, clock, time_left, total
+from plugins.job import JobState, Phase
 from plugins.logs.formats import read
 from tests.unit import examples
-from tests.unit.fleet.test_watchdog import PENDING
-from tests.unit.fleet.test_watchdog import RUNNING
-from tests.unit.fleet.test_watchdog import job
-from tests.unit.logs.test_means import FIVE
-from tests.unit.logs.test_means import smoothed
+from tests.unit.fleet.test_watchdog import PENDING, RUNNING, job
+from tests.unit.logs.test_means import FIVE, smoothed
 
 
 def status(times: list[float] | None = None, **changed: Any) -> Progress:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,19 +11,9 @@ import pytest
 
 from fixtures.fleet.state import Policy
 from plugins.errors import Unprovisioned
-from plugins.job import SETUP_CASE
-from plugins.job import JobRef
-from plugins.job import JobState
+from plugins.job import SETUP_CASE, JobRef, JobState
 from plugins.recipes.cases import Case
-from tests.unit.cluster import BROKEN
-from tests.unit.cluster import DONE
-from tests.unit.cluster import MIDDLE
-from tests.unit.cluster import RUNNING
-from tests.unit.cluster import WIDE
-from tests.unit.cluster import Cluster
-from tests.unit.cluster import Session
-from tests.unit.cluster import Site
-from tests.unit.cluster import told
+from tests.unit.cluster import BROKEN, DONE, MIDDLE, RUNNING, WIDE, Cluster, Session, Site, told
 
 KEY, NAME = "llama3/setup", "pacemark-run-1.llama3-setup"
 SETUP = JobRef("llama3", SETUP_CASE, NAME)

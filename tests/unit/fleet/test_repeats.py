@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from fixtures.backends.base import LogPiece
-from fixtures.backends.base import LogPlace
+from fixtures.backends.base import LogPiece, LogPlace
 from fixtures.fleet.state import Policy
 from plugins.errors import ConfigError
-from plugins.job import JobState
-from plugins.job import Phase
+from plugins.job import JobState, Phase
 from plugins.recipes.cases import Case
 from plugins.reports.results import read_log
-from tests.unit.cluster import BROKEN
-from tests.unit.cluster import DONE
-from tests.unit.cluster import RUNNING
-from tests.unit.cluster import WIDE
-from tests.unit.cluster import Cluster
-from tests.unit.cluster import Session
-from tests.unit.cluster import Start
-from tests.unit.cluster import told
-from tests.unit.examples import nemo2_text
-from tests.unit.examples import times
+from tests.unit.cluster import BROKEN, DONE, RUNNING, WIDE, Cluster, Session, Start, told
+from tests.unit.examples import nemo2_text, times
 
 FIRST, SECOND, THIRD = WIDE.id, f"{WIDE.id}-try2", f"{WIDE.id}-try3"
 

@@ -8,12 +8,8 @@ import pytest
 
 from fixtures.fleet.state import Policy
 from plugins.errors import SubmitError
-from plugins.job import JobState
-from plugins.job import Phase
-from tests.unit.cluster import BROKEN
-from tests.unit.cluster import WIDE
-from tests.unit.cluster import Cluster
-from tests.unit.cluster import Start
+from plugins.job import JobState, Phase
+from tests.unit.cluster import BROKEN, WIDE, Cluster, Start
 
 
 def test_a_broken_job_is_tried_again_and_a_stage_that_is_not_ready_is_not(

@@ -10,25 +10,16 @@ import pytest
 
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.local import Local
-from fixtures.backends.section import Limits
-from fixtures.backends.section import Machine
+from fixtures.backends.section import Limits, Machine
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.section import Ssh
-from fixtures.fleet.job import Timer
-from fixtures.fleet.job import TrackedJob
-from fixtures.fleet.watchdog import fewest_steps_to_give_up
-from fixtures.fleet.watchdog import last_step_due
-from fixtures.fleet.watchdog import lost_pace
-from fixtures.fleet.watchdog import overdue
-from fixtures.fleet.watchdog import silent
+from fixtures.fleet.job import Timer, TrackedJob
+from fixtures.fleet.watchdog import fewest_steps_to_give_up, last_step_due, lost_pace, overdue, silent
 from fixtures.runs.planned import ExpectedStepTime
-from plugins.job import JobRef
-from plugins.job import JobState
-from plugins.job import Phase
+from plugins.job import JobRef, JobState, Phase
 from plugins.logs import Log
 from tests.unit import examples
-from tests.unit.logs.test_means import FIVE
-from tests.unit.logs.test_means import smoothed
+from tests.unit.logs.test_means import FIVE, smoothed
 
 NOW = 100_000.0
 PENDING = JobState(Phase.QUEUED, "PENDING", reason="Priority")

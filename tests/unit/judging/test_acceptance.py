@@ -13,15 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plugins.errors import ConfigError
-from plugins.judging.acceptance import Acceptance
-from plugins.judging.acceptance import Decision
-from plugins.judging.acceptance import Plan
-from plugins.judging.acceptance import asked
-from plugins.judging.acceptance import decide
-from plugins.judging.acceptance import read_plan
+from plugins.judging.acceptance import Acceptance, Decision, Plan, asked, decide, read_plan
 from plugins.judging.repeats import Repeats
-from plugins.judging.shown import Shown
-from plugins.judging.shown import node_names
+from plugins.judging.shown import Shown, node_names
 from plugins.judging.verdicts import Kind
 from tests.unit import examples
 

@@ -5,18 +5,15 @@ from __future__ import annotations
 import random
 import statistics
 from collections import Counter
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from plugins.judging.judge import Judgement
-from plugins.judging.judge import judge_outcome
+from plugins.judging.judge import Judgement, judge_outcome
 from plugins.judging.verdicts import Kind
-from plugins.logs.means import SINGLE
-from plugins.logs.means import Means
+from plugins.logs.means import SINGLE, Means
 from plugins.reports import results
 from tests.unit import examples
 from tests.unit.logs.test_means import smoothed

@@ -12,24 +12,17 @@ from fixtures.backends.kubernetes.section import Workload
 from fixtures.fleet.job import TrackedJob
 from fixtures.fleet.watchdog import silent
 from plugins.errors import ConfigError
-from plugins.job import JobRef
-from plugins.job import Phase
-from plugins.judging.checkpoints import GB
-from plugins.judging.checkpoints import TIB
-from plugins.judging.checkpoints import Written
-from plugins.judging.judge import Judgement
-from plugins.judging.judge import judge_outcome
+from plugins.job import JobRef, Phase
+from plugins.judging.checkpoints import GB, TIB, Written
+from plugins.judging.judge import Judgement, judge_outcome
 from plugins.judging.verdicts import Kind
 from plugins.logs import Log
 from plugins.logs.formats import read
 from plugins.recipes.cases import Case
 from plugins.recipes.file import read_recipe
 from plugins.reports import results
-from tests.unit import aks
-from tests.unit import examples
-from tests.unit.fleet.test_watchdog import NOW
-from tests.unit.fleet.test_watchdog import RUNNING
-from tests.unit.fleet.test_watchdog import machine
+from tests.unit import aks, examples
+from tests.unit.fleet.test_watchdog import NOW, RUNNING, machine
 
 CASE = aks.case("175b-checkpoint-fp16-512gpus")
 SIZE = CASE.checkpoint or 0

@@ -8,11 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from plugins.judging.comparison import ALL
-from plugins.judging.comparison import Comparison
-from plugins.judging.comparison import Finding
-from plugins.judging.comparison import Pair
-from plugins.judging.comparison import compare
+from plugins.judging.comparison import ALL, Comparison, Finding, Pair, compare
 
 Slower = Callable[[int, str], float]
 

@@ -15,13 +15,8 @@ from plugins.judging.verdicts import Kind
 from tests.unit import examples
 from tests.unit.examples import nemo2_line
 from tests.unit.judging import test_judge
-from tests.unit.logs import test_maxtext
-from tests.unit.logs import test_megatron_bridge
-from tests.unit.logs import test_megatron_lm
-from tests.unit.stated import CASES
-from tests.unit.stated import judged
-from tests.unit.stated import steps_of
-from tests.unit.stated import text_of
+from tests.unit.logs import test_maxtext, test_megatron_bridge, test_megatron_lm
+from tests.unit.stated import CASES, judged, steps_of, text_of
 
 DIALECTS = pytest.mark.parametrize("dialect", sorted(CASES))
 LOSS = re.compile(

@@ -11,15 +11,10 @@ from typing import Any
 import pytest
 
 from plugins.baselines.store import find
-from plugins.job import Job
-from plugins.job import JobRef
-from plugins.job import JobState
-from plugins.job import Phase
+from plugins.job import Job, JobRef, JobState, Phase
 from plugins.judging.cpus import peak
-from plugins.judging.judge import Judgement
-from plugins.judging.judge import judge_outcome
-from plugins.judging.recording import Origin
-from plugins.judging.recording import candidate
+from plugins.judging.judge import Judgement, judge_outcome
+from plugins.judging.recording import Origin, candidate
 from plugins.judging.verdicts import Kind
 from plugins.logs.formats import read
 from plugins.outcome import Outcome

@@ -10,24 +10,18 @@ from functools import cache
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plugins.job import Failure
-from plugins.job import Phase
-from plugins.judging.judge import Judgement
-from plugins.judging.judge import another_run
-from plugins.judging.judge import judge_outcome
+from plugins.job import Failure, Phase
+from plugins.judging.judge import Judgement, another_run, judge_outcome
 from plugins.judging.repeats import Repeats
 from plugins.judging.verdicts import Kind
 from plugins.logs import Log
 from plugins.logs.formats import read
-from plugins.reports.plot import drawable
-from plugins.reports.plot import steps_svg
+from plugins.reports.plot import drawable, steps_svg
 from plugins.reports.results import record
-from tests.fuzz import cells
-from tests.fuzz import run
+from tests.fuzz import cells, run
 from tests.fuzz.cells import Cell
 from tests.unit import examples
 

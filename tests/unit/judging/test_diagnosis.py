@@ -11,40 +11,30 @@ from typing import Any
 import pytest
 
 from fixtures.record_baselines import record_digests
-from plugins.baselines.digests import MOST_BYTES
-from plugins.baselines.digests import RecordedDigest
-from plugins.baselines.digests import load_digest
-from plugins.baselines.digests import path_of
-from plugins.baselines.digests import shelve_digest
+from plugins.baselines.digests import MOST_BYTES, RecordedDigest, load_digest, path_of, shelve_digest
 from plugins.digests import nsys
-from plugins.digests.artefacts import ARTEFACTS
-from plugins.digests.artefacts import Artefacts
+from plugins.digests.artefacts import ARTEFACTS, Artefacts
 from plugins.digests.compare import Cause
 from plugins.digests.nccl_trace import NcclDigest
-from plugins.digests.profile import ProfileDigest
-from plugins.digests.profile import read
+from plugins.digests.profile import ProfileDigest, read
 from plugins.errors import ConfigError
-from plugins.judging.diagnosis import Diagnosis
-from plugins.judging.diagnosis import ModeRun
-from plugins.judging.diagnosis import advice
-from plugins.judging.diagnosis import diagnose
-from plugins.judging.diagnosis import explain
-from plugins.judging.diagnosis import gpu_hours
-from plugins.judging.diagnosis import networks
-from plugins.judging.diagnosis import undiagnosed
+from plugins.judging.diagnosis import (
+    Diagnosis,
+    ModeRun,
+    advice,
+    diagnose,
+    explain,
+    gpu_hours,
+    networks,
+    undiagnosed,
+)
 from plugins.judging.judge import judge_outcome
-from plugins.judging.recording import Origin
-from plugins.judging.recording import digest
+from plugins.judging.recording import Origin, digest
 from plugins.judging.verdicts import Kind
 from plugins.reports.results import record
-from plugins.suite import SiteBaselines
-from plugins.suite import explained
+from plugins.suite import SiteBaselines, explained
 from tests.unit import examples
-from tests.unit.digests.simulator import RANKS
-from tests.unit.digests.simulator import STEPS
-from tests.unit.digests.simulator import Planted
-from tests.unit.digests.simulator import export
-from tests.unit.digests.simulator import simulate
+from tests.unit.digests.simulator import RANKS, STEPS, Planted, export, simulate
 from tests.unit.digests.test_nccl_trace import digest_of
 from tests.unit.digests.traces import Trace
 

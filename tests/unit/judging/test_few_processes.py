@@ -10,13 +10,7 @@ from plugins.judging.identity import garbled
 from plugins.logs.statements import MAX_VALUES
 from tests.unit.examples import parse
 from tests.unit.logs import test_maxtext
-from tests.unit.stated import ABSL
-from tests.unit.stated import CASES
-from tests.unit.stated import COMMUNICATORS
-from tests.unit.stated import GPU_LINES
-from tests.unit.stated import facts_of
-from tests.unit.stated import judged
-from tests.unit.stated import text_of
+from tests.unit.stated import ABSL, CASES, COMMUNICATORS, GPU_LINES, facts_of, judged, text_of
 
 PRINTED_BY_ALL = ("nemo1", "maxtext")
 OF_A_PROCESS = GPU_LINES[:5]

@@ -9,21 +9,13 @@ from typing import Any
 
 import pytest
 
-from fixtures.backends.base import LogCopy
-from fixtures.backends.base import LogPiece
-from fixtures.backends.base import LogPlace
+from fixtures.backends.base import LogCopy, LogPiece, LogPlace
 from fixtures.backends.kubernetes.log_copies import with_gap
 from fixtures.backends.kubernetes.logs import Read
 from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import Entry
 from plugins.job import JobRef
-from tests.unit.cluster import BROKEN
-from tests.unit.cluster import DONE
-from tests.unit.cluster import NARROW
-from tests.unit.cluster import RUNNING
-from tests.unit.cluster import WIDE
-from tests.unit.cluster import Cluster
-from tests.unit.cluster import Session
+from tests.unit.cluster import BROKEN, DONE, NARROW, RUNNING, WIDE, Cluster, Session
 from tests.unit.examples import nemo2_text
 
 WHOLE = nemo2_text()

@@ -9,27 +9,15 @@ from typing import Any
 
 import pytest
 
-from plugins.baselines.store import accelerators
-from plugins.baselines.store import find
+from plugins.baselines.store import accelerators, find
 from plugins.digests import gpus as digest
-from plugins.digests.gpus import Gpus
-from plugins.digests.gpus import Process
-from plugins.digests.gpus import Product
-from plugins.digests.gpus import Sample
-from plugins.digests.gpus import State
-from plugins.digests.gpus import read_gpus
-from plugins.job import Failure
-from plugins.job import Job
-from plugins.job import JobRef
-from plugins.job import JobState
-from plugins.job import Phase
+from plugins.digests.gpus import Gpus, Process, Product, Sample, State, read_gpus
+from plugins.job import Failure, Job, JobRef, JobState, Phase
 from plugins.judging import gpus as gpu_judging
 from plugins.judging.identity import type_in
-from plugins.judging.judge import Judgement
-from plugins.judging.judge import judge_outcome
+from plugins.judging.judge import Judgement, judge_outcome
 from plugins.judging.verdicts import Kind
-from plugins.logs.formats import parser
-from plugins.logs.formats import read
+from plugins.logs.formats import parser, read
 from plugins.logs.statements import Fact
 from plugins.outcome import Outcome
 from plugins.recipes.cases import load_recipe

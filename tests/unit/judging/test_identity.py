@@ -7,36 +7,33 @@ from dataclasses import replace
 import pytest
 
 from plugins.judging import identity
-from plugins.judging.model import first_stage
-from plugins.judging.model import flops_of_a_step
-from plugins.judging.model import parameters
+from plugins.judging.model import first_stage, flops_of_a_step, parameters
 from plugins.judging.validity import problems
 from plugins.logs import Log
 from plugins.logs.means import Means
 from plugins.metrics import Statistic
 from plugins.recipes.cases import Case
-from tests.unit import aks
-from tests.unit import examples
-from tests.unit.examples import nemo2_line
-from tests.unit.examples import parse
-from tests.unit.logs import test_megatron_bridge
-from tests.unit.logs import test_megatron_lm
-from tests.unit.stated import CASES
-from tests.unit.stated import COMMUNICATORS
-from tests.unit.stated import GPU_LINES
-from tests.unit.stated import H100
-from tests.unit.stated import LLAMA
-from tests.unit.stated import NEMO
-from tests.unit.stated import SAMPLES
-from tests.unit.stated import STARTING
-from tests.unit.stated import Sample
-from tests.unit.stated import argument
-from tests.unit.stated import contradicted
-from tests.unit.stated import facts_of
-from tests.unit.stated import judged
-from tests.unit.stated import record
-from tests.unit.stated import steps_of
-from tests.unit.stated import text_of
+from tests.unit import aks, examples
+from tests.unit.examples import nemo2_line, parse
+from tests.unit.logs import test_megatron_bridge, test_megatron_lm
+from tests.unit.stated import (
+    CASES,
+    COMMUNICATORS,
+    GPU_LINES,
+    H100,
+    LLAMA,
+    NEMO,
+    SAMPLES,
+    STARTING,
+    Sample,
+    argument,
+    contradicted,
+    facts_of,
+    judged,
+    record,
+    steps_of,
+    text_of,
+)
 
 DIALECTS = pytest.mark.parametrize("dialect", sorted(CASES))
 ATTEMPTS = pytest.mark.parametrize("dialect", sorted(set(CASES) - {"maxtext"}))

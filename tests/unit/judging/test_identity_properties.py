@@ -9,30 +9,28 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plugins.judging import identity
-from plugins.judging.validity import Started
-from plugins.judging.validity import problems
+from plugins.judging.validity import Started, problems
 from plugins.logs import Log
-from plugins.logs.formats import parser
-from plugins.logs.formats import read
-from plugins.logs.statements import MAX_LINES
-from plugins.logs.statements import MAX_VALUES
+from plugins.logs.formats import parser, read
+from plugins.logs.statements import MAX_LINES, MAX_VALUES
 from plugins.metrics import Statistic
 from tests.unit.examples import parse
-from tests.unit.stated import BEGINNINGS
-from tests.unit.stated import CASES
-from tests.unit.stated import COMMUNICATORS
-from tests.unit.stated import GPU_LINES
-from tests.unit.stated import H100
-from tests.unit.stated import JOB
-from tests.unit.stated import SAMPLES
-from tests.unit.stated import asked
-from tests.unit.stated import steps_of
-from tests.unit.stated import text_of
+from tests.unit.stated import (
+    BEGINNINGS,
+    CASES,
+    COMMUNICATORS,
+    GPU_LINES,
+    H100,
+    JOB,
+    SAMPLES,
+    asked,
+    steps_of,
+    text_of,
+)
 
 DIALECTS = pytest.mark.parametrize("dialect", sorted(CASES))
 

@@ -5,22 +5,24 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.examples import parse
-from tests.unit.stated import BEGINNINGS
-from tests.unit.stated import CASES
-from tests.unit.stated import COMMUNICATORS
-from tests.unit.stated import GPU_LINES
-from tests.unit.stated import H100
-from tests.unit.stated import JOB
-from tests.unit.stated import PARTS
-from tests.unit.stated import STARTING
-from tests.unit.stated import asked
-from tests.unit.stated import contradicted
-from tests.unit.stated import contradictions
-from tests.unit.stated import facts_of
-from tests.unit.stated import judged
-from tests.unit.stated import record
-from tests.unit.stated import steps_of
-from tests.unit.stated import text_of
+from tests.unit.stated import (
+    BEGINNINGS,
+    CASES,
+    COMMUNICATORS,
+    GPU_LINES,
+    H100,
+    JOB,
+    PARTS,
+    STARTING,
+    asked,
+    contradicted,
+    contradictions,
+    facts_of,
+    judged,
+    record,
+    steps_of,
+    text_of,
+)
 
 DIALECTS = pytest.mark.parametrize("dialect", sorted(CASES))
 ATTEMPTS = pytest.mark.parametrize("dialect", sorted(set(CASES) - {"maxtext"}))

@@ -13,35 +13,23 @@ import pytest
 
 from fixtures.fleet.job import TrackedJob
 from fixtures.fleet.progress import Progress
-from fixtures.fleet.watchdog import fewest_steps_to_give_up
-from fixtures.fleet.watchdog import lost_pace
-from fixtures.fleet.watchdog import silent
+from fixtures.fleet.watchdog import fewest_steps_to_give_up, lost_pace, silent
 from fixtures.runs.planned import ExpectedStepTime
 from plugins.baselines.file import BaselineFile
-from plugins.baselines.store import Baseline
-from plugins.baselines.store import find
-from plugins.baselines.store import usual_statistic
+from plugins.baselines.store import Baseline, find, usual_statistic
 from plugins.errors import ConfigError
 from plugins.job import JobRef
 from plugins.judging.identity import untold
-from plugins.judging.judge import Judgement
-from plugins.judging.judge import judge_outcome
+from plugins.judging.judge import Judgement, judge_outcome
 from plugins.judging.recording import candidate
 from plugins.judging.verdicts import Kind
 from plugins.logs import Log
 from plugins.metrics import flops_per_sequence
 from plugins.recipes.cases import load_recipe
 from plugins.reports import results
-from tests.unit import aks
-from tests.unit import examples
-from tests.unit.fleet.test_watchdog import NOW
-from tests.unit.fleet.test_watchdog import RUNNING
-from tests.unit.fleet.test_watchdog import machine
-from tests.unit.judging.test_intervals import CASE
-from tests.unit.judging.test_intervals import HALF
-from tests.unit.judging.test_intervals import STEP
-from tests.unit.judging.test_intervals import log_of
-from tests.unit.judging.test_intervals import means
+from tests.unit import aks, examples
+from tests.unit.fleet.test_watchdog import NOW, RUNNING, machine
+from tests.unit.judging.test_intervals import CASE, HALF, STEP, log_of, means
 from tests.unit.own_tables import FIRST
 
 CELL = {

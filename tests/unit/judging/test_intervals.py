@@ -13,20 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plugins.errors import ConfigError
-from plugins.judging.validity import complete
-from plugins.judging.validity import problems
-from plugins.logs import Log
-from plugins.logs import Step
-from plugins.logs.means import SINGLE
-from plugins.logs.means import Means
-from plugins.metrics import Statistic
-from plugins.metrics import timing
+from plugins.judging.validity import complete, problems
+from plugins.logs import Log, Step
+from plugins.logs.means import SINGLE, Means
+from plugins.metrics import Statistic, timing
 from plugins.recipes.cases import load_recipe
-from tests.unit import aks
-from tests.unit import examples
+from tests.unit import aks, examples
 from tests.unit.logs.test_megatron_lm import line
-from tests.unit.recipes.test_cases import RECIPE
-from tests.unit.recipes.test_cases import write
+from tests.unit.recipes.test_cases import RECIPE, write
 
 CASE = aks.case(aks.LARGE)
 HALF = Statistic.parse("mean:50-99")

@@ -9,23 +9,14 @@ from pathlib import Path
 import pytest
 
 from plugins.baselines.store import Baseline
-from plugins.job import Job
-from plugins.job import JobRef
-from plugins.job import JobState
-from plugins.job import Phase
-from plugins.job import Times
-from plugins.judging.judge import Judgement
-from plugins.judging.judge import judge_outcome
+from plugins.job import Job, JobRef, JobState, Phase, Times
+from plugins.judging.judge import Judgement, judge_outcome
 from plugins.judging.verdicts import Kind
 from plugins.logs import Log
 from plugins.logs.statements import Fact
 from plugins.outcome import Outcome
 from tests.unit import examples
-from tests.unit.examples import nemo2_line
-from tests.unit.examples import nemo2_text
-from tests.unit.examples import outcome
-from tests.unit.examples import parse
-from tests.unit.examples import times
+from tests.unit.examples import nemo2_line, nemo2_text, outcome, parse, times
 
 FAILED = {"raw": "FAILED", "phase": Phase.FAILED, "exit_code": "1:0"}
 NODE_FAIL = {

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit import examples
-from tests.unit.stated import judged
-from tests.unit.stated import text_of
+from tests.unit.stated import judged, text_of
 
 LARGE = examples.case("70b-bf16-512gpus", "maxtext_llama2")
 

@@ -8,22 +8,14 @@ from pathlib import Path
 import pytest
 
 from fixtures.backends.shell import Answer
-from fixtures.backends.slurm.artefacts import listed
-from fixtures.backends.slurm.artefacts import listing
-from plugins.digests.artefacts import Artefacts
-from plugins.digests.artefacts import File
-from plugins.digests.artefacts import read_artefacts
-from plugins.errors import ConfigError
-from plugins.errors import Infrastructure
-from plugins.errors import Unreachable
+from fixtures.backends.slurm.artefacts import listed, listing
+from plugins.digests.artefacts import Artefacts, File, read_artefacts
+from plugins.errors import ConfigError, Infrastructure, Unreachable
 from plugins.judging import modes
-from plugins.judging.judge import Judgement
-from plugins.judging.judge import judge_outcome
+from plugins.judging.judge import Judgement, judge_outcome
 from plugins.judging.verdicts import Kind
 from plugins.logs.formats import read
-from plugins.recipes.cases import Case
-from plugins.recipes.cases import Recipe
-from plugins.recipes.cases import load_recipe
+from plugins.recipes.cases import Case, Recipe, load_recipe
 from tests.unit import examples
 from tests.unit.digests.test_nccl_trace import digest_of
 from tests.unit.digests.traces import Trace

@@ -6,23 +6,18 @@ import math
 import random
 import statistics
 from collections import Counter
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from plugins.judging.verdicts import Kind
-from plugins.judging.verdicts import Verdict
+from plugins.judging.verdicts import Kind, Verdict
 from plugins.logs import Step
 from tests import sections
-from tests.bench import clusters
-from tests.bench import rates
-from tests.bench.clusters import Cluster
-from tests.bench.clusters import figures
-from tests.unit import aks
-from tests.unit import examples
+from tests.bench import clusters, rates
+from tests.bench.clusters import Cluster, figures
+from tests.unit import aks, examples
 from tests.unit.logs.test_means import log_text
 from tests.unit.logs.test_nemo1 import bar
 

@@ -11,29 +11,26 @@ from typing import Any
 
 import pytest
 
-from fixtures.record_baselines import pytest_configure
-from fixtures.record_baselines import record
+from fixtures.record_baselines import pytest_configure, record
 from plugins.baselines.store import find
 from plugins.errors import ConfigError
 from plugins.judging.judge import judge_outcome
-from plugins.judging.recording import Candidate
-from plugins.judging.recording import candidate
-from plugins.judging.recording import fingerprint
-from plugins.judging.recording import shelve
+from plugins.judging.recording import Candidate, candidate, fingerprint, shelve
 from plugins.judging.verdicts import Kind
-from plugins.suite import SITE_BASELINES
-from plugins.suite import SiteBaselines
+from plugins.suite import SITE_BASELINES, SiteBaselines
 from tests.unit import examples
-from tests.unit.own_tables import FIRST
-from tests.unit.own_tables import KEY
-from tests.unit.own_tables import judged
-from tests.unit.own_tables import offered
-from tests.unit.own_tables import own
-from tests.unit.own_tables import pace
-from tests.unit.own_tables import recorded
-from tests.unit.own_tables import refused
-from tests.unit.own_tables import rewritten
-from tests.unit.own_tables import written
+from tests.unit.own_tables import (
+    FIRST,
+    KEY,
+    judged,
+    offered,
+    own,
+    pace,
+    recorded,
+    refused,
+    rewritten,
+    written,
+)
 
 # What is recorded
 

@@ -11,33 +11,16 @@ from types import MappingProxyType
 
 import pytest
 
-from plugins.job import Job
-from plugins.job import JobRef
-from plugins.job import JobState
-from plugins.job import Phase
-from plugins.judging.judge import Judgement
-from plugins.judging.judge import another_run
-from plugins.judging.judge import judge_outcome
-from plugins.judging.repeats import MAX_RUNS
-from plugins.judging.repeats import Repeats
-from plugins.judging.repeats import judge_runs
-from plugins.judging.repeats import pooled
-from plugins.judging.repeats import unsure
-from plugins.judging.verdicts import Band
-from plugins.judging.verdicts import Kind
-from plugins.judging.verdicts import judge
+from plugins.job import Job, JobRef, JobState, Phase
+from plugins.judging.judge import Judgement, another_run, judge_outcome
+from plugins.judging.repeats import MAX_RUNS, Repeats, judge_runs, pooled, unsure
+from plugins.judging.verdicts import Band, Kind, judge
 from plugins.logs.means import Means
 from plugins.logs.statements import Fact
-from plugins.metrics import Measurement
-from plugins.metrics import Statistic
-from plugins.metrics import Timing
-from plugins.metrics import timing
+from plugins.metrics import Measurement, Statistic, Timing, timing
 from plugins.reports import results
 from tests.unit import examples
-from tests.unit.examples import STEP_TIME
-from tests.unit.examples import nemo2_line
-from tests.unit.examples import nemo2_text
-from tests.unit.examples import parse
+from tests.unit.examples import STEP_TIME, nemo2_line, nemo2_text, parse
 
 GOAL = examples.target()
 LIMIT = Band(GOAL, 0.0).slowest / STEP_TIME

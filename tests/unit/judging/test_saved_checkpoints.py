@@ -7,14 +7,11 @@ from typing import Any
 
 import pytest
 
-from plugins.digests.artefacts import Artefacts
-from plugins.digests.artefacts import File
+from plugins.digests.artefacts import Artefacts, File
 from plugins.errors import ConfigError
 from plugins.job import Phase
-from plugins.judging.checkpoints import GB
-from plugins.judging.checkpoints import Saved
-from plugins.judging.judge import Judgement
-from plugins.judging.judge import judge_outcome
+from plugins.judging.checkpoints import GB, Saved
+from plugins.judging.judge import Judgement, judge_outcome
 from plugins.judging.verdicts import Kind
 from plugins.logs import Log
 from plugins.recipes.file import read_recipe

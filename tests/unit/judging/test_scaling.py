@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from plugins.judging.judge import judge_outcome
-from plugins.judging.scaling import Curve
-from plugins.judging.scaling import curves
-from plugins.judging.scaling import groups
+from plugins.judging.scaling import Curve, curves, groups
 from plugins.judging.shown import Shown
 from plugins.judging.verdicts import Kind
 from plugins.reports import results

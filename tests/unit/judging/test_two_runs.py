@@ -6,20 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from plugins.judging.validity import Started
-from plugins.judging.validity import problems
+from plugins.judging.validity import Started, problems
 from plugins.judging.verdicts import Kind
 from plugins.metrics import Statistic
-from tests.unit.examples import nemo2_text
-from tests.unit.examples import outcome
-from tests.unit.examples import parse
+from tests.unit.examples import nemo2_text, outcome, parse
 from tests.unit.judging.test_judge import judged as judged_outcome
-from tests.unit.stated import CASES
-from tests.unit.stated import H100
-from tests.unit.stated import JOB
-from tests.unit.stated import judged
-from tests.unit.stated import steps_of
-from tests.unit.stated import text_of
+from tests.unit.stated import CASES, H100, JOB, judged, steps_of, text_of
 
 DIALECTS = pytest.mark.parametrize("dialect", sorted(CASES))
 TWO_RUNS = "nothing says that the job was started again: two runs share this log"

@@ -7,17 +7,12 @@ from dataclasses import replace
 import pytest
 
 from plugins.baselines.store import accelerators
-from plugins.judging.validity import complete
-from plugins.judging.validity import problems
+from plugins.judging.validity import complete, problems
 from plugins.judging.validity.steps import MAX_GARBLED
-from plugins.logs import Log
-from plugins.logs import Span
-from plugins.logs import Step
+from plugins.logs import Log, Span, Step
 from plugins.metrics import Statistic
 from tests.unit import examples
-from tests.unit.examples import nemo2_line
-from tests.unit.examples import nemo2_text
-from tests.unit.examples import parse
+from tests.unit.examples import nemo2_line, nemo2_text, parse
 
 LAST = Statistic()
 WINDOW = Statistic.parse("mean:35-44")

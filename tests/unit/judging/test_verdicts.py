@@ -14,21 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plugins.baselines.file import Tolerance
-from plugins.judging.verdicts import Band
-from plugins.judging.verdicts import Kind
-from plugins.judging.verdicts import Verdict
-from plugins.judging.verdicts import explain
-from plugins.judging.verdicts import fell
-from plugins.judging.verdicts import instability
-from plugins.judging.verdicts import judge
+from plugins.judging.verdicts import Band, Kind, Verdict, explain, fell, instability, judge
 from plugins.logs import Step
-from plugins.metrics import Measurement
-from plugins.metrics import Statistic
-from plugins.metrics import timing
+from plugins.metrics import Measurement, Statistic, timing
 from tests.unit import examples
-from tests.unit.examples import STEP_TIME
-from tests.unit.examples import measure
-from tests.unit.examples import times
+from tests.unit.examples import STEP_TIME, measure, times
 
 WINDOW = "mean:35-44"
 

@@ -10,17 +10,9 @@ import pytest
 
 from plugins.digests.gpus import read_gpus
 from plugins.logs.formats import read
-from tests.fuzz import cells
-from tests.fuzz import words
-from tests.fuzz.around import AROUND
-from tests.fuzz.around import STAMP
-from tests.fuzz.around import around
-from tests.unit.stated import CASES
-from tests.unit.stated import COMMUNICATORS
-from tests.unit.stated import GPU_LINES
-from tests.unit.stated import SAMPLES
-from tests.unit.stated import judged
-from tests.unit.stated import text_of
+from tests.fuzz import cells, words
+from tests.fuzz.around import AROUND, STAMP, around
+from tests.unit.stated import CASES, COMMUNICATORS, GPU_LINES, SAMPLES, judged, text_of
 
 DIALECTS = pytest.mark.parametrize("dialect", sorted(CASES))
 EACH = pytest.mark.parametrize("name", AROUND)

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from plugins.judging.judge import judge_outcome
-from plugins.judging.recording import Candidate
-from plugins.judging.recording import candidate
+from plugins.judging.recording import Candidate, candidate
 from plugins.judging.validity import problems
 from plugins.judging.verdicts import Kind
 from plugins.logs import Step

@@ -10,13 +10,11 @@ from plugins.baselines.file import Accelerator
 from plugins.baselines.store import accelerators
 from plugins.judging.validity import problems
 from plugins.logs.formats import parser
-from plugins.logs.marks import MARKS
-from plugins.logs.marks import Mark
+from plugins.logs.marks import MARKS, Mark
 from plugins.metrics import Statistic
 from plugins.recipes.cases import Case
 from tests.unit import examples
-from tests.unit.examples import nemo2_line
-from tests.unit.examples import parse
+from tests.unit.examples import nemo2_line, parse
 
 DIALECTS = ("dllogger", "maxtext", "megatron_bridge", "megatron_lm", "nemo1", "nemo2")
 NEMO = "[NeMo I 2025-04-11 14:48:45 nemo_logging:393] "

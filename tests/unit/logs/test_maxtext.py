@@ -12,9 +12,7 @@ import pytest
 from plugins.judging.validity import problems
 from plugins.logs import Step
 from plugins.logs.formats import read
-from plugins.metrics import FlopsDefinition
-from plugins.metrics import Statistic
-from plugins.metrics import flops_per_sequence
+from plugins.metrics import FlopsDefinition, Statistic, flops_per_sequence
 from plugins.recipes.cases import load_recipe
 from tests.unit import examples
 from tests.unit.examples import parse

@@ -14,25 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plugins.errors import ConfigError
-from plugins.judging.judge import Judgement
-from plugins.judging.judge import judge_outcome
+from plugins.judging.judge import Judgement, judge_outcome
 from plugins.judging.validity import problems
-from plugins.judging.verdicts import Kind
-from plugins.judging.verdicts import explain
+from plugins.judging.verdicts import Kind, explain
 from plugins.logs import Step
-from plugins.logs.means import SINGLE
-from plugins.logs.means import Means
-from plugins.metrics import Statistic
-from plugins.metrics import levelled
-from plugins.metrics import timing
+from plugins.logs.means import SINGLE, Means
+from plugins.metrics import Statistic, levelled, timing
 from plugins.recipes.cases import load_recipe
 from plugins.reports import results
 from tests.unit import examples
-from tests.unit.logs.test_dllogger import CONFIGURATION
-from tests.unit.logs.test_dllogger import data
-from tests.unit.logs.test_dllogger import in_file
-from tests.unit.recipes.test_cases import RECIPE
-from tests.unit.recipes.test_cases import write
+from tests.unit.logs.test_dllogger import CONFIGURATION, data, in_file
+from tests.unit.recipes.test_cases import RECIPE, write
 from tests.unit.test_training_metrics import SECONDS
 
 FIVE = Means(over=5, separable=True)

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from plugins.judging.validity import complete
-from plugins.judging.validity import problems
+from plugins.judging.validity import complete, problems
 from plugins.logs import Step
 from plugins.logs.means import Means
 from plugins.metrics import Statistic

@@ -7,15 +7,10 @@ import re
 
 import pytest
 
-from plugins.logs import MAX_LINE
-from plugins.logs import Log
-from plugins.logs import Step
-from plugins.logs.formats import parser
-from plugins.logs.formats import read
+from plugins.logs import MAX_LINE, Log, Step
+from plugins.logs.formats import parser, read
 from plugins.logs.numbers import resolution
-from tests.unit.examples import nemo2_line
-from tests.unit.examples import nemo2_text
-from tests.unit.examples import parse
+from tests.unit.examples import nemo2_line, nemo2_text, parse
 
 PUBLISHED = (
     "Training epoch 0, iteration 49/49 | lr: 7.496e-06 | global_batch_size: 128 | global_step: 49 | "

@@ -12,17 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.logs import MAX_LINE
-from plugins.logs import formats
-from plugins.logs.formats import parser
-from plugins.logs.formats import read
+from plugins.logs import MAX_LINE, formats
+from plugins.logs.formats import parser, read
 from plugins.logs.lines import hints_in
-from tests.unit.examples import nemo2_line
-from tests.unit.examples import parse
-from tests.unit.logs import test_dllogger
-from tests.unit.logs import test_megatron_bridge
-from tests.unit.logs import test_megatron_lm
-from tests.unit.logs import test_nemo1
+from tests.unit.examples import nemo2_line, parse
+from tests.unit.logs import test_dllogger, test_megatron_bridge, test_megatron_lm, test_nemo1
 from tests.unit.logs.test_maxtext import line as maxtext_line
 
 TIMES = [10.07, 10.12, 9.98, 10.3]

@@ -5,8 +5,7 @@ Each file of `public_logs/` begins with its source; its name begins with its dia
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -15,10 +14,8 @@ from plugins.baselines.store import accelerators
 from plugins.judging.model import flops_of_a_step
 from plugins.logs import Log
 from plugins.logs.formats import read
-from plugins.metrics import FlopsDefinition
-from plugins.metrics import flops_per_sequence
-from tests.unit import aks
-from tests.unit import examples
+from plugins.metrics import FlopsDefinition, flops_per_sequence
+from tests.unit import aks, examples
 from tests.unit.stated import contradictions
 
 FOLDER = Path(__file__).parents[1] / "public_logs"

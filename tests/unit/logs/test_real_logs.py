@@ -6,29 +6,21 @@ The logs are those of `public_logs/`; one GPU ran each.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
-from plugins.baselines.file import Cell
-from plugins.baselines.file import Table
-from plugins.baselines.file import Tolerance
+from plugins.baselines.file import Cell, Table, Tolerance
 from plugins.baselines.store import Baseline
 from plugins.judging.checkpoints import Written
-from plugins.judging.judge import Judgement
-from plugins.judging.judge import judge_outcome
+from plugins.judging.judge import Judgement, judge_outcome
 from plugins.judging.model import flops_of_a_step
 from plugins.judging.verdicts import Kind
-from plugins.logs import Log
-from plugins.logs import Span
-from plugins.logs.means import SINGLE
-from plugins.logs.means import Means
-from plugins.metrics import FlopsDefinition
-from plugins.metrics import levelled
+from plugins.logs import Log, Span
+from plugins.logs.means import SINGLE, Means
+from plugins.metrics import FlopsDefinition, levelled
 from plugins.recipes.cases import Case
-from tests.unit import aks
-from tests.unit import examples
+from tests.unit import aks, examples
 from tests.unit.logs.test_public_logs import log_of
 
 STEADY = Tolerance()

@@ -8,8 +8,7 @@ import pytest
 
 from plugins.errors import ConfigError
 from plugins.recipes.cases import load_recipe
-from tests.unit import examples
-from tests.unit import published
+from tests.unit import examples, published
 
 IDS = """
 8b-bf16-8gpus 8b-bf16-16gpus 8b-bf16-32gpus 8b-bf16-64gpus 8b-bf16-128gpus

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from plugins.judging.acceptance import Decision
-from plugins.judging.acceptance import Plan
+from plugins.judging.acceptance import Decision, Plan
 from plugins.judging.judge import judge_outcome
 from plugins.judging.verdicts import Kind
 from plugins.reports import results
 from plugins.reports.gate import Outcome
-from plugins.reports.summary import AcceptanceRecord
-from plugins.reports.summary import Ending
-from plugins.reports.summary import LeftOut
-from plugins.reports.summary import Scaling
+from plugins.reports.summary import AcceptanceRecord, Ending, LeftOut, Scaling
 from tests.unit import examples
 
 COLUMNS = "step,seconds,tokens_per_second,loss,grad_norm,raw_seconds"

@@ -13,10 +13,7 @@ import pytest
 from plugins.errors import Lost
 from plugins.job import Times
 from plugins.reports import allure_view
-from plugins.reports.allure_history import HISTORY
-from plugins.reports.allure_history import MOST_RUNS
-from plugins.reports.allure_history import POINT
-from plugins.reports.allure_history import write_history
+from plugins.reports.allure_history import HISTORY, MOST_RUNS, POINT, write_history
 from plugins.reports.results import SUMMARY
 from tests.unit import examples
 

@@ -12,8 +12,7 @@ import pytest
 from fixtures.options import earlier_run
 from fixtures.runs.ledger import LEDGER
 from pacemark.__main__ import main
-from plugins.job import Job
-from plugins.job import JobRef
+from plugins.job import Job, JobRef
 from plugins.reports import results
 
 CASES = [

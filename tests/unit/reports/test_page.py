@@ -17,18 +17,14 @@ from urllib.parse import unquote
 
 import pytest
 import ziaplot
-from hypothesis import given
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures.session import RunPlugin
 from plugins.judging.acceptance import Decision
 from plugins.judging.verdicts import Kind
 from plugins.outcome import UNKNOWN_JOB
-from plugins.reports import markdown
-from plugins.reports import page
-from plugins.reports import plot
-from plugins.reports import results
+from plugins.reports import markdown, page, plot, results
 from plugins.reports.ctrf import ctrf
 from plugins.reports.gate import Outcome
 from plugins.reports.summary import Ending

@@ -7,18 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.runs.ledger import LEDGER
-from fixtures.runs.ledger import Ledger
-from plugins.job import Job
-from plugins.job import JobRef
-from plugins.job import JobState
-from plugins.job import Phase
+from fixtures.runs.ledger import LEDGER, Ledger
+from plugins.job import Job, JobRef, JobState, Phase
 from plugins.reports import results
 from plugins.reports.checkout import commit_of
 from plugins.reports.summary import CaseRecord
 from tests import schema
-from tests.unit.cluster import NARROW
-from tests.unit.cluster import WIDE
+from tests.unit.cluster import NARROW, WIDE
 
 
 def test_the_schema_in_the_repository_is_that_of_the_types() -> None:

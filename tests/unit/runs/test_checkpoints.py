@@ -11,30 +11,19 @@ import pytest
 from fixtures import housekeeping
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
-from fixtures.runs.checkpoints import KEEP
-from fixtures.runs.checkpoints import LEFT
-from fixtures.runs.checkpoints import keep_all
-from fixtures.runs.checkpoints import may_leave
-from fixtures.runs.checkpoints import to_remove
-from fixtures.runs.ledger import LEDGER
-from fixtures.runs.ledger import Ledger
+from fixtures.runs.checkpoints import KEEP, LEFT, keep_all, may_leave, to_remove
+from fixtures.runs.ledger import LEDGER, Ledger
 from fixtures.runs.leftovers import cancel_left
 from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
 from fixtures.session import _require_saves
-from plugins.errors import ConfigError
-from plugins.errors import Infrastructure
+from plugins.errors import ConfigError, Infrastructure
 from plugins.files import make_case_folder
-from plugins.job import JobRef
-from plugins.job import JobState
-from plugins.job import Phase
+from plugins.job import JobRef, JobState, Phase
 from tests.unit.cluster import RUNNING
 from tests.unit.cluster import Site as Machine
-from tests.unit.fleet.test_checkpoints import LOAD
-from tests.unit.fleet.test_checkpoints import SAVE
-from tests.unit.fleet.test_checkpoints import Storage
-from tests.unit.runs.test_leftovers import ROOT
-from tests.unit.runs.test_leftovers import Lab
+from tests.unit.fleet.test_checkpoints import LOAD, SAVE, Storage
+from tests.unit.runs.test_leftovers import ROOT, Lab
 
 DONE = JobState(Phase.SUCCEEDED, "COMPLETED")
 

@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.runs.journal import JOURNAL
-from fixtures.runs.journal import Journal
-from fixtures.runs.journal import broken
-from fixtures.runs.journal import read
+from fixtures.runs.journal import JOURNAL, Journal, broken, read
 
 
 @pytest.fixture

@@ -12,11 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.runs.ledger import Entry
-from fixtures.runs.ledger import Ledger
-from plugins.job import JobRef
-from plugins.job import JobState
-from plugins.job import Phase
+from fixtures.runs.ledger import Entry, Ledger
+from plugins.job import JobRef, JobState, Phase
 from tests.unit import examples
 
 CASE = examples.case()

@@ -19,31 +19,16 @@ from types import SimpleNamespace
 import pytest
 
 from fixtures import housekeeping
-from fixtures.backends.section import Limits
-from fixtures.backends.section import Machine
-from fixtures.runs.folders import Summary
-from fixtures.runs.folders import find_run
-from fixtures.runs.folders import print_runs
+from fixtures.backends.section import Limits, Machine
+from fixtures.runs.folders import Summary, find_run, print_runs
 from fixtures.runs.journal import JOURNAL
-from fixtures.runs.ledger import LEDGER
-from fixtures.runs.ledger import Ledger
-from fixtures.runs.ledger import process_start
-from fixtures.runs.leftovers import cancel_left
-from fixtures.runs.leftovers import stop_run
-from fixtures.runs.lock import RunLock
-from fixtures.runs.lock import take_run
+from fixtures.runs.ledger import LEDGER, Ledger, process_start
+from fixtures.runs.leftovers import cancel_left, stop_run
+from fixtures.runs.lock import RunLock, take_run
 from fixtures.site import Site
-from plugins.errors import Absent
-from plugins.errors import ConfigError
-from plugins.errors import Denied
-from plugins.errors import SubmitError
-from plugins.errors import Unreachable
+from plugins.errors import Absent, ConfigError, Denied, SubmitError, Unreachable
 from plugins.job import JobRef
-from tests.unit.cluster import MIDDLE
-from tests.unit.cluster import NARROW
-from tests.unit.cluster import RUNNING
-from tests.unit.cluster import WIDE
-from tests.unit.cluster import Cluster
+from tests.unit.cluster import MIDDLE, NARROW, RUNNING, WIDE, Cluster
 
 BOUND = 1.0
 ROOT = Path(__file__).resolve().parents[3]

@@ -12,11 +12,8 @@ from pathlib import Path
 import pytest
 
 from fixtures.runs.journal import JOURNAL
-from fixtures.runs.ledger import LEDGER
-from fixtures.runs.ledger import Entry
-from fixtures.runs.ledger import Ledger
-from fixtures.runs.repair import open_ledger
-from fixtures.runs.repair import read_ledger
+from fixtures.runs.ledger import LEDGER, Entry, Ledger
+from fixtures.runs.repair import open_ledger, read_ledger
 from plugins.errors import ConfigError
 from tests.unit import examples
 

@@ -11,25 +11,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from fixtures.runs.folders import Summary
-from fixtures.runs.folders import all_runs
-from fixtures.runs.folders import find_run
-from fixtures.runs.folders import print_runs
-from fixtures.runs.ledger import LEDGER
-from fixtures.runs.ledger import Ledger
-from fixtures.runs.lock import RunLock
-from fixtures.runs.lock import is_live
+from fixtures.runs.folders import Summary, all_runs, find_run, print_runs
+from fixtures.runs.ledger import LEDGER, Ledger
+from fixtures.runs.lock import RunLock, is_live
 from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
 from fixtures.session import _folder
-from plugins.errors import Absent
-from plugins.errors import ConfigError
-from plugins.errors import Denied
-from plugins.errors import Unreachable
+from plugins.errors import Absent, ConfigError, Denied, Unreachable
 from plugins.files import make_case_folder
-from plugins.job import JobRef
-from plugins.job import JobState
-from plugins.job import Phase
+from plugins.job import JobRef, JobState, Phase
 from plugins.recipes.cases import Case
 from plugins.reports.results import LOG
 from tests.unit import examples

@@ -17,10 +17,8 @@ from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.kinds import JobKind
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.section import Kubernetes
-from plugins.errors import Denied
-from plugins.errors import Unreachable
-from plugins.job import JobState
-from plugins.job import Phase
+from plugins.errors import Denied, Unreachable
+from plugins.job import JobState, Phase
 
 Object = dict[str, Any]
 

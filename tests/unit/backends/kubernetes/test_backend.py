@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
 from fixtures.backends.base import LogPlace
 from fixtures.backends.kubernetes import backend as module
-from fixtures.backends.kubernetes import logs
-from fixtures.backends.kubernetes import objects
+from fixtures.backends.kubernetes import logs, objects
 from fixtures.backends.kubernetes.api import Refused
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
-from fixtures.backends.kubernetes.section import Kubernetes
-from fixtures.backends.kubernetes.section import Workload
+from fixtures.backends.kubernetes.section import Kubernetes, Workload
 from plugins.errors import Unreachable
 from plugins.job import JobRef
-from tests.unit import examples
-from tests.unit import kubeapi
+from tests.unit import examples, kubeapi
 from tests.unit.kubelet import Kubelet
 
 JOB = JobRef("llama3_gke", "70b-fp8-128gpus", "run.llama3_gke-70b-fp8-128gpus", "pm-1", "default")

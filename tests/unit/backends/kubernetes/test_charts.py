@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +15,8 @@ from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.kinds import JobKind
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
-from fixtures.backends.kubernetes.section import Kubernetes
-from fixtures.backends.kubernetes.section import Workload
-from tests.unit import aks
-from tests.unit import examples
-from tests.unit import facts
-from tests.unit import gke
+from fixtures.backends.kubernetes.section import Kubernetes, Workload
+from tests.unit import aks, examples, facts, gke
 from tests.unit.facts import Facts
 
 CHARTS = Path(__file__).parents[2] / "charts"

@@ -8,16 +8,13 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Iterator
-from datetime import UTC
-from datetime import datetime
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
@@ -25,11 +22,9 @@ from fixtures.backends.kubernetes import api as module
 from fixtures.backends.kubernetes import credentials as access
 from fixtures.backends.kubernetes.api import Api
 from fixtures.backends.kubernetes.section import Kubernetes
-from plugins.errors import Denied
-from plugins.errors import Unreachable
+from plugins.errors import Denied, Unreachable
 from tests.lab.daemons import command
-from tests.unit.kubeapi import Server
-from tests.unit.kubeapi import kubeconfig
+from tests.unit.kubeapi import Server, kubeconfig
 
 
 def credential(status: Any) -> str:

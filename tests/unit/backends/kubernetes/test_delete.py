@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,14 +12,8 @@ from fixtures.backends.kubernetes.delete import Deleter
 from fixtures.runs.cancel import cancel
 from fixtures.runs.ledger import Ledger
 from plugins.errors import Unreachable
-from plugins.job import JobRef
-from plugins.job import JobState
-from plugins.job import Phase
-from tests.unit.cluster import MIDDLE
-from tests.unit.cluster import NARROW
-from tests.unit.cluster import RUNNING
-from tests.unit.cluster import WIDE
-from tests.unit.cluster import Cluster
+from plugins.job import JobRef, JobState, Phase
+from tests.unit.cluster import MIDDLE, NARROW, RUNNING, WIDE, Cluster
 
 JOBS = [JobRef(case.recipe, case.id, case.id, case.id, "default") for case in (WIDE, MIDDLE, NARROW)]
 DENIED = "admission webhook denied the request"

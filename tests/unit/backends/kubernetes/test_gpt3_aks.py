@@ -10,16 +10,13 @@ import pytest
 import yaml
 
 from fixtures.backends.replay import find_log
-from plugins.errors import ConfigError
-from plugins.errors import SubmitError
+from plugins.errors import ConfigError, SubmitError
 from plugins.logs.means import Means
-from plugins.metrics import FlopsDefinition
-from plugins.metrics import flops_per_sequence
+from plugins.metrics import FlopsDefinition, flops_per_sequence
 from plugins.recipes.cases import load_recipe
 from plugins.recipes.file import SiteModel
 from tests.unit import aks
-from tests.unit.gke import leaves
-from tests.unit.gke import shown
+from tests.unit.gke import leaves, shown
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 RECIPE = load_recipe(aks.FOLDER)

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.support import until
-from tests.unit import aks
-from tests.unit import examples
+from tests.unit import aks, examples
 from tests.unit.backends.kubernetes.test_gpt3_aks import own
 
 # As the chart's has it at a01b073, but for what a timed run leaves out.

@@ -7,41 +7,29 @@ import json
 import re
 import time
 from collections.abc import Iterator
-from datetime import UTC
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from google.api_core.exceptions import Forbidden
-from hypothesis import given
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fixtures.backends.base import LogCopy
-from fixtures.backends.base import LogPlace
+from fixtures.backends.base import LogCopy, LogPlace
 from fixtures.backends.kubernetes import api as api_module
 from fixtures.backends.kubernetes import log_copies as copies
-from fixtures.backends.kubernetes import objects
-from fixtures.backends.kubernetes import shape
-from fixtures.backends.kubernetes.api import Api
-from fixtures.backends.kubernetes.api import Refused
-from fixtures.backends.kubernetes.api import Stream
-from fixtures.backends.kubernetes.api import _pause
-from fixtures.backends.kubernetes.gcs import Found
-from fixtures.backends.kubernetes.gcs import Storage
-from fixtures.backends.kubernetes.gcs import Unreadable
+from fixtures.backends.kubernetes import objects, shape
+from fixtures.backends.kubernetes.api import Api, Refused, Stream, _pause
+from fixtures.backends.kubernetes.gcs import Found, Storage, Unreadable
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.kinds import JobKind
 from fixtures.backends.kubernetes.logs import Reading
 from fixtures.backends.kubernetes.provision.progress import progress
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.section import Kubernetes
-from fixtures.backends.kubernetes.states import broken
-from fixtures.backends.kubernetes.states import images_of
-from fixtures.backends.kubernetes.states import is_true
-from fixtures.backends.kubernetes.states import why_not_running
+from fixtures.backends.kubernetes.states import broken, images_of, is_true, why_not_running
 from plugins.errors import Unreachable
 from plugins.job import Phase
 from tests.unit import gpt3_setup

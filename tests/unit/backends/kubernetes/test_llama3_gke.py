@@ -11,10 +11,8 @@ import pytest
 import yaml
 
 from fixtures.backends.replay import find_log
-from plugins.errors import ConfigError
-from plugins.errors import SubmitError
-from tests.unit import examples
-from tests.unit import gke
+from plugins.errors import ConfigError, SubmitError
+from tests.unit import examples, gke
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 IDS = [f"70b-{dtype}-{gpus}gpus" for dtype in ("fp8", "bf16") for gpus in (128, 256, 512)]

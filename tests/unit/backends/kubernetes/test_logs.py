@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from collections.abc import Mapping
-from datetime import UTC
-from datetime import datetime
-from datetime import timedelta
-from datetime import timezone
-from datetime import tzinfo
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import cast
 
 import pytest
-from hypothesis import given
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures.backends.base import LogPlace
 from fixtures.backends.kubernetes import logs
-from fixtures.backends.kubernetes.api import Api
-from fixtures.backends.kubernetes.api import Refused
+from fixtures.backends.kubernetes.api import Api, Refused
 from fixtures.backends.kubernetes.logs import Reading
 
 # Stamps as a container runtime gives them: without trailing zeros, and sometimes the same for two lines.

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fixtures.backends.kubernetes.manifest import Word
-from fixtures.backends.kubernetes.manifest import documents
+from fixtures.backends.kubernetes.manifest import Word, documents
 from plugins.errors import ConfigError
 from plugins.recipes.cases import load_recipe
 from plugins.recipes.contracts import SiteOverlay

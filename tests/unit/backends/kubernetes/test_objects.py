@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fixtures.backends.kubernetes.objects import bound_pods
-from fixtures.backends.kubernetes.objects import keep_off
+from fixtures.backends.kubernetes.objects import bound_pods, keep_off
 from fixtures.backends.kubernetes.section import Kubernetes
-from tests.unit import aks
-from tests.unit import gke
+from tests.unit import aks, gke
 
 SKU = {"key": "sku", "value": "gpu", "effect": "NoSchedule"}
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
-from typing import cast
+from typing import Any, cast
 
 import pytest
 

@@ -15,11 +15,9 @@ from fixtures.backends.kubernetes.gcs import Storage
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.kinds import JobKind
 from fixtures.backends.kubernetes.objects import QUEUE
-from fixtures.backends.kubernetes.section import Kubernetes
-from fixtures.backends.kubernetes.section import Workload
+from fixtures.backends.kubernetes.section import Kubernetes, Workload
 from fixtures.backends.kubernetes.torchjobset import TorchJobSets
-from tests.unit import examples
-from tests.unit import kubeapi
+from tests.unit import examples, kubeapi
 from tests.unit.backends.kubernetes.test_nodes import node
 
 Object = dict[str, Any]

@@ -13,15 +13,11 @@ from typing import Any
 import pytest
 
 from fixtures.backends.kubernetes.api import Refused
-from fixtures.backends.kubernetes.reasons import Reasons
-from fixtures.backends.kubernetes.reasons import why_missing
+from fixtures.backends.kubernetes.reasons import Reasons, why_missing
 from fixtures.backends.kubernetes.section import Kubernetes
 from plugins.errors import Unreachable
-from plugins.job import JobState
-from plugins.job import Phase
-from tests.unit.backends.kubernetes.test_nodes import BOTH
-from tests.unit.backends.kubernetes.test_nodes import SKU
-from tests.unit.backends.kubernetes.test_nodes import node
+from plugins.job import JobState, Phase
+from tests.unit.backends.kubernetes.test_nodes import BOTH, SKU, node
 
 Object = dict[str, Any]
 JOBSET = {("JobSet", "pm-1"), ("Job", "pm-1-workload-0")}

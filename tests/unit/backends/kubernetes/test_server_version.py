@@ -14,18 +14,13 @@ from fixtures.backends.kubernetes import backend as module
 from fixtures.backends.kubernetes.api import Api
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
-from fixtures.backends.kubernetes.manifest import asks_version
-from fixtures.backends.kubernetes.manifest import documents
-from fixtures.backends.kubernetes.section import Kubernetes
-from fixtures.backends.kubernetes.section import Workload
-from plugins.errors import ConfigError
-from plugins.errors import Unreachable
+from fixtures.backends.kubernetes.manifest import asks_version, documents
+from fixtures.backends.kubernetes.section import Kubernetes, Workload
+from plugins.errors import ConfigError, Unreachable
 from plugins.recipes.cases import load_recipe
 from plugins.recipes.contracts import reaches
-from tests.unit import examples
-from tests.unit import gke
-from tests.unit.kubeapi import Server
-from tests.unit.kubeapi import kubeconfig
+from tests.unit import examples, gke
+from tests.unit.kubeapi import Server, kubeconfig
 
 GKE = "v1.33.3-gke.1226000"
 CASE = examples.case("70b-fp8-512gpus", "llama3_gke")

@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.backends.kubernetes import kinds
-from fixtures.backends.kubernetes import objects
-from fixtures.backends.kubernetes import several_kinds
+from fixtures.backends.kubernetes import kinds, objects, several_kinds
 from fixtures.backends.kubernetes.api import Refused
 from fixtures.backends.kubernetes.kinds import JobKind
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
@@ -16,13 +14,9 @@ from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.kubernetes.several_kinds import SeveralKindsBackend
 from fixtures.backends.kubernetes.torchjobset import TorchJobSets
 from fixtures.runs.ledger import Ledger
-from plugins.errors import SiteError
-from plugins.errors import Unreachable
-from plugins.job import JobRef
-from plugins.job import Phase
-from tests.unit import aks
-from tests.unit import examples
-from tests.unit import kubeapi
+from plugins.errors import SiteError, Unreachable
+from plugins.job import JobRef, Phase
+from tests.unit import aks, examples, kubeapi
 
 OPERATOR, JOBSET = PyTorchJobs(), TorchJobSets()
 KINDS: tuple[JobKind, ...] = (OPERATOR, JOBSET)

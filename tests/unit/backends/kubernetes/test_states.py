@@ -7,16 +7,17 @@ from typing import Any
 import pytest
 
 from fixtures.backends.base import Span
-from fixtures.backends.kubernetes.objects import LONGEST_NAME
-from fixtures.backends.kubernetes.objects import object_name
-from fixtures.backends.kubernetes.states import UNSEEN
-from fixtures.backends.kubernetes.states import broken
-from fixtures.backends.kubernetes.states import broken_behind_sidecars
-from fixtures.backends.kubernetes.states import images_of
-from fixtures.backends.kubernetes.states import nodes_of
-from fixtures.backends.kubernetes.states import state_behind_sidecars
-from fixtures.backends.kubernetes.states import state_of_jobset
-from fixtures.backends.kubernetes.states import times_of
+from fixtures.backends.kubernetes.objects import LONGEST_NAME, object_name
+from fixtures.backends.kubernetes.states import (
+    UNSEEN,
+    broken,
+    broken_behind_sidecars,
+    images_of,
+    nodes_of,
+    state_behind_sidecars,
+    state_of_jobset,
+    times_of,
+)
 from plugins.job import Phase
 
 WHEN = "2026-11-21T09:00:00Z"

@@ -11,23 +11,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fixtures.backends.kubernetes import preflight
-from fixtures.backends.kubernetes.api import Api
-from fixtures.backends.kubernetes.api import Refused
+from fixtures.backends.kubernetes.api import Api, Refused
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.kubernetes.submit import Creator
-from plugins.errors import SubmitError
-from plugins.errors import Unreachable
-from tests.unit.kubeapi import Server
-from tests.unit.kubeapi import kubeconfig
+from plugins.errors import SubmitError, Unreachable
+from tests.unit.kubeapi import Server, kubeconfig
 
 CALL = (
     'failed calling webhook "mjobset.kb.io": failed to call webhook: Post "https://jobset-webhook-service.jobset-system.svc:443/'

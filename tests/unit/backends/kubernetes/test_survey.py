@@ -10,12 +10,9 @@ import yaml
 
 from fixtures.backends.draft import Draft
 from fixtures.backends.kubernetes.credentials import contexts
-from fixtures.backends.kubernetes.survey import Cluster
-from fixtures.backends.kubernetes.survey import drafted
-from fixtures.backends.kubernetes.survey import survey
+from fixtures.backends.kubernetes.survey import Cluster, drafted, survey
 from fixtures.site import load_site
-from plugins.errors import ConfigError
-from plugins.errors import Denied
+from plugins.errors import ConfigError, Denied
 from plugins.recipes.cases import load_recipe
 from tests.unit.kubeapi import kubeconfig
 

@@ -9,16 +9,13 @@ import pytest
 import yaml
 
 from fixtures.backends.base import LogPlace
-from fixtures.backends.kubernetes.section import Kubernetes
-from fixtures.backends.kubernetes.section import Workload
+from fixtures.backends.kubernetes.section import Kubernetes, Workload
 from fixtures.backends.kubernetes.several_kinds import SeveralKindsBackend
 from fixtures.backends.kubernetes.torchjobset import TorchJobSets
-from fixtures.site import make_backends
-from fixtures.site import site_model
+from fixtures.site import make_backends, site_model
 from plugins.errors import ConfigError
 from plugins.recipes.contracts import SiteOverlay
-from tests.unit import aks
-from tests.unit import examples
+from tests.unit import aks, examples
 
 KIND = TorchJobSets()
 # What setPodEnv of the training operator 1.8.1 and 1.9.4 sets, but for the ranks.

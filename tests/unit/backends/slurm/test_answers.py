@@ -8,24 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.backends.base import InQueue
-from fixtures.backends.base import Span
-from fixtures.backends.slurm.answers import blamed
-from fixtures.backends.slurm.answers import from_queue
-from fixtures.backends.slurm.answers import from_sacct
-from fixtures.backends.slurm.answers import from_scontrol
-from fixtures.backends.slurm.answers import from_squeue
-from fixtures.backends.slurm.answers import living
-from fixtures.backends.slurm.answers import of_last_step
-from fixtures.backends.slurm.answers import printed_ids
-from fixtures.backends.slurm.answers import refused
-from fixtures.backends.slurm.answers import starts
-from fixtures.backends.slurm.answers import times_of_sacct
-from fixtures.backends.slurm.answers import times_of_scontrol
-from fixtures.backends.slurm.answers import unanswered
-from plugins.job import JobRef
-from plugins.job import JobState
-from plugins.job import Phase
+from fixtures.backends.base import InQueue, Span
+from fixtures.backends.slurm.answers import (
+    blamed,
+    from_queue,
+    from_sacct,
+    from_scontrol,
+    from_squeue,
+    living,
+    of_last_step,
+    printed_ids,
+    refused,
+    starts,
+    times_of_sacct,
+    times_of_scontrol,
+    unanswered,
+)
+from plugins.job import JobRef, JobState, Phase
 from tests.unit import examples
 
 JOB = JobRef("llama3", "70b-fp8-512gpus", "ours", "17", "/logs")

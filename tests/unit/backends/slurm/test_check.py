@@ -16,10 +16,8 @@ from fixtures.backends.slurm.backend import SlurmBackend
 from fixtures.backends.slurm.commands import Controller
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
-from plugins.errors import SiteError
-from plugins.errors import Unprovisioned
-from tests.lab.stage import Stage
-from tests.lab.stage import make_stage
+from plugins.errors import SiteError, Unprovisioned
+from tests.lab.stage import Stage, make_stage
 from tests.unit import examples
 
 RECIPES = ("llama3", "nemotron4", "maxtext_llama2")

@@ -17,9 +17,7 @@ from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh import files
 from fixtures.backends.ssh.connection import SshConnection
 from plugins.digests.artefacts import read_artefacts
-from plugins.errors import Infrastructure
-from plugins.errors import SiteError
-from plugins.errors import Unreachable
+from plugins.errors import Infrastructure, SiteError, Unreachable
 from plugins.job import JobRef
 from tests.unit import examples
 

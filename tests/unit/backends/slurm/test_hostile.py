@@ -6,20 +6,21 @@ import re
 import time
 
 import pytest
-from hypothesis import given
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures.backends.shell import Answer
-from fixtures.backends.slurm.answers import blamed
-from fixtures.backends.slurm.answers import from_sacct
-from fixtures.backends.slurm.answers import from_scontrol
-from fixtures.backends.slurm.answers import from_squeue
-from fixtures.backends.slurm.answers import lacking
-from fixtures.backends.slurm.answers import living
-from fixtures.backends.slurm.answers import only_node
-from fixtures.backends.slurm.answers import printed_ids
-from fixtures.backends.slurm.answers import unanswered
+from fixtures.backends.slurm.answers import (
+    blamed,
+    from_sacct,
+    from_scontrol,
+    from_squeue,
+    lacking,
+    living,
+    only_node,
+    printed_ids,
+    unanswered,
+)
 from fixtures.backends.slurm.commands import Controller
 from fixtures.backends.slurm.limits import need_of
 from fixtures.backends.slurm.refusals import compared
@@ -27,9 +28,7 @@ from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.backends.ssh.section import Ssh
 from plugins.errors import Unreachable
-from plugins.job import JobRef
-from plugins.job import JobState
-from plugins.job import Phase
+from plugins.job import JobRef, JobState, Phase
 from tests.unit import examples
 
 JOB = JobRef("llama3", "70b-fp8-512gpus", "ours", "17", "/logs")

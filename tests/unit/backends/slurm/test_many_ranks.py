@@ -9,8 +9,7 @@ from collections import Counter
 
 import pytest
 
-from fixtures.backends.slurm.answers import blamed
-from fixtures.backends.slurm.answers import of_last_step
+from fixtures.backends.slurm.answers import blamed, of_last_step
 from plugins.logs import Log
 from plugins.logs.formats import read
 from plugins.reports.complaints import complaints

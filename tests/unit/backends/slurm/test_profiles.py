@@ -13,15 +13,12 @@ from fixtures.backends.slurm.backend import SlurmBackend
 from fixtures.backends.slurm.section import Slurm
 from plugins.digests import nsys
 from plugins.digests.artefacts import read_artefacts
-from plugins.errors import SiteError
-from plugins.errors import SubmitError
+from plugins.errors import SiteError, SubmitError
 from plugins.job import JobRef
 from plugins.recipes.cases import Case
 from tests.unit import examples
 from tests.unit.backends.slurm.test_checkpoints import Login
-from tests.unit.digests.simulator import STEPS
-from tests.unit.digests.simulator import export
-from tests.unit.digests.simulator import simulate
+from tests.unit.digests.simulator import STEPS, export, simulate
 
 PROFILE = examples.case("8b-profile-bf16-8gpus")
 NAME = "pacemark-run-1.llama3-8b-profile-bf16-8gpus"

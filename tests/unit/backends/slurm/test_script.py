@@ -11,19 +11,14 @@ from pathlib import Path
 import pytest
 
 from fixtures.backends.base import LogPlace
-from fixtures.backends.shell import Answer
-from fixtures.backends.shell import Hear
+from fixtures.backends.shell import Answer, Hear
 from fixtures.backends.slurm.backend import SlurmBackend
 from fixtures.backends.slurm.commands import Controller
-from fixtures.backends.slurm.script import Script
-from fixtures.backends.slurm.script import preamble
+from fixtures.backends.slurm.script import Script, preamble
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh import files
 from fixtures.backends.ssh.connection import SshConnection
-from plugins.errors import ConfigError
-from plugins.errors import SiteError
-from plugins.errors import SubmitError
-from plugins.errors import Unreachable
+from plugins.errors import ConfigError, SiteError, SubmitError, Unreachable
 from plugins.job import JobRef
 from tests.unit import examples
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures.backends.slurm.states import PHASES
-from fixtures.backends.slurm.states import hopeless
-from fixtures.backends.slurm.states import phase
+from fixtures.backends.slurm.states import PHASES, hopeless, phase
 from plugins.job import Phase
 
 # "JOB STATE CODES" of squeue(1), Slurm 22.05 to 24.11, and those that only sacct(1) lists.

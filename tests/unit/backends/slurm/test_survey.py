@@ -12,14 +12,11 @@ import yaml
 from fixtures.backends.draft import Draft
 from fixtures.backends.shell import Answer
 from fixtures.backends.slurm import survey
-from fixtures.backends.slurm.inventory import associations
-from fixtures.backends.slurm.inventory import folders
-from fixtures.backends.slurm.inventory import partitions
+from fixtures.backends.slurm.inventory import associations, folders, partitions
 from fixtures.backends.slurm.survey import drafted
 from fixtures.backends.ssh.section import Ssh
 from fixtures.site import load_site
-from plugins.errors import SiteError
-from plugins.errors import Unreachable
+from plugins.errors import SiteError, Unreachable
 
 KNOWN = {"h100", "h200", "b200", "gb200"}
 

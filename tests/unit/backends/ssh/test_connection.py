@@ -16,21 +16,14 @@ from subprocess import PIPE
 import paramiko
 import pytest
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric import ed25519
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
-from paramiko.common import AUTH_FAILED
-from paramiko.common import AUTH_PARTIALLY_SUCCESSFUL
-from paramiko.common import AUTH_SUCCESSFUL
+from paramiko.common import AUTH_FAILED, AUTH_PARTIALLY_SUCCESSFUL, AUTH_SUCCESSFUL
 
 from fixtures.backends.shell import Answer
 from fixtures.backends.ssh.connection import SshConnection
-from plugins.errors import Denied
-from plugins.errors import Unreachable
-from tests.unit.sshd import Server
-from tests.unit.sshd import serving
-from tests.unit.sshd import write_key
+from plugins.errors import Denied, Unreachable
+from tests.unit.sshd import Server, serving, write_key
 
 
 class NeverStarts(Server):

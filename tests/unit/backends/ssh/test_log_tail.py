@@ -16,17 +16,11 @@ from fixtures.backends.shell import Answer
 from fixtures.backends.ssh import log_tail as remote_log
 from fixtures.backends.ssh.log_check import check
 from plugins.errors import Unreachable
-from plugins.logs import Log
-from plugins.logs import formats
-from plugins.logs.formats import parser
-from plugins.logs.formats import read
+from plugins.logs import Log, formats
+from plugins.logs.formats import parser, read
 from tests.unit.examples import nemo2_line
-from tests.unit.logs import test_dllogger
-from tests.unit.logs import test_megatron_bridge
-from tests.unit.logs import test_megatron_lm
-from tests.unit.logs import test_nemo1
-from tests.unit.logs.test_maxtext import joined
-from tests.unit.logs.test_maxtext import ticks
+from tests.unit.logs import test_dllogger, test_megatron_bridge, test_megatron_lm, test_nemo1
+from tests.unit.logs.test_maxtext import joined, ticks
 
 CHATTER = b"[rank5]:W0411 14:46:02.118 ProcessGroupNCCL.cpp:1250] a warning that says nothing\n"
 SOCKET = b"gpu001:101:101 [0] NCCL INFO Using network Socket\n"

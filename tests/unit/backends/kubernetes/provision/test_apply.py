@@ -12,28 +12,13 @@ from fixtures.backends.kubernetes.api import Refused
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.kinds import Rules
-from fixtures.backends.kubernetes.provision.apply import RULES
-from fixtures.backends.kubernetes.provision.apply import Provisioner
+from fixtures.backends.kubernetes.provision.apply import RULES, Provisioner
 from fixtures.backends.kubernetes.provision.jobs import Jobs
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
-from plugins.errors import SiteError
-from plugins.errors import SubmitError
-from plugins.errors import Unprovisioned
-from plugins.errors import Unreachable
-from plugins.job import SETUP_CASE
-from plugins.job import JobRef
-from plugins.job import Phase
-from tests.unit import examples
-from tests.unit import gpt3_setup
-from tests.unit import kubeapi
-from tests.unit.kubeapi import CLAIMS
-from tests.unit.kubeapi import CLASSES
-from tests.unit.kubeapi import EVENTS
-from tests.unit.kubeapi import JOBS
-from tests.unit.kubeapi import MAPS
-from tests.unit.kubeapi import PODS
-from tests.unit.kubeapi import REVIEWS
-from tests.unit.kubeapi import Memory
+from plugins.errors import SiteError, SubmitError, Unprovisioned, Unreachable
+from plugins.job import SETUP_CASE, JobRef, Phase
+from tests.unit import examples, gpt3_setup, kubeapi
+from tests.unit.kubeapi import CLAIMS, CLASSES, EVENTS, JOBS, MAPS, PODS, REVIEWS, Memory
 
 JOB, LATER = "pacemark-20261121-094226-2019.gpt3_aks-setup", "pacemark-20261121-104226-3020.gpt3_aks-setup"
 SUBMITTED = JobRef("gpt3_aks", SETUP_CASE, JOB)

@@ -9,8 +9,7 @@ import pytest
 from fixtures.backends.kubernetes.api import Api
 from fixtures.backends.kubernetes.provision import storage
 from fixtures.backends.kubernetes.provision.apply import Provisioner
-from plugins.errors import ConfigError
-from plugins.errors import SubmitError
+from plugins.errors import ConfigError, SubmitError
 from plugins.recipes.contracts import Documents
 from plugins.recipes.setup import read_setup
 from plugins.yamlfile import load_documents
