@@ -29,9 +29,9 @@ from pacemark.sbom import SBOM
 from pacemark.statement import ENVELOPE, STAMP, once
 from pacemark.times import backwards
 from plugins.errors import ConfigError
-from plugins.job import SETUP_CASE
 from plugins.judging.acceptance import PLAN
 from plugins.judging.verdicts import Kind
+from plugins.record.job import SETUP_CASE
 from plugins.rejudge import BASIS
 from plugins.reports import results
 from plugins.reports.evidence import digests

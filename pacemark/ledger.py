@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, ValidationError
 from fixtures.runs.journal import Key, Row, key_of
 from fixtures.runs.ledger import Entry, entry_of
 from plugins.errors import ConfigError
-from plugins.job import Failure, Phase
+from plugins.record.job import Failure, Phase
 from plugins.yamlfile import Strict, first_mistake
 
 EXPORT = "ledger.json"

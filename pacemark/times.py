@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from pacemark.ledger import EXPORT, Export, named
-from plugins.job import Times
+from plugins.record.job import Times
 from plugins.reports.results import SUMMARY
 from plugins.reports.summary import Summary
 

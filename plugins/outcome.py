@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from plugins.job import Job, Phase
+from plugins.record.job import Job, Phase
 
 UNKNOWN_JOB = "of unknown id"
 """The id of a replayed log's job, if the name of the log does not state it."""

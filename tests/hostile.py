@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from fixtures.runs.ledger import Entry
-from plugins.job import Job, JobRef, JobState, Phase
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case, Recipe
+from plugins.record.job import Job, JobRef, JobState, Phase
 from tests.system import support
 from tests.unit import examples
 

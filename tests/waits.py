@@ -9,7 +9,7 @@ import pytest
 from fixtures import site
 from fixtures.backends.slurm.section import Slurm
 from fixtures.options import results_folder
-from plugins.job import JobRef, JobState
+from plugins.record.job import JobRef, JobState
 from tests.unit.cluster import DONE, RUNNING, Cluster
 
 # Its log is that of the second one, so it is no valid run.

@@ -28,13 +28,13 @@ from plugins.digests.gpu_plot import gpus_svg
 from plugins.digests.gpus import Gpus, Sample
 from plugins.errors import ConfigError
 from plugins.files import make_case_folder, write_whole
-from plugins.job import Job
 from plugins.judging import identity
 from plugins.judging.diagnosis import Diagnosis
 from plugins.judging.judge import Judgement
 from plugins.judging.verdicts import Band, Kind, beside
 from plugins.logs import Log
 from plugins.logs.formats import read
+from plugins.record.job import Job
 from plugins.reports.ctrf import ctrf
 from plugins.reports.evidence import digests
 from plugins.reports.openmetrics import metrics

@@ -13,9 +13,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from plugins.baselines.file import Recorded
 from plugins.digests.artefacts import File
 from plugins.digests.compare import Cause
-from plugins.job import Failure
 from plugins.judging.acceptance import Decision, Plan
 from plugins.judging.verdicts import Kind
+from plugins.record.job import Failure
 from plugins.reports.gate import Outcome
 
 SCHEMA = 1

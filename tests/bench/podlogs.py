@@ -23,8 +23,8 @@ from fixtures.backends.base import LogPlace
 from fixtures.backends.kubernetes.api import Api
 from fixtures.backends.kubernetes.follow import Logs
 from fixtures.backends.kubernetes.section import Kubernetes
-from plugins.job import JobRef
 from plugins.logs.formats import parser, read
+from plugins.record.job import JobRef
 from tests.bench.parsing import CHATTER, PIECE, STEPS
 from tests.bench.report import Row, print_table, print_target
 from tests.unit import kubeapi

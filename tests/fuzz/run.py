@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from plugins.job import Job, JobRef, JobState, Phase, Times
 from plugins.judging.judge import judge_outcome
 from plugins.logs.formats import read
 from plugins.outcome import Outcome
+from plugins.record.job import Job, JobRef, JobState, Phase, Times
 from tests.fuzz import broken, cells, health, identity, pace
 from tests.fuzz.cells import Cell
 from tests.fuzz.job import DAY, JOB_ID, Truth

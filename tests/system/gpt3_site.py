@@ -11,7 +11,7 @@ import yaml
 
 from fixtures.backends.kubernetes.api import Api
 from fixtures.backends.kubernetes.provision.apply import Provisioner
-from plugins.job import JobRef, JobState
+from plugins.record.job import JobRef, JobState
 from tests.lab.k8s import manifests, processes
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.system.support import ROOT, until

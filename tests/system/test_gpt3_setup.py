@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from plugins.errors import SubmitError
-from plugins.job import Phase
+from plugins.record.job import Phase
 from tests.lab.k8s import manifests
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.system.gpt3_site import JOB, STAGES, Site, follow

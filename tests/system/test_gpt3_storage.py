@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from plugins.errors import SubmitError
-from plugins.job import Phase
+from plugins.record.job import Phase
 from tests.lab.k8s import manifests
 from tests.lab.k8s.api import ApiError
 from tests.lab.k8s.cluster import KubernetesLab

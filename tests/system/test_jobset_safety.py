@@ -19,8 +19,8 @@ from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.site import load_site
 from plugins.errors import SubmitError
-from plugins.job import JobRef, Phase
 from plugins.recipes.cases import Recipe, load_recipe
+from plugins.record.job import JobRef, Phase
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.system.kube import CASE, gke_site, items, left, nothing_is_left
 from tests.system.kube_trial import JOBSETS, TWO, MakeTrial

@@ -17,8 +17,8 @@ from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.site import load_site
 from plugins.errors import SubmitError
-from plugins.job import JobRef
 from plugins.recipes.cases import Case, load_recipe
+from plugins.record.job import JobRef
 from tests.lab.k8s import manifests
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.system.kube import aks_site, gke_site, nothing_is_left

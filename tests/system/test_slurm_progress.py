@@ -17,7 +17,7 @@ from fixtures.backends.slurm.commands import Controller
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.site import load_site
-from plugins.job import JobRef
+from plugins.record.job import JobRef
 from tests.lab.slurm import SlurmLab
 from tests.lab.stage import Stage
 from tests.system.support import ROOT, SELECT, TOKEN, finish, pacemark, site_file, start, until

@@ -14,8 +14,8 @@ from fixtures.backends.base import LogPlace
 from fixtures.backends.slurm.backend import SlurmBackend
 from fixtures.backends.slurm.section import Slurm
 from fixtures.site import load_site
-from plugins.job import JobRef, Phase
 from plugins.recipes.cases import Case, load_recipe
+from plugins.record.job import JobRef, Phase
 from tests.lab.slurm import SlurmLab
 from tests.lab.stage import Stage
 from tests.system.support import ROOT, SELECT, TOKEN, finish, pacemark, site_file, start, until

@@ -14,8 +14,8 @@ from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import LEDGER, Entry, Ledger
 from fixtures.runs.planned import PlannedJob
 from plugins.errors import Unreachable
-from plugins.job import JobRef, JobState, Phase
 from plugins.recipes.cases import Case
+from plugins.record.job import JobRef, JobState, Phase
 from tests.unit import examples
 from tests.unit.examples import nemo2_text
 

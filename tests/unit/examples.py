@@ -11,7 +11,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 from plugins.baselines.store import Baseline, Expected, expected, find, mfu_basis
-from plugins.job import Job, JobRef, Phase
 from plugins.judging.judge import Judgement
 from plugins.logs import Log, Step
 from plugins.logs.formats import read
@@ -19,6 +18,7 @@ from plugins.logs.numbers import resolution
 from plugins.metrics import Measurement, MfuBasis, Statistic, timing
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case, Recipe, load_recipe
+from plugins.record.job import Job, JobRef, Phase
 from plugins.reports import results
 from plugins.reports.plot import drawable, steps_svg
 

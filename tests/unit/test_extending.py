@@ -21,7 +21,6 @@ from fixtures.runs.ledger import LEDGER, Ledger
 from fixtures.runs.planned import PlannedJob
 from fixtures.site import THIS_MACHINE, load_site, make_backends
 from plugins.errors import ConfigError, SubmitError
-from plugins.job import JobRef, JobState, Phase
 from plugins.judging import validity
 from plugins.judging.judge import judge_outcome
 from plugins.judging.validity.run import TimedRun
@@ -31,6 +30,7 @@ from plugins.logs.formats import FORMATS, read
 from plugins.logs.marks import MARKS, Mark
 from plugins.recipes.cases import Case, Recipe, load_recipe
 from plugins.recipes.file import read_recipe
+from plugins.record.job import JobRef, JobState, Phase
 from plugins.reports.results import LOG, SENT
 from tests.unit import examples
 

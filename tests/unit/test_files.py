@@ -21,7 +21,7 @@ from fixtures.runs.lock import RunLock
 from fixtures.runs.record import write_record
 from plugins.errors import ConfigError
 from plugins.files import make_case_folder, write_whole
-from plugins.job import Job, JobRef
+from plugins.record.job import Job, JobRef
 from plugins.reports import results
 from plugins.reports.allure_view import Lenient
 from plugins.reports.gate import Outcome

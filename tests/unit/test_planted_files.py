@@ -13,7 +13,7 @@ from fixtures.backends.base import LogPlace
 from fixtures.backends.shell import Answer
 from fixtures.backends.ssh.log_tail import trouble
 from plugins.errors import Unreachable
-from plugins.job import JobRef
+from plugins.record.job import JobRef
 from tests.unit.backends.ssh.test_log_tail import Here, drain, long
 
 ODD = [

@@ -15,9 +15,9 @@ from fixtures.backends import local
 from fixtures.backends.base import LogPiece, LogPlace
 from fixtures.backends.local import Local, LocalBackend
 from plugins.errors import SiteError
-from plugins.job import JobRef, Phase
 from plugins.judging.identity import type_of
 from plugins.recipes.cases import Case, load_recipe
+from plugins.record.job import JobRef, Phase
 
 PROXY = load_recipe(Path(__file__).resolve().parents[3] / "suites" / "proxy")
 

@@ -23,7 +23,7 @@ from fixtures.runs.repair import open_ledger
 from fixtures.runs.resume import resumed
 from fixtures.site import site_model
 from plugins.errors import ConfigError, Denied, SubmitError
-from plugins.job import SETUP_CASE, JobRef
+from plugins.record.job import SETUP_CASE, JobRef
 from tests.unit import examples, kubeapi
 from tests.unit.cluster import Cluster, Session
 

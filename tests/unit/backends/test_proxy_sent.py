@@ -20,8 +20,8 @@ from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.site import Site, backend_of, make_backends, site_model
 from plugins.errors import ConfigError, SiteError
-from plugins.job import JobRef
 from plugins.recipes.cases import Case
+from plugins.record.job import JobRef
 from tests.unit import examples
 
 PROXY = examples.recipe_named("proxy")

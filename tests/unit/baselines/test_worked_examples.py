@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from plugins.job import Job, JobRef, JobState, Phase
 from plugins.judging.judge import Judgement, judge_outcome
 from plugins.judging.verdicts import Kind
 from plugins.outcome import Outcome
+from plugins.record.job import Job, JobRef, JobState, Phase
 from tests.unit import examples
 
 

@@ -17,10 +17,10 @@ from fixtures.runs.journal import _sum, link
 from fixtures.runs.ledger import LEDGER, Ledger
 from fixtures.runs.record import write_record
 from pacemark import archive, statement
-from plugins.job import JobRef, JobState, Phase
 from plugins.judging.acceptance import PLAN, parse_plan, waivers
 from plugins.judging.scaling import curves
 from plugins.judging.shown import Shown
+from plugins.record.job import JobRef, JobState, Phase
 from plugins.rejudge import Choice, judge_files, write_basis
 from plugins.reports import results
 from plugins.reports.acceptance import decided, scaling_record

@@ -15,8 +15,8 @@ from fixtures.runs.checkpoints import LEFT, is_kept, to_remove
 from fixtures.runs.ledger import LEDGER, Entry, Ledger
 from fixtures.runs.planned import PlannedJob
 from plugins.errors import Infrastructure, SiteError, Unreachable
-from plugins.job import JobRef
 from plugins.recipes.cases import Case
+from plugins.record.job import JobRef
 from tests.unit import examples
 from tests.unit.cluster import BROKEN, NARROW, RUNNING, Cluster, Session, Site, Start, told
 from tests.unit.examples import nemo2_line

@@ -17,8 +17,8 @@ from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
 from plugins.digests.artefacts import Artefacts, File
 from plugins.errors import ConfigError, SubmitError
-from plugins.job import JobRef, JobState, Phase
 from plugins.recipes.cases import Case
+from plugins.record.job import JobRef, JobState, Phase
 from tests.unit import examples
 from tests.unit.cluster import BROKEN, NARROW, RUNNING, Cluster, Site, Start, told
 from tests.unit.digests.test_nccl_trace import digest_of

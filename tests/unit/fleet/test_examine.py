@@ -10,8 +10,8 @@ import pytest
 
 from plugins.digests.artefacts import ARTEFACTS, Artefacts, File
 from plugins.errors import Unreachable
-from plugins.job import JobRef
 from plugins.recipes.cases import Case
+from plugins.record.job import JobRef
 from plugins.reports.results import read_artefacts
 from tests.unit import examples
 from tests.unit.cluster import DONE, NARROW, RUNNING, Cluster, Start

@@ -14,8 +14,8 @@ import pytest
 from fixtures.fleet.controller import Controller
 from fixtures.fleet.state import Policy
 from plugins.errors import SubmitError, Unreachable
-from plugins.job import JobRef
 from plugins.recipes.cases import Case
+from plugins.record.job import JobRef
 from tests.unit import examples
 from tests.unit.cluster import DONE, MIDDLE, NARROW, RUNNING, WIDE, Cluster, Site, Start, told
 

@@ -21,8 +21,8 @@ from fixtures.runs.ledger import LEDGER, Ledger
 from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
 from plugins.errors import Denied, SiteError, SubmitError, Unprovisioned, Unreachable
-from plugins.job import JobRef, JobState, Phase
 from plugins.recipes.cases import Case
+from plugins.record.job import JobRef, JobState, Phase
 from tests.unit import examples
 from tests.unit.cluster import DONE, MIDDLE, NARROW, RUNNING, WIDE, Cluster, Session, Site, Start, told, until
 from tests.unit.examples import nemo2_text

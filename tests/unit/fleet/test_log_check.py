@@ -11,8 +11,8 @@ from fixtures.backends.base import LogCheck, LogPlace
 from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import Entry
 from plugins.errors import Unreachable
-from plugins.job import JobRef
 from plugins.judging.verdicts import Kind
+from plugins.record.job import JobRef
 from tests.unit.cluster import WIDE, Cluster, Session
 from tests.unit.examples import nemo2_text, outcome, times
 from tests.unit.judging.test_judge import judged

@@ -14,8 +14,8 @@ from fixtures.fleet import log_copies as copies
 from fixtures.fleet.log_copies import contradiction
 from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import Entry
-from plugins.job import JobRef
 from plugins.logs import Log
+from plugins.record.job import JobRef
 from tests.unit.cluster import BROKEN, DONE, WIDE, Cluster, Session
 from tests.unit.examples import nemo2_text, parse, times
 

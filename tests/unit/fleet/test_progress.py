@@ -13,8 +13,8 @@ from fixtures.backends.base import InQueue
 from fixtures.backends.section import Limits
 from fixtures.fleet.job import Status, Timer
 from fixtures.fleet.progress import Progress, clock, time_left, total
-from plugins.job import JobState, Phase
 from plugins.logs.formats import read
+from plugins.record.job import JobState, Phase
 from tests.unit import examples
 from tests.unit.fleet.test_watchdog import PENDING, RUNNING, job
 from tests.unit.logs.test_means import FIVE, smoothed

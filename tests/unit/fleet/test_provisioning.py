@@ -11,8 +11,8 @@ import pytest
 
 from fixtures.fleet.state import Policy
 from plugins.errors import Unprovisioned
-from plugins.job import SETUP_CASE, JobRef, JobState
 from plugins.recipes.cases import Case
+from plugins.record.job import SETUP_CASE, JobRef, JobState
 from tests.unit.cluster import BROKEN, DONE, MIDDLE, RUNNING, WIDE, Cluster, Session, Site, told
 
 KEY, NAME = "llama3/setup", "pacemark-run-1.llama3-setup"

@@ -8,7 +8,7 @@ import pytest
 
 from fixtures.fleet.state import Policy
 from plugins.errors import SubmitError
-from plugins.job import JobState, Phase
+from plugins.record.job import JobState, Phase
 from tests.unit.cluster import BROKEN, WIDE, Cluster, Start
 
 

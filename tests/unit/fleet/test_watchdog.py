@@ -16,8 +16,8 @@ from fixtures.backends.ssh.section import Ssh
 from fixtures.fleet.job import Timer, TrackedJob
 from fixtures.fleet.watchdog import fewest_steps_to_give_up, last_step_due, lost_pace, overdue, silent
 from fixtures.runs.planned import ExpectedStepTime
-from plugins.job import JobRef, JobState, Phase
 from plugins.logs import Log
+from plugins.record.job import JobRef, JobState, Phase
 from tests.unit import examples
 from tests.unit.logs.test_means import FIVE, smoothed
 

@@ -12,7 +12,6 @@ from fixtures.backends.kubernetes.section import Workload
 from fixtures.fleet.job import TrackedJob
 from fixtures.fleet.watchdog import silent
 from plugins.errors import ConfigError
-from plugins.job import JobRef, Phase
 from plugins.judging.checkpoints import GB, TIB, Written
 from plugins.judging.judge import Judgement, judge_outcome
 from plugins.judging.verdicts import Kind
@@ -20,6 +19,7 @@ from plugins.logs import Log
 from plugins.logs.formats import read
 from plugins.recipes.cases import Case
 from plugins.recipes.file import read_recipe
+from plugins.record.job import JobRef, Phase
 from plugins.reports import results
 from tests.unit import aks, examples
 from tests.unit.fleet.test_watchdog import NOW, RUNNING, machine

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from plugins.baselines.store import find
-from plugins.job import Job, JobRef, JobState, Phase
 from plugins.judging.cpus import peak
 from plugins.judging.judge import Judgement, judge_outcome
 from plugins.judging.recording import Origin, candidate
@@ -19,6 +18,7 @@ from plugins.judging.verdicts import Kind
 from plugins.logs.formats import read
 from plugins.outcome import Outcome
 from plugins.recipes.cases import load_recipe
+from plugins.record.job import Job, JobRef, JobState, Phase
 
 ROOT = Path(__file__).resolve().parents[3]
 BUSY = (ROOT / "tests" / "unit" / "cpu_logs" / "busy.log").read_text()

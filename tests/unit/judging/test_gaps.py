@@ -14,7 +14,7 @@ from fixtures.backends.kubernetes.log_copies import with_gap
 from fixtures.backends.kubernetes.logs import Read
 from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import Entry
-from plugins.job import JobRef
+from plugins.record.job import JobRef
 from tests.unit.cluster import BROKEN, DONE, NARROW, RUNNING, WIDE, Cluster, Session
 from tests.unit.examples import nemo2_text
 

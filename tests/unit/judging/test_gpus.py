@@ -12,7 +12,6 @@ import pytest
 from plugins.baselines.store import accelerators, find
 from plugins.digests import gpus as digest
 from plugins.digests.gpus import Gpus, Process, Product, Sample, State, read_gpus
-from plugins.job import Failure, Job, JobRef, JobState, Phase
 from plugins.judging import gpus as gpu_judging
 from plugins.judging.identity import type_in
 from plugins.judging.judge import Judgement, judge_outcome
@@ -21,6 +20,7 @@ from plugins.logs.formats import parser, read
 from plugins.logs.statements import Fact
 from plugins.outcome import Outcome
 from plugins.recipes.cases import load_recipe
+from plugins.record.job import Failure, Job, JobRef, JobState, Phase
 from plugins.reports import results
 
 ROOT = Path(__file__).resolve().parents[3]

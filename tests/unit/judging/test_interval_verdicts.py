@@ -18,7 +18,6 @@ from fixtures.runs.planned import ExpectedStepTime
 from plugins.baselines.file import BaselineFile
 from plugins.baselines.store import Baseline, find, usual_statistic
 from plugins.errors import ConfigError
-from plugins.job import JobRef
 from plugins.judging.identity import untold
 from plugins.judging.judge import Judgement, judge_outcome
 from plugins.judging.recording import candidate
@@ -26,6 +25,7 @@ from plugins.judging.verdicts import Kind
 from plugins.logs import Log
 from plugins.metrics import flops_per_sequence
 from plugins.recipes.cases import load_recipe
+from plugins.record.job import JobRef
 from plugins.reports import results
 from tests.unit import aks, examples
 from tests.unit.fleet.test_watchdog import NOW, RUNNING, machine

@@ -11,13 +11,13 @@ from types import MappingProxyType
 
 import pytest
 
-from plugins.job import Job, JobRef, JobState, Phase
 from plugins.judging.judge import Judgement, another_run, judge_outcome
 from plugins.judging.repeats import MAX_RUNS, Repeats, judge_runs, pooled, unsure
 from plugins.judging.verdicts import Band, Kind, judge
 from plugins.logs.means import Means
 from plugins.logs.statements import Fact
 from plugins.metrics import Measurement, Statistic, Timing, timing
+from plugins.record.job import Job, JobRef, JobState, Phase
 from plugins.reports import results
 from tests.unit import examples
 from tests.unit.examples import STEP_TIME, nemo2_line, nemo2_text, parse

@@ -11,7 +11,7 @@ import allure
 import pytest
 
 from plugins.errors import Lost
-from plugins.job import Times
+from plugins.record.job import Times
 from plugins.reports import allure_view
 from plugins.reports.allure_history import HISTORY, MOST_RUNS, POINT, write_history
 from plugins.reports.results import SUMMARY

@@ -12,7 +12,7 @@ import pytest
 from fixtures.options import earlier_run
 from fixtures.runs.ledger import LEDGER
 from pacemark.__main__ import main
-from plugins.job import Job, JobRef
+from plugins.record.job import Job, JobRef
 from plugins.reports import results
 
 CASES = [

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.runs.ledger import LEDGER, Ledger
-from plugins.job import Job, JobRef, JobState, Phase
+from plugins.record.job import Job, JobRef, JobState, Phase
 from plugins.reports import results
 from plugins.reports.checkout import commit_of
 from plugins.reports.summary import CaseRecord

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.runs.ledger import Entry, Ledger
-from plugins.job import JobRef, JobState, Phase
+from plugins.record.job import JobRef, JobState, Phase
 from tests.unit import examples
 
 CASE = examples.case()
@@ -24,7 +24,7 @@ RUNNING = JobState(Phase.RUNNING, "RUNNING", nodes="gpu[001-064]")
 WRITER = """
 import sys
 from pathlib import Path
-from plugins.job import JobRef, JobState, Phase
+from plugins.record.job import JobRef, JobState, Phase
 from fixtures.runs.ledger import Ledger
 ledger = Ledger.create(Path(sys.argv[1]), "run-1", "big-one")
 ledger.plan_setup(JobRef("llama3", "setup", "one"), "slurm")

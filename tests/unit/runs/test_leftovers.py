@@ -27,7 +27,7 @@ from fixtures.runs.leftovers import cancel_left, stop_run
 from fixtures.runs.lock import RunLock, take_run
 from fixtures.site import Site
 from plugins.errors import Absent, ConfigError, Denied, SubmitError, Unreachable
-from plugins.job import JobRef
+from plugins.record.job import JobRef
 from tests.unit.cluster import MIDDLE, NARROW, RUNNING, WIDE, Cluster
 
 BOUND = 1.0

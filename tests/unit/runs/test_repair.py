@@ -24,7 +24,7 @@ SEEDS = range(12)
 KILLED = """
 import os, sys
 from pathlib import Path
-from plugins.job import JobRef, JobState, Phase
+from plugins.record.job import JobRef, JobState, Phase
 from fixtures.runs.ledger import Ledger
 from tests.unit import examples
 ended, submitted, planned = (examples.case(f"70b-fp8-{gpus}gpus") for gpus in (512, 128, 64))

@@ -19,8 +19,8 @@ from fixtures.runs.resume import resumed
 from fixtures.session import _folder
 from plugins.errors import Absent, ConfigError, Denied, Unreachable
 from plugins.files import make_case_folder
-from plugins.job import JobRef, JobState, Phase
 from plugins.recipes.cases import Case
+from plugins.record.job import JobRef, JobState, Phase
 from plugins.reports.results import LOG
 from tests.unit import examples
 from tests.unit.cluster import Cluster

@@ -18,7 +18,7 @@ from fixtures.backends.kubernetes.kinds import JobKind
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.section import Kubernetes
 from plugins.errors import Denied, Unreachable
-from plugins.job import JobState, Phase
+from plugins.record.job import JobState, Phase
 
 Object = dict[str, Any]
 

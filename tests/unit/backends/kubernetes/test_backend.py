@@ -18,7 +18,7 @@ from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.section import Kubernetes, Workload
 from plugins.errors import Unreachable
-from plugins.job import JobRef
+from plugins.record.job import JobRef
 from tests.unit import examples, kubeapi
 from tests.unit.kubelet import Kubelet
 

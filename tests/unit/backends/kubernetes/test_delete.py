@@ -12,7 +12,7 @@ from fixtures.backends.kubernetes.delete import Deleter
 from fixtures.runs.cancel import cancel
 from fixtures.runs.ledger import Ledger
 from plugins.errors import Unreachable
-from plugins.job import JobRef, JobState, Phase
+from plugins.record.job import JobRef, JobState, Phase
 from tests.unit.cluster import MIDDLE, NARROW, RUNNING, WIDE, Cluster
 
 JOBS = [JobRef(case.recipe, case.id, case.id, case.id, "default") for case in (WIDE, MIDDLE, NARROW)]

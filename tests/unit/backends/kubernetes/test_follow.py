@@ -17,7 +17,7 @@ from fixtures.backends.kubernetes.follow import Logs
 from fixtures.backends.kubernetes.logs import Read
 from fixtures.backends.kubernetes.section import Kubernetes
 from plugins.errors import Unreachable
-from plugins.job import JobRef
+from plugins.record.job import JobRef
 from tests.unit import kubeapi
 from tests.unit.kubelet import Kubelet
 

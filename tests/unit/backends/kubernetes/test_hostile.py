@@ -31,7 +31,7 @@ from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.kubernetes.states import broken, images_of, is_true, why_not_running
 from plugins.errors import Unreachable
-from plugins.job import Phase
+from plugins.record.job import Phase
 from tests.unit import gpt3_setup
 
 SECTION = Kubernetes(gpu="h100", namespace="runs")

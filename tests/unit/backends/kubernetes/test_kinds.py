@@ -11,7 +11,7 @@ from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.section import Limits
-from plugins.job import Phase
+from plugins.record.job import Phase
 
 SECTION = Kubernetes(
     gpu="h100", queue="gpus", time_limit_minutes=30, keep_minutes=5, limits=Limits(queue_minutes=60)

@@ -13,7 +13,7 @@ from fixtures.backends.kubernetes.informer import Informer
 from fixtures.backends.kubernetes.pods import LogPods
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from plugins.errors import Unreachable
-from plugins.job import JobRef
+from plugins.record.job import JobRef
 
 JOB = JobRef("gpt3_aks", "175b-fp16-512gpus", "run.gpt3_aks-175b", "pm-1", "default")
 NAMES = [f"pm-1-worker-{number}" for number in range(4)]

@@ -16,7 +16,7 @@ from fixtures.backends.kubernetes.api import Refused
 from fixtures.backends.kubernetes.reasons import Reasons, why_missing
 from fixtures.backends.kubernetes.section import Kubernetes
 from plugins.errors import Unreachable
-from plugins.job import JobState, Phase
+from plugins.record.job import JobState, Phase
 from tests.unit.backends.kubernetes.test_nodes import BOTH, SKU, node
 
 Object = dict[str, Any]

@@ -15,7 +15,7 @@ from fixtures.backends.kubernetes.several_kinds import SeveralKindsBackend
 from fixtures.backends.kubernetes.torchjobset import TorchJobSets
 from fixtures.runs.ledger import Ledger
 from plugins.errors import SiteError, Unreachable
-from plugins.job import JobRef, Phase
+from plugins.record.job import JobRef, Phase
 from tests.unit import aks, examples, kubeapi
 
 OPERATOR, JOBSET = PyTorchJobs(), TorchJobSets()

@@ -18,7 +18,7 @@ from fixtures.backends.kubernetes.states import (
     state_of_jobset,
     times_of,
 )
-from plugins.job import Phase
+from plugins.record.job import Phase
 
 WHEN = "2026-11-21T09:00:00Z"
 

@@ -24,7 +24,7 @@ from fixtures.backends.slurm.answers import (
     times_of_scontrol,
     unanswered,
 )
-from plugins.job import JobRef, JobState, Phase
+from plugins.record.job import JobRef, JobState, Phase
 from tests.unit import examples
 
 JOB = JobRef("llama3", "70b-fp8-512gpus", "ours", "17", "/logs")

@@ -18,7 +18,7 @@ from fixtures.backends.ssh import files
 from fixtures.backends.ssh.connection import SshConnection
 from plugins.digests.artefacts import read_artefacts
 from plugins.errors import Infrastructure, SiteError, Unreachable
-from plugins.job import JobRef
+from plugins.record.job import JobRef
 from tests.unit import examples
 
 SAVE = examples.case("8b-checkpoint-bf16-16gpus")

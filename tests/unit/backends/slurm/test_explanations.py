@@ -8,7 +8,7 @@ import pytest
 
 from fixtures.backends.slurm import explanations
 from fixtures.backends.slurm.explanations import Explanations
-from plugins.job import JobState, Phase
+from plugins.record.job import JobState, Phase
 
 REASONS = "gpu[007,009]|replaced in December\ngpu003|Prolog error\nWelcome\n"
 RESERVATION = (

@@ -28,7 +28,7 @@ from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.backends.ssh.section import Ssh
 from plugins.errors import Unreachable
-from plugins.job import JobRef, JobState, Phase
+from plugins.record.job import JobRef, JobState, Phase
 from tests.unit import examples
 
 JOB = JobRef("llama3", "70b-fp8-512gpus", "ours", "17", "/logs")

@@ -14,8 +14,8 @@ from fixtures.backends.slurm.section import Slurm
 from plugins.digests import nsys
 from plugins.digests.artefacts import read_artefacts
 from plugins.errors import SiteError, SubmitError
-from plugins.job import JobRef
 from plugins.recipes.cases import Case
+from plugins.record.job import JobRef
 from tests.unit import examples
 from tests.unit.backends.slurm.test_checkpoints import Login
 from tests.unit.digests.simulator import STEPS, export, simulate

@@ -19,7 +19,7 @@ from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh import files
 from fixtures.backends.ssh.connection import SshConnection
 from plugins.errors import ConfigError, SiteError, SubmitError, Unreachable
-from plugins.job import JobRef
+from plugins.record.job import JobRef
 from tests.unit import examples
 
 GOLDEN = Path(__file__).parents[2] / "golden"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fixtures.backends.slurm.states import PHASES, hopeless, phase
-from plugins.job import Phase
+from plugins.record.job import Phase
 
 # "JOB STATE CODES" of squeue(1), Slurm 22.05 to 24.11, and those that only sacct(1) lists.
 SQUEUE = {

@@ -16,7 +16,7 @@ from fixtures.backends.kubernetes.provision.apply import RULES, Provisioner
 from fixtures.backends.kubernetes.provision.jobs import Jobs
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from plugins.errors import SiteError, SubmitError, Unprovisioned, Unreachable
-from plugins.job import SETUP_CASE, JobRef, Phase
+from plugins.record.job import SETUP_CASE, JobRef, Phase
 from tests.unit import examples, gpt3_setup, kubeapi
 from tests.unit.kubeapi import CLAIMS, CLASSES, EVENTS, JOBS, MAPS, PODS, REVIEWS, Memory
 

@@ -1,0 +1,1 @@
+"""What is known of jobs, cases and runs, as values."""
