@@ -19,13 +19,16 @@ In a pod's output a blank follows every value. So if a number was cut short, it 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
+from collections.abc import Iterator
 from typing import Any
 
-from plugins.logs import LineParser, Step, Tells
-from plugins.logs.numbers import NUMBER, single
+from plugins.logs.line_parser import LineParser
+from plugins.logs.log import Step, Tells
+from plugins.logs.numbers import NUMBER, sections, single, whole
 from plugins.logs.origin import seconds_of
 from plugins.logs.statements import Fact
 
@@ -72,13 +75,7 @@ class DLLogger(LineParser):
         self._sequence_length: int | None = None
 
     def read_line(self, line: str, *, ended: bool) -> None:  # noqa: ARG002 - a record ends with its own bracket
-        place = 0
-        while (place := line.find("DLLL {", place)) >= 0:
-            place += len("DLLL ")
-            try:
-                record, _ = _DECODER.raw_decode(line, place)
-            except (ValueError, RecursionError):
-                continue
+        for record in _records(line):
             data = record.get("data")
             if record.get("type") != "LOG" or not isinstance(data, dict):
                 continue
@@ -90,15 +87,9 @@ class DLLogger(LineParser):
             else:
                 clock = str(record.get("datetime", ""))
                 self._read_step(record.get("step"), data, seconds_of(clock), timed=_TIMING in data)
-        heads = list(_OUTPUT.finditer(line))
-        for number, head in enumerate(heads):
-            end = heads[number + 1].start() if number + 1 < len(heads) else len(line)
-            text = line[head.end() : end]
+        for head, text in sections(_OUTPUT, line):
             if head["step"] == "PARAMETER":
-                stated = (
-                    (m[1], int(m[2]) if _COUNT.fullmatch(m[2]) else m[2]) for m in _PARAMETER.finditer(text)
-                )
-                self._read_parameters(single(stated))
+                self._read_parameters(single(_parameters(text)))
                 continue
             metrics = single((match[1], float(match[2])) for match in _METRIC.finditer(text))
             self._read_step(
@@ -109,24 +100,23 @@ class DLLogger(LineParser):
         self._stated.begins("PARAMETER")
         self._gbs = _whole(data.get("cfg/global_batch_size"))
         self._sequence_length = _whole(data.get("cfg/encoder_seq_length"))
-        facts = []
         for key, name in _SIZES.items():
             size = _whole(data.get(key))
             if name == "vp" and key in data and _flag(data[key]) is False:
                 size = 1
-            if size is not None:
-                facts.append(Fact(name, size, f"{key} is {data[key]}"))
-        fp8 = _flag(data[_FP8]) if _FP8 in data else None
-        if fp8 is not None:
-            facts.append(Fact("fp8", fp8, f"{_FP8} is {data[_FP8]}"))
+            self._keep(name, size, key, data)
+        if _FP8 in data:
+            self._keep("fp8", _flag(data[_FP8]), _FP8, data)
         precision = _PRECISIONS.get(str(data.get(_PRECISION)).partition("-")[0])
-        if precision is not None:
-            facts.append(Fact("precision", precision, f"{_PRECISION} is {data[_PRECISION]}"))
-        for fact in facts:
-            self._stated.keep(fact)
+        self._keep("precision", precision, _PRECISION, data)
         for key in _PROFILERS:
             if _flag(data.get(key)):
                 self.spoilt("profiler", f"{key} is {data[key]}")
+
+    def _keep(self, name: str, value: int | str | None, key: str, data: dict[str, Any]) -> None:
+        """Keep what a parameter states, unless other output garbled it."""
+        if value is not None:
+            self._stated.keep(Fact(name, value, f"{key} is {data[key]}"))
 
     def _read_step(self, step: object, data: dict[str, Any], stamp: float | None, *, timed: bool) -> None:
         """Read a step. If the record has a step time, it is `timed`, even if the time is garbled.
@@ -137,18 +127,36 @@ class DLLogger(LineParser):
         stated = _whole(data.get("global_step"))
         if index is None or not timed or (stated is not None and stated != index):
             return
+        tokens = None
+        if self._gbs and self._sequence_length:
+            tokens = self._gbs * self._sequence_length
         self.add(
             Step(
                 index=index,
                 seconds=_number(data.get(_TIMING)),
                 gbs=self._gbs,
                 consumed_samples=_whole(data.get("consumed_samples")),
-                tokens=self._gbs * self._sequence_length if self._gbs and self._sequence_length else None,
+                tokens=tokens,
                 loss=_number(data.get("reduced_train_loss")),
                 grad_norm=_number(data.get("grad_norm")),
                 stamp=stamp,
             )
         )
+
+
+def _records(line: str) -> Iterator[dict[str, Any]]:
+    """The records in JSON that stand whole in the line."""
+    place = line.find("DLLL {")
+    while place >= 0:
+        place += len("DLLL ")
+        with contextlib.suppress(ValueError, RecursionError):
+            yield _DECODER.raw_decode(line, place)[0]
+        place = line.find("DLLL {", place)
+
+
+def _parameters(text: str) -> Iterator[tuple[str, int | str]]:
+    for key, value in _PARAMETER.findall(text):
+        yield key, int(value) if _COUNT.fullmatch(value) else value
 
 
 def _flag(value: object) -> bool | None:
@@ -158,13 +166,12 @@ def _flag(value: object) -> bool | None:
 
 def _number(value: object) -> float | None:
     # In JSON a number may be of any length. In Python bool is an int.
-    if isinstance(value, float):
-        return value if abs(value) < 1e100 or not math.isfinite(value) else None
+    if isinstance(value, float) and (abs(value) < 1e100 or not math.isfinite(value)):
+        return value
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1e15:
         return float(value)
     return None
 
 
 def _whole(value: object) -> int | None:
-    known = _number(value)
-    return int(known) if known is not None and 0 <= known < 1e15 and known == int(known) else None
+    return whole(_number(value))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from plugins.logs import LineParser, Log
 from plugins.logs.dllogger import DLLogger
+from plugins.logs.line_parser import LineParser
+from plugins.logs.log import Log
 from plugins.logs.maxtext import MaxText
 from plugins.logs.megatron_bridge import MegatronBridge
 from plugins.logs.megatron_lm import MegatronLM
@@ -13,7 +14,7 @@ from plugins.logs.nemo1 import NeMo1
 from plugins.logs.nemo2 import NeMo2
 
 FORMATS: dict[str, type[LineParser]] = {
-    found.name: found for found in (NeMo1, NeMo2, MaxText, MegatronLM, MegatronBridge, DLLogger)
+    kind.name: kind for kind in (NeMo1, NeMo2, MaxText, MegatronLM, MegatronBridge, DLLogger)
 }
 
 

@@ -19,7 +19,8 @@ def telling_lines(buffer: bytes, end: int, hints: tuple[bytes, ...]) -> list[tup
             continue
         start = max(stop, buffer.rfind(b"\n", stop, at) + 1)
         stop = buffer.find(b"\n", at, end)
-        stop = end if stop < 0 else stop
+        if stop < 0:
+            stop = end
         lines.append((start, stop))
     return lines
 

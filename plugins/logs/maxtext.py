@@ -24,7 +24,8 @@ import math
 import re
 from dataclasses import replace
 
-from plugins.logs import MAX_RESTARTS, MAX_STEPS, Attempt, LineParser, Log, attempt
+from plugins.logs.line_parser import MAX_RESTARTS, MAX_STEPS, LineParser, attempt
+from plugins.logs.log import Attempt, Log
 from plugins.logs.numbers import NUMBER
 from plugins.logs.processors import HINT, Sample, read_sample
 from plugins.logs.runs import Print, Run
@@ -51,7 +52,7 @@ def _setting(
     )
 
 
-def _given(
+def _argument(
     key: str, fact: str, words: dict[str, int | str] | None = None, *, any_word: bool = False
 ) -> Statement:
     """An argument of the launch script, as it prints it.
@@ -114,11 +115,11 @@ STATEMENTS = (
     ),
     _setting("dtype", "precision", {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}),
     _setting("quantization", "fp8", _QUANTIZATION, any_word=True),
-    _given("per_device_batch_size", "sequences_per_gpu"),
-    _given("max_target_length", "sequence_length"),
-    _given("quantization", "fp8", _QUANTIZATION, any_word=True),
+    _argument("per_device_batch_size", "sequences_per_gpu"),
+    _argument("max_target_length", "sequence_length"),
+    _argument("quantization", "fp8", _QUANTIZATION, any_word=True),
     *(
-        _given(f"{place}_{axis}_parallelism", f"{place}_{axis}", _FILLED)
+        _argument(f"{place}_{axis}_parallelism", f"{place}_{axis}", _FILLED)
         for place in ("ici", "dcn")
         for axis in ("data", "fsdp", "tensor")
     ),
@@ -166,7 +167,9 @@ class MaxText(LineParser):
             if match.end() == len(line) and not ended:
                 continue
             # Slurm labels the first step of a line. If a line has another step, its process is unknown.
-            rank = int(label[1]) if label and match.start() == first else None
+            rank = None
+            if label and match.start() == first:
+                rank = int(label[1])
             index = int(match[1])
             self._lines += 1
             # What the profiling run stated holds for the timed run too, because both are of one job.
@@ -176,24 +179,26 @@ class MaxText(LineParser):
     def read_aside(self, line: str) -> None:
         if "Capture range started in the application" in line:
             self._captured = max(self._run.newest, 0)
-        if version := _VERSION.search(line):
+        version = _VERSION.search(line)
+        if version:
             self._versions.keep(version[1], version[2])
-        if begins := _BEGINS.search(line):
+        begins = _BEGINS.search(line)
+        if begins:
             self._activity = begins[1]
-        if HINT in line and (sample := read_sample(line)):
-            self._keep(sample)
+        if HINT in line:
+            self._keep(read_sample(line))
 
     def log(self) -> Log:
-        found = self._run.summary()
-        following = [*(earlier.last for earlier in self._earlier), found.last][1:]
+        run = self._run.summary()
+        following = [*(earlier.last for earlier in self._earlier), run.last][1:]
         profiles = {place for place in self._profiles if following[place] >= PROFILING_STEPS}
         restarts = [earlier for place, earlier in enumerate(self._earlier) if place not in profiles]
         return replace(
             super().log(),
-            steps=found.steps,
-            repeated=found.repeated,
-            earlier=(*restarts, *map(Attempt, found.restarted_after)),
-            ranks=found.ranks,
+            steps=run.steps,
+            repeated=run.repeated,
+            earlier=(*restarts, *map(Attempt, run.restarted_after)),
+            ranks=run.ranks,
             queued=True,
             flops=("full-attention", "causal-attention"),
             captured_after=self._captured,
@@ -202,8 +207,10 @@ class MaxText(LineParser):
             activity=self._activity,
         )
 
-    def _keep(self, sample: Sample) -> None:
-        """Keep a sample. If the steps go back, training has started over."""
+    def _keep(self, sample: Sample | None) -> None:
+        """Keep a sample that is not damaged. If the steps go back, training has started over."""
+        if sample is None:
+            return
         if self._processors and sample.step <= self._processors[-1].step:
             self._processors.clear()
         if len(self._processors) < MAX_STEPS:
@@ -211,14 +218,14 @@ class MaxText(LineParser):
 
     def _close(self) -> bool:
         """Begin another run. Returns whether the one before has the shape of the profiling run."""
-        found = self._run.summary()
-        complete = [step.index for step in found.steps if step.seconds is not None]
+        run = self._run.summary()
+        complete = [step.index for step in run.steps if step.seconds is not None]
         profile = complete == list(range(PROFILING_STEPS))
-        for last in found.restarted_after:
+        for last in run.restarted_after:
             self.ended(Attempt(last))
         if profile and len(self._earlier) < MAX_RESTARTS:
             self._profiles.add(len(self._earlier))
-        self.ended(attempt(found.steps, self._restarter))
+        self.ended(attempt(run.steps, self._restarter))
         self._run = Run()
         self._captured = None
         return profile

@@ -23,7 +23,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from plugins.logs import PrintedMeans, Step
+from plugins.logs.log import PrintedMeans, Step
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Means:
 
     def warm_up(self, steps: int) -> int:
         """The steps of the first fifth of a run, at least of its first line; slow ones are no hiccups."""
-        return steps // 5 if self.single else max(steps // 5, self.every)
+        return max(steps // 5, 0 if self.single else self.every)
 
     def steady(self, steps: int) -> range:
         """The lines of the steady median, in a run of `steps` steps."""
@@ -137,7 +137,7 @@ class Means:
             return printed
         ends = {-1: 0.0}
         for index, mean in sorted(printed.items()):
-            start = ends.get(index - self.over) if index >= self.over else 0.0
+            start = ends.get(max(index - self.over, -1))
             if start is not None and math.isfinite(mean):
                 ends[index] = start + min(index + 1, self.over) * mean
         known = sorted(ends)
@@ -179,8 +179,8 @@ class Means:
         if self.over == self.every:
             return ""
         if not self.separable:
-            at = self._impossible({s.index: (s.seconds, s.resolution) for s in steps if s.seconds})
-            return "" if at is None else f"no steps have such means up to step {at}"
+            index = self._impossible({s.index: (s.seconds, s.resolution) for s in steps if s.seconds})
+            return "" if index is None else f"no steps have such means up to step {index}"
         for index, seconds in sorted(self.times(steps).items()):
             if not 0 < seconds < math.inf:
                 return f"step {index} alone would have taken {seconds:.4g} s"
@@ -213,8 +213,9 @@ class Means:
     @property
     def recent(self) -> str:
         """`10 steps`, or `5 means over 10 steps`."""
-        means = "" if self.single else f"means over {self.over} "
-        return f"{self.unit.recent} {means}steps"
+        if self.single:
+            return f"{self.unit.recent} steps"
+        return f"{self.unit.recent} means over {self.over} steps"
 
     def steady_of(self, settled: int) -> str:
         """`last 10 steps`, or `8 settled intervals of 10 steps` of this many settled steps."""
@@ -224,7 +225,8 @@ class Means:
 
     def named(self, first: int, last: int | None = None) -> str:
         """`step 49`, or `steps 40 to 49` of one line or of several lines."""
-        begin, end = self.covered(first).start, first if last is None else last
+        begin = self.covered(first).start
+        end = first if last is None else last
         return f"step {end}" if begin == end else f"steps {begin} to {end}"
 
     def listed(self, times: Sequence[tuple[int, str]]) -> str:

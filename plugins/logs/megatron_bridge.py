@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from plugins.logs import Log
+from plugins.logs.log import Log
 from plugins.logs.megatron_lm import MegatronLM
 from plugins.logs.statements import ANCHOR, Fact, Statement
 
@@ -92,10 +92,12 @@ class MegatronBridge(MegatronLM):
         super().read_aside(line)
         if _DTYPE.search(line):
             self._in_dtype = True
-        elif self._in_dtype and (target := _TARGET.search(line)):
+            return
+        target = _TARGET.search(line)
+        if self._in_dtype and target:
             self._in_dtype = False
-            if dtype := _DTYPES.get(target[1]):
-                self._stated.keep(Fact("precision", dtype, f"params_dtype: {target[1]}"))
+            if target[1] in _DTYPES:
+                self._stated.keep(Fact("precision", _DTYPES[target[1]], f"params_dtype: {target[1]}"))
 
     def log(self) -> Log:
         log = super().log()
@@ -108,14 +110,15 @@ class MegatronBridge(MegatronLM):
             return None
         [(seconds, tflops)] = pending
         elapsed = float(timing) / 1000
-        return tflops if abs(seconds - elapsed) <= 0.005 + _AGREES * elapsed else None
+        agrees = abs(seconds - elapsed) <= 0.005 + _AGREES * elapsed
+        return tflops if agrees else None
 
 
 def _replaced(fact: Fact, facts: tuple[Fact, ...]) -> bool:
     """Whether another place states what holds instead: FP8, the dtype of the parameters, the model's vocabulary."""
-    others = [other for other in facts if other.name == fact.name and other is not fact]
+    rivals = [rival for rival in facts if rival.name == fact.name and rival is not fact]
     if fact.name == "fp8":
-        return not fact.value and any(other.value for other in others)
+        return not fact.value and any(rival.value for rival in rivals)
     if fact.value == "fp32":
-        return any(other.said.startswith("params_dtype") for other in others)
-    return fact.name == "vocab" and any(int(other.value) > int(fact.value) for other in others)
+        return any(rival.said.startswith("params_dtype") for rival in rivals)
+    return fact.name == "vocab" and any(int(rival.value) > int(fact.value) for rival in rivals)

@@ -29,12 +29,14 @@ import math
 import re
 from dataclasses import replace
 
-from plugins.logs import LineParser, Log, Step, Tells
-from plugins.logs.numbers import NUMBER, integer, number, resolution, single, worked
+from plugins.logs.line_parser import LineParser
+from plugins.logs.log import Log, Step, Tells
+from plugins.logs.numbers import NUMBER, integer, number, resolution, sections, single, worked
 from plugins.logs.origin import seconds_of
 from plugins.logs.statements import Fact, Statement
 
-_HEAD = re.compile(r"\biteration +(\d{1,9})/ *(\d{1,9}) \|")
+# The head's bar is left to the first field, which begins with it.
+_HEAD = re.compile(r"\biteration +(\d{1,9})/ *(\d{1,9}) (?=\|)")
 _FIELD = re.compile(rf"\| *([a-z][\w ()/]*): *({NUMBER}) (?=\|)", re.IGNORECASE)
 _SAVED = re.compile(r"save-checkpoint \.+: \(\s*\d{1,15}\.\d+, (\d{1,15}\.\d+)\)")
 # Our launcher prints this about what torchrun has left.
@@ -103,29 +105,30 @@ class MegatronLM(LineParser):
         self._scaled: Fact | None = None
 
     def read_line(self, line: str, *, ended: bool) -> None:  # noqa: ARG002 - every field ends with a bar
-        heads = list(_HEAD.finditer(line))
-        for place, head in enumerate(heads):
-            end = heads[place + 1].start() if place + 1 < len(heads) else len(line)
-            # The head's own bar is kept, because the first field begins with it.
+        for head, text in sections(_HEAD, line):
             clock = _CLOCK.search(line, 0, head.start())
-            self._read_step(head, line[head.end() - 1 : end], clock[1] if clock else "")
+            self._read_step(head, text, clock[1] if clock else "")
 
     def read_aside(self, line: str) -> None:
-        if match := _SAVED.search(line):
-            self.saved(float(match[1]) / 1000)
-        if match := _FOUND.search(line):
-            self.found(int(match[1]))
+        saved = _SAVED.search(line)
+        if saved:
+            self.saved(float(saved[1]) / 1000)
+        checkpoint = _FOUND.search(line)
+        if checkpoint:
+            self.found(int(checkpoint[1]))
 
     def log(self) -> Log:
         log = super().log()
         # Except for the first iteration, only multiples of the interval are printed, so it divides them all.
         # A single line does not tell the interval.
         iterations = [step.index + 1 for step in log.steps]
-        others = [iteration for iteration in iterations if iteration > 1]
-        every = math.gcd(*others) or 1
-        if len(others) == 1:
-            every = 1 if iterations == [1, 2] else 0
-        facts = (*log.facts, *([self._scaled] if self._scaled else []))
+        further = [iteration for iteration in iterations if iteration > 1]
+        every = math.gcd(*further) or 1
+        if len(further) == 1 and iterations != [1, 2]:
+            every = 0
+        elif len(further) == 1:
+            every = 1
+        facts = (*log.facts, self._scaled) if self._scaled else log.facts
         steps = _each_alone(log.steps) if every == 1 else tuple(step for step in log.steps if step.index)
         return replace(log, steps=steps, every=every, flops=("causal-attention",), facts=facts)
 
@@ -142,18 +145,17 @@ class MegatronLM(LineParser):
         scale = number(fields.get("loss scale"))
         if scale and scale > 0 and (self._scaled is None or scale != 1):
             # Only FP16 scales its loss, at first by 2^32, and by at least 1.
-            self._scaled = Fact(
-                "precision", "bf16" if scale == 1 else "fp16", f"loss scale is {fields['loss scale']}"
-            )
-        timing, rate = fields.get(_TIMING), fields.get(_RATE)
-        known = timing is not None and timing[-1].isdigit()
+            precision = "bf16" if scale == 1 else "fp16"
+            self._scaled = Fact("precision", precision, f"loss scale is {fields['loss scale']}")
+        timing = fields.get(_TIMING)
+        milliseconds = number(timing)
         self.add(
             Step(
                 index=iteration - 1,
-                seconds=float(timing) / 1000 if timing is not None else None,
-                resolution=resolution(timing) / 1000 if timing and known else 0.0,
+                seconds=None if milliseconds is None else milliseconds / 1000,
+                resolution=resolution(timing) / 1000,
                 # Milliseconds x 1e12 FLOP/s.
-                flops_per_gpu=worked(timing, rate, 1e9) if timing and known and rate else None,
+                flops_per_gpu=worked(timing, fields.get(_RATE), 1e9),
                 gbs=integer(fields.get("global batch size")),
                 consumed_samples=integer(fields.get("consumed samples")),
                 tflops_per_gpu=self.utilization(fields),
@@ -170,30 +172,34 @@ class MegatronLM(LineParser):
 def _each_alone(steps: tuple[Step, ...]) -> tuple[Step, ...]:
     """The steps of a log with a line for each iteration. The second step is by itself, without the first."""
     first = next((step for step in steps if step.index == 0), None)
-    return tuple(_less(step, first) if step.index == 1 else step for step in steps)
+    return tuple(_less(step, first) for step in steps)
 
 
 def _less(second: Step, first: Step | None) -> Step:
-    """The second iteration, less the first one if its line covers both; otherwise as it is printed.
+    """The second iteration, less the first one if its line covers both; otherwise, and any other one, as it is printed.
 
     If twice the printed mean is not more than the first time, the line is of the second iteration alone. If
     the first time is unknown, so is the second.
     """
     both = second.stamp_resolution < 0.5
-    if not both or second.seconds is None:
+    if second.index != 1 or not both or second.seconds is None:
         return second
     if first is None or first.seconds is None:
         return replace(second, seconds=None)
-    if (alone := 2 * second.seconds - first.seconds) <= 0:
+    alone = 2 * second.seconds - first.seconds
+    if alone <= 0:
         return second
     return replace(
         second,
         seconds=alone,
         resolution=2 * second.resolution + first.resolution,
-        skipped_iterations=_rest(second.skipped_iterations, first.skipped_iterations),
-        nan_iterations=_rest(second.nan_iterations, first.nan_iterations),
+        skipped_iterations=_further(second.skipped_iterations, first.skipped_iterations),
+        nan_iterations=_further(second.nan_iterations, first.nan_iterations),
     )
 
 
-def _rest(both: int | None, first: int | None) -> int | None:
-    return both if both is None or first is None else max(0, both - first)
+def _further(both: int | None, first: int | None) -> int | None:
+    """What was counted in the second iteration alone, as far as both counts are known."""
+    if both is None or first is None:
+        return both
+    return max(0, both - first)

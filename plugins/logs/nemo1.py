@@ -31,8 +31,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from plugins.logs import LineParser, Log, Step
-from plugins.logs.numbers import NUMBER, number, resolution, single
+from plugins.logs.line_parser import LineParser
+from plugins.logs.log import Log, Step
+from plugins.logs.numbers import NUMBER, number, resolution, sections, single, whole
 from plugins.logs.statements import ANCHOR, Fact, Statement
 
 _BAR = re.compile(r"\| *\d{1,9}/(\d{1,9}) \[[\d:]+<[\d:?]+, ")
@@ -56,7 +57,7 @@ def _setting(key: str, fact: str, words: dict[str, int | str] | None = None, *, 
     )
 
 
-def _given(key: str, fact: str, words: dict[str, int | str] | None = None) -> Statement:
+def _argument(key: str, fact: str, words: dict[str, int | str] | None = None) -> Statement:
     """An argument of the launch script, as it prints it.
 
     Source: dgxc-benchmarking v24.11.1 nemotron/configure.sh 87.
@@ -85,12 +86,12 @@ STATEMENTS = (
     _setting(
         "precision", "precision", {"bf16": "bf16", "bf16-mixed": "bf16", "16": "fp16", "16-mixed": "fp16", "32": "fp32"}
     ),
-    _given("global_batch_size", "gbs"),
-    _given("micro_batch_size", "mbs"),
-    _given("tensor_model_parallel_size", "tp"),
-    _given("pipeline_model_parallel_size", "pp"),
-    _given("virtual_pipeline_model_parallel_size", "vp", {"null": 1}),
-    _given("fp8", "fp8", {"True": True, "False": False}),
+    _argument("global_batch_size", "gbs"),
+    _argument("micro_batch_size", "mbs"),
+    _argument("tensor_model_parallel_size", "tp"),
+    _argument("pipeline_model_parallel_size", "pp"),
+    _argument("virtual_pipeline_model_parallel_size", "vp", {"null": 1}),
+    _argument("fp8", "fp8", {"True": True, "False": False}),
     _setting("num_nodes", "asked_nodes"),
     _setting("devices", "asked_devices"),
     _setting("log_step_timing", "timed", _SWITCH),
@@ -117,18 +118,20 @@ class NeMo1(LineParser):
         self._section = ""
 
     def read_line(self, line: str, *, ended: bool) -> None:  # noqa: ARG002 - a bar ends with its own bracket
-        bars = list(_BAR.finditer(line))
-        for place, bar in enumerate(bars):
-            end = bars[place + 1].start() if place + 1 < len(bars) else len(line)
-            self._read_bar(int(bar[1]), line[bar.end() : end], _elapsed(bar[0]))
+        for bar, text in sections(_BAR, line):
+            self._read_bar(int(bar[1]), text, _elapsed(bar[0]))
 
     def read_aside(self, line: str) -> None:
-        if section := _PROFILE.search(line):
+        section = _PROFILE.search(line)
+        if section:
             self._section = section[1]
-        elif switch := _ENABLED.search(line):
-            if self._section and switch[1] == "true":
-                self.spoilt("profiler", f"{self._section}: enabled: true")
-            self._section = ""
+            return
+        switch = _ENABLED.search(line)
+        if switch is None:
+            return
+        if self._section and switch[1] == "true":
+            self.spoilt("profiler", f"{self._section}: enabled: true")
+        self._section = ""
 
     def log(self) -> Log:
         log = super().log()
@@ -141,7 +144,7 @@ class NeMo1(LineParser):
 
     def _read_bar(self, total: int, text: str, elapsed: float | None) -> None:
         fields = single((match[1], match[2]) for match in _FIELD.finditer(text))
-        index = _whole(fields.get("global_step"))
+        index = whole(number(fields.get("global_step")))
         # `2e+3` may be any of ten steps, and no line says which.
         if index is None or _rounding(fields["global_step"]):
             return
@@ -152,9 +155,9 @@ class NeMo1(LineParser):
             Step(
                 index=index,
                 seconds=number(timing),
-                resolution=_resolution(timing) if timing and timing[-1].isdigit() else 0.0,
-                consumed_samples=_whole(consumed),
-                consumed_resolution=_rounding(consumed) if consumed else 0.0,
+                resolution=_resolution(timing),
+                consumed_samples=whole(number(consumed)),
+                consumed_resolution=_rounding(consumed),
                 loss=number(fields.get("reduced_train_loss")),
                 grad_norm=number(fields.get("grad_norm")),
                 stamp=elapsed,
@@ -162,8 +165,9 @@ class NeMo1(LineParser):
         )
 
     def add(self, step: Step) -> None:
-        known = self._steps.get(step.index) if step.index == self._last and not self._stated.begun else None
-        if known is None or not _agree(known, step):
+        known = self._steps.get(step.index)
+        drawn_again = step.index == self._last and not self._stated.begun
+        if known is None or not drawn_again or not _agree(known, step):
             super().add(step)
             return
         # The bar was drawn again. If other output garbled a figure in one bar, the other bar may have it.
@@ -173,27 +177,28 @@ class NeMo1(LineParser):
 def _elapsed(bar: str) -> float | None:
     """The seconds since the bar was first drawn, as the bar states them."""
     clock = _CLOCK.search(bar)
-    return None if clock is None else 3600.0 * int(clock[1] or 0) + 60 * int(clock[2]) + int(clock[3])
+    if clock is None:
+        return None
+    return 3600.0 * int(clock[1] or 0) + 60 * int(clock[2]) + int(clock[3])
 
 
-def _agree(one: Step, other: Step) -> bool:
+def _agree(first: Step, second: Step) -> bool:
     """Whether no figure differs between two bars. nan agrees with nan."""
     pairs = zip(
-        vars(replace(one, stamp=None)).values(), vars(replace(other, stamp=None)).values(), strict=True
+        vars(replace(first, stamp=None)).values(), vars(replace(second, stamp=None)).values(), strict=True
     )
     return all(not a or not b or a == b or (a != a and b != b) for a, b in pairs)
 
 
-def _resolution(timing: str) -> float:
+def _resolution(timing: str | None) -> float:
     """Half a unit of the last digit of a time. From 1000 s on, it is printed in full or with an exponent."""
-    return resolution(timing, _DIGITS if "e" in timing or abs(float(timing)) < 1000 else None)
+    if timing is None or "e" in timing or abs(float(timing)) < 1000:
+        return resolution(timing, _DIGITS)
+    return resolution(timing)
 
 
-def _whole(text: str | None) -> int | None:
-    value = number(text)
-    return int(value) if value is not None and 0 <= value < 1e15 and value == int(value) else None
-
-
-def _rounding(text: str) -> float:
-    """Half a unit of the last digit of a count; 0 if it is printed in full."""
-    return resolution(text, _DIGITS) if "e" in text else 0.0
+def _rounding(text: str | None) -> float:
+    """Half a unit of the last digit of a count; 0 if it is printed in full, or not at all."""
+    if text is None or "e" not in text:
+        return 0.0
+    return resolution(text, _DIGITS)

@@ -27,8 +27,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from plugins.logs import LineParser, Log, Step
-from plugins.logs.numbers import NUMBER, integer, number, resolution, single
+from plugins.logs.line_parser import LineParser
+from plugins.logs.log import Log, Step
+from plugins.logs.numbers import NUMBER, integer, number, resolution, sections, single
 from plugins.logs.statements import Statement
 
 _HEAD = re.compile(r"Training epoch \d+, iteration (\d{1,9})/(\d{1,9})(?= \||$)")
@@ -76,12 +77,10 @@ class NeMo2(LineParser):
     statements = STATEMENTS
 
     def read_line(self, line: str, *, ended: bool) -> None:
-        heads = list(_HEAD.finditer(line))
-        for place, head in enumerate(heads):
-            following = heads[place + 1] if place + 1 < len(heads) else None
-            end = following.start() if following else len(line)
+        for head, text in sections(_HEAD, line):
             # If the line did not end, its last field may lack digits.
-            self._read_step(head, line[head.end() : end], whole=ended or following is not None)
+            whole = ended or head.end() + len(text) < len(line)
+            self._read_step(head, text, whole=whole)
 
     def read_aside(self, line: str) -> None:
         # Other ranks' output may come before or after it on the line.
@@ -93,16 +92,7 @@ class NeMo2(LineParser):
             self.restored(match[1])
 
     def _read_step(self, head: re.Match[str], text: str, *, whole: bool) -> None:
-        *parts, last_part = text.split(" | ")
-        pairs: list[tuple[str, str]] = []
-        for part in [*parts, last_part] if whole else parts:
-            match = _FIELD.fullmatch(part.strip())
-            # Other output may break a line within a number. So if the step time is at the end of a line whose
-            # last field is another one, it does not count.
-            closing = head[1] == "0" or any(name == _CONSUMED for name, _ in pairs)
-            if match and not (match[1] == _TIMING and part is last_part and not closing):
-                pairs.append((match[1], match[2]))
-        fields = single(pairs)
+        fields = _fields(text, first_step=head[1] == "0", whole=whole)
         index, last = int(head[1]), int(head[2])
         stated = integer(fields.get("global_step"))
         if not fields or (stated is not None and stated != index):
@@ -112,8 +102,8 @@ class NeMo2(LineParser):
         self.add(
             Step(
                 index=index,
-                seconds=float(timing) if timing is not None else None,
-                resolution=resolution(timing, 4) if timing and timing[-1].isdigit() else 0.0,
+                seconds=number(timing),
+                resolution=resolution(timing, 4),
                 gbs=integer(fields.get("global_batch_size")),
                 consumed_samples=integer(fields.get(_CONSUMED)),
                 tflops_per_gpu=number(fields.get(_RATE)),
@@ -124,3 +114,20 @@ class NeMo2(LineParser):
 
     def log(self) -> Log:
         return replace(super().log(), flops=("full-attention", "causal-attention"))
+
+
+def _fields(text: str, *, first_step: bool, whole: bool) -> dict[str, str]:
+    """The fields of a step by name. If it is not `whole`, its last one may lack digits."""
+    pairs: list[tuple[str, str]] = []
+    cells = text.split(" | ")
+    for place, cell in enumerate(cells, start=1):
+        match = _FIELD.fullmatch(cell.strip())
+        last = place == len(cells)
+        if match is None or (last and not whole):
+            continue
+        # Other output may break a line within a number. So if the step time is at the end of a line whose
+        # last field is another one, it does not count.
+        closing = first_step or any(name == _CONSUMED for name, _ in pairs)
+        if match[1] != _TIMING or not last or closing:
+            pairs.append((match[1], match[2]))
+    return single(pairs)

@@ -24,7 +24,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from plugins.logs import MAX_STEPS, Step
+from plugins.logs.line_parser import MAX_STEPS
+from plugins.logs.log import Step
 from plugins.logs.numbers import resolution, worked
 
 LATE = 7
@@ -105,7 +106,9 @@ class Run:
         repeated = tuple(i for i, count in sorted(self._counts.items()) if i > dropped and count > ranks)
         steps = dict(self._settled)
         for index, prints in self._prints.items():
-            steps[index] = _boil(index, prints[-ranks:] if index <= dropped else prints)
+            if index <= dropped:
+                prints = prints[-ranks:]
+            steps[index] = _boil(index, prints)
         return Summary(
             steps=tuple(_whole(steps[index], ranks) for index in sorted(steps)),
             repeated=repeated,
@@ -122,13 +125,17 @@ class Run:
             return -1
         if any(self._counts[index] > len(prints) for index, prints in early.items()):
             return -1
+        # Of the surplus steps the last lines are this run's; of the others all are, no more than there are processes.
         before = max(early[index][-ranks - 1].order for index in surplus)
-        kept = [prints[-ranks:] if index in surplus else prints for index, prints in early.items()]
-        return surplus[-1] if before < min(prints[0].order for prints in kept) else -1
+        first = min(prints[-ranks:][0].order for prints in early.values())
+        return surplus[-1] if before < first else -1
 
 
 def _whole(step: Step, ranks: int) -> Step:
-    return step if 2 * step.ranks >= ranks else replace(step, seconds=None, slowest_seconds=None)
+    """The step, without its time if less than half of the processes print it."""
+    if 2 * step.ranks >= ranks:
+        return step
+    return replace(step, seconds=None, slowest_seconds=None)
 
 
 def _boil(index: int, prints: Sequence[Print]) -> Step:
@@ -161,5 +168,5 @@ def _disagree(losses: Sequence[str]) -> bool:
 
     If other output cut a line short, its loss does not count as another one.
     """
-    (most, _), *others = Counter(losses).most_common(2)
-    return any(4 * count > len(losses) and not most.startswith(other) for other, count in others)
+    (most, _), *second = Counter(losses).most_common(2)
+    return any(4 * count > len(losses) and not most.startswith(loss) for loss, count in second)

@@ -82,8 +82,8 @@ class Statement:
     begins: bool = False
 
     def facts(self, match: re.Match[str]) -> Iterator[Fact]:
-        for name, text in match.groupdict().items():
-            value = None if text is None else self._value(text.strip())
+        for name, text in match.groupdict(default="").items():
+            value = self._value(text.strip())
             if value is not None:
                 yield Fact(name, value, " ".join(match[0].split())[:200])
 
@@ -96,7 +96,14 @@ class Statement:
             return text.count(",") + 1
         if re.fullmatch(r"\d{1,9}\.\d{3}", text, re.ASCII):
             return int(text.replace(".", ""))
-        return text if self.any_word and text and not text.startswith("$") else None
+        if self.any_word and text and not text.startswith("$"):
+            return text
+        return None
+
+
+def printable(text: str) -> str:
+    """The text without halves of surrogate pairs, which JSON may contain."""
+    return text.encode(errors="replace").decode()
 
 
 def lists(name: str, words: str) -> Statement:
@@ -159,9 +166,9 @@ class _Attempt:
             self.facts.setdefault(key, fact)
             self.lines.setdefault(key, Counter()).update(lines)
 
-    def join(self, other: _Attempt) -> None:
-        for key, fact in other.facts.items():
-            self.add(fact, other.lines[key])
+    def join(self, attempt: _Attempt) -> None:
+        for key, fact in attempt.facts.items():
+            self.add(fact, attempt.lines[key])
 
     def inherit(self, earlier: _Attempt) -> None:
         """Add what an earlier attempt states by statements that this attempt does not make."""
@@ -185,7 +192,7 @@ class Statements:
         self._known = dict.fromkeys(known, 0)
         self.hints = self._still_looked_for()
         self._earlier = _Attempt()
-        self._own = _Attempt()
+        self._attempt = _Attempt()
         self._since = _Attempt()
         self._opened: set[object] = set()
         self.begun = False
@@ -213,25 +220,23 @@ class Statements:
             self.hints = self._still_looked_for()
         return fewer
 
-    def begins(self, what: object) -> None:
+    def begins(self, line: object) -> None:
         """Note that a line was read which each attempt prints once.
 
         If this attempt printed it before, another attempt begins.
         """
-        self.begun |= what in self._opened
-        self._opened.add(what)
+        self.begun |= line in self._opened
+        self._opened.add(line)
 
     def keep(self, fact: Fact, hint: bytes = b"") -> None:
-        # JSON may contain half of a surrogate pair, which cannot be printed.
-        said = fact.said.encode(errors="replace").decode()[:200]
-        self._since.add(replace(fact, said=said), Counter([hint]))
+        self._since.add(replace(fact, said=printable(fact.said)[:200]), Counter([hint]))
 
     def stepped(self, *, anew: bool) -> None:
         """Note that a step was read. If it is the first of another attempt, `anew` is true."""
         if anew:
-            self._own.inherit(self._earlier)
-            self._earlier, self._own = self._own, _Attempt()
-        self._own.join(self._since)
+            self._attempt.inherit(self._earlier)
+            self._earlier, self._attempt = self._attempt, _Attempt()
+        self._attempt.join(self._since)
         self._since = _Attempt()
         self.begun = False
 
@@ -249,7 +254,7 @@ class Statements:
     def _stated(self) -> _Attempt:
         stated = _Attempt()
         if not self.begun:
-            stated.join(self._own)
+            stated.join(self._attempt)
         stated.join(self._since)
         stated.inherit(self._earlier)
         return stated
@@ -262,23 +267,26 @@ def _counted(stated: _Attempt) -> Iterator[Fact]:
 def _garbled(fact: Fact, stated: _Attempt) -> bool:
     """Whether other output made each line of this fact: many lines of the same statement say something else."""
     return all(
-        any(_made_of(fact, lines, other, counts[hint]) for other, counts in stated.lines.items())
+        any(_made_of(fact, lines, rival, counts[hint]) for rival, counts in stated.lines.items())
         for hint, lines in stated.lines[fact.name, fact.value].items()
     )
 
 
-def _made_of(fact: Fact, lines: int, other: _Key, many: int) -> bool:
-    """Whether other output made the `lines` of this fact out of some that state the other name and value, as `many` do.
+def _made_of(fact: Fact, lines: int, rival: _Key, many: int) -> bool:
+    """Whether other output made the `lines` of this fact out of some that state the rival name and value, as `many` do.
 
     Processes may differ in what is `OF_A_PROCESS`. There a number counts, because words stand before and behind it.
     So does the name of a GPU, unless it is of no known type and ends as the other one does.
     """
-    name, value = other
+    name, value = rival
     if fact.name != name or fact.value == value or many < MANY:
         return False
     text, whole = str(fact.value), str(value)
     cut = whole.startswith(text) or whole.endswith(text)
-    if lines > (max(1, many // SHARE) if cut or name == "gpu" else 1):
+    limit = 1
+    if cut or name == "gpu":
+        limit = max(1, many // SHARE)
+    if lines > limit:
         return False
     if name == "gpu":
         return text[-1] == whole[-1] and GPU_NAME.search(text) is None

@@ -29,40 +29,51 @@ class Versions:
     """The versions that were read so far. `hints` are the substrings of lines that may state a new one."""
 
     def __init__(self) -> None:
-        self._found: dict[str, list[str]] = {}
+        self._values: dict[str, list[str]] = {}
 
     @property
     def hints(self) -> tuple[bytes, ...]:
-        nccl = () if "nccl" in self._found else (_NCCL,)
-        return nccl if OTHERS in self._found.get("driver", ()) else (*nccl, _GPUS)
+        hints = []
+        if "nccl" not in self._values:
+            hints.append(_NCCL)
+        if OTHERS not in self._values.get("driver", ()):
+            hints.append(_GPUS)
+        return tuple(hints)
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
         """Names and values. If the run states several values, the name occurs several times."""
-        return tuple((name, value) for name, values in self._found.items() for value in values)
+        return tuple((name, value) for name, values in self._values.items() for value in values)
 
     def read(self, line: str) -> None:
         """Read a whole line that contains a hint."""
-        if "nccl" not in self._found and (nccl := _NCCL_VERSION.search(line)):
-            self._found["nccl"] = [nccl[1]]
-        if node := _NODE.search(line):
+        nccl = _NCCL_VERSION.search(line)
+        if nccl:
+            self._values.setdefault("nccl", [nccl[1]])
+        node = _NODE.search(line)
+        if node:
             for gpu, driver in _counted(node[1]):
                 self.keep("gpu", gpu)
                 self.keep("driver", driver)
 
     def keep(self, name: str, value: str) -> None:
-        known = self._found.setdefault(name, [])
-        if value not in known and OTHERS not in known:
-            known.append(value if len(known) < MAX_VALUES else OTHERS)
+        known = self._values.setdefault(name, [])
+        if value in known or OTHERS in known:
+            return
+        if len(known) >= MAX_VALUES:
+            value = OTHERS
+        known.append(value)
 
 
-def _counted(said: str) -> list[tuple[str, str]]:
+def _counted(text: str) -> list[tuple[str, str]]:
     """The GPUs and drivers of a node's line. If other output is in the line, there are none.
 
     The other output may have changed any of them.
     """
-    found, place = list[tuple[str, str]](), 0
-    while match := _COUNTED.match(said, place):
-        found.append((match[1], match[2]))
+    entries, place = list[tuple[str, str]](), 0
+    match = _COUNTED.match(text)
+    while match:
+        entries.append((match[1], match[2]))
         place = match.end()
-    return [] if said[place:].strip(" ;") else found
+        match = _COUNTED.match(text, place)
+    return [] if text[place:].strip(" ;") else entries

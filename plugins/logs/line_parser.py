@@ -1,0 +1,247 @@
+"""The parser that reads a training log as a stream; each format is a subclass. Pure."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import replace
+
+from plugins.logs.lines import hints_in, telling_lines
+from plugins.logs.log import Attempt, Log, PrintedMeans, Step, Tells
+from plugins.logs.marks import MARKS, Mark
+from plugins.logs.origin import HEADER, HEADER_HINT, RESTART, RESTART_HINTS, label_of, stamp_of
+from plugins.logs.statements import COMMON, Statement, Statements, printable
+from plugins.logs.versions import Versions
+from plugins.wrapped import plain
+
+# Limits above what any recipe prints, so that a broken log cannot fill the memory. Longer lines are cut;
+# further steps, restarts and checkpoints are not kept.
+MAX_LINE = 1 << 16
+MAX_STEPS = 1 << 17
+MAX_RESTARTS = 100
+MAX_SAVES = 16
+
+# Control sequences of a terminal: CSI and OSC. One inside a word or a number stays, because the text before
+# and after it may be of two processes.
+_SEQUENCE = r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,512}(?:\x07|\x1b\\))"
+_COLOUR = re.compile(rf"(?<![\w.+-]){_SEQUENCE}|{_SEQUENCE}(?![\w.+-])")
+
+
+class LineParser(ABC):
+    """Takes the log's bytes in pieces of any size, and returns the log so far. A format adds `read_line`.
+
+    A format declares its `name` in `recipe.yaml`, the `means` that it can print, whether it states how long a
+    checkpoint took (`times_saves`), and its `statements`. `tells` is as in `Log`. A line with one of `hints`
+    goes to `read_line`, one with one of `asides` to `read_aside`. `wanted` are all substrings that are still
+    looked for.
+
+    A line ends with a line feed or a carriage return. `finish` reads the rest with `ended=False`, because its
+    last number may be cut short.
+    """
+
+    name: str
+    means: PrintedMeans = "none"
+    times_saves: bool = False
+    hints: tuple[bytes, ...] = ()
+    asides: tuple[bytes, ...] = ()
+    statements: tuple[Statement, ...] = ()
+    tells: Tells = ""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._log = Log()
+        self._steps: dict[int, Step] = {}
+        self._repeated: set[int] = set()
+        self._earlier: list[Attempt] = []
+        self._restarter = ""
+        self._header = ""
+        self.stamp: float | None = None
+        self.marks = tuple(MARKS.values())
+        self._marks: dict[str, str] = {}
+        self._saves: dict[int, float] = {}
+        self._versions = Versions()
+        self._stated = Statements((*COMMON, *self.statements))
+        self._last: int | None = None
+        self.wanted = self._telling()
+
+    @abstractmethod
+    def read_line(self, line: str, *, ended: bool) -> None:
+        """Take a line that contains one of `hints`."""
+
+    def read_aside(self, line: str) -> None:  # noqa: B027 - most formats have none
+        """Take a line that contains one of `asides`."""
+
+    def feed(self, data: bytes) -> None:
+        self._log = replace(self._log, size=self._log.size + len(data))
+        buffer = self._rest + data.replace(b"\r", b"\n")
+        end = buffer.rfind(b"\n") + 1
+        self._read(buffer, end, ended=True)
+        self._rest = buffer[end : end + MAX_LINE]
+
+    def log(self) -> Log:
+        steps, repeated = tuple(self._steps.values()), tuple(sorted(self._repeated))
+        earlier = tuple(self._earlier)
+        if self._stated.begun:
+            # Another attempt has begun, and is the last one even before its first step.
+            if steps:
+                earlier = (*earlier, self._ended())
+            steps, repeated = (), ()
+        return replace(
+            self._log,
+            steps=steps,
+            facts=self._stated.facts,
+            garbled=self._stated.garbled,
+            repeated=repeated,
+            earlier=earlier,
+            marks=tuple(self._marks.items()),
+            versions=self._versions.pairs,
+            saves=tuple(self._saves.values()),
+            tells=self.tells,
+        )
+
+    def finish(self) -> Log:
+        self._read(self._rest, len(self._rest), ended=False)
+        self._rest = b""
+        return self.log()
+
+    def _read(self, buffer: bytes, end: int, *, ended: bool) -> None:
+        for start, stop in telling_lines(buffer, end, self.wanted):
+            lines, whole = plain(buffer[start:stop])
+            for line in lines:
+                self._read_one(line, ended=ended and whole)
+
+    def _read_one(self, raw: bytes, *, ended: bool) -> None:
+        whole = ended and len(raw) < MAX_LINE
+        hints = hints_in(raw, self.wanted)
+        self._read_origin(hints, raw)
+        if not hints.isdisjoint(self.hints):
+            self.read_line(_text(raw), ended=whole)
+        if whole and not hints.isdisjoint(self._stated.hints) and self._stated.read(raw, _text(raw)):
+            self.wanted = self._telling()
+        if not hints.isdisjoint(self.asides):
+            self.read_aside(_text(raw))
+        for mark in self.marks:
+            if mark.kind not in self._marks and not hints.isdisjoint(mark.hints):
+                self._read_mark(mark, _text(raw))
+        if whole and not hints.isdisjoint(self._versions.hints):
+            self._versions.read(_text(raw))
+            self.wanted = self._telling()
+
+    def _read_origin(self, hints: set[bytes], raw: bytes) -> None:
+        """Note that the job is started again, and that a line with a step, or the lines that follow, are another file's."""
+        if not hints.isdisjoint(RESTART_HINTS):
+            restart = RESTART.search(_text(raw))
+            if restart:
+                self._restarter = restart[0]
+        if HEADER_HINT in hints:
+            header = HEADER.search(_text(raw))
+            if header:
+                self._header = header["file"]
+        if hints.isdisjoint(self.hints):
+            return
+        line = _text(raw)
+        self.stamp = stamp_of(line)
+        label = self._log.other_file or self._header or label_of(line)
+        if label != self._log.other_file:
+            self._log = replace(self._log, other_file=label)
+
+    def _read_mark(self, mark: Mark, line: str) -> None:
+        if mark.pattern.search(line):
+            self.spoilt(mark.kind, line)
+
+    def spoilt(self, kind: str, line: str) -> None:
+        """Keep the first line of a mark: a trace prints millions."""
+        self._marks.setdefault(kind, printable(line.strip()[:300]))
+        self.wanted = self._telling()
+
+    def _telling(self) -> tuple[bytes, ...]:
+        """The substrings to search for. Marks and versions that are known are not looked for."""
+        marks = (h for mark in self.marks if mark.kind not in self._marks for h in mark.hints)
+        origin = (*RESTART_HINTS, HEADER_HINT)
+        return (*self.hints, *self._stated.hints, *self.asides, *origin, *marks, *self._versions.hints)
+
+    def add(self, step: Step) -> None:
+        """Record a step. Going back to an earlier step begins another attempt.
+
+        The same step again is a repeat, unless it is the only one so far: an attempt may die after its first
+        line. If another process printed it, the next line is a repeat too.
+        """
+        if step.stamp is None and self.stamp is not None:
+            step = replace(step, stamp=self.stamp, collected=True)
+        back = step.index in self._steps and (
+            len(self._steps) == 1 or (self._last is not None and step.index < self._last)
+        )
+        anew = back or (self._stated.begun and bool(self._steps))
+        if anew:
+            self.begins_anew()
+        self._stated.stepped(anew=anew)
+        if step.index in self._steps:
+            self._repeated.add(step.index)
+        elif len(self._steps) < MAX_STEPS:
+            self._steps[step.index] = step
+        self._last = step.index
+
+    def begins_anew(self) -> None:
+        """Begin another attempt. Of the one before, only the last step is kept."""
+        self.ended(self._ended())
+        self._steps.clear()
+        self._repeated.clear()
+        self._saves.clear()
+        self._log = replace(self._log, saved_bytes=None)
+
+    def _ended(self) -> Attempt:
+        return attempt(self._steps.values(), self._restarter)
+
+    def ended(self, attempt: Attempt) -> None:
+        """An attempt ended and another one began."""
+        if len(self._earlier) < MAX_RESTARTS:
+            self._earlier.append(attempt)
+        self._restarter = ""
+
+    def plan(self, steps: int) -> None:
+        """The run announced this number of steps; 0 is kept if it announced another one before."""
+        if self._log.planned not in (None, steps):
+            steps = 0
+        self._log = replace(self._log, planned=steps)
+
+    def saved(self, seconds: float, iteration: int | None = None) -> None:
+        """A checkpoint was written in this time.
+
+        If each rank says so, `iteration` tells one checkpoint from another, and the slowest rank counts.
+        """
+        if iteration is None:
+            iteration = -1 - len(self._saves)
+        if iteration in self._saves or len(self._saves) < MAX_SAVES:
+            self._saves[iteration] = max(seconds, self._saves.get(iteration, 0.0))
+
+    def loaded(self, seconds: float) -> None:
+        """A rank has loaded a checkpoint in this time; the slowest one counts."""
+        self._log = replace(self._log, loaded=max(seconds, self._log.loaded or 0.0))
+
+    def restored(self, path: str) -> None:
+        """The checkpoint at this path was loaded."""
+        self._log = replace(self._log, restored=path)
+
+    def found(self, saved_bytes: int) -> None:
+        """The launcher counted the bytes of the checkpoint."""
+        self._log = replace(self._log, saved_bytes=saved_bytes)
+
+    def measured_peak(self, tflops: float) -> None:
+        """The run measured its machine; the highest value counts."""
+        self._log = replace(self._log, peak_tflops=max(tflops, self._log.peak_tflops or 0.0))
+
+
+def attempt(steps: Iterable[Step], mark: str = "") -> Attempt:
+    """An attempt of these steps that is over."""
+    steps = list(steps)
+    last = max(step.index for step in steps)
+    seconds = [step.seconds for step in steps if step.seconds is not None]
+    return Attempt(last, statistics.median(seconds) if seconds else None, mark)
+
+
+def _text(raw: bytes) -> str:
+    """The line without the sequences that colour it."""
+    text = raw[:MAX_LINE].decode("utf-8", errors="replace")
+    return _COLOUR.sub("", text) if "\x1b" in text else text

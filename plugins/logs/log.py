@@ -1,0 +1,150 @@
+"""What a training log states: values. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from plugins.logs.processors import Sample
+from plugins.logs.statements import Fact
+
+Tells = Literal["", "rate", "configuration"]
+
+FlopsName = Literal["full-attention", "causal-attention", "nemotron-24.11"]
+"""How model FLOPs are counted (`plugins.metrics`)."""
+
+PrintedMeans = Literal["none", "intervals", "moving", "separable"]
+"""What means over several steps a format may print; `means` in `recipe.yaml` says over how many.
+
+"intervals" are over the steps since the line before. "moving" ones have a line for each step; "separable" ones
+have enough digits to compute the single steps too.
+"""
+
+
+@dataclass(frozen=True)
+class Span:
+    """What a rounded figure may have been, both ends included."""
+
+    low: float
+    high: float
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+@dataclass(frozen=True)
+class Step:
+    """One training step as the log states it; `None` is "not stated".
+
+    `index` is 0-based. `seconds` is the step time. Each `resolution` is half a unit of the last printed
+    digit; that of `consumed_samples` is 0 if the format prints them in full. `tokens` are those of the global
+    batch, or 0 if processes contradict each other. `tokens_per_gpu` and `flops_per_gpu` are the printed rate
+    x time. `skipped_iterations` and `nan_iterations` count steps without an update. If `disagreeing`,
+    processes printed different losses. `stamp` is when the line was printed, in seconds;
+    if `collected`, when somebody else took it, which may be later.
+
+    If every process prints the step, `ranks` counts their lines, `seconds` is their median, and
+    `slowest_seconds` is the longest time, of process `slowest_rank` if the line names it.
+    """
+
+    index: int
+    seconds: float | None
+    resolution: float = 0.0
+    gbs: int | None = None
+    consumed_samples: int | None = None
+    consumed_resolution: float = 0.0
+    tokens: int | None = None
+    tokens_per_gpu: Span | None = None
+    flops_per_gpu: Span | None = None
+    tflops_per_gpu: float | None = None
+    loss: float | None = None
+    grad_norm: float | None = None
+    skipped_iterations: int | None = None
+    nan_iterations: int | None = None
+    disagreeing: bool = False
+    stamp: float | None = None
+    stamp_resolution: float = 0.5
+    collected: bool = False
+    ranks: int = 1
+    slowest_seconds: float | None = None
+    slowest_rank: int | None = None
+
+
+class Attempt(NamedTuple):
+    """An attempt that another one follows in the same log.
+
+    `last` is its last step, `seconds` the median of its printed step times, if it is known. `mark` is the line behind
+    it that says that the job is started again, "" if there is none.
+    """
+
+    last: int
+    seconds: float | None = None
+    mark: str = ""
+
+
+@dataclass(frozen=True)
+class Log:
+    """What a log states of its last attempt.
+
+    `steps` are in the order of their first lines; `repeated` are the indices that were printed again.
+    `earlier` are the attempts before. `other_file` is what stands before a line with a step to say that it is another file's. `planned` is the number of steps that the run
+    announced, or 0 if it announced different ones. `facts` are what it states of its configuration, `garbled`
+    what other output made of such statements, `marks` the kinds and lines of what spoils a timed run. `captured_after` is the last step before a profiler began to record.
+    `versions` are names and values; if nodes differ, a name has several. `saves` are the seconds of each
+    checkpoint, by its slowest rank, `saved_bytes` the size that the launcher counts at the end. `loaded` are
+    the seconds in which the slowest rank loaded a checkpoint, `restored` is its path. `peak_tflops` is the
+    rate of matrix products that the run measured, `processors` says who had the processors during its steps.
+    `activity` is what its program says that it does now, before the first step.
+
+    There is a line for `every` steps, of which `index` is the last; 0 means that a single line does not tell
+    it. `ranks` is the number of processes that print each step. `profiling_steps` counts the steps of a
+    profiling run before the timed one. `flops` are the definitions by which the format has counted FLOPs.
+    `tells` is what identifies the model in this format: its "rate", its "configuration", or "" for nothing.
+    If `queued`, a step is printed when it is handed to the GPU, which may be before it is done.
+    """
+
+    steps: tuple[Step, ...] = ()
+    planned: int | None = None
+    facts: tuple[Fact, ...] = ()
+    garbled: tuple[Fact, ...] = ()
+    repeated: tuple[int, ...] = ()
+    earlier: tuple[Attempt, ...] = ()
+    other_file: str = ""
+    marks: tuple[tuple[str, str], ...] = ()
+    captured_after: int | None = None
+    versions: tuple[tuple[str, str], ...] = ()
+    saves: tuple[float, ...] = ()
+    saved_bytes: int | None = None
+    loaded: float | None = None
+    restored: str = ""
+    peak_tflops: float | None = None
+    processors: tuple[Sample, ...] = ()
+    activity: str = ""
+    every: int = 1
+    ranks: int | None = None
+    profiling_steps: int = 0
+    flops: tuple[FlopsName, ...] = ("full-attention",)
+    queued: bool = False
+    tells: Tells = ""
+    size: int = 0
+
+    def beside(self, other: Log) -> Log:
+        """This log with the marks, facts and versions of another log of the same run."""
+        marks, versions = dict(self.marks), dict(self.versions)
+        facts = {(fact.name, fact.value): fact for fact in (*other.facts, *self.facts)}
+        return replace(
+            self,
+            facts=tuple(facts.values()),
+            garbled=(*self.garbled, *other.garbled),
+            marks=(*self.marks, *(mark for mark in other.marks if mark[0] not in marks)),
+            versions=(*self.versions, *(pair for pair in other.versions if pair[0] not in versions)),
+        )
+
+    @property
+    def restarted_after(self) -> tuple[int, ...]:
+        """The last step of each earlier attempt."""
+        return tuple(attempt.last for attempt in self.earlier)
+
+    @property
+    def last_index(self) -> int | None:
+        return max((step.index for step in self.steps), default=None)
