@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.golden import recorded
 from tests.system import support
 
 STORED = Path(__file__).with_name("stored")
@@ -70,7 +69,7 @@ def run(name: str, folder: Path) -> dict[str, str]:
         arguments += ["--acceptance", str(plan)]
     if session.scenario:
         site.write_text(f"site: lab\nslurm:\n  gpu: {session.gpu}\n")
-        arguments += ["-p", recorded.__name__, "--site", str(site)]
+        arguments += ["-p", "tests.golden.recorded", "--site", str(site)]
     environment = {"PACEMARK_GOLDEN": session.scenario, "PACEMARK_GOLDEN_RESULTS": str(results)}
     finished = support.pacemark(*arguments, results=results, env=environment)
     files = sorted(path for pattern in RECORDS for path in finished.folder.glob(pattern))
@@ -89,7 +88,13 @@ def steady(text: str, folder: Path, name: str) -> str:
     text = re.sub(r'(sent\.txt": ")[0-9a-f]{64}', r"\g<1>DIGEST", text)
     text = re.sub(r'\n "versions": \{\n  "pacemark".*?\n \}', '\n "versions": {}', text, flags=re.DOTALL)
     text = re.sub(r'("(?:pacemark\.)?commit": )(null|"[0-9a-f]{40}")', r"\1null", text)
-    return re.sub(r'("dirty": )(null|true|false)', r"\1null", text)
+    text = re.sub(r"(<dt>made with</dt><dd>Pacemark )[^<]*(?=, run)", r"\1VERSION", text)
+    text = re.sub(r'("dirty": )(null|true|false)', r"\1null", text)
+    return re.sub(
+        r"(<dt>(?:commit of Pacemark|pacemark|python|[\w-]*pytest[\w-]*|pydantic|paramiko)</dt><dd>)[^<]*",
+        r"\1VERSION",
+        text,
+    )
 
 
 def _steady_moment(match: re.Match[str]) -> str:
