@@ -45,15 +45,15 @@ def evaluate(text: str, words: Words) -> Term:
         ValueError: a name is unknown, a text is given instead of a number, or the expression has no value.
     """
     try:
-        found = _compiled(text)(words)
+        value = _compiled(text)(words)
     except ZeroDivisionError:
         raise ValueError(f"`{text}` divides by zero") from None
-    return found if isinstance(found, str) else int(found)
+    return value if isinstance(value, str) else int(value)
 
 
 def fill(text: str, words: Words) -> str:
     """Replace each `{name}` in `text` by its value. Raises ValueError if a name is unknown."""
-    return _NAME.sub(lambda match: str(_given(words, match[1])), text)
+    return _NAME.sub(lambda match: str(_known(words, match[1])), text)
 
 
 def _is_an_expression(text: str) -> str:
@@ -78,17 +78,20 @@ def _value(node: ast.expr) -> _Value:
         case ast.Constant(value=int() | str() as constant):
             return _applied(lambda: _term(constant))
         case ast.Name(id=name):
-            return lambda words: _term(_given(words, name))
+            return lambda words: _term(_known(words, name))
         case (
             ast.BinOp(left=left, op=op, right=right) | ast.Compare(left=left, ops=[op], comparators=[right])
         ) if type(op) in _OF_NUMBERS:
             return _applied(_OF_NUMBERS[type(op)], _number(left), _number(right))
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _OF_ANYTHING:
             return _applied(_OF_ANYTHING[type(op)], _value(left), _value(right))
-        case ast.Call(func=ast.Name(id=name), args=[_, _, *_] as given, keywords=[]) if name in _FUNCTIONS:
-            return _applied(_FUNCTIONS[name], *(_number(one) for one in given))
+        case ast.Call(func=ast.Name(id=name), args=[_, _, *_] as arguments, keywords=[]) if (
+            name in _FUNCTIONS
+        ):
+            return _applied(_FUNCTIONS[name], *map(_number, arguments))
         case ast.Subscript(value=ast.Dict(keys=keys, values=values), slice=key) if all(keys):
-            rows = [(_value(one), _value(value)) for one, value in zip(keys, values, strict=True) if one]
+            # A key is None in `{**table}` alone.
+            rows = [(_value(head), _value(value)) for head, value in zip(keys, values, strict=True) if head]
             return _chosen(rows, _value(key), ast.unparse(key))
     raise ValueError(
         f"not in an expression: {ast.unparse(node)!r}; it has whole numbers, texts, names, + - * // %, one comparison, "
@@ -104,17 +107,17 @@ def _number(node: ast.expr) -> _Value:
     value = _value(node)
 
     def number(words: Words) -> int:
-        found = value(words)
-        if isinstance(found, str):
-            raise ValueError(f"`{ast.unparse(node)}` is {found!r}, which is no number")
-        return int(found)
+        term = value(words)
+        if isinstance(term, str):
+            raise ValueError(f"`{ast.unparse(node)}` is {term!r}, which is no number")
+        return int(term)
 
     return number
 
 
 def _chosen(rows: list[tuple[_Value, _Value]], key: _Value, name: str) -> _Value:
     def chosen(words: Words) -> Any:
-        table, wanted = {one(words): value for one, value in rows}, key(words)
+        table, wanted = {head(words): value for head, value in rows}, key(words)
         if wanted not in table:
             raise ValueError(f"`{name}` is {wanted!r}; known: {', '.join(map(str, table))}")
         return table[wanted](words)
@@ -122,11 +125,11 @@ def _chosen(rows: list[tuple[_Value, _Value]], key: _Value, name: str) -> _Value
     return chosen
 
 
-def _given(words: Words, name: str) -> Term:
+def _known(words: Words, name: str) -> Term:
     if name not in words:
         raise ValueError(f"nothing is known as {name}; known: {', '.join(sorted(words))}")
     return words[name]
 
 
-def _term(given: Term) -> Term:
-    return int(given) if isinstance(given, str) and _NUMBER.fullmatch(given) else given
+def _term(term: Term) -> Term:
+    return int(term) if isinstance(term, str) and _NUMBER.fullmatch(term) else term

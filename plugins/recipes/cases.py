@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
@@ -132,7 +132,7 @@ class Case:
 
     def options(self) -> list[str]:
         """The command line of a recipe's own `program`, without the program."""
-        given = {
+        options = {
             "size": self.size,
             "dtype": self.dtype,
             "layers": self.model.layers,
@@ -151,7 +151,7 @@ class Case:
             "ga": self.ga,
             "steps": self.steps,
         }
-        return [word for key, value in given.items() for word in (f"--{key}", str(value))]
+        return [word for key, value in options.items() for word in (f"--{key}", str(value))]
 
     def configuration(self) -> dict[str, int]:
         """The values that a baseline must agree with before its numbers apply to this case."""
@@ -180,14 +180,15 @@ class Case:
         GPUs; `sequences_per_gpu` is the part of a GPU, if that is a whole number.
         """
         micro_batch = self.mbs * self.dp * self.fsdp
-        each = {} if micro_batch % self.gpus else {"sequences_per_gpu": micro_batch // self.gpus}
-        return {
+        facts: dict[str, int | str] = {
             **self.identity(),
             "micro_batch": micro_batch,
-            **each,
             "fp8": self.dtype == "fp8",
             "precision": "bf16" if self.dtype == "fp8" else self.dtype,
         }
+        if micro_batch % self.gpus == 0:
+            facts["sequences_per_gpu"] = micro_batch // self.gpus
+        return facts
 
 
 @dataclass(frozen=True)
@@ -226,14 +227,14 @@ class Recipe:
 
     def case(self, case_id: str) -> Case | None:
         """The case of this id. `<id>/<mode>`, the id of a diagnosis' job, is the case in that mode."""
-        own, _, mode = case_id.partition("/")
-        found = next((case for case in self.cases if case.id == own), None)
-        return self.in_mode(found, mode) if found is not None and mode else found
+        timed, _, mode = case_id.partition("/")
+        case = next((case for case in self.cases if case.id == timed), None)
+        return self.in_mode(case, mode) if case is not None and mode else case
 
     def diagnostic_modes(self, case: Case) -> tuple[Case, ...]:
         """The same case in the modes that tell the cause of its pace: profile and NCCL trace."""
         names = [name for name, v in self.file.variants.items() if v.profiles is not None or v.nccl_trace]
-        return tuple(found for name in names if (found := self.in_mode(case, name)) is not None)
+        return tuple(mode for mode in (self.in_mode(case, name) for name in names) if mode is not None)
 
     def in_mode(self, case: Case, mode: str) -> Case | None:
         """The same case in another mode, such as `profile`; None if it has no such mode."""
@@ -242,13 +243,13 @@ class Recipe:
         return next((c for c in self.cases if (c.variant, c.size, c.dtype, c.gpus) == wanted), None)
 
 
-def same_reports(one: Case, other: Case) -> bool:
+def same_reports(first: Case, second: Case) -> bool:
     """Whether jobs of both cases write reports of the same names into the same folder.
 
     If a recipe tells its reports by their kinds, all jobs of a scale do, also those that are timed.
     """
-    by_kinds = any(case.mode and case.mode.profiles and case.mode.profiles.kinds for case in (one, other))
-    scales = {(case.recipe, case.dtype, case.model_name, case.gpus) for case in (one, other)}
+    by_kinds = any(case.mode and case.mode.profiles and case.mode.profiles.kinds for case in (first, second))
+    scales = {(case.recipe, case.dtype, case.model_name, case.gpus) for case in (first, second)}
     return by_kinds and len(scales) == 1
 
 
@@ -278,15 +279,14 @@ def load_recipe(
         named = list(dict.fromkeys(name for group in file.cases for name in group.gpu))
         groups = [group for group in file.cases if named[0] in group.gpu]
         unfit = f"{file.recipe} release {file.release} runs nothing on {gpu}, only on {', '.join(named)}"
-    scales = sum(len(group.dtype) * len(group.gpus) for group in groups) + sum(
-        len(own.gpus) for own in models
-    )
+    scales = sum(len(group.dtype) * len(group.gpus) for group in groups)
+    scales += sum(len(model.gpus) for model in models)
     if scales * (1 + len(file.variants)) > MOST_CASES:
         raise ConfigError(f"{path}: cases: are more than {MOST_CASES:,} with all variants")
     cases = [case for group in groups for case in _expand(f"{path}: cases: size {group.size}", file, group)]
-    for own in models:
-        label = f"the site's recipes.{file.recipe}.models: size {own.size}"
-        cases += _expand(label, *_with(label, file, own))
+    for model in models:
+        label = f"the site's recipes.{file.recipe}.models: size {model.size}"
+        cases += _expand(label, *_with(label, file, model))
     twice = {case_id for case_id, count in Counter(case.id for case in cases).items() if count > 1}
     if twice:
         also = f" and the site's recipes.{file.recipe}.models" if models else ""
@@ -294,100 +294,115 @@ def load_recipe(
     return Recipe(folder, path, file, tuple(cases), unfit)
 
 
-def _with(label: str, file: RecipeFile, own: SiteModel) -> tuple[RecipeFile, Group]:
+def _with(label: str, file: RecipeFile, added: SiteModel) -> tuple[RecipeFile, Group]:
     """The recipe with a model that the site adds, and the line of `cases` for this model."""
     common = file.own_models
     if common is None:
         raise ConfigError(f"{label}: {file.recipe} runs its own models only; take it out")
     model = Model(
-        layers=own.layers,
-        hidden=own.hidden,
-        ffn=4 * own.hidden,
-        heads=own.heads,
-        query_groups=own.heads,
-        vocab=padded_vocabulary(common.tokens, common.pad_to, own.tp),
+        layers=added.layers,
+        hidden=added.hidden,
+        ffn=4 * added.hidden,
+        heads=added.heads,
+        query_groups=added.heads,
+        vocab=padded_vocabulary(common.tokens, common.pad_to, added.tp),
         mlp=common.mlp,
     )
-    group = Group(
-        size=own.size,
-        dtype=common.dtype,
-        gpus=list(own.gpus),
-        sequence_length=own.sequence_length,
-        tp=own.tp,
-        pp=own.pp,
-        mbs=own.mbs,
-        gbs=own.gbs,
-        gbs_per_gpu=own.gbs_per_gpu,
-        variants=common.variants,
-    )
-    return file.model_copy(update={"models": {**file.models, own.size: model}}), group
+    shared = added.model_dump(include={"size", "sequence_length", "tp", "pp", "mbs", "gbs", "gbs_per_gpu"})
+    group = Group(dtype=common.dtype, gpus=list(added.gpus), variants=common.variants, **shared)
+    return file.model_copy(update={"models": {**file.models, added.size: model}}), group
 
 
 def _expand(label: str, file: RecipeFile, group: Group) -> Iterator[Case]:
-    """The cases of a line of `cases`: the usual ones, then the variants."""
-    model_name = group.model or group.size
-    if model_name not in file.models:
-        raise ConfigError(f"{label}: no model '{model_name}'; known: {', '.join(file.models)}")
+    """The cases of a line of `cases`: the usual ones, then the variants, then the modes."""
+    model = _model(label, file, group)
+    usual = [_usual(label, file, group, model, scale) for scale in product(group.dtype, group.gpus)]
+    yield from usual
+    for variant in group.variants:
+        for case in usual:
+            yield replace(case, size=f"{group.size}-{variant}", variant=variant)
+    saving: dict[tuple[str, str, int], Case] = {}
+    for name, mode in file.variants.items():
+        for case in usual:
+            if not mode.is_mode or not mode.has(group.size, case.gpus):
+                continue
+            first = saving.get((mode.after, case.dtype, case.gpus))
+            if mode.after and first is None:
+                raise ConfigError(
+                    f"{label}: {name} on {case.gpus} GPUs loads what {mode.after} saves, which comes later in `variants`, or has no such scale"
+                )
+            saving[name, case.dtype, case.gpus] = _in_mode(case, name, mode, first)
+            yield saving[name, case.dtype, case.gpus]
+
+
+def _model(label: str, file: RecipeFile, group: Group) -> Model:
+    """The model of a line of `cases`. Raises ConfigError if there is none, or it breaks the recipe's rules."""
+    name = group.model or group.size
+    if name not in file.models:
+        raise ConfigError(f"{label}: no model '{name}'; known: {', '.join(file.models)}")
     if (group.gbs is None) == (group.gbs_per_gpu is None):
         raise ConfigError(f"{label}: give either gbs or gbs_per_gpu")
-    model = file.models[model_name]
+    model = file.models[name]
     if group.layers is not None:
         model = model.model_copy(update={"layers": group.layers})
-    if file.rules and (
-        broken := broken_rules(model, group.sequence_length, tp=group.tp, pp=group.pp, vp=group.vp)
-    ):
-        raise ConfigError("\n".join(f"{label}: {rule}" for rule in broken))
-    modes = [name for name, variant in file.variants.items() if variant.is_mode]
-    made: dict[tuple[str, str, int], Case] = {}
-    for variant, dtype, gpus in product(("", *group.variants, *modes), group.dtype, group.gpus):
-        mode = file.variants[variant] if variant in modes else None
-        if mode is not None and not mode.has(group.size, gpus):
-            continue
-        saves = mode.checkpoint if mode is not None else None
-        first = made.get((mode.after, dtype, gpus)) if mode is not None and mode.after else None
-        if mode is not None and mode.after and first is None:
-            raise ConfigError(
-                f"{label}: {variant} on {gpus} GPUs loads what {mode.after} saves, which comes later in `variants`, or has no such scale"
-            )
-        own = parameters(model, group.sequence_length) if file.rules else None
-        gbs = _global_batch_size(label, group, gpus)
-        case = Case(
-            recipe=file.recipe,
-            release=file.release,
-            size=f"{group.size}-{variant}" if variant else group.size,
-            dtype=dtype,
-            gpus=gpus,
-            accelerator=group.accelerator,
-            model_name=model_name,
-            model=model,
-            sequence_length=group.sequence_length,
-            steps=(mode and mode.steps) or group.steps or file.steps,
-            tp=group.tp,
-            pp=group.pp,
-            cp=group.cp,
-            vp=group.vp,
-            fsdp=group.fsdp,
-            mbs=group.mbs,
-            gbs=group.mbs * (gpus // (group.tp * group.pp * group.cp))
-            if saves and saves.small_batches
-            else gbs,
-            gpus_per_node=file.gpus_per_node,
-            one_node=file.one_node,
-            profiled=file.profiled,
-            means=file.means_of(group.means),
-            measure=file.measure,
-            variant=variant,
-            mode=mode,
-            parameters=own,
-            checkpoint=_size(saves, group.size, own) if saves is not None else None,
-            published_saves=saves.published if saves is not None else (),
-            after=first,
-        )
-        made[variant, dtype, gpus] = case
-        yield case
+    if file.rules:
+        broken = broken_rules(model, group.sequence_length, tp=group.tp, pp=group.pp, vp=group.vp)
+        if broken:
+            raise ConfigError("\n".join(f"{label}: {rule}" for rule in broken))
+    return model
 
 
-def _size(checkpoint: Checkpoint, size: str, parameters: int | None) -> int:
+def _usual(label: str, file: RecipeFile, group: Group, model: Model, scale: tuple[str, int]) -> Case:
+    """The case of a line of `cases` on this scale, a dtype and a number of GPUs."""
+    dtype, gpus = scale
+    return Case(
+        recipe=file.recipe,
+        release=file.release,
+        size=group.size,
+        dtype=dtype,
+        gpus=gpus,
+        accelerator=group.accelerator,
+        model_name=group.model or group.size,
+        model=model,
+        sequence_length=group.sequence_length,
+        steps=group.steps or file.steps,
+        tp=group.tp,
+        pp=group.pp,
+        cp=group.cp,
+        vp=group.vp,
+        fsdp=group.fsdp,
+        mbs=group.mbs,
+        gbs=_global_batch_size(label, group, gpus),
+        gpus_per_node=file.gpus_per_node,
+        one_node=file.one_node,
+        profiled=file.profiled,
+        means=file.means_of(group.means),
+        measure=file.measure,
+        parameters=parameters(model, group.sequence_length) if file.rules else None,
+    )
+
+
+def _in_mode(case: Case, name: str, mode: Variant, first: Case | None) -> Case:
+    """The case in this mode of the recipe. `first` is the case that saves what it loads."""
+    changed = replace(
+        case,
+        size=f"{case.size}-{name}",
+        variant=name,
+        mode=mode,
+        steps=mode.steps or case.steps,
+        after=first,
+    )
+    saves = mode.checkpoint
+    if saves is None:
+        return changed
+    if saves.small_batches:
+        changed = replace(changed, gbs=case.mbs * (case.gpus // (case.tp * case.pp * case.cp)))
+    return replace(
+        changed, checkpoint=_bytes(saves, case.size, case.parameters), published_saves=saves.published
+    )
+
+
+def _bytes(checkpoint: Checkpoint, size: str, parameters: int | None) -> int:
     """The bytes of a checkpoint, of a model of this size and with so many parameters."""
     if checkpoint.bytes_per_parameter is not None:
         assert parameters is not None
@@ -397,7 +412,7 @@ def _size(checkpoint: Checkpoint, size: str, parameters: int | None) -> int:
 
 def _global_batch_size(label: str, group: Group, gpus: int) -> int:
     """The sequences of a step on this many GPUs. Raises ConfigError if the parallel sizes do not divide."""
-    gbs = group.gbs if group.gbs is not None else (group.gbs_per_gpu or 0) * gpus
+    gbs: float = group.gbs or (group.gbs_per_gpu or 0) * gpus
     shards = group.tp * group.pp * group.cp * group.fsdp
     if gpus % shards:
         raise ConfigError(f"{label}: {gpus} GPUs are not a multiple of tp x pp x cp x fsdp = {shards}")

@@ -66,22 +66,22 @@ class Value(Strict):
 Values = dict[Annotated[str, form(r"[a-z_]+", "a name of small letters and underscores")], Value]
 
 
-def with_defaults(values: Mapping[str, Value], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What is `given`, and the default of each value that is not."""
-    return {**{name: value.default for name, value in values.items() if value.default is not None}, **given}
+def with_defaults(values: Mapping[str, Value], site: Mapping[str, Any]) -> dict[str, Any]:
+    """What the site gives, and the default of each value that it does not."""
+    return {**{name: value.default for name, value in values.items() if value.default is not None}, **site}
 
 
-def check_values(recipe: str, values: Mapping[str, Value], given: Mapping[str, Any]) -> None:
-    """Raise ConfigError if one of a recipe's values is missing or does not match its pattern."""
+def check_values(recipe: str, values: Mapping[str, Value], site: Mapping[str, Any]) -> None:
+    """Raise ConfigError if the site gives no value that the recipe needs, or one that does not match its pattern."""
     for name, value in values.items():
-        found = given.get(name, "")
-        if found == "" and value.optional:
+        text = site.get(name, "")
+        if text == "" and value.optional:
             continue
-        if found == "":
+        if text == "":
             raise ConfigError(f"{recipe} needs `{name}`, {value.what}: {value.mend}")
-        if value.pattern is not None and not re.fullmatch(value.pattern, str(found)):
+        if value.pattern is not None and not re.fullmatch(value.pattern, str(text)):
             raise ConfigError(
-                f"{recipe}: `{name}`, {value.what}: {found!r} is not of the form that it needs; {value.mend}"
+                f"{recipe}: `{name}`, {value.what}: {text!r} is not of the form that it needs; {value.mend}"
             )
 
 
@@ -190,11 +190,11 @@ def reaches(server: str, wanted: str) -> bool:
 
     If `wanted` names a distribution, the server must be of that distribution.
     """
-    found, bound = _SERVER.fullmatch(server), _SERVER.fullmatch(wanted)
-    if found is None or bound is None or bound[4] not in (None, found[4]):
+    version, bound = _SERVER.fullmatch(server), _SERVER.fullmatch(wanted)
+    if version is None or bound is None or bound[4] not in (None, version[4]):
         return False
-    parts = (1, 2, 3, 5) if bound[4] else (1, 2, 3)
-    return [int(found[part]) for part in parts] >= [int(bound[part]) for part in parts]
+    groups = (1, 2, 3, 5) if bound[4] else (1, 2, 3)
+    return [int(version[group]) for group in groups] >= [int(bound[group]) for group in groups]
 
 
 class When(Strict):

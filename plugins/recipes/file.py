@@ -263,7 +263,9 @@ class Variant(Strict):
 
     def has(self, size: str, gpus: int) -> bool:
         """Whether the cases of this size and scale have the mode."""
-        first, last = self.scales.get(size, (0, 0)) if self.scales else (gpus, gpus)
+        if not self.scales:
+            return True
+        first, last = self.scales.get(size, (0, 0))
         return first <= gpus <= last
 
     @model_validator(mode="after")
@@ -343,48 +345,50 @@ class Matrix(Strict):
 
     def means_of(self, keys: MeansKeys | None) -> Means:
         """What printed times are of, by the `means` of a group, or of the recipe if the group has none."""
-        return Means(
-            **(self.means if keys is None else keys), separable=FORMATS[self.log].means == "separable"
-        )
+        keys = self.means if keys is None else keys
+        return Means(**keys, separable=FORMATS[self.log].means == "separable")
 
     @model_validator(mode="after")
     def _means_fit(self) -> Self:
-        window = re.fullmatch(r"mean:(\d+)-(\d+)", self.measure.statistic) if self.measure else None
         for means in map(self.means_of, (None, *(group.means for group in self.cases))):
-            if not means.fits(FORMATS[self.log].means):
-                known = " and ".join(name for name, found in FORMATS.items() if means.fits(found.means))
-                raise ValueError(
-                    f"{means}: {self.log} prints no such means; "
-                    + (f"only {known} do" if known else "let `every` be 1 or as much as `over`")
-                )
-            for steps in (
-                self.steps,
-                *(group.steps for group in self.cases if group.steps),
-                *(variant.steps for variant in self.variants.values() if variant.steps),
-            ):
-                if steps % means.span or steps == means.span > 1:
-                    raise ValueError(
-                        f"{means}: steps {steps} is not a multiple of {means.span}, two at the least"
-                    )
-            if window:
-                covered = range(int(window[1]), int(window[2]) + 1)
-                if not covered or covered.stop > self.steps or means.cut(covered):
-                    raise ValueError(
-                        f"measure.statistic {window[0]} is no window of whole intervals of {means.span} in steps 0 to "
-                        f"{self.steps - 1}"
-                    )
+            self._check_means(means)
         return self
+
+    def _check_means(self, means: Means) -> None:
+        """Raise ValueError if the format prints no such means, or steps or the statistic do not divide into them."""
+        if not means.fits(FORMATS[self.log].means):
+            known = " and ".join(name for name, format_ in FORMATS.items() if means.fits(format_.means))
+            advice = f"only {known} do" if known else "let `every` be 1 or as much as `over`"
+            raise ValueError(f"{means}: {self.log} prints no such means; {advice}")
+        replaced = [group.steps for group in self.cases] + [mode.steps for mode in self.variants.values()]
+        for steps in filter(None, (self.steps, *replaced)):
+            if steps % means.span or steps == means.span > 1:
+                raise ValueError(
+                    f"{means}: steps {steps} is not a multiple of {means.span}, two at the least"
+                )
+        window = self.measure and re.fullmatch(r"mean:(\d+)-(\d+)", self.measure.statistic)
+        if not window:
+            return
+        covered = range(int(window[1]), int(window[2]) + 1)
+        if not covered or covered.stop > self.steps or means.cut(covered):
+            raise ValueError(
+                f"measure.statistic {window[0]} is no window of whole intervals of {means.span} in steps 0 to "
+                f"{self.steps - 1}"
+            )
 
     @model_validator(mode="after")
     def _variants_are_known(self) -> Self:
         named = {name for group in self.cases for name in group.variants}
-        named |= set(self.own_models.variants if self.own_models else ())
-        if unknown := sorted(named - set(self.variants)):
+        if self.own_models:
+            named |= set(self.own_models.variants)
+        unknown = sorted(named - set(self.variants))
+        if unknown:
             raise ValueError(
                 f"no variant {', '.join(unknown)}; known in `variants`: {', '.join(self.variants) or 'none'}"
             )
         modes = {name for name, variant in self.variants.items() if variant.is_mode}
-        if listed := sorted(modes & named):
+        listed = sorted(modes & named)
+        if listed:
             raise ValueError(f"every case has the variant {', '.join(listed)}; list it in no line of `cases`")
         for name, variant in self.variants.items():
             self._check_mode(name, variant)
@@ -394,23 +398,26 @@ class Matrix(Strict):
         """Raise ValueError if this variant cannot be run or judged."""
         if variant.leaves_files and self.launch is None:
             raise ValueError(f"variants: {name} needs a launcher (`launch`), whose files are looked at")
-        saves = variant.checkpoint
-        if saves is not None and not FORMATS[self.log].times_saves:
-            raise ValueError(
-                f"variants: {name}: logs of the format {self.log} do not tell how long a save took"
-            )
-        if saves is not None and saves.bytes_per_parameter is not None and self.rules is None:
-            raise ValueError(
-                f"variants: {name}: bytes_per_parameter: only `rules` tells how many parameters a model has"
-            )
-        if saves is not None and saves.gibibytes and set(saves.gibibytes) != set(variant.scales):
-            raise ValueError(f"variants: {name}: `gibibytes` and `scales` are of the same sizes")
+        if variant.checkpoint is not None:
+            self._check_saves(name, variant.checkpoint, variant)
         if variant.after:
             first = self.variants.get(variant.after)
             if first is None or first.checkpoint is None or first.checkpoint.folder is None:
                 raise ValueError(
                     f"variants: {name}: after: {variant.after} is no variant that leaves a checkpoint"
                 )
+
+    def _check_saves(self, name: str, checkpoint: Checkpoint, variant: Variant) -> None:
+        if not FORMATS[self.log].times_saves:
+            raise ValueError(
+                f"variants: {name}: logs of the format {self.log} do not tell how long a save took"
+            )
+        if checkpoint.bytes_per_parameter is not None and self.rules is None:
+            raise ValueError(
+                f"variants: {name}: bytes_per_parameter: only `rules` tells how many parameters a model has"
+            )
+        if checkpoint.gibibytes and set(checkpoint.gibibytes) != set(variant.scales):
+            raise ValueError(f"variants: {name}: `gibibytes` and `scales` are of the same sizes")
 
     @property
     def checkpoint(self) -> Checkpoint | None:
@@ -423,7 +430,7 @@ CONTRACTS = ("launch", "manifest", "program")
 Backends = Annotated[
     tuple[Annotated[str, form(r"[a-z][a-z0-9_]*", "the name of a backend")], ...],
     Field(min_length=1, strict=False),
-    BeforeValidator(lambda given: (given,) if isinstance(given, str) else given),
+    BeforeValidator(lambda names: (names,) if isinstance(names, str) else names),
 ]
 """The names of one or more backends."""
 
@@ -485,23 +492,25 @@ def read_recipe(folder: Path) -> RecipeFile:
     return load(folder / "recipe.yaml", RecipeFile)
 
 
-def read_releases(folder: Path, own: RecipeFile) -> dict[str, tuple[Path, RecipeFile]]:
-    """Every release of a recipe by name: the file that states it, and `own` with the matrix of the release.
+def read_releases(folder: Path, recipe: RecipeFile) -> dict[str, tuple[Path, RecipeFile]]:
+    """Every release of a recipe by name: the file that states it, and `recipe` with the matrix of the release.
 
     Raises:
         ConfigError: a file is wrong, its name is not that of its release, or two files have the same release.
     """
-    found = {own.release: (folder / "recipe.yaml", own)}
+    releases = {recipe.release: (folder / "recipe.yaml", recipe)}
     for path in sorted((folder / "releases").glob("*.yaml")):
-        other = load(path, ReleaseFile)
-        if other.release != path.stem:
+        file = load(path, ReleaseFile)
+        if file.release != path.stem:
             raise ConfigError(
-                f"{path}: release is '{other.release}', but the file is named after '{path.stem}'"
+                f"{path}: release is '{file.release}', but the file is named after '{path.stem}'"
             )
-        same = {name: getattr(other, name) for name in Matrix.model_fields}
-        for release in (other.release, *other.also):
-            if release in found:
-                raise ConfigError(f"{path}: release {release} is stated in {found[release][0]} too; keep one")
-            merged = {**same, "release": release, "models": {**own.models, **other.models}}
-            found[release] = (path, own.model_copy(update=merged))
-    return dict(sorted(found.items()))
+        matrix = {name: getattr(file, name) for name in Matrix.model_fields}
+        for release in (file.release, *file.also):
+            if release in releases:
+                raise ConfigError(
+                    f"{path}: release {release} is stated in {releases[release][0]} too; keep one"
+                )
+            merged = {**matrix, "release": release, "models": {**recipe.models, **file.models}}
+            releases[release] = (path, recipe.model_copy(update=merged))
+    return dict(sorted(releases.items()))

@@ -34,8 +34,8 @@ def parameters(model: Model, sequence_length: int) -> int:
 
 def broken_rules(model: Model, sequence_length: int, *, tp: int, pp: int, vp: int) -> list[str]:
     """The rules that Megatron would find broken, with the arithmetic; empty if there are none."""
-    found = []
-    for what, value, name, divisor in (
+    broken = []
+    for quantity, value, name, divisor in (
         ("layers", model.layers, "pp x vp", pp * vp),
         ("heads", model.heads, "tp", tp),
         ("hidden size", model.hidden, "heads", model.heads),
@@ -43,10 +43,10 @@ def broken_rules(model: Model, sequence_length: int, *, tp: int, pp: int, vp: in
         ("sequence length", sequence_length, "tp", tp),
     ):
         if value % divisor:
-            found.append(
-                f"{what} {value} is not a multiple of {name} = {divisor} ({value} = {_division(value, divisor)})"
+            broken.append(
+                f"{quantity} {value} is not a multiple of {name} = {divisor} ({value} = {_division(value, divisor)})"
             )
-    return found
+    return broken
 
 
 def _division(value: int, divisor: int) -> str:

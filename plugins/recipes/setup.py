@@ -95,7 +95,8 @@ class Preparation(Documents, Ruled):
     @field_validator("progress")
     @classmethod
     def _has_its_groups(cls, text: str) -> str:
-        if missing := _PROGRESS_GROUPS - compiled(text).groupindex.keys():
+        missing = _PROGRESS_GROUPS - compiled(text).groupindex.keys()
+        if missing:
             raise ValueError(f"the pattern needs the groups (?P<{'>...) (?P<'.join(sorted(missing))}>...)")
         return text
 
@@ -120,7 +121,10 @@ class SetUp(Strict):
     @property
     def names(self) -> set[str]:
         """The values that a site may give for it, besides those of the recipe's manifest."""
-        return {"storage", *(name for part in (self.data, *self.storage.values()) for name in part.values)}
+        return {
+            "storage",
+            *(name for documents in (self.data, *self.storage.values()) for name in documents.values),
+        }
 
     @model_validator(mode="after")
     def _none_is_taken(self) -> Self:
