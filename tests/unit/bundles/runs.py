@@ -55,10 +55,11 @@ waivers:
 """
 
 
-def make_run(folder: Path, plan: str = "") -> Path:
+def make_run(folder: Path, plan: str = "", *, repeated: bool = False) -> Path:
     """The folder of a run on Slurm: one case passed, one is too slow, one ran twice, one was cancelled in the queue.
 
-    With a plan there is no case that was cancelled.
+    With a plan there is no case that was cancelled. The case that ran twice had a node that went down, or, if it is
+    `repeated`, a first run that did not decide.
     """
     run = folder / RUN
     run.mkdir(parents=True)
@@ -92,12 +93,18 @@ def make_run(folder: Path, plan: str = "") -> Path:
 
     job(PASSED, log_of(PASSED), Phase.SUCCEEDED)
     job(SLOW, log_of(SLOW, 1.1), Phase.SUCCEEDED)
-    job(AGAIN, log_of(AGAIN, steps=20), Phase.FAILED, retried="yes")
+    if repeated:
+        job(AGAIN, log_of(AGAIN, 1.052), Phase.SUCCEEDED, retried="yes")
+    else:
+        job(AGAIN, log_of(AGAIN, steps=20), Phase.FAILED, retried="yes")
     again = run / examples.case(AGAIN).key
     (again / "try-1").mkdir()
     for name in (results.SENT, results.LOG):
         (again / name).rename(again / "try-1" / name)
-    ledger.try_again(examples.case(AGAIN).key, (), "infrastructure", "node gpu017 is down", 1.8e9 + 300)
+    if repeated:
+        ledger.try_again(examples.case(AGAIN).key, (), "repeated", "not decided by one run", 1.8e9 + 300)
+    else:
+        ledger.try_again(examples.case(AGAIN).key, (), "infrastructure", "node gpu017 is down", 1.8e9 + 300)
     job(AGAIN, log_of(AGAIN), Phase.SUCCEEDED)
     if not plan:
         stopped = examples.case(STOPPED).key
