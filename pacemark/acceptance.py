@@ -11,7 +11,7 @@ from fixtures.backends.registry import REPLAY
 from pacemark import milder
 from pacemark.differences import differences, few
 from pacemark.findings import Findings
-from pacemark.ledger import Export
+from pacemark.jobs import JobsOfRun
 from plugins.errors import ConfigError
 from plugins.judging.acceptance import PLAN, Agreed, asked, parse_plan, waivers
 from plugins.judging.scaling import curves
@@ -29,7 +29,7 @@ _THE_RUN = "the run"
 def check_plan(
     folder: Path,
     summary: Summary,
-    ledger: Export,
+    ledger: JobsOfRun,
     records: Mapping[str, Mapping[str, Any]],
     published: Path,
     found: Findings,
@@ -109,7 +109,7 @@ def _scaling_without_plan(
             yield f"{SUMMARY}: its scaling of {scale.case} differs from its logs in {few(different)}"
 
 
-def _agreed(folder: Path, ledger: Export, found: Findings) -> Agreed | None:
+def _agreed(folder: Path, ledger: JobsOfRun, found: Findings) -> Agreed | None:
     """The plan that the ledger had before the first job; None if it had none, or its file is another one."""
     path, digest = folder / PLAN, ledger.run.plan
     if not digest:
@@ -132,7 +132,7 @@ def _agreed(folder: Path, ledger: Export, found: Findings) -> Agreed | None:
     return agreed
 
 
-def _known(folder: Path, basis: Basis, ledger: Export, published: Path) -> Iterator[Case]:
+def _known(folder: Path, basis: Basis, ledger: JobsOfRun, published: Path) -> Iterator[Case]:
     """The cases that a plan may name: of the run's recipes, and all that are published."""
     run = sorted(path.parent.name for path in (folder / BASIS / "suites").glob("*/recipe.yaml"))
     told: set[str] = set()
@@ -147,12 +147,12 @@ def _known(folder: Path, basis: Basis, ledger: Export, published: Path) -> Itera
         yield from (case for case in known.cases if not case.variant and case.key not in told)
 
 
-def _spoiled(summary: Summary, ledger: Export) -> str:
+def _spoiled(summary: Summary, ledger: JobsOfRun) -> str:
     """Why the run is no evidence, besides how the session ended, which the summary tells with it."""
     told = summary.acceptance.missing.get(_THE_RUN, "") if summary.acceptance else ""
     ended = why_ended(summary.outcome, summary.regressions)
     if besides := told.removesuffix(ended).removesuffix("; "):
         return besides
-    if any(row["backend"] == REPLAY for row in ledger.rows.values()):
+    if any(job.backend == REPLAY for job in ledger.all):
         return "its logs were replayed"
     return "the session was shut down" if summary.exit_code is None else ""

@@ -10,16 +10,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fixtures.runs import journal
 from fixtures.runs.folders import find_run
-from fixtures.runs.journal import JOURNAL
 from fixtures.runs.lock import RunLock
-from fixtures.runs.repair import read_ledger
+from fixtures.runs.opening import damage_of, read_ledger
 from pacemark import archive, limit, statement
 from pacemark.examine import OF_RUN
 from pacemark.findings import Findings, print_findings, print_line
 from pacemark.leaks import leaks
-from pacemark.ledger import EXPORT, exported
 from pacemark.sbom import SBOM, bill
 from pacemark.verify import check_files, opened
 from plugins.errors import ConfigError
@@ -90,16 +87,13 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _write(folder: Path, keys: list[Path], output: Path) -> None:
-    recorded = read_ledger(folder)
-    if recorded.damage:
-        raise ConfigError(recorded.told)
-    if recorded.run.ended is None:
+    ledger = read_ledger(folder)
+    if damage := damage_of(ledger):
+        raise ConfigError(damage)
+    run = ledger.run()
+    if run.ended is None:
         raise ConfigError(
             f"run {folder.name} did not end: --resume {folder.name} goes on with it, --cancel {folder.name} ends its jobs"
-        )
-    if lines := journal.broken(folder / JOURNAL):
-        raise ConfigError(
-            f"{folder / JOURNAL}: line {lines[0]} does not follow the line before it: it was changed"
         )
     if not (folder / results.SUMMARY).exists():
         raise ConfigError(
@@ -109,14 +103,13 @@ def _write(folder: Path, keys: list[Path], output: Path) -> None:
         raise ConfigError(f"run {folder.name} has no {BASIS}/: it is from before there were bundles")
     members: dict[str, Path | bytes] = dict(_files(folder))
     _require_no_secret(folder)
-    members[EXPORT] = exported(recorded.run_row, recorded.rows)
     members[SBOM] = bill()
     predicate = {
         "run": folder.name,
-        "site": recorded.run.site,
+        "site": run.site,
         "pacemark": results.VERSION,
         "bundled": datetime.now(UTC).isoformat(timespec="seconds"),
-        "plan": recorded.run_row.get("plan", ""),
+        "plan": run.plan,
     }
     envelope = statement.make({name: archive.digest(content) for name, content in members.items()}, predicate)
     for key in keys:
@@ -128,7 +121,7 @@ def _files(folder: Path) -> Iterator[tuple[str, Path]]:
     """The files of a run that go into its bundle, by name. Raises ConfigError if one is no plain file."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
-        of_run = len(name.parts) == 1 and (name.name in OF_RUN or name.name.startswith(f"{JOURNAL}.damaged"))
+        of_run = len(name.parts) == 1 and name.name in OF_RUN
         if not of_run and (len(name.parts) == 1 or name.parts[0] == "allure" or name.name in _VIEWS):
             continue
         mode = path.lstat().st_mode

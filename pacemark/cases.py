@@ -7,15 +7,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fixtures.runs.ledger import Entry
+from fixtures.runs.lines import JOBS_LOG
+from fixtures.runs.outcomes import outcome_of
 from pacemark.basis import check_baseline, check_recipe
 from pacemark.differences import differences, few
 from pacemark.findings import Findings
-from pacemark.ledger import EXPORT, Export, named
+from pacemark.jobs import JobsOfRun, named
 from pacemark.milder import Terms
-from pacemark.statement import NewerFormat
+from pacemark.statement import OtherFormat
 from plugins.judging.judge import Judgement
 from plugins.judging.verdicts import Kind
+from plugins.record.job import Job
 from plugins.rejudge import BASIS, Basis
 from plugins.reports import results
 from plugins.reports.pace import line
@@ -28,7 +30,7 @@ _NOT_RUN = (Kind.INFRASTRUCTURE, Kind.LOST, Kind.SKIPPED)
 
 
 def check_cases(
-    folder: Path, told: Sequence[dict[str, Any]], ledger: Export, published: Path, found: Findings
+    folder: Path, told: Sequence[dict[str, Any]], ledger: JobsOfRun, published: Path, found: Findings
 ) -> dict[str, dict[str, Any]]:
     """Judge each case anew, and return the records that follow. `told` are the cases of the summary.
 
@@ -45,17 +47,17 @@ def check_cases(
         found.doing = f"case {len(records)} of {len(by_key)}, {case}"
         followed += [f"{named(one)} ({one.message})" for one in entries[:-1] if one.failure != "repeated"]
         try:
-            outcome = entry.outcome(folder / case, "", "", tuple(entries[:-1]), {})
+            outcome = outcome_of(entry, folder / case, earlier=entries[:-1])
             known = check_recipe(basis, case, published, found)
             judgement = basis.judge(case, outcome)
             made, judged = _as_json(results.record(judgement)), results.read_case(folder / case)
             found.verdicts[judgement.verdict.kind] += 1
             if other := {one.gpus for one in entries} - {judgement.case.gpus}:
-                found.wrong.append(f"{case}: {EXPORT} says that it has {min(other)} GPUs")
+                found.wrong.append(f"{case}: {JOBS_LOG} says that it has {min(other)} GPUs")
             found.wrong += _told_otherwise(entry, judgement, made, record, judged)
             if known is not None:
                 check_baseline(basis, judgement, known, published, found)
-        except NewerFormat as error:
+        except OtherFormat as error:
             found.cannot.append(f"{case}: {error}")
             continue
         except Exception as error:
@@ -80,7 +82,7 @@ def check_cases(
 
 
 def _told_otherwise(
-    entry: Entry,
+    entry: Job,
     judgement: Judgement,
     made: dict[str, Any],
     record: dict[str, Any],

@@ -16,14 +16,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from fixtures.backends.registry import REPLAY
-from fixtures.runs.journal import JOURNAL
-from fixtures.runs.ledger import Entry
+from fixtures.runs.lines import JOBS_LOG
 from pacemark.acceptance import check_plan
 from pacemark.cases import check_cases
 from pacemark.differences import differences, few
 from pacemark.findings import Findings
-from pacemark.journal import check_journal
-from pacemark.ledger import EXPORT, Export, named, read_export
+from pacemark.jobs import JobsOfRun, named, read_jobs
 from pacemark.milder import left_out
 from pacemark.sbom import SBOM
 from pacemark.statement import ENVELOPE, STAMP, once
@@ -31,7 +29,7 @@ from pacemark.times import backwards
 from plugins.errors import ConfigError
 from plugins.judging.acceptance import PLAN
 from plugins.judging.verdicts import Kind
-from plugins.record.job import SETUP_CASE
+from plugins.record.job import SETUP_CASE, Job
 from plugins.rejudge import BASIS
 from plugins.reports import results
 from plugins.reports.evidence import digests
@@ -42,8 +40,8 @@ from plugins.yamlfile import first_mistake
 MOST_BYTES = 64 << 20
 """No file but a log is larger."""
 
-OF_RUN = (results.SUMMARY, JOURNAL, PLAN)
-"""The files of a run itself that a bundle has, besides the ledger and the bill of materials."""
+OF_RUN = (results.SUMMARY, JOBS_LOG, PLAN)
+"""The files of a run itself that a bundle has, besides the bill of materials."""
 
 # In seconds, from the start of a session to that of its ledger.
 _LONGEST_START = 3600.0
@@ -74,17 +72,16 @@ def examine(folder: Path, said: Mapping[str, Any], published: Path, found: Findi
             return
         raise ConfigError(f"{results.SUMMARY}: is no record of a run")
     summary = _summary(record)
-    ledger = read_export(_bytes(folder / EXPORT))
+    ledger = read_jobs(folder, found)
     if not summary.run == ledger.run.id == folder.name:
         found.wrong.append(
-            f"{results.SUMMARY} is of run {summary.run}, {EXPORT} of run {ledger.run.id}, the bundle of run {folder.name}"
+            f"{results.SUMMARY} is of run {summary.run}, {JOBS_LOG} of run {ledger.run.id}, the bundle of run {folder.name}"
         )
     for what, own in (("site", ledger.run.site), ("plan", ledger.run.plan)):
         if said.get(what) != own:
-            found.wrong.append(f"{ENVELOPE} says {what} {said.get(what)!r}, {EXPORT} says {own!r}")
+            found.wrong.append(f"{ENVELOPE} says {what} {said.get(what)!r}, {JOBS_LOG} says {own!r}")
     found.wrong += [*_unended(ledger), *backwards(summary, ledger)]
     found.wrong += _shared(ledger)
-    check_journal(folder, ledger, found)
     found.wrong += _unexplained(folder, ledger)
     found.wrong += _of_session(summary, ledger)
     _check_evidence(folder, summary, found)
@@ -115,29 +112,29 @@ def _ambiguous(folder: Path, files: Sequence[Path]) -> Iterator[str]:
                 yield f"{path.relative_to(folder)}: {error}"
 
 
-def _unended(ledger: Export) -> Iterator[str]:
+def _unended(ledger: JobsOfRun) -> Iterator[str]:
     if ledger.run.ended is None:
-        yield f"{EXPORT}: the run has not ended"
-    for entry in ledger.entries:
+        yield f"{JOBS_LOG}: the run has not ended"
+    for entry in ledger.all:
         if entry.status != "ended":
             yield f"{named(entry)} has not ended, it is {entry.status}"
 
 
-def _shared(ledger: Export) -> Iterator[str]:
+def _shared(ledger: JobsOfRun) -> Iterator[str]:
     """Submissions that are one job. The ids of processes and of logs may occur again."""
-    seen: dict[tuple[str, str], Entry] = {}
-    for entry in ledger.entries:
+    seen: dict[tuple[str, str], Job] = {}
+    for entry in ledger.all:
         if entry.ref.id and entry.ref.case_id != SETUP_CASE and entry.backend not in ("local", REPLAY):
             other = seen.setdefault((entry.location, entry.ref.id), entry)
             if other is not entry:
-                yield f"{named(other)} and {named(entry)} are one job in {EXPORT}, {entry.ref.id}"
+                yield f"{named(other)} and {named(entry)} are one job in {JOBS_LOG}, {entry.ref.id}"
 
 
-def _unexplained(folder: Path, ledger: Export) -> Iterator[str]:
+def _unexplained(folder: Path, ledger: JobsOfRun) -> Iterator[str]:
     """Files that no submission explains, and submissions whose files are missing."""
-    tries, known = ledger.tries, (*OF_RUN, EXPORT, SBOM, ENVELOPE, STAMP)
+    tries, known = ledger.tries, (*OF_RUN, SBOM, ENVELOPE, STAMP)
     for path in sorted(folder.iterdir()):
-        if not path.is_dir() and path.name not in known and not path.name.startswith(f"{JOURNAL}.damaged"):
+        if not path.is_dir() and path.name not in known:
             yield f"{path.name} has no place in a bundle: nothing in it is checked"
     for case, entries in tries.items():
         if entries[-1].ref.case_id == SETUP_CASE:
@@ -161,7 +158,7 @@ def _unexplained(folder: Path, ledger: Export) -> Iterator[str]:
         elif f"{name.parent}" not in explained:
             unexplained.add(f"{name.parent}")
     for place_of_none in sorted(unexplained):
-        yield f"{place_of_none} has files and no submission in {EXPORT}"
+        yield f"{place_of_none} has files and no submission in {JOBS_LOG}"
 
 
 def _check_evidence(folder: Path, summary: Summary, found: Findings) -> None:
@@ -185,13 +182,13 @@ def _check_evidence(folder: Path, summary: Summary, found: Findings) -> None:
             )
 
 
-def _of_session(summary: Summary, ledger: Export) -> Iterator[str]:
+def _of_session(summary: Summary, ledger: JobsOfRun) -> Iterator[str]:
     """How what the summary says of the whole session differs from the ledger and from its own cases."""
     own = [entries[-1] for entries in ledger.tries.values() if entries[-1].is_case]
     told, known = [case.id for case in summary.cases], {entry.case for entry in own}
     for case, entries in ledger.tries.items():
         if entries[-1].ref.case_id != SETUP_CASE and not all(entry.gpus for entry in entries):
-            yield f"{case} is a job without a GPU in {EXPORT}, so that it would be no case"
+            yield f"{case} is a job without a GPU in {JOBS_LOG}, so that it would be no case"
     for case in sorted(known - set(told)):
         yield f"{case} was run and is left out of {results.SUMMARY}"
     for case in sorted(set(told) - known):
@@ -203,13 +200,13 @@ def _of_session(summary: Summary, ledger: Export) -> Iterator[str]:
     if summary.totals != totals:
         yield f"{results.SUMMARY}: its totals are not those of its cases: {few(list(differences(summary.totals, totals)))}"
     if summary.site != ledger.run.site:
-        yield f"{results.SUMMARY} is of site {summary.site}, {EXPORT} of site {ledger.run.site}"
+        yield f"{results.SUMMARY} is of site {summary.site}, {JOBS_LOG} of site {ledger.run.site}"
     started = datetime.fromisoformat(summary.started).timestamp()
     if abs(started - ledger.run.started) > _LONGEST_START:
-        yield f"{results.SUMMARY} says that the run began at {summary.started}, {EXPORT} at {ledger.run.started:.0f}"
-    hours = sum(entry.gpu_hours or 0.0 for entry in ledger.entries if entry.backend != REPLAY)
+        yield f"{results.SUMMARY} says that the run began at {summary.started}, {JOBS_LOG} at {ledger.run.started:.0f}"
+    hours = sum(entry.gpu_hours or 0.0 for entry in ledger.all if entry.backend != REPLAY)
     if abs(summary.gpu_hours - hours) > 0.001:
-        yield f"{results.SUMMARY} has {summary.gpu_hours} GPU-hours, the jobs in {EXPORT} took {hours:.3f}"
+        yield f"{results.SUMMARY} has {summary.gpu_hours} GPU-hours, the jobs in {JOBS_LOG} took {hours:.3f}"
     if summary.repeated is not None:
         runs = {entry.case: _hours_of_runs(ledger.tries[entry.case]) for entry in own}
         about = results.About(summary.site, 0.0, at_most=summary.repeated.at_most, runs=runs)
@@ -223,7 +220,7 @@ def _of_session(summary: Summary, ledger: Export) -> Iterator[str]:
         yield f"{results.SUMMARY} says that the session ended as '{summary.outcome}', by its verdicts it is '{ending}'"
 
 
-def _hours_of_runs(tries: Sequence[Entry]) -> list[float | None]:
+def _hours_of_runs(tries: Sequence[Job]) -> list[float | None]:
     return [entry.gpu_hours for entry in tries if entry is tries[-1] or entry.failure == "repeated"]
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fixtures.backends.registry import REPLAY
-from fixtures.runs.ledger import Entry
 from pacemark.differences import few
 from plugins.judging.acceptance import PLAN, Plan
 from plugins.judging.checkpoints import GB
 from plugins.judging.judge import BY_AGREED, Judgement
 from plugins.recipes.cases import load_recipe
+from plugins.record.job import Job
 from plugins.rejudge import BASIS, Basis
 from plugins.reports.summary import LeftOut
 
@@ -27,7 +27,7 @@ class Terms:
     judged_as: set[str] = field(default_factory=set)
     by: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
-    def add(self, entry: Entry, judgement: Judgement) -> None:
+    def add(self, entry: Job, judgement: Judgement) -> None:
         for words in self._of(entry, judgement):
             self.by[words].append(judgement.case.key)
         self.judged_as.add(self._as_what(entry.ref.recipe, judgement))
@@ -49,7 +49,7 @@ class Terms:
         older = "" if release == newest else f" (its newest is {newest})"
         return f"{name} {release}{older} on {judgement.outcome.gpu}"
 
-    def _of(self, entry: Entry, judgement: Judgement) -> Iterator[str]:
+    def _of(self, entry: Job, judgement: Judgement) -> Iterator[str]:
         choice, target = self.basis.of(entry.ref.recipe)[1], judgement.expected
         if target is not None and target.baseline.path.parent != self.basis.baselines:
             yield f"judged by the site's own numbers, which nobody published: see {BASIS}/own/"

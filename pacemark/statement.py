@@ -30,7 +30,7 @@ PAYLOAD = "application/vnd.in-toto+json"
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "urn:pacemark:run:"
 """The type of the predicate, without the number of its format."""
-FORMAT = 1
+FORMAT = 2
 """It changes if a verifier of the old format would be misled."""
 
 _FORMAT = re.compile(r"[1-9][0-9]{0,8}")
@@ -44,7 +44,7 @@ _MAKE_KEY = (
 )
 
 
-class NewerFormat(ConfigError):
+class OtherFormat(ConfigError):
     """The statement is of a format that this version does not know."""
 
 
@@ -69,7 +69,7 @@ def written(envelope: Envelope) -> bytes:
 def read(data: bytes) -> tuple[Envelope, dict[str, str], dict[str, Any]]:
     """The envelope, the digests by member, and the predicate.
 
-    Raises ConfigError if this is no envelope of a bundle's statement, and NewerFormat if it is of a newer one.
+    Raises ConfigError if this is no envelope of a bundle's statement, and OtherFormat if it is of another one.
     """
     from securesystemslib.dsse import Envelope
     from securesystemslib.exceptions import Error
@@ -88,8 +88,12 @@ def read(data: bytes) -> tuple[Envelope, dict[str, str], dict[str, Any]]:
         if before or not _FORMAT.fullmatch(number):
             raise ValueError(f"its statement is of another type, {statement['predicateType']}")
         if int(number) > FORMAT:
-            raise NewerFormat(
+            raise OtherFormat(
                 f"{ENVELOPE}: is of format {number}, and this Pacemark knows {FORMAT}: use a newer one"
+            )
+        if int(number) < FORMAT:
+            raise OtherFormat(
+                f"{ENVELOPE}: an older version of Pacemark made this bundle, of format {number}: verify it with that version"
             )
         digests: dict[str, str] = {}
         for subject in statement["subject"]:

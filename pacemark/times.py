@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from pacemark.ledger import EXPORT, Export, named
+from fixtures.runs.lines import JOBS_LOG
+from pacemark.jobs import JobsOfRun, named
 from plugins.record.job import Times
 from plugins.reports.results import SUMMARY
 from plugins.reports.summary import Summary
@@ -14,17 +15,17 @@ from plugins.reports.summary import Summary
 _CLOCKS_DIFFER = 3600.0
 
 
-def backwards(summary: Summary, ledger: Export) -> Iterator[str]:
+def backwards(summary: Summary, ledger: JobsOfRun) -> Iterator[str]:
     """What ends before it begins, by the summary or by the ledger."""
     if datetime.fromisoformat(summary.ended) < datetime.fromisoformat(summary.started):
         yield f"{SUMMARY} says that the run ended at {summary.ended}, before its start at {summary.started}"
     run = ledger.run
     if run.ended is not None and run.ended < run.started:
-        yield f"{EXPORT}: the run ended {run.started - run.ended:,.0f} s before its start"
-    for entry in ledger.entries:
+        yield f"{JOBS_LOG}: the run ended {run.started - run.ended:,.0f} s before its start"
+    for entry in ledger.all:
         for words, early in _of_job(entry.times):
             if early > _CLOCKS_DIFFER:
-                yield f"{named(entry)}: {words.format(f'{early:,.0f} s')} in {EXPORT}"
+                yield f"{named(entry)}: {words.format(f'{early:,.0f} s')} in {JOBS_LOG}"
 
 
 def _of_job(times: Times) -> Iterator[tuple[str, float]]:

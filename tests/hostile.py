@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from fixtures.runs.ledger import Entry
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case, Recipe
 from plugins.record.job import Job, JobRef, JobState, Phase
@@ -119,7 +118,7 @@ def pytest_configure(config: pytest.Config) -> None:
     plugin = config.pluginmanager.getplugin("pacemark-run")
     ended = plugin._outcome
 
-    def said(case: Case, recipe: Recipe, entry: Entry) -> Outcome:
+    def said(case: Case, recipe: Recipe, entry: Job) -> Outcome:
         plain: Outcome = ended(case, recipe, entry)
         return examples.with_facts(plain, **_SAID, **_AROUND, **FATES[case.id].changed)
 

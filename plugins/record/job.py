@@ -1,10 +1,15 @@
-"""A job of a case: what the cluster says of it, what the ledger keeps of it, and what the judge gets."""
+"""A job of a case: what the cluster says of it, what the log of jobs keeps of it, and what the judge gets.
+
+Each fact of a job is declared here, and nowhere else: `jobs.log` has each field.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 Failure = Literal["", "infrastructure", "lost", "interrupted", "given up", "hung", "repeated", "skipped"]
 """Why a job did not end by itself; "" if it did.
@@ -14,9 +19,24 @@ after its last step. `repeated`: it ended well, but its case ran again because t
 the verdict, or because each case has several runs. `skipped`: it was never submitted, because what it needs is not there.
 """
 
+Status = Literal["planned", "intent", "submitted", "ended"]
+"""How far a job is. `intent`: it is about to be submitted, so that the cluster may have it. `submitted`: the cluster has answered."""
+
+Checkpoint = Literal["", "to be removed", "to be kept", "removed"]
+"""What becomes of the checkpoint that a job saves; "" if the job saves none."""
 
 SETUP_CASE = "setup"
 """The `case_id` of the job that is a recipe's own set-up."""
+
+REPLAY = "replay"
+"""The backend that has no jobs: it judges logs that were there before."""
+
+Seconds = Annotated[float, Field(allow_inf_nan=False)]
+"""A time in seconds since the epoch, or a duration."""
+
+# They are names of folders.
+_Recipe = Annotated[str, Field(pattern=r"^\w[\w.+-]*$")]
+_CaseId = Annotated[str, Field(pattern=r"^\w[\w.+-]*(/\w[\w.+-]*)?$")]
 
 
 class Phase(StrEnum):
@@ -62,8 +82,8 @@ class JobRef:
     `renamed` is the name that the cluster gave the job for `name`, "" if it kept it.
     """
 
-    recipe: str
-    case_id: str
+    recipe: _Recipe
+    case_id: _CaseId
     name: str
     id: str = ""
     folder: str = ""
@@ -124,21 +144,19 @@ class Times:
     `started` is when its last attempt began; the attempts before that ran `earlier_seconds`, 0 if that is unknown.
     """
 
-    submitted: float | None = None
-    started: float | None = None
-    ended: float | None = None
-    earlier_seconds: float = 0.0
-    cancel_asked: float | None = None
-    cancel_confirmed: float | None = None
+    submitted: Seconds | None = None
+    started: Seconds | None = None
+    ended: Seconds | None = None
+    earlier_seconds: Annotated[Seconds, Field(ge=0)] = 0.0
+    cancel_asked: Seconds | None = None
+    cancel_confirmed: Seconds | None = None
 
     @property
     def queued(self) -> float | None:
         """How long the job waited, if that is known. A cluster that tells whole seconds may have started it before it was submitted."""
-        return (
-            None
-            if self.submitted is None or self.started is None
-            else max(self.started - self.submitted, 0.0)
-        )
+        if self.submitted is None or self.started is None:
+            return None
+        return max(self.started - self.submitted, 0.0)
 
     @property
     def seconds(self) -> float | None:
@@ -150,21 +168,73 @@ class Times:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A job of a case, with all that is known of it.
+    """A job of a case, or a recipe's set-up, with all that is known of it.
 
-    `try_number` is its number among the jobs of its case. `attempts` is 1 + its restarts by the cluster.
+    `try_number` is its number among the jobs of its case. `backend` is how it runs. `location` says which cluster
+    it is on, and where in it. `gpus` is 0 for a set-up. `attempts` is 1 + its restarts by the cluster.
     `excluded` are the nodes that it was kept away from. `log_note` says where its log was read, if not from
     itself, or why it was not. `log_fault` says that the log on the cluster is not the one that was read, "" if it
     is. `failure` says why it did not end by itself, `message` says it in words.
     """
 
     ref: JobRef
-    try_number: int = 1
+    try_number: Annotated[int, Field(ge=1)] = 1
+    backend: str = ""
+    location: str = ""
+    gpus: Annotated[int, Field(ge=0)] = 0
+    status: Status = "planned"
     state: JobState = JobState()
     times: Times = Times()
     attempts: int = 1
     excluded: tuple[str, ...] = ()
+    checkpoint: Checkpoint = ""
     log_note: str = ""
     log_fault: str = ""
     failure: Failure = ""
     message: str = ""
+
+    @property
+    def case(self) -> str:
+        """The key of its case."""
+        return self.ref.case
+
+    @property
+    def is_case(self) -> bool:
+        """Whether this is a case's own job, and so a row of the verdicts."""
+        return bool(self.gpus) and not self.ref.diagnoses
+
+    @property
+    def may_run(self) -> bool:
+        """Whether the job may still be on the cluster.
+
+        If it has not ended, it may be there once it was about to be submitted. If it has ended, it may be there if
+        its cancellation was never confirmed, or if the cluster could no longer be asked. A replay has no job.
+        """
+        if self.backend == REPLAY:
+            return False
+        if self.status == "ended":
+            lost = self.failure == "lost" and not self.state.phase.over
+            return (lost or bool(self.times.cancel_asked)) and not self.times.cancel_confirmed
+        return self.status in ("intent", "submitted")
+
+    @property
+    def leaves_checkpoint(self) -> bool:
+        """Whether a checkpoint of this job may be on the cluster."""
+        return self.checkpoint in ("to be removed", "to be kept") and self.times.submitted is not None
+
+    @property
+    def gpu_hours(self) -> float | None:
+        """Those of this job; None if nobody knows when it began or ended."""
+        seconds = self.times.seconds
+        if seconds is None:
+            return None
+        return self.gpus * seconds / 3600
+
+    def away(self, here: str) -> str:
+        """Why the job cannot be asked about at `here`, a `Backend.location`: it is elsewhere. "" if it is not.
+
+        If the job was only planned, its location is not known.
+        """
+        if self.location in ("", here):
+            return ""
+        return f"job {self.ref.label} is in {self.location}, and the site file leads to {here} now"

@@ -7,7 +7,6 @@ array. It starts batch jobs about once a second, so even a single call does not 
 
 from __future__ import annotations
 
-import sqlite3
 import statistics
 import subprocess
 import sys
@@ -16,6 +15,8 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fixtures.runs.ledger import Ledger
+from fixtures.runs.lines import JOBS_LOG
 from tests.bench import checkout, controller, process, reframe, waiting
 from tests.bench.controller import Record
 from tests.bench.process import Cost
@@ -77,10 +78,9 @@ def pacemark(lab: SlurmLab, folder: Path) -> Way:
 
 def part_of_fleet(folder: Path) -> float:
     """Seconds from the start of the fleet to its end."""
-    ledger = sqlite3.connect(folder / "checkout" / "results" / "latest" / "ledger.sqlite")
-    began, ended = ledger.execute("select started, ended from run").fetchone()
-    ledger.close()
-    return float(ended - began)
+    run = Ledger(folder / "checkout" / "results" / "latest" / JOBS_LOG).run()
+    assert run.ended is not None
+    return run.ended - run.started
 
 
 def login_shell() -> float:

@@ -18,8 +18,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fixtures.runs.journal import JOURNAL
-from fixtures.runs.ledger import LEDGER
+from fixtures.runs.lines import JOBS_LOG
 from tests.lab.scripted import STUCK, Script, ScriptedLab, training_log
 from tests.system.scripted import RECIPE, site_of
 from tests.system.support import pacemark, signal_group, start
@@ -28,7 +27,6 @@ from tests.system.support import pacemark, signal_group, start
 _SELECT = (f"suites/{RECIPE}", "-k", "bf16")
 # From its start until a session is killed, at most.
 _LONGEST = 8.0
-_FILES = (LEDGER, f"{LEDGER}-wal", f"{LEDGER}-shm", JOURNAL)
 _TRACES = ("Traceback", "INTERNALERROR")
 
 
@@ -75,7 +73,7 @@ def _session(lab: ScriptedLab, folder: Path, chosen: random.Random, count: Count
     count.sessions += 1
     _killed(chosen, *_SELECT, *site, results=results)
     count.killed += bool(lab.jobs())
-    runs = [path for path in results.glob("*") if (path / LEDGER).exists() and not path.is_symlink()]
+    runs = [path for path in results.glob("*") if (path / JOBS_LOG).exists() and not path.is_symlink()]
     for again in (["--resume", "latest"], ["--sweep"]):
         for run in runs:
             _damage(run, chosen)
@@ -106,20 +104,24 @@ def _killed(chosen: random.Random, *arguments: str, results: Path) -> str:
 
 
 def _damage(run: Path, chosen: random.Random) -> None:
-    """Cut, remove or change one of the files of the run's ledger and journal, or none of them."""
-    path = run / chosen.choice(_FILES)
+    """Cut the run's log of jobs behind its first line, take a line out of it, change bits in a line, or nothing."""
+    path = run / JOBS_LOG
     how = chosen.choice(["nothing", "cut", "remove", "flip"])
-    if how == "nothing" or not path.exists() or not path.stat().st_size:
+    lines = path.read_bytes().splitlines(keepends=True)
+    if how == "nothing" or len(lines) < 2:
+        # If no line is whole, the run is only named.
         return
-    data = bytearray(path.read_bytes())
-    if how == "remove":
-        path.unlink()
-    elif how == "cut":
-        path.write_bytes(data[: chosen.randrange(len(data))])
-    else:
+    number = chosen.randrange(len(lines))
+    if how == "cut":
+        data = b"".join(lines)
+        path.write_bytes(data[: chosen.randrange(len(lines[0]), len(data))])
+        return
+    changed = bytearray(lines.pop(number))
+    if how == "flip":
         for _ in range(8):
-            data[chosen.randrange(len(data))] ^= 1 << chosen.randrange(8)
-        path.write_bytes(data)
+            changed[chosen.randrange(len(changed))] ^= 1 << chosen.randrange(8)
+        lines.insert(number, bytes(changed))
+    path.write_bytes(b"".join(lines))
 
 
 def main() -> int:

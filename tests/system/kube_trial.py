@@ -120,7 +120,7 @@ class KubeTrial:
 
     def owned(self) -> bool:
         """Whether a session has the run."""
-        return (self.results / "latest" / "ledger.sqlite").exists() and is_live(self.results / "latest")
+        return (self.results / "latest" / "jobs.log").exists() and is_live(self.results / "latest")
 
     def made(self) -> list[str]:
         """The JobSets that the API server made for this namespace's user, by its own log."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.runs.repair import read_ledger
+from fixtures.runs.opening import read_ledger
 from pacemark.__main__ import main
 from plugins.judging.acceptance import PLAN
 from plugins.reports.page import HTML
@@ -62,7 +62,7 @@ def test_a_cluster_is_accepted_once_it_is_mended(
     assert [scale["gpus"] for scale in scaling["scales"]] == [128, 512]
     assert scaling["scales"][1]["limit"] < scaling["scales"][1]["efficiency"]
     assert (second.folder / PLAN).read_text() == TEXT
-    assert read_ledger(second.folder).run.plan == hashlib.sha256(TEXT.encode()).hexdigest()
+    assert read_ledger(second.folder).run().plan == hashlib.sha256(TEXT.encode()).hexdigest()
     assert 'Acceptance of lab: <span class="good">accepted</span>' in (second.folder / HTML).read_text()
     again = pacemark("suites", "--resume", "latest", "--site", str(site), results=tmp_path / "results")
     assert (again.status, again.summary["acceptance"]) == (0, found), again.out

@@ -279,7 +279,7 @@ def test_a_cluster_that_cannot_be_asked_leaves_no_site_file(
 
 def test_a_run_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
     (tmp_path / "results" / "20260101-000000-dead").mkdir(parents=True)
-    (tmp_path / "results" / "20260101-000000-dead" / "ledger.sqlite").touch()
+    (tmp_path / "results" / "20260101-000000-dead" / "jobs.log").touch()
     for option in ("--sweep", "--list-runs"):
         result = pacemark("suites", option, results=tmp_path / "results")
         assert result.status == (option == "--sweep"), result.out

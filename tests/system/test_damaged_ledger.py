@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.runs.journal import JOURNAL
-from fixtures.runs.ledger import LEDGER
+from fixtures.runs.lines import JOBS_LOG
 from tests.bench.soak import soak
 from tests.lab.scripted import STUCK, Script, ScriptedLab
 from tests.system.forks import Session
@@ -19,30 +18,34 @@ from tests.system.support import Run, finish, pacemark, signal_group, start, unt
 
 SELECT = (f"suites/{RECIPE}", "-k", CELL)
 LONG = Script(timeline=STUCK, ends=False)
-WAL = f"{LEDGER}-wal"
 
 
-def lost_wal(folder: Path) -> None:
-    (folder / WAL).unlink()
+def torn_tail(folder: Path) -> None:
+    """As after a power cut: the id of the job is lost with the end of its line."""
+    path = folder / JOBS_LOG
+    data = path.read_bytes()
+    path.write_bytes(data[: data.index(b'"status": "submitted"')])
 
 
-def empty_ledger(folder: Path) -> None:
-    (folder / LEDGER).write_bytes(b"")
+def flipped_bytes(folder: Path) -> None:
+    """In each line but one."""
+    path = folder / JOBS_LOG
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([lines[0], *(line.replace(b'"at"', b'"aT"') for line in lines[1:])]))
 
 
-def lost_both_tails(folder: Path) -> None:
-    """Nothing on this disk knows of the job: as in an older copy of the folder."""
-    lost_wal(folder)
-    lines = (folder / JOURNAL).read_bytes().splitlines(keepends=True)
-    (folder / JOURNAL).write_bytes(b"".join(lines[:2]))
+def lost_tail(folder: Path) -> None:
+    """Nothing in it knows of the job: as in an older copy of the folder."""
+    lines = (folder / JOBS_LOG).read_bytes().splitlines(keepends=True)
+    (folder / JOBS_LOG).write_bytes(b"".join(lines[:2]))
 
 
-def lost_book_and_wal(folder: Path) -> None:
-    lost_wal(folder)
-    (folder / JOURNAL).unlink()
+def lost_plan(folder: Path) -> None:
+    lines = (folder / JOBS_LOG).read_bytes().splitlines(keepends=True)
+    (folder / JOBS_LOG).write_bytes(b"".join(lines[2:]))
 
 
-DAMAGES = [lost_wal, empty_ledger, lost_both_tails, lost_book_and_wal]
+DAMAGES = [torn_tail, flipped_bytes, lost_tail, lost_plan]
 
 
 def killed(lab: ScriptedLab, tmp_path: Path, site: Path, script: Script = LONG) -> Path:
@@ -52,14 +55,14 @@ def killed(lab: ScriptedLab, tmp_path: Path, site: Path, script: Script = LONG) 
     try:
         until(lambda: "RUNNING" in lab.jobs().values(), "the job runs")
         folder = (tmp_path / "results" / "latest").resolve()
-        until(lambda: '"status": "submitted"' in (folder / JOURNAL).read_text(), "its id is recorded")
+        until(lambda: '"status": "submitted"' in (folder / JOBS_LOG).read_text(), "its id is recorded")
     finally:
         kill(process)
     return folder
 
 
 def followed(tmp_path: Path) -> bool:
-    journal = tmp_path / "results" / "latest" / JOURNAL
+    journal = tmp_path / "results" / "latest" / JOBS_LOG
     return journal.exists() and '"id": "4711"' in journal.read_text(errors="replace")
 
 
@@ -102,6 +105,17 @@ def test_a_resumed_run_goes_on_with_its_job_whatever_became_of_the_ledger(
     assert "Traceback" not in resumed.out
     assert resumed.case(f"{RECIPE}/{CELL}")["verdict"] == "passed", resumed.out
     assert resumed.case(f"{RECIPE}/{CELL}")["job"]["id"] == "4711"
+    assert len(scripted_lab.calls("sbatch")) == 1
+
+
+def test_a_run_of_which_no_line_is_whole_is_named(scripted_lab: ScriptedLab, tmp_path: Path) -> None:
+    site = site_of(scripted_lab, RECIPE, tmp_path, launch_minutes="0.02")
+    folder = killed(scripted_lab, tmp_path, site)
+    (folder / JOBS_LOG).write_bytes(b"")
+    for command in (["suites", "--sweep"], [*SELECT, "--resume", "latest"]):
+        said = ask(site, tmp_path, *command)
+        assert said.status == (1 if "--sweep" in command else 4), said.out
+        assert f"jobs that it may have left have names that begin with pacemark-{folder.name}" in said.out
     assert len(scripted_lab.calls("sbatch")) == 1
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from fixtures.runs.ledger import LEDGER, Ledger
+from fixtures.runs.ledger import Ledger
+from fixtures.runs.lines import JOBS_LOG
 from tests.lab.slurm import SlurmLab
 from tests.system.support import CASE, SELECT, Run, finish, login, pacemark, site_file, start, until
 
@@ -109,11 +110,10 @@ def test_a_session_killed_after_a_run_goes_on_with_it_and_submits_the_next_one_o
     quick = {"launch_minutes": "0.2", "ssh": login(slurm_lab, ", connect_seconds: 5, command_seconds: 10")}
     site = site_file(slurm_lab, stage, tmp_path, **quick)
     process = start(*REPEAT, "--site", str(site), results=tmp_path / "results")
-    ledger = tmp_path / "results" / "latest" / LEDGER
+    ledger = tmp_path / "results" / "latest" / JOBS_LOG
     until(ledger.exists, "the run has begun")
     opened = Ledger(ledger.resolve())
     until(lambda: opened.earlier(CASE) != (), "the first run's end")
-    opened.close()
     time.sleep(after)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()

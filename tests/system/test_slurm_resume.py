@@ -97,7 +97,7 @@ def test_a_session_killed_while_submitting_never_submits_twice(
     quick = {**LAUNCH, "ssh": login(slurm_lab, ", connect_seconds: 5, command_seconds: 10")}
     site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, real_step=0.05), tmp_path, **quick)
     process = start(*SELECT, "--site", str(site), results=tmp_path / "results")
-    until((tmp_path / "results" / "latest" / "ledger.sqlite").exists, "the run has begun")
+    until((tmp_path / "results" / "latest" / "jobs.log").exists, "the run has begun")
     time.sleep(after)
     kill(process)
     result = resume(site, tmp_path)

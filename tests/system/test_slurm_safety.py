@@ -55,7 +55,7 @@ def test_a_signal_in_the_middle_leaves_no_job(
 def test_a_signal_while_submitting_leaves_no_job(slurm_lab: SlurmLab, tmp_path: Path, after: float) -> None:
     site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, hang_at=5), tmp_path)
     process = start(*TWO, "--site", str(site), results=tmp_path / "results")
-    until((tmp_path / "results" / "latest" / "ledger.sqlite").exists, "the run has begun")
+    until((tmp_path / "results" / "latest" / "jobs.log").exists, "the run has begun")
     time.sleep(after)
     signal_group(process, signal.SIGTERM)
     finish(process, tmp_path / "results")

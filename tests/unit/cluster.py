@@ -11,11 +11,12 @@ from fixtures.backends.base import Backend, LogCopy, LogPiece, LogPlace
 from fixtures.backends.section import Limits, Machine
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
-from fixtures.runs.ledger import LEDGER, Entry, Ledger
+from fixtures.runs.ledger import Ledger
+from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.planned import PlannedJob
 from plugins.errors import Unreachable
 from plugins.recipes.cases import Case
-from plugins.record.job import JobRef, JobState, Phase
+from plugins.record.job import Job, JobRef, JobState, Phase
 from tests.unit import examples
 from tests.unit.examples import nemo2_text
 
@@ -128,23 +129,23 @@ class Session:
     ):
         limits = {"log_settle_seconds": 0.05, "cancel_seconds": 2, **limits}
         site = Site(gpu="h100", limits=Limits(**limits))  # type: ignore[arg-type]
-        path = folder / LEDGER
+        path = folder / JOBS_LOG
         self.ledger = Ledger.create(path, "run-1", "lab")
         plans = [
             PlannedJob(case, "slurm", JobRef(case.recipe, case.id, case.id), "nemo2", minutes=case.gpus / 100)
             for case in cases
         ]
         self.ledger.plan([(plan.case, plan.backend, plan.ref.name) for plan in plans])
-        self.fleet = Fleet(folder, path, plans, {"slurm": cluster}, {"slurm": site}, policy)
+        self.fleet = Fleet(folder, self.ledger, plans, {"slurm": cluster}, {"slurm": site}, policy)
 
-    def finish(self, seconds: float = 10) -> dict[str, Entry]:
+    def finish(self, seconds: float = 10) -> dict[str, Job]:
         deadline = time.monotonic() + seconds
         while self.fleet.running:
             assert time.monotonic() < deadline, list(self.fleet.board.values())
             time.sleep(0.01)
         return self.entries()
 
-    def entries(self) -> dict[str, Entry]:
+    def entries(self) -> dict[str, Job]:
         return {entry.ref.case_id: entry for entry in self.ledger.entries()}
 
 

@@ -58,4 +58,3 @@ def start(tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> 
     yield begin
     for session in made:
         session.fleet.stop()
-        session.ledger.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from contextlib import closing
 from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,8 +14,9 @@ from xml.etree import ElementTree
 import pytest
 
 from fixtures.gate import Gate
-from fixtures.runs.ledger import LEDGER, Ledger, connect
-from fixtures.runs.repair import read_ledger
+from fixtures.runs.ledger import Ledger
+from fixtures.runs.lines import JOBS_LOG
+from fixtures.runs.opening import read_ledger
 from plugins.judging.acceptance import PLAN, Agreed, Plan
 from plugins.judging.shown import Shown
 from plugins.judging.verdicts import Kind
@@ -28,6 +28,7 @@ from plugins.reports.gate import CODES, Outcome
 from plugins.reports.summary import Ending, Scale, Scaling, WaivedCase
 from tests.system.support import Run, pacemark
 from tests.unit import examples
+from tests.unit.jobs_log import lines_of, log_of
 from tests.unit.test_gate import session
 
 SMALL, MIDDLE, LARGE = (f"70b-bf16-{gpus}gpus" for gpus in (64, 128, 256))
@@ -57,7 +58,7 @@ def test_a_replay_is_never_accepted_and_keeps_its_plan(tmp_path: Path) -> None:
     assert f"INCOMPLETE: 3 case(s) of the plan with SHA-256 {decision(run)['digest']}" in run.out
     assert (run.folder / PLAN).read_text() == TEXT
     digest = hashlib.sha256(TEXT.encode()).hexdigest()
-    assert decision(run)["digest"] == read_ledger(run.folder).run.plan == digest
+    assert decision(run)["digest"] == read_ledger(run.folder).run().plan == digest
     # Before any job.
     first = (run.folder / "jobs.log").read_text().splitlines()[0]
     assert json.loads(first.partition(" ")[2])["run"]["plan"] == digest
@@ -283,7 +284,7 @@ def run_that_died(folder: Path, digest: str) -> Path:
     """A run of site this-machine that began with the plan of this digest."""
     made = folder / "results" / "20261122-000000-00000000"
     made.mkdir(parents=True, mode=0o700)
-    Ledger.create(made / LEDGER, made.name, "this-machine", digest).close()
+    Ledger.create(made / JOBS_LOG, made.name, "this-machine", digest)
     return made
 
 
@@ -311,13 +312,24 @@ def test_a_resumed_run_has_the_plan_that_it_began_with(tmp_path: Path) -> None:
     )
 
 
-def test_the_plan_of_a_damaged_ledger_is_that_of_its_journal(tmp_path: Path) -> None:
+def test_the_plan_of_a_damaged_ledger_is_that_of_its_whole_lines(tmp_path: Path) -> None:
     folder = run_that_died(tmp_path, "0123")
-    with closing(connect(folder / LEDGER)) as database:
-        database.execute("update run set plan = ''")
+    Ledger(folder / JOBS_LOG).take_over()
+    log = (folder / JOBS_LOG).read_bytes()
+    (folder / JOBS_LOG).write_bytes(log.replace(b'"plan": "0123"', b'"plan": ""', 1))
     found = read_ledger(folder)
-    assert found.run.plan == "0123"
-    assert found.damage == ("ledger.sqlite does not say whose it is",)
+    assert found.run().plan == "0123"
+    assert found.damage == ("line 1 has a wrong checksum",)
+
+
+def test_another_plan_in_a_whole_line_is_damage(tmp_path: Path) -> None:
+    folder = run_that_died(tmp_path, "0123")
+    lines = lines_of((folder / JOBS_LOG).read_bytes())
+    other = {**lines[0], "run": {**lines[0]["run"], "plan": "4567"}}
+    (folder / JOBS_LOG).write_bytes(log_of([*lines, other]))
+    found = read_ledger(folder)
+    assert found.run().plan == "0123"
+    assert found.damage == ("line 2 has another site, folder, start or plan",)
 
 
 def test_a_run_with_a_plan_goes_on_by_the_site_file_that_it_began_with(tmp_path: Path) -> None:

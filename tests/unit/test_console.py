@@ -10,11 +10,13 @@ import pytest
 from rich.table import Table
 
 from fixtures.runs.folders import print_runs, say
-from fixtures.runs.ledger import LEDGER, Ledger
+from fixtures.runs.ledger import Ledger
+from fixtures.runs.lines import JOBS_LOG
 from plugins.console import PlainConsole
 from plugins.reports.terminal import print_table
 from plugins.words import shown
 from tests.unit import examples
+from tests.unit.jobs_log import rewrite
 
 HOSTILE = [
     "[link=http://evil.example]x[/link]",
@@ -52,14 +54,13 @@ def test_a_string_is_shown_as_it_is_written(text: str) -> None:
 def test_a_run_is_listed_as_its_ledger_has_it(tmp_path: Path, text: str) -> None:
     folder = tmp_path / "run-1"
     folder.mkdir()
-    ledger = Ledger.create(folder / LEDGER, f"run {text}", f"site {text}")
+    ledger = Ledger.create(folder / JOBS_LOG, f"run {text}", f"site {text}")
     ledger.plan([(case, "slurm", f"job {text}") for case in (examples.case("70b-fp8-512gpus"),)])
     ledger.intend("llama3/70b-fp8-512gpus")
-    ledger._db.execute("update run set host = ?", (f"host {text}",))
-    ledger.close()
+    rewrite(folder / JOBS_LOG, lambda line: line["run"].update(host=f"host {text}"))
     broken = tmp_path / f"run-2{text}".replace("/", "")
     broken.mkdir()
-    (broken / LEDGER).touch()
+    (broken / JOBS_LOG).touch()
     file = io.StringIO()
     print_runs(tmp_path, file, 500)
     said = file.getvalue()

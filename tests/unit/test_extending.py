@@ -17,7 +17,9 @@ from fixtures.backends.section import Machine
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
 from fixtures.options import choice_of
-from fixtures.runs.ledger import LEDGER, Ledger
+from fixtures.runs.ledger import Ledger
+from fixtures.runs.lines import JOBS_LOG
+from fixtures.runs.outcomes import outcome_of
 from fixtures.runs.planned import PlannedJob
 from fixtures.site import THIS_MACHINE, load_site, make_backends
 from plugins.errors import ConfigError, SubmitError
@@ -193,10 +195,10 @@ def test_a_backend_is_a_module_and_a_line_of_the_registry(toy_backend: Recipe, t
 
     results = tmp_path / "results"
     results.mkdir()
-    ledger = Ledger.create(results / LEDGER, "run-1", site.site)
+    ledger = Ledger.create(results / JOBS_LOG, "run-1", site.site)
     planned = PlannedJob(case, "toy", job_of("run-1", case.recipe, case.id), toy_backend.file.log)
     ledger.plan([(case, "toy", planned.ref.name)])
-    fleet = Fleet(results, results / LEDGER, [planned], backends, {"toy": section}, Policy())
+    fleet = Fleet(results, ledger, [planned], backends, {"toy": section}, Policy())
     fleet.start()
     while not (entry := ledger.entry(case.key)) or entry.status != "ended":
         assert fleet.running
@@ -205,7 +207,7 @@ def test_a_backend_is_a_module_and_a_line_of_the_registry(toy_backend: Recipe, t
     assert (entry.ref.id, entry.failure, entry.message) == ("toy-1", "", "")
     assert (results / case.key / SENT).read_text() == f"toysub --queue fast --name {planned.ref.name}\n"
     log = read(toy_backend.file.log, [(results / case.key / LOG).read_bytes()])
-    outcome = entry.outcome(results / case.key, "h100", "", (), {})
+    outcome = outcome_of(entry, results / case.key, "h100")
     found = judge_outcome(case, outcome, log, examples.baseline(), gpu="h100", baselines=examples.BASELINES)
     assert found.verdict.kind is Kind.PASSED, found.verdict.headline
 

@@ -15,8 +15,8 @@ from allure_commons._hooks import AllureDeveloperHooks
 from pluggy import PluginManager
 
 from fixtures.runs.folders import Summary, print_runs
-from fixtures.runs.journal import JOURNAL
-from fixtures.runs.ledger import LEDGER, Ledger
+from fixtures.runs.ledger import Ledger
+from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.lock import RunLock
 from fixtures.runs.record import write_record
 from plugins.errors import ConfigError
@@ -59,12 +59,11 @@ def ended(cases: Sequence[Mapping[str, Any]]) -> Ending:
 def made(folder: Path) -> Path:
     """A run of two cases that has ended; one of them is judged."""
     folder.mkdir(parents=True)
-    ledger = Ledger.create(folder / LEDGER, folder.name, "lab")
+    ledger = Ledger.create(folder / JOBS_LOG, folder.name, "lab")
     ledger.plan([(case, "slurm", case.id) for case in (NARROW, WIDE)])
     for case in (NARROW, WIDE):
         ledger.end(case.key)
     ledger.finish()
-    ledger.close()
     for case in (NARROW, WIDE):
         (folder / case.key).mkdir(parents=True)
     results.write_json(folder / NARROW.key / results.CASE, {"id": NARROW.key, "verdict": "passed"})
@@ -185,18 +184,18 @@ def test_a_record_that_may_not_be_read_is_a_damaged_one(
     ids=["folder", "pipe", "dangling", "empty", "no database"],
 )  # fmt: skip
 def test_a_damaged_ledger_hides_no_other_run(tmp_path: Path, damage: Damage) -> None:
-    """Where its journal is damaged too, only the run's name is known."""
+    """If no line of it is whole, only the run's name is known."""
     made(tmp_path / "run-1"), made(tmp_path / "run-2")
-    damage(tmp_path / "run-1" / LEDGER)
-    lines = listed(tmp_path)
-    assert lines[1:] == [
+    log = tmp_path / "run-1" / JOBS_LOG
+    log.write_bytes(log.read_bytes().replace(b"lab", b"lob", 1))
+    assert listed(tmp_path)[1:] == [
         "run-1 lab its ledger is damaged 1 passed, 1 not judged none",
         "run-2 lab ended 1 passed, 1 not judged none",
     ]
-    damage(tmp_path / "run-1" / JOURNAL)
+    damage(log)
     lines = listed(tmp_path)
     assert lines[-1] == "run-2 lab ended 1 passed, 1 not judged none"
-    # Two links that lead nowhere are no run at all.
+    # A link that leads nowhere is no run at all.
     assert (
         damage is make_dangling or lines[1] == "run-1 ? its ledger cannot be read ? look for pacemark-run-1*"
     )

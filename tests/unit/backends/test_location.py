@@ -15,11 +15,11 @@ from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.fleet.state import Policy
-from fixtures.runs.journal import JOURNAL
-from fixtures.runs.ledger import LEDGER, Ledger
+from fixtures.runs.ledger import Ledger
 from fixtures.runs.leftovers import cancel_left
+from fixtures.runs.lines import JOBS_LOG
+from fixtures.runs.opening import open_ledger
 from fixtures.runs.planned import PlannedJob
-from fixtures.runs.repair import open_ledger
 from fixtures.runs.resume import resumed
 from fixtures.site import site_model
 from plugins.errors import ConfigError, Denied, SubmitError
@@ -37,7 +37,7 @@ SUBMITTED = JobRef("gpt3_aks", SETUP_CASE, JOB)
 def ledger(tmp_path: Path) -> Ledger:
     folder = tmp_path / "results" / "run-1"
     folder.mkdir(parents=True)
-    made = Ledger.create(folder / LEDGER, "run-1", "lab")
+    made = Ledger.create(folder / JOBS_LOG, "run-1", "lab")
     made.plan([(CASE, "jobset", "the-job")])
     made.plan_setup(JobRef("llama3", "setup", "the-setup"), "jobset")
     made.intend(CASE.key, THERE)
@@ -62,7 +62,8 @@ def test_a_sweep_says_what_is_elsewhere_and_cancels_what_is_here(ledger: Ledger)
     assert f"NOT cancelled: job the-job is in {THERE}, and the site file leads to {HERE} now" in said
     assert "llama3/setup: job 17 is over" in said
     assert cluster.cancelled == {"the-setup"}
-    assert [entry.ref.name for entry in ledger.entries() if entry.may_run] == ["the-job"]
+    left = Ledger(ledger.path).entries()
+    assert [entry.ref.name for entry in left if entry.may_run] == ["the-job"]
 
 
 def test_a_sweep_says_what_no_section_of_the_site_file_leads_to(ledger: Ledger) -> None:
@@ -189,10 +190,10 @@ def test_a_job_that_was_only_planned_by_a_damaged_ledger_is_looked_for_where_the
 ) -> None:
     folder = tmp_path / "results" / "run-1"
     folder.mkdir(parents=True)
-    made = Ledger.create(folder / LEDGER, "run-1", "lab")
+    made = Ledger.create(folder / JOBS_LOG, "run-1", "lab")
     made.plan([(CASE, "jobset", "pacemark-run-1.the-job")])
-    made.close()
-    (folder / JOURNAL).unlink()
+    log = (folder / JOBS_LOG).read_bytes()
+    (folder / JOBS_LOG).write_bytes(log.replace(b"lab", b"lob", 1))
     mended, told = open_ledger(folder)
     assert told
     cluster = Cluster()

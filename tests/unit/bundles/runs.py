@@ -6,6 +6,7 @@ import io
 import json
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from fixtures.runs.journal import _sum, link
-from fixtures.runs.ledger import LEDGER, Ledger
+from fixtures.runs.ledger import Ledger
+from fixtures.runs.lines import JOBS_LOG
+from fixtures.runs.outcomes import outcome_of
 from fixtures.runs.record import write_record
 from pacemark import archive, statement
 from plugins.judging.acceptance import PLAN, parse_plan, waivers
@@ -68,7 +70,7 @@ def make_run(folder: Path, plan: str = "", *, repeated: bool = False) -> Path:
         (run / PLAN).write_bytes(agreed.data)
     chosen = Choice(versions={"driver": "550.54"}, agreed=agreed.plan.tolerance if agreed else None)
     recipe = examples.llama3()
-    ledger = Ledger.create(run / LEDGER, RUN, "lab", agreed.digest if agreed else "")
+    ledger = Ledger.create(run / JOBS_LOG, RUN, "lab", agreed.digest if agreed else "")
     cases = [examples.case(case_id) for case_id in (PASSED, SLOW, AGAIN, *([] if plan else [STOPPED]))]
     ledger.plan([(case, "slurm", f"pacemark-{RUN}.{case.recipe}-{case.id}") for case in cases])
     write_basis(run, recipe, chosen, examples.BASELINES)
@@ -116,9 +118,8 @@ def make_run(folder: Path, plan: str = "", *, repeated: bool = False) -> Path:
     for case in cases[:3]:
         entry = ledger.entry(case.key)
         assert entry is not None
-        outcome = entry.outcome(
-            run / case.key, chosen.gpu_of(case), "", ledger.earlier(case.key), chosen.versions
-        )
+        outcome = outcome_of(entry, run / case.key, chosen.gpu_of(case), ledger.earlier(case.key))
+        outcome = replace(outcome, versions=chosen.versions)
         results.write_case(judge_files(recipe, case, outcome, chosen, examples.BASELINES))
     begun = datetime.fromtimestamp(ledger.run().started, UTC).date()
 
@@ -145,7 +146,6 @@ def make_run(folder: Path, plan: str = "", *, repeated: bool = False) -> Path:
 
     about = About("lab", ledger.run().started, gpu_hours=ledger.gpu_hours())
     write_record(run, about, ledger.entries(), None, ending)
-    ledger.close()
     return run
 
 
@@ -190,20 +190,6 @@ def changed(members: Members, name: str, change: Callable[[Any], Any]) -> Member
 def replaced(members: Members, name: str, old: str, new: str, times: int = 1) -> Members:
     assert old.encode() in members[name], old
     return {**members, name: members[name].replace(old.encode(), new.encode(), times)}
-
-
-def journal_of(rows: Sequence[dict[str, Any]]) -> bytes:
-    """A journal whose chain is whole, of these contents of its lines."""
-    lines, last = [], b""
-    for row in rows:
-        text = json.dumps({**row, "after": link(last)}, sort_keys=True)
-        last = f"{_sum(text)} {text}".encode()
-        lines.append(last)
-    return b"\n".join([*lines, b""])
-
-
-def lines_of(journal: bytes) -> list[dict[str, Any]]:
-    return [json.loads(line.partition(b" ")[2]) for line in journal.splitlines()]
 
 
 def raw_zip(entries: Sequence[tuple[zipfile.ZipInfo | str, bytes]]) -> bytes:

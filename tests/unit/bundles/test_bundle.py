@@ -10,12 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.runs.journal import JOURNAL
-from fixtures.runs.ledger import LEDGER, connect
+from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.lock import RunLock
 from pacemark.__main__ import main
 from pacemark.leaks import leaks
-from pacemark.ledger import RunRow, Submission
 from pacemark.sbom import SBOM
 from plugins.rejudge import Choice
 from plugins.reports.results import VERSION
@@ -23,6 +21,7 @@ from tests.system.support import pacemark
 from tests.unit import examples
 from tests.unit.bundles import runs
 from tests.unit.bundles.runs import PASSED, RUN
+from tests.unit.jobs_log import rewrite
 
 # Made up, and split, so that no scan of this repository finds one.
 SECRETS = {
@@ -182,23 +181,21 @@ def test_a_run_that_goes_on_is_refused(run: Path, capsys: pytest.CaptureFixture[
 
 
 def test_a_run_that_died_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    database = connect(run / LEDGER)
-    database.execute("update run set ended = null")
-    database.close()
+    rewrite(run / JOBS_LOG, lambda line: line["run"].update(ended=None))
     assert f"run {RUN} did not end: --resume {RUN} goes on with it" in refused(run, capsys)
 
 
 def test_a_damaged_ledger_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    database = connect(run / LEDGER)
-    database.execute("update run set plan = 'other'")
-    database.close()
-    assert "ledger.sqlite" in refused(run, capsys)
+    log = (run / JOBS_LOG).read_bytes()
+    (run / JOBS_LOG).write_bytes(log.replace(b'"plan": ""', b'"plan": "other"', 1))
+    said = refused(run, capsys)
+    assert f"run {RUN}: its ledger in {run} is damaged: jobs.log: line 1 has a wrong checksum" in said
 
 
 def test_a_journal_that_was_changed_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = (run / JOURNAL).read_bytes().splitlines(keepends=True)
-    (run / JOURNAL).write_bytes(b"".join([*lines[:3], *lines[4:]]))
-    assert "line 4 does not follow the line before it: it was changed" in refused(run, capsys)
+    lines = (run / JOBS_LOG).read_bytes().splitlines(keepends=True)
+    (run / JOBS_LOG).write_bytes(b"".join([*lines[:3], *lines[4:]]))
+    assert "line 4 does not follow the line before it" in refused(run, capsys)
 
 
 def test_a_verdict_that_was_changed_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -280,10 +277,9 @@ def test_a_key_that_cannot_sign_is_refused(run: Path, capsys: pytest.CaptureFixt
 
 
 def test_a_bundle_has_the_evidence_and_no_views(run: Path) -> None:
-    for name in ("report.html", "lock", "allure/x.json", "ledger.sqlite-wal", f"llama3/{PASSED}/steps.csv"):
+    for name in ("report.html", "lock", "allure/x.json", "reserve", f"llama3/{PASSED}/steps.csv"):
         (run / name).parent.mkdir(exist_ok=True)
         (run / name).write_text("")
-    (run / "ledger.sqlite-wal").unlink()
     assert bundle(run) == 0
     names = runs.unpacked(run.parents[1] / "run.zip").keys()
     basis = {name for name in names if name.startswith("basis/")}
@@ -302,16 +298,8 @@ def test_a_bundle_has_the_evidence_and_no_views(run: Path) -> None:
         f"llama3/{runs.AGAIN}/try-1/sent.txt",
         f"llama3/{runs.STOPPED}/sent.txt",
     }
-    rest = {"summary.json", "jobs.log", "ledger.json", SBOM, "statement.dsse.json"}
+    rest = {"summary.json", "jobs.log", SBOM, "statement.dsse.json"}
     assert names - basis == cases | tries | rest
-
-
-def test_a_bundle_has_every_column_of_the_ledger(run: Path) -> None:
-    database = connect(run / LEDGER)
-    for table, model in (("run", RunRow), ("submission", Submission)):
-        columns = {row["name"] for row in database.execute(f"pragma table_info({table})")}
-        assert set(model.model_fields) == columns - {"seal"}
-    database.close()
 
 
 def test_the_bill_of_materials_names_what_is_installed(run: Path) -> None:

@@ -25,16 +25,16 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from fixtures.runs.journal import JOURNAL, _sum, link
+from fixtures.runs.lines import JOBS_LOG
 from pacemark import archive
 from pacemark.__main__ import main
-from pacemark.ledger import EXPORT
 from pacemark.statement import ENVELOPE
 from plugins.judging.acceptance import PLAN
 from plugins.rejudge import Choice
 from tests.unit import examples
 from tests.unit.bundles import runs
-from tests.unit.bundles.runs import AGAIN, PASSED, SLOW, Members, changed, journal_of, lines_of, replaced
+from tests.unit.bundles.runs import AGAIN, PASSED, SLOW, Members, changed, replaced
+from tests.unit.jobs_log import line_of, lines_of, link, log_of
 
 Change = Callable[[Members], Members]
 SUMMARY, LLAMA3, RECIPE = "summary.json", "basis/baselines/llama3.yaml", "basis/suites/llama3/recipe.yaml"
@@ -140,7 +140,7 @@ def test_what_was_changed_after_it_was_signed_is_named(
 
 
 def _journal(members: Members, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> Members:
-    return {**members, JOURNAL: journal_of(change(lines_of(members[JOURNAL])))}
+    return {**members, JOBS_LOG: log_of(change(lines_of(members[JOBS_LOG])))}
 
 
 def _scaling(*case_ids: str) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def _scaling(*case_ids: str) -> dict[str, Any]:
 
 def _as_job(line: dict[str, Any], job_id: str) -> dict[str, Any]:
     """The line as it would be of another job, if it is on the first one."""
-    return {**line, "job": {**line["job"], "id": job_id}} if line["job"]["id"] == "101" else line
+    return _jobs_with(line, lambda job: job["ref"].update(id=job_id) if job["ref"]["id"] == "101" else None)
 
 
 def _chained(journal: bytes) -> bytes:
@@ -164,20 +164,21 @@ def _chained(journal: bytes) -> bytes:
     lines, last = list[bytes](), b""
     for line in journal.splitlines():
         text = re.sub(r'"after": "[^"]*"', f'"after": "{link(last)}"', line.decode().partition(" ")[2])
-        last = f"{_sum(text)} {text}".encode()
+        last = line_of(text)
         lines.append(last)
     return b"\n".join([*lines, b""])
 
 
 def _without(members: Members, *, case_id: str, number: int) -> Members:
-    """Without a submission: in the ledger and in the journal, whose chain is made anew."""
+    """Without a submission, with a chain that is made anew."""
 
-    def other(row: dict[str, Any]) -> bool:
-        return (row["case_id"], row["try_number"]) != (case_id, number)
+    def other(job: dict[str, Any]) -> bool:
+        return (job["ref"]["case_id"], job["try_number"]) != (case_id, number)
 
-    kept = _journal(members, lambda rows: [row for row in rows if "run" in row or other(row["job"])])
-    rows = [row for row in json.loads(members[EXPORT])["submissions"] if other(row)]
-    return changed(kept, EXPORT, lambda ledger: {**ledger, "submissions": rows})
+    def rest(line: dict[str, Any]) -> dict[str, Any]:
+        return {**line, "jobs": [job for job in line["jobs"] if other(job)]}
+
+    return _journal(members, lambda lines: [rest(line) for line in lines])
 
 
 def _case(record: dict[str, Any], case_id: str) -> dict[str, Any]:
@@ -185,9 +186,29 @@ def _case(record: dict[str, Any], case_id: str) -> dict[str, Any]:
     return found
 
 
-def _row(ledger: dict[str, Any], case_id: str) -> dict[str, Any]:
-    found: dict[str, Any] = [row for row in ledger["submissions"] if row["case_id"] == case_id][-1]
-    return found
+def _jobs_with(line: dict[str, Any], change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+    """The line, in which each job is changed."""
+    made: dict[str, Any] = json.loads(json.dumps(line))
+    for job in made["jobs"]:
+        change(job)
+    return made
+
+
+def _values(job: dict[str, Any], case_id: str, values: dict[str, Any]) -> None:
+    """Give the job of this case other facts, wherever in it they stand."""
+    if job["ref"]["case_id"] == case_id:
+        for name, value in values.items():
+            part = next((job[part] for part in ("ref", "state", "times") if name in job[part]), job)
+            part[name] = value
+
+
+def _run(members: Members, **values: Any) -> Members:
+    """With other facts of the run in the last line."""
+
+    def told(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [*lines[:-1], {**lines[-1], "run": {**lines[-1]["run"], **values}}]
+
+    return _journal(members, told)
 
 
 def _passed(members: Members) -> Members:
@@ -236,30 +257,27 @@ def _moved(members: Members, old: str, new: str) -> Members:
     return {name.replace(old, new): data for name, data in members.items()}
 
 
-def _own_column(members: Members, **values: Any) -> Members:
-    return changed(members, EXPORT, lambda ledger: _row(ledger, PASSED).update(values))
+def _at_last(members: Members, **values: Any) -> Members:
+    """With other facts of the passed case's job in its last line."""
+
+    def told(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        last = max(n for n, line in enumerate(lines) if PASSED in [j["ref"]["case_id"] for j in line["jobs"]])
+        changed = _jobs_with(lines[last], lambda job: _values(job, PASSED, values))
+        return [*lines[:last], changed, *lines[last + 1 :]]
+
+    return _journal(members, told)
 
 
-def _row_everywhere(members: Members, **values: Any) -> Members:
-    """The passed case's row with these values, in the ledger and in the journal, whose chain is made anew."""
-
-    def of(line: dict[str, Any]) -> dict[str, Any]:
-        other = "job" not in line or line["job"]["case_id"] != PASSED
-        return line if other else {**line, "job": {**line["job"], **values}}
-
-    told = _journal(members, lambda rows: [of(row) for row in rows])
-    return _own_column(told, **values)
+def _throughout(members: Members, case_id: str = PASSED, **values: Any) -> Members:
+    """With other facts of a case's jobs in each line."""
+    return _journal(
+        members, lambda lines: [_jobs_with(line, lambda job: _values(job, case_id, values)) for line in lines]
+    )
 
 
 def _without_gpus(members: Members) -> Members:
-    """The slow case has no GPU in ledger and journal, so that it is no case, and is left out of the summary."""
-
-    def of(row: dict[str, Any]) -> dict[str, Any]:
-        return {**row, "gpus": 0} if row["case_id"] == SLOW else row
-
-    told = _journal(members, lambda rows: [{**r, "job": of(r["job"])} if "job" in r else r for r in rows])
-    left = changed(told, EXPORT, lambda led: {**led, "submissions": [of(row) for row in led["submissions"]]})
-    return _left_out(left)
+    """The slow case has no GPU, so that it is no case, and is left out of the summary."""
+    return _left_out(_throughout(members, SLOW, gpus=0))
 
 
 FORGED: dict[str, tuple[Change, str]] = {
@@ -326,20 +344,20 @@ FORGED: dict[str, tuple[Change, str]] = {
         f"llama3/{SLOW}/case.json: it has a key twice",
     ),
     "a key twice in the ledger": (
-        lambda m: replaced(m, EXPORT, '"nodes":', '"nodes": "other", "nodes":'),
-        "ledger.json: it has a key twice",
+        lambda m: {**m, JOBS_LOG: _chained(m[JOBS_LOG].replace(b'"nodes":', b'"nodes": "other", "nodes":'))},
+        "jobs.log: a line is none of Pacemark's: it has a key twice",
     ),
     "the run of the summary": (
         lambda m: changed(m, SUMMARY, lambda s: s.update(run="other")),
-        f"summary.json is of run other, ledger.json of run {runs.RUN}, the bundle of run {runs.RUN}",
+        f"summary.json is of run other, jobs.log of run {runs.RUN}, the bundle of run {runs.RUN}",
     ),
     "the site of the summary": (
         lambda m: changed(m, SUMMARY, lambda s: s.update(site="other")),
-        "summary.json is of site other, ledger.json of site lab",
+        "summary.json is of site other, jobs.log of site lab",
     ),
     "the GPU-hours": (
         lambda m: changed(m, SUMMARY, lambda s: s.update(gpu_hours=1.0)),
-        "summary.json has 1.0 GPU-hours, the jobs in ledger.json took",
+        "summary.json has 1.0 GPU-hours, the jobs in jobs.log took",
     ),
     "the day of the run": (
         lambda m: changed(m, SUMMARY, lambda s: s.update(started="2024-01-01T00:00:00.000+00:00")),
@@ -350,24 +368,24 @@ FORGED: dict[str, tuple[Change, str]] = {
         "summary.json says that the run ended at 2024-01-01T00:00:00.000+00:00, before its start at ",
     ),
     "an end of the ledger before its start": (
-        lambda m: changed(m, EXPORT, lambda e: e["run"].update(ended=e["run"]["started"] - 1)),
-        "ledger.json: the run ended 1 s before its start",
+        lambda m: _run(m, ended=lines_of(m[JOBS_LOG])[0]["run"]["started"] - 1),
+        "jobs.log: the run ended 1 s before its start",
     ),
     "an end of a job before its start": (
-        lambda m: _row_everywhere(m, ended=1.7e9),
-        f"llama3/{PASSED} try 1: its end is 100,000,000 s before its start in ledger.json",
+        lambda m: _throughout(m, ended=1.7e9),
+        f"llama3/{PASSED} try 1: its end is 100,000,000 s before its start in jobs.log",
     ),
     "an end of a job before it was submitted": (
-        lambda m: _row_everywhere(m, started=None, ended=1.7e9),
+        lambda m: _throughout(m, started=None, ended=1.7e9),
         f"llama3/{PASSED} try 1: its end is ",
     ),
     "a cancellation that was confirmed before it was asked for": (
-        lambda m: _row_everywhere(m, cancel_asked=1.8e9, cancel_confirmed=1.7e9),
-        f"llama3/{PASSED} try 1: its cancellation was confirmed 100,000,000 s before it was asked for in ledger.json",
+        lambda m: _throughout(m, cancel_asked=1.8e9, cancel_confirmed=1.7e9),
+        f"llama3/{PASSED} try 1: its cancellation was confirmed 100,000,000 s before it was asked for in jobs.log",
     ),
     "a time that is no number": (
-        lambda m: replaced(m, EXPORT, '"ended": 1800000900', '"ended": NaN', 9),
-        "ledger.json: is no ledger: ",
+        lambda m: {**m, JOBS_LOG: _chained(m[JOBS_LOG].replace(b'"ended": 1800000900.0', b'"ended": NaN'))},
+        "jobs.log: a line is none of Pacemark's: jobs.0.times.ended",
     ),
     "a time without its zone, which each machine reads otherwise": (
         lambda m: changed(m, SUMMARY, lambda s: s.update(started=s["started"].removesuffix("+00:00"))),
@@ -376,7 +394,7 @@ FORGED: dict[str, tuple[Change, str]] = {
     "a case was left out of the summary": (_left_out, f"llama3/{SLOW} was run and is left out of summary.json"),
     "a case was left out everywhere, and its files stayed": (
         lambda m: _left_out(_without(m, case_id=SLOW, number=1)),
-        f"llama3/{SLOW} has files and no submission in ledger.json",
+        f"llama3/{SLOW} has files and no submission in jobs.log",
     ),
     "a case that was not run": (
         lambda m: changed(
@@ -388,104 +406,104 @@ FORGED: dict[str, tuple[Change, str]] = {
         lambda m: changed(m, SUMMARY, lambda s: s["cases"].append(_case(s, PASSED))),
         "summary.json has a case twice",
     ),
-    "a failed submission was left out of the ledger": (
-        lambda m: changed(m, EXPORT, lambda e: e["submissions"].remove(next(r for r in e["submissions"] if r["failure"]))),
-        f"llama3/{AGAIN} try 1 is in jobs.log and not in ledger.json: a submission was left out",
-    ),
-    "a failed submission was left out of ledger and journal": (
+    "a failed submission was left out": (
         lambda m: _without(m, case_id=AGAIN, number=1),
         f"llama3/{AGAIN}: try 1 is missing, and there is a try 2: a submission was left out",
     ),
-    "a submission was left out of the journal": (
-        lambda m: _journal(m, lambda rows: [r for r in rows if r.get("job", {}).get("case_id") != SLOW]),
-        f"llama3/{SLOW} try 1 is in ledger.json and not in jobs.log: a submission was left out",
+    "a case was left out of the log of jobs": (
+        lambda m: _without(m, case_id=SLOW, number=1),
+        f"llama3/{SLOW} is in summary.json and was not run",
     ),
     "the journal was cut off": (
-        lambda m: {**m, JOURNAL: b"".join(m[JOURNAL].splitlines(keepends=True)[:-3])},
-        "jobs.log and ledger.json differ in",
+        lambda m: {**m, JOBS_LOG: b"".join(m[JOBS_LOG].splitlines(keepends=True)[:-3])},
+        "jobs.log: the run has not ended",
+    ),
+    "the journal was cut off in a line": (
+        lambda m: {**m, JOBS_LOG: m[JOBS_LOG][:-9]},
+        "jobs.log: its last line is cut off",
     ),
     "lines of the journal were moved": (
-        lambda m: {**m, JOURNAL: b"".join(sorted(m[JOURNAL].splitlines(keepends=True)))},
-        "does not follow the line before it: lines were changed, left out or moved",
+        lambda m: {**m, JOBS_LOG: b"".join(sorted(m[JOBS_LOG].splitlines(keepends=True)))},
+        "jobs.log: line 1 does not follow the line before it",
     ),
     "a line of the journal was left out": (
-        lambda m: {**m, JOURNAL: b"".join(m[JOURNAL].splitlines(keepends=True)[:4] + m[JOURNAL].splitlines(keepends=True)[5:])},
+        lambda m: {**m, JOBS_LOG: b"".join(m[JOBS_LOG].splitlines(keepends=True)[:4] + m[JOBS_LOG].splitlines(keepends=True)[5:])},
         "jobs.log: line 5 does not follow the line before it",
     ),
     "a line of the journal means harm": (
-        lambda m: {**m, JOURNAL: m[JOURNAL] + journal_of([{"job": 7}])},
+        lambda m: {**m, JOBS_LOG: m[JOBS_LOG] + log_of([{"job": 7}])},
         "jobs.log: a line is none of Pacemark's",
     ),
     "a line of the journal with a number for a name": (
-        lambda m: _journal(m, lambda rows: [*rows, *({"job": {**rows[1]["job"], "recipe": name}} for name in (7, "x"))]),
-        "its files are none of Pacemark's",
+        lambda m: _throughout(m, recipe=7),
+        "jobs.log: a line is none of Pacemark's: jobs.0.ref.recipe",
     ),
     "a line of the journal with another job's id": (
-        lambda m: _journal(m, lambda rows: [_as_job(r, "77") if r.get("job", {}).get("status") == "submitted" else r for r in rows]),
+        lambda m: _journal(m, lambda rows: [_as_job(r, "77") if '"submitted"' in json.dumps(r["jobs"][:1]).partition("status")[2][:15] else r for r in rows]),
         f"llama3/{PASSED} try 1: jobs.log has it as the jobs 77, 101: one of them was left out",
     ),
     "a line of the journal on another run": (
-        lambda m: _journal(m, lambda rows: [{"run": {**rows[0]["run"], "site": "other"}}, *rows]),
-        "jobs.log and ledger.json are of different runs",
+        lambda m: _journal(m, lambda rows: [*rows, {**rows[0], "run": {**rows[0]["run"], "id": "other"}}]),
+        "is of run other: lines were changed, left out or moved",
+    ),
+    "a line of the journal with another site": (
+        lambda m: _journal(m, lambda rows: [*rows, {**rows[0], "run": {**rows[0]["run"], "site": "other"}}]),
+        "has another site, folder, start or plan: lines were changed, left out or moved",
     ),
     "a line of the journal with a key twice": (
-        lambda m: {**m, JOURNAL: _chained(m[JOURNAL].replace(b'"id": "101"', b'"id": "77", "id": "101"'))},
+        lambda m: {**m, JOBS_LOG: _chained(m[JOBS_LOG].replace(b'"id": "101"', b'"id": "77", "id": "101"'))},
         "jobs.log: a line is none of Pacemark's",
     ),
-    "no journal": (lambda m: {n: d for n, d in m.items() if n != JOURNAL}, "jobs.log is missing"),
+    "no journal": (lambda m: {n: d for n, d in m.items() if n != JOBS_LOG}, "jobs.log is missing"),
     "the journal of another run": (
-        lambda m: _journal(m, lambda rows: [{"run": {**rows[0]["run"], "id": "x"}}, *rows[1:]]),
-        "jobs.log and ledger.json are of different runs",
+        lambda m: _journal(m, lambda rows: [{**row, "run": {**row["run"], "id": "x"}} for row in rows]),
+        f"summary.json is of run {runs.RUN}, jobs.log of run x, the bundle of run {runs.RUN}",
     ),
-    "a job's id": (lambda m: _own_column(m, id="999"), f"llama3/{PASSED} try 1: jobs.log and ledger.json differ in id (101, 999)"),
+    "a job's id": (lambda m: _at_last(m, id="999"), f"llama3/{PASSED} try 1: jobs.log has it as the jobs 101, 999: one of them was left out"),
     "a job's id is that of another": (
-        lambda m: _own_column(m, id="102"),
-        f"llama3/{PASSED} try 1 and llama3/{SLOW} try 1 are one job in ledger.json, 102",
+        lambda m: _at_last(m, id="102"),
+        f"llama3/{PASSED} try 1 and llama3/{SLOW} try 1 are one job in jobs.log, 102",
     ),
     "a job that ran less than no time": (
-        lambda m: _own_column(m, earlier_seconds=-240.0),
-        "ledger.json: is no ledger: submissions.0.earlier_seconds",
+        lambda m: _at_last(m, earlier_seconds=-240.0),
+        "jobs.log: a line is none of Pacemark's: jobs.0.times.earlier_seconds",
     ),
-    "a job's end": (lambda m: _own_column(m, phase="failed"), "jobs.log and ledger.json differ in phase (succeeded, failed)"),
-    "a job that did not end": (lambda m: _own_column(m, status="submitted"), f"llama3/{PASSED} try 1 has not ended"),
+    "a job's end": (lambda m: _at_last(m, phase="failed"), f"llama3/{PASSED}: summary.json differs from its log and the ledger in "),
+    "a job that did not end": (lambda m: _at_last(m, status="submitted"), f"llama3/{PASSED} try 1 has not ended"),
     "a run that did not end": (
-        lambda m: changed(m, EXPORT, lambda e: e["run"].update(ended=None)),
-        "ledger.json: the run has not ended",
-    ),
-    "two rows of one submission": (
-        lambda m: changed(m, EXPORT, lambda e: e["submissions"].append(_row(e, PASSED))),
-        "ledger.json: two rows are of one submission",
+        lambda m: _run(m, ended=None),
+        "jobs.log: the run has not ended",
     ),
     "logs that were replayed": (
-        lambda m: _own_column(m, backend="replay"),
+        lambda m: _at_last(m, backend="replay"),
         "note      1 case(s) are of logs that were there before: no job of this run wrote them",
     ),
-    "an unknown column": (lambda m: _own_column(m, seal="x"), "ledger.json: is no ledger: submissions.0.seal"),
+    "an unknown fact": (lambda m: _at_last(m, seal="x"), "jobs.log: a line is none of Pacemark's: jobs.0.seal"),
     "a job that is no case, for want of a GPU": (
         _without_gpus,
-        f"llama3/{SLOW} is a job without a GPU in ledger.json",
+        f"llama3/{SLOW} is a job without a GPU in jobs.log",
     ),
-    "a job's GPUs": (lambda m: _own_column(m, gpus=8), f"llama3/{PASSED}: ledger.json says that it has 8 GPUs"),
+    "a job's GPUs": (lambda m: _at_last(m, gpus=8), f"llama3/{PASSED}: jobs.log says that it has 8 GPUs"),
     "a path in the ledger": (
-        lambda m: _own_column(m, recipe="../../etc"),
-        "ledger.json: is no ledger: submissions.0.recipe",
+        lambda m: _at_last(m, recipe="../../etc"),
+        "jobs.log: a line is none of Pacemark's: jobs.0.ref.recipe",
     ),
     "two logs were swapped": (_swapped, f"llama3/{PASSED}: summary.json says 'passed', its log says: "),
     "the files of a case that was not run": (
         lambda m: {**m, "llama3/8b-bf16-8gpus/log.txt": b"x"},
-        "llama3/8b-bf16-8gpus has files and no submission in ledger.json",
+        "llama3/8b-bf16-8gpus has files and no submission in jobs.log",
     ),
     "the files of a try that was not": (
         lambda m: {**m, f"llama3/{PASSED}/try-1/log.txt": b"x"},
-        f"llama3/{PASSED}/try-1 has files and no submission in ledger.json",
+        f"llama3/{PASSED}/try-1 has files and no submission in jobs.log",
     ),
     "the files of a diagnosis that was not": (
         lambda m: {**m, f"llama3/{SLOW}/profile/log.txt": b"x"},
-        f"llama3/{SLOW}/profile has files and no submission in ledger.json",
+        f"llama3/{SLOW}/profile has files and no submission in jobs.log",
     ),
     "the files of a try below another name": (
         lambda m: {**m, f"llama3/{AGAIN}/try-1/first/log.txt": b"x"},
-        f"llama3/{AGAIN}/try-1/first has files and no submission in ledger.json",
+        f"llama3/{AGAIN}/try-1/first has files and no submission in jobs.log",
     ),
     "a file beside the cases": (
         lambda m: {**m, "llama3/passed.txt": b"x"},
@@ -581,7 +599,7 @@ def test_a_statement_of_something_else_is_named(
 ) -> None:
     forged = runs.signed(members, keys / "vendor.pem", keys / "buyer.pem", **{what: "other"})
     assert verify(runs.packed(forged, tmp_path / "forged.zip"), keys) == 1
-    assert f"{ENVELOPE} says {what} 'other', ledger.json says '" in capsys.readouterr().out
+    assert f"{ENVELOPE} says {what} 'other', jobs.log says '" in capsys.readouterr().out
 
 
 def test_how_a_case_without_a_number_is_measured_is_the_published_way(
@@ -638,23 +656,26 @@ def _decided(change: Callable[[dict[str, Any]], Any]) -> Change:
 
 
 def _planned(members: Members, text: str) -> Members:
-    """Another plan, also in the ledger and in the summary; the journal stays."""
+    """Another plan, also in the summary."""
     digest = hashlib.sha256(text.encode()).hexdigest()
-    swapped = changed(members, EXPORT, lambda ledger: ledger["run"].update(plan=digest))
-    told = changed(swapped, SUMMARY, lambda summary: summary["acceptance"].update(digest=digest))
+    told = changed(members, SUMMARY, lambda summary: summary["acceptance"].update(digest=digest))
     return {**told, PLAN: text.encode()}
+
+
+def _planned_throughout(members: Members, text: str) -> Members:
+    """Another plan, also in the summary and in each line of the log of jobs."""
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    told = _journal(members, lambda rows: [{**r, "run": {**r["run"], "plan": digest}} for r in rows])
+    return _planned(told, text)
 
 
 def _narrowed(members: Members) -> Members:
     """The plan asks for all scales of a model, of which the recipe has fewer than the published one."""
     text = runs.PLAN_TEXT.replace("cases: [", "number: 4\ncases: [llama3/70b-bf16-*, ")
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    told = _journal(
-        members,
-        lambda rows: [{**r, "run": {**r["run"], "plan": digest}} if "run" in r else r for r in rows],
-    )
     scales = "dtype: [bf16], gpus: [64, 128"
-    return replaced(_planned(told, text), RECIPE, f"{scales}, 256, 512, 1024, 2048]", f"{scales}, 256]")
+    return replaced(
+        _planned_throughout(members, text), RECIPE, f"{scales}, 256, 512, 1024, 2048]", f"{scales}, 256]"
+    )
 
 
 PLANS: dict[str, tuple[Change, str]] = {
@@ -664,15 +685,11 @@ PLANS: dict[str, tuple[Change, str]] = {
     ),
     "another plan afterwards": (
         lambda m: _planned(m, runs.PLAN_TEXT.replace("0.06", "0.12")),
-        "jobs.log: its first line, before the first job, does not have the plan of ledger.json",
+        "acceptance.yaml is not the plan that the ledger had before the first job",
     ),
     "another plan in a line after the first job": (
-        lambda m: _journal(m, lambda rows: [*rows, {"run": {**rows[0]["run"], "plan": "0" * 64}}]),
-        "jobs.log: its first line, before the first job, does not have the plan of ledger.json",
-    ),
-    "the plan after the first job": (
-        lambda m: _journal(m, lambda rows: [*rows[1:], rows[0]]),
-        "jobs.log: its first line, before the first job, does not have the plan of ledger.json",
+        lambda m: _run(m, plan="0" * 64),
+        "has another site, folder, start or plan: lines were changed, left out or moved",
     ),
     "no plan any more": (
         lambda m: {n: d for n, d in m.items() if n != PLAN},
@@ -683,11 +700,11 @@ PLANS: dict[str, tuple[Change, str]] = {
         "basis/choices/llama3.json: its tolerance is not that of acceptance.yaml",
     ),
     "a plan of another site": (
-        lambda m: _planned(m, runs.PLAN_TEXT.replace("site: lab", "site: other")),
+        lambda m: _planned_throughout(m, runs.PLAN_TEXT.replace("site: lab", "site: other")),
         "acceptance.yaml is for site other, the run is of site lab",
     ),
     "logs that were replayed": (
-        lambda m: _own_column(m, backend="replay"),
+        lambda m: _at_last(m, backend="replay"),
         "summary.json says 'accepted' of acceptance.yaml, its logs say: incomplete: the run: its logs were replayed",
     ),
     "a session that was shut down": (
@@ -695,7 +712,7 @@ PLANS: dict[str, tuple[Change, str]] = {
         "summary.json says 'accepted' of acceptance.yaml, its logs say: incomplete: the run: the session was shut down",
     ),
     "another network than the plan's": (
-        lambda m: _planned(m, f"{runs.PLAN_TEXT}network: IB\n"),
+        lambda m: _planned_throughout(m, f"{runs.PLAN_TEXT}network: IB\n"),
         "network: the plan has IB, and the site file has none",
     ),
     "the decision": (
@@ -744,6 +761,16 @@ def test_what_was_forged_around_a_plan_is_named(
     out = capsys.readouterr().out
     assert said in out
     assert "has a decision, and the run has no plan" not in out
+
+
+def test_a_plan_that_the_first_line_does_not_have_is_named(
+    accepted: Members, keys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """That line was there before the first job."""
+    told = _journal(accepted, lambda rows: [{**rows[0], "run": {**rows[0]["run"], "plan": ""}}, *rows[1:]])
+    forged = runs.signed(told, keys / "vendor.pem", keys / "buyer.pem")
+    assert verify(runs.packed(forged, tmp_path / "forged.zip"), keys) == 1
+    assert "jobs.log: line 2 has another site, folder, start or plan" in capsys.readouterr().out
 
 
 def test_the_decision_of_a_plan_is_made_anew(
@@ -949,8 +976,13 @@ STATEMENTS: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], Any], str
         1,
     ),
     "a newer format": (
-        lambda e, p: p.update(predicateType="urn:pacemark:run:2"),
-        "is of format 2, and this Pacemark knows 1: use a newer one",
+        lambda e, p: p.update(predicateType="urn:pacemark:run:3"),
+        "is of format 3, and this Pacemark knows 2: use a newer one",
+        2,
+    ),
+    "an older format": (
+        lambda e, p: p.update(predicateType="urn:pacemark:run:1"),
+        "an older version of Pacemark made this bundle, of format 1: verify it with that version",
         2,
     ),
     "a subject twice": (lambda e, p: p["subject"].append(p["subject"][0]), "its statement names", 1),
@@ -983,20 +1015,23 @@ def test_a_statement_that_was_changed_is_named(
 def test_a_ledger_that_was_made_anew_proves_nothing(
     members: Members, keys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    mended = runs.signed({**members, "jobs.log.damaged": b"x"}, keys / "vendor.pem", keys / "buyer.pem")
+    told = _journal(members, lambda lines: [*lines, {**lines[-1], "damage": ["line 3 has a wrong checksum"]}])
+    mended = runs.signed(told, keys / "vendor.pem", keys / "buyer.pem")
     assert verify(runs.packed(mended, tmp_path / "mended.zip"), keys) == 2
-    assert "whether it has each submission is not known: see jobs.log.damaged" in capsys.readouterr().out
+    said = "jobs.log was damaged, so whether it has each submission is not known: line 3 has a wrong checksum"
+    assert said in capsys.readouterr().out
 
 
 def test_a_gap_in_the_journal_proves_nothing(
     members: Members, keys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = lines_of(members[JOURNAL])
-    between = next(row for row in rows if row.get("job", {}).get("revision") == 2)
+    rows = lines_of(members[JOBS_LOG])
+    between = next(row for row in rows if [job["status"] for job in row["jobs"]] == ["intent"])
     shorter = _journal(members, lambda rows: [row for row in rows if row != between])
     forged = runs.signed(shorter, keys / "vendor.pem", keys / "buyer.pem")
     assert verify(runs.packed(forged, tmp_path / "gap.zip"), keys) == 2
-    assert "lacks a change of it, by its numbers [1, 3, " in capsys.readouterr().out
+    said = f"llama3/{PASSED} try 1: jobs.log lacks a change of it: it was submitted, and no line says that it"
+    assert said in capsys.readouterr().out
 
 
 def test_what_this_version_does_not_know_proves_nothing(
@@ -1021,7 +1056,7 @@ def _of_nobody(members: Members) -> Members:
     for name, data in renamed.items():
         if name != ENVELOPE and not name.endswith("log.txt"):
             renamed[name] = data.replace(b"llama3", b"mine")
-    return {**renamed, JOURNAL: journal_of(lines_of(renamed[JOURNAL]))}
+    return {**renamed, JOBS_LOG: log_of(lines_of(renamed[JOBS_LOG]))}
 
 
 def test_the_files_of_a_mode_are_not_looked_for_by_the_pattern_of_another(
@@ -1032,7 +1067,7 @@ def test_the_files_of_a_mode_are_not_looked_for_by_the_pattern_of_another(
     renamed = {
         name.replace(SLOW, case): data.replace(SLOW.encode(), case.encode()) for name, data in members.items()
     }
-    profiled = {**renamed, JOURNAL: journal_of(lines_of(renamed[JOURNAL]))}
+    profiled = {**renamed, JOBS_LOG: log_of(lines_of(renamed[JOBS_LOG]))}
     slow = replaced(profiled, RECIPE, r"profile_.*\.nsys-rep", "(.|.)*x")
     for forged, status, said in (
         (slow, 1, f"llama3/{case}: summary.json says 'too slow', and it cannot be judged: its mode is not the published one"),

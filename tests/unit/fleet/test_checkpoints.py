@@ -11,12 +11,13 @@ import pytest
 
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
-from fixtures.runs.checkpoints import LEFT, is_kept, to_remove
-from fixtures.runs.ledger import LEDGER, Entry, Ledger
+from fixtures.runs.checkpoints import is_kept, is_left, to_remove
+from fixtures.runs.ledger import Ledger
+from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.planned import PlannedJob
 from plugins.errors import Infrastructure, SiteError, Unreachable
 from plugins.recipes.cases import Case
-from plugins.record.job import JobRef
+from plugins.record.job import Job, JobRef
 from tests.unit import examples
 from tests.unit.cluster import BROKEN, NARROW, RUNNING, Cluster, Session, Site, Start, told
 from tests.unit.examples import nemo2_line
@@ -77,7 +78,7 @@ def ends(session: Session, *cases: Case) -> Sequence[str]:
     return [entries[case.id].failure for case in cases]
 
 
-def entry(session: Session, case: Case) -> Entry:
+def entry(session: Session, case: Case) -> Job:
     return session.entries()[case.id]
 
 
@@ -90,7 +91,7 @@ def test_the_load_follows_its_save_with_its_path_and_then_nothing_is_left(
     assert cluster.loaded == [f"{cluster.found.folder}/{NAME}"]
     assert cluster.kept == set()
     assert any(f"{SAVE.key}: its checkpoint in /lustre/1 is removed" in line for line in told(session))
-    assert to_remove(session.fleet.folder) == []
+    assert to_remove(session.ledger) == []
 
 
 def test_a_save_alone_is_removed_at_its_end(cluster: Storage, start: Start) -> None:
@@ -104,17 +105,17 @@ def test_a_kept_checkpoint_is_told_and_no_sweep_removes_it(cluster: Storage, sta
     assert cluster.kept == {SAVE.id}
     said = [line for line in told(session) if "is kept; to remove it: ssh login01 rm -r /lustre/1" in line]
     assert len(said) == 1
-    assert to_remove(session.fleet.folder) == []
+    assert to_remove(session.ledger) == []
     # A session that goes on with the run knows it.
-    assert is_kept(session.fleet.folder, OTHER.key)
+    assert is_kept(session.ledger, OTHER.key)
 
 
 def test_no_load_waits_for_a_save_that_this_session_does_not_run(cluster: Storage, tmp_path: Path) -> None:
-    path = tmp_path / LEDGER
+    path = tmp_path / JOBS_LOG
     ledger = Ledger.create(path, "run-1", "lab")
     ledger.plan([(case, "slurm", case.id) for case in (SAVE, LOAD)])
     plan = PlannedJob(LOAD, "slurm", JobRef(LOAD.recipe, LOAD.id, LOAD.id), "nemo2")
-    fleet = Fleet(tmp_path, path, [plan], {"slurm": cluster}, {"slurm": Site(gpu="h100")}, Policy())
+    fleet = Fleet(tmp_path, ledger, [plan], {"slurm": cluster}, {"slurm": Site(gpu="h100")}, Policy())
     fleet.start()
     for thread in fleet._threads:
         thread.join(60)
@@ -210,7 +211,7 @@ def test_a_removal_that_fails_is_told_and_left_to_the_next_sweep(
     said = [line for line in told(session) if f"its checkpoint is NOT removed: {error}" in line]
     assert len(said) == 1
     assert "by hand: ssh login01 rm -r /lustre/1" in said[0]
-    assert to_remove(session.fleet.folder) == [SAVE.key]
+    assert to_remove(session.ledger) == [SAVE.key]
 
 
 def test_a_session_that_is_stopped_removes_what_its_job_saved(cluster: Storage, start: Start) -> None:
@@ -221,7 +222,7 @@ def test_a_session_that_is_stopped_removes_what_its_job_saved(cluster: Storage, 
     session.fleet.stop()
     assert ends(session, SAVE, LOAD) == ["interrupted", "interrupted"]
     assert cluster.kept == set()
-    assert not (session.fleet.folder / SAVE.key / LEFT).exists()
+    assert not is_left(session.ledger, SAVE.key)
 
 
 def test_what_a_try_left_that_could_not_be_removed_then_is_removed_at_the_end(
@@ -239,4 +240,4 @@ def test_what_a_try_left_that_could_not_be_removed_then_is_removed_at_the_end(
     session = start(SAVE, policy=Policy(retries=1))
     assert ends(session, SAVE) == [""]
     assert cluster.kept == set()
-    assert to_remove(session.fleet.folder) == []
+    assert to_remove(session.ledger) == []

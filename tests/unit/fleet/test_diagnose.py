@@ -12,13 +12,14 @@ from fixtures.backends.section import Limits
 from fixtures.backends.slurm.backend import SlurmBackend
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Budget, Mode, Policy, Symptom
-from fixtures.runs.ledger import LEDGER, Entry, Ledger
+from fixtures.runs.ledger import Ledger
+from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
 from plugins.digests.artefacts import Artefacts, File
 from plugins.errors import ConfigError, SubmitError
 from plugins.recipes.cases import Case
-from plugins.record.job import JobRef, JobState, Phase
+from plugins.record.job import Job, JobRef, JobState, Phase
 from tests.unit import examples
 from tests.unit.cluster import BROKEN, NARROW, RUNNING, Cluster, Site, Start, told
 from tests.unit.digests.test_nccl_trace import digest_of
@@ -60,7 +61,7 @@ class Doctor:
         self.symptom = Symptom("too slow: 11 s a step", [Mode(mode, 9.0, hours) for mode in modes], why_none)
         self.asked: list[tuple[str, str, str]] = []
 
-    def __call__(self, case: Case, entry: Entry, earlier: Sequence[Entry]) -> Symptom | None:
+    def __call__(self, case: Case, entry: Job, earlier: Sequence[Job]) -> Symptom | None:
         self.asked.append((entry.case, entry.failure, entry.state.nodes))
         return self.symptom if case is NARROW else None
 
@@ -81,7 +82,7 @@ def test_the_modes_run_one_after_the_other_on_the_nodes_of_the_case(cluster: Cho
     doctor = Doctor(*MODES)
     live: list[int] = []
     cluster.on_submit = lambda name: live.append(
-        sum(entry.status in ("intent", "submitted") for entry in Ledger(session.fleet.ledger_path).entries())
+        sum(entry.status in ("intent", "submitted") for entry in session.ledger.entries())
     )
     session = start(NARROW, policy=policy(doctor))
     entries = session.finish()
@@ -116,7 +117,7 @@ def test_no_test_sees_its_case_as_ended_before_its_diagnosis_has_ended(
     stages: list[str] = []
 
     def look() -> None:
-        stages.extend(entry.status for entry in Ledger(session.fleet.ledger_path).entries() if entry.is_case)
+        stages.extend(entry.status for entry in session.ledger.entries() if entry.is_case)
 
     cluster.on_examine = look
     session = start(NARROW, policy=policy(Doctor(*MODES)))
@@ -240,7 +241,7 @@ def test_a_session_that_is_stopped_cancels_the_diagnosis_and_keeps_the_case(
 
 
 def test_a_question_without_an_answer_ends_the_case_as_it_is(cluster: Chooses, start: Start) -> None:
-    def ask(case: Case, entry: Entry, earlier: Sequence[Entry]) -> Symptom | None:
+    def ask(case: Case, entry: Job, earlier: Sequence[Job]) -> Symptom | None:
         raise ConfigError("llama3.yaml: keep one baseline")
 
     session = start(NARROW, policy=Policy(diagnose=ask, gpu_hours=1.0))
@@ -262,7 +263,7 @@ def test_a_job_that_somebody_cancelled_is_not_diagnosed(cluster: Chooses, start:
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     """That of a session that was killed while the profile ran."""
-    made = Ledger.create(tmp_path / LEDGER, "run-1", "lab")
+    made = Ledger.create(tmp_path / JOBS_LOG, "run-1", "lab")
     (tmp_path / NARROW.key / "profile").mkdir(parents=True)
     made.plan([(NARROW, "slurm", "pacemark-run-1.case")])
     made.intend(NARROW.key)
@@ -289,10 +290,10 @@ def taken_over(ledger: Ledger, chosen: Case = NARROW) -> list[PlannedJob]:
 
 def followed(
     plans: Sequence[PlannedJob], cluster: Cluster, ledger: Ledger, folder: Path, given: Policy
-) -> dict[str, Entry]:
+) -> dict[str, Job]:
     """What the ledger has after a fleet has done what is left."""
     site = Site(gpu="h100", limits=Limits(log_settle_seconds=0.05))
-    fleet = Fleet(folder, folder / LEDGER, plans, {"slurm": cluster}, {"slurm": site}, given)
+    fleet = Fleet(folder, ledger, plans, {"slurm": cluster}, {"slurm": site}, given)
     fleet.start()
     for thread in fleet._threads:
         thread.join(60)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
 import threading
 import time
 from collections.abc import Sequence
@@ -13,6 +11,7 @@ import pytest
 
 from fixtures.fleet.controller import Controller
 from fixtures.fleet.state import Policy
+from fixtures.runs.log_file import LogFile
 from plugins.errors import SubmitError, Unreachable
 from plugins.recipes.cases import Case
 from plugins.record.job import JobRef
@@ -20,7 +19,9 @@ from tests.unit import examples
 from tests.unit.cluster import DONE, MIDDLE, NARROW, RUNNING, WIDE, Cluster, Site, Start, told
 
 
-def test_a_ledger_that_cannot_be_written_leaves_no_job(cluster: Cluster, start: Start) -> None:
+def test_a_ledger_that_cannot_be_written_leaves_no_job(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broken = threading.Event()
 
     def submit(name: str) -> None:
@@ -37,10 +38,11 @@ def test_a_ledger_that_cannot_be_written_leaves_no_job(cluster: Cluster, start: 
     while len(cluster.submitted) < 3 or session.entries()[WIDE.id].status != "submitted":
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    with contextlib.closing(sqlite3.connect(session.ledger.path)) as other:
-        other.execute(
-            "create trigger full before update on submission begin select raise(abort, 'quota exceeded'); end"
-        )
+
+    def fail(file: LogFile, data: bytes, *, sync: bool) -> None:
+        raise OSError(122, "Disk quota exceeded")
+
+    monkeypatch.setattr(LogFile, "_write", fail)
     broken.set()
     session.finish()
     assert cluster.cancelled == {case.id for case in cases}
@@ -115,7 +117,6 @@ def test_a_signal_that_interrupts_the_handler_of_another_waits_for_nothing(
     monkeypatch.setattr(Controller, "wake", interrupted)
     session.fleet.ask_to_stop()
     assert (len(calls), session.fleet.stopping) == (1, True)
-    monkeypatch.undo()
     session.finish()
     assert cluster.cancelled <= {WIDE.id}
 

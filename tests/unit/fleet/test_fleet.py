@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -17,7 +16,8 @@ from fixtures.backends.section import Limits
 from fixtures.fleet import follow
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
-from fixtures.runs.ledger import LEDGER, Ledger
+from fixtures.runs.ledger import Ledger
+from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
 from plugins.errors import Denied, SiteError, SubmitError, Unprovisioned, Unreachable
@@ -110,7 +110,7 @@ def test_a_log_that_cannot_be_read_stops_nobody_and_is_read_by_the_next_session(
     plan = PlannedJob(WIDE, "slurm", JobRef(WIDE.recipe, WIDE.id, WIDE.id), "nemo2")
     plans = resumed(session.ledger, "lab", [plan], {"slurm": cluster})
     site = Site(gpu="h100", limits=Limits(log_settle_seconds=0.05))
-    session.fleet = Fleet(tmp_path, tmp_path / LEDGER, plans, {"slurm": cluster}, {"slurm": site}, Policy())
+    session.fleet = Fleet(tmp_path, session.ledger, plans, {"slurm": cluster}, {"slurm": site}, Policy())
     session.fleet.start()
     entry = session.finish()[WIDE.id]
     assert (entry.failure, entry.ref.id, len(cluster.submitted)) == ("", lost.ref.id, 2)
@@ -381,7 +381,6 @@ def test_a_stage_that_is_not_ready_is_never_tried_again(cluster: Cluster, start:
     [
         OSError(28, "No space left on device"),
         OSError(122, "Disk quota exceeded"),
-        sqlite3.OperationalError("database or disk is full"),
     ],
 )
 def test_a_full_disk_leaves_no_job_and_nobody_waiting_and_says_how_to_go_on(
@@ -459,7 +458,6 @@ def test_a_check_that_waits_is_told_to_end_before_anybody_waits_for_it(
 def test_results_that_vanish_leave_no_job_and_submit_none(
     cluster: Cluster, start: Start, how: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """SQLite itself goes on: it still has the file that nobody else can find any more."""
     cluster.ends[WIDE.id] = [RUNNING]
     session = start(WIDE, NARROW, jobs_in_flight=1)
     until(lambda: session.entries()[WIDE.id].status == "submitted")
@@ -480,16 +478,16 @@ def test_a_ledger_that_is_gone_before_it_is_opened_keeps_no_job_of_an_earlier_se
     session = Session(tmp_path, cluster, [WIDE], Policy())
     job = JobRef(WIDE.recipe, WIDE.id, WIDE.id, "4711", "/logs")
     plans = [PlannedJob(WIDE, "slurm", job, "nemo2", age=0.0)]
-    (tmp_path / LEDGER).unlink()
-    (tmp_path / LEDGER).mkdir()
-    fleet = Fleet(
-        tmp_path, tmp_path / LEDGER, plans, {"slurm": cluster}, {"slurm": Site(gpu="h100")}, Policy()
-    )
+    (tmp_path / JOBS_LOG).unlink()
+    (tmp_path / JOBS_LOG).mkdir()
+    fleet = Fleet(tmp_path, session.ledger, plans, {"slurm": cluster}, {"slurm": Site(gpu="h100")}, Policy())
     fleet.start()
     fleet.stop()
-    session.ledger.close()
     assert cluster.cancelled == {WIDE.id}
-    assert fleet.defect == "the results folder cannot be written to any more (unable to open database file)"
+    assert (
+        fleet.defect
+        == f"the results folder cannot be written to any more ([Errno 22] it is no regular file: '{tmp_path / JOBS_LOG}')"
+    )
 
 
 def test_a_job_that_is_over_says_so_at_once_frees_its_place_and_has_ended_when_the_cluster_says(

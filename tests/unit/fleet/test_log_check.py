@@ -9,10 +9,9 @@ import pytest
 
 from fixtures.backends.base import LogCheck, LogPlace
 from fixtures.fleet.state import Policy
-from fixtures.runs.ledger import Entry
 from plugins.errors import Unreachable
 from plugins.judging.verdicts import Kind
-from plugins.record.job import JobRef
+from plugins.record.job import Job, JobRef
 from tests.unit.cluster import WIDE, Cluster, Session
 from tests.unit.examples import nemo2_text, outcome, times
 from tests.unit.judging.test_judge import judged
@@ -38,7 +37,7 @@ class Checked(Cluster):
         return answer
 
 
-def end_of(folder: Path, cluster: Cluster) -> tuple[Entry, str]:
+def end_of(folder: Path, cluster: Cluster) -> tuple[Job, str]:
     """The record of one case, and the log that was kept of it."""
     session = Session(folder, cluster, [WIDE], Policy())
     session.fleet.start()
@@ -46,7 +45,6 @@ def end_of(folder: Path, cluster: Cluster) -> tuple[Entry, str]:
         entry = session.finish()[WIDE.id]
     finally:
         session.fleet.stop()
-        session.ledger.close()
     return entry, (folder / WIDE.key / "log.txt").read_text()
 
 

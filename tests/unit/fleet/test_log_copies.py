@@ -13,9 +13,8 @@ from fixtures.backends.base import LogCopy, LogPlace
 from fixtures.fleet import log_copies as copies
 from fixtures.fleet.log_copies import contradiction
 from fixtures.fleet.state import Policy
-from fixtures.runs.ledger import Entry
 from plugins.logs import Log
-from plugins.record.job import JobRef
+from plugins.record.job import Job, JobRef
 from tests.unit.cluster import BROKEN, DONE, WIDE, Cluster, Session
 from tests.unit.examples import nemo2_text, parse, times
 
@@ -34,7 +33,7 @@ def copy(text: str | None, *, attempt: int = 1, **given: Any) -> LogCopy:
 class Case:
     """What became of a case, and its files."""
 
-    entry: Entry
+    entry: Job
     folder: Path
 
     def read(self, name: str = "log.txt") -> str | None:
@@ -51,7 +50,6 @@ def follow(folder: Path, cluster: Cluster, log: str = BEGUN, **limits: float) ->
         return Case(session.finish()[WIDE.id], folder / WIDE.key)
     finally:
         session.fleet.stop()
-        session.ledger.close()
 
 
 @pytest.mark.parametrize("end", [DONE, BROKEN])

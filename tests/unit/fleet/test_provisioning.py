@@ -76,7 +76,6 @@ def resume(tmp_path: Path, cluster: Unready) -> Iterator[Resume]:
     yield begin
     for session in made:
         session.fleet.stop()
-        session.ledger.close()
 
 
 def setup(session: Session) -> tuple[str, str]:

@@ -10,6 +10,7 @@ import pytest
 
 from fixtures.backends.base import LogPiece, LogPlace
 from fixtures.fleet.state import Policy
+from fixtures.runs.outcomes import outcome_of
 from plugins.errors import ConfigError
 from plugins.recipes.cases import Case
 from plugins.record.job import JobState, Phase
@@ -71,7 +72,7 @@ def test_each_run_is_kept_and_all_are_asked_about(cluster: Cluster, start: Start
     for name, place in ((FIRST, folder / "try-1"), (SECOND, folder / "try-2"), (THIRD, folder)):
         assert (place / "log.txt").read_text() == cluster.logs[name]
         assert (place / "sent.txt").read_text() == name
-    outcome = entry.outcome(folder, "h100", "", session.ledger.earlier(WIDE.key), {})
+    outcome = outcome_of(entry, folder, "h100", session.ledger.earlier(WIDE.key))
     assert [tried.try_number for tried in outcome.repeated] == [1, 2]
     assert [said.partition("; ")[2] for said in told(session) if "; running" in said] == [
         "running it again (run 2)",

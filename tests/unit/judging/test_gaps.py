@@ -13,8 +13,7 @@ from fixtures.backends.base import LogCopy, LogPiece, LogPlace
 from fixtures.backends.kubernetes.log_copies import with_gap
 from fixtures.backends.kubernetes.logs import Read
 from fixtures.fleet.state import Policy
-from fixtures.runs.ledger import Entry
-from plugins.record.job import JobRef
+from plugins.record.job import Job, JobRef
 from tests.unit.cluster import BROKEN, DONE, NARROW, RUNNING, WIDE, Cluster, Session
 from tests.unit.examples import nemo2_text
 
@@ -42,14 +41,13 @@ def cluster(*pieces: tuple[str, str], more: bool = False) -> Cluster:
     return made
 
 
-def follow(folder: Path, made: Cluster) -> Entry:
+def follow(folder: Path, made: Cluster) -> Job:
     session = Session(folder, made, [WIDE], Policy())
     session.fleet.start()
     try:
         return session.finish()[WIDE.id]
     finally:
         session.fleet.stop()
-        session.ledger.close()
 
 
 @pytest.mark.parametrize("end", [DONE, BROKEN])
@@ -77,7 +75,6 @@ def test_a_run_that_hung_at_its_end_does_not_pass_with_its_first_lines_lost(tmp_
     session.fleet.start()
     entry = session.finish()[WIDE.id]
     session.fleet.stop()
-    session.ledger.close()
     assert entry.failure == "infrastructure"
     assert "after its last step, but " + GAP in entry.message
 
@@ -137,7 +134,6 @@ def test_a_log_that_grows_faster_than_it_is_read_is_read_on(tmp_path: Path) -> N
     while set(asked[-8:]) != {WIDE.id, NARROW.id} or len(asked) < 150:
         assert session.fleet.running
     session.fleet.stop()
-    session.ledger.close()
     # Neither one piece in each look, nor all of them before the other one has its turn.
     assert (NARROW.id, 16) in [(name, len(list(run))) for name, run in groupby(asked)]
 

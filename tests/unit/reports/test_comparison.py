@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fixtures.options import earlier_run
-from fixtures.runs.ledger import LEDGER
+from fixtures.runs.lines import JOBS_LOG
 from pacemark.__main__ import main
 from plugins.record.job import Job, JobRef
 from plugins.reports import results
@@ -218,7 +218,7 @@ def test_a_run_and_itself_is_one_clear_error(tmp_path: Path, capsys: pytest.Capt
 
 def test_a_session_that_goes_on_with_the_run_that_it_compares_with_is_refused(tmp_path: Path) -> None:
     folder = Path(run(tmp_path, "first", record(CASES[0], 5.0)))
-    (folder / LEDGER).touch()
+    (folder / JOBS_LOG).touch()
     (tmp_path / "latest").symlink_to(folder)
     options = {"--compare": "latest", "--results": str(tmp_path)}
     config: Any = SimpleNamespace(getoption=options.get, option=SimpleNamespace(resume="first"))

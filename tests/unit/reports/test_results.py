@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.runs.ledger import LEDGER
+from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.lock import RunLock
 from fixtures.session import RunPlugin
 from plugins.errors import ConfigError
@@ -61,5 +61,5 @@ def test_a_run_of_another_session_of_the_same_second_is_refused(tmp_path: Path) 
     )
     with pytest.raises(ConfigError, match="is the run of another session"):
         RunPlugin._open_run(session, {})
-    assert not (tmp_path / LEDGER).exists()
+    assert not (tmp_path / JOBS_LOG).exists()
     first.release()

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.runs.ledger import LEDGER, Ledger
+from fixtures.runs.ledger import Ledger
+from fixtures.runs.lines import JOBS_LOG
 from plugins.record.job import Job, JobRef, JobState, Phase
 from plugins.reports import results
 from plugins.reports.checkout import commit_of
@@ -35,7 +36,7 @@ def test_a_case_that_was_not_judged_has_the_same_keys() -> None:
 
 
 def test_gpu_hours_are_those_of_all_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger = Ledger.create(tmp_path / LEDGER, "run", "lab")
+    ledger = Ledger.create(tmp_path / JOBS_LOG, "run", "lab")
     ledger.plan([(NARROW, "slurm", "a"), (WIDE, "replay", "b")])
     assert ledger.gpu_hours() == 0
     monkeypatch.setattr("time.time", lambda: 10_000.0)
@@ -52,7 +53,6 @@ def test_gpu_hours_are_those_of_all_jobs(tmp_path: Path, monkeypatch: pytest.Mon
     entry = ledger.entry(NARROW.key)
     assert entry is not None
     assert entry.gpu_hours == 0.75 * NARROW.gpus
-    ledger.close()
 
 
 def git(folder: Path, *command: str) -> str:

@@ -11,15 +11,16 @@ import pytest
 from fixtures import housekeeping
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
-from fixtures.runs.checkpoints import KEEP, LEFT, keep_all, may_leave, to_remove
-from fixtures.runs.ledger import LEDGER, Ledger
+from fixtures.runs.checkpoints import is_kept, is_left, to_remove, tries_of
+from fixtures.runs.ledger import Ledger
 from fixtures.runs.leftovers import cancel_left
+from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
 from fixtures.session import _require_saves
 from plugins.errors import ConfigError, Infrastructure
 from plugins.files import make_case_folder
-from plugins.record.job import JobRef, JobState, Phase
+from plugins.record.job import Checkpoint, JobRef, JobState, Phase
 from tests.unit.cluster import RUNNING
 from tests.unit.cluster import Site as Machine
 from tests.unit.fleet.test_checkpoints import LOAD, SAVE, Storage
@@ -33,16 +34,14 @@ def folder(tmp_path: Path) -> Path:
     """A dead run whose save ended well, and whose load was never sent."""
     made = tmp_path / "run-1"
     made.mkdir()
-    ledger = Ledger.create(made / LEDGER, "run-1", "lab")
+    ledger = Ledger.create(made / JOBS_LOG, "run-1", "lab")
     ledger.plan([(case, "slurm", f"pacemark-run-1.{case.id}") for case in (SAVE, LOAD)])
     ledger.intend(SAVE.key)
     ledger.submitted(JobRef(SAVE.recipe, SAVE.id, f"pacemark-run-1.{SAVE.id}", "5", "/stage/x/y"))
     ledger.observe(SAVE.key, DONE)
     ledger.end(SAVE.key, "", "")
-    ledger.close()
     for case in (SAVE, LOAD):
         make_case_folder(made / case.key)
-    may_leave(made, SAVE.key)
     return made
 
 
@@ -60,10 +59,9 @@ def house(folder: Path, storage: Storage, monkeypatch: pytest.MonkeyPatch, *, si
 
 
 def finished(folder: Path) -> None:
-    ledger = Ledger(folder / LEDGER)
+    ledger = Ledger(folder / JOBS_LOG)
     ledger.end(LOAD.key, "interrupted", "")
     ledger.finish()
-    ledger.close()
 
 
 def test_a_sweep_removes_what_a_run_left_that_itself_has_ended(
@@ -89,7 +87,7 @@ def test_a_removal_that_fails_is_tried_by_each_sweep(
         assert "NOT removed: /stage/x/y: it is a link\n    by hand: ssh" in capsys.readouterr().out.replace(
             "\\n", "\n"
         )
-    assert to_remove(folder) == [SAVE.key]
+    assert to_remove(Ledger(folder / JOBS_LOG)) == [SAVE.key]
 
 
 def test_another_site_is_named(
@@ -106,18 +104,16 @@ def test_what_is_kept_on_purpose_is_no_business_of_a_sweep(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     finished(folder)
-    keep_all(folder)
-    may_leave(folder, SAVE.key)
+    note(folder, "to be kept")
     storage = cluster()
     assert house(folder, storage, monkeypatch) == 0
     assert storage.kept
 
 
 def test_nothing_is_removed_while_a_job_may_use_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger = Ledger(folder / LEDGER)
+    ledger = Ledger(folder / JOBS_LOG)
     ledger.intend(LOAD.key)
     ledger.submitted(JobRef(LOAD.recipe, LOAD.id, f"pacemark-run-1.{LOAD.id}", "6", "/stage/x/z"))
-    ledger.close()
     storage, file = cluster(), io.StringIO()
     monkeypatch.setattr(storage, "cancel", lambda _: None)
     monkeypatch.setattr("fixtures.runs.cancel.LOOK_SECONDS", 0.05)
@@ -127,11 +123,22 @@ def test_nothing_is_removed_while_a_job_may_use_it(folder: Path, monkeypatch: py
     assert storage.kept
 
 
-def test_a_case_that_was_never_submitted_left_nothing(tmp_path: Path, folder: Path) -> None:
-    may_leave(folder, LOAD.key)
+def test_a_case_that_was_never_submitted_left_nothing(tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path / JOBS_LOG, "run-1", "lab")
+    ledger.plan([(SAVE, "slurm", "save")])
+    assert (to_remove(ledger), is_left(ledger, SAVE.key)) == ([], False)
+    ledger.intend(SAVE.key)
+    assert (to_remove(ledger), is_left(ledger, SAVE.key)) == ([SAVE.key], True)
+    # Its launcher was cut off, and no job appeared.
+    ledger.end(SAVE.key, "interrupted", "there is no job")
     storage, file = cluster(), io.StringIO()
-    assert cancel_left(folder, Lab(site="lab"), {"slurm": storage}, file)
-    assert not (folder / LOAD.key / LEFT).exists()
+    assert cancel_left(tmp_path, Lab(site="lab"), {"slurm": storage}, file)
+    assert (to_remove(Ledger(ledger.path)), file.getvalue()) == ([], "")
+
+
+def note(folder: Path, fate: Checkpoint) -> None:
+    ledger = Ledger(folder / JOBS_LOG)
+    ledger.note_checkpoints(tries_of(ledger, SAVE.key), fate)
 
 
 def plans() -> list[PlannedJob]:
@@ -140,39 +147,37 @@ def plans() -> list[PlannedJob]:
 
 
 def go_on(folder: Path, storage: Storage) -> dict[str, str]:
-    ledger = Ledger(folder / LEDGER)
+    ledger = Ledger(folder / JOBS_LOG)
     left = resumed(ledger, "lab", plans(), {"slurm": storage})
-    fleet = Fleet(folder, folder / LEDGER, left, {"slurm": storage}, {"slurm": Machine(gpu="h100")}, Policy())
+    fleet = Fleet(folder, ledger, left, {"slurm": storage}, {"slurm": Machine(gpu="h100")}, Policy())
     fleet.start()
     for thread in fleet._threads:
         thread.join(60)
     entries = {entry.case: entry for entry in ledger.entries()}
-    ledger.close()
     return {key: f"{entry.failure}: {entry.message}" for key, entry in entries.items()}
 
 
 def test_a_run_that_goes_on_removes_what_it_finds_at_its_end(folder: Path) -> None:
-    ledger = Ledger(folder / LEDGER)
+    ledger = Ledger(folder / JOBS_LOG)
     ledger.end(LOAD.key, "infrastructure", "")
-    ledger.close()
     storage = cluster()
     go_on(folder, storage)
     assert storage.kept == set()
-    assert to_remove(folder) == []
+    assert to_remove(Ledger(folder / JOBS_LOG)) == []
 
 
 def test_a_run_that_was_told_to_keep_a_checkpoint_goes_on_to_keep_it(folder: Path) -> None:
     """Without the option, and whatever was noted of the case before."""
-    keep_all(folder)
+    Ledger(folder / JOBS_LOG).keep_checkpoints()
     storage = cluster()
     go_on(folder, storage)
     assert storage.kept == {f"pacemark-run-1.{SAVE.id}"}
-    assert (folder / SAVE.key / LEFT).read_text() == KEEP
-    assert to_remove(folder) == []
+    assert is_kept(Ledger(folder / JOBS_LOG), SAVE.key)
+    assert to_remove(Ledger(folder / JOBS_LOG)) == []
 
 
 def test_a_checkpoint_that_is_noted_to_be_kept_is_kept(folder: Path) -> None:
-    (folder / SAVE.key / LEFT).write_text(KEEP)
+    note(folder, "to be kept")
     storage = cluster()
     go_on(folder, storage)
     assert storage.kept == {f"pacemark-run-1.{SAVE.id}"}
@@ -180,7 +185,7 @@ def test_a_checkpoint_that_is_noted_to_be_kept_is_kept(folder: Path) -> None:
 
 def test_a_load_whose_checkpoint_is_removed_already_fails(folder: Path) -> None:
     """Its save has passed. If its test were skipped, the session would exit with 0."""
-    (folder / SAVE.key / LEFT).unlink()
+    note(folder, "removed")
     storage = cluster()
     said = go_on(folder, storage)[LOAD.key]
     assert said == (
@@ -191,9 +196,8 @@ def test_a_load_whose_checkpoint_is_removed_already_fails(folder: Path) -> None:
 
 def test_a_load_whose_save_failed_in_an_earlier_session_fails(folder: Path) -> None:
     """This session may not have the save's test."""
-    ledger = Ledger(folder / LEDGER)
+    ledger = Ledger(folder / JOBS_LOG)
     ledger.end(SAVE.key, "infrastructure", "node gpu001 died")
-    ledger.close()
     storage = cluster()
     said = go_on(folder, storage)[LOAD.key]
     assert said == (
@@ -203,11 +207,10 @@ def test_a_load_whose_save_failed_in_an_earlier_session_fails(folder: Path) -> N
 
 
 def test_a_load_that_was_skipped_is_asked_about_again(folder: Path) -> None:
-    ledger = Ledger(folder / LEDGER)
+    ledger = Ledger(folder / JOBS_LOG)
     ledger.end(LOAD.key, "skipped", "the save was lost")
     assert [plan.case for plan in resumed(ledger, "lab", plans(), {})] == [LOAD]
     assert {entry.case: entry.status for entry in ledger.entries()}[LOAD.key] == "planned"
-    ledger.close()
 
 
 def test_a_load_alone_is_one_error() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.runs.ledger import Entry, Ledger
-from plugins.record.job import JobRef, JobState, Phase
+from fixtures.runs.ledger import Ledger
+from fixtures.runs.outcomes import outcome_of
+from plugins.record.job import Job, JobRef, JobState, Phase
 from tests.unit import examples
 
 CASE = examples.case()
@@ -24,7 +24,7 @@ RUNNING = JobState(Phase.RUNNING, "RUNNING", nodes="gpu[001-064]")
 WRITER = """
 import sys
 from pathlib import Path
-from plugins.record.job import JobRef, JobState, Phase
+from plugins.record.job import Job, JobRef, JobState, Phase
 from fixtures.runs.ledger import Ledger
 ledger = Ledger.create(Path(sys.argv[1]), "run-1", "big-one")
 ledger.plan_setup(JobRef("llama3", "setup", "one"), "slurm")
@@ -40,10 +40,10 @@ sys.stdin.read()
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
-    return Ledger.create(tmp_path / "ledger.sqlite", "run-1", "big-one")
+    return Ledger.create(tmp_path / "jobs.log", "run-1", "big-one")
 
 
-def entry(ledger: Ledger) -> Entry:
+def entry(ledger: Ledger) -> Job:
     found = ledger.entry(KEY)
     assert found is not None
     return found
@@ -98,12 +98,11 @@ def test_where_a_job_ran_outlives_what_the_cluster_says_of_it(ledger: Ledger) ->
             "gpu[001-064]",
             ("sha256:1", "sha256:2"),
         )
-    told = entry(ledger).outcome(Path("x"), "h100", "", (), {"driver": "550"})
-    assert (told.job.state.images, told.versions) == (("sha256:1", "sha256:2"), {"driver": "550"})
+    assert outcome_of(entry(ledger), Path("x")).job.state.images == ("sha256:1", "sha256:2")
     # Back in the queue: another life, on other nodes.
     ledger.observe(KEY, JobState(Phase.QUEUED, "Suspended"))
     assert (entry(ledger).state.nodes, entry(ledger).state.images) == ("", ())
-    assert entry(ledger).outcome(Path("x"), "h100", "", (), {}).job.state.images == ()
+    assert outcome_of(entry(ledger), Path("x")).job.state.images == ()
 
 
 def test_another_try_has_run_nowhere_yet(ledger: Ledger) -> None:
@@ -159,7 +158,7 @@ def test_an_unknown_case_is_none(ledger: Ledger) -> None:
 def test_a_case_is_planned_once_and_a_plan_is_whole_or_not_at_all(ledger: Ledger) -> None:
     other = examples.case("70b-bf16-512gpus")
     ledger.plan([(CASE, "slurm", NAME)])
-    with pytest.raises(sqlite3.IntegrityError):
+    with pytest.raises(ValueError, match=f"{KEY} is planned already"):
         ledger.plan([(other, "slurm", "other"), (CASE, "slurm", NAME)])
     assert [found.case for found in ledger.entries()] == [KEY]
 
@@ -182,19 +181,19 @@ def test_another_connection_sees_every_write_at_once(ledger: Ledger) -> None:
     assert entry(reader).status == "intent"
     ledger.submitted(REF)
     assert entry(reader) == entry(ledger)
-    reader.close()
 
 
-def test_a_reader_does_not_stop_the_writer(ledger: Ledger) -> None:
+def test_a_reader_does_not_stop_the_writer_and_takes_whole_lines(ledger: Ledger) -> None:
     ledger.plan([(CASE, "slurm", NAME)])
-    other = sqlite3.connect(ledger.path, isolation_level=None)
-    other.execute("begin")
-    assert other.execute("select status from submission").fetchall() == [("planned",)]
+    reader = Ledger(ledger.path)
+    before = ledger.path.read_bytes()
     ledger.intend(KEY)
-    assert other.execute("select status from submission").fetchall() == [("planned",)]
-    other.execute("commit")
-    assert other.execute("select status from submission").fetchall() == [("intent",)]
-    other.close()
+    whole = ledger.path.read_bytes()
+    for size in range(len(before), len(whole)):
+        ledger.path.write_bytes(whole[:size])
+        assert entry(reader).status == "planned"
+    ledger.path.write_bytes(whole)
+    assert entry(reader).status == "intent"
 
 
 def test_the_fleet_is_known_and_so_is_its_end(ledger: Ledger) -> None:
@@ -203,9 +202,9 @@ def test_the_fleet_is_known_and_so_is_its_end(ledger: Ledger) -> None:
     assert ledger.run().ended is not None
 
 
-def test_values_are_never_sql(ledger: Ledger) -> None:
+def test_a_text_of_the_cluster_is_no_line_of_its_own(ledger: Ledger) -> None:
     ledger.plan([(CASE, "slurm", NAME)])
-    nasty = "'; drop table submission; --\n\0"
+    nasty = "\nffff {}\n'\0\udcff\u2028"
     ledger.observe(KEY, JobState(Phase.UNKNOWN, nasty, reason=nasty), None)
     ledger.end(KEY, "lost", nasty)
     assert (entry(ledger).state.raw, entry(ledger).state.reason, entry(ledger).message) == (
@@ -216,7 +215,7 @@ def test_values_are_never_sql(ledger: Ledger) -> None:
 
 
 def test_what_was_written_survives_kill_9_of_the_writer(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.sqlite"
+    path = tmp_path / "jobs.log"
     writer = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(path)],
         cwd=examples.ROOT,
@@ -246,5 +245,3 @@ def test_what_was_written_survives_kill_9_of_the_writer(tmp_path: Path) -> None:
     found = alive.entry("llama3/setup")
     assert found is not None
     assert found.status == "ended"
-    alive.close()
-    left.close()

@@ -7,12 +7,10 @@ import json
 import os
 import signal
 import socket
-import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,14 +19,16 @@ import pytest
 from fixtures import housekeeping
 from fixtures.backends.section import Limits, Machine
 from fixtures.runs.folders import Summary, find_run, print_runs
-from fixtures.runs.journal import JOURNAL
-from fixtures.runs.ledger import LEDGER, Ledger, process_start
+from fixtures.runs.ledger import Ledger, process_start
 from fixtures.runs.leftovers import cancel_left, stop_run
+from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.lock import RunLock, take_run
+from fixtures.runs.log_file import LogFile
 from fixtures.site import Site
 from plugins.errors import Absent, ConfigError, Denied, SubmitError, Unreachable
 from plugins.record.job import JobRef
 from tests.unit.cluster import MIDDLE, NARROW, RUNNING, WIDE, Cluster
+from tests.unit.jobs_log import line_of, rewrite
 
 BOUND = 1.0
 ROOT = Path(__file__).resolve().parents[3]
@@ -58,12 +58,11 @@ def folder(tmp_path: Path) -> Path:
     """A dead run of three cases: one has a job, one's launcher was cut off, one was never sent."""
     made = tmp_path / "run-1"
     made.mkdir()
-    ledger = Ledger.create(made / LEDGER, "run-1", "lab")
+    ledger = Ledger.create(made / JOBS_LOG, "run-1", "lab")
     ledger.plan([(case, "slurm", case.id) for case in (NARROW, WIDE, MIDDLE)])
     ledger.intend(NARROW.key)
     ledger.intend(WIDE.key)
     ledger.submitted(JobRef(WIDE.recipe, WIDE.id, WIDE.id, "5", "/logs"))
-    ledger.close()
     return made
 
 
@@ -203,7 +202,7 @@ def test_a_copy_from_another_host_is_cancelled_only_where_it_is_named(
         ConfigError, match="whether it is alive there cannot be seen from here; use --resume or"
     ):
         take_run(copy)
-    assert Summary.of(copy).state == f"a copy of {folder} on {Ledger(copy / LEDGER).run().host}"
+    assert Summary.of(copy).state == f"a copy of {folder} on {Ledger(copy / JOBS_LOG).run().host}"
     cluster = Known()
     good, said = swept(copy, cluster)
     assert good
@@ -214,10 +213,9 @@ def test_a_copy_from_another_host_is_cancelled_only_where_it_is_named(
 def test_a_replay_leaves_nothing(folder: Path) -> None:
     made = folder.with_name("run-2")
     made.mkdir()
-    ledger = Ledger.create(made / LEDGER, "run-2", "lab")
+    ledger = Ledger.create(made / JOBS_LOG, "run-2", "lab")
     ledger.plan([(NARROW, "replay", NARROW.id)])
     ledger.intend(NARROW.key)
-    ledger.close()
     assert left(made) == []
 
 
@@ -270,11 +268,11 @@ def test_a_ledger_that_cannot_be_written_keeps_no_job_alive(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> None:
-        raise sqlite3.OperationalError("database or disk is full")
+        raise OSError(28, "No space left on device")
 
     cluster = Known()
     cluster.there[NARROW.id] = JobRef(NARROW.recipe, NARROW.id, NARROW.id, "6", "/logs")
-    monkeypatch.setattr(Ledger, "_set", full)
+    monkeypatch.setattr(LogFile, "_write", full)
     good, said = swept(folder, cluster)
     assert good
     assert "job 5 is over" in said
@@ -282,14 +280,21 @@ def test_a_ledger_that_cannot_be_written_keeps_no_job_alive(
     assert cluster.cancelled == {WIDE.id, NARROW.id}
 
 
-def test_a_run_whose_ledger_cannot_be_mended_hides_no_other(
+def test_a_run_whose_damage_cannot_be_recorded_hides_no_other(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broken = folder.with_name("run-0")
     broken.mkdir()
-    Ledger.create(broken / LEDGER, "run-0", "lab").close()
-    (broken / JOURNAL).unlink()
-    (broken / "jobs.part").mkdir()
+    Ledger.create(broken / JOBS_LOG, "run-0", "lab").finish()
+    (broken / JOBS_LOG).write_bytes((broken / JOBS_LOG).read_bytes().replace(b"null", b"nill", 1))
+    write = LogFile._write
+
+    def full(file: LogFile, data: bytes, *, sync: bool) -> None:
+        if file.path.parent == broken:
+            raise OSError(28, "No space left on device")
+        write(file, data, sync=sync)
+
+    monkeypatch.setattr(LogFile, "_write", full)
     cluster = Known()
     monkeypatch.setattr(housekeeping, "make_backends", lambda *_, **__: {"slurm": cluster})
     monkeypatch.setattr(housekeeping, "results_folder", lambda _: folder.parent)
@@ -304,22 +309,17 @@ def test_a_ledger_that_cannot_be_read_hides_no_other_run(folder: Path, broken: s
     other = folder.with_name("run-0")
     other.mkdir()
     if broken == "empty":
-        (other / LEDGER).touch()
+        (other / JOBS_LOG).touch()
     elif broken == "cut":
-        (other / LEDGER).write_bytes((folder / LEDGER).read_bytes()[:5000])
+        (other / JOBS_LOG).write_bytes((folder / JOBS_LOG).read_bytes()[:100])
     elif broken == "of an older checkout":
-        # Its tables, and lines of its journal that are whole.
-        with sqlite3.connect(other / LEDGER) as database:
-            database.execute("create table job (case_key text primary key, stage text not null)")
-        for row in ({"kind": "run", "id": "run-0"}, {"kind": "job", "case_key": WIDE.key, "stage": "intent"}):
-            line = json.dumps(row)
-            with (other / JOURNAL).open("a") as file:
-                file.write(f"{sha256(line.encode()).hexdigest()[:16]} {line}\n")
+        # Its database, and lines of its journal that are whole.
+        (other / "ledger.sqlite").write_bytes(b"SQLite format 3\0")
+        row = {"after": "", "run": {"id": "run-0", "site": "lab", "host": "login01", "pid": 7}}
+        (other / JOBS_LOG).write_bytes(line_of(json.dumps(row)) + b"\n")
     else:
-        Ledger.create(other / LEDGER, "run-0", "lab").close()
-        (other / JOURNAL).unlink()
-        with sqlite3.connect(other / LEDGER) as database:
-            database.execute("alter table run rename column host to machine")
+        Ledger.create(other / JOBS_LOG, "run-0", "lab")
+        rewrite(other / JOBS_LOG, lambda line: line["run"].update(machine="login01"))
     said = io.StringIO()
     print_runs(folder.parent, said, 250)
     assert "run-0 ? its ledger cannot be read ? look for pacemark-run-0*" in " ".join(said.getvalue().split())
@@ -328,19 +328,21 @@ def test_a_ledger_that_cannot_be_read_hides_no_other_run(folder: Path, broken: s
         ConfigError, match=r"run run-0: its ledger cannot be read .* begin with pacemark-run-0"
     ) as caught:
         Summary.of(other)
-    assert ("another version of Pacemark wrote it" in str(caught.value)) == (broken == "of an older checkout")
+    assert ("another version of Pacemark wrote it" in str(caught.value)) == broken.startswith("of a")
 
 
 def test_a_ledger_is_made_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / LEDGER
-    monkeypatch.setattr(
-        "fixtures.runs.ledger._SCHEMA", "create table run (id); create table nothing in particular"
-    )
-    with pytest.raises(sqlite3.Error):
+    path = tmp_path / JOBS_LOG
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(OSError, match="No space left"):
         Ledger.create(path, "run-1", "lab")
     assert not path.exists()
     monkeypatch.undo()
-    Ledger.create(path, "run-1", "lab").close()
+    Ledger.create(path, "run-1", "lab")
     with pytest.raises(FileExistsError):
         Ledger.create(path, "run-2", "lab")
 
@@ -371,9 +373,8 @@ def owner(folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def name(folder: Path, pid: int, host: str = "") -> None:
-    ledger = Ledger(folder / LEDGER)
-    ledger._db.execute("update run set pid = ?, host = ?", (pid, host or socket.gethostname()))
-    ledger.close()
+    owner = {"pid": pid, "host": host or socket.gethostname()}
+    rewrite(folder / JOBS_LOG, lambda line: line["run"].update(owner))
 
 
 def test_the_owner_of_a_run_is_asked_to_end(folder: Path, owner: subprocess.Popen[str]) -> None:
@@ -416,9 +417,8 @@ def test_a_run_of_another_user_is_said(
 def test_a_living_run_whose_lock_was_deleted_is_still_its_process(
     folder: Path, owner: subprocess.Popen[str]
 ) -> None:
-    ledger = Ledger(folder / LEDGER)
-    ledger._db.execute("update run set pid = ?, process = ?", (owner.pid, process_start(owner.pid)))
-    ledger.close()
+    process = {"pid": owner.pid, "process": process_start(owner.pid)}
+    rewrite(folder / JOBS_LOG, lambda line: line["run"].update(process))
     (folder / "lock").unlink()
     assert Summary.of(folder).live
     with pytest.raises(ConfigError, match=rf"still going on in process {owner.pid}, whose lock is gone"):
@@ -427,6 +427,5 @@ def test_a_living_run_whose_lock_was_deleted_is_still_its_process(
     # It is dead before anybody asks how it ended.
     os.waitid(os.P_PID, owner.pid, os.WEXITED | os.WNOWAIT)
     assert not Summary.of(folder).live
-    lock, taken, _ = take_run(folder)
-    taken.close()
+    lock, _, _ = take_run(folder)
     lock.release()

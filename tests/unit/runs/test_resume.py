@@ -12,7 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from fixtures.runs.folders import Summary, all_runs, find_run, print_runs
-from fixtures.runs.ledger import LEDGER, Ledger
+from fixtures.runs.ledger import Ledger
+from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.lock import RunLock, is_live
 from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
@@ -20,7 +21,7 @@ from fixtures.session import _folder
 from plugins.errors import Absent, ConfigError, Denied, Unreachable
 from plugins.files import make_case_folder
 from plugins.recipes.cases import Case
-from plugins.record.job import JobRef, JobState, Phase
+from plugins.record.job import Failure, JobRef, JobState, Phase
 from plugins.reports.results import LOG
 from tests.unit import examples
 from tests.unit.cluster import Cluster
@@ -42,7 +43,7 @@ def name(case: Case) -> str:
 def ledger(tmp_path: Path) -> Ledger:
     folder = tmp_path / "results" / "run-1"
     folder.mkdir(parents=True)
-    made = Ledger.create(folder / LEDGER, "run-1", "lab")
+    made = Ledger.create(folder / JOBS_LOG, "run-1", "lab")
     made.plan([(ONE, "slurm", name(ONE))])
     return made
 
@@ -71,7 +72,7 @@ def test_what_was_submitted_is_followed(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("failure", ["", "infrastructure", "given up", "hung"])
-def test_what_has_ended_stays_so(ledger: Ledger, failure: str) -> None:
+def test_what_has_ended_stays_so(ledger: Ledger, failure: Failure) -> None:
     ledger.intend(ONE.key)
     ledger.submitted(JobRef(ONE.recipe, ONE.id, name(ONE), "17", "/logs"))
     ledger.end(ONE.key, failure)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -59,11 +59,10 @@ def test_where_each_would_take_long_the_others_come_first_the_next_time(
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    made = Ledger.create(tmp_path / "ledger.sqlite", "run-1", "lab")
+def ledger(tmp_path: Path) -> Ledger:
+    made = Ledger.create(tmp_path / "jobs.log", "run-1", "lab")
     made.plan([(case, "jobset", case.id) for case in (WIDE, MIDDLE, NARROW)])
-    yield made
-    made.close()
+    return made
 
 
 def test_the_end_of_the_others_is_confirmed(ledger: Ledger) -> None:

@@ -14,6 +14,7 @@ from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.kubernetes.several_kinds import SeveralKindsBackend
 from fixtures.backends.kubernetes.torchjobset import TorchJobSets
 from fixtures.runs.ledger import Ledger
+from fixtures.runs.outcomes import outcome_of
 from plugins.errors import SiteError, Unreachable
 from plugins.record.job import JobRef, Phase
 from tests.unit import aks, examples, kubeapi
@@ -224,19 +225,18 @@ def test_a_kind_that_cannot_be_asked_hides_no_job_of_another_kind(
 
 
 def test_the_ledger_knows_what_a_job_is(tmp_path: Any) -> None:
-    ledger = Ledger.create(tmp_path / "ledger.sqlite", "run-1", "lab")
+    ledger = Ledger.create(tmp_path / "jobs.log", "run-1", "lab")
     ledger.plan([(CASE, "pytorchjob", NAME)])
     job = JobRef(CASE.recipe, CASE.id, NAME, ID, "runs", "JobSet")
     ledger.submitted(job)
     entry = ledger.entry(CASE.key)
     assert entry is not None
     assert entry.ref == job
-    assert entry.outcome(tmp_path, "h100", "", (), {}).job.ref.kind == "JobSet"
+    assert outcome_of(entry, tmp_path, "h100").job.ref.kind == "JobSet"
     ledger.try_again(CASE.key)
     entry = ledger.entry(CASE.key)
     assert entry is not None
     assert entry.ref.kind == ""
-    ledger.close()
 
 
 def test_what_a_kind_has_to_say_reaches_the_user(monkeypatch: pytest.MonkeyPatch) -> None:

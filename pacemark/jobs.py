@@ -1,0 +1,112 @@
+"""The log of jobs in a bundle, which may be anybody's: what it says, and whether all of it is there."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fixtures.runs.lines import JOBS_LOG, Line, OtherVersionError, Replay, Run, parsed, text_of
+from pacemark.findings import Findings
+from pacemark.statement import once
+from plugins.errors import ConfigError
+from plugins.record.job import Job
+
+_MOST = 3
+# A job is one of these before its submission is answered.
+_BEFORE_SUBMITTED = ("intent", "submitted", "ended")
+
+
+@dataclass(frozen=True)
+class JobsOfRun:
+    """A run and its jobs: `tries` has them by the key of their case, oldest first; also those that are no case's own."""
+
+    run: Run
+    tries: dict[str, list[Job]]
+
+    @property
+    def all(self) -> list[Job]:
+        """All jobs, those of a case together."""
+        return [job for tries in self.tries.values() for job in tries]
+
+
+def named(job: Job) -> str:
+    """A job in words."""
+    return f"{job.case} try {job.try_number}"
+
+
+def read_jobs(folder: Path, found: Findings) -> JobsOfRun:
+    """What the log of jobs says. Notes what is wrong with its lines. Raises ConfigError if it says nothing, and OSError."""
+    path = folder / JOBS_LOG
+    if not path.is_file():
+        raise ConfigError(f"{JOBS_LOG} is missing")
+    data = path.read_bytes()
+    try:
+        lines = list(_lines(data))
+        replay = Replay()
+        replay.feed(data)
+    except (OtherVersionError, RecursionError) as error:
+        raise ConfigError(f"{JOBS_LOG}: a line is none of Pacemark's: {error}") from None
+    run = replay.run
+    if run is None:
+        raise ConfigError(f"{JOBS_LOG}: none of its lines is whole")
+    found.wrong += _broken(data, replay)
+    damage = [words for line in lines for words in line.damage]
+    if damage:
+        found.cannot.append(
+            f"{JOBS_LOG} was damaged, so whether it has each submission is not known: {'; '.join(damage[:_MOST])}"
+        )
+    jobs = JobsOfRun(
+        run, {case: [tries[number] for number in sorted(tries)] for case, tries in replay.tries.items()}
+    )
+    found.wrong += _left_out(lines, jobs)
+    if not damage:
+        found.cannot += _unsent(lines)
+    return jobs
+
+
+def _lines(data: bytes) -> Iterator[Line]:
+    """The lines that are whole. Raises OtherVersionError."""
+    for raw in filter(None, data.split(b"\n")[:-1]):
+        line = parsed(raw)
+        if line is None:
+            continue
+        try:
+            json.loads(text_of(raw), object_pairs_hook=once)
+        except ValueError as error:
+            raise OtherVersionError(str(error)) from None
+        yield line
+
+
+def _broken(data: bytes, replay: Replay) -> Iterator[str]:
+    if replay.damage:
+        more = f" and {len(replay.damage) - 1} more" if len(replay.damage) > 1 else ""
+        yield f"{JOBS_LOG}: {replay.damage[0]}{more}: lines were changed, left out or moved"
+    if replay.size < len(data):
+        yield f"{JOBS_LOG}: its last line is cut off"
+
+
+def _left_out(lines: Sequence[Line], jobs: JobsOfRun) -> Iterator[str]:
+    """Jobs that are missing, by what is there of others."""
+    ids = defaultdict[str, dict[str, None]](dict)
+    for job in (job for line in lines for job in line.jobs if job.ref.id):
+        ids[named(job)][job.ref.id] = None
+    for name, several in sorted(ids.items()):
+        if len(several) > 1:
+            yield f"{name}: {JOBS_LOG} has it as the jobs {', '.join(several)}: one of them was left out"
+    for case, tries in jobs.tries.items():
+        numbers = [job.try_number for job in tries]
+        if missing := sorted(set(range(1, numbers[-1] + 1)) - set(numbers)):
+            yield f"{case}: try {missing[0]} is missing, and there is a try {numbers[-1]}: a submission was left out"
+
+
+def _unsent(lines: Sequence[Line]) -> Iterator[str]:
+    """Jobs that were submitted, and no line says that they were about to be."""
+    status: dict[str, str] = {}
+    for job in (job for line in lines for job in line.jobs):
+        name = named(job)
+        if job.status == "submitted" and status.get(name) not in _BEFORE_SUBMITTED:
+            yield f"{name}: {JOBS_LOG} lacks a change of it: it was submitted, and no line says that it was about to be"
+        status[name] = job.status
