@@ -8,7 +8,7 @@ from typing import Any
 
 from pacemark.differences import differences, few
 from pacemark.findings import Findings
-from pacemark.statement import OtherFormat
+from pacemark.statement import NewerFormat
 from plugins.baselines.file import Table
 from plugins.baselines.store import Baseline, accelerators, find, mfu_basis, references, usual_statistic
 from plugins.errors import ConfigError
@@ -20,7 +20,7 @@ from plugins.rejudge import BASIS, Basis
 def check_recipe(basis: Basis, key: str, published: Path, found: Findings) -> tuple[Recipe, Case] | None:
     """Set what a case runs beside the case that this Pacemark has itself, which is returned if it has one.
 
-    Raises ConfigError or OtherFormat if the case has a mode that is not Pacemark's own: a pattern of it would be
+    Raises ConfigError or NewerFormat if the case has a mode that is not Pacemark's own: a pattern of it would be
     used on names that somebody made, and may take for ever.
     """
     name, _, case_id = key.partition("/")
@@ -35,7 +35,7 @@ def check_recipe(basis: Basis, key: str, published: Path, found: Findings) -> tu
     if known is None or same is None:
         none = f"no recipe {name}" if known is None else f"no such case of release {case.release}"
         if case.mode is not None:
-            raise OtherFormat(f"this Pacemark has {none}, and looks for no files by another's patterns")
+            raise NewerFormat(f"this Pacemark has {none}, and looks for no files by another's patterns")
         found.cannot.append(f"{key}: this Pacemark has {none}: it is judged by what the bundle says of it")
         return None
     if different := list(differences(_plain(known, same), _plain(recipe, case))):

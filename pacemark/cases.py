@@ -14,7 +14,7 @@ from pacemark.differences import differences, few
 from pacemark.findings import Findings
 from pacemark.jobs import JobsOfRun, named
 from pacemark.milder import Terms
-from pacemark.statement import OtherFormat
+from pacemark.statement import NewerFormat
 from plugins.judging.judge import Judgement
 from plugins.judging.verdicts import Kind
 from plugins.record.job import Job
@@ -57,7 +57,7 @@ def check_cases(
             found.wrong += _told_otherwise(entry, judgement, made, record, judged)
             if known is not None:
                 check_baseline(basis, judgement, known, published, found)
-        except OtherFormat as error:
+        except NewerFormat as error:
             found.cannot.append(f"{case}: {error}")
             continue
         except Exception as error:

@@ -20,6 +20,7 @@ from fixtures.runs.lines import JOBS_LOG
 from pacemark.acceptance import check_plan
 from pacemark.cases import check_cases
 from pacemark.differences import differences, few
+from pacemark.earlier import LEDGER
 from pacemark.findings import Findings
 from pacemark.jobs import JobsOfRun, named, read_jobs
 from pacemark.milder import left_out
@@ -132,9 +133,9 @@ def _shared(ledger: JobsOfRun) -> Iterator[str]:
 
 def _unexplained(folder: Path, ledger: JobsOfRun) -> Iterator[str]:
     """Files that no submission explains, and submissions whose files are missing."""
-    tries, known = ledger.tries, (*OF_RUN, SBOM, ENVELOPE, STAMP)
+    tries, known = ledger.tries, (*OF_RUN, LEDGER, SBOM, ENVELOPE, STAMP)
     for path in sorted(folder.iterdir()):
-        if not path.is_dir() and path.name not in known:
+        if not path.is_dir() and path.name not in known and not path.name.startswith(f"{JOBS_LOG}.damaged"):
             yield f"{path.name} has no place in a bundle: nothing in it is checked"
     for case, entries in tries.items():
         if entries[-1].ref.case_id == SETUP_CASE:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fixtures.runs.lines import JOBS_LOG, Line, OtherVersionError, Replay, Run, parsed, text_of
+from pacemark.earlier import LEDGER, LinesBefore, compare_ledger
 from pacemark.findings import Findings
 from pacemark.statement import once
 from plugins.errors import ConfigError
@@ -43,15 +44,16 @@ def read_jobs(folder: Path, found: Findings) -> JobsOfRun:
     if not path.is_file():
         raise ConfigError(f"{JOBS_LOG} is missing")
     data = path.read_bytes()
+    earlier = (folder / LEDGER).is_file()
     try:
-        lines = list(_lines(data))
-        replay = Replay()
+        lines = list(_lines(data, LinesBefore() if earlier else parsed))
+        replay = Replay(LinesBefore() if earlier else parsed)
         replay.feed(data)
     except (OtherVersionError, RecursionError) as error:
         raise ConfigError(f"{JOBS_LOG}: a line is none of Pacemark's: {error}") from None
-    run = replay.run
-    if run is None:
+    if replay.run is None:
         raise ConfigError(f"{JOBS_LOG}: none of its lines is whole")
+    run = compare_ledger(folder, replay, found) if earlier else replay.run
     found.wrong += _broken(data, replay)
     damage = [words for line in lines for words in line.damage]
     if damage:
@@ -67,10 +69,10 @@ def read_jobs(folder: Path, found: Findings) -> JobsOfRun:
     return jobs
 
 
-def _lines(data: bytes) -> Iterator[Line]:
+def _lines(data: bytes, parse: Callable[[bytes], Line | None]) -> Iterator[Line]:
     """The lines that are whole. Raises OtherVersionError."""
     for raw in filter(None, data.split(b"\n")[:-1]):
-        line = parsed(raw)
+        line = parse(raw)
         if line is None:
             continue
         try:

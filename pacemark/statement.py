@@ -44,7 +44,7 @@ _MAKE_KEY = (
 )
 
 
-class OtherFormat(ConfigError):
+class NewerFormat(ConfigError):
     """The statement is of a format that this version does not know."""
 
 
@@ -69,7 +69,7 @@ def written(envelope: Envelope) -> bytes:
 def read(data: bytes) -> tuple[Envelope, dict[str, str], dict[str, Any]]:
     """The envelope, the digests by member, and the predicate.
 
-    Raises ConfigError if this is no envelope of a bundle's statement, and OtherFormat if it is of another one.
+    Raises ConfigError if this is no envelope of a bundle's statement, and NewerFormat if it is of a newer one.
     """
     from securesystemslib.dsse import Envelope
     from securesystemslib.exceptions import Error
@@ -88,12 +88,8 @@ def read(data: bytes) -> tuple[Envelope, dict[str, str], dict[str, Any]]:
         if before or not _FORMAT.fullmatch(number):
             raise ValueError(f"its statement is of another type, {statement['predicateType']}")
         if int(number) > FORMAT:
-            raise OtherFormat(
+            raise NewerFormat(
                 f"{ENVELOPE}: is of format {number}, and this Pacemark knows {FORMAT}: use a newer one"
-            )
-        if int(number) < FORMAT:
-            raise OtherFormat(
-                f"{ENVELOPE}: an older version of Pacemark made this bundle, of format {number}: verify it with that version"
             )
         digests: dict[str, str] = {}
         for subject in statement["subject"]:

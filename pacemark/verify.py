@@ -68,7 +68,7 @@ def run(given: argparse.Namespace) -> int:
             check_signatures(bundle.envelope, keys, found)
             check_stamp(bundle, roots, found)
             check_files(bundle, found)
-    except statement.OtherFormat as error:
+    except statement.NewerFormat as error:
         found.cannot.append(str(error))
     except ConfigError as error:
         found.wrong.append(str(error))

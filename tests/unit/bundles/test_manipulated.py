@@ -980,11 +980,6 @@ STATEMENTS: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], Any], str
         "is of format 3, and this Pacemark knows 2: use a newer one",
         2,
     ),
-    "an older format": (
-        lambda e, p: p.update(predicateType="urn:pacemark:run:1"),
-        "an older version of Pacemark made this bundle, of format 1: verify it with that version",
-        2,
-    ),
     "a subject twice": (lambda e, p: p["subject"].append(p["subject"][0]), "its statement names", 1),
     "a subject whose name is a number": (
         lambda e, p: p["subject"][0].update(name=7),
