@@ -9,8 +9,10 @@ from typing import Any
 from pacemark.differences import differences, few
 from pacemark.findings import Findings
 from pacemark.statement import NewerFormat
+from plugins.baselines.accelerators import accelerators
+from plugins.baselines.expected import mfu_basis, usual_statistic
 from plugins.baselines.file import Table
-from plugins.baselines.store import Baseline, accelerators, find, mfu_basis, references, usual_statistic
+from plugins.baselines.store import Baseline, find, references
 from plugins.errors import ConfigError
 from plugins.judging.judge import Judgement
 from plugins.recipes.cases import Case, Recipe, load_recipe

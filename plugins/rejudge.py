@@ -14,8 +14,9 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
+from plugins.baselines.accelerators import ACCELERATORS
 from plugins.baselines.file import AgreedTolerance
-from plugins.baselines.store import find, lapsed
+from plugins.baselines.store import Baseline, SiteNumbers, find
 from plugins.errors import ConfigError
 from plugins.files import write_whole
 from plugins.judging import recording
@@ -37,7 +38,6 @@ BASIS = "basis"
 MOST_STEPS = 1_000_000
 """A recipe of somebody else must not keep the judge busy for hours."""
 
-ACCELERATORS = "accelerators.yaml"
 
 _LAST_LINES = 8
 _LINE_WIDTH = 200
@@ -71,6 +71,17 @@ class Choice(Strict):
         """The type of accelerator whose baselines the case is judged against."""
         return "cpu" if case.accelerator == "cpu" else self.gpu
 
+    def site_numbers(self, run: str = "", job: str = "", log: str = "") -> SiteNumbers | None:
+        """The site's own numbers, as they count for this run, job and log; None if it has none."""
+        return SiteNumbers(Path(self.own), run, job, log) if self.own else None
+
+    def baseline(
+        self, recipe: Recipe, case: Case, gpu: str, baselines: Path, site: SiteNumbers | None
+    ) -> Baseline | None:
+        """The number that the case is judged by, with the tolerance that was agreed on. Raises ConfigError."""
+        baseline = find(baselines, recipe, case, gpu, site)
+        return None if baseline is None else replace(baseline, agreed=self.agreed)
+
 
 def judge_files(recipe: Recipe, case: Case, outcome: Outcome, choice: Choice, baselines: Path) -> Judgement:
     """Judge a case by its outcome and the files in the outcome's folder.
@@ -78,11 +89,10 @@ def judge_files(recipe: Recipe, case: Case, outcome: Outcome, choice: Choice, ba
     `baselines` is the folder of the published baselines. Raises OSError, or Infrastructure or ConfigError if a
     file is damaged.
     """
-    own = Path(choice.own) if choice.own else None
     log = results.read_log(recipe.file.log, outcome.folder)
     if recipe.file.program:
         outcome = replace(outcome, gpu=type_in(case, log, outcome.gpu))
-    source = {"run": outcome.run, "job": outcome.known_job, "log": recording.fingerprint(log)}
+    site = choice.site_numbers(outcome.run, outcome.known_job, recording.fingerprint(log))
     written = outcome.folder / results.OWN_LOG
     earlier = [results.try_folder(outcome.folder, tried.try_number) for tried in outcome.repeated]
     tells = recipe.file.program and case.accelerator == "gpu"
@@ -90,13 +100,13 @@ def judge_files(recipe: Recipe, case: Case, outcome: Outcome, choice: Choice, ba
         case,
         outcome,
         log,
-        find(baselines, recipe, case, outcome.gpu, own, **source, agreed=choice.agreed),
+        choice.baseline(recipe, case, outcome.gpu, baselines, site),
         gpu=outcome.gpu,
         baselines=baselines,
         last_lines=_last_lines(written if written.exists() else outcome.log, parser(recipe.file.log).hints),
         errors=_last_errors(outcome.folder / results.ERRORS),
         promised=choice.promised,
-        why_none=lapsed(own, recipe, case, outcome.gpu, **source) if own else "",
+        why_none=site.lapsed(recipe, case, outcome.gpu) if site else "",
         strict_last=choice.strict_last,
         before=[results.read_log(recipe.file.log, folder) for folder in earlier],
         artefacts=results.read_artefacts(outcome.folder) if case.mode else None,

@@ -43,12 +43,16 @@ class RecordedDigest(Strict):
     @property
     def origin(self) -> str:
         """`run 20261121-094226-2019c4a7 (2026-11-21) on gpu[001-064]`."""
-        return f"run {self.run} ({self.date})" + (f" on {self.nodes}" if self.nodes else "")
+        nodes = f" on {self.nodes}" if self.nodes else ""
+        return f"run {self.run} ({self.date}){nodes}"
 
     def unlike(self, case: Case, gpu: str) -> str:
         """What keeps these digests from being compared with those of this case; "" if nothing does."""
-        pairs = {"release": (self.release, case.release), "dtype": (self.dtype, case.dtype)}
-        pairs["type of GPU"] = (self.gpu, gpu)
+        pairs = {
+            "release": (self.release, case.release),
+            "dtype": (self.dtype, case.dtype),
+            "type of GPU": (self.gpu, gpu),
+        }
         ran = case.identity()
         for name in sorted(self.configuration.keys() | ran.keys()):
             pairs[name] = (str(self.configuration.get(name)), str(ran.get(name)))
@@ -69,13 +73,13 @@ def load_digest(path: Path) -> RecordedDigest | None:
         return None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
-    why = f"has more than {MOST_BYTES:,} bytes"
+    reason = f"has more than {MOST_BYTES:,} bytes"
     if len(data) <= MOST_BYTES:
         try:
             return RecordedDigest.model_validate_json(data)
         except ValidationError as error:
-            why = first_mistake(error)
-    raise ConfigError(f"{path}: is no recorded digest: {why}; remove it, and record it again")
+            reason = first_mistake(error)
+    raise ConfigError(f"{path}: is no recorded digest: {reason}; remove it, and record it again")
 
 
 def shelve_digest(
@@ -86,16 +90,9 @@ def shelve_digest(
         return new, "digest recorded"
     if old.run == new.run:
         return old, "digest recorded by this run before"
-    other = _differs(old, new)
-    if replace or other:
-        because = f", which had another {other}" if other else ""
-        return new, f"digest replaced: it takes the place of that of {old.origin}{because}"
-    return old, f"digest not replaced: that of {old.origin} stays; --replace-baselines takes the new one"
-
-
-def _differs(old: RecordedDigest, new: RecordedDigest) -> str:
-    pairs = (
-        (name, getattr(old, name), getattr(new, name))
-        for name in ("release", "dtype", "gpu", "configuration")
-    )
-    return next((name for name, before, now in pairs if before != now), "")
+    names = ("release", "dtype", "gpu", "configuration")
+    changed = next((name for name in names if getattr(old, name) != getattr(new, name)), "")
+    if not replace and not changed:
+        return old, f"digest not replaced: that of {old.origin} stays; --replace-baselines takes the new one"
+    because = f", which had another {changed}" if changed else ""
+    return new, f"digest replaced: it takes the place of that of {old.origin}{because}"

@@ -67,9 +67,9 @@ class AgreedTolerance(Strict):
     hiccups: float | None = Field(default=None, gt=0, le=0.25)
     """The largest share of the settled steps that may stall."""
 
-    def instead_of(self, own: Tolerance) -> Tolerance:
+    def instead_of(self, published: Tolerance) -> Tolerance:
         """A baseline's own tolerance, with what was agreed on in its place."""
-        return own.model_copy(update=self.model_dump(exclude_none=True))
+        return published.model_copy(update=self.model_dump(exclude_none=True))
 
 
 class Recorded(Strict):
@@ -155,7 +155,7 @@ class Cell(Strict):
     @property
     def configuration(self) -> dict[str, int | str]:
         """The part of `CONFIGURATION` that this cell states."""
-        return {key: value for key in CONFIGURATION if (value := getattr(self, key)) is not None}
+        return {key: getattr(self, key) for key in CONFIGURATION if getattr(self, key) is not None}
 
     def unlike(self, ran: Mapping[str, int | str]) -> str:
         """The first key whose value differs between this cell and a run's configuration; "" if they agree."""
@@ -221,7 +221,8 @@ class Table(Strict):
             ("corrected_flops", set(self.corrected_flops)),
             ("references", {reference.size for reference in self.references}),
         ):
-            if unknown := sorted(named - sizes):
+            unknown = sorted(named - sizes)
+            if unknown:
                 raise ValueError(f"{key}: no cell has the size {', '.join(unknown)}")
         for cell in self.cells:
             name = f"cell {cell.size} {cell.dtype} {cell.gpus} GPUs"
@@ -246,34 +247,7 @@ class BaselineFile(Strict):
     tables: list[Table] = Field(min_length=1)
 
 
-class Accelerator(Strict):
-    """The dense peak of an accelerator in TFLOP/s per GPU, by dtype. NVLink connects `nvlink` GPUs.
-
-    `nvlink_gb_per_second` is what NVLink moves from one GPU in GB/s, and as much to it at the same time: half of the
-    data sheet's figure, which is of both. `clock_mhz` is the SM clock at which it has that peak.
-    """
-
-    name: str
-    peak: dict[str, Annotated[float, Field(gt=0)]]
-    nvlink: int = Field(default=1, gt=0)
-    nvlink_gb_per_second: float | None = Field(default=None, gt=0)
-    clock_mhz: float | None = Field(default=None, gt=0)
-    source: Stated
-
-
-class AcceleratorFile(Strict):
-    """`baselines/accelerators.yaml`."""
-
-    accelerators: dict[str, Accelerator]
-
-
 @lru_cache
 def load_baselines(path: Path) -> BaselineFile:
     """Read a baselines file. Raises ConfigError with the line of each mistake or placeholder."""
     return load(path, BaselineFile)
-
-
-@lru_cache
-def load_accelerators(path: Path) -> dict[str, Accelerator]:
-    """Read the data sheets, by the type of GPU. Raises ConfigError as above."""
-    return load(path, AcceleratorFile).accelerators

@@ -33,20 +33,20 @@ class Comparison:
 
 def versions_of(outcome: Outcome, log: Log) -> dict[str, str]:
     """All known versions by name. What the run states wins over what the site file states."""
-    return {
-        **outcome.versions,
-        **{name: " and ".join(values) for name, values in _told(outcome, log).items()},
-    }
+    stated = {name: " and ".join(values) for name, values in _stated(outcome, log).items()}
+    return {**outcome.versions, **stated}
 
 
 def mixed(outcome: Outcome, log: Log) -> list[str]:
     """The remarks on versions of which a run states several: its nodes were not alike."""
-    return [
-        f"more than one {name} in this run: {shown(' and '.join(values))}"
-        + ("; a tag may move between two pulls, a digest cannot" if name == "image" else "")
-        for name, values in _told(outcome, log).items()
-        if len(values) > 1
-    ]
+    remarks = []
+    for name, values in _stated(outcome, log).items():
+        if len(values) > 1:
+            remark = f"more than one {name} in this run: {shown(' and '.join(values))}"
+            if name == "image":
+                remark += "; a tag may move between two pulls, a digest cannot"
+            remarks.append(remark)
+    return remarks
 
 
 def nodes_of(outcome: Outcome) -> str:
@@ -56,16 +56,19 @@ def nodes_of(outcome: Outcome) -> str:
 
 def since(recorded: Recorded, outcome: Outcome, log: Log, spread: float) -> list[str]:
     """The lines of a report on what is different in this run. `spread` is its spread, a share."""
-    found = compare(_all(recorded), _with_nodes(versions_of(outcome, log), nodes_of(outcome)))
+    comparison = compare(_all(recorded), _with_nodes(versions_of(outcome, log), nodes_of(outcome)))
+    changed, same = ", ".join(comparison.changed), ", ".join(comparison.same)
     lines = []
-    if found.changed:
-        lines.append(f"changed   {', '.join(found.changed)}")
-        lines += [f"same      {', '.join(found.same)}"] if found.same else []
-    elif found.same:
-        lines.append(f"changed   nothing that is known: {', '.join(found.same)}")
+    if changed:
+        lines.append(f"changed   {changed}")
+        if same:
+            lines.append(f"same      {same}")
+    elif same:
+        lines.append(f"changed   nothing that is known: {same}")
     else:
         lines.append("changed   not known: there is nothing that both runs tell")
-    lines += [f"unknown   {', '.join(found.unknown)}"] if found.unknown else []
+    if comparison.unknown:
+        lines.append(f"unknown   {', '.join(comparison.unknown)}")
     low, high = sorted((recorded.spread, spread))
     if high > _TIMES * low and high - low > _SHARE:
         lines.append(f"spread    {100 * recorded.spread:.2g} % when recorded, {100 * spread:.2g} % now")
@@ -78,21 +81,19 @@ def differences(old: Recorded, new: Recorded) -> str:
 
 
 def compare(then: Mapping[str, str], now: Mapping[str, str]) -> Comparison:
-    names = [*then, *(name for name in now if name not in then)]
-    both = [name for name in names if name in then and name in now]
-    return Comparison(
-        changed=tuple(
-            f"{name} {shown(then[name])} -> {shown(now[name])}" for name in both if then[name] != now[name]
-        ),
-        same=tuple(f"{name} {_same(now[name])}" for name in both if then[name] == now[name]),
-        unknown=tuple(
-            f"{name} now (then {shown(then[name])})"
-            if name in then
-            else f"{name} then (now {shown(now[name])})"
-            for name in names
-            if name not in both
-        ),
-    )
+    """Compare the versions of two runs, in the order in which `then` has them."""
+    changed, same, unknown = [], [], []
+    for name in {**then, **now}:
+        if name not in now:
+            unknown.append(f"{name} now (then {shown(then[name])})")
+        elif name not in then:
+            unknown.append(f"{name} then (now {shown(now[name])})")
+        elif then[name] != now[name]:
+            changed.append(f"{name} {shown(then[name])} -> {shown(now[name])}")
+        else:
+            partly = " (as far as they are named)" if _CUT.search(now[name]) else ""
+            same.append(f"{name} {shown(now[name])}{partly}")
+    return Comparison(tuple(changed), tuple(same), tuple(unknown))
 
 
 def shown(version: str) -> str:
@@ -100,13 +101,13 @@ def shown(version: str) -> str:
     return _DIGEST.sub(r"\1", version)
 
 
-def _told(outcome: Outcome, log: Log) -> dict[str, list[str]]:
+def _stated(outcome: Outcome, log: Log) -> dict[str, list[str]]:
     """What the cluster and the log state of the run: the values of each version."""
-    found: dict[str, list[str]] = {}
+    versions: dict[str, list[str]] = {}
     for name, value in (*(("image", digest) for digest in outcome.job.state.images), *log.versions):
-        found.setdefault(name, []).append(value)
+        versions.setdefault(name, []).append(value)
     # Their order does not matter, so they are sorted.
-    return {name: sorted(values) for name, values in found.items()}
+    return {name: sorted(values) for name, values in versions.items()}
 
 
 def _all(recorded: Recorded) -> dict[str, str]:
@@ -115,8 +116,4 @@ def _all(recorded: Recorded) -> dict[str, str]:
 
 def _with_nodes(versions: Mapping[str, str], nodes: str) -> dict[str, str]:
     """The versions, and the nodes as the last one, because they are many."""
-    return {**versions, **({"nodes": nodes} if nodes else {})}
-
-
-def _same(version: str) -> str:
-    return f"{shown(version)} (as far as they are named)" if _CUT.search(version) else shown(version)
+    return {**versions, "nodes": nodes} if nodes else dict(versions)

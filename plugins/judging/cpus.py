@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from plugins.baselines.store import Expected
+from plugins.baselines.expected import Expected
 from plugins.judging.verdicts import Kind, Verdict
 from plugins.logs import Log
 from plugins.logs.processors import Sample

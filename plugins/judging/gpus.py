@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from plugins.baselines.file import Accelerator, Table
+from plugins.baselines.accelerators import Accelerator
+from plugins.baselines.file import Table
 from plugins.digests import gpus as digest
 from plugins.digests.gpus import Gpus
 from plugins.judging.verdicts import Kind, Verdict

@@ -7,16 +7,10 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 
+from plugins.baselines.accelerators import accelerators
+from plugins.baselines.expected import Expected, expected, mfu_basis, usual_statistic
 from plugins.baselines.file import Reference, Tolerance
-from plugins.baselines.store import (
-    Baseline,
-    Expected,
-    accelerators,
-    expected,
-    mfu_basis,
-    references,
-    usual_statistic,
-)
+from plugins.baselines.store import Baseline, references
 from plugins.baselines.versions import mixed, since, versions_of
 from plugins.digests.artefacts import Artefacts
 from plugins.digests.gpus import Gpus
@@ -320,7 +314,7 @@ def _agreed(
 ) -> list[str]:
     """The remark on a tolerance that an acceptance plan put in the place of the baseline's own."""
     baseline = target.baseline
-    own, now = baseline.own_tolerance.model_dump(), baseline.tolerance.model_dump()
+    own, now = baseline.published_tolerance.model_dump(), baseline.tolerance.model_dump()
     told = [
         f"{key} {value:g} (the baseline's own is {own[key]:g})"
         for key, value in now.items()

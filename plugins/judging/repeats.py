@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from plugins.baselines.store import Expected
+from plugins.baselines.expected import Expected
 from plugins.judging.verdicts import Band, Kind, Verdict, fell, judge
 from plugins.metrics import Measurement, Timing
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from plugins.baselines.expected import Expected
 from plugins.baselines.file import Reference, Tolerance
-from plugins.baselines.store import Baseline, Expected
+from plugins.baselines.store import Baseline
 from plugins.metrics import OUTLIER_FLOOR, Measurement, regular, tokens_per_second
 
 # If more runs than this are needed to decide, the verdict says so and gives no number.
@@ -255,7 +256,7 @@ def explain(measurement: Measurement, expected: Expected, references: Sequence[R
 
 def _own(baseline: Baseline) -> list[str]:
     """The site's own number, if the case is judged by a published one."""
-    own = baseline.own
+    own = baseline.beside
     if own is None:
         return []
     figure = _seconds(own.cell.step_time) if own.cell.step_time else f"MFU {own.cell.mfu:.2f} %"

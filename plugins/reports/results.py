@@ -140,7 +140,7 @@ def record(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> 
             "release": target.baseline.table.release,
             "framework": target.baseline.table.framework,
             "gpu": target.baseline.table.gpu,
-            "own": target.baseline.is_own,
+            "own": target.baseline.of_site,
             "recorded": run.model_dump(mode="json") if (run := target.baseline.cell.recorded) else None,
         },
         "references": [

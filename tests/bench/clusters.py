@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from plugins.baselines.expected import Expected, expected, mfu_basis
 from plugins.baselines.file import Cell, Table, Tolerance
-from plugins.baselines.store import Baseline, Expected, expected, mfu_basis
+from plugins.baselines.store import Baseline
 from plugins.logs import Step
 from plugins.logs.numbers import resolution
 from plugins.metrics import FlopsDefinition, Measurement, Statistic, timing

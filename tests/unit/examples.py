@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from plugins.baselines.store import Baseline, Expected, expected, find, mfu_basis
+from plugins.baselines.expected import Expected, expected, mfu_basis
+from plugins.baselines.store import Baseline, find
 from plugins.judging.judge import Judgement
 from plugins.logs import Log, Step
 from plugins.logs.formats import read

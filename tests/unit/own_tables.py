@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from plugins.baselines.file import BaselineFile, load_baselines
-from plugins.baselines.store import Baseline, find, lapsed
+from plugins.baselines.store import Baseline, SiteNumbers, find
 from plugins.judging.judge import Judgement, judge_outcome
 from plugins.judging.recording import Candidate, Origin, as_text, candidate, shelve
 from plugins.yamlfile import load
@@ -30,7 +30,8 @@ def judged(
 ) -> Judgement:
     """A run of the usual case on a GPU that nothing was published for; `changed` is of its outcome."""
     recipe, case = examples.llama3(), examples.case()
-    baseline = find(examples.BASELINES, recipe, case, gpu, own)
+    site = SiteNumbers(own) if own else None
+    baseline = find(examples.BASELINES, recipe, case, gpu, site)
     return judge_outcome(
         case,
         examples.outcome(**{"gpu": gpu, "versions": {"driver": "550.90.07"}, "id": job, **changed}),
@@ -38,7 +39,7 @@ def judged(
         baseline,
         gpu=gpu,
         baselines=examples.BASELINES,
-        why_none=lapsed(own, recipe, case, gpu) if own else "",
+        why_none=site.lapsed(recipe, case, gpu) if site else "",
     )
 
 
@@ -82,7 +83,7 @@ def rewritten(path: Path, old: str, new: str) -> Path:
 
 
 def own(folder: Path) -> Baseline:
-    found = find(examples.BASELINES, examples.llama3(), examples.case(), "b200", folder)
+    found = find(examples.BASELINES, examples.llama3(), examples.case(), "b200", SiteNumbers(folder))
     assert found is not None
     return found
 

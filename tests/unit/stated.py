@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from plugins.baselines.file import Accelerator
-from plugins.baselines.store import accelerators
+from plugins.baselines.accelerators import Accelerator, accelerators
 from plugins.judging.validity import Started, problems
 from plugins.judging.validity.configuration import STATEMENTS
 from plugins.judging.validity.run import TimedRun

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from plugins.baselines.file import Accelerator
+from plugins.baselines.accelerators import Accelerator
 from plugins.judging.validity import configuration, steps, times, training
 from plugins.judging.validity.run import UNKNOWN as UNKNOWN
 from plugins.judging.validity.run import Check, TimedRun, absent, are_missing

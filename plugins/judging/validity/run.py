@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from plugins import words
-from plugins.baselines.file import Accelerator
+from plugins.baselines.accelerators import Accelerator
 from plugins.logs import Log
 from plugins.logs.statements import Fact
 from plugins.metrics import Statistic

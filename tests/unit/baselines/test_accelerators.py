@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from plugins.baselines.store import accelerators
+from plugins.baselines.accelerators import accelerators
 from plugins.errors import ConfigError
 from tests.unit import examples
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plugins.baselines.file import CONFIGURATION, BaselineFile, load_baselines
-from plugins.baselines.store import find, lapsed
+from plugins.baselines.store import SiteNumbers, find
 from plugins.judging.recording import as_text, fingerprint, shelve
 from plugins.judging.verdicts import Kind
 from plugins.recipes.file import Model
@@ -70,8 +70,8 @@ def test_another_scale_release_or_gpu_has_no_recorded_baseline(tmp_path: Path) -
         (replace(case, release="25.05"), "b200"),
         (case, "b300"),
     ):
-        assert find(examples.BASELINES, examples.llama3(), other, gpu, folder) is None
-        assert lapsed(folder, examples.llama3(), other, gpu) == ""
+        assert find(examples.BASELINES, examples.llama3(), other, gpu, SiteNumbers(folder)) is None
+        assert SiteNumbers(folder).lapsed(examples.llama3(), other, gpu) == ""
 
 
 @pytest.mark.parametrize(
@@ -93,22 +93,24 @@ def test_a_number_that_does_not_count_any_more_is_told(tmp_path: Path, old: str,
 
 def test_a_number_does_not_count_for_the_run_that_recorded_it(tmp_path: Path) -> None:
     folder, recipe, case = recorded(tmp_path), examples.llama3(), examples.case()
-    assert find(examples.BASELINES, recipe, case, "b200", folder, run=FIRST.run) is None
-    assert lapsed(folder, recipe, case, "b200", run=FIRST.run) == (
+    this_run = SiteNumbers(folder, run=FIRST.run)
+    assert find(examples.BASELINES, recipe, case, "b200", this_run) is None
+    assert this_run.lapsed(recipe, case, "b200") == (
         f"{folder}/llama3.yaml has one that does not count: this very run recorded it"
     )
     log = fingerprint(judged().log)
-    assert find(examples.BASELINES, recipe, case, "b200", folder, run=SECOND.run, log=log) is None
-    assert find(examples.BASELINES, recipe, case, "b200", folder, run=SECOND.run, job="4711", log=log) is None
-    # Another job whose steps are printed with the same few digits.
-    other_job = find(examples.BASELINES, recipe, case, "b200", folder, run=SECOND.run, job="4712", log=log)
-    assert other_job == own(folder)
-    assert lapsed(folder, recipe, case, "b200", run=SECOND.run, log=log) == (
+    this_log = SiteNumbers(folder, run=SECOND.run, log=log)
+    assert find(examples.BASELINES, recipe, case, "b200", this_log) is None
+    assert find(examples.BASELINES, recipe, case, "b200", replace(this_log, job="4711")) is None
+    assert this_log.lapsed(recipe, case, "b200") == (
         f"{folder}/llama3.yaml has one that does not count: run {FIRST.run} recorded it from this very log"
     )
-    other = fingerprint(judged(pace(1.01)).log)
-    assert find(examples.BASELINES, recipe, case, "b200", folder, run=SECOND.run, log=other) == own(folder)
-    assert lapsed(folder, recipe, case, "b200", run=SECOND.run, log=other) == ""
+    # Another job whose steps are printed with the same few digits.
+    other_job = replace(this_log, job="4712")
+    assert find(examples.BASELINES, recipe, case, "b200", other_job) == own(folder)
+    other_log = replace(this_log, log=fingerprint(judged(pace(1.01)).log))
+    assert find(examples.BASELINES, recipe, case, "b200", other_log) == own(folder)
+    assert other_log.lapsed(recipe, case, "b200") == ""
 
 
 # A site's own models are edited in its file, and keep their names.
@@ -120,12 +122,12 @@ def test_a_number_does_not_count_for_the_run_that_recorded_it(tmp_path: Path) ->
 def test_a_number_does_not_outlive_its_model(tmp_path: Path, edited: dict[str, int | str]) -> None:
     folder, recipe, case = recorded(tmp_path), examples.llama3(), examples.case()
     other = replace(case, model=case.model.model_copy(update=edited))
-    assert find(examples.BASELINES, recipe, case, "b200", folder) is not None
-    assert find(examples.BASELINES, recipe, other, "b200", folder) is None
+    assert find(examples.BASELINES, recipe, case, "b200", SiteNumbers(folder)) is not None
+    assert find(examples.BASELINES, recipe, other, "b200", SiteNumbers(folder)) is None
     (key,) = edited
-    assert f"the baseline was measured with {key} {getattr(case.model, key)}, but" in lapsed(
-        folder, recipe, other, "b200"
-    )
+    assert f"the baseline was measured with {key} {getattr(case.model, key)}, but" in SiteNumbers(
+        folder
+    ).lapsed(recipe, other, "b200")
 
 
 def test_a_number_that_does_not_state_its_model_can_still_be_read(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from plugins.baselines.expected import mfu_basis, usual_statistic
 from plugins.baselines.file import load_baselines
-from plugins.baselines.store import find, mfu_basis, references, usual_statistic
+from plugins.baselines.store import find, references
 from plugins.errors import ConfigError
 from plugins.judging.judge import Judgement, judge_outcome
 from plugins.judging.verdicts import Kind

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from plugins.baselines.expected import expected, mfu_basis
 from plugins.baselines.file import load_baselines
-from plugins.baselines.store import expected, find, mfu_basis
+from plugins.baselines.store import find
 from plugins.errors import ConfigError
 from plugins.metrics import Statistic
 from plugins.recipes.cases import load_recipe

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from plugins.baselines.store import accelerators, find
+from plugins.baselines.accelerators import accelerators
+from plugins.baselines.store import find
 from plugins.digests import gpus as digest
 from plugins.digests.gpus import Gpus, Process, Product, Sample, State, read_gpus
 from plugins.judging import gpus as gpu_judging

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fixtures.record_baselines import pytest_configure, record
-from plugins.baselines.store import find
+from plugins.baselines.store import SiteNumbers, find
 from plugins.errors import ConfigError
 from plugins.judging.judge import judge_outcome
 from plugins.judging.recording import Candidate, candidate, fingerprint, shelve
@@ -186,7 +186,7 @@ def test_two_own_numbers_of_a_case_are_refused(tmp_path: Path) -> None:
 def test_a_recorded_number_of_a_published_file_is_read_from_a_copy(tmp_path: Path) -> None:
     """The site's file has the very format of the published ones."""
     shutil.copy(examples.BASELINES / "llama3.yaml", tmp_path)
-    found = find(tmp_path / "none", examples.llama3(), examples.case(), "h100", tmp_path)
+    found = find(tmp_path / "none", examples.llama3(), examples.case(), "h100", SiteNumbers(tmp_path))
     assert found is not None
     assert found.cell.step_time == examples.STEP_TIME
 

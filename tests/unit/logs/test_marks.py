@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from plugins.baselines.file import Accelerator
-from plugins.baselines.store import accelerators
+from plugins.baselines.accelerators import Accelerator, accelerators
 from plugins.judging.validity import problems
 from plugins.logs.formats import parser
 from plugins.logs.marks import MARKS, Mark

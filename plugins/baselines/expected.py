@@ -1,0 +1,135 @@
+"""What a case should reach by its baseline, and the definitions that its pace and MFU are counted with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from plugins.baselines.accelerators import accelerators
+from plugins.baselines.store import Baseline, tables_of
+from plugins.metrics import (
+    FlopsDefinition,
+    MfuBasis,
+    Statistic,
+    days_per_1t_tokens,
+    flops_per_sequence,
+    mfu,
+    tokens_per_second,
+)
+from plugins.recipes.cases import Case
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a case should reach. `step_time` is in s; tokens/s, MFU and days follow from it.
+
+    MFU is by the baseline's definitions. If the baseline's FLOPs are known to be wrong, `corrected` counts
+    MFU by the right ones; otherwise it is None.
+    """
+
+    case: Case
+    baseline: Baseline
+    step_time: float
+    mfu_basis: MfuBasis
+    corrected: MfuBasis | None = None
+
+    @property
+    def tokens_per_second(self) -> float:
+        return tokens_per_second(self.case, self.step_time)
+
+    @property
+    def mfu(self) -> float:
+        return mfu(self.case, self.step_time, self.mfu_basis)
+
+    @property
+    def days_per_1t_tokens(self) -> float:
+        return days_per_1t_tokens(self.case, self.step_time)
+
+    def corrected_mfu(self, step_time: float) -> float | None:
+        """MFU in percent by the corrected definition at this step time in s; never judged."""
+        if self.corrected is None:
+            return None
+        share = mfu(self.case, step_time, self.corrected)
+        return share if share <= 100 else None
+
+
+def expected(case: Case, baseline: Baseline, basis: MfuBasis) -> Expected:
+    """What `case` should reach: the published step time, or the one that follows from a published MFU."""
+    step_time = baseline.cell.step_time
+    if step_time is None:
+        flops_of_a_step = case.gbs * basis.flops / case.gpus
+        step_time = flops_of_a_step / (baseline.cell.mfu / 100 * basis.peak_tflops * 1e12)
+    right = baseline.table.corrected_flops.get(case.size)
+    corrected = None if right is None else _counted(case, right, basis.peak_tflops)
+    return Expected(case, baseline, step_time, basis, corrected)
+
+
+def usual_statistic(folder: Path, case: Case) -> Statistic:
+    """How a case without a baseline is measured.
+
+    If the tables of its release, or else its recipe, state one statistic that fits the case, it is that one.
+    Otherwise it is the last step.
+    """
+
+    def fitting(texts: Iterable[str]) -> set[Statistic]:
+        """The statistics that end by the last step of this case, and cut no interval."""
+        stated = {Statistic.parse(text) for text in texts}
+        return {s for s in stated if s.indices(case.steps)[-1] < case.steps and not s.cuts(case.means)}
+
+    statistics = fitting(table.statistic for table in tables_of(folder / f"{case.recipe}.yaml", case))
+    if not statistics and case.measure is not None:
+        statistics = fitting([case.measure.statistic])
+    return statistics.pop() if len(statistics) == 1 else Statistic()
+
+
+def mfu_basis(
+    case: Case, baseline: Baseline | None, gpu: str, folder: Path, measured_peak: float | None
+) -> MfuBasis | None:
+    """What MFU is counted with: the definitions of the baseline, so that both figures are comparable.
+
+    If there is no baseline, the definition is that of the tables of the case's release for its size, or that
+    of its recipe, or else full attention. The peak is the measured one, or that of the tables for this GPU,
+    or else that of the data sheet. If no peak is known, there is none.
+
+    `measured_peak` (TFLOP/s per GPU) is what the run itself measured.
+    """
+    if measured_peak is not None and not 0 < measured_peak < math.inf:
+        measured_peak = None
+    peak: float | None
+    if baseline is None:
+        definition, peak = _usual_basis(case, gpu, folder)
+        peak = measured_peak or peak
+    else:
+        definition, table_peak = baseline.table.flops[case.size], baseline.table.peak
+        peak = measured_peak if isinstance(table_peak, str) else table_peak[case.dtype]
+    if peak is None:
+        return None
+    second = case.measure.beside if case.measure else None
+    if second in (None, definition.definition):
+        return _counted(case, definition, peak)
+    beside = _counted(case, FlopsDefinition(definition=second), peak)
+    return _counted(case, definition, peak, beside)
+
+
+def _usual_basis(case: Case, gpu: str, folder: Path) -> tuple[FlopsDefinition, float | None]:
+    """The definition, and the peak in TFLOP/s per GPU, of a case without a baseline."""
+    tables = [table for table in tables_of(folder / f"{case.recipe}.yaml", case) if case.size in table.flops]
+    definitions = {table.corrected_flops.get(case.size, table.flops[case.size]) for table in tables}
+    if len(definitions) == 1:
+        definition = definitions.pop()
+    else:
+        definition = FlopsDefinition(definition=case.measure.flops if case.measure else "full-attention")
+    stated = {t.peak.get(case.dtype) for t in tables if t.gpu == gpu and isinstance(t.peak, dict)} - {None}
+    if len(stated) == 1:
+        return definition, stated.pop()
+    sheet = accelerators(folder).get(gpu)
+    return definition, sheet.peak.get(case.dtype) if sheet else None
+
+
+def _counted(
+    case: Case, definition: FlopsDefinition, peak: float, beside: MfuBasis | None = None
+) -> MfuBasis:
+    flops = flops_per_sequence(case.model, case.sequence_length, definition)
+    return MfuBasis(flops, definition, peak, beside)
