@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fixtures.backends.base import Backend, LogPiece, LogPlace, Span
+from fixtures.backends.base import Backend, ClusterTimes, LogPiece, LogPlace
 from fixtures.backends.registry import BACKENDS
 from fixtures.backends.section import Limits, Machine
 from plugins.digests.artefacts import Artefacts, File
@@ -201,8 +201,8 @@ class RecordedJobs(Cluster):
         data = self.logs[job.name].encode()[place.offset :]
         return LogPiece(data, LogPlace("log", place.offset + len(data)))
 
-    def times(self, job: JobRef) -> Span:
-        return Span(BEGAN, BEGAN + self._lives[_short(job.name)].seconds)
+    def times(self, job: JobRef) -> ClusterTimes:
+        return ClusterTimes(started=BEGAN, ended=BEGAN + self._lives[_short(job.name)].seconds)
 
     def blamed(self, job: JobRef) -> str:
         return "gpu007" if self.ends[job.name][0] is BROKEN else ""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.backends.base import Backend, InQueue, LogPiece, LogPlace, Span
+from fixtures.backends.base import Backend, ClusterTimes, InQueue, LogPiece, LogPlace
 from fixtures.backends.section import Limits
 from fixtures.fleet import follow
 from fixtures.fleet.fleet import Fleet
@@ -129,7 +129,7 @@ def test_a_restart_that_is_heard_of_at_the_end_has_a_log_of_its_own(
 
     cluster.ends[WIDE.id] = [RUNNING] * 5 + [DONE]
     monkeypatch.setattr(cluster, "read_log", read)
-    monkeypatch.setattr(cluster, "times", lambda job: Span(restarts=1))
+    monkeypatch.setattr(cluster, "times", lambda job: ClusterTimes(restarts=1))
     assert start(WIDE).finish()[WIDE.id].attempts == 2
     assert LogPlace(attempt=2) in places
 
@@ -502,8 +502,8 @@ def test_a_job_that_is_over_says_so_at_once_frees_its_place_and_has_ended_when_t
             cluster.logs[WIDE.id] = whole
 
     cluster.on_submit = submitted
-    ran = Span(1000.0, 1234.5, earlier_seconds=60.0)
-    monkeypatch.setattr(cluster, "times", lambda job: ran if job.name == WIDE.id else Span())
+    ran = ClusterTimes(started=1000.0, ended=1234.5, earlier_seconds=60.0)
+    monkeypatch.setattr(cluster, "times", lambda job: ran if job.name == WIDE.id else ClusterTimes())
     session = start(WIDE, NARROW, jobs_in_flight=1, log_settle_seconds=30)
     entries = session.finish()
     assert cluster.submitted == [WIDE.id, NARROW.id]
@@ -523,7 +523,7 @@ def test_a_job_that_is_over_says_so_at_once_frees_its_place_and_has_ended_when_t
 def test_a_cluster_that_cannot_be_asked_for_the_end_ends_nothing(
     cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(job: JobRef) -> Span:
+    def refuse(job: JobRef) -> ClusterTimes:
         raise Unreachable("scontrol: no answer")
 
     monkeypatch.setattr(cluster, "times", refuse)

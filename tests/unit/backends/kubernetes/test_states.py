@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.backends.base import Span
+from fixtures.backends.base import ClusterTimes
 from fixtures.backends.kubernetes.objects import LONGEST_NAME, object_name
 from fixtures.backends.kubernetes.states import (
     UNSEEN,
@@ -421,8 +421,8 @@ def test_a_job_began_with_its_last_container_and_ended_with_its_last_condition()
         pod(2, containerStatuses=[waiting("PodInitializing")]),
     ]
     done = jobset(("Completed", "AllJobsCompleted", ""))
-    assert times_of(done, pods) == Span(1795251607.0, None)
+    assert times_of(done, pods) == ClusterTimes(started=1795251607.0)
     done["status"]["conditions"][0]["lastTransitionTime"] = "2026-11-21T09:10:00Z"
-    assert times_of(done, pods) == Span(1795251607.0, 1795252200.0)
+    assert times_of(done, pods) == ClusterTimes(started=1795251607.0, ended=1795252200.0)
     done["status"]["conditions"][0]["lastTransitionTime"] = "yesterday"
-    assert times_of(done, []) == Span()
+    assert times_of(done, []) == ClusterTimes()

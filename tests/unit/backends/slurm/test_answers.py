@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.backends.base import InQueue, Span
+from fixtures.backends.base import ClusterTimes, InQueue
 from fixtures.backends.slurm.answers import (
     blamed,
     from_queue,
@@ -279,9 +279,9 @@ def test_the_number_of_a_line_of_the_queue_is_a_position(text: str, found: InQue
 
 def test_the_times_of_a_job_are_those_that_slurm_has() -> None:
     shown = "JobId=17 JobName=ours JobState=COMPLETED StartTime={} EndTime={} Comment=EndTime=7"
-    span = Span(1763830000.0, 1763830500.0)
+    span = ClusterTimes(started=1763830000.0, ended=1763830500.0)
     assert times_of_scontrol(JOB, shown.format(1763830000, 1763830500)) == span
-    assert times_of_scontrol(JOB, shown.format("Unknown", "2026-11-22T12:00:00")) == Span()
+    assert times_of_scontrol(JOB, shown.format("Unknown", "2026-11-22T12:00:00")) == ClusterTimes()
     again = "JobId=17 JobName=ours Restarts={} StartTime=1763830000 EndTime=1763830500"
     assert times_of_scontrol(JOB, again.format(2)) == replace(span, restarts=2)
     assert times_of_scontrol(JOB, again.format(0)) == span
@@ -293,8 +293,8 @@ def test_the_times_of_a_job_are_those_that_slurm_has() -> None:
         assert times_of_scontrol(JOB, other) is None
     rows = "17|ours|1763830000|1763830500\n17.batch|ours|5|6\n"
     assert times_of_sacct(JOB, rows) == span
-    assert times_of_sacct(JOB, "17|ours|1763830000|Unknown\n") == Span(1763830000.0)
-    assert times_of_sacct(JOB, "17|another|1|2\n") == Span()
+    assert times_of_sacct(JOB, "17|ours|1763830000|Unknown\n") == ClusterTimes(started=1763830000.0)
+    assert times_of_sacct(JOB, "17|another|1|2\n") == ClusterTimes()
 
 
 def test_the_last_start_of_a_job_is_told_once_it_began() -> None:
@@ -310,9 +310,13 @@ def test_the_earlier_attempts_of_a_job_are_those_that_accounting_has() -> None:
     # A job that was requeued before it ran has no start, and another cluster's job had the same id.
     earlier = "17|other|1|1000\n17|ours|2000|2300\n17|ours|Unknown|Unknown\n17|ours|3000|3050\n"
     last = "17|ours|4000|4500\n"
-    assert times_of_sacct(JOB, earlier + last) == Span(4000.0, 4500.0, 350.0, restarts=3)
+    assert times_of_sacct(JOB, earlier + last) == ClusterTimes(
+        started=4000.0, ended=4500.0, earlier_seconds=350.0, restarts=3
+    )
     # Accounting may not know yet that the last attempt began, or ended.
     for behind in ("", "17|ours|4000|Unknown\n"):
-        known = times_of_sacct(JOB, earlier + behind, Span(4000.0, 4500.0))
-        assert known == Span(4000.0, 4500.0, 350.0)
-    assert times_of_sacct(JOB, "", Span(4000.0, 4500.0)) == Span(4000.0, 4500.0)
+        known = times_of_sacct(JOB, earlier + behind, ClusterTimes(started=4000.0, ended=4500.0))
+        assert known == ClusterTimes(started=4000.0, ended=4500.0, earlier_seconds=350.0)
+    assert times_of_sacct(JOB, "", ClusterTimes(started=4000.0, ended=4500.0)) == ClusterTimes(
+        started=4000.0, ended=4500.0
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures.backends.base import Span
+from fixtures.backends.base import ClusterTimes
 from fixtures.backends.shell import Answer
 from fixtures.backends.slurm.commands import Controller
 from fixtures.backends.slurm.section import Slurm
@@ -78,9 +78,11 @@ def test_accounting_is_asked_for_the_times_of_a_job_that_was_requeued_or_that_th
     monkeypatch.setattr(SshConnection, "run", answer)
     asks = Controller("lab", SECTION, SshConnection(SECTION.ssh))
     said = {"scontrol": known, "sacct": ""}
-    assert asks.times(job) == Span(1763830000.0, 1763830500.0)
+    assert asks.times(job) == ClusterTimes(started=1763830000.0, ended=1763830500.0)
     said = {"scontrol": "", "sacct": "17|ours|1763830000|1763830600\n"}
-    assert asks.times(job) == Span(1763830000.0, 1763830600.0)
+    assert asks.times(job) == ClusterTimes(started=1763830000.0, ended=1763830600.0)
     assert asked == ["scontrol", "scontrol", "sacct"]
     said = {"scontrol": f"{known} Restarts=1", "sacct": "17|ours|1763820000|1763820100\n"}
-    assert asks.times(job) == Span(1763830000.0, 1763830500.0, 100.0, restarts=1)
+    assert asks.times(job) == ClusterTimes(
+        started=1763830000.0, ended=1763830500.0, earlier_seconds=100.0, restarts=1
+    )
