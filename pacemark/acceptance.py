@@ -17,9 +17,9 @@ from plugins.judging.acceptance import PLAN, Agreed, asked, parse_plan, waivers
 from plugins.judging.scaling import curves
 from plugins.judging.shown import Shown
 from plugins.recipes.cases import Case, load_recipe
-from plugins.rejudge import BASIS, Basis, Choice, promised_otherwise
+from plugins.record.folder import BASIS, SUMMARY
+from plugins.rejudge import Basis, Choice, promised_otherwise
 from plugins.reports.acceptance import acceptance_lines, decided, scale_record, scaling_record, why_ended
-from plugins.reports.results import SUMMARY
 from plugins.reports.summary import Summary
 
 _THE_RUN = "the run"

@@ -16,7 +16,8 @@ from plugins.baselines.store import Baseline, find, references
 from plugins.errors import ConfigError
 from plugins.judging.judge import Judgement
 from plugins.recipes.cases import Case, Recipe, load_recipe
-from plugins.rejudge import BASIS, Basis
+from plugins.record.folder import BASIS
+from plugins.rejudge import Basis
 
 
 def check_recipe(basis: Basis, key: str, published: Path, found: Findings) -> tuple[Recipe, Case] | None:

@@ -21,13 +21,13 @@ from pacemark.sbom import SBOM, bill
 from pacemark.verify import check_files, opened
 from plugins.errors import ConfigError
 from plugins.files import from_here
-from plugins.rejudge import BASIS
-from plugins.reports import results
+from plugins.record.folder import ALLURE, BASIS, GPUS_PLOT, GPUS_TABLE, STEPS, SUMMARY
+from plugins.reports.checkout import VERSION
 
 HELP = "write a run into one archive that anyone can verify: logs, ledger, baselines, verdicts"
 
 # What is made of the record is left out: nobody checks it, and a page may be anything.
-_VIEWS = (results.STEPS, results.GPUS_TABLE, results.GPUS_PLOT)
+_VIEWS = (STEPS, GPUS_TABLE, GPUS_PLOT)
 _MOST_LEAKS = 20
 
 
@@ -95,10 +95,8 @@ def _write(folder: Path, keys: list[Path], output: Path) -> None:
         raise ConfigError(
             f"run {folder.name} did not end: --resume {folder.name} goes on with it, --cancel {folder.name} ends its jobs"
         )
-    if not (folder / results.SUMMARY).exists():
-        raise ConfigError(
-            f"run {folder.name} has no {results.SUMMARY}: --resume {folder.name} judges its cases"
-        )
+    if not (folder / SUMMARY).exists():
+        raise ConfigError(f"run {folder.name} has no {SUMMARY}: --resume {folder.name} judges its cases")
     if not (folder / BASIS / "choices").exists():
         raise ConfigError(f"run {folder.name} has no {BASIS}/: it is from before there were bundles")
     members: dict[str, Path | bytes] = dict(_files(folder))
@@ -107,7 +105,7 @@ def _write(folder: Path, keys: list[Path], output: Path) -> None:
     predicate = {
         "run": folder.name,
         "site": run.site,
-        "pacemark": results.VERSION,
+        "pacemark": VERSION,
         "bundled": datetime.now(UTC).isoformat(timespec="seconds"),
         "plan": run.plan,
     }
@@ -122,7 +120,7 @@ def _files(folder: Path) -> Iterator[tuple[str, Path]]:
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
         of_run = len(name.parts) == 1 and name.name in OF_RUN
-        if not of_run and (len(name.parts) == 1 or name.parts[0] == "allure" or name.name in _VIEWS):
+        if not of_run and (len(name.parts) == 1 or name.parts[0] == ALLURE or name.name in _VIEWS):
             continue
         mode = path.lstat().st_mode
         if stat.S_ISREG(mode):

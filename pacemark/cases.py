@@ -17,8 +17,9 @@ from pacemark.milder import Terms
 from pacemark.statement import NewerFormat
 from plugins.judging.judge import Judgement
 from plugins.judging.verdicts import Kind
+from plugins.record.folder import BASIS, CASE, SUMMARY
 from plugins.record.job import Job
-from plugins.rejudge import BASIS, Basis
+from plugins.rejudge import Basis
 from plugins.reports import results
 from plugins.reports.pace import line
 
@@ -63,7 +64,7 @@ def check_cases(
         except Exception as error:
             # Files that somebody made may be wrong in any way.
             why = f"it cannot be judged: {error}".replace(f"{folder}/", "")
-            said = f"{case}: {results.SUMMARY} says '{record['verdict']}', and {why}"
+            said = f"{case}: {SUMMARY} says '{record['verdict']}', and {why}"
             (found.cannot if record["verdict"] == Kind.INFRASTRUCTURE else found.wrong).append(said)
             continue
         unjudged = judged is None and judgement.verdict.kind in _NOT_RUN
@@ -93,14 +94,14 @@ def _told_otherwise(
     `record` is that of the summary, `judged` that of the case's folder; None if the run did not judge the case.
     """
     case, kind = entry.case, judgement.verdict.kind
-    own = f"{case}/{results.CASE}"
-    records = {results.SUMMARY: record, own: judged}
+    own = f"{case}/{CASE}"
+    records = {SUMMARY: record, own: judged}
     if judged is None and kind in _NOT_RUN and record["headline"].startswith(f"{Kind.INFRASTRUCTURE}: "):
         made = {**_as_json(results.unjudged(entry, "")), "headline": record["headline"]}
         del records[own]
     elif judged is None or record["verdict"] != kind:
         none = f" and {own} is missing" if judged is None else ""
-        yield f"{case}: {results.SUMMARY} says '{record['verdict']}'{none}, its log says: {judgement.verdict.headline}"
+        yield f"{case}: {SUMMARY} says '{record['verdict']}'{none}, its log says: {judgement.verdict.headline}"
         return
     for name, said in records.items():
         if different := list(differences({**(said or {}), **dict.fromkeys(_NOT_RECOMPUTED)}, made)):

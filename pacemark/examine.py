@@ -30,8 +30,8 @@ from pacemark.times import backwards
 from plugins.errors import ConfigError
 from plugins.judging.acceptance import PLAN
 from plugins.judging.verdicts import Kind
+from plugins.record.folder import BASIS, SENT, SUMMARY, try_folder
 from plugins.record.job import SETUP_CASE, Job
-from plugins.rejudge import BASIS
 from plugins.reports import results
 from plugins.reports.evidence import digests
 from plugins.reports.gate import Outcome, overall
@@ -41,7 +41,7 @@ from plugins.yamlfile import first_mistake
 MOST_BYTES = 64 << 20
 """No file but a log is larger."""
 
-OF_RUN = (results.SUMMARY, JOBS_LOG, PLAN)
+OF_RUN = (SUMMARY, JOBS_LOG, PLAN)
 """The files of a run itself that a bundle has, besides the bill of materials."""
 
 # In seconds, from the start of a session to that of its ledger.
@@ -68,15 +68,15 @@ def examine(folder: Path, said: Mapping[str, Any], published: Path, found: Findi
     if (version := record.get("schema")) != SCHEMA:
         if isinstance(version, int) and version > SCHEMA:
             found.cannot.append(
-                f"{results.SUMMARY} is of schema {version}, and this Pacemark knows {SCHEMA}: use a newer one"
+                f"{SUMMARY} is of schema {version}, and this Pacemark knows {SCHEMA}: use a newer one"
             )
             return
-        raise ConfigError(f"{results.SUMMARY}: is no record of a run")
+        raise ConfigError(f"{SUMMARY}: is no record of a run")
     summary = _summary(record)
     ledger = read_jobs(folder, found)
     if not summary.run == ledger.run.id == folder.name:
         found.wrong.append(
-            f"{results.SUMMARY} is of run {summary.run}, {JOBS_LOG} of run {ledger.run.id}, the bundle of run {folder.name}"
+            f"{SUMMARY} is of run {summary.run}, {JOBS_LOG} of run {ledger.run.id}, the bundle of run {folder.name}"
         )
     for what, own in (("site", ledger.run.site), ("plan", ledger.run.plan)):
         if said.get(what) != own:
@@ -142,9 +142,9 @@ def _unexplained(folder: Path, ledger: JobsOfRun) -> Iterator[str]:
             continue
         for entry in entries:
             own = folder / case
-            place = own if entry is entries[-1] else results.try_folder(own, entry.try_number)
-            if entry.ref.id and not (place / results.SENT).is_file():
-                yield f"{named(entry)}: what was sent is missing ({place.relative_to(folder)}/{results.SENT})"
+            place = own if entry is entries[-1] else try_folder(own, entry.try_number)
+            if entry.ref.id and not (place / SENT).is_file():
+                yield f"{named(entry)}: what was sent is missing ({place.relative_to(folder)}/{SENT})"
     explained = set(tries)
     explained |= {
         f"{case}/try-{entry.try_number}" for case, entries in tries.items() for entry in entries[:-1]
@@ -167,19 +167,17 @@ def _check_evidence(folder: Path, summary: Summary, found: Findings) -> None:
     told, own = summary.files, digests(folder)
     if told is None:
         found.cannot.append(
-            f"{results.SUMMARY} is of an older Pacemark, and has no digest of its logs: whether one was changed is not known"
+            f"{SUMMARY} is of an older Pacemark, and has no digest of its logs: whether one was changed is not known"
         )
         return
     for name in sorted(told.keys() | own.keys()):
         if name not in own:
-            found.wrong.append(f"{name} is missing: {results.SUMMARY} has its digest")
+            found.wrong.append(f"{name} is missing: {SUMMARY} has its digest")
         elif name not in told:
-            found.wrong.append(
-                f"{name} was not there when the session ended: {results.SUMMARY} has no digest of it"
-            )
+            found.wrong.append(f"{name} was not there when the session ended: {SUMMARY} has no digest of it")
         elif told[name] != own[name]:
             found.wrong.append(
-                f"{name} was changed after the session ended: its SHA-256 is not that in {results.SUMMARY}"
+                f"{name} was changed after the session ended: its SHA-256 is not that in {SUMMARY}"
             )
 
 
@@ -191,34 +189,34 @@ def _of_session(summary: Summary, ledger: JobsOfRun) -> Iterator[str]:
         if entries[-1].ref.case_id != SETUP_CASE and not all(entry.gpus for entry in entries):
             yield f"{case} is a job without a GPU in {JOBS_LOG}, so that it would be no case"
     for case in sorted(known - set(told)):
-        yield f"{case} was run and is left out of {results.SUMMARY}"
+        yield f"{case} was run and is left out of {SUMMARY}"
     for case in sorted(set(told) - known):
-        yield f"{case} is in {results.SUMMARY} and was not run"
+        yield f"{case} is in {SUMMARY} and was not run"
     if len(told) != len(set(told)):
-        yield f"{results.SUMMARY} has a case twice"
+        yield f"{SUMMARY} has a case twice"
     counts = Counter(case.verdict for case in summary.cases)
     totals = {kind: counts[kind] for kind in Kind}
     if summary.totals != totals:
-        yield f"{results.SUMMARY}: its totals are not those of its cases: {few(list(differences(summary.totals, totals)))}"
+        yield f"{SUMMARY}: its totals are not those of its cases: {few(list(differences(summary.totals, totals)))}"
     if summary.site != ledger.run.site:
-        yield f"{results.SUMMARY} is of site {summary.site}, {JOBS_LOG} of site {ledger.run.site}"
+        yield f"{SUMMARY} is of site {summary.site}, {JOBS_LOG} of site {ledger.run.site}"
     started = datetime.fromisoformat(summary.started).timestamp()
     if abs(started - ledger.run.started) > _LONGEST_START:
-        yield f"{results.SUMMARY} says that the run began at {summary.started}, {JOBS_LOG} at {ledger.run.started:.0f}"
+        yield f"{SUMMARY} says that the run began at {summary.started}, {JOBS_LOG} at {ledger.run.started:.0f}"
     hours = sum(entry.gpu_hours or 0.0 for entry in ledger.all if entry.backend != REPLAY)
     if abs(summary.gpu_hours - hours) > 0.001:
-        yield f"{results.SUMMARY} has {summary.gpu_hours} GPU-hours, the jobs in {JOBS_LOG} took {hours:.3f}"
+        yield f"{SUMMARY} has {summary.gpu_hours} GPU-hours, the jobs in {JOBS_LOG} took {hours:.3f}"
     if summary.repeated is not None:
         runs = {entry.case: _hours_of_runs(ledger.tries[entry.case]) for entry in own}
         about = results.About(summary.site, 0.0, at_most=summary.repeated.at_most, runs=runs)
         records = [case.model_dump(mode="json") for case in summary.cases if case.id in runs]
         if different := list(differences(summary.repeated.model_dump(), results.repeated(about, records))):
-            yield f"{results.SUMMARY}: what repeats saved differs from the ledger in {few(different)}"
+            yield f"{SUMMARY}: what repeats saved differs from the ledger in {few(different)}"
     # Scaling that fell short is a finding too.
     regressed = bool(summary.regressions) or summary.outcome is Outcome.PERFORMANCE
     ending = overall(0, totals, regressed=regressed, uncompared=bool(summary.uncompared))
     if summary.outcome in _JUDGED and summary.outcome is not ending:
-        yield f"{results.SUMMARY} says that the session ended as '{summary.outcome}', by its verdicts it is '{ending}'"
+        yield f"{SUMMARY} says that the session ended as '{summary.outcome}', by its verdicts it is '{ending}'"
 
 
 def _hours_of_runs(tries: Sequence[Job]) -> list[float | None]:
@@ -233,11 +231,11 @@ def _bytes(path: Path) -> bytes:
 
 def _record(folder: Path) -> dict[str, Any]:
     try:
-        found = json.loads(_bytes(folder / results.SUMMARY))
+        found = json.loads(_bytes(folder / SUMMARY))
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{results.SUMMARY}: is no JSON: {error}") from None
+        raise ConfigError(f"{SUMMARY}: is no JSON: {error}") from None
     if not isinstance(found, dict):
-        raise ConfigError(f"{results.SUMMARY}: is no record of a run")
+        raise ConfigError(f"{SUMMARY}: is no record of a run")
     return found
 
 
@@ -247,6 +245,6 @@ def _summary(record: dict[str, Any]) -> Summary:
         text = json.dumps(record, ensure_ascii=False, allow_nan=False)
         return Summary.model_validate_json(text.encode(errors="replace"))
     except ValidationError as error:
-        raise ConfigError(f"{results.SUMMARY}: is no record of a run: {first_mistake(error)}") from None
+        raise ConfigError(f"{SUMMARY}: is no record of a run: {first_mistake(error)}") from None
     except ValueError as error:
-        raise ConfigError(f"{results.SUMMARY}: is no record of a run: {error}") from None
+        raise ConfigError(f"{SUMMARY}: is no record of a run: {error}") from None

@@ -13,8 +13,9 @@ from plugins.judging.acceptance import PLAN, Plan
 from plugins.judging.checkpoints import GB
 from plugins.judging.judge import BY_AGREED, Judgement
 from plugins.recipes.cases import load_recipe
+from plugins.record.folder import BASIS
 from plugins.record.job import Job
-from plugins.rejudge import BASIS, Basis
+from plugins.rejudge import Basis
 from plugins.reports.summary import LeftOut
 
 

@@ -6,7 +6,7 @@ from functools import cache
 from importlib.metadata import distributions
 from platform import python_version
 
-from plugins.reports.results import VERSION
+from plugins.reports.checkout import VERSION
 
 SBOM = "sbom.cdx.json"
 

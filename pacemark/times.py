@@ -7,8 +7,8 @@ from datetime import datetime
 
 from fixtures.runs.lines import JOBS_LOG
 from pacemark.jobs import JobsOfRun, named
+from plugins.record.folder import SUMMARY
 from plugins.record.job import Times
-from plugins.reports.results import SUMMARY
 from plugins.reports.summary import Summary
 
 # In seconds. The times of a job may be by the clock of the cluster and by that of the session.

@@ -17,7 +17,7 @@ from pacemark.examine import MOST_BYTES, examine
 from pacemark.findings import Findings, print_findings, print_line
 from pacemark.limit import add_argument, within
 from plugins.errors import ConfigError
-from plugins.reports.results import CHECKOUT, VERSION
+from plugins.reports.checkout import CHECKOUT, VERSION
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate

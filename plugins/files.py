@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from pathlib import Path
 
@@ -28,13 +29,9 @@ def write_whole(path: Path, content: str | bytes) -> None:
             os.close(folder)
 
 
-def make_case_folder(folder: Path) -> None:
-    """Make the folder of a case, `run/recipe/case`. The run's folder must exist.
-
-    Raises FileNotFoundError if it does not. A new one would be open to other users, and have no ledger.
-    """
-    folder.parent.mkdir(exist_ok=True)
-    folder.mkdir(exist_ok=True)
+def write_json(path: Path, value: object) -> None:
+    """Write a value as JSON, whole or not at all. Raises OSError."""
+    write_whole(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
 def from_here(path: Path) -> str:

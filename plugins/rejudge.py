@@ -19,6 +19,7 @@ from plugins.baselines.file import AgreedTolerance
 from plugins.baselines.store import Baseline, SiteNumbers, find
 from plugins.errors import ConfigError
 from plugins.files import write_whole
+from plugins.job_files import read_artefacts, read_gpus, read_log
 from plugins.judging import recording
 from plugins.judging.acceptance import Plan
 from plugins.judging.checkpoints import GB, Saved
@@ -28,12 +29,9 @@ from plugins.logs.formats import parser
 from plugins.outcome import Outcome
 from plugins.recipes.cases import DEFAULT_GPU, Case, Recipe, load_recipe
 from plugins.recipes.file import SiteModel
-from plugins.reports import results
+from plugins.record.folder import BASIS, ERRORS, OWN_LOG, try_folder
 from plugins.reports.complaints import complaints, of_each_kind
 from plugins.yamlfile import Strict, first_mistake
-
-BASIS = "basis"
-"""The folder in that of a run: `choices/`, `suites/` and `baselines/`, and the site's own baselines in `own/`."""
 
 MOST_STEPS = 1_000_000
 """A recipe of somebody else must not keep the judge busy for hours."""
@@ -89,12 +87,12 @@ def judge_files(recipe: Recipe, case: Case, outcome: Outcome, choice: Choice, ba
     `baselines` is the folder of the published baselines. Raises OSError, or Infrastructure or ConfigError if a
     file is damaged.
     """
-    log = results.read_log(recipe.file.log, outcome.folder)
+    log = read_log(recipe.file.log, outcome.folder)
     if recipe.file.program:
         outcome = replace(outcome, gpu=type_in(case, log, outcome.gpu))
     site = choice.site_numbers(outcome.run, outcome.known_job, recording.fingerprint(log))
-    written = outcome.folder / results.OWN_LOG
-    earlier = [results.try_folder(outcome.folder, tried.try_number) for tried in outcome.repeated]
+    written = outcome.folder / OWN_LOG
+    earlier = [try_folder(outcome.folder, tried.try_number) for tried in outcome.repeated]
     tells = recipe.file.program and case.accelerator == "gpu"
     return judge_outcome(
         case,
@@ -104,17 +102,17 @@ def judge_files(recipe: Recipe, case: Case, outcome: Outcome, choice: Choice, ba
         gpu=outcome.gpu,
         baselines=baselines,
         last_lines=_last_lines(written if written.exists() else outcome.log, parser(recipe.file.log).hints),
-        errors=_last_errors(outcome.folder / results.ERRORS),
+        errors=_last_errors(outcome.folder / ERRORS),
         promised=choice.promised,
         why_none=site.lapsed(recipe, case, outcome.gpu) if site else "",
         strict_last=choice.strict_last,
-        before=[results.read_log(recipe.file.log, folder) for folder in earlier],
-        artefacts=results.read_artefacts(outcome.folder) if case.mode else None,
+        before=[read_log(recipe.file.log, folder) for folder in earlier],
+        artefacts=read_artefacts(outcome.folder) if case.mode else None,
         nodes=case.nodes(choice.gpus_per_node),
         network=choice.network,
         saved=_saved(recipe, case, outcome),
-        gpus=results.read_gpus(outcome.folder) if tells else None,
-        gpus_before=[results.read_gpus(folder) for folder in earlier] if tells else (),
+        gpus=read_gpus(outcome.folder) if tells else None,
+        gpus_before=[read_gpus(folder) for folder in earlier] if tells else (),
     )
 
 
@@ -232,7 +230,7 @@ def _saved(recipe: Recipe, case: Case, outcome: Outcome) -> Saved | None:
     if case.after is None:
         return None
     folder = outcome.folder.parent / case.after.id
-    return Saved(results.read_log(recipe.file.log, folder), results.read_artefacts(folder))
+    return Saved(read_log(recipe.file.log, folder), read_artefacts(folder))
 
 
 def _last_lines(path: Path | None, hints: Sequence[bytes]) -> list[str]:

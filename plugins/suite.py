@@ -22,6 +22,7 @@ import pytest
 from plugins.baselines.digests import load_digest, path_of
 from plugins.baselines.file import AgreedTolerance
 from plugins.errors import ConfigError, Infrastructure, Invalid, Lost, RunError
+from plugins.job_files import read_artefacts, read_log
 from plugins.judging import checkpoints, diagnosis, recording
 from plugins.judging.acceptance import Agreed
 from plugins.judging.checkpoints import Written
@@ -33,6 +34,7 @@ from plugins.metrics import Measurement
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case, Recipe, load_recipe
 from plugins.recipes.file import RecipeFile, read_recipe
+from plugins.record.folder import CASE
 from plugins.rejudge import Choice, judge_files
 from plugins.reports import allure_view, benchmark_view, junit, results
 from plugins.words import shown
@@ -259,7 +261,7 @@ def _mode_run(config: pytest.Config, recipe: Recipe, case: Case, mode: str, outc
         )
     hours = case.gpus * (outcome.job.times.seconds or 0.0) / 3600
     try:
-        log, left = results.read_log(recipe.file.log, outcome.folder), results.read_artefacts(outcome.folder)
+        log, left = read_log(recipe.file.log, outcome.folder), read_artefacts(outcome.folder)
         # That the network is not the expected one may be the finding.
         log = replace(log, marks=tuple(mark for mark in log.marks if mark[0] not in diagnosis.FINDINGS))
         judged = judge_outcome(
@@ -417,10 +419,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
         if case_of(item) is not None and recipe_of(item.config, item.path) is not None:
             pytest.fail("the case was not judged: its test asks for none of its figures", pytrace=False)
         return result
-    if not (judgement.outcome.folder / results.CASE).exists():
-        pytest.fail(
-            f"the record of the case is gone: {judgement.outcome.folder / results.CASE}", pytrace=False
-        )
+    if not (judgement.outcome.folder / CASE).exists():
+        pytest.fail(f"the record of the case is gone: {judgement.outcome.folder / CASE}", pytrace=False)
     return result
 
 

@@ -11,11 +11,9 @@ from pydantic import Field, ValidationError
 from plugins.digests.nccl_trace import NcclDigest
 from plugins.digests.profile import ProfileDigest
 from plugins.errors import Infrastructure
+from plugins.record.folder import ARTEFACTS
 from plugins.words import shown
 from plugins.yamlfile import Strict, first_mistake
-
-ARTEFACTS = "artefacts.json"
-"""The name of the file in the folder of its case."""
 
 
 class File(Strict):
@@ -53,7 +51,7 @@ class Artefacts(Strict):
         return [file for file in self.files if self.begun is not None and file.modified >= self.begun]
 
 
-def read_artefacts(data: str | bytes) -> Artefacts:
+def parse_artefacts(data: str | bytes) -> Artefacts:
     """The artefacts in this JSON. Raises Infrastructure if it is damaged."""
     try:
         return Artefacts.model_validate_json(data)

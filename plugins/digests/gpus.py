@@ -157,7 +157,7 @@ class Gpus:
         return sorted({sample.gpu for sample in self.samples})
 
 
-def read_gpus(lines: Iterable[bytes]) -> Gpus | None:
+def parse_gpus(lines: Iterable[bytes]) -> Gpus | None:
     """What these lines of a log tell of its GPUs; None if nothing. What an earlier attempt told is left out."""
     samples: list[Sample] = []
     states: list[State] = []

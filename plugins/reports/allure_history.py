@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from plugins.files import write_whole
-from plugins.reports.results import SUMMARY
+from plugins.record.folder import ALLURE, SUMMARY
 
 POINT, HISTORY = "allure-point.json", "allure-history.jsonl"
 MOST_RUNS = 20
@@ -26,7 +26,7 @@ def write_history(folder: Path) -> None:
 
     Raises OSError if they cannot be written.
     """
-    cases = _cases(folder / "allure")
+    cases = _cases(folder / ALLURE)
     if not cases:
         return
     summary = json.loads((folder / SUMMARY).read_bytes())

@@ -24,6 +24,7 @@ from plugins.judging.judge import Judgement
 from plugins.judging.verdicts import Kind
 from plugins.metrics import Measurement
 from plugins.recipes.cases import Case, Recipe
+from plugins.record.folder import CASE, GPUS_PLOT, GPUS_TABLE, SENT, STEPS
 from plugins.record.job import Times
 from plugins.reports import results
 from plugins.reports.allure_history import HISTORY
@@ -188,7 +189,7 @@ def _steps(judgement: Judgement, record: Mapping[str, Any]) -> None:
     with allure.step(shown(f"provision: {outcome.setup}")):
         pass
     with allure.step(shown(f"launch: job {outcome.job.ref.id or 'none'}")):
-        _file(folder / results.SENT, "what was sent", allure.attachment_type.TEXT)
+        _file(folder / SENT, "what was sent", allure.attachment_type.TEXT)
     lasted = [
         f"{word} {seconds:.0f} s"
         for word, seconds in (
@@ -200,13 +201,13 @@ def _steps(judgement: Judgement, record: Mapping[str, Any]) -> None:
     with allure.step(shown("run: " + ", ".join([outcome.job.state.raw or outcome.job.failure, *lasted]))):
         _tail(outcome.log)
     with allure.step(f"parse: {len(log.steps)} {judgement.case.means.unit.name}"):
-        _file(folder / results.STEPS, "steps", allure.attachment_type.CSV)
+        _file(folder / STEPS, "steps", allure.attachment_type.CSV)
         if seconds := drawable(judgement.case.means.times(log.steps)):
             allure.attach(steps_svg(record, seconds), "step times", allure.attachment_type.SVG)
-        _file(folder / results.GPUS_TABLE, "GPUs by NVML", allure.attachment_type.CSV)
-        _file(folder / results.GPUS_PLOT, "GPUs by NVML, plotted", allure.attachment_type.SVG)
+        _file(folder / GPUS_TABLE, "GPUs by NVML", allure.attachment_type.CSV)
+        _file(folder / GPUS_PLOT, "GPUs by NVML, plotted", allure.attachment_type.SVG)
     with allure.step(shown(f"judge: {judgement.verdict.headline}")):
-        _file(folder / results.CASE, "measurement", allure.attachment_type.JSON)
+        _file(folder / CASE, "measurement", allure.attachment_type.JSON)
         for name, svg in _plots(judgement):
             allure.attach(svg, name, allure.attachment_type.SVG)
         allure.attach(shown(judgement.text), "verdict", allure.attachment_type.TEXT)

@@ -1,10 +1,15 @@
-"""The commit of Pacemark's own checkout."""
+"""Which Pacemark this is: its version, where it is, and the commit of its checkout."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 from pathlib import Path
+
+VERSION = "0.1.0"
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+"""Where Pacemark itself is."""
 
 _SECONDS = 10.0
 _DIRTY = "-dirty"

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from plugins.errors import ConfigError
 from plugins.judging.comparison import ALPHA, SAME, Comparison, Finding, Pair, Ratio, compare
-from plugins.reports.results import SUMMARY
+from plugins.record.folder import SUMMARY
 from plugins.reports.summary import CaseRecord, Summary
 from plugins.yamlfile import first_mistake
 

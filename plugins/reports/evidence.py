@@ -6,12 +6,12 @@ import contextlib
 import hashlib
 from pathlib import Path
 
-from plugins.digests.artefacts import ARTEFACTS
+from plugins.record.folder import ALLURE, ARTEFACTS, BASIS, ERRORS, SENT
 
 # Folders of a run that are no recipe's.
-_OTHER = ("allure", "basis")
+_OTHER = (ALLURE, BASIS)
 _LOGS = "log"
-_NAMES = ("sent.txt", "errors.txt", ARTEFACTS)
+_NAMES = (SENT, ERRORS, ARTEFACTS)
 
 
 def digests(run: Path) -> dict[str, str]:

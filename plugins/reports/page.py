@@ -25,6 +25,7 @@ from plugins.errors import ConfigError
 from plugins.files import write_whole
 from plugins.judging.verdicts import Kind
 from plugins.outcome import UNKNOWN_JOB
+from plugins.record.folder import CASE, ERRORS, GPUS_PLOT, GPUS_TABLE, LOG, OWN_LOG, SENT, STEPS, SUMMARY
 from plugins.reports import pace, results
 from plugins.reports.plot import COLUMNS, drawable, scaling_svg, steps_svg
 from plugins.reports.summary import Summary
@@ -53,14 +54,14 @@ _SLOWEST = 10
 _SCALES = 6
 _TEMPLATES = Path(__file__).parent / "templates"
 _FILES = {
-    results.LOG: "log",
-    results.OWN_LOG: "its own log",
-    results.ERRORS: "errors",
-    results.SENT: "what was sent",
-    results.STEPS: "steps",
-    results.CASE: "record",
-    results.GPUS_TABLE: "GPUs",
-    results.GPUS_PLOT: "GPUs, plotted",
+    LOG: "log",
+    OWN_LOG: "its own log",
+    ERRORS: "errors",
+    SENT: "what was sent",
+    STEPS: "steps",
+    CASE: "record",
+    GPUS_TABLE: "GPUs",
+    GPUS_PLOT: "GPUs, plotted",
 }
 # What Markdown obeys, but for what is escaped as HTML.
 _MARKDOWN = re.compile(r"([\\`*_\[\]|~#!$])")
@@ -131,12 +132,12 @@ class CaseView:
     @property
     def log(self) -> str:
         """The path of the log, or of what the job printed outside it; "" if there is neither."""
-        names = (results.LOG, results.OWN_LOG, results.ERRORS)
+        names = (LOG, OWN_LOG, ERRORS)
         return next((path for name in names if (path := f"{self.id}/{name}") in self.files), "")
 
     def log_in(self, part: str) -> str:
         """The path of the log in a folder of the case's folder, an earlier try's or a mode's; "" if there is none."""
-        path = f"{self.id}/{part}/{results.LOG}"
+        path = f"{self.id}/{part}/{LOG}"
         return path if (self.folder / path).is_file() else ""
 
     @property
@@ -161,7 +162,7 @@ class CaseView:
     @cached_property
     def times(self) -> dict[int, float]:
         """Seconds of the single steps, by their numbers; none if their file is damaged."""
-        path = f"{self.id}/{results.STEPS}"
+        path = f"{self.id}/{STEPS}"
         if path not in self.files:
             return {}
         try:
@@ -316,7 +317,7 @@ def _markdown(value: Any) -> Any:
 
 
 def _summary(folder: Path) -> dict[str, Any]:
-    path = folder / results.SUMMARY
+    path = folder / SUMMARY
     try:
         found = Summary.model_validate(json.loads(path.read_bytes()), strict=False)
         return found.model_dump(mode="json", by_alias=True)

@@ -8,8 +8,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
-import shutil
 import stat
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -22,42 +20,21 @@ from platform import python_version
 from statistics import fmean
 from typing import Any
 
-from plugins.digests import artefacts, gpus
-from plugins.digests.artefacts import ARTEFACTS, Artefacts
 from plugins.digests.gpu_plot import gpus_svg
 from plugins.digests.gpus import Gpus, Sample
 from plugins.errors import ConfigError
-from plugins.files import make_case_folder, write_whole
+from plugins.files import write_json, write_whole
 from plugins.judging import identity
 from plugins.judging.diagnosis import Diagnosis
 from plugins.judging.judge import Judgement
 from plugins.judging.verdicts import Band, Kind, beside
-from plugins.logs import Log
-from plugins.logs.formats import read
+from plugins.record.folder import CASE, CTRF, GPUS_PLOT, GPUS_TABLE, METRICS, STEPS, SUMMARY, make_case_folder
 from plugins.record.job import Job
+from plugins.reports.checkout import VERSION
 from plugins.reports.ctrf import ctrf
 from plugins.reports.evidence import digests
 from plugins.reports.openmetrics import metrics
 from plugins.reports.summary import SCHEMA, Ending, LeftOut
-
-VERSION = "0.1.0"
-
-CHECKOUT = Path(__file__).resolve().parents[2]
-"""Where Pacemark itself is."""
-
-CASE = "case.json"
-STEPS = "steps.csv"
-LOG = "log.txt"
-OWN_LOG = "log.own.txt"
-EARLIER_LOG = "log.earlier.txt"
-ERRORS = "errors.txt"
-GPUS_TABLE = "gpus.csv"
-GPUS_PLOT = "gpus.svg"
-SENT = "sent.txt"
-SUMMARY = "summary.json"
-CTRF = "ctrf.json"
-METRICS = "metrics.txt"
-LATEST = "latest"
 
 PACED = (Kind.PASSED, Kind.TOO_SLOW, Kind.TOO_FAST, Kind.NOISY)
 """The verdicts on a pace."""
@@ -90,7 +67,6 @@ _FIGURES = (
     "identity",
     "versions",
 )
-_PIECE = 1 << 20
 _PACKAGES = ("pytest", "pydantic", "paramiko", "allure-pytest", "pytest-benchmark")
 
 
@@ -229,53 +205,6 @@ def _job(job: Job) -> dict[str, Any]:
     }
 
 
-def try_folder(folder: Path, number: int) -> Path:
-    """The folder for the files of this try of a case, once another try follows. `folder` is the case's."""
-    return folder / f"try-{number}"
-
-
-def keep_try(folder: Path, number: int) -> None:
-    """Move what was sent and read of this try out of the way of the next one, whose log will be in `folder`."""
-    kept = try_folder(folder, number)
-    kept.mkdir(parents=True, exist_ok=True)
-    names = (SENT, ERRORS, ARTEFACTS)
-    for path in [*(folder / name for name in names), *folder.glob(f"{LOG.partition('.')[0]}*")]:
-        if path.exists():
-            shutil.move(path, kept / path.name)
-
-
-def read_log(log_format: str, folder: Path) -> Log:
-    """The parsed log of the job whose files are in this folder: a case's, or that of an earlier try.
-
-    The steps come from one log alone. If another log took the place of the job's own, the marks, facts and
-    versions of the job's own log are added.
-    """
-    log, own = _parse(log_format, folder / LOG), folder / OWN_LOG
-    return log.beside(_parse(log_format, own)) if own.exists() else log
-
-
-def read_artefacts(folder: Path) -> Artefacts | None:
-    """What the case's job left on the cluster; None if nobody has looked. Raises Infrastructure."""
-    path = folder / ARTEFACTS
-    return artefacts.read_artefacts(path.read_bytes()) if path.exists() else None
-
-
-def read_gpus(folder: Path) -> Gpus:
-    """What the log of the job in this folder tells of its GPUs."""
-    path = folder / LOG
-    if not path.exists():
-        return Gpus()
-    with path.open("rb") as file:
-        return gpus.read_gpus(iter(lambda: file.readline(gpus.MAX_LINE), b"")) or Gpus()
-
-
-def _parse(log_format: str, path: Path) -> Log:
-    if not path.exists():
-        return Log()
-    with path.open("rb") as file:
-        return read(log_format, iter(lambda: file.read(_PIECE), b""))
-
-
 def read_case(folder: Path) -> dict[str, Any] | None:
     """The record that `write_case` wrote into a case's folder; None if there is none.
 
@@ -392,45 +321,6 @@ def write_ending(folder: Path, summary: Mapping[str, Any], ending: Ending) -> di
     write_json(folder / CTRF, ctrf(final))
     write_whole(folder / METRICS, metrics(final))
     return final
-
-
-def write_json(path: Path, value: object) -> None:
-    """Write a value as JSON, whole or not at all."""
-    write_whole(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
-
-
-def make_private(folder: Path) -> None:
-    """Make a run's folder, or take the one that this user made before, and close it to other users.
-
-    A log may hold what others must not read. Raises OSError if the folder cannot be made, or is somebody
-    else's.
-    """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-        raise PermissionError(f"{folder} is a link, or belongs to another user")
-    if stat.S_IMODE(found.st_mode) != 0o700:
-        # Allure may have made it first, with the permissions of the umask.
-        folder.chmod(0o700)
-
-
-def point_latest(folder: Path) -> None:
-    """Let the link `latest` beside the run point at it. Raises OSError if it is no link."""
-    latest = folder.parent / LATEST
-    if not latest.is_symlink() and latest.exists():
-        raise FileExistsError(f"{latest} is no link to a run; move it away")
-    part = folder.parent / f".latest-{os.getpid()}"
-    part.unlink(missing_ok=True)
-    part.symlink_to(folder.name)
-    part.replace(latest)
-
-
-def past_latest(path: Path) -> Path:
-    """The same path with the run's own name in the place of `latest`, which the next session points at its own run."""
-    for link in (path, *path.parents):
-        if link.name == LATEST and link.is_symlink():
-            return link.resolve() / path.relative_to(link)
-    return path
 
 
 def _runs(judgement: Judgement) -> list[dict[str, Any]]:

@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from plugins.judging.acceptance import Decision
+from plugins.record.folder import SUMMARY
 from plugins.reports import page
-from plugins.reports.results import SUMMARY
 from tests.browser.test_report import BROWSERS
 from tests.unit.reports import example_run
 

@@ -11,7 +11,7 @@ import pytest
 from fixtures.site import load_site
 from plugins.judging.acceptance import asked, read_plan
 from plugins.recipes.cases import load_recipe
-from plugins.reports.results import VERSION
+from plugins.reports.checkout import VERSION
 from tests.docs.schema import anchor
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -32,8 +32,8 @@ from plugins.logs.formats import FORMATS, read
 from plugins.logs.marks import MARKS, Mark
 from plugins.recipes.cases import Case, Recipe, load_recipe
 from plugins.recipes.file import read_recipe
+from plugins.record.folder import LOG, SENT
 from plugins.record.job import JobRef, JobState, Phase
-from plugins.reports.results import LOG, SENT
 from tests.unit import examples
 
 STEP_TIME = 10.07

@@ -20,7 +20,8 @@ from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.lock import RunLock
 from fixtures.runs.record import write_record
 from plugins.errors import ConfigError
-from plugins.files import make_case_folder, write_whole
+from plugins.files import write_json, write_whole
+from plugins.record.folder import CASE, make_case_folder, point_latest
 from plugins.record.job import Job, JobRef
 from plugins.reports import results
 from plugins.reports.allure_view import Lenient
@@ -66,7 +67,7 @@ def made(folder: Path) -> Path:
     ledger.finish()
     for case in (NARROW, WIDE):
         (folder / case.key).mkdir(parents=True)
-    results.write_json(folder / NARROW.key / results.CASE, {"id": NARROW.key, "verdict": "passed"})
+    write_json(folder / NARROW.key / CASE, {"id": NARROW.key, "verdict": "passed"})
     return folder
 
 
@@ -126,7 +127,7 @@ DAMAGED: dict[str, Damage] = {
 @pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED.keys())
 def test_a_damaged_record_of_a_case_costs_that_case_its_verdict(tmp_path: Path, damage: Damage) -> None:
     made(tmp_path / "run-1"), made(tmp_path / "run-2")
-    path = tmp_path / "run-1" / NARROW.key / results.CASE
+    path = tmp_path / "run-1" / NARROW.key / CASE
     damage(path)
     lines = listed(tmp_path)
     assert lines[1] == "run-1 lab ended 1 with a damaged record, 1 not judged none"
@@ -149,7 +150,7 @@ WRITTEN = results.unjudged(Job(ref=JobRef(NARROW.recipe, NARROW.id, NARROW.id, "
 def test_a_record_that_cannot_be_shown_is_damaged(tmp_path: Path, wrong: dict[str, Any]) -> None:
     run = made(tmp_path / "run-1")
     entries = Summary.of(run).entries
-    path = run / NARROW.key / results.CASE
+    path = run / NARROW.key / CASE
     path.write_text(json.dumps(WRITTEN))
     assert write_record(run, ABOUT, entries, None, ended)["cases"][0] == WRITTEN
     path.write_text(json.dumps({**WRITTEN, **wrong}))
@@ -219,13 +220,13 @@ def test_a_lock_that_is_none_is_told(tmp_path: Path, damage: Damage) -> None:
 def test_nothing_but_a_link_is_replaced_by_latest(tmp_path: Path, damage: Damage) -> None:
     damage(tmp_path / "latest")
     with pytest.raises(FileExistsError, match=r"latest is no link to a run; move it away"):
-        results.point_latest(tmp_path / "run-1")
+        point_latest(tmp_path / "run-1")
     assert [path.name for path in tmp_path.iterdir()] == ["latest"]
 
 
 def test_a_link_that_leads_nowhere_is_replaced_by_latest(tmp_path: Path) -> None:
     make_dangling(tmp_path / "latest")
-    results.point_latest(tmp_path / "run-1")
+    point_latest(tmp_path / "run-1")
     assert (tmp_path / "latest").readlink() == Path("run-1")
 
 
@@ -257,6 +258,6 @@ def test_a_run_that_is_gone_is_not_made_again_for_a_case(tmp_path: Path) -> None
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
-    results.write_json(tmp_path / results.CASE, {"verdict": "too slow", "headline": "chêne"})
-    assert results.read_case(tmp_path) == json.loads((tmp_path / results.CASE).read_text())
+    write_json(tmp_path / CASE, {"verdict": "too slow", "headline": "chêne"})
+    assert results.read_case(tmp_path) == json.loads((tmp_path / CASE).read_text())
     assert results.read_case(tmp_path / "none") is None

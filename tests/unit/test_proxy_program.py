@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from plugins.digests.gpus import read_gpus
+from plugins.digests.gpus import parse_gpus
 
 PROXY = Path(__file__).resolve().parents[2] / "suites" / "proxy"
 
@@ -140,7 +140,7 @@ def test_a_layer_of_experts_and_its_gradients_are_those_of_a_plain_one() -> None
 def test_each_gpus_step_alone_is_timed_without_a_word_between_them() -> None:
     *told, collectives = run(ALONE).splitlines()
     assert collectives == "False"
-    found = read_gpus(line.encode() for line in told)
+    found = parse_gpus(line.encode() for line in told)
     assert found is not None
     assert [gpu for gpu, _ in found.alone] == [0, 1]
     # Each of them took part of the time for which they trained.
@@ -245,7 +245,7 @@ def test_what_the_sampler_prints_is_what_the_digest_reads(
     watch.end()
     out = capsys.readouterr().out
     assert out.startswith("GPU 0: NVIDIA H100 80GB HBM3 MIG 1g.10gb (UUID: GPU-1)\n")
-    found = read_gpus(out.encode().splitlines())
+    found = parse_gpus(out.encode().splitlines())
     assert found is not None
     sample = next(sample for sample in found.samples if sample.step == 3 and sample.others)
     assert (sample.sm_mhz, sample.power_w, sample.memory_c, sample.reasons, sample.energy_j) == (
@@ -310,7 +310,7 @@ def test_a_gpu_that_is_not_idle_ends_the_program(
         "proxy: GPU 0 is not idle before the start: process 4194304 (of another container) uses it, 0 % busy"
         in said
     )
-    found = read_gpus(said.encode().splitlines())
+    found = parse_gpus(said.encode().splitlines())
     assert found is not None
     assert len(found.not_idle) == 1
 

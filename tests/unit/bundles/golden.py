@@ -17,7 +17,7 @@ from pathlib import Path
 from unittest import mock
 
 from pacemark.__main__ import main
-from plugins.rejudge import BASIS
+from plugins.record.folder import BASIS
 from tests.fuzz import broken, cells, health, pace
 from tests.fuzz.cells import Cell
 from tests.fuzz.kinds import KINDS

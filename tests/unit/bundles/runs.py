@@ -22,6 +22,7 @@ from pacemark import archive, statement
 from plugins.judging.acceptance import PLAN, parse_plan, waivers
 from plugins.judging.scaling import curves
 from plugins.judging.shown import Shown
+from plugins.record.folder import LOG, SENT
 from plugins.record.job import JobRef, JobState, Phase
 from plugins.rejudge import Choice, judge_files, write_basis
 from plugins.reports import results
@@ -82,13 +83,13 @@ def make_run(folder: Path, plan: str = "", *, repeated: bool = False) -> Path:
         case = examples.case(case_id)
         place = run / case.key
         place.mkdir(parents=True, exist_ok=True)
-        (place / results.SENT).write_text(f"#SBATCH --nodes={case.nodes(8)}\n")
+        (place / SENT).write_text(f"#SBATCH --nodes={case.nodes(8)}\n")
         ledger.intend(case.key, "slurm.example")
         entry = ledger.entry(case.key)
         assert entry is not None
         ledger.submitted(JobRef(case.recipe, case.id, entry.ref.name, str(number), "/lustre/me"))
         if log:
-            (place / results.LOG).write_bytes(log)
+            (place / LOG).write_bytes(log)
             ledger.observe(case.key, JobState(phase, phase.upper(), nodes="gpu[001-064]"), started=1.8e9)
         if not ended:
             ledger.end(case.key, ended=1.8e9 + 900)
@@ -101,7 +102,7 @@ def make_run(folder: Path, plan: str = "", *, repeated: bool = False) -> Path:
         job(AGAIN, log_of(AGAIN, steps=20), Phase.FAILED, retried="yes")
     again = run / examples.case(AGAIN).key
     (again / "try-1").mkdir()
-    for name in (results.SENT, results.LOG):
+    for name in (SENT, LOG):
         (again / name).rename(again / "try-1" / name)
     if repeated:
         ledger.try_again(examples.case(AGAIN).key, (), "repeated", "not decided by one run", 1.8e9 + 300)

@@ -16,7 +16,7 @@ from pacemark.__main__ import main
 from pacemark.leaks import leaks
 from pacemark.sbom import SBOM
 from plugins.rejudge import Choice
-from plugins.reports.results import VERSION
+from plugins.reports.checkout import VERSION
 from tests.system.support import pacemark
 from tests.unit import examples
 from tests.unit.bundles import runs

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from plugins.digests.gpus import causes, clock, read_gpus, spoiled, summary, watts
+from plugins.digests.gpus import causes, clock, parse_gpus, spoiled, summary, watts
 from plugins.judging.verdicts import Kind
 from tests.unit.judging.test_gpus import judged
 
@@ -21,7 +21,7 @@ _NUMBER = re.compile(rb"-?\d+(\.\d+)?")
 
 
 def told(lines: list[bytes]) -> None:
-    gpus = read_gpus(lines)
+    gpus = parse_gpus(lines)
     if gpus is not None:
         for view in (gpus, gpus.timed):
             assert all(

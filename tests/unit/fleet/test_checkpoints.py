@@ -176,7 +176,7 @@ def test_without_a_whole_checkpoint_the_load_is_never_submitted(
         monkeypatch.setattr(cluster, "examine", fail)
     else:
         monkeypatch.setattr(cluster, "examine", lambda *_: (cluster.found.model_dump_json(), True))
-        monkeypatch.setattr("fixtures.fleet.checkpoints.results.read_artefacts", _damaged)
+        monkeypatch.setattr("fixtures.fleet.checkpoints.read_artefacts", _damaged)
     session = start(SAVE, LOAD)
     session.finish()
     assert entry(session, LOAD).failure == "skipped"

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from plugins.digests.artefacts import ARTEFACTS, Artefacts, File
+from plugins.digests.artefacts import Artefacts, File
 from plugins.errors import Unreachable
+from plugins.job_files import read_artefacts
 from plugins.recipes.cases import Case
+from plugins.record.folder import ARTEFACTS
 from plugins.record.job import JobRef
-from plugins.reports.results import read_artefacts
 from tests.unit import examples
 from tests.unit.cluster import DONE, NARROW, RUNNING, Cluster, Start
 from tests.unit.examples import nemo2_text

@@ -13,8 +13,8 @@ from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
 from fixtures.runs.planned import PlannedJob
 from plugins.errors import Absent, Denied, Unreachable
-from plugins.files import make_case_folder
 from plugins.recipes.cases import Case
+from plugins.record.folder import make_case_folder
 from plugins.record.job import JobRef, JobState
 from tests.unit import examples
 from tests.unit.cluster import DONE, NARROW, RUNNING, WIDE, Cluster, Session, Site, Start, told

@@ -12,9 +12,9 @@ from fixtures.backends.base import LogPiece, LogPlace
 from fixtures.fleet.state import Policy
 from fixtures.runs.outcomes import outcome_of
 from plugins.errors import ConfigError
+from plugins.job_files import read_log
 from plugins.recipes.cases import Case
 from plugins.record.job import JobState, Phase
-from plugins.reports.results import read_log
 from tests.unit.cluster import BROKEN, DONE, RUNNING, WIDE, Cluster, Session, Start, told
 from tests.unit.examples import nemo2_text, times
 

@@ -14,6 +14,7 @@ import pytest
 from plugins.judging.judge import Judgement, judge_outcome
 from plugins.judging.verdicts import Kind
 from plugins.logs.means import SINGLE, Means
+from plugins.record.folder import STEPS
 from plugins.reports import results
 from tests.unit import examples
 from tests.unit.logs.test_means import smoothed
@@ -122,7 +123,7 @@ def test_the_mean_is_that_of_the_single_steps_and_the_words_say_what_they_are_of
     assert "median of the 8 settled intervals of 5 steps" in found.details[1]
     record = results.write_case(replace(found, outcome=replace(found.outcome, folder=tmp_path)))
     assert (record["means"], record["hiccups"]) == ({"over": 5, "every": 1, "judged": 5}, [24, 49])
-    assert len((tmp_path / results.STEPS).read_text().splitlines()) == 51
+    assert len((tmp_path / STEPS).read_text().splitlines()) == 51
 
 
 # Simulation: seeded, so that it says the same on every machine.

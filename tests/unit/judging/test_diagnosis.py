@@ -13,7 +13,7 @@ import pytest
 from fixtures.record_baselines import record_digests
 from plugins.baselines.digests import MOST_BYTES, RecordedDigest, load_digest, path_of, shelve_digest
 from plugins.digests import nsys
-from plugins.digests.artefacts import ARTEFACTS, Artefacts
+from plugins.digests.artefacts import Artefacts
 from plugins.digests.compare import Cause
 from plugins.digests.nccl_trace import NcclDigest
 from plugins.digests.profile import ProfileDigest, read
@@ -31,6 +31,7 @@ from plugins.judging.diagnosis import (
 from plugins.judging.judge import judge_outcome
 from plugins.judging.recording import Origin, digest
 from plugins.judging.verdicts import Kind
+from plugins.record.folder import ARTEFACTS
 from plugins.reports.results import record
 from plugins.suite import SiteBaselines, explained
 from tests.unit import examples

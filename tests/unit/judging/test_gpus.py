@@ -12,7 +12,7 @@ import pytest
 from plugins.baselines.accelerators import accelerators
 from plugins.baselines.store import find
 from plugins.digests import gpus as digest
-from plugins.digests.gpus import Gpus, Process, Product, Sample, State, read_gpus
+from plugins.digests.gpus import Gpus, Process, Product, Sample, State, parse_gpus
 from plugins.judging import gpus as gpu_judging
 from plugins.judging.identity import type_in
 from plugins.judging.judge import Judgement, judge_outcome
@@ -32,7 +32,7 @@ CASE = PROXY.case("8b-8l-bf16-1gpus")
 
 def gpus(name: str) -> Gpus:
     with (LOGS / f"{name}.log").open("rb") as file:
-        found = read_gpus(file)
+        found = parse_gpus(file)
     assert found is not None
     return found
 
@@ -120,7 +120,7 @@ def test_a_handicap_is_the_cause() -> None:
         in judged("second_process", changed=slow).verdict.headline
     )
     (line,) = [x for x in (LOGS / "healthy.log").read_bytes().splitlines() if b"handicap" in x]
-    told = read_gpus(
+    told = parse_gpus(
         [line.replace(b"handicap 1", b"handicap 2"), b"proxy all-reduce: bus bandwidth 1.0 GB/s"]
     )
     assert told is not None
@@ -188,7 +188,7 @@ def test_what_a_long_log_tells_of_its_gpus_is_fetched_too() -> None:
     lines = (LOGS / "two_gpus.log").read_bytes().splitlines(keepends=True)
     reader.feed(b"".join(lines))
     fetched = [line for line in lines if any(wanted in line for wanted in reader.wanted)]
-    assert read_gpus(fetched) == read_gpus(lines)
+    assert parse_gpus(fetched) == parse_gpus(lines)
 
 
 def test_of_two_gpus_the_slow_one_is_named() -> None:
@@ -213,14 +213,14 @@ def test_a_gpu_whose_step_alone_is_slow_is_named_whatever_its_product() -> None:
     told = "proxy gpu {} step alone: {:.6f} s (one micro batch, median of 10)"
     for slow, named in ((0.3145, False), (0.3165, True)):
         alone = [told.format(gpu, slow if gpu == 2 else 0.3).encode() for gpu in range(4)]
-        found = read_gpus([*lines, *alone])
+        found = parse_gpus([*lines, *alone])
         assert found is not None
         said = ["GPU 2: a step alone takes 0.3165 s, on the node's others 0.3 s"] if named else []
         assert digest.causes(found) == said
     two = replace(gpus("two_gpus"), alone=((0, 0.3), (1, 0.45)))
     shown = digest.summary(two)
     assert shown[1].endswith("step alone 0.45 s")
-    assert read_gpus(
+    assert parse_gpus(
         [*alone, b'gpu state: {"gpu": 0, "when": "begin"}', *[b'gpu state: {"gpu": 0, "when": "begin"}']]
     ) == Gpus(states=(State(gpu=0, when="begin"),))
 
@@ -396,7 +396,7 @@ def test_several_gpus_are_compared_with_one() -> None:
 def test_an_all_reduce_is_told_beside_what_nvlink_moves() -> None:
     found = judged("healthy").measurement
     assert found is not None
-    told = read_gpus([b"proxy all-reduce: bus bandwidth 330.4 GB/s (1024 MiB of each GPU, median of 10)"])
+    told = parse_gpus([b"proxy all-reduce: bus bandwidth 330.4 GB/s (1024 MiB of each GPU, median of 10)"])
     part = accelerators(ROOT / "baselines")["h200"]
     (line,) = gpu_judging.lines(told, found, part)
     assert line == "links     all-reduce at 330.4 GB/s of bus bandwidth; NVLink has 450 GB/s each way"
@@ -431,12 +431,12 @@ def test_clocks_links_and_memory_of_a_node_are_compared() -> None:
     ],
 )  # fmt: skip
 def test_damaged_lines_are_passed_over(line: bytes) -> None:
-    assert read_gpus([line]) is None
+    assert parse_gpus([line]) is None
 
 
 def test_what_an_earlier_start_told_is_left_out() -> None:
     lines = (LOGS / "healthy.log").read_bytes().splitlines()
-    assert read_gpus([*lines, *lines]) == read_gpus(lines)
+    assert parse_gpus([*lines, *lines]) == parse_gpus(lines)
 
 
 def test_the_samples_are_kept_as_a_table_and_a_plot(tmp_path: Path) -> None:

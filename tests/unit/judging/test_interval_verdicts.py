@@ -26,6 +26,7 @@ from plugins.judging.verdicts import Kind
 from plugins.logs import Log
 from plugins.metrics import flops_per_sequence
 from plugins.recipes.cases import load_recipe
+from plugins.record.folder import STEPS
 from plugins.record.job import JobRef
 from plugins.reports import results
 from tests.unit import aks, examples
@@ -243,7 +244,7 @@ def test_the_record_names_both(tmp_path: Path) -> None:
         flops_per_sequence(CASE.model, 2048, seen.measurement.mfu_basis.beside.definition)  # type: ignore[union-attr]
     )
     assert record["configuration"]["parameters"] == CASE.parameters
-    with (folder / results.STEPS).open() as file:
+    with (folder / STEPS).open() as file:
         assert [row["step"] for row in csv.DictReader(file)] == [str(i) for i in range(9, 100, 10)]
     assert len(examples.drawn(examples.plot(seen), "steps")) == 10
 

@@ -9,7 +9,7 @@ import pytest
 
 from fixtures.backends.shell import Answer
 from fixtures.backends.slurm.artefacts import listed, listing
-from plugins.digests.artefacts import Artefacts, File, read_artefacts
+from plugins.digests.artefacts import Artefacts, File, parse_artefacts
 from plugins.errors import ConfigError, Infrastructure, Unreachable
 from plugins.judging import modes
 from plugins.judging.judge import Judgement, judge_outcome
@@ -128,7 +128,7 @@ def test_a_run_that_is_not_valid_is_none_of_its_mode_either() -> None:
 )
 def test_a_damaged_answer_is_one_clear_error(text: str | bytes) -> None:
     with pytest.raises(Infrastructure, match=r"artefacts\.json is damaged: "):
-        read_artefacts(text)
+        parse_artefacts(text)
 
 
 def test_a_folder_is_listed_as_it_is(tmp_path: Path) -> None:

@@ -11,12 +11,14 @@ from types import MappingProxyType
 
 import pytest
 
+from plugins.job_files import read_log
 from plugins.judging.judge import Judgement, another_run, judge_outcome
 from plugins.judging.repeats import MAX_RUNS, Repeats, judge_runs, pooled, unsure
 from plugins.judging.verdicts import Band, Kind, judge
 from plugins.logs.means import Means
 from plugins.logs.statements import Fact
 from plugins.metrics import Measurement, Statistic, Timing, timing
+from plugins.record.folder import LOG, try_folder
 from plugins.record.job import Job, JobRef, JobState, Phase
 from plugins.reports import results
 from tests.unit import examples
@@ -316,9 +318,9 @@ def test_what_has_no_baseline_or_is_not_valid_is_decided() -> None:
 
 def tried(folder: Path, number: int, text: str) -> Job:
     """An undecided run, with its log where the fleet keeps it."""
-    kept = results.try_folder(folder, number)
+    kept = try_folder(folder, number)
     kept.mkdir(parents=True)
-    (kept / results.LOG).write_text(text)
+    (kept / LOG).write_text(text)
     return Job(
         ref=JobRef("llama3", examples.CASE, f"name-try{number}", f"{number}"),
         try_number=number,
@@ -338,7 +340,7 @@ def judged(folder: Path, *texts: str, gpu: str = "h100") -> Judgement:
         examples.baseline() if gpu == "h100" else None,
         gpu=gpu,
         baselines=examples.BASELINES,
-        before=[results.read_log("nemo2", results.try_folder(folder, one.try_number)) for one in earlier],
+        before=[read_log("nemo2", try_folder(folder, one.try_number)) for one in earlier],
     )
 
 
@@ -444,7 +446,7 @@ def test_an_earlier_run_whose_log_is_spoiled_is_no_evidence(tmp_path: Path, kept
 
 
 def test_a_log_that_is_gone_is_an_empty_one(tmp_path: Path) -> None:
-    assert results.read_log("nemo2", tmp_path).steps == ()
+    assert read_log("nemo2", tmp_path).steps == ()
 
 
 def judged_share(pace: float, trials: int) -> tuple[float, float]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from plugins.digests.gpus import read_gpus
+from plugins.digests.gpus import parse_gpus
 from plugins.logs.formats import read
 from tests.fuzz import cells, words
 from tests.fuzz.around import AROUND, STAMP, around
@@ -103,7 +103,7 @@ def test_a_line_that_goes_on_in_the_next_one_states_nothing(lines: list[str]) ->
 @EACH
 def test_the_gpus_are_seen_whatever_is_around_their_lines(name: str) -> None:
     log = (Path(__file__).parents[1] / "gpu_logs" / "healthy.log").read_text()
-    found = read_gpus(around(name, log).encode().splitlines(keepends=True))
-    assert found == read_gpus(log.encode().splitlines(keepends=True))
+    found = parse_gpus(around(name, log).encode().splitlines(keepends=True))
+    assert found == parse_gpus(log.encode().splitlines(keepends=True))
     assert found is not None
     assert found.samples

@@ -21,6 +21,7 @@ from plugins.logs import Step
 from plugins.logs.means import SINGLE, Means
 from plugins.metrics import Statistic, levelled, timing
 from plugins.recipes.cases import load_recipe
+from plugins.record.folder import STEPS
 from plugins.reports import results
 from tests.unit import examples
 from tests.unit.logs.test_dllogger import CONFIGURATION, data, in_file
@@ -281,7 +282,7 @@ def test_the_record_has_both_times_of_a_step(tmp_path: Path) -> None:
     record = results.write_case(replace(found, outcome=replace(found.outcome, folder=tmp_path)))
     assert record["means"] == {"over": 5, "every": 1, "judged": 1}
     assert record["last_step_time"] == pytest.approx(smoothed(raw)[49])
-    with (tmp_path / results.STEPS).open() as file:
+    with (tmp_path / STEPS).open() as file:
         rows = list(csv.DictReader(file))
     assert float(rows[31]["seconds"]) == pytest.approx(smoothed(raw)[31])
     assert float(rows[31]["raw_seconds"]) == pytest.approx(raw[31])

@@ -10,6 +10,7 @@ from typing import Any
 from plugins.judging.acceptance import Decision, Plan
 from plugins.judging.judge import judge_outcome
 from plugins.judging.verdicts import Kind
+from plugins.record.folder import LOG, STEPS
 from plugins.reports import results
 from plugins.reports.gate import Outcome
 from plugins.reports.summary import AcceptanceRecord, Ending, LeftOut, Scaling
@@ -93,10 +94,10 @@ def make(
             record = results.unjudged(replace(judged.outcome.job), "")
         else:
             results.write_case(replace(judged, outcome=replace(judged.outcome, folder=folder_of)))
-            (folder_of / results.LOG).write_text("a log")
+            (folder_of / LOG).write_text("a log")
         if steps != 50:
             rows = [f"{index},1,1,1,1,{10 + index % 7 / 100}" for index in range(steps)]
-            (folder_of / results.STEPS).write_text("\n".join([COLUMNS, *rows, ""]))
+            (folder_of / STEPS).write_text("\n".join([COLUMNS, *rows, ""]))
         job = {**record["job"], "id": f"10{number}", "nodes": f"node{number}"}
         changed: dict[str, Any] = {
             "id": case.key,
@@ -107,7 +108,7 @@ def make(
             changed |= _AGAIN
             for part in ("try-1", "profile"):
                 (folder_of / part).mkdir()
-                (folder_of / part / results.LOG).write_text("another log")
+                (folder_of / part / LOG).write_text("another log")
         records.append({**record, **changed, "job": job})
     left = LeftOut(recipe="llama3", reason="4096 GPUs need 512 nodes", cases=3)
     about = results.About("lab", 0.0, "abc123", True, 12.5, (left,))

@@ -11,10 +11,10 @@ import allure
 import pytest
 
 from plugins.errors import Lost
+from plugins.record.folder import SUMMARY
 from plugins.record.job import Times
 from plugins.reports import allure_view
 from plugins.reports.allure_history import HISTORY, MOST_RUNS, POINT, write_history
-from plugins.reports.results import SUMMARY
 from tests.unit import examples
 
 

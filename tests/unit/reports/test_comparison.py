@@ -12,6 +12,7 @@ import pytest
 from fixtures.options import earlier_run
 from fixtures.runs.lines import JOBS_LOG
 from pacemark.__main__ import main
+from plugins.record.folder import SUMMARY
 from plugins.record.job import Job, JobRef
 from plugins.reports import results
 
@@ -47,7 +48,7 @@ def run(folder: Path, name: str, *records: dict[str, Any], **changes: Any) -> st
         "commit": None, "dirty": None, "versions": {"pacemark": "0.1.0"}, "totals": {"passed": len(records)},
         "gpu_hours": 1.0, "repeated": None, "acceptance": None, "scaling": [], "left_out": [], "cases": list(records),
     }  # fmt: skip
-    (path / results.SUMMARY).write_text(json.dumps({**summary, **changes}))
+    (path / SUMMARY).write_text(json.dumps({**summary, **changes}))
     return str(path)
 
 
@@ -131,7 +132,7 @@ def test_runs_without_a_case_in_common_do_not_pass(tmp_path: Path) -> None:
 def test_a_run_that_was_recorded_before_a_record_had_these_keys_is_compared(tmp_path: Path) -> None:
     first, second = (run(tmp_path, name, *(record(case, 5.0) for case in CASES)) for name in ("old", "new"))
     newer = {"repeated", "acceptance", "scaling", "earlier_seconds"}
-    path = tmp_path / "old" / results.SUMMARY
+    path = tmp_path / "old" / SUMMARY
     old = json.loads(
         path.read_bytes(), object_hook=lambda part: {k: v for k, v in part.items() if k not in newer}
     )
@@ -199,7 +200,7 @@ def test_a_run_without_a_record_is_one_clear_error(
     first = run(tmp_path, "first")
     (tmp_path / "second").mkdir()
     if text is not None:
-        (tmp_path / "second" / results.SUMMARY).write_text(text)
+        (tmp_path / "second" / SUMMARY).write_text(text)
     assert main(["compare", first, str(tmp_path / "second")]) == 2
     told = capsys.readouterr().err
     assert told.startswith("error: ")

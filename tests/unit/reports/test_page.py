@@ -24,6 +24,7 @@ from fixtures.session import RunPlugin
 from plugins.judging.acceptance import Decision
 from plugins.judging.verdicts import Kind
 from plugins.outcome import UNKNOWN_JOB
+from plugins.record.folder import STEPS, SUMMARY
 from plugins.reports import markdown, page, plot, results
 from plugins.reports.ctrf import ctrf
 from plugins.reports.gate import Outcome
@@ -312,7 +313,7 @@ def test_a_warning_inside_the_plots_library_costs_nothing(monkeypatch: pytest.Mo
 )
 def test_damaged_steps_cost_the_plot_alone(tmp_path: Path, text: str) -> None:
     summary = example_run.make(tmp_path, (Kind.PASSED,))
-    (tmp_path / summary["cases"][0]["id"] / results.STEPS).write_text(text)
+    (tmp_path / summary["cases"][0]["id"] / STEPS).write_text(text)
     html, _ = page.render(tmp_path, summary)
     assert "<figure>" not in html
     assert "because of 0" in html
@@ -333,7 +334,7 @@ def test_a_folder_without_a_whole_record_has_no_page(
     tmp_path: Path, text: str | None, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if text is not None:
-        (tmp_path / results.SUMMARY).write_text(text)
+        (tmp_path / SUMMARY).write_text(text)
     assert page.main([str(tmp_path)]) == 1
     assert said in capsys.readouterr().err
     assert not (tmp_path / page.HTML).exists()

@@ -19,7 +19,7 @@ from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
 from fixtures.session import _require_saves
 from plugins.errors import ConfigError, Infrastructure
-from plugins.files import make_case_folder
+from plugins.record.folder import make_case_folder
 from plugins.record.job import Checkpoint, JobRef, JobState, Phase
 from tests.unit.cluster import RUNNING
 from tests.unit.cluster import Site as Machine

@@ -19,10 +19,9 @@ from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
 from fixtures.session import _folder
 from plugins.errors import Absent, ConfigError, Denied, Unreachable
-from plugins.files import make_case_folder
 from plugins.recipes.cases import Case
+from plugins.record.folder import LOG, make_case_folder
 from plugins.record.job import Failure, JobRef, JobState, Phase
-from plugins.reports.results import LOG
 from tests.unit import examples
 from tests.unit.cluster import Cluster
 

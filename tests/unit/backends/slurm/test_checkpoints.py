@@ -16,7 +16,7 @@ from fixtures.backends.slurm.checkpoints import removed
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh import files
 from fixtures.backends.ssh.connection import SshConnection
-from plugins.digests.artefacts import read_artefacts
+from plugins.digests.artefacts import parse_artefacts
 from plugins.errors import Infrastructure, SiteError, Unreachable
 from plugins.record.job import JobRef
 from tests.unit import examples
@@ -223,7 +223,7 @@ def test_the_files_are_found_with_the_room_that_is_left(login: Login) -> None:
     login.save()
     login.tool("df", 'echo "Avail"; echo 12345')
     text, whole = login.backend.examine(SAVE, JobRef(SAVE.recipe, SAVE.id, NAME, JOB, str(login.folder)), "")
-    found = read_artefacts(text)
+    found = parse_artefacts(text)
     assert whole
     assert {file.name for file in found.files} == {
         f"{CHECKPOINT}/weights/{name}"

@@ -12,7 +12,7 @@ import pytest
 from fixtures.backends.slurm.backend import SlurmBackend
 from fixtures.backends.slurm.section import Slurm
 from plugins.digests import nsys
-from plugins.digests.artefacts import read_artefacts
+from plugins.digests.artefacts import parse_artefacts
 from plugins.errors import SiteError, SubmitError
 from plugins.recipes.cases import Case
 from plugins.record.job import JobRef
@@ -50,7 +50,7 @@ def test_each_report_is_digested_once(
         known, whole = login.backend.examine(PROFILE, job, known)
         asked += 1
         assert asked <= 9
-    found = read_artefacts(known)
+    found = parse_artefacts(known)
     assert len({profile.file for profile in found.profiles}) == (8 if digested else 0)
     assert len(found.notes) == (0 if digested else 8)
 

@@ -13,7 +13,7 @@ from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.lock import RunLock
 from fixtures.session import RunPlugin
 from plugins.errors import ConfigError
-from plugins.reports import results
+from plugins.record.folder import make_private
 
 
 def mode(path: Path) -> int:
@@ -23,7 +23,7 @@ def mode(path: Path) -> int:
 def test_a_run_is_private_and_its_parents_are_as_they_were(tmp_path: Path) -> None:
     folder = tmp_path / "shared" / "results" / "20261122-043152-abcd"
     folder.parent.parent.mkdir(mode=0o755)
-    results.make_private(folder)
+    make_private(folder)
     assert (mode(folder), mode(folder.parent.parent)) == (0o700, 0o755)
 
 
@@ -31,7 +31,7 @@ def test_a_folder_that_allure_made_is_made_private(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     (folder / "allure").mkdir(parents=True)
     folder.chmod(0o755)
-    results.make_private(folder)
+    make_private(folder)
     assert mode(folder) == 0o700
 
 
@@ -40,7 +40,7 @@ def test_a_link_is_no_folder_of_a_run(tmp_path: Path) -> None:
     other.mkdir(mode=0o755)
     link.symlink_to(other)
     with pytest.raises(PermissionError, match="is a link, or belongs to another user"):
-        results.make_private(link)
+        make_private(link)
     assert mode(other) == 0o755
 
 
@@ -49,7 +49,7 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest
     folder.mkdir()
     monkeypatch.setattr("os.geteuid", lambda: folder.stat().st_uid + 1)
     with pytest.raises(PermissionError, match="another user"):
-        results.make_private(folder)
+        make_private(folder)
 
 
 def test_a_run_of_another_session_of_the_same_second_is_refused(tmp_path: Path) -> None:
