@@ -114,8 +114,9 @@ def test_a_signal_that_interrupts_the_handler_of_another_waits_for_nothing(
             session.fleet.ask_to_stop()
         wake(jobs)
 
-    monkeypatch.setattr(Controller, "wake", interrupted)
-    session.fleet.ask_to_stop()
+    with monkeypatch.context() as signals:
+        signals.setattr(Controller, "wake", interrupted)
+        session.fleet.ask_to_stop()
     assert (len(calls), session.fleet.stopping) == (1, True)
     session.finish()
     assert cluster.cancelled <= {WIDE.id}
