@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -194,6 +195,47 @@ def test_a_reader_does_not_stop_the_writer_and_takes_whole_lines(ledger: Ledger)
         assert entry(reader).status == "planned"
     ledger.path.write_bytes(whole)
     assert entry(reader).status == "intent"
+
+
+def shrink(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-2])
+
+
+def replace_file(path: Path) -> None:
+    """As a copy over it does: what it says may be of any time."""
+    path.with_name("copy").write_bytes(path.read_bytes())
+    path.with_name("copy").replace(path)
+
+
+def put_a_folder_there(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (shrink, "it is shorter than before"),
+        (replace_file, "it is another file than before"),
+        (Path.unlink, "No such file"),
+        (put_a_folder_there, "it is no regular file"),
+    ],
+)
+def test_a_file_that_is_no_longer_what_it_was_tells_nothing_more(
+    ledger: Ledger, change: Callable[[Path], None], reason: str
+) -> None:
+    """Neither to a worker nor to the fleet, which writes no line there."""
+    ledger.plan([(CASE, "slurm", NAME)])
+    reader = Ledger(ledger.path)
+    assert reader.entry(KEY) is not None
+    change(ledger.path)
+    with pytest.raises(OSError, match=reason):
+        reader.entry(KEY)
+    with pytest.raises(OSError, match=reason):
+        ledger.require_there()
+    with pytest.raises(OSError, match=reason):
+        ledger.intend(KEY)
+    assert entry(ledger).status == "planned"
 
 
 def test_the_fleet_is_known_and_so_is_its_end(ledger: Ledger) -> None:
