@@ -16,9 +16,9 @@ from pacemark.jobs import JobsOfRun, named
 from pacemark.milder import Terms
 from pacemark.statement import NewerFormat
 from plugins.judging.judge import Judgement
-from plugins.judging.verdicts import Kind
 from plugins.record.folder import BASIS, CASE, SUMMARY
 from plugins.record.job import Job
+from plugins.record.verdict import Kind
 from plugins.rejudge import Basis
 from plugins.reports import results
 from plugins.reports.pace import line

@@ -29,9 +29,9 @@ from pacemark.statement import ENVELOPE, STAMP, once
 from pacemark.times import backwards
 from plugins.errors import ConfigError
 from plugins.judging.acceptance import PLAN
-from plugins.judging.verdicts import Kind
 from plugins.record.folder import BASIS, SENT, SUMMARY, try_folder
 from plugins.record.job import SETUP_CASE, Job
+from plugins.record.verdict import Kind
 from plugins.reports import results
 from plugins.reports.evidence import digests
 from plugins.reports.gate import Outcome, overall

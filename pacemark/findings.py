@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from plugins.judging.acceptance import Decision
-from plugins.judging.verdicts import Kind
+from plugins.record.verdict import Kind
 from plugins.words import shown
 
 

@@ -10,9 +10,9 @@ import pytest
 from plugins.errors import RunError, Shortfall
 from plugins.judging.scaling import curves, groups
 from plugins.judging.shown import Shown
-from plugins.judging.verdicts import Kind
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case
+from plugins.record.verdict import Kind
 from plugins.reports import results
 from plugins.suite import JUDGEMENT, case_of, judge_case
 

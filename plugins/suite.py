@@ -29,12 +29,13 @@ from plugins.judging.checkpoints import Written
 from plugins.judging.diagnosis import Diagnosis, ModeRun
 from plugins.judging.expected import Promise, Target, Targets, figure
 from plugins.judging.judge import Judgement, judge_outcome
-from plugins.judging.verdicts import Kind, Verdict
+from plugins.judging.verdicts import Verdict
 from plugins.metrics import Measurement
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case, Recipe, load_recipe
 from plugins.recipes.file import RecipeFile, read_recipe
 from plugins.record.folder import CASE
+from plugins.record.verdict import Kind
 from plugins.rejudge import Choice, judge_files
 from plugins.reports import allure_view, benchmark_view, junit, results
 from plugins.words import shown

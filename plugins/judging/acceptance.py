@@ -25,8 +25,8 @@ from plugins.errors import ConfigError
 from plugins.judging.repeats import Repeats
 from plugins.judging.scaling import curves, groups
 from plugins.judging.shown import Shown, node_names
-from plugins.judging.verdicts import Kind
 from plugins.recipes.cases import Case
+from plugins.record.verdict import Kind
 from plugins.yamlfile import Strict, meant, parse, read_bytes
 
 PLAN = "acceptance.yaml"

@@ -11,9 +11,10 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
 from plugins.digests.artefacts import Artefacts, File, few
-from plugins.judging.verdicts import Kind, billions
+from plugins.judging.verdicts import billions
 from plugins.logs import Log
 from plugins.recipes.cases import Case
+from plugins.record.verdict import Kind
 
 TIB = 2**40
 GB = 1e9

@@ -16,11 +16,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from plugins.baselines.expected import Expected
-from plugins.judging.verdicts import Kind, Verdict
+from plugins.judging.verdicts import Verdict
 from plugins.logs import Log
 from plugins.logs.processors import Sample
 from plugins.metrics import Measurement
 from plugins.recipes.cases import Case
+from plugins.record.verdict import Kind
 
 WAITING = 2.0
 """Two threads that wait for each other lose up to twice the share of the processors that others use."""

@@ -8,9 +8,10 @@ from plugins.baselines.accelerators import Accelerator
 from plugins.baselines.file import Table
 from plugins.digests import gpus as digest
 from plugins.digests.gpus import Gpus
-from plugins.judging.verdicts import Kind, Verdict
+from plugins.judging.verdicts import Verdict
 from plugins.metrics import Measurement
 from plugins.recipes.cases import Case
+from plugins.record.verdict import Kind
 
 
 def spoiled(gpus: Gpus | None) -> list[str]:

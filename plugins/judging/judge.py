@@ -23,11 +23,12 @@ from plugins.judging.diagnosis import explain as explain_diagnosis
 from plugins.judging.model import counted_by
 from plugins.judging.repeats import Repeats, judge_runs, remarks_on, together, unsure
 from plugins.judging.validity.times import clock_remark, even_remark
-from plugins.judging.verdicts import Kind, Verdict, describe, explain, judge, stall_remarks, steadiness
+from plugins.judging.verdicts import Verdict, describe, explain, judge, stall_remarks, steadiness
 from plugins.logs import Attempt, Log
 from plugins.metrics import Measurement, MfuBasis, Statistic, Timing, levelled, timing, with_pace
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case
+from plugins.record.verdict import Kind
 
 # If the step time of the slowest process is above the median of all by this share, a remark names the
 # process.

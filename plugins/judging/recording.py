@@ -18,9 +18,10 @@ from plugins.baselines.versions import differences, nodes_of
 from plugins.judging.cpus import busy
 from plugins.judging.identity import untold
 from plugins.judging.judge import Judgement
-from plugins.judging.verdicts import Kind, instability
+from plugins.judging.verdicts import instability
 from plugins.logs import Log
 from plugins.metrics import FlopsDefinition, Measurement
+from plugins.record.verdict import Kind
 from plugins.yamlfile import Strict
 
 # If outliers move the statistic by more than this share, other runs cannot be compared with it.

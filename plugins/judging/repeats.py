@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from plugins.baselines.expected import Expected
-from plugins.judging.verdicts import Band, Kind, Verdict, fell, judge
+from plugins.judging.verdicts import Band, Verdict, fell, judge
 from plugins.metrics import Measurement, Timing
+from plugins.record.verdict import Kind
 
 MAX_RUNS = 3
 """A case runs at most this often if nobody says how often."""

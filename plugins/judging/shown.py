@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from plugins.judging.verdicts import Kind
+from plugins.record.verdict import Kind
 
 # What a case is measured by. A case that is too fast was another one, and a noisy one has no steady pace.
 _PACED = (Kind.PASSED, Kind.TOO_SLOW, Kind.NO_BASELINE)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from plugins.baselines.expected import Expected
 from plugins.baselines.file import Reference, Tolerance
 from plugins.baselines.store import Baseline
 from plugins.metrics import OUTLIER_FLOOR, Measurement, regular, tokens_per_second
+from plugins.record.verdict import Kind
 
 # If more runs than this are needed to decide, the verdict says so and gives no number.
 MAX_USEFUL_RUNS = 20
@@ -28,20 +28,6 @@ COSTLY = 0.0275
 
 # The rounding of a log's times is told from this share on: below it, no band feels it.
 _TOLD_ROUNDING = 1e-5
-
-
-class Kind(StrEnum):
-    """How a case can end. The values are in every record."""
-
-    PASSED = "passed"
-    TOO_SLOW = "too slow"
-    TOO_FAST = "too fast"
-    NOISY = "noisy"
-    INVALID = "invalid run"
-    INFRASTRUCTURE = "infrastructure"
-    LOST = "lost"
-    NO_BASELINE = "no baseline"
-    SKIPPED = "skipped"
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,11 @@ from plugins.digests.profile_view import shares_svg
 from plugins.errors import Lost
 from plugins.files import write_whole
 from plugins.judging.judge import Judgement
-from plugins.judging.verdicts import Kind
 from plugins.metrics import Measurement
 from plugins.recipes.cases import Case, Recipe
 from plugins.record.folder import CASE, GPUS_PLOT, GPUS_TABLE, SENT, STEPS
 from plugins.record.job import Times
+from plugins.record.verdict import Kind
 from plugins.reports import results
 from plugins.reports.allure_history import HISTORY
 from plugins.reports.plot import drawable, steps_svg

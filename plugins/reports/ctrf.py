@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from plugins.judging.verdicts import Kind
 from plugins.outcome import UNKNOWN_JOB
+from plugins.record.verdict import Kind
 from plugins.words import shown
 
 _STATUSES = ("passed", "failed", "skipped", "pending", "other")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from plugins.judging.acceptance import Decision
-from plugins.judging.verdicts import Kind
+from plugins.record.verdict import Kind
 
 
 class Outcome(StrEnum):

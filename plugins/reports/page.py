@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 from plugins.errors import ConfigError
 from plugins.files import write_whole
-from plugins.judging.verdicts import Kind
 from plugins.outcome import UNKNOWN_JOB
 from plugins.record.folder import CASE, ERRORS, GPUS_PLOT, GPUS_TABLE, LOG, OWN_LOG, SENT, STEPS, SUMMARY
+from plugins.record.verdict import PACED, Kind
 from plugins.reports import pace, results
 from plugins.reports.plot import COLUMNS, drawable, scaling_svg, steps_svg
 from plugins.reports.summary import Summary
@@ -267,7 +267,7 @@ def render(folder: Path, summary: Mapping[str, Any]) -> tuple[str, str]:
             if tried["failure"] != "repeated"
         ],
         "by_id": {case.id: case for case in cases},
-        "unjudged": [case for case in cases if case.kind not in results.PACED],
+        "unjudged": [case for case in cases if case.kind not in PACED],
         "versions": _alike(cases, lambda case: case.record["versions"]),
         "definitions": _alike(cases, lambda case: case.counted),
         "columns": COLUMNS,

@@ -27,17 +27,15 @@ from plugins.files import write_json, write_whole
 from plugins.judging import identity
 from plugins.judging.diagnosis import Diagnosis
 from plugins.judging.judge import Judgement
-from plugins.judging.verdicts import Band, Kind, beside
+from plugins.judging.verdicts import Band, beside
 from plugins.record.folder import CASE, CTRF, GPUS_PLOT, GPUS_TABLE, METRICS, STEPS, SUMMARY, make_case_folder
 from plugins.record.job import Job
+from plugins.record.verdict import PACED, Kind
 from plugins.reports.checkout import VERSION
 from plugins.reports.ctrf import ctrf
 from plugins.reports.evidence import digests
 from plugins.reports.openmetrics import metrics
 from plugins.reports.summary import SCHEMA, Ending, LeftOut
-
-PACED = (Kind.PASSED, Kind.TOO_SLOW, Kind.TOO_FAST, Kind.NOISY)
-"""The verdicts on a pace."""
 
 # The keys that only a judged case has.
 _FIGURES = (

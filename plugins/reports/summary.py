@@ -14,8 +14,8 @@ from plugins.baselines.file import Recorded
 from plugins.digests.artefacts import File
 from plugins.digests.compare import Cause
 from plugins.judging.acceptance import Decision, Plan
-from plugins.judging.verdicts import Kind
 from plugins.record.job import Failure
+from plugins.record.verdict import Kind
 from plugins.reports.gate import Outcome
 
 SCHEMA = 1

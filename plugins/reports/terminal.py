@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-from plugins.judging.verdicts import Kind
+from plugins.record.verdict import Kind
 from plugins.reports.pace import off
 
 # What passed, what needs a look, what is the cluster's pace, and what says nothing about it.

@@ -10,7 +10,7 @@ import time
 from itertools import cycle, islice
 from pathlib import Path
 
-from plugins.judging.verdicts import Kind
+from plugins.record.verdict import Kind
 from plugins.reports import page
 from tests.bench.report import print_target
 from tests.unit.reports import example_run

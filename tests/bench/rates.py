@@ -22,7 +22,7 @@ from itertools import product
 from pathlib import Path
 
 from plugins.judging.repeats import MAX_RUNS, judge_runs, unsure
-from plugins.judging.verdicts import Kind
+from plugins.record.verdict import Kind
 from tests import sections
 from tests.bench import clusters
 from tests.bench.clusters import Cluster, Figure, figures

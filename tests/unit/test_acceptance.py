@@ -19,8 +19,8 @@ from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.opening import read_ledger
 from plugins.judging.acceptance import PLAN, Agreed, Plan
 from plugins.judging.shown import Shown
-from plugins.judging.verdicts import Kind
 from plugins.recipes.cases import Case
+from plugins.record.verdict import Kind
 from plugins.rejudge import Choice, rejudged, write_basis
 from plugins.reports import results
 from plugins.reports.acceptance import acceptance_lines, decided, scaling_lines

@@ -26,7 +26,7 @@ from plugins.errors import ConfigError, SubmitError
 from plugins.judging import validity
 from plugins.judging.judge import judge_outcome
 from plugins.judging.validity.run import TimedRun
-from plugins.judging.verdicts import Kind, Verdict
+from plugins.judging.verdicts import Verdict
 from plugins.logs import LineParser, Step
 from plugins.logs.formats import FORMATS, read
 from plugins.logs.marks import MARKS, Mark
@@ -34,6 +34,7 @@ from plugins.recipes.cases import Case, Recipe, load_recipe
 from plugins.recipes.file import read_recipe
 from plugins.record.folder import LOG, SENT
 from plugins.record.job import JobRef, JobState, Phase
+from plugins.record.verdict import Kind
 from tests.unit import examples
 
 STEP_TIME = 10.07

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from plugins.judging.acceptance import Decision
-from plugins.judging.verdicts import Kind
+from plugins.record.verdict import Kind
 from plugins.reports.gate import CODES, Outcome, exit_code, overall
 from tests.system.support import Run, pacemark
 from tests.unit import examples

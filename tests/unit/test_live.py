@@ -17,7 +17,8 @@ from fixtures.console.live import Live
 from fixtures.fleet.progress import Progress
 from plugins.console import fitting
 from plugins.errors import Lost, SubmitError
-from plugins.judging.verdicts import Kind, Verdict
+from plugins.judging.verdicts import Verdict
+from plugins.record.verdict import Kind
 from plugins.reports.terminal import colour_of, print_table
 from plugins.suite import JUDGEMENT, VERDICT, pytest_runtest_makereport
 from tests.system.support import Run, pacemark

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from plugins.judging.judge import Judgement, judge_outcome
-from plugins.judging.verdicts import Kind
 from plugins.logs import Log, Step
+from plugins.record.verdict import Kind
 from plugins.reports.results import record
 from tests.unit import examples
 

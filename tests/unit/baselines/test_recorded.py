@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from plugins.baselines.file import CONFIGURATION, BaselineFile, load_baselines
 from plugins.baselines.store import SiteNumbers, find
 from plugins.judging.recording import as_text, fingerprint, shelve
-from plugins.judging.verdicts import Kind
 from plugins.recipes.file import Model
+from plugins.record.verdict import Kind
 from plugins.reports import results
 from plugins.yamlfile import load
 from tests.unit import examples

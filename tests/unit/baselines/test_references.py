@@ -15,7 +15,7 @@ from plugins.baselines.file import load_baselines
 from plugins.baselines.store import find, references
 from plugins.errors import ConfigError
 from plugins.judging.judge import Judgement, judge_outcome
-from plugins.judging.verdicts import Kind
+from plugins.record.verdict import Kind
 from plugins.reports import results
 from plugins.reports.terminal import print_table
 from tests.unit import examples

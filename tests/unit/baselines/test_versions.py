@@ -10,9 +10,9 @@ import pytest
 from plugins.baselines.versions import compare, mixed, versions_of
 from plugins.judging.judge import Judgement
 from plugins.judging.recording import shelve
-from plugins.judging.verdicts import Kind
 from plugins.logs import Log
 from plugins.record.job import Job, JobRef, Phase
+from plugins.record.verdict import Kind
 from plugins.reports import results
 from tests.unit import examples
 from tests.unit.own_tables import (

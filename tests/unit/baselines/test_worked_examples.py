@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from plugins.judging.judge import Judgement, judge_outcome
-from plugins.judging.verdicts import Kind
 from plugins.outcome import Outcome
 from plugins.record.job import Job, JobRef, JobState, Phase
+from plugins.record.verdict import Kind
 from tests.unit import examples
 
 

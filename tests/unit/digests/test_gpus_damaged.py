@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from plugins.digests.gpus import causes, clock, parse_gpus, spoiled, summary, watts
-from plugins.judging.verdicts import Kind
+from plugins.record.verdict import Kind
 from tests.unit.judging.test_gpus import judged
 
 LOG = (Path(__file__).parents[1] / "gpu_logs" / "healthy.log").read_bytes()

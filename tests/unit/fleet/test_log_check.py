@@ -10,8 +10,8 @@ import pytest
 from fixtures.backends.base import LogCheck, LogPlace
 from fixtures.fleet.state import Policy
 from plugins.errors import Unreachable
-from plugins.judging.verdicts import Kind
 from plugins.record.job import Job, JobRef
+from plugins.record.verdict import Kind
 from tests.unit.cluster import WIDE, Cluster, Session
 from tests.unit.examples import nemo2_text, outcome, times
 from tests.unit.judging.test_judge import judged

@@ -16,7 +16,7 @@ from plugins.errors import ConfigError
 from plugins.judging.acceptance import Acceptance, Decision, Plan, asked, decide, read_plan
 from plugins.judging.repeats import Repeats
 from plugins.judging.shown import Shown, node_names
-from plugins.judging.verdicts import Kind
+from plugins.record.verdict import Kind
 from tests.unit import examples
 
 SMALL, MIDDLE, LARGE = (f"llama3/70b-bf16-{gpus}gpus" for gpus in (64, 128, 256))

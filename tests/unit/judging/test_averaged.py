@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from plugins.judging.judge import Judgement, judge_outcome
-from plugins.judging.verdicts import Kind
 from plugins.logs.means import SINGLE, Means
 from plugins.record.folder import STEPS
+from plugins.record.verdict import Kind
 from plugins.reports import results
 from tests.unit import examples
 from tests.unit.logs.test_means import smoothed

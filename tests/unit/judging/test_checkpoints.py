@@ -14,12 +14,12 @@ from fixtures.fleet.watchdog import silent
 from plugins.errors import ConfigError
 from plugins.judging.checkpoints import GB, TIB, Written
 from plugins.judging.judge import Judgement, judge_outcome
-from plugins.judging.verdicts import Kind
 from plugins.logs import Log
 from plugins.logs.formats import read
 from plugins.recipes.cases import Case
 from plugins.recipes.file import read_recipe
 from plugins.record.job import JobRef, Phase
+from plugins.record.verdict import Kind
 from plugins.reports import results
 from tests.unit import aks, examples
 from tests.unit.fleet.test_watchdog import NOW, RUNNING, machine

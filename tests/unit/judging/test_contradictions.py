@@ -11,7 +11,7 @@ import pytest
 
 from plugins.judging.model import flops_of_a_step
 from plugins.judging.validity.times import even_remark
-from plugins.judging.verdicts import Kind
+from plugins.record.verdict import Kind
 from tests.unit import examples
 from tests.unit.examples import nemo2_line
 from tests.unit.judging import test_judge

@@ -14,11 +14,11 @@ from plugins.baselines.store import find
 from plugins.judging.cpus import peak
 from plugins.judging.judge import Judgement, judge_outcome
 from plugins.judging.recording import Origin, candidate
-from plugins.judging.verdicts import Kind
 from plugins.logs.formats import read
 from plugins.outcome import Outcome
 from plugins.recipes.cases import load_recipe
 from plugins.record.job import Job, JobRef, JobState, Phase
+from plugins.record.verdict import Kind
 
 ROOT = Path(__file__).resolve().parents[3]
 BUSY = (ROOT / "tests" / "unit" / "cpu_logs" / "busy.log").read_text()

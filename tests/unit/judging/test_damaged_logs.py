@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from plugins.judging.judge import Judgement, another_run, judge_outcome
 from plugins.judging.repeats import Repeats
-from plugins.judging.verdicts import Kind
 from plugins.logs import Log
 from plugins.logs.formats import read
 from plugins.record.job import Failure, Phase
+from plugins.record.verdict import Kind
 from plugins.reports.plot import drawable, steps_svg
 from plugins.reports.results import record
 from tests.fuzz import cells, run

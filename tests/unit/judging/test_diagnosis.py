@@ -30,8 +30,8 @@ from plugins.judging.diagnosis import (
 )
 from plugins.judging.judge import judge_outcome
 from plugins.judging.recording import Origin, digest
-from plugins.judging.verdicts import Kind
 from plugins.record.folder import ARTEFACTS
+from plugins.record.verdict import Kind
 from plugins.reports.results import record
 from plugins.suite import SiteBaselines, explained
 from tests.unit import examples

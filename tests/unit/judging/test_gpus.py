@@ -16,12 +16,12 @@ from plugins.digests.gpus import Gpus, Process, Product, Sample, State, parse_gp
 from plugins.judging import gpus as gpu_judging
 from plugins.judging.identity import type_in
 from plugins.judging.judge import Judgement, judge_outcome
-from plugins.judging.verdicts import Kind
 from plugins.logs.formats import parser, read
 from plugins.logs.statements import Fact
 from plugins.outcome import Outcome
 from plugins.recipes.cases import load_recipe
 from plugins.record.job import Failure, Job, JobRef, JobState, Phase
+from plugins.record.verdict import Kind
 from plugins.reports import results
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -22,12 +22,12 @@ from plugins.errors import ConfigError
 from plugins.judging.identity import untold
 from plugins.judging.judge import Judgement, judge_outcome
 from plugins.judging.recording import candidate
-from plugins.judging.verdicts import Kind
 from plugins.logs import Log
 from plugins.metrics import flops_per_sequence
 from plugins.recipes.cases import load_recipe
 from plugins.record.folder import STEPS
 from plugins.record.job import JobRef
+from plugins.record.verdict import Kind
 from plugins.reports import results
 from tests.unit import aks, examples
 from tests.unit.fleet.test_watchdog import NOW, RUNNING, machine

@@ -10,11 +10,11 @@ import pytest
 
 from plugins.baselines.store import Baseline
 from plugins.judging.judge import Judgement, judge_outcome
-from plugins.judging.verdicts import Kind
 from plugins.logs import Log
 from plugins.logs.statements import Fact
 from plugins.outcome import Outcome
 from plugins.record.job import Job, JobRef, JobState, Phase, Times
+from plugins.record.verdict import Kind
 from tests.unit import examples
 from tests.unit.examples import nemo2_line, nemo2_text, outcome, parse, times
 

@@ -13,9 +13,9 @@ from plugins.digests.artefacts import Artefacts, File, parse_artefacts
 from plugins.errors import ConfigError, Infrastructure, Unreachable
 from plugins.judging import modes
 from plugins.judging.judge import Judgement, judge_outcome
-from plugins.judging.verdicts import Kind
 from plugins.logs.formats import read
 from plugins.recipes.cases import Case, Recipe, load_recipe
+from plugins.record.verdict import Kind
 from tests.unit import examples
 from tests.unit.digests.test_nccl_trace import digest_of
 from tests.unit.digests.traces import Trace

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from plugins.judging.verdicts import Kind, Verdict
+from plugins.judging.verdicts import Verdict
 from plugins.logs import Step
+from plugins.record.verdict import Kind
 from tests import sections
 from tests.bench import clusters, rates
 from tests.bench.clusters import Cluster, figures

@@ -16,7 +16,7 @@ from plugins.baselines.store import SiteNumbers, find
 from plugins.errors import ConfigError
 from plugins.judging.judge import judge_outcome
 from plugins.judging.recording import Candidate, candidate, fingerprint, shelve
-from plugins.judging.verdicts import Kind
+from plugins.record.verdict import Kind
 from plugins.suite import SITE_BASELINES, SiteBaselines
 from tests.unit import examples
 from tests.unit.own_tables import (

@@ -14,12 +14,13 @@ import pytest
 from plugins.job_files import read_log
 from plugins.judging.judge import Judgement, another_run, judge_outcome
 from plugins.judging.repeats import MAX_RUNS, Repeats, judge_runs, pooled, unsure
-from plugins.judging.verdicts import Band, Kind, judge
+from plugins.judging.verdicts import Band, judge
 from plugins.logs.means import Means
 from plugins.logs.statements import Fact
 from plugins.metrics import Measurement, Statistic, Timing, timing
 from plugins.record.folder import LOG, try_folder
 from plugins.record.job import Job, JobRef, JobState, Phase
+from plugins.record.verdict import Kind
 from plugins.reports import results
 from tests.unit import examples
 from tests.unit.examples import STEP_TIME, nemo2_line, nemo2_text, parse

@@ -11,10 +11,10 @@ from plugins.digests.artefacts import Artefacts, File
 from plugins.errors import ConfigError
 from plugins.judging.checkpoints import GB, Saved
 from plugins.judging.judge import Judgement, judge_outcome
-from plugins.judging.verdicts import Kind
 from plugins.logs import Log
 from plugins.recipes.file import read_recipe
 from plugins.record.job import Phase
+from plugins.record.verdict import Kind
 from tests.unit import examples
 from tests.unit.examples import nemo2_line
 

@@ -11,7 +11,7 @@ import pytest
 from plugins.judging.judge import judge_outcome
 from plugins.judging.scaling import Curve, curves, groups
 from plugins.judging.shown import Shown
-from plugins.judging.verdicts import Kind
+from plugins.record.verdict import Kind
 from plugins.reports import results
 from tests.unit import examples
 

@@ -11,9 +11,9 @@ import pytest
 from plugins.judging.judge import judge_outcome
 from plugins.judging.recording import Candidate, candidate
 from plugins.judging.validity import problems
-from plugins.judging.verdicts import Kind
 from plugins.logs import Step
 from plugins.metrics import Statistic
+from plugins.record.verdict import Kind
 from tests.unit import examples
 from tests.unit.examples import parse
 from tests.unit.own_tables import FIRST

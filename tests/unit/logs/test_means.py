@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from plugins.errors import ConfigError
 from plugins.judging.judge import Judgement, judge_outcome
 from plugins.judging.validity import problems
-from plugins.judging.verdicts import Kind, explain
+from plugins.judging.verdicts import explain
 from plugins.logs import Step
 from plugins.logs.means import SINGLE, Means
 from plugins.metrics import Statistic, levelled, timing
 from plugins.recipes.cases import load_recipe
 from plugins.record.folder import STEPS
+from plugins.record.verdict import Kind
 from plugins.reports import results
 from tests.unit import examples
 from tests.unit.logs.test_dllogger import CONFIGURATION, data, in_file

@@ -15,11 +15,11 @@ from plugins.baselines.store import Baseline
 from plugins.judging.checkpoints import Written
 from plugins.judging.judge import Judgement, judge_outcome
 from plugins.judging.model import flops_of_a_step
-from plugins.judging.verdicts import Kind
 from plugins.logs import Log, Span
 from plugins.logs.means import SINGLE, Means
 from plugins.metrics import FlopsDefinition, levelled
 from plugins.recipes.cases import Case
+from plugins.record.verdict import Kind
 from tests.unit import aks, examples
 from tests.unit.logs.test_public_logs import log_of
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from plugins.judging.acceptance import Decision, Plan
 from plugins.judging.judge import judge_outcome
-from plugins.judging.verdicts import Kind
 from plugins.record.folder import LOG, STEPS
+from plugins.record.verdict import Kind
 from plugins.reports import results
 from plugins.reports.gate import Outcome
 from plugins.reports.summary import AcceptanceRecord, Ending, LeftOut, Scaling

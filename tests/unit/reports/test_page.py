@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 
 from fixtures.session import RunPlugin
 from plugins.judging.acceptance import Decision
-from plugins.judging.verdicts import Kind
 from plugins.outcome import UNKNOWN_JOB
 from plugins.record.folder import STEPS, SUMMARY
+from plugins.record.verdict import Kind
 from plugins.reports import markdown, page, plot, results
 from plugins.reports.ctrf import ctrf
 from plugins.reports.gate import Outcome
