@@ -28,6 +28,9 @@ REQUIREMENTS := $(wildcard requirements.txt suites/*/requirements*.txt tests/req
 # Wheels alone: to build a package from its source pip would fetch what that needs without a hash.
 INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes --only-binary :all:
 
+# Compiled modules are kept: a session that compiles them anew takes three times as long to start.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test unit bench slurm docs tables soak browser lint format lock sbom wheel lab kubernetes clean
 
 GPU := $(wildcard /dev/nvidia[0-9]*)

@@ -78,7 +78,6 @@ def environment(env: dict[str, str] | None = None) -> dict[str, str]:
     """What a session finds: this process's own, but for what the tests themselves run under; and `env`."""
     fixed = {
         "HF_TOKEN": TOKEN,
-        "PYTHONDONTWRITEBYTECODE": "1",
         "STORAGE_EMULATOR_HOST": NO_STORAGE,
         "GITHUB_STEP_SUMMARY": "",
     }
