@@ -222,7 +222,7 @@ def foreign(backend: KubernetesBackend, recipe: Recipe) -> dict[str, Any]:
     """The very JobSet, but somebody else's, or another run's."""
     case = recipe.case("70b-fp8-128gpus")
     assert case is not None
-    jobset = copy.deepcopy(objects.of_kind(backend._documents(case, NAME), "JobSet"))
+    jobset = copy.deepcopy(objects.of_kind(backend._renderer.documents(case, JobSets(), NAME), "JobSet"))
     jobset["metadata"]["annotations"][objects.JOB] = "pacemark-20260101-000000-0000.another"
     return jobset
 
@@ -236,7 +236,7 @@ def test_a_jobset_of_this_name_that_is_not_ours_is_left_alone(
     with pytest.raises(SubmitError, match=r"refuses JobSet .* already exists"):
         backend.submit(case, NAME)
     assert backend.find(JOB) is None
-    job = backend._ref(JOB, theirs)
+    job = backend._ref(JOB, JobSets(), theirs)
     backend.cancel([job])
     backend.release(job)
     assert backend.poll([job])[job].phase is Phase.GONE
@@ -251,7 +251,7 @@ def test_a_configuration_of_this_name_that_is_not_ours_ends_our_jobset(
 ) -> None:
     case = recipe.case("70b-fp8-128gpus")
     assert case is not None
-    theirs = copy.deepcopy(objects.of_kind(backend._documents(case, NAME), "ConfigMap"))
+    theirs = copy.deepcopy(objects.of_kind(backend._renderer.documents(case, JobSets(), NAME), "ConfigMap"))
     del theirs["metadata"]["annotations"]
     kubernetes_lab.api.create(theirs)
     with pytest.raises(SubmitError, match=r"refuses ConfigMap .* already exists; JobSet pm-\S+ was deleted"):

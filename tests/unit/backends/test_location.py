@@ -166,13 +166,13 @@ def test_a_set_up_is_found_by_the_submission_that_made_it_whatever_the_site_file
     assert memory.names(kubeapi.JOBS) == []
 
 
-def test_a_job_is_found_to_be_ended_though_its_values_are_gone() -> None:
+def test_a_job_is_found_to_be_ended_though_its_values_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A submission that was cut off, and a site file that has lost its image since."""
     case = examples.case("70b-fp8-128gpus", "llama3_gke")
     section = Kubernetes(gpu="h100", namespace="runs")
-    backend = KubernetesBackend("lab", section, [examples.recipe_named("llama3_gke")], JobSets())
     memory = kubeapi.Memory()
-    backend._api = memory  # type: ignore[assignment]
+    monkeypatch.setattr("fixtures.backends.kubernetes.backend.Api", lambda *_: memory)
+    backend = KubernetesBackend("lab", section, [examples.recipe_named("llama3_gke")], JobSets())
     ref, name = JobRef(case.recipe, case.id, "the-job"), objects.object_name("the-job", case.id)
     jobset = {"metadata": {"name": name, "namespace": "runs", "annotations": {objects.JOB: "the-job"}}}
     memory.post("/apis/jobset.x-k8s.io/v1alpha2/namespaces/runs/jobsets", jobset)

@@ -80,13 +80,13 @@ def look(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Look:
 
     def at(seconds: float, *, queue: str = "", label: str = "", kind: JobKind | None = None) -> JobState:
         kind, section = kind or JobSets(), Kubernetes(gpu="h100", queue=queue or None)
-        admissions = made.setdefault((kind.name, queue, label), Admissions(cluster, section, kind))  # type: ignore[arg-type]
+        admissions = made.setdefault((kind.name, queue, label), Admissions(cluster, section))  # type: ignore[arg-type]
         monkeypatch.setattr("fixtures.backends.kubernetes.admission.time.monotonic", lambda: 1000 + seconds)
         job = suspended(kind, label or queue)
         there = admissions.workload(job)
         state = kind.state(job, [], there, None)
         assert (state.phase, state.raw) == (Phase.QUEUED, "Suspended")
-        return admissions.explained(job, state, there)
+        return admissions.explained(kind, job, state, there)
 
     return at
 

@@ -12,7 +12,7 @@ import pytest
 
 from fixtures.backends.base import LogPlace
 from fixtures.backends.kubernetes import backend as module
-from fixtures.backends.kubernetes import logs, objects
+from fixtures.backends.kubernetes import logs, objects, watched
 from fixtures.backends.kubernetes.api import Refused
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
@@ -78,7 +78,7 @@ class Watching:
 @pytest.fixture
 def backend(monkeypatch: pytest.MonkeyPatch) -> KubernetesBackend:
     monkeypatch.setattr(module, "Api", Cluster)
-    monkeypatch.setattr(module, "Informer", Watching)
+    monkeypatch.setattr(watched, "Informer", Watching)
     return KubernetesBackend("lab", Kubernetes(gpu="h100"), [examples.recipe_named("llama3_gke")], JobSets())
 
 
@@ -97,7 +97,7 @@ def test_a_log_that_was_not_there_at_first_is_not_gone_for_good(
 def test_a_secret_by_its_name_is_sent_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     secret = "local-5up3r-s3cret"
     monkeypatch.setattr(module, "Api", Cluster)
-    monkeypatch.setattr(module, "Informer", Watching)
+    monkeypatch.setattr(watched, "Informer", Watching)
     monkeypatch.setattr(Cluster, "release", "v1.33.3", raising=False)
     monkeypatch.setattr(Cluster, "said", f"{HEAD}2026-11-21T09:00:00.2Z wandb: {secret} loc\n")
     section = Kubernetes(
@@ -112,7 +112,7 @@ def test_a_secret_by_its_name_is_sent_and_not_shown(monkeypatch: pytest.MonkeyPa
     assert secret not in plan
     assert "name: WANDB_API_KEY\n" in plan
     assert "value: <not shown>\n" in plan
-    assert secret in str(backend._documents(case, "run.x", ask=False))
+    assert secret in str(backend._renderer.documents(case, JobSets(), "run.x", ask=False))
     piece = backend.read_log(JOB, LogPlace(), ())
     assert piece.data == b"Pod on pm-1-0 is running\nwandb: " + b"*" * len(secret) + b" loc\n"
 
@@ -203,7 +203,7 @@ def test_a_log_that_has_more_is_asked_for_at_once(
 @pytest.fixture
 def followed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[KubernetesBackend, Kubelet]]:
     """A job that runs, whose log is followed."""
-    monkeypatch.setattr(module, "Informer", Watching)
+    monkeypatch.setattr(watched, "Informer", Watching)
     monkeypatch.setattr(Watching, "status", {})
     kubelet = Kubelet()
     config = kubeapi.kubeconfig(tmp_path / "config", kubelet.url)

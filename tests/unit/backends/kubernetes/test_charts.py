@@ -97,7 +97,7 @@ def sent(
     )
     backend = KubernetesBackend("lab", section, [examples.recipe_named(recipe)], kind)
     backend._api._release = "v1.34.1-gke.1431000"
-    return backend._documents(examples.case(case_id, recipe), "run.job")
+    return backend._renderer.documents(examples.case(case_id, recipe), kind, "run.job")
 
 
 def of_gke(place: Path, documents: Sequence[Object]) -> Facts:

@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 
 from fixtures.backends.kubernetes.api import Api
-from fixtures.backends.kubernetes.informer import Informer
 from fixtures.backends.kubernetes.pods import LogPods
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
+from fixtures.backends.kubernetes.watched import Watched
 from plugins.errors import Unreachable
 from plugins.record.job import JobRef
 
@@ -30,8 +30,11 @@ class Cluster:
         self.clock = 0.0
         self.takes = 0.0
 
-    def look(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        return {name: self._pod(name) for name in NAMES}, {}
+    def kind(self, job: JobRef) -> PyTorchJobs:
+        return PyTorchJobs()
+
+    def present_pods(self, job: JobRef) -> list[dict[str, Any]]:
+        return [self._pod(name) for name in NAMES]
 
     def read(self, method: str, path: str, *, query: Mapping[str, str], attempts: int) -> bytes:
         name = path.split("/")[-2]
@@ -57,7 +60,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 @pytest.fixture
 def found(cluster: Cluster) -> LogPods:
     hints = ("pytorch", (b"elapsed time per iteration",))
-    made = LogPods(cast(Api, cluster), cast(Informer, cluster), PyTorchJobs(), lambda job: hints)
+    made = LogPods(cast(Api, cluster), cast(Watched, cluster), lambda job: hints)
     look(made)
     return made
 

@@ -240,7 +240,7 @@ def test_a_plan_says_what_depends_on_the_version_and_asks_nobody(monkeypatch: py
         for name in ("job-logs", "artifacts")
     ]
     assert "hostNetworkPodKSA" not in "".join(planned.splitlines()[len(comments) :])
-    assert list(yaml.safe_load_all(planned)) == made._documents(CASE, "run.x", ask=False)
+    assert list(yaml.safe_load_all(planned)) == made._renderer.documents(CASE, JobSets(), "run.x", ask=False)
     assert made._api.asked == 0  # type: ignore[attr-defined]
 
 
@@ -251,7 +251,7 @@ def test_what_is_kept_of_a_submission_is_what_was_sent(monkeypatch: pytest.Monke
     planned = made.plan(CASE, "run.x")
     assert not planned.startswith("#")
     assert planned.count("hostNetworkPodKSA: 'true'") == 2
-    assert list(yaml.safe_load_all(planned)) == made._documents(CASE, "run.x")
+    assert list(yaml.safe_load_all(planned)) == made._renderer.documents(CASE, JobSets(), "run.x")
 
 
 def test_a_plan_for_a_site_that_wants_the_nodes_account_leaves_nothing_open(

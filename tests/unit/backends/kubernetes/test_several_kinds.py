@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from fixtures.backends.kubernetes import kinds, objects, several_kinds
+from fixtures.backends.kubernetes import backend as module
+from fixtures.backends.kubernetes import objects
 from fixtures.backends.kubernetes.api import Refused
+from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.kinds import JobKind
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.section import Kubernetes
-from fixtures.backends.kubernetes.several_kinds import SeveralKindsBackend
 from fixtures.backends.kubernetes.torchjobset import TorchJobSets
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.outcomes import outcome_of
@@ -35,7 +36,7 @@ class Cluster(kubeapi.Memory):
         self.serve(*served)
 
     def serve(self, *served: JobKind) -> None:
-        self._served = {kinds.path(kind, "runs") for kind in served}
+        self._served = {kind.path("runs") for kind in served}
         for kind in KINDS:
             self.objects.pop(f"/apis/{kind.group}/{kind.version}", None)
         for kind in served:
@@ -46,7 +47,7 @@ class Cluster(kubeapi.Memory):
 
     def _refuse(self, method: str, path: str) -> None:
         for kind in KINDS:
-            if path.startswith(kinds.path(kind, "runs")) and kinds.path(kind, "runs") not in self._served:
+            if path.startswith(kind.path("runs")) and kind.path("runs") not in self._served:
                 raise Unreachable(f"{method} {path}: 404: 404 page not found")
 
     def made(self) -> list[str]:
@@ -55,16 +56,16 @@ class Cluster(kubeapi.Memory):
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(several_kinds, "STARTING_SECONDS", 0.0)
+    monkeypatch.setattr(module, "STARTING_SECONDS", 0.0)
 
 
-def session(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> SeveralKindsBackend:
+def session(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> KubernetesBackend:
     monkeypatch.setattr("fixtures.backends.kubernetes.backend.Api", lambda *_: cluster)
     # All else is there.
     monkeypatch.setattr("fixtures.backends.kubernetes.backend.lacks", lambda *_: [])
     monkeypatch.setattr("fixtures.backends.kubernetes.provision.apply.Provisioner.lacks", lambda *_, **__: [])
     recipe = examples.recipe_named("gpt3_aks")
-    return SeveralKindsBackend("lab", Kubernetes(gpu="h100", namespace="runs"), [recipe], OPERATOR, JOBSET)
+    return KubernetesBackend("lab", Kubernetes(gpu="h100", namespace="runs"), [recipe], OPERATOR, JOBSET)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +174,7 @@ class Seen:
 def test_jobs_of_both_kinds_are_listed_asked_about_and_ended_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fixtures.backends.kubernetes.backend.Informer", Seen)
+    monkeypatch.setattr("fixtures.backends.kubernetes.watched.Informer", Seen)
     cluster, jobs = Cluster(JOBSET), list[JobRef]()
     for served in ((JOBSET,), (OPERATOR, JOBSET)):
         cluster.serve(*served)
@@ -199,7 +200,7 @@ def test_jobs_of_both_kinds_are_listed_asked_about_and_ended_together(
 def test_a_kind_that_cannot_be_asked_hides_no_job_of_another_kind(
     monkeypatch: pytest.MonkeyPatch, hidden: str
 ) -> None:
-    monkeypatch.setattr("fixtures.backends.kubernetes.backend.Informer", Seen)
+    monkeypatch.setattr("fixtures.backends.kubernetes.watched.Informer", Seen)
     cluster, jobs = Cluster(OPERATOR, JOBSET), list[JobRef]()
     for kind in KINDS:
         cluster.serve(kind)
@@ -239,9 +240,15 @@ def test_the_ledger_knows_what_a_job_is(tmp_path: Any) -> None:
     assert entry.ref.kind == ""
 
 
-def test_what_a_kind_has_to_say_reaches_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    backend, lines = session(Cluster(JOBSET), monkeypatch), list[str]()
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_keeps_a_deleted_job_of_any_kind_reaches_the_user(
+    monkeypatch: pytest.MonkeyPatch, kind: JobKind
+) -> None:
+    cluster = Cluster(kind)
+    backend, lines = session(cluster, monkeypatch), list[str]()
     backend.notify = lines.append
-    for kind in backend._all.values():
-        kind.notify(kind.kind.name)
-    assert lines == list(backend._all)
+    backend.check(CASE)
+    job = backend.submit(CASE, NAME)
+    cluster.objects[f"{kind.path('runs')}/{job.id}"]["metadata"]["finalizers"] = ["site/audit"]
+    backend.cancel([job])
+    assert lines == [f"{kind.name} {ID} is deleted, and stays until its finalizers are removed: site/audit"]

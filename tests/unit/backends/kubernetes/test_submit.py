@@ -69,8 +69,8 @@ def create(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 
     monkeypatch.setattr(time, "sleep", sleep)
     monkeypatch.setattr(time, "monotonic", lambda: clock() + passed[0])
-    creator = Creator(api, JobSets(), "default", lambda job: None)
-    yield lambda: creator.create([dict(JOBSET)], "run.x", time.monotonic() + 20)
+    creator = Creator(api, "default", lambda job: None)
+    yield lambda: creator.create(JobSets(), [dict(JOBSET)], "run.x", time.monotonic() + 20)
     api.close()
 
 

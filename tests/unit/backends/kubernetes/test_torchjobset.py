@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from fixtures.backends.base import LogPlace
+from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.section import Kubernetes, Workload
-from fixtures.backends.kubernetes.several_kinds import SeveralKindsBackend
 from fixtures.backends.kubernetes.torchjobset import TorchJobSets
 from fixtures.site import make_backends, site_model
 from plugins.errors import ConfigError
@@ -82,7 +82,7 @@ def test_what_a_jobset_cannot_be_is_told_with_what_to_do(change: dict[str, Any],
     overlay = [SiteOverlay(kind="PyTorchJob", merge={"spec": change})]
     section = Kubernetes(gpu="h100", recipes={"gpt3_aks": Workload(overlay=overlay)})
     recipe = examples.recipe_named("gpt3_aks")
-    backend = SeveralKindsBackend("lab", section, [recipe], KIND)
+    backend = KubernetesBackend("lab", section, [recipe], KIND)
     with pytest.raises(ConfigError, match=rf"^{words} \S+ cannot be had as a JobSet") as caught:
         backend.submit(aks.case(), "the-job")
     assert "mend: take it out of `overlay` in the site file, or install the operator" in str(caught.value)
