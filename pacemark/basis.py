@@ -10,7 +10,7 @@ from pacemark.differences import differences, few
 from pacemark.findings import Findings
 from pacemark.statement import NewerFormat
 from plugins.baselines.accelerators import accelerators
-from plugins.baselines.expected import mfu_basis, usual_statistic
+from plugins.baselines.expected import counting, usual_statistic
 from plugins.baselines.file import Table
 from plugins.baselines.store import Baseline, find, references
 from plugins.errors import ConfigError
@@ -87,7 +87,7 @@ def _figures(folder: Path, case: Case, baseline: Baseline | None, gpu: str) -> d
     told: dict[str, Any] = {"references": [one.model_dump() for one in references(folder, case, gpu)]}
     if baseline is None:
         told["statistic"] = str(usual_statistic(folder, case))
-        told["MFU"] = repr(mfu_basis(case, None, gpu, folder, None))
+        told["MFU"] = repr(counting(case, None, gpu, folder).basis())
         return told
     of_all = set(Table.model_fields) - {"cells", "notes", "references", "also"}
     told |= baseline.table.model_dump(mode="json", include=of_all)

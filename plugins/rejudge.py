@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError
 
 from plugins.baselines.accelerators import ACCELERATORS
 from plugins.baselines.file import AgreedTolerance
+from plugins.baselines.numbers import numbers
 from plugins.baselines.store import Baseline, SiteNumbers, find
 from plugins.errors import ConfigError
 from plugins.files import write_whole
@@ -23,8 +24,9 @@ from plugins.job_files import read_artefacts, read_gpus, read_log
 from plugins.judging import recording
 from plugins.judging.acceptance import Plan
 from plugins.judging.checkpoints import GB, Saved
+from plugins.judging.evidence import Evidence, SiteFacts, runs_of
 from plugins.judging.identity import type_in
-from plugins.judging.judge import Judgement, judge_outcome
+from plugins.judging.judge import Judgement, judge
 from plugins.logs.formats import parser
 from plugins.outcome import Outcome
 from plugins.recipes.cases import DEFAULT_GPU, Case, Recipe, load_recipe
@@ -81,38 +83,33 @@ class Choice(Strict):
         return None if baseline is None else replace(baseline, agreed=self.agreed)
 
 
-def judge_files(recipe: Recipe, case: Case, outcome: Outcome, choice: Choice, baselines: Path) -> Judgement:
-    """Judge a case by its outcome and the files in the outcome's folder.
+def read_evidence(recipe: Recipe, case: Case, outcome: Outcome, choice: Choice, baselines: Path) -> Evidence:
+    """What a case is judged by: its outcome, and the files in the outcome's folder.
 
     `baselines` is the folder of the published baselines. Raises OSError, or Infrastructure or ConfigError if a
     file is damaged.
     """
-    log = read_log(recipe.file.log, outcome.folder)
+    folders = [try_folder(outcome.folder, job.try_number) for job in outcome.repeated]
+    folders.append(outcome.folder)
+    logs = [read_log(recipe.file.log, folder) for folder in folders]
     if recipe.file.program:
-        outcome = replace(outcome, gpu=type_in(case, log, outcome.gpu))
-    site = choice.site_numbers(outcome.run, outcome.known_job, recording.fingerprint(log))
+        outcome = replace(outcome, gpu=type_in(case, logs[-1], outcome.gpu))
+    site = choice.site_numbers(outcome.run, outcome.known_job, recording.fingerprint(logs[-1]))
+    baseline = choice.baseline(recipe, case, outcome.gpu, baselines, site)
+    why_none = site.lapsed(recipe, case, outcome.gpu) if site else ""
+    tells_of_gpus = recipe.file.program and case.accelerator == "gpu"
     written = outcome.folder / OWN_LOG
-    earlier = [try_folder(outcome.folder, tried.try_number) for tried in outcome.repeated]
-    tells = recipe.file.program and case.accelerator == "gpu"
-    return judge_outcome(
-        case,
-        outcome,
-        log,
-        choice.baseline(recipe, case, outcome.gpu, baselines, site),
-        gpu=outcome.gpu,
-        baselines=baselines,
+    return Evidence(
+        case=case,
+        outcome=outcome,
+        runs=runs_of(outcome, logs, [read_gpus(folder) for folder in folders] if tells_of_gpus else ()),
+        numbers=numbers(case, baseline, outcome.gpu, baselines, why_none),
+        site=SiteFacts(case.nodes(choice.gpus_per_node), choice.network, choice.promised),
+        artefacts=read_artefacts(outcome.folder) if case.mode else None,
+        saved=_saved(recipe, case, outcome),
         last_lines=_last_lines(written if written.exists() else outcome.log, parser(recipe.file.log).hints),
         errors=_last_errors(outcome.folder / ERRORS),
-        promised=choice.promised,
-        why_none=site.lapsed(recipe, case, outcome.gpu) if site else "",
         strict_last=choice.strict_last,
-        before=[read_log(recipe.file.log, folder) for folder in earlier],
-        artefacts=read_artefacts(outcome.folder) if case.mode else None,
-        nodes=case.nodes(choice.gpus_per_node),
-        network=choice.network,
-        saved=_saved(recipe, case, outcome),
-        gpus=read_gpus(outcome.folder) if tells else None,
-        gpus_before=[read_gpus(folder) for folder in earlier] if tells else (),
     )
 
 
@@ -203,7 +200,7 @@ class Basis:
         own = self._folder / "own" if choice.own else None
         here = choice.model_copy(update={"own": str(own or "")})
         facts = replace(outcome, gpu=choice.gpu_of(case), versions=choice.versions)
-        found = judge_files(recipe, case, facts, here, self.baselines)
+        found = judge(read_evidence(recipe, case, facts, here, self.baselines))
         if own is None:
             return found
         headline = found.verdict.headline.replace(str(own), choice.own)
@@ -233,10 +230,10 @@ def _saved(recipe: Recipe, case: Case, outcome: Outcome) -> Saved | None:
     return Saved(read_log(recipe.file.log, folder), read_artefacts(folder))
 
 
-def _last_lines(path: Path | None, hints: Sequence[bytes]) -> list[str]:
+def _last_lines(path: Path | None, hints: Sequence[bytes]) -> tuple[str, ...]:
     """The last lines of a log that are not steps. If a job died, they usually say why."""
     if path is None:
-        return []
+        return ()
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - _TAIL))
         lines = file.read().splitlines()
@@ -244,10 +241,12 @@ def _last_lines(path: Path | None, hints: Sequence[bytes]) -> list[str]:
     return _shown(of_each_kind(telling))
 
 
-def _last_errors(path: Path) -> list[str]:
+def _last_errors(path: Path) -> tuple[str, ...]:
     """The last error messages that a job printed outside its log."""
-    return _shown(complaints(path.read_bytes())) if path.exists() else []
+    return _shown(complaints(path.read_bytes())) if path.exists() else ()
 
 
-def _shown(lines: Sequence[bytes]) -> list[str]:
-    return [line.decode("utf-8", errors="replace").strip()[:_LINE_WIDTH] for line in lines[-_LAST_LINES:]]
+def _shown(lines: Sequence[bytes]) -> tuple[str, ...]:
+    return tuple(
+        line.decode("utf-8", errors="replace").strip()[:_LINE_WIDTH] for line in lines[-_LAST_LINES:]
+    )

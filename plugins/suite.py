@@ -21,14 +21,16 @@ import pytest
 
 from plugins.baselines.digests import load_digest, path_of
 from plugins.baselines.file import AgreedTolerance
+from plugins.baselines.numbers import numbers
 from plugins.errors import ConfigError, Infrastructure, Invalid, Lost, RunError
 from plugins.job_files import read_artefacts, read_log
 from plugins.judging import checkpoints, diagnosis, recording
 from plugins.judging.acceptance import Agreed
 from plugins.judging.checkpoints import Written
 from plugins.judging.diagnosis import Diagnosis, ModeRun
+from plugins.judging.evidence import Evidence, SiteFacts, runs_of
 from plugins.judging.expected import Promise, Target, Targets, figure
-from plugins.judging.judge import Judgement, judge_outcome
+from plugins.judging.judge import Judgement, judge
 from plugins.judging.verdicts import Verdict
 from plugins.metrics import Measurement
 from plugins.outcome import Outcome
@@ -36,7 +38,7 @@ from plugins.recipes.cases import Case, Recipe, load_recipe
 from plugins.recipes.file import RecipeFile, read_recipe
 from plugins.record.folder import CASE
 from plugins.record.verdict import Kind
-from plugins.rejudge import Choice, judge_files
+from plugins.rejudge import Choice, read_evidence
 from plugins.reports import allure_view, benchmark_view, junit, results
 from plugins.words import shown
 
@@ -219,7 +221,7 @@ def judge_case(item: pytest.Item, case: Case, outcome: Outcome) -> tuple[Recipe,
     if recipe is None:
         raise ConfigError(f"{item.path}: a suite's test stands beside its recipe.yaml")
     choice = choice_for(item.config, recipe.file)
-    return recipe, judge_files(recipe, case, outcome, choice, item.config.rootpath / "baselines")
+    return recipe, judge(read_evidence(recipe, case, outcome, choice, item.config.rootpath / "baselines"))
 
 
 def tolerance_of(config: pytest.Config) -> AgreedTolerance | None:
@@ -265,15 +267,15 @@ def _mode_run(config: pytest.Config, recipe: Recipe, case: Case, mode: str, outc
         log, left = read_log(recipe.file.log, outcome.folder), read_artefacts(outcome.folder)
         # That the network is not the expected one may be the finding.
         log = replace(log, marks=tuple(mark for mark in log.marks if mark[0] not in diagnosis.FINDINGS))
-        judged = judge_outcome(
-            same,
-            outcome,
-            log,
-            None,
-            gpu=outcome.gpu,
-            baselines=config.rootpath / "baselines",
-            artefacts=left,
-            nodes=same.nodes(choice_for(config, recipe.file).gpus_per_node),
+        judged = judge(
+            Evidence(
+                case=same,
+                outcome=outcome,
+                runs=runs_of(outcome, [log]),
+                numbers=numbers(same, None, outcome.gpu, config.rootpath / "baselines"),
+                site=SiteFacts(same.nodes(choice_for(config, recipe.file).gpus_per_node)),
+                artefacts=left,
+            )
         )
     except (OSError, Infrastructure) as error:
         return ModeRun(mode, outcome, hours, why_not=str(error))

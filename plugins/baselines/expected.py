@@ -84,33 +84,47 @@ def usual_statistic(folder: Path, case: Case) -> Statistic:
     return statistics.pop() if len(statistics) == 1 else Statistic()
 
 
-def mfu_basis(
-    case: Case, baseline: Baseline | None, gpu: str, folder: Path, measured_peak: float | None
-) -> MfuBasis | None:
-    """What MFU is counted with: the definitions of the baseline, so that both figures are comparable.
+@dataclass(frozen=True)
+class Counting:
+    """How the MFU of a case is counted: the definition of its FLOPs, and the peak in TFLOP/s per GPU.
+
+    `peak` is None if it is unknown. If `by_measured_peak`, a peak that the run itself measured takes its place.
+    """
+
+    case: Case
+    definition: FlopsDefinition
+    peak: float | None
+    by_measured_peak: bool
+
+    def basis(self, measured_peak: float | None = None) -> MfuBasis | None:
+        """What MFU is counted with; None if no peak is known. `measured_peak` (TFLOP/s per GPU) is the run's own."""
+        peak = self.peak
+        if self.by_measured_peak and measured_peak is not None and 0 < measured_peak < math.inf:
+            peak = measured_peak
+        if peak is None:
+            return None
+        case, definition = self.case, self.definition
+        second = case.measure.beside if case.measure else None
+        if second in (None, definition.definition):
+            return _counted(case, definition, peak)
+        beside = _counted(case, FlopsDefinition(definition=second), peak)
+        return _counted(case, definition, peak, beside)
+
+
+def counting(case: Case, baseline: Baseline | None, gpu: str, folder: Path) -> Counting:
+    """How MFU is counted: by the definitions of the baseline, so that both figures are comparable.
 
     If there is no baseline, the definition is that of the tables of the case's release for its size, or that
     of its recipe, or else full attention. The peak is the measured one, or that of the tables for this GPU,
-    or else that of the data sheet. If no peak is known, there is none.
-
-    `measured_peak` (TFLOP/s per GPU) is what the run itself measured.
+    or else that of the data sheet.
     """
-    if measured_peak is not None and not 0 < measured_peak < math.inf:
-        measured_peak = None
-    peak: float | None
     if baseline is None:
         definition, peak = _usual_basis(case, gpu, folder)
-        peak = measured_peak or peak
-    else:
-        definition, table_peak = baseline.table.flops[case.size], baseline.table.peak
-        peak = measured_peak if isinstance(table_peak, str) else table_peak[case.dtype]
-    if peak is None:
-        return None
-    second = case.measure.beside if case.measure else None
-    if second in (None, definition.definition):
-        return _counted(case, definition, peak)
-    beside = _counted(case, FlopsDefinition(definition=second), peak)
-    return _counted(case, definition, peak, beside)
+        return Counting(case, definition, peak, by_measured_peak=True)
+    definition, peaks = baseline.table.flops[case.size], baseline.table.peak
+    if isinstance(peaks, str):
+        return Counting(case, definition, None, by_measured_peak=True)
+    return Counting(case, definition, peaks[case.dtype], by_measured_peak=False)
 
 
 def _usual_basis(case: Case, gpu: str, folder: Path) -> tuple[FlopsDefinition, float | None]:

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
-from pathlib import Path
 
-from plugins.baselines.accelerators import accelerators
-from plugins.baselines.expected import Expected, expected, mfu_basis, usual_statistic
+from plugins.baselines.expected import Expected, expected
 from plugins.baselines.file import Reference, Tolerance
-from plugins.baselines.store import Baseline, references
+from plugins.baselines.numbers import Numbers
+from plugins.baselines.store import Baseline
 from plugins.baselines.versions import mixed, since, versions_of
 from plugins.digests.artefacts import Artefacts
 from plugins.digests.gpus import Gpus
 from plugins.judging import checkpoints, identity, modes, validity
 from plugins.judging import cpus as cpu_judging
 from plugins.judging import gpus as gpu_judging
-from plugins.judging.checkpoints import Saved, Written
+from plugins.judging.checkpoints import Written
 from plugins.judging.diagnosis import Diagnosis
 from plugins.judging.diagnosis import explain as explain_diagnosis
+from plugins.judging.evidence import Evidence
 from plugins.judging.model import counted_by
 from plugins.judging.repeats import Repeats, judge_runs, remarks_on, together, unsure
 from plugins.judging.validity.times import clock_remark, even_remark
-from plugins.judging.verdicts import Verdict, describe, explain, judge, stall_remarks, steadiness
+from plugins.judging.verdicts import Verdict, describe, explain, stall_remarks, steadiness
+from plugins.judging.verdicts import judge as judge_pace
 from plugins.logs import Attempt, Log
 from plugins.metrics import Measurement, MfuBasis, Statistic, Timing, levelled, timing, with_pace
 from plugins.outcome import Outcome
@@ -90,44 +90,12 @@ class Judgement:
         return "\n".join([f"{self.case.key}: {self.verdict.headline}", *lines])
 
 
-def judge_outcome(
-    case: Case,
-    outcome: Outcome,
-    log: Log,
-    baseline: Baseline | None,
-    *,
-    gpu: str,
-    baselines: Path,
-    last_lines: Sequence[str] = (),
-    errors: Sequence[str] = (),
-    why_none: str = "",
-    promised: float | None = None,
-    strict_last: bool = False,
-    before: Sequence[Log] = (),
-    artefacts: Artefacts | None = None,
-    nodes: int = 1,
-    network: str | None = None,
-    saved: Saved | None = None,
-    gpus: Gpus | None = None,
-    gpus_before: Sequence[Gpus | None] = (),
-) -> Judgement:
-    """Judge a case by its outcome and its log.
-
-    `log` is the parsed log of the job's last attempt. If the job died or hung, the verdict quotes
-    `last_lines`, the end of the log, and `errors`, the error messages outside the log. `baselines` is the
-    folder of the YAML tables, `gpu` the type of GPU that the case ran on. `why_none` says why the site's own
-    baseline does not count. `promised` is the bandwidth of the site's shared storage in bytes/s, if it is
-    known. With `strict_last` the published statistic alone decides.
-
-    `before` has the logs of earlier runs of the case that ended well without a clear verdict. All runs are
-    judged together. `artefacts` is what a run in another mode left on the cluster; `nodes` and `network` are as
-    in `plugins.judging.modes.problems`. `saved` is what the job left whose checkpoint this one loads.
-    `gpus` is what the log tells of its GPUs, `gpus_before` what those of `before` tell.
-    """
-    statistic = baseline.statistic if baseline else usual_statistic(baselines, case)
-    if case.mode is not None:
-        # A short run may not have the steps of the usual statistic.
-        statistic = Statistic()
+def judge(evidence: Evidence) -> Judgement:
+    """Judge a case by its evidence."""
+    case, outcome, log, numbers = evidence.case, evidence.outcome, evidence.log, evidence.numbers
+    baseline, statistic, part, gpu = numbers.baseline, numbers.statistic, numbers.accelerator, numbers.gpu
+    gpus, artefacts, saved = evidence.own.gpus, evidence.artefacts, evidence.saved
+    last_lines, errors = evidence.last_lines, evidence.errors
 
     def ended(kind: Kind, headline: str, *, details: Sequence[str] = ()) -> Judgement:
         verdict = Verdict(kind, f"{kind}: {headline}", _log_remarks(outcome))
@@ -141,19 +109,16 @@ def judge_outcome(
     if failure in ("infrastructure", "interrupted"):
         return ended(Kind.INFRASTRUCTURE, message, details=[*job, *_quoted((), errors)])
     if failure == "given up" and baseline is not None:
-        return _judge_given_up(case, outcome, log, baseline, gpu=gpu, baselines=baselines, gpus=gpus)
-    part = accelerators(baselines).get(gpu)
-    started = validity.Started(outcome.known_job, outcome.job.attempts)
-    problems = validity.problems(case, log, statistic, part, started=started)
+        return _judge_given_up(evidence.alone(), baseline)
+    problems = validity.problems(case, log, statistic, part, started=evidence.own.started)
     problems += _fault_of_log(outcome)
-    jobs = [validity.Started(tried.ref.id, tried.attempts) for tried in outcome.repeated]
-    for number, (earlier, tried) in enumerate(zip_longest(before, jobs[: len(before)]), start=1):
-        found = validity.problems(case, earlier, statistic, part, started=tried or validity.UNKNOWN)
+    for number, run in enumerate(evidence.runs[:-1], start=1):
+        found = validity.problems(case, run.log, statistic, part, started=run.started)
         problems += [f"run {number}: {problem}" for problem in found]
-    for number, earlier_gpus in enumerate(gpus_before, start=1):
-        found = [*gpu_judging.spoiled(earlier_gpus), gpu_judging.unended(case, earlier_gpus)]
+    for number, run in enumerate(evidence.runs[:-1], start=1):
+        found = [*gpu_judging.spoiled(run.gpus), gpu_judging.unended(case, run.gpus)]
         problems += [f"run {number}: {problem}" for problem in found if problem]
-    left = modes.problems(case, artefacts, nodes=nodes, network=network)
+    left = modes.problems(case, artefacts, nodes=evidence.site.nodes, network=evidence.site.network)
     problems += left + gpu_judging.spoiled(gpus)
     if validity.died(case, log, succeeded=outcome.succeeded):
         why = [_died(case, outcome, log), *(left if artefacts and case.leaves_checkpoint else ())]
@@ -173,7 +138,7 @@ def judge_outcome(
         return ended(Kind.INVALID, early, details=[*job, *_quoted(last_lines, errors)])
     remarks = _job_remarks(case, outcome, log)
     if case.checkpoint is not None:
-        written = checkpoints.written_by(case, log, artefacts, promised)
+        written = checkpoints.written_by(case, log, artefacts, evidence.site.promised)
         kind, headline = checkpoints.judge(written)
         details = (*checkpoints.explain(case, written), *job)
         verdict = Verdict(kind, headline, remarks)
@@ -187,20 +152,20 @@ def judge_outcome(
         verdict = Verdict(Kind.PASSED, f"{Kind.PASSED}: {modes.headline(case, artefacts)}", remarks)
         details = (*modes.explain(case, log, artefacts), *_identity_line(case, log), *job)
         return Judgement(case, outcome, log, verdict, statistic, artefacts=artefacts, details=details)
-    basis = mfu_basis(case, baseline, gpu, baselines, cpu_judging.peak(case, (*before, log)))
+    basis = evidence.basis
     if basis is None and baseline is not None:
         return ended(
             Kind.INVALID, "the run did not state its machine's own peak, which MFU is counted against"
         )
-    others = references(baselines, case, gpu)
-    runs = [_measurement(case, run, statistic, basis) for run in (*before, log)]
+    others = numbers.references
+    runs = [_measurement(case, run, statistic, basis) for run in evidence.logs]
     if baseline is None or basis is None:
         measurement = together(runs)
         pace = f"{measurement.step_time:.4g} s a step, {measurement.tokens_per_second:,.0f} tokens/s, {steadiness(measurement)}"
         verdict = Verdict(
             Kind.NO_BASELINE,
             f"{Kind.NO_BASELINE}: measured {pace}; nothing to compare with: baselines/{case.recipe}.yaml has no "
-            f"{case.id} of release {case.release} on {gpu}{f', {why_none}' if why_none else ''}",
+            f"{case.id} of release {case.release} on {gpu}{f', {numbers.why_none}' if numbers.why_none else ''}",
             (*remarks_on(runs), *stall_remarks(measurement, Tolerance()), *remarks),
         )
         of_gpus = gpu_judging.lines(gpus, measurement, part)
@@ -212,33 +177,35 @@ def judge_outcome(
             *job,
         )
         verdict = gpu_judging.explained(verdict, gpus, None)
-        verdict = cpu_judging.explained(verdict, case, (*before, log), measurement, None)
+        verdict = cpu_judging.explained(verdict, case, evidence.logs, measurement, None)
         return Judgement(
             case, outcome, log, verdict, statistic, measurement, None, others, details,
-            runs=tuple(runs) if before else (), gpus=gpus,
+            runs=tuple(runs) if len(runs) > 1 else (), gpus=gpus,
         )  # fmt: skip
     target = expected(case, baseline, basis)
-    measurement, verdict = _judged(runs, target, strict_last=strict_last)
+    measurement, verdict = _judged(runs, target, strict_last=evidence.strict_last)
     verdict = Verdict(
         verdict.kind,
         verdict.headline,
         (
             *verdict.remarks,
-            *_agreed(runs, target, verdict, strict_last=strict_last),
+            *_agreed(runs, target, verdict, strict_last=evidence.strict_last),
             *_dispatched(case, log, statistic),
             *_other_versions(baseline, outcome, log),
             *remarks,
         ),
     )
     changes = _changes(verdict, measurement, target, outcome, log)
-    of_run = next((own for own, run in zip(gpus_before, runs, strict=False) if run is measurement), gpus)
+    of_run = next(
+        (run.gpus for run, measured in zip(evidence.runs, runs, strict=True) if measured is measurement), gpus
+    )
     verdict = gpu_judging.explained(verdict, of_run, baseline.table.product)
-    verdict = cpu_judging.explained(verdict, case, (*before, log), measurement, target)
+    verdict = cpu_judging.explained(verdict, case, evidence.logs, measurement, target)
     if verdict.kind is Kind.PASSED and (
         low := [
             f"run {number}: {why}"
-            for number, own in enumerate((*gpus_before, gpus), start=1)
-            for why in gpu_judging.low(own, baseline.table.product)
+            for number, run in enumerate(evidence.runs, start=1)
+            for why in gpu_judging.low(run.gpus, baseline.table.product)
         ]
     ):
         verdict = Verdict(
@@ -254,25 +221,23 @@ def judge_outcome(
     )
     return Judgement(
         case, outcome, log, verdict, statistic, measurement, target, others, details,
-        runs=tuple(runs) if before else (), gpus=gpus,
+        runs=tuple(runs) if len(runs) > 1 else (), gpus=gpus,
     )  # fmt: skip
 
 
-def another_run(
-    case: Case, logs: Sequence[Log], baseline: Baseline | None, repeats: Repeats, *, gpu: str, baselines: Path
-) -> str:
+def another_run(case: Case, logs: Sequence[Log], numbers: Numbers, repeats: Repeats) -> str:
     """Why the case needs one more run; "" if the runs of `logs` are enough.
 
     All runs of `logs` ended well. If a run is not valid, the case is decided; so it is without a baseline,
     unless every case runs several times.
     """
+    baseline = numbers.baseline
     more = f"run {len(logs)} of {repeats.at_most} has ended" if len(logs) < repeats.at_most else ""
     if not case.is_timed or not more:
         return ""
     if baseline is None:
         return more if repeats.always else ""
-    basis = mfu_basis(case, baseline, gpu, baselines, cpu_judging.peak(case, logs))
-    part = accelerators(baselines).get(gpu)
+    basis, part = numbers.counting.basis(cpu_judging.peak(case, logs)), numbers.accelerator
     if basis is None or any(validity.problems(case, log, baseline.statistic, part) for log in logs):
         return ""
     if repeats.always:
@@ -307,7 +272,11 @@ def _dispatched(case: Case, log: Log, statistic: Statistic) -> list[str]:
 def _judged(
     runs: Sequence[Measurement], target: Expected, *, strict_last: bool
 ) -> tuple[Measurement, Verdict]:
-    return (runs[-1], judge(runs[-1], target, strict_last=True)) if strict_last else judge_runs(runs, target)
+    return (
+        (runs[-1], judge_pace(runs[-1], target, strict_last=True))
+        if strict_last
+        else judge_runs(runs, target)
+    )
 
 
 def _agreed(
@@ -361,24 +330,16 @@ def _run_lines(runs: Sequence[Measurement]) -> list[str]:
     ]
 
 
-def _judge_given_up(
-    case: Case,
-    outcome: Outcome,
-    log: Log,
-    baseline: Baseline,
-    *,
-    gpu: str,
-    baselines: Path,
-    gpus: Gpus | None,
-) -> Judgement:
+def _judge_given_up(evidence: Evidence, baseline: Baseline) -> Judgement:
     """Judge a run that was cancelled for its pace. It must be valid, but its last steps may be missing."""
-    job = _job_lines(outcome)
-    part = accelerators(baselines).get(gpu)
-    started = validity.Started(outcome.known_job, outcome.job.attempts)
-    problems = validity.problems(case, log, baseline.statistic, part, started=started, whole=False)
+    case, outcome, log, gpus = evidence.case, evidence.outcome, evidence.log, evidence.own.gpus
+    job, part = _job_lines(outcome), evidence.numbers.accelerator
+    problems = validity.problems(
+        case, log, baseline.statistic, part, started=evidence.own.started, whole=False
+    )
     problems += _fault_of_log(outcome)
     problems += gpu_judging.spoiled(gpus)
-    basis = mfu_basis(case, baseline, gpu, baselines, cpu_judging.peak(case, (log,)))
+    basis = evidence.basis
     timed = with_pace(log.steps, case.means)
     if problems or basis is None or not timed:
         words = "; ".join(problems) or (

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from plugins.baselines.expected import Expected, expected, mfu_basis
+from plugins.baselines.expected import Expected, counting, expected
 from plugins.baselines.file import Cell, Table, Tolerance
 from plugins.baselines.store import Baseline
 from plugins.logs import Step
@@ -251,7 +251,7 @@ def made_up(case_id: str, recipe: str, step_time: float, statistic: str) -> Expe
 
 def _expected(baseline: Baseline, case_id: str, recipe: str, release: str | None) -> Expected:
     case = examples.case(case_id, recipe, release=release)
-    basis = mfu_basis(case, baseline, GPU, examples.BASELINES, None)
+    basis = counting(case, baseline, GPU, examples.BASELINES).basis()
     assert basis is not None
     return expected(case, baseline, basis)
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from plugins.judging.judge import judge_outcome
 from plugins.logs.formats import read
 from plugins.outcome import Outcome
 from plugins.record.job import Job, JobRef, JobState, Phase, Times
@@ -20,6 +19,7 @@ from tests.fuzz import broken, cells, health, identity, pace
 from tests.fuzz.cells import Cell
 from tests.fuzz.job import DAY, JOB_ID, Truth
 from tests.fuzz.kinds import KINDS, Made
+from tests.unit import examples
 
 MODULES = (health, pace, identity, broken)
 """Those that register classes."""
@@ -98,9 +98,7 @@ def judged(cell: Cell, made: Made, rng: random.Random) -> tuple[str, str, str]:
     """Verdict, headline and remarks."""
     log = read(cell.dialect, pieces(made.text, rng))
     seconds = STARTUP + cell.target * cell.case.steps * 1.1 if made.seconds is None else made.seconds
-    judgement = judge_outcome(
-        cell.case, outcome(cell, seconds), log, cell.baseline, gpu=cell.gpu, baselines=cells.BASELINES
-    )
+    judgement = examples.judged(cell.case, outcome(cell, seconds), log, cell.baseline)
     verdict = judgement.verdict
     return str(verdict.kind), verdict.headline, "\n".join(map(str, verdict.remarks))
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from plugins.judging.judge import Judgement, judge_outcome
+from plugins.judging.judge import Judgement
 from plugins.logs.formats import read
 from plugins.record.job import Phase
 from tests.fuzz import cells
@@ -202,9 +202,7 @@ def judgement_of(run: Run) -> Judgement:
         edit(page)
     log = read(run.cell.dialect, [page.text().encode()])
     facts = examples.with_facts(outcome(run.cell, 1.1 * sum(run.job.times) + 300), **run.facts)
-    return judge_outcome(
-        run.cell.case, facts, log, run.cell.baseline, gpu=run.cell.gpu, baselines=cells.BASELINES
-    )
+    return examples.judged(run.cell.case, facts, log, run.cell.baseline)
 
 
 def rows() -> Iterator[str]:

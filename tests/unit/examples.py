@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from plugins.baselines.expected import Expected, expected, mfu_basis
+from plugins.baselines.expected import Expected, counting, expected
+from plugins.baselines.numbers import numbers
 from plugins.baselines.store import Baseline, find
-from plugins.judging.judge import Judgement
+from plugins.digests.gpus import Gpus
+from plugins.judging.evidence import Evidence, runs_of
+from plugins.judging.judge import Judgement, judge
 from plugins.logs import Log, Step
 from plugins.logs.formats import read
 from plugins.logs.numbers import resolution
@@ -70,7 +73,7 @@ def basis(
     case_id: str = CASE, recipe: str = "llama3", *, release: str | None = None, gpu: str = "h100"
 ) -> MfuBasis:
     which = case(case_id, recipe, release=release, gpu=gpu)
-    found = mfu_basis(which, baseline(case_id, recipe, release=release, gpu=gpu), gpu, BASELINES, None)
+    found = counting(which, baseline(case_id, recipe, release=release, gpu=gpu), gpu, BASELINES).basis()
     assert found is not None
     return found
 
@@ -79,6 +82,28 @@ def basis(
 def target(case_id: str = CASE, recipe: str = "llama3", *, statistic: str | None = None) -> Expected:
     found = baseline(case_id, recipe, statistic=statistic)
     return expected(case(case_id, recipe), found, basis(case_id, recipe))
+
+
+def evidence(
+    case: Case,
+    outcome: Outcome,
+    log: Log,
+    baseline: Baseline | None,
+    *,
+    baselines: Path = BASELINES,
+    why_none: str = "",
+    before: Sequence[Log] = (),
+    gpus: Sequence[Gpus | None] = (),
+    **more: Any,
+) -> Evidence:
+    """What a case is judged by. `before` are the logs of its earlier runs, `gpus` what each log tells of them, oldest first."""
+    found = numbers(case, baseline, outcome.gpu, baselines, why_none)
+    return Evidence(case, outcome, runs_of(outcome, [*before, log], gpus), found, **more)
+
+
+def judged(case: Case, outcome: Outcome, log: Log, baseline: Baseline | None, **more: Any) -> Judgement:
+    """The judgement on such evidence."""
+    return judge(evidence(case, outcome, log, baseline, **more))
 
 
 def steps(times: Sequence[float]) -> list[Step]:

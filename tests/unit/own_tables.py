@@ -8,7 +8,7 @@ from pathlib import Path
 
 from plugins.baselines.file import BaselineFile, load_baselines
 from plugins.baselines.store import Baseline, SiteNumbers, find
-from plugins.judging.judge import Judgement, judge_outcome
+from plugins.judging.judge import Judgement
 from plugins.judging.recording import Candidate, Origin, as_text, candidate, shelve
 from plugins.yamlfile import load
 from tests.unit import examples
@@ -32,13 +32,11 @@ def judged(
     recipe, case = examples.llama3(), examples.case()
     site = SiteNumbers(own) if own else None
     baseline = find(examples.BASELINES, recipe, case, gpu, site)
-    return judge_outcome(
+    return examples.judged(
         case,
         examples.outcome(**{"gpu": gpu, "versions": {"driver": "550.90.07"}, "id": job, **changed}),
         examples.parse(text + examples.nemo2_text(times)),
         baseline,
-        gpu=gpu,
-        baselines=examples.BASELINES,
         why_none=site.lapsed(recipe, case, gpu) if site else "",
     )
 

@@ -24,7 +24,6 @@ from fixtures.runs.planned import PlannedJob
 from fixtures.site import THIS_MACHINE, load_site, make_backends
 from plugins.errors import ConfigError, SubmitError
 from plugins.judging import validity
-from plugins.judging.judge import judge_outcome
 from plugins.judging.validity.run import TimedRun
 from plugins.judging.verdicts import Verdict
 from plugins.logs import LineParser, Step
@@ -84,8 +83,8 @@ def test_a_log_format_is_a_parser_and_a_line_of_the_registry(
             for i in range(50)
         ],
     )
-    found = judge_outcome(
-        case, examples.outcome(), log, examples.baseline(), gpu="h100", baselines=examples.BASELINES
+    found = examples.judged(
+        case, examples.outcome(), log, examples.baseline()
     )  # fmt: skip
     assert found.verdict.kind is kind, found.verdict.headline
 
@@ -118,13 +117,11 @@ def test_a_check_of_a_run_is_a_function(monkeypatch: pytest.MonkeyPatch) -> None
 
 def verdict_on(text: str) -> Verdict:
     log = read("nemo2", [text.encode()])
-    return judge_outcome(
+    return examples.judged(
         examples.case(),
         examples.outcome(),
         log,
         examples.baseline(),
-        gpu="h100",
-        baselines=examples.BASELINES,
     ).verdict
 
 
@@ -209,7 +206,7 @@ def test_a_backend_is_a_module_and_a_line_of_the_registry(toy_backend: Recipe, t
     assert (results / case.key / SENT).read_text() == f"toysub --queue fast --name {planned.ref.name}\n"
     log = read(toy_backend.file.log, [(results / case.key / LOG).read_bytes()])
     outcome = outcome_of(entry, results / case.key, "h100")
-    found = judge_outcome(case, outcome, log, examples.baseline(), gpu="h100", baselines=examples.BASELINES)
+    found = examples.judged(case, outcome, log, examples.baseline())
     assert found.verdict.kind is Kind.PASSED, found.verdict.headline
 
 

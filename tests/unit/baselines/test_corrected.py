@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from plugins.judging.judge import Judgement, judge_outcome
+from plugins.judging.judge import Judgement
 from plugins.logs import Log, Step
 from plugins.record.verdict import Kind
 from plugins.reports.results import record
@@ -23,13 +23,11 @@ def judged(step_time: float = 4.61, *, corrected: bool = True) -> Judgement:
     steps = tuple(
         Step(i, step_time, 0.005, consumed_samples=(i + 1) * case.gbs, loss=7.31 - i / 100) for i in range(50)
     )
-    return judge_outcome(
+    return examples.judged(
         case,
         examples.outcome(),
         Log(steps=steps, planned=50),
         baseline,
-        gpu="h100",
-        baselines=examples.BASELINES,
     )
 
 

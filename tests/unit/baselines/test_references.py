@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from plugins.baselines.expected import mfu_basis, usual_statistic
+from plugins.baselines.expected import counting, usual_statistic
 from plugins.baselines.file import load_baselines
 from plugins.baselines.store import find, references
 from plugins.errors import ConfigError
-from plugins.judging.judge import Judgement, judge_outcome
+from plugins.judging.judge import Judgement
 from plugins.record.verdict import Kind
 from plugins.reports import results
 from plugins.reports.terminal import print_table
@@ -47,12 +47,11 @@ def write(folder: Path, text: str) -> Path:
 def judged(folder: Path, case_id: str = examples.CASE, raw: Sequence[float] = (10.07,) * 50) -> Judgement:
     case = examples.case(case_id)
     lines = [examples.nemo2_line(i, seconds, gbs=case.gbs) for i, seconds in enumerate(raw)]
-    return judge_outcome(
+    return examples.judged(
         case,
         examples.outcome(folder=folder / "case"),
         examples.parse("\n".join(lines) + "\n"),
         find(folder, examples.llama3(), case, "h100"),
-        gpu="h100",
         baselines=folder,
     )
 
@@ -158,7 +157,7 @@ def test_without_a_baseline_mfu_is_counted_as_its_neighbours_is(folder: Path) ->
     write(folder, own)
     case = examples.case("70b-fp8-256gpus")
     for gpu, peak in (("h100", 1978), ("b200", 4500)):
-        basis = mfu_basis(case, None, gpu, folder, None)
+        basis = counting(case, None, gpu, folder).basis()
         assert basis is not None
         assert (str(basis.definition), basis.peak_tflops) == ("causal-attention", peak)
 
@@ -166,6 +165,6 @@ def test_without_a_baseline_mfu_is_counted_as_its_neighbours_is(folder: Path) ->
 def test_without_a_baseline_a_definition_that_is_known_to_be_wrong_is_not_used(folder: Path) -> None:
     right = "    corrected_flops: {70b: {definition: full-attention}}\n    cells:\n"
     write(folder, FILE.replace("full-attention", "nemotron-24.11").replace("    cells:\n", right))
-    basis = mfu_basis(examples.case("70b-fp8-256gpus"), None, "h100", folder, None)
+    basis = counting(examples.case("70b-fp8-256gpus"), None, "h100", folder).basis()
     assert basis is not None
     assert str(basis.definition) == "full-attention"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from plugins.baselines.expected import expected, mfu_basis
+from plugins.baselines.expected import counting, expected
 from plugins.baselines.file import load_baselines
 from plugins.baselines.store import find
 from plugins.errors import ConfigError
@@ -271,7 +271,7 @@ def test_a_table_with_its_peak_measured_holds_mfu_only(tmp_path: Path) -> None:
     case = examples.case()
     found = find(tmp_path, examples.llama3(), case, "h100")
     assert found is not None
-    basis = mfu_basis(case, found, "h100", examples.BASELINES, 1600.0)
+    basis = counting(case, found, "h100", examples.BASELINES).basis(1600.0)
     assert basis is not None
     target = expected(case, found, basis)
     assert target.mfu == pytest.approx(40)
@@ -282,7 +282,7 @@ def test_a_table_with_its_peak_measured_needs_that_peak(tmp_path: Path) -> None:
     write(tmp_path, MEASURED)
     case = examples.case()
     assert (
-        mfu_basis(case, find(tmp_path, examples.llama3(), case, "h100"), "h100", examples.BASELINES, None)
+        counting(case, find(tmp_path, examples.llama3(), case, "h100"), "h100", examples.BASELINES).basis()
         is None
     )
 
@@ -293,13 +293,13 @@ def test_a_table_with_its_peak_measured_refuses_a_step_time(tmp_path: Path) -> N
 
 
 def test_without_a_baseline_the_data_sheet_is_the_yardstick() -> None:
-    basis = mfu_basis(examples.case(), None, "b200", examples.BASELINES, None)
+    basis = counting(examples.case(), None, "b200", examples.BASELINES).basis()
     assert basis is not None
     assert (basis.peak_tflops, basis.definition.definition) == (4500, "full-attention")
 
 
 def test_an_unknown_gpu_has_no_yardstick() -> None:
-    assert mfu_basis(examples.case(), None, "abacus", examples.BASELINES, None) is None
+    assert counting(examples.case(), None, "abacus", examples.BASELINES).basis() is None
 
 
 def test_the_expectation_is_the_published_step_time() -> None:

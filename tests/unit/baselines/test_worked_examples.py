@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from plugins.judging.judge import Judgement, judge_outcome
+from plugins.judging.judge import Judgement
 from plugins.outcome import Outcome
 from plugins.record.job import Job, JobRef, JobState, Phase
 from plugins.record.verdict import Kind
@@ -19,7 +19,7 @@ def judged(recipe: str, case_id: str, log: str) -> Judgement:
     job = Outcome("h100", Path(), None, Job(ref=ref, state=state))
     parsed = examples.parse(log, examples.recipe_named(recipe).file.log)
     found = examples.baseline(case_id, recipe)
-    return judge_outcome(case, job, parsed, found, gpu="h100", baselines=examples.BASELINES)
+    return examples.judged(case, job, parsed, found)
 
 
 def nemo2(gbs: int, seconds: float) -> str:

@@ -20,11 +20,12 @@ from fixtures.runs.outcomes import outcome_of
 from fixtures.runs.record import write_record
 from pacemark import archive, statement
 from plugins.judging.acceptance import PLAN, parse_plan, waivers
+from plugins.judging.judge import judge
 from plugins.judging.scaling import curves
 from plugins.judging.shown import Shown
 from plugins.record.folder import LOG, SENT
 from plugins.record.job import JobRef, JobState, Phase
-from plugins.rejudge import Choice, judge_files, write_basis
+from plugins.rejudge import Choice, read_evidence, write_basis
 from plugins.reports import results
 from plugins.reports.acceptance import decided, scaling_record
 from plugins.reports.gate import Outcome
@@ -121,7 +122,7 @@ def make_run(folder: Path, plan: str = "", *, repeated: bool = False) -> Path:
         assert entry is not None
         outcome = outcome_of(entry, run / case.key, chosen.gpu_of(case), ledger.earlier(case.key))
         outcome = replace(outcome, versions=chosen.versions)
-        results.write_case(judge_files(recipe, case, outcome, chosen, examples.BASELINES))
+        results.write_case(judge(read_evidence(recipe, case, outcome, chosen, examples.BASELINES)))
     begun = datetime.fromtimestamp(ledger.run().started, UTC).date()
 
     def ending(records: Sequence[Mapping[str, Any]]) -> Ending:

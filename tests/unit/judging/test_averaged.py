@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from plugins.judging.judge import Judgement, judge_outcome
+from plugins.judging.judge import Judgement
 from plugins.logs.means import SINGLE, Means
 from plugins.record.folder import STEPS
 from plugins.record.verdict import Kind
@@ -30,7 +30,7 @@ def judged(raw: Sequence[float]) -> Judgement:
     bars = [bar(i, STEP * mean, gbs=CASE.gbs) for i, mean in enumerate(smoothed(raw))]
     log = examples.parse("\r".join(bars) + "\n", "nemo1")
     assert len(log.steps) == 50
-    return judge_outcome(CASE, examples.outcome(), log, BASELINE, gpu="h100", baselines=examples.BASELINES)
+    return examples.judged(CASE, examples.outcome(), log, BASELINE)
 
 
 def paced(pace: float = 1.0, **changed: float) -> list[float]:

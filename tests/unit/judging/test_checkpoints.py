@@ -13,7 +13,8 @@ from fixtures.fleet.job import TrackedJob
 from fixtures.fleet.watchdog import silent
 from plugins.errors import ConfigError
 from plugins.judging.checkpoints import GB, TIB, Written
-from plugins.judging.judge import Judgement, judge_outcome
+from plugins.judging.evidence import SiteFacts
+from plugins.judging.judge import Judgement
 from plugins.logs import Log
 from plugins.logs.formats import read
 from plugins.recipes.cases import Case
@@ -48,15 +49,13 @@ def judged(
     last: Sequence[str] = (),
     **job: Any,
 ) -> Judgement:
-    return judge_outcome(
+    return examples.judged(
         of,
         examples.with_facts(examples.outcome(), **job),
         log,
         None,
-        gpu="h100",
-        baselines=examples.BASELINES,
-        last_lines=last,
-        promised=promised,
+        last_lines=tuple(last),
+        site=SiteFacts(promised=promised),
     )
 
 

@@ -12,13 +12,14 @@ import pytest
 
 from plugins.baselines.store import find
 from plugins.judging.cpus import peak
-from plugins.judging.judge import Judgement, judge_outcome
+from plugins.judging.judge import Judgement
 from plugins.judging.recording import Origin, candidate
 from plugins.logs.formats import read
 from plugins.outcome import Outcome
 from plugins.recipes.cases import load_recipe
 from plugins.record.job import Job, JobRef, JobState, Phase
 from plugins.record.verdict import Kind
+from tests.unit import examples
 
 ROOT = Path(__file__).resolve().parents[3]
 BUSY = (ROOT / "tests" / "unit" / "cpu_logs" / "busy.log").read_text()
@@ -36,13 +37,11 @@ Sample = dict[str, Any]
 def judged(text: str, *before: str) -> Judgement:
     assert CASE is not None
     job = Job(ref=JobRef("proxy", CASE.id, "x", "7"), state=JobState(Phase.SUCCEEDED, "COMPLETED"))
-    return judge_outcome(
+    return examples.judged(
         CASE,
         Outcome("cpu", ROOT, None, job),
         read("maxtext", [text.encode()]),
         find(ROOT / "baselines", PROXY, CASE, "cpu"),
-        gpu="cpu",
-        baselines=ROOT / "baselines",
         before=[read("maxtext", [one.encode()]) for one in before],
     )
 
@@ -238,7 +237,7 @@ def without_baseline(text: str) -> Judgement:
     assert CASE is not None
     job = Job(ref=JobRef("proxy", CASE.id, "x", "7"), state=JobState(Phase.SUCCEEDED, "COMPLETED"))
     log, outcome = read("maxtext", [text.encode()]), Outcome("cpu", ROOT, None, job)
-    return judge_outcome(CASE, outcome, log, None, gpu="cpu", baselines=ROOT / "baselines")
+    return examples.judged(CASE, outcome, log, None)
 
 
 def test_a_run_without_a_baseline_says_who_had_the_processors() -> None:

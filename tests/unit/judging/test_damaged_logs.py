@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plugins.judging.judge import Judgement, another_run, judge_outcome
+from plugins.baselines.numbers import numbers
+from plugins.judging.judge import Judgement, another_run
 from plugins.judging.repeats import Repeats
 from plugins.logs import Log
 from plugins.logs.formats import read
@@ -117,10 +118,10 @@ def judged(cell: Cell, log: Log, end: str, before: list[Log], *, known: bool, st
     outcome = examples.with_facts(run.outcome(cell, 900.0), **ENDS[end])
     gpu = cell.gpu if known else "abacus"
     baseline = cell.baseline if known else None
-    another_run(cell.case, [*before, log], baseline, Repeats(4), gpu=gpu, baselines=cells.BASELINES)
-    return judge_outcome(
-        cell.case, replace(outcome, gpu=gpu), log, baseline, gpu=gpu, baselines=cells.BASELINES, before=before,
-        strict_last=strict, nodes=1,
+    another_run(cell.case, [*before, log], numbers(cell.case, baseline, gpu, cells.BASELINES), Repeats(4))
+    return examples.judged(
+        cell.case, replace(outcome, gpu=gpu), log, baseline, before=before,
+        strict_last=strict,
     )  # fmt: skip
 
 

@@ -28,7 +28,6 @@ from plugins.judging.diagnosis import (
     networks,
     undiagnosed,
 )
-from plugins.judging.judge import judge_outcome
 from plugins.judging.recording import Origin, digest
 from plugins.record.folder import ARTEFACTS
 from plugins.record.verdict import Kind
@@ -223,9 +222,7 @@ def test_a_diagnosis_is_in_the_record_and_the_text_and_changes_no_verdict(
     good: tuple[ProfileDigest, ...], slow: tuple[ProfileDigest, ...]
 ) -> None:
     log = examples.parse(examples.nemo2_text([1.1 * seconds for seconds in examples.times()]))
-    plain = judge_outcome(
-        CASE, examples.outcome(), log, examples.baseline(), gpu="h100", baselines=examples.BASELINES
-    )
+    plain = examples.judged(CASE, examples.outcome(), log, examples.baseline())
     assert plain.diagnosable
     found = diagnose(RANKS, [ran_profile(slow, good), ran_trace()], RECORD)
     judged = replace(plain, diagnosis=found)
@@ -245,9 +242,7 @@ def test_a_diagnosis_is_in_the_record_and_the_text_and_changes_no_verdict(
 
 def test_a_defect_of_ours_changes_no_verdict() -> None:
     log = examples.parse(examples.nemo2_text([1.1 * seconds for seconds in examples.times()]))
-    slow = judge_outcome(
-        CASE, examples.outcome(), log, examples.baseline(), gpu="h100", baselines=examples.BASELINES
-    )
+    slow = examples.judged(CASE, examples.outcome(), log, examples.baseline())
     judged = explained(slow, lambda: Diagnosis(str(1 / 0)))
     assert judged.verdict == slow.verdict
     assert judged.diagnosis == undiagnosed("Pacemark itself failed: ZeroDivisionError: division by zero")
@@ -327,13 +322,12 @@ def test_what_is_recorded_with_a_digest_and_what_is_refused(slow: tuple[ProfileD
     log = examples.parse(examples.nemo2_text([10.0] * PROFILE.steps).replace("/49 |", "/24 |"))
     files = [{"name": f"profile_{n}.nsys-rep", "size": 9999, "modified": 1.0} for n in range(8)]
     whole = Artefacts.model_validate({**left(profiles=slow).model_dump(), "files": files, "begun": 0.0})
-    given = {"gpu": "h100", "baselines": examples.BASELINES}
-    judged = judge_outcome(PROFILE, examples.outcome(), log, None, artefacts=whole, **given)  # type: ignore[arg-type]
+    judged = examples.judged(PROFILE, examples.outcome(), log, None, artefacts=whole)
     assert judged.verdict.kind is Kind.PASSED, judged.text
     meta = digest(judged, origin)
     assert isinstance(meta, dict)
     assert RecordedDigest.model_validate({**meta, "profiles": slow}).unlike(PROFILE, "h100") == ""
     none = replace(judged, artefacts=whole.model_copy(update={"profiles": (), "notes": ("no nsys",)}))
     assert digest(none, origin) == "no digest was made of what is in /scratch; no nsys"
-    bad = judge_outcome(PROFILE, examples.outcome(), log, None, artefacts=left(), **given)  # type: ignore[arg-type]
+    bad = examples.judged(PROFILE, examples.outcome(), log, None, artefacts=left())
     assert str(digest(bad, origin)).startswith("no whole and valid run: invalid run: no profiles of this job")

@@ -15,7 +15,7 @@ from plugins.digests import gpus as digest
 from plugins.digests.gpus import Gpus, Process, Product, Sample, State, parse_gpus
 from plugins.judging import gpus as gpu_judging
 from plugins.judging.identity import type_in
-from plugins.judging.judge import Judgement, judge_outcome
+from plugins.judging.judge import Judgement
 from plugins.logs.formats import parser, read
 from plugins.logs.statements import Fact
 from plugins.outcome import Outcome
@@ -23,6 +23,7 @@ from plugins.recipes.cases import load_recipe
 from plugins.record.job import Failure, Job, JobRef, JobState, Phase
 from plugins.record.verdict import Kind
 from plugins.reports import results
+from tests.unit import examples
 
 ROOT = Path(__file__).resolve().parents[3]
 LOGS = ROOT / "tests" / "unit" / "gpu_logs"
@@ -58,16 +59,14 @@ def judged(
     job = Job(ref=JobRef("proxy", CASE.id, "x", "7"), state=state, message=message, failure=failure)
     outcome = Outcome(gpu, folder, None, job)
     log_before = (LOGS / f"{earlier}.log").read_bytes()
-    return judge_outcome(
+    return examples.judged(
         CASE,
         outcome,
         read("maxtext", [data]),
         find(baselines, PROXY, CASE, gpu),
-        gpu=gpu,
         baselines=baselines,
-        gpus=changed or gpus(name),
         before=[read("maxtext", [log_before])] if before_it else (),
-        gpus_before=[before_it] if before_it else (),
+        gpus=[*([before_it] if before_it else []), changed or gpus(name)],
     )
 
 

@@ -20,7 +20,7 @@ from plugins.baselines.file import BaselineFile
 from plugins.baselines.store import Baseline, find
 from plugins.errors import ConfigError
 from plugins.judging.identity import untold
-from plugins.judging.judge import Judgement, judge_outcome
+from plugins.judging.judge import Judgement
 from plugins.judging.recording import candidate
 from plugins.logs import Log
 from plugins.metrics import flops_per_sequence
@@ -63,13 +63,11 @@ def recorded(folder: Path, statistic: str = "mean:50-99", **tolerance: float) ->
 def judged(
     seconds: Sequence[float] | float, baseline: Baseline | None = None, **line_fields: Any
 ) -> Judgement:
-    return judge_outcome(
+    return examples.judged(
         CASE,
         examples.outcome(),
         log_of(aks.log_lines(seconds, of=CASE, **line_fields)),
         baseline,
-        gpu="h100",
-        baselines=examples.BASELINES,
     )
 
 
@@ -117,9 +115,7 @@ def test_only_a_printed_rate_tells_the_model_and_without_one_every_report_says_s
     shallow = replace(CASE, model=CASE.model.model_copy(update={"layers": 80}))
     log = log_of(aks.log_lines(means(), of=shallow, throughput=throughput))
     for baseline in (None, recorded(tmp_path)):
-        seen = judge_outcome(
-            CASE, examples.outcome(), log, baseline, gpu="h100", baselines=examples.BASELINES
-        )
+        seen = examples.judged(CASE, examples.outcome(), log, baseline)
         offer = candidate(seen, FIRST)
         if throughput:
             assert seen.verdict.kind is Kind.INVALID
@@ -186,12 +182,11 @@ def test_a_window_that_cuts_an_interval_measures_no_other_case(tmp_path: Path, s
     case = aks.case("30b-fp16-64gpus")
     shutil.copy(examples.BASELINES / "accelerators.yaml", tmp_path)
     assert usual_statistic(tmp_path, case) == HALF
-    seen = judge_outcome(
+    seen = examples.judged(
         case,
         examples.outcome(),
         log_of(aks.log_lines(8.0, of=case)),
         None,
-        gpu="h100",
         baselines=tmp_path,
     )
     assert seen.verdict.kind is Kind.NO_BASELINE

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from plugins.baselines.store import Baseline
-from plugins.judging.judge import Judgement, judge_outcome
+from plugins.judging.judge import Judgement
 from plugins.logs import Log
 from plugins.logs.statements import Fact
 from plugins.outcome import Outcome
@@ -36,14 +36,12 @@ def judged(
     last_lines: Sequence[str] = (),
     strict_last: bool = False,
 ) -> Judgement:
-    return judge_outcome(
+    return examples.judged(
         examples.case(),
         job,
         parse(log) if isinstance(log, str) else log,
         against or examples.baseline(),
-        gpu=job.gpu,
-        baselines=examples.BASELINES,
-        last_lines=last_lines,
+        last_lines=tuple(last_lines),
         strict_last=strict_last,
     )
 
@@ -101,9 +99,7 @@ def test_a_lost_job_is_lost() -> None:
 
 def test_a_case_without_a_baseline_says_what_it_measured() -> None:
     job = outcome(gpu="b200")
-    found = judge_outcome(
-        examples.case(), job, parse(nemo2_text()), None, gpu="b200", baselines=examples.BASELINES
-    )
+    found = examples.judged(examples.case(), replace(job, gpu="b200"), parse(nemo2_text()), None)
     assert found.verdict.kind is Kind.NO_BASELINE
     assert found.verdict.headline == (
         "no baseline: measured 10.11 s a step, 829,734 tokens/s, spread 0.29 %; nothing to compare with: "
@@ -115,20 +111,16 @@ def test_a_case_without_a_baseline_says_what_it_measured() -> None:
 
 
 def test_a_case_without_a_baseline_must_be_valid_all_the_same() -> None:
-    found = judge_outcome(
-        examples.case(), outcome(), parse(until(48)), None, gpu="b200", baselines=examples.BASELINES
-    )
+    found = examples.judged(examples.case(), outcome(gpu="b200"), parse(until(48)), None)
     assert found.verdict.kind is Kind.INVALID
 
 
 def test_an_unknown_gpu_has_no_mfu() -> None:
-    found = judge_outcome(
+    found = examples.judged(
         examples.case(),
         outcome(gpu="abacus"),
         parse(nemo2_text()),
         None,
-        gpu="abacus",
-        baselines=examples.BASELINES,
     )
     assert found.verdict.kind is Kind.NO_BASELINE
     assert found.measurement is not None

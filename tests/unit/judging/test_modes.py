@@ -12,7 +12,8 @@ from fixtures.backends.slurm.artefacts import listed, listing
 from plugins.digests.artefacts import Artefacts, File, parse_artefacts
 from plugins.errors import ConfigError, Infrastructure, Unreachable
 from plugins.judging import modes
-from plugins.judging.judge import Judgement, judge_outcome
+from plugins.judging.evidence import SiteFacts
+from plugins.judging.judge import Judgement
 from plugins.logs.formats import read
 from plugins.recipes.cases import Case, Recipe, load_recipe
 from plugins.record.verdict import Kind
@@ -85,9 +86,7 @@ def judged(found: Artefacts | None, steps: int = 25, *more: str, of: Case = PROF
     last = of.steps - 1
     lines = [*more, *(examples.nemo2_line(index, 12.3, gbs=of.gbs, last=last) for index in range(steps))]
     log = read("nemo2", iter([("\n".join(lines) + "\n").encode()]))
-    return judge_outcome(
-        of, examples.outcome(), log, None, gpu="h100", baselines=SUITES.parent / "baselines", artefacts=found
-    )
+    return examples.judged(of, examples.outcome(), log, None, artefacts=found)
 
 
 def test_its_pace_is_shown_and_not_judged() -> None:
@@ -102,16 +101,13 @@ def test_its_pace_is_shown_and_not_judged() -> None:
 def test_a_trace_over_another_network_than_the_sites_is_no_pass(network: str, kind: Kind) -> None:
     of = case("8b-nccl-trace-bf16-16gpus")
     lines = [examples.nemo2_line(index, 12.3, gbs=of.gbs, last=of.steps - 1) for index in range(of.steps)]
-    found = judge_outcome(
+    found = examples.judged(
         of,
         examples.outcome(),
         read("nemo2", ["\n".join(lines).encode() + b"\n"]),
         None,
-        gpu="h100",
-        baselines=SUITES.parent / "baselines",
         artefacts=artefacts().model_copy(update={"trace": digest_of(Trace().whole())}),
-        nodes=2,
-        network=network,
+        site=SiteFacts(nodes=2, network=network),
     )
     assert found.verdict.kind is kind
 

@@ -14,7 +14,6 @@ import pytest
 from fixtures.record_baselines import pytest_configure, record
 from plugins.baselines.store import SiteNumbers, find
 from plugins.errors import ConfigError
-from plugins.judging.judge import judge_outcome
 from plugins.judging.recording import Candidate, candidate, fingerprint, shelve
 from plugins.record.verdict import Kind
 from plugins.suite import SITE_BASELINES, SiteBaselines
@@ -126,7 +125,7 @@ def test_a_peak_that_the_run_measures_makes_a_table_of_mfu(tmp_path: Path) -> No
     judgement = judged()
     log = replace(judgement.log, peak_tflops=2000.0)
     case = examples.case()
-    again = judge_outcome(case, judgement.outcome, log, None, gpu="b200", baselines=examples.BASELINES)
+    again = examples.judged(case, judgement.outcome, log, None)
     found = candidate(again, FIRST)
     assert isinstance(found, Candidate)
     folder = written(tmp_path, shelve(None, "llama3", found, verdict="no baseline", replace=False)[0])
@@ -134,7 +133,7 @@ def test_a_peak_that_the_run_measures_makes_a_table_of_mfu(tmp_path: Path) -> No
     assert (baseline.table.peak, baseline.cell.step_time) == ("measured", None)
     # Another machine of that kind, with another peak and the same share of it.
     other = replace(judgement.log, peak_tflops=1000.0)
-    slow = judge_outcome(case, judgement.outcome, other, baseline, gpu="b200", baselines=examples.BASELINES)
+    slow = examples.judged(case, judgement.outcome, other, baseline)
     assert slow.verdict.kind is Kind.TOO_FAST
 
 

@@ -11,8 +11,9 @@ from types import MappingProxyType
 
 import pytest
 
+from plugins.baselines.numbers import numbers
 from plugins.job_files import read_log
-from plugins.judging.judge import Judgement, another_run, judge_outcome
+from plugins.judging.judge import Judgement, another_run
 from plugins.judging.repeats import MAX_RUNS, Repeats, judge_runs, pooled, unsure
 from plugins.judging.verdicts import Band, judge
 from plugins.logs.means import Means
@@ -278,14 +279,8 @@ UP_TO_THREE = Repeats()
 
 
 def asked(*texts: str, baseline: bool = True, repeats: Repeats = UP_TO_THREE) -> str:
-    return another_run(
-        examples.case(),
-        [parse(text) for text in texts],
-        examples.baseline() if baseline else None,
-        repeats,
-        gpu="h100",
-        baselines=examples.BASELINES,
-    )
+    known = numbers(examples.case(), examples.baseline() if baseline else None, "h100", examples.BASELINES)
+    return another_run(examples.case(), [parse(text) for text in texts], known, repeats)
 
 
 def test_with_a_number_of_runs_each_case_has_so_many() -> None:
@@ -334,13 +329,11 @@ def tried(folder: Path, number: int, text: str) -> Job:
 def judged(folder: Path, *texts: str, gpu: str = "h100") -> Judgement:
     """The last of these logs is that of the case's job, the others are those of the runs before it."""
     earlier = tuple(tried(folder, number, text) for number, text in enumerate(texts[:-1], start=1))
-    return judge_outcome(
+    return examples.judged(
         examples.case(),
         examples.outcome(folder=folder, earlier=earlier),
         parse(texts[-1]),
         examples.baseline() if gpu == "h100" else None,
-        gpu=gpu,
-        baselines=examples.BASELINES,
         before=[read_log("nemo2", try_folder(folder, one.try_number)) for one in earlier],
     )
 
@@ -373,13 +366,11 @@ def test_the_report_and_the_record_have_every_run_and_its_job(tmp_path: Path) ->
 def test_each_run_must_have_the_log_of_its_own_job(tmp_path: Path, job: int, valid: bool) -> None:
     log = parse(nemo2_text(times()))
     stated = replace(log, facts=(Fact("job", job, f"SLURM_JOB_ID {job}"),))
-    found = judge_outcome(
+    found = examples.judged(
         examples.case(),
         examples.outcome(earlier=(tried(tmp_path, 1, ""),)),
         log,
         examples.baseline(),
-        gpu="h100",
-        baselines=examples.BASELINES,
         before=[stated],
     )
     said = 'run 1: the log says "SLURM_JOB_ID 4711", this case\'s job is 1'
@@ -388,13 +379,11 @@ def test_each_run_must_have_the_log_of_its_own_job(tmp_path: Path, job: int, val
 
 
 def test_an_earlier_run_without_a_known_job_must_be_valid_too() -> None:
-    found = judge_outcome(
+    found = examples.judged(
         examples.case(),
         examples.outcome(),
         parse(nemo2_text(times())),
         examples.baseline(),
-        gpu="h100",
-        baselines=examples.BASELINES,
         before=[parse("no step\n")],
     )
     assert found.verdict.headline == "invalid run: run 1: the log has no training step"

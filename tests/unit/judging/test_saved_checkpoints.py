@@ -10,7 +10,8 @@ import pytest
 from plugins.digests.artefacts import Artefacts, File
 from plugins.errors import ConfigError
 from plugins.judging.checkpoints import GB, Saved
-from plugins.judging.judge import Judgement, judge_outcome
+from plugins.judging.evidence import SiteFacts
+from plugins.judging.judge import Judgement
 from plugins.logs import Log
 from plugins.recipes.file import read_recipe
 from plugins.record.job import Phase
@@ -68,9 +69,9 @@ WHOLE = log_of(*steps(), *SAVES)
 def saved(
     log: Log = WHOLE, found: Artefacts | None = None, promised: float | None = None, **job: Any
 ) -> Judgement:
-    return judge_outcome(
-        SAVE, examples.with_facts(examples.outcome(), **job), log, None, gpu="h100", baselines=examples.BASELINES,
-        promised=promised, artefacts=found or left(), nodes=64,
+    return examples.judged(
+        SAVE, examples.with_facts(examples.outcome(), **job), log, None,
+        site=SiteFacts(64, promised=promised), artefacts=found or left(),
     )  # fmt: skip
 
 
@@ -218,9 +219,8 @@ def loaded(
     **job: Any,
 ) -> Judgement:
     said = lines or (LOADED.format(0, "9.712"), RESTORED.format(path))
-    return judge_outcome(
-        LOAD, examples.with_facts(examples.outcome(), **job), log_of(*said, nemo2_line(0, last=0, loss=loss)), None,
-        gpu="h100", baselines=examples.BASELINES, nodes=64, saved=Saved(before, found or left()),
+    return examples.judged(
+        LOAD, examples.with_facts(examples.outcome(), **job), log_of(*said, nemo2_line(0, last=0, loss=loss)), None, site=SiteFacts(64), saved=Saved(before, found or left()),
     )  # fmt: skip
 
 

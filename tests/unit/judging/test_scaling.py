@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from plugins.judging.judge import judge_outcome
 from plugins.judging.scaling import Curve, curves, groups
 from plugins.judging.shown import Shown
 from plugins.record.verdict import Kind
@@ -31,13 +30,11 @@ def shown(*paces: float | None, published: tuple[float, ...] = (100.0, 98.0, 96.
 
 def record() -> dict[str, Any]:
     """That of a case whose steady steps took 10 s."""
-    judged = judge_outcome(
+    judged = examples.judged(
         examples.case(),
         examples.outcome(),
         examples.parse(examples.nemo2_text([10.0] * 49 + [12.0])),
         examples.baseline(),
-        gpu="h100",
-        baselines=examples.BASELINES,
     )
     return results.record(judged)
 

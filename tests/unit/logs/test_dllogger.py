@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from plugins.judging.judge import judge_outcome
 from plugins.judging.recording import Candidate, candidate
 from plugins.judging.validity import problems
 from plugins.logs import Step
@@ -236,9 +235,7 @@ def test_a_run_that_leaves_something_open_says_so_and_is_not_recorded(
     form: Any, lost: dict[str, Any], missing: str
 ) -> None:
     log = parse(run(form, **lost), "dllogger")
-    judgement = judge_outcome(
-        examples.case(), examples.outcome(), log, None, gpu="b200", baselines=examples.BASELINES
-    )
+    judgement = examples.judged(examples.case(), examples.outcome(gpu="b200"), log, None)
     said = f"the log does not state {missing} (its record of the configuration is garbled); judged without"
     assert judgement.verdict.kind is Kind.NO_BASELINE
     assert [remark for remark in judgement.verdict.remarks if "configuration" in remark] == (

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plugins.errors import ConfigError
-from plugins.judging.judge import Judgement, judge_outcome
+from plugins.judging.judge import Judgement
 from plugins.judging.validity import problems
 from plugins.judging.verdicts import explain
 from plugins.logs import Step
@@ -62,13 +62,11 @@ def spoilt(line: str) -> str:
 
 
 def judged(raw: Sequence[float], *, statistic: str = "last", garbled: Sequence[int] = ()) -> Judgement:
-    return judge_outcome(
+    return examples.judged(
         SMOOTHED,
         examples.outcome(),
         examples.parse(log_text(raw, garbled), "dllogger"),
         examples.baseline(statistic=statistic),
-        gpu="h100",
-        baselines=examples.BASELINES,
     )
 
 

@@ -13,7 +13,8 @@ import pytest
 from plugins.baselines.file import Cell, Table, Tolerance
 from plugins.baselines.store import Baseline
 from plugins.judging.checkpoints import Written
-from plugins.judging.judge import Judgement, judge_outcome
+from plugins.judging.evidence import SiteFacts
+from plugins.judging.judge import Judgement
 from plugins.judging.model import flops_of_a_step
 from plugins.logs import Log, Span
 from plugins.logs.means import SINGLE, Means
@@ -94,9 +95,7 @@ def judged(name: str, run: Run, *, seconds: float, log: Log | None = None) -> Ju
     )
     baseline = Baseline(examples.BASELINES / f"{case.recipe}.yaml", table, cell)
     outcome = examples.outcome(nodes="gpu001")
-    return judge_outcome(
-        case, outcome, log or log_of(name), baseline, gpu="h100", baselines=examples.BASELINES
-    )
+    return examples.judged(case, outcome, log or log_of(name), baseline)
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -218,9 +217,7 @@ PACE = 1_754_848_341 / 24.90324
 def saved(case: Case, promised: float) -> Judgement:
     log = log_of("megatron_lm-0.13-save")
     outcome = examples.outcome(nodes="gpu001")
-    return judge_outcome(
-        case, outcome, log, None, gpu="h100", baselines=examples.BASELINES, promised=promised
-    )
+    return examples.judged(case, outcome, log, None, site=SiteFacts(promised=promised))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from plugins.judging.acceptance import Decision, Plan
-from plugins.judging.judge import judge_outcome
 from plugins.record.folder import LOG, STEPS
 from plugins.record.verdict import Kind
 from plugins.reports import results
@@ -76,13 +75,11 @@ def make(
     accepted: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Make a run with a case of each of these verdicts. Returns its summary."""
-    judged = judge_outcome(
+    judged = examples.judged(
         examples.case(),
         examples.outcome(),
         examples.parse(examples.nemo2_text(examples.times(s0=60.0, s20=20.0))),
         examples.baseline(),
-        gpu="h100",
-        baselines=examples.BASELINES,
     )
     records = []
     for number, kind in enumerate(kinds):

@@ -1,0 +1,51 @@
+"""All that the tables of baselines have for a case, looked up once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from plugins.baselines.accelerators import Accelerator, accelerators
+from plugins.baselines.expected import Counting, counting, usual_statistic
+from plugins.baselines.file import Reference
+from plugins.baselines.store import Baseline, references
+from plugins.metrics import Statistic
+from plugins.recipes.cases import Case
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What the run of a case on this type of GPU is compared with, and how.
+
+    `why_none` says why the site's own baseline does not count, "" if it does or is missing. `statistic` is the step
+    time that counts. `accelerator` is None if the type of GPU is unknown. `references` are what others measured, for
+    comparison.
+    """
+
+    gpu: str
+    baseline: Baseline | None
+    why_none: str
+    statistic: Statistic
+    counting: Counting
+    accelerator: Accelerator | None
+    references: tuple[Reference, ...]
+
+
+def numbers(case: Case, baseline: Baseline | None, gpu: str, folder: Path, why_none: str = "") -> Numbers:
+    """Look up what a case is judged by besides its baseline. `folder` has the published tables. Raises ConfigError."""
+    if case.mode is not None:
+        # A short run may not have the steps of the usual statistic.
+        statistic = Statistic()
+    elif baseline is not None:
+        statistic = baseline.statistic
+    else:
+        statistic = usual_statistic(folder, case)
+    return Numbers(
+        gpu=gpu,
+        baseline=baseline,
+        why_none=why_none,
+        statistic=statistic,
+        counting=counting(case, baseline, gpu, folder),
+        accelerator=accelerators(folder).get(gpu),
+        references=references(folder, case, gpu),
+    )
