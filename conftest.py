@@ -6,13 +6,12 @@ pytest_plugins = [
     "plugins.suite",
     "fixtures.options",
     "fixtures.housekeeping",
-    "fixtures.session",
-    "fixtures.record_baselines",
+    "fixtures.session.plugins",
 ]
 
 
-# What fixtures.session registers, and what it and the suites use of others.
-_USED = ("pacemark-run", "pacemark-gate", "benchmark", "allure_pytest", "terminalreporter")
+# What the session and the suites use of others.
+_USED = ("benchmark", "allure_pytest", "terminalreporter")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -20,12 +20,10 @@ from typing import Any
 import pytest
 
 from plugins.baselines.digests import load_digest, path_of
-from plugins.baselines.file import AgreedTolerance
 from plugins.baselines.numbers import numbers
 from plugins.errors import ConfigError, Infrastructure, Invalid, Lost, RunError
 from plugins.job_files import read_artefacts, read_log
 from plugins.judging import checkpoints, diagnosis, recording
-from plugins.judging.acceptance import Agreed
 from plugins.judging.checkpoints import Written
 from plugins.judging.diagnosis import Diagnosis, ModeRun
 from plugins.judging.evidence import Evidence, SiteFacts, runs_of
@@ -62,9 +60,6 @@ class SiteBaselines:
 
 CHOOSE: pytest.StashKey[Callable[[RecipeFile], Choice]] = pytest.StashKey()
 """The session's choice for a recipe, set by the code that knows the site."""
-
-AGREED: pytest.StashKey[Agreed] = pytest.StashKey()
-"""The session's acceptance plan, if it has one, set by the same code."""
 
 SITE_BASELINES: pytest.StashKey[SiteBaselines] = pytest.StashKey()
 """The site's own baselines, set by the same code."""
@@ -194,9 +189,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def judgement(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judgement:
-    """The judged case: its log is checked and compared with the baseline, and its record is written."""
+    """The judged case: its log is checked and compared with the baseline, and its record is written.
+
+    Because it asks for `case`, each test that asks for a figure is made for every case.
+    """
     try:
-        found = request.node.stash.get(JUDGEMENT, None) or judge_item(request.node, case, outcome)
+        found = request.node.stash.get(JUDGEMENT, None) or judge_item(request.node, outcome)
     except OSError as error:
         raise Infrastructure(f"its files in the results folder cannot be read or written: {error}") from None
     if found.measurement is not None:
@@ -204,9 +202,9 @@ def judgement(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> J
     return found
 
 
-def judge_item(item: pytest.Item, case: Case, outcome: Outcome) -> Judgement:
+def judge_item(item: pytest.Item, outcome: Outcome) -> Judgement:
     """Judge the case of a test, before or while the test runs, and write its record."""
-    recipe, found = judge_case(item, case, outcome)
+    recipe, found = judge_case(item, outcome)
     site_baselines = item.config.stash.get(SITE_BASELINES, SiteBaselines())
     found = explained(found, partial(_diagnosis, item.config, recipe, found))
     results.write_case(found, _offer(recipe, found, site_baselines))
@@ -215,19 +213,13 @@ def judge_item(item: pytest.Item, case: Case, outcome: Outcome) -> Judgement:
     return found
 
 
-def judge_case(item: pytest.Item, case: Case, outcome: Outcome) -> tuple[Recipe, Judgement]:
+def judge_case(item: pytest.Item, outcome: Outcome) -> tuple[Recipe, Judgement]:
     """Judge the case of a test, and write nothing. Returns its recipe too."""
-    recipe = recipe_of(item.config, item.path)
-    if recipe is None:
+    case, recipe = case_of(item), recipe_of(item.config, item.path)
+    if case is None or recipe is None:
         raise ConfigError(f"{item.path}: a suite's test stands beside its recipe.yaml")
     choice = choice_for(item.config, recipe.file)
     return recipe, judge(read_evidence(recipe, case, outcome, choice, item.config.rootpath / "baselines"))
-
-
-def tolerance_of(config: pytest.Config) -> AgreedTolerance | None:
-    """The tolerance of the session's acceptance plan; None if there is none."""
-    agreed = config.stash.get(AGREED, None)
-    return agreed.plan.tolerance if agreed else None
 
 
 def explained(judgement: Judgement, find: Callable[[], Diagnosis | None]) -> Judgement:

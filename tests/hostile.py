@@ -7,7 +7,7 @@ around each of them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from plugins.outcome import Outcome
-from plugins.recipes.cases import Case, Recipe
+from plugins.recipes.cases import Case
 from plugins.record.job import Job, JobRef, JobState, Phase
+from plugins.suite import case_of
 from tests.system import support
 from tests.unit import examples
 
@@ -113,13 +114,9 @@ def _harm(word: str) -> list[str]:
     return [f"{word} {OBEYED}", *(f"{word} {markup}" for markup in MARKUP)]
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_configure(config: pytest.Config) -> None:
-    plugin = config.pluginmanager.getplugin("pacemark-run")
-    ended = plugin._outcome
-
-    def said(case: Case, recipe: Recipe, entry: Job) -> Outcome:
-        plain: Outcome = ended(case, recipe, entry)
-        return examples.with_facts(plain, **_SAID, **_AROUND, **FATES[case.id].changed)
-
-    plugin._outcome = said
+@pytest.hookimpl(wrapper=True)
+def pytest_pacemark_outcome(test: pytest.Item) -> Generator[None, Outcome, Outcome]:
+    plain = yield
+    case = case_of(test)
+    assert case is not None
+    return examples.with_facts(plain, **_SAID, **_AROUND, **FATES[case.id].changed)

@@ -13,10 +13,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from fixtures.gate import Gate
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.opening import read_ledger
+from fixtures.session.choices import CHOICES, SELECTED, Selected
+from fixtures.session.ci import Gate
 from plugins.judging.acceptance import PLAN, Agreed, Plan
 from plugins.judging.shown import Shown
 from plugins.recipes.cases import Case
@@ -28,6 +29,7 @@ from plugins.reports.gate import CODES, Outcome
 from plugins.reports.summary import Ending, Scale, Scaling, WaivedCase
 from tests.system.support import Run, pacemark
 from tests.unit import examples
+from tests.unit.chosen import choices, chosen
 from tests.unit.jobs_log import lines_of, log_of
 from tests.unit.test_gate import session
 
@@ -191,30 +193,24 @@ AGREED = Agreed(Plan(site="lab", cases=[examples.case().key]), b"")
 def ending_of(
     monkeypatch: pytest.MonkeyPatch,
     recorded: Sequence[Case],
-    chosen: Sequence[Case],
+    selected: Sequence[Case],
     *,
     finishing: bool = True,
     verdict: str = "passed",
 ) -> Ending:
-    """How a session ends that selected the `chosen` cases. Those of its run's record have all this verdict."""
-    monkeypatch.setattr("fixtures.gate.compared", lambda config: ([], []))
-    run = SimpleNamespace(
-        agreed=Agreed(Plan(site="lab", cases=[case.key for case in recorded]), b""),
-        asked=recorded,
-        cases={case.key: case for case in chosen},
-        begun=date(2026, 11, 22),
-        selection=SimpleNamespace(reasons={}),
-        spoiled=lambda: "",
-        scaling=lambda shown: [],
-        looks=False,
-    )
-    plugins = SimpleNamespace(getplugin=lambda name: run)
-    config: Any = SimpleNamespace(option=SimpleNamespace(gate=False, fail_if=None), pluginmanager=plugins)
+    """How a session ends that selected these cases. Those of its run's record have all this verdict."""
+    monkeypatch.setattr("fixtures.session.ci.compared", lambda config: ([], []))
+    monkeypatch.setattr("fixtures.session.ci.spoiled", lambda choices: "")
+    agreed = Agreed(Plan(site="lab", cases=[case.key for case in recorded]), b"")
+    stash = {CHOICES: choices(agreed=agreed, asked=tuple(recorded)), SELECTED: Selected()}
+    config: Any = SimpleNamespace(option=SimpleNamespace(gate=False, fail_if=None), stash=stash)
     gate: Any = Gate(config)
+    cases = {case.key: chosen(case) for case in selected}
+    gate.pytest_pacemark_run_opened(SimpleNamespace(cases=cases, begun=date(2026, 11, 22)))
     gate._session, gate._finishing = SimpleNamespace(exitstatus=0, shouldfail=False), finishing
     record = results.unjudged(examples.outcome().job, "")
     ended = [{**record, "id": case.key, "verdict": verdict, "headline": verdict} for case in recorded]
-    ending: Ending = gate.ending(ended)
+    ending: Ending = gate.pytest_pacemark_ending(ended)
     return ending
 
 
@@ -232,14 +228,14 @@ def test_a_session_that_is_shut_down_accepts_nothing(
 def test_a_record_that_another_session_left_speaks_only_against_the_cluster(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    chosen, other = examples.case(SMALL), examples.case(LARGE)
-    ending = ending_of(monkeypatch, [chosen, other], [chosen])
+    selected, other = examples.case(SMALL), examples.case(LARGE)
+    ending = ending_of(monkeypatch, [selected, other], [selected])
     assert ending.acceptance is not None
     assert (ending.acceptance.decision, ending.exit_code) == ("incomplete", 1)
     assert ending.acceptance.missing == {
         other.key: "it was not selected, so this session did not judge its logs"
     }
-    slow = ending_of(monkeypatch, [chosen, other], [chosen], verdict="too slow").acceptance
+    slow = ending_of(monkeypatch, [selected, other], [selected], verdict="too slow").acceptance
     assert slow is not None
     assert (slow.decision, other.key in slow.failed) == ("not accepted", True)
 

@@ -8,12 +8,11 @@ import pytest
 
 from fixtures.backends.base import Findings
 from fixtures.backends.replay import ReplayBackend
-from fixtures.check import check
-from fixtures.plan import has_baseline
+from fixtures.session.check import check
 from plugins.errors import Absent, SiteError, Unreachable
-from plugins.recipes.cases import Case, Recipe
-from plugins.rejudge import Choice
+from plugins.recipes.cases import Case
 from tests.unit import examples
+from tests.unit.chosen import chosen
 from tests.unit.cluster import Cluster
 
 RECIPES = [examples.recipe_named(name) for name in ("llama3", "nemotron4", "maxtext_llama2")]
@@ -42,10 +41,8 @@ class Looked(Cluster):
 
 def checked(backend: Cluster) -> tuple[list[str], str]:
     said: list[str] = []
-    chosen: list[tuple[Case, Recipe]] = [
-        (case, recipe) for recipe in RECIPES for case in recipe.cases if not case.variant
-    ]
-    unready = check(chosen, {"slurm": backend}, lambda recipe: "slurm", said.append)
+    cases = [chosen(case, recipe) for recipe in RECIPES for case in recipe.cases if not case.variant]
+    unready = check(cases, {"slurm": backend}, said.append)
     assert backend.submitted == []
     return unready, "\n".join(said)
 
@@ -106,9 +103,11 @@ def test_of_a_replay_each_log_is_looked_for(tmp_path: Path) -> None:
     log.parent.mkdir(parents=True)
     log.touch()
     said: list[str] = []
-    chosen = [(examples.case(), recipe), (examples.case("70b-fp8-64gpus"), recipe)]
+    cases = [
+        chosen(examples.case(case_id), backend="replay") for case_id in (examples.CASE, "70b-fp8-64gpus")
+    ]
     backend = ReplayBackend(tmp_path, "h100", [recipe])
-    assert check(chosen, {"replay": backend}, lambda _: "replay", said.append, each=True) == ["llama3"]
+    assert check(cases, {"replay": backend}, said.append, each=True) == ["llama3"]
     assert f"  ready    llama3: 70b-fp8-512gpus: judged from {log}, which Pacemark collected" in said
     assert any(line.startswith("  missing  llama3: no log of llama3/70b-fp8-64gpus below ") for line in said)
 
@@ -116,7 +115,7 @@ def test_of_a_replay_each_log_is_looked_for(tmp_path: Path) -> None:
 def test_a_number_that_needs_the_run_s_own_peak_is_a_baseline() -> None:
     recipe = examples.recipe_named("proxy")
     found = {
-        case.id: has_baseline(recipe, case, Choice(), examples.BASELINES)
+        case.id: chosen(case, recipe).baseline() is not None
         for case in recipe.cases
         if case.id in ("tiny-fp32-1gpus", "8b-8l-bf16-8gpus")
     }

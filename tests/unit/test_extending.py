@@ -7,7 +7,6 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -16,7 +15,6 @@ from fixtures.backends.registry import BACKENDS, Registered
 from fixtures.backends.section import Machine
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
-from fixtures.options import choice_of
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.outcomes import outcome_of
@@ -35,6 +33,7 @@ from plugins.record.folder import LOG, SENT
 from plugins.record.job import JobRef, JobState, Phase
 from plugins.record.verdict import Kind
 from tests.unit import examples
+from tests.unit.chosen import choices
 
 STEP_TIME = 10.07
 
@@ -243,9 +242,8 @@ def test_a_recipe_that_no_backend_runs_is_refused(
     recipe.mkdir()
     text = (toy_backend.folder / "recipe.yaml").read_text()
     (recipe / "recipe.yaml").write_text(text.replace("backend: toy", f"backend: {backend}"))
-    config = SimpleNamespace(getoption=lambda name: None)
     with pytest.raises(ConfigError, match=re.escape(message)):
-        choice_of(config, THIS_MACHINE)(read_recipe(recipe))  # type: ignore[arg-type]
+        choices(THIS_MACHINE).choice(read_recipe(recipe))
 
 
 @pytest.mark.parametrize("name", BACKENDS)

@@ -16,25 +16,24 @@ import pytest
 from fixtures.backends.section import Machine
 from fixtures.backends.slurm.section import Slurm
 from fixtures.options import _gpu_hours, site_of
-from fixtures.plan import commands, print_plan, symptom, why_undiagnosable
-from fixtures.site import THIS_MACHINE
+from fixtures.session.plan import print_plan
+from fixtures.session.prospects import commands, symptom, why_undiagnosable
 from plugins.outcome import Outcome
-from plugins.rejudge import Choice
 from tests.unit import examples
-from tests.unit.examples import BASELINES, nemo2_text, times
+from tests.unit.chosen import choices, chosen
+from tests.unit.examples import nemo2_text, times
 
-RECIPE, CASE = examples.llama3(), examples.case()
 SLURM = Slurm.model_validate(
     {"gpu": "h100", "ssh": {"host": "login"}, "account": "a", "partition": "p", "stage": "/scratch"}
 )
+CHOSEN = chosen(section=SLURM)
 
 
 @pytest.mark.parametrize("replayed", ["", "/logs/old"])
 def test_the_plan_of_a_replay_has_no_price(replayed: str) -> None:
     file = io.StringIO()
-    print_plan(
-        [(CASE, RECIPE)], THIS_MACHINE, BASELINES, {}, file, 120, lambda _: Choice(), replayed=replayed
-    )
+    source = Path(replayed) if replayed else None
+    print_plan([CHOSEN], choices(source=source), {}, file, 120)
     head, *_, last = file.getvalue().splitlines()
     if replayed:
         assert last == "1 case(s), judged from /logs/old: no job, no GPU-hours"
@@ -56,7 +55,7 @@ def noisy() -> list[float]:
 
 def test_a_slow_case_is_diagnosed_at_the_price_of_its_own_pace(tmp_path: Path) -> None:
     outcome = ended(tmp_path, [1.1 * seconds for seconds in times()])
-    found = symptom(RECIPE, CASE, Choice(), SLURM, BASELINES, outcome)
+    found = symptom(CHOSEN, outcome)
     assert found is not None
     assert found.headline.startswith("too slow: 11.12 s a step where 10.07 s is expected")
     assert [mode.case.variant for mode in found.modes] == ["profile", "nccl-trace"]
@@ -66,13 +65,13 @@ def test_a_slow_case_is_diagnosed_at_the_price_of_its_own_pace(tmp_path: Path) -
 
 
 def test_a_noisy_case_and_one_that_was_given_up_are_diagnosed_too(tmp_path: Path) -> None:
-    found = symptom(RECIPE, CASE, Choice(), SLURM, BASELINES, ended(tmp_path, noisy()))
+    found = symptom(CHOSEN, ended(tmp_path, noisy()))
     assert found is not None
     assert found.headline.startswith("noisy: ")
     slow = ended(
         tmp_path, [1.1 * seconds for seconds in times()][:30], failure="given up", message="given up"
     )
-    found = symptom(RECIPE, CASE, Choice(), SLURM, BASELINES, slow)
+    found = symptom(CHOSEN, slow)
     assert found is not None
     assert found.headline == "too slow: given up"
 
@@ -90,7 +89,7 @@ def test_a_noisy_case_and_one_that_was_given_up_are_diagnosed_too(tmp_path: Path
 def test_no_other_verdict_is_diagnosed(
     tmp_path: Path, seconds: list[float], facts: dict[str, object]
 ) -> None:
-    assert symptom(RECIPE, CASE, Choice(), SLURM, BASELINES, ended(tmp_path, seconds, **facts)) is None
+    assert symptom(CHOSEN, ended(tmp_path, seconds, **facts)) is None
 
 
 def test_all_runs_of_a_case_decide_together(tmp_path: Path) -> None:
@@ -99,25 +98,19 @@ def test_all_runs_of_a_case_decide_together(tmp_path: Path) -> None:
     before = replace(outcome.job, failure="repeated", try_number=1)
     (tmp_path / "try-1").mkdir()
     (tmp_path / "try-1" / "log.txt").write_text(nemo2_text(times()))
-    assert symptom(RECIPE, CASE, Choice(), SLURM, BASELINES, outcome) is not None
+    assert symptom(CHOSEN, outcome) is not None
     both = replace(outcome, earlier=(before,))
-    assert symptom(RECIPE, CASE, Choice(), SLURM, BASELINES, both) is None
+    assert symptom(CHOSEN, both) is None
 
 
 def test_what_cannot_be_diagnosed_says_why(tmp_path: Path) -> None:
     gpt3 = examples.recipe_named("gpt3_aks")
-    assert why_undiagnosable(RECIPE, CASE, SLURM) == ""
-    assert why_undiagnosable(gpt3, gpt3.cases[0], Machine(gpu="h100")).startswith(
-        "gpt3_aks describes no profile"
-    )
+    assert why_undiagnosable(CHOSEN) == ""
+    assert why_undiagnosable(chosen(gpt3.cases[0], gpt3)).startswith("gpt3_aks describes no profile")
     other = "on slurm a job can neither be sent to given nodes nor its files be looked at"
-    assert why_undiagnosable(RECIPE, CASE, Machine(gpu="h100")) == other
+    assert why_undiagnosable(replace(CHOSEN, section=Machine(gpu="h100"))) == other
     found = symptom(
-        RECIPE,
-        CASE,
-        Choice(),
-        Machine(gpu="h100"),
-        BASELINES,
+        replace(CHOSEN, section=Machine(gpu="h100")),
         ended(tmp_path, [1.1 * one for one in times()]),
     )
     assert found is not None
@@ -125,13 +118,13 @@ def test_what_cannot_be_diagnosed_says_why(tmp_path: Path) -> None:
 
 
 def test_the_commands_can_be_copied() -> None:
-    again, record = commands(RECIPE, CASE, ["--site", "my site.yaml"])
+    again, record = commands(CHOSEN, ["--site", "my site.yaml"])
     assert again == "pytest suites/llama3 -k '[70b-fp8-512gpus]' --site 'my site.yaml'"
     assert record == (
         "pytest suites/llama3 -k '[70b-profile-fp8-512gpus] or [70b-nccl-trace-fp8-512gpus]' "
         "--variant profile --variant nccl-trace --site 'my site.yaml' --record-baselines"
     )
-    assert commands(RECIPE, replace(CASE, variant="sharp"), [])[0].endswith("--variant sharp")
+    assert commands(chosen(replace(CHOSEN.case, variant="sharp")), [])[0].endswith("--variant sharp")
 
 
 @pytest.mark.parametrize(("text", "hours"), [("12", 12.0), ("0.5", 0.5), ("1e3", 1000.0)])

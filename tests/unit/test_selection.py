@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from fixtures.selection import Selection, asked_of_cases
-from fixtures.site import THIS_MACHINE, load_site
+from fixtures.session.choices import CHOICES, SELECTED, Selected
+from fixtures.session.keywords import asked_of_cases, nearest, scales
+from fixtures.session.selection import Selection
+from fixtures.site import THIS_MACHINE, Site, load_site
+from plugins.errors import ConfigError
+from plugins.recipes.cases import Case
+from plugins.suite import CHOOSE
 from tests.system.support import ROOT
 from tests.unit import examples
+from tests.unit.chosen import choices
 from tests.unit.test_mistakes import SLURM
 
 CASES = [case.key for case in examples.llama3().cases]
@@ -31,7 +38,7 @@ CASES = [case.key for case in examples.llama3().cases]
     ],
 )
 def test_a_mark_that_selects_nothing_is_an_error_that_says_what_is_meant(expression: str, said: str) -> None:
-    with pytest.raises(pytest.UsageError) as refused:
+    with pytest.raises(ConfigError) as refused:
         asked_of_cases(expression)
     assert said in str(refused.value)
 
@@ -47,13 +54,6 @@ def test_a_mark_that_a_case_may_have_is_none() -> None:
         assert asked_of_cases(other) == []
 
 
-def nearest(keyword: str = "", mark: str = "", left: tuple[Any, ...] = ()) -> str:
-    config: Any = SimpleNamespace(option=SimpleNamespace(keyword=keyword, markexpr=mark))
-    selection = Selection(config, THIS_MACHINE)
-    selection.note_nearest(CASES, left)
-    return selection.nearest
-
-
 @pytest.mark.parametrize(
     ("keyword", "first"),
     [
@@ -66,7 +66,7 @@ def nearest(keyword: str = "", mark: str = "", left: tuple[Any, ...] = ()) -> st
     ],
 )
 def test_an_empty_selection_names_the_nearest_cases(keyword: str, first: str) -> None:
-    said = nearest(keyword)
+    said = nearest(keyword, "", CASES)
     assert said.startswith(
         f"-k '{keyword}' selects none of {len(CASES)} case(s); the nearest: {first}, llama3/"
     )
@@ -74,35 +74,62 @@ def test_an_empty_selection_names_the_nearest_cases(keyword: str, first: str) ->
 
 
 def test_a_mark_names_the_nearest_cases_too() -> None:
-    said = nearest(mark="case(size='70b', dtype='fp8', gpus=500)")
+    said = nearest("", "case(size='70b', dtype='fp8', gpus=500)", CASES)
     assert "-m 'case(size='70b', dtype='fp8', gpus=500)' selects none" in said
     assert "the nearest: llama3/70b-fp8-512gpus" in said
 
 
-def test_a_selection_that_is_not_empty_or_was_not_made_by_words_names_none() -> None:
-    case = SimpleNamespace(callspec=SimpleNamespace(params={"case": examples.case()}))
-    assert nearest("512", left=(case,)) == ""
-    assert nearest() == ""
+def test_a_selection_that_was_not_made_by_words_names_none() -> None:
+    assert nearest("", "", CASES) == ""
+
+
+class Item:
+    """As much of a test as is selected by."""
+
+    def __init__(self, path: Path, case: Case) -> None:
+        self.path = path
+        self.callspec = SimpleNamespace(params={"case": case})
+
+
+class Session:
+    """A session that selects tests of llama3's cases."""
+
+    def __init__(self, site: Site = THIS_MACHINE, keyword: str = "") -> None:
+        self.option = SimpleNamespace(keyword=keyword, markexpr="")
+        self.hook = SimpleNamespace(pytest_deselected=lambda items: None)
+        self.stash = pytest.Stash()
+        self.stash[CHOICES], self.stash[SELECTED] = choices(site), Selected()
+        self.stash[CHOOSE] = self.stash[CHOICES].choice
+
+    def select(self, items: list[Any], *, until: int | None = None) -> Selected:
+        """Select all tests or, as `-k` does, those until this one."""
+        hook = Selection(self).pytest_collection_modifyitems(items)  # type: ignore[arg-type]
+        next(hook)
+        if until is not None:
+            del items[until:]
+        assert next(hook, None) is None
+        return self.stash[SELECTED]
+
+
+def items_of(cases: Iterable[Case]) -> list[Any]:
+    path = ROOT / "suites" / "llama3" / "test_llama3.py"
+    return [Item(path, case) for case in cases]
+
+
+def test_a_selection_that_is_not_empty_names_none(tmp_path: Path) -> None:
+    (tmp_path / "site.yaml").write_text(SLURM.replace("PORT", "22"))
+    site, cases = load_site(tmp_path / "site.yaml"), examples.llama3().cases
+    assert Session(site, "71b").select(items_of(cases), until=1).nearest == ""
+    assert Session(site, "71b").select(items_of(cases), until=0).nearest.startswith("-k '71b' selects none")
 
 
 def test_what_the_site_cannot_run_has_its_reason_by_case(tmp_path: Path) -> None:
     (tmp_path / "site.yaml").write_text(SLURM.replace("PORT", "22") + "  max_gpus: 1024\n")
-    config: Any = SimpleNamespace(
-        option=SimpleNamespace(plan=False, collectonly=False),
-        getoption=lambda name: None,
-        hook=SimpleNamespace(pytest_deselected=lambda items: None),
-        stash={},
-    )
-    path = ROOT / "suites" / "llama3" / "test_llama3.py"
-    cases = [case for case in examples.llama3().cases if case.id.startswith("70b-fp8-")]
-    items: list[Any] = [
-        SimpleNamespace(path=path, callspec=SimpleNamespace(params={"case": case})) for case in cases
-    ]
-    selection = Selection(config, load_site(tmp_path / "site.yaml"))
-    selection.leave_out(items)
+    items = items_of(case for case in examples.llama3().cases if case.id.startswith("70b-fp8-"))
+    selected = Session(load_site(tmp_path / "site.yaml")).select(items)
     assert [item.callspec.params["case"].gpus for item in items] == [64, 128, 256, 512, 1024]
-    assert selection.reasons == {"llama3/70b-fp8-2048gpus": "the site cannot run it: more than max_gpus 1024"}
-    assert list(selection.left_out.values()) == [["70b-fp8-2048gpus"]]
+    assert selected.reasons == {"llama3/70b-fp8-2048gpus": "the site cannot run it: more than max_gpus 1024"}
+    assert [group.ids for group in selected.left_out] == [["70b-fp8-2048gpus"]]
 
 
 @pytest.mark.parametrize(
@@ -121,8 +148,6 @@ def test_what_the_site_cannot_run_has_its_reason_by_case(tmp_path: Path) -> None
 def test_a_number_that_is_the_end_of_a_longer_one_is_told_with_the_scales(
     keyword: str, gpus: tuple[int, ...], said: str
 ) -> None:
-    config: Any = SimpleNamespace(option=SimpleNamespace(keyword=keyword, markexpr=""))
-    selection = Selection(config, THIS_MACHINE)
-    selection.note_scales(CASES, [case for case in examples.llama3().cases if case.gpus in gpus])
-    assert bool(selection.scales) == bool(said)
-    assert said in selection.scales
+    hint = scales(keyword, CASES, [case for case in examples.llama3().cases if case.gpus in gpus])
+    assert bool(hint) == bool(said)
+    assert said in hint

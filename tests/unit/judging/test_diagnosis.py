@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.record_baselines import record_digests
+from fixtures.session.recording import record_digests
 from plugins.baselines.digests import MOST_BYTES, RecordedDigest, load_digest, path_of, shelve_digest
 from plugins.digests import nsys
 from plugins.digests.artefacts import Artefacts

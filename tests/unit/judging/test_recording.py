@@ -6,17 +6,16 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from fixtures.record_baselines import pytest_configure, record
+from fixtures.session.recording import record, require_writable
 from plugins.baselines.store import SiteNumbers, find
 from plugins.errors import ConfigError
 from plugins.judging.recording import Candidate, candidate, fingerprint, shelve
 from plugins.record.verdict import Kind
-from plugins.suite import SITE_BASELINES, SiteBaselines
+from plugins.suite import SiteBaselines
 from tests.unit import examples
 from tests.unit.own_tables import (
     FIRST,
@@ -192,9 +191,7 @@ def test_a_recorded_number_of_a_published_file_is_read_from_a_copy(tmp_path: Pat
 
 def test_sessions_that_begin_together_find_that_they_can_write(tmp_path: Path) -> None:
     site_baselines = SiteBaselines(tmp_path / "site", "lab", record=True)
-    option = SimpleNamespace(collectonly=False, plan=False)
-    config: Any = SimpleNamespace(stash={SITE_BASELINES: site_baselines}, option=option)
     with ThreadPoolExecutor(8) as pool:
-        for done in [pool.submit(pytest_configure, config) for _ in range(800)]:
+        for done in [pool.submit(require_writable, site_baselines) for _ in range(800)]:
             done.result()
     assert list((tmp_path / "site").iterdir()) == []

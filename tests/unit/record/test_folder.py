@@ -11,9 +11,11 @@ import pytest
 
 from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.lock import RunLock
-from fixtures.session import RunPlugin
+from fixtures.session.choices import CHOICES
+from fixtures.session.opening import begin_run
 from plugins.errors import ConfigError
 from plugins.record.folder import make_private
+from tests.unit.chosen import choices
 
 
 def mode(path: Path) -> int:
@@ -55,11 +57,8 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest
 def test_a_run_of_another_session_of_the_same_second_is_refused(tmp_path: Path) -> None:
     first = RunLock(tmp_path)
     assert first.take()
-    option, site = SimpleNamespace(resume=None), SimpleNamespace(site="lab")
-    session: Any = SimpleNamespace(
-        config=SimpleNamespace(option=option), folder=tmp_path, site=site, cases={}, _recipes={}
-    )
+    session: Any = SimpleNamespace(stash={CHOICES: choices(folder=tmp_path)})
     with pytest.raises(ConfigError, match="is the run of another session"):
-        RunPlugin._open_run(session, {})
+        begin_run(session, [])
     assert not (tmp_path / JOBS_LOG).exists()
     first.release()

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from fixtures.options import earlier_run
 from fixtures.runs.lines import JOBS_LOG
+from fixtures.session.choosing import earlier_run
 from pacemark.__main__ import main
+from plugins.errors import ConfigError
 from plugins.record.folder import SUMMARY
 from plugins.record.job import Job, JobRef
 from plugins.reports import results
@@ -224,7 +225,7 @@ def test_a_session_that_goes_on_with_the_run_that_it_compares_with_is_refused(tm
     options = {"--compare": "latest", "--results": str(tmp_path)}
     config: Any = SimpleNamespace(getoption=options.get, option=SimpleNamespace(resume="first"))
     with pytest.raises(
-        pytest.UsageError, match="it is the run that --resume goes on with, first: name another one"
+        ConfigError, match="it is the run that --resume goes on with, first: name another one"
     ):
         earlier_run(config)
 

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote
 
@@ -20,7 +19,7 @@ import ziaplot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fixtures.session import RunPlugin
+from fixtures.session.life import write_views
 from plugins.judging.acceptance import Decision
 from plugins.outcome import UNKNOWN_JOB
 from plugins.record.folder import STEPS, SUMMARY
@@ -341,8 +340,7 @@ def test_a_folder_without_a_whole_record_has_no_page(
 
 
 def test_a_page_that_cannot_be_made_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    session: Any = SimpleNamespace(folder=tmp_path)
-    RunPlugin._write_views(session)
+    write_views(tmp_path)
     assert (
         "report.html could not be written, the verdicts are in summary.json: ConfigError: "
         in capfd.readouterr().err

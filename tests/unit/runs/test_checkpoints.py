@@ -17,7 +17,7 @@ from fixtures.runs.leftovers import cancel_left
 from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
-from fixtures.session import _require_saves
+from fixtures.session.requirements import require_saves
 from plugins.errors import ConfigError, Infrastructure
 from plugins.record.folder import make_case_folder
 from plugins.record.job import Checkpoint, JobRef, JobState, Phase
@@ -214,10 +214,9 @@ def test_a_load_that_was_skipped_is_asked_about_again(folder: Path) -> None:
 
 
 def test_a_load_alone_is_one_error() -> None:
-    save, load = plans()
-    _require_saves([save, load], ())
-    _require_saves([load], {SAVE.key})
+    require_saves([SAVE, LOAD], ())
+    require_saves([LOAD], {SAVE.key})
     with pytest.raises(
         ConfigError, match=f"{LOAD.key} loads what {SAVE.id} saves, which is not selected: select both"
     ):
-        _require_saves([load], ())
+        require_saves([LOAD], ())

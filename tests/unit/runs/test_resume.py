@@ -17,7 +17,7 @@ from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.lock import RunLock, is_live
 from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
-from fixtures.session import _folder
+from fixtures.session.choosing import folder_of
 from plugins.errors import Absent, ConfigError, Denied, Unreachable
 from plugins.recipes.cases import Case
 from plugins.record.folder import LOG, make_case_folder
@@ -328,6 +328,6 @@ def test_a_cluster_whose_access_somebody_must_mend_leaves_the_run_as_it_was(
 def test_runs_that_begin_in_the_same_second_have_names_of_their_own(tmp_path: Path) -> None:
     """On one cluster, by users whose results are in different folders: 32 bits are random."""
     config = SimpleNamespace(option=SimpleNamespace(resume=None), getoption=lambda _: str(tmp_path))
-    names = {_folder(config).name for _ in range(2)}  # type: ignore[arg-type]
+    names = {folder_of(config).name for _ in range(2)}  # type: ignore[arg-type]
     assert len(names) == 2
     assert all(re.fullmatch(r"\d{8}-\d{6}-[0-9a-f]{8}", name) for name in names)
