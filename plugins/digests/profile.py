@@ -9,13 +9,14 @@ from pydantic import Field, ValidationError, model_validator
 
 from plugins.digests.nsys import KERNELS, MOST_ERRORS, MOST_PROFILES, MOST_STEPS
 from plugins.errors import ConfigError
-from plugins.yamlfile import Strict
+from plugins.yamlfile import Strict, first_mistake
 
 MOST_BYTES = 1 << 20
 UNKNOWN_LIMIT = 0.20
 """If more than this share of the kernels' time is in no category, the shares mislead."""
 
 _NAMES = 400
+_LONGEST_REASON = 1000
 
 Time = Annotated[int, Field(ge=0, le=1 << 62)]
 Text = Annotated[str, Field(max_length=_NAMES)]
@@ -108,8 +109,8 @@ class Digests(Strict):
     def ranks(self) -> tuple[ProfileDigest, ...]:
         """By rank where all are known, otherwise by host and device."""
         if all(profile.rank is not None for profile in self.profiles):
-            return tuple(sorted(self.profiles, key=lambda one: (one.rank or 0, one.device)))
-        return tuple(sorted(self.profiles, key=lambda one: (one.host or "", one.device, one.process)))
+            return tuple(sorted(self.profiles, key=lambda profile: (profile.rank or 0, profile.device)))
+        return tuple(sorted(self.profiles, key=lambda p: (p.host or "", p.device, p.process)))
 
 
 def read(text: bytes, source: str) -> Digests:
@@ -121,9 +122,7 @@ def read(text: bytes, source: str) -> Digests:
     try:
         return Digests.model_validate_json(text)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
         raise ConfigError(
-            f"{source}: is no digest of profiles: {where + ': ' if where else ''}{first['msg'][:300]};"
+            f"{source}: is no digest of profiles: {first_mistake(error)[:_LONGEST_REASON]};"
             " make it again with plugins/digests/nsys.py"
         ) from None

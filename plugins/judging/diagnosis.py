@@ -13,7 +13,7 @@ from statistics import fmean, median
 
 from plugins.baselines.digests import RecordedDigest
 from plugins.digests.artefacts import Artefacts
-from plugins.digests.compare import Cause, Finding, cause
+from plugins.digests.growth import Cause, Growth, explain_growth
 from plugins.digests.nccl_trace import NcclDigest, Setup
 from plugins.digests.profile import Digests, ProfileDigest
 from plugins.outcome import Outcome
@@ -119,7 +119,7 @@ def diagnose(gpus: int, runs: Sequence[ModeRun], recording: str) -> Diagnosis:
         now, good = _profiles(profile)
         slowest = max(now, key=_own).who
         figures = _figures(good, now)
-        finding = cause(
+        finding = explain_growth(
             _digests(good), _digests(now), world=gpus, good_networks=good_networks, networks=networks
         ) if good else None  # fmt: skip
         last = finding.last if finding else _last(now)
@@ -151,7 +151,7 @@ def diagnose(gpus: int, runs: Sequence[ModeRun], recording: str) -> Diagnosis:
 
 def _conclusion(
     profile: ModeRun | None,
-    finding: Finding | None,
+    finding: Growth | None,
     networks: Mapping[int, str],
     good_networks: Mapping[int, str],
 ) -> tuple[str, Cause]:

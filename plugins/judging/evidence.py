@@ -9,7 +9,7 @@ from itertools import zip_longest
 
 from plugins.baselines.numbers import Numbers
 from plugins.digests.artefacts import Artefacts
-from plugins.digests.gpus import Gpus
+from plugins.digests.gpu_samples import Gpus
 from plugins.judging import cpus
 from plugins.judging.checkpoints import Saved
 from plugins.judging.validity import UNKNOWN, Started

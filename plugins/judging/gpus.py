@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from plugins.baselines.accelerators import Accelerator
 from plugins.baselines.file import Table
-from plugins.digests import gpus as digest
-from plugins.digests.gpus import Gpus
+from plugins.digests import gpu_causes
+from plugins.digests.gpu_samples import Gpus
 from plugins.judging.verdicts import Verdict
 from plugins.metrics import Measurement
 from plugins.recipes.cases import Case
@@ -16,7 +16,7 @@ from plugins.record.verdict import Kind
 
 def spoiled(gpus: Gpus | None) -> list[str]:
     """Why the run is no evidence, by what the hardware says of itself while its steps ran."""
-    return digest.spoiled(gpus.timed) if gpus is not None else []
+    return gpu_causes.spoiled(gpus.timed) if gpus is not None else []
 
 
 def unended(case: Case, gpus: Gpus | None) -> str:
@@ -32,7 +32,7 @@ def unended(case: Case, gpus: Gpus | None) -> str:
 
 def low(gpus: Gpus | None, healthy: float | None) -> list[str]:
     """Why a run that is in the band is no evidence: the GPUs whose matrix product alone is slow."""
-    return digest.low_products(gpus.timed, healthy) if gpus is not None else []
+    return gpu_causes.low_products(gpus.timed, healthy) if gpus is not None else []
 
 
 def explained(verdict: Verdict, gpus: Gpus | None, healthy: float | None) -> Verdict:
@@ -44,11 +44,11 @@ def explained(verdict: Verdict, gpus: Gpus | None, healthy: float | None) -> Ver
     if gpus is None:
         return verdict
     timed = gpus.timed
-    found, unsampled = digest.causes(timed, healthy), _unsampled(timed)
+    found, unsampled = gpu_causes.causes(timed, healthy), _unsampled(timed)
     if verdict.kind in (Kind.TOO_SLOW, Kind.NOISY):
         why = "; ".join(found) or unsampled or "nothing that NVML tells of the GPUs explains it"
         return replace(verdict, headline=f"{verdict.headline}; cause: {why}")
-    low = digest.low_products(timed, healthy)
+    low = gpu_causes.low_products(timed, healthy)
     if verdict.kind is Kind.PASSED and low:
         return Verdict(
             Kind.INVALID, f"{Kind.INVALID}: {'; '.join(found)}", (verdict.headline, *verdict.remarks)
@@ -66,15 +66,15 @@ def lines(
     if gpus is None:
         return []
     timed = gpus.timed
-    found = digest.summary(timed)
-    held, share = digest.clock(timed), measurement.mfu
+    found = gpu_causes.summary(timed)
+    held, share = timed.clock, measurement.mfu
     if held and share is not None and part is not None and part.clock_mhz is not None:
         at_clock = share * part.clock_mhz / held
         found.append(
             f"clock     MFU {at_clock:.2f} % of the peak at the {held:.0f} MHz that were held; the data sheet's peak is at "
             f"{part.clock_mhz:.0f} MHz"
         )
-    if watts := digest.watts(timed):
+    if watts := timed.watts:
         found.append(
             f"energy    {watts / measurement.tokens_per_second:.4g} J a token, {watts / measurement.case.gpus:.0f} W a GPU"
         )

@@ -11,7 +11,7 @@ from plugins.baselines.numbers import Numbers
 from plugins.baselines.store import Baseline
 from plugins.baselines.versions import mixed, since, versions_of
 from plugins.digests.artefacts import Artefacts
-from plugins.digests.gpus import Gpus
+from plugins.digests.gpu_samples import Gpus
 from plugins.judging import checkpoints, identity, modes, validity
 from plugins.judging import cpus as cpu_judging
 from plugins.judging import gpus as gpu_judging

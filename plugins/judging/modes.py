@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from statistics import median
 
-from plugins.digests import nccl_trace, profile_view
+from plugins.digests import nccl_problems, nccl_view, profile_view
 from plugins.digests.artefacts import Artefacts, File, few
 from plugins.digests.profile import Digests
 from plugins.judging import checkpoints
@@ -46,7 +46,7 @@ def problems(case: Case, found: Artefacts | None, *, nodes: int, network: str | 
         return list(_profile_problems(mode.profiles, case, found))
     if found.trace is None:
         return ["the job left no NCCL trace"]
-    return nccl_trace.problems(found.trace, case.gpus, nodes, network)
+    return nccl_problems.problems(found.trace, case.gpus, nodes, network)
 
 
 def reports(case: Case, found: Artefacts) -> list[File]:
@@ -102,7 +102,7 @@ def explain(case: Case, log: Log, found: Artefacts) -> list[str]:
                 f"note      {found.trace.counts.torn:,} calls are not counted: other ranks' output tore their lines "
                 f"({found.trace.torn_share:.1%})"
             )
-        lines += [f"trace     {line}" for line in nccl_trace.table(found.trace).splitlines()]
+        lines += [f"trace     {line}" for line in nccl_view.table(found.trace).splitlines()]
     lines += [f"note      {note}" for note in found.notes]
     times = [step.seconds for step in log.steps if step.seconds is not None]
     if times:

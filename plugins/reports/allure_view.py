@@ -15,7 +15,7 @@ import allure
 import allure_commons
 import pytest
 
-from plugins.digests.nccl_plot import messages_svg
+from plugins.digests.nccl_view import messages_svg
 from plugins.digests.profile import Digests
 from plugins.digests.profile_view import shares_svg
 from plugins.errors import Lost

@@ -21,7 +21,7 @@ from statistics import fmean
 from typing import Any
 
 from plugins.digests.gpu_plot import gpus_svg
-from plugins.digests.gpus import Gpus, Sample
+from plugins.digests.gpu_samples import Gpus, Sample
 from plugins.errors import ConfigError
 from plugins.files import write_json, write_whole
 from plugins.judging import identity

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from plugins.baselines.file import Recorded
 from plugins.digests.artefacts import File
-from plugins.digests.compare import Cause
+from plugins.digests.growth import Cause
 from plugins.judging.acceptance import Decision, Plan
 from plugins.record.job import Failure
 from plugins.record.verdict import Kind

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 from plugins.baselines.expected import Expected, counting, expected
 from plugins.baselines.numbers import numbers
 from plugins.baselines.store import Baseline, find
-from plugins.digests.gpus import Gpus
+from plugins.digests.gpu_samples import Gpus
 from plugins.judging.evidence import Evidence, runs_of
 from plugins.judging.judge import Judgement, judge
 from plugins.logs import Log, Step

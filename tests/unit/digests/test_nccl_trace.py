@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plugins.digests.nccl import Digest
-from plugins.digests.nccl_plot import messages_svg
-from plugins.digests.nccl_trace import NcclDigest, in_units, problems, read_digest, table
+from plugins.digests.nccl_problems import problems
+from plugins.digests.nccl_trace import NcclDigest, read_digest
+from plugins.digests.nccl_view import in_units, messages_svg, table
 from plugins.errors import Infrastructure
 from tests.unit.digests.test_nccl import REAL
 from tests.unit.digests.traces import Trace

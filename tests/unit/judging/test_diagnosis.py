@@ -14,7 +14,7 @@ from fixtures.session.recording import record_digests
 from plugins.baselines.digests import MOST_BYTES, RecordedDigest, load_digest, path_of, shelve_digest
 from plugins.digests import nsys
 from plugins.digests.artefacts import Artefacts
-from plugins.digests.compare import Cause
+from plugins.digests.growth import Cause
 from plugins.digests.nccl_trace import NcclDigest
 from plugins.digests.profile import ProfileDigest, read
 from plugins.errors import ConfigError

@@ -11,8 +11,8 @@ import pytest
 
 from plugins.baselines.accelerators import accelerators
 from plugins.baselines.store import find
-from plugins.digests import gpus as digest
-from plugins.digests.gpus import Gpus, Process, Product, Sample, State, parse_gpus
+from plugins.digests import gpu_causes
+from plugins.digests.gpu_samples import Gpus, Process, Product, Sample, State, parse_gpus
 from plugins.judging import gpus as gpu_judging
 from plugins.judging.identity import type_in
 from plugins.judging.judge import Judgement
@@ -193,12 +193,12 @@ def test_what_a_long_log_tells_of_its_gpus_is_fetched_too() -> None:
 def test_of_two_gpus_the_slow_one_is_named() -> None:
     two = gpus("two_gpus").timed
     process = "process 2644 (python3) was on GPU 1 too, in 80 % of the samples, with 1002 MiB"
-    assert digest.causes(two, 673) == [
+    assert gpu_causes.causes(two, 673) == [
         process,
         "GPU 1: a step alone takes 0.499 s, on the node's others 0.2164 s",
         "GPU 1: a matrix product alone reached 309 TFLOP/s after the run, on a healthy GPU of this type 673",
     ]
-    assert digest.causes(replace(two, alone=())) == [
+    assert gpu_causes.causes(replace(two, alone=())) == [
         process,
         "GPU 1: its matrix product after the run is 309 TFLOP/s, that of the node's others 686",
     ]
@@ -215,9 +215,9 @@ def test_a_gpu_whose_step_alone_is_slow_is_named_whatever_its_product() -> None:
         found = parse_gpus([*lines, *alone])
         assert found is not None
         said = ["GPU 2: a step alone takes 0.3165 s, on the node's others 0.3 s"] if named else []
-        assert digest.causes(found) == said
+        assert gpu_causes.causes(found) == said
     two = replace(gpus("two_gpus"), alone=((0, 0.3), (1, 0.45)))
-    shown = digest.summary(two)
+    shown = gpu_causes.summary(two)
     assert shown[1].endswith("step alone 0.45 s")
     assert parse_gpus(
         [*alone, b'gpu state: {"gpu": 0, "when": "begin"}', *[b'gpu state: {"gpu": 0, "when": "begin"}']]
@@ -255,9 +255,11 @@ def test_a_thermal_limit_counts_by_its_share_of_the_time() -> None:
         )
         return replace(healthy, samples=samples)
 
-    assert digest.spoiled(held(0.019)) == []
-    assert len(digest.spoiled(held(0.021))) == 1
-    assert digest.spoiled(held(0.3)) == ["GPU 0: its thermal limit held the clocks down for 30 % of the time"]
+    assert gpu_causes.spoiled(held(0.019)) == []
+    assert len(gpu_causes.spoiled(held(0.021))) == 1
+    assert gpu_causes.spoiled(held(0.3)) == [
+        "GPU 0: its thermal limit held the clocks down for 30 % of the time"
+    ]
 
 
 def sampled(share: float = 0.0, gpu: int = 0, **values: Any) -> tuple[Sample, ...]:
@@ -288,8 +290,8 @@ def sampled(share: float = 0.0, gpu: int = 0, **values: Any) -> tuple[Sample, ..
     ],
 )
 def test_what_is_a_little_off_explains_no_pace(within: Gpus, beyond: Gpus) -> None:
-    assert digest.causes(within, 100.0) == []
-    assert len(digest.causes(beyond, 100.0)) == 1
+    assert gpu_causes.causes(within, 100.0) == []
+    assert len(gpu_causes.causes(beyond, 100.0)) == 1
 
 
 @pytest.mark.parametrize(
@@ -304,7 +306,7 @@ def test_what_is_a_little_off_explains_no_pace(within: Gpus, beyond: Gpus) -> No
 def test_a_limit_or_a_stranger_explains_a_slow_run_and_is_a_remark_on_a_good_one(
     values: dict[str, Any], said: str
 ) -> None:
-    assert said in digest.causes(changed(**values).timed)[0]
+    assert said in gpu_causes.causes(changed(**values).timed)[0]
     verdict = judged("healthy", changed=changed(**values)).verdict
     assert verdict.kind is Kind.PASSED
     assert said in verdict.remarks[0]
@@ -363,7 +365,7 @@ def test_a_process_that_is_started_again_and_again_is_named() -> None:
         s.model_copy(update={"others": (Process(pid=900 + number, name="burst", mib=300),)})
         for number, s in enumerate(healthy.samples)
     )
-    (said,) = digest.causes(replace(healthy, samples=samples))
+    (said,) = gpu_causes.causes(replace(healthy, samples=samples))
     assert said == (
         f"{len(samples)} processes (burst; one is 900) were on GPU 0 too, in 100 % of the samples, with 300 MiB"
     )
@@ -412,7 +414,7 @@ def test_clocks_links_and_memory_of_a_node_are_compared() -> None:
         State(gpu=1, when="begin", nvlinks=16, ecc_uncorrected=0),
         State(gpu=1, when="end", nvlinks=16, ecc_uncorrected=0, pcie_width=8, pcie_width_max=16),
     )
-    assert digest.causes(Gpus(samples, states)) == [
+    assert gpu_causes.causes(Gpus(samples, states)) == [
         "GPU 0: 1 uncorrected memory errors during the run",
         "GPU 0 waits to remap rows of its memory",
         "GPU 1: its SM clock is 1200 MHz, that of the node's others 1500 MHz",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from plugins.digests import nsys
-from plugins.digests.compare import Cause, Finding, cause
+from plugins.digests.growth import Cause, Growth, explain_growth
 from plugins.digests.profile import Digests, read
 from tests.unit.digests.simulator import RANKS, STEPS, Planted, export, simulate
 
@@ -70,7 +70,7 @@ def _who(ranks: dict[int, float]) -> tuple[str, ...]:
     return () if len(ranks) == RANKS else tuple(f"rank {rank} (node07 GPU {rank})" for rank in ranks)
 
 
-def named_right(found: Finding, planted: Planted, sockets: bool) -> bool:
+def named_right(found: Growth, planted: Planted, sockets: bool) -> bool:
     for kind, ranks in (
         (Cause.COMPUTE, planted.compute),
         (Cause.GAP, planted.gaps),
@@ -104,7 +104,7 @@ def test_planted_causes_are_named(
     for trial in range(TRIALS):
         planted = plant(random.Random(f"{plant.__name__} {trial}"))
         networks = dict.fromkeys(EVERYWHERE, "Socket") if sockets else INFINIBAND
-        found = cause(
+        found = explain_growth(
             digests(f"{trial} good"),
             digests(f"{trial} now {plant.__name__} {sockets}", planted),
             world=RANKS,
@@ -119,7 +119,7 @@ def test_planted_causes_are_named(
 
 
 def test_the_headline_says_what_where_and_how_much(digests: Callable[..., Digests]) -> None:
-    found = cause(digests("0 good"), digests("0 now", Planted(compute={2: 1.2})), world=RANKS)
+    found = explain_growth(digests("0 good"), digests("0 now", Planted(compute={2: 1.2})), world=RANKS)
     assert found.headline.startswith("compute grew by ")
     assert " ms a step on rank 2 (node07 GPU 2); rank 2 (node07 GPU 2) arrives last at " in found.headline
     assert len(found.figures) == 1 + RANKS
@@ -131,18 +131,18 @@ def test_a_slow_link_may_be_a_rank_that_is_not_profiled(digests: Callable[..., D
     now = digests("0 now", Planted(compute={3: 1.3}))
     three = Digests(version=1, profiles=now.profiles[:3], errors=())
     good = digests("0 good")
-    seen = cause(Digests(version=1, profiles=good.profiles[:3], errors=()), three, world=RANKS)
+    seen = explain_growth(Digests(version=1, profiles=good.profiles[:3], errors=()), three, world=RANKS)
     assert seen.cause is Cause.COMMUNICATION
     assert "a slow link, or a rank without a profile that arrives late" in seen.headline
-    whole = cause(good, digests("0 now", Planted(link=3)), world=RANKS)
+    whole = explain_growth(good, digests("0 now", Planted(link=3)), world=RANKS)
     assert "without a profile" not in whole.headline
 
 
 def test_another_network_alone_is_no_cause(digests: Callable[..., Digests]) -> None:
     networks = {**INFINIBAND, 1: "Socket"}
-    same = cause(digests("0 good"), digests("0 now"), good_networks=INFINIBAND, networks=networks)
+    same = explain_growth(digests("0 good"), digests("0 now"), good_networks=INFINIBAND, networks=networks)
     assert same.cause is Cause.UNKNOWN
-    slow = cause(
+    slow = explain_growth(
         digests("0 good"),
         digests("0 now", Planted(link=3)),
         good_networks=INFINIBAND,
@@ -173,22 +173,22 @@ def test_a_gap_before_the_first_kernel_is_told_where_nothing_marks_the_loader(
         )
 
     stalled = digests("0 now", Planted(data=dict.fromkeys(EVERYWHERE, 0.03)))
-    found = cause(unmarked(digests("0 good")), unmarked(stalled))
+    found = explain_growth(unmarked(digests("0 good")), unmarked(stalled))
     assert found.cause is Cause.GAP
     assert "before the step's first kernel, and the report does not mark the data loader" in found.headline
 
 
 def test_another_number_of_ranks_is_compared_with_the_median_rank(digests: Callable[..., Digests]) -> None:
     good = Digests(version=1, profiles=digests("0 good").profiles[:1], errors=())
-    found = cause(good, digests("0 now", Planted(compute={1: 1.3})))
+    found = explain_growth(good, digests("0 now", Planted(compute={1: 1.3})))
     assert (found.cause, found.ranks) == (Cause.COMPUTE, ("rank 1 (node07 GPU 1)",))
 
 
 def test_undivided_windows_need_more_growth(digests: Callable[..., Digests]) -> None:
     good = digests("0 good", marks="none")
     assert good.profiles[0].count == STEPS
-    few = cause(good, digests("0 now", Planted(compute={1: 1.05}), marks="none"))
-    more = cause(good, digests("0 now", Planted(compute={1: 1.2}), marks="none"))
+    few = explain_growth(good, digests("0 now", Planted(compute={1: 1.05}), marks="none"))
+    more = explain_growth(good, digests("0 now", Planted(compute={1: 1.2}), marks="none"))
     assert (few.cause, more.cause) == (Cause.UNKNOWN, Cause.COMPUTE)
     assert 0.010 < more.grew < 0.020
 
@@ -196,8 +196,8 @@ def test_undivided_windows_need_more_growth(digests: Callable[..., Digests]) -> 
 def test_without_digests_or_categories_nothing_is_said(digests: Callable[..., Digests]) -> None:
     good = digests("0 good")
     none = Digests(version=1, profiles=(), errors=())
-    assert cause(none, good).headline == "cannot tell: no rank of the good run has a digest"
-    assert cause(good, none).headline == "cannot tell: no rank of the present run has a digest"
+    assert explain_growth(none, good).headline == "cannot tell: no rank of the good run has a digest"
+    assert explain_growth(good, none).headline == "cannot tell: no rank of the present run has a digest"
     hidden = good.profiles[0].model_copy(update={"unknown_share": 0.3})
-    blind = cause(good, Digests(version=1, profiles=(hidden,), errors=()))
+    blind = explain_growth(good, Digests(version=1, profiles=(hidden,), errors=()))
     assert blind.headline == "cannot tell: 30% of a rank's kernel time is in no category"

@@ -1,0 +1,44 @@
+"""Draws rectangles, lines and texts as SVG, on white. Any text may be given: it is made harmless in XML. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from html import escape
+
+# `shown` leaves them, and XML cannot hold them.
+_NO_XML = re.compile("[\ufffe\uffff]")
+
+
+class Svg:
+    """A drawing of this many pixels, whose title begins at `title_x`. y grows downwards."""
+
+    def __init__(self, width: int, height: int, title: str, title_x: float) -> None:
+        self._elements = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">'
+        ]
+        self.rect(0, 0, width, height, "#fff")
+        self.text(title_x, 22, title, size=14)
+
+    def rect(self, x: float, y: float, width: float, height: float, colour: str) -> None:
+        self._elements.append(
+            f'<rect x="{_pixels(x)}" y="{_pixels(y)}" width="{_pixels(width)}" height="{_pixels(height)}" fill="{colour}"/>'
+        )
+
+    def text(self, x: float, y: float, text: str, anchor: str = "start", size: int = 12) -> None:
+        """Write a text on the line at `y`; `x` is its start, middle or end."""
+        self._elements.append(
+            f'<text x="{_pixels(x)}" y="{_pixels(y)}" text-anchor="{anchor}" font-size="{size}">'
+            f"{escape(_NO_XML.sub('?', text))}</text>"
+        )
+
+    def polyline(self, points: Iterable[tuple[float, float]], colour: str) -> None:
+        places = " ".join(f"{_pixels(x)},{_pixels(y)}" for x, y in points)
+        self._elements.append(f'<polyline points="{places}" fill="none" stroke="{colour}" stroke-width="1"/>')
+
+    def __str__(self) -> str:
+        return "\n".join([*self._elements, "</svg>", ""])
+
+
+def _pixels(value: float) -> str:
+    return f"{round(value, 1):g}"
