@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.backends.slurm.answers import SACCT, SQUEUE
+from fixtures.backends.slurm.job_table import SACCT, SQUEUE
 from tests.lab import daemons
 from tests.lab.accounting import AccountingLab
 from tests.lab.config import SYSTEM_PATH

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.backends.slurm.commands import Controller
+from fixtures.backends.slurm.controller import Controller
+from fixtures.backends.slurm.login_node import LoginNode
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.site import load_site
@@ -118,7 +119,7 @@ def test_the_place_of_a_job_in_the_queue_is_that_of_slurm(slurm_lab: SlurmLab, t
         JobRef("llama3", "70b", name, slurm_lab.run(*waits, f"--job-name={name}").strip()) for name in names
     ]
     try:
-        told = Controller(site.site, section, ssh).in_queue(jobs)
+        told = Controller(LoginNode(site.site, section, ssh)).in_queue(jobs)
         assert [told[job].position for job in jobs] == [1, 2]
         soon = time.time() + 3600
         assert all(abs((told[job].starts or 0.0) - soon) < 120 for job in jobs)

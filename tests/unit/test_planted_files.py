@@ -123,7 +123,8 @@ def test_a_log_of_any_name_is_searched(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("odd", ODD)
 def test_no_job_id_is_a_command(odd: str, tmp_path: Path) -> None:
     """Ids come from a launcher's words and from a ledger; both may be damaged."""
-    from fixtures.backends.slurm.commands import Controller
+    from fixtures.backends.slurm.controller import Controller
+    from fixtures.backends.slurm.login_node import LoginNode
 
     class Run:
         def run(self, script: str, *, seconds: float | None = None) -> Answer:
@@ -132,8 +133,8 @@ def test_no_job_id_is_a_command(odd: str, tmp_path: Path) -> None:
             )
             return Answer(0, "", "")
 
-    section = SimpleNamespace(prologue="", ssh=SimpleNamespace(command_seconds=5))
-    controller = Controller("here", section, Run())  # type: ignore[arg-type]
+    section = SimpleNamespace(prologue="", environment={}, ssh=SimpleNamespace(command_seconds=5))
+    controller = Controller(LoginNode("here", section, Run()))  # type: ignore[arg-type]
     job = JobRef("llama3", "8b", f"name {odd}", odd, odd)
     controller.cancel([job])
     controller.folder(odd)

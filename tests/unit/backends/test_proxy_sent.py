@@ -15,7 +15,7 @@ import yaml
 from fixtures.backends.registry import BACKENDS
 from fixtures.backends.shell import Answer
 from fixtures.backends.slurm.backend import SlurmBackend
-from fixtures.backends.slurm.commands import Controller
+from fixtures.backends.slurm.controller import Controller
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.site import Site, backend_of, make_backends, site_model

@@ -9,20 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fixtures.backends.base import ClusterTimes, InQueue
-from fixtures.backends.slurm.answers import (
-    blamed,
+from fixtures.backends.slurm.answers import blamed, of_last_step, printed_ids, refused, unanswered
+from fixtures.backends.slurm.job_table import (
+    JobTable,
     from_queue,
-    from_sacct,
     from_scontrol,
-    from_squeue,
-    living,
-    of_last_step,
-    printed_ids,
-    refused,
-    starts,
     times_of_sacct,
     times_of_scontrol,
-    unanswered,
 )
 from plugins.record.job import JobRef, JobState, Phase
 from tests.unit import examples
@@ -39,7 +32,7 @@ def begun(*rows: str) -> str:
 
 
 def squeue(*rows: str) -> JobState | None:
-    return from_squeue([JOB], begun(*rows)).get(JOB)
+    return JobTable(begun(*rows)).states([JOB]).get(JOB)
 
 
 def test_a_row_of_squeue_is_a_state() -> None:
@@ -56,8 +49,8 @@ def test_another_row_is_none_of_ours(row: str) -> None:
 
 # Seen on Slurm 22.05 in the seconds after a short job of eight nodes.
 def test_a_row_of_sacct_that_is_not_complete_yet_says_nothing() -> None:
-    assert from_sacct([JOB], begun("17|allocation|FAILED|gpu001|3:0")) == {}
-    assert from_sacct([JOB], begun("17|ours|FAILED|gpu[001-008]|3:0")) == {
+    assert JobTable(begun("17|allocation|FAILED|gpu001|3:0")).accounted([JOB]) == {}
+    assert JobTable(begun("17|ours|FAILED|gpu[001-008]|3:0")).accounted([JOB]) == {
         JOB: JobState(Phase.FAILED, "FAILED", nodes="gpu[001-008]", exit_code="3:0")
     }
 
@@ -103,15 +96,17 @@ def test_parts_are_named_and_never_a_success(rows: list[str], phase: Phase) -> N
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="|"), max_size=40), max_size=6))
 def test_banners_change_nothing(banner: list[str]) -> None:
     text = "\n".join([*banner, begun("17|ours|RUNNING|n1|None"), *banner])
-    assert from_squeue([JOB], text) == {JOB: JobState(Phase.RUNNING, "RUNNING", nodes="n1")}
-    assert living("ours", text) == {"17": True}
+    assert JobTable(text).states([JOB]) == {JOB: JobState(Phase.RUNNING, "RUNNING", nodes="n1")}
+    assert JobTable(text).living("ours") == {"17": True}
     text = "\n".join([*banner, begun("17|ours|TIMEOUT|n1|0:15"), *banner])
-    assert from_sacct([JOB], text) == {JOB: JobState(Phase.FAILED, "TIMEOUT", nodes="n1", exit_code="0:15")}
+    assert JobTable(text).accounted([JOB]) == {
+        JOB: JobState(Phase.FAILED, "TIMEOUT", nodes="n1", exit_code="0:15")
+    }
 
 
 def test_the_last_life_of_a_requeued_job_counts() -> None:
     text = begun("17|ours|REQUEUED|n1|0:0", "17|ours|COMPLETED|n2|0:0")
-    assert from_sacct([JOB], text)[JOB].phase is Phase.SUCCEEDED
+    assert JobTable(text).accounted([JOB])[JOB].phase is Phase.SUCCEEDED
 
 
 def test_scontrols_line_is_a_state() -> None:
@@ -129,7 +124,7 @@ def test_the_jobs_of_a_name_are_told_whole_and_in_order() -> None:
         "9|ours|CANCELLED||None",
         "100+0|ours|PENDING||None",
     ]
-    assert living("ours", begun(*rows, "5|theirs|RUNNING|n|None")) == {
+    assert JobTable(begun(*rows, "5|theirs|RUNNING|n|None")).living("ours") == {
         "9": False,
         "21": True,
         "100": True,
@@ -298,12 +293,12 @@ def test_the_times_of_a_job_are_those_that_slurm_has() -> None:
 
 
 def test_the_last_start_of_a_job_is_told_once_it_began() -> None:
-    assert starts([JOB], begun("17|ours|RUNNING|n1|None")) == {JOB: 1763830000.0}
-    assert starts([JOB], begun("17|ours|COMPLETED|n1|0:0")) == {JOB: 1763830000.0}
+    assert JobTable(begun("17|ours|RUNNING|n1|None")).starts([JOB]) == {JOB: 1763830000.0}
+    assert JobTable(begun("17|ours|COMPLETED|n1|0:0")).starts([JOB]) == {JOB: 1763830000.0}
     # Of a job that waits, squeue has the time at which it may start.
     for row in ("17|ours|PENDING||Resources", "17|theirs|RUNNING|n1|None", "17_0|ours|RUNNING|n1|None"):
-        assert starts([JOB], begun(row)) == {}
-    assert starts([JOB], "17|ours|RUNNING|n1|None|N/A\n17|ours|RUNNING") == {}
+        assert JobTable(begun(row)).starts([JOB]) == {}
+    assert JobTable("17|ours|RUNNING|n1|None|N/A\n17|ours|RUNNING").starts([JOB]) == {}
 
 
 def test_the_earlier_attempts_of_a_job_are_those_that_accounting_has() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from fixtures.backends.shell import Answer
 from fixtures.backends.slurm.backend import SlurmBackend
-from fixtures.backends.slurm.commands import Controller
+from fixtures.backends.slurm.controller import Controller
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
 from plugins.errors import SiteError, Unprovisioned

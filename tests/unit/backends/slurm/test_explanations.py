@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from fixtures.backends.slurm import explanations
-from fixtures.backends.slurm.explanations import Explanations
+from fixtures.backends.slurm import states
+from fixtures.backends.slurm.states import Explanations
 from plugins.record.job import JobState, Phase
 
 REASONS = "gpu[007,009]|replaced in December\ngpu003|Prolog error\nWelcome\n"
@@ -61,7 +61,7 @@ def test_a_job_that_ends_is_asked_about_only_after_a_while(monkeypatch: pytest.M
     explained = Explanations(tools).explained
     assert explained("17", ENDING) == ENDING
     assert tools.commands == []
-    monkeypatch.setattr(explanations, "_END_SECONDS", -1)
+    monkeypatch.setattr(states, "_END_SECONDS", -1)
     for _ in range(3):
         assert explained("17", ENDING).reason == "`sinfo -R` says: gpu017: Kill task failed"
     assert tools.commands == [OF_ITS_NODES]

@@ -10,20 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures.backends.shell import Answer
-from fixtures.backends.slurm.answers import (
-    blamed,
-    from_sacct,
-    from_scontrol,
-    from_squeue,
-    lacking,
-    living,
-    only_node,
-    printed_ids,
-    unanswered,
-)
-from fixtures.backends.slurm.commands import Controller
+from fixtures.backends.slurm.answers import blamed, only_node, printed_ids, unanswered
+from fixtures.backends.slurm.controller import Controller
+from fixtures.backends.slurm.job_table import JobTable, from_scontrol
 from fixtures.backends.slurm.limits import need_of
-from fixtures.backends.slurm.refusals import compared
+from fixtures.backends.slurm.login_node import LoginNode
+from fixtures.backends.slurm.preflight import lacking
+from fixtures.backends.slurm.refusals import asked_limits, compared
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.backends.ssh.section import Ssh
@@ -57,7 +50,7 @@ OWN_WORDS = st.lists(st.sampled_from(WORDS) | st.text(max_size=6), max_size=12).
 
 @given(ANYTHING)
 def test_anything_is_an_answer(text: str) -> None:
-    for states in (from_squeue([JOB], text), from_sacct([JOB], text)):
+    for states in (JobTable(text).states([JOB]), JobTable(text).accounted([JOB])):
         # Nothing is told of a job but by a whole row of its own.
         rows = [line.strip().split("|") for line in text.replace("\r", "\n").split("\n")]
         assert not states or any(row[0].startswith("17") and len(row) == 5 for row in rows)
@@ -66,7 +59,7 @@ def test_anything_is_an_answer(text: str) -> None:
     assert set(lacking(text, 3) or []) <= {0}
     for pattern in PATTERNS:
         assert all(ID.fullmatch(job) for job, _ in printed_ids(pattern, text))
-    assert all(ID.fullmatch(job) for job in living("ours", text))
+    assert all(ID.fullmatch(job) for job in JobTable(text).living("ours"))
     assert re.fullmatch(r"(\w[\w.-]*)?", blamed(text), re.ASCII)
     assert unanswered(text) == ""
     assert only_node(text.split()) in ("", *text.split())
@@ -77,8 +70,8 @@ def test_no_name_makes_another_job_ours(name: str) -> None:
     """The id was given to a job of any other name, which runs."""
     if name.strip() != "ours":
         states = [
-            from_squeue([JOB], f"17|{name}|RUNNING|n1|None").get(JOB),
-            from_sacct([JOB], f"17|{name}|RUNNING|n1|0:0").get(JOB),
+            JobTable(f"17|{name}|RUNNING|n1|None").states([JOB]).get(JOB),
+            JobTable(f"17|{name}|RUNNING|n1|0:0").accounted([JOB]).get(JOB),
             from_scontrol(JOB, f"JobId=17 JobName={name} UserId=x(1) JobState=RUNNING NodeList=n1"),
         ]
         assert all(state is None or state.phase in (Phase.GONE, Phase.UNKNOWN) for state in states)
@@ -87,11 +80,11 @@ def test_no_name_makes_another_job_ours(name: str) -> None:
 @given(OWN_WORDS | ANYTHING)
 def test_a_job_that_runs_is_not_over_whatever_else_is_said(text: str) -> None:
     told = [
-        from_squeue([JOB], f"17|ours|RUNNING|n1|{text}|N/A").get(JOB),
+        JobTable(f"17|ours|RUNNING|n1|{text}|N/A").states([JOB]).get(JOB),
         from_scontrol(JOB, f"JobId=17 JobName=ours UserId=x(1) JobState=RUNNING Comment={text}"),
     ]
     assert all(state is None or not state.phase.over for state in told)
-    assert living("ours", f"17|ours|RUNNING|n1|{text}|N/A") == {"17": True}
+    assert JobTable(f"17|ours|RUNNING|n1|{text}|N/A").living("ours") == {"17": True}
 
 
 @pytest.mark.parametrize(
@@ -106,13 +99,13 @@ def test_a_job_that_runs_is_not_over_whatever_else_is_said(text: str) -> None:
     ],
 )
 def test_rows_that_contradict_each_other_end_no_job(rows: list[str], phase: Phase | None) -> None:
-    state = from_squeue([JOB], "\n".join(rows)).get(JOB)
+    state = JobTable("\n".join(rows)).states([JOB]).get(JOB)
     assert (state.phase if state else None) is phase
 
 
 @pytest.mark.parametrize("said", ["9" * 5000, "99999999999", "0", "-17", "٣", "17abc", "0x11"])
 def test_what_is_no_id_is_no_job(said: str) -> None:
-    assert living("ours", f"{said}|ours|RUNNING|n|None") == {}
+    assert JobTable(f"{said}|ours|RUNNING|n|None").living("ours") == {}
     assert printed_ids(PATTERNS[0], f"- Job id: {said}") in ([], [("17", "")])
     assert printed_ids(PATTERNS[1], f"{said}\n") == []
 
@@ -129,7 +122,8 @@ def test_a_controller_that_says_anything_is_believed_or_cannot_be_asked(answer: 
     said = ""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SshConnection, "run", lambda self, script: answer)
-        controller = Controller("lab", SECTION, SshConnection(SECTION.ssh))
+        login = LoginNode("lab", SECTION, SshConnection(SECTION.ssh))
+        controller = Controller(login)
         try:
             assert isinstance(controller.states([JOB])[JOB], JobState)
             controller.cancel([JOB])
@@ -138,7 +132,7 @@ def test_a_controller_that_says_anything_is_believed_or_cannot_be_asked(answer: 
             controller.living("ours")
             controller.accounted("ours")
             controller.has_partition("p")
-            compared(SECTION, controller.limits(), [need_of("of-2", 2, 16, SECTION, 1)])
+            compared(SECTION, asked_limits(login), [need_of("of-2", 2, 16, SECTION, 1)])
         except Unreachable as error:
             said = str(error)
     assert not said or said.startswith("lab: ")
@@ -152,13 +146,13 @@ def test_a_megabyte_of_anything_takes_no_time(block: str, monkeypatch: pytest.Mo
     text = block * (1_000_000 // len(block))
     monkeypatch.setattr(SshConnection, "run", lambda self, script: Answer(0, text, text))
     began = time.process_time()
-    from_squeue([JOB], text)
-    from_sacct([JOB], text)
+    JobTable(text).states([JOB])
+    JobTable(text).accounted([JOB])
     from_scontrol(JOB, text)
-    living("ours", text)
+    JobTable(text).living("ours")
     blamed(text)
     lacking(text, 30)
-    Controller("lab", SECTION, SshConnection(SECTION.ssh)).folder("17")
+    Controller(LoginNode("lab", SECTION, SshConnection(SECTION.ssh))).folder("17")
     for pattern in PATTERNS:
         printed_ids(pattern, text)
     assert time.process_time() - began < 5

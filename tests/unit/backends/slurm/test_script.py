@@ -13,7 +13,7 @@ import pytest
 from fixtures.backends.base import LogPlace
 from fixtures.backends.shell import Answer, Hear
 from fixtures.backends.slurm.backend import SlurmBackend
-from fixtures.backends.slurm.commands import Controller
+from fixtures.backends.slurm.controller import Controller
 from fixtures.backends.slurm.script import Script, preamble
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh import files

@@ -6,7 +6,8 @@ import pytest
 
 from fixtures.backends.base import ClusterTimes
 from fixtures.backends.shell import Answer
-from fixtures.backends.slurm.commands import Controller
+from fixtures.backends.slurm.controller import Controller
+from fixtures.backends.slurm.login_node import LoginNode
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.backends.ssh.section import Ssh
@@ -18,7 +19,7 @@ SECTION = Slurm(gpu="h100", account="a", partition="p", stage="/s", ssh=Ssh(host
 
 def controller(monkeypatch: pytest.MonkeyPatch, sacct: Answer) -> Controller:
     monkeypatch.setattr(SshConnection, "run", lambda self, script: sacct)
-    return Controller("lab", SECTION, SshConnection(SECTION.ssh))
+    return Controller(LoginNode("lab", SECTION, SshConnection(SECTION.ssh)))
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_accounting_is_asked_for_the_times_of_a_job_that_was_requeued_or_that_th
         return Answer(0, said[asked[-1]], "")
 
     monkeypatch.setattr(SshConnection, "run", answer)
-    asks = Controller("lab", SECTION, SshConnection(SECTION.ssh))
+    asks = Controller(LoginNode("lab", SECTION, SshConnection(SECTION.ssh)))
     said = {"scontrol": known, "sacct": ""}
     assert asks.times(job) == ClusterTimes(started=1763830000.0, ended=1763830500.0)
     said = {"scontrol": "", "sacct": "17|ours|1763830000|1763830600\n"}
