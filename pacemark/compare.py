@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fixtures.runs.folders import find_record
 from plugins.errors import ConfigError
+from plugins.record.verdict import Outcome
 from plugins.reports.comparison import (
     FAIL_IF,
     Runs,
@@ -19,7 +20,7 @@ from plugins.reports.comparison import (
     print_comparison,
     read_summary,
 )
-from plugins.reports.gate import CODES, Outcome
+from plugins.reports.gate import CODES
 
 HELP = "compare the paces of two runs, case by case, and say what else changed"
 

@@ -28,13 +28,13 @@ from pacemark.sbom import SBOM
 from pacemark.statement import ENVELOPE, STAMP, once
 from pacemark.times import backwards
 from plugins.errors import ConfigError
-from plugins.judging.acceptance import PLAN
 from plugins.record.folder import BASIS, SENT, SUMMARY, try_folder
 from plugins.record.job import SETUP_CASE, Job
-from plugins.record.verdict import Kind
+from plugins.record.plan import PLAN
+from plugins.record.verdict import Kind, Outcome
 from plugins.reports import results
 from plugins.reports.evidence import digests
-from plugins.reports.gate import Outcome, overall
+from plugins.reports.gate import overall
 from plugins.reports.summary import SCHEMA, Summary
 from plugins.yamlfile import first_mistake
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from plugins.judging.acceptance import Decision
+from plugins.record.plan import Decision
 from plugins.record.verdict import Kind
 from plugins.words import shown
 

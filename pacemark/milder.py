@@ -9,12 +9,12 @@ from pathlib import Path
 
 from fixtures.backends.registry import REPLAY
 from pacemark.differences import few
-from plugins.judging.acceptance import PLAN, Plan
 from plugins.judging.checkpoints import GB
 from plugins.judging.judge import BY_AGREED, Judgement
 from plugins.recipes.cases import load_recipe
 from plugins.record.folder import BASIS
 from plugins.record.job import Job
+from plugins.record.plan import PLAN, Plan
 from plugins.rejudge import Basis
 from plugins.reports.summary import LeftOut
 

@@ -15,14 +15,12 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from plugins.baselines.accelerators import ACCELERATORS
-from plugins.baselines.file import AgreedTolerance
 from plugins.baselines.numbers import numbers
 from plugins.baselines.store import Baseline, SiteNumbers, find
 from plugins.errors import ConfigError
 from plugins.files import write_whole
 from plugins.job_files import read_artefacts, read_gpus, read_log
 from plugins.judging import recording
-from plugins.judging.acceptance import Plan
 from plugins.judging.checkpoints import GB, Saved
 from plugins.judging.evidence import Evidence, SiteFacts, runs_of
 from plugins.judging.identity import type_in
@@ -31,7 +29,9 @@ from plugins.logs.formats import parser
 from plugins.outcome import Outcome
 from plugins.recipes.cases import DEFAULT_GPU, Case, Recipe, load_recipe
 from plugins.recipes.file import SiteModel
+from plugins.record.baseline import AgreedTolerance
 from plugins.record.folder import BASIS, ERRORS, OWN_LOG, try_folder
+from plugins.record.plan import Plan
 from plugins.reports.complaints import complaints, of_each_kind
 from plugins.yamlfile import Strict, first_mistake
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
@@ -82,6 +82,19 @@ def form(pattern: str, words: str) -> AfterValidator:
         return text
 
     return AfterValidator(check)
+
+
+def _stated(text: str) -> str:
+    if text.strip(" .?-").lower() in ("", "tbd", "todo", "n/a", "none", "unknown", "placeholder", "xxx"):
+        raise ValueError("a placeholder; say what it is")
+    return text
+
+
+Stated = Annotated[str, AfterValidator(_stated)]
+"""A text that is not a placeholder."""
+
+Day = Annotated[str, form(r"\d{4}-\d\d-\d\d", "a day such as 2026-11-23")]
+"""`2026-11-21`, in quotes, because YAML has its own type for dates."""
 
 
 def load(path: Path, model: type[M]) -> M:

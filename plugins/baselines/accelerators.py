@@ -8,8 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from plugins.baselines.file import Stated
-from plugins.yamlfile import Strict, load
+from plugins.yamlfile import Stated, Strict, load
 
 ACCELERATORS = "accelerators.yaml"
 

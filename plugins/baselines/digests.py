@@ -9,12 +9,11 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from plugins.baselines.file import Day, Stated
 from plugins.digests.nccl_trace import NcclDigest
 from plugins.digests.profile import ProfileDigest
 from plugins.errors import ConfigError
 from plugins.recipes.cases import Case
-from plugins.yamlfile import Strict, first_mistake
+from plugins.yamlfile import Day, Stated, Strict, first_mistake
 
 MOST_BYTES = 1_000_000
 """A larger digest is neither recorded nor read."""

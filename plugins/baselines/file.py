@@ -11,103 +11,19 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from plugins.errors import ConfigError
 from plugins.metrics import FlopsDefinition, Statistic
 from plugins.recipes.file import Mlp
-from plugins.yamlfile import Strict, form, load
-
-
-def _stated(text: str) -> str:
-    if text.strip(" .?-").lower() in ("", "tbd", "todo", "n/a", "none", "unknown", "placeholder", "xxx"):
-        raise ValueError("a placeholder; say what it is")
-    return text
-
-
-Stated = Annotated[str, AfterValidator(_stated)]
-"""A text that is not a placeholder."""
-
-Day = Annotated[str, form(r"\d{4}-\d\d-\d\d", "a day such as 2026-11-23")]
-"""`2026-11-21`, in quotes, because YAML has its own type for dates."""
-
+from plugins.record.baseline import Recorded, Tolerance
+from plugins.yamlfile import Stated, Strict, load
 
 CONFIGURATION = (
     *("sequence_length", "layers", "tp", "pp", "cp", "vp", "fsdp", "dp", "mbs", "gbs", "ga"),
     *("hidden", "ffn", "heads", "query_groups", "vocab", "mlp", "experts", "top_k"),
 )
 """What a cell may state of the configuration of its run, by the names that a case has for it."""
-
-
-class Tolerance(Strict):
-    """How far a run may be from the baseline, and how much its steps may scatter.
-
-    `slower` and `faster` are shares of the baseline's throughput. `spread` is the largest robust relative
-    standard deviation of the settled steps. `hiccups` is the largest share of them that may be far above the
-    median.
-    """
-
-    slower: float = Field(default=0.05, gt=0, lt=1)
-    faster: float = Field(default=0.10, gt=0)
-    spread: float = Field(default=0.05, gt=0)
-    hiccups: float = Field(default=0.125, gt=0, lt=1)
-
-
-class AgreedTolerance(Strict):
-    """What two parties agree on instead of a baseline's own tolerance; None: the baseline's own stays."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
-
-    slower: float | None = Field(default=None, gt=0, le=0.2)
-    """How much slower than the baseline passes, as a share of its throughput."""
-    faster: float | None = Field(default=None, gt=0, le=0.5)
-    """How much faster passes."""
-    spread: float | None = Field(default=None, gt=0, le=0.2)
-    """The largest relative spread of the settled steps."""
-    hiccups: float | None = Field(default=None, gt=0, le=0.25)
-    """The largest share of the settled steps that may stall."""
-
-    def instead_of(self, published: Tolerance) -> Tolerance:
-        """A baseline's own tolerance, with what was agreed on in its place."""
-        return published.model_copy(update=self.model_dump(exclude_none=True))
-
-
-class Recorded(Strict):
-    """The run of the site in which a number was measured.
-
-    The run: `run` is the name of its folder in the results, `date` its day (UTC). `spread` and `hiccups` are
-    as in its record. `nodes` and `versions` are given if they are known.
-
-    The runs that agree: `runs` is their number, with this one; `confirmed_by` is the newest of the others. If
-    `status` is `expired`, the number is kept for readers only: no run is judged against it.
-
-    The logs: `log` is the fingerprint of the steps in the run's log. By `job` and `log`, and by those of the
-    runs that confirmed the number, a job counts once, however often its log is judged.
-    """
-
-    status: Literal["recorded", "confirmed", "expired"]
-    run: Stated
-    date: Day
-    runs: int = Field(default=1, gt=0)
-    confirmed_by: str | None = None
-    confirmed_on: Day | None = None
-    expired_on: Day | None = None
-    spread: float = Field(ge=0)
-    hiccups: int = Field(default=0, ge=0)
-    job: str | None = None
-    log: str | None = None
-    confirmed_jobs: list[str] = []
-    confirmed_logs: list[str] = []
-    nodes: str | None = None
-    versions: dict[str, str] = {}
-
-    def is_from(self, job: str, log: str) -> bool:
-        """Whether the number was recorded from the log of this fingerprint. `job` is "" if its id is unknown.
-
-        Steps of milliseconds print alike in every run. So if two jobs have different ids, equal logs are two
-        logs.
-        """
-        return self.log == log and (not job or not self.job or self.job == job)
 
 
 class Cell(Strict):

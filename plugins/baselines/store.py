@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from plugins.baselines.accelerators import ACCELERATORS
-from plugins.baselines.file import AgreedTolerance, Cell, Reference, Table, Tolerance, load_baselines
+from plugins.baselines.file import Cell, Reference, Table, load_baselines
 from plugins.baselines.versions import shown
 from plugins.errors import ConfigError
 from plugins.metrics import Statistic
 from plugins.recipes.cases import Case, Recipe
+from plugins.record.baseline import AgreedTolerance, Tolerance
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from plugins.baselines.file import Recorded
 from plugins.logs import Log
 from plugins.outcome import Outcome
+from plugins.record.baseline import Recorded
 
 # Reports show this much of a digest, which is enough to tell two apart. Records have all of it.
 _DIGEST = re.compile(r"\b(sha\d{3}:[0-9a-f]{12})[0-9a-f]+")

@@ -32,10 +32,10 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from statistics import fmean, median, stdev
 
 from plugins.digests.profile import UNKNOWN_LIMIT, Digests, ProfileDigest, Step
+from plugins.record.verdict import Cause
 
 NOISE = 4.0
 FLOOR = 0.02
@@ -43,19 +43,6 @@ FLOOR_UNDIVIDED = 0.05
 
 # If so much of a gap's growth is before the first kernel of a step, it lies there.
 _BEFORE_FIRST_KERNEL = 0.7
-
-
-class Cause(StrEnum):
-    """What made a step longer."""
-
-    COMPUTE = "compute"
-    COMMUNICATION = "exposed communication"
-    TRANSPORT = "transport"
-    GAP = "host gap"
-    DATA = "data"
-    CHECKPOINT = "checkpoint"
-    COPIES = "copies"
-    UNKNOWN = "cannot tell"
 
 
 _Figure = Callable[[Step], int]

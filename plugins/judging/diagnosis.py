@@ -13,11 +13,12 @@ from statistics import fmean, median
 
 from plugins.baselines.digests import RecordedDigest
 from plugins.digests.artefacts import Artefacts
-from plugins.digests.growth import Cause, Growth, explain_growth
+from plugins.digests.growth import Growth, explain_growth
 from plugins.digests.nccl_trace import NcclDigest, Setup
 from plugins.digests.profile import Digests, ProfileDigest
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case
+from plugins.record.verdict import Cause
 
 # Without a good digest, a rank arrives last if it waits less than the median of the others by this share of a
 # step.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from plugins.baselines.expected import Expected, expected
-from plugins.baselines.file import Reference, Tolerance
+from plugins.baselines.file import Reference
 from plugins.baselines.numbers import Numbers
 from plugins.baselines.store import Baseline
 from plugins.baselines.versions import mixed, since, versions_of
@@ -28,6 +28,7 @@ from plugins.logs import Attempt, Log
 from plugins.metrics import Measurement, MfuBasis, Statistic, Timing, levelled, timing, with_pace
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case
+from plugins.record.baseline import Tolerance
 from plugins.record.verdict import Kind
 
 # If the step time of the slowest process is above the median of all by this share, a remark names the

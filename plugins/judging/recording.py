@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import yaml
 
-from plugins.baselines.file import BaselineFile, Cell, Recorded, Stated, Table, Tolerance
+from plugins.baselines.file import BaselineFile, Cell, Table
 from plugins.baselines.versions import differences, nodes_of
 from plugins.judging.cpus import busy
 from plugins.judging.identity import untold
@@ -21,8 +21,9 @@ from plugins.judging.judge import Judgement
 from plugins.judging.verdicts import instability
 from plugins.logs import Log
 from plugins.metrics import FlopsDefinition, Measurement
+from plugins.record.baseline import Recorded, Tolerance
 from plugins.record.verdict import Kind
-from plugins.yamlfile import Strict
+from plugins.yamlfile import Stated, Strict
 
 # If outliers move the statistic by more than this share, other runs cannot be compared with it.
 MOVED_BY_OUTLIERS = 0.01

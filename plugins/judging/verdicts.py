@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from plugins.baselines.expected import Expected
-from plugins.baselines.file import Reference, Tolerance
+from plugins.baselines.file import Reference
 from plugins.baselines.store import Baseline
 from plugins.metrics import OUTLIER_FLOOR, Measurement, regular, tokens_per_second
+from plugins.record.baseline import Tolerance
 from plugins.record.verdict import Kind
 
 # If more runs than this are needed to decide, the verdict says so and gives no number.

@@ -1,4 +1,4 @@
-"""How a case can end."""
+"""How a case and a session can end, and what can make a step longer."""
 
 from __future__ import annotations
 
@@ -21,3 +21,32 @@ class Kind(StrEnum):
 
 PACED = (Kind.PASSED, Kind.TOO_SLOW, Kind.TOO_FAST, Kind.NOISY)
 """The verdicts on a pace."""
+
+
+class Outcome(StrEnum):
+    """How a session ended. The values are in every record."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    """Not told by verdicts alone: a test failed by itself, `-x` or `--maxfail` cut the session off, or its record is not whole."""
+    INTERRUPTED = "interrupted"
+    INTERNAL_ERROR = "internal error"
+    USAGE = "usage"
+    EMPTY = "nothing selected"
+    PERFORMANCE = "performance"
+    INVALID = "invalid"
+    INFRASTRUCTURE = "infrastructure"
+    NO_BASELINE = "no baseline"
+
+
+class Cause(StrEnum):
+    """What made a step longer."""
+
+    COMPUTE = "compute"
+    COMMUNICATION = "exposed communication"
+    TRANSPORT = "transport"
+    GAP = "host gap"
+    DATA = "data"
+    CHECKPOINT = "checkpoint"
+    COPIES = "copies"
+    UNKNOWN = "cannot tell"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 
-from plugins.judging.acceptance import Agreed, decide
+from plugins.judging.acceptance import decide
 from plugins.judging.scaling import Curve, Point
 from plugins.judging.shown import Shown
 from plugins.recipes.cases import Case
-from plugins.reports.gate import Outcome
+from plugins.record.plan import Agreed
+from plugins.record.verdict import Outcome
 from plugins.reports.summary import AcceptanceRecord, Scale, Scaling, WaivedCase
 
 # A session that ended so has not brought its cases to an end, or not by their verdicts alone.

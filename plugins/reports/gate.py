@@ -3,27 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 
-from plugins.judging.acceptance import Decision
-from plugins.record.verdict import Kind
-
-
-class Outcome(StrEnum):
-    """How a session ended. The values are in every record."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    """Not told by verdicts alone: a test failed by itself, `-x` or `--maxfail` cut the session off, or its record is not whole."""
-    INTERRUPTED = "interrupted"
-    INTERNAL_ERROR = "internal error"
-    USAGE = "usage"
-    EMPTY = "nothing selected"
-    PERFORMANCE = "performance"
-    INVALID = "invalid"
-    INFRASTRUCTURE = "infrastructure"
-    NO_BASELINE = "no baseline"
-
+from plugins.record.plan import Decision
+from plugins.record.verdict import Kind, Outcome
 
 # The first of these that a case has is the session's. A finding on the cluster comes first, because no retry
 # removes it; then what would be judged if it ran again.

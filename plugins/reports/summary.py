@@ -10,13 +10,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from plugins.baselines.file import Recorded
 from plugins.digests.artefacts import File
-from plugins.digests.growth import Cause
-from plugins.judging.acceptance import Decision, Plan
+from plugins.record.baseline import Recorded
 from plugins.record.job import Failure
-from plugins.record.verdict import Kind
-from plugins.reports.gate import Outcome
+from plugins.record.plan import Decision, Plan
+from plugins.record.verdict import Cause, Kind, Outcome
 
 SCHEMA = 1
 """It changes if a change would mislead a reader of the old schema."""

@@ -14,11 +14,12 @@ from functools import lru_cache
 from pathlib import Path
 
 from plugins.baselines.expected import Expected, counting, expected
-from plugins.baselines.file import Cell, Table, Tolerance
+from plugins.baselines.file import Cell, Table
 from plugins.baselines.store import Baseline
 from plugins.logs import Step
 from plugins.logs.numbers import resolution
 from plugins.metrics import FlopsDefinition, Measurement, Statistic, timing
+from plugins.record.baseline import Tolerance
 from tests.unit import examples
 
 NOISES = (0.01, 0.02, 0.03)

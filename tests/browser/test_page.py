@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import sync_playwright
 
-from plugins.judging.acceptance import Decision
 from plugins.record.folder import SUMMARY
+from plugins.record.plan import Decision
 from plugins.reports import page
 from tests.browser.test_report import BROWSERS
 from tests.unit.reports import example_run

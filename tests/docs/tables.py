@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from fixtures.site import site_model
-from plugins.judging.acceptance import Plan
+from plugins.record.plan import Plan
 from tests import sections
 from tests.docs import suites
 from tests.docs.schema import Tables

@@ -10,7 +10,7 @@ import pytest
 
 from fixtures.runs.opening import read_ledger
 from pacemark.__main__ import main
-from plugins.judging.acceptance import PLAN
+from plugins.record.plan import PLAN
 from plugins.reports.page import HTML
 from tests.lab.slurm import SlurmLab
 from tests.system.support import Run, pacemark, site_file

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from fixtures.site import load_site
-from plugins.judging.acceptance import asked, read_plan
+from plugins.judging.acceptance import asked
 from plugins.recipes.cases import load_recipe
+from plugins.record.plan import read_plan
 from plugins.reports.checkout import VERSION
 from tests.docs.schema import anchor
 

@@ -23,9 +23,9 @@ from plugins.errors import ConfigError
 from plugins.files import write_json, write_whole
 from plugins.record.folder import CASE, make_case_folder, point_latest
 from plugins.record.job import Job, JobRef
+from plugins.record.verdict import Outcome
 from plugins.reports import results
 from plugins.reports.allure_view import Lenient
-from plugins.reports.gate import Outcome
 from plugins.reports.summary import Ending
 from plugins.reports.terminal import print_table
 from tests.unit.cluster import NARROW, WIDE

@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from plugins.judging.acceptance import Decision
-from plugins.record.verdict import Kind
-from plugins.reports.gate import CODES, Outcome, exit_code, overall
+from plugins.record.plan import Decision
+from plugins.record.verdict import Kind, Outcome
+from plugins.reports.gate import CODES, exit_code, overall
 from tests.system.support import Run, pacemark
 from tests.unit import examples
 

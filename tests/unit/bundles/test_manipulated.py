@@ -29,7 +29,7 @@ from fixtures.runs.lines import JOBS_LOG
 from pacemark import archive
 from pacemark.__main__ import main
 from pacemark.statement import ENVELOPE
-from plugins.judging.acceptance import PLAN
+from plugins.record.plan import PLAN
 from plugins.rejudge import Choice
 from tests.unit import examples
 from tests.unit.bundles import runs

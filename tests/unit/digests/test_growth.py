@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from plugins.digests import nsys
-from plugins.digests.growth import Cause, Growth, explain_growth
+from plugins.digests.growth import Growth, explain_growth
 from plugins.digests.profile import Digests, read
+from plugins.record.verdict import Cause
 from tests.unit.digests.simulator import RANKS, STEPS, Planted, export, simulate
 
 TRIALS = 20

@@ -13,9 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plugins.errors import ConfigError
-from plugins.judging.acceptance import Acceptance, Decision, Plan, asked, decide, read_plan
+from plugins.judging.acceptance import Acceptance, asked, decide, runs_of
 from plugins.judging.repeats import Repeats
-from plugins.judging.shown import Shown, node_names
+from plugins.judging.shown import Shown
+from plugins.record.nodes import node_names
+from plugins.record.plan import Decision, Plan, read_plan
 from plugins.record.verdict import Kind
 from tests.unit import examples
 
@@ -156,7 +158,7 @@ def test_a_case_must_have_run_as_often_as_the_plan_asks() -> None:
     found = decided(ran(runs=2), **always)
     assert found.missing[SMALL] == "it ran 2 times, and the plan asks for 3"
     assert decided(ran(runs=3), **always).decision is Decision.ACCEPTED
-    assert (plan(**always).runs, plan().runs) == (Repeats(3, always=True), None)
+    assert (runs_of(plan(**always)), runs_of(plan())) == (Repeats(3, always=True), None)
     # Fewer runs told.
     assert decided(ran(), repeats={"at_most": 3}).decision is Decision.ACCEPTED
 

@@ -14,7 +14,6 @@ from fixtures.session.recording import record_digests
 from plugins.baselines.digests import MOST_BYTES, RecordedDigest, load_digest, path_of, shelve_digest
 from plugins.digests import nsys
 from plugins.digests.artefacts import Artefacts
-from plugins.digests.growth import Cause
 from plugins.digests.nccl_trace import NcclDigest
 from plugins.digests.profile import ProfileDigest, read
 from plugins.errors import ConfigError
@@ -30,7 +29,7 @@ from plugins.judging.diagnosis import (
 )
 from plugins.judging.recording import Origin, digest
 from plugins.record.folder import ARTEFACTS
-from plugins.record.verdict import Kind
+from plugins.record.verdict import Cause, Kind
 from plugins.reports.results import record
 from plugins.suite import SiteBaselines, explained
 from tests.unit import examples

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.baselines.file import Tolerance
 from plugins.judging.verdicts import Band, Verdict, explain, fell, instability, judge
 from plugins.logs import Step
 from plugins.metrics import Measurement, Statistic, timing
+from plugins.record.baseline import Tolerance
 from plugins.record.verdict import Kind
 from tests.unit import examples
 from tests.unit.examples import STEP_TIME, measure, times

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from plugins.baselines.file import Cell, Table, Tolerance
+from plugins.baselines.file import Cell, Table
 from plugins.baselines.store import Baseline
 from plugins.judging.checkpoints import Written
 from plugins.judging.evidence import SiteFacts
@@ -20,6 +20,7 @@ from plugins.logs import Log, Span
 from plugins.logs.means import SINGLE, Means
 from plugins.metrics import FlopsDefinition, levelled
 from plugins.recipes.cases import Case
+from plugins.record.baseline import Tolerance
 from plugins.record.verdict import Kind
 from tests.unit import aks, examples
 from tests.unit.logs.test_public_logs import log_of

@@ -7,11 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from plugins.judging.acceptance import Decision, Plan
 from plugins.record.folder import LOG, STEPS
-from plugins.record.verdict import Kind
+from plugins.record.plan import Decision, Plan
+from plugins.record.verdict import Kind, Outcome
 from plugins.reports import results
-from plugins.reports.gate import Outcome
 from plugins.reports.summary import AcceptanceRecord, Ending, LeftOut, Scaling
 from tests.unit import examples
 

@@ -20,13 +20,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures.session.life import write_views
-from plugins.judging.acceptance import Decision
 from plugins.outcome import UNKNOWN_JOB
 from plugins.record.folder import STEPS, SUMMARY
-from plugins.record.verdict import Kind
+from plugins.record.plan import Decision
+from plugins.record.verdict import Kind, Outcome
 from plugins.reports import markdown, page, plot, results
 from plugins.reports.ctrf import ctrf
-from plugins.reports.gate import Outcome
 from plugins.reports.summary import Ending
 from plugins.reports.terminal import print_table
 from tests.unit.reports import example_run
