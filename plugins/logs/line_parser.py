@@ -118,7 +118,7 @@ class LineParser(ABC):
         self._read_origin(hints, raw)
         if not hints.isdisjoint(self.hints):
             self.read_line(_text(raw), ended=whole)
-        if whole and not hints.isdisjoint(self._stated.hints) and self._stated.read(raw, _text(raw)):
+        if whole and not hints.isdisjoint(self._stated.hints) and self._stated.read(hints, _text(raw)):
             self.wanted = self._telling()
         if not hints.isdisjoint(self.asides):
             self.read_aside(_text(raw))

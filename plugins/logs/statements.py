@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 MAX_VALUES = 32
@@ -190,6 +190,10 @@ class Statements:
 
     def __init__(self, known: tuple[Statement, ...]) -> None:
         self._known = dict.fromkeys(known, 0)
+        self._order = {statement: place for place, statement in enumerate(known)}
+        self._by_hint: dict[bytes, list[Statement]] = {}
+        for statement in known:
+            self._by_hint.setdefault(statement.hint, []).append(statement)
         self.hints = self._still_looked_for()
         self._earlier = _Attempt()
         self._attempt = _Attempt()
@@ -200,11 +204,13 @@ class Statements:
     def _still_looked_for(self) -> tuple[bytes, ...]:
         return tuple(dict.fromkeys(known.hint for known, lines in self._known.items() if lines < MAX_LINES))
 
-    def read(self, line: bytes, text: str) -> bool:
-        """Read a line that contains a hint. Returns whether there are fewer hints now."""
+    def read(self, hints: Collection[bytes], text: str) -> bool:
+        """Read a line that contains these hints. Returns whether there are fewer hints to search for now."""
         fewer = False
-        for statement, lines in self._known.items():
-            if lines >= MAX_LINES or statement.hint not in line:
+        statements = [statement for hint in hints for statement in self._by_hint.get(hint, ())]
+        for statement in sorted(statements, key=self._order.__getitem__):
+            lines = self._known[statement]
+            if lines >= MAX_LINES:
                 continue
             self._known[statement] += 1
             fewer |= lines + 1 == MAX_LINES
