@@ -11,6 +11,7 @@ import pytest
 
 from fixtures.backends.base import LogCopy, LogPlace
 from fixtures.backends.kubernetes import gcs as bucket
+from fixtures.backends.kubernetes.facts import Pod
 from fixtures.backends.kubernetes.gcs import Storage, Unreadable
 from fixtures.backends.kubernetes.log_copies import fetch
 from tests.lab.buckets import BucketLab
@@ -53,7 +54,7 @@ def test_what_an_earlier_life_wrote_is_not_the_last_ones(storage: Storage, bucke
     copy = LogCopy(LogPlace(), "gs://read/life", "the pod is gone")
 
     def of(began: datetime) -> LogCopy:
-        return fetch(storage, copy, {"status": {"startTime": f"{began:%Y-%m-%dT%H:%M:%SZ}"}})
+        return fetch(storage, copy, Pod({"status": {"startTime": f"{began:%Y-%m-%dT%H:%M:%SZ}"}}))
 
     later = of(datetime.now(UTC) + timedelta(minutes=1))
     assert later.data is None

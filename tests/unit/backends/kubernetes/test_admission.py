@@ -17,6 +17,7 @@ from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.kinds import JobKind
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.section import Kubernetes
+from fixtures.backends.kubernetes.states import Seen, state_of
 from plugins.errors import Denied, Unreachable
 from plugins.record.job import JobState, Phase
 
@@ -84,7 +85,7 @@ def look(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Look:
         monkeypatch.setattr("fixtures.backends.kubernetes.admission.time.monotonic", lambda: 1000 + seconds)
         job = suspended(kind, label or queue)
         there = admissions.workload(job)
-        state = kind.state(job, [], there, None)
+        state = state_of(kind, Seen(job, workload=there))
         assert (state.phase, state.raw) == (Phase.QUEUED, "Suspended")
         return admissions.explained(kind, job, state, there)
 

@@ -22,6 +22,8 @@ from fixtures.backends.kubernetes import api as api_module
 from fixtures.backends.kubernetes import log_copies as copies
 from fixtures.backends.kubernetes import objects, shape
 from fixtures.backends.kubernetes.api import Api, Refused, Stream, _pause
+from fixtures.backends.kubernetes.blame import broken
+from fixtures.backends.kubernetes.facts import Pod, images_of, is_true
 from fixtures.backends.kubernetes.gcs import Found, Storage, Unreadable
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.kinds import JobKind
@@ -29,7 +31,8 @@ from fixtures.backends.kubernetes.logs import Reading
 from fixtures.backends.kubernetes.provision.progress import progress
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.section import Kubernetes
-from fixtures.backends.kubernetes.states import broken, images_of, is_true, why_not_running
+from fixtures.backends.kubernetes.starting import why_not_running
+from fixtures.backends.kubernetes.states import Seen, state_of
 from plugins.errors import Unreachable
 from plugins.record.job import Phase
 from tests.unit import gpt3_setup
@@ -162,10 +165,11 @@ def _listed(*documents: Any) -> list[Any] | None:
 def test_an_object_of_any_shape_is_a_state_or_no_answer(
     job: Any, one: Any, other: Any, kind: JobKind
 ) -> None:
-    there, pods = _find(job), _listed(one, other)
-    if there is None or pods is None:
+    there, listed = _find(job), _listed(one, other)
+    if there is None or listed is None:
         return
-    state = kind.state(there, pods, there, there)
+    pods = list(map(Pod, listed))
+    state = state_of(kind, Seen(there, pods, there, there))
     done = kind.succeeded(there)
     assert (state.phase is Phase.SUCCEEDED) <= (
         done and is_true(there, "Completed" if kind.name == "JobSet" else "Succeeded")
@@ -179,7 +183,7 @@ def test_an_object_of_any_shape_is_a_state_or_no_answer(
         copies.why_gone(pod)
         storage = SimpleNamespace(read=lambda url: Found(b"", datetime(2026, 11, 21, tzinfo=UTC)))
         copies.fetch(storage, LogCopy(LogPlace(), "gs://b/x", "w"), pod)  # type: ignore[arg-type]
-    sorted(map(objects.age, pods)), sorted(map(objects.place, pods))
+    sorted(pod.age for pod in pods), sorted(pod.place for pod in pods)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +306,7 @@ def test_what_pods_and_headers_count_is_a_number_or_nothing(number: str) -> None
     assert contract.found(f"pacemark: data: {number} pairs, 0 without index, tokenizer yes") is None
     assert _pause(number, 1) >= 1
     pod = {"metadata": _metadata("pod-0", labels={"jobset.sigs.k8s.io/restart-attempt": number})}
-    assert JobSets().place(pod, LogPlace()).attempt == 1
+    assert JobSets().place(Pod(pod), LogPlace()).attempt == 1
 
 
 def test_five_thousand_pods_are_checked_in_no_time() -> None:

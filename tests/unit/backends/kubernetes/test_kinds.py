@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from fixtures.backends.base import LogPlace
+from fixtures.backends.kubernetes.facts import Pod
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.section import Kubernetes
+from fixtures.backends.kubernetes.states import Seen, state_of
 from fixtures.backends.section import Limits
 from plugins.record.job import Phase
 
@@ -18,12 +20,14 @@ SECTION = Kubernetes(
 )
 
 
-def pod(name: str, created: str = "2026-01-01T00:00:00Z", uid: str = "", **labels: str) -> dict[str, Any]:
+def pod(name: str, created: str = "2026-01-01T00:00:00Z", uid: str = "", **labels: str) -> Pod:
     metadata = {"name": name, "uid": uid or name, "labels": labels, "creationTimestamp": created}
-    return {"metadata": metadata, "spec": {"nodeName": f"node-of-{name}"}, "status": {"phase": "Running"}}
+    return Pod(
+        {"metadata": metadata, "spec": {"nodeName": f"node-of-{name}"}, "status": {"phase": "Running"}}
+    )
 
 
-def rank(name: str, index: str, created: str, restarts: str = "0") -> dict[str, Any]:
+def rank(name: str, index: str, created: str, restarts: str = "0") -> Pod:
     labels = {
         "batch.kubernetes.io/job-completion-index": index,
         "jobset.sigs.k8s.io/restart-attempt": restarts,
@@ -48,7 +52,7 @@ def test_a_jobset_speaks_by_the_newest_pod_of_rank_0() -> None:
     assert kind.log_pods(pods) == [pods[1]]
     assert kind.log_pods(pods[2:]) == []
     going = rank("c-0", "0", "2026-01-01T00:01:00Z")
-    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
+    going.item["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
     for both in ([going, pods[1]], [pods[1], going]):
         assert kind.log_pods(both) == [pods[1]]
 
@@ -65,7 +69,7 @@ def test_a_jobsets_other_pod_is_another_life() -> None:
 def test_a_pytorchjob_speaks_by_the_last_name_as_text() -> None:
     kind = PyTorchJobs()
     pods = [pod("gpt-master-0"), *(pod(f"gpt-worker-{number}") for number in range(63))]
-    names = [one["metadata"]["name"] for one in kind.log_pods(pods)]
+    names = [one.name for one in kind.log_pods(pods)]
     assert names[0] == "gpt-worker-9"
     assert names[-1] == "gpt-master-0"
     assert len(names) == 64
@@ -87,13 +91,13 @@ def test_a_pytorchjobs_pod_of_the_same_name_is_another_life() -> None:
 def test_a_pytorchjob_runs_on_while_its_workers_do() -> None:
     kind, succeeded = PyTorchJobs(), job(("Running", "False"), ("Succeeded", "True"))
     busy = [pod("m-0"), pod("w-0"), pod("w-1")]
-    busy[0]["status"]["phase"] = "Succeeded"
-    state = kind.state(succeeded, busy, None, None)
+    busy[0].item["status"]["phase"] = "Succeeded"
+    state = state_of(kind, Seen(succeeded, busy))
     assert (state.phase, state.raw) == (Phase.RUNNING, "Succeeded")
     assert state.reason == "the master has ended, 2 of 3 pods still run"
     for one in busy:
-        one["status"]["phase"] = "Succeeded"
-    assert kind.state(succeeded, busy, None, None).phase is Phase.SUCCEEDED
+        one.item["status"]["phase"] = "Succeeded"
+    assert state_of(kind, Seen(succeeded, busy)).phase is Phase.SUCCEEDED
 
 
 @pytest.mark.parametrize(
@@ -106,7 +110,7 @@ def test_a_pytorchjob_runs_on_while_its_workers_do() -> None:
     ],
 )
 def test_the_states_of_a_pytorchjob(item: dict[str, Any], phase: Phase, raw: str) -> None:
-    state = PyTorchJobs().state(item, [], None, None)
+    state = state_of(PyTorchJobs(), Seen(item))
     assert (state.phase, state.raw) == (phase, raw)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fixtures.backends.kubernetes.facts import Pod
 from fixtures.backends.kubernetes.log_copies import why_gone
 from fixtures.backends.kubernetes.manifest import log_copy
 from tests.unit import examples
@@ -22,12 +23,14 @@ def test_why_a_pod_is_gone() -> None:
         "message": "m",
     }
     assert why_gone(None) == "no pod that printed steps is left"
-    assert why_gone(pod("p", "0", "")) == "pod p that printed the steps is gone"
+    assert why_gone(Pod(pod("p", "0", ""))) == "pod p that printed the steps is gone"
     assert (
-        why_gone(pod("p", "0", "", reason="Evicted", message="disk"))
+        why_gone(Pod(pod("p", "0", "", reason="Evicted", message="disk")))
         == "pod p that printed the steps is gone (Evicted: disk)"
     )
-    assert why_gone(pod("p", "0", "", conditions=[disrupted])).endswith("gone (DeletionByTaintManager: m)")
+    assert why_gone(Pod(pod("p", "0", "", conditions=[disrupted]))).endswith(
+        "gone (DeletionByTaintManager: m)"
+    )
 
 
 def test_where_the_recipe_keeps_its_copy() -> None:

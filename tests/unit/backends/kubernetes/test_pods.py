@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from fixtures.backends.kubernetes.api import Api
+from fixtures.backends.kubernetes.facts import Pod
 from fixtures.backends.kubernetes.pods import LogPods
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.watched import Watched
@@ -33,8 +34,8 @@ class Cluster:
     def kind(self, job: JobRef) -> PyTorchJobs:
         return PyTorchJobs()
 
-    def present_pods(self, job: JobRef) -> list[dict[str, Any]]:
-        return [self._pod(name) for name in NAMES]
+    def present_pods(self, job: JobRef) -> list[Pod]:
+        return [Pod(self._pod(name)) for name in NAMES]
 
     def read(self, method: str, path: str, *, query: Mapping[str, str], attempts: int) -> bytes:
         name = path.split("/")[-2]
@@ -68,7 +69,7 @@ def found(cluster: Cluster) -> LogPods:
 def look(found: LogPods, *, over: bool = False) -> str:
     pod = found.present(JOB, over=over)
     assert pod is not None
-    return str(pod["metadata"]["name"])
+    return pod.name
 
 
 def test_a_pod_that_cannot_be_read_keeps_no_other_from_being_found(cluster: Cluster, found: LogPods) -> None:

@@ -7,13 +7,15 @@ and the node authorizer of Kubernetes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 
+from fixtures.backends.kubernetes import reasons
 from fixtures.backends.kubernetes.api import Refused
-from fixtures.backends.kubernetes.reasons import Reasons, why_missing
+from fixtures.backends.kubernetes.facts import Pod
+from fixtures.backends.kubernetes.reasons import Awaited, Reasons
 from fixtures.backends.kubernetes.section import Kubernetes
 from plugins.errors import Unreachable
 from plugins.record.job import JobState, Phase
@@ -72,6 +74,12 @@ def pod(number: int, node: str = "node-0", **status: Any) -> Object:
         "spec": {"containers": [{"resources": {"limits": BOTH}}], **({"nodeName": node} if node else {})},
         "status": {"phase": "Pending", **status},
     }
+
+
+def why_missing(
+    events: list[Object], pods: Iterable[Object], expected: int, makers: set[tuple[str, str]]
+) -> tuple[str, bool]:
+    return reasons.why_missing(events, Awaited(list(map(Pod, pods)), expected, makers))
 
 
 def of_job(message: str) -> Object:
@@ -288,7 +296,7 @@ def look(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Look:
         section = Kubernetes(gpu="h100", autoscaled=autoscaled)
         made = found.setdefault(autoscaled, Reasons(cluster, section))  # type: ignore[arg-type]
         monkeypatch.setattr("fixtures.backends.kubernetes.reasons.time.monotonic", lambda: 1000 + at)
-        return made.add(job, state, pods, 1, makers)
+        return made.add(job, state, Awaited(list(map(Pod, pods)), 1, makers))
 
     return make
 

@@ -2,25 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from fixtures.backends.base import ClusterTimes
+from fixtures.backends.kubernetes import blame, facts, states
+from fixtures.backends.kubernetes.blame import Broken
+from fixtures.backends.kubernetes.facts import UNSEEN, Pod
+from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.objects import LONGEST_NAME, object_name
-from fixtures.backends.kubernetes.states import (
-    UNSEEN,
-    broken,
-    broken_behind_sidecars,
-    images_of,
-    nodes_of,
-    state_behind_sidecars,
-    state_of_jobset,
-    times_of,
-)
-from plugins.record.job import Phase
+from fixtures.backends.kubernetes.states import Seen
+from plugins.record.job import JobState, Phase
 
 WHEN = "2026-11-21T09:00:00Z"
+
+Items = Iterable[dict[str, Any]]
+
+
+def state_of_jobset(
+    jobset: dict[str, Any],
+    pods: Items,
+    workload: dict[str, Any] | None,
+    expected: int,
+    child: dict[str, Any] | None = None,
+) -> JobState:
+    jobset["spec"]["replicatedJobs"] = [{"name": "w", "template": {"spec": {"parallelism": expected}}}]
+    return states.state_of(JobSets(), Seen(jobset, list(map(Pod, pods)), workload, child))
+
+
+def state_behind_sidecars(pods: Items, container: str, expected: int) -> JobState | None:
+    return states.state_behind_sidecars(list(map(Pod, pods)), container, expected)
+
+
+def broken(pods: Items) -> list[Broken]:
+    return blame.broken(map(Pod, pods))
+
+
+def broken_behind_sidecars(pods: Items, container: str) -> list[Broken]:
+    return blame.broken_behind_sidecars(map(Pod, pods), container)
+
+
+def nodes_of(pods: Items) -> str:
+    return facts.nodes_of(map(Pod, pods))
+
+
+def images_of(pods: Items, container: str) -> tuple[str, ...]:
+    return facts.images_of(list(map(Pod, pods)), container)
+
+
+def times_of(jobset: dict[str, Any], pods: Items) -> ClusterTimes:
+    return states.times_of(JobSets(), jobset, list(map(Pod, pods)))
 
 
 def jobset(*conditions: tuple[str, str, str], suspend: bool = False, **status: Any) -> dict[str, Any]:

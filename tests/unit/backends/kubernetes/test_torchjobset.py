@@ -10,6 +10,7 @@ import yaml
 
 from fixtures.backends.base import LogPlace
 from fixtures.backends.kubernetes.backend import KubernetesBackend
+from fixtures.backends.kubernetes.facts import Pod
 from fixtures.backends.kubernetes.section import Kubernetes, Workload
 from fixtures.backends.kubernetes.torchjobset import TorchJobSets
 from fixtures.site import make_backends, site_model
@@ -88,17 +89,18 @@ def test_what_a_jobset_cannot_be_is_told_with_what_to_do(change: dict[str, Any],
     assert "mend: take it out of `overlay` in the site file, or install the operator" in str(caught.value)
 
 
-def pod(host: str, life: str, uid: str) -> dict[str, Any]:
-    return {
+def pod(host: str, life: str, uid: str) -> Pod:
+    made = {
         "metadata": {"name": f"{host}-{life}", "uid": uid, "creationTimestamp": f"2026-11-21T09:00:0{uid}Z"}
     }
+    return Pod(made)
 
 
 def test_the_last_host_by_name_prints_the_steps_whatever_its_pods_are_called() -> None:
     pods = [pod(f"pm-node-0-{number}", "zzzzz" if number == 10 else "aaaaa", "1") for number in range(11)]
     pods.append(pod("pm-node-0-9", "bbbbb", "2"))
     found = KIND.log_pods(pods)
-    assert [one["metadata"]["name"] for one in found[:2]] == ["pm-node-0-9-bbbbb", "pm-node-0-8-aaaaa"]
+    assert [one.name for one in found[:2]] == ["pm-node-0-9-bbbbb", "pm-node-0-8-aaaaa"]
     assert len(found) == 11
 
 
