@@ -116,6 +116,16 @@ class Case:
         return self.leaves_files and self.checkpoint is not None
 
     @property
+    def reports(self) -> str:
+        """The name of the profiler's reports of this scale."""
+        return f"the reports of {self.recipe}, {self.model_name} in {self.dtype} on {self.gpus} GPUs"
+
+    @property
+    def names_reports_by_kind(self) -> bool:
+        """Whether the recipe tells its reports by their kinds: then all jobs of a scale, also timed ones, write the same names."""
+        return bool(self.mode and self.mode.profiles and self.mode.profiles.kinds)
+
+    @property
     def dp(self) -> int:
         return self.gpus // (self.tp * self.pp * self.cp * self.fsdp)
 
@@ -244,13 +254,9 @@ class Recipe:
 
 
 def same_reports(first: Case, second: Case) -> bool:
-    """Whether jobs of both cases write reports of the same names into the same folder.
-
-    If a recipe tells its reports by their kinds, all jobs of a scale do, also those that are timed.
-    """
-    by_kinds = any(case.mode and case.mode.profiles and case.mode.profiles.kinds for case in (first, second))
-    scales = {(case.recipe, case.dtype, case.model_name, case.gpus) for case in (first, second)}
-    return by_kinds and len(scales) == 1
+    """Whether jobs of both cases write reports of the same names into the same folder."""
+    by_kind = first.names_reports_by_kind or second.names_reports_by_kind
+    return by_kind and first.reports == second.reports
 
 
 @lru_cache
