@@ -80,11 +80,6 @@ SHORT = "pacemark_short"
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("pacemark")
     group.addoption(
-        "--strict-last",
-        action="store_true",
-        help="judge by the published statistic alone, without looking at the steady median",
-    )
-    group.addoption(
         "--variant",
         action="append",
         default=[],

@@ -5,19 +5,17 @@ from __future__ import annotations
 import argparse
 import io
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from fixtures.backends.section import Machine
 from fixtures.backends.slurm.section import Slurm
-from fixtures.options import _gpu_hours, site_of
+from fixtures.options import _gpu_hours, contradictions
 from fixtures.session.plan import print_plan
 from fixtures.session.prospects import commands, symptom, why_undiagnosable
+from fixtures.site import THIS_MACHINE
 from plugins.outcome import Outcome
 from tests.unit import examples
 from tests.unit.chosen import choices, chosen
@@ -142,8 +140,13 @@ def test_anything_else_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize(("asked", "refused"), [([], True), (["profile"], True), (["checkpoint"], False)])
 def test_keeping_checkpoints_is_about_the_variant_that_saves_one(asked: list[str], refused: bool) -> None:
-    given = {"keep_checkpoints": True, "--variant": asked, "give_up_after": 0, "retry_infrastructure": 0}
-    options = SimpleNamespace(record_baselines=False, replace_baselines=False)
-    config: Any = SimpleNamespace(getoption=given.get, option=options, rootpath=Path(), stash={})
-    with pytest.raises(pytest.UsageError, match="give that too") if refused else nullcontext():
-        site_of(config)
+    unset = dict.fromkeys(("backend", "source", "resume", "site", "diagnose", "repeat"))
+    off = dict.fromkeys(
+        ("plan", "check", "gate", "collectonly", "strict_last", "repeat_undecided", "exclude_failed_nodes"),
+        False,
+    )
+    counts = {"give_up_after": 0, "retry_infrastructure": 0}
+    records = {"record_baselines": False, "replace_baselines": False}
+    option = argparse.Namespace(**unset, **off, **counts, **records, keep_checkpoints=True, variant=asked)
+    mistakes = list(contradictions(option, THIS_MACHINE))
+    assert [mistake.endswith("give that too") for mistake in mistakes] == ([True] if refused else [])
