@@ -14,7 +14,7 @@ from plugins.baselines.expected import counting, usual_statistic
 from plugins.baselines.file import Table
 from plugins.baselines.store import Baseline, find, references
 from plugins.errors import ConfigError
-from plugins.judging.judge import Judgement
+from plugins.judging.judgement import Judgement
 from plugins.recipes.cases import Case, Recipe, load_recipe
 from plugins.record.folder import BASIS
 from plugins.rejudge import Basis

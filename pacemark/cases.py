@@ -15,7 +15,7 @@ from pacemark.findings import Findings
 from pacemark.jobs import JobsOfRun, named
 from pacemark.milder import Terms
 from pacemark.statement import NewerFormat
-from plugins.judging.judge import Judgement
+from plugins.judging.judgement import Judgement
 from plugins.record.folder import BASIS, CASE, SUMMARY
 from plugins.record.job import Job
 from plugins.record.verdict import Kind

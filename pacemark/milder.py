@@ -10,7 +10,8 @@ from pathlib import Path
 from fixtures.backends.registry import REPLAY
 from pacemark.differences import few
 from plugins.judging.checkpoints import GB
-from plugins.judging.judge import BY_AGREED, Judgement
+from plugins.judging.judgement import Judgement
+from plugins.judging.kinds.timed import BY_AGREED
 from plugins.recipes.cases import load_recipe
 from plugins.record.folder import BASIS
 from plugins.record.job import Job

@@ -24,7 +24,8 @@ from plugins.judging import recording
 from plugins.judging.checkpoints import GB, Saved
 from plugins.judging.evidence import Evidence, SiteFacts, runs_of
 from plugins.judging.identity import type_in
-from plugins.judging.judge import Judgement, judge
+from plugins.judging.judge import judge
+from plugins.judging.judgement import Judgement
 from plugins.logs.formats import parser
 from plugins.outcome import Outcome
 from plugins.recipes.cases import DEFAULT_GPU, Case, Recipe, load_recipe

@@ -28,7 +28,8 @@ from plugins.judging.checkpoints import Written
 from plugins.judging.diagnosis import Diagnosis, ModeRun
 from plugins.judging.evidence import Evidence, SiteFacts, runs_of
 from plugins.judging.expected import Promise, Target, Targets, figure
-from plugins.judging.judge import Judgement, judge
+from plugins.judging.judge import judge
+from plugins.judging.judgement import Judgement
 from plugins.judging.verdicts import Verdict
 from plugins.metrics import Measurement
 from plugins.outcome import Outcome

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from plugins.judging.judge import Judgement
+from plugins.judging.judgement import Judgement
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from plugins.judging.model import flops_printed
+from plugins.judging.model import counted_by, flops_printed
 from plugins.logs import Log
 from plugins.logs.statements import GPU_NAME, Fact
 from plugins.recipes.cases import Case
@@ -45,6 +45,19 @@ def stated_by(case: Case, log: Log) -> dict[str, str]:
     if any(step.tokens for step in log.steps):
         said["sequence length"] = said["sequence length"] or "the tokens of a step"
     return said
+
+
+def identity_line(case: Case, log: Log) -> str:
+    """What the log states of the run's identity, and what it does not state: a line of the report."""
+    lines = stated_by(case, log)
+    stated = ", ".join(f"{kind} ({line})" for kind, line in lines.items() if line)
+    missing = ", ".join(kind for kind, line in lines.items() if not line)
+    words = f"identity  {stated or 'nothing'}"
+    if missing:
+        words += f"; not stated: {missing}"
+    if len(log.flops) > 1 and any(step.flops_per_gpu for step in log.steps):
+        words += f"; its TFLOP/s are by {counted_by(case, log)}"
+    return words + "".join(f"; {name} {value}" for name, value in log.versions if name == "jax")
 
 
 def anonymous(case: Case, log: Log) -> str:

@@ -17,7 +17,7 @@ from plugins.baselines.file import BaselineFile, Cell, Table
 from plugins.baselines.versions import differences, nodes_of
 from plugins.judging.cpus import busy
 from plugins.judging.identity import untold
-from plugins.judging.judge import Judgement
+from plugins.judging.judgement import Judgement
 from plugins.judging.verdicts import instability
 from plugins.logs import Log
 from plugins.metrics import FlopsDefinition, Measurement

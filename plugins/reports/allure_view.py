@@ -20,7 +20,7 @@ from plugins.digests.profile import Digests
 from plugins.digests.profile_view import shares_svg
 from plugins.errors import Lost
 from plugins.files import write_whole
-from plugins.judging.judge import Judgement
+from plugins.judging.judgement import Judgement
 from plugins.metrics import Measurement
 from plugins.recipes.cases import Case, Recipe
 from plugins.record.folder import CASE, GPUS_PLOT, GPUS_TABLE, SENT, STEPS

@@ -10,7 +10,7 @@ import shlex
 
 import pytest
 
-from plugins.judging.judge import Judgement
+from plugins.judging.judgement import Judgement
 
 
 class StepClock:

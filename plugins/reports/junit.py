@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plugins.judging.judge import Judgement
+from plugins.judging.judgement import Judgement
 from plugins.outcome import UNKNOWN_JOB
 from plugins.words import shown
 

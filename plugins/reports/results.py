@@ -26,7 +26,7 @@ from plugins.errors import ConfigError
 from plugins.files import write_json, write_whole
 from plugins.judging import identity
 from plugins.judging.diagnosis import Diagnosis
-from plugins.judging.judge import Judgement
+from plugins.judging.judgement import Judgement
 from plugins.judging.verdicts import Band, beside
 from plugins.record.folder import CASE, CTRF, GPUS_PLOT, GPUS_TABLE, METRICS, STEPS, SUMMARY, make_case_folder
 from plugins.record.job import Job

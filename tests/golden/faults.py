@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from plugins.judging.judge import Judgement
+from plugins.judging.judgement import Judgement
 from plugins.logs.formats import read
 from plugins.record.job import Phase
 from tests.fuzz import cells

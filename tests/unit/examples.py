@@ -15,7 +15,8 @@ from plugins.baselines.numbers import numbers
 from plugins.baselines.store import Baseline, find
 from plugins.digests.gpu_samples import Gpus
 from plugins.judging.evidence import Evidence, runs_of
-from plugins.judging.judge import Judgement, judge
+from plugins.judging.judge import judge
+from plugins.judging.judgement import Judgement
 from plugins.logs import Log, Step
 from plugins.logs.formats import read
 from plugins.logs.numbers import resolution
@@ -104,6 +105,11 @@ def evidence(
 def judged(case: Case, outcome: Outcome, log: Log, baseline: Baseline | None, **more: Any) -> Judgement:
     """The judgement on such evidence."""
     return judge(evidence(case, outcome, log, baseline, **more))
+
+
+def with_outcome(judgement: Judgement, outcome: Outcome) -> Judgement:
+    """The judgement of a case that had this outcome."""
+    return replace(judgement, evidence=replace(judgement.evidence, outcome=outcome))
 
 
 def steps(times: Sequence[float]) -> list[Step]:

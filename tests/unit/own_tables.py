@@ -8,7 +8,7 @@ from pathlib import Path
 
 from plugins.baselines.file import BaselineFile, load_baselines
 from plugins.baselines.store import Baseline, SiteNumbers, find
-from plugins.judging.judge import Judgement
+from plugins.judging.judgement import Judgement
 from plugins.judging.recording import Candidate, Origin, as_text, candidate, shelve
 from plugins.yamlfile import load
 from tests.unit import examples

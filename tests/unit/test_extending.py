@@ -6,6 +6,7 @@ import importlib
 import re
 import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,9 @@ from fixtures.runs.outcomes import outcome_of
 from fixtures.runs.planned import PlannedJob
 from fixtures.site import THIS_MACHINE, load_site, make_backends
 from plugins.errors import ConfigError, SubmitError
-from plugins.judging import validity
+from plugins.judging import kinds, validity
+from plugins.judging.evidence import Evidence
+from plugins.judging.judgement import Finding
 from plugins.judging.validity.run import TimedRun
 from plugins.judging.verdicts import Verdict
 from plugins.logs import LineParser, Step
@@ -112,6 +115,34 @@ def test_a_check_of_a_run_is_a_function(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(validity, "CHECKS", (*validity.CHECKS, loss_falls))
     found = verdict_on(examples.nemo2_text(examples.times()))
     assert found == Verdict(Kind.INVALID, "invalid run: the loss did not fall to half")
+
+
+class FirstStep:
+    """A kind of case that is judged by the time of its first step alone."""
+
+    def takes(self, case: Case) -> bool:
+        return case.variant == "first-step"
+
+    def problems(self, evidence: Evidence, /) -> list[str]:
+        return [] if evidence.log.steps[0].seconds else ["its first step has no time"]
+
+    def left_lines(self, _: Evidence, /) -> list[str]:
+        return []
+
+    def judge(self, evidence: Evidence) -> Finding:
+        kind = Kind.PASSED if evidence.log.steps[0].seconds == STEP_TIME else Kind.TOO_SLOW
+        return Finding(Verdict(kind, f"{kind}: the first step"))
+
+
+@pytest.mark.parametrize(("seconds", "kind"), [(STEP_TIME, Kind.PASSED), (20.0, Kind.TOO_SLOW)])
+def test_a_kind_of_case_is_a_module_and_a_line_of_the_table(
+    seconds: float, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kinds, "KINDS", (FirstStep(), *kinds.KINDS))
+    log = read("nemo2", [examples.nemo2_text(examples.times(s0=seconds)).encode()])
+    case = replace(examples.case(), variant="first-step")
+    found = examples.judged(case, examples.outcome(), log, examples.baseline())
+    assert found.verdict == Verdict(kind, f"{kind}: the first step")
 
 
 def verdict_on(text: str) -> Verdict:

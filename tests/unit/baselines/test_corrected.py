@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from plugins.judging.judge import Judgement
+from plugins.judging.judgement import Judgement
 from plugins.logs import Log, Step
 from plugins.record.verdict import Kind
 from plugins.reports.results import record

@@ -14,7 +14,7 @@ from plugins.baselines.expected import counting, usual_statistic
 from plugins.baselines.file import load_baselines
 from plugins.baselines.store import find, references
 from plugins.errors import ConfigError
-from plugins.judging.judge import Judgement
+from plugins.judging.judgement import Judgement
 from plugins.record.verdict import Kind
 from plugins.reports import results
 from plugins.reports.terminal import print_table

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from plugins.baselines.versions import compare, mixed, versions_of
-from plugins.judging.judge import Judgement
+from plugins.judging.judgement import Judgement
 from plugins.judging.recording import shelve
 from plugins.logs import Log
 from plugins.record.job import Job, JobRef, Phase

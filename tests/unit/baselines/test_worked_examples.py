@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from plugins.judging.judge import Judgement
+from plugins.judging.judgement import Judgement
 from plugins.outcome import Outcome
 from plugins.record.job import Job, JobRef, JobState, Phase
 from plugins.record.verdict import Kind

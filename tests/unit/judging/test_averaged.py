@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from plugins.judging.judge import Judgement
+from plugins.judging.judgement import Judgement
 from plugins.logs.means import SINGLE, Means
 from plugins.record.folder import STEPS
 from plugins.record.verdict import Kind
@@ -121,7 +121,7 @@ def test_the_mean_is_that_of_the_single_steps_and_the_words_say_what_they_are_of
     assert found.measurement.timing.mean == pytest.approx(STEP * statistics.fmean(raw[10:]), rel=0.004)
     assert found.details[0].endswith("mean of steps 45 to 49")
     assert "median of the 8 settled intervals of 5 steps" in found.details[1]
-    record = results.write_case(replace(found, outcome=replace(found.outcome, folder=tmp_path)))
+    record = results.write_case(examples.with_outcome(found, replace(found.outcome, folder=tmp_path)))
     assert (record["means"], record["hiccups"]) == ({"over": 5, "every": 1, "judged": 5}, [24, 49])
     assert len((tmp_path / STEPS).read_text().splitlines()) == 51
 

@@ -14,7 +14,7 @@ from fixtures.fleet.watchdog import silent
 from plugins.errors import ConfigError
 from plugins.judging.checkpoints import GB, TIB, Written
 from plugins.judging.evidence import SiteFacts
-from plugins.judging.judge import Judgement
+from plugins.judging.judgement import Judgement
 from plugins.logs import Log
 from plugins.logs.formats import read
 from plugins.recipes.cases import Case

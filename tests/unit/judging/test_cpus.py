@@ -12,7 +12,7 @@ import pytest
 
 from plugins.baselines.store import find
 from plugins.judging.cpus import peak
-from plugins.judging.judge import Judgement
+from plugins.judging.judgement import Judgement
 from plugins.judging.recording import Origin, candidate
 from plugins.logs.formats import read
 from plugins.outcome import Outcome

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plugins.baselines.numbers import numbers
-from plugins.judging.judge import Judgement, another_run
+from plugins.judging.judgement import Judgement
+from plugins.judging.kinds.timed import another_run
 from plugins.judging.repeats import Repeats
 from plugins.logs import Log
 from plugins.logs.formats import read

@@ -15,7 +15,7 @@ from plugins.digests import gpu_causes
 from plugins.digests.gpu_samples import Gpus, Process, Product, Sample, State, parse_gpus
 from plugins.judging import gpus as gpu_judging
 from plugins.judging.identity import type_in
-from plugins.judging.judge import Judgement
+from plugins.judging.judgement import Judgement
 from plugins.logs.formats import parser, read
 from plugins.logs.statements import Fact
 from plugins.outcome import Outcome

@@ -20,7 +20,7 @@ from plugins.baselines.file import BaselineFile
 from plugins.baselines.store import Baseline, find
 from plugins.errors import ConfigError
 from plugins.judging.identity import untold
-from plugins.judging.judge import Judgement
+from plugins.judging.judgement import Judgement
 from plugins.judging.recording import candidate
 from plugins.logs import Log
 from plugins.metrics import flops_per_sequence
@@ -227,7 +227,7 @@ def test_a_recipe_without_a_second_definition_has_none_beside() -> None:
 
 def test_the_record_names_both(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    seen = replace(judged(STEP), outcome=examples.outcome(folder=folder))
+    seen = examples.with_outcome(judged(STEP), examples.outcome(folder=folder))
     record = results.write_case(seen)
     assert (record["statistic"], record["last_step_time"]) == ("mean:50-99", STEP)
     assert record["means"] == {"over": 10, "every": 10, "judged": 10}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from plugins.baselines.store import Baseline
-from plugins.judging.judge import Judgement
+from plugins.judging.judgement import Judgement
 from plugins.logs import Log
 from plugins.logs.statements import Fact
 from plugins.outcome import Outcome

@@ -13,7 +13,7 @@ from plugins.digests.artefacts import Artefacts, File, parse_artefacts
 from plugins.errors import ConfigError, Infrastructure, Unreachable
 from plugins.judging import modes
 from plugins.judging.evidence import SiteFacts
-from plugins.judging.judge import Judgement
+from plugins.judging.judgement import Judgement
 from plugins.logs.formats import read
 from plugins.recipes.cases import Case, Recipe, load_recipe
 from plugins.record.verdict import Kind

@@ -62,7 +62,7 @@ def test_a_log_is_known_by_its_steps_in_every_copy_of_it() -> None:
 # Process numbers come again, and a log's name may not say its job.
 @pytest.mark.parametrize("changed", [{"nodes": "this machine"}, {"id": "of unknown id"}, {"id": ""}])
 def test_an_id_that_tells_no_job_from_another_is_not_recorded(changed: dict[str, str]) -> None:
-    found = replace(judged(), outcome=examples.outcome(gpu="b200", **changed))
+    found = examples.with_outcome(judged(), examples.outcome(gpu="b200", **changed))
     offer = candidate(found, FIRST)
     assert isinstance(offer, Candidate)
     assert offer.cell.recorded is not None
@@ -104,7 +104,7 @@ def test_a_restless_run_is_refused_with_its_spread(times: list[float], said: str
 def test_a_run_that_is_not_valid_is_refused() -> None:
     spoilt = judged(text="NCCL INFO Using network Socket\n")
     assert refused(spoilt).startswith("no whole and valid run: invalid run: NCCL fell back")
-    given_up = replace(judged(), outcome=examples.with_facts(judged().outcome, failure="given up"))
+    given_up = examples.with_outcome(judged(), examples.with_facts(judged().outcome, failure="given up"))
     assert refused(given_up).startswith("no whole and valid run: ")
 
 

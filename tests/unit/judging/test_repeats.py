@@ -13,7 +13,8 @@ import pytest
 
 from plugins.baselines.numbers import numbers
 from plugins.job_files import read_log
-from plugins.judging.judge import Judgement, another_run
+from plugins.judging.judgement import Judgement
+from plugins.judging.kinds.timed import another_run
 from plugins.judging.repeats import MAX_RUNS, Repeats, judge_runs, pooled, unsure
 from plugins.judging.verdicts import Band, judge
 from plugins.logs.means import Means

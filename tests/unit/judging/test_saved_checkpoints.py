@@ -11,7 +11,7 @@ from plugins.digests.artefacts import Artefacts, File
 from plugins.errors import ConfigError
 from plugins.judging.checkpoints import GB, Saved
 from plugins.judging.evidence import SiteFacts
-from plugins.judging.judge import Judgement
+from plugins.judging.judgement import Judgement
 from plugins.logs import Log
 from plugins.recipes.file import read_recipe
 from plugins.record.job import Phase

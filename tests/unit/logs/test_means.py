@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plugins.errors import ConfigError
-from plugins.judging.judge import Judgement
+from plugins.judging.judgement import Judgement
 from plugins.judging.validity import problems
 from plugins.judging.verdicts import explain
 from plugins.logs import Step
@@ -278,7 +278,7 @@ def test_a_last_step_needs_no_second_line() -> None:
 def test_the_record_has_both_times_of_a_step(tmp_path: Path) -> None:
     raw = examples.times(s30=20.0)
     found = judged(raw, garbled=[48])
-    record = results.write_case(replace(found, outcome=replace(found.outcome, folder=tmp_path)))
+    record = results.write_case(examples.with_outcome(found, replace(found.outcome, folder=tmp_path)))
     assert record["means"] == {"over": 5, "every": 1, "judged": 1}
     assert record["last_step_time"] == pytest.approx(smoothed(raw)[49])
     with (tmp_path / STEPS).open() as file:

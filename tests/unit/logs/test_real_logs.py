@@ -14,7 +14,7 @@ from plugins.baselines.file import Cell, Table
 from plugins.baselines.store import Baseline
 from plugins.judging.checkpoints import Written
 from plugins.judging.evidence import SiteFacts
-from plugins.judging.judge import Judgement
+from plugins.judging.judgement import Judgement
 from plugins.judging.model import flops_of_a_step
 from plugins.logs import Log, Span
 from plugins.logs.means import SINGLE, Means

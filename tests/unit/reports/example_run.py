@@ -89,7 +89,7 @@ def make(
         if kind in (Kind.INFRASTRUCTURE, Kind.LOST, Kind.SKIPPED):
             record = results.unjudged(replace(judged.outcome.job), "")
         else:
-            results.write_case(replace(judged, outcome=replace(judged.outcome, folder=folder_of)))
+            results.write_case(examples.with_outcome(judged, replace(judged.outcome, folder=folder_of)))
             (folder_of / LOG).write_text("a log")
         if steps != 50:
             rows = [f"{index},1,1,1,1,{10 + index % 7 / 100}" for index in range(steps)]

@@ -1,0 +1,100 @@
+"""What the judge says of a case. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from plugins.baselines.expected import Expected
+from plugins.baselines.file import Reference
+from plugins.baselines.versions import versions_of
+from plugins.digests.artefacts import Artefacts
+from plugins.digests.gpu_samples import Gpus
+from plugins.judging.checkpoints import Written
+from plugins.judging.diagnosis import Diagnosis
+from plugins.judging.diagnosis import explain as explain_diagnosis
+from plugins.judging.evidence import Evidence
+from plugins.judging.verdicts import Verdict
+from plugins.logs import Log
+from plugins.metrics import Measurement, Statistic
+from plugins.outcome import Outcome
+from plugins.recipes.cases import Case
+from plugins.record.verdict import Kind
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a stage of the judge concludes: the verdict, and what it rests on.
+
+    `details` are the lines of the report below the headline. `measurement` and `expected` are None if nothing was
+    measured, or if there is no baseline. `references` are figures of others for comparison. If the case ran several
+    times, `runs` has the measurement of each run, those of `outcome.earlier` first. `written` is the checkpoint of a
+    case that writes one, `artefacts` what a run in another mode left on the cluster.
+    """
+
+    verdict: Verdict
+    details: tuple[str, ...] = ()
+    measurement: Measurement | None = None
+    expected: Expected | None = None
+    references: tuple[Reference, ...] = ()
+    runs: tuple[Measurement, ...] = ()
+    written: Written | None = None
+    artefacts: Artefacts | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement(Finding):
+    """The judgement of one case. `diagnosis` is what is known of the cause of its verdict."""
+
+    evidence: Evidence
+    diagnosis: Diagnosis | None = None
+
+    @property
+    def case(self) -> Case:
+        return self.evidence.case
+
+    @property
+    def outcome(self) -> Outcome:
+        return self.evidence.outcome
+
+    @property
+    def log(self) -> Log:
+        """The log of the case's last job."""
+        return self.evidence.log
+
+    @property
+    def gpus(self) -> Gpus | None:
+        """What that log tells of its GPUs."""
+        return self.evidence.own.gpus
+
+    @property
+    def statistic(self) -> Statistic:
+        """The step time that counts."""
+        if self.measurement is None:
+            return self.evidence.numbers.statistic
+        return self.measurement.timing.statistic
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """The versions that the run was made with, as far as they are known."""
+        return versions_of(self.outcome, self.log)
+
+    @property
+    def diagnosable(self) -> bool:
+        """Whether it is worth finding the cause: the pace is measured, and it is not the expected one."""
+        return self.measurement is not None and self.verdict.kind in (Kind.TOO_SLOW, Kind.NOISY)
+
+    @property
+    def text(self) -> str:
+        """Headline, figures and remarks, for a terminal."""
+        diagnosis = [] if self.diagnosis is None else explain_diagnosis(self.diagnosis)
+        lines = [f"  {line}" for line in (*self.details, *diagnosis)]
+        lines += [f"  remark    {remark}" for remark in self.verdict.remarks]
+        return "\n".join([f"{self.case.key}: {self.verdict.headline}", *lines])
+
+
+def ended(evidence: Evidence, kind: Kind, reasons: Sequence[str], details: Sequence[str] = ()) -> Finding:
+    """How a case ends whose job or run is no evidence, for these reasons."""
+    note = evidence.outcome.job.log_note
+    verdict = Verdict(kind, f"{kind}: {'; '.join(reasons)}", (note,) if note else ())
+    return Finding(verdict, tuple(details))

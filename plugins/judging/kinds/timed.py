@@ -1,0 +1,197 @@
+"""A case whose pace is judged by a baseline. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from plugins.baselines.expected import Expected, expected
+from plugins.baselines.numbers import Numbers
+from plugins.baselines.store import Baseline
+from plugins.baselines.versions import versions_of
+from plugins.judging import cpus as cpu_judging
+from plugins.judging import gpus as gpu_judging
+from plugins.judging import validity, verdicts
+from plugins.judging.evidence import Evidence, Run
+from plugins.judging.identity import identity_line
+from plugins.judging.job_words import job_lines, remarks
+from plugins.judging.judgement import Finding, ended
+from plugins.judging.kinds.measuring import changes, dispatched, measure, run_lines
+from plugins.judging.repeats import Repeats, judge_runs, remarks_on, together, unsure
+from plugins.judging.verdicts import Verdict
+from plugins.logs import Log
+from plugins.metrics import Measurement, MfuBasis
+from plugins.recipes.cases import Case
+from plugins.record.baseline import Tolerance
+from plugins.record.verdict import Kind
+
+BY_AGREED = "judged by the tolerance of the acceptance plan"
+"""So begins the remark on such a tolerance."""
+
+
+def takes(case: Case) -> bool:
+    """Whether the pace of the case is judged."""
+    return case.is_timed
+
+
+def problems(_: Evidence) -> list[str]:
+    """Nothing: it leaves its log alone."""
+    return []
+
+
+def left_lines(_: Evidence) -> list[str]:
+    """Nothing: it leaves its log alone."""
+    return []
+
+
+def judge(evidence: Evidence) -> Finding:
+    """Judge the pace of valid runs."""
+    baseline, basis = evidence.numbers.baseline, evidence.basis
+    if baseline is None:
+        return _without_baseline(evidence)
+    if basis is None:
+        reason = "the run did not state its machine's own peak, which MFU is counted against"
+        return ended(evidence, Kind.INVALID, [reason])
+    return _compared(evidence, baseline, basis)
+
+
+def another_run(case: Case, logs: Sequence[Log], numbers: Numbers, repeats: Repeats) -> str:
+    """Why the case needs one more run; "" if the runs of `logs` are enough.
+
+    All runs of `logs` ended well. If a run is not valid, the case is decided; so it is without a baseline,
+    unless every case runs several times.
+    """
+    if not case.is_timed or len(logs) >= repeats.at_most:
+        return ""
+    more = f"run {len(logs)} of {repeats.at_most} has ended"
+    baseline, part = numbers.baseline, numbers.accelerator
+    if baseline is None:
+        return more if repeats.always else ""
+    basis = numbers.counting.basis(cpu_judging.peak(case, logs))
+    if basis is None or any(validity.problems(case, log, baseline.statistic, part) for log in logs):
+        return ""
+    if repeats.always:
+        return more
+    runs = [measure(case, log, baseline.statistic, basis) for log in logs]
+    return unsure(runs, expected(case, baseline, basis), repeats.at_most)
+
+
+def _without_baseline(evidence: Evidence) -> Finding:
+    """The measured pace, which there is nothing to compare with."""
+    case, numbers, gpus = evidence.case, evidence.numbers, evidence.own.gpus
+    runs = _measured(evidence)
+    measurement = together(runs)
+    why_none = f", {numbers.why_none}" if numbers.why_none else ""
+    headline = (
+        f"{Kind.NO_BASELINE}: measured {measurement.step_time:.4g} s a step, {measurement.tokens_per_second:,.0f} tokens/s, "
+        f"{verdicts.steadiness(measurement)}; nothing to compare with: baselines/{case.recipe}.yaml has no "
+        f"{case.id} of release {case.release} on {numbers.gpu}{why_none}"
+    )
+    stalls = verdicts.stall_remarks(measurement, Tolerance())
+    verdict = Verdict(Kind.NO_BASELINE, headline, (*remarks_on(runs), *stalls, *remarks(evidence)))
+    verdict = gpu_judging.explained(verdict, gpus, None)
+    verdict = cpu_judging.explained(verdict, case, evidence.logs, measurement, None)
+    details = (
+        *verdicts.describe(measurement, numbers.references),
+        *gpu_judging.lines(gpus, measurement, numbers.accelerator),
+        *run_lines(runs),
+        identity_line(case, evidence.log),
+        *job_lines(evidence.outcome),
+    )
+    return Finding(verdict, details, measurement, references=numbers.references, runs=_if_several(runs))
+
+
+def _compared(evidence: Evidence, baseline: Baseline, basis: MfuBasis) -> Finding:
+    """The measured pace beside that of the baseline."""
+    case, log, numbers = evidence.case, evidence.log, evidence.numbers
+    target, runs = expected(case, baseline, basis), _measured(evidence)
+    measurement, verdict = _judge_runs(evidence, runs, target)
+    notes = (
+        *verdict.remarks,
+        *_agreed(evidence, runs, target, verdict),
+        *dispatched(case, log, numbers.statistic),
+        *_other_versions(evidence, baseline),
+        *remarks(evidence),
+    )
+    verdict = replace(verdict, remarks=notes)
+    changed = changes(evidence, verdict, measurement, target)
+    decisive = _run_of(measurement, evidence, runs)
+    verdict = gpu_judging.explained(verdict, decisive.gpus, baseline.table.product)
+    verdict = cpu_judging.explained(verdict, case, evidence.logs, measurement, target)
+    verdict = _veto(evidence, verdict, baseline)
+    details = (
+        *verdicts.explain(measurement, target, numbers.references),
+        *gpu_judging.lines(decisive.gpus, measurement, numbers.accelerator, baseline.table),
+        *run_lines(runs),
+        identity_line(case, log),
+        *changed,
+        *job_lines(evidence.outcome),
+    )
+    return Finding(
+        verdict, details, measurement, target, references=numbers.references, runs=_if_several(runs)
+    )
+
+
+def _measured(evidence: Evidence) -> list[Measurement]:
+    """What each run measured."""
+    statistic, basis = evidence.numbers.statistic, evidence.basis
+    return [measure(evidence.case, log, statistic, basis) for log in evidence.logs]
+
+
+def _if_several(runs: Sequence[Measurement]) -> tuple[Measurement, ...]:
+    return tuple(runs) if len(runs) > 1 else ()
+
+
+def _run_of(measurement: Measurement, evidence: Evidence, runs: Sequence[Measurement]) -> Run:
+    """The run that decided alone; if all did together, the last one."""
+    pairs = zip(evidence.runs, runs, strict=True)
+    return next((run for run, measured in pairs if measured is measurement), evidence.own)
+
+
+def _judge_runs(
+    evidence: Evidence, runs: Sequence[Measurement], target: Expected
+) -> tuple[Measurement, Verdict]:
+    if evidence.strict_last:
+        return runs[-1], verdicts.judge(runs[-1], target, strict_last=True)
+    return judge_runs(runs, target)
+
+
+def _agreed(evidence: Evidence, runs: Sequence[Measurement], target: Expected, verdict: Verdict) -> list[str]:
+    """The remark on a tolerance that an acceptance plan put in the place of the baseline's own."""
+    baseline = target.baseline
+    published, agreed = baseline.published_tolerance.model_dump(), baseline.tolerance.model_dump()
+    changed = [
+        f"{key} {value:g} (the baseline's own is {published[key]:g})"
+        for key, value in agreed.items()
+        if value != published[key]
+    ]
+    if not changed:
+        return []
+    remark = f"{BY_AGREED}: {', '.join(changed)}"
+    by_published = replace(target, baseline=replace(baseline, agreed=None))
+    otherwise = _judge_runs(evidence, runs, by_published)[1]
+    if otherwise.kind is not verdict.kind:
+        remark += f"; by the baseline's own it would be {otherwise.headline}"
+    return [remark]
+
+
+def _other_versions(evidence: Evidence, baseline: Baseline) -> list[str]:
+    """The remarks on versions that differ from those that the baseline was measured with."""
+    now = versions_of(evidence.outcome, evidence.log)
+    return [
+        f"the run has {name} {now[name]}, the baseline was measured with {version}"
+        for name, version in baseline.table.versions.items()
+        if now.get(name, version) != version
+    ]
+
+
+def _veto(evidence: Evidence, verdict: Verdict, baseline: Baseline) -> Verdict:
+    """The verdict, unless a GPU of any run is too slow by its matrix product alone: then no pass counts."""
+    low = [
+        f"run {number}: {reason}"
+        for number, run in enumerate(evidence.runs, start=1)
+        for reason in gpu_judging.low(run.gpus, baseline.table.product)
+    ]
+    if verdict.kind is not Kind.PASSED or not low:
+        return verdict
+    return Verdict(Kind.INVALID, f"{Kind.INVALID}: {'; '.join(low)}", (verdict.headline, *verdict.remarks))
