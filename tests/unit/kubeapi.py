@@ -148,7 +148,9 @@ class Memory:
 def setup(memory: Memory, **values: str) -> Provisioner:
     """The shipped set-up in the namespace `runs`, asked about anew at every look."""
     section = gpt3_setup.section(values={"files": "40", "parts": "40", "chunks": "2", **values})
-    return Provisioner("lab", memory, section, gpt3_setup.recipe(), ask_seconds=0, read_seconds=0)  # type: ignore[arg-type]
+    made = Provisioner("lab", memory, section, gpt3_setup.recipe())  # type: ignore[arg-type]
+    made.ask_seconds = made.read_seconds = 0
+    return made
 
 
 class Server:

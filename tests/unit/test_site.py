@@ -10,7 +10,7 @@ import pytest
 from fixtures.backends import local
 from fixtures.backends.kubernetes import api
 from fixtures.backends.kubernetes import submit as making
-from fixtures.backends.kubernetes.provision import apply as setup
+from fixtures.backends.kubernetes.provision import jobs as setup
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.local import Local
 from fixtures.backends.section import Machine
@@ -355,7 +355,7 @@ def test_a_gpu_of_the_sites_own_table_is_known(tmp_path: Path) -> None:
 
 def test_no_job_appears_any_more_once_it_counts_as_never_submitted() -> None:
     """A last request may begin late, and the server carry it out after nobody waits for it."""
-    latest = max(making.SUBMIT_SECONDS, setup._SUBMIT_SECONDS) + api._CONNECT_SECONDS
+    latest = max(making.SUBMIT_SECONDS, setup.SUBMIT_SECONDS) + api._CONNECT_SECONDS
     assert Kubernetes(gpu="h100").launch_bound >= latest + 60
 
 

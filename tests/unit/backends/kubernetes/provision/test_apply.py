@@ -12,8 +12,8 @@ from fixtures.backends.kubernetes.api import Refused
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.kinds import Rules
-from fixtures.backends.kubernetes.provision.apply import RULES, Provisioner
-from fixtures.backends.kubernetes.provision.jobs import Jobs
+from fixtures.backends.kubernetes.provision.apply import Provisioner
+from fixtures.backends.kubernetes.provision.data import RULES
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from plugins.errors import SiteError, SubmitError, Unprovisioned, Unreachable
 from plugins.record.job import SETUP_CASE, JobRef, Phase
@@ -27,7 +27,8 @@ SUBMITTED = JobRef("gpt3_aks", SETUP_CASE, JOB)
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
     # A submission without an answer is not repeated.
-    monkeypatch.setattr("fixtures.backends.kubernetes.provision.apply._SUBMIT_SECONDS", 0.0)
+    for module in ("apply", "data"):
+        monkeypatch.setattr(f"fixtures.backends.kubernetes.provision.{module}.SUBMIT_SECONDS", 0.0)
     monkeypatch.setattr("fixtures.backends.kubernetes.provision.jobs._LOOK_AGAIN_SECONDS", 0.01)
     made = Memory()
     made.claim()
@@ -154,9 +155,8 @@ def checked(memory: Memory, monkeypatch: pytest.MonkeyPatch, **values: str) -> S
     monkeypatch.setattr("fixtures.backends.kubernetes.backend.lacks", lambda *_: [])
     case = examples.case("375m-fp16-16gpus", "gpt3_aks")
     section = gpt3_setup.section(values=values)
+    monkeypatch.setattr("fixtures.backends.kubernetes.backend.Api", lambda *_: memory)
     backend = KubernetesBackend("lab", section, [examples.recipe_named("gpt3_aks")], PyTorchJobs())
-    backend._setups["gpt3_aks"]._api = memory  # type: ignore[assignment]
-    backend._setups["gpt3_aks"]._jobs = Jobs(memory, "runs")  # type: ignore[arg-type]
     with pytest.raises(SiteError) as caught:
         backend.check(case)
     return caught.value
@@ -454,10 +454,10 @@ def test_a_count_that_finds_no_node_is_told_at_once_where_none_will_come(
 ) -> None:
     monkeypatch.setattr("fixtures.backends.kubernetes.provision.jobs._UNPLACED_SECONDS", 0.0)
     for name in ("_PROBE_SECONDS", "_PROBE_SECONDS_AUTOSCALED"):
-        monkeypatch.setattr(f"fixtures.backends.kubernetes.provision.apply.{name}", 0.1)
+        monkeypatch.setattr(f"fixtures.backends.kubernetes.provision.data.{name}", 0.1)
     unplaced(memory, message)
     session = kubeapi.setup(memory)
-    session._section = session._section.model_copy(update={"autoscaled": autoscaled})
+    session._data._section = session._data._section.model_copy(update={"autoscaled": autoscaled})
     (lack,) = session.lacks(2)
     assert f"could not be counted: Unschedulable: {message}" in lack
     # It is looked at again where it is waited for, and then for what its pods said.
