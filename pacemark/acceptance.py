@@ -14,12 +14,13 @@ from pacemark.findings import Findings
 from pacemark.jobs import JobsOfRun
 from plugins.errors import ConfigError
 from plugins.judging.acceptance import asked, waivers
+from plugins.judging.choice import Choice
 from plugins.judging.scaling import curves
 from plugins.judging.shown import Shown
 from plugins.recipes.cases import Case, load_recipe
 from plugins.record.folder import BASIS, SUMMARY
 from plugins.record.plan import PLAN, Agreed, parse_plan
-from plugins.rejudge import Basis, Choice, promised_otherwise
+from plugins.rejudge import Basis, promised_otherwise
 from plugins.reports.acceptance import acceptance_lines, decided, scale_record, scaling_record, why_ended
 from plugins.reports.summary import Summary
 

@@ -13,20 +13,18 @@ import sys
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from plugins.baselines.digests import load_digest, path_of
-from plugins.baselines.numbers import numbers
 from plugins.errors import ConfigError, Infrastructure, Invalid, Lost, RunError
-from plugins.job_files import read_artefacts, read_log
 from plugins.judging import checkpoints, diagnosis, recording
+from plugins.judging.cause import Setting, find_cause
 from plugins.judging.checkpoints import Written
-from plugins.judging.diagnosis import Diagnosis, ModeRun
-from plugins.judging.evidence import Evidence, SiteFacts, runs_of
+from plugins.judging.choice import Choice
+from plugins.judging.diagnosis import Diagnosis
+from plugins.judging.evidence import read_evidence
 from plugins.judging.expected import Promise, Target, Targets, figure
 from plugins.judging.judge import judge
 from plugins.judging.judgement import Judgement
@@ -37,7 +35,6 @@ from plugins.recipes.cases import Case, Recipe, load_recipe
 from plugins.recipes.file import RecipeFile, read_recipe
 from plugins.record.folder import CASE
 from plugins.record.verdict import Kind
-from plugins.rejudge import Choice, read_evidence
 from plugins.reports import allure_view, benchmark_view, junit, results
 from plugins.words import shown
 
@@ -200,22 +197,26 @@ def judgement(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> J
 
 def judge_item(item: pytest.Item, outcome: Outcome) -> Judgement:
     """Judge the case of a test, before or while the test runs, and write its record."""
-    recipe, found = judge_case(item, outcome)
+    judged, setting = judge_case(item, outcome)
+    judgement = explained(judged, lambda: find_cause(judged, setting))
     site_baselines = item.config.stash.get(SITE_BASELINES, SiteBaselines())
-    found = explained(found, partial(_diagnosis, item.config, recipe, found))
-    results.write_case(found, _offer(recipe, found, site_baselines))
-    item.stash[JUDGEMENT] = found
-    item.stash[RECIPE] = recipe
-    return found
+    results.write_case(judgement, _offer(setting.recipe, judgement, site_baselines))
+    item.stash[JUDGEMENT] = judgement
+    item.stash[RECIPE] = setting.recipe
+    return judgement
 
 
-def judge_case(item: pytest.Item, outcome: Outcome) -> tuple[Recipe, Judgement]:
-    """Judge the case of a test, and write nothing. Returns its recipe too."""
-    case, recipe = case_of(item), recipe_of(item.config, item.path)
+def judge_case(item: pytest.Item, outcome: Outcome) -> tuple[Judgement, Setting]:
+    """Judge the case of a test, and write nothing. Returns also where it is judged."""
+    config, case, recipe = item.config, case_of(item), recipe_of(item.config, item.path)
     if case is None or recipe is None:
         raise ConfigError(f"{item.path}: a suite's test stands beside its recipe.yaml")
-    choice = choice_for(item.config, recipe.file)
-    return recipe, judge(read_evidence(recipe, case, outcome, choice, item.config.rootpath / "baselines"))
+    choice, recorded = (
+        choice_for(config, recipe.file),
+        config.stash.get(SITE_BASELINES, SiteBaselines()).judged,
+    )
+    setting = Setting(recipe, choice, config.rootpath / "baselines", recorded)
+    return judge(read_evidence(recipe, case, outcome, choice, setting.baselines)), setting
 
 
 def explained(judgement: Judgement, find: Callable[[], Diagnosis | None]) -> Judgement:
@@ -225,59 +226,6 @@ def explained(judgement: Judgement, find: Callable[[], Diagnosis | None]) -> Jud
     except Exception as error:
         why = f"Pacemark itself failed: {type(error).__name__}: {error}"
         return replace(judgement, diagnosis=diagnosis.undiagnosed(why))
-
-
-def _diagnosis(config: pytest.Config, recipe: Recipe, judgement: Judgement) -> Diagnosis | None:
-    """What is known of the cause of a verdict that is too slow or noisy, and how to learn it."""
-    case, outcome, measured = judgement.case, judgement.outcome, judgement.measurement
-    known = outcome.diagnosis
-    if not judgement.diagnosable or measured is None:
-        return None
-    if known.why_none:
-        return diagnosis.undiagnosed(known.why_none)
-    if not known.jobs:
-        modes = recipe.diagnostic_modes(case)
-        costs = (diagnosis.gpu_hours(mode, recipe.file.startup_minutes, measured.step_time) for mode in modes)
-        return diagnosis.advice(known.command, sum(costs))
-    runs = [_mode_run(config, recipe, case, mode, found) for mode, found in known.jobs.items()]
-    return diagnosis.diagnose(case.gpus, runs, known.recording)
-
-
-def _mode_run(config: pytest.Config, recipe: Recipe, case: Case, mode: str, outcome: Outcome) -> ModeRun:
-    """A job of a diagnosis: whether it is evidence, and the recorded digest that it compares with."""
-    same = recipe.in_mode(case, mode)
-    if same is None or outcome.job.failure:
-        return ModeRun(
-            mode, outcome, why_not=outcome.job.message or f"{recipe.name} has no such mode any more"
-        )
-    hours = case.gpus * (outcome.job.times.seconds or 0.0) / 3600
-    try:
-        log, left = read_log(recipe.file.log, outcome.folder), read_artefacts(outcome.folder)
-        # That the network is not the expected one may be the finding.
-        log = replace(log, marks=tuple(mark for mark in log.marks if mark[0] not in diagnosis.FINDINGS))
-        judged = judge(
-            Evidence(
-                case=same,
-                outcome=outcome,
-                runs=runs_of(outcome, [log]),
-                numbers=numbers(same, None, outcome.gpu, config.rootpath / "baselines"),
-                site=SiteFacts(same.nodes(choice_for(config, recipe.file).gpus_per_node)),
-                artefacts=left,
-            )
-        )
-    except (OSError, Infrastructure) as error:
-        return ModeRun(mode, outcome, hours, why_not=str(error))
-    if judged.verdict.kind is not Kind.PASSED:
-        return ModeRun(mode, outcome, hours, why_not=judged.verdict.headline)
-    folder = config.stash.get(SITE_BASELINES, SiteBaselines()).judged
-    good, why = None, "the site has no baselines of its own"
-    if folder is not None:
-        try:
-            good = load_digest(path_of(folder, same))
-            why = good.unlike(same, outcome.gpu) if good else "none is recorded"
-        except ConfigError as error:
-            why = str(error)
-    return ModeRun(mode, outcome, hours, left, "", None if why else good, why)
 
 
 def _offer(recipe: Recipe, judgement: Judgement, site_baselines: SiteBaselines) -> Mapping[str, Any] | None:

@@ -1,4 +1,4 @@
-"""All that a case is judged by, as one value. Pure."""
+"""All that a case is judged by, as one value; and how it is read, once. Nothing else of the judge reads a file."""
 
 from __future__ import annotations
 
@@ -6,17 +6,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import zip_longest
+from pathlib import Path
 
-from plugins.baselines.numbers import Numbers
+from plugins.baselines.numbers import Numbers, numbers
 from plugins.digests.artefacts import Artefacts
 from plugins.digests.gpu_samples import Gpus
+from plugins.job_files import read_artefacts, read_gpus, read_log
 from plugins.judging import cpus
 from plugins.judging.checkpoints import Saved
+from plugins.judging.choice import Choice
+from plugins.judging.complaints import complaints, of_each_kind
+from plugins.judging.identity import fingerprint, type_in
 from plugins.judging.validity import UNKNOWN, Started
 from plugins.logs import Log
+from plugins.logs.formats import parser
 from plugins.metrics import MfuBasis
 from plugins.outcome import Outcome
-from plugins.recipes.cases import Case
+from plugins.recipes.cases import Case, Recipe
+from plugins.record.folder import ERRORS, OWN_LOG, try_folder
+
+_LINES, _WIDTH = 8, 200
+"""So many lines of a log are quoted, each up to this width."""
+
+_TAIL = 1 << 18
+"""So many bytes at the end of a log are looked through for them."""
 
 
 @dataclass(frozen=True)
@@ -96,3 +109,66 @@ def runs_of(outcome: Outcome, logs: Sequence[Log], gpus: Sequence[Gpus | None] =
     jobs += [UNKNOWN] * (len(logs) - 1 - len(jobs))
     jobs.append(Started(outcome.known_job, outcome.job.attempts))
     return tuple(Run(log, told, started) for log, told, started in zip_longest(logs, gpus[: len(logs)], jobs))
+
+
+def read_evidence(recipe: Recipe, case: Case, outcome: Outcome, choice: Choice, baselines: Path) -> Evidence:
+    """What a case is judged by: its outcome, and the files in the outcome's folder.
+
+    `baselines` is the folder of the published baselines. Raises OSError, or Infrastructure or ConfigError if a
+    file is damaged.
+    """
+    file, folder = recipe.file, outcome.folder
+    folders = [*(try_folder(folder, job.try_number) for job in outcome.repeated), folder]
+    logs = [read_log(file.log, where) for where in folders]
+    if file.program:
+        outcome = replace(outcome, gpu=type_in(case, logs[-1], outcome.gpu))
+    tells_of_gpus = file.program and case.accelerator == "gpu"
+    gpus = [read_gpus(where) for where in folders] if tells_of_gpus else []
+    site = choice.site_numbers(outcome.run, outcome.known_job, fingerprint(logs[-1]))
+    baseline = choice.baseline(recipe, case, outcome.gpu, baselines, site)
+    why_none = "" if site is None else site.lapsed(recipe, case, outcome.gpu)
+    return Evidence(
+        case=case,
+        outcome=outcome,
+        runs=runs_of(outcome, logs, gpus),
+        numbers=numbers(case, baseline, outcome.gpu, baselines, why_none),
+        site=SiteFacts(case.nodes(choice.gpus_per_node), choice.network, choice.promised),
+        artefacts=read_artefacts(folder) if case.mode else None,
+        saved=_read_saved(recipe, case, outcome),
+        last_lines=_read_last_lines(file.log, outcome),
+        errors=_read_errors(folder / ERRORS),
+        strict_last=choice.strict_last,
+    )
+
+
+def _read_saved(recipe: Recipe, case: Case, outcome: Outcome) -> Saved | None:
+    """What the job left whose checkpoint this case loads; None if it loads none."""
+    if case.after is None:
+        return None
+    folder = outcome.folder.parent / case.after.id
+    return Saved(read_log(recipe.file.log, folder), read_artefacts(folder))
+
+
+def _read_last_lines(log_format: str, outcome: Outcome) -> tuple[str, ...]:
+    """The last lines of the job's log that are not steps. If a job died, they usually say why."""
+    own_log = outcome.folder / OWN_LOG
+    path = own_log if own_log.exists() else outcome.log
+    if path is None:
+        return ()
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _TAIL))
+        lines = file.read().splitlines()
+    hints = parser(log_format).hints
+    return _quotable(
+        of_each_kind([line for line in lines if line.strip() and not any(hint in line for hint in hints)])
+    )
+
+
+def _read_errors(path: Path) -> tuple[str, ...]:
+    """The last error messages that a job printed outside its log."""
+    return _quotable(complaints(path.read_bytes())) if path.exists() else ()
+
+
+def _quotable(lines: Sequence[bytes]) -> tuple[str, ...]:
+    """The last of these lines, cut to a width that can be read."""
+    return tuple(line.decode("utf-8", errors="replace").strip()[:_WIDTH] for line in lines[-_LINES:])

@@ -6,6 +6,7 @@ state each kind of fact. A log that states none gets a remark.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping
 
@@ -126,3 +127,12 @@ def gpu_names(log: Log) -> list[str]:
     """The GPUs that the run names, then those that our launchers name."""
     printed = [str(fact.value) for fact in log.facts if fact.name == "gpu"]
     return list(dict.fromkeys([*printed, *(value for name, value in log.versions if name == "gpu")]))
+
+
+def fingerprint(log: Log) -> str:
+    """A hash of the log's steps, which identifies its job.
+
+    All copies of a log have the same hash, whatever other lines they have.
+    """
+    steps = [(step.index, step.seconds, step.loss, step.grad_norm) for step in log.steps]
+    return hashlib.sha256(repr(steps).encode()).hexdigest()[:16]

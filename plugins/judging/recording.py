@@ -6,7 +6,6 @@ into the site's table. Only a steady run is recorded; a noisy one is refused.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,10 +15,9 @@ import yaml
 from plugins.baselines.file import BaselineFile, Cell, Table
 from plugins.baselines.versions import differences, nodes_of
 from plugins.judging.cpus import busy
-from plugins.judging.identity import untold
+from plugins.judging.identity import fingerprint, untold
 from plugins.judging.judgement import Judgement
 from plugins.judging.verdicts import instability
-from plugins.logs import Log
 from plugins.metrics import FlopsDefinition, Measurement
 from plugins.record.baseline import Recorded, Tolerance
 from plugins.record.verdict import Kind
@@ -155,15 +153,6 @@ def _cell(judgement: Judgement, measurement: Measurement, origin: Origin, *, wit
     )
     place = {"size": case.size, "dtype": case.dtype, "gpus": case.gpus}
     return Cell.model_validate({**place, **case.identity(), **numbers, "recorded": recorded})
-
-
-def fingerprint(log: Log) -> str:
-    """A hash of the log's steps, which identifies its job.
-
-    All copies of a log have the same hash, whatever other lines they have.
-    """
-    told = [(step.index, step.seconds, step.loss, step.grad_norm) for step in log.steps]
-    return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
 
 
 # How a candidate is put into the site's table

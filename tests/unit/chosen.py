@@ -8,8 +8,8 @@ from typing import Any
 from fixtures.backends.section import Machine
 from fixtures.session.choices import Choices, ChosenCase
 from fixtures.site import THIS_MACHINE, Site
+from plugins.judging.choice import Choice
 from plugins.recipes.cases import Case, Recipe
-from plugins.rejudge import Choice
 from plugins.suite import SiteBaselines
 from tests.unit import examples
 

@@ -18,11 +18,12 @@ from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.opening import read_ledger
 from fixtures.session.choices import CHOICES, SELECTED, Selected
 from fixtures.session.ci import Gate
+from plugins.judging.choice import Choice
 from plugins.judging.shown import Shown
 from plugins.recipes.cases import Case
 from plugins.record.plan import PLAN, Agreed, Plan
 from plugins.record.verdict import Kind, Outcome
-from plugins.rejudge import Choice, rejudged, write_basis
+from plugins.rejudge import rejudged, write_basis
 from plugins.reports import results
 from plugins.reports.acceptance import acceptance_lines, decided, scaling_lines
 from plugins.reports.gate import CODES

@@ -27,8 +27,8 @@ from fixtures.site import (
 )
 from fixtures.site_names import check_gpus
 from plugins.errors import ConfigError
+from plugins.judging.choice import Choice
 from plugins.recipes.file import read_recipe
-from plugins.rejudge import Choice
 from tests.unit import examples
 from tests.unit.own_tables import recorded, rewritten
 

@@ -6,20 +6,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from plugins.baselines.expected import Expected, expected
-from plugins.baselines.numbers import Numbers
 from plugins.baselines.store import Baseline
 from plugins.baselines.versions import versions_of
 from plugins.judging import cpus as cpu_judging
 from plugins.judging import gpus as gpu_judging
-from plugins.judging import validity, verdicts
+from plugins.judging import verdicts
 from plugins.judging.evidence import Evidence, Run
 from plugins.judging.identity import identity_line
 from plugins.judging.job_words import job_lines, remarks
 from plugins.judging.judgement import Finding, ended
 from plugins.judging.kinds.measuring import changes, dispatched, measure, run_lines
-from plugins.judging.repeats import Repeats, judge_runs, remarks_on, together, unsure
+from plugins.judging.repeats import judge_runs, remarks_on, together
 from plugins.judging.verdicts import Verdict
-from plugins.logs import Log
 from plugins.metrics import Measurement, MfuBasis
 from plugins.recipes.cases import Case
 from plugins.record.baseline import Tolerance
@@ -55,31 +53,10 @@ def judge(evidence: Evidence) -> Finding:
     return _compared(evidence, baseline, basis)
 
 
-def another_run(case: Case, logs: Sequence[Log], numbers: Numbers, repeats: Repeats) -> str:
-    """Why the case needs one more run; "" if the runs of `logs` are enough.
-
-    All runs of `logs` ended well. If a run is not valid, the case is decided; so it is without a baseline,
-    unless every case runs several times.
-    """
-    if not case.is_timed or len(logs) >= repeats.at_most:
-        return ""
-    more = f"run {len(logs)} of {repeats.at_most} has ended"
-    baseline, part = numbers.baseline, numbers.accelerator
-    if baseline is None:
-        return more if repeats.always else ""
-    basis = numbers.counting.basis(cpu_judging.peak(case, logs))
-    if basis is None or any(validity.problems(case, log, baseline.statistic, part) for log in logs):
-        return ""
-    if repeats.always:
-        return more
-    runs = [measure(case, log, baseline.statistic, basis) for log in logs]
-    return unsure(runs, expected(case, baseline, basis), repeats.at_most)
-
-
 def _without_baseline(evidence: Evidence) -> Finding:
     """The measured pace, which there is nothing to compare with."""
     case, numbers, gpus = evidence.case, evidence.numbers, evidence.own.gpus
-    runs = _measured(evidence)
+    runs = measured(evidence)
     measurement = together(runs)
     why_none = f", {numbers.why_none}" if numbers.why_none else ""
     headline = (
@@ -104,7 +81,7 @@ def _without_baseline(evidence: Evidence) -> Finding:
 def _compared(evidence: Evidence, baseline: Baseline, basis: MfuBasis) -> Finding:
     """The measured pace beside that of the baseline."""
     case, log, numbers = evidence.case, evidence.log, evidence.numbers
-    target, runs = expected(case, baseline, basis), _measured(evidence)
+    target, runs = expected(case, baseline, basis), measured(evidence)
     measurement, verdict = _judge_runs(evidence, runs, target)
     notes = (
         *verdict.remarks,
@@ -132,7 +109,7 @@ def _compared(evidence: Evidence, baseline: Baseline, basis: MfuBasis) -> Findin
     )
 
 
-def _measured(evidence: Evidence) -> list[Measurement]:
+def measured(evidence: Evidence) -> list[Measurement]:
     """What each run measured."""
     statistic, basis = evidence.numbers.statistic, evidence.basis
     return [measure(evidence.case, log, statistic, basis) for log in evidence.logs]

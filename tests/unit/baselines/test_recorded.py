@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from plugins.baselines.file import CONFIGURATION, BaselineFile, load_baselines
 from plugins.baselines.store import SiteNumbers, find
-from plugins.judging.recording import as_text, fingerprint, shelve
+from plugins.judging.identity import fingerprint
+from plugins.judging.recording import as_text, shelve
 from plugins.recipes.file import Model
 from plugins.record.verdict import Kind
 from plugins.reports import results

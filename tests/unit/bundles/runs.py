@@ -20,6 +20,8 @@ from fixtures.runs.outcomes import outcome_of
 from fixtures.runs.record import write_record
 from pacemark import archive, statement
 from plugins.judging.acceptance import waivers
+from plugins.judging.choice import Choice
+from plugins.judging.evidence import read_evidence
 from plugins.judging.judge import judge
 from plugins.judging.scaling import curves
 from plugins.judging.shown import Shown
@@ -27,7 +29,7 @@ from plugins.record.folder import LOG, SENT
 from plugins.record.job import JobRef, JobState, Phase
 from plugins.record.plan import PLAN, parse_plan
 from plugins.record.verdict import Outcome
-from plugins.rejudge import Choice, read_evidence, write_basis
+from plugins.rejudge import write_basis
 from plugins.reports import results
 from plugins.reports.acceptance import decided, scaling_record
 from plugins.reports.results import About

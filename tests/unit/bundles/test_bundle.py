@@ -15,7 +15,7 @@ from fixtures.runs.lock import RunLock
 from pacemark.__main__ import main
 from pacemark.leaks import leaks
 from pacemark.sbom import SBOM
-from plugins.rejudge import Choice
+from plugins.judging.choice import Choice
 from plugins.reports.checkout import VERSION
 from tests.system.support import pacemark
 from tests.unit import examples

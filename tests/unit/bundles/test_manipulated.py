@@ -29,8 +29,8 @@ from fixtures.runs.lines import JOBS_LOG
 from pacemark import archive
 from pacemark.__main__ import main
 from pacemark.statement import ENVELOPE
+from plugins.judging.choice import Choice
 from plugins.record.plan import PLAN
-from plugins.rejudge import Choice
 from tests.unit import examples
 from tests.unit.bundles import runs
 from tests.unit.bundles.runs import AGAIN, PASSED, SLOW, Members, changed, replaced

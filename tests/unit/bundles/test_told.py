@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pacemark.__main__ import main
-from plugins.rejudge import Choice
+from plugins.judging.choice import Choice
 from plugins.reports.markdown import verdicts
 from tests.unit import examples
 from tests.unit.bundles import runs

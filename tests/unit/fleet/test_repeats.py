@@ -14,7 +14,7 @@ from fixtures.runs.outcomes import outcome_of
 from plugins.errors import ConfigError
 from plugins.job_files import read_log
 from plugins.recipes.cases import Case
-from plugins.record.job import JobState, Phase
+from plugins.record.job import Job, JobState, Phase
 from tests.unit.cluster import BROKEN, DONE, RUNNING, WIDE, Cluster, Session, Start, told
 from tests.unit.examples import nemo2_text, times
 
@@ -24,16 +24,21 @@ FIRST, SECOND, THIRD = WIDE.id, f"{WIDE.id}-try2", f"{WIDE.id}-try3"
 class Judge:
     """Says of so many runs of a case that they do not tell, and keeps what it was asked."""
 
-    def __init__(self, undecided: int) -> None:
+    def __init__(self, undecided: int, folder: Path | None = None) -> None:
         self.repeated = undecided
+        self.folder = folder
         self.asked: list[tuple[str, ...]] = []
         self.steps: list[list[int]] = []
 
-    def __call__(self, case: Case, folders: Sequence[Path]) -> str:
+    def __call__(self, case: Case, job: Job, earlier: Sequence[Job]) -> str:
         assert case == WIDE
-        self.asked.append(tuple(folder.name for folder in folders))
-        self.steps.append([len(read_log("nemo2", folder).steps) for folder in folders])
-        return f"{len(folders)} cannot tell" if len(folders) <= self.repeated else ""
+        names = [f"try-{tried.try_number}" for tried in earlier if tried.failure == "repeated"]
+        self.asked.append((*names, job.ref.case_id))
+        if self.folder is not None:
+            folders = [*(self.folder / case.key / name for name in names), self.folder / case.key]
+            self.steps.append([len(read_log("nemo2", folder).steps) for folder in folders])
+        runs = len(names) + 1
+        return f"{runs} cannot tell" if runs <= self.repeated else ""
 
 
 def earlier(session: Session) -> list[tuple[str, str, str]]:
@@ -58,10 +63,10 @@ def test_a_run_that_tells_is_not(cluster: Cluster, start: Start) -> None:
     assert cluster.submitted == [FIRST]
 
 
-def test_each_run_is_kept_and_all_are_asked_about(cluster: Cluster, start: Start) -> None:
+def test_each_run_is_kept_and_all_are_asked_about(cluster: Cluster, start: Start, tmp_path: Path) -> None:
     for number, name in enumerate((FIRST, SECOND, THIRD)):
         cluster.logs[name] = nemo2_text([seconds + number for seconds in times()])
-    judge = Judge(2)
+    judge = Judge(2, tmp_path)
     session = start(WIDE, policy=Policy(another_run=judge))
     entry = session.finish()[WIDE.id]
     assert cluster.submitted == [FIRST, SECOND, THIRD]
@@ -149,7 +154,7 @@ def test_a_run_that_hung_after_its_last_step_is_not_run_again(cluster: Cluster, 
 def test_a_session_that_is_stopped_runs_nothing_again(cluster: Cluster, start: Start) -> None:
     begun = threading.Event()
 
-    def stop(case: Case, folders: Sequence[Path]) -> str:
+    def stop(case: Case, job: Job, earlier: Sequence[Job]) -> str:
         begun.wait(10)
         session.fleet.ask_to_stop()
         return "cannot tell"
@@ -200,7 +205,7 @@ def _defect() -> str:
 def test_a_question_without_an_answer_ends_the_case_as_it_is(
     cluster: Cluster, start: Start, fail: Callable[[], str], said: str
 ) -> None:
-    session = start(WIDE, policy=Policy(another_run=lambda case, folders: fail()))
+    session = start(WIDE, policy=Policy(another_run=lambda case, job, earlier: fail()))
     entry = session.finish()[WIDE.id]
     assert (cluster.submitted, entry.failure, session.fleet.defect) == ([FIRST], "", "")
     assert any(

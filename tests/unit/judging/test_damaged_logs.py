@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plugins.baselines.numbers import numbers
+from plugins.judging.judge import another_run, judge
 from plugins.judging.judgement import Judgement
-from plugins.judging.kinds.timed import another_run
 from plugins.judging.repeats import Repeats
 from plugins.logs import Log
 from plugins.logs.formats import read
@@ -119,11 +118,11 @@ def judged(cell: Cell, log: Log, end: str, before: list[Log], *, known: bool, st
     outcome = examples.with_facts(run.outcome(cell, 900.0), **ENDS[end])
     gpu = cell.gpu if known else "abacus"
     baseline = cell.baseline if known else None
-    another_run(cell.case, [*before, log], numbers(cell.case, baseline, gpu, cells.BASELINES), Repeats(4))
-    return examples.judged(
-        cell.case, replace(outcome, gpu=gpu), log, baseline, before=before,
-        strict_last=strict,
-    )  # fmt: skip
+    evidence = examples.evidence(
+        cell.case, replace(outcome, gpu=gpu), log, baseline, before=before, strict_last=strict
+    )
+    another_run(evidence, Repeats(4))
+    return judge(evidence)
 
 
 @pytest.mark.parametrize("dialect", cells.DIALECTS)

@@ -11,10 +11,9 @@ from types import MappingProxyType
 
 import pytest
 
-from plugins.baselines.numbers import numbers
 from plugins.job_files import read_log
+from plugins.judging.judge import another_run
 from plugins.judging.judgement import Judgement
-from plugins.judging.kinds.timed import another_run
 from plugins.judging.repeats import MAX_RUNS, Repeats, judge_runs, pooled, unsure
 from plugins.judging.verdicts import Band, judge
 from plugins.logs.means import Means
@@ -280,8 +279,11 @@ UP_TO_THREE = Repeats()
 
 
 def asked(*texts: str, baseline: bool = True, repeats: Repeats = UP_TO_THREE) -> str:
-    known = numbers(examples.case(), examples.baseline() if baseline else None, "h100", examples.BASELINES)
-    return another_run(examples.case(), [parse(text) for text in texts], known, repeats)
+    *before, log = [parse(text) for text in texts]
+    against = examples.baseline() if baseline else None
+    return another_run(
+        examples.evidence(examples.case(), examples.outcome(), log, against, before=before), repeats
+    )
 
 
 def test_with_a_number_of_runs_each_case_has_so_many() -> None:

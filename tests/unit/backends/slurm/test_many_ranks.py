@@ -10,9 +10,9 @@ from collections import Counter
 import pytest
 
 from fixtures.backends.slurm.answers import blamed, of_last_step
+from plugins.judging.complaints import complaints
 from plugins.logs import Log
 from plugins.logs.formats import read
-from plugins.reports.complaints import complaints
 from tests.unit import ranks
 from tests.unit.backends.slurm.test_answers import SUDO_FAILS
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plugins.reports.complaints import complaints
+from plugins.judging.complaints import complaints
 
 CRASH = "srun: error: gpu002: task 11: Exited with exit code 1"
 # As srun ends the others then.

@@ -1,0 +1,51 @@
+"""How a session chooses and judges the cases of a recipe: what its options and its site file say of that. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from pydantic import Field
+
+from plugins.baselines.store import Baseline, SiteNumbers, find
+from plugins.recipes.cases import DEFAULT_GPU, Case, Recipe
+from plugins.recipes.file import SiteModel
+from plugins.record.baseline import AgreedTolerance
+from plugins.yamlfile import Strict
+
+
+class Choice(Strict):
+    """The cases are those of this `release`, the recipe's own if it is None, on this type of `gpu`. `models` are those that
+    the site adds. `promised` is the bandwidth of its shared storage in bytes/s. `network` is how NCCL names the
+    network between its nodes, which have `gpus_per_node` GPUs. `versions` are those that the site file states. With
+    `strict_last` the published statistic alone decides.
+
+    `own` is the folder of the site's own baselines, "" if there are none or none count. `agreed` is the tolerance
+    of an acceptance plan.
+    """
+
+    release: str | None = None
+    gpu: str = DEFAULT_GPU
+    models: tuple[SiteModel, ...] = Field(default=(), strict=False)
+    promised: float | None = None
+    network: str | None = None
+    gpus_per_node: int = Field(default=8, gt=0)
+    versions: dict[str, str] = {}
+    strict_last: bool = False
+    own: str = ""
+    agreed: AgreedTolerance | None = None
+
+    def gpu_of(self, case: Case) -> str:
+        """The type of accelerator whose baselines the case is judged against."""
+        return "cpu" if case.accelerator == "cpu" else self.gpu
+
+    def site_numbers(self, run: str = "", job: str = "", log: str = "") -> SiteNumbers | None:
+        """The site's own numbers, as they count for this run, job and log; None if it has none."""
+        return SiteNumbers(Path(self.own), run, job, log) if self.own else None
+
+    def baseline(
+        self, recipe: Recipe, case: Case, gpu: str, baselines: Path, site: SiteNumbers | None
+    ) -> Baseline | None:
+        """The number that the case is judged by, with the tolerance that was agreed on. Raises ConfigError."""
+        baseline = find(baselines, recipe, case, gpu, site)
+        return None if baseline is None else replace(baseline, agreed=self.agreed)
