@@ -3,7 +3,9 @@
 import pytest
 
 pytest_plugins = [
-    "plugins.suite",
+    "plugins.suite.collection",
+    "plugins.suite.figures",
+    "plugins.suite.verdicts",
     "fixtures.options",
     "fixtures.housekeeping",
     "fixtures.session.plugins",

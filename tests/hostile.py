@@ -17,7 +17,7 @@ import pytest
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case
 from plugins.record.job import Job, JobRef, JobState, Phase
-from plugins.suite import case_of
+from plugins.suite.session import case_of
 from tests.system import support
 from tests.unit import examples
 

@@ -10,7 +10,7 @@ from fixtures.session.choices import Choices, ChosenCase
 from fixtures.site import THIS_MACHINE, Site
 from plugins.judging.choice import Choice
 from plugins.recipes.cases import Case, Recipe
-from plugins.suite import SiteBaselines
+from plugins.suite.session import SiteBaselines
 from tests.unit import examples
 
 

@@ -20,7 +20,8 @@ from plugins.errors import Lost, SubmitError
 from plugins.judging.verdicts import Verdict
 from plugins.record.verdict import Kind
 from plugins.reports.terminal import colour_of, print_table
-from plugins.suite import JUDGEMENT, VERDICT, pytest_runtest_makereport
+from plugins.suite.judged import JUDGEMENT
+from plugins.suite.verdicts import VERDICT, pytest_runtest_makereport
 from tests.system.support import Run, pacemark
 from tests.unit import examples
 from tests.unit.fleet.test_progress import status
@@ -218,10 +219,11 @@ def test_a_report_has_the_verdict_that_it_agrees_with(
         judged: Any = SimpleNamespace(verdict=Verdict(Kind(verdict), f"{verdict}: why"))
         item.stash[JUDGEMENT] = judged
     excinfo = SimpleNamespace(value=error, getrepr=lambda style: str(error)) if error else None
+    when = "setup" if error else "call"
     report: Any = SimpleNamespace(
-        passed=outcome == "passed", failed=outcome == "failed", skipped=False, longrepr=None, when="setup"
+        passed=outcome == "passed", failed=outcome == "failed", skipped=False, longrepr=None, when=when
     )
-    call: Any = SimpleNamespace(when="setup" if error else "call", excinfo=excinfo)
+    call: Any = SimpleNamespace(when=when, excinfo=excinfo)
     making = pytest_runtest_makereport(item, call)
     next(making)
     with pytest.raises(StopIteration):

@@ -15,7 +15,7 @@ from fixtures.session.selection import Selection
 from fixtures.site import THIS_MACHINE, Site, load_site
 from plugins.errors import ConfigError
 from plugins.recipes.cases import Case
-from plugins.suite import CHOOSE
+from plugins.suite.session import CHOOSE
 from tests.system.support import ROOT
 from tests.unit import examples
 from tests.unit.chosen import choices

@@ -31,7 +31,8 @@ from plugins.judging.recording import Origin, digest
 from plugins.record.folder import ARTEFACTS
 from plugins.record.verdict import Cause, Kind
 from plugins.reports.results import record
-from plugins.suite import SiteBaselines, explained
+from plugins.suite.judged import explained
+from plugins.suite.session import SiteBaselines
 from tests.unit import examples
 from tests.unit.digests.simulator import RANKS, STEPS, Planted, export, simulate
 from tests.unit.digests.test_nccl_trace import digest_of

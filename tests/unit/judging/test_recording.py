@@ -16,7 +16,7 @@ from plugins.errors import ConfigError
 from plugins.judging.identity import fingerprint
 from plugins.judging.recording import Candidate, candidate, shelve
 from plugins.record.verdict import Kind
-from plugins.suite import SiteBaselines
+from plugins.suite.session import SiteBaselines
 from tests.unit import examples
 from tests.unit.own_tables import (
     FIRST,

@@ -1,0 +1,90 @@
+"""Makes the tests of a suite: one for each case of the recipe beside it, and of a variant's cases if asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from plugins.errors import ConfigError
+from plugins.recipes.cases import Case
+from plugins.reports import benchmark_view
+from plugins.suite.session import case_of, recipe_of
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("pacemark")
+    group.addoption(
+        "--variant",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="collect a recipe's cases in this variant as well, e.g. sharp; may be given several times",
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "case" not in metafunc.fixturenames:
+        return
+    try:
+        recipe = recipe_of(metafunc.config, metafunc.definition.path)
+    except ConfigError as error:
+        raise pytest.UsageError(str(error)) from None
+    if recipe is None:
+        return
+    tests = [
+        pytest.param(
+            case, id=case.id, marks=pytest.mark.case(size=case.size, dtype=case.dtype, gpus=case.gpus)
+        )
+        for case in recipe.cases
+        if _is_for(metafunc, case)
+    ]
+    metafunc.parametrize("case", tests)
+
+
+def _is_for(metafunc: pytest.Metafunc, case: Case) -> bool:
+    """Whether a test is for this case.
+
+    If the test has the mark `variant`, it is for that variant's cases only. Cases whose pace is not judged
+    have a test with this mark. The mark's last name is the variant's own, the first the one to ask for.
+    """
+    mark = metafunc.definition.get_closest_marker("variant")
+    if mark is not None:
+        return bool(case.variant == mark.args[-1])
+    if not case.is_timed:
+        return False
+    return not case.variant or case.variant in metafunc.config.option.variant
+
+
+def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> list[pytest.Item] | None:
+    """Leave out a test with the mark `variant`, unless its variant was asked for."""
+    for mark in getattr(obj, "pytestmark", []):
+        if mark.name == "variant":
+            return None if mark.args[0] in collector.config.option.variant else []
+    return None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Refuse a variant that no collected recipe has."""
+    known: set[str] = set()
+    for item in items:
+        recipe = recipe_of(config, item.path)
+        if recipe is not None and case_of(item) is not None:
+            benchmark_view.prepare(item)
+            known |= {name for name, variant in recipe.file.variants.items() if not variant.after}
+    unknown = sorted(set(config.option.variant) - known)
+    if unknown and not hasattr(config, "workerinput"):
+        raise pytest.UsageError(
+            f"--variant {', '.join(unknown)}: none of these recipes has it; known: {', '.join(sorted(known)) or 'none'}"
+        )
+
+
+def all_cases(config: pytest.Config) -> list[Case]:
+    """The cases of all suites that this session can choose from: the usual ones and those of its variants."""
+    recipes = [recipe_of(config, path) for path in sorted(config.rootpath.glob("suites/*/recipe.yaml"))]
+    return [
+        case
+        for recipe in recipes
+        if recipe and not recipe.unfit
+        for case in recipe.cases
+        if not case.variant or (case.after or case).variant in config.option.variant
+    ]

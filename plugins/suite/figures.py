@@ -1,0 +1,104 @@
+"""The fixtures of a suite's test: what its case measured, and what it should reach."""
+
+from __future__ import annotations
+
+import pytest
+
+from plugins.errors import Infrastructure, Lost
+from plugins.judging import checkpoints
+from plugins.judging.checkpoints import Written
+from plugins.judging.expected import Promise, Target, Targets, figure
+from plugins.judging.judgement import Judgement
+from plugins.metrics import Measurement
+from plugins.outcome import Outcome
+from plugins.recipes.cases import Case
+from plugins.record.verdict import Kind
+from plugins.reports import benchmark_view
+from plugins.suite.judged import JUDGEMENT, judge_item
+from plugins.words import shown
+
+
+@pytest.fixture
+def judgement(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judgement:
+    """The judged case: its log is checked and compared with the baseline, and its record is written.
+
+    Because it asks for `case`, each test that asks for a figure is made for every case.
+    """
+    try:
+        judgement = request.node.stash.get(JUDGEMENT, None) or judge_item(request.node, outcome)
+    except OSError as error:
+        raise Infrastructure(f"its files in the results folder cannot be read or written: {error}") from None
+    if judgement.measurement is not None:
+        benchmark_view.show(request, judgement)
+    return judgement
+
+
+@pytest.fixture
+def figures(judgement: Judgement) -> Judgement:
+    """The judged case, if it has figures. If its run was invalid, the test fails before its body runs.
+
+    If the job did not run to its end, the fixture raises an error. If there is no baseline, or if the job was
+    not submitted because what it needs is not there, the test is skipped.
+    """
+    kind = judgement.verdict.kind
+    if kind is Kind.INFRASTRUCTURE:
+        raise Infrastructure(judgement.text)
+    if kind is Kind.LOST:
+        raise Lost(judgement.text)
+    if kind in (Kind.NO_BASELINE, Kind.SKIPPED):
+        pytest.skip(shown(judgement.verdict.headline))
+    return judgement
+
+
+@pytest.fixture
+def measured(figures: Judgement) -> Measurement | None:
+    """What the case measured; None if its run was invalid."""
+    return figures.measurement
+
+
+@pytest.fixture
+def written(figures: Judgement) -> Written | None:
+    """The checkpoint that the case wrote; None if its run was invalid."""
+    return figures.written
+
+
+@pytest.fixture
+def loaded(figures: Judgement) -> float | None:
+    """The seconds in which the case loaded a checkpoint."""
+    return figures.log.loaded
+
+
+@pytest.fixture
+def lacking(figures: Judgement) -> list[str]:
+    """What a run in another mode should have left on the cluster, and did not."""
+    return [] if figures.verdict.kind is Kind.PASSED else [figures.verdict.headline]
+
+
+@pytest.fixture
+def expected(figures: Judgement) -> Targets | None:
+    """What the case should reach by its baseline; None if its run was invalid."""
+    target, measured = figures.expected, figures.measurement
+    if target is None or measured is None:
+        return None
+    band = target.baseline.tolerance.slower, target.baseline.tolerance.faster
+    return Targets(
+        Target(target.tokens_per_second, "tokens/s", measured.tokens_per_second, *band, figures),
+        Target(target.mfu, "% MFU", measured.mfu, *band, figures),
+    )
+
+
+@pytest.fixture
+def promised(figures: Judgement) -> Promise | None:
+    """What the shared storage should reach by the site file; None if the run was invalid."""
+    written = figures.written
+    if written is None or written.promised is None:
+        return None
+    band = checkpoints.SLOWER, checkpoints.FASTER
+    return Promise(Target(written.promised, "bytes/s", written.bytes_per_second, *band, figures))
+
+
+def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
+    """The failure message of `measured == expected`."""
+    if op != "==" or not isinstance(right, Target) or not isinstance(left, int | float):
+        return None
+    return [f"{figure(left)} {right.unit} == {right!r}", *shown(right.judgement.text).splitlines()]

@@ -1,0 +1,53 @@
+"""What a session sets for its suites, and what a test of a suite is about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from plugins.judging.choice import Choice
+from plugins.recipes.cases import Case, Recipe, load_recipe
+from plugins.recipes.file import RecipeFile, read_recipe
+
+
+@dataclass(frozen=True)
+class SiteBaselines:
+    """Where the site's own baselines are (None: nowhere), and whether this session records them.
+
+    With `replace`, cases are not judged against them, because the new numbers take their place.
+    """
+
+    folder: Path | None = None
+    site: str = ""
+    record: bool = False
+    replace: bool = False
+
+    @property
+    def judged(self) -> Path | None:
+        return None if self.replace else self.folder
+
+
+CHOOSE: pytest.StashKey[Callable[[RecipeFile], Choice]] = pytest.StashKey()
+"""The session's choice for a recipe, set by the code that knows the site."""
+
+SITE_BASELINES: pytest.StashKey[SiteBaselines] = pytest.StashKey()
+"""The site's own baselines, set by the same code."""
+
+
+def recipe_of(config: pytest.Config, path: Path) -> Recipe | None:
+    """The recipe in the folder of this test file, in the session's release; None if there is none."""
+    folder = path.parent
+    if not (folder / "recipe.yaml").exists():
+        return None
+    choice = config.stash[CHOOSE](read_recipe(folder))
+    return load_recipe(folder, choice.release, choice.gpu, choice.models)
+
+
+def case_of(test: pytest.Item) -> Case | None:
+    """The case that a test runs; None if it runs no case."""
+    spec = getattr(test, "callspec", None)
+    case = spec.params.get("case") if spec else None
+    return case if isinstance(case, Case) else None
