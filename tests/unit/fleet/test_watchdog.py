@@ -8,15 +8,26 @@ from typing import Any
 
 import pytest
 
+from fixtures.backends.base import LogPlace
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.local import Local
 from fixtures.backends.section import Limits, Machine
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.section import Ssh
 from fixtures.fleet.job import Timer, TrackedJob
-from fixtures.fleet.watchdog import fewest_steps_to_give_up, last_step_due, lost_pace, overdue, silent
+from fixtures.fleet.watchdog import (
+    LogEnd,
+    fewest_steps_to_give_up,
+    last_step_due,
+    log_end,
+    lost_pace,
+    overdue,
+    silent,
+    watch,
+)
 from fixtures.runs.planned import ExpectedStepTime
 from plugins.logs import Log
+from plugins.logs.formats import parser
 from plugins.record.job import JobRef, JobState, Phase
 from tests.unit import examples
 from tests.unit.logs.test_means import FIVE, smoothed
@@ -36,6 +47,7 @@ def job(times: list[float] | None = None, **changed: Any) -> TrackedJob:
     case = examples.case()
     ref = JobRef(case.recipe, case.id, "name")
     made = TrackedJob(case, "slurm", ref, "nemo2", expected=ExpectedStepTime(10.07, 10.6))
+    made.parser = parser("nemo2")
     made.log = Log(steps=tuple(examples.steps(times or [])))
     for name, value in changed.items():
         setattr(made, name, value)
@@ -192,3 +204,59 @@ def test_a_set_up_has_limits_of_its_own() -> None:
     assert "still running after 70 minutes" in str(
         overdue(job(state=RUNNING, running=NOW - 10 * 3600), Kubernetes(gpu="h100"), NOW)
     )
+
+
+WHOLE: list[float] = [10.0] * 50
+
+
+@pytest.mark.parametrize(
+    ("times", "changed", "gives_up"),
+    [
+        pytest.param(WHOLE[:20], {"stepped": NOW}, None, id="it runs"),
+        pytest.param([12.0] * 20, {"stepped": NOW}, ("given up", False), id="its pace is lost"),
+        pytest.param(WHOLE[:20], {"stepped": NOW - 201}, ("infrastructure", True), id="it is silent"),
+        pytest.param(
+            WHOLE[:20], {"stepped": NOW - 201, "unreadable": Timer(NOW)}, None, id="silent, and nobody can read its log"
+        ),
+        pytest.param(WHOLE, {"stepped": NOW - 201}, ("hung", False), id="it goes on after its last step"),
+        pytest.param(
+            WHOLE[:20], {"running": NOW - 2401}, ("infrastructure", False), id="beyond its time limit"
+        ),
+        pytest.param(
+            WHOLE, {"running": NOW - 2401, "state": replace(RUNNING, phase=Phase.ENDING)}, ("hung", False), id="whole, and it is still cleaned up"
+        ),
+    ],
+)  # fmt: skip
+def test_when_to_give_up(
+    times: list[float], changed: dict[str, Any], gives_up: tuple[str, bool] | None
+) -> None:
+    running = job(times, **{"state": RUNNING, "running": NOW - 600, "stepped": NOW} | changed)
+    advice = watch(running, machine(stall_factor=20, stall_seconds=60), 20, NOW)
+    assert (advice and (advice.failure, advice.stalled)) == gives_up
+
+
+@pytest.mark.parametrize(
+    ("times", "changed", "end"),
+    [
+        pytest.param(WHOLE, {}, LogEnd.WHOLE, id="every step"),
+        pytest.param(WHOLE[:20], {}, LogEnd.AWAITED, id="steps are missing"),
+        pytest.param(WHOLE[:20], {"over": Timer(NOW - 31)}, LogEnd.SHORT, id="steps are missing for long enough"),
+        pytest.param(WHOLE[:20], {"over": Timer(NOW - 31), "grown": NOW - 1}, LogEnd.AWAITED, id="it still grew"),
+        pytest.param(WHOLE, {"blind": True}, LogEnd.AWAITED, id="the first lines are missing"),
+        pytest.param(WHOLE, {"blind": True, "over": Timer(NOW - 31)}, LogEnd.UNSEEN, id="missing for long enough"),
+        pytest.param(WHOLE, {"blind": True, "copied": True}, LogEnd.WHOLE, id="a copy has the first lines"),
+        pytest.param(WHOLE, {"unreadable": Timer(NOW - 1)}, LogEnd.UNREADABLE, id="every step, and nobody can read it"),
+        pytest.param(
+            WHOLE, {"unreadable": Timer(NOW - 1), "over": Timer(NOW - 31)}, LogEnd.WHOLE, id="the same for long enough"
+        ),
+        pytest.param(
+            WHOLE[:20], {"unreadable": Timer(NOW - 1), "over": Timer(NOW - 31)}, LogEnd.UNREADABLE, id="short and unreadable"
+        ),
+        pytest.param([], {"parser": None}, LogEnd.WHOLE, id="a set-up has no log"),
+    ],
+)  # fmt: skip
+def test_when_the_log_of_a_job_that_is_over_is_done(
+    times: list[float], changed: dict[str, Any], end: LogEnd
+) -> None:
+    over = job(times, **{"over": Timer(NOW), "place": LogPlace(gap="lines 1 to 9 are lost")} | changed)
+    assert log_end(over, 30.0, NOW) is end
