@@ -119,7 +119,7 @@ def measure(way: str, url: str, size: int, folder: Path) -> None:
     section = Kubernetes(gpu="h100", kubeconfig=str(kubeapi.kubeconfig(folder / "config", url)))
     api = Api("bench", section)
     # What is imported at the first request, and what the first line costs, is no part of it.
-    api.read("GET", "/api/v1/namespaces/default/pods/pm-1-0/log", query={"sinceTime": "2027-01-01T00:00:00Z"})
+    api.read("/api/v1/namespaces/default/pods/pm-1-0/log", query={"sinceTime": "2027-01-01T00:00:00Z"})
     steps.feed(CHATTER)
     held, began = _most(), time.perf_counter()
     if way == "parse":

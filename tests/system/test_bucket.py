@@ -37,8 +37,8 @@ def test_an_object_is_read_whole_with_the_time_of_its_last_writing(
     bucket_lab.put(url, b"new\n" * 100_000)
     second = storage.read(url)
     assert second.data == b"new\n" * 100_000
-    assert first.written < second.written
-    assert abs(second.written - datetime.now(UTC)) < timedelta(minutes=1)
+    assert first.at < second.at
+    assert abs(second.at - datetime.now(UTC)) < timedelta(minutes=1)
 
 
 def test_what_is_missing_is_named(storage: Storage) -> None:

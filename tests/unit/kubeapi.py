@@ -92,8 +92,8 @@ class Memory:
             if uid in {owner["uid"] for owner in item["metadata"].get("ownerReferences", [])}:
                 del self.objects[place]
 
-    def read(self, method: str, path: str, *_: Any, **__: Any) -> bytes:
-        self._ask(method, path)
+    def read(self, path: str, **_: Any) -> bytes:
+        self._ask("GET", path)
         return self.logs.get(path, b"")
 
     def ask_release(self) -> str:

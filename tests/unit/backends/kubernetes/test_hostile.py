@@ -24,7 +24,7 @@ from fixtures.backends.kubernetes import objects, shape
 from fixtures.backends.kubernetes.api import Api, Refused, Stream, _pause
 from fixtures.backends.kubernetes.blame import broken
 from fixtures.backends.kubernetes.facts import Pod, images_of, is_true
-from fixtures.backends.kubernetes.gcs import Found, Storage, Unreadable
+from fixtures.backends.kubernetes.gcs import Storage, Unreadable, Written
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.kinds import JobKind
 from fixtures.backends.kubernetes.logs import Reading
@@ -132,7 +132,7 @@ class Said(Api):
         super().__init__("lab", SECTION)
         self._data = data
 
-    def read(self, *_: Any, **__: Any) -> bytes:
+    def _read(self, *_: Any, **__: Any) -> bytes:
         return self._data
 
 
@@ -181,7 +181,7 @@ def test_an_object_of_any_shape_is_a_state_or_no_answer(
     for pod in kind.log_pods(pods):
         kind.place(pod, LogPlace())
         copies.why_gone(pod)
-        storage = SimpleNamespace(read=lambda url: Found(b"", datetime(2026, 11, 21, tzinfo=UTC)))
+        storage = SimpleNamespace(read=lambda url: Written(b"", datetime(2026, 11, 21, tzinfo=UTC)))
         copies.fetch(storage, LogCopy(LogPlace(), "gs://b/x", "w"), pod)  # type: ignore[arg-type]
     sorted(pod.age for pod in pods), sorted(pod.place for pod in pods)
 
@@ -335,7 +335,7 @@ def test_a_bucket_that_tells_anything_of_an_object_has_a_reason_in_words(field: 
     except Unreadable as error:
         why = str(error)
     else:
-        assert found == Found(b"log", written)
+        assert found == Written(b"log", written)
     assert why or field == "size"
     assert why.encode().isascii()
 

@@ -37,7 +37,7 @@ class Cluster:
     def present_pods(self, job: JobRef) -> list[Pod]:
         return [Pod(self._pod(name)) for name in NAMES]
 
-    def read(self, method: str, path: str, *, query: Mapping[str, str], attempts: int) -> bytes:
+    def read(self, path: str, *, query: Mapping[str, str], attempts: int) -> bytes:
         name = path.split("/")[-2]
         self.asked.append(name)
         if name in self.dead:
