@@ -18,7 +18,7 @@ from fixtures.runs.lines import JOBS_LOG, Line, OtherVersionError, Replay, Run, 
 from pacemark.findings import Findings
 from plugins.errors import ConfigError
 from plugins.record.job import Job, JobRef, JobState, Times
-from plugins.yamlfile import first_mistake
+from plugins.yaml_mistakes import first_mistake
 
 LEDGER = "ledger.json"
 """The member that only a bundle of format 1 has."""

@@ -36,7 +36,7 @@ from plugins.reports import results
 from plugins.reports.evidence import digests
 from plugins.reports.gate import overall
 from plugins.reports.summary import SCHEMA, Summary
-from plugins.yamlfile import first_mistake
+from plugins.yaml_mistakes import first_mistake
 
 MOST_BYTES = 64 << 20
 """No file but a log is larger."""

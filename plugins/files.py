@@ -14,12 +14,12 @@ def write_whole(path: Path, content: str | bytes) -> None:
     So neither a reader nor a power cut finds half a file. Raises OSError if the file cannot be written; the
     previous file is then unchanged.
     """
-    part = path.with_name(f"{path.name}.part")
-    with part.open("wb") as file:
+    temporary = path.with_name(f"{path.name}.part")
+    with temporary.open("wb") as file:
         file.write(content.encode() if isinstance(content, str) else content)
         file.flush()
         os.fsync(file.fileno())
-    part.replace(path)
+    temporary.replace(path)
     # The name must reach the disk too. Some file systems do not support this.
     with contextlib.suppress(OSError):
         folder = os.open(path.parent, os.O_RDONLY)

@@ -13,7 +13,8 @@ from plugins.digests.nccl_trace import NcclDigest
 from plugins.digests.profile import ProfileDigest
 from plugins.errors import ConfigError
 from plugins.recipes.cases import Case
-from plugins.yamlfile import Day, Stated, Strict, first_mistake
+from plugins.yaml_mistakes import first_mistake
+from plugins.yamlfile import Day, Stated, Strict
 
 MOST_BYTES = 1_000_000
 """A larger digest is neither recorded nor read."""

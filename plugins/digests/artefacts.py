@@ -13,7 +13,8 @@ from plugins.digests.profile import ProfileDigest
 from plugins.errors import Infrastructure
 from plugins.record.folder import ARTEFACTS
 from plugins.words import shown
-from plugins.yamlfile import Strict, first_mistake
+from plugins.yaml_mistakes import first_mistake
+from plugins.yamlfile import Strict
 
 
 class File(Strict):

@@ -12,7 +12,8 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 
 from plugins.errors import Infrastructure
-from plugins.yamlfile import Strict, first_mistake
+from plugins.yaml_mistakes import first_mistake
+from plugins.yamlfile import Strict
 
 MOST_BYTES = 1_000_000
 """No digest is longer."""

@@ -9,7 +9,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from plugins.digests.nsys import KERNELS, MOST_ERRORS, MOST_PROFILES, MOST_STEPS
 from plugins.errors import ConfigError
-from plugins.yamlfile import Strict, first_mistake
+from plugins.yaml_mistakes import first_mistake
+from plugins.yamlfile import Strict
 
 MOST_BYTES = 1 << 20
 UNKNOWN_LIMIT = 0.20

@@ -20,7 +20,7 @@ from plugins.recipes.cases import Case
 from plugins.record.nodes import node_names
 from plugins.record.plan import Decision, Plan, Waiver
 from plugins.record.verdict import Kind
-from plugins.yamlfile import meant
+from plugins.yaml_mistakes import meant
 
 _PATTERN = set("*?[")
 # A step time may follow from tokens/s.

@@ -16,7 +16,8 @@ from plugins.logs.formats import FORMATS
 from plugins.logs.means import Means
 from plugins.recipes.arithmetic import Expression, evaluate
 from plugins.recipes.contracts import Launch, Manifest, PatternText, compiled
-from plugins.yamlfile import Strict, form, load, meant
+from plugins.yaml_mistakes import meant
+from plugins.yamlfile import Strict, form, load
 
 ReleaseName = Annotated[
     str,

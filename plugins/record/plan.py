@@ -16,7 +16,8 @@ from pydantic import ConfigDict, Field, model_validator
 from plugins.record.baseline import AgreedTolerance
 from plugins.record.nodes import node_names
 from plugins.record.verdict import Kind
-from plugins.yamlfile import Stated, Strict, parse, read_bytes
+from plugins.yaml_text import read_bytes
+from plugins.yamlfile import Stated, Strict, parse
 
 PLAN = "acceptance.yaml"
 """The name of the run's own copy of its plan."""

@@ -13,7 +13,7 @@ from plugins.errors import ConfigError
 from plugins.judging.comparison import ALPHA, SAME, Comparison, Finding, Pair, Ratio, compare
 from plugins.record.folder import SUMMARY
 from plugins.reports.summary import CaseRecord, Summary
-from plugins.yamlfile import first_mistake
+from plugins.yaml_mistakes import first_mistake
 
 COMPARISON = "comparison.json"
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from pydantic import Field
 
-from plugins import yamlfile
+from plugins import yaml_text, yamlfile
 from plugins.errors import ConfigError
 from plugins.yamlfile import Strict, load, load_documents, require_bounded
 
@@ -289,7 +289,8 @@ def test_a_file_that_nobody_needs_is_refused_at_once(tmp_path: Path, content: st
 def test_so_it_is_by_every_reader_and_without_the_c_loader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, reader: Callable[[Path], object]
 ) -> None:
-    monkeypatch.setattr(yamlfile, "_Loader", yaml.SafeLoader)
+    monkeypatch.setattr(yaml_text, "Loader", yaml.SafeLoader)
+    monkeypatch.setattr(yamlfile, "Loader", yaml.SafeLoader)
     path = tmp_path / "tree.yaml"
     path.write_text(content)
     with pytest.raises(ConfigError, match="more than 100"):
@@ -339,5 +340,6 @@ def test_a_tab_is_called_a_tab(
 ) -> None:
     said = [f"tree.yaml:{line}: not valid YAML: a tab, where YAML allows only spaces"]
     assert refused(tmp_path, content) == said
-    monkeypatch.setattr(yamlfile, "_Loader", yaml.SafeLoader)
+    monkeypatch.setattr(yaml_text, "Loader", yaml.SafeLoader)
+    monkeypatch.setattr(yamlfile, "Loader", yaml.SafeLoader)
     assert refused(tmp_path, content) == said

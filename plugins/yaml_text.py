@@ -1,0 +1,155 @@
+"""Reads the text of a YAML file, once it is known to be neither too large nor too deep."""
+
+from __future__ import annotations
+
+import contextlib
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from plugins.errors import ConfigError
+
+# The C loader reads the baselines ten times faster. Some builds of PyYAML do not have it.
+Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+# Far more than any file needs that a person writes. A larger file could take minutes to read, or end the
+# process.
+_MOST_BYTES = 4 << 20
+_MOST_VALUES = 100_000
+_MOST_LEVELS = 100
+_MOST_DIRECTIVES = 100
+_LONGEST_NUMBER = 100
+
+SHOWN = 300
+"""An error message shows so many characters of what is in a file."""
+
+_TEXT = "tag:yaml.org,2002:str"
+
+
+def read_bytes(path: Path) -> bytes:
+    """The bytes of a YAML file. Raises ConfigError if it cannot be read, or is too large."""
+    try:
+        # A pipe may never send anything, and a device may never end.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ConfigError(f"{path}: cannot be read: it is no regular file")
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    if len(data) > _MOST_BYTES:
+        raise ConfigError(f"{path}: larger than {_MOST_BYTES >> 20} MiB, which no file of this kind is")
+    return data
+
+
+def decode(path: Path, data: bytes) -> str:
+    """The text of these bytes of `path`.
+
+    Raises:
+        ConfigError: they are not YAML, or have too many levels or values; each alias counts as what it stands for.
+    """
+    try:
+        # utf-8-sig: an editor on Windows may have written a byte order mark at the beginning.
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}:{line}: is no text in UTF-8: save the file as UTF-8") from None
+    # The parser compares each directive with all before it, so many of them take long.
+    directives = [number for number, line in enumerate(text.splitlines(), start=1) if line.startswith("%")]
+    if len(directives) > _MOST_DIRECTIVES:
+        raise ConfigError(f"{path}:{directives[-1]}: more than {_MOST_DIRECTIVES} directives (%TAG, %YAML)")
+    with errors_of_yaml(path, text):
+        _require_bounded(path, Loader(text))
+    return text
+
+
+def cut(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
+
+@contextlib.contextmanager
+def errors_of_yaml(path: Path, text: str) -> Iterator[None]:
+    """Turn what YAML cannot read into a ConfigError with its line."""
+    try:
+        yield
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = str(getattr(error, "problem", None) or error).splitlines()[0]
+        if mark is None:
+            raise ConfigError(f"{path}: not valid YAML: {cut(problem)}") from None
+        line = "".join(text.splitlines()[mark.line : mark.line + 1])
+        if line.startswith("\t", mark.column):
+            problem = "a tab, where YAML allows only spaces"
+        raise ConfigError(f"{path}:{mark.line + 1}: not valid YAML: {cut(problem)}") from None
+    except (ValueError, LookupError, ArithmeticError, AttributeError, TypeError) as error:
+        # If a value is not what its tag says, PyYAML raises any of these.
+        raise ConfigError(f"{path}: a value that YAML cannot read: {cut(str(error))}") from None
+
+
+@dataclass
+class _Collection:
+    """A list or mapping that is being read: the number of its values and levels, with aliases filled in."""
+
+    anchor: str | None
+    values: int = 1
+    levels: int = 1
+
+    def add(self, values: int, levels: int) -> None:
+        self.values += values
+        self.levels = max(self.levels, levels + 1)
+
+
+def _require_bounded(path: Path, loader: Any) -> None:
+    """Check how much is in a file, from its events, before any value is made."""
+    # For each anchor: the values and levels that its alias stands for; None until the end of the anchor's
+    # value.
+    known: dict[str, tuple[int, int] | None] = {}
+    above, total = [_Collection(None)], 0
+    while loader.check_event():
+        event = loader.get_event()
+        place = f"{path}:{event.start_mark.line + 1}" if event.start_mark else f"{path}"
+        if isinstance(event, yaml.DocumentStartEvent):
+            known.clear()
+        elif isinstance(event, yaml.CollectionStartEvent):
+            if event.anchor:
+                known[event.anchor] = None
+            above.append(_Collection(event.anchor))
+            total += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            collection = above.pop()
+            if collection.anchor:
+                known[collection.anchor] = collection.values, collection.levels
+            above[-1].add(collection.values, collection.levels)
+        elif isinstance(event, yaml.ScalarEvent):
+            if event.anchor:
+                known[event.anchor] = 1, 1
+            above[-1].add(1, 1)
+            total += 1
+            _require_short(place, loader, event)
+        elif isinstance(event, yaml.AliasEvent) and event.anchor in known:
+            size = known[event.anchor]
+            if size is None:
+                raise ConfigError(f"{place}: *{cut(event.anchor)} stands within what it stands for")
+            above[-1].add(*size)
+            total += size[0]
+        if total > _MOST_VALUES:
+            raise ConfigError(
+                f"{place}: more than {_MOST_VALUES:,} values, each alias (*name) counted as what it stands for"
+            )
+        if len(above) + above[-1].levels > _MOST_LEVELS:
+            raise ConfigError(f"{place}: more than {_MOST_LEVELS} levels, one within the other")
+
+
+def _require_short(place: str, loader: Any, event: yaml.ScalarEvent) -> None:
+    """Refuse a number with very many digits: the time to make it grows faster than their number."""
+    if len(event.value) > _LONGEST_NUMBER:
+        tag = event.tag or loader.resolve(yaml.ScalarNode, event.value, event.implicit)
+        if tag not in (_TEXT, "!"):
+            raise ConfigError(
+                f"{place}: a number of {len(event.value):,} digits, where {_LONGEST_NUMBER} are the most"
+            )
