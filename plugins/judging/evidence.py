@@ -13,7 +13,6 @@ from plugins.digests.artefacts import Artefacts
 from plugins.digests.gpu_samples import Gpus
 from plugins.job_files import read_artefacts, read_gpus, read_log
 from plugins.judging import cpus
-from plugins.judging.checkpoints import Saved
 from plugins.judging.choice import Choice
 from plugins.judging.complaints import complaints, of_each_kind
 from plugins.judging.identity import fingerprint, type_in
@@ -42,6 +41,14 @@ class Run:
     log: Log
     gpus: Gpus | None = None
     started: Started = UNKNOWN
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What the job left that saved a checkpoint: its log and its files."""
+
+    log: Log
+    artefacts: Artefacts | None
 
 
 @dataclass(frozen=True)

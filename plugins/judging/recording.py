@@ -17,7 +17,7 @@ from plugins.baselines.versions import differences, nodes_of
 from plugins.judging.cpus import busy
 from plugins.judging.identity import fingerprint, untold
 from plugins.judging.judgement import Judgement
-from plugins.judging.verdicts import instability
+from plugins.judging.steadiness import instability
 from plugins.metrics import FlopsDefinition, Measurement
 from plugins.record.baseline import Recorded, Tolerance
 from plugins.record.verdict import Kind

@@ -14,7 +14,9 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from plugins.baselines.expected import Expected
-from plugins.judging.verdicts import Band, Verdict, fell, judge
+from plugins.judging.pace import judge_pace
+from plugins.judging.steadiness import fell
+from plugins.judging.verdicts import Band, Verdict
 from plugins.metrics import Measurement, Timing
 from plugins.record.verdict import Kind
 
@@ -61,11 +63,11 @@ def judge_runs(runs: Sequence[Measurement], expected: Expected) -> tuple[Measure
     """
     for number, run in enumerate(runs, start=1):
         if len(runs) > 1 and _clear_failure(run, expected):
-            verdict = judge(run, expected)
+            verdict = judge_pace(run, expected)
             alone = f"run {number} of {len(runs)} decides by itself; the others change nothing of it"
             return run, replace(verdict, remarks=(alone, *verdict.remarks))
     measurement = together(runs)
-    verdict = judge(measurement, expected)
+    verdict = judge_pace(measurement, expected)
     return measurement, replace(verdict, remarks=(*remarks_on(runs), *verdict.remarks))
 
 
@@ -77,7 +79,7 @@ def remarks_on(runs: Sequence[Measurement]) -> list[str]:
 
 
 def _clear_failure(run: Measurement, expected: Expected) -> bool:
-    return not _doubt(run, expected) and judge(run, expected).fails
+    return not _doubt(run, expected) and judge_pace(run, expected).fails
 
 
 def _doubt(measurement: Measurement, expected: Expected) -> str:
@@ -102,7 +104,7 @@ def _doubt(measurement: Measurement, expected: Expected) -> str:
     share = len(timing.hiccups) / timing.settled_steps / expected.baseline.tolerance.hiccups
     if FEW < share <= MANY:
         return f"{len(timing.hiccups)} of {timing.settled_steps} settled steps stalled, which may be chance"
-    verdict = judge(measurement, expected)
+    verdict = judge_pace(measurement, expected)
     return verdict.headline if verdict.fails and share <= MANY else ""
 
 

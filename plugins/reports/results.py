@@ -27,7 +27,8 @@ from plugins.files import write_json, write_whole
 from plugins.judging import identity
 from plugins.judging.diagnosis import Diagnosis
 from plugins.judging.judgement import Judgement
-from plugins.judging.verdicts import Band, beside
+from plugins.judging.pace_report import beside
+from plugins.judging.verdicts import Band
 from plugins.record.folder import CASE, CTRF, GPUS_PLOT, GPUS_TABLE, METRICS, STEPS, SUMMARY, make_case_folder
 from plugins.record.job import Job
 from plugins.record.verdict import PACED, Kind

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from plugins.errors import Infrastructure, Lost
-from plugins.judging import checkpoints
 from plugins.judging.checkpoints import Written
 from plugins.judging.expected import Promise, Target, Targets, figure
 from plugins.judging.judgement import Judgement
+from plugins.judging.kinds import save
 from plugins.metrics import Measurement
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case
@@ -93,7 +93,7 @@ def promised(figures: Judgement) -> Promise | None:
     written = figures.written
     if written is None or written.promised is None:
         return None
-    band = checkpoints.SLOWER, checkpoints.FASTER
+    band = save.SLOWER, save.FASTER
     return Promise(Target(written.promised, "bytes/s", written.bytes_per_second, *band, figures))
 
 

@@ -12,7 +12,8 @@ from plugins.judging.evidence import Evidence
 from plugins.judging.job_words import job_lines, log_faults, remarks
 from plugins.judging.judgement import Finding, ended
 from plugins.judging.kinds.measuring import changes, measure
-from plugins.judging.verdicts import Verdict, explain
+from plugins.judging.pace_report import explain
+from plugins.judging.verdicts import Verdict
 from plugins.metrics import Statistic, with_pace
 from plugins.record.verdict import Kind
 

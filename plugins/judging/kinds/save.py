@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
-from plugins.judging import checkpoints, modes
+import math
+
+from plugins.judging import modes
+from plugins.judging.checkpoints import (
+    GB,
+    TIB,
+    Written,
+    bytes_words,
+    data_files,
+    path_of,
+    rate_words,
+    seconds_words,
+)
 from plugins.judging.evidence import Evidence
+from plugins.judging.figures import billions
 from plugins.judging.job_words import job_lines, remarks
 from plugins.judging.judgement import Finding
 from plugins.judging.verdicts import Verdict
 from plugins.recipes.cases import Case
+from plugins.record.verdict import Kind
+
+SLOWER, FASTER = 0.3, 0.1
+"""A save may be this much slower and faster than the promised bandwidth. Its time includes gathering the
+state and waiting for the slowest writer.
+"""
+
+FEWEST_SECONDS = 5.0
+"""A save that should take less than this is not judged: most of its time is not writing."""
 
 
 def takes(case: Case) -> bool:
@@ -28,8 +50,68 @@ def left_lines(_: Evidence) -> list[str]:
 
 def judge(evidence: Evidence) -> Finding:
     """Judge the bandwidth of the save."""
-    case = evidence.case
-    written = checkpoints.written_by(case, evidence.log, evidence.artefacts, evidence.site.promised)
-    kind, headline = checkpoints.judge(written)
-    details = (*checkpoints.explain(case, written), *job_lines(evidence.outcome))
-    return Finding(Verdict(kind, headline, remarks(evidence)), details, written=written)
+    written = _written(evidence)
+    kind, words = _compared(written)
+    details = (*_lines(evidence.case, written), *job_lines(evidence.outcome))
+    return Finding(Verdict(kind, f"{kind}: {written}{words}", remarks(evidence)), details, written=written)
+
+
+def _written(evidence: Evidence) -> Written:
+    """The checkpoint of a valid run: its size is that of its files, if they were counted."""
+    log, left, promised = evidence.log, evidence.artefacts, evidence.site.promised
+    if left is None:
+        return Written(log.saves[0], log.saved_bytes or 0, promised)
+    files = data_files(left)
+    size, path = sum(file.size for file in files), path_of(evidence.case, left)
+    return Written(log.saves[0], size, promised, len(files), f"{left.host}:{path}")
+
+
+def _compared(written: Written) -> tuple[Kind, str]:
+    """How a checkpoint compares with the promise, and the words for that.
+
+    If its files were counted, it passes even if its bandwidth cannot be judged.
+    """
+    unjudged = Kind.PASSED if written.files else Kind.NO_BASELINE
+    share = written.share
+    if share is None or written.promised is None or written.expected is None:
+        return (
+            unjudged,
+            "; nothing to compare with: the site file does not say what its storage promises (docs/storage.md)",
+        )
+    promised = rate_words(written.promised)
+    if written.expected < FEWEST_SECONDS:
+        return unjudged, (
+            f"; too little to tell: {promised} would take it in {seconds_words(written.expected)}, and below "
+            f"{FEWEST_SECONDS:g} s other things take longer"
+        )
+    kind, limit = Kind.PASSED, ""
+    if share < 1 - SLOWER:
+        kind, limit = Kind.TOO_SLOW, f" (limit -{100 * SLOWER:g} %)"
+    elif share > 1 + FASTER:
+        kind, limit = Kind.TOO_FAST, f" (limit +{100 * FASTER:g} %); was it all on the storage by then?"
+    return kind, f" where {promised} is promised, {100 * (share - 1):+.1f} % bandwidth{limit}"
+
+
+def _lines(case: Case, written: Written) -> list[str]:
+    """The lines of the report below the headline."""
+    assert case.checkpoint is not None
+    model = case.model_name if case.parameters is None else f"{billions(case.parameters)} parameters"
+    lines = [f"measured  {_row(written.seconds, written.size)}"]
+    if written.expected is not None:
+        lines.append(f"promised  {_row(written.expected, written.size)}")
+    lines.append(f"size      {bytes_words(case.checkpoint)} expected of {model}")
+    if written.files:
+        lines.append(f"files     {written.files} in {written.path}")
+    if not written.promised:
+        return lines
+    for save in case.published_saves:
+        if math.isclose(save.gb_per_second * GB, written.promised):
+            lines.append(
+                f"published {save.minutes:.2f} min for {save.tebibytes:g} TiB by {save.storage}, which are "
+                f"{save.tebibytes * TIB / written.promised / 60:.2f}; for comparison, not judged"
+            )
+    return lines
+
+
+def _row(seconds: float, size: int) -> str:
+    return f"{seconds_words(seconds):>11}  {rate_words(size / seconds):>11}  {bytes_words(size)}"

@@ -10,13 +10,15 @@ from plugins.baselines.store import Baseline
 from plugins.baselines.versions import versions_of
 from plugins.judging import cpus as cpu_judging
 from plugins.judging import gpus as gpu_judging
-from plugins.judging import verdicts
+from plugins.judging import pace_report
 from plugins.judging.evidence import Evidence, Run
 from plugins.judging.identity import identity_line
 from plugins.judging.job_words import job_lines, remarks
 from plugins.judging.judgement import Finding, ended
 from plugins.judging.kinds.measuring import changes, dispatched, measure, run_lines
+from plugins.judging.pace import judge_pace
 from plugins.judging.repeats import judge_runs, remarks_on, together
+from plugins.judging.steadiness import stall_remarks, steadiness
 from plugins.judging.verdicts import Verdict
 from plugins.metrics import Measurement, MfuBasis
 from plugins.recipes.cases import Case
@@ -61,15 +63,15 @@ def _without_baseline(evidence: Evidence) -> Finding:
     why_none = f", {numbers.why_none}" if numbers.why_none else ""
     headline = (
         f"{Kind.NO_BASELINE}: measured {measurement.step_time:.4g} s a step, {measurement.tokens_per_second:,.0f} tokens/s, "
-        f"{verdicts.steadiness(measurement)}; nothing to compare with: baselines/{case.recipe}.yaml has no "
+        f"{steadiness(measurement)}; nothing to compare with: baselines/{case.recipe}.yaml has no "
         f"{case.id} of release {case.release} on {numbers.gpu}{why_none}"
     )
-    stalls = verdicts.stall_remarks(measurement, Tolerance())
+    stalls = stall_remarks(measurement, Tolerance())
     verdict = Verdict(Kind.NO_BASELINE, headline, (*remarks_on(runs), *stalls, *remarks(evidence)))
     verdict = gpu_judging.explained(verdict, gpus, None)
     verdict = cpu_judging.explained(verdict, case, evidence.logs, measurement, None)
     details = (
-        *verdicts.describe(measurement, numbers.references),
+        *pace_report.describe(measurement, numbers.references),
         *gpu_judging.lines(gpus, measurement, numbers.accelerator),
         *run_lines(runs),
         identity_line(case, evidence.log),
@@ -97,7 +99,7 @@ def _compared(evidence: Evidence, baseline: Baseline, basis: MfuBasis) -> Findin
     verdict = cpu_judging.explained(verdict, case, evidence.logs, measurement, target)
     verdict = _veto(evidence, verdict, baseline)
     details = (
-        *verdicts.explain(measurement, target, numbers.references),
+        *pace_report.explain(measurement, target, numbers.references),
         *gpu_judging.lines(decisive.gpus, measurement, numbers.accelerator, baseline.table),
         *run_lines(runs),
         identity_line(case, log),
@@ -129,7 +131,7 @@ def _judge_runs(
     evidence: Evidence, runs: Sequence[Measurement], target: Expected
 ) -> tuple[Measurement, Verdict]:
     if evidence.strict_last:
-        return runs[-1], verdicts.judge(runs[-1], target, strict_last=True)
+        return runs[-1], judge_pace(runs[-1], target, strict_last=True)
     return judge_runs(runs, target)
 
 

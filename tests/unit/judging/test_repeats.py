@@ -14,8 +14,9 @@ import pytest
 from plugins.job_files import read_log
 from plugins.judging.judge import another_run
 from plugins.judging.judgement import Judgement
+from plugins.judging.pace import judge_pace
 from plugins.judging.repeats import MAX_RUNS, Repeats, judge_runs, pooled, unsure
-from plugins.judging.verdicts import Band, judge
+from plugins.judging.verdicts import Band
 from plugins.logs.means import Means
 from plugins.logs.statements import Fact
 from plugins.metrics import Measurement, Statistic, Timing, timing
@@ -75,7 +76,7 @@ def test_a_run_that_clearly_passes_is_not_run_again(pace: float, statistic: str)
     target = examples.target(statistic=statistic)
     for seed in range(20):
         found = run(pace, seed=seed, statistic=statistic)
-        assert judge(found, target).kind is Kind.PASSED
+        assert judge_pace(found, target).kind is Kind.PASSED
         assert unsure([found], target) == ""
 
 
@@ -85,7 +86,7 @@ def test_a_run_that_clearly_passes_is_not_run_again(pace: float, statistic: str)
 def test_a_run_that_clearly_fails_is_not_run_again(pace: float, verdict: Kind) -> None:
     for seed in range(20):
         found = run(pace, seed=seed)
-        assert judge(found, GOAL).kind is verdict
+        assert judge_pace(found, GOAL).kind is verdict
         assert unsure([found], GOAL) == ""
 
 
@@ -117,13 +118,13 @@ def test_a_few_stalls_may_be_chance_and_many_are_not(count: int) -> None:
     said = f"{count} of 40 settled steps stalled, which may be chance"
     assert unsure([found], GOAL) == (said if 3 <= count <= 7 else "")
     if count > 7:
-        assert judge(found, GOAL).kind is Kind.NOISY
+        assert judge_pace(found, GOAL).kind is Kind.NOISY
 
 
 def test_a_run_that_became_slow_at_its_end_is_run_again_unless_that_is_beyond_doubt() -> None:
     for slower, said in ((1.06, "too slow: "), (1.12, ""), (1.3, "")):
         found = run(noise=0.015, slow=dict.fromkeys(END, slower))
-        assert judge(found, GOAL).kind is Kind.TOO_SLOW
+        assert judge_pace(found, GOAL).kind is Kind.TOO_SLOW
         assert unsure([found], GOAL)[:10] == said
 
 
@@ -155,20 +156,20 @@ def test_a_clear_failure_decides_whatever_the_other_runs_say(place: int) -> None
 def test_no_number_of_good_runs_turns_a_clear_failure_into_a_pass() -> None:
     good = [run(seed=1), run(0.96, seed=2)]
     for bad in (run(1.08, seed=3), run(1.3, seed=4), run(0.85, seed=5), stalled(9)):
-        assert judge(bad, GOAL).fails
+        assert judge_pace(bad, GOAL).fails
         assert unsure([bad], GOAL) == unsure([good[0], bad], GOAL) == ""
-        assert kind(bad, *good) is judge(bad, GOAL).kind
+        assert kind(bad, *good) is judge_pace(bad, GOAL).kind
 
 
 def test_one_run_is_judged_as_it_always_was() -> None:
     for found in (run(), run(LIMIT, seed=2), run(1.2), stalled(5), stalled(9)):
         assert pooled([found.timing]) is found.timing
-        assert judge_runs([found], GOAL) == (found, judge(found, GOAL))
+        assert judge_runs([found], GOAL) == (found, judge_pace(found, GOAL))
 
 
 def test_stalls_that_were_chance_pass_with_two_quiet_runs() -> None:
     first = stalled(6)
-    assert judge(first, GOAL).kind is Kind.NOISY
+    assert judge_pace(first, GOAL).kind is Kind.NOISY
     assert unsure([first, stalled(0, seed=1)], GOAL) == "6 of 80 settled steps stalled, which may be chance"
     assert unsure([stalled(5), stalled(0, seed=1)], GOAL) == ""
     assert unsure([first, stalled(0, seed=1), stalled(0, seed=2)], GOAL) == ""
@@ -190,7 +191,7 @@ def test_a_slow_end_that_comes_again_fails_and_one_that_does_not_passes() -> Non
 
 def test_the_mean_of_the_runs_decides_near_the_limit() -> None:
     slower, faster = run(LIMIT + 0.005, seed=0), run(LIMIT - 0.014, seed=2)
-    assert judge(slower, GOAL).kind is Kind.TOO_SLOW
+    assert judge_pace(slower, GOAL).kind is Kind.TOO_SLOW
     assert unsure([slower], GOAL)
     measurement, verdict = judge_runs([slower, faster], GOAL)
     assert measurement.timing.steady == statistics.fmean([slower.timing.steady, faster.timing.steady])
@@ -253,7 +254,7 @@ def test_a_window_with_outliers_in_each_of_three_runs_is_forgiven_as_often() -> 
         run(noise=0.002, seed=seed, statistic=WINDOW, slow={37: 1.9, 41: 1.9}) for seed in range(MAX_RUNS)
     ]
     _, verdict = judge_runs(runs, target)
-    assert judge(runs[0], target).kind is Kind.PASSED
+    assert judge_pace(runs[0], target).kind is Kind.PASSED
     assert verdict.kind is Kind.PASSED
 
 

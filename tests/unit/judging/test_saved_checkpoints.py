@@ -9,8 +9,8 @@ import pytest
 
 from plugins.digests.artefacts import Artefacts, File
 from plugins.errors import ConfigError
-from plugins.judging.checkpoints import GB, Saved
-from plugins.judging.evidence import SiteFacts
+from plugins.judging.checkpoints import GB
+from plugins.judging.evidence import Saved, SiteFacts
 from plugins.judging.judgement import Judgement
 from plugins.logs import Log
 from plugins.recipes.file import read_recipe

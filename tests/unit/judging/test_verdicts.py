@@ -13,7 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.judging.verdicts import Band, Verdict, explain, fell, instability, judge
+from plugins.judging.pace import judge_pace
+from plugins.judging.pace_report import explain
+from plugins.judging.steadiness import fell, instability
+from plugins.judging.verdicts import Band, Verdict
 from plugins.logs import Step
 from plugins.metrics import Measurement, Statistic, timing
 from plugins.record.baseline import Tolerance
@@ -25,7 +28,7 @@ WINDOW = "mean:35-44"
 
 
 def verdict(run: list[float], *, statistic: str = "last", strict_last: bool = False) -> Verdict:
-    return judge(
+    return judge_pace(
         measure(run, statistic=statistic), examples.target(statistic=statistic), strict_last=strict_last
     )
 
@@ -62,7 +65,7 @@ def test_both_in_or_both_out(statistic: str, factor: float, kind: Kind) -> None:
 def test_what_is_just_beyond_a_limit_does_not_look_like_it(factor: float, told: str) -> None:
     measured = measure(paced(1.0, s49=factor * STEP_TIME))
     exact = replace(measured, timing=replace(measured.timing, step_time=factor * STEP_TIME, resolution=0.0))
-    found = judge(exact, examples.target(), strict_last=True)
+    found = judge_pace(exact, examples.target(), strict_last=True)
     assert found.fails
     assert f"{told} throughput (limit {told[0]}" in found.headline
 
@@ -98,7 +101,7 @@ def test_an_outlier_at_the_end_passes_with_a_remark() -> None:
 def test_an_outlier_behind_a_slow_interval_is_no_pass() -> None:
     found = measure(times(s49=13.1))
     lasting = replace(found, timing=replace(found.timing, lasting=True))
-    assert judge(lasting, examples.target()).kind is Kind.NOISY
+    assert judge_pace(lasting, examples.target()).kind is Kind.NOISY
 
 
 def test_an_outlier_in_the_window_passes_with_a_remark() -> None:
@@ -251,7 +254,7 @@ def test_alternating_steps_have_one_verdict_in_either_phase(steps: int, apart: f
     for phase in (0, 1):
         run = [STEP_TIME * pace * (1 + apart * ((i + phase) % 2)) for i in range(steps)]
         measured = measure(run, statistic=WINDOW)
-        kinds.add(judge(measured, examples.target(statistic=WINDOW)).kind)
+        kinds.add(judge_pace(measured, examples.target(statistic=WINDOW)).kind)
     assert len(kinds) == 1
 
 
@@ -324,7 +327,7 @@ def edge(which: Callable[[Band], float], *, digits: int = 4) -> float:
 
 def flat(seconds: float, resolution: float) -> Verdict:
     steps = [Step(i, seconds, resolution) for i in range(50)]
-    return judge(
+    return judge_pace(
         Measurement(examples.case(), timing(steps, Statistic()), examples.basis()), examples.target()
     )
 
@@ -366,7 +369,7 @@ def test_what_is_no_number_is_never_in_the_band() -> None:
 def test_one_tiny_step_does_not_open_the_band(factor: float) -> None:
     steps = [Step(i, STEP_TIME * factor, 0.0005) for i in range(50)]
     steps[1] = Step(1, 0.002, 0.0005)
-    found = judge(
+    found = judge_pace(
         Measurement(examples.case(), timing(steps, Statistic()), examples.basis()), examples.target()
     )
     assert found.kind is (Kind.TOO_SLOW if factor > 1 else Kind.TOO_FAST)
@@ -431,7 +434,7 @@ def simulated(
             STEP_TIME * slower * (1 + rng.gauss(0, noise)) * (1.3 if rng.random() < hiccups else 1)
             for _ in range(50)
         ]
-        found[judge(measure(run, statistic=statistic), target).kind] += 1
+        found[judge_pace(measure(run, statistic=statistic), target).kind] += 1
     return found
 
 
@@ -477,7 +480,7 @@ def test_a_pass_near_the_edge_has_its_median_and_its_mean_in_the_band(
 
 def passes_only_in_the_band(run: list[float], statistic: str) -> None:
     measured, target = measure(run, statistic=statistic), examples.target(statistic=statistic)
-    found = judge(measured, target)
+    found = judge_pace(measured, target)
     band = Band(target, measured.timing.resolution)
     assert measured.timing.resolution <= 0.0005
     if found.kind is Kind.PASSED:
@@ -524,5 +527,5 @@ def test_the_kinds_are_the_words_of_the_records() -> None:
 def test_the_headline_of_a_pass_has_the_worse_of_last_step_and_steady_pace(
     last: float, rest: float, headline: str
 ) -> None:
-    found = judge(examples.measure([rest] * 49 + [last]), examples.target())
+    found = judge_pace(examples.measure([rest] * 49 + [last]), examples.target())
     assert found.headline == headline

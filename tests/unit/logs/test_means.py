@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from plugins.errors import ConfigError
 from plugins.judging.judgement import Judgement
+from plugins.judging.pace_report import explain
 from plugins.judging.validity import problems
-from plugins.judging.verdicts import explain
 from plugins.logs import Step
 from plugins.logs.means import SINGLE, Means
 from plugins.metrics import Statistic, levelled, timing

@@ -1,0 +1,146 @@
+"""Whether the steps of a run show a steady pace, and which of them stand out. Pure."""
+
+from __future__ import annotations
+
+import math
+
+from plugins.judging.figures import percent, seconds, signed, steps_listed
+from plugins.judging.verdicts import Band
+from plugins.metrics import OUTLIER_FLOOR, Measurement, regular
+from plugins.record.baseline import Tolerance
+from plugins.record.verdict import Kind
+
+MAX_USEFUL_RUNS = 20
+"""If more runs than this are needed to decide, the verdict says so and gives no number."""
+
+PERIODIC_WEIGHT = 1.5
+"""Stalls at equal distances have one cause, so each counts as much as this many random ones."""
+
+COSTLY = 0.0275
+"""Many steps far from the median are too many only if they cost, or save, this share of the time, whatever loss is tolerated.
+
+If 3 % of the steps stall by 5 to 30 %, six of forty do so in one run of a thousand.
+"""
+
+
+def fell(measurement: Measurement, band: Band) -> bool:
+    """Whether the run became too slow at its end.
+
+    Its last steps are out of the band, and slower than the other steps by more than chance explains.
+    """
+    timing = measurement.timing
+    beyond = max(OUTLIER_FLOOR, timing.judged.unit.sigmas * timing.tail_error)
+    return band.side(timing.tail) is Kind.TOO_SLOW and timing.tail > (1 + beyond) * timing.settled
+
+
+def instability(measurement: Measurement, tolerance: Tolerance) -> str:
+    """Why the steps do not show a steady pace, whatever the pace is; "" if they do."""
+    timing = measurement.timing
+    if timing.spread > tolerance.spread:
+        means = "" if timing.judged.single else f" of means over {timing.judged.over} steps"
+        return (
+            f"the settled steps scatter by {percent(timing.spread)} (standard deviation{means}, limit "
+            f"{percent(tolerance.spread)})"
+        )
+    lost = timing.mean / timing.settled - 1
+    many, weight = _are_many(measurement, timing.hiccups, tolerance, periodic=timing.periodic)
+    if many or lost > tolerance.slower:
+        regularity = ", at equal distances, so that they have one cause" if many and timing.periodic else ""
+        return (
+            f"{_hiccups(measurement)}{regularity}; the median hides such stalls, which cost {percent(lost)} of the pace "
+            f"({_limits(tolerance, weight)})"
+        )
+    periodic = regular([index for index, _ in timing.fast])
+    many, weight = _are_many(measurement, timing.fast, tolerance, periodic=periodic)
+    if many or -lost > tolerance.slower:
+        return (
+            f"{_fast(measurement)}; the median hides that the mean of the settled steps is {percent(-lost)} below it "
+            f"({_limits(tolerance, weight)})"
+        )
+    return ""
+
+
+def _are_many(
+    measurement: Measurement, steps: tuple[tuple[int, float], ...], tolerance: Tolerance, *, periodic: bool
+) -> tuple[bool, float]:
+    """Whether these outliers are too many and cost too much, and how much each counts for that.
+
+    If a cause recurs regularly, as a snapshot or a full buffer does, fewer stalls than random ones suffice.
+    """
+    timing, weight = measurement.timing, PERIODIC_WEIGHT if periodic else 1.0
+    many = weight * len(steps) > tolerance.hiccups * timing.settled_steps
+    costly = weight * timing.share_of(steps) > COSTLY
+    return (True, weight) if many and costly else (False, 1.0)
+
+
+def _limits(tolerance: Tolerance, weight: float) -> str:
+    """The limits of `instability`, of which stalls at equal distances have lower ones."""
+    steps, share = tolerance.hiccups / weight, COSTLY / weight
+    return (
+        f"limits: {100 * steps:.3g} % of the steps with {percent(share)} of the time; "
+        f"{percent(tolerance.slower)} of the pace in the mean"
+    )
+
+
+def steadiness(measurement: Measurement) -> str:
+    """How steady the pace of a run without a baseline is, by the usual tolerances."""
+    spread = f"spread {percent(measurement.timing.spread)}"
+    reason = instability(measurement, Tolerance())
+    return f"{spread}, and not steady: {reason}" if reason else spread
+
+
+def stalled(measurement: Measurement, band: Band) -> str:
+    """What the stalls cost, if the mean that includes them is too slow for the band; "" if it is not."""
+    timing, expected = measurement.timing, band.expected
+    if band.side(timing.mean) is not Kind.TOO_SLOW:
+        return ""
+    stalls = f" ({_hiccups(measurement)})" if timing.hiccups else ""
+    return (
+        f"the mean of all {timing.settled_steps} settled steps is {seconds(timing.mean)}, "
+        f"{signed(expected.step_time / timing.mean - 1)} throughput (limit "
+        f"-{percent(expected.baseline.tolerance.slower)}): the steady median {seconds(timing.steady)} is in the band, "
+        f"and what it hides costs {percent(timing.mean / timing.steady - 1)} of the pace{stalls}; a mean of "
+        f"up to {seconds(band.slowest)} would be"
+    )
+
+
+def more_runs(measurement: Measurement, band: Band) -> str:
+    """How many more runs would decide: their mean must be two standard errors from the nearest limit."""
+    timing = measurement.timing
+    margin = min(abs(band.slowest - timing.steady), abs(timing.steady - band.fastest)) / timing.steady
+    spread = max(timing.spread, abs(timing.mean / timing.steady - 1))
+    runs = math.ceil((2 * spread / margin) ** 2) if margin else MAX_USEFUL_RUNS + 1
+    if runs <= MAX_USEFUL_RUNS:
+        return f"about {max(2, runs)} more runs would tell"
+    on_limit = spread < band.expected.baseline.tolerance.slower / 2
+    advice = "the pace stands on the limit itself" if on_limit else "find what disturbs the steps first"
+    return f"more than {MAX_USEFUL_RUNS} further runs would be needed to tell: {advice}"
+
+
+def stall_remarks(measurement: Measurement, tolerance: Tolerance) -> tuple[str, ...]:
+    """The remarks on steps that stalled or were too fast, and on a slow last interval; empty if none was."""
+    timing, remarks = measurement.timing, []
+    if timing.hiccups:
+        remarks.append(_hiccups(measurement))
+    if timing.fast:
+        remarks.append(_fast(measurement))
+    index, last = timing.last
+    beyond = last / timing.settled - 1
+    if not timing.judged.single and beyond > tolerance.slower:
+        remarks.append(
+            f"the last line, {timing.judged.named(index)}, is {seconds(last)} a step, {percent(beyond)} above the median of "
+            f"the settled ones: if another run has it too, the pace falls"
+        )
+    return tuple(remarks)
+
+
+def _hiccups(measurement: Measurement) -> str:
+    timing = measurement.timing
+    settled, unit = timing.settled_steps // timing.judged.every, timing.judged.unit
+    slow = steps_listed(measurement, timing.hiccups)
+    return f"{len(timing.hiccups)} of {settled} settled {unit.name} far above the median{unit.each}: {slow}"
+
+
+def _fast(measurement: Measurement) -> str:
+    timing = measurement.timing
+    return f"far below the median{timing.judged.unit.each}: {steps_listed(measurement, timing.fast)}"
