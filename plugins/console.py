@@ -29,9 +29,9 @@ def fitting(rows: Sequence[Sequence[str]], width: int, expendable: Sequence[int]
     They are left out in their order. `gap` is the space between two columns.
     """
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    kept = list(range(len(widths)))
-    for column in expendable:
-        if sum(widths[one] + gap for one in kept) - gap <= width:
+    columns = list(range(len(widths)))
+    for expendable_column in expendable:
+        if sum(widths[column] + gap for column in columns) - gap <= width:
             break
-        kept.remove(column)
-    return kept
+        columns.remove(expendable_column)
+    return columns
