@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,8 @@ from tests import locks
 from tests.locks import Locked
 
 # Read, not imported: what a session needs is not installed for this.
-VERSION = re.findall(
-    r'^VERSION = "(.+)"', (locks.ROOT / "plugins" / "reports" / "results.py").read_text(), re.MULTILINE
-)[0]
+_SOURCE = tomllib.loads((locks.ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["version"]
+VERSION = re.findall(_SOURCE["pattern"], (locks.ROOT / _SOURCE["path"]).read_text(), re.MULTILINE)[0]
 _PROJECT = f'[project]\nname = "pacemark"\nversion = "{VERSION}"\nlicense = "Apache-2.0"\n'
 
 

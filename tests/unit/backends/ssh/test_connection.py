@@ -91,6 +91,24 @@ def test_a_profile_that_ends_the_shell_is_told(tmp_path: Path) -> None:
         connection.close()
 
 
+class Refusals(Server):
+    """Closes the channel before it says whether it starts a shell."""
+
+    def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
+        channel.close()
+        return True
+
+
+def test_a_shell_that_ended_before_its_start_was_confirmed_is_told(tmp_path: Path) -> None:
+    with serving(tmp_path, Refusals) as sshd:
+        connection = sshd.connect()
+        with pytest.raises(
+            Unreachable, match="the login shell ended: the profile of its login shell must end"
+        ):
+            _run(connection)
+        connection.close()
+
+
 class SlowLogin(Server):
     def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
         self.over.wait(5)
