@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from fixtures.backends.kubernetes.manifest import Word, documents
+from fixtures.backends.kubernetes.manifest import documents
+from fixtures.backends.kubernetes.merging import Word
 from tests.unit import examples
 
 NAME = "pmk-20250411-120000-ab12-70b-fp8-512gpus"

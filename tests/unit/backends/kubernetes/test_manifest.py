@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from fixtures.backends.kubernetes.manifest import Word, documents
+from fixtures.backends.kubernetes.manifest import documents
+from fixtures.backends.kubernetes.merging import Word
 from plugins.errors import ConfigError
 from plugins.recipes.cases import load_recipe
 from plugins.recipes.contracts import SiteOverlay
