@@ -10,7 +10,8 @@ import yaml
 
 from fixtures.backends.draft import Draft
 from fixtures.backends.kubernetes.credentials import contexts
-from fixtures.backends.kubernetes.survey import Cluster, drafted, survey
+from fixtures.backends.kubernetes.site_draft import Cluster, drafted
+from fixtures.backends.kubernetes.survey import survey
 from fixtures.site import load_site
 from plugins.errors import ConfigError, Denied
 from plugins.recipes.cases import load_recipe
