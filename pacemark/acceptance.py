@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from fixtures.backends.registry import REPLAY
 from pacemark import milder
@@ -18,11 +18,13 @@ from plugins.judging.choice import Choice
 from plugins.judging.scaling import curves
 from plugins.judging.shown import Shown
 from plugins.recipes.cases import Case, load_recipe
+from plugins.record.case import CaseRecord
 from plugins.record.folder import BASIS, SUMMARY
 from plugins.record.plan import PLAN, Agreed, parse_plan
+from plugins.record.stored import as_json
+from plugins.record.summary import Summary
 from plugins.rejudge import Basis, promised_otherwise
 from plugins.reports.acceptance import acceptance_lines, decided, scale_record, scaling_record, why_ended
-from plugins.reports.summary import Summary
 
 _THE_RUN = "the run"
 """By this `decide` says why a run is no evidence at all."""
@@ -32,7 +34,7 @@ def check_plan(
     folder: Path,
     summary: Summary,
     ledger: JobsOfRun,
-    records: Mapping[str, Mapping[str, Any]],
+    records: Mapping[str, CaseRecord],
     published: Path,
     found: Findings,
 ) -> None:
@@ -63,7 +65,7 @@ def check_plan(
         found.wrong.append(str(error))
         return
     shown = {key: Shown.of(record) for key, record in records.items()}
-    begun = datetime.fromisoformat(summary.started).astimezone(UTC).date()
+    begun = datetime.fromtimestamp(summary.started, UTC).date()
     made = decided(
         agreed,
         cases,
@@ -74,7 +76,7 @@ def check_plan(
         unrun=told.missing if told else {},
         spoiled=_spoiled(summary, ledger),
     )
-    said, anew = (one.model_dump(mode="json") if one else {} for one in (told, made))
+    said, anew = as_json(told) or {}, as_json(made)
     if said.get("decision") != anew["decision"]:
         why = "; ".join(f"{key}: {text}" for key, text in {**made.failed, **made.missing}.items())
         found.wrong.append(
@@ -84,8 +86,7 @@ def check_plan(
     elif different := list(differences(said, anew)):
         found.wrong.append(f"{SUMMARY}: its decision differs from its logs in {few(different)}")
     scaling = scaling_record(curves(cases, shown, agreed.plan.scaling, waivers(agreed.plan, shown, begun)))
-    was, now = ([curve.model_dump(mode="json") for curve in one] for one in (summary.scaling, scaling))
-    if different := list(differences(was, now)):
+    if different := list(differences([*map(as_json, summary.scaling)], [*map(as_json, scaling)])):
         found.wrong.append(f"{SUMMARY}: its scaling differs from its logs in {few(different)}")
     if found.verdicts.total() < len(records):
         found.notes.append("no decision was made anew: not every case can be judged")
@@ -94,20 +95,17 @@ def check_plan(
     found.notes += [*list(acceptance_lines(made))[1:], *milder.agreed(agreed.plan)]
 
 
-def _scaling_without_plan(
-    folder: Path, summary: Summary, records: Mapping[str, Mapping[str, Any]]
-) -> Iterator[str]:
+def _scaling_without_plan(folder: Path, summary: Summary, records: Mapping[str, CaseRecord]) -> Iterator[str]:
     """How the scaling that a summary tells differs from its logs. Its limits are those that the session was given."""
     basis, told = Basis(folder), [scale for curve in summary.scaling for scale in curve.scales]
     cases = [basis.case(scale.case) for scale in told]
     found = curves(cases, {key: Shown.of(record) for key, record in records.items()})
     made = {point.case: scale_record(point) for curve in found for point in curve.points}
     for scale in told:
-        was, now = (
-            one.model_dump(exclude={"limit", "why", "waived"}) if one else {}
-            for one in (scale, made.get(scale.case))
-        )
-        if different := list(differences(was, now)):
+        anew = made.get(scale.case)
+        if anew is not None:
+            anew = replace(anew, limit=scale.limit, why=scale.why, waived=scale.waived)
+        if different := list(differences(as_json(scale), as_json(anew) or {})):
             yield f"{SUMMARY}: its scaling of {scale.case} differs from its logs in {few(different)}"
 
 

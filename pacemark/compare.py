@@ -18,7 +18,7 @@ from plugins.reports.comparison import (
     compare_runs,
     differing,
     print_comparison,
-    read_summary,
+    read_run,
 )
 from plugins.reports.gate import CODES
 
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Print the comparison. Without `--fail-if` it returns 0: whether a difference matters is the reader's to say."""
-    first, second = (read_summary(find_record(given.results, name)) for name in (given.first, given.second))
+    first, second = (read_run(find_record(given.results, name)) for name in (given.first, given.second))
     if first.run == second.run:
         raise ConfigError(f"{given.first} and {given.second} are the same run, {first.run}: name two runs")
     runs = compare_runs(first, second)

@@ -9,11 +9,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
-
-from pydantic import ValidationError
 
 from fixtures.backends.registry import REPLAY
 from fixtures.runs.lines import JOBS_LOG
@@ -28,15 +25,14 @@ from pacemark.sbom import SBOM
 from pacemark.statement import ENVELOPE, STAMP, once
 from pacemark.times import backwards
 from plugins.errors import ConfigError
-from plugins.record.folder import BASIS, SENT, SUMMARY, try_folder
+from plugins.record.folder import BASIS, SENT, SUMMARY, digests, try_folder
 from plugins.record.job import SETUP_CASE, Job
 from plugins.record.plan import PLAN
+from plugins.record.public import stamp
+from plugins.record.stored import NewerSchemaError, as_json, read_summary
+from plugins.record.summary import RunsSaved, Summary
 from plugins.record.verdict import Kind, Outcome
-from plugins.reports import results
-from plugins.reports.evidence import digests
 from plugins.reports.gate import overall
-from plugins.reports.summary import SCHEMA, Summary
-from plugins.yaml_mistakes import first_mistake
 
 MOST_BYTES = 64 << 20
 """No file but a log is larger."""
@@ -64,15 +60,15 @@ def examine(folder: Path, said: Mapping[str, Any], published: Path, found: Findi
         if not path.name.startswith("log") and path.stat().st_size > MOST_BYTES:
             raise ConfigError(f"{path.relative_to(folder)}: has more than {MOST_BYTES >> 20} MiB")
     found.wrong += _ambiguous(folder, files)
-    record = _record(folder)
-    if (version := record.get("schema")) != SCHEMA:
-        if isinstance(version, int) and version > SCHEMA:
-            found.cannot.append(
-                f"{SUMMARY} is of schema {version}, and this Pacemark knows {SCHEMA}: use a newer one"
-            )
-            return
-        raise ConfigError(f"{SUMMARY}: is no record of a run")
-    summary = _summary(record)
+    if not (folder / SUMMARY).is_file():
+        raise ConfigError(f"{SUMMARY} is missing")
+    try:
+        summary = read_summary(folder)
+    except NewerSchemaError as error:
+        found.cannot.append(_without(folder, error))
+        return
+    except ConfigError as error:
+        raise ConfigError(_without(folder, error)) from None
     ledger = read_jobs(folder, found)
     if not summary.run == ledger.run.id == folder.name:
         found.wrong.append(
@@ -87,12 +83,12 @@ def examine(folder: Path, said: Mapping[str, Any], published: Path, found: Findi
     found.wrong += _of_session(summary, ledger)
     _check_evidence(folder, summary, found)
     found.doing = "its cases"
-    records = check_cases(folder, record["cases"], ledger, published, found)
+    records = check_cases(folder, summary.cases, ledger, published, found)
     try:
         check_plan(folder, summary, ledger, records, published, found)
     except Exception as error:
         # Files that somebody made may be wrong in any way.
-        found.wrong.append(f"the acceptance plan cannot be checked: {error}".replace(f"{folder}/", ""))
+        found.wrong.append(f"the acceptance plan cannot be checked: {_without(folder, error)}")
     found.notes += left_out(summary.left_out)
     if len(found.wrong) > before and summary.commit:
         found.notes.append(
@@ -200,17 +196,16 @@ def _of_session(summary: Summary, ledger: JobsOfRun) -> Iterator[str]:
         yield f"{SUMMARY}: its totals are not those of its cases: {few(list(differences(summary.totals, totals)))}"
     if summary.site != ledger.run.site:
         yield f"{SUMMARY} is of site {summary.site}, {JOBS_LOG} of site {ledger.run.site}"
-    started = datetime.fromisoformat(summary.started).timestamp()
-    if abs(started - ledger.run.started) > _LONGEST_START:
-        yield f"{SUMMARY} says that the run began at {summary.started}, {JOBS_LOG} at {ledger.run.started:.0f}"
+    if abs(summary.started - ledger.run.started) > _LONGEST_START:
+        yield f"{SUMMARY} says that the run began at {stamp(summary.started)}, {JOBS_LOG} at {ledger.run.started:.0f}"
     hours = sum(entry.gpu_hours or 0.0 for entry in ledger.all if entry.backend != REPLAY)
     if abs(summary.gpu_hours - hours) > 0.001:
         yield f"{SUMMARY} has {summary.gpu_hours} GPU-hours, the jobs in {JOBS_LOG} took {hours:.3f}"
     if summary.repeated is not None:
         runs = {entry.case: _hours_of_runs(ledger.tries[entry.case]) for entry in own}
-        about = results.About(summary.site, 0.0, at_most=summary.repeated.at_most, runs=runs)
-        records = [case.model_dump(mode="json") for case in summary.cases if case.id in runs]
-        if different := list(differences(summary.repeated.model_dump(), results.repeated(about, records))):
+        records = [record for record in summary.cases if record.id in runs]
+        anew = RunsSaved.of(summary.repeated.at_most, runs, records)
+        if different := list(differences(as_json(summary.repeated), as_json(anew))):
             yield f"{SUMMARY}: what repeats saved differs from the ledger in {few(different)}"
     # Scaling that fell short is a finding too.
     regressed = bool(summary.regressions) or summary.outcome is Outcome.PERFORMANCE
@@ -223,28 +218,6 @@ def _hours_of_runs(tries: Sequence[Job]) -> list[float | None]:
     return [entry.gpu_hours for entry in tries if entry is tries[-1] or entry.failure == "repeated"]
 
 
-def _bytes(path: Path) -> bytes:
-    if not path.is_file():
-        raise ConfigError(f"{path.name} is missing")
-    return path.read_bytes()
-
-
-def _record(folder: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(_bytes(folder / SUMMARY))
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{SUMMARY}: is no JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise ConfigError(f"{SUMMARY}: is no record of a run")
-    return found
-
-
-def _summary(record: dict[str, Any]) -> Summary:
-    try:
-        # Texts may have bytes that are not UTF-8.
-        text = json.dumps(record, ensure_ascii=False, allow_nan=False)
-        return Summary.model_validate_json(text.encode(errors="replace"))
-    except ValidationError as error:
-        raise ConfigError(f"{SUMMARY}: is no record of a run: {first_mistake(error)}") from None
-    except ValueError as error:
-        raise ConfigError(f"{SUMMARY}: is no record of a run: {error}") from None
+def _without(folder: Path, error: Exception) -> str:
+    """What an error says, without the folder in which the bundle was opened."""
+    return str(error).replace(f"{folder}/", "")

@@ -16,8 +16,8 @@ from plugins.recipes.cases import load_recipe
 from plugins.record.folder import BASIS
 from plugins.record.job import Job
 from plugins.record.plan import PLAN, Plan
+from plugins.record.summary import LeftOut
 from plugins.rejudge import Basis
-from plugins.reports.summary import LeftOut
 
 
 @dataclass

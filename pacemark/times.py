@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 
 from fixtures.runs.lines import JOBS_LOG
 from pacemark.jobs import JobsOfRun, named
 from plugins.record.folder import SUMMARY
 from plugins.record.job import Times
-from plugins.reports.summary import Summary
+from plugins.record.public import stamp
+from plugins.record.summary import Summary
 
 # In seconds. The times of a job may be by the clock of the cluster and by that of the session.
 _CLOCKS_DIFFER = 3600.0
@@ -17,8 +17,10 @@ _CLOCKS_DIFFER = 3600.0
 
 def backwards(summary: Summary, ledger: JobsOfRun) -> Iterator[str]:
     """What ends before it begins, by the summary or by the ledger."""
-    if datetime.fromisoformat(summary.ended) < datetime.fromisoformat(summary.started):
-        yield f"{SUMMARY} says that the run ended at {summary.ended}, before its start at {summary.started}"
+    if summary.ended < summary.started:
+        yield (
+            f"{SUMMARY} says that the run ended at {stamp(summary.ended)}, before its start at {stamp(summary.started)}"
+        )
     run = ledger.run
     if run.ended is not None and run.ended < run.started:
         yield f"{JOBS_LOG}: the run ended {run.started - run.ended:,.0f} s before its start"

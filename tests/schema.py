@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from plugins.files import write_whole
-from plugins.reports.summary import Summary
+from plugins.record.summary import Summary
 
 PATH = Path(__file__).resolve().parents[1] / "docs" / "summary.schema.json"
 
 
 def schema() -> str:
-    found = Summary.model_json_schema(mode="serialization")
+    made = TypeAdapter(Summary).json_schema(mode="serialization")
+    for base in Summary.__bases__:
+        # pydantic takes the descriptions of fields from the class itself alone.
+        made["properties"] |= TypeAdapter(base).json_schema(mode="serialization")["properties"]
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "summary.json of Pacemark"}
-    return json.dumps({**head, **{k: v for k, v in found.items() if k != "title"}}, indent=2) + "\n"
+    return json.dumps({**head, **{k: v for k, v in made.items() if k != "title"}}, indent=2) + "\n"
 
 
 if __name__ == "__main__":

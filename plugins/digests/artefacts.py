@@ -11,21 +11,11 @@ from pydantic import Field, ValidationError
 from plugins.digests.nccl_trace import NcclDigest
 from plugins.digests.profile import ProfileDigest
 from plugins.errors import Infrastructure
+from plugins.record.case import File
 from plugins.record.folder import ARTEFACTS
 from plugins.words import shown
 from plugins.yaml_mistakes import first_mistake
 from plugins.yamlfile import Strict
-
-
-class File(Strict):
-    """A file on the cluster: its path in the folder, its size in bytes, and when it was last written.
-
-    `modified` is in seconds since the epoch, by the clock of the file's server.
-    """
-
-    name: str
-    size: int = Field(ge=0, lt=1 << 63)
-    modified: float = Field(lt=1e15)
 
 
 class Artefacts(Strict):

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
-from plugins.digests.artefacts import Artefacts, File, few
+from plugins.digests.artefacts import Artefacts, few
 from plugins.logs import Log
 from plugins.recipes.cases import Case
+from plugins.record.case import File
 
 TIB = 2**40
 GB = 1e9

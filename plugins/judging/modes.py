@@ -9,12 +9,13 @@ from pathlib import PurePosixPath
 from statistics import median
 
 from plugins.digests import nccl_problems, nccl_view, profile_view
-from plugins.digests.artefacts import Artefacts, File, few
+from plugins.digests.artefacts import Artefacts, few
 from plugins.digests.profile import Digests
 from plugins.judging import checkpoints
 from plugins.logs import Log
 from plugins.recipes.cases import Case
 from plugins.recipes.file import Profiles
+from plugins.record.case import File
 from plugins.words import shown
 
 SMALLEST = 4096

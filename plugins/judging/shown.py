@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
+from plugins.record.case import CaseRecord
 from plugins.record.nodes import node_names
 from plugins.record.verdict import Kind
 
@@ -39,25 +38,27 @@ class Shown:
     published: float | None = None
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Shown:
+    def of(cls, record: CaseRecord) -> Shown:
         """What the record of a case says."""
-        expected, job = record["expected"] or {}, record["job"]
-        kind, steady = Kind(record["verdict"]), record["steady_median"]
-        runs, recorded = record["runs"] or (), (expected.get("recorded") or {}).get("run", "")
-        tokens = (record["tokens_per_second"] or 0.0) * (record["step_time"] or 0.0)
-        return cls(
-            kind,
-            record["headline"],
-            nodes=frozenset().union(*(node_names(one["nodes"]) for one in (job, *runs))),
-            submitted=_day(job["submitted"]),
-            release=record["release"] or "",
-            gpu=str((record["configuration"] or {}).get("gpu") or ""),
-            recorded=recorded,
-            number=expected["step_time"] if expected.get("own") and not recorded else None,
+        runs, expected, job = record.runs or (), record.expected, record.job
+        shown = cls(
+            record.verdict,
+            record.headline,
+            nodes=frozenset().union(*map(node_names, (job.state.nodes, *(run.nodes for run in runs)))),
+            submitted=_day(job.times.submitted),
+            release=record.release or "",
+            gpu=str((record.configuration or {}).get("gpu") or ""),
             runs=len(runs) or 1,
-            pace=ratio(tokens, steady) if kind in _PACED else None,
-            published=expected.get("tokens_per_second"),
         )
+        if record.verdict in _PACED:
+            tokens = (record.tokens_per_second or 0.0) * (record.step_time or 0.0)
+            shown = replace(shown, pace=ratio(tokens, record.steady_median))
+        if expected is None:
+            return shown
+        shown = replace(shown, recorded=expected.recorded_by, published=expected.tokens_per_second)
+        if expected.own and not expected.recorded_by:
+            return replace(shown, number=expected.step_time)
+        return shown
 
 
 def ratio(value: float | None, of: float | None) -> float | None:
@@ -66,5 +67,7 @@ def ratio(value: float | None, of: float | None) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def _day(stamp: str | None) -> datetime.date | None:
-    return datetime.datetime.fromisoformat(stamp).astimezone(datetime.UTC).date() if stamp else None
+def _day(seconds: float | None) -> datetime.date | None:
+    if seconds is None:
+        return None
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).date()

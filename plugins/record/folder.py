@@ -5,6 +5,8 @@ docs/results.md tells what each file has.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import shutil
 import stat
@@ -36,6 +38,8 @@ LATEST = "latest"
 """The link beside the runs to the newest one."""
 
 _LOGS = "log*"
+# What a job left: its logs, and these.
+_LEFT = (SENT, ERRORS, ARTEFACTS)
 
 
 def make_private(folder: Path) -> None:
@@ -90,6 +94,24 @@ def keep_try(folder: Path, number: int) -> None:
     """Move what was sent and read of this try out of the way of the next one, whose log will be in `folder`."""
     target = try_folder(folder, number)
     target.mkdir(parents=True, exist_ok=True)
-    for path in [folder / SENT, folder / ERRORS, folder / ARTEFACTS, *folder.glob(_LOGS)]:
+    for path in [*(folder / name for name in _LEFT), *folder.glob(_LOGS)]:
         if path.exists():
             shutil.move(path, target / path.name)
+
+
+def digests(run: Path) -> dict[str, str]:
+    """The SHA-256 of each log, of what was sent and of the errors of each job, by the path in the run's folder.
+
+    Also of the logs that nobody judges. A file that cannot be read is left out: it must not cost the record.
+    """
+    known = {}
+    for path in sorted(run.glob("*/*/**/*")):
+        name = path.relative_to(run)
+        of_job = path.name in _LEFT or path.match(_LOGS)
+        if name.parts[0] in (ALLURE, BASIS) or not of_job:
+            continue
+        with contextlib.suppress(OSError):
+            if path.is_file() and not path.is_symlink():
+                with path.open("rb") as file:
+                    known[str(name)] = hashlib.file_digest(file, "sha256").hexdigest()
+    return known

@@ -1,15 +1,18 @@
 """A job of a case: what the cluster says of it, what the log of jobs keeps of it, and what the judge gets.
 
-Each fact of a job is declared here, and nowhere else: `jobs.log` has each field.
+Each fact of a job is declared here, and nowhere else: `jobs.log` has each field, and the records of cases have those that
+are marked with `LAST` or `EARLIER`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import Field
+
+from plugins.record.public import EARLIER, LAST, Key, Moment
 
 Failure = Literal["", "infrastructure", "lost", "interrupted", "given up", "hung", "repeated", "skipped"]
 """Why a job did not end by itself; "" if it did.
@@ -84,10 +87,12 @@ class JobRef:
 
     recipe: _Recipe
     case_id: _CaseId
-    name: str
-    id: str = ""
+    name: str = field(metadata={LAST: Key("name"), EARLIER: Key("name")})
+    id: str = field(default="", metadata={key: Key("id", before="name") for key in (LAST, EARLIER)})
     folder: str = ""
-    kind: str = ""
+    kind: str = field(
+        default="", metadata={LAST: Key("kind", "On Kubernetes, the kind of its object; elsewhere empty.")}
+    )
     renamed: str = ""
 
     @property
@@ -129,10 +134,10 @@ class JobState:
     """
 
     phase: Phase = Phase.QUEUED
-    raw: str = ""
-    reason: str = ""
-    nodes: str = ""
-    exit_code: str = ""
+    raw: str = field(default="", metadata={LAST: Key("state"), EARLIER: Key("state")})
+    reason: str = field(default="", metadata={LAST: Key("reason")})
+    nodes: str = field(default="", metadata={LAST: Key("nodes"), EARLIER: Key("nodes")})
+    exit_code: str = field(default="", metadata={LAST: Key("exit_code")})
     images: tuple[str, ...] = ()
     hopeless: bool = False
 
@@ -144,10 +149,20 @@ class Times:
     `started` is when its last attempt began; the attempts before that ran `earlier_seconds`, 0 if that is unknown.
     """
 
-    submitted: Seconds | None = None
-    started: Seconds | None = None
-    ended: Seconds | None = None
-    earlier_seconds: Annotated[Seconds, Field(ge=0)] = 0.0
+    submitted: Seconds | None = field(default=None, metadata={LAST: Key("submitted", kind=Moment | None)})
+    started: Seconds | None = field(default=None, metadata={LAST: Key("started", kind=Moment | None)})
+    ended: Seconds | None = field(default=None, metadata={LAST: Key("ended", kind=Moment | None)})
+    earlier_seconds: Annotated[Seconds, Field(ge=0)] = field(
+        default=0.0,
+        metadata={
+            LAST: Key(
+                "earlier_seconds",
+                "How long the attempts before the last one ran; 0 if the cluster does not tell.",
+                kind=float,
+                required=False,
+            )
+        },
+    )
     cancel_asked: Seconds | None = None
     cancel_confirmed: Seconds | None = None
 
@@ -159,11 +174,16 @@ class Times:
         return max(self.started - self.submitted, 0.0)
 
     @property
-    def seconds(self) -> float | None:
-        """How long all attempts ran; None if nobody knows when the last one began or ended."""
+    def ran(self) -> float | None:
+        """How long the last attempt ran, if that is known."""
         if self.started is None or self.ended is None:
             return None
-        return self.earlier_seconds + max(self.ended - self.started, 0.0)
+        return max(self.ended - self.started, 0.0)
+
+    @property
+    def seconds(self) -> float | None:
+        """How long all attempts ran; None if nobody knows when the last one began or ended."""
+        return None if self.ran is None else self.earlier_seconds + self.ran
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,13 +205,32 @@ class Job:
     status: Status = "planned"
     state: JobState = JobState()
     times: Times = Times()
-    attempts: int = 1
-    excluded: tuple[str, ...] = ()
+    attempts: int = field(
+        default=1,
+        metadata={LAST: Key("attempts", "1 + its restarts by the cluster.", before="earlier_seconds")},
+    )
+    excluded: tuple[str, ...] = field(
+        default=(),
+        metadata={
+            LAST: Key("excluded_nodes", "`--exclude-failed-nodes` kept the job away from them."),
+            EARLIER: Key("excluded_nodes"),
+        },
+    )
     checkpoint: Checkpoint = ""
     log_note: str = ""
     log_fault: str = ""
-    failure: Failure = ""
-    message: str = ""
+    failure: Failure = field(
+        default="",
+        metadata={
+            EARLIER: Key(
+                "failure",
+                "`repeated` if another run of the case followed it, `interrupted` if a stopped session cancelled it, empty if it "
+                "broke itself.",
+                before="excluded_nodes",
+            )
+        },
+    )
+    message: str = field(default="", metadata={EARLIER: Key("message", before="excluded_nodes")})
 
     @property
     def case(self) -> str:

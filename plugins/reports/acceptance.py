@@ -10,8 +10,8 @@ from plugins.judging.scaling import Curve, Point
 from plugins.judging.shown import Shown
 from plugins.recipes.cases import Case
 from plugins.record.plan import Agreed
+from plugins.record.summary import AcceptanceRecord, Scale, Scaling, WaivedCase
 from plugins.record.verdict import Outcome
-from plugins.reports.summary import AcceptanceRecord, Scale, Scaling, WaivedCase
 
 # A session that ended so has not brought its cases to an end, or not by their verdicts alone.
 _NO_END = (Outcome.FAILED, Outcome.INTERRUPTED, Outcome.INTERNAL_ERROR, Outcome.USAGE, Outcome.EMPTY)
@@ -39,10 +39,10 @@ def decided(
         decision=found.decision,
         digest=agreed.digest,
         plan=agreed.plan,
-        cases=[case.key for case in cases],
+        cases=tuple(case.key for case in cases),
         failed=dict(found.failed),
         missing=dict(found.missing),
-        waived=[
+        waived=tuple(
             WaivedCase(
                 case=key,
                 verdict=shown[key].kind,
@@ -52,7 +52,7 @@ def decided(
                 until=waiver.until,
             )
             for key, waiver in found.waived.items()
-        ],
+        ),
     )
 
 
@@ -62,18 +62,18 @@ def why_ended(outcome: Outcome, regressions: Sequence[str]) -> str:
     return "; ".join(filter(None, [ended, *regressions]))
 
 
-def scaling_record(curves: Sequence[Curve]) -> list[Scaling]:
+def scaling_record(curves: Sequence[Curve]) -> tuple[Scaling, ...]:
     """What `summary.json` says of scaling: of the curves with at least two measured scales, and of the judged ones."""
-    return [
+    return tuple(
         Scaling(
             recipe=curve.recipe,
             size=curve.size,
             dtype=curve.dtype,
-            scales=[scale_record(point) for point in curve.points],
+            scales=tuple(map(scale_record, curve.points)),
         )
         for curve in curves
         if curve.short or curve.missing or sum(point.measured is not None for point in curve.points) > 1
-    ]
+    )
 
 
 def scale_record(point: Point) -> Scale:

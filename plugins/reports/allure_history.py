@@ -9,41 +9,42 @@ from __future__ import annotations
 
 import hashlib
 import json
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from plugins.files import write_whole
-from plugins.record.folder import ALLURE, SUMMARY
+from plugins.record.folder import ALLURE
+from plugins.record.summary import Summary
 
 POINT, HISTORY = "allure-point.json", "allure-history.jsonl"
 MOST_RUNS = 20
 _KEPT = ("name", "fullName", "status", "start", "stop", "labels")
 
 
-def write_history(folder: Path) -> None:
-    """Write a run's own point, and its history, if Allure's results are in the run's folder `allure`.
+class HistoryReport:
+    """`allure-history.jsonl`, and the run's own point, of Allure's results in the run's folder `allure`."""
 
-    Raises OSError if they cannot be written.
-    """
-    cases = _cases(folder / ALLURE)
-    if not cases:
-        return
-    summary = json.loads((folder / SUMMARY).read_bytes())
-    site = summary["site"]
-    point = {
-        "uuid": folder.name,
-        "name": _name(site, folder),
-        "timestamp": round(1000 * datetime.fromisoformat(summary["ended"]).timestamp()),
-        "knownTestCaseIds": sorted({identity.partition(".")[0] for identity in cases}),
-        "testResults": cases,
-        "metrics": {},
-        "url": "",
-    }
-    write_whole(folder / POINT, json.dumps(point) + "\n")
-    earlier = sorted(path for path in folder.parent.glob(f"*/{POINT}") if path.parent.name < folder.name)
-    kept = [line for path in reversed(earlier) if (line := _line(path, site))]
-    write_whole(folder / HISTORY, "".join(reversed(kept[:MOST_RUNS])))
+    name = HISTORY
+
+    def write(self, summary: Summary, folder: Path) -> Path:
+        """Write both files, or nothing if Allure left no results in the run's folder. Raises OSError."""
+        path, cases = folder / self.name, _cases(folder / ALLURE)
+        if not cases:
+            return path
+        point = {
+            "uuid": folder.name,
+            "name": _name(summary.site, folder),
+            "timestamp": round(1000 * summary.ended),
+            "knownTestCaseIds": sorted({identity.partition(".")[0] for identity in cases}),
+            "testResults": cases,
+            "metrics": {},
+            "url": "",
+        }
+        write_whole(folder / POINT, json.dumps(point) + "\n")
+        earlier = sorted(each for each in folder.parent.glob(f"*/{POINT}") if each.parent.name < folder.name)
+        lines = [line for each in reversed(earlier) if (line := _line(each, summary.site))]
+        write_whole(path, "".join(reversed(lines[:MOST_RUNS])))
+        return path
 
 
 def _name(site: str, folder: Path) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,14 @@ from plugins.digests.profile_view import shares_svg
 from plugins.errors import Lost
 from plugins.files import write_whole
 from plugins.judging.judgement import Judgement
+from plugins.judging.record import record_of
 from plugins.metrics import Measurement
 from plugins.recipes.cases import Case, Recipe
+from plugins.record.case import CaseRecord
 from plugins.record.folder import CASE, GPUS_PLOT, GPUS_TABLE, SENT, STEPS
 from plugins.record.job import Times
+from plugins.record.summary import Summary
 from plugins.record.verdict import Kind
-from plugins.reports import results
 from plugins.reports.allure_history import HISTORY
 from plugins.reports.plot import drawable, steps_svg
 from plugins.words import as_html, shown
@@ -71,7 +73,7 @@ def show(judgement: Judgement, recipe: Recipe) -> None:
         allure.dynamic.link(judgement.expected.baseline.table.source, name="the baseline's source")
     # HTML, because in Markdown a line of a log could end the block of code and begin markup.
     allure.dynamic.description_html(as_html(judgement.text))
-    _steps(judgement, results.record(judgement))
+    _steps(judgement, record_of(judgement))
 
 
 def show_unjudged(case: Case, error: BaseException | None) -> None:
@@ -96,20 +98,20 @@ def set_times(config: pytest.Config, times: Times | None) -> None:
         result.start, result.stop = round(1000 * times.started), round(1000 * times.ended)
 
 
-def write_environment(folder: Path, summary: Mapping[str, Any]) -> None:
+def write_environment(folder: Path, summary: Summary) -> None:
     """Write what Allure shows as the run's environment, of its record. Raises OSError."""
-    accepted = summary["acceptance"]
+    accepted = summary.acceptance
     environment = {
-        "site": summary["site"],
-        "run": summary["run"],
-        **({"acceptance": accepted["decision"], "acceptance_plan": accepted["digest"]} if accepted else {}),
-        **summary["versions"],
+        "site": summary.site,
+        "run": summary.run,
+        **({"acceptance": accepted.decision, "acceptance_plan": accepted.digest} if accepted else {}),
+        **summary.versions,
     }
     lines = [f"{name}={value}" for name, value in environment.items()]
     write_whole(folder / "environment.properties", "\n".join(lines) + "\n")
 
 
-def write_run(folder: Path, run: Path, summary: Mapping[str, Any]) -> None:
+def write_run(folder: Path, run: Path, summary: Summary) -> None:
     """Write what Allure shows about the whole run: its environment, categories and charts.
 
     There is a category for each verdict. `folder` has Allure's results, `run` is the run's folder, `summary` its
@@ -137,7 +139,7 @@ def write_run(folder: Path, run: Path, summary: Mapping[str, Any]) -> None:
         "charts": _CHARTS,
     }
     settings = {
-        "name": f"{summary['site']}, {run.name}",
+        "name": f"{summary.site}, {run.name}",
         "categories": categories,
         "historyPath": str((run / HISTORY).resolve()),
         "appendHistory": False,
@@ -182,7 +184,7 @@ class Lenient:
             return None
 
 
-def _steps(judgement: Judgement, record: Mapping[str, Any]) -> None:
+def _steps(judgement: Judgement, record: CaseRecord) -> None:
     """The course of the case in five steps, each with its files."""
     outcome, folder, log = judgement.outcome, judgement.outcome.folder, judgement.log
     times = outcome.job.times
@@ -194,7 +196,7 @@ def _steps(judgement: Judgement, record: Mapping[str, Any]) -> None:
         f"{word} {seconds:.0f} s"
         for word, seconds in (
             ("queued", times.queued),
-            ("ran", times.ended - times.started if times.started and times.ended else None),
+            ("ran", times.ran),
         )
         if seconds is not None
     ]

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from pydantic import ValidationError
-
 from plugins.errors import ConfigError
 from plugins.judging.comparison import ALPHA, SAME, Comparison, Finding, Pair, Ratio, compare
+from plugins.record.case import CaseRecord
 from plugins.record.folder import SUMMARY
-from plugins.reports.summary import CaseRecord, Summary
-from plugins.yaml_mistakes import first_mistake
+from plugins.record.stored import read_summary
+from plugins.record.summary import Summary
 
 COMPARISON = "comparison.json"
 
@@ -37,22 +36,14 @@ class Runs:
     changed: Sequence[str]
 
 
-def read_summary(run: Path) -> Summary:
-    """The record of the run in this folder. Raises ConfigError."""
-    path = run / SUMMARY
-    try:
-        summary = Summary.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}; a run that has ended has it") from None
-    except ValidationError as error:
-        raise ConfigError(
-            f"{path}: is no record of a run that this version of Pacemark can read: {first_mistake(error)}"
-        ) from None
+def read_run(folder: Path) -> Summary:
+    """The record of the run in this folder, whose paces can be compared. Raises ConfigError."""
+    summary = read_summary(folder)
     for record in summary.cases:
         for pace in _paces(record):
             if not _SHORTEST < pace < _LONGEST:
                 raise ConfigError(
-                    f"{path}: {record.id}: {pace:g} s is no time of a step; the record is damaged"
+                    f"{folder / SUMMARY}: {record.id}: {pace:g} s is no time of a step; the record is damaged"
                 )
     return summary
 
@@ -95,7 +86,7 @@ def _paces(record: CaseRecord) -> tuple[float, ...]:
 def _properties(record: CaseRecord) -> dict[str, str]:
     configuration = record.configuration or {}
     return {
-        "recipe": record.id.partition("/")[0],
+        "recipe": record.recipe,
         "dtype": str(configuration.get("dtype")),
         "gpus": f"{configuration.get('gpus')}-GPU",
     }
@@ -122,7 +113,7 @@ def _facts(record: CaseRecord) -> dict[str, str]:
         name: str(value) for name, value in (record.configuration or {}).items() if name not in _WORK
     }
     return {
-        "nodes": record.job.nodes,
+        "nodes": record.job.state.nodes,
         "release": record.release or "",
         **configuration,
         **(record.versions or {}),

@@ -24,5 +24,4 @@ def properties(judgement: Judgement) -> list[tuple[str, str]]:
 
 def seconds(judgement: Judgement) -> float | None:
     """How long the case's last job ran; None if that is not known, as of a log that is replayed."""
-    times = judgement.outcome.job.times
-    return None if times.started is None or times.ended is None else max(0.0, times.ended - times.started)
+    return judgement.outcome.job.times.ran

@@ -10,12 +10,11 @@ from __future__ import annotations
 import base64
 import csv
 import hashlib
-import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -24,11 +23,14 @@ from typing import TYPE_CHECKING, Any
 from plugins.errors import ConfigError
 from plugins.files import write_whole
 from plugins.outcome import UNKNOWN_JOB
-from plugins.record.folder import CASE, ERRORS, GPUS_PLOT, GPUS_TABLE, LOG, OWN_LOG, SENT, STEPS, SUMMARY
+from plugins.record.case import CaseRecord
+from plugins.record.folder import CASE, ERRORS, GPUS_PLOT, GPUS_TABLE, LOG, OWN_LOG, SENT, STEPS
+from plugins.record.job import Job
+from plugins.record.plan import Plan
+from plugins.record.stored import read_summary
+from plugins.record.summary import Summary
 from plugins.record.verdict import PACED, Kind
-from plugins.reports import pace, results
 from plugins.reports.plot import COLUMNS, drawable, scaling_svg, steps_svg
-from plugins.reports.summary import Summary
 from plugins.words import shown
 
 if TYPE_CHECKING:
@@ -76,20 +78,20 @@ class CaseView:
 
     folder: Path
     number: int
-    record: Mapping[str, Any]
+    record: CaseRecord
 
     @property
     def id(self) -> str:
-        return str(self.record["id"])
+        return self.record.id
 
     @property
     def kind(self) -> Kind:
-        return Kind(self.record["verdict"])
+        return self.record.verdict
 
     @property
     def why(self) -> str:
         """The headline without the verdict."""
-        return str(self.record["headline"]).removeprefix(f"{self.kind}: ")
+        return self.record.headline.removeprefix(f"{self.kind}: ")
 
     @property
     def sign(self) -> str:
@@ -106,19 +108,18 @@ class CaseView:
         return (found[1], found[2], found[3], int(found[4])) if found else (self.id, "", "", 0)
 
     @property
-    def job(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.record["job"]
-        return found
+    def job(self) -> Job:
+        return self.record.job
 
     @property
     def job_id(self) -> str:
         """What the link to the log says."""
-        known = self.job.get("id") or self.job.get("name") or "none"
-        return "log" if known == UNKNOWN_JOB else known
+        label = self.job.ref.label or "none"
+        return "log" if label == UNKNOWN_JOB else label
 
     def identity(self, *, stated: bool) -> str:
         """What the log states of itself, with its words; or what it does not state."""
-        known: Mapping[str, str] = self.record["identity"] or {}
+        known = self.record.identity or {}
         return ", ".join(
             f"{kind} ({words})" if words else kind for kind, words in known.items() if bool(words) is stated
         )
@@ -141,23 +142,15 @@ class CaseView:
         return path if (self.folder / path).is_file() else ""
 
     @property
-    def queued(self) -> float | None:
-        return _between(self.job.get("submitted"), self.job.get("started"))
-
-    @property
-    def ran(self) -> float | None:
-        return _between(self.job.get("started"), self.job.get("ended"))
-
-    @property
     def gpu_hours(self) -> float | None:
         """Those of its last job."""
-        seconds = None if self.ran is None else self.ran + self.job["earlier_seconds"]
+        seconds = self.job.times.seconds
         return None if seconds is None else self.parts[3] * seconds / 3600
 
     @property
     def off(self) -> float | None:
         """The throughput above the expected one, in percent, by the worse of the published statistic and the steady pace."""
-        return pace.off(self.record)
+        return self.record.off
 
     @cached_property
     def times(self) -> dict[int, float]:
@@ -182,33 +175,30 @@ class CaseView:
     @property
     def baseline(self) -> str:
         """What the case was compared with."""
-        target = self.record["expected"]
-        if not target:
+        target = self.record.expected
+        if target is None:
             return ""
-        own = f", as recorded by run {target['recorded']['run']}" if target["recorded"] else ""
-        return (
-            f"{target['framework']}, release {target['release']}, on {target['gpu']}{own}: {target['source']}"
-        )
+        own = f", as recorded by run {target.recorded_by}" if target.recorded_by else ""
+        return f"{target.framework}, release {target.release}, on {target.gpu}{own}: {target.source}"
 
     @property
     def counted(self) -> dict[str, Any]:
         """How its figures were counted; empty if it has none."""
-        record = self.record
-        if record["step_time"] is None:
+        record, basis = self.record, self.record.mfu_definition
+        if record.step_time is None:
             return {}
-        basis = record["mfu_definition"] or {}
         return {
-            "statistic": record["statistic"],
-            "means": record["means"],
-            "flops": basis.get("flops"),
-            "peak": basis.get("peak_tflops_per_gpu"),
+            "statistic": record.statistic,
+            "means": record.means,
+            "flops": basis.flops if basis else None,
+            "peak": basis.peak_tflops_per_gpu if basis else None,
             "baseline": self.baseline,
         }
 
     @property
     def points(self) -> str:
         """What each of `times` is of."""
-        over = self.record["means"]["judged"] if self.record["means"] else 1
+        over = self.record.means.judged if self.record.means else 1
         return "steps" if over == 1 else f"means over {over} steps each"
 
     @cached_property
@@ -220,55 +210,57 @@ class CaseView:
         """What the marks are that the plot has; "" if it has none."""
         square = (
             "the black square is the last step, the published statistic"
-            if self.record["statistic"] == "last"
+            if self.record.statistic == "last"
             else "the thick black line between two squares is the published statistic over its steps"
         )
         marks = {"hiccups": "a cross is a hiccup", "statistic": square}
         return "; ".join(words for kind, words in marks.items() if f'class="{kind}"' in self.plot)
 
 
-def write_report(folder: Path) -> None:
-    """Write both files into a run's folder from its `summary.json`.
+class PageReport:
+    """`report.html`, and the same as `report.md`."""
 
-    Raises ConfigError if there is none, and OSError if they cannot be written.
-    """
-    summary = _summary(folder)
-    html, markdown = render(folder, summary)
-    write_whole(folder / HTML, html)
-    write_whole(folder / MARKDOWN, markdown)
+    name = HTML
+
+    def write(self, summary: Summary, folder: Path) -> Path:
+        """Write both files into a run's folder. Raises OSError."""
+        html, markdown = render(folder, summary)
+        write_whole(folder / HTML, html)
+        write_whole(folder / MARKDOWN, markdown)
+        return folder / HTML
 
 
-def render(folder: Path, summary: Mapping[str, Any]) -> tuple[str, str]:
+def render(folder: Path, summary: Summary) -> tuple[str, str]:
     """HTML and Markdown of a run."""
     # It is slow to import, and only needed once jobs have run.
     from markupsafe import Markup
 
     style = (_TEMPLATES / "report.css").read_text(encoding="utf-8")
-    cases = [CaseView(folder, number, record) for number, record in enumerate(summary["cases"])]
+    cases = [CaseView(folder, number, record) for number, record in enumerate(summary.cases)]
     behind = [case for case in cases if case.off is not None and case.off < 0]
     values = {
         "run": summary,
         "cases": cases,
         "worst_first": sorted(cases, key=lambda case: _RANKS.index(case.kind)),
-        "counts": {kind: summary["totals"][kind] for kind in SIGNS if summary["totals"].get(kind)},
+        "counts": {kind: summary.totals[kind] for kind in SIGNS if summary.totals.get(kind)},
         "signs": SIGNS,
         "matrices": _matrices(cases),
         "slowest": sorted(behind, key=lambda case: case.off or 0.0)[:_SLOWEST],
         "compared": any(case.off is not None for case in cases),
-        "saving": results.saving(summary),
-        "left_out": sum(left["cases"] for left in summary["left_out"]),
-        "decision": summary["acceptance"],
-        "agreed": list(_agreed(summary["acceptance"]["plan"])) if summary["acceptance"] else [],
+        "saving": summary.repeated.text if summary.repeated else "",
+        "left_out": sum(group.cases for group in summary.left_out),
+        "decision": summary.acceptance,
+        "agreed": list(_agreed(summary.acceptance.plan)) if summary.acceptance else [],
         "judged_by": sorted({case.baseline for case in cases if case.baseline}),
         "broken": [
             (case, tried, number)
             for case in cases
-            for number, tried in enumerate(case.record["earlier_jobs"], start=1)
-            if tried["failure"] != "repeated"
+            for number, tried in enumerate(case.record.earlier_jobs, start=1)
+            if tried.failure != "repeated"
         ],
         "by_id": {case.id: case for case in cases},
         "unjudged": [case for case in cases if case.kind not in PACED],
-        "versions": _alike(cases, lambda case: case.record["versions"]),
+        "versions": _alike(cases, lambda case: case.record.versions),
         "definitions": _alike(cases, lambda case: case.counted),
         "columns": COLUMNS,
         "html_name": HTML,
@@ -316,49 +308,27 @@ def _markdown(value: Any) -> Any:
     return value
 
 
-def _summary(folder: Path) -> dict[str, Any]:
-    path = folder / SUMMARY
-    try:
-        found = Summary.model_validate(json.loads(path.read_bytes()), strict=False)
-        return found.model_dump(mode="json", by_alias=True)
-    except FileNotFoundError:
-        raise ConfigError(
-            f"{path}: there is none; a session writes it at its end: pytest --resume {folder.name} goes on with a run"
-        ) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
-
-
-def _agreed(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _agreed(plan: Plan) -> Iterator[tuple[str, str]]:
     """What a plan asks for besides its cases, in words."""
-    repeats, tolerance = plan["repeats"], plan["tolerance"] or {}
-    own = [f"{name} {value:g}" for name, value in tolerance.items() if value is not None]
-    yield "type of GPU", plan["gpu"] or "that of the site file"
-    yield (
-        "releases",
-        ", ".join(f"{name} {release}" for name, release in plan["releases"].items())
-        or "those of the site file, or else the recipes' own",
-    )
-    yield "tolerance", f"{', '.join(own)}, instead of the baselines' own" if own else "the baselines' own"
-    if repeats["at_most"] == 1:
-        yield "runs of a case", "1"
-    else:
-        yield (
-            "runs of a case",
-            f"{repeats['at_most']}{'' if repeats['always'] else ' at most, until they tell'}",
-        )
-    scaling = plan["scaling"]
-    yield (
-        "scaling",
-        "not asked for" if scaling is None else f"at most {100 * scaling:g} % below the published efficiency",
-    )
-    yield "nodes", ", ".join(plan["nodes"]) or "none named"
-    numbers = [f"{case} {value:g} s" for case, value in plan["numbers"].items()]
-    yield "agreed step times", ", ".join(numbers) or "none"
-    yield "network", plan["network"] or "not stated"
-    promised = plan["storage_gb_per_second"]
+    yield "type of GPU", plan.gpu or "that of the site file"
+    releases = ", ".join(f"{name} {release}" for name, release in plan.releases.items())
+    yield "releases", releases or "those of the site file, or else the recipes' own"
+    own = plan.tolerance.model_dump(exclude_none=True) if plan.tolerance else {}
+    limits = ", ".join(f"{name} {value:g}" for name, value in own.items())
+    yield "tolerance", f"{limits}, instead of the baselines' own" if own else "the baselines' own"
+    until = "" if plan.repeats.always or plan.repeats.at_most == 1 else " at most, until they tell"
+    yield "runs of a case", f"{plan.repeats.at_most}{until}"
+    scaling = "not asked for"
+    if plan.scaling is not None:
+        scaling = f"at most {100 * plan.scaling:g} % below the published efficiency"
+    yield "scaling", scaling
+    yield "nodes", ", ".join(plan.nodes) or "none named"
+    numbers = ", ".join(f"{case} {value:g} s" for case, value in plan.numbers.items())
+    yield "agreed step times", numbers or "none"
+    yield "network", plan.network or "not stated"
+    promised = plan.storage_gb_per_second
     yield "storage", "not stated" if promised is None else f"{promised:g} GB/s"
-    yield "recorded baselines", "count" if plan["recorded_baselines"] else "do not count"
+    yield "recorded baselines", "count" if plan.recorded_baselines else "do not count"
 
 
 def _matrices(cases: Sequence[CaseView]) -> list[dict[str, Any]]:
@@ -376,21 +346,15 @@ def _matrices(cases: Sequence[CaseView]) -> list[dict[str, Any]]:
 
 
 def _alike(
-    cases: Sequence[CaseView], told: Callable[[CaseView], Mapping[str, Any] | None]
+    cases: Sequence[CaseView], facts: Callable[[CaseView], Mapping[str, Any] | None]
 ) -> list[tuple[Mapping[str, Any], list[CaseView]]]:
-    """What is told of cases, and of which cases the same is told."""
-    found: dict[str, tuple[Mapping[str, Any], list[CaseView]]] = {}
+    """The facts of cases, and the cases that have the same ones."""
+    groups: dict[str, tuple[Mapping[str, Any], list[CaseView]]] = {}
     for case in cases:
-        if value := told(case):
-            found.setdefault(json.dumps(value, sort_keys=True), (value, []))[1].append(case)
-    return list(found.values())
-
-
-def _between(first: str | None, second: str | None) -> float | None:
-    if not first or not second:
-        return None
-    seconds = (datetime.fromisoformat(second) - datetime.fromisoformat(first)).total_seconds()
-    return max(seconds, 0.0)
+        known = facts(case)
+        if known:
+            groups.setdefault(repr(sorted(known.items())), (known, []))[1].append(case)
+    return list(groups.values())
 
 
 def _figure(value: float | None) -> str:
@@ -415,8 +379,8 @@ def _duration(value: float | None) -> str:
     return f"{minutes}:{seconds:02d} min" if minutes else f"{seconds} s"
 
 
-def _moment(stamp: str | None) -> str:
-    return datetime.fromisoformat(stamp).strftime("%Y-%m-%d %H:%M:%S") if stamp else ""
+def _moment(seconds: float | None) -> str:
+    return "" if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -428,7 +392,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     folder = Path(arguments[0])
     try:
-        write_report(folder.resolve())
+        PageReport().write(read_summary(folder.resolve()), folder.resolve())
     except (ConfigError, OSError) as error:
         print(shown(f"the report cannot be made: {error}"), file=sys.stderr)
         return 1

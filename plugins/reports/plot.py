@@ -15,6 +15,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 from plugins.metrics import Statistic
+from plugins.record.case import CaseRecord
+from plugins.record.summary import Scaling
 
 WIDTH, HEIGHT = 860, 300
 COLUMNS = 400
@@ -56,7 +58,7 @@ def thinned(points: Sequence[Point]) -> list[Point]:
     return [point for column in low_high for point in sorted(column)]
 
 
-def steps_svg(record: Mapping[str, Any], times: Mapping[int, float], ids: str = "") -> str:
+def steps_svg(record: CaseRecord, times: Mapping[int, float], ids: str = "") -> str:
     """Plot seconds over step numbers. `record` is the case's.
 
     `times` has the single steps by their number. It is `drawable` and not empty. The scale is that of the settled
@@ -69,9 +71,9 @@ def steps_svg(record: Mapping[str, Any], times: Mapping[int, float], ids: str = 
     ziaplot.config.precision = 1
     points = sorted(times.items())
     last = points[-1][0]
-    band, steady = record["expected"], record["steady_median"]
+    band, steady = record.expected, record.steady_median
     values = [seconds for index, seconds in points if index >= (last + 1) // 5]
-    values += [band["fastest"], band["slowest"]] if band else []
+    values += [band.fastest, band.slowest] if band else []
     # Ticks need a range that six digits can tell from nothing.
     room = 0.08 * max(max(values) - min(values), 0.02 * max(values), 1e-6)
     low, high = max(0.0, min(values) - room), max(values) + room
@@ -87,9 +89,9 @@ def steps_svg(record: Mapping[str, Any], times: Mapping[int, float], ids: str = 
         draw(kind, line, f"{name} {seconds:.4g} s", colour, 2, stroke)
 
     if band:
-        edges = [band["slowest"]] * 2, [band["fastest"]] * 2
+        edges = [band.slowest] * 2, [band.fastest] * 2
         fill = ziaplot.LineFill([0, max(1, last)], *edges).fill(_SKY)
-        draw("band", fill, f"band {band['fastest']:.4g} to {band['slowest']:.4g} s", _BLUE, 0.5)
+        draw("band", fill, f"band {band.fastest:.4g} to {band.slowest:.4g} s", _BLUE, 0.5)
     # What is beyond the scale only has to leave it.
     far = 10 * high
     shown = [(index, min(seconds, far)) for index, seconds in thinned(points)]
@@ -97,62 +99,62 @@ def steps_svg(record: Mapping[str, Any], times: Mapping[int, float], ids: str = 
     if len(shown) <= _DOTS:
         steps.marker("o", 2)
     if band:
-        level("expected", band["step_time"], "expected", _BLACK, "--")
+        level("expected", band.step_time, "expected", _BLACK, "--")
     if steady is not None and steady < far:
         level("steady", steady, "steady median", _GREEN, ":")
-    if record["step_time"] is not None and record["step_time"] < far:
-        window = Statistic.parse(record["statistic"]).indices(last + 1)
-        ends, mean = sorted({window[0], min(window[-1], last)}), record["step_time"]
+    if record.step_time is not None and record.statistic and record.step_time < far:
+        window = Statistic.parse(record.statistic).indices(last + 1)
+        ends, mean = sorted({window[0], min(window[-1], last)}), record.step_time
         shape = ziaplot.PolyLine if len(ends) > 1 else ziaplot.Scatter
         mark = shape(ends, [mean] * len(ends)).marker("square", 4)
-        draw("statistic", mark, f"{record['statistic']}: {mean:.4g} s", _BLACK, 3)
-    slow = set(record["runs"][-1]["hiccups"] if record["runs"] else record["hiccups"] or ())
+        draw("statistic", mark, f"{record.statistic}: {mean:.4g} s", _BLACK, 3)
+    slow = set(record.runs[-1].hiccups if record.runs else record.hiccups or ())
     if stalls := [point for point in shown if point[0] in slow]:
         marks = ziaplot.Scatter(*zip(*stalls, strict=True)).marker("x", 4).style(f"edge_color: {_VERMILLION}")
         draw("hiccups", marks, f"{len(slow)} hiccup{'s' if len(slow) > 1 else ''}", _VERMILLION, 1)
     for run in _beyond(points, low, high)[:_LABELS]:
         edge, side = (high, "top") if run[0][1] > high else (low, "bottom")
         graph.add(ziaplot.Text(run[-1][0] + last / 100, edge, _named(run), valign=side))
-    return _svg(graph, f"step times of {record['id']}", ids)
+    return _svg(graph, f"step times of {record.id}", ids)
 
 
-def scaling_svg(record: Mapping[str, Any], ids: str = "") -> str:
+def scaling_svg(record: Scaling, ids: str = "") -> str:
     """Plot tokens/s per GPU over GPUs, from zero: measured, published, and the limit if one is asked for.
 
-    `record` is a `Scaling` of summary.json. The distance between two scales is that of their logarithms. `ids` is
+    The distance between two scales is that of their logarithms. `ids` is
     as above.
     """
     import ziaplot
 
     ziaplot.config.precision = 1
-    scales = record["scales"]
-    base = next((s["tokens_per_second_per_gpu"] for s in scales if s["efficiency"] == 1), None)
-    lines = {
-        "measured": _points(scales, "tokens_per_second_per_gpu"),
-        "published": _points(scales, "published_tokens_per_second_per_gpu"),
-        "limit": [(log2(s["gpus"]), base * s["limit"]) for s in scales if base and s["limit"] is not None],
+    scales = record.scales
+    base = next((scale.tokens_per_second_per_gpu for scale in scales if scale.efficiency == 1), None)
+    lines: dict[str, list[tuple[int, float | None]]] = {
+        "measured": [(scale.gpus, scale.tokens_per_second_per_gpu) for scale in scales],
+        "published": [(scale.gpus, scale.published_tokens_per_second_per_gpu) for scale in scales],
+        "limit": [(scale.gpus, base * scale.limit) for scale in scales if base and scale.limit is not None],
     }
-    most = max([value for points in lines.values() for _, value in points], default=0.0)
-    places = [log2(scale["gpus"]) for scale in scales]
+    drawn = {
+        kind: [(log2(gpus), value) for gpus, value in points if value is not None]
+        for kind, points in lines.items()
+    }
+    most = max([value for points in drawn.values() for _, value in points], default=0.0)
+    places = [log2(scale.gpus) for scale in scales]
     graph = ziaplot.Graph().css(_STYLE).size(WIDTH, HEIGHT).legend("right")
     graph.xrange(places[0] - 0.1, places[-1] + 0.1).yrange(0.0, max(1.1 * most, 1e-6))
-    graph.xticks(places, [str(scale["gpus"]) for scale in scales])
+    graph.xticks(places, [str(scale.gpus) for scale in scales])
     graph.axesnames("GPUs").title("tokens/s per GPU")
     looks = {
         "measured": (_BLUE, "-", "o"),
         "published": (_BLACK, "--", "square"),
         "limit": (_VERMILLION, ":", "x"),
     }
-    for kind, points in lines.items():
+    for kind, points in drawn.items():
         if points:
             colour, stroke, marker = looks[kind]
             line = ziaplot.PolyLine(*zip(*points, strict=True)).marker(marker, 5).color(colour)
             graph.add(line.strokewidth(2).stroke(stroke).attribute("class", kind).name(kind))
-    return _svg(graph, f"scaling of {record['recipe']} {record['size']} {record['dtype']}", ids)
-
-
-def _points(scales: Sequence[Mapping[str, Any]], name: str) -> list[tuple[float, float]]:
-    return [(log2(scale["gpus"]), scale[name]) for scale in scales if scale[name] is not None]
+    return _svg(graph, f"scaling of {record.recipe} {record.size} {record.dtype}", ids)
 
 
 def _svg(graph: Any, label: str, ids: str) -> str:

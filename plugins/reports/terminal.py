@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, TextIO
+from collections.abc import Sequence
+from typing import TextIO
 
+from plugins.record.case import CaseRecord
 from plugins.record.verdict import Kind
-from plugins.reports.pace import off
 
 # What passed, what needs a look, what is the cluster's pace, and what says nothing about it.
 _COLOURS = {
@@ -43,7 +43,7 @@ def colour_of(verdict: str) -> str:
 
 
 def print_table(
-    records: Sequence[Mapping[str, Any]], file: TextIO, width: int, *, colour: bool, details: bool = True
+    records: Sequence[CaseRecord], file: TextIO, width: int, *, colour: bool, details: bool = True
 ) -> None:
     """Print a row for each case, grouped by verdict.
 
@@ -55,10 +55,10 @@ def print_table(
 
     from plugins.console import PlainConsole, fitting
 
-    records = sorted(records, key=lambda record: _GROUPS.index(record["verdict"]))
+    records = sorted(records, key=lambda record: _GROUPS.index(record.verdict))
     console = PlainConsole(file=file, width=width, force_terminal=colour, no_color=not colour)
     table = Table(title=None, box=None, pad_edge=False, header_style="bold")
-    rows = [(record["id"], _verdict(record), *_figures(record)) for record in records]
+    rows = [(record.id, _verdict(record), *_figures(record)) for record in records]
     shown = fitting([_COLUMNS, *rows], width, [_COLUMNS.index(name) for name in _EXPENDABLE])
     for name in (_COLUMNS[index] for index in shown):
         table.add_column(
@@ -66,55 +66,62 @@ def print_table(
         )
     before = None
     for record, row in zip(records, rows, strict=True):
-        if before not in (None, record["verdict"]):
+        if before not in (None, record.verdict):
             table.add_row()
-        before = record["verdict"]
+        before = record.verdict
         verdict = Text(row[1], style=colour_of(before))
         table.add_row(*(verdict if index == 1 else row[index] for index in shown))
     console.print(table)
     # What is wrong with many cases is said with the first of them.
-    alike = Counter(r["headline"] for r in records if r["verdict"] != Kind.PASSED or not r.get("step_time"))
+    alike = Counter(r.headline for r in records if r.verdict is not Kind.PASSED or not r.step_time)
     for record in records if details else ():
-        if count := alike.pop(record["headline"], 0):
+        count = alike.pop(record.headline, 0)
+        if count:
             more = f" and {count - 1} more" if count > 1 else ""
-            console.print(f"{record['id']}{more}: {record['headline']}", soft_wrap=True)
-        lines = [f"remark: {remark}" for remark in record["remarks"]]
-        if found := record.get("diagnosis"):
-            lines += [found["headline"], *found["lines"]]
-        lines += [" ".join(reference["text"].split()) for reference in record.get("references") or []]
-        for line in lines:
-            console.print(f"{record['id']}: {line}", soft_wrap=True)
-    counts = Counter(record["verdict"] for record in records)
-    against = sorted({text for record in records if (text := _baseline(record))})
+            console.print(f"{record.id}{more}: {record.headline}", soft_wrap=True)
+        for line in _details(record):
+            console.print(f"{record.id}: {line}", soft_wrap=True)
+    counts = Counter(record.verdict for record in records)
+    against = sorted(filter(None, {_baseline(record) for record in records}))
     if against:
         console.print(f"judged against: {', '.join(against)}", style="dim")
-    if any(record["remarks"] for record in records):
+    if any(record.remarks for record in records):
         console.print(f"* with remarks, {'above' if details else 'in the record'}", style="dim")
     console.print(", ".join(f"{counts[kind]} {kind}" for kind in _GROUPS if counts[kind]), style="bold")
 
 
-def _baseline(record: Mapping[str, Any]) -> str:
+def _details(record: CaseRecord) -> list[str]:
+    """The remarks on a case, the cause of its verdict, and what others reached."""
+    lines = [f"remark: {remark}" for remark in record.remarks]
+    if record.diagnosis is not None:
+        lines += [record.diagnosis.headline, *record.diagnosis.lines]
+    return lines + [" ".join(reference.text.split()) for reference in record.references or ()]
+
+
+def _baseline(record: CaseRecord) -> str:
     """`llama3 25.04 on h100`; "" if the case was compared with nothing."""
-    target = record["expected"]
-    if not target:
+    target = record.expected
+    if target is None:
         return ""
-    own = f" as recorded by run {target['recorded']['run']}" if target.get("recorded") else ""
-    return f"{record['id'].partition('/')[0]} {record['release']} on {target['gpu']}{own}"
+    own = f" as recorded by run {target.recorded_by}" if target.recorded_by else ""
+    return f"{record.recipe} {record.release} on {target.gpu}{own}"
 
 
-def _verdict(record: Mapping[str, Any]) -> str:
-    return f"{record['verdict']}{' *' if record['remarks'] else ''}"
+def _verdict(record: CaseRecord) -> str:
+    return f"{record.verdict}{' *' if record.remarks else ''}"
 
 
-def _figures(record: Mapping[str, Any]) -> list[str]:
-    target, step_time, distance = record["expected"], record["step_time"], off(record)
-    if step_time is None:
+def _figures(record: CaseRecord) -> list[str]:
+    """The cells behind the verdict; all empty if nothing was measured."""
+    if record.step_time is None:
         return [""] * 6
-    return [
-        f"{step_time:.4g}",
-        f"{record['steady_median']:.4g}",
-        f"{target['step_time']:.4g}" if target else "",
-        f"{distance:+.1f} %" if distance is not None else "",
-        f"{record['tokens_per_second']:,.0f}",
-        f"{record['mfu']:.2f} %" if record["mfu"] is not None else "",
-    ]
+    expected = record.expected.step_time if record.expected else None
+    figures = (
+        (record.step_time, ".4g", ""),
+        (record.steady_median, ".4g", ""),
+        (expected, ".4g", ""),
+        (record.off, "+.1f", " %"),
+        (record.tokens_per_second, ",.0f", ""),
+        (record.mfu, ".2f", " %"),
+    )
+    return ["" if value is None else f"{value:{form}}{unit}" for value, form, unit in figures]

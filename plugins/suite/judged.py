@@ -17,7 +17,7 @@ from plugins.judging.judge import judge
 from plugins.judging.judgement import Judgement
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Recipe
-from plugins.reports import results
+from plugins.reports.case_folder import write_case
 from plugins.suite.session import CHOOSE, SITE_BASELINES, SiteBaselines, case_of, recipe_of
 
 JUDGEMENT: pytest.StashKey[Judgement] = pytest.StashKey()
@@ -39,7 +39,7 @@ def judge_item(test: pytest.Item, outcome: Outcome) -> Judgement:
     judged, setting = judge_case(test, outcome)
     judgement = explained(judged, lambda: find_cause(judged, setting))
     offer = _offer(setting.recipe, judgement, test.config.stash[SITE_BASELINES])
-    results.write_case(judgement, offer)
+    write_case(judgement, offer)
     test.stash[JUDGEMENT] = judgement
     return judgement
 

@@ -36,9 +36,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "run"
         folder.mkdir()
-        example_run.make(folder, list(islice(cycle([Kind.PASSED, Kind.TOO_SLOW, Kind.NOISY]), CASES)), STEPS)
+        summary = example_run.make(
+            folder, list(islice(cycle([Kind.PASSED, Kind.TOO_SLOW, Kind.NOISY]), CASES)), STEPS
+        )
         start = time.perf_counter()
-        page.write_report(folder)
+        page.PageReport().write(summary, folder)
         made = time.perf_counter() - start
         size = (folder / page.HTML).stat().st_size
         print(f"page of {CASES} cases of {STEPS:,} steps: made in {made:.2f} s, {size / 1e6:.2f} MB")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import sync_playwright
 
-from plugins.record.folder import SUMMARY
+from plugins.record.job import JobState
 from plugins.record.plan import Decision
 from plugins.reports import page
 from tests.browser.test_report import BROWSERS
@@ -35,14 +35,17 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     accepted = example_run.accepted_as(Decision.NOT_ACCEPTED, failed=failed)
     summary = example_run.make(folder, accepted=accepted)
-    for case in summary["cases"]:
-        case["job"].update(
-            id=_LONG, nodes="gpu[001-064,101-164],login-" + "x" * 60, state="CANCELLED by 12345"
+    state = JobState(raw="CANCELLED by 12345", nodes="gpu[001-064,101-164],login-" + "x" * 60)
+    why = "the settled steps scatter by 7 % (standard deviation, limit 5 %) " * 4
+    cases = tuple(
+        replace(
+            record,
+            job=replace(record.job, ref=replace(record.job.ref, id=_LONG), state=state),
+            headline=f"{record.headline}: {why}",
         )
-        case["headline"] += ": " + "the settled steps scatter by 7 % (standard deviation, limit 5 %) " * 4
-    (folder / SUMMARY).write_text(json.dumps(summary))
-    page.write_report(folder)
-    return folder / page.HTML
+        for record in summary.cases
+    )
+    return page.PageReport().write(replace(summary, cases=cases), folder)
 
 
 @pytest.mark.parametrize("width", [1100, 390])

@@ -15,8 +15,9 @@ from pathlib import Path
 from fixtures.backends.base import Backend, ClusterTimes, LogPiece, LogPlace
 from fixtures.backends.registry import BACKENDS
 from fixtures.backends.section import Limits, Machine
-from plugins.digests.artefacts import Artefacts, File
+from plugins.digests.artefacts import Artefacts
 from plugins.recipes.cases import Case, Recipe
+from plugins.record.case import File
 from plugins.record.job import JobRef, JobState, Phase
 from tests.fuzz.job import JOB_ID
 from tests.golden.faults import whole

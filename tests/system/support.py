@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from plugins.reports.summary import Summary
+from plugins.record.stored import read_summary
 from tests.lab.stage import Stage
 from tests.system.forks import OPTIONS, Forks, Session
 from tests.system.forks import ROOT as ROOT
@@ -105,9 +105,7 @@ def finish(process: Session, results: Path, seconds: float = GUARD) -> Run:
     assert shown == []
     assert TOKEN not in out
     if (folder / "summary.json").exists():
-        # Its texts may have bytes that are not UTF-8.
-        text = json.dumps(json.loads((folder / "summary.json").read_bytes()), ensure_ascii=False)
-        Summary.model_validate_json(text.encode(errors="replace"))
+        read_summary(folder)
     return Run(process.wait(), out, folder)
 
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 from hypothesis.configuration import set_hypothesis_home_dir
+from pydantic import TypeAdapter
 
 from fixtures.fleet.state import Policy
+from plugins.judging import record
+from plugins.judging.judgement import Judgement
 from plugins.recipes.cases import Case
-from plugins.reports import results
-from plugins.reports.summary import CaseRecord
+from plugins.record.case import CaseRecord
+from plugins.record.stored import case_as_json
+from plugins.reports import case_folder
+from tests.unit import examples
 from tests.unit.cluster import Cluster, Session, Start
 
 set_hypothesis_home_dir(Path(tempfile.gettempdir()) / "pacemark-hypothesis")
@@ -26,14 +31,15 @@ settings.load_profile("pacemark")
 @pytest.fixture(autouse=True)
 def typed_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hold every record that a test makes against the types of summary.json."""
-    made = results.record
+    made = record.record_of
 
-    def record(*arguments: Any) -> dict[str, Any]:
-        found = made(*arguments)
-        CaseRecord.model_validate_json(json.dumps(found))
+    def checked(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> CaseRecord:
+        found = made(judgement, recording)
+        TypeAdapter(CaseRecord).validate_json(json.dumps(case_as_json(found)))
         return found
 
-    monkeypatch.setattr(results, "record", record)
+    for module in (record, case_folder, examples):
+        monkeypatch.setattr(module, "record_of", checked)
 
 
 @pytest.fixture

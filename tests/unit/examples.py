@@ -17,6 +17,7 @@ from plugins.digests.gpu_samples import Gpus
 from plugins.judging.evidence import Evidence, runs_of
 from plugins.judging.judge import judge
 from plugins.judging.judgement import Judgement
+from plugins.judging.record import record_of
 from plugins.logs import Log, Step
 from plugins.logs.formats import read
 from plugins.logs.numbers import resolution
@@ -24,7 +25,7 @@ from plugins.metrics import Measurement, MfuBasis, Statistic, timing
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case, Recipe, load_recipe
 from plugins.record.job import Job, JobRef, Phase
-from plugins.reports import results
+from plugins.record.stored import case_as_json
 from plugins.reports.plot import drawable, steps_svg
 
 ROOT = Path(__file__).parents[2]
@@ -167,10 +168,15 @@ def parse(text: str | bytes, format_name: str = "nemo2") -> Log:
     return read(format_name, iter([data]))
 
 
+def record_json(judgement: Judgement) -> dict[str, Any]:
+    """The record of a judged case, as `case.json` has it."""
+    return case_as_json(record_of(judgement))
+
+
 def plot(found: Judgement) -> ElementTree.Element:
     """The plot of a judged case."""
     times = drawable(found.case.means.times(found.log.steps))
-    return ElementTree.fromstring(steps_svg(results.record(found), times))
+    return ElementTree.fromstring(steps_svg(record_of(found), times))
 
 
 def drawn(svg: ElementTree.Element, kind: str) -> list[str]:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from plugins.baselines.file import BaselineFile, load_baselines
 from plugins.baselines.store import Baseline, SiteNumbers, find
 from plugins.judging.judgement import Judgement
 from plugins.judging.recording import Candidate, Origin, as_text, candidate, shelve
+from plugins.record.case import CaseRecord
+from plugins.record.job import Job, JobRef
+from plugins.record.verdict import Kind
 from plugins.yamlfile import load
 from tests.unit import examples
 
@@ -110,3 +115,10 @@ def shelved(
 
 def pace(factor: float) -> list[float]:
     return [factor * seconds for seconds in examples.times()]
+
+
+def offering(case: str, offer: Mapping[str, Any] | None, verdict: Kind = Kind.NO_BASELINE) -> CaseRecord:
+    """The record of a case that offers this for the site's own baselines."""
+    recipe, _, case_id = case.partition("/")
+    empty = CaseRecord.unjudged(Job(ref=JobRef(recipe, case_id, case_id)), "")
+    return replace(empty, verdict=verdict, recording=offer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,13 +22,13 @@ from fixtures.session.ci import Gate
 from plugins.judging.choice import Choice
 from plugins.judging.shown import Shown
 from plugins.recipes.cases import Case
+from plugins.record.case import CaseRecord
 from plugins.record.plan import PLAN, Agreed, Plan
+from plugins.record.summary import Ending, Scale, Scaling, WaivedCase
 from plugins.record.verdict import Kind, Outcome
 from plugins.rejudge import rejudged, write_basis
-from plugins.reports import results
 from plugins.reports.acceptance import acceptance_lines, decided, scaling_lines
 from plugins.reports.gate import CODES
-from plugins.reports.summary import Ending, Scale, Scaling, WaivedCase
 from tests.system.support import Run, pacemark
 from tests.unit import examples
 from tests.unit.chosen import choices, chosen
@@ -99,8 +100,8 @@ def test_a_scale_that_is_waived_is_told_as_such() -> None:
         case="a", gpus=8, tokens_per_second_per_gpu=1.0, published_tokens_per_second_per_gpu=1.0, efficiency=0.9,
         published_efficiency=1.0, limit=None, why="", waived=True,
     )  # fmt: skip
-    judged = scale.model_copy(update={"gpus": 16, "limit": 0.95, "waived": False})
-    told = list(scaling_lines([Scaling(recipe="r", size="8b", dtype="fp8", scales=[scale, judged])]))
+    judged = replace(scale, gpus=16, limit=0.95, waived=False)
+    told = list(scaling_lines([Scaling(recipe="r", size="8b", dtype="fp8", scales=(scale, judged))]))
     assert told == ["scaling of r/8b-fp8: 8 GPUs 90.0 % (waived), 16 GPUs 90.0 % (limit 95.0 %)"]
 
 
@@ -116,7 +117,7 @@ def test_a_text_of_the_plan_makes_no_line_of_its_own(monkeypatch: pytest.MonkeyP
         agreed_by="b",
         until=date.max,
     )
-    lines = list(acceptance_lines(found.model_copy(update={"waived": [waived]})))
+    lines = list(acceptance_lines(replace(found, waived=(waived,))))
     assert lines[-1].endswith("(until 9999-12-31, agreed by b: a ACCEPTED: 1)")
 
 
@@ -209,8 +210,8 @@ def ending_of(
     cases = {case.key: chosen(case) for case in selected}
     gate.pytest_pacemark_run_opened(SimpleNamespace(cases=cases, begun=date(2026, 11, 22)))
     gate._session, gate._finishing = SimpleNamespace(exitstatus=0, shouldfail=False), finishing
-    record = results.unjudged(examples.outcome().job, "")
-    ended = [{**record, "id": case.key, "verdict": verdict, "headline": verdict} for case in recorded]
+    record = CaseRecord.unjudged(examples.outcome().job, "")
+    ended = [replace(record, id=case.key, verdict=Kind(verdict), headline=verdict) for case in recorded]
     ending: Ending = gate.pytest_pacemark_ending(ended)
     return ending
 

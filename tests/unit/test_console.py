@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from fixtures.runs.folders import print_runs, say
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.lines import JOBS_LOG
 from plugins.console import PlainConsole
+from plugins.record.case import CaseRecord
+from plugins.record.job import Job, JobRef
 from plugins.reports.terminal import print_table
 from plugins.words import shown
 from tests.unit import examples
@@ -71,14 +74,8 @@ def test_a_run_is_listed_as_its_ledger_has_it(tmp_path: Path, text: str) -> None
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_verdict_is_printed_as_its_record_has_it(text: str) -> None:
-    record = {
-        "id": f"llama3/{text}",
-        "verdict": "infrastructure",
-        "headline": f"infrastructure: {text}",
-        "remarks": [f"node {text}"],
-        "expected": None,
-        "step_time": None,
-    }
+    empty = CaseRecord.unjudged(Job(ref=JobRef("llama3", text, "a")), text)
+    record = replace(empty, remarks=(f"node {text}",))
     file = io.StringIO()
     print_table([record], file, 200, colour=True)
     said = without_colours(file.getvalue())

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,16 @@ from fixtures.runs.folders import Summary, print_runs
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.lock import RunLock
-from fixtures.runs.record import write_record
+from fixtures.runs.record import About, write_record
 from plugins.errors import ConfigError
-from plugins.files import write_json, write_whole
+from plugins.files import write_whole
+from plugins.record.case import CaseRecord
 from plugins.record.folder import CASE, make_case_folder, point_latest
 from plugins.record.job import Job, JobRef
-from plugins.record.verdict import Outcome
-from plugins.reports import results
+from plugins.record.stored import case_as_json, read_case, write_case
+from plugins.record.summary import Ending
+from plugins.record.verdict import Kind, Outcome
 from plugins.reports.allure_view import Lenient
-from plugins.reports.summary import Ending
 from plugins.reports.terminal import print_table
 from tests.unit.cluster import NARROW, WIDE
 
@@ -48,13 +50,11 @@ def make_dangling(path: Path) -> None:
     path.symlink_to(path.parent / "nowhere")
 
 
-ABOUT = results.About("lab", 0.0)
+ABOUT = About("lab", 0.0)
 
 
-def ended(cases: Sequence[Mapping[str, Any]]) -> Ending:
-    return Ending(
-        outcome=Outcome.FAILED, exit_code=1, regressions=[], uncompared=[], acceptance=None, scaling=[]
-    )
+def ended(cases: Sequence[CaseRecord]) -> Ending:
+    return Ending(outcome=Outcome.FAILED, exit_code=1, regressions=(), uncompared=())
 
 
 def made(folder: Path) -> Path:
@@ -67,7 +67,8 @@ def made(folder: Path) -> Path:
     ledger.finish()
     for case in (NARROW, WIDE):
         (folder / case.key).mkdir(parents=True)
-    write_json(folder / NARROW.key / CASE, {"id": NARROW.key, "verdict": "passed"})
+    record = CaseRecord.unjudged(Job(ref=JobRef(NARROW.recipe, NARROW.id, NARROW.id)), "")
+    write_case(folder / NARROW.key, replace(record, verdict=Kind.PASSED))
     return folder
 
 
@@ -133,11 +134,12 @@ def test_a_damaged_record_of_a_case_costs_that_case_its_verdict(tmp_path: Path, 
     assert lines[1] == "run-1 lab ended 1 with a damaged record, 1 not judged none"
     assert lines[2] == "run-2 lab ended 1 passed, 1 not judged none"
     summary = write_record(tmp_path / "run-1", ABOUT, Summary.of(tmp_path / "run-1").entries, None, ended)
-    assert summary["cases"][0]["verdict"] == "infrastructure"
-    assert summary["cases"][0]["headline"].startswith(f"infrastructure: its record is damaged: {path}: ")
+    assert summary.cases[0].verdict == "infrastructure"
+    assert summary.cases[0].headline.startswith(f"infrastructure: its record is damaged: {path}: ")
 
 
-WRITTEN = results.unjudged(Job(ref=JobRef(NARROW.recipe, NARROW.id, NARROW.id, "17")), "stopped")
+RECORD = CaseRecord.unjudged(Job(ref=JobRef(NARROW.recipe, NARROW.id, NARROW.id, "17")), "stopped")
+WRITTEN = case_as_json(RECORD)
 
 
 @pytest.mark.parametrize(
@@ -152,11 +154,11 @@ def test_a_record_that_cannot_be_shown_is_damaged(tmp_path: Path, wrong: dict[st
     entries = Summary.of(run).entries
     path = run / NARROW.key / CASE
     path.write_text(json.dumps(WRITTEN))
-    assert write_record(run, ABOUT, entries, None, ended)["cases"][0] == WRITTEN
+    assert write_record(run, ABOUT, entries, None, ended).cases[0] == RECORD
     path.write_text(json.dumps({**WRITTEN, **wrong}))
     summary = write_record(run, ABOUT, entries, None, ended)
-    assert "its record is damaged" in summary["cases"][0]["headline"]
-    print_table(summary["cases"], io.StringIO(), 120, colour=False)
+    assert "its record is damaged" in summary.cases[0].headline
+    print_table(summary.cases, io.StringIO(), 120, colour=False)
 
 
 def test_a_file_in_the_place_of_a_recipes_folder_is_a_damaged_record(tmp_path: Path) -> None:
@@ -176,7 +178,7 @@ def test_a_record_that_may_not_be_read_is_a_damaged_one(
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(ConfigError, match=r"case.json: cannot be read: .*Permission denied"):
-        results.read_case(run / NARROW.key)
+        read_case(run / NARROW.key)
 
 
 @pytest.mark.parametrize(
@@ -258,6 +260,6 @@ def test_a_run_that_is_gone_is_not_made_again_for_a_case(tmp_path: Path) -> None
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
-    write_json(tmp_path / CASE, {"verdict": "too slow", "headline": "chêne"})
-    assert results.read_case(tmp_path) == json.loads((tmp_path / CASE).read_text())
-    assert results.read_case(tmp_path / "none") is None
+    write_case(tmp_path, replace(RECORD, headline="chêne"))
+    assert read_case(tmp_path) == replace(RECORD, headline="chêne")
+    assert read_case(tmp_path / "none") is None

@@ -14,6 +14,7 @@ import jsonschema
 import pytest
 from markdown_it import MarkdownIt
 
+from plugins.record.stored import read_summary
 from plugins.reports import page
 from plugins.reports.markdown import verdicts
 from plugins.words import shown
@@ -187,7 +188,7 @@ def test_what_ci_reads_is_whole_and_nothing_in_it_is_markup(session: Run) -> Non
     sample = re.compile(r'\w+(\{\w+="[\w/ -]+"\})? [\d.e+]+|# (HELP|TYPE) .+|# EOF')
     lines = (session.folder / "metrics.txt").read_text().splitlines()
     assert [line for line in lines if not sample.fullmatch(line)] == []
-    page = verdicts(session.summary, 1 << 20)
+    page = verdicts(read_summary(session.folder), 1 << 20)
     assert page == shown(page)
     # What stands in code is no markup.
     assert re.findall(r"[<>\[\]`@]|http|::", re.sub("`[^`\n]*`", "", page)) == []
@@ -195,10 +196,10 @@ def test_what_ci_reads_is_whole_and_nothing_in_it_is_markup(session: Run) -> Non
 
 
 def test_a_summary_for_ci_is_cut_to_its_limit(session: Run) -> None:
-    page = verdicts(session.summary, 2000)
+    page = verdicts(read_summary(session.folder), 2000)
     assert len(page.encode()) <= 2000
     assert page.endswith("more lines are left out: summary.json has all.\n")
-    assert verdicts(session.summary, 50) == ""
+    assert verdicts(read_summary(session.folder), 50) == ""
 
 
 def test_the_record_is_of_its_published_schema(session: Run) -> None:

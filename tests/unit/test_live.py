@@ -18,6 +18,8 @@ from fixtures.fleet.progress import Progress
 from plugins.console import fitting
 from plugins.errors import Lost, SubmitError
 from plugins.judging.verdicts import Verdict
+from plugins.record.case import CaseRecord
+from plugins.record.job import Job, JobRef
 from plugins.record.verdict import Kind
 from plugins.reports.terminal import colour_of, print_table
 from plugins.suite.judged import JUDGEMENT
@@ -239,15 +241,9 @@ def test_columns_are_left_out_in_their_order_and_only_as_many_as_needed() -> Non
     assert fitting([], 9, (2, 1)) == []
 
 
-def record(name: str, verdict: str, *remarks: str) -> dict[str, Any]:
-    return {
-        "id": f"llama3/{name}",
-        "verdict": verdict,
-        "headline": f"{verdict}: why",
-        "remarks": remarks,
-        "expected": None,
-        "step_time": None,
-    }
+def record(name: str, verdict: str, *remarks: str) -> CaseRecord:
+    empty = CaseRecord.unjudged(Job(ref=JobRef("llama3", name, name)), "")
+    return replace(empty, verdict=Kind(verdict), headline=f"{verdict}: why", remarks=remarks)
 
 
 def test_the_last_table_has_a_group_for_each_verdict_and_what_failed_at_its_end() -> None:
@@ -274,10 +270,10 @@ def test_the_last_table_has_a_group_for_each_verdict_and_what_failed_at_its_end(
 
 @pytest.mark.parametrize(("width", "columns"), [(120, 8), (90, 7), (80, 6)])
 def test_the_last_table_fits_the_terminal(width: int, columns: int) -> None:
-    figures = {"step_time": 10.81, "steady_median": 10.77, "tokens_per_second": 776004.0, "mfu": 36.83}
-    made = record("405b-fp8-1024gpus", "infrastructure") | figures
+    made = record("405b-fp8-1024gpus", "infrastructure")
+    made = replace(made, step_time=10.81, steady_median=10.77, tokens_per_second=776004.0, mfu=36.83)
     file = io.StringIO()
-    print_table([made | {"expected": None, "release": "25.04"}], file, width, colour=False, details=False)
+    print_table([made], file, width, colour=False, details=False)
     head, row = file.getvalue().splitlines()[:2]
     assert len(head.split()) == columns
     assert len(row) <= width

@@ -129,7 +129,7 @@ def test_what_the_site_cannot_run_has_its_reason_by_case(tmp_path: Path) -> None
     selected = Session(load_site(tmp_path / "site.yaml")).select(items)
     assert [item.callspec.params["case"].gpus for item in items] == [64, 128, 256, 512, 1024]
     assert selected.reasons == {"llama3/70b-fp8-2048gpus": "the site cannot run it: more than max_gpus 1024"}
-    assert [group.ids for group in selected.left_out] == [["70b-fp8-2048gpus"]]
+    assert [group.ids for group in selected.left_out] == [("70b-fp8-2048gpus",)]
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gzip
-import json
 import lzma
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,10 @@ from fixtures.backends.replay import ReplayBackend, find_log
 from plugins.errors import SubmitError
 from plugins.recipes.cases import load_recipe
 from plugins.recipes.file import log_rule
+from plugins.record.case import CaseRecord
+from plugins.record.job import Job, JobRef
+from plugins.record.stored import write_case
+from plugins.record.verdict import Kind
 from tests.system.support import pacemark
 from tests.unit import examples
 
@@ -76,19 +80,14 @@ def test_copies_of_one_log_are_not_guessed_between(tmp_path: Path) -> None:
         find_log(examples.case(CASE), examples.llama3(), tmp_path)
 
 
-def collected(root: Path, case_id: str = CASE, **known: object) -> Path:
+def collected(root: Path, case_id: str = CASE, **known: Any) -> Path:
     """What a session keeps of a case: its log and its record."""
     folder = root / "llama3" / case_id
     folder.mkdir(parents=True)
     (folder / "log.txt").write_text("")
-    record = {
-        "id": f"llama3/{case_id}",
-        "verdict": "passed",
-        "release": "25.04",
-        "configuration": {"gpu": "h100"},
-        **known,
-    }
-    (folder / "case.json").write_text(json.dumps(record))
+    facts = {"verdict": Kind.PASSED, "release": "25.04", "configuration": {"gpu": "h100"}, **known}
+    empty = CaseRecord.unjudged(Job(ref=JobRef("llama3", case_id, "a")), "")
+    write_case(folder, replace(empty, **facts))
     return folder / "log.txt"
 
 
@@ -127,12 +126,13 @@ def test_a_collected_log_that_names_its_gpus_needs_no_site_file(tmp_path: Path) 
     folder = tmp_path / case.key
     folder.mkdir(parents=True)
     (folder / "log.txt").touch()
-    (folder / "case.json").write_text(json.dumps({"id": case.key, "configuration": {"gpu": "h200"}}))
+    empty = CaseRecord.unjudged(Job(ref=JobRef(case.recipe, case.id, "a")), "")
+    write_case(folder, replace(empty, configuration={"gpu": "h200"}))
     assert find_log(case, recipe, tmp_path, "h100").path == folder / "log.txt"
 
 
-@pytest.mark.parametrize("verdict", ["passed", "too slow", "infrastructure", "lost"])
-def test_the_fault_that_a_collected_log_ended_with_is_remarked(verdict: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("verdict", [Kind.PASSED, Kind.TOO_SLOW, Kind.INFRASTRUCTURE, Kind.LOST])
+def test_the_fault_that_a_collected_log_ended_with_is_remarked(verdict: Kind, tmp_path: Path) -> None:
     path = collected(tmp_path, verdict=verdict, headline=f"{verdict}: the words of the record")
     for source in (path, tmp_path):
         why = find_log(examples.case(CASE), examples.llama3(), source, "h100").why

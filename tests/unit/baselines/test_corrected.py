@@ -10,8 +10,8 @@ import pytest
 from plugins.judging.judgement import Judgement
 from plugins.logs import Log, Step
 from plugins.record.verdict import Kind
-from plugins.reports.results import record
 from tests.unit import examples
+from tests.unit.examples import record_json
 
 CASE = "340b-bf16-128gpus"
 
@@ -32,7 +32,7 @@ def judged(step_time: float = 4.61, *, corrected: bool = True) -> Judgement:
 
 
 def test_it_is_recorded_with_its_definition() -> None:
-    found = json.loads(json.dumps(record(judged())))
+    found = json.loads(json.dumps(record_json(judged())))
     assert found["mfu"] == pytest.approx(55.38, abs=0.005)
     assert found["corrected_mfu"] == pytest.approx(47.27, abs=0.005)
     assert found["mfu_definition"]["flops"] == "nemotron-24.11 (3 digits)"
@@ -61,5 +61,5 @@ def test_it_changes_no_verdict(step_time: float, kind: Kind) -> None:
 
 
 def test_a_table_without_a_correction_records_none() -> None:
-    found = record(judged(corrected=False))
+    found = record_json(judged(corrected=False))
     assert (found["corrected_mfu"], found["mfu_definition"]["corrected_flops"]) == (None, None)

@@ -17,9 +17,9 @@ from plugins.judging.identity import fingerprint
 from plugins.judging.recording import as_text, shelve
 from plugins.recipes.file import Model
 from plugins.record.verdict import Kind
-from plugins.reports import results
 from plugins.yamlfile import load
 from tests.unit import examples
+from tests.unit.examples import record_json
 from tests.unit.own_tables import (
     FIRST,
     SECOND,
@@ -49,7 +49,7 @@ def test_a_recorded_baseline_is_judged_against_like_any_other(
     assert any(
         line.startswith(f"baseline  recorded on site lab by run {FIRST.run}") for line in found.details
     )
-    expected = results.record(found)["expected"]
+    expected = record_json(found)["expected"]
     assert (expected["recorded"]["run"], expected["recorded"]["status"]) == (FIRST.run, "recorded")
 
 
@@ -60,7 +60,7 @@ def test_the_published_baseline_wins_and_the_report_says_so(tmp_path: Path) -> N
     (line,) = [line for line in found.details if line.startswith("own ")]
     assert line.startswith(f"own       20.22 s, recorded on site lab by run {FIRST.run}")
     assert line.endswith("not judged, the published baseline wins")
-    assert results.record(found)["expected"]["recorded"] is None
+    assert record_json(found)["expected"]["recorded"] is None
 
 
 def test_another_scale_release_or_gpu_has_no_recorded_baseline(tmp_path: Path) -> None:

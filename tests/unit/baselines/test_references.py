@@ -15,11 +15,12 @@ from plugins.baselines.file import load_baselines
 from plugins.baselines.store import find, references
 from plugins.errors import ConfigError
 from plugins.judging.judgement import Judgement
+from plugins.judging.record import record_of
 from plugins.record.verdict import Kind
-from plugins.reports import results
 from plugins.reports.terminal import print_table
 from tests.unit import examples
 from tests.unit.baselines.test_store import FILE
+from tests.unit.examples import record_json
 
 DGX = (
     '{name: "NVIDIA NeMo 24.07 (DGX H100)", size: 70b, dtype: fp8, gpus: 64, tokens_per_second_per_gpu: 1549, '
@@ -60,7 +61,7 @@ def test_a_figure_of_others_stands_beside_the_judgement(folder: Path) -> None:
     found = judged(folder)
     assert found.verdict.kind is Kind.PASSED
     assert BESIDE in found.details
-    record = results.record(found)
+    record = record_json(found)
     assert record["references"] == [
         {
             "name": "NVIDIA NeMo 24.07 (DGX H100)",
@@ -93,7 +94,7 @@ def test_it_stands_beside_another_scale_that_has_no_baseline(folder: Path) -> No
     ]
     assert "MFU" in found.details[0]
     shown = io.StringIO()
-    print_table([results.record(found)], shown, 200, colour=False)
+    print_table([record_of(found)], shown, 200, colour=False)
     assert "llama3/70b-fp8-256gpus: beside 1,627 tokens/s/GPU here; 1,549" in shown.getvalue()
 
 
@@ -102,7 +103,7 @@ def test_it_does_not_stand_beside_another_size_dtype_gpu_or_release(folder: Path
     for case_id, gpu in ((examples.CASE, "b200"), ("70b-bf16-512gpus", "h100"), ("405b-fp8-512gpus", "h100")):
         assert references(folder, examples.case(case_id), gpu) == ()
     assert references(folder, replace(examples.case(), release="25.05"), "h100") == ()
-    assert results.record(judged(folder, "70b-bf16-512gpus"))["references"] == []
+    assert record_json(judged(folder, "70b-bf16-512gpus"))["references"] == []
 
 
 @pytest.mark.parametrize(

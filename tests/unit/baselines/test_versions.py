@@ -11,10 +11,11 @@ from plugins.baselines.versions import compare, mixed, versions_of
 from plugins.judging.judgement import Judgement
 from plugins.judging.recording import shelve
 from plugins.logs import Log
+from plugins.record.case import CaseRecord
 from plugins.record.job import Job, JobRef, Phase
 from plugins.record.verdict import Kind
-from plugins.reports import results
 from tests.unit import examples
+from tests.unit.examples import record_json
 from tests.unit.own_tables import (
     FIRST,
     SECOND,
@@ -76,8 +77,8 @@ def test_versions_that_differ_within_a_run_are_told_and_remarked() -> None:
 
 def test_the_record_of_a_case_has_the_versions_whole() -> None:
     found = judged(text="NCCL version 2.21.5\n", images=(ONE,))
-    assert results.record(found)["versions"] == {"driver": "550.90.07", "image": ONE, "nccl": "2.21.5"}
-    assert results.unjudged(Job(ref=JobRef("llama3", "x", "n", "1")), "Ctrl-C")["versions"] is None
+    assert record_json(found)["versions"] == {"driver": "550.90.07", "image": ONE, "nccl": "2.21.5"}
+    assert CaseRecord.unjudged(Job(ref=JobRef("llama3", "x", "n", "1")), "Ctrl-C").versions is None
 
 
 def test_they_are_recorded_and_told_where_the_number_comes_from(tmp_path: Path) -> None:

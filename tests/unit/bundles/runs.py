@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.outcomes import outcome_of
-from fixtures.runs.record import write_record
+from fixtures.runs.record import About, write_record
 from pacemark import archive, statement
 from plugins.judging.acceptance import waivers
 from plugins.judging.choice import Choice
@@ -25,15 +25,15 @@ from plugins.judging.evidence import read_evidence
 from plugins.judging.judge import judge
 from plugins.judging.scaling import curves
 from plugins.judging.shown import Shown
+from plugins.record.case import CaseRecord
 from plugins.record.folder import LOG, SENT
 from plugins.record.job import JobRef, JobState, Phase
 from plugins.record.plan import PLAN, parse_plan
+from plugins.record.summary import Ending
 from plugins.record.verdict import Outcome
 from plugins.rejudge import write_basis
-from plugins.reports import results
 from plugins.reports.acceptance import decided, scaling_record
-from plugins.reports.results import About
-from plugins.reports.summary import Ending
+from plugins.reports.case_folder import write_case
 from tests.unit import examples
 
 RUN = "20261122-120000-0123abcd"
@@ -125,26 +125,26 @@ def make_run(folder: Path, plan: str = "", *, repeated: bool = False) -> Path:
         assert entry is not None
         outcome = outcome_of(entry, run / case.key, chosen.gpu_of(case), ledger.earlier(case.key))
         outcome = replace(outcome, versions=chosen.versions)
-        results.write_case(judge(read_evidence(recipe, case, outcome, chosen, examples.BASELINES)))
+        write_case(judge(read_evidence(recipe, case, outcome, chosen, examples.BASELINES)))
     begun = datetime.fromtimestamp(ledger.run().started, UTC).date()
 
-    def ending(records: Sequence[Mapping[str, Any]]) -> Ending:
+    def ending(records: Sequence[CaseRecord]) -> Ending:
         if agreed is None:
             return Ending(
                 outcome=Outcome.INTERRUPTED,
                 exit_code=2,
-                regressions=[],
-                uncompared=[],
+                regressions=(),
+                uncompared=(),
                 acceptance=None,
-                scaling=[],
+                scaling=(),
             )
-        shown = {record["id"]: Shown.of(record) for record in records}
+        shown = {record.id: Shown.of(record) for record in records}
         scaling = curves(cases, shown, agreed.plan.scaling, waivers(agreed.plan, shown, begun))
         return Ending(
             outcome=Outcome.PERFORMANCE,
             exit_code=0,
-            regressions=[],
-            uncompared=[],
+            regressions=(),
+            uncompared=(),
             acceptance=decided(agreed, cases, shown, begun, Outcome.PERFORMANCE),
             scaling=scaling_record(scaling),
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 
 from pacemark.__main__ import main
 from plugins.judging.choice import Choice
+from plugins.record.stored import read_summary
 from plugins.reports.markdown import verdicts
 from tests.unit import examples
 from tests.unit.bundles import runs
@@ -66,10 +66,10 @@ def test_a_tolerance_that_is_milder_than_the_published_one_is_told(
 
 def test_a_verdict_that_rests_on_an_agreed_tolerance_says_so_in_every_report(tmp_path: Path) -> None:
     run = runs.make_run(tmp_path, runs.PLAN_TEXT.replace("slower: 0.06", "slower: 0.2"))
-    summary = json.loads((run / "summary.json").read_text())
+    summary = read_summary(run)
     said = "by the baseline's own it would be too slow: "
-    (slow,) = (case for case in summary["cases"] if case["id"] == f"llama3/{SLOW}")
-    assert any(said in remark for remark in slow["remarks"])
+    (slow,) = (record for record in summary.cases if record.id == f"llama3/{SLOW}")
+    assert any(said in remark for remark in slow.remarks)
     assert said in verdicts(summary, 1 << 20)
 
 

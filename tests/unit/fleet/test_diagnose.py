@@ -16,9 +16,10 @@ from fixtures.runs.ledger import Ledger
 from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
-from plugins.digests.artefacts import Artefacts, File
+from plugins.digests.artefacts import Artefacts
 from plugins.errors import ConfigError, SubmitError
 from plugins.recipes.cases import Case
+from plugins.record.case import File
 from plugins.record.job import Job, JobRef, JobState, Phase
 from tests.unit import examples
 from tests.unit.cluster import BROKEN, NARROW, RUNNING, Cluster, Site, Start, told

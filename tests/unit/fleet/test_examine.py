@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from plugins.digests.artefacts import Artefacts, File
+from plugins.digests.artefacts import Artefacts
 from plugins.errors import Unreachable
 from plugins.job_files import read_artefacts
 from plugins.recipes.cases import Case
+from plugins.record.case import File
 from plugins.record.folder import ARTEFACTS
 from plugins.record.job import JobRef
 from tests.unit import examples

@@ -14,8 +14,9 @@ import pytest
 from plugins.judging.judgement import Judgement
 from plugins.logs.means import SINGLE, Means
 from plugins.record.folder import STEPS
+from plugins.record.stored import case_as_json
 from plugins.record.verdict import Kind
-from plugins.reports import results
+from plugins.reports.case_folder import write_case
 from tests.unit import examples
 from tests.unit.logs.test_means import smoothed
 from tests.unit.logs.test_nemo1 import bar
@@ -121,7 +122,7 @@ def test_the_mean_is_that_of_the_single_steps_and_the_words_say_what_they_are_of
     assert found.measurement.timing.mean == pytest.approx(STEP * statistics.fmean(raw[10:]), rel=0.004)
     assert found.details[0].endswith("mean of steps 45 to 49")
     assert "median of the 8 settled intervals of 5 steps" in found.details[1]
-    record = results.write_case(examples.with_outcome(found, replace(found.outcome, folder=tmp_path)))
+    record = case_as_json(write_case(examples.with_outcome(found, replace(found.outcome, folder=tmp_path))))
     assert (record["means"], record["hiccups"]) == ({"over": 5, "every": 1, "judged": 5}, [24, 49])
     assert len((tmp_path / STEPS).read_text().splitlines()) == 51
 

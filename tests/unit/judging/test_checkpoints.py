@@ -21,8 +21,8 @@ from plugins.recipes.cases import Case
 from plugins.recipes.file import read_recipe
 from plugins.record.job import JobRef, Phase
 from plugins.record.verdict import Kind
-from plugins.reports import results
 from tests.unit import aks, examples
+from tests.unit.examples import record_json
 from tests.unit.fleet.test_watchdog import NOW, RUNNING, machine
 
 CASE = aks.case("175b-checkpoint-fp16-512gpus")
@@ -253,7 +253,7 @@ def test_a_job_that_fails_behind_its_save_is_judged_with_a_remark() -> None:
 
 
 def test_the_record_has_the_checkpoint_and_no_pace() -> None:
-    record = results.record(judged())
+    record = record_json(judged())
     assert record["checkpoint"] == {
         "seconds": 41.3,
         "bytes": SIZE,
@@ -264,7 +264,7 @@ def test_the_record_has_the_checkpoint_and_no_pace() -> None:
         "path": "",
     }
     assert record["step_time"] is None
-    assert results.record(judged(promised=None))["checkpoint"]["promised_seconds"] is None
+    assert record_json(judged(promised=None))["checkpoint"]["promised_seconds"] is None
 
 
 def test_a_save_of_any_length_is_waited_for() -> None:

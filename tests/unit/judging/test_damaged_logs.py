@@ -15,16 +15,17 @@ from hypothesis import strategies as st
 
 from plugins.judging.judge import another_run, judge
 from plugins.judging.judgement import Judgement
+from plugins.judging.record import record_of
 from plugins.judging.repeats import Repeats
 from plugins.logs import Log
 from plugins.logs.formats import read
 from plugins.record.job import Failure, Phase
 from plugins.record.verdict import Kind
 from plugins.reports.plot import drawable, steps_svg
-from plugins.reports.results import record
 from tests.fuzz import cells, run
 from tests.fuzz.cells import Cell
 from tests.unit import examples
+from tests.unit.examples import record_json
 
 ENDS: dict[str, dict[str, Any]] = {
     "completed": {},
@@ -140,12 +141,11 @@ def test_every_log_and_every_end_has_one_verdict(dialect: str, data: st.DataObje
         strict=data.draw(st.booleans()),
     )
     assert found.text
-    written = record(found)
-    json.dumps(written, allow_nan=False)
+    json.dumps(record_json(found), allow_nan=False)
     times = drawable(found.case.means.times(log.steps))
     # To draw a plot takes longer than all else.
     if times and data.draw(st.integers(0, 3)) == 0:
-        assert steps_svg(written, times)
+        assert steps_svg(record_of(found), times)
     assert found.verdict.kind is not Kind.PASSED or found.measurement is not None
 
 
@@ -170,4 +170,4 @@ def test_each_number_of_a_step_may_be_any_other(dialect: str) -> None:
         for word in ("0", "-1", "nan", "1e99", "1e308", "9" * 9):
             text = "".join([*lines[begin:at], _changed(lines[at], number, word)])
             found = judged(cell, read(dialect, [text.encode()]), "given up", [], known=True, strict=False)
-            json.dumps(record(found), allow_nan=False)
+            json.dumps(record_json(found), allow_nan=False)

@@ -30,13 +30,14 @@ from plugins.judging.diagnosis import (
 from plugins.judging.recording import Origin, digest
 from plugins.record.folder import ARTEFACTS
 from plugins.record.verdict import Cause, Kind
-from plugins.reports.results import record
 from plugins.suite.judged import explained
 from plugins.suite.session import SiteBaselines
 from tests.unit import examples
 from tests.unit.digests.simulator import RANKS, STEPS, Planted, export, simulate
 from tests.unit.digests.test_nccl_trace import digest_of
 from tests.unit.digests.traces import Trace
+from tests.unit.examples import record_json
+from tests.unit.own_tables import offering
 
 CASE = examples.case()
 PROFILE, TRACE = examples.llama3().diagnostic_modes(CASE)
@@ -226,16 +227,16 @@ def test_a_diagnosis_is_in_the_record_and_the_text_and_changes_no_verdict(
     assert plain.diagnosable
     found = diagnose(RANKS, [ran_profile(slow, good), ran_trace()], RECORD)
     judged = replace(plain, diagnosis=found)
-    told = record(judged)
-    assert told["verdict"] == record(plain)["verdict"] == "too slow"
-    assert record(plain)["diagnosis"] is None
+    told = record_json(judged)
+    assert told["verdict"] == record_json(plain)["verdict"] == "too slow"
+    assert record_json(plain)["diagnosis"] is None
     assert told["diagnosis"]["cause"] == "compute"
     assert told["diagnosis"]["figures"]["step"]["now"] == pytest.approx((found.figures or {})["step"][1])
     assert told["diagnosis"]["jobs"][0]["good"]["run"] == "20261120-100000-aaaa"
     assert json.loads(json.dumps(told, allow_nan=False)) == told
     assert judged.text.startswith(plain.text.partition("\n")[0])
     assert found.headline in judged.text
-    assert record(replace(plain, diagnosis=undiagnosed("no such mode")))["diagnosis"]["headline"] == (
+    assert record_json(replace(plain, diagnosis=undiagnosed("no such mode")))["diagnosis"]["headline"] == (
         "no diagnosis: no such mode"
     )
 
@@ -264,7 +265,7 @@ def test_a_digest_is_kept_and_read_back_and_replaced_only_if_asked_for(
         folder.mkdir(parents=True)
         (folder / ARTEFACTS).write_text(left(profiles=profiles).model_dump_json())
         meta = recorded(run=name).model_dump(mode="json", exclude={"profiles", "trace"})
-        (said,) = record_digests(site, runs / name, [{"id": PROFILE.key, "recording": {"digest": meta}}])
+        (said,) = record_digests(site, runs / name, [offering(PROFILE.key, {"digest": meta})])
         return said
 
     path = path_of(site.folder, PROFILE)

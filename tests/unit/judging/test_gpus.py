@@ -22,7 +22,7 @@ from plugins.outcome import Outcome
 from plugins.recipes.cases import load_recipe
 from plugins.record.job import Failure, Job, JobRef, JobState, Phase
 from plugins.record.verdict import Kind
-from plugins.reports import results
+from plugins.reports.case_folder import write_case
 from tests.unit import examples
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -441,7 +441,7 @@ def test_what_an_earlier_start_told_is_left_out() -> None:
 
 
 def test_the_samples_are_kept_as_a_table_and_a_plot(tmp_path: Path) -> None:
-    results.write_case(judged("second_process", folder=tmp_path))
+    write_case(judged("second_process", folder=tmp_path))
     table = (tmp_path / "gpus.csv").read_text().splitlines()
     assert table[0].startswith("gpu,at,step,sm_mhz,memory_mhz,power_w,limit_w,temperature_c")
     assert len(table) == 1 + len(gpus("second_process").samples)

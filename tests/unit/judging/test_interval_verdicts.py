@@ -27,8 +27,9 @@ from plugins.metrics import flops_per_sequence
 from plugins.recipes.cases import load_recipe
 from plugins.record.folder import STEPS
 from plugins.record.job import JobRef
+from plugins.record.stored import case_as_json
 from plugins.record.verdict import Kind
-from plugins.reports import results
+from plugins.reports.case_folder import write_case
 from tests.unit import aks, examples
 from tests.unit.fleet.test_watchdog import NOW, RUNNING, machine
 from tests.unit.judging.test_intervals import CASE, HALF, STEP, log_of, means
@@ -228,7 +229,7 @@ def test_a_recipe_without_a_second_definition_has_none_beside() -> None:
 def test_the_record_names_both(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     seen = examples.with_outcome(judged(STEP), examples.outcome(folder=folder))
-    record = results.write_case(seen)
+    record = case_as_json(write_case(seen))
     assert (record["statistic"], record["last_step_time"]) == ("mean:50-99", STEP)
     assert record["means"] == {"over": 10, "every": 10, "judged": 10}
     assert record["mfu"] == pytest.approx(45.11, abs=0.01)

@@ -9,13 +9,14 @@ import pytest
 
 from fixtures.backends.shell import Answer
 from fixtures.backends.slurm.artefacts import listed, listing
-from plugins.digests.artefacts import Artefacts, File, parse_artefacts
+from plugins.digests.artefacts import Artefacts, parse_artefacts
 from plugins.errors import ConfigError, Infrastructure, Unreachable
 from plugins.judging import modes
 from plugins.judging.evidence import SiteFacts
 from plugins.judging.judgement import Judgement
 from plugins.logs.formats import read
 from plugins.recipes.cases import Case, Recipe, load_recipe
+from plugins.record.case import File
 from plugins.record.verdict import Kind
 from tests.unit import examples
 from tests.unit.digests.test_nccl_trace import digest_of

@@ -6,7 +6,6 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,6 +22,7 @@ from tests.unit.own_tables import (
     KEY,
     judged,
     offered,
+    offering,
     own,
     pace,
     recorded,
@@ -143,10 +143,10 @@ def test_a_peak_that_the_run_measures_makes_a_table_of_mfu(tmp_path: Path) -> No
 def test_what_the_records_offer_is_put_into_the_tables(tmp_path: Path) -> None:
     site_baselines = SiteBaselines(tmp_path, "lab", record=True)
     offer = offered().model_dump(mode="json", exclude_defaults=True)
-    records: list[dict[str, Any]] = [
-        {"id": KEY, "verdict": "no baseline", "recording": offer},
-        {"id": "llama3/70b-fp8-256gpus", "verdict": "noisy", "recording": {"refused": "too noisy"}},
-        {"id": "nemotron4/15b-fp8-16gpus", "verdict": "infrastructure", "recording": None},
+    records = [
+        offering(KEY, offer),
+        offering("llama3/70b-fp8-256gpus", {"refused": "too noisy"}, Kind.NOISY),
+        offering("nemotron4/15b-fp8-16gpus", None, Kind.INFRASTRUCTURE),
     ]
     path = tmp_path / "llama3.yaml"
     assert record(site_baselines, records) == [
@@ -168,7 +168,7 @@ def test_a_table_that_cannot_be_read_is_not_written_over(tmp_path: Path) -> None
     offer = offered().model_dump(mode="json", exclude_defaults=True)
     lines = record(
         SiteBaselines(tmp_path, "lab", record=True),
-        [{"id": KEY, "verdict": "no baseline", "recording": offer}],
+        [offering(KEY, offer)],
     )
     assert lines[0].startswith(f"NOT recorded in {tmp_path}/llama3.yaml: ")
     assert (tmp_path / "llama3.yaml").read_text() == "recipe: llama3\ntables: []\n"

@@ -23,9 +23,8 @@ from plugins.metrics import Measurement, Statistic, Timing, timing
 from plugins.record.folder import LOG, try_folder
 from plugins.record.job import Job, JobRef, JobState, Phase
 from plugins.record.verdict import Kind
-from plugins.reports import results
 from tests.unit import examples
-from tests.unit.examples import STEP_TIME, nemo2_line, nemo2_text, parse
+from tests.unit.examples import STEP_TIME, nemo2_line, nemo2_text, parse, record_json
 
 GOAL = examples.target()
 LIMIT = Band(GOAL, 0.0).slowest / STEP_TIME
@@ -353,7 +352,7 @@ def test_the_report_and_the_record_have_every_run_and_its_job(tmp_path: Path) ->
         "run 2",
         "run 3",
     ]
-    record = results.record(found)
+    record = record_json(found)
     assert [(one["id"], one["name"], one["nodes"]) for one in record["runs"]] == [
         ("1", "name-try1", "gpu001"),
         ("2", "name-try2", "gpu002"),
@@ -397,7 +396,7 @@ def test_a_case_without_a_baseline_tells_all_its_runs(tmp_path: Path) -> None:
     texts = [nemo2_text(times(pace, noise=0.0)) for pace in (1.0, 1.1, 1.2)]
     found = judged(tmp_path, *texts, gpu="b200")
     assert found.verdict.kind is Kind.NO_BASELINE
-    record = results.record(found)
+    record = record_json(found)
     medians = [run["steady_median"] for run in record["runs"]]
     assert medians[2] == pytest.approx(1.2 * medians[0], rel=1e-3)
     assert record["steady_median"] == statistics.fmean(medians)
@@ -425,11 +424,11 @@ def test_a_case_without_a_baseline_tells_its_stalls(
     assert found.verdict.kind is Kind.NO_BASELINE
     assert headline in found.verdict.headline
     assert remark in found.verdict.remarks[0]
-    assert results.record(found)["runs"] == []
+    assert record_json(found)["runs"] == []
 
 
 def test_the_record_of_one_run_has_no_list_of_runs(tmp_path: Path) -> None:
-    assert results.record(judged(tmp_path, nemo2_text()))["runs"] == []
+    assert record_json(judged(tmp_path, nemo2_text()))["runs"] == []
 
 
 @pytest.mark.parametrize("kept", ["", "no step\n"])

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from plugins.digests.artefacts import Artefacts, File
+from plugins.digests.artefacts import Artefacts
 from plugins.errors import ConfigError
 from plugins.judging.checkpoints import GB
 from plugins.judging.evidence import Saved, SiteFacts
 from plugins.judging.judgement import Judgement
 from plugins.logs import Log
 from plugins.recipes.file import read_recipe
+from plugins.record.case import File
 from plugins.record.job import Phase
 from plugins.record.verdict import Kind
 from tests.unit import examples

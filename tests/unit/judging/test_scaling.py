@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from plugins.judging.record import record_of
 from plugins.judging.scaling import Curve, curves, groups
 from plugins.judging.shown import Shown
+from plugins.record.baseline import Recorded
+from plugins.record.case import CaseRecord, Run
+from plugins.record.job import JobState, Times
 from plugins.record.verdict import Kind
-from plugins.reports import results
 from tests.unit import examples
 
 CASES = [case for case in examples.llama3().cases if (case.size, case.dtype) == ("70b", "bf16")][:3]
@@ -28,7 +31,7 @@ def shown(*paces: float | None, published: tuple[float, ...] = (100.0, 98.0, 96.
     }
 
 
-def record() -> dict[str, Any]:
+def record() -> CaseRecord:
     """That of a case whose steady steps took 10 s."""
     judged = examples.judged(
         examples.case(),
@@ -36,7 +39,7 @@ def record() -> dict[str, Any]:
         examples.parse(examples.nemo2_text([10.0] * 49 + [12.0])),
         examples.baseline(),
     )
-    return results.record(judged)
+    return record_of(judged)
 
 
 def curve(found: dict[str, Shown], *, tolerance: float | None = 0.05, waived: tuple[str, ...] = ()) -> Curve:
@@ -155,7 +158,7 @@ def test_nothing_is_judged_if_nobody_asks_for_it() -> None:
     ],
 )
 def test_the_pace_is_the_steady_one_of_a_case_that_is_measured(kind: Kind, seconds: float | None) -> None:
-    found = Shown.of({**record(), "verdict": kind})
+    found = Shown.of(replace(record(), verdict=kind))
     assert found.pace == (seconds and pytest.approx(examples.case().tokens_per_step / seconds))
     assert found.nodes == {f"gpu{number:03d}" for number in range(1, 65)}
     assert (found.release, found.gpu, found.recorded) == ("25.04", "h100", "")
@@ -165,8 +168,10 @@ def test_the_pace_is_the_steady_one_of_a_case_that_is_measured(kind: Kind, secon
 
 def test_the_runs_and_the_day_are_those_of_the_record() -> None:
     told = record()
-    job = {**told["job"], "nodes": "n1", "submitted": "2026-11-22T23:30:00-02:00"}
-    found = Shown.of({**told, "job": job, "runs": [{"nodes": "n[2-3]"}, {"nodes": "n1"}]})
+    at = datetime.datetime.fromisoformat("2026-11-22T23:30:00-02:00").timestamp()
+    job = replace(told.job, state=JobState(nodes="n1"), times=Times(submitted=at))
+    run = Run(id="7", name="a", nodes="n[2-3]", step_time=1.0, steady_median=1.0, spread=0.0, hiccups=())
+    found = Shown.of(replace(told, job=job, runs=(run, replace(run, nodes="n1"))))
     assert found.submitted == datetime.date(2026, 11, 23)
     assert (found.runs, sorted(found.nodes)) == (2, ["n1", "n2", "n3"])
 
@@ -177,7 +182,10 @@ def test_the_runs_and_the_day_are_those_of_the_record() -> None:
 def test_a_number_by_hand_is_one_of_the_site_that_no_run_recorded(
     own: bool, recorded: dict[str, str] | None, number: float | None
 ) -> None:
-    told = record()
-    expected = {**told["expected"], "own": own, "recorded": recorded, "step_time": 3.5}
-    found = Shown.of({**told, "expected": expected})
+    told, run = record(), None
+    assert told.expected is not None
+    if recorded is not None:
+        run = Recorded(status="recorded", date="2026-11-23", spread=0.0, run=recorded["run"])
+    expected = replace(told.expected, own=own, recorded=run, step_time=3.5)
+    found = Shown.of(replace(told, expected=expected))
     assert (found.number, found.recorded) == (number, "monday" if recorded else "")

@@ -22,8 +22,9 @@ from plugins.logs.means import SINGLE, Means
 from plugins.metrics import Statistic, levelled, timing
 from plugins.recipes.cases import load_recipe
 from plugins.record.folder import STEPS
+from plugins.record.stored import case_as_json
 from plugins.record.verdict import Kind
-from plugins.reports import results
+from plugins.reports.case_folder import write_case
 from tests.unit import examples
 from tests.unit.logs.test_dllogger import CONFIGURATION, data, in_file
 from tests.unit.recipes.test_cases import RECIPE, write
@@ -278,7 +279,7 @@ def test_a_last_step_needs_no_second_line() -> None:
 def test_the_record_has_both_times_of_a_step(tmp_path: Path) -> None:
     raw = examples.times(s30=20.0)
     found = judged(raw, garbled=[48])
-    record = results.write_case(examples.with_outcome(found, replace(found.outcome, folder=tmp_path)))
+    record = case_as_json(write_case(examples.with_outcome(found, replace(found.outcome, folder=tmp_path))))
     assert record["means"] == {"over": 5, "every": 1, "judged": 1}
     assert record["last_step_time"] == pytest.approx(smoothed(raw)[49])
     with (tmp_path / STEPS).open() as file:

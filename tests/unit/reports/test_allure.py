@@ -11,10 +11,9 @@ import allure
 import pytest
 
 from plugins.errors import Lost
-from plugins.record.folder import SUMMARY
 from plugins.record.job import Times
 from plugins.reports import allure_view
-from plugins.reports.allure_history import HISTORY, MOST_RUNS, POINT, write_history
+from plugins.reports.allure_history import HISTORY, MOST_RUNS, POINT, HistoryReport
 from tests.unit import examples
 
 
@@ -62,9 +61,13 @@ def made(results: Path, run: str, site: str = "lab", **changed: Any) -> Path:
         **changed,
     }
     (folder / "allure" / f"{run}-result.json").write_text(json.dumps(result))
-    (folder / SUMMARY).write_text(json.dumps({"site": site, "ended": "1970-01-01T00:00:04.000+00:00"}))
-    write_history(folder)
+    write_history(folder, site)
     return folder
+
+
+def write_history(folder: Path, site: str = "lab") -> None:
+    summary: Any = SimpleNamespace(site=site, ended=4.0)
+    assert HistoryReport().write(summary, folder) == folder / HISTORY
 
 
 def history(folder: Path) -> list[dict[str, Any]]:

@@ -13,9 +13,10 @@ from fixtures.runs.lines import JOBS_LOG
 from fixtures.session.choosing import earlier_run
 from pacemark.__main__ import main
 from plugins.errors import ConfigError
+from plugins.record.case import CaseRecord
 from plugins.record.folder import SUMMARY
 from plugins.record.job import Job, JobRef
-from plugins.reports import results
+from plugins.record.stored import case_as_json
 
 CASES = [
     f"llama3/{size}-{dtype}-{gpus}gpus"
@@ -28,7 +29,7 @@ CASES = [
 def record(case: str, seconds: float, **changes: Any) -> dict[str, Any]:
     recipe, _, rest = case.partition("/")
     _, dtype, gpus = rest.split("-")
-    found = results.unjudged(Job(ref=JobRef(recipe, rest, f"run.{case}")), "nothing")
+    found = case_as_json(CaseRecord.unjudged(Job(ref=JobRef(recipe, rest, f"run.{case}")), "nothing"))
     configuration = {"gpus": int(gpus.removesuffix("gpus")), "dtype": dtype, "gpu": "h100", "tp": 4}
     return {
         **found,
@@ -193,7 +194,12 @@ def test_each_run_of_a_case_that_ran_several_times_counts(
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [(None, "no run '"), ("{", "Invalid JSON"), ('{"schema": 2}', "Field required")],
+    [
+        (None, "no run '"),
+        ("{", "cannot be read"),
+        ('{"schema": 1}', "Field required"),
+        ('{"schema": 2}', "use a newer one"),
+    ],
 )
 def test_a_run_without_a_record_is_one_clear_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, said: str

@@ -9,6 +9,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,19 @@ import ziaplot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fixtures.session.life import write_views
+from fixtures.session.life import write_reports
+from plugins.judging.record import record_of
 from plugins.outcome import UNKNOWN_JOB
+from plugins.record.case import CaseRecord, Means
 from plugins.record.folder import STEPS, SUMMARY
+from plugins.record.job import Job, JobRef, Times
 from plugins.record.plan import Decision
-from plugins.record.verdict import Kind, Outcome
-from plugins.reports import markdown, page, plot, results
+from plugins.record.summary import RunsSaved
+from plugins.record.verdict import Kind
+from plugins.reports import markdown, page, plot
 from plugins.reports.ctrf import ctrf
-from plugins.reports.summary import Ending
 from plugins.reports.terminal import print_table
+from tests.unit import examples
 from tests.unit.reports import example_run
 
 _VOID = {"meta", "br", "img", "link", "hr"}
@@ -85,8 +90,7 @@ class Reader(HTMLParser):
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("results") / "run-1"
     made.mkdir()
-    example_run.make(made)
-    page.write_report(made)
+    page.PageReport().write(example_run.make(made), made)
     return made
 
 
@@ -229,13 +233,13 @@ def test_definitions_versions_and_gpu_hours_are_told(html: str) -> None:
 
 def test_the_gpu_hours_that_were_saved_are_told(tmp_path: Path) -> None:
     summary = example_run.make(tmp_path, (Kind.PASSED, Kind.TOO_SLOW, Kind.INVALID))
-    keys = [case["id"] for case in summary["cases"]]
+    keys = [record.id for record in summary.cases]
     # The runs of the first case decided at once, those of the second one by two, whose first cost is not known.
-    hours = dict(zip(keys, ([1.5], [None, 4.0], [9.0]), strict=True))
-    about = results.About("lab", 0.0, at_most=3, runs=hours)
-    ending = Ending(outcome=Outcome.PERFORMANCE, exit_code=1, regressions=[], uncompared=[])
-    again = results.write_summary(tmp_path, about, 3600.0, summary["cases"], lambda totals: ending)
-    assert again["repeated"] == {"at_most": 3, "runs": 3, "not_needed": 3, "gpu_hours_saved": 7.0}
+    costs: tuple[list[float | None], ...] = ([1.5], [None, 4.0], [9.0])
+    hours = dict(zip(keys, costs, strict=True))
+    saved = RunsSaved.of(3, hours, summary.cases)
+    assert saved == RunsSaved(at_most=3, runs=3, not_needed=3, gpu_hours_saved=7.0)
+    again = replace(summary, repeated=saved)
     told = "at most 3 runs of a case: 3 made, 3 not needed, which saved about 7 GPU-hours."
     html, text = page.render(tmp_path, again)
     assert told in Reader(html).text
@@ -260,10 +264,8 @@ def test_markdown_can_be_read_as_it_is(tmp_path: Path) -> None:
 
 def test_a_job_that_a_cluster_started_in_the_second_of_its_submission_did_not_wait(tmp_path: Path) -> None:
     summary = example_run.make(tmp_path, (Kind.PASSED,))
-    summary["cases"][0]["job"] |= {
-        "submitted": "2026-11-23T04:06:52.900+00:00",
-        "started": "2026-11-23T04:06:52.000+00:00",
-    }
+    times = Times(submitted=1795406812.9, started=1795406812.0)
+    summary = example_run.changed(summary, job=replace(summary.cases[0].job, times=times))
     assert "| 0 s |" in page.render(tmp_path, summary)[1]
 
 
@@ -278,17 +280,35 @@ def test_of_many_steps_the_extremes_are_drawn_and_the_caption_says_so(tmp_path: 
     assert kept == sorted(kept)
 
 
+def recorded(pace: float, *, band: bool = False) -> CaseRecord:
+    """The record of a case of this pace in s; with a band it is expected to take 10 s."""
+    expected = (
+        record_of(
+            examples.judged(
+                examples.case(),
+                examples.outcome(),
+                examples.parse(examples.nemo2_text(examples.times())),
+                examples.baseline(),
+            )
+        ).expected
+        if band
+        else None
+    )
+    empty = CaseRecord.unjudged(Job(ref=JobRef("llama3", "x", "x")), "")
+    return replace(
+        empty, steady_median=pace, step_time=pace, statistic="last", hiccups=(0,), expected=expected
+    )
+
+
 @given(
     st.lists(st.floats() | st.floats(0, 100), min_size=1, max_size=20),
-    st.sampled_from([None, {"step_time": 10.0, "fastest": 9.0, "slowest": 11.0}]),
+    st.booleans(),
 )
 @settings(max_examples=60, deadline=None)
-def test_whatever_a_log_states_can_be_drawn(seconds: list[float], band: dict[str, float] | None) -> None:
+def test_whatever_a_log_states_can_be_drawn(seconds: list[float], band: bool) -> None:
     times = plot.drawable(dict(enumerate(seconds)))
-    some = next(iter(times.values()), None)
-    record = {"id": "x", "expected": band, "steady_median": some, "step_time": some, "statistic": "last"}
     if times:
-        svg = plot.steps_svg({**record, "runs": None, "hiccups": [0]}, times)
+        svg = plot.steps_svg(recorded(next(iter(times.values())), band=band), times)
         assert all(len(points) < 40 for points in re.findall(r"-?\d+\.?\d*,", svg))
 
 
@@ -302,8 +322,7 @@ def test_a_warning_inside_the_plots_library_costs_nothing(monkeypatch: pytest.Mo
     monkeypatch.setattr(ziaplot.Graph, "svgxml", warning)
     with pytest.raises(DeprecationWarning):
         ziaplot.Graph().svgxml()
-    record = {"id": "x", "expected": None, "steady_median": 1.0, "step_time": 1.0, "statistic": "last"}
-    assert plot.steps_svg({**record, "runs": None, "hiccups": None}, {0: 1.0}).startswith("<svg")
+    assert plot.steps_svg(recorded(1.0), {0: 1.0}).startswith("<svg")
 
 
 @pytest.mark.parametrize(
@@ -311,7 +330,7 @@ def test_a_warning_inside_the_plots_library_costs_nothing(monkeypatch: pytest.Mo
 )
 def test_damaged_steps_cost_the_plot_alone(tmp_path: Path, text: str) -> None:
     summary = example_run.make(tmp_path, (Kind.PASSED,))
-    (tmp_path / summary["cases"][0]["id"] / STEPS).write_text(text)
+    (tmp_path / summary.cases[0].id / STEPS).write_text(text)
     html, _ = page.render(tmp_path, summary)
     assert "<figure>" not in html
     assert "because of 0" in html
@@ -326,7 +345,12 @@ def test_the_page_is_made_anew_from_the_folder(tmp_path: Path, capsys: pytest.Ca
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [(None, "a session writes it at its end"), ("{", "cannot be read"), ('{"schema": 2}', "cannot be read")],
+    [
+        (None, "a session writes it at its end"),
+        ("{", "cannot be read"),
+        ('{"schema": 1}', "is no record of a run"),
+        ('{"schema": 2}', "use a newer one"),
+    ],
 )
 def test_a_folder_without_a_whole_record_has_no_page(
     tmp_path: Path, text: str | None, said: str, capsys: pytest.CaptureFixture[str]
@@ -339,7 +363,7 @@ def test_a_folder_without_a_whole_record_has_no_page(
 
 
 def test_a_page_that_cannot_be_made_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    write_views(tmp_path)
+    write_reports(tmp_path)
     assert (
         "report.html could not be written, the verdicts are in summary.json: ConfigError: "
         in capfd.readouterr().err
@@ -348,16 +372,13 @@ def test_a_page_that_cannot_be_made_is_told(tmp_path: Path, capfd: pytest.Captur
 
 def test_no_sentence_says_more_than_the_run_did(tmp_path: Path) -> None:
     summary = example_run.make(tmp_path, (Kind.TOO_SLOW,))
-    case = summary["cases"][0]
-    lucky = {**case, "step_time": case["expected"]["step_time"] / 1.01}
-    for cases, told in (
-        ([{**lucky, "steady_median": lucky["step_time"]}], "No case is below its expected throughput."),
-        (
-            [{**case, "step_time": None, "expected": None}],
-            "No case was compared with an expected throughput.",
-        ),
+    assert summary.cases[0].expected is not None
+    lucky = summary.cases[0].expected.step_time / 1.01
+    for changes, told in (
+        ({"step_time": lucky, "steady_median": lucky}, "No case is below its expected throughput."),
+        ({"step_time": None, "expected": None}, "No case was compared with an expected throughput."),
     ):
-        html, _ = page.render(tmp_path, {**summary, "cases": cases})
+        html, _ = page.render(tmp_path, example_run.changed(summary, **changes))
         assert told in html
     assert "2 runs, with the steady median and the published statistic of what was judged" in html
 
@@ -368,7 +389,7 @@ def test_what_was_left_out_stands_beside_the_verdicts(tmp_path: Path) -> None:
     assert "1 passed</li>" in html[: html.index("</header>")]
     assert "3 left out</li>" in html[: html.index("</header>")]
     assert "1 passed, 3 left out\n" in text
-    summary["cases"][0]["remarks"] = ["the last step is out of the band"]
+    summary = example_run.changed(summary, remarks=("the last step is out of the band",))
     of_job = markdown.verdicts(summary, 1 << 20)
     assert "1 passed, 3 left out, on site" in of_job
     assert "- 3 of `llama3` left out: `4096 GPUs need 512 nodes`" in of_job
@@ -377,14 +398,14 @@ def test_what_was_left_out_stands_beside_the_verdicts(tmp_path: Path) -> None:
 
 def test_means_over_steps_are_not_called_steps(tmp_path: Path) -> None:
     summary = example_run.make(tmp_path, (Kind.PASSED,), steps=5)
-    summary["cases"][0]["means"] = {"over": 10, "every": 10, "judged": 10}
+    summary = example_run.changed(summary, means=Means(over=10, every=10, judged=10))
     html, text = page.render(tmp_path, summary)
     assert (
         "5 means over 10 steps each. In the plot, the black square is the last step, the published statistic"
         in html
     )
     assert "statistic last of means over 10 steps, every 10, FLOPs" in text
-    summary["cases"][0]["step_time"] = None
+    summary = example_run.changed(summary, step_time=None)
     assert "the black square" not in page.render(tmp_path, summary)[0]
 
 
@@ -413,8 +434,7 @@ def test_the_caption_names_the_marks_that_are_drawn(
     statistic: str, hiccups: list[int], told: list[str], untold: str, tmp_path: Path
 ) -> None:
     summary = example_run.make(tmp_path, (Kind.PASSED,))
-    summary["cases"][0].update(statistic=statistic, hiccups=hiccups)
-    html, _ = page.render(tmp_path, summary)
+    html, _ = page.render(tmp_path, example_run.changed(summary, statistic=statistic, hiccups=tuple(hiccups)))
     (caption,) = re.findall("<figcaption>.*?</figcaption>", html, re.DOTALL)
     assert [words for words in told if words not in caption] == []
     assert untold not in caption
@@ -428,16 +448,16 @@ def test_the_throughput_is_that_of_the_worse_pace(
     step_time: float, steady: float, off: str, tmp_path: Path
 ) -> None:
     summary = example_run.make(tmp_path, (Kind.PASSED,))
-    case = summary["cases"][0]
-    case.update(step_time=step_time, steady_median=steady)
-    case["expected"]["step_time"] = 10.07
+    assert summary.cases[0].expected is not None
+    expected = replace(summary.cases[0].expected, step_time=10.07)
+    summary = example_run.changed(summary, step_time=step_time, steady_median=steady, expected=expected)
     html, text = page.render(tmp_path, summary)
     matrix = html[html.index('id="matrix"') : html.index('id="slowest"')]
     assert off in matrix
     assert f"| {off} |" in text
     assert f"| {off} |" in markdown.verdicts(summary, 1 << 20)
     table = io.StringIO()
-    print_table([case], table, 120, colour=False)
+    print_table(summary.cases, table, 120, colour=False)
     assert off in table.getvalue()
 
 
@@ -451,15 +471,18 @@ def test_a_matrix_of_many_scales_is_cut_in_parts(html: str) -> None:
     ("hours", "told"), [(0.0, "0 GPU"), (12.345, "12.3 GPU"), (99.96, "100 GPU"), (12345.6, "12,346 GPU")]
 )
 def test_gpu_hours_of_a_large_run_are_written_out(tmp_path: Path, hours: float, told: str) -> None:
-    summary = {**example_run.make(tmp_path, (Kind.PASSED,)), "gpu_hours": hours}
+    summary = replace(example_run.make(tmp_path, (Kind.PASSED,)), gpu_hours=hours)
     assert f", {told}-hours," in markdown.verdicts(summary, 1 << 20)
 
 
 def test_a_repeated_run_is_no_retry_and_an_unknown_job_has_no_id(tmp_path: Path) -> None:
     summary = example_run.make(tmp_path, (Kind.TOO_SLOW,))
-    case = summary["cases"][0]
-    case["job"]["id"] = UNKNOWN_JOB
-    case["earlier_jobs"].append({**case["earlier_jobs"][0], "failure": "infrastructure"})
+    job, (repeated,) = summary.cases[0].job, summary.cases[0].earlier_jobs
+    summary = example_run.changed(
+        summary,
+        job=replace(job, ref=replace(job.ref, id=UNKNOWN_JOB)),
+        earlier_jobs=(repeated, replace(repeated, failure="infrastructure")),
+    )
     (test,) = ctrf(summary)["results"]["tests"]
     assert test["retries"] == 1
     assert "pacemark.job" not in test["extra"]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.lines import JOBS_LOG
+from plugins.record.case import CaseRecord
 from plugins.record.job import Job, JobRef, JobState, Phase
-from plugins.reports import results
+from plugins.record.stored import case_as_json
 from plugins.reports.checkout import commit_of
-from plugins.reports.summary import CaseRecord
 from tests import schema
 from tests.unit.cluster import NARROW, WIDE
 
@@ -23,15 +24,15 @@ def test_the_schema_in_the_repository_is_that_of_the_types() -> None:
 
 def test_every_key_of_a_case_is_told_in_the_docs() -> None:
     told = (schema.PATH.parent / "results.md").read_text()
-    assert [name for name in CaseRecord.model_fields if f"`{name}`" not in told] == []
+    assert [field.name for field in fields(CaseRecord) if f"`{field.name}`" not in told] == []
 
 
 def test_a_case_that_was_not_judged_has_the_same_keys() -> None:
     job = Job(
         ref=JobRef(NARROW.recipe, NARROW.id, "name"), state=JobState(Phase.FAILED, "FAILED", nodes="n1")
     )
-    record = results.unjudged(job, "stopped")
-    assert set(record) == set(CaseRecord.model_fields)
+    record = case_as_json(CaseRecord.unjudged(job, "stopped"))
+    assert set(record) == {field.name for field in fields(CaseRecord)}
     assert record["job"]["nodes"] == "n1"
 
 

@@ -1,0 +1,318 @@
+"""The record of a case, `case.json`: its verdict and what it rests on. docs/results.md tells of it.
+
+Every key is always there. It is null if the case did not get that far, or if there is no such figure. A field with a default
+was added later: an older record may lack it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
+
+from plugins.record.baseline import Recorded
+from plugins.record.job import Job
+from plugins.record.public import EARLIER, LAST, STRICT, View
+from plugins.record.verdict import Cause, Kind
+from plugins.yamlfile import Strict
+
+
+class Part:
+    """A part of a record. Unknown keys and wrong types are errors where one is read."""
+
+    __pydantic_config__ = STRICT
+
+
+@dataclass(frozen=True, kw_only=True)
+class Means(Part):
+    """What step times are of."""
+
+    over: int
+    """The log has lines with the mean over the last so many steps; 1: the step's own time."""
+    every: int
+    """It has a line every so many steps."""
+    judged: int
+    """Each figure of steps here is the mean over so many steps; 1: a single step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run(Part):
+    """One of several runs that are judged together."""
+
+    id: str
+    """The job's id on its cluster."""
+    name: str
+    """The job's unique name."""
+    nodes: str
+    step_time: float
+    steady_median: float
+    spread: float
+    hiccups: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MfuDefinition(Part):
+    """What MFU was counted with."""
+
+    flops: str
+    """The FLOPs definition."""
+    flops_per_sequence: float
+    beside_flops: str | None
+    """The definition of `mfu_beside`."""
+    beside_flops_per_sequence: float | None
+    corrected_flops: str | None
+    """The definition of `corrected_mfu`."""
+    corrected_flops_per_sequence: float | None
+    peak_tflops_per_gpu: float
+    statistic: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected(Part):
+    """What the case should reach by its baseline."""
+
+    step_time: float
+    tokens_per_second: float
+    mfu: float
+    days_per_1t_tokens: float | None
+    fastest: float
+    """The shortest step time that passes."""
+    slowest: float
+    """The longest step time that passes."""
+    source: str
+    """Where the number was published."""
+    release: str
+    """The release that printed it first."""
+    framework: str
+    gpu: str
+    own: bool = False
+    """Whether the number is the site's own, which nobody published."""
+    recorded: Recorded | None
+    """If the number is the site's own and not written by hand: the run in which it was measured."""
+
+    @property
+    def recorded_by(self) -> str:
+        """The run in which the number was measured, if it is the site's own and not written by hand; "" if not."""
+        return self.recorded.run if self.recorded else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared(Part):
+    """Somebody's figure at this size and dtype, shown beside the case's and never judged."""
+
+    name: str
+    gpus: int
+    tokens_per_second_per_gpu: float
+    source: str
+    note: str | None
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenCheckpoint(Part):
+    """A checkpoint that the case wrote."""
+
+    seconds: float
+    """Of its slowest rank."""
+    bytes: int
+    bytes_per_second: float
+    promised_bytes_per_second: float | None
+    """What the site file promises of the shared storage."""
+    promised_seconds: float | None
+    files: int
+    """Their number, if they were counted; otherwise 0."""
+    path: str
+    """Where they were; empty if they were not counted."""
+
+
+class File(Strict):
+    """A file on the cluster: its path in the folder, its size in bytes, and when it was last written.
+
+    `modified` is in seconds since the epoch, by the clock of the file's server.
+    """
+
+    name: str
+    size: int = Field(ge=0, lt=1 << 63)
+    modified: float = Field(lt=1e15)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Left(Part):
+    """What a run in another mode left on the cluster. Its digests are in `artefacts.json`."""
+
+    host: str
+    folder: str
+    begun: float | None
+    """When the job was submitted, in seconds since the epoch, by the clock of the files' server."""
+    free: int | None
+    """The bytes that are free on the file system, if that was asked."""
+    files: tuple[File, ...]
+    notes: tuple[str, ...]
+    """What could not be found out, and why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change(Part):
+    """A part of a step, in seconds."""
+
+    good: float | None
+    now: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transport(Part):
+    """How many ranks use which network, in words."""
+
+    good: str | None
+    now: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoodRun(Part):
+    """The recorded digest that a job of a diagnosis compares with."""
+
+    run: str
+    date: str
+    nodes: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiagnosisJob(Part):
+    """A job of the case in another mode."""
+
+    mode: str
+    id: str
+    name: str
+    state: str
+    nodes: str
+    gpu_hours: float | None
+    why_not: str
+    """Why it is no evidence; empty if it is."""
+    good: GoodRun | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiagnosedCause(Part):
+    """What is known of the cause of a verdict that is too slow or noisy."""
+
+    cause: Cause | None
+    """null if no job tells anything."""
+    headline: str
+    ranks: tuple[str, ...]
+    """Where it is; empty: on all ranks."""
+    slowest: str | None
+    """The rank with the most work of its own."""
+    last: str | None
+    """The rank that arrives last at the collectives."""
+    collective: str | None
+    figures: Mapping[str, Change]
+    """Each part of a step."""
+    transport: Transport
+    lines: tuple[str, ...]
+    jobs: tuple[DiagnosisJob, ...]
+    command: str | None
+    """What would find the cause, if no diagnosis was made."""
+
+
+LastJob = Annotated[Job, View(Job, LAST, "JobRecord", "A job on its cluster, in the cluster's own words.")]
+EarlierJob = Annotated[Job, View(Job, EARLIER, "EarlierJob", "A job of the case that another job followed.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseRecord(Part):
+    """A case: its verdict and what it rests on. Also in `case.json` in the case's folder."""
+
+    id: str
+    """`llama3/70b-fp8-512gpus`."""
+    release: str | None
+    """Of the recipe: it tells which cases were run and which numbers they are judged by."""
+    verdict: Kind
+    headline: str
+    """The verdict in one line."""
+    remarks: tuple[str, ...]
+    """What else a reader must know."""
+    statistic: str | None
+    """`last` or `mean:A-B`."""
+    means: Means | None
+    step_time: float | None
+    """Seconds, by the statistic, of printed times."""
+    last_step_time: float | None
+    """Seconds, as printed."""
+    steady_median: float | None
+    """The median of the last 10 steps, or of all settled intervals, in seconds."""
+    spread: float | None
+    """The relative spread of all settled steps."""
+    hiccups: tuple[int, ...] | None
+    """The indices of stalled steps, or of the last steps of stalled intervals."""
+    runs: tuple[Run, ...] | None
+    """If the case ran several times: every run that is judged, oldest first."""
+    tokens_per_second: float | None
+    tflops_per_gpu: float | None
+    mfu: float | None
+    """In percent."""
+    mfu_beside: float | None
+    """By a second way to count FLOPs, if the recipe names one; never judged."""
+    corrected_mfu: float | None
+    """By the right FLOPs, if the baseline's definition is known to be wrong; never judged."""
+    days_per_1t_tokens: float | None
+    mfu_definition: MfuDefinition | None
+    expected: Expected | None
+    references: tuple[Compared, ...] | None
+    recording: Mapping[str, Any] | None
+    """With `--record-baselines`: the cell that is offered for the site's own table, or `digest`, or `refused`."""
+    checkpoint: WrittenCheckpoint | None
+    artefacts: Left | None
+    diagnosis: DiagnosedCause | None
+    configuration: Mapping[str, int | str | None] | None
+    """`gpus`, `dtype`, `gpu`, `variant`, `parameters`, `sequence_length`, `layers` and the parallel sizes and batches."""
+    identity: Mapping[str, str] | None
+    """For each kind of fact that identifies a run, the line of the log that stated it; empty if none did."""
+    versions: Mapping[str, str] | None
+    """What the run was made with, by name."""
+    job: LastJob
+    earlier_jobs: tuple[EarlierJob, ...]
+    """The jobs of this case that another job followed, oldest first."""
+
+    @classmethod
+    def unjudged(cls, job: Job, reason: str) -> CaseRecord:
+        """The record of a case that was not judged, because the session was stopped first."""
+        known = {
+            "id": job.case,
+            "verdict": Kind.INFRASTRUCTURE,
+            "headline": f"{Kind.INFRASTRUCTURE}: {reason}",
+            "remarks": (),
+            "job": job,
+            "earlier_jobs": (),
+        }
+        return cls(**(dict.fromkeys(field.name for field in fields(cls)) | known))  # type: ignore[arg-type]
+
+    @property
+    def recipe(self) -> str:
+        return self.id.partition("/")[0]
+
+    @property
+    def slower_pace(self) -> float | None:
+        """The slower one of the published statistic and the steady median, in s; None if nothing was measured."""
+        if self.step_time is None:
+            return None
+        return max(self.step_time, self.steady_median or 0.0)
+
+    @property
+    def off(self) -> float | None:
+        """By how many percent the throughput at that pace is above (+) or below (-) the expected one."""
+        seconds = self.slower_pace
+        if not seconds or self.expected is None:
+            return None
+        return 100 * (self.expected.step_time / seconds - 1)
+
+    @model_validator(mode="after")
+    def _of_case(self) -> CaseRecord:
+        """A record that was read, with its case in its jobs, which say nothing of it themselves."""
+        recipe, _, case_id = self.id.partition("/")
+        job, *earlier = (
+            replace(job, ref=replace(job.ref, recipe=recipe, case_id=case_id))
+            for job in (self.job, *self.earlier_jobs)
+        )
+        return replace(self, job=job, earlier_jobs=tuple(earlier))

@@ -1,0 +1,194 @@
+"""The record of a run, `summary.json`, which other programs read. Its JSON Schema is `docs/summary.schema.json`.
+
+Every key is always there. A field with a default was added later: an older record may lack it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import date
+from operator import mul
+from statistics import fmean
+from typing import Literal
+
+from plugins.record.case import CaseRecord, Part
+from plugins.record.plan import Decision, Plan
+from plugins.record.public import Moment
+from plugins.record.verdict import PACED, Kind, Outcome
+
+SCHEMA: Literal[1] = 1
+"""It changes if a change would mislead a reader of the old schema."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunsSaved(Part):
+    """What `--repeat-undecided` saved: of the cases that their runs decided."""
+
+    at_most: int
+    """The most runs of a case."""
+    runs: int
+    """Those that were made."""
+    not_needed: int
+    """Those that were not made, because fewer decided."""
+    gpu_hours_saved: float
+    """What these would have cost: each as much as the case's own runs in the mean."""
+
+    @classmethod
+    def of(
+        cls, at_most: int, hours: Mapping[str, Sequence[float | None]], cases: Sequence[CaseRecord]
+    ) -> RunsSaved:
+        """What these cases saved, each of which could run `at_most` times.
+
+        `hours` are the GPU-hours of each run of a case, None where they are not known. Only a case that is judged by
+        its pace was decided by its runs.
+        """
+        decided = [hours[case.id] for case in cases if case.verdict in PACED and case.expected]
+        spare = [max(0, at_most - len(runs)) for runs in decided]
+        costs = [fmean([cost for cost in runs if cost is not None] or [0.0]) for runs in decided]
+        return cls(
+            at_most=at_most,
+            runs=sum(map(len, decided)),
+            not_needed=sum(spare),
+            gpu_hours_saved=round(sum(map(mul, spare, costs)), 3),
+        )
+
+    @property
+    def text(self) -> str:
+        saved = ""
+        if self.not_needed:
+            saved = f", which saved about {self.gpu_hours_saved:.3g} GPU-hours"
+        return f"at most {self.at_most} runs of a case: {self.runs} made, {self.not_needed} not needed{saved}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOut(Part):
+    """Cases that were selected, and that this site cannot run."""
+
+    recipe: str
+    reason: str
+    cases: int
+    """How many they are."""
+    ids: tuple[str, ...] = ()
+    """Their names; none in a record that is older than this key."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale(Part):
+    """A scale of a size and dtype. Its pace is the steady one."""
+
+    case: str
+    gpus: int
+    tokens_per_second_per_gpu: float | None
+    """null if no valid run measured it."""
+    published_tokens_per_second_per_gpu: float | None
+    efficiency: float | None
+    """`tokens_per_second_per_gpu` over that of the smallest scale."""
+    published_efficiency: float | None
+    """The same of the published numbers."""
+    limit: float | None
+    """The smallest efficiency that is enough, if one is asked for."""
+    why: str
+    """Why the limit is not reached, or why that cannot be told; empty if it is reached, or none is asked for."""
+    waived: bool
+    """Whether the plan waives the case: then it is neither judged nor compared with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaling(Part):
+    """The scaling of one recipe, size and dtype, with the same work per GPU at each scale."""
+
+    recipe: str
+    size: str
+    dtype: str
+    scales: tuple[Scale, ...]
+    """The smallest one first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaivedCase(Part):
+    """A case that did not pass, and need not."""
+
+    case: str
+    verdict: Kind
+    headline: str
+    reason: str
+    agreed_by: str
+    until: date
+    """The last day (UTC) of the waiver."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptanceRecord(Part):
+    """The decision on the run's acceptance plan. docs/acceptance.md says how it is made."""
+
+    decision: Decision
+    digest: str
+    """The SHA-256 of the plan, which is `acceptance.yaml` in the run's folder; the run's first line in `jobs.log` has it too."""
+    plan: Plan
+    cases: tuple[str, ...]
+    """All cases of the plan."""
+    failed: Mapping[str, str]
+    """What speaks against the cluster, by the case or the part of the plan."""
+    missing: Mapping[str, str]
+    """What was not shown, by the case, the list of nodes or the part of the plan."""
+    waived: tuple[WaivedCase, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session(Part):
+    """Which run it is, and when it was."""
+
+    schema: Literal[1]
+    """It changes if a reader of the old schema would be misled."""
+    run: str
+    """The name of the run's folder."""
+    site: str
+    """The site file's `site`."""
+    started: Moment
+    ended: Moment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending(Part):
+    """How the session ended."""
+
+    outcome: Outcome
+    """The whole session in one word: see docs/ci.md."""
+    exit_code: int | None
+    """Of the process; null if the session ended while it was being shut down."""
+    regressions: tuple[str, ...]
+    """With `--benchmark-compare-fail` or `--fail-if`: the cases that regressed or differ, with their figures."""
+    uncompared: tuple[str, ...]
+    """With `--benchmark-compare-fail` or `--fail-if`: the cases that could not be compared with the earlier run."""
+    acceptance: AcceptanceRecord | None = None
+    """With `--acceptance`: what the run has shown of its plan."""
+    scaling: tuple[Scaling, ...] = ()
+    """Of each recipe, size and dtype with at least two measured scales."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary(Ending, Session):
+    """The record of a run."""
+
+    totals: Mapping[Kind, int]
+    """The number of cases with each verdict."""
+    gpu_hours: float
+    """Of all jobs of the run: of earlier tries, diagnoses and cancelled jobs too. Of a job that the cluster started again, the earlier attempts count if the cluster tells how long they ran. A replay has none."""
+    repeated: RunsSaved | None = None
+    """null without `--repeat-undecided`."""
+    left_out: tuple[LeftOut, ...]
+    commit: str | None
+    """The commit of Pacemark's own checkout; null if it is none: then `versions` tells."""
+    dirty: bool | None
+    """Whether files of the checkout differed from that commit."""
+    versions: Mapping[str, str]
+    """Of Pacemark, Python and the relevant packages."""
+    files: Mapping[str, str] | None = None
+    """The SHA-256 of each log, of what was sent and of the errors of each job, by the path in the run's folder; of earlier jobs too. null if an older Pacemark wrote the record."""
+    cases: tuple[CaseRecord, ...]
+    """In the order of the session."""
+
+    def ended_as(self, ending: Ending) -> Summary:
+        """The same record with another end of the session."""
+        return replace(self, **{field.name: getattr(ending, field.name) for field in fields(Ending)})

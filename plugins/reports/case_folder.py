@@ -1,0 +1,58 @@
+"""Writes what is known of a judged case into its folder: its record, its steps and the samples of its GPUs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from plugins.digests.gpu_plot import gpus_svg
+from plugins.digests.gpu_samples import Gpus, Sample
+from plugins.files import write_whole
+from plugins.judging.judgement import Judgement
+from plugins.judging.record import record_of
+from plugins.record.case import CaseRecord
+from plugins.record.folder import GPUS_PLOT, GPUS_TABLE, STEPS, make_case_folder
+from plugins.record.stored import write_case as write_record
+
+_STEPS = ("step", "seconds", "tokens_per_second", "loss", "grad_norm", "raw_seconds")
+
+
+def write_case(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> CaseRecord:
+    """Write the files of a case. Returns its record. Raises OSError.
+
+    `recording` is what the case offers for the site's own baselines.
+    """
+    folder, gpus, record = judgement.outcome.folder, judgement.gpus, record_of(judgement, recording)
+    make_case_folder(folder)
+    write_whole(folder / STEPS, _csv(_STEPS, _steps(judgement)))
+    write_record(folder, record)
+    if gpus is not None and gpus.samples:
+        write_whole(folder / GPUS_TABLE, _csv(Sample.model_fields, _samples(gpus)))
+        write_whole(folder / GPUS_PLOT, gpus_svg(judgement.case.key, gpus))
+    return record
+
+
+def _steps(judgement: Judgement) -> Iterable[Iterable[object]]:
+    case, steps = judgement.case, judgement.log.steps
+    raw = case.means.times(steps)
+    for step in steps:
+        rate = case.tokens_per_step / step.seconds if step.seconds else None
+        yield step.index, step.seconds, rate, step.loss, step.grad_norm, raw.get(step.index)
+
+
+def _samples(gpus: Gpus) -> Iterable[Iterable[object]]:
+    """Violations and other processes are JSON."""
+    for sample in gpus.samples:
+        values = sample.model_dump(mode="json").values()
+        yield [json.dumps(value) if isinstance(value, list | dict) else value for value in values]
+
+
+def _csv(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    table = io.StringIO()
+    writer = csv.writer(table)
+    writer.writerow(head)
+    writer.writerows(rows)
+    return table.getvalue()
