@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.backends import local
-from fixtures.backends.kubernetes import api
+from fixtures.backends.kubernetes import connection
 from fixtures.backends.kubernetes import submit as making
 from fixtures.backends.kubernetes.provision import jobs as setup
 from fixtures.backends.kubernetes.section import Kubernetes
@@ -355,7 +355,7 @@ def test_a_gpu_of_the_sites_own_table_is_known(tmp_path: Path) -> None:
 
 def test_no_job_appears_any_more_once_it_counts_as_never_submitted() -> None:
     """A last request may begin late, and the server carry it out after nobody waits for it."""
-    latest = max(making.SUBMIT_SECONDS, setup.SUBMIT_SECONDS) + api._CONNECT_SECONDS
+    latest = max(making.SUBMIT_SECONDS, setup.SUBMIT_SECONDS) + connection.CONNECT_SECONDS
     assert Kubernetes(gpu="h100").launch_bound >= latest + 60
 
 

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from fixtures.backends.kubernetes import api as module
+from fixtures.backends.kubernetes import connection as module
 from fixtures.backends.kubernetes import credentials as access
 from fixtures.backends.kubernetes.api import Api
 from fixtures.backends.kubernetes.section import Kubernetes

@@ -222,10 +222,8 @@ class Answers(Api):
     def __init__(self, status: int, chunks: Iterator[bytes]) -> None:
         super().__init__("lab", SECTION)
         raw = SimpleNamespace(stream=lambda *_, **__: chunks, close=lambda: None)
-        self._answer = SimpleNamespace(status=status, response=raw, headers={})
-
-    def _send(self, *_: Any) -> Any:
-        return self._answer
+        answer = SimpleNamespace(status=status, response=raw, headers={})
+        self._connection.send = lambda request: answer  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize(
