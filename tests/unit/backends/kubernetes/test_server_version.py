@@ -11,10 +11,12 @@ import pytest
 import yaml
 
 from fixtures.backends.kubernetes import backend as module
+from fixtures.backends.kubernetes import readiness
 from fixtures.backends.kubernetes.api import Api
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.manifest import asks_version, documents
+from fixtures.backends.kubernetes.readiness import Readiness
 from fixtures.backends.kubernetes.section import Kubernetes, Workload
 from plugins.errors import ConfigError, Unreachable
 from plugins.recipes.cases import load_recipe
@@ -189,8 +191,8 @@ class Cluster:
 def backend(monkeypatch: pytest.MonkeyPatch, said: str = GKE, **values: str) -> KubernetesBackend:
     """One whose cluster lacks nothing and calls itself this."""
     monkeypatch.setattr(module, "Api", type("Named", (Cluster,), {"said": said}))
-    monkeypatch.setattr(module, "lacks", lambda *_: [])
-    monkeypatch.setattr(KubernetesBackend, "_bucket_lacks", lambda *_: [])
+    monkeypatch.setattr(readiness, "lacks", lambda *_: [])
+    monkeypatch.setattr(Readiness, "_bucket_lacks", lambda *_: [])
     workload = Workload(values={"image": "nemo:24.07", "bucket": "my-logs", **values})
     section = Kubernetes(
         gpu="h100", namespace="runs", service_account="trainer", recipes={"llama3_gke": workload}

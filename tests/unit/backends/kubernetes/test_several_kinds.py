@@ -62,7 +62,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def session(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> KubernetesBackend:
     monkeypatch.setattr("fixtures.backends.kubernetes.backend.Api", lambda *_: cluster)
     # All else is there.
-    monkeypatch.setattr("fixtures.backends.kubernetes.backend.lacks", lambda *_: [])
+    monkeypatch.setattr("fixtures.backends.kubernetes.readiness.lacks", lambda *_: [])
     monkeypatch.setattr("fixtures.backends.kubernetes.provision.apply.Provisioner.lacks", lambda *_, **__: [])
     recipe = examples.recipe_named("gpt3_aks")
     return KubernetesBackend("lab", Kubernetes(gpu="h100", namespace="runs"), [recipe], OPERATOR, JOBSET)

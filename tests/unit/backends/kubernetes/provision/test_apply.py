@@ -152,7 +152,7 @@ def test_a_mistake_in_the_values_of_one_who_goes_on_with_anothers_jobs_is_told(m
 
 def checked(memory: Memory, monkeypatch: pytest.MonkeyPatch, **values: str) -> SiteError:
     """What the check says of two nodes on a cluster that has all the rest."""
-    monkeypatch.setattr("fixtures.backends.kubernetes.backend.lacks", lambda *_: [])
+    monkeypatch.setattr("fixtures.backends.kubernetes.readiness.lacks", lambda *_: [])
     case = examples.case("375m-fp16-16gpus", "gpt3_aks")
     section = gpt3_setup.section(values=values)
     monkeypatch.setattr("fixtures.backends.kubernetes.backend.Api", lambda *_: memory)
