@@ -126,7 +126,7 @@ def test_a_signal_that_interrupts_the_handler_of_another_waits_for_nothing(
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A launcher that was cut off can submit for half a second more."""
     monkeypatch.setattr(Site, "launch_bound", 0.5)
-    monkeypatch.setattr("fixtures.fleet.job.LOOK_AGAIN_SECONDS", 0.3)
+    monkeypatch.setattr("fixtures.runs.doubt.LOOK_AGAIN_SECONDS", 0.3)
 
 
 def _cut_off(name: str) -> None:
@@ -139,7 +139,7 @@ def test_a_job_that_one_empty_list_hides_is_found_by_the_next_look(
 ) -> None:
     asked = time.monotonic()
 
-    def find(job: JobRef) -> JobRef | None:
+    def find(job: JobRef, *, to_end: bool = False) -> JobRef | None:
         return replace(job, id="7", folder="/logs") if time.monotonic() - asked > 0.7 else None
 
     monkeypatch.setattr(cluster, "find", find)
@@ -154,7 +154,7 @@ def test_a_job_that_cannot_be_looked_up_is_lost_and_holds_up_no_other(
 ) -> None:
     """The controller answers, and does not know it; only the accounting, which is down, could say that there is none."""
 
-    def find(job: JobRef) -> JobRef | None:
+    def find(job: JobRef, *, to_end: bool = False) -> JobRef | None:
         raise Unreachable("lab: sacct: Connection refused")
 
     def submit(name: str) -> None:
@@ -189,10 +189,10 @@ def test_the_bound_of_a_launcher_does_not_begin_before_itself(
             cut.append(time.monotonic())
             _cut_off(name)
 
-    def find(job: JobRef) -> JobRef | None:
+    def find(job: JobRef, *, to_end: bool = False) -> JobRef | None:
         return replace(job, id="7", folder="/logs") if time.monotonic() - cut[0] > 0.4 else None
 
-    monkeypatch.setattr("fixtures.fleet.job.LOOK_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("fixtures.runs.doubt.LOOK_AGAIN_SECONDS", 0.0)
     monkeypatch.setattr(cluster, "find", find)
     cluster.on_check, cluster.on_submit = check, submit
     session = start(WIDE, other, submissions_at_once=1)

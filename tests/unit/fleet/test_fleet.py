@@ -295,11 +295,11 @@ def test_a_submission_that_was_denied_in_its_middle_is_looked_up(cluster: Cluste
 
 
 def test_a_denied_submission_that_nobody_can_look_up_may_run(cluster: Cluster, start: Start) -> None:
-    def deny(*_: str) -> None:
+    def deny(*_: object, **__: object) -> None:
         raise Denied("401")
 
     cluster.on_submit = deny
-    cluster.find = deny  # type: ignore[method-assign, assignment]
+    cluster.find = deny  # type: ignore[method-assign]
     entries = start(WIDE, NARROW, submissions_at_once=1, jobs_in_flight=1, unreachable_minutes=0.005).finish()
     assert (entries[WIDE.id].failure, entries[WIDE.id].may_run) == ("lost", True)
     assert "look for the name" in entries[WIDE.id].message

@@ -20,10 +20,11 @@ from fixtures import housekeeping
 from fixtures.backends.section import Limits, Machine
 from fixtures.runs.folders import Summary, find_run, print_runs
 from fixtures.runs.ledger import Ledger, process_start
-from fixtures.runs.leftovers import cancel_left, stop_run
+from fixtures.runs.leftovers import cancel_left
 from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.lock import RunLock, take_run
 from fixtures.runs.log_file import LogFile
+from fixtures.runs.stop import stop_run
 from fixtures.site import Site
 from plugins.errors import Absent, ConfigError, Denied, SubmitError, Unreachable
 from plugins.record.job import JobRef
@@ -51,6 +52,7 @@ class Brief(Machine):
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fixtures.runs.leftovers._LOOK_SECONDS", 0.1)
     monkeypatch.setattr("fixtures.runs.cancel.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("fixtures.runs.doubt.LOOK_AGAIN_SECONDS", 0.1)
 
 
 @pytest.fixture
@@ -138,6 +140,19 @@ def test_one_that_cannot_be_looked_up_keeps_no_other_alive(folder: Path) -> None
     assert cluster.cancelled == {WIDE.id}
     assert f"{NARROW.key}: cannot be looked up, so it may still run: but a part of it exists" in said
     assert left(folder) == [NARROW.key]
+
+
+def test_a_lost_job_that_one_empty_list_hides_is_found_by_the_next_look(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the session looks, so does a sweep: its launcher ended long ago."""
+    monkeypatch.setitem(globals(), "BOUND", 0.0)
+    cluster = Known()
+    answers = iter([None, JobRef(NARROW.recipe, NARROW.id, NARROW.id, "6", "/logs")])
+    monkeypatch.setattr(cluster, "find", lambda job, **_: next(answers))
+    good, said = swept(folder, cluster)
+    assert (good, cluster.cancelled) == (True, {WIDE.id, NARROW.id})
+    assert "looking until" not in said
 
 
 @pytest.mark.parametrize(
@@ -386,7 +401,7 @@ def test_the_owner_of_a_run_is_asked_to_end(folder: Path, owner: subprocess.Pope
 def test_no_stranger_is_asked_to_end(
     folder: Path, owner: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fixtures.runs.leftovers._OWNER_SECONDS", 0.5)
+    monkeypatch.setattr("fixtures.runs.stop._OWNER_SECONDS", 0.5)
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as stranger:
         try:
             name(folder, stranger.pid)
