@@ -14,18 +14,18 @@ def node_names(text: str) -> frozenset[str]:
 
     What is no such list is one name.
     """
-    found: set[str] = set()
+    names: set[str] = set()
     for name in _LISTED.findall(text):
         head, bracket, rest = name.partition("[")
         inside, _, tail = rest.partition("]")
         if not bracket or "[" in tail:
-            found |= {name} - {""}
+            names |= {name} - {""}
             continue
         for part in inside.split(","):
             ends = _RANGE.fullmatch(part.strip())
             first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (1, 0)
-            if ends is None or not 0 <= last - first < _MOST_NODES - len(found):
-                found.add(f"{head}[{part}]{tail}")
+            if ends is None or not 0 <= last - first < _MOST_NODES - len(names):
+                names.add(f"{head}[{part}]{tail}")
             else:
-                found |= {f"{head}{number:0{len(ends[1])}d}{tail}" for number in range(first, last + 1)}
-    return frozenset(found)
+                names |= {f"{head}{number:0{len(ends[1])}d}{tail}" for number in range(first, last + 1)}
+    return frozenset(names)

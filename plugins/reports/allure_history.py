@@ -53,15 +53,17 @@ def _name(site: str, folder: Path) -> str:
 
 def _line(path: Path, site: str) -> str:
     """The point of an earlier run; "" if it cannot be read, or if the run was on another site."""
-    found = _read(path)
-    return json.dumps(found) + "\n" if found.get("name") == _name(site, path.parent) else ""
+    point = _read(path)
+    if point.get("name") != _name(site, path.parent):
+        return ""
+    return json.dumps(point) + "\n"
 
 
 def _cases(results: Path) -> dict[str, dict[str, Any]]:
     """The results by the identities that Allure 3 gives them. Of several with the same, the last that began."""
-    found = [read for path in sorted(results.glob("*-result.json")) if (read := _read(path))]
+    known = filter(None, map(_read, sorted(results.glob("*-result.json"))))
     cases = {}
-    for result in sorted(found, key=lambda result: result.get("start") or 0):
+    for result in sorted(known, key=lambda result: result.get("start") or 0):
         test = hashlib.md5(result.get("testCaseId", "").encode(), usedforsecurity=False).hexdigest()
         case = {name: result[name] for name in _KEPT if name in result}
         case["duration"] = result.get("stop", 0) - result.get("start", 0)
@@ -73,10 +75,12 @@ def _cases(results: Path) -> dict[str, dict[str, Any]]:
 def _read(path: Path) -> dict[str, Any]:
     """A file's object in JSON that has a `uuid`; empty if there is none."""
     try:
-        found = json.loads(path.read_bytes())
+        value = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) and "uuid" in found else {}
+    if not isinstance(value, dict) or "uuid" not in value:
+        return {}
+    return value
 
 
 def _parameters(result: dict[str, Any]) -> str:

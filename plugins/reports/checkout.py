@@ -22,14 +22,14 @@ def commit_of(folder: Path) -> tuple[str | None, bool | None]:
     """
     command = ["git", "-c", f"safe.directory={folder}", "describe", "--always", "--dirty", "--abbrev=40"]
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    own = {"GIT_CEILING_DIRECTORIES": str(folder.parent), "GIT_OPTIONAL_LOCKS": "0"}
+    alone = {"GIT_CEILING_DIRECTORIES": str(folder.parent), "GIT_OPTIONAL_LOCKS": "0"}
     try:
         done = subprocess.run(
             [*command, "--exclude=*"],
-            cwd=folder, env={**env, **own}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            cwd=folder, env={**env, **alone}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
             timeout=_SECONDS, check=True,
         )  # fmt: skip
     except (OSError, ValueError, subprocess.SubprocessError):
         return None, None
-    said = done.stdout.strip()
-    return said.removesuffix(_DIRTY), said.endswith(_DIRTY)
+    commit = done.stdout.strip()
+    return commit.removesuffix(_DIRTY), commit.endswith(_DIRTY)

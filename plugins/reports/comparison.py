@@ -13,6 +13,7 @@ from plugins.record.case import CaseRecord
 from plugins.record.folder import SUMMARY
 from plugins.record.stored import read_summary
 from plugins.record.summary import Summary
+from plugins.record.verdict import Kind
 
 COMPARISON = "comparison.json"
 
@@ -54,9 +55,9 @@ def compare_runs(first: Summary, second: Summary) -> Runs:
     pairs, without = [], {}
     for record in second.cases:
         earlier = before.pop(record.id, None)
-        why = _why_not(first, earlier, second, record)
-        if earlier is None or why:
-            without[record.id] = why
+        reason = _why_not(first, earlier, second, record)
+        if earlier is None or reason:
+            without[record.id] = reason
         else:
             pairs.append(Pair(record.id, _paces(earlier), _paces(record), _properties(record)))
     without |= dict.fromkeys(before, f"not in {second.run}")
@@ -66,9 +67,9 @@ def compare_runs(first: Summary, second: Summary) -> Runs:
 def _why_not(first: Summary, earlier: CaseRecord | None, second: Summary, record: CaseRecord) -> str:
     if earlier is None:
         return f"not in {first.run}"
-    for run, found in ((first, earlier), (second, record)):
-        if not _paces(found) or found.verdict == "invalid run":
-            return f"{found.verdict} in {run.run}"
+    for run, case in ((first, earlier), (second, record)):
+        if not _paces(case) or case.verdict is Kind.INVALID:
+            return f"{case.verdict} in {run.run}"
     then, now = earlier.configuration or {}, record.configuration or {}
     other = [
         f"{name} {then.get(name)} and {now.get(name)}" for name in _WORK if then.get(name) != now.get(name)
@@ -95,14 +96,16 @@ def _properties(record: CaseRecord) -> dict[str, str]:
 def _changed(first: Summary, second: Summary) -> list[str]:
     """What is not the same in both runs, besides the pace: one line for each fact, with the cases."""
     before = {record.id: record for record in first.cases}
-    told: dict[str, list[str]] = {}
+    changes: dict[str, list[str]] = {}
     both = [(before[record.id], record) for record in second.cases if record.id in before]
     for then, now in both:
         for name, (old, new) in _differences(_facts(then), _facts(now)).items():
-            told.setdefault(f"{name}: {old or 'not stated'} became {new or 'not stated'}", []).append(now.id)
+            changes.setdefault(f"{name}: {old or 'not stated'} became {new or 'not stated'}", []).append(
+                now.id
+            )
     lines = [
         f"{text} ({'all cases' if len(cases) == len(both) else ', '.join(cases)})"
-        for text, cases in told.items()
+        for text, cases in changes.items()
     ]
     harness = _differences(_harness(first), _harness(second))
     return lines + [f"{name}: {old} became {new}" for name, (old, new) in harness.items()]
@@ -126,8 +129,8 @@ def _harness(summary: Summary) -> dict[str, str]:
 
 def _differences(then: Mapping[str, str], now: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     names = [*then, *(name for name in now if name not in then)]
-    found = {name: (then.get(name, ""), now.get(name, "")) for name in names}
-    return {name: (old, new) for name, (old, new) in found.items() if old != new}
+    values = {name: (then.get(name, ""), now.get(name, "")) for name in names}
+    return {name: (old, new) for name, (old, new) in values.items() if old != new}
 
 
 FAIL_IF: dict[str, tuple[Finding, ...]] = {
@@ -180,11 +183,11 @@ def print_comparison(runs: Runs, file: TextIO, width: int, *, colour: bool) -> N
     console = PlainConsole(file=file, width=width, force_terminal=colour, no_color=not colour)
     comparison = runs.comparison
     console.print(f"{runs.second.run} against {runs.first.run}", style="bold")
-    told: set[str] = set()
+    printed: set[str] = set()
     for effect in comparison.effects:
-        besides = "" if told.isdisjoint(effect.cases) else ", on top of what is above"
+        besides = "" if printed.isdisjoint(effect.cases) else ", on top of what is above"
         console.print(f"{effect.name}: {_percent(effect.ratio)}{besides}", soft_wrap=True)
-        told.update(effect.cases)
+        printed.update(effect.cases)
     if not comparison.ratios:
         console.print("no case could be compared")
     elif not comparison.effects:
@@ -198,8 +201,8 @@ def print_comparison(runs: Runs, file: TextIO, width: int, *, colour: bool) -> N
         finding = comparison.findings[key]
         table.add_row(key, Text(str(finding), style=_COLOURS.get(finding, "")), _percent(ratio))
     console.print(table)
-    for key, why in runs.not_compared.items():
-        console.print(f"not compared: {key}: {why}", soft_wrap=True)
+    for key, reason in runs.not_compared.items():
+        console.print(f"not compared: {key}: {reason}", soft_wrap=True)
     for line in runs.changed:
         console.print(f"changed: {line}", soft_wrap=True)
     console.print(

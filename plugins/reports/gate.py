@@ -54,14 +54,16 @@ def overall(
         return _PYTEST.get(status, Outcome.FAILED)
     if other:
         return Outcome.FAILED
-    found = {outcome for outcome, kinds in _CLASSES.items() if any(totals[kind] for kind in kinds)}
-    found |= {Outcome.PERFORMANCE} if regressed else set()
-    if status and not found - {Outcome.NO_BASELINE}:
+    outcomes = {outcome for outcome, kinds in _CLASSES.items() if any(totals[kind] for kind in kinds)}
+    if regressed:
+        outcomes.add(Outcome.PERFORMANCE)
+    if status and not outcomes - {Outcome.NO_BASELINE}:
         # No verdict is why the session failed.
         return Outcome.FAILED
-    found |= {Outcome.NO_BASELINE} if uncompared else set()
-    if found:
-        return next(outcome for outcome in _CLASSES if outcome in found)
+    if uncompared:
+        outcomes.add(Outcome.NO_BASELINE)
+    if outcomes:
+        return next(outcome for outcome in _CLASSES if outcome in outcomes)
     return Outcome.PASSED if totals[Kind.PASSED] else Outcome.EMPTY
 
 

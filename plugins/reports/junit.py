@@ -10,7 +10,7 @@ from plugins.words import shown
 def properties(judgement: Judgement) -> list[tuple[str, str]]:
     """The verdict and the figures, by the names of the record; without those that the case does not have."""
     measurement, target, job = judgement.measurement, judgement.expected, judgement.outcome.job
-    found = {
+    values = {
         "verdict": str(judgement.verdict.kind),
         "step_time": f"{measurement.step_time:.6g}" if measurement else "",
         "expected_step_time": f"{target.step_time:.6g}" if target and measurement else "",
@@ -19,7 +19,7 @@ def properties(judgement: Judgement) -> list[tuple[str, str]]:
         "job": "" if job.ref.id == UNKNOWN_JOB else job.ref.label,
         "nodes": job.state.nodes,
     }
-    return [(name, shown(value)) for name, value in found.items() if value]
+    return [(name, shown(value)) for name, value in values.items() if value]
 
 
 def seconds(judgement: Judgement) -> float | None:

@@ -41,12 +41,14 @@ def compared(config: pytest.Config) -> tuple[list[str], list[str]]:
     if session is None or not session.compare_fail:
         return [], []
     session.performance_regressions.clear()
-    saved = {Path(path).stem: found for path, found in session.compared_mapping.items()}
+    saved = {Path(path).stem: benches for path, benches in session.compared_mapping.items()}
     regressed, lone = [], []
     for bench in filter(None, session.benchmarks):
         case = f"{bench.group}/{bench.param}"
         before = {
-            name: found[bench.fullname]["stats"] for name, found in saved.items() if bench.fullname in found
+            name: benches[bench.fullname]["stats"]
+            for name, benches in saved.items()
+            if bench.fullname in benches
         }
         if not before:
             lone.append(f"{case}: not in {', '.join(saved)}")
