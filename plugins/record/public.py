@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from datetime import UTC, datetime
+from functools import cache
 from operator import attrgetter
 from typing import Annotated, Any, get_type_hints
 
@@ -119,7 +120,7 @@ class View:
 
 def _facts(of: type, view: str, above: tuple[str, ...] = ()) -> Iterator[_Fact]:
     """The facts of this view, in their order, with those of the parts."""
-    kinds = get_type_hints(of, include_extras=True)
+    kinds = _kinds(of)
     for field in fields(of):
         path, kind = (*above, field.name), kinds[field.name]
         if view in field.metadata:
@@ -130,7 +131,7 @@ def _facts(of: type, view: str, above: tuple[str, ...] = ()) -> Iterator[_Fact]:
 
 def _built(of: type, values: Mapping[tuple[str, ...], Any], above: tuple[str, ...] = ()) -> Any:
     """A dataclass of these values, which are by their paths."""
-    kinds = get_type_hints(of)
+    kinds = _kinds(of)
     known: dict[str, Any] = {}
     for field in fields(of):
         path, kind = (*above, field.name), kinds[field.name]
@@ -141,3 +142,9 @@ def _built(of: type, values: Mapping[tuple[str, ...], Any], above: tuple[str, ..
         elif field.default is MISSING:
             known[field.name] = ""
     return of(**known)
+
+
+@cache
+def _kinds(of: type) -> dict[str, Any]:
+    """The types of the fields."""
+    return get_type_hints(of, include_extras=True)

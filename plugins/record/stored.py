@@ -72,7 +72,7 @@ def read_case(folder: Path) -> CaseRecord | None:
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise ConfigError(f"{path}: is no regular file")
-        return _parsed(CaseRecord, path.read_bytes())
+        return _parsed(CaseRecord, json.loads(path.read_bytes()))
     except FileNotFoundError:
         return None
     except ValidationError as error:
@@ -85,9 +85,9 @@ def read_summary(folder: Path) -> Summary:
     """The record in a run's folder. Raises NewerSchemaError, and ConfigError if it is damaged or there is none."""
     path = folder / SUMMARY
     try:
-        data = path.read_bytes()
-        _require_known(path, data)
-        return _parsed(Summary, data)
+        value = json.loads(path.read_bytes())
+        _require_known(path, value)
+        return _parsed(Summary, value)
     except FileNotFoundError:
         raise ConfigError(
             f"{path}: there is none; a session writes it at its end: pytest --resume {folder.name} goes on with a run"
@@ -98,18 +98,17 @@ def read_summary(folder: Path) -> Summary:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
 
 
-def _require_known(path: Path, data: bytes) -> None:
-    record = json.loads(data)
-    schema = record.get("schema") if isinstance(record, dict) else None
+def _require_known(path: Path, value: object) -> None:
+    schema = value.get("schema") if isinstance(value, dict) else None
     if type(schema) is int and schema > SCHEMA:
         raise NewerSchemaError(
             f"{path} is of schema {schema}, and this Pacemark knows {SCHEMA}: use a newer one"
         )
 
 
-def _parsed(kind: type[R], data: bytes) -> R:
-    """The record in this JSON. Raises ValueError, ValidationError for one, or RecursionError."""
-    text = json.dumps(json.loads(data), ensure_ascii=False, allow_nan=False)
+def _parsed(kind: type[R], value: object) -> R:
+    """The record that this was as JSON. Raises ValueError, or ValidationError for one."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     held, count = _HALVES.subn(lambda match: chr(_PRIVATE + ord(match[0])), text)
     record: R = _adapter(kind).validate_json(held)
     return _released(record) if count else record
