@@ -41,7 +41,7 @@ NAMED, SHOWN = 3, 0.005
 def peak(case: Case, logs: Sequence[Log]) -> float | None:
     """The peak in TFLOP/s by which these runs are judged together; None if one measured none."""
     peaks = [_peak(case, log) for log in logs]
-    known = [found for found in peaks if found is not None]
+    known = [tflops for tflops in peaks if tflops is not None]
     return max(known) if len(known) == len(peaks) else None
 
 
@@ -57,9 +57,10 @@ def explained(
     if not settled:
         return verdict
     others, who = _others(settled), _who(settled)
-    if others is None or others < BUSY:
-        remark = UNKNOWN if others is None else f"{who}, which explains no slow step"
-        return _with(verdict, remark) if verdict.fails else verdict
+    if others is None:
+        return _with(verdict, UNKNOWN) if verdict.fails else verdict
+    if others < BUSY:
+        return _with(verdict, f"{who}, which explains no slow step") if verdict.fails else verdict
     known = all(_last(case, log) for log in logs)
     if expected is None or (known and _clear(verdict, measurement, expected)):
         return _with(verdict, f"{who}: judged by what this one had of them")
@@ -121,11 +122,11 @@ def _who(samples: Sequence[Sample]) -> str:
     names = sorted((name for name in used if used[name] > BUSY * whole), key=lambda name: -used[name])
     named = f" ({', '.join(names[:NAMED])})" if names else ""
     shares = _shares(samples)
-    told = {name: f"{100 * share:.0f} %" for name, share in shares.items()}
+    percents = {name: f"{100 * share:.0f} %" for name, share in shares.items()}
     words = {
-        "others_s": f"other programs had {told['others_s']} of the processors{named}",
-        "stolen_s": f"a hypervisor gave {told['stolen_s']} of the processors to other machines",
-        "held_s": f"the CPU limit of its cgroup kept {told['held_s']} of the processors from this program",
+        "others_s": f"other programs had {percents['others_s']} of the processors{named}",
+        "stolen_s": f"a hypervisor gave {percents['stolen_s']} of the processors to other machines",
+        "held_s": f"the CPU limit of its cgroup kept {percents['held_s']} of the processors from this program",
     }
     parts = [words[name] for name, share in shares.items() if share >= SHOWN]
     return ", ".join(parts) or "other programs had less than 1 % of the processors"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from plugins.baselines.accelerators import Accelerator
@@ -16,7 +17,7 @@ from plugins.record.verdict import Kind
 
 def spoiled(gpus: Gpus | None) -> list[str]:
     """Why the run is no evidence, by what the hardware says of itself while its steps ran."""
-    return gpu_causes.spoiled(gpus.timed) if gpus is not None else []
+    return [] if gpus is None else gpu_causes.spoiled(gpus.timed)
 
 
 def unended(case: Case, gpus: Gpus | None) -> str:
@@ -24,15 +25,15 @@ def unended(case: Case, gpus: Gpus | None) -> str:
     if gpus is None:
         return ""
     seen = {product.gpu for product in gpus.products if product.when == "after"}
-    lacking = [f"GPU {gpu}" for gpu in range(case.gpus) if gpu not in seen]
-    if not lacking:
+    missing = [f"GPU {gpu}" for gpu in range(case.gpus) if gpu not in seen]
+    if not missing:
         return ""
-    return f"the program did not come to its end: no matrix product after the run on {', '.join(lacking)}"
+    return f"the program did not come to its end: no matrix product after the run on {', '.join(missing)}"
 
 
 def low(gpus: Gpus | None, healthy: float | None) -> list[str]:
     """Why a run that is in the band is no evidence: the GPUs whose matrix product alone is slow."""
-    return gpu_causes.low_products(gpus.timed, healthy) if gpus is not None else []
+    return [] if gpus is None else gpu_causes.low_products(gpus.timed, healthy)
 
 
 def explained(verdict: Verdict, gpus: Gpus | None, healthy: float | None) -> Verdict:
@@ -43,17 +44,19 @@ def explained(verdict: Verdict, gpus: Gpus | None, healthy: float | None) -> Ver
     """
     if gpus is None:
         return verdict
-    timed = gpus.timed
-    found, unsampled = gpu_causes.causes(timed, healthy), _unsampled(timed)
+    causes, unsampled = gpu_causes.causes(gpus.timed, healthy), _unsampled(gpus.timed)
     if verdict.kind in (Kind.TOO_SLOW, Kind.NOISY):
-        why = "; ".join(found) or unsampled or "nothing that NVML tells of the GPUs explains it"
-        return replace(verdict, headline=f"{verdict.headline}; cause: {why}")
-    low = gpu_causes.low_products(timed, healthy)
-    if verdict.kind is Kind.PASSED and low:
-        return Verdict(
-            Kind.INVALID, f"{Kind.INVALID}: {'; '.join(found)}", (verdict.headline, *verdict.remarks)
-        )
-    return replace(verdict, remarks=(*verdict.remarks, *found, *([unsampled] if unsampled else ())))
+        cause = "; ".join(causes) or unsampled or "nothing that NVML tells of the GPUs explains it"
+        return replace(verdict, headline=f"{verdict.headline}; cause: {cause}")
+    if verdict.kind is Kind.PASSED and low(gpus, healthy):
+        return vetoed(verdict, causes)
+    return replace(verdict, remarks=(*verdict.remarks, *causes, *filter(None, [unsampled])))
+
+
+def vetoed(verdict: Verdict, reasons: Sequence[str]) -> Verdict:
+    """The verdict on a run whose pace is no evidence, for these reasons; what it would be is a remark."""
+    headline = f"{Kind.INVALID}: {'; '.join(reasons)}"
+    return Verdict(Kind.INVALID, headline, (verdict.headline, *verdict.remarks))
 
 
 def lines(
@@ -65,40 +68,37 @@ def lines(
     """
     if gpus is None:
         return []
-    timed = gpus.timed
-    found = gpu_causes.summary(timed)
-    held, share = timed.clock, measurement.mfu
-    if held and share is not None and part is not None and part.clock_mhz is not None:
-        at_clock = share * part.clock_mhz / held
-        found.append(
-            f"clock     MFU {at_clock:.2f} % of the peak at the {held:.0f} MHz that were held; the data sheet's peak is at "
-            f"{part.clock_mhz:.0f} MHz"
-        )
-    if watts := timed.watts:
-        found.append(
-            f"energy    {watts / measurement.tokens_per_second:.4g} J a token, {watts / measurement.case.gpus:.0f} W a GPU"
-        )
+    report = [*gpu_causes.summary(gpus.timed), *_clock_line(gpus.timed, measurement, part)]
+    watts = gpus.timed.watts
+    if watts:
+        token, gpu = watts / measurement.tokens_per_second, watts / measurement.case.gpus
+        report.append(f"energy    {token:.4g} J a token, {gpu:.0f} W a GPU")
     if gpus.all_reduce is not None:
-        beside = (
-            f"; NVLink has {part.nvlink_gb_per_second:g} GB/s each way"
-            if part and part.nvlink_gb_per_second
-            else ""
-        )
-        found.append(f"links     all-reduce at {gpus.all_reduce:.1f} GB/s of bus bandwidth{beside}")
-    return found + (_scaling(measurement, table) if table is not None else [])
+        line = f"links     all-reduce at {gpus.all_reduce:.1f} GB/s of bus bandwidth"
+        if part is not None and part.nvlink_gb_per_second:
+            line += f"; NVLink has {part.nvlink_gb_per_second:g} GB/s each way"
+        report.append(line)
+    return report if table is None else report + _scaling(measurement, table)
+
+
+def _clock_line(timed: Gpus, measurement: Measurement, part: Accelerator | None) -> list[str]:
+    """MFU at the clock that was held; nothing if it is not known."""
+    held, share = timed.clock, measurement.mfu
+    if not held or share is None or part is None or part.clock_mhz is None:
+        return []
+    return [
+        f"clock     MFU {share * part.clock_mhz / held:.2f} % of the peak at the {held:.0f} MHz that were held; the data sheet's "
+        f"peak is at {part.clock_mhz:.0f} MHz"
+    ]
 
 
 def _scaling(measurement: Measurement, table: Table) -> list[str]:
     """The share of one GPU's pace that each GPU keeps, if the table has one GPU with as large a batch for each."""
     case = measurement.case
+    of_one_gpu = (case.size, case.dtype, 1, case.gbs)
     for cell in table.cells if case.gpus > 1 else []:
-        same = (cell.size, cell.dtype, cell.gpus, cell.gbs * case.gpus) == (
-            case.size,
-            case.dtype,
-            1,
-            case.gbs,
-        )
-        if same and cell.step_time is not None:
+        weak = (cell.size, cell.dtype, cell.gpus, cell.gbs * case.gpus) == of_one_gpu
+        if weak and cell.step_time is not None:
             share = 100 * cell.step_time / measurement.step_time
             return [
                 f"scaling   {share:.1f} % of one GPU's pace, {cell.step_time:.4g} s a step with as large a batch"
@@ -108,10 +108,8 @@ def _scaling(measurement: Measurement, table: Table) -> list[str]:
 
 def _unsampled(timed: Gpus) -> str:
     """The GPUs of which NVML told nothing during the steps, in words; "" if there is none."""
-    lacking = sorted({product.gpu for product in timed.products} - {*timed.numbers})
-    names = ", ".join(f"GPU {gpu}" for gpu in lacking)
-    return (
-        f"not sampled during the steps, so heat, limits and other processes are unknown: {names}"
-        if lacking
-        else ""
-    )
+    missing = sorted({product.gpu for product in timed.products} - {*timed.numbers})
+    if not missing:
+        return ""
+    names = ", ".join(f"GPU {gpu}" for gpu in missing)
+    return f"not sampled during the steps, so heat, limits and other processes are unknown: {names}"

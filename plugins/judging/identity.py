@@ -36,16 +36,16 @@ _WANTED = {"layers": "the number of layers", "precision": "the precision"}
 
 def stated_by(case: Case, log: Log) -> dict[str, str]:
     """For each kind of fact that identifies a run, the line that states it; "" if there is none."""
-    said = {
+    lines = {
         kind: next((fact.said for name in names for fact in log.facts if fact.name == name), "")
         for kind, names in _KINDS.items()
     }
-    said["type of GPU"] = next(iter(gpu_names(log)), "")
-    if not said["model"] and (flops_printed(case, log) or any(step.flops_per_gpu for step in log.steps)):
-        said["model"] = said["sequence length"] = _RATE
+    lines["type of GPU"] = next(iter(gpu_names(log)), "")
+    if not lines["model"] and (flops_printed(case, log) or any(step.flops_per_gpu for step in log.steps)):
+        lines["model"] = lines["sequence length"] = _RATE
     if any(step.tokens for step in log.steps):
-        said["sequence length"] = said["sequence length"] or "the tokens of a step"
-    return said
+        lines["sequence length"] = lines["sequence length"] or "the tokens of a step"
+    return lines
 
 
 def identity_line(case: Case, log: Log) -> str:
@@ -83,12 +83,13 @@ def garbled(log: Log) -> str:
 
 def untold(case: Case, log: Log) -> str:
     """The remark on a valid run whose log lacks what its format usually states; "" if it lacks nothing."""
-    if log.tells == "configuration" and (missing := unstated(log.facts, _WANTED)):
+    missing = unstated(log.facts, _WANTED)
+    if log.tells == "configuration" and missing:
         return (
             f"the log does not state {missing} (its record of the configuration is garbled); judged without"
         )
-    told = any(step.flops_per_gpu for step in log.steps) or not unstated(log.facts, _MODEL)
-    if log.tells == "rate" and case.is_timed and not told:
+    stated = any(step.flops_per_gpu for step in log.steps) or not unstated(log.facts, _MODEL)
+    if log.tells == "rate" and case.is_timed and not stated:
         return (
             "nothing in the log tells which model ran, and of which sequence length: Megatron-LM prints its throughput, "
             "which would, with --log-throughput only"
@@ -104,11 +105,11 @@ def unstated(facts: Iterable[Fact], names: Mapping[str, str]) -> str:
 
 def type_of(name: str) -> str:
     """`h100` for `NVIDIA H100 80GB HBM3`, `h100-pcie` for `NVIDIA H100 PCIe`, which is another part."""
-    found = GPU_NAME.search(name)
-    if found is None or found[1].isalpha():
+    match = GPU_NAME.search(name)
+    if match is None or match[1].isalpha():
         words = [name.removeprefix("NVIDIA ")]
     else:
-        words = [word for word in found.groups() if word]
+        words = [word for word in match.groups() if word]
     return re.sub(r"[^a-z0-9]+", "-", " ".join(words).lower()).strip("-")
 
 
@@ -117,10 +118,10 @@ def type_in(case: Case, log: Log, gpu: str) -> str:
 
     A log that has steps and names no GPU is of no known type.
     """
-    found = {type_of(name) for name in gpu_names(log)}
-    if case.accelerator != "gpu" or len(found) > 1 or not (found or log.steps):
+    types = {type_of(name) for name in gpu_names(log)}
+    if case.accelerator != "gpu" or len(types) > 1 or not (types or log.steps):
         return gpu
-    return found.pop() if found else "unknown"
+    return types.pop() if types else "unknown"
 
 
 def gpu_names(log: Log) -> list[str]:

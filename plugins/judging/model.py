@@ -22,9 +22,12 @@ def first_stage(case: Case) -> float:
     If the layers do not divide evenly, the embedding and the output layer count as one layer each, as with
     NeMo's `account_for_..._in_pipeline_split`.
     """
-    model, stages = case.model, case.pp * case.vp
-    layers = model.layers / case.pp if model.layers % stages == 0 else (model.layers + 2) / case.pp - 1
-    embeddings = model.vocab * model.hidden * (2 if case.pp == 1 else 1)
+    model, embeddings = case.model, case.model.vocab * case.model.hidden
+    if case.pp == 1:
+        embeddings *= 2
+    layers = model.layers / case.pp
+    if model.layers % (case.pp * case.vp) != 0:
+        layers = (model.layers + 2) / case.pp - 1
     return (layers * _of_a_layer(model) + embeddings) / case.tp
 
 
@@ -32,7 +35,8 @@ def _of_a_layer(model: Model) -> float:
     """The parameters of a decoder layer's matrices: attention, MLPs with or without a gate, and their router."""
     attention = 2.0 * model.hidden**2 * (1 + model.query_groups / model.heads)
     router = model.hidden * model.experts if model.experts > 1 else 0
-    return attention + router + model.experts * (3 if model.mlp == "gated" else 2) * model.hidden * model.ffn
+    matrices = 3 if model.mlp == "gated" else 2
+    return attention + router + model.experts * matrices * model.hidden * model.ffn
 
 
 def flops_of_a_step(case: Case, name: FlopsName) -> float:
@@ -60,8 +64,10 @@ def counted_by(case: Case, log: Log) -> FlopsName:
     whole length by causal attention. So if the log does not state the sequence length, only the first
     definition is tried.
     """
-    stated = any(fact.name == "sequence_length" for fact in log.facts)
-    for name in log.flops if stated else log.flops[:1]:
+    names = log.flops
+    if not any(fact.name == "sequence_length" for fact in log.facts):
+        names = names[:1]
+    for name in names:
         flops = flops_of_a_step(case, name)
         if not any(other_work(case, step, flops) for step in log.steps):
             return name

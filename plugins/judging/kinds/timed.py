@@ -171,6 +171,4 @@ def _veto(evidence: Evidence, verdict: Verdict, baseline: Baseline) -> Verdict:
         for number, run in enumerate(evidence.runs, start=1)
         for reason in gpu_judging.low(run.gpus, baseline.table.product)
     ]
-    if verdict.kind is not Kind.PASSED or not low:
-        return verdict
-    return Verdict(Kind.INVALID, f"{Kind.INVALID}: {'; '.join(low)}", (verdict.headline, *verdict.remarks))
+    return gpu_judging.vetoed(verdict, low) if verdict.kind is Kind.PASSED and low else verdict
