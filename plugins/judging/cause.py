@@ -9,6 +9,7 @@ from plugins.baselines.digests import load_digest, path_of
 from plugins.errors import ConfigError, Infrastructure
 from plugins.judging import diagnosis
 from plugins.judging.choice import Choice
+from plugins.judging.diagnose import diagnose
 from plugins.judging.diagnosis import Diagnosis, ModeRun
 from plugins.judging.evidence import Evidence, read_evidence
 from plugins.judging.judge import judge
@@ -40,7 +41,7 @@ def find_cause(judgement: Judgement, setting: Setting) -> Diagnosis | None:
         return diagnosis.undiagnosed(known.why_none)
     if known.jobs:
         runs = [_run_in(case, mode, outcome, setting) for mode, outcome in known.jobs.items()]
-        return diagnosis.diagnose(case.gpus, runs, known.recording)
+        return diagnose(case.gpus, runs, known.recording)
     startup = setting.recipe.file.startup_minutes
     modes = setting.recipe.diagnostic_modes(case)
     cost = sum(diagnosis.gpu_hours(mode, startup, measurement.step_time) for mode in modes)

@@ -17,14 +17,13 @@ from plugins.digests.artefacts import Artefacts
 from plugins.digests.nccl_trace import NcclDigest
 from plugins.digests.profile import ProfileDigest, read
 from plugins.errors import ConfigError
+from plugins.judging.diagnose import diagnose, networks
 from plugins.judging.diagnosis import (
     Diagnosis,
     ModeRun,
     advice,
-    diagnose,
     explain,
     gpu_hours,
-    networks,
     undiagnosed,
 )
 from plugins.judging.recording import Origin, digest

@@ -1,0 +1,229 @@
+"""From a red verdict to its cause: what the case's runs in other modes say, beside the recorded good ones. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from plugins.digests.artefacts import Artefacts
+from plugins.digests.growth import Growth, explain_growth
+from plugins.digests.nccl_trace import NcclDigest, Setup
+from plugins.digests.profile import Digests, ProfileDigest
+from plugins.judging.diagnosis import Diagnosis, ModeRun
+from plugins.record.verdict import Cause
+
+_LAST = 0.02
+"""Without a good digest, a rank arrives last if it waits less than the median of the others by this share of a step."""
+
+# The parts of a step, in the order of the report: the word, and the fields of `Step` that it is made of.
+_PARTS: Mapping[str, tuple[str, ...]] = {
+    "step": ("length",),
+    str(Cause.COMPUTE): ("compute",),
+    str(Cause.COMMUNICATION): ("exposed",),
+    str(Cause.GAP): ("gap", "-data", "-checkpoint"),
+    str(Cause.DATA): ("data",),
+    str(Cause.CHECKPOINT): ("checkpoint",),
+    str(Cause.COPIES): ("other",),
+}
+
+
+@dataclass(frozen=True)
+class _Networks:
+    """The network of each rank, now and in the good run; empty if there is no trace."""
+
+    now: Mapping[int, str]
+    good: Mapping[int, str]
+
+    @property
+    def transport(self) -> tuple[str, str]:
+        """How many ranks use which network in the good run and now, in words."""
+        return _counted(self.good), _counted(self.now)
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """A profile beside the good one, as in `Diagnosis`. `growth` is None if there is no good one."""
+
+    figures: Mapping[str, tuple[float | None, float]]
+    slowest: str
+    last: str | None
+    growth: Growth | None
+
+
+def diagnose(gpus: int, runs: Sequence[ModeRun], recording: str) -> Diagnosis:
+    """What the runs of a case on so many GPUs tell. `recording` is the command that records good digests."""
+    profile = next((run for run in runs if run.artefacts is not None and run.artefacts.profiles), None)
+    trace = next((run for run in runs if run.artefacts is not None and run.artefacts.trace), None)
+    notes = _notes(runs)
+    if profile is None and trace is None:
+        return Diagnosis(f"no diagnosis: {'; '.join(notes) or 'no job was run'}", runs=tuple(runs))
+    ranks, lines, growth = _networks_of(trace), [], None
+    compared = None if profile is None else _compare(profile, gpus, ranks)
+    if compared is not None:
+        growth = compared.growth
+        lines += _table(compared)
+    if trace is not None:
+        lines.append(_transport_line(ranks))
+    lines += [f"good       {run.mode} of {run.good.origin}" for run in (profile, trace) if run and run.good]
+    if growth is not None:
+        lines += growth.figures
+    headline, cause = _conclusion(profile, growth, ranks)
+    notes += _without_good(runs, recording)
+    return Diagnosis(
+        headline=headline,
+        cause=cause,
+        ranks=() if growth is None else growth.ranks,
+        slowest=None if compared is None else compared.slowest,
+        last=None if compared is None else compared.last,
+        collective=None if growth is None else growth.collective,
+        figures=None if compared is None else compared.figures,
+        transport=ranks.transport,
+        lines=(*lines, *(f"note       {note}" for note in notes)),
+        runs=tuple(runs),
+    )
+
+
+def _notes(runs: Sequence[ModeRun]) -> list[str]:
+    """Which runs are no evidence, and what could not be found out of what the others left."""
+    notes = [f"{run.mode}: {run.why_not}" for run in runs if run.why_not]
+    for run in runs:
+        if run.artefacts is not None:
+            notes += [f"{run.mode}: {note}" for note in _unread(run.artefacts)]
+    return notes
+
+
+def _unread(artefacts: Artefacts) -> Sequence[str]:
+    if artefacts.profiles or artefacts.trace is not None or artefacts.notes:
+        return artefacts.notes
+    return [f"no digest was made of what is in {artefacts.folder}"]
+
+
+def _without_good(runs: Sequence[ModeRun], recording: str) -> list[str]:
+    """The note on runs that there is no good digest for, and how to record one."""
+    lone = [
+        f"{run.mode}: {run.why_no_good}" for run in runs if run.artefacts is not None and run.good is None
+    ]
+    if not lone:
+        return []
+    return [
+        f"no good digest to compare with ({'; '.join(lone)}); to record one when the case is well: {recording}"
+    ]
+
+
+def _conclusion(profile: ModeRun | None, growth: Growth | None, ranks: _Networks) -> tuple[str, Cause]:
+    """The headline and the cause."""
+    if growth is not None and growth.cause is Cause.UNKNOWN:
+        return growth.headline, growth.cause
+    if growth is not None:
+        return f"cause: {growth.headline}", growth.cause
+    changed = [rank for rank, name in ranks.now.items() if ranks.good.get(rank, name) != name]
+    if changed and profile is None:
+        first = changed[0]
+        more = f" (and {len(changed) - 1} more ranks)" if len(changed) > 1 else ""
+        text = f"transport: rank {first} uses {ranks.now[first]}, it used {ranks.good[first]}{more}"
+        return f"cause: {text}", Cause.TRANSPORT
+    reason = "there is no profile to compare"
+    if profile is not None:
+        reason = "there is no good digest to compare with"
+    return f"{Cause.UNKNOWN}: {reason}; what is known without one is below", Cause.UNKNOWN
+
+
+def _compare(profile: ModeRun, gpus: int, ranks: _Networks) -> _Compared:
+    assert profile.artefacts is not None
+    now = _digests(profile.artefacts.profiles)
+    slowest = max(now.ranks, key=lambda rank: rank.mean("length") - rank.mean("exposed")).who
+    if profile.good is None or not profile.good.profiles:
+        return _Compared(_figures((), now.ranks), slowest, _last(now.ranks), None)
+    good = _digests(profile.good.profiles)
+    growth = explain_growth(good, now, world=gpus, good_networks=ranks.good, networks=ranks.now)
+    return _Compared(_figures(profile.good.profiles, now.ranks), slowest, growth.last, growth)
+
+
+def _digests(profiles: Sequence[ProfileDigest]) -> Digests:
+    return Digests(version=1, profiles=tuple(profiles), errors=())
+
+
+def _figures(
+    good: Sequence[ProfileDigest], now: Sequence[ProfileDigest]
+) -> dict[str, tuple[float | None, float]]:
+    """The seconds a step of each part in the good run, None if there is none, and now: means of the ranks."""
+    return {
+        part: (_mean(good, fields) if good else None, _mean(now, fields)) for part, fields in _PARTS.items()
+    }
+
+
+def _mean(ranks: Sequence[ProfileDigest], fields: Sequence[str]) -> float:
+    """The mean of the ranks' sums of these fields. A field that begins with `-` is subtracted."""
+    return fmean(
+        sum(-rank.mean(name[1:]) if name.startswith("-") else rank.mean(name) for name in fields)
+        for rank in ranks
+    )
+
+
+def _last(now: Sequence[ProfileDigest]) -> str | None:
+    """The rank that waits least in the collectives, if it stands out."""
+    if len(now) < 2:
+        return None
+    first, *others = sorted(now, key=lambda rank: rank.mean("communication"))
+    gap = median(rank.mean("communication") for rank in others) - first.mean("communication")
+    return first.who if gap > _LAST * fmean(rank.mean("length") for rank in now) else None
+
+
+def _table(compared: _Compared) -> list[str]:
+    """The figures beside each other: a line for each part of a step that takes any time."""
+    whole = compared.figures["step"][1]
+    lines = [f"{'ms, mean of ranks':<22} {'good':>10} {'now':>10} {'grew':>10} {'share':>8}"]
+    for part, (good, now) in compared.figures.items():
+        if not good and not now:
+            continue
+        columns = f"{'':>10} {1e3 * now:10.1f} {'':>10}"
+        if good is not None:
+            columns = f"{1e3 * good:10.1f} {1e3 * now:10.1f} {1e3 * (now - good):+10.1f}"
+        lines.append(f"{part:<22} {columns} {100 * now / whole if whole else 0:6.1f} %")
+    lines.append(f"slowest    {compared.slowest} has the most work of its own")
+    if compared.last:
+        lines.append(f"last       {compared.last} arrives last at the collectives")
+    return lines
+
+
+def _transport_line(ranks: _Networks) -> str:
+    good, now = ranks.transport
+    before = f"{good} in the good run, now " if good else ""
+    return f"transport  {before}{now or 'not told by the trace'}"
+
+
+def _networks_of(trace: ModeRun | None) -> _Networks:
+    if trace is None or trace.artefacts is None or trace.artefacts.trace is None:
+        return _Networks({}, {})
+    now, good = networks(trace.artefacts.trace), {}
+    if trace.good is not None and trace.good.trace is not None:
+        good = networks(trace.good.trace)
+    if good and len(good) != len(now):
+        usual = Counter(good.values()).most_common(1)[0][0]
+        good = dict.fromkeys(now, usual)
+    return _Networks(now, good)
+
+
+def networks(trace: NcclDigest) -> dict[int, str]:
+    """The network of each rank that shows one. If NCCL printed no ranks, they are counted by host and GPU."""
+    members = sorted(trace.members(), key=lambda rank: (trace.hosts[rank.host], rank.gpu, rank.pid))
+    names = {}
+    for number, rank in enumerate(members):
+        name = "" if rank.setup is None else _network(trace.setups[rank.setup])
+        if name:
+            names[number if rank.rank is None else rank.rank] = name
+    return names
+
+
+def _network(setup: Setup) -> str:
+    """The network of a rank's channels; if no channel is seen, the one that it chose."""
+    channels = [name.partition("/")[2] for name in setup.transports if name.startswith(("NET/", "COLLNET/"))]
+    return " and ".join(sorted(set(channels or setup.networks)))
+
+
+def _counted(networks: Mapping[int, str]) -> str:
+    """`IB/GDRDMA on 16 ranks`."""
+    counts = Counter(networks.values()).most_common()
+    return ", ".join(f"{name} on {count} rank{'s' if count > 1 else ''}" for name, count in counts)
