@@ -16,7 +16,7 @@ from plugins.errors import ConfigError
 from plugins.judging.acceptance import asked, waivers
 from plugins.judging.choice import Choice
 from plugins.judging.scaling import curves
-from plugins.judging.shown import Shown
+from plugins.judging.shown import RunShown, Shown
 from plugins.recipes.cases import Case, load_recipe
 from plugins.record.case import CaseRecord
 from plugins.record.folder import BASIS, SUMMARY
@@ -66,16 +66,8 @@ def check_plan(
         return
     shown = {key: Shown.of(record) for key, record in records.items()}
     begun = datetime.fromtimestamp(summary.started, UTC).date()
-    made = decided(
-        agreed,
-        cases,
-        shown,
-        begun,
-        summary.outcome,
-        summary.regressions,
-        unrun=told.missing if told else {},
-        spoiled=_spoiled(summary, ledger),
-    )
+    run = RunShown(shown, begun, told.missing if told else {}, _spoiled(summary, ledger))
+    made = decided(agreed, cases, run, summary.outcome, summary.regressions)
     said, anew = as_json(told) or {}, as_json(made)
     if said.get("decision") != anew["decision"]:
         why = "; ".join(f"{key}: {text}" for key, text in {**made.failed, **made.missing}.items())

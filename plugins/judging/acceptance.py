@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from plugins.errors import ConfigError
 from plugins.judging.repeats import Repeats
 from plugins.judging.scaling import curves, groups
-from plugins.judging.shown import Shown
+from plugins.judging.shown import RunShown, Shown
 from plugins.recipes.cases import Case
 from plugins.record.nodes import node_names
 from plugins.record.plan import Decision, Plan, Waiver
@@ -59,31 +59,35 @@ def asked(plan: Plan, known: Sequence[Case], where: str) -> list[Case]:
     for pattern in plan.cases:
         if not any(fnmatchcase(key, pattern) for key in keys):
             raise ConfigError(f"{where}: cases: no case is {pattern}; {_near(pattern, keys)}")
-    found = [case for case in known if any(fnmatchcase(case.key, pattern) for pattern in plan.cases)]
-    if plan.number not in (None, len(found)):
-        raise ConfigError(
-            f"{where}: number: the plan says {plan.number} cases, and `cases` selects {len(found)}: "
-            f"{', '.join(case.key for case in found[:5])}{', ...' if len(found) > 5 else ''}"
-        )
-    chosen = [case.key for case in found]
-    named = {"waivers": [waiver.case for waiver in plan.waivers], "numbers": plan.numbers}
-    for key, case in ((key, case) for key, cases in named.items() for case in cases):
-        if case not in chosen:
-            raise ConfigError(f"{where}: {key}: {case} is no case of this plan; {_near(case, chosen)}")
-    recipes = {case.recipe: case.release for case in found}
+    cases = [case for case in known if any(fnmatchcase(case.key, pattern) for pattern in plan.cases)]
+    mistake = _mistake(plan, cases)
+    if mistake:
+        raise ConfigError(f"{where}: {mistake}")
+    return cases
+
+
+def _mistake(plan: Plan, cases: Sequence[Case]) -> str:
+    """What the plan says of its cases that is not so; "" if all is."""
+    keys = [case.key for case in cases]
+    if plan.number not in (None, len(cases)):
+        more = ", ..." if len(keys) > 5 else ""
+        return f"number: the plan says {plan.number} cases, and `cases` selects {len(cases)}: {', '.join(keys[:5])}{more}"
+    for name, named in (("waivers", [waiver.case for waiver in plan.waivers]), ("numbers", [*plan.numbers])):
+        other = next((key for key in named if key not in keys), "")
+        if other:
+            return f"{name}: {other} is no case of this plan; {_near(other, keys)}"
+    recipes = {case.recipe: case.release for case in cases}
     for recipe, release in plan.releases.items():
         if recipe not in recipes:
-            raise ConfigError(f"{where}: releases: the plan has no case of {recipe}")
+            return f"releases: the plan has no case of {recipe}"
         if recipes[recipe] != release:
-            raise ConfigError(
-                f"{where}: releases: the plan asks for {recipe} {release}, and its cases are of {recipes[recipe]} here: correct the "
+            return (
+                f"releases: the plan asks for {recipe} {release}, and its cases are of {recipes[recipe]} here: correct the "
                 "plan, or `replay.release` in the site file if logs are judged"
             )
-    if plan.scaling is not None and not groups(found):
-        raise ConfigError(
-            f"{where}: scaling: no two cases of the plan differ in their number of GPUs alone, so there is none"
-        )
-    return found
+    if plan.scaling is not None and not groups(cases):
+        return "scaling: no two cases of the plan differ in their number of GPUs alone, so there is none"
+    return ""
 
 
 def _near(given: str, known: Sequence[str]) -> str:
@@ -91,74 +95,99 @@ def _near(given: str, known: Sequence[str]) -> str:
     return hint if hint.startswith("did you mean") else "`pytest suites --collect-only -q` shows all"
 
 
-def decide(
-    plan: Plan,
-    cases: Sequence[Case],
-    shown: Mapping[str, Shown],
-    begun: datetime.date,
-    *,
-    unrun: Mapping[str, str] | None = None,
-    spoiled: str = "",
-) -> Acceptance:
-    """Whether a run that began on this day (UTC) has shown what the plan asks of these cases.
+def decide(plan: Plan, cases: Sequence[Case], run: RunShown) -> Acceptance:
+    """Whether a run has shown what the plan asks of these cases.
 
-    Nothing but a pass, or a waiver for the very verdict, stands for a case. `unrun` says why cases were not run.
-    `spoiled` says why the run is no evidence at all, however its cases ended; "" if it is.
+    Nothing but a pass, or a waiver for the very verdict, stands for a case.
     """
+    waived = waivers(plan, run.cases, run.begun)
     failed: dict[str, str] = {}
     missing: dict[str, str] = {}
-    waived = waivers(plan, shown, begun)
     passed: set[str] = set()
     for case in cases:
-        found = shown.get(case.key)
-        if found is None:
-            missing[case.key] = (unrun or {}).get(case.key, "") or "it was not run"
+        shown = run.cases.get(case.key)
+        if shown is None:
+            missing[case.key] = run.unrun.get(case.key) or "it was not run"
         elif case.key in waived:
             continue
-        elif found.kind is not Kind.PASSED:
-            # A case has one waiver at most.
-            unwaived = [_why_not(waiver, found, begun) for waiver in plan.waivers if waiver.case == case.key]
-            (failed if found.kind in AGAINST else missing)[case.key] = "; ".join([found.headline, *unwaived])
-        elif why := _other(plan, case, found):
-            missing[case.key] = why
+        elif shown.kind in AGAINST:
+            failed[case.key] = _unwaived(plan, case, shown, run.begun)
+        elif shown.kind is not Kind.PASSED:
+            missing[case.key] = _unwaived(plan, case, shown, run.begun)
         else:
-            passed.add(case.key)
-    nodes = frozenset().union(*(shown[key].nodes for key in passed))
-    for text in plan.nodes:
-        if lacking := node_names(text) - nodes:
-            where = ", ".join(sorted(lacking)) if lacking != node_names(text) else text
-            missing[f"nodes {text}"] = f"no case that passed ran on {where}"
-    if plan.scaling is not None:
-        scaling = curves(cases, shown, plan.scaling, waived)
-        for curve in scaling:
-            if curve.short:
-                failed[f"scaling of {curve.name}"] = "; ".join(curve.short)
-            if curve.missing:
-                missing[f"scaling of {curve.name}"] = "; ".join(curve.missing)
-        points = [point for curve in scaling for point in curve.points]
-        if not any(point.missing or point.limit is not None for point in points):
-            missing["scaling"] = "no two scales are left beside the waived cases"
+            reason = _other(plan, case, shown)
+            if reason:
+                missing[case.key] = reason
+            else:
+                passed.add(case.key)
+    short, untold = _scaling(plan, cases, run, waived)
+    failed |= short
+    missing |= _nodes(plan, [run.cases[key] for key in passed]) | untold
     if not passed:
         missing["the plan"] = "no case passed"
-    if spoiled:
-        missing["the run"] = spoiled
-    decision = Decision.NOT_ACCEPTED if failed else Decision.INCOMPLETE if missing else Decision.ACCEPTED
+    if run.spoiled:
+        missing["the run"] = run.spoiled
+    decision = Decision.ACCEPTED
+    if failed:
+        decision = Decision.NOT_ACCEPTED
+    elif missing:
+        decision = Decision.INCOMPLETE
     return Acceptance(decision, failed, missing, waived)
 
 
-def _other(plan: Plan, case: Case, found: Shown) -> str:
+def _unwaived(plan: Plan, case: Case, shown: Shown, begun: datetime.date) -> str:
+    """The headline of a case that did not pass, and why its waiver does not count. It has one at most."""
+    reasons = [_why_not(waiver, shown, begun) for waiver in plan.waivers if waiver.case == case.key]
+    return "; ".join([shown.headline, *reasons])
+
+
+def _nodes(plan: Plan, passed: Sequence[Shown]) -> dict[str, str]:
+    """The lists of nodes that the cases that passed did not all run on, and which of them."""
+    ran_on = frozenset().union(*(shown.nodes for shown in passed))
+    missing = {}
+    for text in plan.nodes:
+        names = node_names(text)
+        idle = names - ran_on
+        if idle:
+            where = text if idle == names else ", ".join(sorted(idle))
+            missing[f"nodes {text}"] = f"no case that passed ran on {where}"
+    return missing
+
+
+def _scaling(
+    plan: Plan, cases: Sequence[Case], run: RunShown, waived: Mapping[str, Waiver]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Which scaling falls short, and which cannot be told."""
+    short: dict[str, str] = {}
+    missing: dict[str, str] = {}
+    if plan.scaling is None:
+        return short, missing
+    scaling = curves(cases, run.cases, plan.scaling, waived)
+    for curve in scaling:
+        if curve.short:
+            short[f"scaling of {curve.name}"] = "; ".join(curve.short)
+        if curve.missing:
+            missing[f"scaling of {curve.name}"] = "; ".join(curve.missing)
+    points = [point for curve in scaling for point in curve.points]
+    if not any(point.missing or point.limit is not None for point in points):
+        missing["scaling"] = "no two scales are left beside the waived cases"
+    return short, missing
+
+
+def _other(plan: Plan, case: Case, shown: Shown) -> str:
     """Why a pass is not the one that the plan asks for; "" if it is."""
-    release = plan.releases.get(case.recipe, found.release)
-    if found.release != release:
-        return f"it was judged by release {found.release}, and the plan asks for {release}"
-    if plan.gpu not in (None, found.gpu):
-        return f"it was judged as a {found.gpu}, and the plan asks for {plan.gpu}"
-    if found.recorded and not plan.recorded_baselines:
-        return f"it was judged by a number that run {found.recorded} recorded, which the plan does not allow"
-    if why := unagreed(plan, case, found.number):
-        return why
-    if case.is_timed and plan.repeats.always and found.runs < plan.repeats.at_most:
-        return f"it ran {found.runs} times, and the plan asks for {plan.repeats.at_most}"
+    release = plan.releases.get(case.recipe, shown.release)
+    if shown.release != release:
+        return f"it was judged by release {shown.release}, and the plan asks for {release}"
+    if plan.gpu not in (None, shown.gpu):
+        return f"it was judged as a {shown.gpu}, and the plan asks for {plan.gpu}"
+    if shown.recorded and not plan.recorded_baselines:
+        return f"it was judged by a number that run {shown.recorded} recorded, which the plan does not allow"
+    reason = unagreed(plan, case, shown.number)
+    if reason:
+        return reason
+    if case.is_timed and plan.repeats.always and shown.runs < plan.repeats.at_most:
+        return f"it ran {shown.runs} times, and the plan asks for {plan.repeats.at_most}"
     return ""
 
 
@@ -174,29 +203,27 @@ def unagreed(plan: Plan, case: Case, number: float | None) -> str:
         return f"the site's own baselines have {number:g} s, written by hand, which `numbers` of the plan does not say"
     if number is None:
         return f"`numbers` of the plan says {stated:g} s, and the site's own baselines have no such number for it"
-    same = math.isclose(stated, number, rel_tol=_SAME)
-    return (
-        "" if same else f"`numbers` of the plan says {stated:g} s, and the site's own baselines {number:g} s"
-    )
+    if math.isclose(stated, number, rel_tol=_SAME):
+        return ""
+    return f"`numbers` of the plan says {stated:g} s, and the site's own baselines {number:g} s"
 
 
 def waivers(plan: Plan, shown: Mapping[str, Shown], begun: datetime.date) -> dict[str, Waiver]:
     """The cases that did not pass and need not, in a run that began on this day (UTC), with their waivers."""
+    ended = [(waiver, shown[waiver.case]) for waiver in plan.waivers if waiver.case in shown]
     return {
         waiver.case: waiver
-        for waiver in plan.waivers
-        if (found := shown.get(waiver.case)) is not None
-        and found.kind is not Kind.PASSED
-        and not _why_not(waiver, found, begun)
+        for waiver, case in ended
+        if case.kind is not Kind.PASSED and not _why_not(waiver, case, begun)
     }
 
 
-def _why_not(waiver: Waiver, found: Shown, begun: datetime.date) -> str:
+def _why_not(waiver: Waiver, shown: Shown, begun: datetime.date) -> str:
     """Why the waiver of a case does not count; "" if it does."""
-    if not found.release:
+    if not shown.release:
         return "it was not judged, so it cannot be waived"
-    if found.kind not in waiver.verdicts:
+    if shown.kind not in waiver.verdicts:
         return f"its waiver is for {' or '.join(waiver.verdicts)}"
-    if max(begun, found.submitted or begun) > waiver.until:
+    if max(begun, shown.submitted or begun) > waiver.until:
         return f"its waiver ended on {waiver.until}"
     return ""

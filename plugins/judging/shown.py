@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from plugins.record.case import CaseRecord
 from plugins.record.nodes import node_names
@@ -59,6 +60,20 @@ class Shown:
         if expected.own and not expected.recorded_by:
             return replace(shown, number=expected.step_time)
         return shown
+
+
+@dataclass(frozen=True)
+class RunShown:
+    """What a run that began on this day (UTC) says of its cases, by their keys.
+
+    `unrun` says why cases were not run. `spoiled` says why the run is no evidence at all, however its cases ended; ""
+    if it is.
+    """
+
+    cases: Mapping[str, Shown]
+    begun: datetime.date
+    unrun: Mapping[str, str] = field(default_factory=dict)
+    spoiled: str = ""
 
 
 def ratio(value: float | None, of: float | None) -> float | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import date
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from plugins.judging.acceptance import decide
 from plugins.judging.scaling import Curve, Point
-from plugins.judging.shown import Shown
+from plugins.judging.shown import RunShown
 from plugins.recipes.cases import Case
 from plugins.record.plan import Agreed
 from plugins.record.summary import AcceptanceRecord, Scale, Scaling, WaivedCase
@@ -20,21 +20,16 @@ _NO_END = (Outcome.FAILED, Outcome.INTERRUPTED, Outcome.INTERNAL_ERROR, Outcome.
 def decided(
     agreed: Agreed,
     cases: Sequence[Case],
-    shown: Mapping[str, Shown],
-    begun: date,
+    run: RunShown,
     outcome: Outcome,
     regressions: Sequence[str] = (),
-    *,
-    unrun: Mapping[str, str] | None = None,
-    spoiled: str = "",
 ) -> AcceptanceRecord:
     """What `summary.json` says of the decision on a run.
 
-    `outcome` and `regressions` are those of `summary.json`, `begun` is the day (UTC) of its `started`. The others are as in
-    `plugins.judging.acceptance.decide`.
+    `outcome` and `regressions` are those of `summary.json`. The others are as in `plugins.judging.acceptance.decide`.
     """
-    why = "; ".join(filter(None, [spoiled, why_ended(outcome, regressions)]))
-    found = decide(agreed.plan, cases, shown, begun, unrun=unrun, spoiled=why)
+    spoiled = "; ".join(filter(None, [run.spoiled, why_ended(outcome, regressions)]))
+    found = decide(agreed.plan, cases, replace(run, spoiled=spoiled))
     return AcceptanceRecord(
         decision=found.decision,
         digest=agreed.digest,
@@ -45,8 +40,8 @@ def decided(
         waived=tuple(
             WaivedCase(
                 case=key,
-                verdict=shown[key].kind,
-                headline=shown[key].headline,
+                verdict=run.cases[key].kind,
+                headline=run.cases[key].headline,
                 reason=waiver.reason,
                 agreed_by=waiver.agreed_by,
                 until=waiver.until,

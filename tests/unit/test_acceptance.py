@@ -20,7 +20,7 @@ from fixtures.runs.opening import read_ledger
 from fixtures.session.choices import CHOICES, SELECTED, Selected
 from fixtures.session.ci import Gate
 from plugins.judging.choice import Choice
-from plugins.judging.shown import Shown
+from plugins.judging.shown import RunShown, Shown
 from plugins.recipes.cases import Case
 from plugins.record.case import CaseRecord
 from plugins.record.plan import PLAN, Agreed, Plan
@@ -246,11 +246,11 @@ def test_a_record_that_another_session_left_speaks_only_against_the_cluster(
 def test_a_session_that_did_not_come_to_its_end_accepts_nothing(outcome: Outcome) -> None:
     case, agreed = examples.case(), AGREED
     passed = {case.key: Shown(Kind.PASSED, "passed")}
-    found = decided(agreed, [case], passed, date(2026, 11, 22), outcome)
+    found = decided(agreed, [case], RunShown(passed, date(2026, 11, 22)), outcome)
     ended = outcome in (Outcome.PASSED, *(one for one, code in CODES.items() if code >= 10))
     assert found.decision == ("accepted" if ended else "incomplete")
     assert found.missing == ({} if ended else {"the run": f"the session ended as {outcome}"})
-    slower = decided(agreed, [case], passed, date(2026, 11, 22), outcome, ["it is slower"])
+    slower = decided(agreed, [case], RunShown(passed, date(2026, 11, 22)), outcome, ["it is slower"])
     assert slower.decision == "incomplete"
 
 

@@ -55,35 +55,37 @@ def demanded(run: TimedRun) -> Iterator[str]:
         return
     if not run.log.facts:
         yield "the log does not state its run's configuration: its record (PARAMETER) is missing"
-    elif missing := unstated(run.log.facts, _DEMANDED):
+        return
+    missing = unstated(run.log.facts, _DEMANDED)
+    if missing:
         yield f"the log does not state {missing}: its record (PARAMETER) is garbled"
 
 
 def facts(run: TimedRun) -> Iterator[str]:
     case = run.case
-    own = {
+    values = {
         **case.facts(),
         "processes": case.gpus,
         "buffer_size": case.means.over,
         "size": case.model_name,
     }
     for fact in run.log.facts:
-        if fact.name not in own or _agrees(fact, own[fact.name]):
+        if fact.name not in values or _agrees(fact, values[fact.name]):
             continue
-        said = quoted(fact)
-        stated = [other.lines for other in run.log.facts if other.name == fact.name]
-        if max(stated) > fact.lines:
-            said += f" in {fact.lines} of {_lines(sum(stated))}"
+        quote = quoted(fact)
+        lines = [other.lines for other in run.log.facts if other.name == fact.name]
+        if max(lines) > fact.lines:
+            quote += f" in {fact.lines} of {_lines(sum(lines))}"
         if fact.name in _DTYPE:
-            yield f"{said}, this case is {case.dtype}"
+            yield f"{quote}, this case is {case.dtype}"
         else:
-            yield f"{said}, this case's {_WORDS.get(fact.name, fact.name)} is {own[fact.name]}"
+            yield f"{quote}, this case's {_WORDS.get(fact.name, fact.name)} is {values[fact.name]}"
 
 
-def _agrees(fact: Fact, own: int | str) -> bool:
-    if fact.name == "vocab" and isinstance(fact.value, int) and isinstance(own, int):
-        return abs(fact.value / own - 1) <= VOCABULARY_MARGIN
-    return fact.value == own
+def _agrees(fact: Fact, value: int | str) -> bool:
+    if fact.name == "vocab" and isinstance(fact.value, int) and isinstance(value, int):
+        return abs(fact.value / value - 1) <= VOCABULARY_MARGIN
+    return fact.value == value
 
 
 def job(run: TimedRun) -> Iterator[str]:
@@ -104,7 +106,9 @@ def groups(run: TimedRun) -> Iterator[str]:
         if name not in stated:
             continue
         # A process does not count itself among its peers.
-        most, fact = max(((n + (name == "peers"), fact) for n, fact in stated[name]), key=lambda one: one[0])
+        most, fact = max(
+            ((n + (name == "peers"), fact) for n, fact in stated[name]), key=lambda pair: pair[0]
+        )
         if most > gpus or (name == "group" and most < gpus and "processes" not in stated):
             yield f"{quoted(fact)}: its largest group has {most} processes, this case has {gpus}"
 
@@ -137,8 +141,8 @@ def gpus(run: TimedRun) -> Iterator[str]:
     names = gpu_names(run.log)
     if len({type_of(name) for name in names}) > 1:
         lines = {str(fact.value): fact.lines for fact in run.log.facts if fact.name == "gpu"}
-        told = [f"{name} ({_lines(lines[name])})" if name in lines else name for name in names]
-        yield f"the log is of GPUs of several types: {', '.join(told)}"
+        named = [f"{name} ({_lines(lines[name])})" if name in lines else name for name in names]
+        yield f"the log is of GPUs of several types: {', '.join(named)}"
         return
     wanted = GPU_NAME.search(run.part.name) if run.part else None
     if run.part is None or wanted is None:
@@ -179,7 +183,7 @@ def batch(run: TimedRun) -> Iterator[str]:
         yield "no line states the global batch size, the consumed samples or the tokens of a step"
         return
     flops = flops_of_a_step(run.case, counted_by(run.case, run.log))
-    wrong = [reason for step in steps if (reason := _other_batch(run, step, flops))]
+    wrong = [reason for reason in (_other_batch(run, step, flops) for step in steps) if reason]
     yield from wrong[:1]
     if len(wrong) > 1:
         yield f"and {len(wrong) - 1} more such steps"
@@ -189,10 +193,10 @@ def _other_batch(run: TimedRun, step: Step, flops: float) -> str:
     case, consumed = run.case, step.consumed_samples
     if step.gbs is not None and step.gbs != case.gbs:
         return f"global batch size {step.gbs} at step {step.index}, this case runs {case.gbs}"
-    own = (step.index + 1) * case.gbs
-    if consumed is not None and abs(consumed - own) > step.consumed_resolution:
+    expected = (step.index + 1) * case.gbs
+    if consumed is not None and abs(consumed - expected) > step.consumed_resolution:
         rounded = f" (rounded to {2 * step.consumed_resolution:g})" if step.consumed_resolution else ""
-        return f"{consumed} consumed samples{rounded} after step {step.index}, {step.index + 1} x GBS {case.gbs} is {own}"
+        return f"{consumed} consumed samples{rounded} after step {step.index}, {step.index + 1} x GBS {case.gbs} is {expected}"
     if step.tokens is not None and step.tokens != case.tokens_per_step:
         return (
             f"{step.tokens} tokens (total_weights) at step {step.index}, GBS {case.gbs} x sequence length "

@@ -19,11 +19,11 @@ def mesh(run: TimedRun) -> Iterator[str]:
     sizes = {"data": case.dp, "fsdp": case.fsdp, "tensor": case.tp, "pipeline": case.pp, "context": case.cp}
     for name in [name for name in run.numbers if name.startswith("ici_")]:
         axis = name.removeprefix("ici_")
-        own = sizes.get(axis, 1)
+        expected = sizes.get(axis, 1)
         for (inner, within), (outer, over) in product(run.numbers[name], run.numbers.get(f"dcn_{axis}", ())):
             size = _size(run, "ici", inner) * _size(run, "dcn", outer)
-            if size not in (0, own):
-                yield f'{quoted(within)} and "{over.said}", which is {size}; this case\'s {axis} is {own}'
+            if size not in (0, expected):
+                yield f'{quoted(within)} and "{over.said}", which is {size}; this case\'s {axis} is {expected}'
                 break
 
 
@@ -33,5 +33,5 @@ def _size(run: TimedRun, place: str, size: int) -> int:
     if size != -1 or not slices:
         return max(0, size)
     others = [stated[0][0] for name, stated in run.numbers.items() if name.startswith(f"{place}_")]
-    left = slices if place == "dcn" else run.case.gpus // slices
-    return left // math.prod(other for other in others if other > 0)
+    total = slices if place == "dcn" else run.case.gpus // slices
+    return total // math.prod(other for other in others if other > 0)

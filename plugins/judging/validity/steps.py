@@ -27,8 +27,8 @@ def announced(run: TimedRun) -> Iterator[str]:
     """The run announces as many steps as the recipe has."""
     planned, steps = run.log.planned, run.case.steps
     if planned is not None and planned != steps:
-        said = f"{planned} steps" if planned else "two different numbers of steps"
-        yield f"the run announced {said}, the recipe runs {steps}"
+        announcement = f"{planned} steps" if planned else "two different numbers of steps"
+        yield f"the run announced {announcement}, the recipe runs {steps}"
 
 
 def another_run(run: TimedRun) -> Iterator[str]:
@@ -36,7 +36,7 @@ def another_run(run: TimedRun) -> Iterator[str]:
     last = run.case.steps - 1
     for attempt in run.log.earlier:
         if attempt.last >= last and not attempt.mark and run.started.times == 1:
-            pace = f" at {attempt.seconds:.4g} s a step" if attempt.seconds is not None else ""
+            pace = "" if attempt.seconds is None else f" at {attempt.seconds:.4g} s a step"
             yield (
                 f"an earlier run in the same log reached step {attempt.last}{pace}, and nothing says that the job was "
                 f"started again: two runs share this log"
@@ -45,7 +45,8 @@ def another_run(run: TimedRun) -> Iterator[str]:
 
 
 def another_file(run: TimedRun) -> Iterator[str]:
-    if label := run.log.other_file:
+    label = run.log.other_file
+    if label:
         yield f'steps stand behind "{label}", so they are another file\'s: judge that file by itself'
 
 
@@ -57,12 +58,10 @@ def sequence(run: TimedRun) -> Iterator[str]:
         for check in SEQUENCE:
             yield from check(run)
         return
-    stated = f"means over {every or 'an unknown number of'} steps" if every != 1 else "single steps"
-    wanted = (
-        f"the statistic {run.statistic} needs single ones"
-        if means.single
-        else f"this recipe's are means over {means.every} (--log-interval {means.every})"
-    )
+    stated = "single steps" if every == 1 else f"means over {every or 'an unknown number of'} steps"
+    wanted = f"this recipe's are means over {means.every} (--log-interval {means.every})"
+    if means.single:
+        wanted = f"the statistic {run.statistic} needs single ones"
     yield f"the log states {stated}, and {wanted}"
 
 
@@ -77,7 +76,8 @@ def missing(run: TimedRun) -> Iterator[str]:
 
 
 def out_of_order(run: TimedRun) -> Iterator[str]:
-    if late := [after.index for before, after in pairwise(run.log.steps) if after.index < before.index]:
+    late = [after.index for before, after in pairwise(run.log.steps) if after.index < before.index]
+    if late:
         yield f"{listed(late)}: printed behind a later one, so that two runs may share this log"
 
 
@@ -88,21 +88,24 @@ def beyond_last(run: TimedRun) -> Iterator[str]:
 
 
 def repeated(run: TimedRun) -> Iterator[str]:
-    if again := run.log.repeated:
-        yield f"{listed(again)} printed more than once: two processes write this log, or two runs share it"
+    indices = run.log.repeated
+    if indices:
+        yield f"{listed(indices)} printed more than once: two processes write this log, or two runs share it"
 
 
 def positive(run: TimedRun) -> Iterator[str]:
     """Each step time is positive, also by itself if the printed times are means."""
     case, steps = run.case, run.log.steps
-    if zero := [s.index for s in steps if s.seconds is not None and not 0 < s.seconds < math.inf]:
+    zero = [s.index for s in steps if s.seconds is not None and not 0 < s.seconds < math.inf]
+    if zero:
         yield f"{listed(zero)}: the step time is not a positive number"
         return
     if max(step.index for step in steps) >= case.steps:
         return
-    if why := case.means.contradiction(steps):
+    contradiction = case.means.contradiction(steps)
+    if contradiction:
         yield (
-            f"the printed step times are not means over the last {case.means.over} steps, as this recipe's are: {why}; "
+            f"the printed step times are not means over the last {case.means.over} steps, as this recipe's are: {contradiction}; "
             f"the run's step_timing_kwargs.buffer_size is another one"
         )
 
@@ -110,7 +113,8 @@ def positive(run: TimedRun) -> Iterator[str]:
 def garbled(run: TimedRun) -> Iterator[str]:
     indices = [step.index for step in run.log.steps if step.seconds is None]
     lines = run.case.means.lines(run.statistic.indices(run.case.steps))
-    if needed := [index for index in indices if index in lines]:
+    needed = [index for index in indices if index in lines]
+    if needed:
         yield (
             f"{listed(needed)}: the log line is garbled by other output, and the statistic {run.statistic} needs it"
         )
@@ -126,7 +130,8 @@ def processes_of_a_step(run: TimedRun) -> Iterator[str]:
 
 def one_loss(run: TimedRun) -> Iterator[str]:
     """All processes print the same loss for a step."""
-    if apart := [step.index for step in run.log.steps if step.disagreeing]:
+    apart = [step.index for step in run.log.steps if step.disagreeing]
+    if apart:
         yield f"{listed(apart)}: its processes print different losses, so that two runs may share this log"
 
 

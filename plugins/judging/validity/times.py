@@ -39,11 +39,12 @@ def below_peak(run: TimedRun) -> Iterator[str]:
     neighbours counts.
     """
     case, part, known = run.case, run.part, run.seconds
-    peak = part.peak.get(case.dtype) if part else None
-    if part is None or peak is None or not case.is_timed or not known:
+    if part is None or case.dtype not in part.peak or not case.is_timed or not known:
         return
-    least = flops_of_a_step(case, "causal-attention") / (peak * 1e12)
-    enough = max(least, QUEUE_SHARE * statistics.median(known.values())) if run.log.queued else least
+    peak = part.peak[case.dtype]
+    least = enough = flops_of_a_step(case, "causal-attention") / (peak * 1e12)
+    if run.log.queued:
+        enough = max(least, QUEUE_SHARE * statistics.median(known.values()))
     rounding = {step.index: step.resolution for step in run.log.steps}
     fast = []
     for index, seconds in sorted(known.items()):
@@ -66,14 +67,14 @@ def _with_neighbours(known: dict[int, float], index: int) -> float:
 
 
 class Clock(NamedTuple):
-    """What the stamps of the settled lines say: seconds `passed` by them, and seconds `told` by the steps between them.
+    """What the stamps of the settled lines say: seconds `passed` by them, and seconds `counted` by the steps between them.
 
     `rounding` is that of both stamps, `back` counts the lines at which the clock goes back, out of `lines`.
     """
 
     first: int
     last: int
-    told: float
+    counted: float
     passed: float
     rounding: float
     back: int
@@ -95,7 +96,7 @@ def clock_of(case: Case, log: Log) -> Clock | None:
     if not stamped:
         return None
     usual = statistics.median(known.values()) if known else 0.0
-    told = passed = 0.0
+    counted = passed = 0.0
     shifted, back, together = False, 0, 0
     for (before, begun, _), (after, ended, step) in pairwise(stamped):
         between = range(before + every, after + 1, every)
@@ -107,11 +108,12 @@ def clock_of(case: Case, log: Log) -> Clock | None:
         # Once a year a clock is put forward by an hour.
         if not shifted and HOUR <= gap + 1 - took <= HOUR + took + 2:
             gap, shifted = gap - HOUR, True
-        told, passed = told + took, passed + gap
-    (first, _, one), (last, _, other) = stamped[0], stamped[-1]
+        counted, passed = counted + took, passed + gap
     if together > 1:
         return None
-    return Clock(first, last, told, passed, one.stamp_resolution + other.stamp_resolution, back, len(stamped))
+    (first, _, first_step), (last, _, last_step) = stamped[0], stamped[-1]
+    rounding = first_step.stamp_resolution + last_step.stamp_resolution
+    return Clock(first, last, counted, passed, rounding, back, len(stamped))
 
 
 def clock(run: TimedRun) -> Iterator[str]:
@@ -121,14 +123,14 @@ def clock(run: TimedRun) -> Iterator[str]:
         return
     if stamps.back > max(2, stamps.lines // 4):
         yield f"the log's own clock goes back at {stamps.back} of {stamps.lines} settled lines: they are not of one run in its order"
-    if stamps.passed > stamps.told * CLOCK_MARGIN + stamps.rounding:
+    if stamps.passed > stamps.counted * CLOCK_MARGIN + stamps.rounding:
         yield f"{_lost(stamps)}: the rest is time that no step tells of"
 
 
 def clock_remark(case: Case, log: Log) -> str:
     """The remark on a valid run whose steps leave some of the time untold; "" if they do not."""
     stamps = clock_of(case, log)
-    if stamps is None or stamps.passed <= stamps.told * CLOCK_REMARK + stamps.rounding:
+    if stamps is None or stamps.passed <= stamps.counted * CLOCK_REMARK + stamps.rounding:
         return ""
     return f"{_lost(stamps)}: look at what the rest of the time went into"
 
@@ -144,7 +146,7 @@ def even_remark(log: Log) -> str:
 def _lost(stamps: Clock) -> str:
     return (
         f"by the log's own clock {stamps.passed:.0f} s passed between steps {stamps.first} and {stamps.last}, which add up to "
-        f"{stamps.told:.0f} s"
+        f"{stamps.counted:.0f} s"
     )
 
 
@@ -162,11 +164,13 @@ def rates(run: TimedRun) -> Iterator[str]:
         if step.index in settled and step.seconds and step.tflops_per_gpu is not None
     ]
     # A small rate may be rounded to 0.
-    if none := [index for index, seconds, tflops in printed if tflops <= 0 and least / seconds >= 1]:
+    none = [index for index, seconds, tflops in printed if tflops <= 0 and least / seconds >= 1]
+    if none:
         yield f"{listed(none)}: the printed rate is no positive number of TFLOP/s"
     if peak is None or run.log.queued:
         return
-    if beyond := [(index, tflops) for index, _, tflops in printed if tflops > peak]:
+    beyond = [(index, tflops) for index, _, tflops in printed if tflops > peak]
+    if beyond:
         yield f"{listed(i for i, _ in beyond)}: {beyond[0][1]:.4g} TFLOP/s is beyond the peak of {case.dtype}, {peak:.4g} TFLOP/s"
 
 

@@ -34,7 +34,8 @@ EXPECTED: dict[str, Callable[[TimedRun], bool]] = {
 
 
 def updates_are_numbers(run: TimedRun) -> Iterator[str]:
-    if bad := [step.index for step in run.log.steps if step.nan_iterations]:
+    bad = [step.index for step in run.log.steps if step.nan_iterations]
+    if bad:
         yield f"{listed(bad)}: the loss or a gradient was not a number"
 
 
@@ -53,7 +54,8 @@ def updates_are_made(run: TimedRun) -> Iterator[str]:
         yield f"{listed(skipped)}: the update was skipped, for which {case.dtype} has no reason: only FP16 scales its loss"
         return
     judged = {*case.means.lines(run.statistic.indices(case.steps)), *last}
-    if needed := [index for index in skipped if index in judged]:
+    needed = [index for index in skipped if index in judged]
+    if needed:
         yield f"{listed(needed)}: the update was skipped, and the judgement needs it"
 
 

@@ -24,7 +24,7 @@ from plugins.judging.choice import Choice
 from plugins.judging.evidence import read_evidence
 from plugins.judging.judge import judge
 from plugins.judging.scaling import curves
-from plugins.judging.shown import Shown
+from plugins.judging.shown import RunShown, Shown
 from plugins.record.case import CaseRecord
 from plugins.record.folder import LOG, SENT
 from plugins.record.job import JobRef, JobState, Phase
@@ -145,7 +145,7 @@ def make_run(folder: Path, plan: str = "", *, repeated: bool = False) -> Path:
             exit_code=0,
             regressions=(),
             uncompared=(),
-            acceptance=decided(agreed, cases, shown, begun, Outcome.PERFORMANCE),
+            acceptance=decided(agreed, cases, RunShown(shown, begun), Outcome.PERFORMANCE),
             scaling=scaling_record(scaling),
         )
 

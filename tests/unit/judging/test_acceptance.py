@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from plugins.errors import ConfigError
 from plugins.judging.acceptance import Acceptance, asked, decide, runs_of
 from plugins.judging.repeats import Repeats
-from plugins.judging.shown import Shown
+from plugins.judging.shown import RunShown, Shown
 from plugins.record.nodes import node_names
 from plugins.record.plan import Decision, Plan, read_plan
 from plugins.record.verdict import Kind
@@ -46,7 +46,7 @@ def decided(
     shown: Mapping[str, Shown], *, begun: datetime.date = TODAY, spoiled: str = "", **keys: Any
 ) -> Acceptance:
     found = plan(**keys)
-    return decide(found, asked(found, KNOWN, "plan"), shown, begun, spoiled=spoiled)
+    return decide(found, asked(found, KNOWN, "plan"), RunShown(shown, begun, spoiled=spoiled))
 
 
 def ended(kind: Kind, **facts: Any) -> dict[str, Shown]:
@@ -76,7 +76,7 @@ def test_a_case_that_was_not_run_is_missing() -> None:
     assert found.decision is Decision.INCOMPLETE
     assert found.missing == {LARGE: "it was not run"}
     cases = asked(plan(), KNOWN, "plan")
-    assert decide(plan(), cases, shown, TODAY, unrun={LARGE: "too large"}).missing == {LARGE: "too large"}
+    assert decide(plan(), cases, RunShown(shown, TODAY, {LARGE: "too large"})).missing == {LARGE: "too large"}
 
 
 def test_a_case_that_is_slow_counts_more_than_one_that_is_missing() -> None:
