@@ -112,10 +112,8 @@ def decide(plan: Plan, cases: Sequence[Case], run: RunShown) -> Acceptance:
             continue
         elif shown.kind in AGAINST:
             failed[case.key] = _unwaived(plan, case, shown, run.begun)
-        elif shown.kind is not Kind.PASSED:
-            missing[case.key] = _unwaived(plan, case, shown, run.begun)
         else:
-            reason = _other(plan, case, shown)
+            reason = _lacking(plan, case, shown, run.begun)
             if reason:
                 missing[case.key] = reason
             else:
@@ -133,6 +131,13 @@ def decide(plan: Plan, cases: Sequence[Case], run: RunShown) -> Acceptance:
     elif missing:
         decision = Decision.INCOMPLETE
     return Acceptance(decision, failed, missing, waived)
+
+
+def _lacking(plan: Plan, case: Case, shown: Shown, begun: datetime.date) -> str:
+    """Why a case did not pass as the plan asks; "" if it did."""
+    if shown.kind is Kind.PASSED:
+        return _other(plan, case, shown)
+    return _unwaived(plan, case, shown, begun)
 
 
 def _unwaived(plan: Plan, case: Case, shown: Shown, begun: datetime.date) -> str:

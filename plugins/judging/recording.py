@@ -6,14 +6,11 @@ into the site's table. Only a steady run is recorded; a noisy one is refused.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import yaml
-
-from plugins.baselines.file import BaselineFile, Cell, Table
-from plugins.baselines.versions import differences, nodes_of
+from plugins.baselines.file import Cell
+from plugins.baselines.versions import nodes_of
 from plugins.judging.cpus import busy
 from plugins.judging.identity import fingerprint, untold
 from plugins.judging.judgement import Judgement
@@ -25,14 +22,6 @@ from plugins.yamlfile import Stated, Strict
 
 # If outliers move the statistic by more than this share, other runs cannot be compared with it.
 MOVED_BY_OUTLIERS = 0.01
-
-_TABLE_KEYS = ("release", "gpu", "framework", "source", "statistic")
-
-_HEAD = """\
-# The own baselines of site {site}, recorded with --record-baselines. A case is judged against them where nothing was
-# published for it. Each recording writes this file anew: comments are lost, `note` and `notes` stay.
-# Units: step_time in s, tokens_per_second in tokens/s, mfu in % of `peak`, days_per_1t_tokens in days; spread is a share.
-"""
 
 
 class Candidate(Strict):
@@ -60,18 +49,12 @@ class Origin:
 
 def candidate(judgement: Judgement, origin: Origin) -> Candidate | str:
     """The candidate that this judgement offers for the site's table, or the reason why there is none."""
-    measurement, target = judgement.measurement, judgement.expected
-    basis = measurement.mfu_basis if measurement else None
+    measurement = judgement.measurement
     if measurement is None or judgement.outcome.job.failure == "given up":
         return f"no whole and valid run: {judgement.verdict.headline}"
-    if target is not None and target.baseline.cell.recorded is None:
-        return f"{target.baseline.path.name} has a baseline for it, which wins"
-    if who := busy(measurement.case, (judgement.log,)):
-        return f"{who}: run it again without them"
-    if why := untold(measurement.case, judgement.log) or _unfit(measurement):
-        return why
-    if judgement.verdict.kind is Kind.NOISY:
-        return judgement.verdict.headline
+    reason, basis = _refusal(judgement, measurement), measurement.mfu_basis
+    if reason:
+        return reason
     if basis is None:
         return (
             f"no {measurement.case.dtype} peak of {judgement.outcome.gpu} is known to count MFU by; add it to "
@@ -94,13 +77,11 @@ def candidate(judgement: Judgement, origin: Origin) -> Candidate | str:
 
 def digest(judgement: Judgement, origin: Origin) -> dict[str, Any] | str:
     """What the digests of a run in another mode are recorded with, or the reason why there is none to record."""
-    case, outcome, found = judgement.case, judgement.outcome, judgement.artefacts
-    if judgement.verdict.kind is not Kind.PASSED or found is None:
+    case, outcome, artefacts = judgement.case, judgement.outcome, judgement.artefacts
+    if judgement.verdict.kind is not Kind.PASSED or artefacts is None:
         return f"no whole and valid run: {judgement.verdict.headline}"
-    if not found.profiles and found.trace is None:
-        return f"no digest was made of what is in {found.folder}" + "".join(
-            f"; {note}" for note in found.notes
-        )
+    if not artefacts.profiles and artefacts.trace is None:
+        return "; ".join([f"no digest was made of what is in {artefacts.folder}", *artefacts.notes])
     return {
         "case": case.id,
         "release": case.release,
@@ -115,11 +96,26 @@ def digest(judgement: Judgement, origin: Origin) -> dict[str, Any] | str:
     }
 
 
+def _refusal(judgement: Judgement, measurement: Measurement) -> str:
+    """Why no number is recorded of this run; "" if one is, as far as its log and its steps tell."""
+    target, case, log = judgement.expected, judgement.case, judgement.log
+    if target is not None and target.baseline.cell.recorded is None:
+        return f"{target.baseline.path.name} has a baseline for it, which wins"
+    others = busy(case, (log,))
+    if others:
+        return f"{others}: run it again without them"
+    reason = untold(case, log) or _unfit(measurement)
+    if not reason and judgement.verdict.kind is Kind.NOISY:
+        return judgement.verdict.headline
+    return reason
+
+
 def _unfit(measurement: Measurement) -> str:
     """Why other runs cannot be compared with these steps; "" if they can."""
     timing, tolerance = measurement.timing, Tolerance()
-    if what := instability(measurement, tolerance):
-        return f"too noisy to be held against other runs: {what}"
+    reason = instability(measurement, tolerance)
+    if reason:
+        return f"too noisy to be held against other runs: {reason}"
     moved = timing.step_time / timing.without_outliers - 1
     if timing.outliers and abs(moved) > MOVED_BY_OUTLIERS:
         steps = ", ".join(f"{index} ({seconds:.4g} s)" for index, seconds in timing.outliers[:5])
@@ -153,150 +149,3 @@ def _cell(judgement: Judgement, measurement: Measurement, origin: Origin, *, wit
     )
     place = {"size": case.size, "dtype": case.dtype, "gpus": case.gpus}
     return Cell.model_validate({**place, **case.identity(), **numbers, "recorded": recorded})
-
-
-# How a candidate is put into the site's table
-
-
-def shelve(
-    file: BaselineFile | None, recipe: str, new: Candidate, *, verdict: str, replace: bool
-) -> tuple[BaselineFile | None, str]:
-    """The site's file with this candidate in it, and what was done, in words.
-
-    The first number of a case is recorded. If a later run passes against it, the run confirms the number. The
-    number itself stays, so that a slow decline does not move it. If a later run does not pass, the change is
-    reported. Only with `replace` does the new number take the place of the old one, which stays in the file
-    as expired. If the old number is of another configuration, it expires and the new one is recorded.
-    """
-    run = new.cell.recorded
-    assert run is not None
-    table, old = _find(file, new)
-    if file is None or table is None or old is None:
-        return _with(file, recipe, new), f"recorded: {_pace(new.cell)}, {_window(new)}"
-    if old.recorded is None:
-        return file, f"not recorded: the site's own number, {_pace(old)}, was written by hand; edit it"
-    if old.recorded.run == run.run:
-        return file, f"recorded by this run before: {_pace(old)}"
-    before = f"{_pace(old)} of run {old.recorded.run} ({old.recorded.date})"
-    if (unlike := old.unlike(new.cell.configuration)) and not replace:
-        expired = _swap(file, table, old, _expire(old, run.date))
-        return _with(expired, recipe, new), (
-            f"recorded: {_pace(new.cell)}, {_window(new)}; {before} was measured with another {unlike} and has expired"
-        )
-    change = f"{before} -> {_pace(new.cell)}, {100 * (_speed(new.cell) / _speed(old) - 1):+.1f} % throughput"
-    if other := differences(old.recorded, run):
-        change += f", with {other}"
-    if replace:
-        expired = _swap(file, table, old, _expire(old, run.date))
-        return _with(expired, recipe, new), f"replaced: {change}; the old number is kept as expired"
-    if counted := _counted(old.recorded, run):
-        return file, f"not confirmed: {before} counts {counted} already"
-    if verdict != Kind.PASSED:
-        return file, f"not replaced: {change}, {verdict}; --replace-baselines takes the new number"
-    told = old.recorded.model_copy(
-        update={
-            "status": "confirmed",
-            "runs": old.recorded.runs + 1,
-            "confirmed_by": run.run,
-            "confirmed_on": run.date,
-            "confirmed_jobs": [*old.recorded.confirmed_jobs, *([run.job] if run.job else [])],
-            "confirmed_logs": [*old.recorded.confirmed_logs, *([run.log] if run.log else [])],
-        }
-    )
-    confirmed = old.model_copy(update={"recorded": told})
-    return _swap(
-        file, table, old, confirmed
-    ), f"confirmed: {change}; {told.runs} runs agree, the number stays"
-
-
-def as_text(file: BaselineFile, site: str) -> str:
-    """The file as YAML with one line for each cell, like the published tables."""
-    lines = [_HEAD.format(site=site) + f"recipe: {_flow(file.recipe)}", "tables:"]
-    for table in file.tables:
-        keys = table.model_dump(mode="json", exclude_defaults=True)
-        cells = keys.pop("cells")
-        for place, (key, value) in enumerate(keys.items()):
-            lines.append(f"  {' ' if place else '-'} {key}: {_flow(value)}")
-        lines += ["    cells:", *(f"      - {_flow(cell)}" for cell in cells)]
-    return "\n".join(lines) + "\n"
-
-
-def _find(file: BaselineFile | None, new: Candidate) -> tuple[Table | None, Cell | None]:
-    """The number that counts for this case now, and its table."""
-    for table in file.tables if file else []:
-        if table.gpu == new.gpu and table.is_of(new.release):
-            for cell in table.cells:
-                same = (cell.size, cell.dtype, cell.gpus) == (new.cell.size, new.cell.dtype, new.cell.gpus)
-                if same and not cell.expired:
-                    return table, cell
-    return None, None
-
-
-def _with(file: BaselineFile | None, recipe: str, new: Candidate) -> BaselineFile:
-    """The file with the new cell, in a table with the same definitions, or in a new one if there is none."""
-    size, dtype = new.cell.size, new.cell.dtype
-    tables = list(file.tables) if file else []
-    place = next((place for place, table in enumerate(tables) if _takes(table, new)), len(tables))
-    known = dict(tables[place]) if place < len(tables) else {key: getattr(new, key) for key in _TABLE_KEYS}
-    more: dict[str, Any] = {
-        "peak": "measured" if new.peak == "measured" else {**known.get("peak", {}), dtype: new.peak},
-        "flops": {**known.get("flops", {}), size: new.flops},
-        "cells": [*known.get("cells", []), new.cell],
-    }
-    tables[place : place + 1] = [Table(**{**known, **more})]
-    return BaselineFile(recipe=recipe, tables=tables)
-
-
-def _takes(table: Table, new: Candidate) -> bool:
-    # Recorded numbers are of one release only.
-    if table.also or any(getattr(table, key) != getattr(new, key) for key in _TABLE_KEYS):
-        return False
-    if table.flops.get(new.cell.size, new.flops) != new.flops:
-        return False
-    if isinstance(table.peak, str) or isinstance(new.peak, str):
-        return table.peak == new.peak
-    return table.peak.get(new.cell.dtype, new.peak) == new.peak
-
-
-def _swap(file: BaselineFile, table: Table, old: Cell, new: Cell) -> BaselineFile:
-    """The file with `new` in the place of `old`. `old` is compared by identity."""
-    cells = [new if cell is old else cell for cell in table.cells]
-    changed = table.model_copy(update={"cells": cells})
-    return file.model_copy(update={"tables": [changed if known is table else known for known in file.tables]})
-
-
-def _counted(old: Recorded, new: Recorded) -> str:
-    """The job or log of this run, in words, if the number counts it already; "" if it does not."""
-    if new.job is not None and new.job in (old.job, *old.confirmed_jobs):
-        return f"job {new.job}"
-    # The same rule as in `Recorded.is_from`.
-    unknown = new.job is None or old.job is None
-    if unknown and new.log is not None and new.log in (old.log, *old.confirmed_logs):
-        return "this very log"
-    return ""
-
-
-def _expire(cell: Cell, date: str) -> Cell:
-    assert cell.recorded is not None
-    told = cell.recorded.model_copy(update={"status": "expired", "expired_on": date})
-    return cell.model_copy(update={"recorded": told})
-
-
-def _speed(cell: Cell) -> float:
-    """The figure that is compared: tokens/s, or MFU if each run measures its own machine's peak."""
-    return cell.tokens_per_second or cell.mfu
-
-
-def _pace(cell: Cell) -> str:
-    return f"{cell.step_time:.4g} s a step" if cell.step_time else f"MFU {cell.mfu:.2f} %"
-
-
-def _window(new: Candidate) -> str:
-    assert new.cell.recorded is not None
-    return f"{new.statistic}, MFU {new.cell.mfu:.2f} %, spread {100 * new.cell.recorded.spread:.2g} %"
-
-
-def _flow(value: object) -> str:
-    """A value on one line."""
-    text = yaml.safe_dump(value, default_flow_style=True, width=math.inf, sort_keys=False)
-    return text.removesuffix("...\n").strip()

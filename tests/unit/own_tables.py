@@ -11,7 +11,8 @@ from typing import Any
 from plugins.baselines.file import BaselineFile, load_baselines
 from plugins.baselines.store import Baseline, SiteNumbers, find
 from plugins.judging.judgement import Judgement
-from plugins.judging.recording import Candidate, Origin, as_text, candidate, shelve
+from plugins.judging.recording import Candidate, Origin, candidate
+from plugins.judging.shelving import as_text, shelve
 from plugins.record.case import CaseRecord
 from plugins.record.job import Job, JobRef
 from plugins.record.verdict import Kind

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from plugins.baselines.file import CONFIGURATION, BaselineFile, load_baselines
 from plugins.baselines.store import SiteNumbers, find
 from plugins.judging.identity import fingerprint
-from plugins.judging.recording import as_text, shelve
+from plugins.judging.shelving import as_text, shelve
 from plugins.recipes.file import Model
 from plugins.record.verdict import Kind
 from plugins.yamlfile import load

@@ -9,7 +9,7 @@ import pytest
 
 from plugins.baselines.versions import compare, mixed, versions_of
 from plugins.judging.judgement import Judgement
-from plugins.judging.recording import shelve
+from plugins.judging.shelving import shelve
 from plugins.logs import Log
 from plugins.record.case import CaseRecord
 from plugins.record.job import Job, JobRef, Phase

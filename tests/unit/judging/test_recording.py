@@ -13,7 +13,8 @@ from fixtures.session.recording import record, require_writable
 from plugins.baselines.store import SiteNumbers, find
 from plugins.errors import ConfigError
 from plugins.judging.identity import fingerprint
-from plugins.judging.recording import Candidate, candidate, shelve
+from plugins.judging.recording import Candidate, candidate
+from plugins.judging.shelving import shelve
 from plugins.record.verdict import Kind
 from plugins.suite.session import SiteBaselines
 from tests.unit import examples

@@ -1,0 +1,169 @@
+"""Puts the candidates of a run into a site's own table of baselines. Pure."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import yaml
+
+from plugins.baselines.file import BaselineFile, Cell, Table
+from plugins.baselines.versions import differences
+from plugins.judging.recording import Candidate
+from plugins.record.baseline import Recorded
+from plugins.record.verdict import Kind
+
+_TABLE_KEYS = ("release", "gpu", "framework", "source", "statistic")
+
+_HEAD = """\
+# The own baselines of site {site}, recorded with --record-baselines. A case is judged against them where nothing was
+# published for it. Each recording writes this file anew: comments are lost, `note` and `notes` stay.
+# Units: step_time in s, tokens_per_second in tokens/s, mfu in % of `peak`, days_per_1t_tokens in days; spread is a share.
+"""
+
+
+def shelve(
+    file: BaselineFile | None, recipe: str, new: Candidate, *, verdict: str, replace: bool
+) -> tuple[BaselineFile | None, str]:
+    """The site's file with this candidate in it, and what was done, in words.
+
+    The first number of a case is recorded. If a later run passes against it, the run confirms the number. The
+    number itself stays, so that a slow decline does not move it. If a later run does not pass, the change is
+    reported. Only with `replace` does the new number take the place of the old one, which stays in the file
+    as expired. If the old number is of another configuration, it expires and the new one is recorded.
+    """
+    run = new.cell.recorded
+    assert run is not None
+    table, old = _find(file, new)
+    if file is None or table is None or old is None:
+        return _with(file, recipe, new), f"recorded: {_pace(new.cell)}, {_window(new)}"
+    if old.recorded is None:
+        return file, f"not recorded: the site's own number, {_pace(old)}, was written by hand; edit it"
+    if old.recorded.run == run.run:
+        return file, f"recorded by this run before: {_pace(old)}"
+    before = f"{_pace(old)} of run {old.recorded.run} ({old.recorded.date})"
+    unlike = old.unlike(new.cell.configuration)
+    if unlike and not replace:
+        expired = _swap(file, table, old, _expire(old, run.date))
+        return _with(expired, recipe, new), (
+            f"recorded: {_pace(new.cell)}, {_window(new)}; {before} was measured with another {unlike} and has expired"
+        )
+    change = f"{before} -> {_pace(new.cell)}, {100 * (_speed(new.cell) / _speed(old) - 1):+.1f} % throughput"
+    other = differences(old.recorded, run)
+    if other:
+        change += f", with {other}"
+    if replace:
+        expired = _swap(file, table, old, _expire(old, run.date))
+        return _with(expired, recipe, new), f"replaced: {change}; the old number is kept as expired"
+    counted = _counted(old.recorded, run)
+    if counted:
+        return file, f"not confirmed: {before} counts {counted} already"
+    if verdict != Kind.PASSED:
+        return file, f"not replaced: {change}, {verdict}; --replace-baselines takes the new number"
+    recorded = old.recorded.model_copy(
+        update={
+            "status": "confirmed",
+            "runs": old.recorded.runs + 1,
+            "confirmed_by": run.run,
+            "confirmed_on": run.date,
+            "confirmed_jobs": [*old.recorded.confirmed_jobs, *filter(None, [run.job])],
+            "confirmed_logs": [*old.recorded.confirmed_logs, *filter(None, [run.log])],
+        }
+    )
+    confirmed = old.model_copy(update={"recorded": recorded})
+    return _swap(
+        file, table, old, confirmed
+    ), f"confirmed: {change}; {recorded.runs} runs agree, the number stays"
+
+
+def as_text(file: BaselineFile, site: str) -> str:
+    """The file as YAML with one line for each cell, like the published tables."""
+    lines = [_HEAD.format(site=site) + f"recipe: {_flow(file.recipe)}", "tables:"]
+    for table in file.tables:
+        keys = table.model_dump(mode="json", exclude_defaults=True)
+        cells = keys.pop("cells")
+        for place, (key, value) in enumerate(keys.items()):
+            lines.append(f"  {' ' if place else '-'} {key}: {_flow(value)}")
+        lines += ["    cells:", *(f"      - {_flow(cell)}" for cell in cells)]
+    return "\n".join(lines) + "\n"
+
+
+def _find(file: BaselineFile | None, new: Candidate) -> tuple[Table | None, Cell | None]:
+    """The number that counts for this case now, and its table."""
+    for table in file.tables if file else []:
+        if table.gpu == new.gpu and table.is_of(new.release):
+            for cell in table.cells:
+                same = (cell.size, cell.dtype, cell.gpus) == (new.cell.size, new.cell.dtype, new.cell.gpus)
+                if same and not cell.expired:
+                    return table, cell
+    return None, None
+
+
+def _with(file: BaselineFile | None, recipe: str, new: Candidate) -> BaselineFile:
+    """The file with the new cell, in a table with the same definitions, or in a new one if there is none."""
+    size, dtype = new.cell.size, new.cell.dtype
+    tables = list(file.tables) if file else []
+    place = next((place for place, table in enumerate(tables) if _takes(table, new)), len(tables))
+    known = dict(tables[place]) if place < len(tables) else {key: getattr(new, key) for key in _TABLE_KEYS}
+    more: dict[str, Any] = {
+        "peak": "measured" if new.peak == "measured" else {**known.get("peak", {}), dtype: new.peak},
+        "flops": {**known.get("flops", {}), size: new.flops},
+        "cells": [*known.get("cells", []), new.cell],
+    }
+    tables[place : place + 1] = [Table(**{**known, **more})]
+    return BaselineFile(recipe=recipe, tables=tables)
+
+
+def _takes(table: Table, new: Candidate) -> bool:
+    # Recorded numbers are of one release only.
+    if table.also or any(getattr(table, key) != getattr(new, key) for key in _TABLE_KEYS):
+        return False
+    if table.flops.get(new.cell.size, new.flops) != new.flops:
+        return False
+    if isinstance(table.peak, str) or isinstance(new.peak, str):
+        return table.peak == new.peak
+    return table.peak.get(new.cell.dtype, new.peak) == new.peak
+
+
+def _swap(file: BaselineFile, table: Table, old: Cell, new: Cell) -> BaselineFile:
+    """The file with `new` in the place of `old`. `old` is compared by identity."""
+    cells = [new if cell is old else cell for cell in table.cells]
+    changed = table.model_copy(update={"cells": cells})
+    return file.model_copy(update={"tables": [changed if known is table else known for known in file.tables]})
+
+
+def _counted(old: Recorded, new: Recorded) -> str:
+    """The job or log of this run, in words, if the number counts it already; "" if it does not."""
+    if new.job is not None and new.job in (old.job, *old.confirmed_jobs):
+        return f"job {new.job}"
+    # The same rule as in `Recorded.is_from`.
+    unknown = new.job is None or old.job is None
+    if unknown and new.log is not None and new.log in (old.log, *old.confirmed_logs):
+        return "this very log"
+    return ""
+
+
+def _expire(cell: Cell, date: str) -> Cell:
+    assert cell.recorded is not None
+    recorded = cell.recorded.model_copy(update={"status": "expired", "expired_on": date})
+    return cell.model_copy(update={"recorded": recorded})
+
+
+def _speed(cell: Cell) -> float:
+    """The figure that is compared: tokens/s, or MFU if each run measures its own machine's peak."""
+    return cell.tokens_per_second or cell.mfu
+
+
+def _pace(cell: Cell) -> str:
+    return f"{cell.step_time:.4g} s a step" if cell.step_time else f"MFU {cell.mfu:.2f} %"
+
+
+def _window(new: Candidate) -> str:
+    assert new.cell.recorded is not None
+    return f"{new.statistic}, MFU {new.cell.mfu:.2f} %, spread {100 * new.cell.recorded.spread:.2g} %"
+
+
+def _flow(value: object) -> str:
+    """A value on one line."""
+    text = yaml.safe_dump(value, default_flow_style=True, width=math.inf, sort_keys=False)
+    return text.removesuffix("...\n").strip()
