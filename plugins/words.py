@@ -3,6 +3,17 @@
 A log, a scheduler's error, or the name of a node or file may contain any characters. A terminal obeys some of
 them: it moves the cursor, clears the screen, sets its title, fills the clipboard, or writes from right to
 left. A CI runner obeys some lines of a job's output.
+
+Each way out has one escaper, which every writer uses:
+
+* a terminal and the output of a CI job: `shown`
+* HTML and SVG: `html_text`, or `as_html` for a text of several lines. Jinja's templates escape by themselves.
+* Markdown: `markdown_code` for a text as code, `markdown_text` for one in a sentence
+* YAML: `plugins.yaml_text.as_yaml`
+* bash: `shlex.quote` and `shlex.join`
+
+What only people read is bounded and cleaned where it enters: `brief`. What is parsed, hashed, looked up or sent back
+stays as it was.
 """
 
 from __future__ import annotations
@@ -24,6 +35,12 @@ _OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202
 _COMMAND = re.compile(r"#(?=#\w*\[)|(?<![^\n])[^\S\n]*:(?=:[\w-]+[^\n]*::)")
 
 
+# What Markdown obeys, but for what is escaped as HTML.
+_MARKDOWN = re.compile(r"([\\`*_\[\]|~#!$])")
+
+# The most characters of a text that only people read.
+_LONGEST = 2000
+
 # HF_TOKEN, WANDB_API_KEY, MLFLOW_TRACKING_PASSWORD; not TOKENIZERS_PARALLELISM and MAX_TOKENS.
 _SECRET = re.compile(r"(TOKEN|(KEY|SECRET|PASSWORD|CREDENTIAL)S?)(?![A-Z])", re.IGNORECASE)
 
@@ -41,9 +58,33 @@ def shown(text: str) -> str:
     return _COMMAND.sub(_escape_last, _OBEYED.sub(_escape, text))
 
 
+def brief(text: str, longest: int = _LONGEST) -> str:
+    """A text that only people read, as `shown` gives it. What is longer is cut, and `...` says so."""
+    plain = shown(text[:longest])
+    return f"{plain}..." if len(text) > longest else plain
+
+
+def html_text(text: str) -> str:
+    """A text in HTML or SVG, in which nothing is markup."""
+    return html.escape(shown(text))
+
+
 def as_html(text: str) -> str:
     """A text as preformatted HTML in which nothing is markup. Lines too long for the page are wrapped."""
-    return f'<pre style="white-space: pre-wrap; overflow-wrap: anywhere">{html.escape(shown(text))}</pre>'
+    return f'<pre style="white-space: pre-wrap; overflow-wrap: anywhere">{html_text(text)}</pre>'
+
+
+def markdown_text(text: str) -> str:
+    """A text on one line of Markdown, in which nothing is markup."""
+    # A quotation mark means nothing between tags, and is read as it is.
+    plain = html.escape(re.sub(r"\s+", " ", shown(text)), quote=False)
+    return _MARKDOWN.sub(r"\\\1", plain)
+
+
+def markdown_code(text: str) -> str:
+    """A text as code on one line of Markdown, also in a table: in it, nothing is markup and nothing a link."""
+    plain = " ".join(shown(text).split()).replace("`", "'").replace("|", "\\|")
+    return f"`{plain or ' '}`"
 
 
 def listed(noun: str, numbers: Iterable[int]) -> str:

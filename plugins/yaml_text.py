@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,6 +29,14 @@ SHOWN = 300
 """An error message shows so many characters of what is in a file."""
 
 _TEXT = "tag:yaml.org,2002:str"
+
+
+def as_yaml(*documents: object, flow: bool | None = False, width: float = math.inf) -> str:
+    """Values as YAML, each a document, with keys in their order. Any text is quoted as far as it must be.
+
+    `flow`: with lists and mappings on one line; None for the innermost ones alone. `width` is that of a line.
+    """
+    return yaml.safe_dump_all(documents, default_flow_style=flow, width=width, sort_keys=False)
 
 
 def read_bytes(path: Path) -> bytes:

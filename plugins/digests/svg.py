@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from html import escape
+
+from plugins.words import html_text
 
 # `shown` leaves them, and XML cannot hold them.
 _NO_XML = re.compile("[\ufffe\uffff]")
@@ -29,7 +30,7 @@ class Svg:
         """Write a text on the line at `y`; `x` is its start, middle or end."""
         self._elements.append(
             f'<text x="{_pixels(x)}" y="{_pixels(y)}" text-anchor="{anchor}" font-size="{size}">'
-            f"{escape(_NO_XML.sub('?', text))}</text>"
+            f"{html_text(_NO_XML.sub('?', text))}</text>"
         )
 
     def polyline(self, points: Iterable[tuple[float, float]], colour: str) -> None:

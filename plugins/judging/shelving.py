@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
-
-import yaml
 
 from plugins.baselines.file import BaselineFile, Cell, Table
 from plugins.baselines.versions import differences
 from plugins.judging.recording import Candidate
 from plugins.record.baseline import Recorded
 from plugins.record.verdict import Kind
+from plugins.yaml_text import as_yaml
 
 _TABLE_KEYS = ("release", "gpu", "framework", "source", "statistic")
 
@@ -165,5 +163,5 @@ def _window(new: Candidate) -> str:
 
 def _flow(value: object) -> str:
     """A value on one line."""
-    text = yaml.safe_dump(value, default_flow_style=True, width=math.inf, sort_keys=False)
+    text = as_yaml(value, flow=True)
     return text.removesuffix("...\n").strip()

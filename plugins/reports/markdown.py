@@ -6,7 +6,7 @@ from plugins.outcome import UNKNOWN_JOB
 from plugins.record.case import CaseRecord
 from plugins.record.summary import AcceptanceRecord, LeftOut, Summary
 from plugins.record.verdict import Kind
-from plugins.words import shown
+from plugins.words import markdown_code as code
 
 _COLUMNS = ("case", "verdict", "s/step", "steady", "expected", "throughput", "tokens/s", "MFU", "job")
 
@@ -38,12 +38,6 @@ def verdicts(summary: Summary, most_bytes: int) -> str:
 def _left_out(group: LeftOut) -> str:
     names = f": {code(', '.join(group.ids))}" if group.ids else ""
     return f"- {group.cases} of {code(group.recipe)} left out: {code(group.reason)}{names}"
-
-
-def code(text: str) -> str:
-    """A text from anywhere as code, in which nothing is markup and nothing a link."""
-    plain = " ".join(shown(text).split()).replace("`", "'").replace("|", "\\|")
-    return f"`{plain or ' '}`"
 
 
 def _row(record: CaseRecord) -> str:

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,7 @@ from plugins.record.stored import read_summary
 from plugins.record.summary import Summary
 from plugins.record.verdict import PACED, Kind
 from plugins.reports.plot import COLUMNS, drawable, scaling_svg, steps_svg
-from plugins.words import shown
+from plugins.words import markdown_text, shown
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -65,8 +64,6 @@ _FILES = {
     GPUS_TABLE: "GPUs",
     GPUS_PLOT: "GPUs, plotted",
 }
-# What Markdown obeys, but for what is escaped as HTML.
-_MARKDOWN = re.compile(r"([\\`*_\[\]|~#!$])")
 
 
 @dataclass(frozen=True)
@@ -302,9 +299,7 @@ def _markdown(value: Any) -> Any:
 
     value = _html(value)
     if isinstance(value, str) and not hasattr(value, "__html__"):
-        # A quotation mark means nothing between tags, and is read as it is.
-        plain = escape(re.sub(r"\s+", " ", value), quote=False)
-        return Markup(_MARKDOWN.sub(r"\\\1", plain))
+        return Markup(markdown_text(value))
     return value
 
 
