@@ -46,7 +46,7 @@ def test_the_tree_of_the_recipe_is_searched_by_its_rule(tmp_path: Path) -> None:
     (right.parent / "sbatch_acct_x-x.pretrain_llama3.1_70b_fp8_512_7.out").write_text("")
     found = find_log(examples.case(CASE), examples.llama3(), tmp_path)
     assert (found.path, found.job, found.restart) == (right, "7", 0)
-    assert found.why == f"judged from {right}: job 7"
+    assert found.reason == f"judged from {right}: job 7"
 
 
 def test_the_last_restart_counts(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_the_last_restart_counts(tmp_path: Path) -> None:
     last = log(tmp_path, restart=10)
     found = find_log(examples.case(CASE), examples.llama3(), tmp_path)
     assert found.path == last
-    assert "restart 10, its last" in found.why
+    assert "restart 10, its last" in found.reason
 
 
 @pytest.mark.parametrize("task", ["70b_fp8_512_nsys", "70b_fp8_512_nccltrace"])
@@ -135,10 +135,10 @@ def test_a_collected_log_that_names_its_gpus_needs_no_site_file(tmp_path: Path) 
 def test_the_fault_that_a_collected_log_ended_with_is_remarked(verdict: Kind, tmp_path: Path) -> None:
     path = collected(tmp_path, verdict=verdict, headline=f"{verdict}: the words of the record")
     for source in (path, tmp_path):
-        why = find_log(examples.case(CASE), examples.llama3(), source, "h100").why
+        why = find_log(examples.case(CASE), examples.llama3(), source, "h100").reason
         assert (f", with the verdict: {verdict}: the words" in why) is (verdict in ("infrastructure", "lost"))
     path.with_name("case.json").write_text("{")
-    assert "verdict" not in find_log(examples.case(CASE), examples.llama3(), path, "h100").why
+    assert "verdict" not in find_log(examples.case(CASE), examples.llama3(), path, "h100").reason
 
 
 def test_a_rule_of_two_forms_holds_as_a_whole() -> None:
