@@ -13,12 +13,13 @@ from pathlib import Path
 from fixtures.runs.folders import find_run
 from fixtures.runs.lock import RunLock
 from fixtures.runs.opening import damage_of, read_ledger
-from pacemark import archive, limit, statement
-from pacemark.examine import OF_RUN
-from pacemark.findings import Findings, print_findings, print_line
+from pacemark import limit
+from pacemark.examination import OF_RUN
 from pacemark.leaks import leaks
-from pacemark.sbom import SBOM, bill
 from pacemark.verify import check_files, opened
+from plugins.bundle import archive, statement
+from plugins.bundle.findings import Examination, print_findings, print_line
+from plugins.bundle.sbom import SBOM, bill
 from plugins.errors import ConfigError
 from plugins.files import from_here
 from plugins.record.folder import ALLURE, BASIS, GPUS_PLOT, GPUS_TABLE, STEPS, SUMMARY
@@ -54,27 +55,27 @@ def run(given: argparse.Namespace) -> int:
     lock = RunLock(folder)
     if not lock.look():
         raise ConfigError(f"run {folder.name} is still going on")
-    part = output.with_name(f".{output.name}.{os.getpid()}.part")
+    temporary = output.with_name(f".{output.name}.{os.getpid()}.part")
     try:
-        _write(folder, given.key, part)
+        _write(folder, given.key, temporary)
         start = time.monotonic()
-        found = _examined(part)
+        findings = _examined(temporary)
         took = time.monotonic() - start
-        if found.wrong:
-            lines = "\n  ".join(found.wrong)
+        if findings.wrong:
+            lines = "\n  ".join(findings.wrong)
             raise ConfigError(
                 f"run {folder.name} would not be verified, and no bundle was written:\n  {lines}\n"
                 f"    if its session was cut off, --resume {folder.name} judges its cases"
             )
-        os.link(part, output)
+        os.link(temporary, output)
     except FileExistsError:
         raise ConfigError(f"{output}: is there already: give another name with -o") from None
     except OSError as error:
         raise ConfigError(f"{output}: cannot be written: {error}") from None
     finally:
-        part.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         lock.release()
-    print_findings(found)
+    print_findings(findings)
     if took > limit.SECONDS / 2:
         print_line(
             "note",
@@ -88,7 +89,8 @@ def run(given: argparse.Namespace) -> int:
 
 def _write(folder: Path, keys: list[Path], output: Path) -> None:
     ledger = read_ledger(folder)
-    if damage := damage_of(ledger):
+    damage = damage_of(ledger)
+    if damage:
         raise ConfigError(damage)
     run = ledger.run()
     if run.ended is None:
@@ -130,19 +132,19 @@ def _files(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _require_no_secret(folder: Path) -> None:
-    found = [
+    secrets = [
         f"{path}:{number}: looks like {what}" for _, path in _files(folder) for number, what in leaks(path)
     ]
-    if found:
-        more = f"\n  and {len(found) - _MOST_LEAKS} more" if len(found) > _MOST_LEAKS else ""
-        lines = "\n  ".join(found[:_MOST_LEAKS])
+    if secrets:
+        more = f"\n  and {len(secrets) - _MOST_LEAKS} more" if len(secrets) > _MOST_LEAKS else ""
+        lines = "\n  ".join(secrets[:_MOST_LEAKS])
         raise ConfigError(
             f"no bundle was written: a bundle goes to others, and this must not:\n  {lines}{more}"
         )
 
 
-def _examined(path: Path) -> Findings:
-    found = Findings()
+def _examined(path: Path) -> Examination:
+    findings = Examination()
     with opened(path) as bundle:
-        check_files(bundle, found)
-    return found
+        check_files(bundle, findings)
+    return findings

@@ -61,7 +61,8 @@ def run(given: argparse.Namespace) -> int:
 
 def _gate(runs: Runs, choice: str) -> tuple[int, str]:
     """The exit code of `--fail-if`, and why."""
-    if differ := len(differing(runs, choice)):
+    differ = len(differing(runs, choice))
+    if differ:
         return CODES[Outcome.PERFORMANCE], f"{differ} case(s) {choice}"
     if runs.not_compared or not runs.comparison.ratios:
         return CODES[Outcome.NO_BASELINE], f"{len(runs.not_compared)} case(s) not compared"

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from fixtures.runs.lines import JOBS_LOG, Line, OtherVersionError, Replay, Run, text_of
-from pacemark.findings import Findings
+from plugins.bundle.findings import Examination
 from plugins.errors import ConfigError
 from plugins.record.job import Job, JobRef, JobState, Times
 from plugins.yaml_mistakes import first_mistake
@@ -64,7 +64,7 @@ def _job(row: dict[str, Any]) -> Job:
     return _JOB.validate_python({**columns, **parts}, extra="forbid")
 
 
-def compare_ledger(folder: Path, replay: Replay, found: Findings) -> Run:
+def compare_ledger(folder: Path, replay: Replay, found: Examination) -> Run:
     """The run with its end, which only the ledger has. Notes how the ledger differs from the lines. Raises ConfigError."""
     try:
         ledger = json.loads((folder / LEDGER).read_bytes())

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from fixtures.runs.lines import JOBS_LOG, Line, OtherVersionError, Replay, Run, parsed, text_of
 from pacemark.earlier import LEDGER, LinesBefore, compare_ledger
-from pacemark.findings import Findings
-from pacemark.statement import once
+from plugins.bundle.findings import Examination
+from plugins.bundle.statement import once
 from plugins.errors import ConfigError
 from plugins.record.job import Job
 
@@ -38,7 +38,7 @@ def named(job: Job) -> str:
     return f"{job.case} try {job.try_number}"
 
 
-def read_jobs(folder: Path, found: Findings) -> JobsOfRun:
+def read_jobs(folder: Path, found: Examination) -> JobsOfRun:
     """What the log of jobs says. Notes what is wrong with its lines. Raises ConfigError if it says nothing, and OSError."""
     path = folder / JOBS_LOG
     if not path.is_file():

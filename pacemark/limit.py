@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from pacemark.findings import Findings
+from plugins.bundle.findings import Examination
 from plugins.words import shown
 
 SECONDS = 60.0
@@ -43,23 +43,23 @@ def _seconds(text: str) -> float:
 
 
 @contextmanager
-def within(seconds: float, found: Findings) -> Iterator[None]:
+def within(seconds: float, found: Examination) -> Iterator[None]:
     """Let what is done here take so many seconds. If it takes longer, `found` says so, and the rest is left out.
 
     Every 5 s a line on standard error says what is done. A signal tells the time, because it interrupts the search
     for a regular expression too; so this is for the main thread.
     """
     start = time.monotonic()
-    told = start
+    shown_at = start
 
     def look(_number: int, _frame: FrameType | None) -> None:
-        nonlocal told
+        nonlocal shown_at
         now = time.monotonic()
         if now - start >= seconds:
             signal.setitimer(signal.ITIMER_REAL, _AGAIN, _AGAIN)
             raise TooLong
-        if now - told >= _SHOWN_EVERY:
-            told = now
+        if now - shown_at >= _SHOWN_EVERY:
+            shown_at = now
             print(shown(f"{found.doing}: {now - start:.0f} s of at most {seconds:g} s"), file=sys.stderr)
 
     before = signal.signal(signal.SIGALRM, look)

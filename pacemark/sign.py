@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pacemark import statement
-from pacemark.findings import Findings, print_findings, print_line
 from pacemark.limit import add_argument, within
 from pacemark.verify import check_files, opened
+from plugins.bundle import statement
+from plugins.bundle.findings import Examination, print_findings, print_line
 
 HELP = "add a signature to a bundle, once it is known to be whole and its verdicts are made anew"
 
@@ -31,13 +31,13 @@ def run(given: argparse.Namespace) -> int:
 
     Raises ConfigError or OSError.
     """
-    found = Findings()
+    findings = Examination()
     with opened(given.bundle) as bundle:
         print_line("bundle", bundle.said)
-        with within(given.seconds, found):
-            check_files(bundle, found)
-        print_findings(found)
-        if found.wrong or found.cut_off:
+        with within(given.seconds, findings):
+            check_files(bundle, findings)
+        print_findings(findings)
+        if findings.wrong or findings.cut_off:
             print_line("result", "not signed")
             return 1
         for key in given.key:

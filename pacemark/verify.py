@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pacemark import statement
-from pacemark.archive import Archive, digest, rewrite
-from pacemark.examine import MOST_BYTES, examine
-from pacemark.findings import Findings, print_findings, print_line
+from pacemark.examination import MOST_BYTES, examine
 from pacemark.limit import add_argument, within
+from plugins.bundle import statement
+from plugins.bundle.archive import Archive, digest, rewrite
+from plugins.bundle.findings import Examination, print_findings, print_line
 from plugins.errors import ConfigError
 from plugins.reports.checkout import CHECKOUT, VERSION
 
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print what was found. Returns 0 if the bundle is verified, 1 if it is not, 2 if that cannot be told."""
+    """Print what was findings. Returns 0 if the bundle is verified, 1 if it is not, 2 if that cannot be told."""
     keys = [statement.PublicKey(path) for path in given.key]
     if len({key.id for key in keys}) < len(keys):
         raise ConfigError("--key: two of these files have the same key: each party has its own")
@@ -61,24 +61,24 @@ def run(given: argparse.Namespace) -> int:
     if not given.bundle.is_file():
         none = "is no file" if given.bundle.exists() else "there is no such file"
         raise ConfigError(f"{given.bundle}: {none}")
-    found = Findings()
+    findings = Examination()
     try:
-        with within(given.seconds, found), opened(given.bundle) as bundle:
+        with within(given.seconds, findings), opened(given.bundle) as bundle:
             print_line("bundle", bundle.said)
-            check_signatures(bundle.envelope, keys, found)
-            check_stamp(bundle, roots, found)
-            check_files(bundle, found)
+            check_signatures(bundle.envelope, keys, findings)
+            check_stamp(bundle, roots, findings)
+            check_files(bundle, findings)
     except statement.NewerFormat as error:
-        found.cannot.append(str(error))
+        findings.cannot.append(str(error))
     except ConfigError as error:
-        found.wrong.append(str(error))
+        findings.wrong.append(str(error))
     except OSError as error:
-        found.cannot.append(f"it cannot be read: {error}")
-    print_findings(found)
-    if found.wrong:
+        findings.cannot.append(f"it cannot be read: {error}")
+    print_findings(findings)
+    if findings.wrong:
         print_line("result", "NOT VERIFIED")
         return 1
-    if found.cannot:
+    if findings.cannot:
         print_line("result", "CANNOT TELL")
         return 2
     print_line("result", f"VERIFIED: signed by {' and '.join(str(key.path) for key in keys)}")
@@ -124,54 +124,54 @@ def opened(path: Path) -> Iterator[Bundle]:
         yield Bundle(archive, envelope, digests, predicate, folder)
 
 
-def check_signatures(envelope: Envelope, keys: Sequence[statement.PublicKey], found: Findings) -> None:
-    found.wrong += [why for key in keys if (why := key.why_not(envelope))]
+def check_signatures(envelope: Envelope, keys: Sequence[statement.PublicKey], findings: Examination) -> None:
+    findings.wrong += filter(None, (key.why_not(envelope) for key in keys))
     others = len(envelope.signatures.keys() - {key.id for key in keys})
     if not keys:
-        said = f"it carries {others} signature(s)" if others else "it carries no signature"
-        found.cannot.append(f"no --key was given, and {said}: who made this bundle is not known")
+        carried = f"it carries {others} signature(s)" if others else "it carries no signature"
+        findings.cannot.append(f"no --key was given, and {carried}: who made this bundle is not known")
     elif others:
-        found.notes.append(
+        findings.notes.append(
             f"{others} more signature(s), by keys that were not given: whether they are any is not known"
         )
 
 
-def check_stamp(bundle: Bundle, roots: Sequence[Certificate], found: Findings) -> None:
+def check_stamp(bundle: Bundle, roots: Sequence[Certificate], findings: Examination) -> None:
     if statement.STAMP not in bundle.archive.names:
-        found.wrong += ["--tsa was given, and it carries no time stamp"] if roots else []
+        findings.wrong += ["--tsa was given, and it carries no time stamp"] if roots else []
         return
     try:
         answer = bundle.archive.read(statement.STAMP, MOST_STAMP)
         when = statement.time_of(answer, bundle.envelope.payload, roots)
     except ConfigError as error:
-        found.wrong.append(str(error))
+        findings.wrong.append(str(error))
         return
     by = "by an authority of --tsa" if roots else "and nobody knows who says so: no --tsa was given"
-    found.notes.append(f"the statement was there on {when:%Y-%m-%d at %H:%M:%S} UTC, {by}")
+    findings.notes.append(f"the statement was there on {when:%Y-%m-%d at %H:%M:%S} UTC, {by}")
 
 
-def check_files(bundle: Bundle, found: Findings) -> None:
+def check_files(bundle: Bundle, findings: Examination) -> None:
     """The members are those of the statement, and what they say is so."""
-    found.doing = "the digests of its members"
+    findings.doing = "the digests of its members"
     names = set(bundle.archive.names) - {statement.ENVELOPE, statement.STAMP}
-    found.wrong += [
+    findings.wrong += [
         f"{name} is missing: the statement names it" for name in sorted(bundle.digests.keys() - names)
     ]
-    found.wrong += [
+    findings.wrong += [
         f"{name} is not in the statement: it was added" for name in sorted(names - bundle.digests.keys())
     ]
     for name in sorted(names & bundle.digests.keys()):
         if digest(bundle.folder / name) != bundle.digests[name]:
-            found.wrong.append(f"{name} is not what was signed: its SHA-256 is another one")
-    before = len(found.wrong)
+            findings.wrong.append(f"{name} is not what was signed: its SHA-256 is another one")
+    before = len(findings.wrong)
     try:
-        examine(bundle.folder, bundle.predicate, PUBLISHED, found)
+        examine(bundle.folder, bundle.predicate, PUBLISHED, findings)
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         # Files that somebody made may be wrong in any way.
-        found.wrong.append(f"its files are none of Pacemark's: {error}")
+        findings.wrong.append(f"its files are none of Pacemark's: {error}")
         return
     made = bundle.predicate.get("pacemark")
-    if made != VERSION and len(found.wrong) > before:
-        found.cannot.append(
+    if made != VERSION and len(findings.wrong) > before:
+        findings.cannot.append(
             f"the run was made with Pacemark {made}, and this is {VERSION}: with another one its records may differ"
         )

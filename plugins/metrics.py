@@ -18,7 +18,7 @@ from plugins.errors import ConfigError
 from plugins.logs import FlopsName, Step
 from plugins.logs.means import SINGLE, Means
 from plugins.recipes.cases import Case
-from plugins.recipes.file import Model
+from plugins.recipes.models import Model
 from plugins.yamlfile import Strict
 
 # A step is an outlier if it is away from the median by this many robust standard deviations of the settled

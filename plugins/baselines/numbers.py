@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from plugins.baselines.accelerators import Accelerator, accelerators
+from plugins.baselines.baseline_file import Reference
 from plugins.baselines.expected import Counting, counting, usual_statistic
-from plugins.baselines.file import Reference
 from plugins.baselines.store import Baseline, references
 from plugins.metrics import Statistic
 from plugins.recipes.cases import Case

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from plugins.baselines.accelerators import ACCELERATORS
-from plugins.baselines.file import Cell, Reference, Table, load_baselines
-from plugins.baselines.versions import shown
+from plugins.baselines.baseline_file import Cell, Reference, Table, load_baselines
+from plugins.baselines.changes import shown
 from plugins.errors import ConfigError
 from plugins.metrics import Statistic
 from plugins.recipes.cases import Case, Recipe

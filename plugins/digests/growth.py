@@ -34,7 +34,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median, stdev
 
-from plugins.digests.profile import UNKNOWN_LIMIT, Digests, ProfileDigest, Step
+from plugins.digests.profile import UNKNOWN_LIMIT, Digests, ProfileDigest, StepShares
 from plugins.record.verdict import Cause
 
 NOISE = 4.0
@@ -45,7 +45,7 @@ FLOOR_UNDIVIDED = 0.05
 _BEFORE_FIRST_KERNEL = 0.7
 
 
-_Figure = Callable[[Step], int]
+_Figure = Callable[[StepShares], int]
 _OWN_WORK: Mapping[Cause, _Figure] = {
     Cause.COMPUTE: lambda step: step.compute,
     Cause.COPIES: lambda step: step.other,
@@ -244,11 +244,11 @@ def _transport(changed: Mapping[int, tuple[str, str]]) -> str:
     return f"transport: rank {rank} uses {now}, it used {before}{more}"
 
 
-def _length(step: Step) -> int:
+def _length(step: StepShares) -> int:
     return step.length
 
 
-def _inside_collectives(step: Step) -> int:
+def _inside_collectives(step: StepShares) -> int:
     return step.communication
 
 

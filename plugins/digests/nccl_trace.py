@@ -62,7 +62,7 @@ class Rank(NamedTuple):
     bytes: _Number
 
 
-class File(NamedTuple):
+class TraceFile(NamedTuple):
     path: str
     size: _Number
     read: _Number
@@ -119,7 +119,7 @@ class NcclDigest(Strict):
     other_ranks: tuple[_Number, _Number]
     uneven: tuple[Uneven, ...]
     other_uneven: _Number
-    files: tuple[File, ...]
+    files: tuple[TraceFile, ...]
     done: bool
     warnings: tuple[str, ...]
 

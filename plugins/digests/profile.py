@@ -23,7 +23,7 @@ Time = Annotated[int, Field(ge=0, le=1 << 62)]
 Text = Annotated[str, Field(max_length=_NAMES)]
 
 
-class Step(Strict):
+class StepShares(Strict):
     """The shares of one step; docs/modes.md defines them."""
 
     length: Time
@@ -37,7 +37,7 @@ class Step(Strict):
     head: Time
 
     @model_validator(mode="after")
-    def _whole(self) -> Step:
+    def _whole(self) -> StepShares:
         if self.compute + self.exposed + self.other + self.gap != self.length:
             raise ValueError("the shares of a step do not sum to its length")
         if self.data + self.checkpoint > self.gap or self.communication < self.exposed:
@@ -76,7 +76,7 @@ class ProfileDigest(Strict):
     rank: Time | None
     steps_by: Text
     count: Annotated[int, Field(ge=1, lt=1 << 31)]
-    steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=MOST_STEPS, strict=False)]
+    steps: Annotated[tuple[StepShares, ...], Field(min_length=1, max_length=MOST_STEPS, strict=False)]
     kernels: Annotated[tuple[Kernel, ...], Field(max_length=KERNELS, strict=False)]
     categories: dict[Text, Total]
     collectives: dict[Text, Collective]

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from plugins.baselines.store import Baseline, SiteNumbers, find
 from plugins.recipes.cases import DEFAULT_GPU, Case, Recipe
-from plugins.recipes.file import SiteModel
+from plugins.recipes.models import SiteModel
 from plugins.record.baseline import AgreedTolerance
 from plugins.yamlfile import Strict
 

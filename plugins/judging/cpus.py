@@ -18,7 +18,7 @@ from dataclasses import replace
 from plugins.baselines.expected import Expected
 from plugins.judging.verdicts import Verdict
 from plugins.logs import Log
-from plugins.logs.processors import Sample
+from plugins.logs.processors import ProcessorSample
 from plugins.metrics import Measurement
 from plugins.recipes.cases import Case
 from plugins.record.verdict import Kind
@@ -79,7 +79,7 @@ def busy(case: Case, logs: Sequence[Log]) -> str:
     return _who(settled) if settled and (_others(settled) or 0.0) >= BUSY else ""
 
 
-def _settled(case: Case, logs: Sequence[Log]) -> list[Sample]:
+def _settled(case: Case, logs: Sequence[Log]) -> list[ProcessorSample]:
     steps = range(case.means.warm_up(case.steps), case.steps)
     return [sample for log in logs for sample in log.processors if sample.step in steps]
 
@@ -92,28 +92,28 @@ def _peak(case: Case, log: Log) -> float | None:
     return log.peak_tflops * min(1.0, max(had, 1 - WAITING * (_others(last) or 0.0)))
 
 
-def _last(case: Case, log: Log) -> list[Sample]:
+def _last(case: Case, log: Log) -> list[ProcessorSample]:
     """The samples of the steps whose median decides; empty if most are missing."""
     steps = range(case.steps - case.means.unit.recent, case.steps)
     last = [sample for sample in log.processors if sample.step in steps]
     return last if 2 * len(last) > len(steps) else []
 
 
-def _others(samples: Sequence[Sample]) -> float | None:
+def _others(samples: Sequence[ProcessorSample]) -> float | None:
     """The share of the processors that this program could not have; None if it is not known."""
     if any(sample.others_s is None for sample in samples):
         return None
     return sum(_shares(samples).values())
 
 
-def _shares(samples: Sequence[Sample]) -> dict[str, float]:
+def _shares(samples: Sequence[ProcessorSample]) -> dict[str, float]:
     """The share of the processors that others used, by the name of the field."""
     whole = sum(sample.seconds * sample.processors for sample in samples)
     fields = ("others_s", "stolen_s", "held_s")
     return {name: sum(getattr(sample, name) or 0.0 for sample in samples) / whole for name in fields}
 
 
-def _who(samples: Sequence[Sample]) -> str:
+def _who(samples: Sequence[ProcessorSample]) -> str:
     """`other programs had 62 % of the processors (firefox, cc1plus)`, and what else kept them from this program."""
     used: defaultdict[str, float] = defaultdict(float)
     for name, seconds in (pair for sample in samples for pair in sample.programs.items()):

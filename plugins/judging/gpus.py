@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from plugins.baselines.accelerators import Accelerator
-from plugins.baselines.file import Table
+from plugins.baselines.baseline_file import Table
 from plugins.digests import gpu_causes
 from plugins.digests.gpu_samples import Gpus
 from plugins.judging.verdicts import Verdict

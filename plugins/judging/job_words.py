@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from plugins.baselines.versions import mixed
+from plugins.baselines.changes import mixed
 from plugins.judging import identity
 from plugins.judging.evidence import Evidence
 from plugins.judging.validity.times import clock_remark, even_remark

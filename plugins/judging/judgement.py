@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from plugins.baselines.baseline_file import Reference
+from plugins.baselines.changes import versions_of
 from plugins.baselines.expected import Expected
-from plugins.baselines.file import Reference
-from plugins.baselines.versions import versions_of
 from plugins.digests.artefacts import Artefacts
 from plugins.digests.gpu_samples import Gpus
 from plugins.judging.checkpoints import Written

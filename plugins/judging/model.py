@@ -5,7 +5,7 @@ from __future__ import annotations
 from plugins.logs import FlopsName, Log, Step
 from plugins.metrics import FlopsDefinition, flops_per_sequence
 from plugins.recipes.cases import Case
-from plugins.recipes.file import Model
+from plugins.recipes.models import Model
 
 FLOPS_MARGIN = 0.001
 """If time and rate are on one line, their product may be off by this share. Other models differ by more."""

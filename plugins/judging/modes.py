@@ -10,7 +10,7 @@ from plugins.digests import nccl_problems
 from plugins.digests.artefacts import Artefacts, few
 from plugins.judging import checkpoints
 from plugins.recipes.cases import Case
-from plugins.recipes.file import Profiles
+from plugins.recipes.variants import Profiles
 from plugins.record.case import File
 
 SMALLEST = 4096

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from plugins.baselines.baseline_file import Reference
 from plugins.baselines.expected import Expected
-from plugins.baselines.file import Reference
 from plugins.baselines.store import Baseline
 from plugins.judging.figures import billions, percent, seconds, signed, statistic_name
 from plugins.judging.verdicts import Band

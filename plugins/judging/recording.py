@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from plugins.baselines.file import Cell
-from plugins.baselines.versions import nodes_of
+from plugins.baselines.baseline_file import Cell
+from plugins.baselines.changes import nodes_of
 from plugins.judging.cpus import busy
 from plugins.judging.identity import fingerprint, untold
 from plugins.judging.judgement import Judgement

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from plugins.baselines.file import BaselineFile, Cell, Table
-from plugins.baselines.versions import differences
+from plugins.baselines.baseline_file import BaselineFile, Cell, Table
+from plugins.baselines.changes import differences
 from plugins.judging.recording import Candidate
 from plugins.record.baseline import Recorded
 from plugins.record.verdict import Kind

@@ -8,8 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import replace
 
-from plugins.logs.lines import hints_in, telling_lines
 from plugins.logs.log import Attempt, Log, PrintedMeans, Step, Tells
+from plugins.logs.log_lines import hints_in, telling_lines
 from plugins.logs.marks import MARKS, Mark
 from plugins.logs.origin import HEADER, HEADER_HINT, RESTART, RESTART_HINTS, label_of, stamp_of
 from plugins.logs.statements import COMMON, Statement, Statements, printable

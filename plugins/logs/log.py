@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from plugins.logs.processors import Sample
+from plugins.logs.processors import ProcessorSample
 from plugins.logs.statements import Fact
 
 Tells = Literal["", "rate", "configuration"]
@@ -118,7 +118,7 @@ class Log:
     loaded: float | None = None
     restored: str = ""
     peak_tflops: float | None = None
-    processors: tuple[Sample, ...] = ()
+    processors: tuple[ProcessorSample, ...] = ()
     activity: str = ""
     every: int = 1
     ranks: int | None = None

@@ -27,8 +27,8 @@ from dataclasses import replace
 from plugins.logs.line_parser import MAX_RESTARTS, MAX_STEPS, LineParser, attempt
 from plugins.logs.log import Attempt, Log
 from plugins.logs.numbers import NUMBER
-from plugins.logs.processors import HINT, Sample, read_sample
-from plugins.logs.runs import Print, Run
+from plugins.logs.processors import HINT, ProcessorSample, read_sample
+from plugins.logs.runs import Print, RunLines
 from plugins.logs.statements import Statement
 
 _STEP = re.compile(
@@ -150,11 +150,11 @@ class MaxText(LineParser):
     def __init__(self) -> None:
         super().__init__()
         self._captured: int | None = None
-        self._run = Run()
+        self._run = RunLines()
         # The earlier runs that have the shape of the profiling run, by their places among all earlier runs.
         self._profiles: set[int] = set()
         self._lines = 0
-        self._processors: list[Sample] = []
+        self._processors: list[ProcessorSample] = []
         self._activity = ""
 
     def read_line(self, line: str, *, ended: bool) -> None:
@@ -207,7 +207,7 @@ class MaxText(LineParser):
             activity=self._activity,
         )
 
-    def _keep(self, sample: Sample | None) -> None:
+    def _keep(self, sample: ProcessorSample | None) -> None:
         """Keep a sample that is not damaged. If the steps go back, training has started over."""
         if sample is None:
             return
@@ -226,6 +226,6 @@ class MaxText(LineParser):
         if profile and len(self._earlier) < MAX_RESTARTS:
             self._profiles.add(len(self._earlier))
         self.ended(attempt(run.steps, self._restarter))
-        self._run = Run()
+        self._run = RunLines()
         self._captured = None
         return profile

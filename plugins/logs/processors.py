@@ -15,7 +15,7 @@ Seconds = Annotated[float, Field(ge=0, lt=1e9)]
 """A damaged line may hold a number of any length."""
 
 
-class Sample(BaseModel):
+class ProcessorSample(BaseModel):
     """A step and the matrix products behind it, up to the end of these products. All times are in s.
 
     `tflops` is the mean rate of the products, `share` the part of their threads' time in which the program ran.
@@ -40,9 +40,9 @@ class Sample(BaseModel):
     programs: dict[str, Seconds] = {}
 
 
-def read_sample(line: str) -> Sample | None:
+def read_sample(line: str) -> ProcessorSample | None:
     """The sample that the line states; None if it is damaged."""
     try:
-        return Sample.model_validate_json(line.partition(HINT)[2])
+        return ProcessorSample.model_validate_json(line.partition(HINT)[2])
     except ValidationError:
         return None

@@ -49,7 +49,7 @@ class Print(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Summary:
+class RunSteps:
     """What a run's lines state together. `last` is the newest step; if there are none, it is -1.
 
     If an earlier run died too early to be told apart before, `restarted_after` has its last step.
@@ -62,7 +62,7 @@ class Summary:
     last: int
 
 
-class Run:
+class RunLines:
     """Collects the lines of one run."""
 
     def __init__(self) -> None:
@@ -96,9 +96,9 @@ class Run:
             for old in [i for i in self._prints if LATE < i < index - LATE]:
                 self._settled[old] = _boil(old, self._prints.pop(old))
 
-    def summary(self) -> Summary:
+    def summary(self) -> RunSteps:
         if not self._counts:
-            return Summary((), (), (), None, -1)
+            return RunSteps((), (), (), None, -1)
         late = Counter(count for index, count in self._counts.items() if index > LATE)
         counts = late or Counter(self._counts.values())
         ranks = max(counts, key=lambda count: (counts[count], count))
@@ -109,7 +109,7 @@ class Run:
             if index <= dropped:
                 prints = prints[-ranks:]
             steps[index] = _boil(index, prints)
-        return Summary(
+        return RunSteps(
             steps=tuple(_whole(steps[index], ranks) for index in sorted(steps)),
             repeated=repeated,
             restarted_after=(dropped,) if dropped >= 0 else (),

@@ -12,19 +12,10 @@ from pathlib import Path
 
 from plugins.errors import ConfigError
 from plugins.logs.means import SINGLE, Means
-from plugins.recipes.file import (
-    Checkpoint,
-    Group,
-    Measure,
-    Model,
-    PublishedSave,
-    RecipeFile,
-    SiteModel,
-    Variant,
-    read_recipe,
-    read_releases,
-)
 from plugins.recipes.megatron import broken_rules, padded_vocabulary, parameters
+from plugins.recipes.models import Group, Measure, Model, SiteModel
+from plugins.recipes.recipe_file import RecipeFile, read_recipe, read_releases
+from plugins.recipes.variants import Checkpoint, PublishedSave, Variant
 
 MOST_CASES = 10_000
 """A recipe has no more, with those of the site's models."""
@@ -39,7 +30,7 @@ class Case:
 
     Parallelism: `tp`, `pp`, `cp`, `vp`, `fsdp` and `dp` are the tensor, pipeline, context, virtual pipeline,
     fully sharded and (replicated) data parallel sizes. `gpus_per_node` is as in
-    `plugins.recipes.file.Matrix`.
+    `plugins.recipes.recipe_file.Matrix`.
 
     If `one_node`, the case runs on one node, and may leave some of its GPUs unused.
 

@@ -8,7 +8,7 @@ core/tensor_parallel/mappings.py, at commit 878d65f.
 
 from __future__ import annotations
 
-from plugins.recipes.file import Model
+from plugins.recipes.models import Model
 
 POSITIONS = 2048
 """The recipes' --max-position-embeddings. A longer sequence needs as many positions as it has tokens."""

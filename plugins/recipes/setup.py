@@ -48,7 +48,7 @@ class Ruled(Strict):
         return None
 
 
-class Storage(Documents, Ruled):
+class StorageSetUp(Documents, Ruled):
     """Documents that end with a PersistentVolumeClaim. The rules must hold before they are applied."""
 
 
@@ -59,7 +59,7 @@ class Driver(Strict):
     wait: str = ""
 
 
-class Probe(Ruled):
+class DataProbe(Ruled):
     """The Job that finds out which data are there.
 
     Its pod prints a line that matches `says`. The rules must hold before a job is sent; the named groups of
@@ -90,7 +90,7 @@ class Preparation(Documents, Ruled):
     selection: list[str] = []
     stages: list[str] = Field(min_length=1)
     progress: PatternText
-    probe: Probe
+    probe: DataProbe
 
     @field_validator("progress")
     @classmethod
@@ -115,7 +115,7 @@ class SetUp(Strict):
     """
 
     drivers: dict[str, Driver] = {}
-    storage: dict[Annotated[str, form(r"[a-z]+", "a name of small letters")], Storage] = {}
+    storage: dict[Annotated[str, form(r"[a-z]+", "a name of small letters")], StorageSetUp] = {}
     data: Preparation
 
     @property

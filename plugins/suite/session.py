@@ -10,7 +10,7 @@ import pytest
 
 from plugins.judging.choice import Choice
 from plugins.recipes.cases import Case, Recipe, load_recipe
-from plugins.recipes.file import RecipeFile, read_recipe
+from plugins.recipes.recipe_file import RecipeFile, read_recipe
 
 
 @dataclass(frozen=True)

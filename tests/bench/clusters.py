@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from plugins.baselines.baseline_file import Cell, Table
 from plugins.baselines.expected import Expected, counting, expected
-from plugins.baselines.file import Cell, Table
 from plugins.baselines.store import Baseline
 from plugins.logs import Step
 from plugins.logs.numbers import resolution

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from plugins.baselines.file import Cell, Table, load_baselines
+from plugins.baselines.baseline_file import Cell, Table, load_baselines
 from plugins.recipes.cases import Case, Recipe, load_recipe
-from plugins.recipes.file import Matrix, Model, RecipeFile
+from plugins.recipes.models import Model
+from plugins.recipes.recipe_file import Matrix, RecipeFile
 
 _LAYOUT = ("tp", "pp", "cp", "vp", "fsdp", "mbs", "gbs")
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from plugins.baselines.file import Cell as Line
-from plugins.baselines.file import Table
+from plugins.baselines.baseline_file import Cell as Line
+from plugins.baselines.baseline_file import Table
 from plugins.baselines.store import Baseline, find
 from plugins.metrics import FlopsDefinition
 from plugins.recipes.cases import Case, load_recipe

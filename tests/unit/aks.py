@@ -15,7 +15,7 @@ from fixtures.backends.kubernetes.manifest import documents
 from fixtures.backends.kubernetes.merging import Word
 from fixtures.backends.kubernetes.section import Kubernetes
 from plugins.recipes.cases import Case, load_recipe
-from plugins.recipes.file import SiteModel
+from plugins.recipes.models import SiteModel
 from tests.unit import examples
 from tests.unit.logs.test_megatron_lm import line
 

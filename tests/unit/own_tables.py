@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from plugins.baselines.file import BaselineFile, load_baselines
+from plugins.baselines.baseline_file import BaselineFile, load_baselines
 from plugins.baselines.store import Baseline, SiteNumbers, find
 from plugins.judging.judgement import Judgement
 from plugins.judging.recording import Candidate, Origin, candidate

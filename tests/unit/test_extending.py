@@ -31,7 +31,7 @@ from plugins.logs import LineParser, Step
 from plugins.logs.formats import FORMATS, read
 from plugins.logs.marks import MARKS, Mark
 from plugins.recipes.cases import Case, Recipe, load_recipe
-from plugins.recipes.file import read_recipe
+from plugins.recipes.recipe_file import read_recipe
 from plugins.record.folder import LOG, SENT
 from plugins.record.job import JobRef, JobState, Phase
 from plugins.record.verdict import Kind

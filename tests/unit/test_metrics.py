@@ -18,7 +18,7 @@ from plugins.metrics import (
     tflops_per_gpu,
     timing,
 )
-from plugins.recipes.file import Model
+from plugins.recipes.models import Model
 from tests.unit import examples
 
 FULL = FlopsDefinition(definition="full-attention")

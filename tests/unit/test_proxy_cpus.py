@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from plugins.logs.processors import Sample, read_sample
+from plugins.logs.processors import ProcessorSample, read_sample
 
 PROXY = Path(__file__).resolve().parents[2] / "suites" / "proxy"
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -74,7 +74,7 @@ def proc(program: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     return machine
 
 
-def sample(processors: object) -> Sample:
+def sample(processors: object) -> ProcessorSample:
     found = read_sample(processors.sample(3, 0.25))  # type: ignore[attr-defined]
     assert found is not None
     return found

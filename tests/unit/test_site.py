@@ -28,7 +28,7 @@ from fixtures.site import (
 from fixtures.site_names import check_gpus
 from plugins.errors import ConfigError
 from plugins.judging.choice import Choice
-from plugins.recipes.file import read_recipe
+from plugins.recipes.recipe_file import read_recipe
 from tests.unit import examples
 from tests.unit.own_tables import recorded, rewritten
 

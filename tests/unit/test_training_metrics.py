@@ -9,7 +9,7 @@ import pytest
 
 from plugins.metrics import FlopsDefinition, Measurement, MfuBasis, Statistic, flops_per_sequence, timing
 from plugins.recipes.cases import Case
-from plugins.recipes.file import Model
+from plugins.recipes.models import Model
 from tests.unit.examples import parse
 from tests.unit.logs.test_dllogger import data, in_file
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from plugins.baselines.changes import since
 from plugins.baselines.expected import Expected
-from plugins.baselines.versions import since
 from plugins.judging.evidence import Evidence
 from plugins.judging.verdicts import Verdict
 from plugins.logs import Log

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from plugins.baselines.changes import versions_of
 from plugins.baselines.expected import Expected, expected
 from plugins.baselines.store import Baseline
-from plugins.baselines.versions import versions_of
 from plugins.judging import cpus as cpu_judging
 from plugins.judging import gpus as gpu_judging
 from plugins.judging import pace_report

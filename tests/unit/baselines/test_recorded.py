@@ -11,11 +11,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.baselines.file import CONFIGURATION, BaselineFile, load_baselines
+from plugins.baselines.baseline_file import CONFIGURATION, BaselineFile, load_baselines
 from plugins.baselines.store import SiteNumbers, find
 from plugins.judging.identity import fingerprint
 from plugins.judging.shelving import as_text, shelve
-from plugins.recipes.file import Model
+from plugins.recipes.models import Model
 from plugins.record.verdict import Kind
 from plugins.yamlfile import load
 from tests.unit import examples

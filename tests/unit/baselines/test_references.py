@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from plugins.baselines.baseline_file import load_baselines
 from plugins.baselines.expected import counting, usual_statistic
-from plugins.baselines.file import load_baselines
 from plugins.baselines.store import find, references
 from plugins.errors import ConfigError
 from plugins.judging.judgement import Judgement

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from plugins.baselines.baseline_file import load_baselines
 from plugins.baselines.expected import counting, expected
-from plugins.baselines.file import load_baselines
 from plugins.baselines.store import find
 from plugins.errors import ConfigError
 from plugins.metrics import Statistic

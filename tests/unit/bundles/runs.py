@@ -18,7 +18,7 @@ from fixtures.runs.ledger import Ledger
 from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.outcomes import outcome_of
 from fixtures.runs.record import About, write_record
-from pacemark import archive, statement
+from plugins.bundle import archive, statement
 from plugins.judging.acceptance import waivers
 from plugins.judging.choice import Choice
 from plugins.judging.evidence import read_evidence

@@ -14,7 +14,7 @@ from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.lock import RunLock
 from pacemark.__main__ import main
 from pacemark.leaks import leaks
-from pacemark.sbom import SBOM
+from plugins.bundle.sbom import SBOM
 from plugins.judging.choice import Choice
 from plugins.reports.checkout import VERSION
 from tests.system.support import pacemark

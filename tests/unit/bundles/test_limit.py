@@ -11,7 +11,7 @@ import pytest
 
 from pacemark import limit
 from pacemark.__main__ import main
-from pacemark.findings import Findings
+from plugins.bundle.findings import Examination
 from plugins.rejudge import Basis
 from tests.unit import examples
 from tests.unit.bundles import runs
@@ -96,7 +96,7 @@ def test_what_was_not_examined_is_not_signed(
 
 
 def test_the_time_is_no_longer_counted_afterwards() -> None:
-    found = Findings()
+    found = Examination()
     with limit.within(0.6, found):
         pass
     time.sleep(0.7)

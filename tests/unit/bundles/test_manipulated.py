@@ -26,9 +26,9 @@ from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from fixtures.runs.lines import JOBS_LOG
-from pacemark import archive
 from pacemark.__main__ import main
-from pacemark.statement import ENVELOPE
+from plugins.bundle import archive
+from plugins.bundle.statement import ENVELOPE
 from plugins.judging.choice import Choice
 from plugins.record.plan import PLAN
 from tests.unit import examples

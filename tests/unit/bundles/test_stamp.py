@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from rfc3161_client import TimestampRequestBuilder
 
-from pacemark import statement
 from pacemark.__main__ import main
+from plugins.bundle import statement
 from plugins.errors import ConfigError
 from tests.unit.bundles import runs
 

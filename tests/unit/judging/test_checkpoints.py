@@ -18,7 +18,7 @@ from plugins.judging.judgement import Judgement
 from plugins.logs import Log
 from plugins.logs.formats import read
 from plugins.recipes.cases import Case
-from plugins.recipes.file import read_recipe
+from plugins.recipes.recipe_file import read_recipe
 from plugins.record.job import JobRef, Phase
 from plugins.record.verdict import Kind
 from tests.unit import aks, examples

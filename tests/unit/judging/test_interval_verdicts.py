@@ -15,8 +15,8 @@ from fixtures.fleet.job import TrackedJob
 from fixtures.fleet.progress import Progress
 from fixtures.fleet.watchdog import fewest_steps_to_give_up, lost_pace, silent
 from fixtures.runs.planned import ExpectedStepTime
+from plugins.baselines.baseline_file import BaselineFile
 from plugins.baselines.expected import usual_statistic
-from plugins.baselines.file import BaselineFile
 from plugins.baselines.store import Baseline, find
 from plugins.errors import ConfigError
 from plugins.judging.identity import untold

@@ -13,7 +13,7 @@ from plugins.judging.checkpoints import GB
 from plugins.judging.evidence import Saved, SiteFacts
 from plugins.judging.judgement import Judgement
 from plugins.logs import Log
-from plugins.recipes.file import read_recipe
+from plugins.recipes.recipe_file import read_recipe
 from plugins.record.case import File
 from plugins.record.job import Phase
 from plugins.record.verdict import Kind

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from plugins.logs import MAX_LINE, formats
 from plugins.logs.formats import parser, read
-from plugins.logs.lines import hints_in
+from plugins.logs.log_lines import hints_in
 from tests.unit.examples import nemo2_line, parse
 from tests.unit.logs import test_dllogger, test_megatron_bridge, test_megatron_lm, test_nemo1
 from tests.unit.logs.test_maxtext import line as maxtext_line

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from plugins.baselines.file import Cell, Table
+from plugins.baselines.baseline_file import Cell, Table
 from plugins.baselines.store import Baseline
 from plugins.judging.checkpoints import Written
 from plugins.judging.evidence import SiteFacts

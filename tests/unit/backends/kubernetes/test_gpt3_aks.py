@@ -14,7 +14,7 @@ from plugins.errors import ConfigError, SubmitError
 from plugins.logs.means import Means
 from plugins.metrics import FlopsDefinition, flops_per_sequence
 from plugins.recipes.cases import load_recipe
-from plugins.recipes.file import SiteModel
+from plugins.recipes.models import SiteModel
 from tests.unit import aks
 from tests.unit.gke import leaves, shown
 

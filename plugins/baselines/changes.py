@@ -23,7 +23,7 @@ _TIMES, _SHARE = 2.0, 0.005
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Changes:
     """Two runs, in words: what `changed`, what is the `same`, and what only one of them states."""
 
     changed: tuple[str, ...]
@@ -80,7 +80,7 @@ def differences(old: Recorded, new: Recorded) -> str:
     return ", ".join(compare(_all(old), _all(new)).changed)
 
 
-def compare(then: Mapping[str, str], now: Mapping[str, str]) -> Comparison:
+def compare(then: Mapping[str, str], now: Mapping[str, str]) -> Changes:
     """Compare the versions of two runs, in the order in which `then` has them."""
     changed, same, unknown = [], [], []
     for name in {**then, **now}:
@@ -93,7 +93,7 @@ def compare(then: Mapping[str, str], now: Mapping[str, str]) -> Comparison:
         else:
             partly = " (as far as they are named)" if _CUT.search(now[name]) else ""
             same.append(f"{name} {shown(now[name])}{partly}")
-    return Comparison(tuple(changed), tuple(same), tuple(unknown))
+    return Changes(tuple(changed), tuple(same), tuple(unknown))
 
 
 def shown(version: str) -> str:

@@ -11,7 +11,7 @@ from plugins.words import shown
 
 
 @dataclass
-class Findings:
+class Examination:
     """What was found, a line each: what is `wrong`, what `cannot` be told, and what a reader should know.
 
     `cases` has the pace of each case, `verdicts` counts those that were made anew. `doing` is what is examined now;
@@ -28,7 +28,7 @@ class Findings:
     cut_off: bool = False
 
 
-def print_findings(found: Findings) -> None:
+def print_findings(found: Examination) -> None:
     for line in found.cases:
         print_line("case", line)
     if found.verdicts:

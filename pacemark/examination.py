@@ -12,21 +12,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fixtures.backends.registry import REPLAY
 from fixtures.runs.lines import JOBS_LOG
-from pacemark.acceptance import check_plan
-from pacemark.cases import check_cases
-from pacemark.differences import differences, few
+from pacemark.backwards import backwards
+from pacemark.decision import check_plan
 from pacemark.earlier import LEDGER
-from pacemark.findings import Findings
 from pacemark.jobs import JobsOfRun, named, read_jobs
-from pacemark.milder import left_out
-from pacemark.sbom import SBOM
-from pacemark.statement import ENVELOPE, STAMP, once
-from pacemark.times import backwards
+from pacemark.judged_anew import check_cases
+from plugins.bundle.differences import differing
+from plugins.bundle.findings import Examination
+from plugins.bundle.sbom import SBOM
+from plugins.bundle.statement import ENVELOPE, STAMP, once
+from plugins.bundle.terms import left_out
 from plugins.errors import ConfigError
 from plugins.record.folder import BASIS, SENT, SUMMARY, digests, try_folder
-from plugins.record.job import SETUP_CASE, Job
+from plugins.record.job import REPLAY, SETUP_CASE, Job
 from plugins.record.plan import PLAN
 from plugins.record.public import stamp
 from plugins.record.stored import NewerSchemaError, as_json, read_summary
@@ -45,7 +44,7 @@ _LONGEST_START = 3600.0
 _JUDGED = (Outcome.PASSED, Outcome.PERFORMANCE, Outcome.INVALID, Outcome.INFRASTRUCTURE, Outcome.NO_BASELINE)
 
 
-def examine(folder: Path, said: Mapping[str, Any], published: Path, found: Findings) -> None:
+def examine(folder: Path, said: Mapping[str, Any], published: Path, found: Examination) -> None:
     """Examine the run in `folder`, whose name is the run's, and what its statement `said` of it.
 
     `published` has Pacemark's own suites and baselines. If it is cut off, `found` has what was found so far.
@@ -158,20 +157,20 @@ def _unexplained(folder: Path, ledger: JobsOfRun) -> Iterator[str]:
         yield f"{place_of_none} has files and no submission in {JOBS_LOG}"
 
 
-def _check_evidence(folder: Path, summary: Summary, found: Findings) -> None:
+def _check_evidence(folder: Path, summary: Summary, found: Examination) -> None:
     """Check that each log, also one that nobody judges, is the one that the session had at its end."""
-    told, own = summary.files, digests(folder)
-    if told is None:
+    recorded, actual = summary.files, digests(folder)
+    if recorded is None:
         found.cannot.append(
             f"{SUMMARY} is of an older Pacemark, and has no digest of its logs: whether one was changed is not known"
         )
         return
-    for name in sorted(told.keys() | own.keys()):
-        if name not in own:
+    for name in sorted(recorded.keys() | actual.keys()):
+        if name not in actual:
             found.wrong.append(f"{name} is missing: {SUMMARY} has its digest")
-        elif name not in told:
+        elif name not in recorded:
             found.wrong.append(f"{name} was not there when the session ended: {SUMMARY} has no digest of it")
-        elif told[name] != own[name]:
+        elif recorded[name] != actual[name]:
             found.wrong.append(
                 f"{name} was changed after the session ended: its SHA-256 is not that in {SUMMARY}"
             )
@@ -179,21 +178,21 @@ def _check_evidence(folder: Path, summary: Summary, found: Findings) -> None:
 
 def _of_session(summary: Summary, ledger: JobsOfRun) -> Iterator[str]:
     """How what the summary says of the whole session differs from the ledger and from its own cases."""
-    own = [entries[-1] for entries in ledger.tries.values() if entries[-1].is_case]
-    told, known = [case.id for case in summary.cases], {entry.case for entry in own}
+    ran = [entries[-1] for entries in ledger.tries.values() if entries[-1].is_case]
+    ids, known = [case.id for case in summary.cases], {entry.case for entry in ran}
     for case, entries in ledger.tries.items():
         if entries[-1].ref.case_id != SETUP_CASE and not all(entry.gpus for entry in entries):
             yield f"{case} is a job without a GPU in {JOBS_LOG}, so that it would be no case"
-    for case in sorted(known - set(told)):
+    for case in sorted(known - set(ids)):
         yield f"{case} was run and is left out of {SUMMARY}"
-    for case in sorted(set(told) - known):
+    for case in sorted(set(ids) - known):
         yield f"{case} is in {SUMMARY} and was not run"
-    if len(told) != len(set(told)):
+    if len(ids) != len(set(ids)):
         yield f"{SUMMARY} has a case twice"
     counts = Counter(case.verdict for case in summary.cases)
     totals = {kind: counts[kind] for kind in Kind}
     if summary.totals != totals:
-        yield f"{SUMMARY}: its totals are not those of its cases: {few(list(differences(summary.totals, totals)))}"
+        yield f"{SUMMARY}: its totals are not those of its cases: {differing(summary.totals, totals)}"
     if summary.site != ledger.run.site:
         yield f"{SUMMARY} is of site {summary.site}, {JOBS_LOG} of site {ledger.run.site}"
     if abs(summary.started - ledger.run.started) > _LONGEST_START:
@@ -202,11 +201,12 @@ def _of_session(summary: Summary, ledger: JobsOfRun) -> Iterator[str]:
     if abs(summary.gpu_hours - hours) > 0.001:
         yield f"{SUMMARY} has {summary.gpu_hours} GPU-hours, the jobs in {JOBS_LOG} took {hours:.3f}"
     if summary.repeated is not None:
-        runs = {entry.case: _hours_of_runs(ledger.tries[entry.case]) for entry in own}
+        runs = {entry.case: _hours_of_runs(ledger.tries[entry.case]) for entry in ran}
         records = [record for record in summary.cases if record.id in runs]
         anew = RunsSaved.of(summary.repeated.at_most, runs, records)
-        if different := list(differences(as_json(summary.repeated), as_json(anew))):
-            yield f"{SUMMARY}: what repeats saved differs from the ledger in {few(different)}"
+        different = differing(as_json(summary.repeated), as_json(anew))
+        if different:
+            yield f"{SUMMARY}: what repeats saved differs from the ledger in {different}"
     # Scaling that fell short is a finding too.
     regressed = bool(summary.regressions) or summary.outcome is Outcome.PERFORMANCE
     ending = overall(0, totals, regressed=regressed, uncompared=bool(summary.uncompared))

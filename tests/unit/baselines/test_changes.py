@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from plugins.baselines.versions import compare, mixed, versions_of
+from plugins.baselines.changes import compare, mixed, versions_of
 from plugins.judging.judgement import Judgement
 from plugins.judging.shelving import shelve
 from plugins.logs import Log

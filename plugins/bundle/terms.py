@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fixtures.backends.registry import REPLAY
-from pacemark.differences import few
+from plugins.bundle.differences import few
 from plugins.judging.checkpoints import GB
 from plugins.judging.judgement import Judgement
 from plugins.judging.kinds.timed import BY_AGREED
 from plugins.recipes.cases import load_recipe
 from plugins.record.folder import BASIS
-from plugins.record.job import Job
+from plugins.record.job import REPLAY, Job
 from plugins.record.plan import PLAN, Plan
 from plugins.record.summary import LeftOut
 from plugins.rejudge import Basis
@@ -38,11 +37,10 @@ class Terms:
         if self.judged_as:
             yield f"judged as what the site file states: {', '.join(sorted(self.judged_as))}"
         for words, cases in self.by.items():
-            yield (
-                f"{few(cases)}: {words}"
-                if words.startswith(BY_AGREED)
-                else f"{len(cases)} case(s) are {words}"
-            )
+            if words.startswith(BY_AGREED):
+                yield f"{few(cases)}: {words}"
+            else:
+                yield f"{len(cases)} case(s) are {words}"
 
     def _as_what(self, name: str, judgement: Judgement) -> str:
         """`llama3 25.02 (its newest is 25.04) on h100`."""
@@ -63,12 +61,10 @@ class Terms:
             yield "judged by the published statistic alone (--strict-last)"
         if judgement.written is not None:
             promised = judgement.written.promised
-            by = (
-                f"the {promised / GB:g} GB/s that the site file promises"
-                if promised
-                else "no promised bandwidth"
-            )
-            yield f"judged by {by} of the storage"
+            if promised:
+                yield f"judged by the {promised / GB:g} GB/s that the site file promises of the storage"
+            else:
+                yield "judged by no promised bandwidth of the storage"
         if len(judgement.runs) > 1:
             yield "judged by several runs together"
         yield from (remark for remark in judgement.verdict.remarks if remark.startswith(BY_AGREED))
@@ -76,8 +72,8 @@ class Terms:
 
 def left_out(parts: Sequence[LeftOut]) -> Iterator[str]:
     """The cases that were selected and did not run."""
-    for part in parts:
-        yield f"by the session's word, {part.cases} case(s) of {part.recipe} were left out: {part.reason}"
+    for left_out in parts:
+        yield f"by the session's word, {left_out.cases} case(s) of {left_out.recipe} were left out: {left_out.reason}"
 
 
 def agreed(plan: Plan) -> Iterator[str]:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.outcomes import outcome_of
-from pacemark.basis import check_baseline, check_recipe
-from pacemark.differences import differences, few
-from pacemark.findings import Findings
 from pacemark.jobs import JobsOfRun, named
-from pacemark.milder import Terms
-from pacemark.statement import NewerFormat
+from plugins.bundle.differences import differing, few
+from plugins.bundle.findings import Examination
+from plugins.bundle.published import check_baseline, check_recipe
+from plugins.bundle.statement import NewerFormat
+from plugins.bundle.terms import Terms
 from plugins.judging.judgement import Judgement
 from plugins.judging.record import record_of
 from plugins.record.case import CaseRecord
@@ -28,7 +28,7 @@ _NOT_RUN = (Kind.INFRASTRUCTURE, Kind.LOST, Kind.SKIPPED)
 
 
 def check_cases(
-    folder: Path, told: Sequence[CaseRecord], ledger: JobsOfRun, published: Path, found: Findings
+    folder: Path, told: Sequence[CaseRecord], ledger: JobsOfRun, published: Path, found: Examination
 ) -> dict[str, CaseRecord]:
     """Judge each case anew, and return the records that follow. `told` are the cases of the summary.
 
@@ -50,7 +50,8 @@ def check_cases(
             judgement = basis.judge(case, outcome)
             made, judged = record_of(judgement), read_case(folder / case)
             found.verdicts[judgement.verdict.kind] += 1
-            if other := {one.gpus for one in entries} - {judgement.case.gpus}:
+            other = {one.gpus for one in entries} - {judgement.case.gpus}
+            if other:
                 found.wrong.append(f"{case}: {JOBS_LOG} says that it has {min(other)} GPUs")
             found.wrong += _told_otherwise(entry, judgement, made, record, judged)
             if known is not None:
@@ -104,8 +105,9 @@ def _told_otherwise(
     for name, recorded in records.items():
         # An offer for the site's baselines, and what other jobs say of the cause, are not of its own log.
         comparable = replace(recorded, recording=None, diagnosis=None)
-        if different := list(differences(case_as_json(comparable), case_as_json(made))):
-            yield f"{case}: {name} differs from its log and the ledger in {few(different)}"
+        different = differing(case_as_json(comparable), case_as_json(made))
+        if different:
+            yield f"{case}: {name} differs from its log and the ledger in {different}"
 
 
 def _pace(record: CaseRecord) -> str:

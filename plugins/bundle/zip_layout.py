@@ -58,8 +58,8 @@ def _in_members(file: BinaryIO, list_at: int, entries: Sequence[zipfile.ZipInfo]
             return f"{name}: it has a comment or an extra field, which nobody signs"
         if extra and (size, packed) == (_ELSEWHERE_32, _ELSEWHERE_32):
             size, packed = struct.unpack("<QQ", extra[_EXTRA.size :].ljust(16, b"\0")[:16])
-        told = (entry.flag_bits, entry.compress_type, entry.CRC, entry.compress_size, entry.file_size)
-        if (flags, method, crc, packed, size) != told or (sign, own_name) != (_HEAD_SIGN, _name(entry)):
+        listed = (entry.flag_bits, entry.compress_type, entry.CRC, entry.compress_size, entry.file_size)
+        if (flags, method, crc, packed, size) != listed or (sign, own_name) != (_HEAD_SIGN, _name(entry)):
             return f"{name}: its own header says otherwise than the list of members"
         end += _HEAD.size + name_length + extra_length + entry.compress_size
     return "" if end == list_at else "it has bytes of no member before its list of members"
@@ -68,8 +68,8 @@ def _in_members(file: BinaryIO, list_at: int, entries: Sequence[zipfile.ZipInfo]
 def _after_list(file: BinaryIO, list_at: int, entries: Sequence[zipfile.ZipInfo]) -> str:
     size = sum(_LISTED + len(_name(entry)) + len(entry.extra) for entry in entries)
     file.seek(list_at + size)
-    rest = file.read(_END_64 + _END.size + 1)
-    records, end = rest[: -_END.size], rest[-_END.size :]
+    data = file.read(_END_64 + _END.size + 1)
+    records, end = data[: -_END.size], data[-_END.size :]
     records_fit = len(records) == _END_64 and records.startswith(_END_64_SIGN)
     if records and not (records_fit and records[_LOCATOR_AT:].startswith(_LOCATOR_SIGN)):
         return "it has bytes after its list of members, or an archive comment: nobody signs them"
@@ -80,11 +80,9 @@ def _after_list(file: BinaryIO, list_at: int, entries: Sequence[zipfile.ZipInfo]
         return "it has bytes after its list of members, or an archive comment: nobody signs them"
     counted = {here, in_all} <= {len(entries), _ELSEWHERE_16 if records else len(entries)}
     placed = listed in (size, _ELSEWHERE_32) and place in (list_at, _ELSEWHERE_32)
-    return (
-        ""
-        if counted and placed and not disk and not list_disk
-        else "its end is not that of its list of members"
-    )
+    if counted and placed and not disk and not list_disk:
+        return ""
+    return "its end is not that of its list of members"
 
 
 def _name(entry: zipfile.ZipInfo) -> bytes:

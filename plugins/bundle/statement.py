@@ -75,10 +75,10 @@ def read(data: bytes) -> tuple[Envelope, dict[str, str], dict[str, Any]]:
     from securesystemslib.exceptions import Error
 
     try:
-        said = json.loads(data, object_pairs_hook=once)
+        document = json.loads(data, object_pairs_hook=once)
         # It changes what it is given.
         envelope = Envelope.from_dict(json.loads(data))
-        _require_signed_whole(said, envelope)
+        _require_signed_whole(document, envelope)
         if envelope.payload_type != PAYLOAD:
             raise ValueError(f"its payload is of type {envelope.payload_type}")
         statement = json.loads(envelope.payload, object_pairs_hook=once)
@@ -103,21 +103,22 @@ def read(data: bytes) -> tuple[Envelope, dict[str, str], dict[str, Any]]:
         raise ConfigError(f"{ENVELOPE}: is no statement of a bundle: {error}") from None
 
 
-def _require_signed_whole(said: Any, envelope: Envelope) -> None:
+def _require_signed_whole(document: Any, envelope: Envelope) -> None:
     """Raise ValueError if an envelope has anything that no signature covers, or what is no signature by Ed25519."""
-    if envelope.to_dict() != said or any(one.unrecognized_fields for one in envelope.signatures.values()):
+    signatures = envelope.signatures.values()
+    if envelope.to_dict() != document or any(signature.unrecognized_fields for signature in signatures):
         raise ValueError("it has a field or an encoding that nobody signs")
-    for one in envelope.signatures.values():
-        if not _KEY_ID.fullmatch(one.keyid) or not _SIGNATURE.fullmatch(one.signature):
+    for signature in signatures:
+        if not _KEY_ID.fullmatch(signature.keyid) or not _SIGNATURE.fullmatch(signature.signature):
             raise ValueError("a signature in it is none of Ed25519")
 
 
 def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """For `json.loads`: raises ValueError if an object has a key twice, because readers differ in which one they take."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         raise ValueError("it has a key twice")
-    return found
+    return values
 
 
 def sign(envelope: Envelope, key: Path) -> None:
@@ -179,8 +180,8 @@ def load_roots(path: Path) -> list[Certificate]:
     """The certificates of a PEM file. Raises ConfigError."""
     from cryptography.x509 import load_pem_x509_certificates
 
-    found: list[Certificate] = _loaded(path, load_pem_x509_certificates, "certificate")
-    return found
+    certificates: list[Certificate] = _loaded(path, load_pem_x509_certificates, "certificate")
+    return certificates
 
 
 def time_of(answer: bytes, payload: bytes, roots: Sequence[Certificate] = (), name: str = STAMP) -> datetime:

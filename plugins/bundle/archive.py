@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from pacemark.layout import data_at, stray
+from plugins.bundle.zip_layout import data_at, stray
 from plugins.errors import ConfigError
 from plugins.words import shown
 
@@ -47,12 +47,12 @@ def write(path: Path, members: Mapping[str, Path | bytes]) -> None:
 
 def rewrite(path: Path, members: Mapping[str, Path | bytes]) -> None:
     """Write an archive in the place of the one at `path`, which stays as it is if that fails. Raises OSError."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        write(part, members)
-        part.replace(path)
+        write(temporary, members)
+        temporary.replace(path)
     finally:
-        part.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def digest(content: Path | bytes) -> str:
@@ -97,8 +97,9 @@ class Archive:
         for entry in entries:
             # Python cuts a name at its first NUL, which is a fault.
             name = entry.orig_filename
-            if why := _fault(entry):
-                raise self._wrong(name, why)
+            fault = _fault(entry)
+            if fault:
+                raise self._wrong(name, fault)
             if name in members:
                 raise self._wrong(name, "two members have this name")
             folded = unicodedata.normalize("NFKC", name).casefold()
@@ -106,14 +107,16 @@ class Archive:
                 raise self._wrong(name, f"{alike[folded]} is the same name on some file systems")
             members[name], alike[folded] = entry, name
         folders = {str(parent) for folded in alike for parent in PurePosixPath(folded).parents}
-        if both := folders & set(alike):
+        both = folders & set(alike)
+        if both:
             raise self._wrong(min(both), "it is a file and a folder")
         total = sum(entry.file_size for entry in entries)
         if total > min(MOST_BYTES, _ANY_WAY + _MOST_TIMES * self._size):
             raise self._wrong(
                 "", f"its members are {total:,} bytes, too many for {self._size:,} bytes of ZIP"
             )
-        if reason := stray(self.path, self._zip.start_dir, entries):
+        reason = stray(self.path, self._zip.start_dir, entries)
+        if reason:
             raise self._wrong("", reason)
         return members
 
@@ -141,49 +144,49 @@ class Archive:
     def pieces(self, name: str) -> Iterator[bytes]:
         """The bytes of a member, no more than the archive says. Raises ConfigError if they are damaged, and OSError."""
         entry = self._members[name]
-        left, crc = entry.file_size, 0
+        missing, crc = entry.file_size, 0
         try:
             with self.path.open("rb") as file:
                 file.seek(data_at(file, entry))
                 for piece in _inflated(file, entry):
-                    left, crc = left - len(piece), zlib.crc32(piece, crc)
-                    if left < 0:
+                    missing, crc = missing - len(piece), zlib.crc32(piece, crc)
+                    if missing < 0:
                         raise self._wrong(name, "it has more bytes than the archive says")
                     yield piece
         except (zlib.error, EOFError) as error:
             raise self._wrong(name, f"it cannot be decompressed: {error}") from None
-        if left:
-            raise self._wrong(name, f"it is {left:,} bytes shorter than the archive says")
+        if missing:
+            raise self._wrong(name, f"it is {missing:,} bytes shorter than the archive says")
         if crc != entry.CRC:
             raise self._wrong(name, "it cannot be read: its CRC is another one")
 
-    def _wrong(self, name: str, why: str) -> ConfigError:
-        return ConfigError(f"{self.path}: {f'{name}: ' if name else ''}{why}")
+    def _wrong(self, name: str, reason: str) -> ConfigError:
+        return ConfigError(f"{self.path}: {f'{name}: ' if name else ''}{reason}")
 
 
 def _inflated(file: BinaryIO, entry: zipfile.ZipInfo) -> Iterator[bytes]:
     """The bytes of the member whose data begin here. Raises zlib.error or EOFError if the archive has other data."""
     inflate = zlib.decompressobj(-zlib.MAX_WBITS) if entry.compress_type == zipfile.ZIP_DEFLATED else None
-    left = entry.compress_size
-    while left:
-        data = file.read(min(_PIECE, left))
+    size = entry.compress_size
+    while size:
+        data = file.read(min(_PIECE, size))
         if not data:
             raise EOFError("it is cut off")
-        left -= len(data)
+        size -= len(data)
         if inflate is None:
             yield data
             continue
         while data:
             yield inflate.decompress(data, _PIECE)
             data = inflate.unconsumed_tail
-        if inflate.unused_data or (inflate.eof and left):
+        if inflate.unused_data or (inflate.eof and size):
             raise EOFError("it has bytes after its end")
     while inflate is not None and not inflate.eof:
         # The last input may have more output than one piece.
-        rest = inflate.decompress(b"", _PIECE)
-        if not rest:
+        data = inflate.decompress(b"", _PIECE)
+        if not data:
             raise EOFError("its end is missing")
-        yield rest
+        yield data
 
 
 def _require_readable(error: Exception) -> None:

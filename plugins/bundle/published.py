@@ -6,13 +6,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from pacemark.differences import differences, few
-from pacemark.findings import Findings
-from pacemark.statement import NewerFormat
 from plugins.baselines.accelerators import accelerators
+from plugins.baselines.baseline_file import Table
 from plugins.baselines.expected import counting, usual_statistic
-from plugins.baselines.file import Table
 from plugins.baselines.store import Baseline, find, references
+from plugins.bundle.differences import differing
+from plugins.bundle.findings import Examination
+from plugins.bundle.statement import NewerFormat
 from plugins.errors import ConfigError
 from plugins.judging.judgement import Judgement
 from plugins.recipes.cases import Case, Recipe, load_recipe
@@ -20,7 +20,7 @@ from plugins.record.folder import BASIS
 from plugins.rejudge import Basis
 
 
-def check_recipe(basis: Basis, key: str, published: Path, found: Findings) -> tuple[Recipe, Case] | None:
+def check_recipe(basis: Basis, key: str, published: Path, found: Examination) -> tuple[Recipe, Case] | None:
     """Set what a case runs beside the case that this Pacemark has itself, which is returned if it has one.
 
     Raises ConfigError or NewerFormat if the case has a mode that is not Pacemark's own: a pattern of it would be
@@ -41,17 +41,16 @@ def check_recipe(basis: Basis, key: str, published: Path, found: Findings) -> tu
             raise NewerFormat(f"this Pacemark has {none}, and looks for no files by another's patterns")
         found.cannot.append(f"{key}: this Pacemark has {none}: it is judged by what the bundle says of it")
         return None
-    if different := list(differences(_plain(known, same), _plain(recipe, case))):
-        found.wrong.append(
-            f"{key}: its recipe is not the published one: {few(different)} (published, bundle)"
-        )
+    different = differing(_plain(known, same), _plain(recipe, case))
+    if different:
+        found.wrong.append(f"{key}: its recipe is not the published one: {different} (published, bundle)")
         if case.mode != same.mode:
             raise ConfigError("its mode is not the published one, so no files are looked for by it")
     return known, same
 
 
 def check_baseline(
-    basis: Basis, judgement: Judgement, known: tuple[Recipe, Case], published: Path, found: Findings
+    basis: Basis, judgement: Judgement, known: tuple[Recipe, Case], published: Path, found: Examination
 ) -> None:
     """Set the baseline of a case beside the one that this Pacemark has itself."""
     case, gpu = judgement.case, judgement.outcome.gpu
@@ -59,42 +58,42 @@ def check_baseline(
     here, there = published / "baselines", basis.baselines
     try:
         ours, theirs = find(here, *known, gpu), find(there, recipe, case, gpu)
-        parts = [accelerators(folder).get(gpu) for folder in (here, there)]
+        sheets = [accelerators(folder).get(gpu) for folder in (here, there)]
     except ConfigError as error:
         found.wrong.append(f"{case.key}: its baseline cannot be compared: {error}")
         return
-    told = [part.model_dump(mode="json") if part else {} for part in parts]
-    if different := list(differences(told[0], told[1])):
+    different = differing(*(sheet.model_dump(mode="json") if sheet else {} for sheet in sheets))
+    if different:
         found.wrong.append(
-            f"{BASIS}/baselines: the data of {gpu} are not the published ones: {few(different)} (published, bundle)"
+            f"{BASIS}/baselines: the data of {gpu} are not the published ones: {different} (published, bundle)"
         )
-    if ours is None and theirs is not None:
+    if theirs is None:
+        if ours is not None:
+            found.wrong.append(f"{case.key}: a number for it is published, and {table} has none")
+            return
+    elif ours is None:
         found.cannot.append(
             f"{case.key}: this Pacemark has no number for it, the bundle has one in {table}: use a newer one"
         )
-    elif ours is not None and theirs is None:
-        found.wrong.append(f"{case.key}: a number for it is published, and {table} has none")
-    elif different := list(
-        differences(_figures(here, known[1], ours, gpu), _figures(there, case, theirs, gpu))
-    ):
-        found.wrong.append(
-            f"{case.key}: {table} is not the published one: {few(different)} (published, bundle)"
-        )
+        return
+    different = differing(_figures(here, known[1], ours, gpu), _figures(there, case, theirs, gpu))
+    if different:
+        found.wrong.append(f"{case.key}: {table} is not the published one: {different} (published, bundle)")
 
 
 def _figures(folder: Path, case: Case, baseline: Baseline | None, gpu: str) -> dict[str, Any]:
     """What the tables in a folder say of a case: the numbers that it is judged by, or how it is measured without."""
-    told: dict[str, Any] = {"references": [one.model_dump() for one in references(folder, case, gpu)]}
+    figures: dict[str, Any] = {"references": [item.model_dump() for item in references(folder, case, gpu)]}
     if baseline is None:
-        told["statistic"] = str(usual_statistic(folder, case))
-        told["MFU"] = repr(counting(case, None, gpu, folder).basis())
-        return told
+        figures["statistic"] = str(usual_statistic(folder, case))
+        figures["MFU"] = repr(counting(case, None, gpu, folder).basis())
+        return figures
     of_all = set(Table.model_fields) - {"cells", "notes", "references", "also"}
-    told |= baseline.table.model_dump(mode="json", include=of_all)
-    return {**told, **baseline.cell.model_dump(mode="json"), "tolerance": baseline.tolerance.model_dump()}
+    figures |= baseline.table.model_dump(mode="json", include=of_all)
+    return {**figures, **baseline.cell.model_dump(mode="json"), "tolerance": baseline.tolerance.model_dump()}
 
 
 def _plain(recipe: Recipe, case: Case) -> dict[str, Any]:
     """What a case runs, and how its log is read."""
-    told = {one.name: getattr(case, one.name) for one in fields(case) if one.name != "after"}
-    return {**told, "log": recipe.file.log, "program": recipe.file.program}
+    values = {field.name: getattr(case, field.name) for field in fields(case) if field.name != "after"}
+    return {**values, "log": recipe.file.log, "program": recipe.file.program}

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from plugins.errors import ConfigError
 from plugins.metrics import FlopsDefinition, Statistic
-from plugins.recipes.file import Mlp
+from plugins.recipes.models import Mlp
 from plugins.record.baseline import Recorded, Tolerance
 from plugins.yamlfile import Stated, Strict, load
 

@@ -20,16 +20,11 @@ def bill() -> bytes:
 
     root = Component(name="pacemark", version=VERSION, type=ComponentType.APPLICATION, bom_ref="pacemark")
     python = Component(name="python", version=python_version(), type=ComponentType.PLATFORM, bom_ref="python")
-    found = {(package.name, package.version) for package in distributions() if package.name}
-    packages = [
-        Component(
-            name=name,
-            version=version,
-            purl=(purl := PackageURL("pypi", None, name.lower(), version)),
-            bom_ref=str(purl),
-        )
-        for name, version in sorted(found)
-    ]
+    installed = {(package.name, package.version) for package in distributions() if package.name}
+    packages = []
+    for name, version in sorted(installed):
+        purl = PackageURL("pypi", None, name.lower(), version)
+        packages.append(Component(name=name, version=version, purl=purl, bom_ref=str(purl)))
     bom = Bom(components=[python, *packages])
     bom.metadata.component = root
     bom.register_dependency(root, [python, *packages])

@@ -1,0 +1,1 @@
+"""The bundle of a run: its archive, its statement with the signatures, and what is found of it."""
