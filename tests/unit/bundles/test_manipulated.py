@@ -423,7 +423,7 @@ FORGED: dict[str, tuple[Change, str]] = {
         "jobs.log: its last line is cut off",
     ),
     "lines of the journal were moved": (
-        lambda m: {**m, JOBS_LOG: b"".join(sorted(m[JOBS_LOG].splitlines(keepends=True)))},
+        lambda m: {**m, JOBS_LOG: b"".join(reversed(m[JOBS_LOG].splitlines(keepends=True)))},
         "jobs.log: line 1 does not follow the line before it",
     ),
     "a line of the journal was left out": (
