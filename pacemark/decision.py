@@ -57,9 +57,9 @@ def check_plan(
             found.wrong.append(f"{BASIS}/choices/{name}.json: its tolerance is not that of {PLAN}")
     for key in records:
         case = basis.case(key)
-        why = promised_otherwise(agreed.plan, case, basis.of(case.recipe)[1])
-        if why:
-            found.wrong.append(f"{key}: {why}")
+        difference = promised_otherwise(agreed.plan, case, basis.of(case.recipe)[1])
+        if difference:
+            found.wrong.append(f"{key}: {difference}")
     try:
         cases = asked(agreed.plan, list(_known(folder, basis, ledger, published)), PLAN)
     except ConfigError as error:
@@ -71,10 +71,10 @@ def check_plan(
     made = decided(agreed, cases, run, summary.outcome, summary.regressions)
     said, anew = as_json(recorded) or {}, as_json(made)
     if said.get("decision") != anew["decision"]:
-        why = "; ".join(f"{key}: {text}" for key, text in {**made.failed, **made.missing}.items())
+        reasons = "; ".join(f"{key}: {text}" for key, text in {**made.failed, **made.missing}.items())
         found.wrong.append(
             f"{SUMMARY} says '{said.get('decision', 'nothing')}' of {PLAN}, its logs say: {made.decision}"
-            + (f": {why}" if why else "")
+            + (f": {reasons}" if reasons else "")
         )
     elif differing(said, anew):
         found.wrong.append(f"{SUMMARY}: its decision differs from its logs in {differing(said, anew)}")

@@ -61,9 +61,9 @@ def check_cases(
             continue
         except Exception as error:
             # Files that somebody made may be wrong in any way.
-            why = f"it cannot be judged: {error}".replace(f"{folder}/", "")
-            said = f"{case}: {SUMMARY} says '{record.verdict}', and {why}"
-            (found.cannot if record.verdict is Kind.INFRASTRUCTURE else found.wrong).append(said)
+            reason = f"it cannot be judged: {error}".replace(f"{folder}/", "")
+            finding = f"{case}: {SUMMARY} says '{record.verdict}', and {reason}"
+            (found.cannot if record.verdict is Kind.INFRASTRUCTURE else found.wrong).append(finding)
             continue
         unjudged = judged is None and judgement.verdict.kind in _NOT_RUN
         records[case] = record if unjudged else made
