@@ -6,17 +6,23 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from fixtures.backends.section import Limits
 from fixtures.fleet.controller import Controller
+from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
+from fixtures.runs.ledger import Ledger
+from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.log_file import LogFile
+from fixtures.runs.planned import PlannedJob
 from plugins.errors import SubmitError, Unreachable
 from plugins.recipes.cases import Case
 from plugins.record.job import JobRef
 from tests.unit import examples
-from tests.unit.cluster import DONE, MIDDLE, NARROW, RUNNING, WIDE, Cluster, Site, Start, told
+from tests.unit.cluster import DONE, MIDDLE, NARROW, RUNNING, WIDE, Cluster, Site, Start, told, until
 
 
 def test_a_ledger_that_cannot_be_written_leaves_no_job(
@@ -96,6 +102,49 @@ def test_what_a_broken_ledger_leaves_unconfirmed_is_named(
     assert f"look for a job named {NARROW.id}" in said
     left = [entry.ref.name for entry in session.ledger.entries() if entry.may_run]
     assert sorted(left) == sorted([WIDE.id, NARROW.id])
+
+
+def test_no_backend_submits_a_job_whose_intent_is_not_on_disk(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk fills up, and the backend that meets that first ignores what can no longer be written."""
+    full, forgiven = threading.Event(), threading.Event()
+
+    def read(name: str) -> None:
+        full.set()
+        raise OSError(28, "No space left on device")
+
+    def check(case: Case) -> None:
+        assert forgiven.wait(60)
+
+    def write(file: LogFile, data: bytes, *, sync: bool) -> None:
+        if full.is_set():
+            raise OSError(28, "No space left on device")
+        really(file, data, sync=sync)
+
+    def forgive(ledger: Ledger) -> None:
+        forgive_(ledger)
+        forgiven.set()
+
+    really, forgive_ = LogFile._write, Ledger.forgive
+    monkeypatch.setattr(LogFile, "_write", write)
+    monkeypatch.setattr(Ledger, "forgive", forgive)
+    other = Cluster()
+    cluster.on_read, cluster.ends[WIDE.id], other.on_check = read, [RUNNING], check
+    backends = {"slurm": cluster, "local": other}
+    plans = [
+        PlannedJob(case, backend, JobRef(case.recipe, case.id, case.id), "nemo2")
+        for case, backend in ((WIDE, "slurm"), (NARROW, "local"))
+    ]
+    ledger = Ledger.create(tmp_path / JOBS_LOG, "run-1", "lab")
+    ledger.plan([(plan.case, plan.backend, plan.ref.name) for plan in plans])
+    site = Site(gpu="h100", limits=Limits(cancel_seconds=2))
+    fleet = Fleet(tmp_path, ledger, plans, backends, dict.fromkeys(backends, site), Policy())
+    fleet.start()
+    until(lambda: not fleet.running)
+    assert (cluster.submitted, cluster.cancelled, other.submitted) == ([WIDE.id], {WIDE.id}, [])
+    assert "the disk of the results folder is full" in fleet.defect
+    assert {job.case: job.may_run for job in Ledger(tmp_path / JOBS_LOG).entries()}[NARROW.key] is False
 
 
 def test_a_signal_that_interrupts_the_handler_of_another_waits_for_nothing(
