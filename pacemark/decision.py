@@ -8,14 +8,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pacemark.jobs import JobsOfRun
+from plugins.acceptance.decision import asked, waivers
+from plugins.acceptance.recorded import acceptance_lines, decided, scale_record, scaling_record, why_ended
+from plugins.acceptance.scaling import curves
+from plugins.acceptance.shown import RunShown, Shown
 from plugins.bundle import terms
 from plugins.bundle.differences import differing
 from plugins.bundle.findings import Examination
 from plugins.errors import ConfigError
-from plugins.judging.acceptance import asked, waivers
 from plugins.judging.choice import Choice
-from plugins.judging.scaling import curves
-from plugins.judging.shown import RunShown, Shown
 from plugins.recipes.cases import Case, load_recipe
 from plugins.record.case import CaseRecord
 from plugins.record.folder import BASIS, SUMMARY
@@ -24,7 +25,6 @@ from plugins.record.plan import PLAN, Agreed, parse_plan
 from plugins.record.stored import as_json
 from plugins.record.summary import Summary
 from plugins.rejudge import Basis, promised_otherwise
-from plugins.reports.acceptance import acceptance_lines, decided, scale_record, scaling_record, why_ended
 
 _THE_RUN = "the run"
 """By this `decide` says why a run is no evidence at all."""

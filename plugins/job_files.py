@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from plugins.digests.artefacts import Artefacts, parse_artefacts
-from plugins.digests.gpu_samples import MAX_LINE, Gpus, parse_gpus
+from plugins.gpu.samples import MAX_LINE, Gpus, parse_gpus
 from plugins.logs import Log
 from plugins.logs.formats import read
+from plugins.modes.artefacts import Artefacts, parse_artefacts
 from plugins.record.folder import ARTEFACTS, LOG, OWN_LOG
 
 _PIECE = 1 << 20

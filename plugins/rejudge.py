@@ -16,11 +16,11 @@ from pydantic import ValidationError
 from plugins.baselines.accelerators import ACCELERATORS
 from plugins.errors import ConfigError
 from plugins.files import write_whole
-from plugins.judging.checkpoints import GB
 from plugins.judging.choice import Choice
 from plugins.judging.evidence import read_evidence
 from plugins.judging.judge import judge
 from plugins.judging.judgement import Judgement
+from plugins.modes.checkpoints import GB
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case, Recipe, load_recipe
 from plugins.record.folder import BASIS

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from plugins.digests.nccl_trace import NcclDigest
-from plugins.digests.profile import ProfileDigest
 from plugins.errors import ConfigError
+from plugins.modes.profiles import ProfileDigest
+from plugins.modes.traces import NcclDigest
 from plugins.recipes.cases import Case
 from plugins.yaml_mistakes import first_mistake
 from plugins.yamlfile import Day, Stated, Strict

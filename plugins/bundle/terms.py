@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from plugins.bundle.differences import few
-from plugins.judging.checkpoints import GB
 from plugins.judging.judgement import Judgement
 from plugins.judging.kinds.timed import BY_AGREED
+from plugins.modes.checkpoints import GB
 from plugins.recipes.cases import load_recipe
 from plugins.record.folder import BASIS
 from plugins.record.job import REPLAY, Job

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from plugins.digests.artefacts import Artefacts
-from plugins.digests.growth import Growth, explain_growth
-from plugins.digests.nccl_trace import NcclDigest, Setup
-from plugins.digests.profile import Digests, ProfileDigest
 from plugins.judging.diagnosis import Diagnosis, ModeRun
+from plugins.modes.artefacts import Artefacts
+from plugins.modes.growth import Growth, explain_growth
+from plugins.modes.profiles import Digests, ProfileDigest
+from plugins.modes.traces import NcclDigest, Setup
 from plugins.record.verdict import Cause
 
 _LAST = 0.02

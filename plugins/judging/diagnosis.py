@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from plugins.baselines.digests import RecordedDigest
-from plugins.digests.artefacts import Artefacts
+from plugins.modes.artefacts import Artefacts
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case
 from plugins.record.verdict import Cause

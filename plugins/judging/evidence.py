@@ -9,8 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from plugins.baselines.numbers import Numbers, numbers
-from plugins.digests.artefacts import Artefacts
-from plugins.digests.gpu_samples import Gpus
+from plugins.gpu.samples import Gpus
 from plugins.job_files import read_artefacts, read_gpus, read_log
 from plugins.judging import cpus
 from plugins.judging.choice import Choice
@@ -20,6 +19,7 @@ from plugins.judging.validity import UNKNOWN, Started
 from plugins.logs import Log
 from plugins.logs.formats import parser
 from plugins.metrics import MfuBasis
+from plugins.modes.artefacts import Artefacts
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case, Recipe
 from plugins.record.folder import ERRORS, OWN_LOG, try_folder

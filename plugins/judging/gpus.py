@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from plugins.baselines.accelerators import Accelerator
 from plugins.baselines.baseline_file import Table
-from plugins.digests import gpu_causes
-from plugins.digests.gpu_samples import Gpus
+from plugins.gpu import causes as gpu_causes
+from plugins.gpu.samples import Gpus
 from plugins.judging.verdicts import Verdict
 from plugins.metrics import Measurement
 from plugins.recipes.cases import Case

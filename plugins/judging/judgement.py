@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from plugins.baselines.baseline_file import Reference
 from plugins.baselines.changes import versions_of
 from plugins.baselines.expected import Expected
-from plugins.digests.artefacts import Artefacts
-from plugins.digests.gpu_samples import Gpus
-from plugins.judging.checkpoints import Written
+from plugins.gpu.samples import Gpus
 from plugins.judging.diagnosis import Diagnosis
 from plugins.judging.diagnosis import explain as explain_diagnosis
 from plugins.judging.evidence import Evidence
 from plugins.judging.verdicts import Verdict
 from plugins.logs import Log
 from plugins.metrics import Measurement, Statistic
+from plugins.modes.artefacts import Artefacts
+from plugins.modes.checkpoints import Written
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case
 from plugins.record.verdict import Kind

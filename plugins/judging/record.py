@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from plugins.baselines.expected import Expected
-from plugins.digests.artefacts import Artefacts
 from plugins.judging import identity
-from plugins.judging.checkpoints import Written
 from plugins.judging.diagnosis import Diagnosis, ModeRun
 from plugins.judging.judgement import Judgement
 from plugins.judging.pace_report import beside
 from plugins.judging.verdicts import Band
 from plugins.metrics import Measurement, MfuBasis, Timing
+from plugins.modes.artefacts import Artefacts
+from plugins.modes.checkpoints import Written
 from plugins.record import case as parts
 from plugins.record.case import CaseRecord
 

@@ -11,7 +11,7 @@ Its TFLOP/s are by full attention until the middle of 2025, and by causal attent
 (`calculate_tflops_training_per_device`, commit a4c01726e).
 
 The proxy prints the same line, after its machine's own peak. Its steps are short, so it prints six decimals.
-It also prints what its GPUs say (`plugins.digests.gpu_samples`), who had the processors (`plugins.logs.processors`), what it
+It also prints what its GPUs say (`plugins.gpu.samples`), who had the processors (`plugins.logs.processors`), what it
 does before the first step, and its versions:
 
     proxy begins: to compile the training step, which takes seconds to minutes
@@ -136,7 +136,7 @@ class MaxText(LineParser):
 
     name = "maxtext"
     hints = (b"completed step: ", b"proxy machine peak: ")
-    # What `plugins.digests.gpu_samples` reads must be fetched of a long log, too.
+    # What `plugins.gpu.samples` reads must be fetched of a long log, too.
     asides = (
         b"Capture range started ",
         b"proxy ",

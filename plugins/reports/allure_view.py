@@ -15,14 +15,14 @@ import allure
 import allure_commons
 import pytest
 
-from plugins.digests.nccl_view import messages_svg
-from plugins.digests.profile import Digests
-from plugins.digests.profile_view import shares_svg
 from plugins.errors import Lost
 from plugins.files import write_whole
 from plugins.judging.judgement import Judgement
 from plugins.judging.record import record_of
 from plugins.metrics import Measurement
+from plugins.modes.profile_view import shares_svg
+from plugins.modes.profiles import Digests
+from plugins.modes.trace_view import messages_svg
 from plugins.recipes.cases import Case, Recipe
 from plugins.record.case import CaseRecord
 from plugins.record.folder import CASE, GPUS_PLOT, GPUS_TABLE, SENT, STEPS

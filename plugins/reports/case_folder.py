@@ -8,14 +8,14 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from plugins.digests.gpu_plot import gpus_svg
-from plugins.digests.gpu_samples import Gpus, Sample
 from plugins.files import write_whole
+from plugins.gpu.samples import Gpus, Sample
 from plugins.judging.judgement import Judgement
 from plugins.judging.record import record_of
 from plugins.record.case import CaseRecord
 from plugins.record.folder import GPUS_PLOT, GPUS_TABLE, STEPS, make_case_folder
 from plugins.record.stored import write_case as write_record
+from plugins.reports.gpu_plot import gpus_svg
 
 _STEPS = ("step", "seconds", "tokens_per_second", "loss", "grad_norm", "raw_seconds")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from plugins.errors import Infrastructure, Lost
-from plugins.judging.checkpoints import Written
 from plugins.judging.expected import Promise, Target, Targets, figure
 from plugins.judging.judgement import Judgement
 from plugins.judging.kinds import save
 from plugins.metrics import Measurement
+from plugins.modes.checkpoints import Written
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case
 from plugins.record.verdict import Kind

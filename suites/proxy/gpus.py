@@ -6,7 +6,7 @@ All is printed as lines of the log, because a log is what every cluster hands ba
     gpu state: {"gpu": 0, "when": "begin", ...}
     gpu sample: {"gpu": 0, "at": 1795359247.6, "step": 3, "sm_mhz": 1395, ...}
 
-`plugins.digests.gpu_samples` reads them. Without nvidia-ml-py nothing is sampled, and the log says so.
+`plugins.gpu.samples` reads them. Without nvidia-ml-py nothing is sampled, and the log says so.
 """
 
 import json

@@ -12,10 +12,10 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from plugins.digests import nccl
-from plugins.digests.nccl_trace import read_digest
+from plugins.modes import nccl
+from plugins.modes.traces import read_digest
 from tests.bench.report import Row, print_table, print_target
-from tests.unit.digests.traces import Trace
+from tests.unit.modes.traces import Trace
 
 SHORT, LONG = 2 * 10**7, 2 * 10**9
 FEW, MANY = 2, 256

@@ -15,7 +15,7 @@ from pathlib import Path
 from fixtures.backends.base import Backend, ClusterTimes, LogPiece, LogPlace
 from fixtures.backends.registry import BACKENDS
 from fixtures.backends.section import Limits, Machine
-from plugins.digests.artefacts import Artefacts
+from plugins.modes.artefacts import Artefacts
 from plugins.recipes.cases import Case, Recipe
 from plugins.record.case import File
 from plugins.record.job import JobRef, JobState, Phase
@@ -23,10 +23,9 @@ from tests.fuzz.job import JOB_ID
 from tests.golden.faults import whole
 from tests.unit import examples
 from tests.unit.cluster import Cluster
-from tests.unit.digests.test_nccl_trace import digest_of
-from tests.unit.digests.traces import Trace
 from tests.unit.examples import nemo2_line, nemo2_text, times
-from tests.unit.judging.test_saved_checkpoints import (
+from tests.unit.modes.test_nccl_trace import digest_of
+from tests.unit.modes.test_saved_checkpoints import (
     FOLDER,
     LOADED,
     NAME,
@@ -35,6 +34,7 @@ from tests.unit.judging.test_saved_checkpoints import (
     left,
     steps,
 )
+from tests.unit.modes.traces import Trace
 
 BEGAN = 1_790_000_000.0
 """When each job began, in seconds since the epoch."""

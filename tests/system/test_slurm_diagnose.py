@@ -12,8 +12,8 @@ from tests.lab.slurm import SlurmLab
 from tests.system.faults import MakeTrial, Trial
 from tests.system.support import Run, pacemark, signal_group, site_file, until
 from tests.unit import examples
-from tests.unit.digests.test_nccl_trace import digest_of
-from tests.unit.digests.traces import Trace
+from tests.unit.modes.test_nccl_trace import digest_of
+from tests.unit.modes.traces import Trace
 
 CAUSES = {8: "slow rank", 16: "sockets", 32: "slow link", 64: "host gaps", 128: "data stall"}
 FOUND = {8: "compute", 16: "transport", 32: "exposed communication", 64: "host gap", 128: "data"}

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 from plugins.baselines.expected import Expected, counting, expected
 from plugins.baselines.numbers import numbers
 from plugins.baselines.store import Baseline, find
-from plugins.digests.gpu_samples import Gpus
+from plugins.gpu.samples import Gpus
 from plugins.judging.evidence import Evidence, runs_of
 from plugins.judging.judge import judge
 from plugins.judging.judgement import Judgement

@@ -19,15 +19,15 @@ from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.opening import read_ledger
 from fixtures.session.choices import CHOICES, SELECTED, Selected
 from fixtures.session.ci import Gate
+from plugins.acceptance.recorded import acceptance_lines, decided, scaling_lines
+from plugins.acceptance.shown import RunShown, Shown
 from plugins.judging.choice import Choice
-from plugins.judging.shown import RunShown, Shown
 from plugins.recipes.cases import Case
 from plugins.record.case import CaseRecord
 from plugins.record.plan import PLAN, Agreed, Plan
 from plugins.record.summary import Ending, Scale, Scaling, WaivedCase
 from plugins.record.verdict import Kind, Outcome
 from plugins.rejudge import rejudged, write_basis
-from plugins.reports.acceptance import acceptance_lines, decided, scaling_lines
 from plugins.reports.gate import CODES
 from tests.system.support import Run, pacemark
 from tests.unit import examples

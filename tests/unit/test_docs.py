@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.site import load_site
-from plugins.judging.acceptance import asked
+from plugins.acceptance.decision import asked
 from plugins.recipes.cases import load_recipe
 from plugins.record.plan import read_plan
 from plugins.reports.checkout import VERSION

@@ -24,9 +24,9 @@ from fixtures.backends.slurm.artefacts import listed
 from fixtures.backends.slurm.job_table import JobTable, from_scontrol
 from fixtures.backends.slurm.states import Explanations
 from fixtures.site import load_site
-from plugins.digests.svg import Svg
 from plugins.errors import ConfigError, SubmitError
 from plugins.record.job import JobRef, JobState, Phase
+from plugins.svg import Svg
 from plugins.words import as_html, brief, html_text, markdown_code, markdown_text, shown
 from plugins.yaml_text import as_yaml
 from tests import hostile

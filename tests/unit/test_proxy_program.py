@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from plugins.digests.gpu_samples import parse_gpus
+from plugins.gpu.samples import parse_gpus
 
 PROXY = Path(__file__).resolve().parents[2] / "suites" / "proxy"
 

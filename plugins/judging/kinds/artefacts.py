@@ -5,17 +5,16 @@ from __future__ import annotations
 import shlex
 from statistics import median
 
-from plugins.digests import nccl_view, profile_view
-from plugins.digests.artefacts import Artefacts
-from plugins.digests.nccl_trace import NcclDigest
-from plugins.digests.profile import Digests
-from plugins.judging import modes
 from plugins.judging.evidence import Evidence
 from plugins.judging.identity import identity_line
 from plugins.judging.job_words import job_lines, remarks
 from plugins.judging.judgement import Finding
 from plugins.judging.verdicts import Verdict
 from plugins.logs import Log
+from plugins.modes import checks, profile_view, trace_view
+from plugins.modes.artefacts import Artefacts
+from plugins.modes.profiles import Digests
+from plugins.modes.traces import NcclDigest
 from plugins.recipes.cases import Case
 from plugins.record.case import File
 from plugins.record.verdict import Kind
@@ -30,7 +29,7 @@ def takes(case: Case) -> bool:
 def problems(evidence: Evidence) -> list[str]:
     """The reasons why its files are not what its mode is for."""
     site = evidence.site
-    return modes.problems(evidence.case, evidence.artefacts, nodes=site.nodes, network=site.network)
+    return checks.problems(evidence.case, evidence.artefacts, nodes=site.nodes, network=site.network)
 
 
 def left_lines(evidence: Evidence) -> list[str]:
@@ -38,7 +37,7 @@ def left_lines(evidence: Evidence) -> list[str]:
     artefacts = evidence.artefacts
     if artefacts is None:
         return []
-    lines = _report_lines(artefacts, modes.reports(evidence.case, artefacts))
+    lines = _report_lines(artefacts, checks.reports(evidence.case, artefacts))
     if artefacts.profiles:
         digests = Digests(version=1, profiles=artefacts.profiles, errors=())
         lines += [f"          {line}" for line in profile_view.table(digests).splitlines()]
@@ -60,7 +59,7 @@ def _headline(case: Case, artefacts: Artefacts) -> str:
     """What the run left, in a line."""
     trace = artefacts.trace
     if trace is None:
-        reports = modes.reports(case, artefacts)
+        reports = checks.reports(case, artefacts)
         return (
             f"{len(reports)} profiles of this job, {_megabytes(reports)}; to fetch them: {_fetch(artefacts)}"
         )
@@ -89,7 +88,7 @@ def _trace_lines(trace: NcclDigest) -> list[str]:
             f"note      {trace.counts.torn:,} calls are not counted: other ranks' output tore their lines "
             f"({trace.torn_share:.1%})"
         )
-    return lines + [f"trace     {line}" for line in nccl_view.table(trace).splitlines()]
+    return lines + [f"trace     {line}" for line in trace_view.table(trace).splitlines()]
 
 
 def _pace_line(log: Log) -> list[str]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from plugins.judging.checkpoints import bytes_words, data_files, path_of, rate_words, seconds_words
 from plugins.judging.evidence import Evidence, Saved
 from plugins.judging.identity import identity_line
 from plugins.judging.job_words import job_lines, remarks
 from plugins.judging.judgement import Finding
 from plugins.judging.verdicts import Verdict
 from plugins.logs import Log
+from plugins.modes.checkpoints import bytes_words, data_files, path_of, rate_words, seconds_words
 from plugins.recipes.cases import Case
 from plugins.record.verdict import Kind
 

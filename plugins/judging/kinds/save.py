@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import math
 
-from plugins.judging import modes
-from plugins.judging.checkpoints import (
+from plugins.judging.evidence import Evidence
+from plugins.judging.figures import billions
+from plugins.judging.job_words import job_lines, remarks
+from plugins.judging.judgement import Finding
+from plugins.judging.verdicts import Verdict
+from plugins.modes import checks
+from plugins.modes.checkpoints import (
     GB,
     TIB,
     Written,
@@ -15,11 +20,6 @@ from plugins.judging.checkpoints import (
     rate_words,
     seconds_words,
 )
-from plugins.judging.evidence import Evidence
-from plugins.judging.figures import billions
-from plugins.judging.job_words import job_lines, remarks
-from plugins.judging.judgement import Finding
-from plugins.judging.verdicts import Verdict
 from plugins.recipes.cases import Case
 from plugins.record.verdict import Kind
 
@@ -40,7 +40,7 @@ def takes(case: Case) -> bool:
 def problems(evidence: Evidence) -> list[str]:
     """The reasons why its files are no whole checkpoint, if they are looked at."""
     site = evidence.site
-    return modes.problems(evidence.case, evidence.artefacts, nodes=site.nodes, network=site.network)
+    return checks.problems(evidence.case, evidence.artefacts, nodes=site.nodes, network=site.network)
 
 
 def left_lines(_: Evidence) -> list[str]:

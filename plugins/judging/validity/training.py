@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
-from plugins.judging import checkpoints
 from plugins.judging.validity.run import Check, TimedRun, listed
 from plugins.logs.marks import MARKS
+from plugins.modes import checkpoints
 
 PROFILED_UNTIL = 11
 """If a recipe was published with a profiler, this is the last step that is profiled.

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.unit.digests.simulator import Planted, export, simulate
+from tests.unit.modes.simulator import Planted, export, simulate
 
 SOCKETS = "sockets"
 

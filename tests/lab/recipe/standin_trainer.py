@@ -17,7 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from tests.unit.digests.traces import Trace
+from tests.unit.modes.traces import Trace
 
 from . import checkpoints
 from .knobs import Knobs

@@ -18,13 +18,14 @@ from fixtures.runs.ledger import Ledger
 from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.outcomes import outcome_of
 from fixtures.runs.record import About, write_record
+from plugins.acceptance.decision import waivers
+from plugins.acceptance.recorded import decided, scaling_record
+from plugins.acceptance.scaling import curves
+from plugins.acceptance.shown import RunShown, Shown
 from plugins.bundle import archive, statement
-from plugins.judging.acceptance import waivers
 from plugins.judging.choice import Choice
 from plugins.judging.evidence import read_evidence
 from plugins.judging.judge import judge
-from plugins.judging.scaling import curves
-from plugins.judging.shown import RunShown, Shown
 from plugins.record.case import CaseRecord
 from plugins.record.folder import LOG, SENT
 from plugins.record.job import JobRef, JobState, Phase
@@ -32,7 +33,6 @@ from plugins.record.plan import PLAN, parse_plan
 from plugins.record.summary import Ending
 from plugins.record.verdict import Outcome
 from plugins.rejudge import write_basis
-from plugins.reports.acceptance import decided, scaling_record
 from plugins.reports.case_folder import write_case
 from tests.unit import examples
 

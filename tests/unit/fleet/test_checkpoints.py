@@ -21,7 +21,7 @@ from plugins.record.job import Job, JobRef
 from tests.unit import examples
 from tests.unit.cluster import BROKEN, NARROW, RUNNING, Cluster, Session, Site, Start, told
 from tests.unit.examples import nemo2_line
-from tests.unit.judging.test_saved_checkpoints import NAME, SAVES, left, steps
+from tests.unit.modes.test_saved_checkpoints import NAME, SAVES, left, steps
 
 SAVE = examples.case("70b-checkpoint-fp8-512gpus")
 LOAD = examples.case("70b-checkpoint-load-fp8-512gpus")

@@ -16,16 +16,16 @@ from fixtures.runs.ledger import Ledger
 from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
-from plugins.digests.artefacts import Artefacts
 from plugins.errors import ConfigError, SubmitError
+from plugins.modes.artefacts import Artefacts
 from plugins.recipes.cases import Case
 from plugins.record.case import File
 from plugins.record.job import Job, JobRef, JobState, Phase
 from tests.unit import examples
 from tests.unit.cluster import BROKEN, NARROW, RUNNING, Cluster, Site, Start, told
-from tests.unit.digests.test_nccl_trace import digest_of
-from tests.unit.digests.traces import Trace
 from tests.unit.examples import nemo2_text
+from tests.unit.modes.test_nccl_trace import digest_of
+from tests.unit.modes.traces import Trace
 
 LLAMA3 = examples.llama3()
 MODES = LLAMA3.diagnostic_modes(NARROW)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from plugins.digests.artefacts import Artefacts
 from plugins.errors import Unreachable
 from plugins.job_files import read_artefacts
+from plugins.modes.artefacts import Artefacts
 from plugins.recipes.cases import Case
 from plugins.record.case import File
 from plugins.record.folder import ARTEFACTS

@@ -12,10 +12,6 @@ import pytest
 
 from fixtures.session.recording import record_digests
 from plugins.baselines.digests import MOST_BYTES, RecordedDigest, load_digest, path_of, shelve_digest
-from plugins.digests import nsys
-from plugins.digests.artefacts import Artefacts
-from plugins.digests.nccl_trace import NcclDigest
-from plugins.digests.profile import ProfileDigest, read
 from plugins.errors import ConfigError
 from plugins.judging.diagnose import diagnose, networks
 from plugins.judging.diagnosis import (
@@ -27,15 +23,19 @@ from plugins.judging.diagnosis import (
     undiagnosed,
 )
 from plugins.judging.recording import Origin, digest
+from plugins.modes import nsys
+from plugins.modes.artefacts import Artefacts
+from plugins.modes.profiles import ProfileDigest, read
+from plugins.modes.traces import NcclDigest
 from plugins.record.folder import ARTEFACTS
 from plugins.record.verdict import Cause, Kind
 from plugins.suite.judged import explained
 from plugins.suite.session import SiteBaselines
 from tests.unit import examples
-from tests.unit.digests.simulator import RANKS, STEPS, Planted, export, simulate
-from tests.unit.digests.test_nccl_trace import digest_of
-from tests.unit.digests.traces import Trace
 from tests.unit.examples import record_json
+from tests.unit.modes.simulator import RANKS, STEPS, Planted, export, simulate
+from tests.unit.modes.test_nccl_trace import digest_of
+from tests.unit.modes.traces import Trace
 from tests.unit.own_tables import offering
 
 CASE = examples.case()

@@ -11,8 +11,8 @@ import pytest
 
 from plugins.baselines.accelerators import accelerators
 from plugins.baselines.store import find
-from plugins.digests import gpu_causes
-from plugins.digests.gpu_samples import Gpus, Process, Product, Sample, State, parse_gpus
+from plugins.gpu import causes as gpu_causes
+from plugins.gpu.samples import Gpus, Process, Product, Sample, State, parse_gpus
 from plugins.judging import gpus as gpu_judging
 from plugins.judging.identity import type_in
 from plugins.judging.judgement import Judgement

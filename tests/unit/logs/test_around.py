@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from plugins.digests.gpu_samples import parse_gpus
+from plugins.gpu.samples import parse_gpus
 from plugins.logs.formats import read
 from tests.fuzz import cells, words
 from tests.fuzz.around import AROUND, STAMP, around

@@ -12,13 +12,13 @@ import pytest
 
 from plugins.baselines.baseline_file import Cell, Table
 from plugins.baselines.store import Baseline
-from plugins.judging.checkpoints import Written
 from plugins.judging.evidence import SiteFacts
 from plugins.judging.judgement import Judgement
 from plugins.judging.model import flops_of_a_step
 from plugins.logs import Log, Span
 from plugins.logs.means import SINGLE, Means
 from plugins.metrics import FlopsDefinition, levelled
+from plugins.modes.checkpoints import Written
 from plugins.recipes.cases import Case
 from plugins.record.baseline import Tolerance
 from plugins.record.verdict import Kind

@@ -16,8 +16,8 @@ from fixtures.backends.slurm.checkpoints import removed
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh import files
 from fixtures.backends.ssh.connection import SshConnection
-from plugins.digests.artefacts import parse_artefacts
 from plugins.errors import Infrastructure, SiteError, Unreachable
+from plugins.modes.artefacts import parse_artefacts
 from plugins.record.job import JobRef
 from tests.unit import examples
 

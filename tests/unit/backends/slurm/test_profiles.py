@@ -11,14 +11,14 @@ import pytest
 
 from fixtures.backends.slurm.backend import SlurmBackend
 from fixtures.backends.slurm.section import Slurm
-from plugins.digests import nsys
-from plugins.digests.artefacts import parse_artefacts
 from plugins.errors import SiteError, SubmitError
+from plugins.modes import nsys
+from plugins.modes.artefacts import parse_artefacts
 from plugins.recipes.cases import Case
 from plugins.record.job import JobRef
 from tests.unit import examples
 from tests.unit.backends.slurm.test_checkpoints import Login
-from tests.unit.digests.simulator import STEPS, export, simulate
+from tests.unit.modes.simulator import STEPS, export, simulate
 
 PROFILE = examples.case("8b-profile-bf16-8gpus")
 NAME = "pacemark-run-1.llama3-8b-profile-bf16-8gpus"

@@ -1,0 +1,1 @@
+"""The acceptance of a cluster: the decision on a plan, and scaling."""

@@ -1,0 +1,234 @@
+"""The acceptance of a cluster: what a plan asks for, and whether a run has shown it. Pure.
+
+The plan is a YAML file on which buyer and vendor agree before the first job. The decision follows from the
+plan, its cases and the cases' entries of `summary.json` alone, so that anyone can make it again.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from plugins.acceptance.scaling import curves, groups
+from plugins.acceptance.shown import RunShown, Shown
+from plugins.errors import ConfigError
+from plugins.judging.repeats import Repeats
+from plugins.recipes.cases import Case
+from plugins.record.nodes import node_names
+from plugins.record.plan import Decision, Plan, Waiver
+from plugins.record.verdict import Kind
+from plugins.yaml_mistakes import meant
+
+_PATTERN = set("*?[")
+# A step time may follow from tokens/s.
+_SAME = 1e-4
+
+AGAINST = (Kind.TOO_SLOW, Kind.NOISY)
+"""What a case ends as that shows something against the cluster. Any other end than a pass shows nothing."""
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """The decision on a plan.
+
+    `failed` says what speaks against the cluster, `missing` what was not shown; both by the case, the list of
+    nodes or the part of the plan. `waived` are the cases that need not pass, with their waivers.
+    """
+
+    decision: Decision
+    failed: Mapping[str, str]
+    missing: Mapping[str, str]
+    waived: Mapping[str, Waiver]
+
+
+def runs_of(plan: Plan) -> Repeats | None:
+    """How often a case of the plan may run; None: once."""
+    repeats = plan.repeats
+    return Repeats(repeats.at_most, always=repeats.always) if repeats.at_most > 1 else None
+
+
+def asked(plan: Plan, known: Sequence[Case], where: str) -> list[Case]:
+    """The cases of the plan, of those that are `known`, in their order.
+
+    Raises ConfigError, which names the file `where`, if the plan asks for what there is not.
+    """
+    keys = [case.key for case in known]
+    for pattern in plan.cases:
+        if not any(fnmatchcase(key, pattern) for key in keys):
+            raise ConfigError(f"{where}: cases: no case is {pattern}; {_near(pattern, keys)}")
+    cases = [case for case in known if any(fnmatchcase(case.key, pattern) for pattern in plan.cases)]
+    mistake = _mistake(plan, cases)
+    if mistake:
+        raise ConfigError(f"{where}: {mistake}")
+    return cases
+
+
+def _mistake(plan: Plan, cases: Sequence[Case]) -> str:
+    """What the plan says of its cases that is not so; "" if all is."""
+    keys = [case.key for case in cases]
+    if plan.number not in (None, len(cases)):
+        more = ", ..." if len(keys) > 5 else ""
+        return f"number: the plan says {plan.number} cases, and `cases` selects {len(cases)}: {', '.join(keys[:5])}{more}"
+    for name, named in (("waivers", [waiver.case for waiver in plan.waivers]), ("numbers", [*plan.numbers])):
+        other = next((key for key in named if key not in keys), "")
+        if other:
+            return f"{name}: {other} is no case of this plan; {_near(other, keys)}"
+    recipes = {case.recipe: case.release for case in cases}
+    for recipe, release in plan.releases.items():
+        if recipe not in recipes:
+            return f"releases: the plan has no case of {recipe}"
+        if recipes[recipe] != release:
+            return (
+                f"releases: the plan asks for {recipe} {release}, and its cases are of {recipes[recipe]} here: correct the "
+                "plan, or `replay.release` in the site file if logs are judged"
+            )
+    if plan.scaling is not None and not groups(cases):
+        return "scaling: no two cases of the plan differ in their number of GPUs alone, so there is none"
+    return ""
+
+
+def _near(given: str, known: Sequence[str]) -> str:
+    hint = meant(given, known)
+    return hint if hint.startswith("did you mean") else "`pytest suites --collect-only -q` shows all"
+
+
+def decide(plan: Plan, cases: Sequence[Case], run: RunShown) -> Acceptance:
+    """Whether a run has shown what the plan asks of these cases.
+
+    Nothing but a pass, or a waiver for the very verdict, stands for a case.
+    """
+    waived = waivers(plan, run.cases, run.begun)
+    failed: dict[str, str] = {}
+    missing: dict[str, str] = {}
+    passed: set[str] = set()
+    for case in cases:
+        shown = run.cases.get(case.key)
+        if shown is None:
+            missing[case.key] = run.unrun.get(case.key) or "it was not run"
+        elif case.key in waived:
+            continue
+        elif shown.kind in AGAINST:
+            failed[case.key] = _unwaived(plan, case, shown, run.begun)
+        else:
+            reason = _lacking(plan, case, shown, run.begun)
+            if reason:
+                missing[case.key] = reason
+            else:
+                passed.add(case.key)
+    short, untold = _scaling(plan, cases, run, waived)
+    failed |= short
+    missing |= _nodes(plan, [run.cases[key] for key in passed]) | untold
+    if not passed:
+        missing["the plan"] = "no case passed"
+    if run.spoiled:
+        missing["the run"] = run.spoiled
+    decision = Decision.ACCEPTED
+    if failed:
+        decision = Decision.NOT_ACCEPTED
+    elif missing:
+        decision = Decision.INCOMPLETE
+    return Acceptance(decision, failed, missing, waived)
+
+
+def _lacking(plan: Plan, case: Case, shown: Shown, begun: datetime.date) -> str:
+    """Why a case did not pass as the plan asks; "" if it did."""
+    if shown.kind is Kind.PASSED:
+        return _other(plan, case, shown)
+    return _unwaived(plan, case, shown, begun)
+
+
+def _unwaived(plan: Plan, case: Case, shown: Shown, begun: datetime.date) -> str:
+    """The headline of a case that did not pass, and why its waiver does not count. It has one at most."""
+    reasons = [_why_not(waiver, shown, begun) for waiver in plan.waivers if waiver.case == case.key]
+    return "; ".join([shown.headline, *reasons])
+
+
+def _nodes(plan: Plan, passed: Sequence[Shown]) -> dict[str, str]:
+    """The lists of nodes that the cases that passed did not all run on, and which of them."""
+    ran_on = frozenset().union(*(shown.nodes for shown in passed))
+    missing = {}
+    for text in plan.nodes:
+        names = node_names(text)
+        idle = names - ran_on
+        if idle:
+            where = text if idle == names else ", ".join(sorted(idle))
+            missing[f"nodes {text}"] = f"no case that passed ran on {where}"
+    return missing
+
+
+def _scaling(
+    plan: Plan, cases: Sequence[Case], run: RunShown, waived: Mapping[str, Waiver]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Which scaling falls short, and which cannot be told."""
+    short: dict[str, str] = {}
+    missing: dict[str, str] = {}
+    if plan.scaling is None:
+        return short, missing
+    scaling = curves(cases, run.cases, plan.scaling, waived)
+    for curve in scaling:
+        if curve.short:
+            short[f"scaling of {curve.name}"] = "; ".join(curve.short)
+        if curve.missing:
+            missing[f"scaling of {curve.name}"] = "; ".join(curve.missing)
+    points = [point for curve in scaling for point in curve.points]
+    if not any(point.missing or point.limit is not None for point in points):
+        missing["scaling"] = "no two scales are left beside the waived cases"
+    return short, missing
+
+
+def _other(plan: Plan, case: Case, shown: Shown) -> str:
+    """Why a pass is not the one that the plan asks for; "" if it is."""
+    release = plan.releases.get(case.recipe, shown.release)
+    if shown.release != release:
+        return f"it was judged by release {shown.release}, and the plan asks for {release}"
+    if plan.gpu not in (None, shown.gpu):
+        return f"it was judged as a {shown.gpu}, and the plan asks for {plan.gpu}"
+    if shown.recorded and not plan.recorded_baselines:
+        return f"it was judged by a number that run {shown.recorded} recorded, which the plan does not allow"
+    reason = unagreed(plan, case, shown.number)
+    if reason:
+        return reason
+    if case.is_timed and plan.repeats.always and shown.runs < plan.repeats.at_most:
+        return f"it ran {shown.runs} times, and the plan asks for {plan.repeats.at_most}"
+    return ""
+
+
+def unagreed(plan: Plan, case: Case, number: float | None) -> str:
+    """Why the plan does not agree with a step time in s that the site's own baselines have by hand; "" if it does.
+
+    None: the case is judged by no such number.
+    """
+    stated = plan.numbers.get(case.key)
+    if stated is None and number is None:
+        return ""
+    if stated is None:
+        return f"the site's own baselines have {number:g} s, written by hand, which `numbers` of the plan does not say"
+    if number is None:
+        return f"`numbers` of the plan says {stated:g} s, and the site's own baselines have no such number for it"
+    if math.isclose(stated, number, rel_tol=_SAME):
+        return ""
+    return f"`numbers` of the plan says {stated:g} s, and the site's own baselines {number:g} s"
+
+
+def waivers(plan: Plan, shown: Mapping[str, Shown], begun: datetime.date) -> dict[str, Waiver]:
+    """The cases that did not pass and need not, in a run that began on this day (UTC), with their waivers."""
+    ended = [(waiver, shown[waiver.case]) for waiver in plan.waivers if waiver.case in shown]
+    return {
+        waiver.case: waiver
+        for waiver, case in ended
+        if case.kind is not Kind.PASSED and not _why_not(waiver, case, begun)
+    }
+
+
+def _why_not(waiver: Waiver, shown: Shown, begun: datetime.date) -> str:
+    """Why the waiver of a case does not count; "" if it does."""
+    if not shown.release:
+        return "it was not judged, so it cannot be waived"
+    if shown.kind not in waiver.verdicts:
+        return f"its waiver is for {' or '.join(waiver.verdicts)}"
+    if max(begun, shown.submitted or begun) > waiver.until:
+        return f"its waiver ended on {waiver.until}"
+    return ""

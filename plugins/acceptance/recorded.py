@@ -1,0 +1,118 @@
+"""The decision on an acceptance plan, and scaling, as they are recorded and told. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from plugins.acceptance.decision import decide
+from plugins.acceptance.scaling import Curve, Point
+from plugins.acceptance.shown import RunShown
+from plugins.recipes.cases import Case
+from plugins.record.plan import Agreed
+from plugins.record.summary import AcceptanceRecord, Scale, Scaling, WaivedCase
+from plugins.record.verdict import Outcome
+
+# A session that ended so has not brought its cases to an end, or not by their verdicts alone.
+_NO_END = (Outcome.FAILED, Outcome.INTERRUPTED, Outcome.INTERNAL_ERROR, Outcome.USAGE, Outcome.EMPTY)
+
+
+def decided(
+    agreed: Agreed,
+    cases: Sequence[Case],
+    run: RunShown,
+    outcome: Outcome,
+    regressions: Sequence[str] = (),
+) -> AcceptanceRecord:
+    """What `summary.json` says of the decision on a run.
+
+    `outcome` and `regressions` are those of `summary.json`. The others are as in `plugins.acceptance.decision.decide`.
+    """
+    spoiled = "; ".join(filter(None, [run.spoiled, why_ended(outcome, regressions)]))
+    found = decide(agreed.plan, cases, replace(run, spoiled=spoiled))
+    return AcceptanceRecord(
+        decision=found.decision,
+        digest=agreed.digest,
+        plan=agreed.plan,
+        cases=tuple(case.key for case in cases),
+        failed=dict(found.failed),
+        missing=dict(found.missing),
+        waived=tuple(
+            WaivedCase(
+                case=key,
+                verdict=run.cases[key].kind,
+                headline=run.cases[key].headline,
+                reason=waiver.reason,
+                agreed_by=waiver.agreed_by,
+                until=waiver.until,
+            )
+            for key, waiver in found.waived.items()
+        ),
+    )
+
+
+def why_ended(outcome: Outcome, regressions: Sequence[str]) -> str:
+    """Why a session that ended so is no evidence for its plan; "" if it is."""
+    ended = f"the session ended as {outcome}" if outcome in _NO_END else ""
+    return "; ".join(filter(None, [ended, *regressions]))
+
+
+def scaling_record(curves: Sequence[Curve]) -> tuple[Scaling, ...]:
+    """What `summary.json` says of scaling: of the curves with at least two measured scales, and of the judged ones."""
+    return tuple(
+        Scaling(
+            recipe=curve.recipe,
+            size=curve.size,
+            dtype=curve.dtype,
+            scales=tuple(map(scale_record, curve.points)),
+        )
+        for curve in curves
+        if curve.short or curve.missing or sum(point.measured is not None for point in curve.points) > 1
+    )
+
+
+def scale_record(point: Point) -> Scale:
+    return Scale(
+        case=point.case,
+        gpus=point.gpus,
+        tokens_per_second_per_gpu=point.measured,
+        published_tokens_per_second_per_gpu=point.published,
+        efficiency=point.efficiency,
+        published_efficiency=point.published_efficiency,
+        limit=point.limit,
+        why=point.short or point.missing,
+        waived=point.waived,
+    )
+
+
+def acceptance_lines(record: AcceptanceRecord) -> Iterator[str]:
+    """The decision in lines for a terminal. No text of the plan or of a verdict makes a line of its own."""
+    return (" ".join(line.split()) for line in _told(record))
+
+
+def _told(record: AcceptanceRecord) -> Iterator[str]:
+    yield f"{record.decision.upper()}: {len(record.cases)} case(s) of the plan with SHA-256 {record.digest}"
+    for word, found in (("failed", record.failed), ("missing", record.missing)):
+        for key, why in found.items():
+            yield f"{word}: {key}: {why}"
+    for waived in record.waived:
+        yield (
+            f"waived: {waived.case}: {waived.headline} (until {waived.until}, agreed by {waived.agreed_by}: "
+            f"{waived.reason})"
+        )
+
+
+def scaling_lines(records: Sequence[Scaling]) -> Iterator[str]:
+    """Scaling in lines for a terminal, those that are judged."""
+    for record in records:
+        if any(scale.limit is not None or scale.why for scale in record.scales):
+            told = ", ".join(_scale(scale) for scale in record.scales)
+            yield f"scaling of {record.recipe}/{record.size}-{record.dtype}: {told}"
+
+
+def _scale(scale: Scale) -> str:
+    if scale.efficiency is None:
+        return f"{scale.gpus} GPUs none"
+    limit = f" (limit {100 * scale.limit:.1f} %)" if scale.limit is not None else ""
+    limit = " (waived)" if scale.waived else limit
+    return f"{scale.gpus} GPUs {100 * scale.efficiency:.1f} %{limit}"

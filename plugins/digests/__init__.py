@@ -1,1 +1,0 @@
-"""Digests of what a cluster recorded: profiles, NCCL traces and samples of GPUs, with their tables and plots."""

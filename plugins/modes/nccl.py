@@ -1,0 +1,581 @@
+"""Digests an NCCL trace where it lies, with flat memory. Runs alone, on Python 3.6 and later, as `python3 -`.
+
+    python3 nccl.py --state STATE --limit-seconds N FILE...
+
+prints one JSON line, less than 1 MB: what `plugins.modes.traces.NcclDigest` reads, or `{"error": ...}`
+with exit status 1. STATE keeps the aggregates and how far each file was read, so that a file that grows is
+read once. A last line without its newline waits for the next call.
+
+What is counted, with the lines of NCCL 2.28.9 that print it (2.19 to 2.30 print these alike; `Assigned NET plugin` is
+new in 2.27):
+
+    call       `AllReduce: opCount 0 sendbuff ... [nranks=16] stream ...`: src/enqueue.cc 2645
+    channel    `Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA`: src/transport/net.cc 313, 317, 359;
+               p2p.cc 386-406, shm.cc 128, coll_net.cc 182, 206
+    network    `NET/IB : Using [0]mlx5_0:1/RoCE ...`: net_ib.cc 839; `Assigned NET plugin IB to comm`:
+               src/plugin/net.cc 244; `Using network IB`: src/init.cc 428
+    rank       `comm 0x... rank 0 nranks 16 cudaDev 0 ...`: src/init.cc 1574
+
+With `NCCL_DEBUG_SUBSYS=COLL,P2P,NET`, which the recipes set, NCCL prints neither `Using network` nor the lines
+with ranks nor the channels over shared memory. A rank is therefore a host, a process and a GPU.
+
+The bytes of a call are those of the largest buffer that it has on a rank: count times the size of an element;
+for AllGather, ReduceScatter, AlltoAll, Gather and Scatter, whose count is that of one rank's part (src/nccl.h.in),
+also times the number of ranks. This is the column `size` of nccl-tests (a0b82b2, src/common.cu 544). Each rank
+prints its own call, and all are added.
+
+opCount numbers no calls: src/proxy.cc 1005 counts it up when the proxy starts work, so on one node it can stay 0.
+Lost lines are found by comparing ranks: the members of a communicator make the same collective calls with the
+same counts, so the handles that agree are a multiple of the communicator's size.
+"""
+
+import argparse
+import json
+import os
+import re
+import stat
+import sys
+import time
+import zlib
+from collections import Counter
+from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
+
+VERSION = 1
+
+BLOCK = 1 << 20
+LONGEST_LINE = 1 << 16  # NCCL prints 1024 characters at most
+_HEAD = 1024
+
+# Whatever the input, memory and the digest stay within these.
+MOST_RANKS = 4096
+MOST_HOSTS = 2048
+MOST_HANDLES = 1 << 16
+MOST_CALLS = 2048
+MOST_COMMUNICATORS = 512
+MOST_SETUPS = 128
+MOST_NAMES = 8
+MOST_DEVICES = 16
+MOST_UNEVEN = 16
+MOST_FEWER = 64
+MOST_VERSIONS = 8
+MOST_WARNINGS = 10
+MOST = (1 << 63) - 1
+
+# Bytes of an element, src/nccl.h.in 300-313. 2.19 to 2.23 end with 9; 10 and 11 are the two kinds of fp8.
+_ELEMENT = {0: 1, 1: 1, 2: 4, 3: 4, 4: 8, 5: 8, 6: 2, 7: 4, 8: 8, 9: 2, 10: 1, 11: 1}
+
+_PARTS = frozenset((b"AllGather", b"ReduceScatter", b"AlltoAll", b"Gather", b"Scatter"))
+_PEER = frozenset((b"Send", b"Recv"))
+
+# A launcher may print its label before the line: `0: `, `[7] `, `[1,0]<stdout>:`, a date. If another line of NCCL
+# is before it, the line is torn.
+_WHO = (
+    rb"^(?:(?!NCCL INFO)[^\n]){0,160}?(?<![\w.-])"
+    rb"([\w.-]{1,63}:\d{1,10}):\d{1,10} \[(\d{1,4})\] NCCL INFO "
+)
+_CALL = re.compile(
+    _WHO + rb"(\w{1,20}): opCount [0-9a-f]{1,16} sendbuff [^ \n]{1,20} recvbuff [^ \n]{1,20} "
+    rb"count (\d{1,20} datatype \d{1,3}) op \d{1,20} root \d{1,10} comm ([^ \n]{1,20}) \[nranks=(\d{1,7})\][^\n]*",
+    re.MULTILINE,
+)
+_CHANNEL = re.compile(
+    _WHO + rb"(?:Channel|CollNet) \d{1,4}(?:/\d{1,4})? : [^\n]{1,60}? via ([^\r\n]{1,80})\r?$", re.MULTILINE
+)
+_SETUP = re.compile(
+    _WHO
+    + rb"((?:NET/|Using network |Assigned NET |(?:\[[^\]\n]{1,20}\] )?(?:nccl\w{1,30} )?comm 0x)[^\r\n]{0,2100})\r?$",
+    re.MULTILINE,
+)
+_VERSION = re.compile(rb"NCCL version (\d[\w.+-]{0,40})")
+
+_NET = re.compile(
+    r"(NET|COLLNET)/([\w .-]{1,24})/(\d{1,3})(?:\(\d{1,7}\))?(/GDRDMA)?(?:\(PCI\))?(?:/Shared)?$"
+)
+_LOCAL = re.compile(r"(P2P/(?:direct pointer|[A-Za-z]{1,12})|SHM)(?:/[\w\[\]]{1,20}){0,4}$")
+_INTERFACES = re.compile(r"NET/(IB|Socket) : Using((?: \[\d{1,3}\][\w.:/-]{1,40}(?:<\d{1,5}>)?)+)")
+_INTERFACE = re.compile(r"\[(\d{1,3})\]([\w.-]{1,20})")
+_NETWORK = re.compile(r"(?:Using network|Assigned NET plugin) ([\w .-]{1,24}?)(?: to comm)?$")
+_PLUGIN = re.compile(r"NET/Plugin ?: Loaded net plugin ([\w .-]{1,24}) \(v\d{1,3}\)$")
+_PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is ([\w;.-]{1,24})")
+_MEMBER = re.compile(r"comm 0x[0-9a-f]{1,16} rank (\d{1,7}) n[rR]anks (\d{1,7}) ")
+
+
+class Digest:
+    """The aggregates of the lines fed so far. `counts` has lines, and of those the ones of each kind."""
+
+    def __init__(self) -> None:
+        self.counts = dict.fromkeys(("lines", "nccl", "calls", "setup", "torn", "long", "untyped"), 0)
+        # How many lines have the begin of a call, and how many its end.
+        self.halves = [0, 0]
+        self.calls: Dict[Tuple[str, int, int], List[int]] = {}
+        self.other_calls = [0, 0]
+        # By host:pid and GPU: calls, bytes, networks, plug-ins, transports, devices, interfaces, rank by size.
+        self.ranks: Dict[Tuple[str, int], Dict[str, Any]] = {}
+        self.hosts: Set[str] = set()
+        self.other_ranks = [0, 0]
+        # By process, GPU, pointer and number of ranks: collectives, their bytes, sends and receives, their bytes.
+        self.handles: Dict[Tuple[str, int, str, int], List[int]] = {}
+        self.other_handles = 0
+        self.versions: Set[str] = set()
+        # By their text in the trace, so that it is not read again in each line.
+        self._messages: Dict[Tuple[bytes, ...], Tuple[List[int], int, bool]] = {}
+        self._members: Dict[Tuple[bytes, ...], Tuple[Optional[Dict[str, Any]], Optional[List[int]]]] = {}
+
+    def feed(self, lines: bytes) -> None:
+        """Take whole lines, each with its newline."""
+        counts = self.counts
+        begun = lines.count(b": opCount ")
+        rows = _CALL.findall(lines) if begun else []
+        nccl = lines.count(b" NCCL INFO ")
+        counts["lines"] += lines.count(b"\n")
+        counts["nccl"] += nccl
+        counts["calls"] += len(rows)
+        self.halves = [self.halves[0] + begun, self.halves[1] + lines.count(b" [nranks=")]
+        # Of a torn line its begin or its end may be left, or both.
+        counts["torn"] = max(self.halves) - counts["calls"]
+        for row, times in Counter(rows).items():
+            self._call(row, times)
+        if nccl > len(rows):
+            channels = _CHANNEL.findall(lines)
+            setups = _SETUP.findall(lines)
+            counts["setup"] += len(channels) + len(setups)
+            for who, gpu, via in dict.fromkeys(channels):
+                self._channel(who, gpu, via.decode("ascii", "replace"))
+            for who, gpu, text in dict.fromkeys(setups):
+                self._setup(who, gpu, text.decode("ascii", "replace"))
+        for version in set(_VERSION.findall(lines)):
+            if len(self.versions) < MOST_VERSIONS:
+                self.versions.add(version.decode("ascii"))
+
+    def _call(self, row: Tuple[bytes, ...], times: int) -> None:
+        who, gpu, name, size, comm, nranks = row
+        known = self._messages.get((name, size, nranks))
+        if known is None:
+            known = self._message(name, size, nranks)
+        sums, message, typed = known
+        added = min(MOST, times * message)
+        _add(sums, 0, times, added)
+        if not typed:
+            self.counts["untyped"] += times
+        found = self._members.get((who, gpu, comm, nranks))
+        if found is None:
+            found = self._member(who, gpu, comm, nranks)
+        rank, handle = found
+        if rank is None:
+            _add(self.other_ranks, 0, times, added)
+            return
+        rank["calls"] += times
+        rank["bytes"] = min(MOST, rank["bytes"] + added)
+        if handle is None:
+            self.other_handles += times
+        else:
+            _add(handle, 2 if name in _PEER else 0, times, added)
+
+    def _message(self, name: bytes, size: bytes, nranks: bytes) -> Tuple[List[int], int, bool]:
+        """Where calls like this one are added, the bytes of one, and whether its datatype is known."""
+        count, _, datatype = size.split()
+        element = _ELEMENT.get(int(datatype), 0)
+        message = int(count) * element * (int(nranks) if name in _PARTS else 1)
+        key = (name.decode("ascii"), int(nranks), message.bit_length())
+        room = key in self.calls or len(self.calls) < MOST_CALLS
+        sums = self.calls.setdefault(key, [0, 0]) if room else self.other_calls
+        if len(self._messages) >= MOST_CALLS:
+            self._messages.clear()
+        found = self._messages[(name, size, nranks)] = (sums, message, element > 0)
+        return found
+
+    def _member(
+        self, who: bytes, gpu: bytes, comm: bytes, nranks: bytes
+    ) -> Tuple[Optional[Dict[str, Any]], Optional[List[int]]]:
+        """The records of a rank and of its handle of a communicator; None where there is no room."""
+        rank = self._rank(who, gpu)
+        handle = (who.decode("ascii"), int(gpu), comm.decode("ascii", "replace"), int(nranks))
+        room = rank is not None and (handle in self.handles or len(self.handles) < MOST_HANDLES)
+        sums = self.handles.setdefault(handle, [0, 0, 0, 0]) if room else None
+        if len(self._members) >= MOST_HANDLES:
+            self._members.clear()
+        found = self._members[(who, gpu, comm, nranks)] = (rank, sums)
+        return found
+
+    def _rank(self, who: bytes, gpu: bytes) -> Optional[Dict[str, Any]]:
+        """The record of this process and GPU; None if there is no room for it."""
+        key = (who.decode("ascii"), int(gpu))
+        found = self.ranks.get(key)
+        if found is None:
+            host = key[0].partition(":")[0]
+            if len(self.ranks) >= MOST_RANKS or (host not in self.hosts and len(self.hosts) >= MOST_HOSTS):
+                return None
+            self.hosts.add(host)
+            found = self.ranks[key] = {
+                "calls": 0,
+                "bytes": 0,
+                "networks": [],
+                "plugins": [],
+                "transports": [],
+                "devices": [],
+                "interfaces": {},
+                "member": {},
+            }
+        return found
+
+    def _channel(self, who: bytes, gpu: bytes, via: str) -> None:
+        net, local = _NET.match(via), _LOCAL.match(via)
+        rank = self._rank(who, gpu) if net or local else None
+        if rank is None:
+            return
+        if local:
+            _put(rank["transports"], local.group(1), MOST_NAMES)
+        elif net:
+            kind, name, device, gdr = net.groups()
+            _put(rank["transports"], kind + "/" + name.strip() + (gdr or ""), MOST_NAMES)
+            _put(rank["devices"], int(device), MOST_DEVICES)
+
+    def _setup(self, who: bytes, gpu: bytes, text: str) -> None:
+        rank = self._rank(who, gpu)
+        if rank is None:
+            return
+        member, interfaces = _MEMBER.search(text), _INTERFACES.match(text)
+        network, plugin = _NETWORK.match(text), _PLUGIN.match(text) or _PROVIDER.match(text)
+        if member:
+            # A process is in few communicators of different sizes; its rank in one as large as the job is its own.
+            if len(rank["member"]) < 2 * MOST_NAMES:
+                rank["member"].setdefault(member.group(2), int(member.group(1)))
+        elif interfaces:
+            found = _INTERFACE.findall(interfaces.group(2))[:MOST_DEVICES]
+            rank["interfaces"][interfaces.group(1)] = dict(found)
+        elif network:
+            _put(rank["networks"], network.group(1).strip(), MOST_NAMES)
+        elif plugin:
+            _put(rank["plugins"], plugin.group(1).strip(), MOST_NAMES)
+
+    def report(self) -> Dict[str, Any]:
+        """The digest, of bounded size."""
+        ranks = self._counted()
+        hosts = sorted({_host(key) for key, _ in ranks})
+        numbers = {host: number for number, host in enumerate(hosts)}
+        setups: Dict[str, int] = {}
+        rows = []
+        world = max([int(size) for _, rank in ranks for size in rank["member"]] or [0])
+        for (who, gpu), rank in ranks:
+            chosen = _chosen(rank)
+            setup = _numbered(setups, chosen, MOST_SETUPS // 2)
+            if setup is None:
+                setup = _numbered(setups, dict(chosen, devices=[]), MOST_SETUPS)
+            host, _, pid = who.partition(":")
+            member = rank["member"].get(str(world))
+            rows.append([numbers[host], int(pid), gpu, member, setup, rank["calls"], rank["bytes"]])
+        order = {key: number for number, (key, _) in enumerate(ranks)}
+        uneven, groups = self._compared(order)
+        return {
+            "version": VERSION,
+            "counts": self.counts,
+            "nccl": sorted(self.versions),
+            "calls": [list(key) + sums for key, sums in sorted(self.calls.items())],
+            "other_calls": self.other_calls,
+            "communicators": groups[:MOST_COMMUNICATORS],
+            "other_communicators": len(groups[MOST_COMMUNICATORS:]),
+            "untracked_calls": self.other_handles,
+            "hosts": hosts,
+            "setups": [json.loads(setup) for setup, _ in sorted(setups.items(), key=lambda item: item[1])],
+            "world": world,
+            "ranks": rows,
+            "other_ranks": self.other_ranks,
+            "uneven": uneven[:MOST_UNEVEN],
+            "other_uneven": len(uneven[MOST_UNEVEN:]),
+        }
+
+    def _counted(self) -> List[Tuple[Tuple[str, int], Dict[str, Any]]]:
+        """The ranks that made calls, in order.
+
+        A helper thread of NCCL may print its lines with another GPU. If a process has one GPU that made calls,
+        all of its lines are that GPU's.
+        """
+        callers = Counter(who for (who, _), rank in self.ranks.items() if rank["calls"])
+        merged: Dict[Tuple[str, int], Dict[str, Any]] = {}
+        for (who, gpu), rank in self.ranks.items():
+            if rank["calls"]:
+                merged[(who, gpu)] = json.loads(json.dumps(rank))
+        only = {who: rank for (who, _), rank in merged.items() if callers[who] == 1}
+        for (who, _), rank in self.ranks.items():
+            if not rank["calls"] and who in only:
+                for name, most in (
+                    ("networks", MOST_NAMES),
+                    ("plugins", MOST_NAMES),
+                    ("transports", MOST_NAMES),
+                    ("devices", MOST_DEVICES),
+                ):
+                    for value in rank[name]:
+                        _put(only[who][name], value, most)
+                for name in ("interfaces", "member"):
+                    for key, value in rank[name].items():
+                        only[who][name].setdefault(key, value)
+        return sorted(merged.items())
+
+    def _compared(self, order: Dict[Tuple[str, int], int]) -> Tuple[List[Dict[str, Any]], List[List[int]]]:
+        """The communicators whose members made different collective calls; and all, grouped by what they carried.
+
+        A group is: number of ranks, number of handles, and per handle collectives, their bytes, sends and
+        receives, their bytes.
+        """
+        alike: Dict[Tuple[int, int, int], List[Tuple[str, int, str, int]]] = {}
+        groups: Dict[Tuple[int, ...], int] = Counter()
+        for handle, sums in self.handles.items():
+            groups[(handle[3], *tuple(sums))] += 1
+            if sums[0]:
+                alike.setdefault((handle[3], sums[0], sums[1]), []).append(handle)
+        rest: Dict[int, List[Tuple[int, List[Tuple[str, int, str, int]]]]] = {}
+        for (size, calls, _), handles in alike.items():
+            if size > 1 and len(handles) % size:
+                rest.setdefault(size, []).append((calls, handles))
+        uneven = []
+        for size, found in sorted(rest.items(), reverse=True):
+            most = max(calls for calls, _ in found)
+            fewer = sorted(
+                [order[handle[:2]], calls]
+                for calls, handles in found
+                if calls < most
+                for handle in handles
+                if handle[:2] in order
+            )
+            if fewer:
+                uneven.append({"nranks": size, "calls": most, "fewer": fewer[:MOST_FEWER], "of": len(fewer)})
+        ordered = sorted(groups.items(), key=lambda item: (-item[1] * (item[0][2] + item[0][4]), item[0]))
+        return uneven, [[key[0], times, *list(key[1:])] for key, times in ordered]
+
+    def as_state(self) -> Dict[str, Any]:
+        return {
+            "counts": self.counts,
+            "halves": self.halves,
+            "calls": [[list(key), sums] for key, sums in self.calls.items()],
+            "other_calls": self.other_calls,
+            "ranks": [[list(key), rank] for key, rank in self.ranks.items()],
+            "other_ranks": self.other_ranks,
+            "handles": [[list(key), sums] for key, sums in self.handles.items()],
+            "other_handles": self.other_handles,
+            "versions": sorted(self.versions),
+        }
+
+    @classmethod
+    def from_state(cls, state: Dict[str, Any]) -> "Digest":
+        """The inverse of `as_state`."""
+        digest = cls()
+        digest.counts = state["counts"]
+        digest.halves = state["halves"]
+        digest.calls = {tuple(key): sums for key, sums in state["calls"]}
+        digest.other_calls = state["other_calls"]
+        digest.ranks = {tuple(key): rank for key, rank in state["ranks"]}
+        digest.hosts = {_host(key) for key in digest.ranks}
+        digest.other_ranks = state["other_ranks"]
+        digest.handles = {tuple(key): sums for key, sums in state["handles"]}
+        digest.other_handles = state["other_handles"]
+        digest.versions = set(state["versions"])
+        return digest
+
+
+def _add(sums: List[int], at: int, calls: int, size: int) -> None:
+    sums[at] += calls
+    sums[at + 1] = min(MOST, sums[at + 1] + size)
+
+
+def _put(values: List[Any], value: Any, most: int) -> None:
+    if value not in values and len(values) < most:
+        values.append(value)
+
+
+def _numbered(setups: Dict[str, int], chosen: Dict[str, Any], most: int) -> Optional[int]:
+    """The number of this set-up, a new one while there are fewer than `most`."""
+    key = json.dumps(chosen, sort_keys=True)
+    if len(setups) < most:
+        setups.setdefault(key, len(setups))
+    return setups.get(key)
+
+
+def _host(key: Tuple[str, int]) -> str:
+    return key[0].partition(":")[0]
+
+
+def _chosen(rank: Dict[str, Any]) -> Dict[str, Any]:
+    """What a rank chose. A device has its name where NCCL listed them, otherwise its number."""
+    names = rank["interfaces"].get("Socket" if "NET/Socket" in rank["transports"] else "IB", {})
+    devices = [names.get(str(number), str(number)) for number in sorted(rank["devices"])]
+    return {
+        "networks": sorted(rank["networks"]),
+        "plugins": sorted(rank["plugins"]),
+        "transports": sorted(rank["transports"]),
+        "devices": devices,
+    }
+
+
+class Replaced(Exception):
+    """A file is not the one that was read before."""
+
+
+class Place:
+    """How far a file was read. `inside`: the middle of a line that is too long."""
+
+    def __init__(self, inode: int = 0, offset: int = 0, inside: bool = False, head: int = 0) -> None:
+        self.inode = inode
+        self.offset = offset
+        self.inside = inside
+        self.head = head
+        self.size = 0
+
+    def read(self, path: str, digest: Digest, deadline: float, block: int = BLOCK) -> bool:
+        """Feed what is new. False if the time ran out first.
+
+        Raises OSError, and Replaced if the file is shorter than what was read of it, or another one.
+        """
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise OSError("is no regular file")
+        with open(path, "rb", 0) as file:
+            found = os.fstat(file.fileno())
+            if self.offset:
+                if found.st_ino != self.inode:
+                    raise Replaced("was replaced by another file")
+                if found.st_size < self.offset:
+                    raise Replaced("is shorter than what was read of it")
+                if self.head != zlib.crc32(file.read(min(_HEAD, self.offset))):
+                    raise Replaced("begins otherwise than what was read of it")
+            self.inode = found.st_ino
+            file.seek(self.offset)
+            rest = b""
+            while True:
+                piece = file.read(block)
+                self.size = self.offset + len(rest) + len(piece)
+                if not piece:
+                    break
+                rest = self._take(rest + piece, digest)
+                if time.monotonic() > deadline:
+                    break
+            done = not piece
+            file.seek(0)
+            self.head = zlib.crc32(file.read(min(_HEAD, self.offset)))
+        return done
+
+    def _take(self, data: bytes, digest: Digest) -> bytes:
+        """Feed the whole lines. Returns the part of a line at the end."""
+        start, end = 0, data.rfind(b"\n") + 1
+        if self.inside and end:
+            start, self.inside = data.find(b"\n") + 1, False
+        for lines in _without_long(data[start:end], digest.counts):
+            digest.feed(lines)
+        rest = data[end:]
+        if self.inside or len(rest) > LONGEST_LINE:
+            if not self.inside:
+                digest.counts["lines"] += 1
+                digest.counts["long"] += 1
+            self.inside, rest = True, b""
+        self.offset += len(data) - len(rest)
+        return rest
+
+
+def _without_long(data: bytes, counts: Dict[str, int]) -> Iterable[bytes]:
+    """Whole lines in as few pieces as can be, without those that are too long, which are counted."""
+    begin = at = 0
+    while at < len(data):
+        last = data.rfind(b"\n", at, at + LONGEST_LINE + 1) + 1
+        if last:
+            at = last
+            continue
+        if begin < at:
+            yield data[begin:at]
+        counts["lines"] += 1
+        counts["long"] += 1
+        begin = at = data.find(b"\n", at) + 1
+    if begin < at:
+        yield data[begin:at] if begin else data
+
+
+def load(state: str, paths: List[str], warnings: List[str]) -> Tuple[Digest, Dict[str, Place]]:
+    """What the state file says of these files; nothing read yet if there is none, or it is of no use."""
+    fresh = Digest(), {path: Place() for path in paths}
+    try:
+        with open(state, "rb") as file:
+            check, _, text = file.read().partition(b" ")
+        if int(check) != zlib.crc32(text):
+            raise ValueError("is damaged")
+        found = json.loads(text.decode("utf-8"))
+        if found["version"] != VERSION or sorted(found["files"]) != sorted(paths):
+            raise ValueError("is of other files or another version")
+        places = {path: Place(*found["files"][path]) for path in paths}
+        return Digest.from_state(found["digest"]), places
+    except FileNotFoundError:
+        return fresh
+    except (OSError, ValueError, KeyError) as error:
+        warnings.append(
+            "{}: {}: the trace is read again from its beginning".format(_short(state), _short(error))
+        )
+        return fresh
+
+
+def save(state: str, digest: Digest, places: Dict[str, Place]) -> None:
+    """Replace the state file, whole or not at all. Raises OSError."""
+    files = {path: [p.inode, p.offset, p.inside, p.head] for path, p in places.items()}
+    text = json.dumps({"version": VERSION, "files": files, "digest": digest.as_state()}).encode("utf-8")
+    part = state + ".part"
+    try:
+        with open(part, "wb") as file:
+            file.write(b"%d " % zlib.crc32(text) + text)
+        os.replace(part, state)
+    except OSError:
+        if os.path.exists(part):
+            os.remove(part)
+        raise
+
+
+def run(state: str, paths: List[str], seconds: float, block: int = BLOCK) -> Dict[str, Any]:
+    """Read on for so many seconds at most. Returns the digest. Raises OSError if a file cannot be read."""
+    deadline = time.monotonic() + seconds
+    warnings: List[str] = []
+    digest, places = load(state, paths, warnings)
+    try:
+        done = _read(digest, places, deadline, block)
+    except Replaced as error:
+        warnings.append("{}: all is read again from the beginning".format(error))
+        digest, places = Digest(), {path: Place() for path in paths}
+        done = _read(digest, places, deadline, block)
+    try:
+        save(state, digest, places)
+    except OSError as error:
+        warnings.append(
+            "{}: {}: the next call reads from the beginning".format(_short(state), error.strerror)
+        )
+    report = digest.report()
+    report["files"] = [[_short(path), places[path].size, places[path].offset] for path in paths]
+    report["done"] = done
+    report["warnings"] = warnings[:MOST_WARNINGS]
+    return report
+
+
+def _read(digest: Digest, places: Dict[str, Place], deadline: float, block: int) -> bool:
+    done = True
+    for path, place in places.items():
+        try:
+            done = place.read(path, digest, deadline, block) and done
+        except Replaced as error:
+            raise Replaced("{} {}".format(_short(path), error)) from None
+        except OSError as error:
+            raise OSError("{}: {}".format(_short(path), error.strerror or error)) from None
+    return done
+
+
+def _short(text: Any) -> str:
+    return str(text)[-300:]
+
+
+def main(arguments: Optional[List[str]] = None) -> int:
+    parser = argparse.ArgumentParser(description="Digests an NCCL trace.")
+    parser.add_argument("--state", required=True, metavar="FILE")
+    parser.add_argument("--limit-seconds", type=float, default=float("inf"), metavar="N")
+    parser.add_argument("files", nargs="+", metavar="FILE")
+    options = parser.parse_args(arguments)
+    try:
+        answer = run(options.state, sorted(set(options.files))[:64], options.limit_seconds)
+    except OSError as error:
+        answer = {"error": _short(error.strerror or error)}
+    print(json.dumps(answer, separators=(",", ":")))
+    return 1 if "error" in answer else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,172 @@
+"""Whether the digest of an NCCL trace is whole: all ranks took part, over the expected transport. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from plugins.modes.traces import NcclDigest, Rank
+from plugins.words import listed
+
+# If more of the calls than this share cannot be read, the trace is of a format that is not known, or damaged. NeMo-Run
+# asks for output without buffers (SLURM_UNBUFFEREDIO), with which srun tears lines of ranks that print at once.
+_TORN = 0.25
+# So many calls of a rank may be torn lines, if as many are torn in all: a number, or a share of its calls beyond twice the
+# share that is torn in all.
+_LOST, _LOST_SHARE = 3, 0.02
+_MOST_NAMED = 4
+
+
+def problems(digest: NcclDigest, gpus: int, nodes: int, expected_transport: str | None = None) -> list[str]:
+    """Why this is no whole trace of a case on so many GPUs and nodes, over the expected network.
+
+    `expected_transport`: how the name of the network begins as NCCL prints it, without the vendor before it: `IB`
+    (which `IBext_v8` is too), `Libfabric`, `Socket`; `IB/GDRDMA` also demands GPUDirect RDMA. On one node
+    nothing is demanded.
+    """
+    counts, members = digest.counts, digest.members()
+    if not members:
+        torn = f", but {counts.torn} lines that are not whole" if counts.torn else ""
+        return [f"the trace has no NCCL call in {counts.lines} lines{torn}"]
+    reasons = list(_unread(digest))
+    absent = list(_attendance(digest, members, gpus, nodes))
+    reasons += absent
+    if not absent and not digest.untracked_calls:
+        reasons += _uneven(digest, members)
+    if nodes > 1 and expected_transport is not None:
+        reasons += _transport(digest, members, expected_transport)
+    return reasons
+
+
+def _unread(digest: NcclDigest) -> Iterator[str]:
+    counts = digest.counts
+    if not digest.done:
+        size, read = sum(file.size for file in digest.files), sum(file.read for file in digest.files)
+        yield f"the trace was not read to its end: {read} bytes of at least {size}"
+    if digest.torn_share > _TORN:
+        yield f"{counts.torn} of {counts.calls + counts.torn} calls cannot be read: the lines are torn, or of a format that is not known"
+    if digest.other_ranks[0]:
+        yield f"{digest.other_ranks[0]} calls are of more ranks than can be told apart"
+    if digest.untracked_calls:
+        yield f"{digest.untracked_calls} calls are of more communicators than can be told apart: the trace may not be whole"
+
+
+def _attendance(digest: NcclDigest, members: Sequence[Rank], gpus: int, nodes: int) -> Iterator[str]:
+    """How the ranks of the trace differ from those of the case."""
+    largest = max((call.nranks for call in digest.calls), default=0)
+    if largest > gpus:
+        yield f"a communicator has {largest} ranks, the case has {gpus}: this is the trace of a larger job"
+        return
+    if len(members) > gpus:
+        yield f"{len(members)} ranks made calls, the case has {gpus}: this is the trace of a larger job, or of several"
+        return
+    if len(members) < gpus:
+        yield f"{len(members)} of {gpus} ranks made calls: {_absent(digest, members, gpus, nodes)}"
+    hosts = len({rank.host for rank in members})
+    if hosts > nodes or (hosts < nodes and len(members) == gpus):
+        yield f"the ranks are on {_counted(hosts, 'host')}, the case has {_counted(nodes, 'node')}"
+
+
+def _absent(digest: NcclDigest, members: Sequence[Rank], gpus: int, nodes: int) -> str:
+    """`rank 3 is missing` if NCCL printed ranks; otherwise which hosts have fewer of them than the others."""
+    known = {rank.rank for rank in members}
+    if digest.world == gpus and None not in known:
+        absent = sorted(set(range(gpus)) - {rank for rank in known if rank is not None})
+        return f"{listed('rank', absent)} {'are' if len(absent) > 1 else 'is'} missing"
+    ranks_of = Counter(rank.host for rank in members)
+    full = gpus // nodes
+    few = [
+        f"{digest.hosts[host]} has {ranks} of {full}"
+        for host, ranks in sorted(ranks_of.items())
+        if ranks < full
+    ]
+    if len(ranks_of) < nodes:
+        few.insert(0, f"{len(ranks_of)} of {nodes} nodes have any")
+    return _some(few) if few else f"{len(ranks_of)} hosts have some"
+
+
+def _uneven(digest: NcclDigest, members: Sequence[Rank]) -> Iterator[str]:
+    """Communicators in which some ranks made fewer calls than others, by more than lines were torn."""
+    known = set(members)
+    # A call whose line lost the begin of its host's name is one of a rank that there is not.
+    torn = digest.counts.torn + sum(rank.calls for rank in digest.ranks if rank not in known)
+    for uneven in digest.uneven:
+        share = _LOST_SHARE + 2 * digest.torn_share
+        # Lines are torn where several ranks print at once, so in short traces they are not spread evenly.
+        lost = min(torn, max(_LOST, share * uneven.calls, 2 * math.sqrt(uneven.calls)))
+        calls_of = {
+            digest.ranks[index]: calls
+            for index, calls in uneven.fewer
+            if digest.ranks[index] in known and uneven.calls - calls > lost
+        }
+        if calls_of:
+            least, most = min(calls_of.values()), max(calls_of.values())
+            calls = f"{least} to {most}" if least < most else f"{least}"
+            yield (
+                f"the trace is not whole: in communicators of {uneven.nranks} ranks others made {uneven.calls} collective "
+                f"calls, {_named(digest, list(calls_of))} {calls}"
+            )
+
+
+def _transport(digest: NcclDigest, members: Iterable[Rank], expected: str) -> Iterator[str]:
+    """A channel between nodes is positive proof; what a rank merely chose counts if it shows no channel."""
+    by_network: defaultdict[str, list[Rank]] = defaultdict(list)
+    unknown: list[Rank] = []
+    proved, hosts = set(), set()
+    for rank in members:
+        hosts.add(rank.host)
+        if rank.setup is None:
+            unknown.append(rank)
+            continue
+        setup = digest.setups[rank.setup]
+        channels = [
+            name.partition("/")[2] for name in setup.transports if name.startswith(("NET/", "COLLNET/"))
+        ]
+        if channels:
+            proved.add(rank.host)
+        chosen = [name for name in setup.networks if _is(name, "Socket") and not _is(expected, "Socket")]
+        for network in channels or chosen:
+            if not _is(network, expected):
+                by_network[network].append(rank)
+    for network, ranks in sorted(by_network.items()):
+        yield f"the network is {network}, not {expected}: {_named(digest, ranks)}"
+    if unknown:
+        yield f"too many set-ups: the network of {_named(digest, unknown)} is not known"
+    unproved = sorted(hosts - proved - {rank.host for ranks in by_network.values() for rank in ranks})
+    if unproved:
+        yield f"no channel over a network is seen on {_some([digest.hosts[host] for host in unproved])}"
+
+
+def _is(network: str, expected: str) -> bool:
+    """Whether `AWS Libfabric/GDRDMA` is `Libfabric`. An aggregation network (SHARP) is that of InfiniBand."""
+    name, *flags = network.split("/")
+    expected_name, *expected_flags = expected.split("/")
+    starts = name.rpartition(" ")[2].lower().startswith(expected_name.lower())
+    sharp = name == "SHARP" and expected_name.lower() == "ib"
+    return (starts or sharp) and set(expected_flags) <= set(flags)
+
+
+def _named(digest: NcclDigest, ranks: Sequence[Rank]) -> str:
+    """`ranks 8 to 15 on gpu-01`, or by GPUs if NCCL printed no ranks."""
+    hosts: defaultdict[int, list[Rank]] = defaultdict(list)
+    for rank in ranks:
+        hosts[rank.host].append(rank)
+    names = []
+    for host, on_host in sorted(hosts.items()):
+        known = sorted(rank.rank for rank in on_host if rank.rank is not None)
+        if len(known) == len(on_host):
+            name = listed("rank", known)
+        else:
+            name = listed("GPU", sorted({rank.gpu for rank in on_host}))
+        names.append(f"{name} on {digest.hosts[host]}")
+    return _some(names)
+
+
+def _some(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - _MOST_NAMED} more hosts" if len(texts) > _MOST_NAMED else ""
+    return ", ".join(texts[:_MOST_NAMED]) + more
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' if number > 1 else ''}"

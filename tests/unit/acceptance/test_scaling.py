@@ -1,0 +1,191 @@
+"""Scaling: which cases are compared, with what, and when that cannot be told."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from plugins.acceptance.scaling import Curve, curves, groups
+from plugins.acceptance.shown import Shown
+from plugins.judging.record import record_of
+from plugins.record.baseline import Recorded
+from plugins.record.case import CaseRecord, Run
+from plugins.record.job import JobState, Times
+from plugins.record.verdict import Kind
+from tests.unit import examples
+
+CASES = [case for case in examples.llama3().cases if (case.size, case.dtype) == ("70b", "bf16")][:3]
+SMALL, MIDDLE, LARGE = (case.key for case in CASES)
+
+
+def shown(*paces: float | None, published: tuple[float, ...] = (100.0, 98.0, 96.0)) -> dict[str, Shown]:
+    """A run in which each case had this pace of a GPU; None: its job broke."""
+    return {
+        case.key: Shown(Kind.PASSED, "passed", pace=pace * case.gpus, published=number * case.gpus)
+        if pace is not None
+        else Shown(Kind.INFRASTRUCTURE, "infrastructure: a node died")
+        for case, pace, number in zip(CASES, paces, published, strict=True)
+    }
+
+
+def record() -> CaseRecord:
+    """That of a case whose steady steps took 10 s."""
+    judged = examples.judged(
+        examples.case(),
+        examples.outcome(),
+        examples.parse(examples.nemo2_text([10.0] * 49 + [12.0])),
+        examples.baseline(),
+    )
+    return record_of(judged)
+
+
+def curve(found: dict[str, Shown], *, tolerance: float | None = 0.05, waived: tuple[str, ...] = ()) -> Curve:
+    [made] = curves(CASES, found, tolerance, waived)
+    return made
+
+
+def named(recipe: str, **chosen: str) -> list[list[str]]:
+    cases = [case for case in examples.recipe_named(recipe).cases if case.is_timed and not case.variant]
+    cases = [case for case in cases if all(getattr(case, key) == value for key, value in chosen.items())]
+    return [[case.id for case in group] for group in groups(cases)]
+
+
+def test_only_cases_with_the_same_work_of_a_gpu_are_compared() -> None:
+    assert named("llama3", size="70b", dtype="fp8") == [
+        [f"70b-fp8-{gpus}gpus" for gpus in (64, 128, 256, 512, 1024, 2048)]
+    ]
+    # The global batch size stays: strong scaling.
+    assert named("llama3_gke") == []
+    # Each scale has other layers.
+    assert named("llama3", size="405b-proxy") == []
+    assert named("proxy", size="8b-8l", dtype="bf16") == [[f"8b-8l-bf16-{gpus}gpus" for gpus in (1, 2, 4, 8)]]
+
+
+@pytest.mark.parametrize(
+    "other", [{"recipe": "x"}, {"size": "x"}, {"dtype": "fp8"}, {"sequence_length": 4096}, {"gbs": 1}]
+)
+def test_a_case_of_other_work_is_no_scale(other: dict[str, Any]) -> None:
+    assert groups([replace(CASES[0], **other), CASES[1]]) == []
+
+
+def test_the_smallest_scale_comes_first_and_only_what_is_timed_is_a_scale() -> None:
+    profiled = next(case for case in examples.llama3().cases if not case.is_timed)
+    untimed = replace(CASES[1], mode=profiled.mode)
+    assert groups([CASES[2], untimed, CASES[0]]) == [[CASES[0], CASES[2]]]
+
+
+def test_a_single_scale_has_no_scaling() -> None:
+    assert groups(CASES[:1]) == []
+    assert curves(CASES[:1], shown(100, 98, 96)) == []
+
+
+def test_the_efficiency_is_against_the_smallest_scale_and_its_limit_is_the_published_one() -> None:
+    found = curve(shown(110, 104.5, 99))
+    assert [point.efficiency for point in found.points] == pytest.approx([1, 0.95, 0.9])
+    assert [point.published_efficiency for point in found.points] == pytest.approx([1, 0.98, 0.96])
+    assert [point.limit for point in found.points] == [
+        None,
+        pytest.approx(0.95 * 0.98),
+        pytest.approx(0.95 * 0.96),
+    ]
+    assert (len(found.short), found.missing) == (1, [])
+    assert found.short[0].startswith(f"{LARGE}: scaling efficiency 90.0 % against 64 GPUs")
+
+
+@pytest.mark.parametrize("short", [0.0, 1e-9])
+def test_the_limit_itself_is_enough(short: float) -> None:
+    found = curve(shown(100, 98 * 0.95 * (1 - short), 96))
+    assert bool(found.short) == bool(short)
+
+
+def test_a_scale_without_a_valid_run_is_missing_and_no_pass() -> None:
+    found = curve(shown(100, None, 96))
+    assert found.missing == [f"{MIDDLE}: infrastructure: a node died"]
+    assert found.short == []
+    assert curve({LARGE: shown(100, 98, 96)[LARGE]}).missing == [
+        f"{SMALL}: it was not run",
+        f"{MIDDLE}: it was not run",
+    ]
+
+
+def test_the_next_scale_does_not_take_the_place_of_a_smallest_one_that_is_missing() -> None:
+    found = curve(shown(None, 98, 50))
+    assert found.missing == [f"{SMALL}: infrastructure: a node died"]
+    assert [point.efficiency for point in found.points] == [None, None, None]
+
+
+def test_a_case_without_a_baseline_says_nothing_of_scaling() -> None:
+    told = shown(100, 98, 96)
+    told[SMALL] = replace(told[SMALL], kind=Kind.NO_BASELINE, published=None)
+    assert curve(told).missing == [f"{SMALL}: it has no baseline to compare its scaling with"]
+
+
+def test_a_smallest_scale_that_is_not_valid_is_missing() -> None:
+    told = shown(100, 98, 96)
+    told[SMALL] = replace(told[SMALL], kind=Kind.INVALID, headline="invalid: ...", pace=None)
+    assert curve(told).missing == [f"{SMALL}: invalid: ..."]
+
+
+def test_a_waived_case_is_neither_judged_nor_compared_with() -> None:
+    assert curve(shown(100, None, 96), waived=(MIDDLE,)).missing == []
+    found = curve(shown(200, 98, 96), waived=(SMALL,))
+    assert (found.short, found.missing) == ([], [])
+    assert found.points[2].efficiency == pytest.approx(96 / 98)
+    alone = curve(shown(100, 98, 50), waived=(SMALL, MIDDLE))
+    assert (alone.short, alone.missing) == ([], [])
+    none = curve(shown(100, 98, 50), waived=(SMALL, MIDDLE, LARGE))
+    assert (none.short, none.missing) == ([], [])
+
+
+def test_nothing_is_judged_if_nobody_asks_for_it() -> None:
+    found = curve(shown(100, 50, None), tolerance=None)
+    assert [point.efficiency for point in found.points] == [1, 0.5, None]
+    assert (found.short, found.missing) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "seconds"),
+    [
+        (Kind.PASSED, 10.0),
+        (Kind.TOO_SLOW, 10.0),
+        (Kind.NO_BASELINE, 10.0),
+        (Kind.TOO_FAST, None),
+        (Kind.NOISY, None),
+        (Kind.INVALID, None),
+    ],
+)
+def test_the_pace_is_the_steady_one_of_a_case_that_is_measured(kind: Kind, seconds: float | None) -> None:
+    found = Shown.of(replace(record(), verdict=kind))
+    assert found.pace == (seconds and pytest.approx(examples.case().tokens_per_step / seconds))
+    assert found.nodes == {f"gpu{number:03d}" for number in range(1, 65)}
+    assert (found.release, found.gpu, found.recorded) == ("25.04", "h100", "")
+    assert (found.number, found.runs) == (None, 1)
+    assert found.published == examples.target().tokens_per_second
+
+
+def test_the_runs_and_the_day_are_those_of_the_record() -> None:
+    told = record()
+    at = datetime.datetime.fromisoformat("2026-11-22T23:30:00-02:00").timestamp()
+    job = replace(told.job, state=JobState(nodes="n1"), times=Times(submitted=at))
+    run = Run(id="7", name="a", nodes="n[2-3]", step_time=1.0, steady_median=1.0, spread=0.0, hiccups=())
+    found = Shown.of(replace(told, job=job, runs=(run, replace(run, nodes="n1"))))
+    assert found.submitted == datetime.date(2026, 11, 23)
+    assert (found.runs, sorted(found.nodes)) == (2, ["n1", "n2", "n3"])
+
+
+@pytest.mark.parametrize(
+    ("own", "recorded", "number"), [(False, None, None), (True, None, 3.5), (True, {"run": "monday"}, None)]
+)
+def test_a_number_by_hand_is_one_of_the_site_that_no_run_recorded(
+    own: bool, recorded: dict[str, str] | None, number: float | None
+) -> None:
+    told, run = record(), None
+    assert told.expected is not None
+    if recorded is not None:
+        run = Recorded(status="recorded", date="2026-11-23", spread=0.0, run=recorded["run"])
+    expected = replace(told.expected, own=own, recorded=run, step_time=3.5)
+    found = Shown.of(replace(told, expected=expected))
+    assert (found.number, found.recorded) == (number, "monday" if recorded else "")

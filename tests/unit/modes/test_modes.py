@@ -1,0 +1,207 @@
+"""A run in another mode: judged by what it left on the cluster, and by its log in all but its pace."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fixtures.backends.shell import Answer
+from fixtures.backends.slurm.artefacts import listed, listing
+from plugins.errors import ConfigError, Infrastructure, Unreachable
+from plugins.judging.evidence import SiteFacts
+from plugins.judging.judgement import Judgement
+from plugins.logs.formats import read
+from plugins.modes import checks
+from plugins.modes.artefacts import Artefacts, parse_artefacts
+from plugins.recipes.cases import Case, Recipe, load_recipe
+from plugins.record.case import File
+from plugins.record.verdict import Kind
+from tests.unit import examples
+from tests.unit.modes.test_nccl_trace import digest_of
+from tests.unit.modes.traces import Trace
+
+SUITES = Path(__file__).parents[3] / "suites"
+LLAMA3, MAXTEXT = load_recipe(SUITES / "llama3"), load_recipe(SUITES / "maxtext_llama2")
+FOLDER = "/stage/x_nsys/nsys_profile"
+
+
+def case(name: str, recipe: Recipe = LLAMA3) -> Case:
+    found = recipe.case(name)
+    assert found is not None
+    return found
+
+
+PROFILE = case("8b-profile-bf16-8gpus")
+PGLE = case("70b-profile-bf16-64gpus", MAXTEXT)
+
+
+def artefacts(*files: tuple[str, int, float], begun: float | None = 100.0) -> Artefacts:
+    entries = tuple(File(name=name, size=size, modified=at) for name, size, at in files)
+    return Artefacts(host="me@login", folder=FOLDER, begun=begun, files=entries)
+
+
+EIGHT = [(f"profile_{4000 + rank}.nsys-rep", 5000, 160.0) for rank in range(8)]
+
+
+def test_eight_reports_of_eight_ranks_are_all() -> None:
+    assert checks.problems(PROFILE, artefacts(*EIGHT, ("notes.txt", 0, 1.0)), nodes=1) == []
+
+
+def test_of_more_gpus_eight_ranks_are_profiled() -> None:
+    assert checks.expected_reports(case("70b-profile-fp8-512gpus")) == 8
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ([], "no profiles of this job in /stage/x_nsys/nsys_profile, where 8 are expected"),
+        (EIGHT[:7], "7 profiles of this job"),
+        ([*EIGHT, ("profile_9.nsys-rep", 5000, 160.0)], "9 profiles of this job"),
+        ([*EIGHT[:7], ("profile_4007.nsys-rep", 0, 160.0)], "profile_4007.nsys-rep is empty"),
+        (
+            [*EIGHT[:7], ("profile_4007.nsys-rep", 5000, 99.0)],
+            "profile_4007.nsys-rep there is from before this job",
+        ),
+        ([*EIGHT[:7], ("profile_4007.qdstrm", 5000, 160.0)], "nsys did not finish profile_4007.qdstrm"),
+    ],
+)
+def test_what_is_missing_is_named(files: list[tuple[str, int, float]], words: str) -> None:
+    assert words in "; ".join(checks.problems(PROFILE, artefacts(*files), nodes=1))
+
+
+def test_a_pair_of_reports_is_told_apart_by_its_kinds() -> None:
+    stem = "maxtext_llama2_70b_8n_bf16"
+    both = artefacts((f"{stem}-prof.nsys-rep", 5000, 160.0), (f"{stem}-perf.nsys-rep", 5000, 170.0))
+    one = artefacts((f"{stem}-prof.nsys-rep", 5000, 160.0), (f"{stem}-perf.nsys-rep", 5000, 99.0))
+    assert checks.problems(PGLE, both, nodes=8) == []
+    assert "there is no profile perf of this job" in checks.problems(PGLE, one, nodes=8)[0]
+
+
+def test_what_nobody_has_looked_at_is_no_evidence() -> None:
+    assert checks.problems(PROFILE, None, nodes=1) == ["nobody has looked at what it left on the cluster"]
+
+
+def judged(found: Artefacts | None, steps: int = 25, *more: str, of: Case = PROFILE) -> Judgement:
+    last = of.steps - 1
+    lines = [*more, *(examples.nemo2_line(index, 12.3, gbs=of.gbs, last=last) for index in range(steps))]
+    log = read("nemo2", iter([("\n".join(lines) + "\n").encode()]))
+    return examples.judged(of, examples.outcome(), log, None, artefacts=found)
+
+
+def test_its_pace_is_shown_and_not_judged() -> None:
+    found = judged(artefacts(*EIGHT), 25, "Capture range started in the application.")
+    assert found.verdict.kind is Kind.PASSED
+    assert found.measurement is None
+    assert "median 12.3 s of 25 steps, not judged" in found.text
+    assert "scp -r me@login:/stage/x_nsys/nsys_profile ." in found.text
+
+
+@pytest.mark.parametrize(("network", "kind"), [("IB", Kind.PASSED), ("Socket", Kind.INVALID)])
+def test_a_trace_over_another_network_than_the_sites_is_no_pass(network: str, kind: Kind) -> None:
+    of = case("8b-nccl-trace-bf16-16gpus")
+    lines = [examples.nemo2_line(index, 12.3, gbs=of.gbs, last=of.steps - 1) for index in range(of.steps)]
+    found = examples.judged(
+        of,
+        examples.outcome(),
+        read("nemo2", ["\n".join(lines).encode() + b"\n"]),
+        None,
+        artefacts=artefacts().model_copy(update={"trace": digest_of(Trace().whole())}),
+        site=SiteFacts(nodes=2, network=network),
+    )
+    assert found.verdict.kind is kind
+
+
+def test_a_run_that_is_not_valid_is_none_of_its_mode_either() -> None:
+    found = judged(artefacts(*EIGHT), 24)
+    assert found.verdict.kind is Kind.INVALID
+    traced = "gpu1:1:2 [0] NCCL INFO AllReduce: opCount 0 sendbuff 0x1 "
+    assert "NCCL tracing was on" in judged(artefacts(*EIGHT), 25, traced).text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", b"\xff", '{"host": "a", "folder": "b", "files": [{"name": "x", "size": -1}]}']
+)
+def test_a_damaged_answer_is_one_clear_error(text: str | bytes) -> None:
+    with pytest.raises(Infrastructure, match=r"artefacts\.json is damaged: "):
+        parse_artefacts(text)
+
+
+def test_a_folder_is_listed_as_it_is(tmp_path: Path) -> None:
+    folder, marker = tmp_path / "a 'folder'", tmp_path / ".marker"
+    folder.mkdir()
+    marker.touch()
+    for name in ("one.nsys-rep", "with blank", "feed\nin it"):
+        (folder / name).write_text("x")
+    (folder / "link.nsys-rep").symlink_to(folder / "one.nsys-rep")
+    (folder / "deeper").mkdir()
+    done = subprocess.run(
+        ["bash"], input=listing(str(folder), str(marker)), capture_output=True, text=True, check=True
+    )
+    found = listed(Answer(0, done.stdout, ""), "login", str(folder))
+    assert sorted((file.name, file.size) for file in found.files) == [("one.nsys-rep", 1), ("with blank", 1)]
+    assert found.begun is not None
+    assert all(file.modified >= found.begun for file in found.files)
+
+
+def test_a_folder_that_is_not_there_has_no_files(tmp_path: Path) -> None:
+    script = listing(str(tmp_path / "none"), str(tmp_path / "none either"))
+    done = subprocess.run(["bash"], input=script, capture_output=True, text=True, check=True)
+    found = listed(Answer(0, done.stdout, ""), "login", "/x")
+    assert (found.files, found.begun) == ((), None)
+
+
+def test_what_has_no_form_of_a_file_is_none_of_the_listing() -> None:
+    out = "Loading 3 modules\n1.5 0 .marker\nfiles\nfind 3 x\n2.5 7 a\x85b 1 end\n3.5 8 c.nsys-rep\nend\n"
+    found = listed(Answer(0, out, ""), "login", "/x")
+    assert found.begun == 1.5
+    assert [(file.name, file.size) for file in found.files] == [("a\x85b 1 end", 7), ("c.nsys-rep", 8)]
+
+
+def test_a_folder_that_cannot_be_read_is_not_listed_in_part(tmp_path: Path) -> None:
+    (tmp_path / "find").write_text("#!/bin/bash\necho 1.5 7 a.nsys-rep; echo 'cannot read b' >&2; exit 1\n")
+    (tmp_path / "find").chmod(0o755)
+    script = f'PATH="{tmp_path}:$PATH"\n{listing(str(tmp_path), "/none")}'
+    done = subprocess.run(["bash"], input=script, capture_output=True, text=True, check=False)
+    with pytest.raises(Unreachable, match=r"could not be listed: .*cannot read b"):
+        listed(Answer(done.returncode, done.stdout, done.stderr), "login", str(tmp_path))
+
+
+def test_without_the_moment_of_its_submission_no_file_is_the_jobs_own() -> None:
+    found = checks.problems(PROFILE, artefacts(*EIGHT, begun=None), nodes=1)
+    assert "nobody knows which of the 8 files there are of this job" in "; ".join(found)
+
+
+@pytest.mark.parametrize("out", ["", "files\n", "files\n1.0 5 a.nsys-rep\n"])
+def test_a_listing_that_is_cut_off_tells_nothing(out: str) -> None:
+    with pytest.raises(Unreachable, match="could not be listed"):
+        listed(Answer(0, out, ""), "login", "/x")
+
+
+@pytest.mark.parametrize(
+    ("variant", "words"),
+    [
+        ("{what: x, steps: 25}", "only of a variant with"),
+        ("{what: x, profiles: {folder: f, steps: 5, name: n}}", "give either ranks"),
+        ("{what: x, profiles: {folder: f, steps: 5, name: n, kinds: [a]}}", "needs a group"),
+    ],
+)
+def test_a_mode_that_cannot_be_is_refused(tmp_path: Path, variant: str, words: str) -> None:
+    text = (SUITES / "llama3" / "recipe.yaml").read_text()
+    begin = text.index("variants:\n")
+    end = text.index("\n\n", begin)
+    folder = tmp_path / "llama3"
+    folder.mkdir()
+    (folder / "recipe.yaml").write_text(f"{text[:begin]}variants:\n  other: {variant}{text[end:]}")
+    with pytest.raises(ConfigError, match=words):
+        load_recipe(folder)
+
+
+def test_no_mode_is_collected_unless_it_is_asked_for() -> None:
+    usual = [found for found in LLAMA3.cases if not found.variant]
+    assert len(usual) == 34
+    assert {found.variant for found in LLAMA3.cases} == {
+        "", "profile", "nccl-trace", "checkpoint", "checkpoint-load",
+    }  # fmt: skip
+    assert all(found.is_timed for found in usual)

@@ -1,0 +1,353 @@
+"""The program that digests NCCL traces where they lie, on real traces (`nccl/README.md`), on torn ones and on hostile ones."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from plugins.modes import nccl
+from tests.unit.modes.traces import Trace
+
+REAL = Path(__file__).parent / "nccl"
+PROGRAM = Path(nccl.__file__)
+MIB = 1 << 20
+
+
+def digest_of(data: bytes) -> dict[str, Any]:
+    digest = nccl.Digest()
+    digest.feed(data)
+    return digest.report()
+
+
+def real(name: str) -> dict[str, Any]:
+    return digest_of((REAL / f"{name}.txt").read_bytes())
+
+
+def sums(report: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    found: dict[str, tuple[int, int]] = {}
+    for name, _, _, calls, size in report["calls"]:
+        before = found.get(name, (0, 0))
+        found[name] = before[0] + calls, before[1] + size
+    return found
+
+
+def test_it_is_a_program_for_python_3_6_and_the_standard_library_alone() -> None:
+    tree = ast.parse(PROGRAM.read_text(), feature_version=(3, 6))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = {
+        alias.name if isinstance(node, ast.Import) else node.module
+        for node in imports
+        for alias in node.names
+    }
+    assert names <= {"argparse", "json", "os", "re", "stat", "sys", "time", "zlib", "collections", "typing"}
+
+
+def test_it_is_sent_as_a_script(tmp_path: Path) -> None:
+    trace, state = tmp_path / "log.out", tmp_path / "log.out.digest"
+    trace.write_bytes(Trace().whole())
+    command = [sys.executable, "-I", "-", "--state", str(state), "--limit-seconds", "60", str(trace)]
+    for _ in range(2):
+        with PROGRAM.open("rb") as script:
+            done = subprocess.run(command, stdin=script, capture_output=True, check=True)
+        answer = json.loads(done.stdout)
+        assert done.stdout.count(b"\n") == 1
+        assert answer["done"]
+        assert answer["warnings"] == []
+        assert answer["counts"]["calls"] == 16 * 5 * 5
+
+
+@pytest.mark.parametrize("name", ["recipe-2.28.9", "sockets-2.28.9", "shm-2.28.9"])
+def test_the_calls_of_a_real_trace_are_all_counted(name: str) -> None:
+    """What the program called is in `nccl/README.md`. The barrier is an all-reduce of a float."""
+    report = real(name)
+    elements = (1 + 4096 + (1 << 22)) * (2 + 4 + 8 + 1)
+    assert sums(report) == {
+        "AllReduce": (2 * 16, 2 * (elements + 3 * 2 * MIB + 4)),
+        "AllGather": (2 * 9, 2 * 9 * 4 * MIB),
+        "ReduceScatter": (2 * 3, 2 * 3 * 4 * MIB),
+        "Broadcast": (2, 4 * MIB),
+        "Reduce": (2, 4 * MIB),
+        "AlltoAll": (2, 4 * MIB),
+        "Send": (3, 6 * MIB),
+        "Recv": (3, 6 * MIB),
+    }
+    assert report["counts"]["torn"] == report["counts"]["untyped"] == 0
+    assert report["nccl"] == ["2.28.9+cuda13.0"]
+    assert report["uneven"] == []
+    assert [row[2] for row in report["ranks"]] == [0, 1]
+
+
+def test_what_the_ranks_of_real_traces_chose() -> None:
+    """With what the recipes ask NCCL for, no rank is stated; on one node the network is chosen but not used."""
+    recipe, sockets, shm = (real(f"{name}-2.28.9") for name in ("recipe", "sockets", "shm"))
+    assert recipe["setups"] == [
+        {"networks": ["Socket"], "plugins": [], "transports": ["P2P/CUMEM"], "devices": []}
+    ]
+    assert sockets["setups"] == [
+        {"networks": ["Socket"], "plugins": [], "transports": ["NET/Socket"], "devices": ["eth0"]}
+    ]
+    assert shm["setups"] == [{"networks": ["Socket"], "plugins": [], "transports": ["SHM"], "devices": []}]
+    assert (recipe["world"], sockets["world"]) == (0, 2)
+    assert [row[3] for row in recipe["ranks"]] == [None, None]
+    assert [row[3] for row in sockets["ranks"]] == [0, 1]
+
+
+def test_labels_of_launchers() -> None:
+    report = real("labels")
+    assert sums(report) == {
+        "AllGather": (3, 3 * 2359808 * 4 * 4),
+        "AllReduce": (2, (7382228 + 7382228) * 4),
+    }
+    assert report["hosts"] == [
+        "node-1",
+        "node-2",
+        "node-3",
+        "r24-02-22-23-29-0066-raycluster-lv52c-worker-l4-8-fqztx",
+        "r24-02-22-23-29-0066-raycluster-lv52c-worker-l4-8-srrss",
+    ]
+
+
+def test_both_ends_of_a_transfer_are_counted_and_none_compared() -> None:
+    """A rank may send more often than another receives, so transfers say nothing about a trace that is cut."""
+    report = real("transfers")
+    assert sums(report) == {
+        "Send": (3, 3 * 2420736 * 4),
+        "Recv": (1, 2420736 * 4),
+        "AllGather": (1, 2 * 2097152 * 4),
+        "ReduceScatter": (1, 2 * 2097152 * 4),
+    }
+    assert report["uneven"] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "transport", "device"),
+    [
+        ("Channel 07/0 : 0[0] -> 8[0] [send] via NET/IBext_v8/7/GDRDMA", "NET/IBext_v8/GDRDMA", "7"),
+        ("Channel 01/0 : 1[1] -> 9[1] [send] via NET/IB/3(4)/GDRDMA/Shared", "NET/IB/GDRDMA", "3"),
+        ("Channel 01/0 : 1[1] -> 9[1] [send] via NET/IB/3/GDRDMA(PCI)", "NET/IB/GDRDMA", "3"),
+        ("Channel 00/0 : 1[f50] -> 0[350] [receive] via NET/AWS Libfabric/0", "NET/AWS Libfabric", "0"),
+        ("CollNet 00/0 : 1 [send] via COLLNET/SHARP/0/GDRDMA", "COLLNET/SHARP/GDRDMA", "0"),
+        ("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read", "P2P/CUMEM", ""),
+        ("Channel 00/0 : 0[0] -> 1[1] via P2P/direct pointer/read", "P2P/direct pointer", ""),
+        ("Channel 00/0 : 0[0] -> 1[1] via P2P/indirect/2[2]", "P2P/indirect", ""),
+        ("Channel 00 : 0[0] -> 1[1] via SHM/direct/CE", "SHM", ""),
+    ],
+)
+def test_transports(line: str, transport: str, device: str) -> None:
+    call = next(line for line in Trace().lines() if b"opCount" in line).decode()
+    channel = call.partition("NCCL INFO ")[0] + f"NCCL INFO {line}\r\n"
+    (setup,) = digest_of((channel + call).encode())["setups"]
+    assert setup["transports"] == [transport]
+    assert "".join(setup["devices"]) == device
+
+
+def test_a_plug_in_that_is_loaded_is_not_yet_the_network() -> None:
+    """NCCL 2.21: src/net.cc 460 and src/init.cc 322."""
+    first, *rest = Trace(nodes=1, gpus=1).lines()
+    who = first.partition(b"NCCL INFO ")[0] + b"NCCL INFO "
+    loaded = who + b"NET/Plugin: Loaded net plugin AWS Libfabric (v7)\n"
+    (setup,) = digest_of(b"".join([loaded, who + b"Using network Socket\n", rest[-1]]))["setups"]
+    assert (setup["plugins"], setup["networks"]) == (["AWS Libfabric"], ["Socket"])
+
+
+def test_a_torn_line_is_no_call_of_whose_name_it_seems_to_have() -> None:
+    report = real("torn")
+    assert report["counts"]["torn"] == 2
+    assert report["counts"]["calls"] == 3
+    assert [row[1] for row in report["ranks"]] == [32615, 32617, 32625]
+
+
+def test_ranks_that_made_fewer_calls() -> None:
+    report = digest_of(Trace(cut=(9,)).whole())
+    assert [(found["nranks"], found["calls"], found["fewer"]) for found in report["uneven"]] == [
+        (16, 5, [[9, 2]]),
+        (8, 20, [[9, 8]]),
+    ]
+
+
+LINES = [
+    *list(Trace(nodes=2, gpus=1, steps=1).lines()),
+    b"\n",
+    b"\xff\xfe\x00NCCL INFO \n",
+    b"0: gpu-00:1:1 [0] NCCL INFO AllReduce: opCount \n",
+    b"x" * 300 + b"\n",
+    b"gpu-01:4000:4000 [0] NCCL INFO Channel 00/0 : 1[0] -> gpu-00:4000:4000 [0] NCCL INFO Using network IB\n",
+]
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> bytes:
+    """Lines of several ranks, torn by one another and by garbage."""
+    data = bytearray(b"".join(draw(st.lists(st.sampled_from(LINES), max_size=12))))
+    for _ in range(draw(st.integers(0, 4))):
+        at = draw(st.integers(0, len(data)))
+        gone = draw(st.integers(0, 40))
+        data[at : at + gone] = draw(st.one_of(st.binary(max_size=30), st.sampled_from(LINES)))
+    return bytes(data)
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=logs(), cuts=st.lists(st.integers(0, 4000), max_size=4), block=st.integers(1, 500))
+def test_a_file_that_grows_is_digested_as_if_read_at_once(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes, cuts: list[int], block: int
+) -> None:
+    folder = tmp_path_factory.mktemp("trace")
+    trace, state = folder / "log", str(folder / "state")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nccl, "LONGEST_LINE", 250)
+        for cut in [*sorted(cuts), len(data)]:
+            trace.write_bytes(data[:cut])
+            grown = nccl.run(state, [str(trace)], float("inf"), block)
+        once = nccl.run(str(folder / "other"), [str(trace)], float("inf"))
+    assert grown == once
+    assert once["done"]
+    assert once["counts"]["lines"] - once["counts"]["long"] <= data.count(b"\n")
+
+
+def test_a_limit_of_time_still_gets_on(tmp_path: Path) -> None:
+    trace, state = tmp_path / "log", str(tmp_path / "state")
+    trace.write_bytes(Trace().whole())
+    goes = list(_until_done(state, trace))
+    assert 3 < len(goes) < 100
+    assert goes[-1] == nccl.run(str(tmp_path / "other"), [str(trace)], float("inf"))
+
+
+def _until_done(state: str, trace: Path) -> Iterator[dict[str, Any]]:
+    while True:
+        report = nccl.run(state, [str(trace)], 0, block=5000)
+        yield report
+        if report["done"]:
+            return
+
+
+def test_a_last_line_without_its_end_waits(tmp_path: Path) -> None:
+    trace, state = tmp_path / "log", str(tmp_path / "state")
+    whole = Trace().whole()
+    trace.write_bytes(whole[:-20])
+    first = nccl.run(state, [str(trace)], float("inf"))
+    assert first["done"]
+    assert first["files"] == [[str(trace), len(whole) - 20, whole.rindex(b"\n", 0, -1) + 1]]
+    trace.write_bytes(whole)
+    assert nccl.run(state, [str(trace)], float("inf"))["counts"]["calls"] == first["counts"]["calls"] + 1
+
+
+@pytest.mark.parametrize("how", ["shorter", "another file", "rewritten"])
+def test_a_file_that_was_replaced_is_read_again(tmp_path: Path, how: str) -> None:
+    trace, state = tmp_path / "log", str(tmp_path / "state")
+    trace.write_bytes(Trace().whole())
+    nccl.run(state, [str(trace)], float("inf"))
+    other = Trace(nodes=1, steps=1, label="0: ").whole()
+    if how == "another file":
+        new = tmp_path / "new"
+        new.write_bytes(Trace(steps=9).whole())
+        new.replace(trace)
+    else:
+        trace.write_bytes(other if how == "shorter" else other * 100)
+    report = nccl.run(state, [str(trace)], float("inf"))
+    fresh = nccl.run(str(tmp_path / "other"), [str(trace)], float("inf"))
+    (told,) = report.pop("warnings")
+    assert "read again from the beginning" in told
+    assert report == {key: value for key, value in fresh.items() if key != "warnings"}
+
+
+@pytest.mark.parametrize("state", [b"", b"{", b"12 {}", b"\xff\x00"])
+def test_a_damaged_state_is_told_and_not_used(tmp_path: Path, state: bytes) -> None:
+    trace, kept = tmp_path / "log", tmp_path / "state"
+    trace.write_bytes(Trace().whole())
+    kept.write_bytes(state)
+    for told in (1, 0):
+        report = nccl.run(str(kept), [str(trace)], float("inf"))
+        assert len(report["warnings"]) == told
+        assert report["counts"]["calls"] == 400
+
+
+def test_a_full_disk_is_told(tmp_path: Path) -> None:
+    """The digest is whole all the same, and no half of a state is left."""
+    trace, state = tmp_path / "log", tmp_path / "state"
+    trace.write_bytes(Trace().whole())
+    (tmp_path / "state.part").symlink_to("/dev/full")
+    report = nccl.run(str(state), [str(trace)], float("inf"))
+    assert report["counts"]["calls"] == 400
+    assert report["warnings"] == [f"{state}: No space left on device: the next call reads from the beginning"]
+    assert list(tmp_path.iterdir()) == [trace]
+
+
+@pytest.mark.parametrize("kind", ["none", "folder", "pipe"])
+def test_what_is_no_file_is_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
+    trace = tmp_path / "log"
+    if kind == "folder":
+        trace.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(trace)
+    assert nccl.main(["--state", str(tmp_path / "state"), str(trace)]) == 1
+    said = json.loads(capsys.readouterr().out)
+    what = "No such file or directory" if kind == "none" else "is no regular file"
+    assert said == {"error": f"{trace}: {what}"}
+
+
+def test_memory_and_digest_stay_bounded_whatever_the_trace() -> None:
+    """More hosts, processes, communicators, collectives, networks and devices than there is room for, all with the longest names."""
+    digest = nccl.Digest()
+    huge = "9" * 20
+    lines = []
+    for i in range(8000):
+        who = f"{i // 2:063d}:{10**9 + i}:1 [{i}] NCCL INFO "
+        lines += [
+            f"{who}{i % 3000:020d}: opCount f sendbuff (nil) recvbuff (nil) count {huge} datatype 8 op 0 root 0 "
+            f"comm 0x{i:016x} [nranks={i % 5000}] stream (nil)",
+            f"{who}Channel 00/0 : 0[0] -> 1[1] [send] via NET/{i % 400:024d}/{i % 999}/GDRDMA",
+            f"{who}Using network {i % 300:024d}",
+        ]
+    digest.feed("\n".join([*lines, ""]).encode())
+    some = list(digest.ranks.values())
+    for i in range(300):
+        for rank in some[i::300]:
+            rank["networks"] = rank["plugins"] = [f"{i:03d}{j:021d}" for j in range(nccl.MOST_NAMES)]
+            rank["transports"] = [f"COLLNET/{i:03d}{j:021d}/GDRDMA" for j in range(nccl.MOST_NAMES)]
+            rank["devices"] = list(range(nccl.MOST_DEVICES))
+            rank["interfaces"] = {"IB": {str(j): f"{i:03d}{j:017d}" for j in range(nccl.MOST_DEVICES)}}
+            rank["member"] = {"9999999": 9999998}
+            rank["calls"] = rank["bytes"] = nccl.MOST
+    assert len(digest.ranks) <= nccl.MOST_RANKS
+    assert len(digest.hosts) <= nccl.MOST_HOSTS
+    assert len(digest.calls) <= nccl.MOST_CALLS
+    report = digest.report()
+    assert len(report["ranks"]) == nccl.MOST_RANKS
+    assert len(report["calls"]) == nccl.MOST_CALLS
+    assert len(report["setups"]) == nccl.MOST_SETUPS
+    assert report["counts"]["calls"] == 8000
+    assert sum(row[3] for row in report["calls"]) + report["other_calls"][0] == 8000
+    uneven = {"nranks": 10**7, "calls": nccl.MOST, "fewer": [[4095, nccl.MOST]] * nccl.MOST_FEWER, "of": 4096}
+    report["uneven"] = [uneven] * nccl.MOST_UNEVEN
+    report["communicators"] = [[10**7, *[nccl.MOST] * 5]] * nccl.MOST_COMMUNICATORS
+    assert len(json.dumps(report, separators=(",", ":"))) < 950_000
+
+
+def test_handles_beyond_the_room_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nccl, "MOST_HANDLES", 10)
+    digest = nccl.Digest()
+    digest.feed(Trace().whole())
+    assert max(len(digest.handles), len(digest._members)) <= 10
+    report = digest.report()
+    assert report["untracked_calls"] > 0
+    assert sum(row[1] * row[2] for row in report["communicators"]) + report["untracked_calls"] == 400
+
+
+@pytest.mark.parametrize(
+    "garbage", [os.urandom(1 << 16), b"a:1:" * 20000, b"NCCL INFO " * 9000, b"\0" * (1 << 18)]
+)
+def test_a_line_without_end_costs_little_and_hides_nothing_after_it(tmp_path: Path, garbage: bytes) -> None:
+    trace = tmp_path / "log"
+    trace.write_bytes(garbage * 4 + b"\n" + Trace().whole())
+    report = nccl.run(str(tmp_path / "state"), [str(trace)], float("inf"))
+    assert report["counts"]["calls"] == 400

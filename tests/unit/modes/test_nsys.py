@@ -1,0 +1,500 @@
+"""The program that digests Nsight Systems reports on a login node."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plugins.modes import nsys
+from plugins.modes.profiles import read
+from tests.unit.modes.simulator import REDUCE, STEPS, Recorded, export, insert, new_export, simulate
+
+PROGRAM = Path(nsys.__file__)
+NAMES = [
+    line.split("\t")
+    for line in (Path(__file__).parent / "kernel_names.tsv").read_text().splitlines()
+    if not line.startswith("#")
+]
+COMPUTE, COMMUNICATION = "sm90_xmma_gemm_bf16bf16", REDUCE
+
+
+def run(*arguments: str | Path) -> tuple[int, dict[str, Any]]:
+    """Run the program as on a login node, from standard input."""
+    done = subprocess.run(
+        [sys.executable, "-I", "-", *map(str, arguments)],
+        input=PROGRAM.read_bytes(),
+        capture_output=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.stderr == b""
+    return done.returncode, json.loads(done.stdout)
+
+
+def one(path: Path, steps: int = 0) -> dict[str, Any]:
+    (found,) = nsys.digest(str(path), steps)
+    return found
+
+
+def test_the_program_is_python_3_6_and_needs_the_standard_library_alone() -> None:
+    tree = ast.parse(PROGRAM.read_text(), feature_version=(3, 6))
+    imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    imported |= {
+        alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
+    }
+    assert {str(name).split(".")[0] for name in imported} <= sys.stdlib_module_names - {"__future__"}
+
+
+@pytest.mark.parametrize("version", ["2026_2", "2022_2"])
+@pytest.mark.parametrize("marks", ["optimizer", "xla"])
+def test_a_report_is_digested_from_standard_input(tmp_path: Path, version: str, marks: str) -> None:
+    recorded = simulate("a good", marks=marks)[0]
+    path = export(tmp_path / "profile_4000_17_node0_rank3.sqlite", recorded, version=version)
+    code, found = run("--steps", str(STEPS), path)
+    assert code == 0
+    digests = read(json.dumps(found).encode(), "here")
+    (profile,) = digests.profiles
+    assert (profile.host, profile.gpu, profile.rank) == ("node07", "NVIDIA H100 80GB HBM3", 3)
+    assert (profile.nsys, profile.driver, profile.cuda) == ("2026.2.1.210", "580.95.05", "13.0")
+    # From the end of one optimizer to the end of the next there is one step less.
+    assert len(profile.steps) == (STEPS if marks == "xla" else STEPS - 1)
+    assert ("FusedAdam" if marks == "optimizer" else "jit_train_step") in profile.steps_by
+    assert profile.remarks == ()
+    for step in profile.steps[1:-1]:
+        assert 85_000_000 < step.length < 95_000_000
+        assert 75_000_000 < step.compute < 82_000_000
+        assert step.data > 250_000
+        assert step.head > step.data
+    assert {"AllGather", "ReduceScatter"} == set(profile.collectives)
+    assert profile.kernels[0].category == "gemm"
+    assert profile.unknown_share == 0
+    assert len(json.dumps(found)) < 30_000
+
+
+def test_no_secret_of_the_environment_is_read(tmp_path: Path) -> None:
+    path = export(tmp_path / "a.sqlite", simulate("a good")[0])
+    assert "hf_not_for_anyone" in path.read_bytes().decode("latin-1")
+    assert "hf_not" not in json.dumps(one(path))
+
+
+def test_each_process_of_a_report_is_digested(tmp_path: Path) -> None:
+    ranks = simulate("a good")
+    found = nsys.digest(str(export(tmp_path / "a.sqlite", *ranks)), STEPS, rank=0)
+    alone = [one(export(tmp_path / f"{rank}.sqlite", recorded)) for rank, recorded in enumerate(ranks)]
+    assert [(each["process"], each["device"]) for each in found] == [(4000 + n, n) for n in range(4)]
+    assert [each["rank"] for each in found] == [None] * 4
+    assert [each["steps"] for each in found] == [each["steps"] for each in alone]
+
+
+@pytest.mark.parametrize(("category", "name", "_source"), NAMES, ids=[row[1][:40] for row in NAMES])
+def test_kernels_are_sorted_into_categories(category: str, name: str, _source: str) -> None:
+    assert nsys.category(name) == category
+
+
+def painted(
+    kernels: list[tuple[int, int, str]], copies: list[tuple[int, int]], since: int, until: int
+) -> list[int]:
+    """compute, exposed, other, gap, communication: each ns is looked at by itself."""
+    found = [0] * 5
+    for ns in range(since, until):
+        computes = any(start <= ns < end for start, end, name in kernels if name == COMPUTE)
+        communicates = any(start <= ns < end for start, end, name in kernels if name == COMMUNICATION)
+        copying = any(start <= ns < end for start, end in copies)
+        found[0 if computes else 1 if communicates else 2 if copying else 3] += 1
+        found[4] += communicates
+    return found
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_shares_are_unions_that_sum_to_the_step(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+
+    def intervals(count: int) -> list[tuple[int, int]]:
+        return [
+            (start, start + rng.choice([0, 1, 7, 30])) for start in (rng.randrange(300) for _ in range(count))
+        ]
+
+    kernels = [(*span, rng.choice([COMPUTE, COMMUNICATION])) for span in intervals(12)]
+    copies = intervals(4)
+    cuts = sorted(rng.sample(range(10, 290), 3))
+    recorded = Recorded(
+        kernels=[(start, end, name, 7, 0) for start, end, name in kernels],
+        copies=[(start, end, 0) for start, end in copies],
+        ranges=[(cut, cut + 1, f"train_step {n}") for n, cut in enumerate(cuts[:-1])]
+        + [(cuts[-1] - 1, cuts[-1], "other"), (cuts[-2] + 2, cuts[-1], "train_step 9")],
+    )
+    path = export(tmp_path / "a.sqlite", recorded, drop=["CUPTI_ACTIVITY_KIND_RUNTIME"])
+    found = one(path)
+    spans = [*copies, *((start, end) for start, end, _ in kernels)]
+    begin, end = min(start for start, _ in spans), max(end for _, end in spans)
+    bounds = [*cuts[:-1], cuts[-2] + 2, cuts[-1]]
+    bounds = [min(max(bound, begin), end) for bound in bounds]
+    expected = [painted(kernels, copies, *pair) for pair in pairwise(bounds)]
+    names = ("compute", "exposed", "other", "gap", "communication")
+    shares = [[step[name] for name in names] for step in found["steps"]]
+    assert [share for share in shares if any(share)] == [share for share in expected if any(share)]
+    assert all(sum(share[:4]) == step["length"] for share, step in zip(shares, found["steps"], strict=True))
+
+
+def test_a_gap_in_the_loader_is_data_and_one_in_a_save_is_checkpoint(tmp_path: Path) -> None:
+    recorded = Recorded(
+        kernels=[(100, 200, COMPUTE, 7, 1), (300, 400, COMPUTE, 7, 2), (600, 700, COMPUTE, 7, 3)],
+        ranges=[
+            (150, 260, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__, op_id = 3"),
+            (240, 290, "save_checkpoint"),
+            (420, 500, "megatron.core.dist_checkpointing.save"),
+            (400, 600, "CheckpointFunctionBackward, op_id = 3"),
+        ],
+    )
+    (step,) = one(export(tmp_path / "a.sqlite", recorded))["steps"]
+    assert (step["gap"], step["data"], step["checkpoint"]) == (300, 60, 110)
+
+
+def test_the_window_is_divided_where_nothing_marks_a_step(tmp_path: Path) -> None:
+    path = export(tmp_path / "a.sqlite", simulate("a good", marks="none")[0])
+    assert (one(path)["count"], one(path)["remarks"][0][:18]) == (1, "no step is marked,")
+    found = one(path, STEPS)
+    assert (found["count"], found["steps_by"], found["remarks"]) == (
+        STEPS,
+        "the profiled window as a whole",
+        [],
+    )
+
+
+def test_marks_without_kernels_are_no_steps(tmp_path: Path) -> None:
+    recorded = Recorded(
+        kernels=[(100, 200, COMPUTE, 7, 1)],
+        calls=[(90, "cudaLaunchKernel_v7000", 1), (900, "cudaLaunchKernel_v7000", 2)],
+        ranges=[(300, 400, "train_step"), (500, 600, "train_step")],
+    )
+    found = one(export(tmp_path / "a.sqlite", recorded))
+    assert [step["length"] for step in found["steps"]] == [100]
+    assert found["remarks"][-1] == "the steps that are marked hold no kernels"
+
+
+def test_a_copy_beside_the_last_kernels_does_not_begin_the_next_step(tmp_path: Path) -> None:
+    copy, launch = "cudaMemcpyAsync_v3020", "cudaLaunchKernel_v7000"
+    recorded = Recorded(
+        kernels=[(10, 100, COMPUTE, 7, 1), (120, 200, COMPUTE, 7, 3), (220, 300, COMPUTE, 7, 5)],
+        copies=[(60, 70, 2), (205, 210, 4)],
+        calls=[(5, launch, 1), (55, copy, 2), (56, launch, 3), (180, copy, 4), (181, launch, 5)],
+        ranges=[(4, 20, "train_step 1"), (50, 70, "train_step 2"), (170, 190, "train_step 3")],
+    )
+    found = one(export(tmp_path / "a.sqlite", recorded))
+    # The third begins with its copy: the device had nothing else to do.
+    assert [(step["length"], step["gap"], step["head"]) for step in found["steps"]] == [
+        (90, 0, 0),
+        (100, 20, 20),
+        (100, 15, 5),
+    ]
+
+
+def test_a_graph_whose_kernels_were_not_traced_is_unknown(tmp_path: Path) -> None:
+    path = export(tmp_path / "a.sqlite", Recorded(kernels=[(100, 200, COMPUTE, 7, 1)]))
+    with sqlite3.connect(path) as base:
+        base.execute(
+            "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INTEGER NOT NULL, end INTEGER NOT NULL,"
+            " deviceId INTEGER NOT NULL, graphId INTEGER NOT NULL)"
+        )
+        base.execute("INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (200, 500, 0, 1)")
+    base.close()
+    found = one(path)
+    assert (found["steps"][0]["compute"], found["unknown_share"]) == (400, 0.75)
+
+
+def test_of_a_chain_of_optimizers_the_last_ends_the_step(tmp_path: Path) -> None:
+    recorded = simulate("a good")[0]
+    first = [(start - 900, start - 800, name) for start, _, name in recorded.ranges if "Optimizer" in name]
+    chained = Recorded(recorded.kernels, recorded.copies, recorded.calls, [*recorded.ranges, *first])
+    plain = one(export(tmp_path / "a.sqlite", recorded), STEPS)
+    assert one(export(tmp_path / "b.sqlite", chained), STEPS)["steps"] == plain["steps"]
+
+
+def _empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def _text(path: Path) -> None:
+    path.write_text("Generating '/tmp/nsys-report-1234.qdstrm'\n" * 9)
+
+
+def _short(path: Path) -> None:
+    path.write_bytes(b"SQLite")
+
+
+def _cut(path: Path) -> None:
+    export(path, simulate("a good")[0])
+    path.write_bytes(path.read_bytes()[:-5000])
+
+
+def _scribbled(path: Path) -> None:
+    export(path, simulate("a good")[0])
+    raw = bytearray(path.read_bytes())
+    raw[4096 : len(raw) - 4096] = b"\xff" * (len(raw) - 8192)
+    path.write_bytes(raw)
+
+
+def _no_kernels(path: Path) -> None:
+    export(path, Recorded())
+
+
+def _no_table(path: Path) -> None:
+    export(path, simulate("a good")[0], drop=["CUPTI_ACTIVITY_KIND_KERNEL"])
+
+
+def _no_names(path: Path) -> None:
+    export(path, simulate("a good")[0], drop=["StringIds"])
+
+
+def _folder(path: Path) -> None:
+    path.mkdir()
+
+
+def _missing(path: Path) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (_empty, "is empty: the profiler was ended"),
+        (_text, "is no SQLite file"),
+        (_short, "is no SQLite file"),
+        (_cut, "is cut off: "),
+        (_scribbled, "cannot be read: "),
+        (_no_kernels, "has no CUDA kernels: the profiled steps were not reached"),
+        (_no_table, "has no CUDA kernels (no table"),
+        (_no_names, "has kernels without names"),
+        (_folder, "cannot be read: "),
+        (_missing, "cannot be read: "),
+    ],
+)
+def test_a_report_that_cannot_be_digested_says_why(
+    tmp_path: Path, make: Callable[[Path], None], said: str
+) -> None:
+    path = tmp_path / "a.sqlite"
+    make(path)
+    with pytest.raises(nsys.Unreadable) as failed:
+        nsys.digest(str(path))
+    assert str(failed.value).startswith(said)
+
+
+def test_one_bad_report_keeps_the_others(tmp_path: Path) -> None:
+    good = export(tmp_path / "good.sqlite", simulate("a good")[0])
+    _text(tmp_path / "bad.sqlite")
+    code, found = run(tmp_path / "bad.sqlite", good, tmp_path / "c.nsys-rep")
+    assert (code, len(found["profiles"])) == (0, 1)
+    assert [failed["file"] for failed in found["errors"]] == ["bad.sqlite", "c.nsys-rep"]
+    assert run(tmp_path / "bad.sqlite")[0] == 1
+
+
+def test_a_name_that_is_no_utf_8_can_be_read_back(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"a\xff_rank2.sqlite")
+    export(path, simulate("a good")[0])
+    _, found = run(path, tmp_path / os.fsdecode(b"\xff.sqlite"))
+    digests = read(json.dumps(found).encode(), "here")
+    assert (digests.profiles[0].file, digests.profiles[0].rank) == ("a?_rank2.sqlite", 2)
+    assert digests.errors[0].file == "?.sqlite"
+
+
+@pytest.mark.parametrize(
+    "drop",
+    [
+        ["NVTX_EVENTS"],
+        ["CUPTI_ACTIVITY_KIND_RUNTIME"],
+        ["CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"],
+        ["TARGET_INFO_GPU", "TARGET_INFO_SYSTEM_ENV", "META_DATA_EXPORT", "TARGET_INFO_SESSION_START_TIME"],
+    ],
+)
+def test_other_tables_may_be_missing(tmp_path: Path, drop: list[str]) -> None:
+    found = one(export(tmp_path / "a.sqlite", simulate("a good")[0], drop=drop))
+    assert read(json.dumps({"version": 1, "profiles": [found], "errors": []}).encode(), "here")
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        ("CUPTI_ACTIVITY_KIND_KERNEL", "globalPid"),
+        ("CUPTI_ACTIVITY_KIND_KERNEL", "correlationId"),
+        ("CUPTI_ACTIVITY_KIND_KERNEL", "demangledName"),
+        ("CUPTI_ACTIVITY_KIND_KERNEL", "shortName"),
+        ("CUPTI_ACTIVITY_KIND_RUNTIME", "globalTid"),
+        ("CUPTI_ACTIVITY_KIND_RUNTIME", "correlationId"),
+        ("CUPTI_ACTIVITY_KIND_MEMCPY", "deviceId"),
+        ("NVTX_EVENTS", "textId"),
+        ("NVTX_EVENTS", "globalTid"),
+        ("NVTX_EVENTS", "end"),
+        ("TARGET_INFO_GPU", "name"),
+    ],
+)
+def test_other_versions_lack_columns(tmp_path: Path, table: str, column: str) -> None:
+    path = export(tmp_path / "a.sqlite", simulate("a good")[0])
+    with sqlite3.connect(path) as base:
+        base.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+    base.close()
+    found = one(path)
+    assert sum(step["compute"] for step in found["steps"]) > 380_000_000
+    assert found["categories"]["gemm"]["calls"] >= 40
+
+
+def test_names_may_stand_in_the_table_of_kernels(tmp_path: Path) -> None:
+    path = export(tmp_path / "a.sqlite", Recorded(kernels=[(1, 5, COMPUTE, 7, 1)]))
+    with sqlite3.connect(path) as base:
+        base.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET demangledName = 'ncclKernel_AllGather_RING_LL'")
+    base.close()
+    assert one(path)["collectives"]["AllGather"] == {"time": 4, "calls": 1, "exposed": 4}
+
+
+def test_odd_values_are_left_out_and_counted(tmp_path: Path) -> None:
+    kernels = [(100, 200, COMPUTE, 7, 1), (300, 250, COMPUTE, 7, 2), (-50, -20, COMPUTE, 7, 3)]
+    path = export(tmp_path / "a.sqlite", Recorded(kernels=kernels, ranges=[(9, 5, "train_step 1")]))
+    with sqlite3.connect(path) as base:
+        base.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = 'soon' WHERE correlationId = 3")
+    base.close()
+    found = one(path)
+    assert found["steps"][0]["length"] == 100
+    assert found["remarks"][0] == "2 records without a start and a later end are left out"
+
+
+def test_huge_and_odd_names_stay_short(tmp_path: Path) -> None:
+    kernels = [(n, n + 1, f"{n}" + "\x1b[2J\ud800'\"%s" + "x" * 1_000_000, 7, n) for n in range(3)]
+    path = tmp_path / "a.sqlite"
+    base = new_export(path)
+    base.text_factory = bytes
+    names = [(n, name.encode("utf-8", "surrogatepass")) for _, _, name, _, n in kernels]
+    base.executemany("INSERT INTO StringIds VALUES (?, CAST(? AS TEXT))", names)
+    columns = ("start", "end", "demangledName")
+    insert(base, "2026_2", "CUPTI_ACTIVITY_KIND_KERNEL", columns, [(s, e, n) for s, e, _, _, n in kernels])
+    base.execute("COMMIT")
+    base.close()
+    found = one(path)
+    assert found["unknown_share"] == 1
+    assert len(json.dumps(found)) < 4000
+
+
+def _memory(folder: Path, count: int) -> int:
+    """The most memory that the program takes for a report with so many kernels, in bytes."""
+    path = folder / f"{count}.sqlite"
+    base = new_export(path)
+    insert(base, "2026_2", "StringIds", ("id", "value"), [(n, f"gemm_{n}") for n in range(1, 500)])
+    rows = ((n * 9_000 % 7_000_000_007, n * 9_000 % 7_000_000_007 + 4_000, n % 499 + 1) for n in range(count))
+    insert(base, "2026_2", "CUPTI_ACTIVITY_KIND_KERNEL", ("start", "end", "demangledName"), rows)
+    base.execute("COMMIT")
+    base.close()
+    with (folder / "out").open("w") as out:
+        started = subprocess.Popen([sys.executable, "-I", str(PROGRAM), str(path)], stdout=out)
+        _, status, used = os.wait4(started.pid, 0)
+        started.returncode = os.waitstatus_to_exitcode(status)
+    assert started.returncode == 0
+    (profile,) = json.loads((folder / "out").read_text())["profiles"]
+    assert profile["categories"]["gemm"]["calls"] == count
+    return used.ru_maxrss * 1024
+
+
+def test_memory_does_not_grow_with_the_report(tmp_path: Path) -> None:
+    # The rows of 120,000 kernels are 25 MB as Python's values.
+    assert _memory(tmp_path, 120_000) - _memory(tmp_path, 30_000) < 8 << 20
+
+
+def test_a_report_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
+    path = export(tmp_path / "a.sqlite", *simulate("a good"))
+    with pytest.raises(nsys.Unreadable, match="took longer than 0 s: digest it elsewhere"):
+        nsys.digest(str(path), seconds=0)
+
+
+def _nsys(path: Path, body: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_a_report_is_exported_into_a_folder_that_is_removed(tmp_path: Path) -> None:
+    made = export(tmp_path / "made.sqlite", simulate("a good")[0])
+    (tmp_path / "scratch").mkdir()
+    report = tmp_path / "profile_12.nsys-rep"
+    report.write_bytes(b"x" * 5000)
+    # nsys export --type sqlite --output FILE REPORT
+    program = _nsys(
+        tmp_path / "nsys", f'[ "$1 $2 $3 $4" = "export --type sqlite --output" ] && cp {made} "$5"'
+    )
+    code, found = run("--nsys", program, "--scratch", tmp_path / "scratch", report)
+    assert (code, found["profiles"][0]["file"], found["profiles"][0]["rank"]) == (
+        0,
+        "profile_12.nsys-rep",
+        None,
+    )
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_an_export_that_hangs_is_ended(tmp_path: Path) -> None:
+    report = tmp_path / "a.nsys-rep"
+    report.write_bytes(b"x" * 5000)
+    program = _nsys(tmp_path / "nsys", "sleep 60")
+    code, found = run("--nsys", program, "--seconds", "0.1", "--scratch", tmp_path, report)
+    assert (code, found["errors"][0]["error"]) == (1, "was not exported within 0.1 s")
+    assert list(tmp_path.glob("pacemark*")) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (
+            "echo 'The report was made by a newer version.'; exit 1",
+            "cannot be exported: The report was made by",
+        ),
+        ("exit 0", "cannot be exported: nsys says nothing"),
+    ],
+)
+def test_an_export_that_fails_says_what_nsys_said(tmp_path: Path, body: str, said: str) -> None:
+    report = tmp_path / "a.nsys-rep"
+    report.write_bytes(b"x" * 5000)
+    (tmp_path / "scratch").mkdir()
+    code, found = run("--nsys", _nsys(tmp_path / "nsys", body), "--scratch", tmp_path / "scratch", report)
+    assert (code, found["errors"][0]["error"][: len(said)]) == (1, said)
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_an_export_that_is_ended_leaves_no_folder(tmp_path: Path) -> None:
+    report = tmp_path / "a.nsys-rep"
+    report.write_bytes(b"x" * 5000)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    os.mkfifo(tmp_path / "begun")
+    program = _nsys(tmp_path / "nsys", f"exec >/dev/null 2>&1; echo $$ > {tmp_path}/begun; exec sleep 60")
+    arguments = [sys.executable, str(PROGRAM), "--nsys", str(program), "--scratch", str(scratch), str(report)]
+    with subprocess.Popen(arguments, stdout=subprocess.DEVNULL) as running:
+        exporting = int((tmp_path / "begun").read_text())
+        assert len(list(scratch.iterdir())) == 1
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(300) == 1
+    assert list(scratch.iterdir()) == []
+    assert not Path(f"/proc/{exporting}").exists()
+
+
+def test_under_nohup_an_export_goes_on_after_its_terminal_is_closed(tmp_path: Path) -> None:
+    report = tmp_path / "a.nsys-rep"
+    report.write_bytes(b"x" * 5000)
+    made = export(tmp_path / "made.sqlite", simulate("a good")[0])
+    for name in ("begun", "go"):
+        os.mkfifo(tmp_path / name)
+    program = _nsys(tmp_path / "nsys", f'echo > {tmp_path}/begun; read line < {tmp_path}/go; cp {made} "$5"')
+    arguments = ["nohup", sys.executable, str(PROGRAM), "--nsys", str(program), str(report)]
+    with subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as running:
+        (tmp_path / "begun").read_text()
+        running.send_signal(signal.SIGHUP)
+        (tmp_path / "go").write_text("\n")
+        out, _ = running.communicate(timeout=300)
+    assert running.returncode == 0
+    assert len(json.loads(out)["profiles"]) == 1

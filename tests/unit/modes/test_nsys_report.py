@@ -1,0 +1,93 @@
+"""The digest of a real report, against what NVIDIA's own `nsys stats` counts in it.
+
+`report_h100/` has the report: five steps of a decoder (8 layers, hidden 2048, PyTorch 2.11, bf16) on one H100, by
+nsys 2023.4.4. `ranges.sqlite.gz` is its export without the tables that the digest does not read, and without the
+environment. The others are what the same nsys prints of it:
+
+    nsys stats -q --format csv --report cuda_gpu_kern_sum ranges.sqlite >kernels.csv
+    nsys stats -q --format csv --report nvtx_gpu_proj_trace ranges.sqlite | grep -e ^Name -e ^iteration >steps.csv
+    nsys stats -q --format csv --report cuda_gpu_mem_time_sum ranges.sqlite
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plugins.modes import nsys
+
+HERE = Path(__file__).parent / "report_h100"
+COPIES = 365_486 + 14_688
+"""The time of memsets and of copies, in ns."""
+
+
+def printed(name: str) -> list[dict[str, str]]:
+    with (HERE / name).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
+    path = tmp_path_factory.mktemp("report") / "ranges.sqlite"
+    path.write_bytes(gzip.decompress((HERE / "ranges.sqlite.gz").read_bytes()))
+    (profile,) = nsys.digest(str(path), steps=5)
+    return profile
+
+
+def test_the_kernels_are_those_of_nsys_stats(profile: Mapping[str, Any]) -> None:
+    rows = printed("kernels.csv")
+    expected = [(int(row["Total Time (ns)"]), int(row["Instances"])) for row in rows]
+    assert [(kernel["time"], kernel["calls"]) for kernel in profile["kernels"]] == expected[: nsys.KERNELS]
+    names = [kernel["name"].removesuffix("...") for kernel in profile["kernels"]]
+    assert all(row["Name"].startswith(name) for row, name in zip(rows, names, strict=False))
+    categories = profile["categories"].values()
+    times, calls = zip(*expected, strict=True)
+    assert sum(category["time"] for category in categories) == sum(times)
+    assert sum(category["calls"] for category in categories) == sum(calls) == 1470
+
+
+def test_the_steps_are_those_of_nsys_stats(profile: Mapping[str, Any]) -> None:
+    rows = printed("steps.csv")
+    starts = [int(row["Projected Start (ns)"]) for row in rows]
+    ends = [start + int(row["Projected Duration (ns)"]) for start, row in zip(starts, rows, strict=True)]
+    steps = profile["steps"]
+    # The first step begins with its first kernel, each other one at the end of the one before.
+    assert [step["length"] for step in steps] == [end - start for start, end in pairwise([starts[0], *ends])]
+    assert [step["head"] for step in steps[1:]] == [
+        start - end for start, end in zip(starts[1:], ends[:-1], strict=True)
+    ]
+    # nsys names the host's own times, too: the device is behind it, and takes as long.
+    for step, row in zip(steps[1:], rows[1:], strict=True):
+        assert step["length"] == pytest.approx(int(row["Orig Duration (ns)"]), rel=0.002)
+
+
+def test_the_shares_are_those_of_nsys_stats(profile: Mapping[str, Any]) -> None:
+    """No kernel of this report runs beside another one, nor beside a copy: each sum is a share."""
+    steps = profile["steps"]
+    kernels = sum(int(row["Total Time (ns)"]) for row in printed("kernels.csv"))
+    assert sum(step["compute"] for step in steps) == kernels
+    assert sum(step["other"] for step in steps) == COPIES
+    assert all(24_000_000 < step["compute"] < 25_500_000 for step in steps)
+    assert {(step["communication"], step["exposed"]) for step in steps} == {(0, 0)}
+    assert profile["collectives"] == {}
+
+
+def test_the_machine_and_the_versions_are_those_of_the_report(profile: Mapping[str, Any]) -> None:
+    assert (profile["gpu"], profile["nsys"], profile["export_schema"]) == (
+        "NVIDIA H100 80GB HBM3",
+        "2023.4.4.54",
+        "3.7.2",
+    )
+    assert (profile["driver"], profile["cuda"], profile["steps_by"]) == (
+        "580.159.04",
+        "13.0",
+        "NVTX range iteration",
+    )
+    assert profile["unknown_share"] < 0.01
+    assert profile["remarks"] == []

@@ -1,0 +1,153 @@
+"""Digests as they come back from the cluster, and how they are shown."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import xml.etree.ElementTree as ET
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from plugins.errors import ConfigError
+from plugins.modes import nsys
+from plugins.modes.profile_view import shares_svg, table
+from plugins.modes.profiles import MOST_BYTES, read
+from tests.hostile import COMMAND, MARKUP, OBEYED
+from tests.unit.modes.simulator import STEPS, export, simulate
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the program prints for a job."""
+    path = tmp_path_factory.mktemp("export") / "a.sqlite"
+    profiles = nsys.digest(str(export(path, *simulate("a good"))), STEPS)
+    return {
+        "version": 1,
+        "profiles": profiles,
+        "errors": [{"file": "profile_9.nsys-rep", "error": "is empty"}],
+    }
+
+
+def encoded(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+def test_values_are_frozen(printed: dict[str, Any]) -> None:
+    digests = read(encoded(printed), "here")
+    with pytest.raises(ValidationError):
+        digests.profiles[0].steps[0].gap = 0  # type: ignore[misc]
+    assert [one.device for one in digests.ranks] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"", "Invalid JSON"),
+        (b"bash: python3: command not found", "Invalid JSON"),
+        (b"[]", "Input should be an object"),
+        (b'{"version": 2, "profiles": [], "errors": []}', "version: Input should be 1"),
+        (b'{"version": 1, "profiles": [], "errors": [], "more": 1}', "more: Extra inputs are not permitted"),
+        (b'{"version": 1, "profiles": [{}], "errors": []}', "profiles.0.file: Field required"),
+        (b" " * (MOST_BYTES + 1), f"{MOST_BYTES + 1} bytes, at most {MOST_BYTES} are read"),
+        (b"\xff\xfe", "Invalid JSON"),
+        (b"[" * 100_000, "Invalid JSON"),
+    ],
+)
+def test_a_text_that_is_no_digest_is_one_error(text: bytes, said: str) -> None:
+    with pytest.raises(ConfigError) as failed:
+        read(text, "node1:/a.json")
+    assert str(failed.value).startswith("node1:/a.json: is no digest of profiles: ")
+    assert said in str(failed.value)
+    assert "\n" not in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [
+        ("gap", -1),
+        ("gap", 5),
+        ("gap", 1.5),
+        ("gap", "5"),
+        ("gap", None),
+        ("data", 1 << 61),
+        ("communication", 0),
+        ("length", 1 << 63),
+        ("speed", 1),
+    ],
+)
+def test_a_step_whose_shares_contradict_each_other_is_refused(
+    printed: dict[str, Any], where: str, value: object
+) -> None:
+    changed = copy.deepcopy(printed)
+    changed["profiles"][0]["steps"][1][where] = value
+    with pytest.raises(ConfigError, match=r"profiles\.0\.steps\.1"):
+        read(encoded(changed), "here")
+
+
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [
+        ("count", 0),
+        ("steps", []),
+        ("unknown_share", 1.1),
+        ("unknown_share", "NaN"),
+        ("host", 7),
+        ("host", "x" * 500),
+        ("kernels", [{}] * 11),
+        ("collectives", {"AllReduce": {"time": 1, "calls": 1}}),
+    ],
+)
+def test_a_profile_with_a_wrong_value_is_refused(printed: dict[str, Any], where: str, value: object) -> None:
+    changed = copy.deepcopy(printed)
+    changed["profiles"][0][where] = value
+    with pytest.raises(ConfigError, match=rf"profiles\.0\.{where}"):
+        read(encoded(changed), "here")
+
+
+def test_the_table_shows_shares_kernels_and_what_is_missing(printed: dict[str, Any]) -> None:
+    changed = copy.deepcopy(printed)
+    changed["profiles"][1]["unknown_share"] = 0.25
+    lines = table(read(encoded(changed), "here")).splitlines()
+    assert re.fullmatch(
+        r"node07 GPU 0 +0\.09\d\d +87\.\d% +12\.\d% +0\.1% +0\.4% +0\.3% +0\.0% +0\.0%", lines[1]
+    )
+    assert "steps by: end of NVTX range Optimizer.step#FusedAdam.step" in lines
+    assert any(re.match(r"nvjet_tst_192x208\S+ +gemm +80 +0\.1\d+ +[78]\d{3}\.\d$", line) for line in lines)
+    assert any(re.match(r"ReduceScatter +80 +0\.1\d+ +0\.0\d+$", line) for line in lines)
+    assert "node07 GPU 1: 25% of the kernels' time is in no category: the shares of compute and" in lines[-2]
+    assert lines[-1] == "profile_9.nsys-rep is empty"
+
+
+def test_the_plot_stacks_each_step(printed: dict[str, Any]) -> None:
+    root = ET.fromstring(shares_svg(read(encoded(printed), "here")))
+    bars = [rect for rect in root if rect.tag.endswith("rect") and rect.get("height") == "16"]
+    assert len(bars) == 4 * (STEPS - 1) * 4
+    widths = [sum(float(rect.get("width", 0)) for rect in bars[n : n + 4]) for n in range(0, len(bars), 4)]
+    assert max(widths) == pytest.approx(550, abs=0.5)
+    assert min(widths) > 500
+
+
+@pytest.mark.parametrize("text", [OBEYED.replace("\udc80", ""), *MARKUP, f"a\n{COMMAND}", "a\uffff"])
+def test_texts_of_a_report_are_shown_harmless(printed: dict[str, Any], text: str) -> None:
+    changed = copy.deepcopy(printed)
+    for one in changed["profiles"]:
+        one |= {"host": text, "steps_by": text, "remarks": [text], "file": text}
+        one["kernels"] = [{**kernel, "name": text, "category": text} for kernel in one["kernels"]]
+        one["collectives"] = {text: {"time": 1, "calls": 1, "exposed": 1}}
+    changed["errors"] = [{"file": text, "error": text}]
+    digests = read(encoded(changed), "here")
+    for shown in (table(digests), shares_svg(digests)):
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\ud800-\udfff]", shown)
+        assert "\n::" not in shown
+        assert "##vso[" not in shown
+    tags = {str(node.tag).rpartition("}")[2] for node in ET.fromstring(shares_svg(digests)).iter()}
+    assert tags == {"svg", "rect", "text"}
+
+
+def test_a_job_without_profiles_is_shown() -> None:
+    none = read(b'{"version": 1, "profiles": [], "errors": [{"file": "a", "error": "is empty"}]}', "here")
+    assert table(none).splitlines()[-1] == "a is empty"
+    assert ET.fromstring(shares_svg(none)) is not None
