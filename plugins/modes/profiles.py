@@ -114,7 +114,7 @@ class Digests(Strict):
         return tuple(sorted(self.profiles, key=lambda p: (p.host or "", p.device, p.process)))
 
 
-def read(text: bytes, source: str) -> Digests:
+def read_profiles(text: bytes, source: str) -> Digests:
     """Read what the program printed. `source` says where it is from. Raises ConfigError."""
     if len(text) > MOST_BYTES:
         raise ConfigError(

@@ -25,7 +25,7 @@ from plugins.judging.diagnosis import (
 from plugins.judging.recording import Origin, digest
 from plugins.modes import nsys
 from plugins.modes.artefacts import Artefacts
-from plugins.modes.profiles import ProfileDigest, read
+from plugins.modes.profiles import ProfileDigest, read_profiles
 from plugins.modes.traces import NcclDigest
 from plugins.record.folder import ARTEFACTS
 from plugins.record.verdict import Cause, Kind
@@ -54,7 +54,7 @@ def profiles(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Pr
             path = export(folder / "a.sqlite", recorded, device=rank)
             found += nsys.digest(str(path), STEPS, rank)
             path.unlink()
-        return read(json.dumps({"version": 1, "profiles": found, "errors": []}).encode(), seed).ranks
+        return read_profiles(json.dumps({"version": 1, "profiles": found, "errors": []}).encode(), seed).ranks
 
     return make
 

@@ -12,7 +12,7 @@ import pytest
 
 from plugins.modes import nsys
 from plugins.modes.growth import Growth, explain_growth
-from plugins.modes.profiles import Digests, read
+from plugins.modes.profiles import Digests, read_profiles
 from plugins.record.verdict import Cause
 from tests.unit.modes.simulator import RANKS, STEPS, Planted, export, simulate
 
@@ -35,7 +35,7 @@ def digests(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Digests]:
             path = export(folder / "a.sqlite", recorded, device=rank)
             profiles += nsys.digest(str(path), STEPS, rank)
             path.unlink()
-        return read(json.dumps({"version": 1, "profiles": profiles, "errors": []}).encode(), seed)
+        return read_profiles(json.dumps({"version": 1, "profiles": profiles, "errors": []}).encode(), seed)
 
     return lambda seed, planted=None, **options: (
         good(seed) if planted is None and not options else made(seed, planted or Planted(), **options)
@@ -157,7 +157,7 @@ def test_a_gap_before_the_first_kernel_is_told_where_nothing_marks_the_loader(
     digests: Callable[..., Digests],
 ) -> None:
     def unmarked(found: Digests) -> Digests:
-        return read(
+        return read_profiles(
             json.dumps(
                 {
                     **found.model_dump(mode="json"),

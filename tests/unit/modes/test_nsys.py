@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from plugins.modes import nsys
-from plugins.modes.profiles import read
+from plugins.modes.profiles import read_profiles
 from tests.unit.modes.simulator import REDUCE, STEPS, Recorded, export, insert, new_export, simulate
 
 PROGRAM = Path(nsys.__file__)
@@ -64,7 +64,7 @@ def test_a_report_is_digested_from_standard_input(tmp_path: Path, version: str, 
     path = export(tmp_path / "profile_4000_17_node0_rank3.sqlite", recorded, version=version)
     code, found = run("--steps", str(STEPS), path)
     assert code == 0
-    digests = read(json.dumps(found).encode(), "here")
+    digests = read_profiles(json.dumps(found).encode(), "here")
     (profile,) = digests.profiles
     assert (profile.host, profile.gpu, profile.rank) == ("node07", "NVIDIA H100 80GB HBM3", 3)
     assert (profile.nsys, profile.driver, profile.cuda) == ("2026.2.1.210", "580.95.05", "13.0")
@@ -304,7 +304,7 @@ def test_a_name_that_is_no_utf_8_can_be_read_back(tmp_path: Path) -> None:
     path = tmp_path / os.fsdecode(b"a\xff_rank2.sqlite")
     export(path, simulate("a good")[0])
     _, found = run(path, tmp_path / os.fsdecode(b"\xff.sqlite"))
-    digests = read(json.dumps(found).encode(), "here")
+    digests = read_profiles(json.dumps(found).encode(), "here")
     assert (digests.profiles[0].file, digests.profiles[0].rank) == ("a?_rank2.sqlite", 2)
     assert digests.errors[0].file == "?.sqlite"
 
@@ -320,7 +320,7 @@ def test_a_name_that_is_no_utf_8_can_be_read_back(tmp_path: Path) -> None:
 )
 def test_other_tables_may_be_missing(tmp_path: Path, drop: list[str]) -> None:
     found = one(export(tmp_path / "a.sqlite", simulate("a good")[0], drop=drop))
-    assert read(json.dumps({"version": 1, "profiles": [found], "errors": []}).encode(), "here")
+    assert read_profiles(json.dumps({"version": 1, "profiles": [found], "errors": []}).encode(), "here")
 
 
 @pytest.mark.parametrize(

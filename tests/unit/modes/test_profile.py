@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from plugins.errors import ConfigError
 from plugins.modes import nsys
 from plugins.modes.profile_view import shares_svg, table
-from plugins.modes.profiles import MOST_BYTES, read
+from plugins.modes.profiles import MOST_BYTES, read_profiles
 from tests.hostile import COMMAND, MARKUP, OBEYED
 from tests.unit.modes.simulator import STEPS, export, simulate
 
@@ -36,7 +36,7 @@ def encoded(value: object) -> bytes:
 
 
 def test_values_are_frozen(printed: dict[str, Any]) -> None:
-    digests = read(encoded(printed), "here")
+    digests = read_profiles(encoded(printed), "here")
     with pytest.raises(ValidationError):
         digests.profiles[0].steps[0].gap = 0  # type: ignore[misc]
     assert [one.device for one in digests.ranks] == [0, 1, 2, 3]
@@ -58,7 +58,7 @@ def test_values_are_frozen(printed: dict[str, Any]) -> None:
 )
 def test_a_text_that_is_no_digest_is_one_error(text: bytes, said: str) -> None:
     with pytest.raises(ConfigError) as failed:
-        read(text, "node1:/a.json")
+        read_profiles(text, "node1:/a.json")
     assert str(failed.value).startswith("node1:/a.json: is no digest of profiles: ")
     assert said in str(failed.value)
     assert "\n" not in str(failed.value)
@@ -84,7 +84,7 @@ def test_a_step_whose_shares_contradict_each_other_is_refused(
     changed = copy.deepcopy(printed)
     changed["profiles"][0]["steps"][1][where] = value
     with pytest.raises(ConfigError, match=r"profiles\.0\.steps\.1"):
-        read(encoded(changed), "here")
+        read_profiles(encoded(changed), "here")
 
 
 @pytest.mark.parametrize(
@@ -104,13 +104,13 @@ def test_a_profile_with_a_wrong_value_is_refused(printed: dict[str, Any], where:
     changed = copy.deepcopy(printed)
     changed["profiles"][0][where] = value
     with pytest.raises(ConfigError, match=rf"profiles\.0\.{where}"):
-        read(encoded(changed), "here")
+        read_profiles(encoded(changed), "here")
 
 
 def test_the_table_shows_shares_kernels_and_what_is_missing(printed: dict[str, Any]) -> None:
     changed = copy.deepcopy(printed)
     changed["profiles"][1]["unknown_share"] = 0.25
-    lines = table(read(encoded(changed), "here")).splitlines()
+    lines = table(read_profiles(encoded(changed), "here")).splitlines()
     assert re.fullmatch(
         r"node07 GPU 0 +0\.09\d\d +87\.\d% +12\.\d% +0\.1% +0\.4% +0\.3% +0\.0% +0\.0%", lines[1]
     )
@@ -122,7 +122,7 @@ def test_the_table_shows_shares_kernels_and_what_is_missing(printed: dict[str, A
 
 
 def test_the_plot_stacks_each_step(printed: dict[str, Any]) -> None:
-    root = ET.fromstring(shares_svg(read(encoded(printed), "here")))
+    root = ET.fromstring(shares_svg(read_profiles(encoded(printed), "here")))
     bars = [rect for rect in root if rect.tag.endswith("rect") and rect.get("height") == "16"]
     assert len(bars) == 4 * (STEPS - 1) * 4
     widths = [sum(float(rect.get("width", 0)) for rect in bars[n : n + 4]) for n in range(0, len(bars), 4)]
@@ -138,7 +138,7 @@ def test_texts_of_a_report_are_shown_harmless(printed: dict[str, Any], text: str
         one["kernels"] = [{**kernel, "name": text, "category": text} for kernel in one["kernels"]]
         one["collectives"] = {text: {"time": 1, "calls": 1, "exposed": 1}}
     changed["errors"] = [{"file": text, "error": text}]
-    digests = read(encoded(changed), "here")
+    digests = read_profiles(encoded(changed), "here")
     for shown in (table(digests), shares_svg(digests)):
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\ud800-\udfff]", shown)
         assert "\n::" not in shown
@@ -148,6 +148,8 @@ def test_texts_of_a_report_are_shown_harmless(printed: dict[str, Any], text: str
 
 
 def test_a_job_without_profiles_is_shown() -> None:
-    none = read(b'{"version": 1, "profiles": [], "errors": [{"file": "a", "error": "is empty"}]}', "here")
+    none = read_profiles(
+        b'{"version": 1, "profiles": [], "errors": [{"file": "a", "error": "is empty"}]}', "here"
+    )
     assert table(none).splitlines()[-1] == "a is empty"
     assert ET.fromstring(shares_svg(none)) is not None
