@@ -18,7 +18,8 @@ _NO_KEYS = "expected `key: value` lines, found none"
 class Strict(BaseModel):
     """A part of a YAML file. Unknown keys and wrong types are errors. Values never change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    # Many sessions read no file of most models, so each model is built when its first file is read.
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True)
 
 
 M = TypeVar("M", bound=Strict)

@@ -26,7 +26,8 @@ from pydantic_core import CoreSchema, core_schema
 LAST, EARLIER = "last job", "earlier job"
 """The views of a job: of a case's last job, and of one that another followed."""
 
-STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True)
+_FLAT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+STRICT = ConfigDict(**_FLAT, use_attribute_docstrings=True)
 """Of each part of a record: unknown keys and wrong types are errors."""
 
 
@@ -99,7 +100,7 @@ class View:
             self._facts = {each.key.name: each for each in (*known[:place], fact, *known[place:])}
         of_pydantic = {name: fact.as_field for name, fact in self._facts.items()}
         self._model: type[BaseModel] = pydantic.create_model(
-            title, __config__=STRICT, __doc__=description, **of_pydantic
+            title, __config__=_FLAT, __doc__=description, **of_pydantic
         )
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
