@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,14 +26,14 @@ from plugins.record.case import CaseRecord
 from plugins.record.folder import CASE, ERRORS, GPUS_PLOT, GPUS_TABLE, LOG, OWN_LOG, SENT, STEPS
 from plugins.record.job import Job
 from plugins.record.plan import Plan
-from plugins.record.stored import read_summary
+from plugins.record.stored import read_case, read_summary
 from plugins.record.summary import Summary
 from plugins.record.verdict import PACED, Kind
-from plugins.reports.plot import COLUMNS, drawable, scaling_svg, steps_svg
+from plugins.reports.plot import COLUMNS, drawable, scaling_svg, steps_svg, with_ids
 from plugins.words import markdown_text, shown
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
+    from jinja2 import Environment, Template
 
 HTML, MARKDOWN = "report.html", "report.md"
 
@@ -67,6 +67,16 @@ _FILES = {
 
 
 @dataclass(frozen=True)
+class CasePlot:
+    """The plot of a case's steps, so many of them; "" if there is nothing to draw. It is made of the record and a file."""
+
+    record: CaseRecord
+    file: tuple[int, int, int] | None
+    steps: int
+    svg: str
+
+
+@dataclass(frozen=True)
 class CaseView:
     """A case as the page shows it: its record, and what follows from it and from the run's folder.
 
@@ -76,6 +86,7 @@ class CaseView:
     folder: Path
     number: int
     record: CaseRecord
+    drawn: CasePlot
 
     @property
     def id(self) -> str:
@@ -149,25 +160,9 @@ class CaseView:
         """The throughput above the expected one, in percent, by the worse of the published statistic and the steady pace."""
         return self.record.off
 
-    @cached_property
-    def times(self) -> dict[int, float]:
-        """Seconds of the single steps, by their numbers; none if their file is damaged."""
-        path = f"{self.id}/{STEPS}"
-        if path not in self.files:
-            return {}
-        try:
-            with (self.folder / path).open(newline="") as file:
-                rows = csv.reader(file)
-                names = next(rows)
-                step, seconds = names.index("step"), names.index("raw_seconds")
-                found = {int(row[step]): float(row[seconds]) for row in rows if row[seconds]}
-        except (OSError, ValueError, LookupError, StopIteration, csv.Error):
-            return {}
-        return drawable(found)
-
     @property
     def thinned(self) -> bool:
-        return len(self.times) > 2 * COLUMNS
+        return self.drawn.steps > 2 * COLUMNS
 
     @property
     def baseline(self) -> str:
@@ -194,13 +189,13 @@ class CaseView:
 
     @property
     def points(self) -> str:
-        """What each of `times` is of."""
+        """What each time in the plot is of."""
         over = self.record.means.judged if self.record.means else 1
         return "steps" if over == 1 else f"means over {over} steps each"
 
-    @cached_property
+    @property
     def plot(self) -> str:
-        return steps_svg(self.record, self.times, f"{self.anchor}-")
+        return with_ids(self.drawn.svg, f"{self.anchor}-")
 
     @property
     def marks(self) -> str:
@@ -211,31 +206,86 @@ class CaseView:
             else "the thick black line between two squares is the published statistic over its steps"
         )
         marks = {"hiccups": "a cross is a hiccup", "statistic": square}
-        return "; ".join(words for kind, words in marks.items() if f'class="{kind}"' in self.plot)
+        return "; ".join(words for kind, words in marks.items() if f'class="{kind}"' in self.drawn.svg)
 
 
 class PageReport:
-    """`report.html`, and the same as `report.md`."""
+    """`report.html`, and the same as `report.md`.
+
+    What takes long is made of each case when it ends: its plot. At the end it is used if the record and the steps of
+    the case are still the same.
+    """
 
     name = HTML
 
+    def __init__(self) -> None:
+        self._plots: dict[str, CasePlot] = {}
+
+    def add(self, folder: Path, key: str) -> None:
+        """Make the part of a case of this run that has its record. Raises ConfigError."""
+        record = read_case(folder / key)
+        if record is not None:
+            self._plot(folder, record)
+        _templates()
+
     def write(self, summary: Summary, folder: Path) -> Path:
         """Write both files into a run's folder. Raises OSError."""
-        html, markdown = render(folder, summary)
+        html, markdown = self.render(folder, summary)
         write_whole(folder / HTML, html)
         write_whole(folder / MARKDOWN, markdown)
         return folder / HTML
 
+    def render(self, folder: Path, summary: Summary) -> tuple[str, str]:
+        """HTML and Markdown of a run."""
+        cases = [
+            CaseView(folder, number, record, self._plot(folder, record))
+            for number, record in enumerate(summary.cases)
+        ]
+        values = _values(summary, cases)
+        html, markdown = _templates()
+        return html.render(values), markdown.render(values)
 
-def render(folder: Path, summary: Summary) -> tuple[str, str]:
-    """HTML and Markdown of a run."""
+    def _plot(self, folder: Path, record: CaseRecord) -> CasePlot:
+        path = folder / record.id / STEPS
+        plot, file = self._plots.get(record.id), _state(path)
+        if plot is None or (plot.record, plot.file) != (record, file):
+            times = steps_of(path)
+            svg = steps_svg(record, times) if times else ""
+            plot = self._plots[record.id] = CasePlot(record, file, len(times), svg)
+        return plot
+
+
+def _state(path: Path) -> tuple[int, int, int] | None:
+    """By what a file is known to be the same; None if there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def steps_of(path: Path) -> dict[int, float]:
+    """Seconds of the single steps, by their numbers; none if their file is damaged or is none."""
+    if not path.is_file():
+        return {}
+    try:
+        with path.open(newline="") as file:
+            rows = csv.reader(file)
+            names = next(rows)
+            step, seconds = names.index("step"), names.index("raw_seconds")
+            return drawable({int(row[step]): float(row[seconds]) for row in rows if row[seconds]})
+    except (OSError, ValueError, LookupError, StopIteration, csv.Error):
+        return {}
+
+
+def _values(summary: Summary, cases: Sequence[CaseView]) -> dict[str, Any]:
+    """What the templates show, by the names that they use."""
     # It is slow to import, and only needed once jobs have run.
     from markupsafe import Markup
 
     style = (_TEMPLATES / "report.css").read_text(encoding="utf-8")
-    cases = [CaseView(folder, number, record) for number, record in enumerate(summary.cases)]
     behind = [case for case in cases if case.off is not None and case.off < 0]
-    values = {
+    return {
         "run": summary,
         "cases": cases,
         "worst_first": sorted(cases, key=lambda case: _RANKS.index(case.kind)),
@@ -265,10 +315,12 @@ def render(folder: Path, summary: Summary) -> tuple[str, str]:
         "style": Markup(style),
         "style_hash": base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
     }
-    return (
-        _environment(_html).get_template("report.html").render(values),
-        _environment(_markdown).get_template("report.md").render(values),
-    )
+
+
+@cache
+def _templates() -> tuple[Template, Template]:
+    """Those of the HTML and of the Markdown. They take a while to compile."""
+    return _environment(_html).get_template("report.html"), _environment(_markdown).get_template("report.md")
 
 
 def _environment(finalize: Any) -> Environment:
@@ -286,7 +338,7 @@ def _environment(finalize: Any) -> Environment:
     )
     made.filters.update(figure=_figure, duration=_duration, moment=_moment, percent=_percent, share=_share)
     made.filters["svg"] = lambda case: Markup(case.plot)
-    made.filters["scaling_svg"] = lambda scaling, ids: Markup(scaling_svg(scaling, ids))
+    made.filters["scaling_svg"] = lambda scaling, ids: Markup(with_ids(scaling_svg(scaling), ids))
     return made
 
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from math import log2
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 from plugins.metrics import Statistic
@@ -27,6 +29,8 @@ _DOTS = 120
 # Of more steps beyond the scale only their range is given; further ones beyond it are not told.
 _NAMED, _LABELS = 4, 3
 _MARGIN = 12
+# So many plots are kept to be shown a second time.
+_KEPT = 128
 _MOST_SECONDS = 1e9
 _BLUE, _SKY, _GREEN, _VERMILLION, _BLACK = "#0072B2", "#D6ECF8", "#007A5A", "#D55E00", "black"
 _STYLE = """
@@ -41,6 +45,39 @@ _STYLE = """
 """
 
 Point = tuple[int, float]
+
+
+class _Look(NamedTuple):
+    """How a part of a plot is drawn."""
+
+    colour: str
+    width: float = 2
+    stroke: str = "-"
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """What the plot of a case's step times is made of. Times are in s, `expected` has also the edges of the band."""
+
+    case: str
+    points: tuple[Point, ...]
+    expected: tuple[float, float, float] | None
+    steady: float | None
+    statistic: str | None
+    step_time: float | None
+    hiccups: frozenset[int]
+
+    @property
+    def last(self) -> int:
+        return self.points[-1][0]
+
+    def range(self) -> tuple[float, float]:
+        """The scale of the seconds: that of the settled steps and the band."""
+        values = [seconds for index, seconds in self.points if index >= (self.last + 1) // 5]
+        values += (self.expected or ())[1:]
+        # Ticks need a range that six digits can tell from nothing.
+        room = 0.08 * max(max(values) - min(values), 0.02 * max(values), 1e-6)
+        return max(0.0, min(values) - room), max(values) + room
 
 
 def drawable(times: Mapping[int, float]) -> dict[int, float]:
@@ -58,75 +95,77 @@ def thinned(points: Sequence[Point]) -> list[Point]:
     return [point for column in low_high for point in sorted(column)]
 
 
-def steps_svg(record: CaseRecord, times: Mapping[int, float], ids: str = "") -> str:
+def steps_svg(record: CaseRecord, times: Mapping[int, float]) -> str:
     """Plot seconds over step numbers. `record` is the case's.
 
     `times` has the single steps by their number. It is `drawable` and not empty. The scale is that of the settled
-    steps and the band. If a warm-up step is beyond it, its value is at the edge. `ids` is put before each id in
-    the SVG, so that one page can hold several.
+    steps and the band. If a warm-up step is beyond it, its value is at the edge.
     """
-    # It is slow to import, and only needed once jobs have run.
-    import ziaplot
+    band, hiccups = record.expected, record.hiccups or ()
+    if record.runs:
+        hiccups = record.runs[-1].hiccups
+    return _steps_svg(
+        _Steps(
+            record.id,
+            tuple(sorted(times.items())),
+            (band.step_time, band.fastest, band.slowest) if band else None,
+            record.steady_median,
+            record.statistic,
+            record.step_time,
+            frozenset(hiccups),
+        )
+    )
 
-    ziaplot.config.precision = 1
-    points = sorted(times.items())
-    last = points[-1][0]
-    band, steady = record.expected, record.steady_median
-    values = [seconds for index, seconds in points if index >= (last + 1) // 5]
-    values += [band.fastest, band.slowest] if band else []
-    # Ticks need a range that six digits can tell from nothing.
-    room = 0.08 * max(max(values) - min(values), 0.02 * max(values), 1e-6)
-    low, high = max(0.0, min(values) - room), max(values) + room
-    graph = ziaplot.Graph().css(_STYLE).size(WIDTH, HEIGHT).legend("right")
-    graph.xrange(0, max(1, last)).yrange(low, high).axesnames("step").title("seconds a step")
 
-    def draw(kind: str, drawn: Any, name: str, colour: str, width: float, stroke: str = "-") -> Any:
-        graph.add(drawn.color(colour).strokewidth(width).stroke(stroke).attribute("class", kind).name(name))
-        return drawn
+# Allure and the page show the same plot.
+@lru_cache(maxsize=_KEPT)
+def _steps_svg(steps: _Steps) -> str:
+    ziaplot, graph = _graph()
+    low, high = steps.range()
+    sides = [0, max(1, steps.last)]
+    graph.xrange(*sides).yrange(low, high).axesnames("step").title("seconds a step")
 
-    def level(kind: str, seconds: float, name: str, colour: str, stroke: str) -> None:
-        line = ziaplot.PolyLine([0, max(1, last)], [seconds, seconds])
-        draw(kind, line, f"{name} {seconds:.4g} s", colour, 2, stroke)
+    def level(kind: str, seconds: float, name: str, look: _Look) -> None:
+        _draw(graph, kind, ziaplot.PolyLine(sides, [seconds, seconds]), f"{name} {seconds:.4g} s", look)
 
-    if band:
-        edges = [band.slowest] * 2, [band.fastest] * 2
-        fill = ziaplot.LineFill([0, max(1, last)], *edges).fill(_SKY)
-        draw("band", fill, f"band {band.fastest:.4g} to {band.slowest:.4g} s", _BLUE, 0.5)
+    if steps.expected:
+        _, fastest, slowest = steps.expected
+        fill = ziaplot.LineFill(sides, [slowest, slowest], [fastest, fastest]).fill(_SKY)
+        _draw(graph, "band", fill, f"band {fastest:.4g} to {slowest:.4g} s", _Look(_BLUE, 0.5))
     # What is beyond the scale only has to leave it.
     far = 10 * high
-    shown = [(index, min(seconds, far)) for index, seconds in thinned(points)]
-    steps = draw("steps", ziaplot.PolyLine(*zip(*shown, strict=True)), "steps", _BLUE, 1)
+    shown = [(index, min(seconds, far)) for index, seconds in thinned(steps.points)]
+    line = ziaplot.PolyLine(*zip(*shown, strict=True))
+    _draw(graph, "steps", line, "steps", _Look(_BLUE, 1))
     if len(shown) <= _DOTS:
-        steps.marker("o", 2)
-    if band:
-        level("expected", band.step_time, "expected", _BLACK, "--")
-    if steady is not None and steady < far:
-        level("steady", steady, "steady median", _GREEN, ":")
-    if record.step_time is not None and record.statistic and record.step_time < far:
-        window = Statistic.parse(record.statistic).indices(last + 1)
-        ends, mean = sorted({window[0], min(window[-1], last)}), record.step_time
+        line.marker("o", 2)
+    if steps.expected:
+        level("expected", steps.expected[0], "expected", _Look(_BLACK, stroke="--"))
+    if steps.steady is not None and steps.steady < far:
+        level("steady", steps.steady, "steady median", _Look(_GREEN, stroke=":"))
+    if steps.step_time is not None and steps.statistic and steps.step_time < far:
+        window, mean = Statistic.parse(steps.statistic).indices(steps.last + 1), steps.step_time
+        ends = sorted({window[0], min(window[-1], steps.last)})
         shape = ziaplot.PolyLine if len(ends) > 1 else ziaplot.Scatter
         mark = shape(ends, [mean] * len(ends)).marker("square", 4)
-        draw("statistic", mark, f"{record.statistic}: {mean:.4g} s", _BLACK, 3)
-    slow = set(record.runs[-1].hiccups if record.runs else record.hiccups or ())
-    if stalls := [point for point in shown if point[0] in slow]:
+        _draw(graph, "statistic", mark, f"{steps.statistic}: {mean:.4g} s", _Look(_BLACK, 3))
+    stalls = [point for point in shown if point[0] in steps.hiccups]
+    if stalls:
         marks = ziaplot.Scatter(*zip(*stalls, strict=True)).marker("x", 4).style(f"edge_color: {_VERMILLION}")
-        draw("hiccups", marks, f"{len(slow)} hiccup{'s' if len(slow) > 1 else ''}", _VERMILLION, 1)
-    for run in _beyond(points, low, high)[:_LABELS]:
+        plural = "s" if len(steps.hiccups) > 1 else ""
+        _draw(graph, "hiccups", marks, f"{len(steps.hiccups)} hiccup{plural}", _Look(_VERMILLION, 1))
+    for run in _beyond(steps.points, low, high)[:_LABELS]:
         edge, side = (high, "top") if run[0][1] > high else (low, "bottom")
-        graph.add(ziaplot.Text(run[-1][0] + last / 100, edge, _named(run), valign=side))
-    return _svg(graph, f"step times of {record.id}", ids)
+        graph.add(ziaplot.Text(run[-1][0] + steps.last / 100, edge, _named(run), valign=side))
+    return _svg(graph, f"step times of {steps.case}")
 
 
-def scaling_svg(record: Scaling, ids: str = "") -> str:
+def scaling_svg(record: Scaling) -> str:
     """Plot tokens/s per GPU over GPUs, from zero: measured, published, and the limit if one is asked for.
 
-    The distance between two scales is that of their logarithms. `ids` is
-    as above.
+    The distance between two scales is that of their logarithms.
     """
-    import ziaplot
-
-    ziaplot.config.precision = 1
+    ziaplot, graph = _graph()
     scales = record.scales
     base = next((scale.tokens_per_second_per_gpu for scale in scales if scale.efficiency == 1), None)
     lines: dict[str, list[tuple[int, float | None]]] = {
@@ -140,25 +179,42 @@ def scaling_svg(record: Scaling, ids: str = "") -> str:
     }
     most = max([value for points in drawn.values() for _, value in points], default=0.0)
     places = [log2(scale.gpus) for scale in scales]
-    graph = ziaplot.Graph().css(_STYLE).size(WIDTH, HEIGHT).legend("right")
     graph.xrange(places[0] - 0.1, places[-1] + 0.1).yrange(0.0, max(1.1 * most, 1e-6))
     graph.xticks(places, [str(scale.gpus) for scale in scales])
     graph.axesnames("GPUs").title("tokens/s per GPU")
     looks = {
-        "measured": (_BLUE, "-", "o"),
-        "published": (_BLACK, "--", "square"),
-        "limit": (_VERMILLION, ":", "x"),
+        "measured": (_Look(_BLUE), "o"),
+        "published": (_Look(_BLACK, stroke="--"), "square"),
+        "limit": (_Look(_VERMILLION, stroke=":"), "x"),
     }
     for kind, points in drawn.items():
         if points:
-            colour, stroke, marker = looks[kind]
-            line = ziaplot.PolyLine(*zip(*points, strict=True)).marker(marker, 5).color(colour)
-            graph.add(line.strokewidth(2).stroke(stroke).attribute("class", kind).name(kind))
-    return _svg(graph, f"scaling of {record.recipe} {record.size} {record.dtype}", ids)
+            look, marker = looks[kind]
+            _draw(graph, kind, ziaplot.PolyLine(*zip(*points, strict=True)).marker(marker, 5), kind, look)
+    return _svg(graph, f"scaling of {record.recipe} {record.size} {record.dtype}")
 
 
-def _svg(graph: Any, label: str, ids: str) -> str:
-    """The SVG of a graph, with `ids` before each id in it."""
+def with_ids(svg: str, prefix: str) -> str:
+    """The same plot with this before each id in it, so that one page can hold several."""
+    return re.sub(r'( id="|url\(#)', rf"\g<1>{prefix}", svg)
+
+
+def _graph() -> tuple[Any, Any]:
+    """ziaplot, and an empty graph."""
+    # It is slow to import, and only needed once jobs have run.
+    import ziaplot
+
+    ziaplot.config.precision = 1
+    return ziaplot, ziaplot.Graph().css(_STYLE).size(WIDTH, HEIGHT).legend("right")
+
+
+def _draw(graph: Any, kind: str, element: Any, name: str, look: _Look) -> None:
+    """Add an element to a graph. It is told apart by its `kind`, and the legend has its name."""
+    element.color(look.colour).strokewidth(look.width).stroke(look.stroke)
+    graph.add(element.attribute("class", kind).name(name))
+
+
+def _svg(graph: Any, label: str) -> str:
     with warnings.catch_warnings():
         # ziaplot 0.9 tests an element's truth value, of which Python 3.12 warns.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -167,8 +223,7 @@ def _svg(graph: Any, label: str, ids: str) -> str:
     root.set("viewBox", f"{-_MARGIN} 0 {WIDTH + _MARGIN} {HEIGHT}")
     root.set("role", "img")
     root.set("aria-label", label)
-    svg = ElementTree.tostring(root, encoding="unicode")
-    return re.sub(r'( id="|url\(#)', rf"\g<1>{ids}", svg)
+    return ElementTree.tostring(root, encoding="unicode")
 
 
 def _beyond(points: Sequence[Point], low: float, high: float) -> list[list[Point]]:
@@ -176,7 +231,11 @@ def _beyond(points: Sequence[Point], low: float, high: float) -> list[list[Point
     runs: list[list[Point]] = []
     before = ""
     for point in points:
-        side = "below" if point[1] < low else "above" if point[1] > high else ""
+        side = ""
+        if point[1] < low:
+            side = "below"
+        elif point[1] > high:
+            side = "above"
         if side and side == before:
             runs[-1].append(point)
         elif side:

@@ -125,7 +125,7 @@ def test_the_decision_on_a_plan_is_on_top_with_what_it_rests_on(tmp_path: Path, 
     hostile = {"the run": "it <b>ended</b> early"}
     failed = {"llama3/70b-fp8-16gpus": "too slow: by 7 %"}
     made = example_run.accepted_as(decision, failed=failed, missing=hostile)
-    html, markdown_text = page.render(tmp_path, example_run.make(tmp_path, accepted=made))
+    html, markdown_text = page.PageReport().render(tmp_path, example_run.make(tmp_path, accepted=made))
     test_the_page_is_whole_and_needs_nothing_else(html)
     top = Reader(html[: html.index("<main>")] + "</body></html>").text
     for said in (
@@ -143,7 +143,7 @@ def test_the_decision_on_a_plan_is_on_top_with_what_it_rests_on(tmp_path: Path, 
 
 def test_scaling_is_drawn_with_the_published_curve_and_the_limit(tmp_path: Path) -> None:
     made = example_run.accepted_as(Decision.ACCEPTED)
-    html, _ = page.render(tmp_path, example_run.make(tmp_path, accepted=made))
+    html, _ = page.PageReport().render(tmp_path, example_run.make(tmp_path, accepted=made))
     part = html[html.index('<section id="scaling">') : html.index('<section id="slowest">')]
     drawn = {
         kind: len(re.findall(r"[-\d.]+,[-\d.]+", line))
@@ -241,10 +241,10 @@ def test_the_gpu_hours_that_were_saved_are_told(tmp_path: Path) -> None:
     assert saved == RunsSaved(at_most=3, runs=3, not_needed=3, gpu_hours_saved=7.0)
     again = replace(summary, repeated=saved)
     told = "at most 3 runs of a case: 3 made, 3 not needed, which saved about 7 GPU-hours."
-    html, text = page.render(tmp_path, again)
+    html, text = page.PageReport().render(tmp_path, again)
     assert told in Reader(html).text
     assert told in text.replace("\\", "")
-    assert "repeat-undecided" not in page.render(tmp_path, summary)[0]
+    assert "repeat-undecided" not in page.PageReport().render(tmp_path, summary)[0]
 
 
 def test_markdown_has_the_same_verdicts_and_links(folder: Path) -> None:
@@ -257,7 +257,7 @@ def test_markdown_has_the_same_verdicts_and_links(folder: Path) -> None:
 
 def test_markdown_can_be_read_as_it_is(tmp_path: Path) -> None:
     made = example_run.accepted_as(Decision.ACCEPTED, failed={"the 'run'": 'it <b>"ended"</b>'})
-    _, text = page.render(tmp_path, example_run.make(tmp_path, accepted=made))
+    _, text = page.PageReport().render(tmp_path, example_run.make(tmp_path, accepted=made))
     assert "- failed: the 'run': it &lt;b&gt;\"ended\"&lt;/b&gt;\n" in text
     assert "the baselines' own" in text
 
@@ -266,12 +266,12 @@ def test_a_job_that_a_cluster_started_in_the_second_of_its_submission_did_not_wa
     summary = example_run.make(tmp_path, (Kind.PASSED,))
     times = Times(submitted=1795406812.9, started=1795406812.0)
     summary = example_run.changed(summary, job=replace(summary.cases[0].job, times=times))
-    assert "| 0 s |" in page.render(tmp_path, summary)[1]
+    assert "| 0 s |" in page.PageReport().render(tmp_path, summary)[1]
 
 
 def test_of_many_steps_the_extremes_are_drawn_and_the_caption_says_so(tmp_path: Path) -> None:
     summary = example_run.make(tmp_path, (Kind.PASSED,), steps=10_000)
-    html, _ = page.render(tmp_path, summary)
+    html, _ = page.PageReport().render(tmp_path, summary)
     assert "10000 steps; of each of 400 columns only the fastest and the slowest step are drawn" in html
     points = [(index, 1.0 + (index == 4711) - (index == 9999)) for index in range(10_000)]
     kept = plot.thinned(points)
@@ -331,7 +331,7 @@ def test_a_warning_inside_the_plots_library_costs_nothing(monkeypatch: pytest.Mo
 def test_damaged_steps_cost_the_plot_alone(tmp_path: Path, text: str) -> None:
     summary = example_run.make(tmp_path, (Kind.PASSED,))
     (tmp_path / summary.cases[0].id / STEPS).write_text(text)
-    html, _ = page.render(tmp_path, summary)
+    html, _ = page.PageReport().render(tmp_path, summary)
     assert "<figure>" not in html
     assert "because of 0" in html
 
@@ -363,7 +363,7 @@ def test_a_folder_without_a_whole_record_has_no_page(
 
 
 def test_a_page_that_cannot_be_made_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    write_reports(tmp_path)
+    write_reports(tmp_path, [page.PageReport()])
     assert (
         "report.html could not be written, the verdicts are in summary.json: ConfigError: "
         in capfd.readouterr().err
@@ -378,14 +378,14 @@ def test_no_sentence_says_more_than_the_run_did(tmp_path: Path) -> None:
         ({"step_time": lucky, "steady_median": lucky}, "No case is below its expected throughput."),
         ({"step_time": None, "expected": None}, "No case was compared with an expected throughput."),
     ):
-        html, _ = page.render(tmp_path, example_run.changed(summary, **changes))
+        html, _ = page.PageReport().render(tmp_path, example_run.changed(summary, **changes))
         assert told in html
     assert "2 runs, with the steady median and the published statistic of what was judged" in html
 
 
 def test_what_was_left_out_stands_beside_the_verdicts(tmp_path: Path) -> None:
     summary = example_run.make(tmp_path, (Kind.PASSED,))
-    html, text = page.render(tmp_path, summary)
+    html, text = page.PageReport().render(tmp_path, summary)
     assert "1 passed</li>" in html[: html.index("</header>")]
     assert "3 left out</li>" in html[: html.index("</header>")]
     assert "1 passed, 3 left out\n" in text
@@ -399,19 +399,19 @@ def test_what_was_left_out_stands_beside_the_verdicts(tmp_path: Path) -> None:
 def test_means_over_steps_are_not_called_steps(tmp_path: Path) -> None:
     summary = example_run.make(tmp_path, (Kind.PASSED,), steps=5)
     summary = example_run.changed(summary, means=Means(over=10, every=10, judged=10))
-    html, text = page.render(tmp_path, summary)
+    html, text = page.PageReport().render(tmp_path, summary)
     assert (
         "5 means over 10 steps each. In the plot, the black square is the last step, the published statistic"
         in html
     )
     assert "statistic last of means over 10 steps, every 10, FLOPs" in text
     summary = example_run.changed(summary, step_time=None)
-    assert "the black square" not in page.render(tmp_path, summary)[0]
+    assert "the black square" not in page.PageReport().render(tmp_path, summary)[0]
 
 
 def test_the_verdicts_come_before_everything_but_the_decision(tmp_path: Path) -> None:
     made = example_run.accepted_as(Decision.ACCEPTED)
-    html, text = page.render(tmp_path, example_run.make(tmp_path, accepted=made))
+    html, text = page.PageReport().render(tmp_path, example_run.make(tmp_path, accepted=made))
     order = re.findall('<section id="([^"]+)"', html)
     assert order[:4] == ["acceptance", "verdicts", "matrix", "scaling"]
     assert text.index("## Verdicts") < text.index("## Scaling")
@@ -434,7 +434,9 @@ def test_the_caption_names_the_marks_that_are_drawn(
     statistic: str, hiccups: list[int], told: list[str], untold: str, tmp_path: Path
 ) -> None:
     summary = example_run.make(tmp_path, (Kind.PASSED,))
-    html, _ = page.render(tmp_path, example_run.changed(summary, statistic=statistic, hiccups=tuple(hiccups)))
+    html, _ = page.PageReport().render(
+        tmp_path, example_run.changed(summary, statistic=statistic, hiccups=tuple(hiccups))
+    )
     (caption,) = re.findall("<figcaption>.*?</figcaption>", html, re.DOTALL)
     assert [words for words in told if words not in caption] == []
     assert untold not in caption
@@ -451,7 +453,7 @@ def test_the_throughput_is_that_of_the_worse_pace(
     assert summary.cases[0].expected is not None
     expected = replace(summary.cases[0].expected, step_time=10.07)
     summary = example_run.changed(summary, step_time=step_time, steady_median=steady, expected=expected)
-    html, text = page.render(tmp_path, summary)
+    html, text = page.PageReport().render(tmp_path, summary)
     matrix = html[html.index('id="matrix"') : html.index('id="slowest"')]
     assert off in matrix
     assert f"| {off} |" in text
