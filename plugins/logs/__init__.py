@@ -4,7 +4,6 @@ A parser accepts any bytes without an exception. Its memory grows with the numbe
 length of the log. `plugins.judging.validity` says what a log means for the case.
 """
 
-from plugins.logs.line_parser import MAX_LINE, LineParser
 from plugins.logs.log import Attempt, FlopsName, Log, Span, Step
 
-__all__ = ["MAX_LINE", "Attempt", "FlopsName", "LineParser", "Log", "Span", "Step"]
+__all__ = ["Attempt", "FlopsName", "Log", "Span", "Step"]

@@ -64,8 +64,6 @@ _PRECISIONS = {"bf16": "bf16", "16": "fp16", "32": "fp32"}
 class DLLogger(LineParser):
     """Parses records of NVIDIA's dllogger by NeMo's DLLogger (NeMo 24.07 and the releases around it)."""
 
-    name = "dllogger"
-    means = "separable"
     hints = (b"DLLL {", b"DLL ")
     tells: Tells = "configuration"
 

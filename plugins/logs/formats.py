@@ -1,26 +1,19 @@
-"""The log formats by their names in `recipe.yaml`. A new one is a module with its parser, and a line here."""
+"""Reads logs by the names of their formats."""
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Iterable
 
-from plugins.logs.dllogger import DLLogger
 from plugins.logs.line_parser import LineParser
 from plugins.logs.log import Log
-from plugins.logs.maxtext import MaxText
-from plugins.logs.megatron_bridge import MegatronBridge
-from plugins.logs.megatron_lm import MegatronLM
-from plugins.logs.nemo1 import NeMo1
-from plugins.logs.nemo2 import NeMo2
-
-FORMATS: dict[str, type[LineParser]] = {
-    kind.name: kind for kind in (NeMo1, NeMo2, MaxText, MegatronLM, MegatronBridge, DLLogger)
-}
+from plugins.logs.registry import FORMATS
 
 
 def parser(name: str) -> LineParser:
     """A parser of this format."""
-    return FORMATS[name]()
+    kind: type[LineParser] = pkgutil.resolve_name(FORMATS[name].parser)
+    return kind()
 
 
 def read(name: str, pieces: Iterable[bytes]) -> Log:
@@ -29,3 +22,8 @@ def read(name: str, pieces: Iterable[bytes]) -> Log:
     for piece in pieces:
         reader.feed(piece)
     return reader.finish()
+
+
+# All modules are imported now, because the checkout may change while jobs run.
+for _name in FORMATS:
+    parser(_name)

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import replace
 
-from plugins.logs.log import Attempt, Log, PrintedMeans, Step, Tells
+from plugins.logs.log import Attempt, Log, Step, Tells
 from plugins.logs.log_lines import hints_in, telling_lines
 from plugins.logs.marks import MARKS, Mark
 from plugins.logs.origin import HEADER, HEADER_HINT, RESTART, RESTART_HINTS, label_of, stamp_of
@@ -32,18 +32,13 @@ _COLOUR = re.compile(rf"(?<![\w.+-]){_SEQUENCE}|{_SEQUENCE}(?![\w.+-])")
 class LineParser(ABC):
     """Takes the log's bytes in pieces of any size, and returns the log so far. A format adds `read_line`.
 
-    A format declares its `name` in `recipe.yaml`, the `means` that it can print, whether it states how long a
-    checkpoint took (`times_saves`), and its `statements`. `tells` is as in `Log`. A line with one of `hints`
-    goes to `read_line`, one with one of `asides` to `read_aside`. `wanted` are all substrings that are still
-    looked for.
+    A format declares its `statements`. `tells` is as in `Log`. A line with one of `hints` goes to `read_line`,
+    one with one of `asides` to `read_aside`. `wanted` are all substrings that are still looked for.
 
     A line ends with a line feed or a carriage return. `finish` reads the rest with `ended=False`, because its
     last number may be cut short.
     """
 
-    name: str
-    means: PrintedMeans = "none"
-    times_saves: bool = False
     hints: tuple[bytes, ...] = ()
     asides: tuple[bytes, ...] = ()
     statements: tuple[Statement, ...] = ()

@@ -134,7 +134,6 @@ PROFILING_STEPS = 15
 class MaxText(LineParser):
     """Parses MaxText's metric line (max_logging, December 2024 to v0.2.4)."""
 
-    name = "maxtext"
     hints = (b"completed step: ", b"proxy machine peak: ")
     # What `plugins.gpu.samples` reads must be fetched of a long log, too.
     asides = (

@@ -68,7 +68,6 @@ STATEMENTS = (
 class MegatronBridge(MegatronLM):
     """Parses the lines of `training_log` in Megatron-Bridge's train_utils.py (releases around 26.02)."""
 
-    name = "megatron_bridge"
     hints = (*MegatronLM.hints, b"TFLOP/s/GPU")
     asides = (*MegatronLM.asides, b" params_dtype:", b" _target_: torch.")
     statements = STATEMENTS

@@ -92,9 +92,6 @@ STATEMENTS = (
 class MegatronLM(LineParser):
     """Parses the lines of `training_log` in megatron/training/training.py (core 0.10 to 0.19)."""
 
-    name = "megatron_lm"
-    means = "intervals"
-    times_saves = True
     hints: tuple[bytes, ...] = (b"| consumed samples: ",)
     asides: tuple[bytes, ...] = (b"save-checkpoint .", b"pacemark: checkpoint of ")
     statements: tuple[Statement, ...] = STATEMENTS

@@ -107,8 +107,6 @@ STATEMENTS = (
 class NeMo1(LineParser):
     """Parses the bars of NeMo 1's megatron_gpt_pretraining.py (NeMo 24.09 and the releases around it)."""
 
-    name = "nemo1"
-    means = "moving"
     hints = (b"global_step=",)
     asides = (b" nsys_profile:", b" memory_profile:", b" enabled: ")
     statements = STATEMENTS

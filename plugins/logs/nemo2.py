@@ -70,8 +70,6 @@ STATEMENTS = (
 class NeMo2(LineParser):
     """Parses the lines of NeMo 2's ProgressPrinter (NeMo 25.02 and the releases around it)."""
 
-    name = "nemo2"
-    times_saves = True
     hints = (b"Training epoch ",)
     asides = (b"Global Checkpoint ", b"Finished restoring from RestoreConfig(")
     statements = STATEMENTS

@@ -27,9 +27,11 @@ from plugins.judging.evidence import Evidence
 from plugins.judging.judgement import Finding
 from plugins.judging.validity.run import TimedRun
 from plugins.judging.verdicts import Verdict
-from plugins.logs import LineParser, Step
-from plugins.logs.formats import FORMATS, read
+from plugins.logs import Step
+from plugins.logs.formats import read
+from plugins.logs.line_parser import LineParser
 from plugins.logs.marks import MARKS, Mark
+from plugins.logs.registry import FORMATS, Format
 from plugins.recipes.cases import Case, Recipe, load_recipe
 from plugins.recipes.recipe_file import read_recipe
 from plugins.record.folder import LOG, SENT
@@ -44,8 +46,6 @@ STEP_TIME = 10.07
 class Toy(LineParser):
     """`toy step 7 took 10.07 s for 1024 sequences, loss 11.9`."""
 
-    name = "toy"
-    times_saves = True
     hints = (b"toy step ",)
 
     def read_line(self, line: str, *, ended: bool) -> None:
@@ -62,7 +62,7 @@ class Toy(LineParser):
 
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(FORMATS, Toy.name, Toy)
+    monkeypatch.setitem(FORMATS, "toy", Format(f"{__name__}:Toy", times_saves=True))
 
 
 @pytest.mark.usefixtures("toy")

@@ -7,8 +7,9 @@ import re
 
 import pytest
 
-from plugins.logs import MAX_LINE, Log, Step
+from plugins.logs import Log, Step
 from plugins.logs.formats import parser, read
+from plugins.logs.line_parser import MAX_LINE
 from plugins.logs.numbers import resolution
 from tests.unit.examples import nemo2_line, nemo2_text, parse
 
