@@ -13,6 +13,7 @@ import pytest
 from fixtures.backends.kubernetes import admission
 from fixtures.backends.kubernetes.admission import Admissions
 from fixtures.backends.kubernetes.api import Refused
+from fixtures.backends.kubernetes.informer import Copy
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.kinds import JobKind
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
@@ -40,10 +41,10 @@ class Cluster:
     def version(self, group: str, known: Any) -> str:
         return "v1beta2"
 
-    def look(self) -> tuple[dict[str, Object], dict[str, Object]]:
+    def look(self) -> Copy:
         if self.error is not None:
             raise self.error
-        return self.workloads, {}
+        return Copy(self.workloads, {}, {})
 
     def close(self) -> None:
         """As a watch is closed."""

@@ -15,6 +15,7 @@ from fixtures.backends.kubernetes import backend as module
 from fixtures.backends.kubernetes import logs, objects, watched
 from fixtures.backends.kubernetes.api import Refused
 from fixtures.backends.kubernetes.backend import KubernetesBackend
+from fixtures.backends.kubernetes.informer import Copy
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.section import Kubernetes, Workload
 from plugins.errors import Unreachable
@@ -62,17 +63,14 @@ class Watching:
     def __init__(self, api: Cluster, path: str, selector: str) -> None:
         self._of_pods = path.endswith("/pods")
 
-    def look(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def look(self) -> Copy:
         if not self._of_pods:
-            return {"pm-1": {"metadata": self.metadata, "spec": {}, "status": self.status}}, {}
+            return Copy({"pm-1": {"metadata": self.metadata, "spec": {}, "status": self.status}}, {}, {})
         there, gone = ({pod["metadata"]["name"]: pod for pod in pods} for pods in (self.pods, self.gone))
-        return there, gone
+        return Copy(there, gone, {name: number for number, name in enumerate(gone)})
 
     def close(self) -> None:
         """As a watch is closed."""
-
-    def leaving(self) -> dict[str, int]:
-        return {pod["metadata"]["name"]: number for number, pod in enumerate(self.gone)}
 
 
 @pytest.fixture
@@ -273,7 +271,7 @@ def test_a_namespace_that_is_being_deleted_is_named(
             raise refusal
         return document
 
-    monkeypatch.setattr(Watching, "look", lambda watch: ({}, gone))
+    monkeypatch.setattr(Watching, "look", lambda watch: Copy({}, gone, {}))
     monkeypatch.setattr(Cluster, "find", lambda cluster, path: None, raising=False)
     monkeypatch.setattr(Cluster, "post", post, raising=False)
     assert backend.poll([JOB])[JOB].reason == reason

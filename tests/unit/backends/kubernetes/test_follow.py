@@ -275,6 +275,24 @@ def test_what_was_said_last_is_read_when_the_job_is_over(
     assert kubelet.wait(0)
 
 
+def test_the_end_of_a_log_is_read_once_and_late_lines_are_found_all_the_same(
+    kubelet: Kubelet, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoken(kubelet, 0, 5)
+    for _ in range(20):
+        session.look(runs=False, over=True)
+    assert kubelet.asked == [False]
+    monkeypatch.setattr(follow, "_FIRST_SILENCE", 0.01)
+    monkeypatch.setattr(follow, "_LONGEST_PAUSE", 0.01)
+    session.logs.forget(JOB)
+    session.look(runs=False, over=True)
+    spoken(kubelet, 5, 9)
+    deadline = time.monotonic() + 60
+    while session.text != lines(9):
+        assert time.monotonic() < deadline
+        session.look(runs=False, over=True)
+
+
 def test_what_came_before_the_pod_went_is_kept(kubelet: Kubelet, session: Session) -> None:
     spoken(kubelet, 0, 1)
     session.until("line 0")

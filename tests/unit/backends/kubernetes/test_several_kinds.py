@@ -10,6 +10,7 @@ from fixtures.backends.kubernetes import backend as module
 from fixtures.backends.kubernetes import objects
 from fixtures.backends.kubernetes.api import Refused
 from fixtures.backends.kubernetes.backend import KubernetesBackend
+from fixtures.backends.kubernetes.informer import Copy
 from fixtures.backends.kubernetes.kinds import JobKind
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.section import Kubernetes
@@ -157,15 +158,16 @@ class Seen:
     def __init__(self, cluster: Cluster, path: str, selector: str) -> None:
         self._cluster, self._path = cluster, path
 
-    def look(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def look(self) -> Copy:
         cluster, path = self._cluster, f"{self._path}/"
         cluster._ask("LIST", path)
-        return {
+        there = {
             key.removeprefix(path): item for key, item in cluster.objects.items() if key.startswith(path)
-        }, {}
+        }
+        return Copy(there, {}, {})
 
-    def leaving(self) -> dict[str, int]:
-        return {}
+    def last_known(self, name: str) -> Any:
+        return self._cluster.objects.get(f"{self._path}/{name}")
 
     def close(self) -> None:
         """Nothing is open."""
