@@ -10,7 +10,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import log2
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -199,13 +199,28 @@ def with_ids(svg: str, prefix: str) -> str:
     return re.sub(r'( id="|url\(#)', rf"\g<1>{prefix}", svg)
 
 
-def _graph() -> tuple[Any, Any]:
-    """ziaplot, and an empty graph."""
+@cache
+def _library() -> tuple[Any, Any]:
+    """ziaplot, and the style sheet of its graphs."""
     # It is slow to import, and only needed once jobs have run.
     import ziaplot
+    from ziaplot.style.css import parse_css
+    from ziaplot.style.themes import zptheme
 
     ziaplot.config.precision = 1
-    return ziaplot, ziaplot.Graph().css(_STYLE).size(WIDTH, HEIGHT).legend("right")
+    style = parse_css(_STYLE)
+    # ziaplot 0.9 looks the same styles up again for each tick, which takes most of its time.
+    for sheet in (zptheme.theme, style):
+        sheet.extract = cache(sheet.extract)
+    return ziaplot, style
+
+
+def _graph() -> tuple[Any, Any]:
+    """ziaplot, and an empty graph."""
+    ziaplot, style = _library()
+    graph = ziaplot.Graph().size(WIDTH, HEIGHT).legend("right")
+    graph._containerstyle = style
+    return ziaplot, graph
 
 
 def _draw(graph: Any, kind: str, element: Any, name: str, look: _Look) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import ziaplot
+from ziaplot.style.themes import zptheme
 
 from plugins.record.case import CaseRecord
 from plugins.record.folder import STEPS
@@ -112,3 +113,13 @@ def test_steps_that_were_written_again_are_drawn_again(tmp_path: Path, drawn: li
     assert ": 1 steps" in html
     path.unlink()
     assert report.render(tmp_path, summary)[0].count("<figure>") == PLOTS - 1
+
+
+def test_a_style_is_looked_up_for_the_first_plot_alone(tmp_path: Path) -> None:
+    _, summary = ended(tmp_path)
+    before = zptheme.theme.extract.cache_info()
+    plot._steps_svg.cache_clear()
+    page.PageReport().render(tmp_path, summary)
+    after = zptheme.theme.extract.cache_info()
+    assert after.misses == before.misses
+    assert after.hits > before.hits
