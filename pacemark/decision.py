@@ -53,11 +53,11 @@ def check_plan(
     if agreed.plan.site != ledger.run.site:
         found.wrong.append(f"{PLAN} is for site {agreed.plan.site}, the run is of site {ledger.run.site}")
     for name in sorted({case.partition("/")[0] for case in records}):
-        if basis.of(name)[1].agreed != agreed.plan.tolerance:
+        if basis.of(name).choice.agreed != agreed.plan.tolerance:
             found.wrong.append(f"{BASIS}/choices/{name}.json: its tolerance is not that of {PLAN}")
     for key in records:
         case = basis.case(key)
-        difference = promised_otherwise(agreed.plan, case, basis.of(case.recipe)[1])
+        difference = promised_otherwise(agreed.plan, case, basis.of(case.recipe).choice)
         if difference:
             found.wrong.append(f"{key}: {difference}")
     try:
@@ -132,12 +132,12 @@ def _known(folder: Path, basis: Basis, ledger: JobsOfRun, published: Path) -> It
     run = sorted(path.parent.name for path in (folder / BASIS / "suites").glob("*/recipe.yaml"))
     recorded: set[str] = set()
     for name in run:
-        recipe, _ = basis.of(name)
+        recipe = basis.of(name).recipe
         recorded |= {case.key for case in recipe.cases}
         yield from (case for case in recipe.cases if not case.variant or case.key in ledger.tries)
     for path in sorted((published / "suites").glob("*/recipe.yaml")):
         name = path.parent.name
-        choice = basis.of(name)[1] if name in run else Choice()
+        choice = basis.of(name).choice if name in run else Choice()
         known = load_recipe(path.parent, choice.release, choice.gpu, choice.models)
         yield from (case for case in known.cases if not case.variant and case.key not in recorded)
 

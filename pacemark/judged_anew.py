@@ -69,7 +69,7 @@ def check_cases(
         records[case] = record if unjudged else made
         found.cases.append(_pace(records[case]))
         terms.add(entry, judgement)
-        unplanned += basis.of(entry.ref.recipe)[1].agreed is not None and not ledger.run.plan
+        unplanned += basis.of(entry.ref.recipe).choice.agreed is not None and not ledger.run.plan
     if unplanned:
         found.wrong.append(
             f"{unplanned} case(s) are judged by the tolerance of a plan in {BASIS}/choices/, and the run has no plan"

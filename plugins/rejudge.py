@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from plugins.baselines.accelerators import ACCELERATORS
 from plugins.errors import ConfigError
 from plugins.files import write_whole
-from plugins.judging.choice import Choice
+from plugins.judging.choice import Choice, Setting
 from plugins.judging.evidence import read_evidence
 from plugins.judging.judge import judge
 from plugins.judging.judgement import Judgement
@@ -31,17 +31,18 @@ MOST_STEPS = 1_000_000
 """A recipe of somebody else must not keep the judge busy for hours."""
 
 
-def write_basis(run: Path, recipe: Recipe, choice: Choice, baselines: Path) -> None:
+def write_basis(run: Path, setting: Setting) -> None:
     """Keep what the cases of a recipe are judged by in the run's folder. Raises OSError.
 
     If an earlier session of the run kept it, this one takes its place.
     """
+    recipe, choice = setting.recipe, setting.choice
     basis, name = run / BASIS, recipe.name
     suite = basis / "suites" / name
     shutil.rmtree(suite, ignore_errors=True)
     for path in sorted(recipe.folder.rglob("*.yaml")):
         _copy(path, suite / path.relative_to(recipe.folder))
-    for path in (baselines / f"{name}.yaml", baselines / ACCELERATORS):
+    for path in (setting.baselines / f"{name}.yaml", setting.baselines / ACCELERATORS):
         _copy(path, basis / "baselines" / path.name)
     _copy(Path(choice.own) / f"{name}.yaml" if choice.own else None, basis / "own" / f"{name}.yaml")
     chosen = basis / "choices" / f"{name}.json"
@@ -57,7 +58,7 @@ def rejudged(run: Path, recipe: str, choice: Choice) -> str:
     kept = f"{BASIS}/choices/{recipe}.json"
     if not (run / kept).exists():
         return ""
-    then = Basis(run).of(recipe)[1]
+    then = Basis(run).of(recipe).choice
     changes = (
         f"{kept} has {name} {getattr(then, name)}, which would now be {getattr(choice, name)}"
         for name in Choice.model_fields
@@ -86,10 +87,10 @@ class Basis:
     def __init__(self, run: Path) -> None:
         self._folder = run / BASIS
         self.baselines = self._folder / "baselines"
-        self._read: dict[str, tuple[Recipe, Choice]] = {}
+        self._read: dict[str, Setting] = {}
 
-    def of(self, name: str) -> tuple[Recipe, Choice]:
-        """A recipe, and the session's choice for it. Raises ConfigError if one is missing or damaged."""
+    def of(self, name: str) -> Setting:
+        """How the cases of a recipe were judged. Raises ConfigError if a file is missing or damaged."""
         if name not in self._read:
             path = self._folder / "choices" / f"{name}.json"
             try:
@@ -98,13 +99,13 @@ class Basis:
                 raise ConfigError(f"{BASIS}/choices/{name}.json: cannot be read: {_why(error)}") from None
             if not (self._folder / "suites" / name / "recipe.yaml").is_file():
                 raise ConfigError(f"{BASIS}/suites/{name}/recipe.yaml is missing")
-            self._read[name] = self._recipe(name, choice), choice
+            self._read[name] = Setting(self._recipe(name, choice), choice, self.baselines)
         return self._read[name]
 
     def case(self, key: str) -> Case:
         """A case as its recipe has it. Raises ConfigError also if the recipe has none, or one of too many steps."""
         name, _, case_id = key.partition("/")
-        case = self.of(name)[0].case(case_id)
+        case = self.of(name).recipe.case(case_id)
         if case is None:
             raise ConfigError(f"{BASIS}/suites/{name} has no case {case_id}")
         if case.steps > MOST_STEPS:
@@ -114,11 +115,12 @@ class Basis:
     def judge(self, case_key: str, outcome: Outcome) -> Judgement:
         """Judge a case anew. Its headline names the site's own baselines as the session did. Raises as above."""
         case = self.case(case_key)
-        recipe, choice = self.of(case.recipe)
+        setting = self.of(case.recipe)
+        choice = setting.choice
         own = self._folder / "own" if choice.own else None
         here = choice.model_copy(update={"own": str(own or "")})
         facts = replace(outcome, gpu=choice.gpu_of(case), versions=choice.versions)
-        found = judge(read_evidence(recipe, case, facts, here, self.baselines))
+        found = judge(read_evidence(case, facts, replace(setting, choice=here)))
         if own is None:
             return found
         headline = found.verdict.headline.replace(str(own), choice.own)

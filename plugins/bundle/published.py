@@ -27,7 +27,8 @@ def check_recipe(basis: Basis, key: str, published: Path, found: Examination) ->
     used on names that somebody made, and may take for ever.
     """
     name, _, case_id = key.partition("/")
-    recipe, choice = basis.of(name)
+    setting = basis.of(name)
+    recipe, choice = setting.recipe, setting.choice
     folder, case = published / "suites" / name, basis.case(key)
     known = (
         load_recipe(folder, choice.release, choice.gpu, choice.models)
@@ -54,7 +55,7 @@ def check_baseline(
 ) -> None:
     """Set the baseline of a case beside the one that this Pacemark has itself."""
     case, gpu = judgement.case, judgement.outcome.gpu
-    recipe, table = basis.of(case.recipe)[0], f"{BASIS}/baselines/{case.recipe}.yaml"
+    recipe, table = basis.of(case.recipe).recipe, f"{BASIS}/baselines/{case.recipe}.yaml"
     here, there = published / "baselines", basis.baselines
     try:
         ours, theirs = find(here, *known, gpu), find(there, recipe, case, gpu)

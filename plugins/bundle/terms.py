@@ -50,7 +50,7 @@ class Terms:
         return f"{name} {release}{older} on {judgement.outcome.gpu}"
 
     def _of(self, entry: Job, judgement: Judgement) -> Iterator[str]:
-        choice, target = self.basis.of(entry.ref.recipe)[1], judgement.expected
+        choice, target = self.basis.of(entry.ref.recipe).choice, judgement.expected
         if target is not None and target.baseline.path.parent != self.basis.baselines:
             yield f"judged by the site's own numbers, which nobody published: see {BASIS}/own/"
         if judgement.case.model_name in {model.size for model in choice.models}:

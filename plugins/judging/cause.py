@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from plugins.baselines.digests import load_digest, path_of
 from plugins.errors import ConfigError, Infrastructure
 from plugins.judging import diagnosis
-from plugins.judging.choice import Choice
+from plugins.judging.choice import Setting
 from plugins.judging.diagnose import diagnose
 from plugins.judging.diagnosis import Diagnosis, ModeRun
 from plugins.judging.evidence import Evidence, read_evidence
 from plugins.judging.judge import judge
 from plugins.judging.judgement import Judgement
 from plugins.outcome import Outcome
-from plugins.recipes.cases import Case, Recipe
+from plugins.recipes.cases import Case
 from plugins.record.verdict import Kind
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Where a case is judged: its recipe, the session's choice for it, and the folders of baselines.
-
-    `recorded` is the folder of the site's own, with its digests; None if it has none, or if they do not count.
-    """
-
-    recipe: Recipe
-    choice: Choice
-    baselines: Path
-    recorded: Path | None
 
 
 def find_cause(judgement: Judgement, setting: Setting) -> Diagnosis | None:
@@ -57,17 +44,17 @@ def _run_in(case: Case, mode: str, outcome: Outcome, setting: Setting) -> ModeRu
         return ModeRun(mode, outcome, why_not=reason)
     hours = case.gpus * (outcome.job.times.seconds or 0.0) / 3600
     try:
-        evidence = read_evidence(recipe, case_in_mode, outcome, setting.choice, setting.baselines)
+        evidence = read_evidence(case_in_mode, outcome, setting)
         judgement = judge(_without_findings(evidence))
     except (OSError, Infrastructure) as error:
         return ModeRun(mode, outcome, hours, why_not=str(error))
     if judgement.verdict.kind is not Kind.PASSED:
         return ModeRun(mode, outcome, hours, why_not=judgement.verdict.headline)
     run = ModeRun(mode, outcome, hours, evidence.artefacts)
-    if setting.recorded is None:
+    if not setting.choice.own:
         return replace(run, why_no_good="the site has no baselines of its own")
     try:
-        good = load_digest(path_of(setting.recorded, case_in_mode))
+        good = load_digest(path_of(Path(setting.choice.own), case_in_mode))
     except ConfigError as error:
         return replace(run, why_no_good=str(error))
     if good is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import Field
@@ -43,9 +43,16 @@ class Choice(Strict):
         """The site's own numbers, as they count for this run, job and log; None if it has none."""
         return SiteNumbers(Path(self.own), run, job, log) if self.own else None
 
-    def baseline(
-        self, recipe: Recipe, case: Case, gpu: str, baselines: Path, site: SiteNumbers | None
-    ) -> Baseline | None:
-        """The number that the case is judged by, with the tolerance that was agreed on. Raises ConfigError."""
-        baseline = find(baselines, recipe, case, gpu, site)
-        return None if baseline is None else replace(baseline, agreed=self.agreed)
+
+@dataclass(frozen=True)
+class Setting:
+    """How the cases of a recipe are judged: by the session's choice for it, and this folder of published baselines."""
+
+    recipe: Recipe
+    choice: Choice
+    baselines: Path
+
+    def baseline(self, case: Case, gpu: str, site: SiteNumbers | None) -> Baseline | None:
+        """The number that a case is judged by, with the tolerance that was agreed on. Raises ConfigError."""
+        baseline = find(self.baselines, self.recipe, case, gpu, site)
+        return None if baseline is None else replace(baseline, agreed=self.choice.agreed)

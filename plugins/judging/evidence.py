@@ -12,7 +12,7 @@ from plugins.baselines.numbers import Numbers, numbers
 from plugins.gpu.samples import Gpus
 from plugins.job_files import read_artefacts, read_gpus, read_log
 from plugins.judging import cpus
-from plugins.judging.choice import Choice
+from plugins.judging.choice import Setting
 from plugins.judging.complaints import complaints, of_each_kind
 from plugins.judging.identity import fingerprint, type_in
 from plugins.judging.validity import UNKNOWN, Started
@@ -118,12 +118,12 @@ def runs_of(outcome: Outcome, logs: Sequence[Log], gpus: Sequence[Gpus | None] =
     return tuple(Run(log, told, started) for log, told, started in zip_longest(logs, gpus[: len(logs)], jobs))
 
 
-def read_evidence(recipe: Recipe, case: Case, outcome: Outcome, choice: Choice, baselines: Path) -> Evidence:
+def read_evidence(case: Case, outcome: Outcome, setting: Setting) -> Evidence:
     """What a case is judged by: its outcome, and the files in the outcome's folder.
 
-    `baselines` is the folder of the published baselines. Raises OSError, or Infrastructure or ConfigError if a
-    file is damaged.
+    Raises OSError, or Infrastructure or ConfigError if a file is damaged.
     """
+    recipe, choice = setting.recipe, setting.choice
     file, folder = recipe.file, outcome.folder
     folders = [*(try_folder(folder, job.try_number) for job in outcome.repeated), folder]
     logs = [read_log(file.log, where) for where in folders]
@@ -132,13 +132,13 @@ def read_evidence(recipe: Recipe, case: Case, outcome: Outcome, choice: Choice, 
     tells_of_gpus = file.program and case.accelerator == "gpu"
     gpus = [read_gpus(where) for where in folders] if tells_of_gpus else []
     site = choice.site_numbers(outcome.run, outcome.known_job, fingerprint(logs[-1]))
-    baseline = choice.baseline(recipe, case, outcome.gpu, baselines, site)
+    baseline = setting.baseline(case, outcome.gpu, site)
     why_none = "" if site is None else site.lapsed(recipe, case, outcome.gpu)
     return Evidence(
         case=case,
         outcome=outcome,
         runs=runs_of(outcome, logs, gpus),
-        numbers=numbers(case, baseline, outcome.gpu, baselines, why_none),
+        numbers=numbers(case, baseline, outcome.gpu, setting.baselines, why_none),
         site=SiteFacts(case.nodes(choice.gpus_per_node), choice.network, choice.promised),
         artefacts=read_artefacts(folder) if case.mode else None,
         saved=_read_saved(recipe, case, outcome),

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from plugins.judging import diagnosis, recording
-from plugins.judging.cause import Setting, find_cause
+from plugins.judging.cause import find_cause
+from plugins.judging.choice import Setting
 from plugins.judging.diagnosis import Diagnosis
 from plugins.judging.evidence import read_evidence
 from plugins.judging.judge import judge
@@ -29,9 +30,8 @@ def judge_case(test: pytest.Item, outcome: Outcome) -> tuple[Judgement, Setting]
     config, case, recipe = test.config, case_of(test), recipe_of(test.config, test.path)
     assert case is not None
     assert recipe is not None
-    choice, recorded = config.stash[CHOOSE](recipe.file), config.stash[SITE_BASELINES].judged
-    setting = Setting(recipe, choice, config.rootpath / "baselines", recorded)
-    return judge(read_evidence(recipe, case, outcome, choice, setting.baselines)), setting
+    setting = Setting(recipe, config.stash[CHOOSE](recipe.file), config.rootpath / "baselines")
+    return judge(read_evidence(case, outcome, setting)), setting
 
 
 def judge_item(test: pytest.Item, outcome: Outcome) -> Judgement:

@@ -8,7 +8,7 @@ from typing import Any
 from fixtures.backends.section import Machine
 from fixtures.session.choices import Choices, ChosenCase
 from fixtures.site import THIS_MACHINE, Site
-from plugins.judging.choice import Choice
+from plugins.judging.choice import Choice, Setting
 from plugins.recipes.cases import Case, Recipe
 from plugins.suite.session import SiteBaselines
 from tests.unit import examples
@@ -24,11 +24,9 @@ def chosen(
     """A case of a recipe: the published example, but for what is given."""
     return ChosenCase(
         case or examples.case(),
-        recipe or examples.llama3(),
-        Choice(),
+        Setting(recipe or examples.llama3(), Choice(), examples.BASELINES),
         backend,
         section,
-        examples.BASELINES,
     )
 
 

@@ -21,7 +21,7 @@ from fixtures.session.choices import CHOICES, SELECTED, Selected
 from fixtures.session.ci import Gate
 from plugins.acceptance.recorded import acceptance_lines, decided, scaling_lines
 from plugins.acceptance.shown import RunShown, Shown
-from plugins.judging.choice import Choice
+from plugins.judging.choice import Choice, Setting
 from plugins.recipes.cases import Case
 from plugins.record.case import CaseRecord
 from plugins.record.plan import PLAN, Agreed, Plan
@@ -337,7 +337,7 @@ def test_a_run_with_a_plan_goes_on_by_the_site_file_that_it_began_with(tmp_path:
     ssh = "{host: 127.0.0.1, port: 9, user: me}"
     section = f"{{gpu: h100, account: a, partition: b, stage: /s, network: IB, ssh: {ssh}, versions: {{driver: '2'}}}}"
     site.write_text(f"site: this-machine\nslurm: {section}\n")
-    write_basis(folder, examples.llama3(), Choice(versions={"driver": "1"}), examples.BASELINES)
+    write_basis(folder, Setting(examples.llama3(), Choice(versions={"driver": "1"}), examples.BASELINES))
     run = resumed(tmp_path, "--site", str(site))
     said = "basis/choices/llama3.json has network None, which would now be IB: put that back in the site file"
     assert (run.status, said in run.out) == (4, True), run.out
@@ -356,7 +356,7 @@ def test_a_run_with_a_plan_goes_on_by_the_site_file_that_it_began_with(tmp_path:
     ],
 )
 def test_a_run_goes_on_by_what_it_was_judged_by(tmp_path: Path, other: dict[str, Any]) -> None:
-    write_basis(tmp_path, examples.llama3(), Choice(), examples.BASELINES)
+    write_basis(tmp_path, Setting(examples.llama3(), Choice(), examples.BASELINES))
     [name] = other
     told = rejudged(tmp_path, "llama3", Choice.model_validate(other))
     assert told.startswith(f"basis/choices/llama3.json has {name} ")

@@ -23,7 +23,7 @@ from plugins.acceptance.recorded import decided, scaling_record
 from plugins.acceptance.scaling import curves
 from plugins.acceptance.shown import RunShown, Shown
 from plugins.bundle import archive, statement
-from plugins.judging.choice import Choice
+from plugins.judging.choice import Choice, Setting
 from plugins.judging.evidence import read_evidence
 from plugins.judging.judge import judge
 from plugins.record.case import CaseRecord
@@ -78,7 +78,7 @@ def make_run(folder: Path, plan: str = "", *, repeated: bool = False) -> Path:
     ledger = Ledger.create(run / JOBS_LOG, RUN, "lab", agreed.digest if agreed else "")
     cases = [examples.case(case_id) for case_id in (PASSED, SLOW, AGAIN, *([] if plan else [STOPPED]))]
     ledger.plan([(case, "slurm", f"pacemark-{RUN}.{case.recipe}-{case.id}") for case in cases])
-    write_basis(run, recipe, chosen, examples.BASELINES)
+    write_basis(run, Setting(recipe, chosen, examples.BASELINES))
     number = 100
 
     def job(case_id: str, log: bytes, phase: Phase, **ended: str) -> None:
@@ -125,7 +125,7 @@ def make_run(folder: Path, plan: str = "", *, repeated: bool = False) -> Path:
         assert entry is not None
         outcome = outcome_of(entry, run / case.key, chosen.gpu_of(case), ledger.earlier(case.key))
         outcome = replace(outcome, versions=chosen.versions)
-        write_case(judge(read_evidence(recipe, case, outcome, chosen, examples.BASELINES)))
+        write_case(judge(read_evidence(case, outcome, Setting(recipe, chosen, examples.BASELINES))))
     begun = datetime.fromtimestamp(ledger.run().started, UTC).date()
 
     def ending(records: Sequence[CaseRecord]) -> Ending:
