@@ -103,7 +103,10 @@ class LineParser(ABC):
 
     def _read(self, buffer: bytes, end: int, *, ended: bool) -> None:
         for start, stop in telling_lines(buffer, end, self.wanted):
-            lines, whole = plain(buffer[start:stop])
+            raw = buffer[start : min(stop, start + MAX_LINE)]
+            if not hints_in(raw, self.wanted):
+                continue
+            lines, whole = plain(raw)
             for line in lines:
                 self._read_one(line, ended=ended and whole)
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from plugins.logs import registry
 from plugins.logs.formats import parser, read
 from plugins.logs.line_parser import MAX_LINE
-from plugins.logs.log_lines import hints_in
 from tests.unit.examples import nemo2_line, parse
 from tests.unit.logs import test_dllogger, test_megatron_bridge, test_megatron_lm, test_nemo1
 from tests.unit.logs.test_maxtext import line as maxtext_line
@@ -140,12 +139,6 @@ def test_a_damaged_log_reads_the_same_in_pieces(name: str, data: st.DataObject) 
     cuts = data.draw(st.lists(st.integers(0, len(found)), max_size=4))
     pieces = (found[a:b] for a, b in pairwise([0, *sorted(cuts), len(found)]))
     assert repr(read(name, pieces)) == repr(parse(found, name))
-
-
-@given(line=st.lists(st.sampled_from([b"a", b"ab", b"b", b"bc", b"\n"])).map(b"".join))
-def test_the_hints_of_a_line_are_all_found(line: bytes) -> None:
-    hints = (b"ab", b"a", b"abc", b"bca", b"b")
-    assert hints_in(line, hints) == {hint for hint in hints if hint in line}
 
 
 @FORMATS

@@ -1,0 +1,99 @@
+"""Lines that say nothing are not read, and none that says something is passed over."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plugins.logs import line_parser
+from plugins.logs.formats import parser
+from plugins.logs.log_lines import MANY, hints_in, telling_lines, texts_of
+from plugins.logs.registry import FORMATS
+from tests.bench.parsing import CHATTER, STEPS
+from tests.unit.logs.test_marks import SPOILT
+
+EACH = pytest.mark.parametrize("name", sorted(FORMATS))
+HINTS = st.lists(st.text("ab ", min_size=1, max_size=24).map(str.encode), min_size=1, max_size=80).map(tuple)
+
+
+@EACH
+def test_the_texts_of_a_format_are_few_enough_for_simd_and_in_each_hint(name: str) -> None:
+    hints = parser(name).wanted
+    texts = texts_of(hints)
+    assert len(texts) <= MANY
+    assert all(any(text in hint for text in texts) for hint in hints)
+    assert min(map(len, texts)) >= 4
+
+
+@given(hints=HINTS, data=st.text("ab \n", max_size=300).map(str.encode), seed=st.integers())
+def test_each_line_with_a_hint_is_told(hints: tuple[bytes, ...], data: bytes, seed: int) -> None:
+    end = random.Random(seed).randint(0, len(data))
+    spans = list(telling_lines(data, end, hints))
+    lines = {(start, data[start:stop]) for start, stop in spans}
+    place, expected = 0, set()
+    for line in data[:end].split(b"\n"):
+        if any(hint in line for hint in hints):
+            expected.add((place, line))
+        place += len(line) + 1
+    assert expected <= lines
+    assert spans == sorted(spans)
+
+
+@given(line=st.lists(st.sampled_from([b"a", b"ab", b"b", b"bc", b"\n"])).map(b"".join))
+def test_the_hints_of_a_line_are_all_found(line: bytes) -> None:
+    hints = (b"ab", b"a", b"abc", b"bca", b"b")
+    assert hints_in(line, hints) == {hint for hint in hints if hint in line}
+
+
+def test_a_rule_without_a_hint_is_refused() -> None:
+    with pytest.raises(ValueError, match="empty"):
+        list(telling_lines(b"a line\n", 7, (b"",)))
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Each piece of a log that a parser decodes."""
+    pieces: list[bytes] = []
+    text = line_parser._text
+
+    def decode(raw: bytes) -> str:
+        pieces.append(raw)
+        return text(raw)
+
+    monkeypatch.setattr(line_parser, "_text", decode)
+    return pieces
+
+
+@pytest.mark.parametrize("name", sorted(STEPS))
+def test_only_lines_with_steps_are_decoded(name: str, decoded: list[bytes]) -> None:
+    reader, line = parser(name), STEPS[name][0]
+    for i in range(50):
+        reader.feed(CHATTER * 100 + line.format(i=i, n=(i + 1) * 128).encode())
+    assert len(reader.finish().steps) == 50
+    # Once for where the line is from, and once for its step.
+    assert len(decoded) == 100
+    assert CHATTER[:-1] not in decoded
+
+
+@EACH
+def test_a_line_with_a_part_of_a_hint_is_not_decoded(name: str, decoded: list[bytes]) -> None:
+    reader = parser(name)
+    for text in texts_of(reader.wanted):
+        if not hints_in(text, reader.wanted):
+            reader.feed(b"chatter " + text + b"\n")
+    reader.finish()
+    assert decoded == []
+
+
+@EACH
+def test_a_mark_that_is_known_is_not_decoded_again(name: str, decoded: list[bytes]) -> None:
+    reader = parser(name)
+    lines = [line.encode() + b"\n" for line in SPOILT["nccl trace"]]
+    reader.feed(lines[0] + lines[0])
+    assert len(decoded) == 1
+    for _ in range(10):
+        reader.feed(b"".join(lines) * 100)
+    assert len(decoded) == 1
