@@ -14,8 +14,8 @@ from plugins.bundle.findings import Examination
 from plugins.bundle.published import check_baseline, check_recipe
 from plugins.bundle.statement import NewerFormat
 from plugins.bundle.terms import Terms
+from plugins.judging.case_record import record_of
 from plugins.judging.judgement import Judgement
-from plugins.judging.record import record_of
 from plugins.record.case import CaseRecord
 from plugins.record.folder import BASIS, CASE, SUMMARY
 from plugins.record.job import Job

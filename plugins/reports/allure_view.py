@@ -17,8 +17,8 @@ import pytest
 
 from plugins.errors import Lost
 from plugins.files import write_whole
+from plugins.judging.case_record import record_of
 from plugins.judging.judgement import Judgement
-from plugins.judging.record import record_of
 from plugins.metrics import Measurement
 from plugins.modes.profile_view import shares_svg
 from plugins.modes.profiles import Digests

@@ -10,8 +10,8 @@ from typing import Any
 
 from plugins.files import write_whole
 from plugins.gpu.samples import Gpus, Sample
+from plugins.judging.case_record import record_of
 from plugins.judging.judgement import Judgement
-from plugins.judging.record import record_of
 from plugins.record.case import CaseRecord
 from plugins.record.folder import GPUS_PLOT, GPUS_TABLE, STEPS, make_case_folder
 from plugins.record.stored import write_case as write_record

@@ -14,7 +14,7 @@ from hypothesis.configuration import set_hypothesis_home_dir
 from pydantic import TypeAdapter
 
 from fixtures.fleet.state import Policy
-from plugins.judging import record
+from plugins.judging import case_record
 from plugins.judging.judgement import Judgement
 from plugins.recipes.cases import Case
 from plugins.record.case import CaseRecord
@@ -31,14 +31,14 @@ settings.load_profile("pacemark")
 @pytest.fixture(autouse=True)
 def typed_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hold every record that a test makes against the types of summary.json."""
-    made = record.record_of
+    made = case_record.record_of
 
     def checked(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> CaseRecord:
         found = made(judgement, recording)
         TypeAdapter(CaseRecord).validate_json(json.dumps(case_as_json(found)))
         return found
 
-    for module in (record, case_folder, examples):
+    for module in (case_record, case_folder, examples):
         monkeypatch.setattr(module, "record_of", checked)
 
 

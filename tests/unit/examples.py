@@ -14,10 +14,10 @@ from plugins.baselines.expected import Expected, counting, expected
 from plugins.baselines.numbers import numbers
 from plugins.baselines.store import Baseline, find
 from plugins.gpu.samples import Gpus
+from plugins.judging.case_record import record_of
 from plugins.judging.evidence import Evidence, runs_of
 from plugins.judging.judge import judge
 from plugins.judging.judgement import Judgement
-from plugins.judging.record import record_of
 from plugins.logs import Log, Step
 from plugins.logs.formats import read
 from plugins.logs.numbers import resolution

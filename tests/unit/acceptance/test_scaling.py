@@ -10,7 +10,7 @@ import pytest
 
 from plugins.acceptance.scaling import Curve, curves, groups
 from plugins.acceptance.shown import Shown
-from plugins.judging.record import record_of
+from plugins.judging.case_record import record_of
 from plugins.record.baseline import Recorded
 from plugins.record.case import CaseRecord, Run
 from plugins.record.job import JobState, Times

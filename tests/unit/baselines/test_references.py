@@ -14,8 +14,8 @@ from plugins.baselines.baseline_file import load_baselines
 from plugins.baselines.expected import counting, usual_statistic
 from plugins.baselines.store import find, references
 from plugins.errors import ConfigError
+from plugins.judging.case_record import record_of
 from plugins.judging.judgement import Judgement
-from plugins.judging.record import record_of
 from plugins.record.verdict import Kind
 from plugins.reports.terminal import print_table
 from tests.unit import examples

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fixtures.runs.record import About, summary_of
-from plugins.judging.record import record_of
+from plugins.judging.case_record import record_of
 from plugins.record.case import CaseRecord, Change, DiagnosedCause, DiagnosisJob, Run, Transport
 from plugins.record.folder import LOG, STEPS
 from plugins.record.job import Job, JobRef, JobState

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures.session.life import write_reports
-from plugins.judging.record import record_of
+from plugins.judging.case_record import record_of
 from plugins.outcome import UNKNOWN_JOB
 from plugins.record.case import CaseRecord, Means
 from plugins.record.folder import STEPS, SUMMARY

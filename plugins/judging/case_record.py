@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import fields, replace
+from typing import Any, TypeVar
 
 from plugins.baselines.expected import Expected
 from plugins.judging import identity
@@ -13,10 +13,14 @@ from plugins.judging.judgement import Judgement
 from plugins.judging.pace_report import beside
 from plugins.judging.verdicts import Band
 from plugins.metrics import Measurement, MfuBasis, Timing
-from plugins.modes.artefacts import Artefacts
 from plugins.modes.checkpoints import Written
 from plugins.record import case as parts
 from plugins.record.case import CaseRecord
+
+_Part = TypeVar("_Part", bound=parts.Part)
+
+_FIGURES = ("step_time", "tokens_per_second", "tflops_per_gpu", "mfu", "mfu_beside", "days_per_1t_tokens")
+"""The keys of the record that a measurement has by these names."""
 
 
 def record_of(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> CaseRecord:
@@ -38,7 +42,7 @@ def record_of(judgement: Judgement, recording: Mapping[str, Any] | None = None) 
         references=(),
         recording=recording,
         checkpoint=_checkpoint(judgement.written),
-        artefacts=_artefacts(judgement.artefacts),
+        artefacts=None if judgement.artefacts is None else _part(parts.Left, judgement.artefacts),
         diagnosis=_diagnosis(judgement.diagnosis),
         configuration={
             "gpus": case.gpus,
@@ -61,26 +65,14 @@ def _with_figures(record: CaseRecord, judgement: Judgement, measurement: Measure
     timing, target = measurement.timing, judgement.expected
     record = replace(
         record,
-        step_time=timing.step_time,
+        **{name: getattr(measurement, name) for name in _FIGURES},
         last_step_time=timing.last[1],
         steady_median=timing.steady,
         spread=timing.spread,
         hiccups=_indices(timing),
-        tokens_per_second=measurement.tokens_per_second,
-        tflops_per_gpu=measurement.tflops_per_gpu,
-        mfu=measurement.mfu,
-        mfu_beside=measurement.mfu_beside,
-        days_per_1t_tokens=measurement.days_per_1t_tokens,
         mfu_definition=_mfu_definition(judgement, measurement.mfu_basis),
         references=tuple(
-            parts.Compared(
-                name=reference.name,
-                gpus=reference.gpus,
-                tokens_per_second_per_gpu=reference.tokens_per_second_per_gpu,
-                source=reference.source,
-                note=reference.note,
-                text=beside(measurement, reference),
-            )
+            _part(parts.Compared, reference, text=beside(measurement, reference))
             for reference in judgement.references
         ),
     )
@@ -91,6 +83,13 @@ def _with_figures(record: CaseRecord, judgement: Judgement, measurement: Measure
     )
 
 
+def _part(kind: type[_Part], *sources: object, **facts: object) -> _Part:
+    """A part of the record. Each field is of `facts`, or of the first of the sources that has one of this name."""
+    for name in (field.name for field in fields(kind) if field.name not in facts):  # type: ignore[arg-type]
+        facts[name] = next(getattr(source, name) for source in sources if hasattr(source, name))
+    return kind(**facts)
+
+
 def _indices(timing: Timing) -> tuple[int, ...]:
     """The steps that stalled."""
     return tuple(index for index, _ in timing.hiccups)
@@ -98,19 +97,8 @@ def _indices(timing: Timing) -> tuple[int, ...]:
 
 def _expected(target: Expected, timing: Timing) -> parts.Expected:
     band, baseline = Band(target, timing.resolution), target.baseline
-    return parts.Expected(
-        step_time=target.step_time,
-        tokens_per_second=target.tokens_per_second,
-        mfu=target.mfu,
-        days_per_1t_tokens=target.days_per_1t_tokens,
-        fastest=band.fastest,
-        slowest=band.slowest,
-        source=baseline.table.source,
-        release=baseline.table.release,
-        framework=baseline.table.framework,
-        gpu=baseline.table.gpu,
-        own=baseline.of_site,
-        recorded=baseline.cell.recorded,
+    return _part(
+        parts.Expected, target, band, baseline.table, own=baseline.of_site, recorded=baseline.cell.recorded
     )
 
 
@@ -118,13 +106,12 @@ def _runs(judgement: Judgement) -> tuple[parts.Run, ...]:
     """What each run of the case measured, and its job, if several runs were judged together."""
     jobs = [*judgement.outcome.repeated, judgement.outcome.job]
     return tuple(
-        parts.Run(
-            id=job.ref.id,
-            name=job.ref.name,
-            nodes=job.state.nodes,
-            step_time=run.timing.step_time,
+        _part(
+            parts.Run,
+            job.ref,
+            job.state,
+            run.timing,
             steady_median=run.timing.steady,
-            spread=run.timing.spread,
             hiccups=_indices(run.timing),
         )
         for job, run in zip(jobs, judgement.runs, strict=False)
@@ -134,27 +121,12 @@ def _runs(judgement: Judgement) -> tuple[parts.Run, ...]:
 def _checkpoint(written: Written | None) -> parts.WrittenCheckpoint | None:
     if written is None:
         return None
-    return parts.WrittenCheckpoint(
-        seconds=written.seconds,
+    return _part(
+        parts.WrittenCheckpoint,
+        written,
         bytes=written.size,
-        bytes_per_second=written.bytes_per_second,
         promised_bytes_per_second=written.promised,
         promised_seconds=written.expected,
-        files=written.files,
-        path=written.path,
-    )
-
-
-def _artefacts(artefacts: Artefacts | None) -> parts.Left | None:
-    if artefacts is None:
-        return None
-    return parts.Left(
-        host=artefacts.host,
-        folder=artefacts.folder,
-        begun=artefacts.begun,
-        free=artefacts.free,
-        files=artefacts.files,
-        notes=artefacts.notes,
     )
 
 
@@ -164,16 +136,11 @@ def _diagnosis(diagnosis: Diagnosis | None) -> parts.DiagnosedCause | None:
         return None
     good, now = diagnosis.transport
     figures = diagnosis.figures or {}
-    return parts.DiagnosedCause(
-        cause=diagnosis.cause,
-        headline=diagnosis.headline,
-        ranks=tuple(diagnosis.ranks),
-        slowest=diagnosis.slowest,
-        last=diagnosis.last,
-        collective=diagnosis.collective,
+    return _part(
+        parts.DiagnosedCause,
+        diagnosis,
         figures={part: parts.Change(good=before, now=seconds) for part, (before, seconds) in figures.items()},
         transport=parts.Transport(good=good or None, now=now or None),
-        lines=tuple(diagnosis.lines),
         jobs=tuple(_diagnosis_job(run) for run in diagnosis.runs),
         command=diagnosis.command or None,
     )
@@ -182,40 +149,25 @@ def _diagnosis(diagnosis: Diagnosis | None) -> parts.DiagnosedCause | None:
 def _diagnosis_job(run: ModeRun) -> parts.DiagnosisJob:
     job, good = run.outcome.job, None
     if run.good is not None:
-        good = parts.GoodRun(run=run.good.run, date=run.good.date, nodes=run.good.nodes)
-    return parts.DiagnosisJob(
-        mode=run.mode,
-        id=job.ref.id,
-        name=job.ref.name,
-        state=job.state.raw,
-        nodes=job.state.nodes,
-        gpu_hours=run.gpu_hours,
-        why_not=run.why_not,
-        good=good,
-    )
+        good = _part(parts.GoodRun, run.good)
+    return _part(parts.DiagnosisJob, run, job.ref, state=job.state.raw, nodes=job.state.nodes, good=good)
 
 
 def _mfu_definition(judgement: Judgement, basis: MfuBasis | None) -> parts.MfuDefinition | None:
     if basis is None:
         return None
-    definition = parts.MfuDefinition(
-        flops=str(basis.definition),
-        flops_per_sequence=basis.flops,
-        beside_flops=None,
-        beside_flops_per_sequence=None,
-        corrected_flops=None,
-        corrected_flops_per_sequence=None,
+    corrected = judgement.expected.corrected if judgement.expected else None
+    return parts.MfuDefinition(
+        **_flops("flops", basis),
+        **_flops("beside_flops", basis.beside),
+        **_flops("corrected_flops", corrected),
         peak_tflops_per_gpu=basis.peak_tflops,
         statistic=str(judgement.statistic),
     )
-    if basis.beside is not None:
-        beside_flops = str(basis.beside.definition)
-        definition = replace(
-            definition, beside_flops=beside_flops, beside_flops_per_sequence=basis.beside.flops
-        )
-    corrected = judgement.expected.corrected if judgement.expected else None
-    if corrected is None:
-        return definition
-    return replace(
-        definition, corrected_flops=str(corrected.definition), corrected_flops_per_sequence=corrected.flops
-    )
+
+
+def _flops(key: str, basis: MfuBasis | None) -> dict[str, Any]:
+    """A definition of FLOPs and how many they are; both None without a basis."""
+    if basis is None:
+        return {key: None, f"{key}_per_sequence": None}
+    return {key: str(basis.definition), f"{key}_per_sequence": basis.flops}
