@@ -13,7 +13,7 @@ from fixtures.backends.base import LogCopy, LogPlace
 from fixtures.backends.kubernetes import gcs as bucket
 from fixtures.backends.kubernetes.facts import Pod
 from fixtures.backends.kubernetes.gcs import Storage, Unreadable
-from fixtures.backends.kubernetes.log_copies import fetch
+from fixtures.backends.kubernetes.job_logs import fetch
 from tests.lab.buckets import BucketLab
 from tests.system.support import NO_STORAGE
 

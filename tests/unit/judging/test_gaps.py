@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fixtures.backends.base import LogCopy, LogPiece, LogPlace
-from fixtures.backends.kubernetes.log_copies import with_gap
+from fixtures.backends.kubernetes.job_logs import with_gap
 from fixtures.backends.kubernetes.logs import Read
 from fixtures.fleet.state import Policy
 from plugins.record.job import Job, JobRef

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.backends.kubernetes import delete as ending
-from fixtures.backends.kubernetes.delete import Deleter
+from fixtures.backends.kubernetes import submit
+from fixtures.backends.kubernetes.submit import Deleter
 from fixtures.runs.cancel import cancel
 from fixtures.runs.ledger import Ledger
 from plugins.errors import Unreachable
@@ -50,7 +50,7 @@ def test_a_job_that_cannot_be_deleted_keeps_no_other() -> None:
 def test_where_each_would_take_long_the_others_come_first_the_next_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ending, "_SLOW_SECONDS", -1.0)
+    monkeypatch.setattr(submit, "_SLOW_SECONDS", -1.0)
     cluster = Cautious()
     for _ in range(2):
         with pytest.raises(Unreachable):

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 
 from fixtures.backends.base import LogCopy, LogPlace
 from fixtures.backends.kubernetes import api as api_module
-from fixtures.backends.kubernetes import log_copies as copies
-from fixtures.backends.kubernetes import objects, shape
+from fixtures.backends.kubernetes import job_logs, objects, shape
 from fixtures.backends.kubernetes.api import Api, Refused, Stream, _pause
 from fixtures.backends.kubernetes.blame import broken
 from fixtures.backends.kubernetes.facts import Pod, images_of, is_true
@@ -28,11 +27,10 @@ from fixtures.backends.kubernetes.gcs import Storage, Unreadable, Written
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.kinds import JobKind
 from fixtures.backends.kubernetes.logs import Reading
-from fixtures.backends.kubernetes.provision.progress import progress
+from fixtures.backends.kubernetes.provision.apply import progress
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.section import Kubernetes
-from fixtures.backends.kubernetes.starting import why_not_running
-from fixtures.backends.kubernetes.states import Seen, state_of
+from fixtures.backends.kubernetes.states import Seen, state_of, why_not_running
 from plugins.errors import Unreachable
 from plugins.record.job import Phase
 from tests.unit import gpt3_setup
@@ -180,9 +178,9 @@ def test_an_object_of_any_shape_is_a_state_or_no_answer(
     kind.child(there), kind.over(there), broken(pods), images_of(pods, "c"), why_not_running(pods)
     for pod in kind.log_pods(pods):
         kind.place(pod, LogPlace())
-        copies.why_gone(pod)
+        job_logs.why_gone(pod)
         storage = SimpleNamespace(read=lambda url: Written(b"", datetime(2026, 11, 21, tzinfo=UTC)))
-        copies.fetch(storage, LogCopy(LogPlace(), "gs://b/x", "w"), pod)  # type: ignore[arg-type]
+        job_logs.fetch(storage, LogCopy(LogPlace(), "gs://b/x", "w"), pod)  # type: ignore[arg-type]
     sorted(pod.age for pod in pods), sorted(pod.place for pod in pods)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fixtures.backends.kubernetes.facts import Pod
-from fixtures.backends.kubernetes.log_copies import why_gone
+from fixtures.backends.kubernetes.job_logs import why_gone
 from fixtures.backends.kubernetes.manifest import log_copy
 from tests.unit import examples
 

@@ -15,10 +15,10 @@ from fixtures.backends.kubernetes.gcs import Storage
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.kinds import JobKind
 from fixtures.backends.kubernetes.objects import QUEUE
+from fixtures.backends.kubernetes.pytorchjob import TorchJobSets
 from fixtures.backends.kubernetes.section import Kubernetes, Workload
-from fixtures.backends.kubernetes.torchjobset import TorchJobSets
 from tests.unit import examples, kubeapi
-from tests.unit.backends.kubernetes.test_nodes import node
+from tests.unit.backends.kubernetes.test_capacity import node
 
 Object = dict[str, Any]
 CASE = examples.case("70b-fp8-128gpus", "llama3_gke")

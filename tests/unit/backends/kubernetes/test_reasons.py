@@ -19,7 +19,7 @@ from fixtures.backends.kubernetes.reasons import Awaited, Reasons
 from fixtures.backends.kubernetes.section import Kubernetes
 from plugins.errors import Unreachable
 from plugins.record.job import JobState, Phase
-from tests.unit.backends.kubernetes.test_nodes import BOTH, SKU, node
+from tests.unit.backends.kubernetes.test_capacity import BOTH, SKU, node
 
 Object = dict[str, Any]
 JOBSET = {("JobSet", "pm-1"), ("Job", "pm-1-workload-0")}

@@ -6,15 +6,13 @@ from typing import Any
 
 import pytest
 
-from fixtures.backends.kubernetes import backend as module
-from fixtures.backends.kubernetes import objects
+from fixtures.backends.kubernetes import objects, readiness
 from fixtures.backends.kubernetes.api import Refused
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.informer import Copy
 from fixtures.backends.kubernetes.kinds import JobKind
-from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
+from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs, TorchJobSets
 from fixtures.backends.kubernetes.section import Kubernetes
-from fixtures.backends.kubernetes.torchjobset import TorchJobSets
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.outcomes import outcome_of
 from plugins.errors import SiteError, Unreachable
@@ -57,7 +55,7 @@ class Cluster(kubeapi.Memory):
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "STARTING_SECONDS", 0.0)
+    monkeypatch.setattr(readiness, "STARTING_SECONDS", 0.0)
 
 
 def session(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> KubernetesBackend:

@@ -11,8 +11,8 @@ import yaml
 from fixtures.backends.base import LogPlace
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.facts import Pod
+from fixtures.backends.kubernetes.pytorchjob import TorchJobSets
 from fixtures.backends.kubernetes.section import Kubernetes, Workload
-from fixtures.backends.kubernetes.torchjobset import TorchJobSets
 from fixtures.site import make_backends, site_model
 from plugins.errors import ConfigError
 from plugins.recipes.contracts import SiteOverlay

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures.backends.kubernetes.provision.progress import progress
+from fixtures.backends.kubernetes.provision.apply import progress
 from plugins.recipes.setup import read_setup
 from tests.unit import gpt3_setup
 

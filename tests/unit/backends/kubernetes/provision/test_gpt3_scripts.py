@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.backends.kubernetes.provision.progress import progress
+from fixtures.backends.kubernetes.provision.apply import progress
 from tests.unit import gpt3_setup
 from tests.unit import hub as hubs
 from tests.unit.hub import Hub

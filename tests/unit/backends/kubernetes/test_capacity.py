@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from fixtures.backends.kubernetes import nodes
+from fixtures.backends.kubernetes import capacity
 from fixtures.backends.kubernetes.api import Refused
-from fixtures.backends.kubernetes.nodes import Want
+from fixtures.backends.kubernetes.capacity import Want
 from fixtures.backends.kubernetes.section import Kubernetes
 from tests.unit import examples
 
@@ -57,7 +57,7 @@ class Cluster:
 def said(cluster: Cluster, made: Object | None = None, **keys: Any) -> list[str]:
     """Of a case of two nodes."""
     case, section = examples.case("8b-bf16-16gpus"), Kubernetes(gpu="h100", **keys)
-    return list(nodes.lacks(cluster, section, case, [made or template()] * 2))  # type: ignore[arg-type]
+    return list(capacity.lacks(cluster, section, case, [made or template()] * 2))  # type: ignore[arg-type]
 
 
 def test_enough_nodes_are_enough_whoever_uses_them() -> None:
@@ -158,11 +158,11 @@ def test_sidecars_count_beside_the_containers_and_other_init_containers_before_t
 def test_a_taint_is_why_pods_find_no_node_only_where_they_would_fit_without_it() -> None:
     want = Want.of(template()["spec"])
     coming = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
-    assert nodes.kept_off([node("a"), node("b", SKU)], want, 2) == "sku=gpu:NoSchedule"
+    assert capacity.kept_off([node("a"), node("b", SKU)], want, 2) == "sku=gpu:NoSchedule"
     # Enough without it, though they are taken or not ready now; too few with it; and one that passes.
-    assert nodes.kept_off([node("a"), node("b", ready="False"), node("c", SKU)], want, 2) == ""
-    assert nodes.kept_off([node("b", SKU)], want, 2) == ""
-    assert nodes.kept_off([node("a", coming), node("b", coming)], want, 2) == ""
+    assert capacity.kept_off([node("a"), node("b", ready="False"), node("c", SKU)], want, 2) == ""
+    assert capacity.kept_off([node("b", SKU)], want, 2) == ""
+    assert capacity.kept_off([node("a", coming), node("b", coming)], want, 2) == ""
     # AKS drains a node for an event of its host, or repairs it.
     repaired = {"key": "remediator.kubernetes.azure.com/unschedulable", "effect": "NoSchedule"}
-    assert nodes.kept_off([node("a"), node("b", repaired)], want, 2) == ""
+    assert capacity.kept_off([node("a"), node("b", repaired)], want, 2) == ""

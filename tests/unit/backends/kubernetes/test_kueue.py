@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from fixtures.backends.kubernetes import admission
-from fixtures.backends.kubernetes.admission import Admissions
+from fixtures.backends.kubernetes import kueue
 from fixtures.backends.kubernetes.api import Refused
 from fixtures.backends.kubernetes.informer import Copy
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.kinds import JobKind
+from fixtures.backends.kubernetes.kueue import Admissions
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.kubernetes.states import Seen, state_of
@@ -53,7 +53,7 @@ class Cluster:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     made = Cluster()
-    monkeypatch.setattr(admission, "Informer", lambda api, path, selector: made)
+    monkeypatch.setattr(kueue, "Informer", lambda api, path, selector: made)
     return made
 
 
@@ -83,7 +83,7 @@ def look(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Look:
     def at(seconds: float, *, queue: str = "", label: str = "", kind: JobKind | None = None) -> JobState:
         kind, section = kind or JobSets(), Kubernetes(gpu="h100", queue=queue or None)
         admissions = made.setdefault((kind.name, queue, label), Admissions(cluster, section))  # type: ignore[arg-type]
-        monkeypatch.setattr("fixtures.backends.kubernetes.admission.time.monotonic", lambda: 1000 + seconds)
+        monkeypatch.setattr("fixtures.backends.kubernetes.kueue.time.monotonic", lambda: 1000 + seconds)
         job = suspended(kind, label or queue)
         there = admissions.workload(job)
         state = state_of(kind, Seen(job, workload=there))
