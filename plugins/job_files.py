@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
 
 from plugins.gpu.samples import MAX_LINE, Gpus, parse_gpus
 from plugins.logs import Log
@@ -12,24 +17,83 @@ from plugins.record.folder import ARTEFACTS, LOG, OWN_LOG
 
 _PIECE = 1 << 20
 
+MOST_PARSED = 100
+"""So many parsed logs are kept, because nobody may ask for one: with pytest-xdist, other processes judge."""
 
-def read_log(log_format: str, folder: Path) -> Log:
-    """The parsed log of the job; an empty one if there is none.
+Parsed = TypeVar("Parsed", Log, Gpus)
 
-    The steps come from one log alone. If another log took the place of the job's own, the marks, facts and
-    versions of the job's own log are added. Raises OSError.
+
+@dataclass(frozen=True)
+class FileMark:
+    """What tells a file in one state from any other file or state. A file that is moved keeps its mark."""
+
+    device: int
+    inode: int
+    size: int
+    changed: int
+
+    @classmethod
+    def of(cls, file: BinaryIO) -> FileMark:
+        stat = os.fstat(file.fileno())
+        return cls(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+
+
+class ParsedLogs:
+    """The logs that this process has parsed, so that it parses none twice. Any thread may use it.
+
+    The disk has the last word: what is known of a file counts only as long as its mark is the same.
     """
-    log, own_path = _parse(log_format, folder / LOG), folder / OWN_LOG
-    return log.beside(_parse(log_format, own_path)) if own_path.exists() else log
 
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, FileMark], tuple[Path, Any]] = {}
+        self._changing = threading.Lock()
 
-def read_gpus(folder: Path) -> Gpus:
-    """What the log of the job tells of its GPUs. Raises OSError."""
-    path = folder / LOG
-    if not path.exists():
-        return Gpus()
-    with path.open("rb") as file:
-        return parse_gpus(iter(lambda: file.readline(MAX_LINE), b"")) or Gpus()
+    def read_log(self, log_format: str, folder: Path) -> Log:
+        """The parsed log of the job in this folder; an empty one if there is none.
+
+        The steps come from one log alone. If another log took the place of the job's own, the marks, facts and
+        versions of the job's own log are added. Raises OSError.
+        """
+
+        def parse(file: BinaryIO) -> Log:
+            return read(log_format, iter(lambda: file.read(_PIECE), b""))
+
+        log, own_path = self._read(log_format, folder / LOG, parse, Log()), folder / OWN_LOG
+        return log.beside(self._read(log_format, own_path, parse, Log())) if own_path.exists() else log
+
+    def read_gpus(self, folder: Path) -> Gpus:
+        """What the log of the job tells of its GPUs. Raises OSError."""
+        return self._read("gpus", folder / LOG, _parse_gpus, Gpus())
+
+    def keep(self, log_format: str, path: Path, mark: FileMark, log: Log) -> None:
+        """Keep the log in this file, which somebody else has parsed."""
+        self._keep((log_format, mark), path, log)
+
+    def forget(self, folder: Path) -> None:
+        """Forget the logs in this folder and below it."""
+        with self._changing:
+            self._known = {
+                key: known for key, known in self._known.items() if not known[0].is_relative_to(folder)
+            }
+
+    def _read(self, reader: str, path: Path, parse: Callable[[BinaryIO], Parsed], nothing: Parsed) -> Parsed:
+        if not path.exists():
+            return nothing
+        with path.open("rb") as file:
+            mark = FileMark.of(file)
+            known: Parsed | None = self._known.get((reader, mark), (path, None))[1]
+            if known is not None:
+                return known
+            parsed = parse(file)
+            if FileMark.of(file) == mark:
+                self._keep((reader, mark), path, parsed)
+        return parsed
+
+    def _keep(self, key: tuple[str, FileMark], path: Path, parsed: Log | Gpus) -> None:
+        with self._changing:
+            self._known[key] = path, parsed
+            while len(self._known) > MOST_PARSED:
+                self._known.pop(next(iter(self._known)))
 
 
 def read_artefacts(folder: Path) -> Artefacts | None:
@@ -38,8 +102,5 @@ def read_artefacts(folder: Path) -> Artefacts | None:
     return parse_artefacts(path.read_bytes()) if path.exists() else None
 
 
-def _parse(log_format: str, path: Path) -> Log:
-    if not path.exists():
-        return Log()
-    with path.open("rb") as file:
-        return read(log_format, iter(lambda: file.read(_PIECE), b""))
+def _parse_gpus(file: BinaryIO) -> Gpus:
+    return parse_gpus(iter(lambda: file.readline(MAX_LINE), b"")) or Gpus()

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from plugins.baselines.accelerators import ACCELERATORS
 from plugins.errors import ConfigError
 from plugins.files import write_whole
+from plugins.job_files import ParsedLogs
 from plugins.judging.choice import Choice, Setting
 from plugins.judging.evidence import read_evidence
 from plugins.judging.judge import judge
@@ -120,7 +121,7 @@ class Basis:
         own = self._folder / "own" if choice.own else None
         here = choice.model_copy(update={"own": str(own or "")})
         facts = replace(outcome, gpu=choice.gpu_of(case), versions=choice.versions)
-        found = judge(read_evidence(case, facts, replace(setting, choice=here)))
+        found = judge(read_evidence(case, facts, replace(setting, choice=here), ParsedLogs()))
         if own is None:
             return found
         headline = found.verdict.headline.replace(str(own), choice.own)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from plugins.baselines.digests import load_digest, path_of
 from plugins.errors import ConfigError, Infrastructure
+from plugins.job_files import ParsedLogs
 from plugins.judging import diagnosis
 from plugins.judging.choice import Setting
 from plugins.judging.diagnose import diagnose
@@ -14,20 +15,25 @@ from plugins.judging.diagnosis import Diagnosis, ModeRun
 from plugins.judging.evidence import Evidence, read_evidence
 from plugins.judging.judge import judge
 from plugins.judging.judgement import Judgement
-from plugins.outcome import Outcome
+from plugins.outcome import Diagnosed, Outcome
 from plugins.recipes.cases import Case
 from plugins.record.verdict import Kind
 
 
-def find_cause(judgement: Judgement, setting: Setting) -> Diagnosis | None:
-    """The cause of a verdict that is too slow or noisy, or how to learn it; None of any other verdict."""
-    case, measurement, known = judgement.case, judgement.measurement, judgement.outcome.diagnosis
+def find_cause(
+    judgement: Judgement, known: Diagnosed, setting: Setting, parsed: ParsedLogs
+) -> Diagnosis | None:
+    """The cause of a verdict that is too slow or noisy, or how to learn it; None of any other verdict.
+
+    `known` is what was done to find it.
+    """
+    case, measurement = judgement.case, judgement.measurement
     if not judgement.diagnosable or measurement is None:
         return None
     if known.why_none:
         return diagnosis.undiagnosed(known.why_none)
     if known.jobs:
-        runs = [_run_in(case, mode, outcome, setting) for mode, outcome in known.jobs.items()]
+        runs = [_run_in(case, mode, outcome, setting, parsed) for mode, outcome in known.jobs.items()]
         return diagnose(case.gpus, runs, known.recording)
     startup = setting.recipe.file.startup_minutes
     modes = setting.recipe.diagnostic_modes(case)
@@ -35,7 +41,7 @@ def find_cause(judgement: Judgement, setting: Setting) -> Diagnosis | None:
     return diagnosis.advice(known.command, cost)
 
 
-def _run_in(case: Case, mode: str, outcome: Outcome, setting: Setting) -> ModeRun:
+def _run_in(case: Case, mode: str, outcome: Outcome, setting: Setting, parsed: ParsedLogs) -> ModeRun:
     """A job of a diagnosis: whether it is evidence, and the recorded digest that it compares with."""
     recipe = setting.recipe
     case_in_mode = recipe.in_mode(case, mode)
@@ -44,7 +50,7 @@ def _run_in(case: Case, mode: str, outcome: Outcome, setting: Setting) -> ModeRu
         return ModeRun(mode, outcome, why_not=reason)
     hours = case.gpus * (outcome.job.times.seconds or 0.0) / 3600
     try:
-        evidence = read_evidence(case_in_mode, outcome, setting)
+        evidence = read_evidence(case_in_mode, outcome, setting, parsed)
         judgement = judge(_without_findings(evidence))
     except (OSError, Infrastructure) as error:
         return ModeRun(mode, outcome, hours, why_not=str(error))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from plugins.baselines.numbers import Numbers, numbers
 from plugins.gpu.samples import Gpus
-from plugins.job_files import read_artefacts, read_gpus, read_log
+from plugins.job_files import ParsedLogs, read_artefacts
 from plugins.judging import cpus
 from plugins.judging.choice import Setting
 from plugins.judging.complaints import complaints, of_each_kind
@@ -118,7 +118,7 @@ def runs_of(outcome: Outcome, logs: Sequence[Log], gpus: Sequence[Gpus | None] =
     return tuple(Run(log, told, started) for log, told, started in zip_longest(logs, gpus[: len(logs)], jobs))
 
 
-def read_evidence(case: Case, outcome: Outcome, setting: Setting) -> Evidence:
+def read_evidence(case: Case, outcome: Outcome, setting: Setting, parsed: ParsedLogs) -> Evidence:
     """What a case is judged by: its outcome, and the files in the outcome's folder.
 
     Raises OSError, or Infrastructure or ConfigError if a file is damaged.
@@ -126,11 +126,11 @@ def read_evidence(case: Case, outcome: Outcome, setting: Setting) -> Evidence:
     recipe, choice = setting.recipe, setting.choice
     file, folder = recipe.file, outcome.folder
     folders = [*(try_folder(folder, job.try_number) for job in outcome.repeated), folder]
-    logs = [read_log(file.log, where) for where in folders]
+    logs = [parsed.read_log(file.log, where) for where in folders]
     if file.program:
         outcome = replace(outcome, gpu=type_in(case, logs[-1], outcome.gpu))
     tells_of_gpus = file.program and case.accelerator == "gpu"
-    gpus = [read_gpus(where) for where in folders] if tells_of_gpus else []
+    gpus = [parsed.read_gpus(where) for where in folders] if tells_of_gpus else []
     site = choice.site_numbers(outcome.run, outcome.known_job, fingerprint(logs[-1]))
     baseline = setting.baseline(case, outcome.gpu, site)
     why_none = "" if site is None else site.lapsed(recipe, case, outcome.gpu)
@@ -141,19 +141,19 @@ def read_evidence(case: Case, outcome: Outcome, setting: Setting) -> Evidence:
         numbers=numbers(case, baseline, outcome.gpu, setting.baselines, why_none),
         site=SiteFacts(case.nodes(choice.gpus_per_node), choice.network, choice.promised),
         artefacts=read_artefacts(folder) if case.mode else None,
-        saved=_read_saved(recipe, case, outcome),
+        saved=_read_saved(recipe, case, outcome, parsed),
         last_lines=_read_last_lines(file.log, outcome),
         errors=_read_errors(folder / ERRORS),
         strict_last=choice.strict_last,
     )
 
 
-def _read_saved(recipe: Recipe, case: Case, outcome: Outcome) -> Saved | None:
+def _read_saved(recipe: Recipe, case: Case, outcome: Outcome, parsed: ParsedLogs) -> Saved | None:
     """What the job left whose checkpoint this case loads; None if it loads none."""
     if case.after is None:
         return None
     folder = outcome.folder.parent / case.after.id
-    return Saved(read_log(recipe.file.log, folder), read_artefacts(folder))
+    return Saved(parsed.read_log(recipe.file.log, folder), read_artefacts(folder))
 
 
 def _read_last_lines(log_format: str, outcome: Outcome) -> tuple[str, ...]:

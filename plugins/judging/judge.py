@@ -6,7 +6,6 @@ to a conclusion decides.
 
 from __future__ import annotations
 
-from plugins.baselines.expected import expected
 from plugins.judging import gpus as gpu_judging
 from plugins.judging import validity
 from plugins.judging.evidence import Evidence, Run
@@ -14,7 +13,6 @@ from plugins.judging.job_words import error_quotes, how_it_died, job_lines, log_
 from plugins.judging.judgement import Finding, Judgement, ended
 from plugins.judging.kinds import kind_of
 from plugins.judging.kinds.given_up import judge_given_up
-from plugins.judging.kinds.timed import measured
 from plugins.judging.repeats import Repeats, unsure
 from plugins.record.verdict import Kind
 
@@ -25,22 +23,23 @@ def judge(evidence: Evidence) -> Judgement:
     return Judgement(**vars(finding), evidence=evidence)
 
 
-def another_run(evidence: Evidence, repeats: Repeats) -> str:
-    """Why the case needs one more run; "" if those of the evidence, which all ended well, are enough.
+def another_run(judgement: Judgement, repeats: Repeats) -> str:
+    """Why the case needs one more run; "" if those that were judged, which all ended well, are enough.
 
     If a run is not valid, the case is decided; so it is without a baseline, unless every case runs several times.
     """
-    case, baseline, count = evidence.case, evidence.numbers.baseline, len(evidence.runs)
+    case, evidence, measurement = judgement.case, judgement.evidence, judgement.measurement
+    baseline, count = evidence.numbers.baseline, len(evidence.runs)
     if not case.is_timed or count >= repeats.at_most or not (repeats.always or baseline):
         return ""
     more = f"run {count} of {repeats.at_most} has ended"
     if baseline is None:
         return more
-    if evidence.basis is None or _invalid(evidence) is not None:
+    if measurement is None or judgement.expected is None:
         return ""
     if repeats.always:
         return more
-    return unsure(measured(evidence), expected(case, baseline, evidence.basis), repeats.at_most)
+    return unsure(judgement.runs or [measurement], judgement.expected, repeats.at_most)
 
 
 def _unfinished(evidence: Evidence) -> Finding | None:

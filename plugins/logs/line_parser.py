@@ -33,7 +33,8 @@ class LineParser(ABC):
     """Takes the log's bytes in pieces of any size, and returns the log so far. A format adds `read_line`.
 
     A format declares its `statements`. `tells` is as in `Log`. A line with one of `hints` goes to `read_line`,
-    one with one of `asides` to `read_aside`. `wanted` are all substrings that are still looked for.
+    one with one of `asides` to `read_aside`. `wanted` are all substrings that are still looked for. `cut`: a line
+    was longer than `MAX_LINE`, so that what was read of it depends on the pieces.
 
     A line ends with a line feed or a carriage return. `finish` reads the rest with `ended=False`, because its
     last number may be cut short.
@@ -46,6 +47,7 @@ class LineParser(ABC):
 
     def __init__(self) -> None:
         self._rest = b""
+        self.cut = False
         self._log = Log()
         self._steps: dict[int, Step] = {}
         self._repeated: set[int] = set()
@@ -71,6 +73,7 @@ class LineParser(ABC):
     def feed(self, data: bytes) -> None:
         self._log = replace(self._log, size=self._log.size + len(data))
         buffer = self._rest + data.replace(b"\r", b"\n")
+        self.cut = self.cut or _has_long_line(buffer)
         end = buffer.rfind(b"\n") + 1
         self._read(buffer, end, ended=True)
         self._rest = buffer[end : end + MAX_LINE]
@@ -237,6 +240,15 @@ def attempt(steps: Iterable[Step], mark: str = "") -> Attempt:
     last = max(step.index for step in steps)
     seconds = [step.seconds for step in steps if step.seconds is not None]
     return Attempt(last, statistics.median(seconds) if seconds else None, mark)
+
+
+def _has_long_line(buffer: bytes) -> bool:
+    start = 0
+    while len(buffer) - start > MAX_LINE:
+        start = buffer.rfind(b"\n", start, start + MAX_LINE + 1) + 1
+        if not start:
+            return True
+    return False
 
 
 def _text(raw: bytes) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from plugins.job_files import ParsedLogs
 from plugins.judging import diagnosis, recording
 from plugins.judging.cause import find_cause
 from plugins.judging.choice import Setting
@@ -16,31 +17,71 @@ from plugins.judging.diagnosis import Diagnosis
 from plugins.judging.evidence import read_evidence
 from plugins.judging.judge import judge
 from plugins.judging.judgement import Judgement
-from plugins.outcome import Outcome
-from plugins.recipes.cases import Recipe
+from plugins.outcome import Diagnosed, Outcome
+from plugins.recipes.cases import Case, Recipe
+from plugins.record.case import CaseRecord
 from plugins.reports.case_folder import write_case
 from plugins.suite.session import CHOOSE, SITE_BASELINES, SiteBaselines, case_of, recipe_of
 
 JUDGEMENT: pytest.StashKey[Judgement] = pytest.StashKey()
-"""The judgement of the case of a test, once there is one."""
+"""The judgement of the case of a test, from its judging until its test has ended."""
+
+RECORD: pytest.StashKey[CaseRecord] = pytest.StashKey()
+"""The record of the case of a test, once the case is judged."""
 
 
-def judge_case(test: pytest.Item, outcome: Outcome) -> tuple[Judgement, Setting]:
-    """Judge the case of a test, and write nothing. Returns also where it is judged."""
-    config, case, recipe = test.config, case_of(test), recipe_of(test.config, test.path)
-    assert case is not None
+class Judge:
+    """Judges the cases of a session: in a process each log is parsed once, and each case once for what it left so far.
+
+    The fleet asks it when a job has ended, the test of the case afterwards. Any thread may ask.
+    """
+
+    def __init__(self) -> None:
+        self.logs = ParsedLogs()
+        self._judgements: dict[str, Judgement] = {}
+
+    def judge(self, case: Case, outcome: Outcome, setting: Setting) -> Judgement:
+        """The judgement by what is on the disk now. Raises as `read_evidence` does."""
+        # What was done to find the cause of a verdict has no part in the verdict.
+        outcome = replace(outcome, diagnosis=Diagnosed())
+        evidence = read_evidence(case, outcome, setting, self.logs)
+        known = self._judgements.get(case.key)
+        if known is not None and known.evidence == evidence:
+            return known
+        judgement = self._judgements[case.key] = judge(evidence)
+        return judgement
+
+    def forget(self, judgement: Judgement) -> None:
+        """Forget what is known of a case that needs no judge any more."""
+        self._judgements.pop(judgement.case.key, None)
+        self.logs.forget(judgement.outcome.folder)
+
+
+_JUDGE: pytest.StashKey[Judge] = pytest.StashKey()
+
+
+def judge_of(config: pytest.Config) -> Judge:
+    """The session's judge in this process."""
+    return config.stash.setdefault(_JUDGE, Judge())
+
+
+def setting_of(test: pytest.Item) -> Setting:
+    """Where the case of a test is judged."""
+    config, recipe = test.config, recipe_of(test.config, test.path)
     assert recipe is not None
-    setting = Setting(recipe, config.stash[CHOOSE](recipe.file), config.rootpath / "baselines")
-    return judge(read_evidence(case, outcome, setting)), setting
+    return Setting(recipe, config.stash[CHOOSE](recipe.file), config.rootpath / "baselines")
 
 
 def judge_item(test: pytest.Item, outcome: Outcome) -> Judgement:
     """Judge the case of a test, find the cause of its verdict, and write its record."""
-    judged, setting = judge_case(test, outcome)
-    judgement = explained(judged, lambda: find_cause(judged, setting))
+    setting, case, session_judge = setting_of(test), case_of(test), judge_of(test.config)
+    assert case is not None
+    judged = session_judge.judge(case, outcome, setting)
+    judgement = explained(judged, lambda: find_cause(judged, outcome.diagnosis, setting, session_judge.logs))
     offer = _offer(setting.recipe, judgement, test.config.stash[SITE_BASELINES])
-    write_case(judgement, offer)
+    test.stash[RECORD] = write_case(judgement, offer)
     test.stash[JUDGEMENT] = judgement
+    session_judge.forget(judgement)
     return judgement
 
 

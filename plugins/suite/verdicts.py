@@ -55,6 +55,16 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Let go of a judgement behind its test: it has the whole log."""
+    try:
+        return (yield)
+    finally:
+        if JUDGEMENT in item.stash:
+            del item.stash[JUDGEMENT]
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """Fail a test if its verdict fails. Its body may have asked for the judgement."""
     judgement = item.stash.get(JUDGEMENT, None)

@@ -12,11 +12,15 @@ import pytest
 
 from fixtures.backends.section import Machine
 from fixtures.backends.slurm.section import Slurm
+from fixtures.fleet.state import Symptom
 from fixtures.options import _gpu_hours, contradictions
+from fixtures.session.choices import ChosenCase
 from fixtures.session.plan import print_plan
-from fixtures.session.prospects import commands, symptom, why_undiagnosable
+from fixtures.session.prospects import commands, why_undiagnosable
+from fixtures.session.prospects import symptom as symptom_of
 from fixtures.site import THIS_MACHINE
 from plugins.outcome import Outcome
+from plugins.suite.judged import Judge
 from tests.unit import examples
 from tests.unit.chosen import choices, chosen
 from tests.unit.examples import nemo2_text, times
@@ -45,6 +49,11 @@ def ended(folder: Path, seconds: Sequence[float], **facts: object) -> Outcome:
     log = folder / "log.txt"
     log.write_text(nemo2_text(seconds))
     return replace(examples.outcome(**facts), folder=folder, log=log)
+
+
+def symptom(chosen: ChosenCase, outcome: Outcome) -> Symptom | None:
+    """What to diagnose of a case that ended so."""
+    return symptom_of(chosen, Judge().judge(chosen.case, outcome, chosen.setting))
 
 
 def noisy() -> list[float]:

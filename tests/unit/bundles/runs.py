@@ -23,6 +23,7 @@ from plugins.acceptance.recorded import decided, scaling_record
 from plugins.acceptance.scaling import curves
 from plugins.acceptance.shown import RunShown, Shown
 from plugins.bundle import archive, statement
+from plugins.job_files import ParsedLogs
 from plugins.judging.choice import Choice, Setting
 from plugins.judging.evidence import read_evidence
 from plugins.judging.judge import judge
@@ -125,7 +126,8 @@ def make_run(folder: Path, plan: str = "", *, repeated: bool = False) -> Path:
         assert entry is not None
         outcome = outcome_of(entry, run / case.key, chosen.gpu_of(case), ledger.earlier(case.key))
         outcome = replace(outcome, versions=chosen.versions)
-        write_case(judge(read_evidence(case, outcome, Setting(recipe, chosen, examples.BASELINES))))
+        setting = Setting(recipe, chosen, examples.BASELINES)
+        write_case(judge(read_evidence(case, outcome, setting, ParsedLogs())))
     begun = datetime.fromtimestamp(ledger.run().started, UTC).date()
 
     def ending(records: Sequence[CaseRecord]) -> Ending:

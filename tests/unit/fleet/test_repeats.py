@@ -12,7 +12,7 @@ from fixtures.backends.base import LogPiece, LogPlace
 from fixtures.fleet.state import Policy
 from fixtures.runs.outcomes import outcome_of
 from plugins.errors import ConfigError
-from plugins.job_files import read_log
+from plugins.job_files import ParsedLogs
 from plugins.recipes.cases import Case
 from plugins.record.job import Job, JobState, Phase
 from tests.unit.cluster import BROKEN, DONE, RUNNING, WIDE, Cluster, Session, Start, told
@@ -36,7 +36,7 @@ class Judge:
         self.asked.append((*names, job.ref.case_id))
         if self.folder is not None:
             folders = [*(self.folder / case.key / name for name in names), self.folder / case.key]
-            self.steps.append([len(read_log("nemo2", folder).steps) for folder in folders])
+            self.steps.append([len(ParsedLogs().read_log("nemo2", folder).steps) for folder in folders])
         runs = len(names) + 1
         return f"{runs} cannot tell" if runs <= self.repeated else ""
 

@@ -122,8 +122,9 @@ def judged(cell: Cell, log: Log, end: str, before: list[Log], *, known: bool, st
     evidence = examples.evidence(
         cell.case, replace(outcome, gpu=gpu), log, baseline, before=before, strict_last=strict
     )
-    another_run(evidence, Repeats(4))
-    return judge(evidence)
+    judgement = judge(evidence)
+    another_run(judgement, Repeats(4))
+    return judgement
 
 
 @pytest.mark.parametrize("dialect", cells.DIALECTS)

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import pytest
 
-from plugins.job_files import read_log
+from plugins.job_files import ParsedLogs
 from plugins.judging.judge import another_run
 from plugins.judging.judgement import Judgement
 from plugins.judging.pace import judge_pace
@@ -282,7 +282,7 @@ def asked(*texts: str, baseline: bool = True, repeats: Repeats = UP_TO_THREE) ->
     *before, log = [parse(text) for text in texts]
     against = examples.baseline() if baseline else None
     return another_run(
-        examples.evidence(examples.case(), examples.outcome(), log, against, before=before), repeats
+        examples.judged(examples.case(), examples.outcome(), log, against, before=before), repeats
     )
 
 
@@ -337,7 +337,7 @@ def judged(folder: Path, *texts: str, gpu: str = "h100") -> Judgement:
         examples.outcome(folder=folder, earlier=earlier),
         parse(texts[-1]),
         examples.baseline() if gpu == "h100" else None,
-        before=[read_log("nemo2", try_folder(folder, one.try_number)) for one in earlier],
+        before=[ParsedLogs().read_log("nemo2", try_folder(folder, one.try_number)) for one in earlier],
     )
 
 
@@ -439,7 +439,7 @@ def test_an_earlier_run_whose_log_is_spoiled_is_no_evidence(tmp_path: Path, kept
 
 
 def test_a_log_that_is_gone_is_an_empty_one(tmp_path: Path) -> None:
-    assert read_log("nemo2", tmp_path).steps == ()
+    assert ParsedLogs().read_log("nemo2", tmp_path).steps == ()
 
 
 def judged_share(pace: float, trials: int) -> tuple[float, float]:
