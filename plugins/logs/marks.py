@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Mark:
-    """A line that contains one of `hints` and matches `pattern`; `says` is why it makes the run invalid.
+    """A line that matches `pattern`, and so contains one of `hints`; `says` is why it makes the run invalid.
 
     `plugins.judging.validity.training` has the runs that a kind does not spoil. Long hints match few other
     lines.
@@ -67,9 +67,9 @@ _MARKS = (
         re.compile(
             r"Generating '.*\.(?:qdstrm|nsys-rep)'|Capture range (?:started|ended) in the application"
             r"|%\] \S+\.(?:nsys-rep|qdrep)"
-            r"|Nsys profiling setup with |=+ ?(?:Start|End) (?:nsys|CUDA memory|[Cc]hakra) profiling"
+            r"|Nsys profiling setup with |={6} (?:Start|End) (?:nsys|CUDA memory|[Cc]hakra) profiling"
             r"|Writing memory profile snapshot to |Torch memory profiles will be written to"
-            r"|(?:^| )(?:profile|record_memory_history) \.{4,} True"
+            r"|  profile \.{4,} True|(?:^| )record_memory_history \.{4,} True"
             r"|\buse_(?:nsys|pytorch)_profiler: true|\brecord_memory_history: true"
             r"|Saved memory snapshot to |Memory history recording enabled"
             r"|Profiler session (?:initializing|started)|completed profiler activation"

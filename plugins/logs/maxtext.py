@@ -46,7 +46,7 @@ def _setting(
 ) -> Statement:
     return Statement(
         f"Config param {key}: ".encode(),
-        re.compile(rf"Config param {key}: {{0,4}}(?P<{fact}>\S*)\s{{0,4}}$"),
+        re.compile(rf"Config param {key}: {{1,4}}(?P<{fact}>\S*)\s{{0,4}}$"),
         words or {},
         any_word,
     )

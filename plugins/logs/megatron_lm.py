@@ -48,9 +48,7 @@ _CLOCK = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?)\] *$")
 
 def _argument(key: str, fact: str, words: dict[str, int | str] | None = None) -> Statement:
     """A line of the arguments: the key, dots up to column 48, the value."""
-    return Statement(
-        f" {key} ...".encode(), re.compile(rf"(?:^|\s){key} \.{{3,}} (?P<{fact}>\S+)\s*$"), words or {}
-    )
+    return Statement(f" {key} ...".encode(), re.compile(rf" {key} \.{{3,}} (?P<{fact}>\S+)\s*$"), words or {})
 
 
 # megatron/training/arguments.py, 878d65f: 395 to 408 and `_print_args` 1090 to 1103. Rank 0 prints them;

@@ -138,7 +138,7 @@ COMMON = (
     ),
     Statement(b"using a CUDA device (", re.compile(rf"using a CUDA device \('(?P<gpu>{_GPU})'\)"), any_word=True),
     Statement(b" (UUID: GPU-", re.compile(rf"\bGPU \d+: (?P<gpu>{_GPU}) \(UUID: GPU-"), any_word=True),
-    Statement(b"  NVIDIA ", re.compile(rf"\| +\d+ +(?P<gpu>{_GPU}) +(?:On|Off) +\|"), any_word=True),
+    Statement(b"  NVIDIA ", re.compile(r"\| +\d+ {2,}(?P<gpu>NVIDIA [\w.+-]+(?: [\w.+-]+){0,6}) +(?:On|Off) +\|"), any_word=True),
     Statement(b"GPTDatasetConfig(", re.compile(r"GPTDatasetConfig\(.{0,400}?\bsequence_length=(?P<sequence_length>\d{1,9})\b")),
     Statement(b"setting number of micro", re.compile(r"setting number of micro-?batches to constant (?P<ga>\d{1,7})\b")),
     Statement(b"GSW: MODEL=", re.compile(r"\bJOB_NUM_NODES=(?P<asked_nodes>\d{1,6})(?= )")),
