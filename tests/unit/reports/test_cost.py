@@ -15,7 +15,7 @@ from plugins.record.folder import STEPS
 from plugins.record.stored import read_summary, write_case
 from plugins.record.summary import Summary
 from plugins.record.verdict import Kind
-from plugins.reports import page, plot
+from plugins.reports import case_view, page, plot
 from tests.unit.reports import example_run
 
 KINDS = (Kind.PASSED, Kind.TOO_SLOW, Kind.NOISY, Kind.LOST)
@@ -79,7 +79,7 @@ def test_at_the_end_no_plot_is_drawn_and_no_file_of_a_case_is_read(
 def test_allure_and_the_page_show_the_plot_that_was_drawn_once(tmp_path: Path, drawn: list[Any]) -> None:
     _, summary = ended(tmp_path)
     record = summary.cases[0]
-    times = page.steps_of(tmp_path / record.id / STEPS)
+    times = case_view.steps_of(tmp_path / record.id / STEPS)
     assert plot.steps_svg(replace(record, recording={"refused": "by Allure's record"}), times)
     assert len(drawn) == PLOTS
 
