@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 # If there are more numbers or ranges than this, only the number of the others is given.
@@ -98,6 +98,21 @@ def listed(noun: str, numbers: Iterable[int]) -> str:
         words.append(f"{rest} more")
     told = " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
     return f"{noun}{'s' if len(known) > 1 else ''} {told}"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 job`, `2 jobs`."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number} {noun}s"
+
+
+def first_of(texts: Sequence[str], most: int, more: str = "more") -> str:
+    """`a, b` or, of more texts than `most`, `a, b and 3 more`."""
+    text = ", ".join(texts[:most])
+    if len(texts) <= most:
+        return text
+    return f"{text} and {len(texts) - most} {more}"
 
 
 def _escape_last(found: re.Match[str]) -> str:

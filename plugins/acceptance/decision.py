@@ -22,7 +22,6 @@ from plugins.record.plan import Decision, Plan, Waiver
 from plugins.record.verdict import Kind
 from plugins.yaml_mistakes import meant
 
-_PATTERN = set("*?[")
 # A step time may follow from tokens/s.
 _SAME = 1e-4
 
@@ -47,7 +46,9 @@ class Acceptance:
 def runs_of(plan: Plan) -> Repeats | None:
     """How often a case of the plan may run; None: once."""
     repeats = plan.repeats
-    return Repeats(repeats.at_most, always=repeats.always) if repeats.at_most > 1 else None
+    if repeats.at_most < 2:
+        return None
+    return Repeats(repeats.at_most, always=repeats.always)
 
 
 def asked(plan: Plan, known: Sequence[Case], where: str) -> list[Case]:
@@ -92,7 +93,9 @@ def _mistake(plan: Plan, cases: Sequence[Case]) -> str:
 
 def _near(given: str, known: Sequence[str]) -> str:
     hint = meant(given, known)
-    return hint if hint.startswith("did you mean") else "`pytest suites --collect-only -q` shows all"
+    if hint.startswith("did you mean"):
+        return hint
+    return "`pytest suites --collect-only -q` shows all"
 
 
 def decide(plan: Plan, cases: Sequence[Case], run: RunShown) -> Acceptance:
@@ -153,9 +156,10 @@ def _nodes(plan: Plan, passed: Sequence[Shown]) -> dict[str, str]:
     for text in plan.nodes:
         names = node_names(text)
         idle = names - ran_on
-        if idle:
-            where = text if idle == names else ", ".join(sorted(idle))
-            missing[f"nodes {text}"] = f"no case that passed ran on {where}"
+        if idle and idle == names:
+            missing[f"nodes {text}"] = f"no case that passed ran on {text}"
+        elif idle:
+            missing[f"nodes {text}"] = f"no case that passed ran on {', '.join(sorted(idle))}"
     return missing
 
 

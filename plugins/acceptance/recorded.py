@@ -29,14 +29,14 @@ def decided(
     `outcome` and `regressions` are those of `summary.json`. The others are as in `plugins.acceptance.decision.decide`.
     """
     spoiled = "; ".join(filter(None, [run.spoiled, why_ended(outcome, regressions)]))
-    found = decide(agreed.plan, cases, replace(run, spoiled=spoiled))
+    acceptance = decide(agreed.plan, cases, replace(run, spoiled=spoiled))
     return AcceptanceRecord(
-        decision=found.decision,
+        decision=acceptance.decision,
         digest=agreed.digest,
         plan=agreed.plan,
         cases=tuple(case.key for case in cases),
-        failed=dict(found.failed),
-        missing=dict(found.missing),
+        failed=dict(acceptance.failed),
+        missing=dict(acceptance.missing),
         waived=tuple(
             WaivedCase(
                 case=key,
@@ -46,15 +46,17 @@ def decided(
                 agreed_by=waiver.agreed_by,
                 until=waiver.until,
             )
-            for key, waiver in found.waived.items()
+            for key, waiver in acceptance.waived.items()
         ),
     )
 
 
 def why_ended(outcome: Outcome, regressions: Sequence[str]) -> str:
     """Why a session that ended so is no evidence for its plan; "" if it is."""
-    ended = f"the session ended as {outcome}" if outcome in _NO_END else ""
-    return "; ".join(filter(None, [ended, *regressions]))
+    reasons = list(regressions)
+    if outcome in _NO_END:
+        reasons.insert(0, f"the session ended as {outcome}")
+    return "; ".join(filter(None, reasons))
 
 
 def scaling_record(curves: Sequence[Curve]) -> tuple[Scaling, ...]:
@@ -87,14 +89,14 @@ def scale_record(point: Point) -> Scale:
 
 def acceptance_lines(record: AcceptanceRecord) -> Iterator[str]:
     """The decision in lines for a terminal. No text of the plan or of a verdict makes a line of its own."""
-    return (" ".join(line.split()) for line in _told(record))
+    return (" ".join(line.split()) for line in _lines(record))
 
 
-def _told(record: AcceptanceRecord) -> Iterator[str]:
+def _lines(record: AcceptanceRecord) -> Iterator[str]:
     yield f"{record.decision.upper()}: {len(record.cases)} case(s) of the plan with SHA-256 {record.digest}"
-    for word, found in (("failed", record.failed), ("missing", record.missing)):
-        for key, why in found.items():
-            yield f"{word}: {key}: {why}"
+    for word, reasons in (("failed", record.failed), ("missing", record.missing)):
+        for key, reason in reasons.items():
+            yield f"{word}: {key}: {reason}"
     for waived in record.waived:
         yield (
             f"waived: {waived.case}: {waived.headline} (until {waived.until}, agreed by {waived.agreed_by}: "
@@ -106,13 +108,16 @@ def scaling_lines(records: Sequence[Scaling]) -> Iterator[str]:
     """Scaling in lines for a terminal, those that are judged."""
     for record in records:
         if any(scale.limit is not None or scale.why for scale in record.scales):
-            told = ", ".join(_scale(scale) for scale in record.scales)
-            yield f"scaling of {record.recipe}/{record.size}-{record.dtype}: {told}"
+            scales = ", ".join(_scale(scale) for scale in record.scales)
+            yield f"scaling of {record.recipe}/{record.size}-{record.dtype}: {scales}"
 
 
 def _scale(scale: Scale) -> str:
     if scale.efficiency is None:
         return f"{scale.gpus} GPUs none"
-    limit = f" (limit {100 * scale.limit:.1f} %)" if scale.limit is not None else ""
-    limit = " (waived)" if scale.waived else limit
-    return f"{scale.gpus} GPUs {100 * scale.efficiency:.1f} %{limit}"
+    text = f"{scale.gpus} GPUs {100 * scale.efficiency:.1f} %"
+    if scale.waived:
+        return f"{text} (waived)"
+    if scale.limit is not None:
+        return f"{text} (limit {100 * scale.limit:.1f} %)"
+    return text

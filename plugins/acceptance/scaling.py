@@ -60,12 +60,12 @@ class Curve:
 
 def groups(cases: Sequence[Case]) -> list[list[Case]]:
     """The cases that differ only in their number of GPUs, smallest first; those without another one are left out."""
-    found: dict[tuple[object, ...], list[Case]] = {}
+    alike: dict[tuple[object, ...], list[Case]] = {}
     for case in cases:
         if case.is_timed:
             same = (case.recipe, case.size, case.dtype, case.model, case.sequence_length)
-            found.setdefault((*same, case.gbs / case.gpus), []).append(case)
-    return [sorted(group, key=lambda case: case.gpus) for group in found.values() if len(group) > 1]
+            alike.setdefault((*same, case.gbs / case.gpus), []).append(case)
+    return [sorted(group, key=lambda case: case.gpus) for group in alike.values() if len(group) > 1]
 
 
 def curves(
@@ -94,10 +94,11 @@ def _curve(
     return Curve(group[0].recipe, group[0].size, group[0].dtype, tuple(points))
 
 
-def _point(case: Case, found: Shown | None, waived: Collection[str]) -> Point:
-    measured, published = (found.pace, found.published) if found else (None, None)
-    of_gpu = ratio(measured, case.gpus), ratio(published, case.gpus)
-    return Point(case.key, case.gpus, *of_gpu, waived=case.key in waived)
+def _point(case: Case, shown: Shown | None, waived: Collection[str]) -> Point:
+    measured = published = None
+    if shown is not None:
+        measured, published = ratio(shown.pace, case.gpus), ratio(shown.published, case.gpus)
+    return Point(case.key, case.gpus, measured, published, waived=case.key in waived)
 
 
 def _compared(point: Point, base: Point) -> Point:
@@ -114,8 +115,8 @@ def _judged(point: Point, base: Point, shown: Mapping[str, Shown], tolerance: fl
     if point.waived:
         return point
     if point.measured is None:
-        found = shown.get(point.case)
-        return replace(point, missing=f"{point.case}: {found.headline if found else 'it was not run'}")
+        reason = shown[point.case].headline if point.case in shown else "it was not run"
+        return replace(point, missing=f"{point.case}: {reason}")
     if point.published is None:
         return replace(point, missing=f"{point.case}: it has no baseline to compare its scaling with")
     if point.case == base.case or point.efficiency is None or point.published_efficiency is None:

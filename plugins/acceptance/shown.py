@@ -78,8 +78,9 @@ class RunShown:
 
 def ratio(value: float | None, of: float | None) -> float | None:
     """A figure over another; None if one of them is missing, or if there is no such number."""
-    found = value / of if value and of else math.nan
-    return found if math.isfinite(found) else None
+    if not value or not of or not math.isfinite(value / of):
+        return None
+    return value / of
 
 
 def _day(seconds: float | None) -> datetime.date | None:

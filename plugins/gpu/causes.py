@@ -53,11 +53,11 @@ def summary(gpus: Gpus) -> list[str]:
     """A line for each GPU: what it held in these samples. Of a temperature it is the highest, else the median."""
     lines = []
     for series in gpus.series:
-        figures = [
-            (name, series.highest(field) if unit == "C" else series.median(field), unit)
-            for name, field, unit in _FIGURES
-        ]
-        words = [f"{name} {value:.0f} {unit}" for name, value, unit in figures if value is not None]
+        words = []
+        for name, field, unit in _FIGURES:
+            value = series.highest(field) if unit == "C" else series.median(field)
+            if value is not None:
+                words.append(f"{name} {value:.0f} {unit}")
         words.append(f"at the power cap {_percent(series.held_by(POWER_CAP))}")
         for product in gpus.products:
             if product.gpu == series.gpu:
@@ -77,9 +77,11 @@ def causes(gpus: Gpus, healthy: float | None = None) -> list[str]:
 
     `healthy` is the sustained matrix product in TFLOP/s of a healthy GPU of this type.
     """
-    handicap = [f"each step did its work {gpus.handicap} times (handicap)"] if gpus.handicap > 1 else []
+    reasons = []
+    if gpus.handicap > 1:
+        reasons.append(f"each step did its work {gpus.handicap} times (handicap)")
     return [
-        *handicap,
+        *reasons,
         *(cause for series in gpus.series for cause in _other_processes(series)),
         *spoiled(gpus),
         *(cause for series in gpus.series for cause in _limited(series, gpus.states)),
@@ -107,9 +109,9 @@ def _held_down(series: Series) -> Iterator[str]:
     for bit in SPOILING:
         share = series.held_by(bit)
         if share > OFTEN:
+            reason = f"GPU {series.gpu}: {REASONS[bit]} (0x{bit:x}) in {_percent(share)} of the samples"
             hottest = series.highest("temperature_c")
-            heat = "" if hottest is None else f", at up to {hottest:.0f} C"
-            yield f"GPU {series.gpu}: {REASONS[bit]} (0x{bit:x}) in {_percent(share)} of the samples{heat}"
+            yield reason if hottest is None else f"{reason}, at up to {hottest:.0f} C"
     for limit in ("thermal", "board", "reliability"):
         share = series.violated(limit)
         if share > VIOLATED:
@@ -198,8 +200,8 @@ def _narrow(gpus: Gpus) -> Iterator[str]:
 
 def _idle(series: Series) -> Iterator[str]:
     """Whether a GPU was kept waiting."""
-    busy = series.values("busy")
-    idle = 1 - statistics.fmean(busy) / 100 if busy else 0.0
+    busy = series.values("busy") or [100.0]
+    idle = 1 - statistics.fmean(busy) / 100
     if idle > IDLE:
         yield f"GPU {series.gpu} was idle for {_percent(idle)} of the time: its program or its host kept it waiting"
 

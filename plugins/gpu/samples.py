@@ -115,7 +115,9 @@ class Series:
 
     def median(self, name: str) -> float | None:
         values = self.values(name)
-        return statistics.median(values) if values else None
+        if not values:
+            return None
+        return statistics.median(values)
 
     def highest(self, name: str) -> float | None:
         return max(self.values(name), default=None)
@@ -123,7 +125,7 @@ class Series:
     def held_by(self, bit: int) -> float:
         """The share of the samples in which this bit of `reasons` held the clocks down."""
         masks = [sample.reasons for sample in self.samples if sample.reasons is not None]
-        return sum(bool(mask & bit) for mask in masks) / len(masks) if masks else 0.0
+        return sum(bool(mask & bit) for mask in masks) / max(1, len(masks))
 
     def violated(self, limit: str) -> float:
         """The share of the time between the first and the last sample in which this limit held the clocks down."""
@@ -229,16 +231,18 @@ class _Reader:
             return
 
     def _read_words(self, text: str) -> None:
-        if (match := _PRODUCT.search(text)) and len(self._products) < MAX_LINES:
-            self._products.append(Product(int(match[1]), match[2], float(match[3]), float(match[4])))
-        elif (match := _ALONE.search(text)) and float(match[2]) > 0:
-            self._alone[int(match[1])] = float(match[2])
-        elif match := _ALL_REDUCE.search(text):
-            self._all_reduce = float(match[1])
-        elif match := _HANDICAP.search(text):
-            self._handicap = int(match[1])
-        elif (match := _NOT_IDLE.search(text)) and len(self._not_idle) < _MOST_NOT_IDLE:
-            self._not_idle.append(match[1].strip())
+        product, alone, rate = _PRODUCT.search(text), _ALONE.search(text), _ALL_REDUCE.search(text)
+        handicap, not_idle = _HANDICAP.search(text), _NOT_IDLE.search(text)
+        if product and len(self._products) < MAX_LINES:
+            self._products.append(Product(int(product[1]), product[2], float(product[3]), float(product[4])))
+        elif alone and float(alone[2]) > 0:
+            self._alone[int(alone[1])] = float(alone[2])
+        elif rate:
+            self._all_reduce = float(rate[1])
+        elif handicap:
+            self._handicap = int(handicap[1])
+        elif not_idle and len(self._not_idle) < _MOST_NOT_IDLE:
+            self._not_idle.append(not_idle[1].strip())
 
     def gpus(self) -> Gpus | None:
         gpus = Gpus(

@@ -6,6 +6,8 @@ in any way.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pydantic import Field, ValidationError
 
 from plugins.errors import Infrastructure
@@ -13,7 +15,7 @@ from plugins.modes.profiles import ProfileDigest
 from plugins.modes.traces import NcclDigest
 from plugins.record.case import File
 from plugins.record.folder import ARTEFACTS
-from plugins.words import shown
+from plugins.words import first_of, shown
 from plugins.yaml_mistakes import first_mistake
 from plugins.yamlfile import Strict
 
@@ -50,7 +52,11 @@ def parse_artefacts(data: str | bytes) -> Artefacts:
         raise Infrastructure(f"{ARTEFACTS} is damaged: {first_mistake(error)}") from None
 
 
+def are(things: Sequence[object]) -> str:
+    """The verb of a sentence about so many things."""
+    return "is" if len(things) == 1 else "are"
+
+
 def few(names: list[str]) -> str:
     """The first of these names, and how many more there are."""
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return shown(", ".join(names[:3])) + more
+    return shown(first_of(names, 3))

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
 from plugins.logs import Log
-from plugins.modes.artefacts import Artefacts, few
+from plugins.modes.artefacts import Artefacts, are, few
 from plugins.recipes.cases import Case
 from plugins.record.case import File
 
@@ -62,12 +62,16 @@ class Written:
     @property
     def expected(self) -> float | None:
         """The seconds that it takes at the promised bandwidth."""
-        return self.size / self.promised if self.promised else None
+        if not self.promised:
+            return None
+        return self.size / self.promised
 
     @property
     def share(self) -> float | None:
         """The measured bandwidth as a share of the promised one."""
-        return self.bytes_per_second / self.promised if self.promised else None
+        if not self.promised:
+            return None
+        return self.bytes_per_second / self.promised
 
     def __str__(self) -> str:
         """`2.22 TiB in 41.0 s, 59.5 GB/s`."""
@@ -115,7 +119,9 @@ def path_of(case: Case, artefacts: Artefacts | None) -> str:
     if artefacts is None:
         return ""
     names = _names(case, artefacts)
-    return f"{artefacts.folder}/{names[0]}" if len(names) == 1 else ""
+    if len(names) != 1:
+        return ""
+    return f"{artefacts.folder}/{names[0]}"
 
 
 def _names(case: Case, artefacts: Artefacts) -> list[str]:
@@ -138,9 +144,8 @@ def file_problems(case: Case, artefacts: Artefacts) -> list[str]:
     if data:
         reasons += _data_problems(case, artefacts, data, single=len(names) < 2)
     else:
-        old = len(artefacts.files) - len(artefacts.own)
-        before = f"; the {old} files there are from before this job" if old else ""
-        reasons.insert(0, f"no *{DATA} file of this job is in {folder}{before}")
+        reason, old = f"no *{DATA} file of this job is in {folder}", len(artefacts.files) - len(artefacts.own)
+        reasons.insert(0, f"{reason}; the {old} files there are from before this job" if old else reason)
     if reasons and artefacts.free is not None and artefacts.free < FULL * case.checkpoint:
         reasons.append(f"the file system of {folder} is full: {bytes_words(artefacts.free)} are free")
     return reasons
@@ -152,7 +157,7 @@ def _data_problems(case: Case, artefacts: Artefacts, data: list[File], *, single
     size, reasons = sum(file.size for file in data), []
     empty = [file.name for file in data if not file.size]
     if empty:
-        reasons.append(f"{few(empty)} {'is' if len(empty) == 1 else 'are'} empty")
+        reasons.append(f"{few(empty)} {are(empty)} empty")
     written = {PurePosixPath(file.name).name for file in artefacts.own if file.size}
     missing = [name for name in LAST if name not in written]
     if missing:
@@ -168,7 +173,9 @@ def _data_problems(case: Case, artefacts: Artefacts, data: list[File], *, single
 
 def bytes_words(size: float) -> str:
     """`2.22 TiB`, `0.9 GB`."""
-    return f"{size / TIB:.2f} TiB" if size >= TIB / 4 else f"{size / GB:.3g} GB"
+    if size >= TIB / 4:
+        return f"{size / TIB:.2f} TiB"
+    return f"{size / GB:.3g} GB"
 
 
 def rate_words(bytes_per_second: float) -> str:
@@ -178,4 +185,6 @@ def rate_words(bytes_per_second: float) -> str:
 
 def seconds_words(value: float) -> str:
     """`41.0 s`."""
-    return f"{value:.1f} s" if value >= 1 else f"{value:.2g} s"
+    if value >= 1:
+        return f"{value:.1f} s"
+    return f"{value:.2g} s"

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 from plugins.modes import checkpoints, trace_problems
-from plugins.modes.artefacts import Artefacts, few
+from plugins.modes.artefacts import Artefacts, are, few
 from plugins.recipes.cases import Case
 from plugins.recipes.variants import Profiles
 from plugins.record.case import File
+from plugins.words import counted
 
 SMALLEST = 4096
 """A report in bytes: it begins with tables that alone are larger."""
@@ -56,33 +57,39 @@ def expected_reports(case: Case) -> int:
     if case.mode is None or case.mode.profiles is None:
         return 0
     profiles = case.mode.profiles
-    return len(profiles.kinds) if profiles.ranks is None else min(profiles.ranks, case.gpus)
+    if profiles.ranks is None:
+        return len(profiles.kinds)
+    return min(profiles.ranks, case.gpus)
 
 
 def _profile_problems(profiles: Profiles, case: Case, artefacts: Artefacts) -> Iterator[str]:
-    own, count = reports(case, artefacts), expected_reports(case)
-    yield from _small(artefacts, "empty", [file for file in own if not file.size])
-    yield from _small(artefacts, "too small for a whole report", [f for f in own if 0 < f.size < SMALLEST])
-    names = [re.fullmatch(profiles.name, file.name) for file in own] if profiles.kinds else []
-    kinds = {name["kind"] for name in names if name is not None}
-    missing = [kind for kind in profiles.kinds if kind not in kinds]
+    files, count = reports(case, artefacts), expected_reports(case)
+    yield from _small(artefacts, "empty", [file for file in files if not file.size])
+    yield from _small(artefacts, "too small for a whole report", [f for f in files if 0 < f.size < SMALLEST])
+    missing = _missing_kinds(profiles, files)
     if missing:
         yield f"there is no profile {' and no profile '.join(missing)} of this job in {artefacts.folder}"
-    elif len(own) != count:
-        plural = "" if len(own) == 1 else "s"
-        yield f"{len(own) or 'no'} profile{plural} of this job in {artefacts.folder}, where {count} are expected"
-    old = [f.name for f in artefacts.files if re.fullmatch(profiles.name, f.name) and f not in own]
-    if old and len(own) != count:
-        yield f"{few(old)} there {_are(old)} from before this job"
+    elif not files:
+        yield f"no profiles of this job in {artefacts.folder}, where {count} are expected"
+    elif len(files) != count:
+        yield f"{counted(len(files), 'profile')} of this job in {artefacts.folder}, where {count} are expected"
+    old = [f.name for f in artefacts.files if re.fullmatch(profiles.name, f.name) and f not in files]
+    if old and len(files) != count:
+        yield f"{few(old)} there {are(old)} from before this job"
     unfinished = [f.name for f in artefacts.files if PurePosixPath(f.name).suffix == UNFINISHED]
     if unfinished:
         yield f"nsys did not finish {few(unfinished)}"
 
 
+def _missing_kinds(profiles: Profiles, files: Sequence[File]) -> list[str]:
+    """The kinds of profiles that are to be there, and are not."""
+    if not profiles.kinds:
+        return []
+    names = [re.fullmatch(profiles.name, file.name) for file in files]
+    kinds = {name["kind"] for name in names if name is not None}
+    return [kind for kind in profiles.kinds if kind not in kinds]
+
+
 def _small(artefacts: Artefacts, fault: str, files: Sequence[File]) -> Iterator[str]:
     if files:
-        yield f"{few([file.name for file in files])} {_are(files)} {fault}, in {artefacts.folder}"
-
-
-def _are(things: Sequence[object]) -> str:
-    return "is" if len(things) == 1 else "are"
+        yield f"{few([file.name for file in files])} {are(files)} {fault}, in {artefacts.folder}"

@@ -130,8 +130,9 @@ class _Pair:
 
     def incomparable(self) -> str:
         """Why nothing can be said of these profiles; "" if something can."""
-        if not self.good or not self.now:
-            return f"no rank of the {'good' if not self.good else 'present'} run has a digest"
+        for word, ranks in (("good", self.good), ("present", self.now)):
+            if not ranks:
+                return f"no rank of the {word} run has a digest"
         if not self.length:
             return "the good steps have no length"
         hidden = max(profile.unknown_share for profile in self.all)
@@ -167,7 +168,9 @@ class _Pair:
         ahead = _beside_others(inside, rank)
         if len(self.good) == len(self.now):
             ahead -= _beside_others([_mean(profile, _inside_collectives) for profile in self.good], rank)
-        return self.now[rank].who if ahead > self.noise(_inside_collectives) else None
+        if ahead <= self.noise(_inside_collectives):
+            return None
+        return self.now[rank].who
 
     def collective(self) -> str | None:
         """The collective whose exposed time a rank and step grew most."""

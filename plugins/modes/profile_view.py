@@ -53,7 +53,9 @@ def shares_svg(digests: Digests) -> str:
 
 def _cut(text: str, width: int) -> str:
     text = shown(text).replace("\n", " ")
-    return text if len(text) <= width else text[: width - 3] + "..."
+    if len(text) <= width:
+        return text
+    return text[: width - 3] + "..."
 
 
 def _shares(profile: ProfileDigest) -> str:
@@ -66,6 +68,8 @@ def _shares(profile: ProfileDigest) -> str:
 def _kernels(profiles: Sequence[ProfileDigest]) -> list[str]:
     """The ten kernels that took longest on all ranks together, with the mean seconds of a rank."""
     kernels = [((kernel.category, kernel.name), kernel) for profile in profiles for kernel in profile.kernels]
+    if not kernels:
+        return []
     lines = ["", f"{'longest kernels':60} {'category':26} {'calls':>7} {'s a rank':>9} {'mean us':>9}"]
     for (category, name), of_ranks in _longest_first(kernels)[:_MOST_KERNELS]:
         time, calls = _time(of_ranks), sum(kernel.calls for kernel in of_ranks)
@@ -73,12 +77,14 @@ def _kernels(profiles: Sequence[ProfileDigest]) -> list[str]:
             f"{_cut(name, 60):60} {_cut(category, 26):26} {calls:7} {time / 1e9 / len(profiles):9.4f}"
             f" {time / max(1, calls) / 1e3:9.1f}"
         )
-    return lines if kernels else []
+    return lines
 
 
 def _collectives(profiles: Sequence[ProfileDigest]) -> list[str]:
     """The collectives of all ranks together, with the mean seconds of a rank."""
     collectives = [pair for profile in profiles for pair in profile.collectives.items()]
+    if not collectives:
+        return []
     lines = ["", f"{'collectives':60} {'':26} {'calls':>7} {'s a rank':>9} {'exposed':>9}"]
     for name, of_ranks in _longest_first(collectives):
         calls, exposed = sum(c.calls for c in of_ranks), sum(c.exposed for c in of_ranks)
@@ -86,7 +92,7 @@ def _collectives(profiles: Sequence[ProfileDigest]) -> list[str]:
             f"{_cut(name, 60):60} {'':26} {calls:7} {_time(of_ranks) / 1e9 / len(profiles):9.4f}"
             f" {exposed / 1e9 / len(profiles):9.4f}"
         )
-    return lines if collectives else []
+    return lines
 
 
 def _longest_first(pairs: Iterable[tuple[K, T]]) -> list[tuple[K, list[T]]]:

@@ -87,7 +87,9 @@ class ProfileDigest(Strict):
     def who(self) -> str:
         """The rank if it is known, with the GPU."""
         place = f"{self.host or 'unknown host'} GPU {self.device}"
-        return place if self.rank is None else f"rank {self.rank} ({place})"
+        if self.rank is None:
+            return place
+        return f"rank {self.rank} ({place})"
 
     def mean(self, name: str) -> float:
         """The mean of a part of the steps, in seconds."""

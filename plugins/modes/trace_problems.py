@@ -6,8 +6,9 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
+from plugins.modes.artefacts import are
 from plugins.modes.traces import NcclDigest, Rank
-from plugins.words import listed
+from plugins.words import counted, first_of, listed
 
 # If more of the calls than this share cannot be read, the trace is of a format that is not known, or damaged. NeMo-Run
 # asks for output without buffers (SLURM_UNBUFFEREDIO), with which srun tears lines of ranks that print at once.
@@ -27,8 +28,8 @@ def problems(digest: NcclDigest, gpus: int, nodes: int, expected_transport: str 
     """
     counts, members = digest.counts, digest.members()
     if not members:
-        torn = f", but {counts.torn} lines that are not whole" if counts.torn else ""
-        return [f"the trace has no NCCL call in {counts.lines} lines{torn}"]
+        reason = f"the trace has no NCCL call in {counts.lines} lines"
+        return [f"{reason}, but {counts.torn} lines that are not whole" if counts.torn else reason]
     reasons = list(_unread(digest))
     absent = list(_attendance(digest, members, gpus, nodes))
     reasons += absent
@@ -65,7 +66,7 @@ def _attendance(digest: NcclDigest, members: Sequence[Rank], gpus: int, nodes: i
         yield f"{len(members)} of {gpus} ranks made calls: {_absent(digest, members, gpus, nodes)}"
     hosts = len({rank.host for rank in members})
     if hosts > nodes or (hosts < nodes and len(members) == gpus):
-        yield f"the ranks are on {_counted(hosts, 'host')}, the case has {_counted(nodes, 'node')}"
+        yield f"the ranks are on {counted(hosts, 'host')}, the case has {counted(nodes, 'node')}"
 
 
 def _absent(digest: NcclDigest, members: Sequence[Rank], gpus: int, nodes: int) -> str:
@@ -73,7 +74,7 @@ def _absent(digest: NcclDigest, members: Sequence[Rank], gpus: int, nodes: int) 
     known = {rank.rank for rank in members}
     if digest.world == gpus and None not in known:
         absent = sorted(set(range(gpus)) - {rank for rank in known if rank is not None})
-        return f"{listed('rank', absent)} {'are' if len(absent) > 1 else 'is'} missing"
+        return f"{listed('rank', absent)} {are(absent)} missing"
     ranks_of = Counter(rank.host for rank in members)
     full = gpus // nodes
     few = [
@@ -83,7 +84,9 @@ def _absent(digest: NcclDigest, members: Sequence[Rank], gpus: int, nodes: int) 
     ]
     if len(ranks_of) < nodes:
         few.insert(0, f"{len(ranks_of)} of {nodes} nodes have any")
-    return _some(few) if few else f"{len(ranks_of)} hosts have some"
+    if not few:
+        return f"{len(ranks_of)} hosts have some"
+    return _some(few)
 
 
 def _uneven(digest: NcclDigest, members: Sequence[Rank]) -> Iterator[str]:
@@ -164,9 +167,4 @@ def _named(digest: NcclDigest, ranks: Sequence[Rank]) -> str:
 
 
 def _some(texts: Sequence[str]) -> str:
-    more = f" and {len(texts) - _MOST_NAMED} more hosts" if len(texts) > _MOST_NAMED else ""
-    return ", ".join(texts[:_MOST_NAMED]) + more
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' if number > 1 else ''}"
+    return first_of(texts, _MOST_NAMED, "more hosts")

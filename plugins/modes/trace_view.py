@@ -72,8 +72,10 @@ def _bars(digest: NcclDigest) -> tuple[list[str], Mapping[int, Mapping[str, int]
 
 def in_units(size: float) -> str:
     """`512 B`, `1.50 MiB`."""
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if size < 1024 or unit == "TiB":
-            break
+    if size < 1024:
+        return f"{size:.0f} B"
+    for unit in ("KiB", "MiB", "GiB"):
         size /= 1024
-    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.3g} {unit}"
+        if size < 1024:
+            return f"{size:.3g} {unit}"
+    return f"{size / 1024:.3g} TiB"
