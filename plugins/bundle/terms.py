@@ -15,7 +15,7 @@ from plugins.recipes.cases import load_recipe
 from plugins.record.folder import BASIS
 from plugins.record.job import REPLAY, Job
 from plugins.record.plan import PLAN, Plan
-from plugins.record.summary import LeftOut
+from plugins.record.verdict import LeftOut
 from plugins.rejudge import Basis
 
 

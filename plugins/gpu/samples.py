@@ -42,7 +42,7 @@ Real = Annotated[float, Field(gt=-1e15, lt=1e15)]
 
 
 class _Line(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class Process(_Line):

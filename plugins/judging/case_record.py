@@ -16,8 +16,9 @@ from plugins.metrics import Measurement, MfuBasis, Timing
 from plugins.modes.checkpoints import Written
 from plugins.record import case as parts
 from plugins.record.case import CaseRecord
+from plugins.record.public import Part
 
-_Part = TypeVar("_Part", bound=parts.Part)
+_Part = TypeVar("_Part", bound=Part)
 
 _FIGURES = ("step_time", "tokens_per_second", "tflops_per_gpu", "mfu", "mfu_beside", "days_per_1t_tokens")
 """The keys of the record that a measurement has by these names."""

@@ -12,8 +12,7 @@ from plugins.logs.registry import FORMATS
 
 def parser(name: str) -> LineParser:
     """A parser of this format."""
-    kind: type[LineParser] = pkgutil.resolve_name(FORMATS[name].parser)
-    return kind()
+    return _parser_class(name)()
 
 
 def read(name: str, pieces: Iterable[bytes]) -> Log:
@@ -24,6 +23,11 @@ def read(name: str, pieces: Iterable[bytes]) -> Log:
     return reader.finish()
 
 
+def _parser_class(name: str) -> type[LineParser]:
+    kind: type[LineParser] = pkgutil.resolve_name(FORMATS[name].parser)
+    return kind
+
+
 # All modules are imported now, because the checkout may change while jobs run.
 for _name in FORMATS:
-    parser(_name)
+    _parser_class(_name)

@@ -26,7 +26,7 @@ class ProcessorSample(BaseModel):
     `programs` are the busiest of the others by name.
     """
 
-    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False, defer_build=True)
 
     step: Annotated[int, Field(ge=0, lt=10**9)]
     tflops: Annotated[float, Field(gt=0, lt=1e9)]

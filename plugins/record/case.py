@@ -14,15 +14,9 @@ from pydantic import Field, model_validator
 
 from plugins.record.baseline import Recorded
 from plugins.record.job import Job
-from plugins.record.public import EARLIER, LAST, STRICT, View
+from plugins.record.public import EARLIER, LAST, Part, View
 from plugins.record.verdict import Cause, Kind
 from plugins.yamlfile import Strict
-
-
-class Part:
-    """A part of a record. Unknown keys and wrong types are errors where one is read."""
-
-    __pydantic_config__ = STRICT
 
 
 @dataclass(frozen=True, kw_only=True)

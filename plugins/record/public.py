@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, cached_property
 from operator import attrgetter
 from typing import Annotated, Any, get_type_hints
 
@@ -27,8 +27,12 @@ LAST, EARLIER = "last job", "earlier job"
 """The views of a job: of a case's last job, and of one that another followed."""
 
 _FLAT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-STRICT = ConfigDict(**_FLAT, use_attribute_docstrings=True)
-"""Of each part of a record: unknown keys and wrong types are errors."""
+
+
+class Part:
+    """A part of a record. Unknown keys and wrong types are errors where one is read."""
+
+    __pydantic_config__ = ConfigDict(**_FLAT, use_attribute_docstrings=True)
 
 
 def stamp(seconds: float) -> str:
@@ -92,16 +96,25 @@ class View:
 
     def __init__(self, job: type, name: str, title: str, description: str) -> None:
         self._job = job
-        self._facts: dict[str, _Fact] = {}
-        for fact in _facts(job, name):
-            names = list(self._facts)
+        self._name = name
+        self._title = title
+        self._description = description
+
+    @cached_property
+    def _facts(self) -> dict[str, _Fact]:
+        """The facts of this view in their order, by their keys."""
+        facts: dict[str, _Fact] = {}
+        for fact in _facts(self._job, self._name):
+            names = list(facts)
             place = names.index(fact.key.before) if fact.key.before else len(names)
-            known = [*self._facts.values()]
-            self._facts = {each.key.name: each for each in (*known[:place], fact, *known[place:])}
-        of_pydantic = {name: fact.as_field for name, fact in self._facts.items()}
-        self._model: type[BaseModel] = pydantic.create_model(
-            title, __config__=_FLAT, __doc__=description, **of_pydantic
-        )
+            known = [*facts.values()]
+            facts = {each.key.name: each for each in (*known[:place], fact, *known[place:])}
+        return facts
+
+    @cached_property
+    def _model(self) -> type[BaseModel]:
+        fields = {name: fact.as_field for name, fact in self._facts.items()}
+        return pydantic.create_model(self._title, __config__=_FLAT, __doc__=self._description, **fields)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         flat = handler.generate_schema(self._model)

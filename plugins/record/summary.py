@@ -12,10 +12,10 @@ from operator import mul
 from statistics import fmean
 from typing import Literal
 
-from plugins.record.case import CaseRecord, Part
+from plugins.record.case import CaseRecord
 from plugins.record.plan import Decision, Plan
-from plugins.record.public import Moment
-from plugins.record.verdict import PACED, Kind, Outcome
+from plugins.record.public import Moment, Part
+from plugins.record.verdict import PACED, Kind, LeftOut, Outcome
 
 SCHEMA: Literal[1] = 1
 """It changes if a change would mislead a reader of the old schema."""
@@ -59,18 +59,6 @@ class RunsSaved(Part):
         if self.not_needed:
             saved = f", which saved about {self.gpu_hours_saved:.3g} GPU-hours"
         return f"at most {self.at_most} runs of a case: {self.runs} made, {self.not_needed} not needed{saved}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class LeftOut(Part):
-    """Cases that were selected, and that this site cannot run."""
-
-    recipe: str
-    reason: str
-    cases: int
-    """How many they are."""
-    ids: tuple[str, ...] = ()
-    """Their names; none in a record that is older than this key."""
 
 
 @dataclass(frozen=True, kw_only=True)

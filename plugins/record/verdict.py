@@ -1,8 +1,11 @@
-"""How a case and a session can end, and what can make a step longer."""
+"""How a case and a session can end, which cases are left out, and what can make a step longer."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
+
+from plugins.record.public import Part
 
 
 class Kind(StrEnum):
@@ -37,6 +40,18 @@ class Outcome(StrEnum):
     INVALID = "invalid"
     INFRASTRUCTURE = "infrastructure"
     NO_BASELINE = "no baseline"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOut(Part):
+    """Cases that were selected, and that this site cannot run."""
+
+    recipe: str
+    reason: str
+    cases: int
+    """How many they are."""
+    ids: tuple[str, ...] = ()
+    """Their names; none in a record that is older than this key."""
 
 
 class Cause(StrEnum):

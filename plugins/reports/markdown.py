@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from plugins.outcome import UNKNOWN_JOB
 from plugins.record.case import CaseRecord
-from plugins.record.summary import AcceptanceRecord, LeftOut, Summary
-from plugins.record.verdict import Kind
+from plugins.record.summary import AcceptanceRecord, Summary
+from plugins.record.verdict import Kind, LeftOut
 from plugins.words import markdown_code as code
 
 _COLUMNS = ("case", "verdict", "s/step", "steady", "expected", "throughput", "tokens/s", "MFU", "job")

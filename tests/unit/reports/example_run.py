@@ -15,8 +15,8 @@ from plugins.record.folder import LOG, STEPS
 from plugins.record.job import Job, JobRef, JobState
 from plugins.record.plan import Decision, Plan
 from plugins.record.stored import write_summary
-from plugins.record.summary import AcceptanceRecord, Ending, LeftOut, Scale, Scaling, Summary, WaivedCase
-from plugins.record.verdict import Cause, Kind, Outcome
+from plugins.record.summary import AcceptanceRecord, Ending, Scale, Scaling, Summary, WaivedCase
+from plugins.record.verdict import Cause, Kind, LeftOut, Outcome
 from plugins.reports.case_folder import write_case
 from tests.unit import examples
 
