@@ -124,8 +124,8 @@ class Basis:
         found = judge(read_evidence(case, facts, replace(setting, choice=here), ParsedLogs()))
         if own is None:
             return found
-        headline = found.verdict.headline.replace(str(own), choice.own)
-        return replace(found, verdict=replace(found.verdict, headline=headline))
+        reasons = tuple(reason.replace(str(own), choice.own) for reason in found.verdict.reasons)
+        return replace(found, verdict=replace(found.verdict, reasons=reasons))
 
     def _recipe(self, name: str, choice: Choice) -> Recipe:
         folder = self._folder / "suites" / name

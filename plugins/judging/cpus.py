@@ -64,13 +64,12 @@ def explained(
     known = all(_last(case, log) for log in logs)
     if expected is None or (known and _clear(verdict, measurement, expected)):
         return _with(verdict, f"{who}: judged by what this one had of them")
-    headline = (
-        f"{Kind.INVALID}: {who}, and the steps do not tell the machine's pace without them: let this program have "
+    reason = (
+        f"{who}, and the steps do not tell the machine's pace without them: let this program have "
         f"the processors for itself, and run it again"
     )
-    return Verdict(
-        Kind.INVALID, headline, (f"judged beside them, it is {verdict.headline}", *verdict.remarks)
-    )
+    beside = f"judged beside them, it is {verdict.headline}"
+    return Verdict(Kind.INVALID, (reason,), (beside, *verdict.remarks))
 
 
 def busy(case: Case, logs: Sequence[Log]) -> str:

@@ -37,7 +37,7 @@ def low(gpus: Gpus | None, healthy: float | None) -> list[str]:
 
 
 def explained(verdict: Verdict, gpus: Gpus | None, healthy: float | None) -> Verdict:
-    """The verdict with the cause of a slow run in its headline.
+    """The verdict with the cause of a slow run among its reasons.
 
     A run that is in the band is not valid if a GPU's matrix product alone shows that it is slow. Another process
     on a GPU is then a remark. `healthy` is the product of a healthy GPU in TFLOP/s; None if it is unknown.
@@ -47,7 +47,7 @@ def explained(verdict: Verdict, gpus: Gpus | None, healthy: float | None) -> Ver
     causes, unsampled = gpu_causes.causes(gpus.timed, healthy), _unsampled(gpus.timed)
     if verdict.kind in (Kind.TOO_SLOW, Kind.NOISY):
         cause = "; ".join(causes) or unsampled or "nothing that NVML tells of the GPUs explains it"
-        return replace(verdict, headline=f"{verdict.headline}; cause: {cause}")
+        return replace(verdict, reasons=(*verdict.reasons, f"cause: {cause}"))
     if verdict.kind is Kind.PASSED and low(gpus, healthy):
         return vetoed(verdict, causes)
     return replace(verdict, remarks=(*verdict.remarks, *causes, *filter(None, [unsampled])))
@@ -55,8 +55,7 @@ def explained(verdict: Verdict, gpus: Gpus | None, healthy: float | None) -> Ver
 
 def vetoed(verdict: Verdict, reasons: Sequence[str]) -> Verdict:
     """The verdict on a run whose pace is no evidence, for these reasons; what it would be is a remark."""
-    headline = f"{Kind.INVALID}: {'; '.join(reasons)}"
-    return Verdict(Kind.INVALID, headline, (verdict.headline, *verdict.remarks))
+    return Verdict(Kind.INVALID, tuple(reasons), (verdict.headline, *verdict.remarks))
 
 
 def lines(

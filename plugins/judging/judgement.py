@@ -96,5 +96,5 @@ class Judgement(Finding):
 def ended(evidence: Evidence, kind: Kind, reasons: Sequence[str], details: Sequence[str] = ()) -> Finding:
     """How a case ends whose job or run is no evidence, for these reasons."""
     note = evidence.outcome.job.log_note
-    verdict = Verdict(kind, f"{kind}: {'; '.join(reasons)}", (note,) if note else ())
+    verdict = Verdict(kind, tuple(reasons), tuple(filter(None, [note])))
     return Finding(verdict, tuple(details))

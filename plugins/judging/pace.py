@@ -30,7 +30,7 @@ def judge_pace(measurement: Measurement, expected: Expected, *, strict_last: boo
       an outlier is slow, because then the pace fell.
     - If both are in the band, the run has passed.
 
-    If both are on one side, the headline has the slower one.
+    If both are on one side, the reason has the slower one.
 
     With `strict_last` the published statistic alone decides.
     """
@@ -40,23 +40,23 @@ def judge_pace(measurement: Measurement, expected: Expected, *, strict_last: boo
     slower = max(timing.step_time, timing.steady)
     remarks = stall_remarks(measurement, tolerance)
     if strict_last:
-        return Verdict(published, _headline(published, expected, timing.step_time), remarks)
+        return Verdict(published, (_reason(published, expected, timing.step_time),), remarks)
     if steady is not Kind.PASSED and published is steady:
-        return Verdict(steady, _headline(steady, expected, slower), remarks)
+        return Verdict(steady, (_reason(steady, expected, slower),), remarks)
     if steady is not Kind.PASSED:
         by_median = _by_median(measurement, published)
-        return Verdict(steady, _headline(steady, expected, timing.steady), (by_median, *remarks))
+        return Verdict(steady, (_reason(steady, expected, timing.steady),), (by_median, *remarks))
     if fell(measurement, band):
-        headline = _headline(Kind.TOO_SLOW, expected, timing.tail)
-        return Verdict(Kind.TOO_SLOW, headline, (_fallen(measurement), *remarks))
+        reason = _reason(Kind.TOO_SLOW, expected, timing.tail)
+        return Verdict(Kind.TOO_SLOW, (reason,), (_fallen(measurement), *remarks))
     reason = instability(measurement, tolerance) or stalled(measurement, band)
     if not reason and published is not Kind.PASSED:
         if _forgiven(measurement, band):
             return _passed_by_median(measurement, expected, published, remarks)
         reason = _statistic_beyond(measurement, band)
     if reason:
-        return Verdict(Kind.NOISY, f"{Kind.NOISY}: {reason}; {more_runs(measurement, band)}", remarks)
-    return Verdict(Kind.PASSED, _headline(Kind.PASSED, expected, slower), remarks)
+        return Verdict(Kind.NOISY, (reason, more_runs(measurement, band)), remarks)
+    return Verdict(Kind.PASSED, (_reason(Kind.PASSED, expected, slower),), remarks)
 
 
 def _explained(measurement: Measurement, band: Band) -> bool:
@@ -86,12 +86,11 @@ def _passed_by_median(
         f"{name} is {seconds(timing.step_time)}, out of the band, {cause}; judged by the steady "
         f"median {seconds(timing.steady)}"
     )
-    headline = _headline(Kind.PASSED, expected, timing.steady)
+    reasons = [_reason(Kind.PASSED, expected, timing.steady)]
     if published is Kind.TOO_SLOW:
-        headline += (
-            f"; {name} {seconds(timing.step_time)}, {signed(expected.step_time / timing.step_time - 1)}"
-        )
-    return Verdict(Kind.PASSED, headline, (remark, *remarks))
+        pace = signed(expected.step_time / timing.step_time - 1)
+        reasons.append(f"{name} {seconds(timing.step_time)}, {pace}")
+    return Verdict(Kind.PASSED, tuple(reasons), (remark, *remarks))
 
 
 def _statistic_beyond(measurement: Measurement, band: Band) -> str:
@@ -107,7 +106,7 @@ def _statistic_beyond(measurement: Measurement, band: Band) -> str:
     )
 
 
-def _headline(kind: Kind, expected: Expected, step_time: float) -> str:
+def _reason(kind: Kind, expected: Expected, step_time: float) -> str:
     ratio, tolerance = expected.step_time / step_time - 1, expected.baseline.tolerance
     digits, limit = 1, ""
     if kind is Kind.TOO_SLOW:
@@ -118,7 +117,7 @@ def _headline(kind: Kind, expected: Expected, step_time: float) -> str:
     run = expected.baseline.cell.recorded
     recorded = "" if run is None else f", as run {run.run} recorded on {run.date}"
     return (
-        f"{kind}: {seconds(step_time)} a step where {seconds(expected.step_time)} is expected{recorded}, "
+        f"{seconds(step_time)} a step where {seconds(expected.step_time)} is expected{recorded}, "
         f"{signed(ratio, digits)} throughput{limit}"
     )
 

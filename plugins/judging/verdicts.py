@@ -10,11 +10,16 @@ from plugins.record.verdict import Kind
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a case ended: `headline` says it in one line, `remarks` are what else a reader must know."""
+    """How a case ended, for which reasons, and with `remarks`, which are what else a reader must know."""
 
     kind: Kind
-    headline: str
+    reasons: tuple[str, ...]
     remarks: tuple[str, ...] = ()
+
+    @property
+    def headline(self) -> str:
+        """The verdict in one line."""
+        return f"{self.kind}: {'; '.join(self.reasons)}"
 
     @property
     def fails(self) -> bool:

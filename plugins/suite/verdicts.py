@@ -155,7 +155,7 @@ def _verdict(error: BaseException | None, judgement: Judgement | None) -> Verdic
     if not isinstance(error, RunError):
         return None
     kind = Kind.LOST if isinstance(error, Lost) else Kind.INFRASTRUCTURE
-    return Verdict(kind, f"{kind}: {error}")
+    return Verdict(kind, (str(error),))
 
 
 def _explained(report: pytest.TestReport, error: BaseException | None, judgement: Judgement | None) -> bool:

@@ -102,7 +102,7 @@ def test_a_check_of_a_line_is_a_mark(registered: bool, monkeypatch: pytest.Monke
         monkeypatch.setitem(MARKS, mark.kind, mark)
     lines = examples.nemo2_text(examples.times()).splitlines()
     found = verdict_on("\n".join([*lines[:30], THROTTLED, *lines[30:], ""]))
-    invalid = Verdict(Kind.INVALID, f"invalid run: clocks were throttled: {THROTTLED}")
+    invalid = Verdict(Kind.INVALID, (f"clocks were throttled: {THROTTLED}",))
     assert found == invalid if registered else found.kind is Kind.PASSED, found.headline
 
 
@@ -114,7 +114,7 @@ def test_a_check_of_a_run_is_a_function(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(validity, "CHECKS", (*validity.CHECKS, loss_falls))
     found = verdict_on(examples.nemo2_text(examples.times()))
-    assert found == Verdict(Kind.INVALID, "invalid run: the loss did not fall to half")
+    assert found == Verdict(Kind.INVALID, ("the loss did not fall to half",))
 
 
 class FirstStep:
@@ -131,7 +131,7 @@ class FirstStep:
 
     def judge(self, evidence: Evidence) -> Finding:
         kind = Kind.PASSED if evidence.log.steps[0].seconds == STEP_TIME else Kind.TOO_SLOW
-        return Finding(Verdict(kind, f"{kind}: the first step"))
+        return Finding(Verdict(kind, ("the first step",)))
 
 
 @pytest.mark.parametrize(("seconds", "kind"), [(STEP_TIME, Kind.PASSED), (20.0, Kind.TOO_SLOW)])
@@ -142,7 +142,7 @@ def test_a_kind_of_case_is_a_module_and_a_line_of_the_table(
     log = read("nemo2", [examples.nemo2_text(examples.times(s0=seconds)).encode()])
     case = replace(examples.case(), variant="first-step")
     found = examples.judged(case, examples.outcome(), log, examples.baseline())
-    assert found.verdict == Verdict(kind, f"{kind}: the first step")
+    assert found.verdict == Verdict(kind, ("the first step",))
 
 
 def verdict_on(text: str) -> Verdict:

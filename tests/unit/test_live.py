@@ -218,7 +218,7 @@ def test_a_report_has_the_verdict_that_it_agrees_with(
         stash=pytest.Stash(), callspec=SimpleNamespace(params={"case": examples.case()})
     )
     if verdict is not None:
-        judged: Any = SimpleNamespace(verdict=Verdict(Kind(verdict), f"{verdict}: why"))
+        judged: Any = SimpleNamespace(verdict=Verdict(Kind(verdict), ("why",)))
         item.stash[JUDGEMENT] = judged
     excinfo = SimpleNamespace(value=error, getrepr=lambda style: str(error)) if error else None
     when = "setup" if error else "call"

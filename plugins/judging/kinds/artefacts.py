@@ -50,12 +50,12 @@ def judge(evidence: Evidence) -> Finding:
     """A run in another mode passes if its files are there."""
     case, log, artefacts = evidence.case, evidence.log, evidence.artefacts
     assert artefacts is not None
-    headline = f"{Kind.PASSED}: {_headline(case, artefacts)}"
     details = (*left_lines(evidence), identity_line(case, log), *job_lines(evidence.outcome))
-    return Finding(Verdict(Kind.PASSED, headline, remarks(evidence)), details, artefacts=artefacts)
+    verdict = Verdict(Kind.PASSED, (_summary(case, artefacts),), remarks(evidence))
+    return Finding(verdict, details, artefacts=artefacts)
 
 
-def _headline(case: Case, artefacts: Artefacts) -> str:
+def _summary(case: Case, artefacts: Artefacts) -> str:
     """What the run left, in a line."""
     trace = artefacts.trace
     if trace is None:

@@ -32,7 +32,7 @@ def judge_given_up(evidence: Evidence, baseline: Baseline) -> Finding:
     # The published statistic needs steps that never ran, so the last step and the steady median are measured.
     measurement = measure(case, replace(log, steps=timed), Statistic(), basis)
     target = expected(case, baseline, basis)
-    verdict = Verdict(Kind.TOO_SLOW, f"{Kind.TOO_SLOW}: {outcome.job.message}", remarks(evidence))
+    verdict = Verdict(Kind.TOO_SLOW, (outcome.job.message,), remarks(evidence))
     verdict = gpu_judging.explained(verdict, own.gpus, baseline.table.product)
     details = (
         *explain(measurement, target),

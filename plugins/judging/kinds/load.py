@@ -54,11 +54,8 @@ def judge(evidence: Evidence) -> Finding:
     """A load passes if nothing is wrong with it."""
     case, log, saved = evidence.case, evidence.log, evidence.saved
     assert saved is not None
-    verdict = Verdict(
-        Kind.PASSED,
-        f"{Kind.PASSED}: {_headline(case, log, saved)}",
-        (*_remarks(log, saved), *remarks(evidence)),
-    )
+    notes = (*_remarks(log, saved), *remarks(evidence))
+    verdict = Verdict(Kind.PASSED, (_summary(case, log, saved),), notes)
     return Finding(verdict, (identity_line(case, log), *job_lines(evidence.outcome)))
 
 
@@ -91,7 +88,7 @@ def _remarks(log: Log, saved: Saved) -> list[str]:
     return lines
 
 
-def _headline(case: Case, log: Log, saved: Saved) -> str:
+def _summary(case: Case, log: Log, saved: Saved) -> str:
     """What was loaded, in a line."""
     assert case.after is not None
     assert case.after.checkpoint is not None

@@ -53,7 +53,7 @@ def judge(evidence: Evidence) -> Finding:
     written = _written(evidence)
     kind, words = _compared(written)
     details = (*_lines(evidence.case, written), *job_lines(evidence.outcome))
-    return Finding(Verdict(kind, f"{kind}: {written}{words}", remarks(evidence)), details, written=written)
+    return Finding(Verdict(kind, (f"{written}{words}",), remarks(evidence)), details, written=written)
 
 
 def _written(evidence: Evidence) -> Written:

@@ -61,13 +61,13 @@ def _without_baseline(evidence: Evidence) -> Finding:
     runs = measured(evidence)
     measurement = together(runs)
     why_none = f", {numbers.why_none}" if numbers.why_none else ""
-    headline = (
-        f"{Kind.NO_BASELINE}: measured {measurement.step_time:.4g} s a step, {measurement.tokens_per_second:,.0f} tokens/s, "
+    reason = (
+        f"measured {measurement.step_time:.4g} s a step, {measurement.tokens_per_second:,.0f} tokens/s, "
         f"{steadiness(measurement)}; nothing to compare with: baselines/{case.recipe}.yaml has no "
         f"{case.id} of release {case.release} on {numbers.gpu}{why_none}"
     )
     stalls = stall_remarks(measurement, Tolerance())
-    verdict = Verdict(Kind.NO_BASELINE, headline, (*remarks_on(runs), *stalls, *remarks(evidence)))
+    verdict = Verdict(Kind.NO_BASELINE, (reason,), (*remarks_on(runs), *stalls, *remarks(evidence)))
     verdict = gpu_judging.explained(verdict, gpus, None)
     verdict = cpu_judging.explained(verdict, case, evidence.logs, measurement, None)
     details = (

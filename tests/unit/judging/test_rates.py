@@ -78,7 +78,7 @@ def test_a_seed_gives_the_same_figures_again(table: rates.Table, processes: int)
 def test_a_judge_that_passes_everything_is_noticed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("plugins.judging.repeats.judge_pace", lambda *_: Verdict(Kind.PASSED, "passed"))
+    monkeypatch.setattr("plugins.judging.repeats.judge_pace", lambda *_: Verdict(Kind.PASSED, ()))
     assert not rates.print_aims(rates.simulate(AIMED, FEW, processes=1))
     said = capsys.readouterr().out
     assert said.count("\nnot met: 8 %: at least 99.9 % found: 0 (0-") == len(figures())
@@ -88,7 +88,7 @@ def test_a_judge_that_passes_everything_is_noticed(
 def test_a_judge_that_fails_everything_is_noticed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("plugins.judging.repeats.judge_pace", lambda *_: Verdict(Kind.NOISY, "noisy"))
+    monkeypatch.setattr("plugins.judging.repeats.judge_pace", lambda *_: Verdict(Kind.NOISY, ()))
     assert not rates.print_aims(rates.simulate(AIMED, FEW, processes=1))
     assert "\nnot met: healthy: at most 0.1 % fail: 100 (" in capsys.readouterr().out
 

@@ -497,7 +497,7 @@ def test_a_slow_run_is_too_slow_however_slow(factor: float) -> None:
 
 @pytest.mark.parametrize("kind", list(Kind))
 def test_only_passed_no_baseline_and_skipped_do_not_fail(kind: Kind) -> None:
-    assert Verdict(kind, "").fails is (kind not in (Kind.PASSED, Kind.NO_BASELINE, Kind.SKIPPED))
+    assert Verdict(kind, ()).fails is (kind not in (Kind.PASSED, Kind.NO_BASELINE, Kind.SKIPPED))
 
 
 def test_the_kinds_are_the_words_of_the_records() -> None:
