@@ -44,7 +44,7 @@ def test_the_probe_of_a_folder_leaves_nothing_and_says_nothing(name: str, tmp_pa
     folder = tmp_path / name
     folder.mkdir()
     here = Watched()
-    assert trouble(here, str(folder), NOWHERE) == ""  # type: ignore[arg-type]
+    assert trouble(here, str(folder), NOWHERE) == ""
     assert here.answer.status == 0
     assert "65536 bytes" in here.answer.err
     assert list(tmp_path.rglob("*")) == [folder]
@@ -60,7 +60,7 @@ def test_the_probe_follows_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for link in planted:
         link.symlink_to(target)
     here = Watched()
-    trouble(here, str(folder), NOWHERE)  # type: ignore[arg-type]
+    trouble(here, str(folder), NOWHERE)
     assert "cannot overwrite existing file" in here.answer.err
     assert target.read_text() == "of somebody else"
     assert all(link.is_symlink() for link in planted)
@@ -73,7 +73,7 @@ def test_the_probe_makes_no_file_behind_a_dangling_link(
     link = tmp_path / ".pacemark-guessed"
     link.symlink_to(tmp_path / "made")
     here = Watched()
-    trouble(here, str(tmp_path), NOWHERE)  # type: ignore[arg-type]
+    trouble(here, str(tmp_path), NOWHERE)
     assert here.answer.status != 0
     assert list(tmp_path.iterdir()) == [link]
 
@@ -82,7 +82,7 @@ def test_each_probe_has_a_name_of_its_own(tmp_path: Path) -> None:
     here = Watched()
     scripts = set()
     for _ in range(2):
-        trouble(here, str(tmp_path), NOWHERE)  # type: ignore[arg-type]
+        trouble(here, str(tmp_path), NOWHERE)
         scripts.add(here.script)
     assert len(scripts) == 2
 
@@ -92,7 +92,7 @@ def test_a_full_disk_is_told_by_whoever_notices_it(tmp_path: Path) -> None:
         def run(self, script: str, **kinds: Any) -> Answer:
             return Answer(1, "", f"bash: line 3: {tmp_path}/x: Disk quota exceeded")
 
-    told = trouble(Full(), str(tmp_path), NOWHERE)  # type: ignore[arg-type]
+    told = trouble(Full(), str(tmp_path), NOWHERE)
     assert told == f"the disk of its log is full: Disk quota exceeded in {tmp_path}"
 
 

@@ -14,7 +14,7 @@ from fixtures.backends.base import LogCheck
 from fixtures.backends.read_ranges import ReadRanges
 from fixtures.backends.shell import Answer
 from fixtures.backends.ssh import log_tail as remote_log
-from fixtures.backends.ssh.log_check import check
+from fixtures.backends.ssh.log_check import check, is_whole, whole_ahead
 from plugins.errors import Unreachable
 from plugins.logs import Log, registry
 from plugins.logs.formats import parser, read
@@ -41,7 +41,7 @@ class Here:
     def __init__(self) -> None:
         self.moved = 0
 
-    def run(self, script: str, *, seconds: float = 0, cut: bool = False) -> Answer:
+    def run(self, script: str, *, seconds: float | None = None, cut: bool = False) -> Answer:
         done = subprocess.run(["bash", "-s"], input=script.encode(), capture_output=True, check=False)
         self.moved += len(done.stdout) + len(done.stderr)
         return Answer(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode())
@@ -54,7 +54,7 @@ def drain(here: Here, path: Path, name: str, known: ReadRanges | None = None) ->
     known = known or ReadRanges()
     while True:
         before = known.end
-        got += remote_log.fetch(here, str(path), known, wanted, lambda data: data)  # type: ignore[arg-type]
+        got += remote_log.fetch(here, str(path), known, wanted, lambda data: data)
         if known.end == before:
             return got, known.end
 
@@ -181,7 +181,7 @@ def test_a_file_that_was_written_anew_is_noticed(
         path.write_bytes(change(whole))
     if len(change(whole)) == len(whole):
         # Nothing is new. The check at the end of the job notices it.
-        assert check(Here(), str(path), known).differs  # type: ignore[arg-type]
+        assert check(Here(), str(path), known).differs
         return
     with pytest.raises(remote_log.Replaced):
         drain(Here(), path, "nemo2", known)
@@ -224,7 +224,7 @@ def test_a_check_without_an_answer_says_why(status: int, words: str, tmp_path: P
     path.write_text(LOGS["nemo2"])
     known = ReadRanges()
     drain(Here(), path, "nemo2", known)
-    assert words in check(Other(), str(path), known).unknown  # type: ignore[arg-type]
+    assert words in check(Other(), str(path), known).unknown
 
 
 def test_a_login_node_without_a_program_for_digests_is_read_all_the_same(tmp_path: Path) -> None:
@@ -238,4 +238,66 @@ def test_a_login_node_without_a_program_for_digests_is_read_all_the_same(tmp_pat
     got, end = drain(here, path, "nemo2", known)
     assert end == len(whole)
     assert len(read("nemo2", iter([got])).steps) == 50
-    assert check(here, str(path), known).unknown == "the login node has neither sha256sum nor openssl"  # type: ignore[arg-type]
+    assert check(here, str(path), known).unknown == "the login node has neither sha256sum nor openssl"
+
+
+class Counting(Here):
+    """How many scripts this machine was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scripts = 0
+
+    def run(self, script: str, *, seconds: float | None = None, cut: bool = False) -> Answer:
+        self.scripts += 1
+        return super().run(script, seconds=seconds, cut=cut)
+
+
+def test_many_logs_that_grow_are_read_and_checked_by_four_scripts(tmp_path: Path) -> None:
+    """The names are such as a recipe of somebody else's may have. Of one log the end is read, one has not grown."""
+    here, logs = Counting(), {str(tmp_path / f"it's log {n}.out"): ReadRanges() for n in range(20)}
+    first, *_, last = logs
+    for n, path in enumerate(logs):
+        Path(path).write_bytes(b"a line\n" * n)
+    for path in (first, last):
+        remote_log.fetch(here, path, logs[path], [b"line"], lambda data: data)
+    with Path(last).open("ab") as file:
+        file.write(b"its end\n")
+    here.scripts = 0
+    seen = remote_log.ahead(here, logs)
+    # A round may ask for each log twice.
+    texts = [remote_log.fetch(seen, path, logs[path], [b"line"], lambda data: data) for path in logs]
+    again = [remote_log.fetch(seen, path, logs[path], [b"line"], lambda data: data) for path in logs]
+    assert texts == [b"a line\n" * n for n in range(19)] + [b"its end\n"]
+    assert (set(again), here.scripts) == ({b""}, 2)
+    digests = whole_ahead(here, logs)
+    assert all(is_whole(known, digests[path]) for path, known in logs.items() if known.end)
+    assert here.scripts == 4
+
+
+@pytest.mark.parametrize("fault", ["grown", "changed", "a link", "gone", "searched"])
+def test_a_log_that_may_differ_is_checked_alone(fault: str, tmp_path: Path) -> None:
+    here, path, known = Here(), tmp_path / "log.out", ReadRanges()
+    text = b"a line\n" * (100_000 if fault == "searched" else 100)
+    path.write_bytes(text)
+    drain(here, path, "nemo2", known)
+    if fault == "grown":
+        path.write_bytes(text + b"more\n")
+    elif fault == "changed":
+        path.write_bytes(text.upper())
+    elif fault in ("a link", "gone"):
+        path.rename(tmp_path / "other.out")
+    if fault == "a link":
+        path.symlink_to(tmp_path / "other.out")
+    digest = whole_ahead(here, {str(path): known}).get(str(path), "")
+    assert not is_whole(known, digest)
+
+
+def test_what_is_fetched_ahead_of_a_log_that_was_replaced_is_not_taken(tmp_path: Path) -> None:
+    here, path, known = Here(), tmp_path / "log.out", ReadRanges()
+    path.write_bytes(b"a line\n" * 10)
+    drain(here, path, "nemo2", known)
+    path.write_bytes(b"another\n" * 20)
+    seen = remote_log.ahead(here, {str(path): known})
+    with pytest.raises(remote_log.Replaced):
+        remote_log.fetch(seen, str(path), known, [b"line"], lambda data: data)

@@ -1,0 +1,41 @@
+"""How often the fleet asks the cluster: by the round, not by the job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from fixtures.backends.base import LogPlace
+from fixtures.fleet import follow
+from plugins.record.job import JobRef, JobState
+from tests.unit import examples
+from tests.unit.cluster import DONE, MIDDLE, NARROW, RUNNING, WIDE, Cluster, Start
+
+
+@pytest.mark.parametrize(("together", "questions"), [(32, 1), (2, 2)])
+def test_the_logs_of_all_jobs_that_ended_are_asked_for_together(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch, together: int, questions: int
+) -> None:
+    cases = (WIDE, MIDDLE, NARROW, examples.case("15b-bf16-64gpus", "nemotron4"))
+    read: list[int] = []
+    checked: list[int] = []
+
+    def poll(jobs: Sequence[JobRef]) -> dict[JobRef, JobState]:
+        return dict.fromkeys(jobs, DONE if len(jobs) == len(cases) else RUNNING)
+
+    def read_ahead(places: Mapping[JobRef, LogPlace]) -> None:
+        read.append(len(places))
+
+    def check_ahead(places: Mapping[JobRef, LogPlace]) -> None:
+        assert all(place.offset for place in places.values())
+        checked.append(len(places))
+
+    monkeypatch.setattr(follow, "_TOGETHER", together)
+    monkeypatch.setattr(cluster, "poll", poll)
+    monkeypatch.setattr(cluster, "read_ahead", read_ahead)
+    monkeypatch.setattr(cluster, "check_ahead", check_ahead)
+    entries = start(*cases).finish()
+    assert {entry.failure for entry in entries.values()} == {""}
+    assert checked == [len(cases) // questions] * questions
+    assert read[-questions:] == checked
