@@ -13,7 +13,8 @@ from plugins.judging.judgement import Judgement
 from plugins.judging.verdicts import Verdict
 from plugins.record.folder import CASE
 from plugins.record.verdict import Kind
-from plugins.reports import allure_view, junit
+from plugins.reports import allure_view
+from plugins.reports.ci_files import junit_properties
 from plugins.suite.judged import JUDGEMENT
 from plugins.suite.session import case_of, recipe_of
 from plugins.words import shown
@@ -104,8 +105,8 @@ def pytest_runtest_makereport(
     judgement = item.stash.get(JUDGEMENT, None)
     seconds = None
     if call.when == "setup" and judgement is not None:
-        item.user_properties += junit.properties(judgement)
-        seconds = junit.seconds(judgement)
+        item.user_properties += junit_properties(judgement)
+        seconds = judgement.outcome.job.times.ran
     report = yield
     if seconds is not None:
         # The test itself only waits for the job.

@@ -16,7 +16,7 @@ from markdown_it import MarkdownIt
 
 from plugins.record.stored import read_summary
 from plugins.reports import page
-from plugins.reports.markdown import verdicts
+from plugins.reports.ci_files import verdicts
 from plugins.words import shown
 from tests import hostile, schema
 from tests.system.support import Run

@@ -11,7 +11,7 @@ import pytest
 from pacemark.__main__ import main
 from plugins.judging.choice import Choice
 from plugins.record.stored import read_summary
-from plugins.reports.markdown import verdicts
+from plugins.reports.ci_files import verdicts
 from tests.unit import examples
 from tests.unit.bundles import runs
 from tests.unit.bundles.runs import AGAIN, PASSED, SLOW, STOPPED

@@ -29,8 +29,8 @@ from plugins.record.job import Job, JobRef, Times
 from plugins.record.plan import Decision
 from plugins.record.summary import RunsSaved
 from plugins.record.verdict import Kind
-from plugins.reports import case_view, markdown, page, plot
-from plugins.reports.ctrf import ctrf
+from plugins.reports import case_view, ci_files, page, plot
+from plugins.reports.ci_files import ctrf
 from plugins.reports.terminal import print_table
 from tests.unit import examples
 from tests.unit.reports import example_run
@@ -390,7 +390,7 @@ def test_what_was_left_out_stands_beside_the_verdicts(tmp_path: Path) -> None:
     assert "3 left out</li>" in html[: html.index("</header>")]
     assert "1 passed, 3 left out\n" in text
     summary = example_run.changed(summary, remarks=("the last step is out of the band",))
-    of_job = markdown.verdicts(summary, 1 << 20)
+    of_job = ci_files.verdicts(summary, 1 << 20)
     assert "1 passed, 3 left out, on site" in of_job
     assert "- 3 of `llama3` left out: `4096 GPUs need 512 nodes`" in of_job
     assert "  - `the last step is out of the band`" in of_job
@@ -457,7 +457,7 @@ def test_the_throughput_is_that_of_the_worse_pace(
     matrix = html[html.index('id="matrix"') : html.index('id="slowest"')]
     assert off in matrix
     assert f"| {off} |" in text
-    assert f"| {off} |" in markdown.verdicts(summary, 1 << 20)
+    assert f"| {off} |" in ci_files.verdicts(summary, 1 << 20)
     table = io.StringIO()
     print_table(summary.cases, table, 120, colour=False)
     assert off in table.getvalue()
@@ -474,7 +474,7 @@ def test_a_matrix_of_many_scales_is_cut_in_parts(html: str) -> None:
 )
 def test_gpu_hours_of_a_large_run_are_written_out(tmp_path: Path, hours: float, told: str) -> None:
     summary = replace(example_run.make(tmp_path, (Kind.PASSED,)), gpu_hours=hours)
-    assert f", {told}-hours," in markdown.verdicts(summary, 1 << 20)
+    assert f", {told}-hours," in ci_files.verdicts(summary, 1 << 20)
 
 
 def test_a_repeated_run_is_no_retry_and_an_unknown_job_has_no_id(tmp_path: Path) -> None:
@@ -488,4 +488,4 @@ def test_a_repeated_run_is_no_retry_and_an_unknown_job_has_no_id(tmp_path: Path)
     (test,) = ctrf(summary)["results"]["tests"]
     assert test["retries"] == 1
     assert "pacemark.job" not in test["extra"]
-    assert UNKNOWN_JOB not in markdown.verdicts(summary, 1 << 20)
+    assert UNKNOWN_JOB not in ci_files.verdicts(summary, 1 << 20)

@@ -1,0 +1,205 @@
+"""What CI reads of a run: `ctrf.json`, `metrics.txt`, JUnit's XML, and the summary of a job.
+
+The Common Test Report Format: https://ctrf.io. pytest-json-ctrf has no place for a verdict, a figure or a job, and its
+durations are those of the tests, which only wait. `metrics.txt` is in the text format of OpenMetrics, which GitLab's
+metrics reports and Prometheus read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from plugins.files import write_json, write_whole
+from plugins.judging.judgement import Judgement
+from plugins.outcome import UNKNOWN_JOB
+from plugins.record.case import CaseRecord
+from plugins.record.folder import CTRF, METRICS
+from plugins.record.job import Job
+from plugins.record.public import stamp
+from plugins.record.summary import Summary
+from plugins.record.verdict import Kind
+from plugins.reports.markup import template
+from plugins.words import shown
+
+_STATUSES = ("passed", "failed", "skipped", "pending", "other")
+_FIGURES = {
+    "pacemark_step_seconds": ("step_time", "Seconds of a training step."),
+    "pacemark_tokens_per_second": ("tokens_per_second", "Tokens per second of all GPUs."),
+    "pacemark_mfu_percent": ("mfu", "Model FLOPs utilization in percent."),
+}
+
+
+class CtrfReport:
+    """`ctrf.json`."""
+
+    name = CTRF
+
+    def write(self, summary: Summary, folder: Path) -> Path:
+        """Write the report into the run's folder. Raises OSError."""
+        path = folder / self.name
+        write_json(path, ctrf(summary))
+        return path
+
+
+class MetricsReport:
+    """`metrics.txt`."""
+
+    name = METRICS
+
+    def write(self, summary: Summary, folder: Path) -> Path:
+        """Write the report into the run's folder. Raises OSError."""
+        path = folder / self.name
+        write_whole(path, metrics(summary))
+        return path
+
+
+def ctrf(summary: Summary) -> dict[str, Any]:
+    """The report in CTRF. Times are in ms, of each case's last job; the duration of a case without them is 0."""
+    tests = [_test(record) for record in summary.cases]
+    counts = Counter(test["status"] for test in tests)
+    facts = {
+        "outcome": summary.outcome,
+        "exit_code": summary.exit_code,
+        "gpu_hours": summary.gpu_hours,
+        "commit": summary.commit,
+        "acceptance": summary.acceptance and summary.acceptance.decision,
+    }
+    return {
+        "reportFormat": "CTRF",
+        "specVersion": "0.0.0",
+        "runId": summary.run,
+        "timestamp": stamp(summary.ended),
+        "generatedBy": "pacemark",
+        "results": {
+            "tool": {"name": "pacemark", "version": summary.versions["pacemark"]},
+            "summary": {
+                "tests": len(tests),
+                **{status: counts[status] for status in _STATUSES},
+                "start": _ms(summary.started),
+                "stop": _ms(summary.ended),
+                "extra": _extra(facts),
+            },
+            "environment": {"testEnvironment": summary.site, "healthy": summary.outcome == "passed"},
+            "tests": tests,
+        },
+    }
+
+
+def _test(record: CaseRecord) -> dict[str, Any]:
+    job = record.job
+    times = {}
+    if job.times.started is not None and job.times.ended is not None:
+        times = {"start": _ms(job.times.started), "stop": _ms(job.times.ended)}
+    figures = {
+        "step_time": record.step_time,
+        "expected_step_time": record.expected and record.expected.step_time,
+        "tokens_per_second": record.tokens_per_second,
+        "mfu": record.mfu,
+        "job": shown(_label(job)),
+        "nodes": shown(job.state.nodes),
+    }
+    return {
+        "testId": record.id,
+        "name": record.id,
+        "suite": [record.recipe],
+        "status": _status(record.verdict),
+        "rawStatus": record.verdict,
+        "message": shown(record.headline),
+        "duration": times.get("stop", 0) - times.get("start", 0),
+        **times,
+        "retries": sum(earlier.failure != "repeated" for earlier in record.earlier_jobs),
+        "extra": _extra(figures),
+    }
+
+
+def _extra(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What CTRF has no key for, in our own namespace."""
+    return {f"pacemark.{name}": value for name, value in values.items() if value not in (None, "")}
+
+
+def _status(verdict: Kind) -> str:
+    if verdict in (Kind.NO_BASELINE, Kind.SKIPPED):
+        return "skipped"
+    if verdict is Kind.PASSED:
+        return "passed"
+    return "failed"
+
+
+def _ms(seconds: float) -> int:
+    return round(1000 * seconds)
+
+
+def metrics(summary: Summary) -> str:
+    """The number of cases with each verdict, the GPU-hours, and the figures of each case that has some."""
+    lines = _head("pacemark_cases", "Cases with this verdict.")
+    lines += [f'pacemark_cases{{verdict="{kind}"}} {count}' for kind, count in summary.totals.items()]
+    lines += _head("pacemark_gpu_hours", "GPU-hours of all jobs of the run.")
+    lines.append(f"pacemark_gpu_hours {summary.gpu_hours}")
+    for name, (key, what) in _FIGURES.items():
+        lines += _head(name, what)
+        figures = {record.id: getattr(record, key) for record in summary.cases}
+        lines += [
+            f'{name}{{case="{case}"}} {value:.10g}' for case, value in figures.items() if value is not None
+        ]
+    return "\n".join([*lines, "# EOF", ""])
+
+
+def _head(name: str, what: str) -> list[str]:
+    return [f"# HELP {name} {what}", f"# TYPE {name} gauge"]
+
+
+def junit_properties(judgement: Judgement) -> list[tuple[str, str]]:
+    """The verdict and the figures of a case for JUnit's XML, by the names of the record; without those that it does not have."""
+    measurement, target, job = judgement.measurement, judgement.expected, judgement.outcome.job
+    values = {"verdict": str(judgement.verdict.kind)}
+    if measurement is not None:
+        values["step_time"] = f"{measurement.step_time:.6g}"
+        if target is not None:
+            values["expected_step_time"] = f"{target.step_time:.6g}"
+        values["tokens_per_second"] = f"{measurement.tokens_per_second:.1f}"
+        if measurement.mfu is not None:
+            values["mfu"] = f"{measurement.mfu:.4g}"
+    values |= {"job": _label(job), "nodes": job.state.nodes}
+    return [(name, shown(value)) for name, value in values.items() if value]
+
+
+def _label(job: Job) -> str:
+    """The job's id, or its name if no id is known; "" for a replayed log that does not state it."""
+    if job.ref.id == UNKNOWN_JOB:
+        return ""
+    return job.ref.label
+
+
+def verdicts(summary: Summary, most_bytes: int) -> str:
+    """The summary of a job of CI in Markdown: the cases, those first that did not pass, with why not and what else a reader must know.
+
+    It is cut at a line; "" if there is no room for one.
+    """
+    cases = sorted(summary.cases, key=lambda record: record.verdict is Kind.PASSED)
+    hours = f"{summary.gpu_hours:,.0f}"
+    if summary.gpu_hours < 100:
+        hours = f"{summary.gpu_hours:.3g}"
+    text = template("job.md").render(
+        run=summary,
+        cases=[(record, _label(record.job)) for record in cases],
+        totals={**summary.totals, "left out": sum(group.cases for group in summary.left_out)},
+        hours=hours,
+    )
+    return _cut(text.splitlines(), most_bytes)
+
+
+def _cut(lines: list[str], most_bytes: int) -> str:
+    """The first of these lines, and how many more there were."""
+    room = most_bytes - 100
+    if room < 0:
+        return ""
+    for number, line in enumerate(lines):
+        room -= len(line.encode()) + 1
+        if room < 0:
+            more = f"{len(lines) - number} more lines are left out: summary.json has all."
+            lines = [*lines[:number], "", more]
+            break
+    return "\n".join(lines) + "\n"
