@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures.backends.base import LogCopy, LogPlace
-from fixtures.backends.kubernetes import api as api_module
-from fixtures.backends.kubernetes import job_logs, objects, shape
-from fixtures.backends.kubernetes.api import Api, Refused, Stream, _pause
+from fixtures.backends.kubernetes import connection, job_logs, objects, shape
+from fixtures.backends.kubernetes.api import Api, Refused, _pause
 from fixtures.backends.kubernetes.blame import broken
+from fixtures.backends.kubernetes.connection import Stream
 from fixtures.backends.kubernetes.facts import Pod, images_of, is_true
 from fixtures.backends.kubernetes.gcs import Storage, Unreadable, Written
 from fixtures.backends.kubernetes.jobset import JobSets
@@ -242,12 +242,12 @@ def test_an_answer_without_an_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) ->
         while True:
             yield b" " * 1000
 
-    monkeypatch.setattr(api_module, "_LONGEST", 100_000)
+    monkeypatch.setattr(connection, "_LONGEST", 100_000)
     with pytest.raises(Unreachable, match="broke off: no end after 101,000 bytes"):
         Answers(200, endless()).get("/api/v1/pods")
     with pytest.raises(Unreachable, match="an event of more than 100,000 bytes"):
         list(Stream(SimpleNamespace(stream=lambda *_, **__: endless()), "lab").events())
-    monkeypatch.setattr(api_module, "_WHOLE_SECONDS", -1.0)
+    monkeypatch.setattr(connection, "_WHOLE_SECONDS", -1.0)
     with pytest.raises(Unreachable, match="no end after 1,000 bytes"):
         Answers(200, endless()).get("/api/v1/pods")
 
