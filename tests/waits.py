@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fixtures import site
 from fixtures.backends.slurm.section import Slurm
 from fixtures.options import results_folder
+from fixtures.session import prospects
 from plugins.record.job import JobRef, JobState
 from tests.unit.cluster import DONE, RUNNING, Cluster
 
@@ -29,5 +29,5 @@ class Waits(Cluster):
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     backend = Waits(results_folder(config))
-    vars(site)["make_backends"] = lambda *_: {"slurm": backend}
+    vars(prospects)["make_backends"] = lambda *_: {"slurm": backend}
     Slurm.fastest_poll = property(lambda self: 0.02)  # type: ignore[method-assign, assignment]

@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from plugins.acceptance.scaling import curves, groups
 from plugins.acceptance.shown import RunShown, Shown
 from plugins.errors import ConfigError
-from plugins.judging.repeats import Repeats
+from plugins.judging.choice import Repeats
 from plugins.recipes.cases import Case
 from plugins.record.nodes import node_names
 from plugins.record.plan import Decision, Plan, Waiver

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import Field
 
-from plugins.baselines.store import Baseline, SiteNumbers, find
 from plugins.recipes.cases import DEFAULT_GPU, Case, Recipe
 from plugins.recipes.models import SiteModel
 from plugins.record.baseline import AgreedTolerance
@@ -39,10 +38,6 @@ class Choice(Strict):
         """The type of accelerator whose baselines the case is judged against."""
         return "cpu" if case.accelerator == "cpu" else self.gpu
 
-    def site_numbers(self, run: str = "", job: str = "", log: str = "") -> SiteNumbers | None:
-        """The site's own numbers, as they count for this run, job and log; None if it has none."""
-        return SiteNumbers(Path(self.own), run, job, log) if self.own else None
-
 
 @dataclass(frozen=True)
 class Setting:
@@ -52,7 +47,17 @@ class Setting:
     choice: Choice
     baselines: Path
 
-    def baseline(self, case: Case, gpu: str, site: SiteNumbers | None) -> Baseline | None:
-        """The number that a case is judged by, with the tolerance that was agreed on. Raises ConfigError."""
-        baseline = find(self.baselines, self.recipe, case, gpu, site)
-        return None if baseline is None else replace(baseline, agreed=self.choice.agreed)
+
+MAX_RUNS = 3
+"""A case runs at most this often if nobody says how often."""
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """A case runs at most `at_most` times: only until its runs decide, or always so often if `always`.
+
+    If the last run does not decide either, the runs are judged as they are.
+    """
+
+    at_most: int = MAX_RUNS
+    always: bool = False

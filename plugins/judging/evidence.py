@@ -9,10 +9,11 @@ from itertools import zip_longest
 from pathlib import Path
 
 from plugins.baselines.numbers import Numbers, numbers
+from plugins.baselines.store import Baseline, SiteNumbers, find
 from plugins.gpu.samples import Gpus
 from plugins.job_files import ParsedLogs, read_artefacts
 from plugins.judging import cpus
-from plugins.judging.choice import Setting
+from plugins.judging.choice import Choice, Setting
 from plugins.judging.complaints import complaints, of_each_kind
 from plugins.judging.identity import fingerprint, type_in
 from plugins.judging.validity import UNKNOWN, Started
@@ -131,8 +132,8 @@ def read_evidence(case: Case, outcome: Outcome, setting: Setting, parsed: Parsed
         outcome = replace(outcome, gpu=type_in(case, logs[-1], outcome.gpu))
     tells_of_gpus = file.program and case.accelerator == "gpu"
     gpus = [parsed.read_gpus(where) for where in folders] if tells_of_gpus else []
-    site = choice.site_numbers(outcome.run, outcome.known_job, fingerprint(logs[-1]))
-    baseline = setting.baseline(case, outcome.gpu, site)
+    site = site_numbers(choice, outcome.run, outcome.known_job, fingerprint(logs[-1]))
+    baseline = baseline_in(setting, case, outcome.gpu, site)
     why_none = "" if site is None else site.lapsed(recipe, case, outcome.gpu)
     return Evidence(
         case=case,
@@ -146,6 +147,17 @@ def read_evidence(case: Case, outcome: Outcome, setting: Setting, parsed: Parsed
         errors=_read_errors(folder / ERRORS),
         strict_last=choice.strict_last,
     )
+
+
+def site_numbers(choice: Choice, run: str = "", job: str = "", log: str = "") -> SiteNumbers | None:
+    """The site's own numbers, as they count for this run, job and log; None if it has none."""
+    return SiteNumbers(Path(choice.own), run, job, log) if choice.own else None
+
+
+def baseline_in(setting: Setting, case: Case, gpu: str, site: SiteNumbers | None) -> Baseline | None:
+    """The number that a case is judged by, with the tolerance that was agreed on. Raises ConfigError."""
+    baseline = find(setting.baselines, setting.recipe, case, gpu, site)
+    return None if baseline is None else replace(baseline, agreed=setting.choice.agreed)
 
 
 def _read_saved(recipe: Recipe, case: Case, outcome: Outcome, parsed: ParsedLogs) -> Saved | None:

@@ -7,12 +7,11 @@ state each kind of fact. A log that states none gets a remark.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Mapping
 
 from plugins.judging.model import counted_by, flops_printed
 from plugins.logs import Log
-from plugins.logs.statements import GPU_NAME, Fact
+from plugins.logs.log import Fact, type_of
 from plugins.recipes.cases import Case
 
 # The facts of each kind in the record. Parallel sizes and batches are left out, because models share them.
@@ -101,16 +100,6 @@ def unstated(facts: Iterable[Fact], names: Mapping[str, str]) -> str:
     """Which of these facts the run does not state, in words."""
     stated = {fact.name for fact in facts}
     return " and ".join(words for name, words in names.items() if name not in stated)
-
-
-def type_of(name: str) -> str:
-    """`h100` for `NVIDIA H100 80GB HBM3`, `h100-pcie` for `NVIDIA H100 PCIe`, which is another part."""
-    match = GPU_NAME.search(name)
-    if match is None or match[1].isalpha():
-        words = [name.removeprefix("NVIDIA ")]
-    else:
-        words = [word for word in match.groups() if word]
-    return re.sub(r"[^a-z0-9]+", "-", " ".join(words).lower()).strip("-")
 
 
 def type_in(case: Case, log: Log, gpu: str) -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from plugins.judging import gpus as gpu_judging
 from plugins.judging import validity
+from plugins.judging.choice import Repeats
 from plugins.judging.evidence import Evidence, Run
 from plugins.judging.job_words import error_quotes, how_it_died, job_lines, log_faults, quotes
 from plugins.judging.judgement import Finding, Judgement, ended
 from plugins.judging.kinds import kind_of
 from plugins.judging.kinds.given_up import judge_given_up
-from plugins.judging.repeats import Repeats, unsure
+from plugins.judging.repeats import unsure
 from plugins.record.verdict import Kind
 
 

@@ -10,30 +10,16 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 
 from plugins.baselines.expected import Expected
+from plugins.judging.choice import MAX_RUNS
 from plugins.judging.pace import judge_pace
 from plugins.judging.steadiness import fell
 from plugins.judging.verdicts import Band, Verdict
 from plugins.metrics import Measurement, Timing
 from plugins.record.verdict import Kind
-
-MAX_RUNS = 3
-"""A case runs at most this often if nobody says how often."""
-
-
-@dataclass(frozen=True)
-class Repeats:
-    """A case runs at most `at_most` times: only until its runs decide, or always so often if `always`.
-
-    If the last run does not decide either, the runs are judged as they are.
-    """
-
-    at_most: int = MAX_RUNS
-    always: bool = False
-
 
 # If the steady median is closer than this many of its standard errors to a limit of the band, it is in doubt.
 SIGMAS = 3.0

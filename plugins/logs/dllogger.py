@@ -27,10 +27,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from plugins.logs.line_parser import LineParser
-from plugins.logs.log import Step, Tells
+from plugins.logs.log import Fact, Step, Tells
 from plugins.logs.numbers import NUMBER, sections, single, whole
 from plugins.logs.origin import seconds_of
-from plugins.logs.statements import Fact
 
 _TIMING = "train_step_timing in s"
 _KEY = re.compile(r"[\w/.-]+", re.ASCII)

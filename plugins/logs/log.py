@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from plugins.logs.processors import ProcessorSample
-from plugins.logs.statements import Fact
 
 Tells = Literal["", "rate", "configuration"]
 
@@ -19,6 +19,39 @@ PrintedMeans = Literal["none", "intervals", "moving", "separable"]
 "intervals" are over the steps since the line before. "moving" ones have a line for each step; "separable" ones
 have enough digits to compute the single steps too.
 """
+
+
+GPU_NAME = re.compile(
+    r"\b(G?[ABHLVT]\d{1,4}[A-Z]?|RTX|GeForce)\b(?!-\d+[ABCQ]\b)(?:.*\b(PCIe|NVL|MIG|HBM2e?)\b)?",
+    re.IGNORECASE,
+)
+"""The part of a GPU's name that tells its type: model, and form factor if it is not SXM, or an older memory than HBM3.
+
+`NVIDIA H100-80C` is virtual, and has no such part: others may compute on the same GPU.
+"""
+
+
+def type_of(name: str) -> str:
+    """`h100` for `NVIDIA H100 80GB HBM3`, `h100-pcie` for `NVIDIA H100 PCIe`, which is another part."""
+    match = GPU_NAME.search(name)
+    if match is None or match[1].isalpha():
+        words = [name.removeprefix("NVIDIA ")]
+    else:
+        words = [word for word in match.groups() if word]
+    return re.sub(r"[^a-z0-9]+", "-", " ".join(words).lower()).strip("-")
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A fact that a run states. `name` is as in `plugins.judging.validity.configuration`.
+
+    `said` is the text of the log, `lines` is how many lines state it.
+    """
+
+    name: str
+    value: int | str
+    said: str
+    lines: int = 1
 
 
 @dataclass(frozen=True)

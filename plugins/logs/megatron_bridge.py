@@ -14,9 +14,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from plugins.logs.log import Log
+from plugins.logs.log import Fact, Log
 from plugins.logs.megatron_lm import MegatronLM
-from plugins.logs.statements import ANCHOR, Fact, Statement
+from plugins.logs.statements import ANCHOR, Statement
 
 _UTILIZATION = re.compile(
     r"Step Time : (\d{1,9}\.\d\d)s GPU utilization: (\d{1,9}\.\d) ?(?:MODEL_)?TFLOP/s/GPU"

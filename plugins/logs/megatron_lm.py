@@ -30,10 +30,10 @@ import re
 from dataclasses import replace
 
 from plugins.logs.line_parser import LineParser
-from plugins.logs.log import Log, Step, Tells
+from plugins.logs.log import Fact, Log, Step, Tells
 from plugins.logs.numbers import NUMBER, integer, number, resolution, sections, single, worked
 from plugins.logs.origin import seconds_of
-from plugins.logs.statements import Fact, Statement
+from plugins.logs.statements import Statement
 
 # The head's bar is left to the first field, which begins with it.
 _HEAD = re.compile(r"\biteration +(\d{1,9})/ *(\d{1,9}) (?=\|)")

@@ -32,9 +32,9 @@ import re
 from dataclasses import replace
 
 from plugins.logs.line_parser import LineParser
-from plugins.logs.log import Log, Step
+from plugins.logs.log import Fact, Log, Step
 from plugins.logs.numbers import NUMBER, number, resolution, sections, single, whole
-from plugins.logs.statements import ANCHOR, Fact, Statement
+from plugins.logs.statements import ANCHOR, Statement
 
 _BAR = re.compile(r"\| *\d{1,9}/(\d{1,9}) \[[\d:]+<[\d:?]+, ")
 # A figure is whole if it is between a comma and the next one, or the bracket that ends the bar. Lightning's

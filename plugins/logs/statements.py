@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from plugins.logs.log import GPU_NAME, Fact
+
 MAX_VALUES = 32
 """A run states a fact in one way, or in a few that contradict each other. Values beyond these are dropped."""
 
@@ -32,15 +34,6 @@ It ends with at most one blank, and an indentation is even, so the two are told 
 ` stdout F ` (containerd), a pod and its container (stern).
 """
 
-GPU_NAME = re.compile(
-    r"\b(G?[ABHLVT]\d{1,4}[A-Z]?|RTX|GeForce)\b(?!-\d+[ABCQ]\b)(?:.*\b(PCIe|NVL|MIG|HBM2e?)\b)?",
-    re.IGNORECASE,
-)
-"""The part of a GPU's name that tells its type: model, and form factor if it is not SXM, or an older memory than HBM3.
-
-`NVIDIA H100-80C` is virtual, and has no such part: others may compute on the same GPU.
-"""
-
 _GPU = r"[A-Z][\w.+-]*(?: [\w.+-]+){1,7}"
 """The whole name of a GPU. A name with other output in it often has another character."""
 
@@ -50,19 +43,6 @@ REACH = 512, 1 << 15
 
 _Key = tuple[str, int | str]
 """A fact's name and value."""
-
-
-@dataclass(frozen=True)
-class Fact:
-    """A fact that a run states. `name` is as in `plugins.judging.validity.configuration`.
-
-    `said` is the text of the log, `lines` is how many lines state it.
-    """
-
-    name: str
-    value: int | str
-    said: str
-    lines: int = 1
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,8 @@ from dataclasses import astuple, dataclass, field
 from itertools import product
 from pathlib import Path
 
-from plugins.judging.repeats import MAX_RUNS, judge_runs, unsure
+from plugins.judging.choice import MAX_RUNS
+from plugins.judging.repeats import judge_runs, unsure
 from plugins.record.verdict import Kind
 from tests import sections
 from tests.bench import clusters

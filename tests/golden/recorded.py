@@ -244,4 +244,4 @@ def make(site: str, section: Machine, recipes: Sequence[Recipe], source: Path | 
     return RecordedJobs(SCENARIOS[os.environ["PACEMARK_GOLDEN"]]())
 
 
-BACKENDS["slurm"] = replace(BACKENDS["slurm"], section=Recorded, module=__name__)
+BACKENDS["slurm"] = replace(BACKENDS["slurm"], section_class=f"{__name__}:Recorded", module=__name__)

@@ -9,6 +9,7 @@ import pytest
 from fixtures.backends.base import Findings
 from fixtures.backends.replay import ReplayBackend
 from fixtures.session.check import check
+from fixtures.session.prospects import baseline_of
 from plugins.errors import Absent, SiteError, Unreachable
 from plugins.recipes.cases import Case
 from tests.unit import examples
@@ -115,7 +116,7 @@ def test_of_a_replay_each_log_is_looked_for(tmp_path: Path) -> None:
 def test_a_number_that_needs_the_run_s_own_peak_is_a_baseline() -> None:
     recipe = examples.recipe_named("proxy")
     found = {
-        case.id: chosen(case, recipe).baseline() is not None
+        case.id: baseline_of(chosen(case, recipe)) is not None
         for case in recipe.cases
         if case.id in ("tiny-fp32-1gpus", "8b-8l-bf16-8gpus")
     }

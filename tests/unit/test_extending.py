@@ -20,7 +20,8 @@ from fixtures.runs.ledger import Ledger
 from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.outcomes import outcome_of
 from fixtures.runs.planned import PlannedJob
-from fixtures.site import THIS_MACHINE, load_site, make_backends
+from fixtures.served import make_backends
+from fixtures.site import THIS_MACHINE, load_site
 from plugins.errors import ConfigError, SubmitError
 from plugins.judging import kinds, validity
 from plugins.judging.evidence import Evidence
@@ -202,7 +203,7 @@ def make(site: str, section: ToySection, recipes: Sequence[Recipe], source: Path
 @pytest.fixture
 def toy_backend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Recipe:
     """A recipe of it."""
-    monkeypatch.setitem(BACKENDS, "toy", Registered(ToySection, __name__, contract="program"))
+    monkeypatch.setitem(BACKENDS, "toy", Registered(f"{__name__}:ToySection", __name__, contract="program"))
     folder = tmp_path / "llama3"
     shutil.copytree(examples.ROOT / "suites" / "llama3", folder)
     recipe = folder / "recipe.yaml"

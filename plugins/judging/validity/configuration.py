@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator
 from itertools import product
 
-from plugins.judging.identity import gpu_names, type_of, unstated
+from plugins.judging.identity import gpu_names, unstated
 from plugins.judging.model import (
     counted_by,
     first_stage,
@@ -18,7 +18,7 @@ from plugins.judging.model import (
 from plugins.judging.validity.mesh import mesh
 from plugins.judging.validity.run import Check, TimedRun, listed, quoted
 from plugins.logs import Step
-from plugins.logs.statements import GPU_NAME, Fact
+from plugins.logs.log import GPU_NAME, Fact, type_of
 
 LINE_MARGIN, OTHER_LINES = 0.1, 0.25
 """In at most this share of the lines the rate may differ more than by this share: a step stalled, and its rate is the next one's."""

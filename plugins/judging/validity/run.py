@@ -9,7 +9,7 @@ from functools import cached_property
 from plugins import words
 from plugins.baselines.accelerators import Accelerator
 from plugins.logs import Log
-from plugins.logs.statements import Fact
+from plugins.logs.log import Fact
 from plugins.metrics import Statistic
 from plugins.recipes.cases import Case
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from plugins.acceptance.decision import Acceptance, asked, decide, runs_of
 from plugins.acceptance.shown import RunShown, Shown
 from plugins.errors import ConfigError
-from plugins.judging.repeats import Repeats
+from plugins.judging.choice import Repeats
 from plugins.record.nodes import node_names
 from plugins.record.plan import Decision, Plan, read_plan
 from plugins.record.verdict import Kind

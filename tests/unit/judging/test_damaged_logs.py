@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plugins.judging.case_record import record_of
+from plugins.judging.choice import Repeats
 from plugins.judging.judge import another_run, judge
 from plugins.judging.judgement import Judgement
-from plugins.judging.repeats import Repeats
 from plugins.logs import Log
 from plugins.logs.formats import read
 from plugins.record.job import Failure, Phase

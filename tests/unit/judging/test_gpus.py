@@ -17,7 +17,7 @@ from plugins.judging import gpus as gpu_judging
 from plugins.judging.identity import type_in
 from plugins.judging.judgement import Judgement
 from plugins.logs.formats import parser, read
-from plugins.logs.statements import Fact
+from plugins.logs.log import Fact
 from plugins.outcome import Outcome
 from plugins.recipes.cases import load_recipe
 from plugins.record.job import Failure, Job, JobRef, JobState, Phase

@@ -11,7 +11,7 @@ import pytest
 from plugins.baselines.store import Baseline
 from plugins.judging.judgement import Judgement
 from plugins.logs import Log
-from plugins.logs.statements import Fact
+from plugins.logs.log import Fact
 from plugins.outcome import Outcome
 from plugins.record.job import Job, JobRef, JobState, Phase, Times
 from plugins.record.verdict import Kind

@@ -16,9 +16,8 @@ import plugins.job_files
 import plugins.suite.judged
 from plugins.job_files import MOST_PARSED, ParsedLogs
 from plugins.judging.cause import find_cause
-from plugins.judging.choice import Choice, Setting
+from plugins.judging.choice import Choice, Repeats, Setting
 from plugins.judging.judge import another_run
-from plugins.judging.repeats import Repeats
 from plugins.logs.formats import read
 from plugins.outcome import Diagnosed, Outcome
 from plugins.record.folder import LOG, keep_try

@@ -12,13 +12,14 @@ from types import MappingProxyType
 import pytest
 
 from plugins.job_files import ParsedLogs
+from plugins.judging.choice import MAX_RUNS, Repeats
 from plugins.judging.judge import another_run
 from plugins.judging.judgement import Judgement
 from plugins.judging.pace import judge_pace
-from plugins.judging.repeats import MAX_RUNS, Repeats, judge_runs, pooled, unsure
+from plugins.judging.repeats import judge_runs, pooled, unsure
 from plugins.judging.verdicts import Band
+from plugins.logs.log import Fact
 from plugins.logs.means import Means
-from plugins.logs.statements import Fact
 from plugins.metrics import Measurement, Statistic, Timing, timing
 from plugins.record.folder import LOG, try_folder
 from plugins.record.job import Job, JobRef, JobState, Phase

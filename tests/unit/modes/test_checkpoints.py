@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.backends.kubernetes.section import Workload
+from fixtures.backends.section import Workload
 from fixtures.fleet.job import TrackedJob
 from fixtures.fleet.watchdog import silent
 from plugins.errors import ConfigError

@@ -17,7 +17,8 @@ from fixtures.backends.kubernetes.api import Refused
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.informer import Copy
 from fixtures.backends.kubernetes.jobset import JobSets
-from fixtures.backends.kubernetes.section import Kubernetes, Workload
+from fixtures.backends.kubernetes.section import Kubernetes
+from fixtures.backends.section import Workload
 from plugins.errors import Unreachable
 from plugins.record.job import JobRef
 from tests.unit import examples, kubeapi

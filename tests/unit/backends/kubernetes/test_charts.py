@@ -15,7 +15,8 @@ from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.kinds import JobKind
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
-from fixtures.backends.kubernetes.section import Kubernetes, Workload
+from fixtures.backends.kubernetes.section import Kubernetes
+from fixtures.backends.section import Workload
 from tests.unit import aks, examples, facts, gke
 from tests.unit.facts import Facts
 

@@ -16,7 +16,8 @@ from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.kinds import JobKind
 from fixtures.backends.kubernetes.objects import QUEUE
 from fixtures.backends.kubernetes.pytorchjob import TorchJobSets
-from fixtures.backends.kubernetes.section import Kubernetes, Workload
+from fixtures.backends.kubernetes.section import Kubernetes
+from fixtures.backends.section import Workload
 from tests.unit import examples, kubeapi
 from tests.unit.backends.kubernetes.test_capacity import node
 

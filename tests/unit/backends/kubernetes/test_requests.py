@@ -16,7 +16,8 @@ from fixtures.backends.kubernetes import backend as module
 from fixtures.backends.kubernetes import follow, job_states, states
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
-from fixtures.backends.kubernetes.section import Kubernetes, Workload
+from fixtures.backends.kubernetes.section import Kubernetes
+from fixtures.backends.section import Workload
 from plugins.record.job import JobRef, Phase
 from tests.unit import examples, kubeapi
 from tests.unit.kubeapi import PODS, Object

@@ -17,7 +17,8 @@ from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.manifest import asks_version, documents
 from fixtures.backends.kubernetes.readiness import Readiness
-from fixtures.backends.kubernetes.section import Kubernetes, Workload
+from fixtures.backends.kubernetes.section import Kubernetes
+from fixtures.backends.section import Workload
 from plugins.errors import ConfigError, Unreachable
 from plugins.recipes.cases import load_recipe
 from plugins.recipes.contracts import reaches
