@@ -17,8 +17,9 @@ from plugins.logs.versions import Versions
 from plugins.wrapped import plain
 
 # Limits above what any recipe prints, so that a broken log cannot fill the memory. Longer lines are cut;
-# further steps, restarts and checkpoints are not kept.
+# further steps, restarts and checkpoints are not kept. A log driver may wrap several lines in one.
 MAX_LINE = 1 << 16
+MAX_WRAPPED = 1 << 18
 MAX_STEPS = 1 << 17
 MAX_RESTARTS = 100
 MAX_SAVES = 16
@@ -33,8 +34,8 @@ class LineParser(ABC):
     """Takes the log's bytes in pieces of any size, and returns the log so far. A format adds `read_line`.
 
     A format declares its `statements`. `tells` is as in `Log`. A line with one of `hints` goes to `read_line`,
-    one with one of `asides` to `read_aside`. `wanted` are all substrings that are still looked for. `cut`: a line
-    was longer than `MAX_LINE`, so that what was read of it depends on the pieces.
+    one with one of `asides` to `read_aside`. `wanted` are all substrings that are still looked for. What is
+    read does not depend on the pieces: the same part of a long line is kept, whether it comes in one piece or in many.
 
     A line ends with a line feed or a carriage return. `finish` reads the rest with `ended=False`, because its
     last number may be cut short.
@@ -46,8 +47,7 @@ class LineParser(ABC):
     tells: Tells = ""
 
     def __init__(self) -> None:
-        self._rest = b""
-        self.cut = False
+        self._partial = b""
         self._log = Log()
         self._steps: dict[int, Step] = {}
         self._repeated: set[int] = set()
@@ -72,11 +72,13 @@ class LineParser(ABC):
 
     def feed(self, data: bytes) -> None:
         self._log = replace(self._log, size=self._log.size + len(data))
-        buffer = self._rest + data.replace(b"\r", b"\n")
-        self.cut = self.cut or _has_long_line(buffer)
+        data = data.replace(b"\r", b"\n")
+        if len(self._partial) == MAX_WRAPPED:
+            data = b"".join(data.partition(b"\n")[1:])
+        buffer = self._partial + data
         end = buffer.rfind(b"\n") + 1
         self._read(buffer, end, ended=True)
-        self._rest = buffer[end : end + MAX_LINE]
+        self._partial = buffer[end : end + MAX_WRAPPED]
 
     def log(self) -> Log:
         steps, repeated = tuple(self._steps.values()), tuple(sorted(self._repeated))
@@ -100,13 +102,13 @@ class LineParser(ABC):
         )
 
     def finish(self) -> Log:
-        self._read(self._rest, len(self._rest), ended=False)
-        self._rest = b""
+        self._read(self._partial, len(self._partial), ended=False)
+        self._partial = b""
         return self.log()
 
     def _read(self, buffer: bytes, end: int, *, ended: bool) -> None:
         for start, stop in telling_lines(buffer, end, self.wanted):
-            raw = buffer[start : min(stop, start + MAX_LINE)]
+            raw = buffer[start : min(stop, start + MAX_WRAPPED)]
             if not hints_in(raw, self.wanted):
                 continue
             lines, whole = plain(raw)
@@ -240,15 +242,6 @@ def attempt(steps: Iterable[Step], mark: str = "") -> Attempt:
     last = max(step.index for step in steps)
     seconds = [step.seconds for step in steps if step.seconds is not None]
     return Attempt(last, statistics.median(seconds) if seconds else None, mark)
-
-
-def _has_long_line(buffer: bytes) -> bool:
-    start = 0
-    while len(buffer) - start > MAX_LINE:
-        start = buffer.rfind(b"\n", start, start + MAX_LINE + 1) + 1
-        if not start:
-            return True
-    return False
 
 
 def _text(raw: bytes) -> str:

@@ -14,7 +14,7 @@ from fixtures.fleet.state import Policy
 from plugins.job_files import ParsedLogs
 from plugins.logs import Log
 from plugins.logs.formats import read
-from plugins.logs.line_parser import MAX_LINE
+from plugins.logs.line_parser import MAX_LINE, MAX_WRAPPED
 from plugins.record.folder import LOG, try_folder
 from tests.unit.cluster import BROKEN, WIDE, Cluster, Start
 from tests.unit.examples import nemo2_text, times
@@ -129,16 +129,16 @@ def test_a_log_that_is_changed_after_its_job_is_parsed_again(
     assert reader.read(path.parent)[1] == 1
 
 
-@pytest.mark.parametrize(("length", "count"), [(MAX_LINE, 0), (MAX_LINE + 1, 1), (3 * MAX_LINE, 1)])
+@pytest.mark.parametrize("length", [MAX_LINE, MAX_LINE + 1, MAX_WRAPPED, 3 * MAX_WRAPPED])
 @pytest.mark.parametrize("size", [1 << 20, 50_000])
-def test_a_log_with_a_line_that_is_cut_is_parsed_again(
-    cluster: Cluster, start: Start, reader: Reader, length: int, count: int, size: int
+def test_a_log_with_a_line_that_is_cut_is_handed_on(
+    cluster: Cluster, start: Start, reader: Reader, length: int, size: int
 ) -> None:
     in_pieces(cluster, size)
-    cluster.logs[WIDE.id] = nemo2_text(times()) + length * "x" + "\n"
+    cluster.logs[WIDE.id] = nemo2_text(times()) + length * "x" + nemo2_text(times()) + "\n"
     session = start(WIDE, policy=reader.policy())
     session.finish()
-    assert reader.read(session.fleet.folder / WIDE.key)[1] == count
+    assert reader.read(session.fleet.folder / WIDE.key)[1] == 0
 
 
 def test_a_copy_that_took_the_place_of_a_log_is_parsed(

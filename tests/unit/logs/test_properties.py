@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import tracemalloc
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from plugins.logs import registry
 from plugins.logs.formats import parser, read
-from plugins.logs.line_parser import MAX_LINE
+from plugins.logs.line_parser import MAX_LINE, MAX_WRAPPED
 from tests.unit.examples import nemo2_line, parse
 from tests.unit.logs import test_dllogger, test_megatron_bridge, test_megatron_lm, test_nemo1
 from tests.unit.logs.test_maxtext import line as maxtext_line
@@ -51,7 +52,7 @@ FORMATS = pytest.mark.parametrize("name", sorted(registry.FORMATS))
 ENCODINGS = ["utf-8", "utf-16", "utf-16-be", "utf-32", "utf-7", "cp037"]
 INSERTED = [
     b"\n", b"\r\n", b"\r", b"\0", b" | ", b"1", b".", b"e9", b"-", b"nan", b"NaN", b"Infinity", b"]", b", ", b"}",
-    b"{", b'"', b"\xff", b"\xe2\x96", "٣".encode(), b"x" * (MAX_LINE + 1), b"\x1b[32m", b"[rank3] careful\n",
+    b"{", b'"', b"\xff", b"\xe2\x96", "٣".encode(), b"x" * (MAX_LINE + 1), b"x" * MAX_WRAPPED, b"\x1b[32m", b"[rank3] careful\n",
 ]  # fmt: skip
 
 
@@ -170,6 +171,20 @@ def test_a_line_of_a_megabyte_before_and_behind_a_step(name: str, filler: bytes)
     expected = parse(b"\n".join([first, second]) + b"\n", name).steps
     assert parse(b"\n".join([first, long + second, long, second + b"\n"]), name).steps == expected
     assert parse(b"\n".join([first, long, second, long, b""]), name).steps == expected
+
+
+@FORMATS
+@pytest.mark.parametrize("size", [30_000, 100_000, 1_000_000])
+def test_a_long_line_of_a_log_driver_reads_the_same_in_pieces(name: str, size: int) -> None:
+    *lines, last = LOGS[name]
+    between = "chatter, " * (size // 9 // len(lines))
+    wrapped = json.dumps({"log": "".join(f"{line}\r{between}\r" for line in lines) + "\n"})
+    data = f"{wrapped}\n{last}\n".encode()
+    whole = parse(data, name)
+    for piece in (4099, 65536, 70_001):
+        assert read(name, (data[at : at + piece] for at in range(0, len(data), piece))) == whole
+    if len(data) < MAX_WRAPPED:
+        assert whole.steps == parse("\n".join(LOGS[name]) + "\n", name).steps
 
 
 @FORMATS
