@@ -44,6 +44,7 @@ _CATEGORIES = (
     Kind.NO_BASELINE,
     Kind.SKIPPED,
 )
+_STATUSES = {Kind.NO_BASELINE: ["skipped"], Kind.SKIPPED: ["skipped"]}
 _CHARTS = [
     {"type": "currentStatus", "title": "This run"},
     {"type": "statusDynamics", "title": "The last runs on this site"},
@@ -89,7 +90,7 @@ def set_times(config: pytest.Config, times: Times | None) -> None:
     Allure shows the one that began last: here that of the session that went on with the run.
     """
     listener = config.pluginmanager.getplugin("allure_listener")
-    result = listener.allure_logger.get_test(None) if listener else None
+    result = listener and listener.allure_logger.get_test(None)
     if result is None:
         return
     if times is None:
@@ -101,12 +102,10 @@ def set_times(config: pytest.Config, times: Times | None) -> None:
 def write_environment(folder: Path, summary: Summary) -> None:
     """Write what Allure shows as the run's environment, of its record. Raises OSError."""
     accepted = summary.acceptance
-    environment = {
-        "site": summary.site,
-        "run": summary.run,
-        **({"acceptance": accepted.decision, "acceptance_plan": accepted.digest} if accepted else {}),
-        **summary.versions,
-    }
+    environment: dict[str, str] = {"site": summary.site, "run": summary.run}
+    if accepted is not None:
+        environment |= {"acceptance": accepted.decision, "acceptance_plan": accepted.digest}
+    environment |= summary.versions
     lines = [f"{name}={value}" for name, value in environment.items()]
     write_whole(folder / "environment.properties", "\n".join(lines) + "\n")
 
@@ -125,9 +124,7 @@ def write_run(folder: Path, run: Path, summary: Summary) -> None:
             "name": str(kind),
             # Any line of the message may carry the verdict.
             "messageRegex": rf"[\s\S]*\b{re.escape(str(kind))}: [\s\S]*",
-            "matchedStatuses": ["skipped"]
-            if kind in (Kind.NO_BASELINE, Kind.SKIPPED)
-            else ["failed", "broken"],
+            "matchedStatuses": _STATUSES.get(kind, ["failed", "broken"]),
         }
         for kind in _CATEGORIES
     ]
@@ -218,8 +215,10 @@ def _steps(judgement: Judgement, record: CaseRecord) -> None:
 def _figures(measurement: Measurement | None) -> list[str]:
     if measurement is None:
         return []
-    share = [] if measurement.mfu is None else [f"MFU {measurement.mfu:.1f} %"]
-    return [f"{measurement.tokens_per_second:,.0f} tokens/s", *share]
+    figures = [f"{measurement.tokens_per_second:,.0f} tokens/s"]
+    if measurement.mfu is not None:
+        figures.append(f"MFU {measurement.mfu:.1f} %")
+    return figures
 
 
 def _plots(judgement: Judgement) -> Iterator[tuple[str, str]]:

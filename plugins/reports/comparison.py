@@ -74,14 +74,18 @@ def _why_not(first: Summary, earlier: CaseRecord | None, second: Summary, record
     other = [
         f"{name} {then.get(name)} and {now.get(name)}" for name in _WORK if then.get(name) != now.get(name)
     ]
-    return f"not the same work: {', '.join(other)}" if other else ""
+    if not other:
+        return ""
+    return f"not the same work: {', '.join(other)}"
 
 
 def _paces(record: CaseRecord) -> tuple[float, ...]:
     """The steady step time in s of each job that was judged."""
     if record.runs:
         return tuple(run.steady_median for run in record.runs)
-    return (record.steady_median,) if record.steady_median else ()
+    if record.steady_median:
+        return (record.steady_median,)
+    return ()
 
 
 def _properties(record: CaseRecord) -> dict[str, str]:
@@ -185,15 +189,19 @@ def print_comparison(runs: Runs, file: TextIO, width: int, *, colour: bool) -> N
     console.print(f"{runs.second.run} against {runs.first.run}", style="bold")
     printed: set[str] = set()
     for effect in comparison.effects:
-        besides = "" if printed.isdisjoint(effect.cases) else ", on top of what is above"
-        console.print(f"{effect.name}: {_percent(effect.ratio)}{besides}", soft_wrap=True)
+        line = f"{effect.name}: {_percent(effect.ratio)}"
+        if not printed.isdisjoint(effect.cases):
+            line += ", on top of what is above"
+        console.print(line, soft_wrap=True)
         printed.update(effect.cases)
     if not comparison.ratios:
         console.print("no case could be compared")
     elif not comparison.effects:
         untold = [*comparison.findings.values()].count(Finding.CANNOT_TELL)
-        but = f", but of {untold} of {len(comparison.findings)} cases it cannot be told" if untold else ""
-        console.print(f"no case differs beyond what two equal runs would{but}")
+        line = "no case differs beyond what two equal runs would"
+        if untold:
+            line += f", but of {untold} of {len(comparison.findings)} cases it cannot be told"
+        console.print(line)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("case", "pace", "throughput, 95 % interval"):
         table.add_column(name, no_wrap=True)

@@ -64,7 +64,9 @@ def overall(
         outcomes.add(Outcome.NO_BASELINE)
     if outcomes:
         return next(outcome for outcome in _CLASSES if outcome in outcomes)
-    return Outcome.PASSED if totals[Kind.PASSED] else Outcome.EMPTY
+    if totals[Kind.PASSED]:
+        return Outcome.PASSED
+    return Outcome.EMPTY
 
 
 def exit_code(status: int, outcome: Outcome, decision: Decision | None = None, *, gate: bool = True) -> int:
@@ -72,9 +74,12 @@ def exit_code(status: int, outcome: Outcome, decision: Decision | None = None, *
 
     With an acceptance plan it is 0 if, and only if, the `decision` is accepted.
     """
-    code = CODES[outcome] if gate and status <= 1 else status
+    code = status
+    if gate and status <= 1:
+        code = CODES[outcome]
     if decision is None:
         return code
     if decision is Decision.ACCEPTED and status <= 1:
         return 0
-    return code or (NOT_SHOWN if gate else 1)
+    not_shown = NOT_SHOWN if gate else 1
+    return code or not_shown

@@ -19,6 +19,7 @@ from xml.etree import ElementTree
 from plugins.metrics import Statistic
 from plugins.record.case import CaseRecord
 from plugins.record.summary import Scaling
+from plugins.words import counted
 
 WIDTH, HEIGHT = 860, 300
 COLUMNS = 400
@@ -152,8 +153,7 @@ def _steps_svg(steps: _Steps) -> str:
     stalls = [point for point in shown if point[0] in steps.hiccups]
     if stalls:
         marks = ziaplot.Scatter(*zip(*stalls, strict=True)).marker("x", 4).style(f"edge_color: {_VERMILLION}")
-        plural = "s" if len(steps.hiccups) > 1 else ""
-        _draw(graph, "hiccups", marks, f"{len(steps.hiccups)} hiccup{plural}", _Look(_VERMILLION, 1))
+        _draw(graph, "hiccups", marks, counted(len(steps.hiccups), "hiccup"), _Look(_VERMILLION, 1))
     for run in _beyond(steps.points, low, high)[:_LABELS]:
         edge, side = (high, "top") if run[0][1] > high else (low, "bottom")
         graph.add(ziaplot.Text(run[-1][0] + steps.last / 100, edge, _named(run), valign=side))

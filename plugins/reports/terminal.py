@@ -103,8 +103,10 @@ def _baseline(record: CaseRecord) -> str:
     target = record.expected
     if target is None:
         return ""
-    own = f" as recorded by run {target.recorded_by}" if target.recorded_by else ""
-    return f"{record.recipe} {record.release} on {target.gpu}{own}"
+    compared = f"{record.recipe} {record.release} on {target.gpu}"
+    if target.recorded_by:
+        compared += f" as recorded by run {target.recorded_by}"
+    return compared
 
 
 def _verdict(record: CaseRecord) -> str:
@@ -115,11 +117,10 @@ def _figures(record: CaseRecord) -> list[str]:
     """The cells behind the verdict; all empty if nothing was measured."""
     if record.step_time is None:
         return [""] * 6
-    expected = record.expected.step_time if record.expected else None
     figures = (
         (record.step_time, ".4g", ""),
         (record.steady_median, ".4g", ""),
-        (expected, ".4g", ""),
+        (record.expected and record.expected.step_time, ".4g", ""),
         (record.off, "+.1f", " %"),
         (record.tokens_per_second, ",.0f", ""),
         (record.mfu, ".2f", " %"),

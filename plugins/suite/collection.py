@@ -6,7 +6,7 @@ import pytest
 
 from plugins.errors import ConfigError
 from plugins.recipes.cases import Case
-from plugins.reports import benchmark_view
+from plugins.reports import benchmark
 from plugins.suite.session import case_of, recipe_of
 
 
@@ -69,7 +69,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         recipe = recipe_of(config, item.path)
         if recipe is not None and case_of(item) is not None:
-            benchmark_view.prepare(item)
+            benchmark.prepare(item)
             known |= {name for name, variant in recipe.file.variants.items() if not variant.after}
     unknown = sorted(set(config.option.variant) - known)
     if unknown and not hasattr(config, "workerinput"):

@@ -13,7 +13,7 @@ from plugins.modes.checkpoints import Written
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case
 from plugins.record.verdict import Kind
-from plugins.reports import benchmark_view
+from plugins.reports import benchmark
 from plugins.suite.judged import JUDGEMENT, judge_item
 from plugins.words import shown
 
@@ -29,7 +29,7 @@ def judgement(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> J
     except OSError as error:
         raise Infrastructure(f"its files in the results folder cannot be read or written: {error}") from None
     if judgement.measurement is not None:
-        benchmark_view.show(request, judgement)
+        benchmark.show(request, judgement)
     return judgement
 
 

@@ -1,12 +1,65 @@
-"""`--benchmark-compare-fail`: the cases that are slower than in an earlier run, in words."""
+"""pytest-benchmark's view: a case's steps after the warm-up are its rounds.
+
+Its table, JSON and comparisons work as usual, if one of its options is given. What `--benchmark-compare-fail` finds is
+told in words.
+"""
 
 from __future__ import annotations
 
+import os
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pytest_benchmark.utils import PercentageRegressionCheck
+
+from plugins.judging.judgement import Judgement
+
+
+class StepClock:
+    """A timer that advances by the seconds of one step for each round."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.pending: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def round(self) -> None:
+        self.now += self.pending.pop(0)
+
+
+def prepare(item: pytest.Item) -> None:
+    """Give the item's benchmark fixture, if the test uses it, a clock that follows the log."""
+    item.add_marker(pytest.mark.benchmark(timer=StepClock()))
+
+
+def show(request: pytest.FixtureRequest, judgement: Judgement) -> None:
+    """Replay the steps as rounds, if pytest-benchmark is asked for and on. Under xdist it is off."""
+    config = request.config
+    marker = request.node.get_closest_marker("benchmark")
+    if not config.pluginmanager.hasplugin("benchmark") or marker is None:
+        return
+    if config.getoption("--benchmark-disable") or hasattr(config, "workerinput") or not _asked_for(config):
+        return
+    means, steps = judgement.case.means, judgement.log.steps
+    warm_up = means.warm_up(judgement.case.steps)
+    clock: StepClock = marker.kwargs["timer"]
+    clock.pending = [seconds for index, seconds in means.times(steps).items() if index >= warm_up]
+    if not clock.pending:
+        return
+    benchmark = request.getfixturevalue("benchmark")
+    benchmark.group = judgement.case.recipe
+    benchmark.pedantic(clock.round, rounds=len(clock.pending))
+
+
+def _asked_for(config: pytest.Config) -> bool:
+    """Whether an option of pytest-benchmark is given, on the command line or where pytest has more of it."""
+    more = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
+    given = [*config.invocation_params.args, *more, *config.getini("addopts")]
+    return any(str(word).startswith("--benchmark-") for word in given)
 
 
 def require_comparable(config: pytest.Config) -> None:
@@ -63,7 +116,9 @@ def compared(config: pytest.Config) -> tuple[list[str], list[str]]:
 
 def _change(check: Any, now: float, before: float) -> str:
     """`median 10.81 s, +7.3 % (limit 3 %), where it was 10.07 s`."""
-    relative = isinstance(check, PercentageRegressionCheck)
-    limit = f"{check.threshold:g} %" if relative else f"{check.threshold:g} s"
-    off = f"{100 * (now / before - 1):+.1f} %" if before else f"{now - before:+.4g} s"
-    return f"{check.field} {now:.4g} s, {off} (limit {limit}), where it was {before:.4g} s"
+    unit, off = "s", f"{now - before:+.4g} s"
+    if isinstance(check, PercentageRegressionCheck):
+        unit = "%"
+    if before:
+        off = f"{100 * (now / before - 1):+.1f} %"
+    return f"{check.field} {now:.4g} s, {off} (limit {check.threshold:g} {unit}), where it was {before:.4g} s"
