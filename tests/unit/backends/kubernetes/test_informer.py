@@ -47,8 +47,8 @@ def test_only_what_is_ours_is_remembered_when_it_is_gone(selector: str) -> None:
     try:
         watch.look()
         assert feed.told.wait(60)
-        there, deleted, leaving = watch.look()
-        assert there == {}
-        assert (list(deleted), list(leaving)) == ((["one"], ["one"]) if selector else ([], []))
+        copy = watch.look()
+        assert copy.there == {}
+        assert (list(copy.deleted), list(copy.leaving)) == ((["one"], ["one"]) if selector else ([], []))
     finally:
         watch.close()
