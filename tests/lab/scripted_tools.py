@@ -18,6 +18,18 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
+TITLES = {
+    "JobArrayID": "JOBID",
+    "Name": "NAME",
+    "State": "STATE",
+    "NodeList": "NODELIST",
+    "Reason": "REASON",
+    "StartTime": "START_TIME",
+    "EndTime": "END_TIME",
+    "SubmitTime": "SUBMIT_TIME",
+    "RestartCnt": "RESTART_COUNT",
+    "exit_code": "EXIT_CODE",
+}
 FIRST_ID = 4711
 UNKNOWN_ID = "Invalid job id specified"
 
@@ -62,10 +74,22 @@ class Scheduler:
 
     def start(self, job: Job, otherwise: str) -> str:
         """When the job began to run, in the form that the environment asks for."""
-        if not self.ran(job):
+        return self.moment_of(job["submitted"]) if self.ran(job) else otherwise
+
+    def ended(self, job: Job, otherwise: str) -> str:
+        """When the job ended, in the same form."""
+        if not self.moment(job)[2]:
             return otherwise
+        return self.moment_of(min(self.end(job), job["cancelled"] or float("inf")))
+
+    def moment_of(self, seconds: float) -> str:
         form = os.environ.get("SLURM_TIME_FORMAT", "%Y-%m-%dT%H:%M:%S")
-        return time.strftime(form, time.localtime(job["submitted"]))
+        return time.strftime(form, time.localtime(seconds))
+
+    def status(self) -> str:
+        """The exit code of a job as squeue prints it before Slurm 23.02: as wait(2) gives it."""
+        code, signal = map(int, self.script["exit_code"].split(":"))
+        return str(signal or code << 8)
 
     def end(self, job: Job) -> float:
         """When the job ends by itself."""
@@ -143,9 +167,9 @@ def sbatch(scheduler: Scheduler, argv: list[str], fault: Fault) -> None:
 
 def squeue(scheduler: Scheduler, argv: list[str], fault: Fault) -> None:
     options = argparse.ArgumentParser(prog="squeue", allow_abbrev=False)
-    options.add_argument("--noheader", action="store_true", required=True)
+    options.add_argument("--noheader", action="store_true")
     options.add_argument("--states", choices=["all"], required=True)
-    options.add_argument("--format", required=True)
+    options.add_argument("--Format", required=True)
     options.add_argument("--jobs")
     options.add_argument("--user")
     options.add_argument("--name")
@@ -156,20 +180,26 @@ def squeue(scheduler: Scheduler, argv: list[str], fault: Fault) -> None:
     jobs = [job for job in jobs if wanted is None or str(job["id"]) in wanted]
     if wanted is not None and len(wanted) == 1 and not jobs:
         fail(f"slurm_load_jobs error: {UNKNOWN_ID}")
+    columns = [column.partition(":")[0] for column in given.Format.split(",")]
+    if not given.noheader:
+        print("|".join(TITLES[column] for column in columns))
     for job in jobs:
         state, _, _ = scheduler.moment(job)
-        for shown, raw in scheduler.shown(job):
+        for shown, _ in scheduler.shown(job):
             if given.name in (None, named(scheduler, job)) and given.user in (None, user()):
-                fields = {"i": shown, "A": raw, "j": named(scheduler, job), "T": state}
-                fields |= {
-                    "N": "" if state == "PENDING" else scheduler.script["nodes"],
-                    "r": scheduler.script["reason"],
-                    "S": scheduler.start(job, "N/A"),
+                fields = {
+                    "JobArrayID": shown,
+                    "Name": named(scheduler, job),
+                    "State": state,
+                    "NodeList": "" if state == "PENDING" else scheduler.script["nodes"],
+                    "Reason": scheduler.script["reason"],
+                    "StartTime": scheduler.start(job, "N/A"),
+                    "EndTime": scheduler.ended(job, "N/A"),
+                    "SubmitTime": scheduler.moment_of(job["submitted"]),
+                    "RestartCnt": "0",
+                    "exit_code": scheduler.status(),
                 }
-                line = given.format
-                for letter, value in fields.items():
-                    line = line.replace(f"%{letter}", value)
-                print(line)
+                print("|".join(fields[column] for column in columns))
 
 
 def sacct(scheduler: Scheduler, argv: list[str], fault: Fault) -> None:
@@ -198,6 +228,7 @@ def sacct(scheduler: Scheduler, argv: list[str], fault: Fault) -> None:
                 "NodeList": scheduler.script["nodes"] if scheduler.ran(job) else "None assigned",
                 "ExitCode": scheduler.script["exit_code"],
                 "Start": scheduler.start(job, "Unknown"),
+                "End": scheduler.ended(job, "Unknown"),
             }
             print("|".join(fields[name] for name in given.format.split(",")))
 
@@ -229,6 +260,9 @@ def scontrol(scheduler: Scheduler, argv: list[str], fault: Fault) -> None:
 
 
 def scancel(scheduler: Scheduler, argv: list[str], fault: Fault) -> None:
+    if argv == ["--version"]:
+        print("slurm 22.05.8")
+        return
     options = argparse.ArgumentParser(prog="scancel", allow_abbrev=False)
     options.add_argument("--user")
     options.add_argument("--name")
@@ -242,7 +276,11 @@ def scancel(scheduler: Scheduler, argv: list[str], fault: Fault) -> None:
     if unknown := [job for job in given.ids if job not in known and (given.name or given.user)]:
         fail(f"scancel: error: Kill job error on job id {unknown[0]}: {UNKNOWN_ID}")
     for job in given.ids:
-        ours = job in known and given.name in (None, known[job]["name"]) and given.user in (None, user())
+        ours = (
+            job in known
+            and given.name in (None, named(scheduler, known[job]))
+            and given.user in (None, user())
+        )
         if ours and not scheduler.script["cancel_ignored"]:
             known[job]["cancelled"] = scheduler.now
     scheduler.save()
@@ -259,7 +297,9 @@ def turn(scheduler: Scheduler, tool: str) -> Fault:
 
 def named(scheduler: Scheduler, job: Job) -> str:
     """The name under which the tools show a job. Its id passes to another one once squeue has shown it."""
-    name: str = (scheduler.calls("squeue") > 1 and scheduler.script["renamed"]) or job["name"]
+    name: str = scheduler.script["plugin"] or job["name"]
+    if scheduler.calls("squeue") > 1 and scheduler.script["renamed"]:
+        name = scheduler.script["renamed"]
     return name
 
 

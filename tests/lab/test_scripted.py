@@ -20,37 +20,39 @@ from tests.lab.slurm import SlurmLab
 NAME = "pacemark-scripted.case"
 DISABLED = Fault("Slurm accounting storage is disabled")
 
+BRIEF = "'--Format=JobArrayID:|,Name:|,State:|,Reason:'"
+
 # Each in order, with @ for the job's id. What is compared: status, both outputs.
 COMMANDS = [
-    "squeue --noheader --states=all --jobs=@ --format='%i|%j|%T|%r'",
-    f"squeue --noheader --states=all --jobs=99999 --format='{SQUEUE}'",
-    f"squeue --noheader --states=all --jobs=99998,99999 --format='{SQUEUE}'",
-    "squeue --noheader --states=all --jobs=@,99999 --format='%i|%j|%T|%r'",
-    f'squeue --noheader --states=all --user="$(id -un)" --name={NAME} --format="%i|%j|%T|%r"',
-    f'squeue --noheader --states=all --user="$(id -un)" --name=nothing --format="{SQUEUE}"',
-    f"sacct -X -P --noheader --jobs=@ --format={SACCT}",
+    f"squeue --noheader --states=all --jobs=@ {BRIEF}",
+    f"squeue --noheader --states=all --jobs=99999 {SQUEUE}",
+    f"squeue --states=all --jobs=99998,99999 {SQUEUE}",
+    f"squeue --states=all --jobs=@,99999 {BRIEF}",
+    f'squeue --noheader --states=all --user="$(id -un)" --name={NAME} {BRIEF}',
+    f'squeue --noheader --states=all --user="$(id -un)" --name=nothing {SQUEUE}',
+    f"sacct -X -P --noheader --jobs=@ {SACCT}",
     "scontrol --oneliner show job 99999",
     "scontrol show partition batch | head -1",
-    'squeue --noheader --states=all --user="$(id -un)" --jobs=@ --format="%i|%j|%T|%r"',
-    f'squeue --noheader --states=all --user="$(id -un)" --jobs=99999 --format="{SQUEUE}"',
+    f'squeue --noheader --states=all --user="$(id -un)" --jobs=@ {BRIEF}',
+    f'squeue --noheader --states=all --user="$(id -un)" --jobs=99999 {SQUEUE}',
     "scancel 99999",
     f'scancel --user="$(id -un)" --name={NAME} 99999',
     'scancel --user="$(id -un)" --name=another @',
-    "squeue --noheader --states=all --jobs=@ --format='%i|%j|%T'",
+    "squeue --noheader --states=all --jobs=@ '--Format=JobArrayID:|,Name:|,State:'",
     "scancel @ 99999",
     "scancel @",
     f'scancel --user="$(id -un)" --name={NAME} @',
-    "squeue --noheader --states=all --jobs=@ --format='%i|%j|%T'",
+    "squeue --noheader --states=all --jobs=@ '--Format=JobArrayID:|,Name:|,State:'",
 ]
 
 # Two jobs begin at different times.
-TIMELESS = SACCT.removesuffix(",Start")
+TIMELESS = SACCT.removesuffix(",Start,End")
 SACCT_COMMANDS = [
-    f"sacct -X -P --noheader --jobs=@ --format={TIMELESS}",
-    f"sacct -X -P --noheader --jobs=99999 --format={TIMELESS}",
-    f"sacct -X -P --noheader --jobs=99999,@ --format={TIMELESS}",
-    f"sacct -X -P --noheader --name={NAME} --starttime=now-7days --format={TIMELESS} | grep '^@|'",
-    f"sacct -X -P --noheader --name=nothing --starttime=now-7days --format={TIMELESS}",
+    f"sacct -X -P --noheader --jobs=@ {TIMELESS}",
+    f"sacct -X -P --noheader --jobs=99999 {TIMELESS}",
+    f"sacct -X -P --noheader --jobs=99999,@ {TIMELESS}",
+    f"sacct -X -P --noheader --name={NAME} --starttime=now-7days {TIMELESS} | grep '^@|'",
+    f"sacct -X -P --noheader --name=nothing --starttime=now-7days {TIMELESS}",
 ]
 QUEUED: Timeline = ((0, "PENDING", 0),)
 
@@ -130,7 +132,7 @@ def told(
 def test_tools_that_hang_end_with_the_lab(scripted_log: bytes) -> None:
     with ScriptedLab(scripted_log) as lab:
         lab.play(Script(timeline=STUCK, faults={"squeue": Fault(seconds=600)}))
-        tool = f"{lab.root}/bin/squeue --noheader --states=all --format=%i"
+        tool = f"{lab.root}/bin/squeue --noheader --states=all --Format=Name:"
         hanging = subprocess.Popen(
             ["bash", "-c", tool], env={daemons.MARK: str(lab.root), "PATH": SYSTEM_PATH}
         )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tests.lab.scripted import Script, ScriptedLab
+from tests.lab.scripted import Fault, Script, ScriptedLab
 from tests.system.support import Run, finish, login, signal_group, site_file, start, until
 
 RECIPE = "maxtext_llama2"
@@ -95,6 +96,23 @@ def vanish(lab: ScriptedLab, tmp_path: Path, script: Script, strike: Callable[[]
             return finish(process, results, BOUND)
         finally:
             process.kill()
+
+
+def killed_before_the_first_list(lab: ScriptedLab, tmp_path: Path, script: Script) -> tuple[str, ...]:
+    """Run the case, and end the session by kill -9 as soon as it knows its job, before squeue has listed any.
+
+    The lab goes on with this script. Returns the selection for the next session.
+    """
+    hanging = replace(script, faults={"squeue": Fault(seconds=FOR_EVER)})
+    select, results = _selection(lab, tmp_path, hanging, RECIPE, {}, {}), tmp_path / "results"
+    with start(*select, results=results) as process:
+        try:
+            until(lambda: "job 4711" in process.said(), "the answer of sbatch")
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
+    lab.play(script)
+    return select
 
 
 def _selection(

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.lab.scripted import FINE, STUCK, Fault, Script, ScriptedLab, ending
-from tests.system.scripted import FOR_EVER, SHORT, TIMED_OUT, play, vanish
+from tests.system.scripted import FOR_EVER, SHORT, TIMED_OUT, killed_before_the_first_list, play, vanish
+from tests.system.support import pacemark
 
 DISABLED = Fault("Slurm accounting storage is disabled")
 SACCT = {
@@ -245,6 +246,38 @@ def test_an_id_that_has_passed_to_another_job_is_left_alone(
     assert session.verdict == "lost", session.run.out
     assert "the id is now another job's, named theirs" in session.run.out
     assert scripted_lab.calls("scancel") == []
+
+
+@pytest.mark.parametrize("interrupt", [False, True])
+def test_a_job_that_a_plugin_renames_is_followed_or_cancelled(
+    scripted_lab: ScriptedLab, tmp_path: Path, interrupt: bool
+) -> None:
+    script = Script(plugin="site-name")
+    if interrupt:
+        script = replace(script, timeline=STUCK, ends=False)
+    session = play(scripted_lab, tmp_path, script, interrupt=interrupt)
+    assert session.verdict == ("infrastructure" if interrupt else "passed"), session.run.out
+    assert "job 4711, which the cluster named site-name" in session.run.out
+    assert scripted_lab.live_jobs() == []
+
+
+@pytest.mark.parametrize("then", ["--resume", "--sweep", "--cancel"])
+def test_a_renamed_job_that_a_killed_session_never_saw_in_a_list_is_not_left(
+    scripted_lab: ScriptedLab, tmp_path: Path, then: str
+) -> None:
+    script = Script(plugin="site-name", timeline=STUCK, ends=False)
+    select = killed_before_the_first_list(scripted_lab, tmp_path, script)
+    if then == "--resume":
+        scripted_lab.play(replace(script, timeline=FINE, ends=True))
+    run = pacemark(
+        *(select if then == "--resume" else ["suites", *select[-2:]]),
+        *([then] if then == "--sweep" else [then, "latest"]),
+        results=tmp_path / "results",
+    )
+    assert run.status == 0, run.out
+    assert scripted_lab.live_jobs() == []
+    assert list(scripted_lab.jobs().values()) == ["COMPLETED" if then == "--resume" else "CANCELLED"]
+    assert len(scripted_lab.calls("sbatch")) == 1
 
 
 def test_an_id_with_its_cluster_is_an_id(scripted_lab: ScriptedLab, tmp_path: Path) -> None:

@@ -47,9 +47,9 @@ def _of_squeue(**columns: str) -> JobState:
         "state": "PENDING",
         "nodes": "",
         "reason": "None",
-        "start": "N/A",
     } | columns
-    return cleaned(JobTable("|".join(row.values())).states([JOB])[JOB])
+    text = "|".join([*row.values(), "N/A", "N/A", "1763830000", "0", "0"])
+    return cleaned(JobTable(text).states([JOB])[JOB])
 
 
 def _of_scontrol() -> JobState:

@@ -123,6 +123,7 @@ def test_a_log_of_any_name_is_searched(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("odd", ODD)
 def test_no_job_id_is_a_command(odd: str, tmp_path: Path) -> None:
     """Ids come from a launcher's words and from a ledger; both may be damaged."""
+    from fixtures.backends.slurm.cancelling import cancel
     from fixtures.backends.slurm.controller import Controller
     from fixtures.backends.slurm.login_node import LoginNode
 
@@ -133,10 +134,13 @@ def test_no_job_id_is_a_command(odd: str, tmp_path: Path) -> None:
             )
             return Answer(0, "", "")
 
-    section = SimpleNamespace(prologue="", environment={}, ssh=SimpleNamespace(command_seconds=5))
-    controller = Controller(LoginNode("here", section, Run()))  # type: ignore[arg-type]
+    section = SimpleNamespace(
+        prologue="", environment={}, launch_bound=9, ssh=SimpleNamespace(command_seconds=5)
+    )
+    login = LoginNode("here", section, Run())  # type: ignore[arg-type]
+    controller = Controller(login)
     job = JobRef("llama3", "8b", f"name {odd}", odd, odd)
-    controller.cancel([job])
+    cancel(login, controller, [job])
     controller.folder(odd)
     controller._shown([job])
     assert not list(tmp_path.iterdir())

@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 
 from fixtures.backends.base import ClusterTimes, InQueue
 from fixtures.backends.slurm.answers import blamed, of_last_step, printed_ids, refused, unanswered
-from fixtures.backends.slurm.job_table import (
-    JobTable,
-    from_queue,
-    from_scontrol,
-    times_of_sacct,
-    times_of_scontrol,
-)
+from fixtures.backends.slurm.job_table import Accounts, JobTable, from_queue, from_scontrol
 from plugins.record.job import JobRef, JobState, Phase
 from tests.unit import examples
 
@@ -27,8 +21,13 @@ LAUNCHERS = {
 
 
 def begun(*rows: str) -> str:
-    """These rows with the time at which the job began as their last column."""
-    return "".join(f"{row}|1763830000\n" for row in rows)
+    """These rows of squeue with the times of the job, its restarts and its exit code."""
+    return "".join(f"{row}|1763830000|1763830500|1763829990|0|256\n" for row in rows)
+
+
+def accounted(*rows: str) -> dict[JobRef, JobState]:
+    """What these rows of sacct say of the job, with its times."""
+    return Accounts("".join(f"{row}|1763830000|1763830500\n" for row in rows)).states([JOB])
 
 
 def squeue(*rows: str) -> JobState | None:
@@ -49,8 +48,8 @@ def test_another_row_is_none_of_ours(row: str) -> None:
 
 # Seen on Slurm 22.05 in the seconds after a short job of eight nodes.
 def test_a_row_of_sacct_that_is_not_complete_yet_says_nothing() -> None:
-    assert JobTable(begun("17|allocation|FAILED|gpu001|3:0")).accounted([JOB]) == {}
-    assert JobTable(begun("17|ours|FAILED|gpu[001-008]|3:0")).accounted([JOB]) == {
+    assert accounted("17|allocation|FAILED|gpu001|3:0") == {}
+    assert accounted("17|ours|FAILED|gpu[001-008]|3:0") == {
         JOB: JobState(Phase.FAILED, "FAILED", nodes="gpu[001-008]", exit_code="3:0")
     }
 
@@ -98,15 +97,15 @@ def test_banners_change_nothing(banner: list[str]) -> None:
     text = "\n".join([*banner, begun("17|ours|RUNNING|n1|None"), *banner])
     assert JobTable(text).states([JOB]) == {JOB: JobState(Phase.RUNNING, "RUNNING", nodes="n1")}
     assert JobTable(text).living("ours") == {"17": True}
-    text = "\n".join([*banner, begun("17|ours|TIMEOUT|n1|0:15"), *banner])
-    assert JobTable(text).accounted([JOB]) == {
+    text = "\n".join([*banner, "17|ours|TIMEOUT|n1|0:15|1|2", *banner])
+    assert Accounts(text).states([JOB]) == {
         JOB: JobState(Phase.FAILED, "TIMEOUT", nodes="n1", exit_code="0:15")
     }
 
 
 def test_the_last_life_of_a_requeued_job_counts() -> None:
-    text = begun("17|ours|REQUEUED|n1|0:0", "17|ours|COMPLETED|n2|0:0")
-    assert JobTable(text).accounted([JOB])[JOB].phase is Phase.SUCCEEDED
+    states = accounted("17|ours|REQUEUED|n1|0:0", "17|ours|COMPLETED|n2|0:0")
+    assert states[JOB].phase is Phase.SUCCEEDED
 
 
 def test_scontrols_line_is_a_state() -> None:
@@ -255,41 +254,56 @@ def test_a_step_that_prepares_the_nodes_is_blamed_for_nothing() -> None:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("3:17|ours|1763830000\n", InQueue(3, 1763830000.0)),
-        ("1017:17|ours|N/A\n", InQueue(1017)),
+        ("3:17|ours|PENDING||Priority|1763830000\n", InQueue(3, 1763830000.0)),
+        ("1017:17|ours|PENDING||Priority|N/A\n", InQueue(1017)),
         # A squeue that does not know the form of times.
-        ("3:17|ours|2026-11-22T12:00:00\n", InQueue(3)),
-        ("banner\n2:16|other|N/A\n3:17|ours|0\n", InQueue(3)),
-        ("3:17|another|N/A\n", None),
-        ("17|ours|N/A\n", None),
-        ("x:17|ours|N/A\n", None),
-        (f"{'9' * 5000}:17|ours|N/A\n", None),
-        (f"3:17|ours|{'9' * 12}\n", InQueue(3)),
+        ("3:17|ours|PENDING||Priority|2026-11-22T12:00:00\n", InQueue(3)),
+        ("banner\n2:16|other|PENDING||Priority|N/A\n3:17|ours|PENDING||Priority|0\n", InQueue(3)),
+        ("3:17|another|PENDING||Priority|N/A\n", None),
+        ("17|ours|PENDING||Priority|N/A\n", None),
+        ("x:17|ours|PENDING||Priority|N/A\n", None),
+        (f"{'9' * 5000}:17|ours|PENDING||Priority|N/A\n", None),
+        (f"3:17|ours|PENDING||Priority|{'9' * 12}\n", InQueue(3)),
         ("", None),
     ],
 )
 def test_the_number_of_a_line_of_the_queue_is_a_position(text: str, found: InQueue | None) -> None:
+    text = text.replace("\n", "|N/A|1763829990|0|0\n")
     assert from_queue([JOB], text).get(JOB) == found
 
 
 def test_the_times_of_a_job_are_those_that_slurm_has() -> None:
-    shown = "JobId=17 JobName=ours JobState=COMPLETED StartTime={} EndTime={} Comment=EndTime=7"
+    def listed(name: str, state: str, *times: object) -> ClusterTimes | None:
+        row = ["17", name, state, "n1", "None", *times]
+        return JobTable("|".join(map(str, row))).times(JOB)
+
     span = ClusterTimes(started=1763830000.0, ended=1763830500.0)
-    assert times_of_scontrol(JOB, shown.format(1763830000, 1763830500)) == span
-    assert times_of_scontrol(JOB, shown.format("Unknown", "2026-11-22T12:00:00")) == ClusterTimes()
-    again = "JobId=17 JobName=ours Restarts={} StartTime=1763830000 EndTime=1763830500"
-    assert times_of_scontrol(JOB, again.format(2)) == replace(span, restarts=2)
-    assert times_of_scontrol(JOB, again.format(0)) == span
-    for other in (
-        "",
-        "slurm_load_jobs error: Invalid job id specified",
-        shown.replace("ours", "x").format(1, 2),
+    assert listed("ours", "COMPLETED", 1763830000, 1763830500, 1, 0, 0) == span
+    assert listed("ours", "FAILED", "Unknown", "2026-11-22T12:00:00", 1, 0, 0) == ClusterTimes()
+    assert listed("ours", "FAILED", 1763830000, 1763830500, 1, 2, 0) == replace(span, restarts=2)
+    # Of a job that runs, squeue has the time at which it must end.
+    for row in (
+        ("ours", "RUNNING", 1, 2, 1, 0, 0),
+        ("x", "COMPLETED", 1, 2, 1, 0, 0),
+        ("ours", "COMPLETED", 1, 2),
     ):
-        assert times_of_scontrol(JOB, other) is None
-    rows = "17|ours|1763830000|1763830500\n17.batch|ours|5|6\n"
-    assert times_of_sacct(JOB, rows) == span
-    assert times_of_sacct(JOB, "17|ours|1763830000|Unknown\n") == ClusterTimes(started=1763830000.0)
-    assert times_of_sacct(JOB, "17|another|1|2\n") == ClusterTimes()
+        assert listed(*row) is None
+    rows = "17|ours|COMPLETED|n|0:0|1763830000|1763830500\n17.batch|ours|COMPLETED|n|0:0|5|6\n"
+    assert Accounts(rows).attempts(JOB, None) == span
+    begins = "17|ours|RUNNING|n|0:0|1763830000|Unknown\n"
+    assert Accounts(begins).attempts(JOB, None) == ClusterTimes(started=1763830000.0)
+    assert Accounts("17|another|COMPLETED|n|0:0|1|2\n").attempts(JOB, None) == ClusterTimes()
+
+
+# Slurm before 23.02 prints what wait(2) gives, and since then what sacct prints.
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [("0", "0:0"), ("256", "1:0"), ("9", "0:9"), ("137", "0:9"), ("1:0", "1:0"), ("0:15", "0:15"), ("4294967294", ""), ("", "")],
+)  # fmt: skip
+def test_the_exit_code_of_a_job_that_failed_is_told_in_one_form(code: str, shown: str) -> None:
+    row = f"17|ours|FAILED|n1|NonZeroExitCode|1|2|1|0|{code}"
+    assert JobTable(row).states([JOB])[JOB].exit_code == shown
+    assert JobTable(row.replace("FAILED", "COMPLETED")).states([JOB])[JOB].exit_code == ""
 
 
 def test_the_last_start_of_a_job_is_told_once_it_began() -> None:
@@ -298,20 +312,31 @@ def test_the_last_start_of_a_job_is_told_once_it_began() -> None:
     # Of a job that waits, squeue has the time at which it may start.
     for row in ("17|ours|PENDING||Resources", "17|theirs|RUNNING|n1|None", "17_0|ours|RUNNING|n1|None"):
         assert JobTable(begun(row)).starts([JOB]) == {}
-    assert JobTable("17|ours|RUNNING|n1|None|N/A\n17|ours|RUNNING").starts([JOB]) == {}
+    assert (
+        JobTable(begun("17|ours|RUNNING|n1|None").replace("1763830000", "N/A") + "17|ours|RUNNING").starts(
+            [JOB]
+        )
+        == {}
+    )
 
 
 def test_the_earlier_attempts_of_a_job_are_those_that_accounting_has() -> None:
+    def attempts(*times: str, last: ClusterTimes | None = None) -> ClusterTimes:
+        return Accounts("".join(f"17|{time}\n" for time in times)).attempts(JOB, last)
+
     # A job that was requeued before it ran has no start, and another cluster's job had the same id.
-    earlier = "17|other|1|1000\n17|ours|2000|2300\n17|ours|Unknown|Unknown\n17|ours|3000|3050\n"
-    last = "17|ours|4000|4500\n"
-    assert times_of_sacct(JOB, earlier + last) == ClusterTimes(
+    ours = "ours|REQUEUED|n|0:0"
+    earlier = [
+        "other|FAILED|n|0:0|1|1000",
+        f"{ours}|2000|2300",
+        f"{ours}|Unknown|Unknown",
+        f"{ours}|3000|3050",
+    ]
+    assert attempts(*earlier, f"{ours}|4000|4500") == ClusterTimes(
         started=4000.0, ended=4500.0, earlier_seconds=350.0, restarts=3
     )
     # Accounting may not know yet that the last attempt began, or ended.
-    for behind in ("", "17|ours|4000|Unknown\n"):
-        known = times_of_sacct(JOB, earlier + behind, ClusterTimes(started=4000.0, ended=4500.0))
-        assert known == ClusterTimes(started=4000.0, ended=4500.0, earlier_seconds=350.0)
-    assert times_of_sacct(JOB, "", ClusterTimes(started=4000.0, ended=4500.0)) == ClusterTimes(
-        started=4000.0, ended=4500.0
-    )
+    last = ClusterTimes(started=4000.0, ended=4500.0)
+    for behind in ([], [f"{ours}|4000|Unknown"]):
+        assert attempts(*earlier, *behind, last=last) == replace(last, earlier_seconds=350.0)
+    assert attempts(last=last) == last

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 
 from fixtures.backends.base import ClusterTimes
 from fixtures.backends.shell import Answer
+from fixtures.backends.slurm.cancelling import cancel
 from fixtures.backends.slurm.controller import Controller
 from fixtures.backends.slurm.login_node import LoginNode
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.backends.ssh.section import Ssh
 from plugins.errors import Unreachable
-from plugins.record.job import JobRef
+from plugins.record.job import JobRef, JobState, Phase
 
 SECTION = Slurm(gpu="h100", account="a", partition="p", stage="/s", ssh=Ssh(host="login"))
 
@@ -64,26 +68,190 @@ def test_a_launcher_has_its_bound_from_when_the_connection_stands() -> None:
     assert section.launch_bound == 120 + 30 + 7 + 11
 
 
+def job(number: int) -> JobRef:
+    return JobRef("llama3", f"70b-{number}gpus", f"ours-{number}", f"{number}", "/logs")
+
+
+JOB = job(17)
+TITLES = "JOBID|NAME|STATE|NODELIST|REASON|START_TIME|END_TIME|SUBMIT_TIME|RESTART_COUNT|EXIT_CODE\n"
+FORGOTTEN = Answer(1, "", "slurm_load_jobs error: Invalid job id specified\n")
+DISABLED = Answer(1, "", "Slurm accounting storage is disabled\n")
+NOW = 1763830000
+
+
+def row(of: JobRef, state: str, *, name: str = "", submitted: int = NOW, restarts: int = 0) -> str:
+    return f"{of.id}|{name or of.name}|{state}|gpu1|None|{NOW}|{NOW + 500}|{submitted}|{restarts}|256\n"
+
+
+class Tools:
+    """Slurm's tools on a login node: what each says, and the tools that were started."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.started: list[str] = []
+        self.answers = {"sacct": DISABLED, "scontrol": FORGOTTEN, "mine": Answer(0, TITLES, "")}
+        self.login = LoginNode("lab", SECTION, SshConnection(SECTION.ssh))
+        self.controller = Controller(self.login)
+        monkeypatch.setattr(SshConnection, "run", lambda connection, script: self._run(script))
+
+    def lists(self, *rows: str) -> None:
+        self.answers["squeue"] = Answer(0, TITLES + "".join(rows), "")
+
+    def states(self, *jobs: JobRef) -> list[JobState]:
+        self.started.clear()
+        states = self.controller.states(jobs)
+        return [states[job] for job in jobs]
+
+    def _run(self, script: str) -> Answer:
+        tools = re.findall(r"timeout --kill-after=5 48 (\w+)", script)
+        self.started += tools
+        (tool,) = set(tools)
+        if tool == "squeue" and "--user=" in script:
+            tool = "mine"
+        answer = self.answers.get(tool, Answer(0, "", ""))
+        if tool == "scontrol":
+            jobs = re.findall(r"echo pacemark-job (\d+)", script)
+            return Answer(0, "".join(f"\npacemark-job {job}\n{answer.out}{answer.err}" for job in jobs), "")
+        return answer
+
+
+@pytest.fixture
+def tools(monkeypatch: pytest.MonkeyPatch) -> Tools:
+    return Tools(monkeypatch)
+
+
+JOBS = [job(number) for number in range(100, 600)]
+
+
+@pytest.mark.parametrize(
+    ("state", "then"),
+    [
+        ("PENDING", []),
+        ("RUNNING", []),
+        ("COMPLETED", []),
+        # sacct, which does not ask the controller, tells by whom it was cancelled, and sinfo of its nodes.
+        ("CANCELLED", ["sacct", "sinfo"]),
+        ("FAILED", ["sacct", "sinfo"]),
+    ],
+)
+def test_one_squeue_tells_of_500_jobs(tools: Tools, state: str, then: list[str]) -> None:
+    for each in JOBS:
+        tools.controller.names.expect(each)
+    tools.lists(*(row(each, state) for each in JOBS))
+    assert {found.raw for found in tools.states(*JOBS)} == {state}
+    assert tools.started == ["squeue", *then]
+    # What it says of them does not change any more.
+    tools.states(*JOBS)
+    assert tools.started == ["squeue"]
+    tools.started.clear()
+    if state not in ("PENDING", "RUNNING"):
+        assert tools.controller.times(JOBS[7]) == ClusterTimes(started=NOW, ended=NOW + 500)
+    assert tools.started == []
+
+
+def test_500_jobs_are_cancelled_by_one_squeue_and_one_scancel(tools: Tools) -> None:
+    tools.answers["mine"] = Answer(0, TITLES + "".join(row(each, "PENDING") for each in JOBS), "")
+    cancel(tools.login, tools.controller, JOBS)
+    assert tools.started == ["squeue", "scancel"]
+
+
+def test_a_job_that_was_listed_is_gone_once_a_whole_list_lacks_it(tools: Tools) -> None:
+    tools.lists(row(JOB, "RUNNING"), row(job(18), "RUNNING"))
+    tools.states(JOB, job(18))
+    tools.lists(row(job(18), "RUNNING"))
+    gone = JobState(Phase.GONE, "GONE (sacct: status 1: Slurm accounting storage is disabled)")
+    assert tools.states(JOB, job(18))[0] == gone
+    assert tools.started == ["squeue", "sacct"]
+    # Of a single id squeue says it by an error.
+    tools.answers["squeue"] = FORGOTTEN
+    assert tools.states(JOB) == [gone]
+    assert tools.started == ["squeue"]
+
+
+@pytest.mark.parametrize("listed", ["never", "by a list without titles"])
+def test_any_other_list_that_lacks_a_job_does_not_tell_that_it_is_gone(tools: Tools, listed: str) -> None:
+    if listed != "never":
+        tools.lists(row(JOB, "RUNNING"))
+        tools.states(JOB)
+        tools.answers["squeue"] = Answer(0, "maintenance\n", "")
+    else:
+        tools.lists()
+    tools.answers["scontrol"] = Answer(1, "", "slurm_load_jobs error: Unable to contact slurm controller\n")
+    with pytest.raises(Unreachable, match="squeue does not list job 17, and scontrol: slurm_load_jobs"):
+        tools.states(JOB)
+    tools.answers["scontrol"] = Answer(0, f"JobId=17 JobName={JOB.name} JobState=RUNNING NodeList=n1", "")
+    assert tools.states(JOB)[0].phase is Phase.RUNNING
+    tools.answers["scontrol"] = FORGOTTEN
+    assert tools.states(JOB)[0].phase is Phase.GONE
+
+
 def test_accounting_is_asked_for_the_times_of_a_job_that_was_requeued_or_that_the_controller_has_forgotten(
-    monkeypatch: pytest.MonkeyPatch,
+    tools: Tools,
 ) -> None:
-    job = JobRef("llama3", "70b", "ours", "17", "/logs")
-    known = "JobId=17 JobName=ours StartTime=1763830000 EndTime=1763830500"
-    asked: list[str] = []
+    attempts = f"17|{JOB.name}|REQUEUED|n|0:0|1000|1100\n17|{JOB.name}|COMPLETED|n|0:0|{NOW}|{NOW + 500}\n"
+    tools.answers["sacct"] = Answer(0, attempts, "")
+    tools.lists(row(JOB, "COMPLETED", restarts=1))
+    expected = ClusterTimes(started=NOW, ended=NOW + 500, earlier_seconds=100.0, restarts=1)
+    for started in (["squeue", "sacct"], ["squeue"]):
+        assert tools.states(JOB)[0].phase is Phase.SUCCEEDED
+        assert tools.started == started
+        assert tools.controller.times(JOB) == expected
+    tools.answers["squeue"] = FORGOTTEN
+    assert tools.states(JOB)[0].phase is Phase.SUCCEEDED
+    assert tools.controller.times(JOB) == expected
 
-    def answer(self: SshConnection, script: str) -> Answer:
-        asked.append("sacct" if "sacct" in script else "scontrol")
-        assert "SLURM_TIME_FORMAT=%s" in script
-        return Answer(0, said[asked[-1]], "")
 
-    monkeypatch.setattr(SshConnection, "run", answer)
-    asks = Controller(LoginNode("lab", SECTION, SshConnection(SECTION.ssh)))
-    said = {"scontrol": known, "sacct": ""}
-    assert asks.times(job) == ClusterTimes(started=1763830000.0, ended=1763830500.0)
-    said = {"scontrol": "", "sacct": "17|ours|1763830000|1763830600\n"}
-    assert asks.times(job) == ClusterTimes(started=1763830000.0, ended=1763830600.0)
-    assert asked == ["scontrol", "scontrol", "sacct"]
-    said = {"scontrol": f"{known} Restarts=1", "sacct": "17|ours|1763820000|1763820100\n"}
-    assert asks.times(job) == ClusterTimes(
-        started=1763830000.0, ended=1763830500.0, earlier_seconds=100.0, restarts=1
-    )
+# A plug-in of Slurm (job_submit) may give a job another name.
+
+
+def test_a_job_that_slurm_renames_is_known_by_the_first_list(tools: Tools) -> None:
+    tools.controller.names.expect(JOB)
+    rows = row(JOB, "RUNNING", name="site-17")
+    tools.lists(rows)
+    tools.answers["mine"] = Answer(0, TITLES + rows, "")
+    assert tools.states(JOB)[0].phase is Phase.RUNNING
+    assert tools.started == ["squeue", "squeue"]
+    assert tools.controller.names.as_listed(JOB) == replace(JOB, renamed="site-17")
+    assert tools.states(JOB, job(18))[0].phase is Phase.RUNNING
+    cancel(tools.login, tools.controller, [JOB])
+    assert tools.started[-2:] == ["squeue", "scancel"]
+    # From now on, another name is another job.
+    tools.lists(row(JOB, "RUNNING", name="theirs"))
+    assert tools.states(JOB)[0].raw == "GONE (the id is now another job's, named theirs)"
+
+
+@pytest.mark.parametrize(
+    ("submitted", "is_mine", "phase"),
+    [
+        (NOW - 30, True, Phase.RUNNING),
+        (NOW - 3600, True, Phase.UNKNOWN),
+        (NOW + 7200, True, Phase.UNKNOWN),
+        (NOW, False, Phase.GONE),
+    ],
+)
+def test_a_job_that_a_dead_session_never_saw_is_ours_if_its_user_and_its_time_are(
+    tools: Tools, submitted: int, is_mine: bool, phase: Phase
+) -> None:
+    rows = row(JOB, "RUNNING", name="site-17", submitted=submitted)
+    tools.lists(rows)
+    tools.answers["mine"] = Answer(0, TITLES + rows * is_mine, "")
+    tools.controller.names.expect(JOB, NOW)
+    tools.answers["sacct"] = Answer(0, f"17|site-17|RUNNING|n|0:0|{NOW}|Unknown\n", "")
+    for _ in range(2):
+        assert tools.states(JOB)[0].phase is phase
+    cancel(tools.login, tools.controller, [JOB])
+    # Of a job of another user, scancel is given the name and the user of ours.
+    assert ("scancel" in tools.started) is (phase is not Phase.UNKNOWN)
+    if phase is Phase.UNKNOWN:
+        assert (
+            tools.states(JOB)[0].raw
+            == "unclear: job 17 is named site-17, and is ours only if Slurm renamed it"
+        )
+
+
+def test_no_other_tool_tells_that_a_job_is_gone_which_slurm_may_have_renamed(tools: Tools) -> None:
+    tools.controller.names.expect(JOB)
+    tools.answers["squeue"] = Answer(0, "maintenance\n", "")
+    tools.answers["sacct"] = Answer(0, f"17|site-17|RUNNING|n|0:0|{NOW}|Unknown\n", "")
+    tools.answers["scontrol"] = Answer(0, "JobId=17 JobName=site-17 JobState=RUNNING NodeList=n1", "")
+    with pytest.raises(Unreachable, match="squeue does not list job 17"):
+        tools.states(JOB)

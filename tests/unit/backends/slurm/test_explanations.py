@@ -20,7 +20,7 @@ HELD = JobState(Phase.QUEUED, "PENDING", "launch failed requeued held", hopeless
 MAINTENANCE = JobState(Phase.QUEUED, "PENDING", "ReqNodeNotAvail, Reserved for maintenance")
 FAILED = JobState(Phase.FAILED, "NODE_FAIL", nodes="gpu[001-064]")
 ENDING = JobState(Phase.ENDING, "COMPLETING", nodes="gpu[001-064]")
-OF_ITS_NODES = "sinfo --noheader --list-reasons --format='%N|%E' --nodes='gpu[001-064]'"
+OF_ALL_NODES = "sinfo --noheader --list-reasons --format='%N|%E'"
 
 
 class Tools:
@@ -39,7 +39,7 @@ def test_a_failed_prolog_names_its_node_and_no_other() -> None:
     tools = Tools(REASONS)
     state = Explanations(tools).explained("17", HELD)
     assert state == replace(HELD, reason="launch failed requeued held; `sinfo -R` says: gpu003: Prolog error")
-    assert "--nodes" not in tools.commands[0]
+    assert tools.commands == [OF_ALL_NODES]
 
 
 def test_a_maintenance_names_its_reservation_and_its_times() -> None:
@@ -53,7 +53,27 @@ def test_a_maintenance_names_its_reservation_and_its_times() -> None:
 def test_of_a_job_that_failed_the_nodes_that_are_out_of_service_are_named() -> None:
     tools = Tools("gpu017|Kill task failed\n")
     assert Explanations(tools).explained("17", FAILED).reason == "`sinfo -R` says: gpu017: Kill task failed"
-    assert tools.commands == [OF_ITS_NODES]
+    assert tools.commands == [OF_ALL_NODES]
+
+
+def test_one_question_tells_of_the_nodes_of_all_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = Tools("gpu[016-017,070]|Kill task failed\ngpu[080-081]|Not responding\n")
+    explained = Explanations(tools).explained
+    for job in range(500):
+        reason = explained(f"{job}", FAILED).reason
+        assert reason == "`sinfo -R` says: gpu016,gpu017: Kill task failed"
+    assert (
+        explained("600", replace(FAILED, nodes="gpu[080-089]")).reason
+        == "`sinfo -R` says: gpu[080-081]: Not responding"
+    )
+    assert explained("601", replace(FAILED, nodes="gpu090")) == replace(FAILED, nodes="gpu090")
+    assert tools.commands == [OF_ALL_NODES]
+    # An answer from before a job failed does not tell of its nodes.
+    monkeypatch.setattr(states, "_FRESH_SECONDS", -1)
+    explained("1", FAILED)
+    assert tools.commands == [OF_ALL_NODES]
+    explained("602", FAILED)
+    assert tools.commands == [OF_ALL_NODES] * 2
 
 
 def test_a_job_that_ends_is_asked_about_only_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +84,7 @@ def test_a_job_that_ends_is_asked_about_only_after_a_while(monkeypatch: pytest.M
     monkeypatch.setattr(states, "_END_SECONDS", -1)
     for _ in range(3):
         assert explained("17", ENDING).reason == "`sinfo -R` says: gpu017: Kill task failed"
-    assert tools.commands == [OF_ITS_NODES]
+    assert tools.commands == [OF_ALL_NODES]
 
 
 @pytest.mark.parametrize(

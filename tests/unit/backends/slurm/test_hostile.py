@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from fixtures.backends.shell import Answer
 from fixtures.backends.slurm.answers import blamed, only_node, printed_ids, unanswered
+from fixtures.backends.slurm.cancelling import cancel
 from fixtures.backends.slurm.controller import Controller
-from fixtures.backends.slurm.job_table import JobTable, from_scontrol
+from fixtures.backends.slurm.job_table import Accounts, JobTable, from_scontrol
 from fixtures.backends.slurm.limits import need_of
 from fixtures.backends.slurm.login_node import LoginNode
 from fixtures.backends.slurm.preflight import lacking
@@ -33,6 +34,9 @@ PATTERNS = [
 ]
 ID = re.compile("[1-9][0-9]{0,9}")
 
+# What squeue prints last: when a job begins, ends and was submitted, its restarts and its exit code.
+TIMES = "|N/A|N/A|1763830000|0|0:0"
+
 # What answers are made of, and what has no place in them.
 WORDS = [
     "17", "17|", "17_0|", "17+0|", "ours", "ours|", "|", "\n", "\n", "\r\n", " ", "RUNNING", "COMPLETED", "COMPLETED|", "FAILED", "CANCELLED by 1",
@@ -50,10 +54,11 @@ OWN_WORDS = st.lists(st.sampled_from(WORDS) | st.text(max_size=6), max_size=12).
 
 @given(ANYTHING)
 def test_anything_is_an_answer(text: str) -> None:
-    for states in (JobTable(text).states([JOB]), JobTable(text).accounted([JOB])):
+    for table in (JobTable(text), Accounts(text)):
         # Nothing is told of a job but by a whole row of its own.
         rows = [line.strip().split("|") for line in text.replace("\r", "\n").split("\n")]
-        assert not states or any(row[0].startswith("17") and len(row) == 5 for row in rows)
+        told = table.states([JOB])
+        assert not told or any(row[0].startswith("17") and len(row) == table.width for row in rows)
     assert from_scontrol(JOB, text) is None or "JobId=17" in text
     assert lacking(text, 3) is None or "checked" in text
     assert set(lacking(text, 3) or []) <= {0}
@@ -70,8 +75,8 @@ def test_no_name_makes_another_job_ours(name: str) -> None:
     """The id was given to a job of any other name, which runs."""
     if name.strip() != "ours":
         states = [
-            JobTable(f"17|{name}|RUNNING|n1|None").states([JOB]).get(JOB),
-            JobTable(f"17|{name}|RUNNING|n1|0:0").accounted([JOB]).get(JOB),
+            JobTable(f"17|{name}|RUNNING|n1|None{TIMES}").states([JOB]).get(JOB),
+            Accounts(f"17|{name}|RUNNING|n1|0:0|1|Unknown").states([JOB]).get(JOB),
             from_scontrol(JOB, f"JobId=17 JobName={name} UserId=x(1) JobState=RUNNING NodeList=n1"),
         ]
         assert all(state is None or state.phase in (Phase.GONE, Phase.UNKNOWN) for state in states)
@@ -80,26 +85,26 @@ def test_no_name_makes_another_job_ours(name: str) -> None:
 @given(OWN_WORDS | ANYTHING)
 def test_a_job_that_runs_is_not_over_whatever_else_is_said(text: str) -> None:
     told = [
-        JobTable(f"17|ours|RUNNING|n1|{text}|N/A").states([JOB]).get(JOB),
+        JobTable(f"17|ours|RUNNING|n1|{text}{TIMES}").states([JOB]).get(JOB),
         from_scontrol(JOB, f"JobId=17 JobName=ours UserId=x(1) JobState=RUNNING Comment={text}"),
     ]
     assert all(state is None or not state.phase.over for state in told)
-    assert JobTable(f"17|ours|RUNNING|n1|{text}|N/A").living("ours") == {"17": True}
+    assert JobTable(f"17|ours|RUNNING|n1|{text}{TIMES}").living("ours") == {"17": True}
 
 
 @pytest.mark.parametrize(
     ("rows", "phase"),
     [
-        (["17|ours|RUNNING|n1|None|N/A", "17|ours|COMPLETED|n1|None|N/A"], Phase.UNKNOWN),
-        (["17|ours|COMPLETED|n1|None|N/A", "17|ours|RUNNING|n1|None|N/A"], Phase.UNKNOWN),
-        (["17|ours|COMPLETED|n1|None|N/A"] * 2, Phase.SUCCEEDED),
-        (["17|ours|COMPLETED|n1|a|b|N/A"], None),
-        (["17|ours|COMPLETED|n1|None|N/A", "17|ours"], None),
-        (["17|ours|COMPLETED|x|RUNNING|n1|None|N/A"], None),
+        (["17|ours|RUNNING|n1|None", "17|ours|COMPLETED|n1|None"], Phase.UNKNOWN),
+        (["17|ours|COMPLETED|n1|None", "17|ours|RUNNING|n1|None"], Phase.UNKNOWN),
+        (["17|ours|COMPLETED|n1|None"] * 2, Phase.SUCCEEDED),
+        (["17|ours|COMPLETED|n1|a|b"], None),
+        (["17|ours|COMPLETED|n1|None", "17|ours"], None),
+        (["17|ours|COMPLETED|x|RUNNING|n1|None"], None),
     ],
 )
 def test_rows_that_contradict_each_other_end_no_job(rows: list[str], phase: Phase | None) -> None:
-    state = JobTable("\n".join(rows)).states([JOB]).get(JOB)
+    state = JobTable("".join(f"{row}{TIMES}\n" for row in rows)).states([JOB]).get(JOB)
     assert (state.phase if state else None) is phase
 
 
@@ -126,7 +131,7 @@ def test_a_controller_that_says_anything_is_believed_or_cannot_be_asked(answer: 
         controller = Controller(login)
         try:
             assert isinstance(controller.states([JOB])[JOB], JobState)
-            controller.cancel([JOB])
+            cancel(login, controller, [JOB])
             controller.folder("17")
             assert "$" not in controller.blamed(JOB)
             controller.living("ours")
@@ -147,7 +152,7 @@ def test_a_megabyte_of_anything_takes_no_time(block: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(SshConnection, "run", lambda self, script: Answer(0, text, text))
     began = time.process_time()
     JobTable(text).states([JOB])
-    JobTable(text).accounted([JOB])
+    Accounts(text).states([JOB])
     from_scontrol(JOB, text)
     JobTable(text).living("ours")
     blamed(text)

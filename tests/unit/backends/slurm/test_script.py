@@ -12,6 +12,7 @@ import pytest
 
 from fixtures.backends.base import LogPlace
 from fixtures.backends.shell import Answer, Hear
+from fixtures.backends.slurm import launcher
 from fixtures.backends.slurm.backend import SlurmBackend
 from fixtures.backends.slurm.controller import Controller
 from fixtures.backends.slurm.script import Script, preamble
@@ -477,7 +478,7 @@ def _submit_noisily(monkeypatch: pytest.MonkeyPatch, listed: str, said: str) -> 
         return Answer(0, said, "noise\n", left_out=5000)
 
     monkeypatch.setattr(SshConnection, "run", run)
-    monkeypatch.setattr(Controller, "end_all", lambda self, name, cluster="": (" All were cancelled.", False))
+    monkeypatch.setattr(launcher, "end_all", lambda *asked: (" All were cancelled.", False))
     return SlurmBackend("big-one", section(prologue=""), [examples.llama3()]).submit(examples.case(), NAME)
 
 
