@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fixtures.runs.lines import JOBS_LOG
 from pacemark.jobs import JobsOfRun, named
 from plugins.record.folder import SUMMARY
 from plugins.record.job import Times
+from plugins.record.lines import JOBS_LOG
 from plugins.record.public import stamp
 from plugins.record.summary import Summary
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from fixtures.runs.lines import JOBS_LOG, Line, OtherVersionError, Replay, Run, text_of
 from plugins.bundle.findings import Examination
 from plugins.errors import ConfigError
 from plugins.record.job import Job, JobRef, JobState, Times
+from plugins.record.lines import JOBS_LOG, Line, OtherVersionError, Replay, Run, text_of
 from plugins.yaml_mistakes import first_mistake
 
 LEDGER = "ledger.json"

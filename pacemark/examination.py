@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fixtures.runs.lines import JOBS_LOG
 from pacemark.backwards import backwards
 from pacemark.decision import check_plan
 from pacemark.earlier import LEDGER
@@ -26,6 +25,7 @@ from plugins.bundle.terms import left_out
 from plugins.errors import ConfigError
 from plugins.record.folder import BASIS, SENT, SUMMARY, digests, try_folder
 from plugins.record.job import REPLAY, SETUP_CASE, Job
+from plugins.record.lines import JOBS_LOG
 from plugins.record.plan import PLAN
 from plugins.record.public import stamp
 from plugins.record.stored import NewerSchemaError, as_json, read_summary

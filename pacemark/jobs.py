@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fixtures.runs.lines import JOBS_LOG, Line, OtherVersionError, Replay, Run, parsed, text_of
 from pacemark.earlier import LEDGER, LinesBefore, compare_ledger
 from plugins.bundle.findings import Examination
 from plugins.bundle.statement import once
 from plugins.errors import ConfigError
 from plugins.record.job import Job
+from plugins.record.lines import JOBS_LOG, Line, OtherVersionError, Replay, Run, parsed, text_of
 
 _MOST = 3
 # A job is one of these before its submission is answered.

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fixtures.runs.lines import JOBS_LOG
-from fixtures.runs.outcomes import outcome_of
 from pacemark.jobs import JobsOfRun, named
 from plugins.bundle.differences import differing, few
 from plugins.bundle.findings import Examination
@@ -16,9 +14,11 @@ from plugins.bundle.statement import NewerFormat
 from plugins.bundle.terms import Terms
 from plugins.judging.case_record import record_of
 from plugins.judging.judgement import Judgement
+from plugins.outcome import outcome_of
 from plugins.record.case import CaseRecord
 from plugins.record.folder import BASIS, CASE, SUMMARY
 from plugins.record.job import Job
+from plugins.record.lines import JOBS_LOG
 from plugins.record.stored import case_as_json, read_case
 from plugins.record.verdict import Kind
 from plugins.rejudge import Basis

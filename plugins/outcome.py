@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from plugins.record.folder import LOG
 from plugins.record.job import Job, Phase
 
 UNKNOWN_JOB = "of unknown id"
@@ -72,3 +73,12 @@ class Outcome:
         """The job's id if no other job of the cluster has it; "" if there is no such id."""
         job = self.job
         return "" if job.ref.id == UNKNOWN_JOB or job.state.nodes == THIS_MACHINE else job.ref.id
+
+
+def outcome_of(job: Job, folder: Path, gpu: str = "", earlier: Sequence[Job] = ()) -> Outcome:
+    """What the judge gets of a case whose last job is `job`; `earlier` are those before it, oldest first.
+
+    `folder` is the case's folder in the results. `gpu` is the type of accelerator that the case is judged as.
+    """
+    log = folder / LOG
+    return Outcome(gpu, folder, log if log.exists() else None, job, tuple(earlier))

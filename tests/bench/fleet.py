@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fixtures.runs.ledger import Ledger
-from fixtures.runs.lines import JOBS_LOG
+from plugins.record.lines import JOBS_LOG
 from tests.bench import checkout, controller, process, reframe, waiting
 from tests.bench.controller import Record
 from tests.bench.process import Cost

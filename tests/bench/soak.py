@@ -18,7 +18,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fixtures.runs.lines import JOBS_LOG
+from plugins.record.lines import JOBS_LOG
 from tests.lab.scripted import STUCK, Script, ScriptedLab, training_log
 from tests.system.scripted import RECIPE, site_of
 from tests.system.support import pacemark, signal_group, start

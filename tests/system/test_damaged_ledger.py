@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.runs.lines import JOBS_LOG
+from plugins.record.lines import JOBS_LOG
 from tests.bench.soak import soak
 from tests.lab.scripted import STUCK, Script, ScriptedLab
 from tests.system.forks import Session

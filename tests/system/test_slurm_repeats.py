@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fixtures.runs.ledger import Ledger
-from fixtures.runs.lines import JOBS_LOG
+from plugins.record.lines import JOBS_LOG
 from tests.lab.slurm import SlurmLab
 from tests.system.support import CASE, SELECT, Run, finish, login, pacemark, site_file, start, until
 

@@ -12,11 +12,11 @@ from fixtures.backends.section import Limits, Machine
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import Ledger
-from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.planned import PlannedJob
 from plugins.errors import Unreachable
 from plugins.recipes.cases import Case
 from plugins.record.job import Job, JobRef, JobState, Phase
+from plugins.record.lines import JOBS_LOG
 from tests.unit import examples
 from tests.unit.examples import nemo2_text
 

@@ -20,10 +20,10 @@ from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
 from fixtures.runs import log_file
 from fixtures.runs.ledger import Ledger
-from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.planned import PlannedJob
 from plugins.recipes.cases import Case
 from plugins.record.job import JobRef, JobState, Phase
+from plugins.record.lines import JOBS_LOG
 from tests.unit.cluster import DONE, NARROW, RUNNING, WIDE, Cluster, Site
 
 RUN = "run-1"

@@ -15,7 +15,6 @@ from xml.etree import ElementTree
 import pytest
 
 from fixtures.runs.ledger import Ledger
-from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.opening import read_ledger
 from fixtures.session.choices import CHOICES, SELECTED, Selected
 from fixtures.session.ci import Gate
@@ -24,6 +23,7 @@ from plugins.acceptance.shown import RunShown, Shown
 from plugins.judging.choice import Choice, Setting
 from plugins.recipes.cases import Case
 from plugins.record.case import CaseRecord
+from plugins.record.lines import JOBS_LOG
 from plugins.record.plan import PLAN, Agreed, Plan
 from plugins.record.summary import Ending, Scale, Scaling, WaivedCase
 from plugins.record.verdict import Kind, Outcome

@@ -12,10 +12,10 @@ from rich.table import Table
 
 from fixtures.runs.folders import print_runs, say
 from fixtures.runs.ledger import Ledger
-from fixtures.runs.lines import JOBS_LOG
 from plugins.console import PlainConsole
 from plugins.record.case import CaseRecord
 from plugins.record.job import Job, JobRef
+from plugins.record.lines import JOBS_LOG
 from plugins.reports.terminal import print_table
 from plugins.words import shown
 from tests.unit import examples

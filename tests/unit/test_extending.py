@@ -17,8 +17,6 @@ from fixtures.backends.section import Machine
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import Ledger
-from fixtures.runs.lines import JOBS_LOG
-from fixtures.runs.outcomes import outcome_of
 from fixtures.runs.planned import PlannedJob
 from fixtures.served import make_backends
 from fixtures.site import THIS_MACHINE, load_site
@@ -33,10 +31,12 @@ from plugins.logs.formats import read
 from plugins.logs.line_parser import LineParser
 from plugins.logs.marks import MARKS, Mark
 from plugins.logs.registry import FORMATS, Format
+from plugins.outcome import outcome_of
 from plugins.recipes.cases import Case, Recipe, load_recipe
 from plugins.recipes.recipe_file import read_recipe
 from plugins.record.folder import LOG, SENT
 from plugins.record.job import JobRef, JobState, Phase
+from plugins.record.lines import JOBS_LOG
 from plugins.record.verdict import Kind
 from tests.unit import examples
 from tests.unit.chosen import choices

@@ -17,7 +17,6 @@ from pluggy import PluginManager
 
 from fixtures.runs.folders import Summary, print_runs
 from fixtures.runs.ledger import Ledger
-from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.lock import RunLock
 from fixtures.runs.record import About, write_record
 from plugins.errors import ConfigError
@@ -25,6 +24,7 @@ from plugins.files import write_whole
 from plugins.record.case import CaseRecord
 from plugins.record.folder import CASE, make_case_folder, point_latest
 from plugins.record.job import Job, JobRef
+from plugins.record.lines import JOBS_LOG
 from plugins.record.stored import case_as_json, read_case, write_case
 from plugins.record.summary import Ending
 from plugins.record.verdict import Kind, Outcome

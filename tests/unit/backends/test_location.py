@@ -17,13 +17,13 @@ from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.leftovers import cancel_left
-from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.opening import open_ledger
 from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
 from fixtures.site import site_model
 from plugins.errors import ConfigError, Denied, SubmitError
 from plugins.record.job import SETUP_CASE, JobRef
+from plugins.record.lines import JOBS_LOG
 from tests.unit import examples, kubeapi
 from tests.unit.cluster import Cluster, Session
 

@@ -15,8 +15,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from fixtures.runs.ledger import Ledger
-from fixtures.runs.lines import JOBS_LOG
-from fixtures.runs.outcomes import outcome_of
 from fixtures.runs.record import About, write_record
 from plugins.acceptance.decision import waivers
 from plugins.acceptance.recorded import decided, scaling_record
@@ -27,9 +25,11 @@ from plugins.job_files import ParsedLogs
 from plugins.judging.choice import Choice, Setting
 from plugins.judging.evidence import read_evidence
 from plugins.judging.judge import judge
+from plugins.outcome import outcome_of
 from plugins.record.case import CaseRecord
 from plugins.record.folder import LOG, SENT
 from plugins.record.job import JobRef, JobState, Phase
+from plugins.record.lines import JOBS_LOG
 from plugins.record.plan import PLAN, parse_plan
 from plugins.record.summary import Ending
 from plugins.record.verdict import Outcome

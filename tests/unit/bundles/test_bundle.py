@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.lock import RunLock
 from pacemark.__main__ import main
 from pacemark.leaks import leaks
 from plugins.bundle.sbom import SBOM
 from plugins.judging.choice import Choice
+from plugins.record.lines import JOBS_LOG
 from plugins.reports.checkout import VERSION
 from tests.system.support import pacemark
 from tests.unit import examples

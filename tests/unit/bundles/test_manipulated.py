@@ -25,11 +25,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from fixtures.runs.lines import JOBS_LOG
 from pacemark.__main__ import main
 from plugins.bundle import archive
 from plugins.bundle.statement import ENVELOPE
 from plugins.judging.choice import Choice
+from plugins.record.lines import JOBS_LOG
 from plugins.record.plan import PLAN
 from tests.unit import examples
 from tests.unit.bundles import runs

@@ -13,11 +13,11 @@ from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
 from fixtures.runs.checkpoints import is_kept, is_left, to_remove
 from fixtures.runs.ledger import Ledger
-from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.planned import PlannedJob
 from plugins.errors import Infrastructure, SiteError, Unreachable
 from plugins.recipes.cases import Case
 from plugins.record.job import Job, JobRef
+from plugins.record.lines import JOBS_LOG
 from tests.unit import examples
 from tests.unit.cluster import BROKEN, NARROW, RUNNING, Cluster, Session, Site, Start, told
 from tests.unit.examples import nemo2_line

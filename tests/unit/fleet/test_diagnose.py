@@ -13,7 +13,6 @@ from fixtures.backends.slurm.backend import SlurmBackend
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Budget, Mode, Policy, Symptom
 from fixtures.runs.ledger import Ledger
-from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
 from plugins.errors import ConfigError, SubmitError
@@ -21,6 +20,7 @@ from plugins.modes.artefacts import Artefacts
 from plugins.recipes.cases import Case
 from plugins.record.case import File
 from plugins.record.job import Job, JobRef, JobState, Phase
+from plugins.record.lines import JOBS_LOG
 from tests.unit import examples
 from tests.unit.cluster import BROKEN, NARROW, RUNNING, Cluster, Site, Start, told
 from tests.unit.examples import nemo2_text

@@ -15,12 +15,12 @@ from fixtures.fleet.controller import Controller
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import Ledger
-from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.log_file import LogFile
 from fixtures.runs.planned import PlannedJob
 from plugins.errors import SubmitError, Unreachable
 from plugins.recipes.cases import Case
 from plugins.record.job import JobRef
+from plugins.record.lines import JOBS_LOG
 from tests.unit import examples
 from tests.unit.cluster import DONE, MIDDLE, NARROW, RUNNING, WIDE, Cluster, Site, Start, told, until
 

@@ -17,12 +17,12 @@ from fixtures.fleet import follow
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import Ledger
-from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
 from plugins.errors import Denied, SiteError, SubmitError, Unprovisioned, Unreachable
 from plugins.recipes.cases import Case
 from plugins.record.job import JobRef, JobState, Phase
+from plugins.record.lines import JOBS_LOG
 from tests.unit import examples
 from tests.unit.cluster import DONE, MIDDLE, NARROW, RUNNING, WIDE, Cluster, Session, Site, Start, told, until
 from tests.unit.examples import nemo2_text

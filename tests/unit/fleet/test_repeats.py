@@ -10,9 +10,9 @@ import pytest
 
 from fixtures.backends.base import LogPiece, LogPlace
 from fixtures.fleet.state import Policy
-from fixtures.runs.outcomes import outcome_of
 from plugins.errors import ConfigError
 from plugins.job_files import ParsedLogs
+from plugins.outcome import outcome_of
 from plugins.recipes.cases import Case
 from plugins.record.job import Job, JobState, Phase
 from tests.unit.cluster import BROKEN, DONE, RUNNING, WIDE, Cluster, Session, Start, told

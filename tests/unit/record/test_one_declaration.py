@@ -25,7 +25,7 @@ spec = importlib.util.spec_from_file_location("plugins.record.job", sys.argv[1])
 sys.modules[spec.name] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(sys.modules[spec.name])
 
-from fixtures.runs.lines import Line, Run, parsed, written
+from plugins.record.lines import Line, Run, parsed, written
 from plugins.record.case import CaseRecord
 from plugins.record.job import Job, JobRef
 from plugins.record.stored import case_as_json, read_case, write_case

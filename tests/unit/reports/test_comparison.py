@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from fixtures.runs.lines import JOBS_LOG
 from fixtures.session.choosing import earlier_run
 from pacemark.__main__ import main
 from plugins.errors import ConfigError
 from plugins.record.case import CaseRecord
 from plugins.record.folder import SUMMARY
 from plugins.record.job import Job, JobRef
+from plugins.record.lines import JOBS_LOG
 from plugins.record.stored import case_as_json
 
 CASES = [

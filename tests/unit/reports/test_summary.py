@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fixtures.runs.ledger import Ledger
-from fixtures.runs.lines import JOBS_LOG
 from plugins.record.case import CaseRecord
 from plugins.record.job import Job, JobRef, JobState, Phase
+from plugins.record.lines import JOBS_LOG
 from plugins.record.stored import case_as_json
 from plugins.reports.checkout import commit_of
 from tests import schema

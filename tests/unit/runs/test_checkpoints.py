@@ -14,13 +14,13 @@ from fixtures.fleet.state import Policy
 from fixtures.runs.checkpoints import is_kept, is_left, to_remove, tries_of
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.leftovers import cancel_left
-from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
 from fixtures.session.requirements import require_saves
 from plugins.errors import ConfigError, Infrastructure
 from plugins.record.folder import make_case_folder
 from plugins.record.job import Checkpoint, JobRef, JobState, Phase
+from plugins.record.lines import JOBS_LOG
 from tests.unit.cluster import RUNNING
 from tests.unit.cluster import Site as Machine
 from tests.unit.fleet.test_checkpoints import LOAD, SAVE, Storage

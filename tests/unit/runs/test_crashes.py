@@ -15,10 +15,10 @@ import pytest
 
 from fixtures.runs.folders import Summary
 from fixtures.runs.leftovers import cancel_left
-from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.opening import open_ledger
 from fixtures.runs.resume import resumed
 from fixtures.site import Site
+from plugins.record.lines import JOBS_LOG
 from tests.unit import crashes
 from tests.unit.cluster import Site as Quick
 from tests.unit.crashes import Kept

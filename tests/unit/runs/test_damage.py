@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from fixtures.runs.ledger import Ledger
-from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.opening import damage_of, open_ledger, read_ledger
 from plugins.errors import ConfigError
 from plugins.record.job import Job
+from plugins.record.lines import JOBS_LOG
 from tests.unit import examples
 from tests.unit.jobs_log import lines_of
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.runs.ledger import Ledger
-from fixtures.runs.outcomes import outcome_of
+from plugins.outcome import outcome_of
 from plugins.record.job import Job, JobRef, JobState, Phase
 from tests.unit import examples
 

@@ -21,13 +21,13 @@ from fixtures.backends.section import Limits, Machine
 from fixtures.runs.folders import Summary, find_run, print_runs
 from fixtures.runs.ledger import Ledger, process_start
 from fixtures.runs.leftovers import cancel_left
-from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.lock import RunLock, take_run
 from fixtures.runs.log_file import LogFile
 from fixtures.runs.stop import stop_run
 from fixtures.site import Site
 from plugins.errors import Absent, ConfigError, Denied, SubmitError, Unreachable
 from plugins.record.job import JobRef
+from plugins.record.lines import JOBS_LOG
 from tests.unit.cluster import MIDDLE, NARROW, RUNNING, WIDE, Cluster
 from tests.unit.jobs_log import line_of, rewrite
 

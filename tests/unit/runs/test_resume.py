@@ -13,7 +13,6 @@ import pytest
 
 from fixtures.runs.folders import Summary, all_runs, find_run, print_runs
 from fixtures.runs.ledger import Ledger
-from fixtures.runs.lines import JOBS_LOG
 from fixtures.runs.lock import RunLock, is_live
 from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
@@ -22,6 +21,7 @@ from plugins.errors import Absent, ConfigError, Denied, Unreachable
 from plugins.recipes.cases import Case
 from plugins.record.folder import LOG, make_case_folder
 from plugins.record.job import Failure, JobRef, JobState, Phase
+from plugins.record.lines import JOBS_LOG
 from tests.unit import examples
 from tests.unit.cluster import Cluster
 

@@ -14,8 +14,8 @@ from fixtures.backends.kubernetes.kinds import JobKind
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs, TorchJobSets
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.runs.ledger import Ledger
-from fixtures.runs.outcomes import outcome_of
 from plugins.errors import SiteError, Unreachable
+from plugins.outcome import outcome_of
 from plugins.record.job import JobRef, Phase
 from tests.unit import aks, examples, kubeapi
 

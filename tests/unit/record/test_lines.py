@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from fixtures.runs.lines import Line, OtherVersionError, Replay, Run, hash_of, parsed, written
 from plugins.record.job import Job, JobRef
+from plugins.record.lines import Line, OtherVersionError, Replay, Run, hash_of, parsed, written
 from tests.unit.jobs_log import line_of
 
 RUN = Run(id="run-1", site="lab", home="/results/run-1", started=1.8e9, pid=7)
