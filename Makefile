@@ -3,7 +3,8 @@
 #             once (minutes, with Go or a Python package of it); it says what it has to leave out
 # make unit   the tests that need no lab
 # make lint   style, types and the import rules
-# make bench  what Pacemark itself costs, side by side with what it is compared to; and how often its verdicts are wrong
+# make bench  what Pacemark itself costs, side by side with what it is compared to, into docs/performance.md; and how often its
+#             verdicts are wrong. BENCHES="page fleet" runs these alone
 # make slurm  a Slurm of this machine, with a site file for it, until Ctrl-C; as root it installs what it needs
 # make docs   the documentation as a site, in build/docs/site; an error if its tables are out of date
 # make tables  writes anew what the pages show of the models and the YAML: tables of keys, cases and numbers
@@ -49,15 +50,7 @@ unit: $(BIN)/.test
 	$(BIN)/python -m pytest tests/unit -n $$(($$(nproc) + 1)) --dist loadfile
 
 bench: $(BIN)/.test lab kubernetes
-	$(BIN)/python -m tests.bench.collection
-	$(BIN)/python -m tests.bench.parsing
-	$(BIN)/python -m tests.bench.podlogs
-	$(BIN)/python -m tests.bench.nccl
-	$(BIN)/python -m tests.bench.page
-	$(BIN)/python -m tests.bench.rates
-	$(BIN)/python -m tests.bench.busy --runs 2
-	$(BIN)/python -m tests.bench.fleet
-	$(BIN)/python -m tests.bench.kube
+	$(BIN)/python -m tests.bench $(BENCHES)
 
 slurm: $(BIN)/.run lab
 	$(BIN)/python -m tests.lab.slurm --nodes 8

@@ -15,7 +15,6 @@ from tests.bench.report import print_target
 ROUNDS = 9
 FEW_ROUNDS = 3
 SIZES, SCALES = 100, 100
-_LIMIT = 2.0
 
 _PLAIN = """\
 import pytest
@@ -48,18 +47,18 @@ def main() -> None:
             folder.mkdir()
             (folder / "test_nothing.py").write_text(text)
         nothing, suites = medians(ROUNDS, (".", empty), ("suites", checkout.ROOT))
-        print(
-            f"collection, median of {ROUNDS}: empty {nothing:.3f} s, suites {suites:.3f} s, "
-            f"{suites - nothing:+.3f} s, ratio {suites / nothing:.2f}"
+        print_target(
+            "collecting suites <= 1.4 x an empty session",
+            suites <= 1.4 * nothing,
+            f"{suites / nothing:.2f} x {nothing:.2f} s, median of {ROUNDS}",
         )
         made = checkout.make(Path(name) / "checkout", SIZES, SCALES)
         nothing, bare, many = medians(FEW_ROUNDS, (".", empty), (".", plain), ("suites", made))
-        print(
-            f"collection of {cases:,} cases, median of {FEW_ROUNDS}: empty {nothing:.2f} s, as bare tests "
-            f"{bare - nothing:+.2f} s, as cases {many - nothing:+.2f} s"
-        )
+        tests, ours = bare - nothing, many - nothing
         print_target(
-            f"{cases:,} cases < {_LIMIT:g} s above empty", many - nothing < _LIMIT, f"{many - nothing:.2f} s"
+            f"collecting {cases:,} cases <= 1.5 x as many bare tests",
+            ours <= 1.5 * tests,
+            f"{ours / tests:.2f} x, +{ours:.2f} s and +{tests:.2f} s above {nothing:.2f} s, median of {FEW_ROUNDS}",
         )
 
 

@@ -99,7 +99,11 @@ def main() -> None:
             short, long = (cost(Path(name), nodes, size) for size in (SHORT, LONG))
             print_table(f"an NCCL trace of {8 * nodes} ranks", ("short", "long"), (short.rows(), long.rows()))
             more = long.peak - short.peak
-            print_target(f"memory is flat, within {MORE:.0f} MB", more <= MORE, f"{more:.1f} MB more")
+            print_target(
+                f"memory is flat, within {MORE:.0f} MB, {8 * nodes} ranks",
+                more <= MORE,
+                f"{more:.1f} MB more",
+            )
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from plugins.record.verdict import Kind
 from plugins.reports import page
-from tests.bench.report import print_target
+from tests.bench.report import print_figure, print_target
 from tests.unit.reports import example_run
 
 CASES, STEPS = 100, 10_000
@@ -43,7 +43,7 @@ def main() -> None:
         page.PageReport().write(summary, folder)
         made = time.perf_counter() - start
         size = (folder / page.HTML).stat().st_size
-        print(f"page of {CASES} cases of {STEPS:,} steps: made in {made:.2f} s, {size / 1e6:.2f} MB")
+        print_figure(f"page of {CASES} cases of {STEPS:,} steps", f"made in {made:.2f} s")
         print_target(f"smaller than {_SIZE / 1e6:g} MB", size < _SIZE, f"{size / 1e6:.2f} MB")
         browser = next((found for program in _BROWSERS if (found := shutil.which(program))), None)
         if browser is None:

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from plugins.logs.formats import read
+from tests.bench.report import print_target
 
 SIZE = 10**9
 PIECE = 1 << 20
@@ -70,9 +71,10 @@ def main() -> None:
             ]
             ours, theirs = (max(column) for column in zip(*goes, strict=True))
             path.unlink()
-            print(
-                f"{name}: parse {ours:.0f} MB/s, grep -c '{word}' {theirs:.0f} MB/s, ratio {ours / theirs:.2f} "
-                f"({size / 1e9:.1f} GB, best of {ROUNDS})"
+            print_target(
+                f"{name}: parse >= 1,500 MB/s",
+                ours >= 1500,
+                f"{ours:.0f} MB/s, grep -c '{word}' {theirs:.0f} MB/s, ratio {ours / theirs:.2f} ({size / 1e9:.1f} GB, best of {ROUNDS})",
             )
 
 

@@ -1,11 +1,25 @@
-"""How a bench prints its figures."""
+"""How a bench prints its figures, and keeps those that docs/performance.md shows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 Row = tuple[str, str, float]
 """What it is, its unit, the figure."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure, and what it is of. `met` says whether it reaches the goal that `what` names; None: it has none."""
+
+    what: str
+    figure: str
+    met: bool | None = None
+
+
+FIGURES: list[Figure] = []
+"""What this process has printed as a figure or a target."""
 
 
 def print_table(title: str, names: Sequence[str], columns: Sequence[Sequence[Row]]) -> None:
@@ -18,4 +32,10 @@ def print_table(title: str, names: Sequence[str], columns: Sequence[Sequence[Row
 
 
 def print_target(target: str, met: bool, figure: str) -> None:
+    FIGURES.append(Figure(target, figure, met))
     print(f"{'met' if met else 'not met'}: {target}: {figure}", flush=True)
+
+
+def print_figure(what: str, figure: str) -> None:
+    FIGURES.append(Figure(what, figure))
+    print(f"{what}: {figure}", flush=True)

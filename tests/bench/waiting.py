@@ -72,6 +72,12 @@ def compare(lab: SlurmLab, folder: Path) -> None:
     print_target(
         "Ctrl-C leaves no job", not (few.left or many.left), f"{many.left} left, {many.cancelling:.1f} s"
     )
+    requests = sum(many.end.requests.values())
+    print_target(
+        f"Ctrl-C with {MANY} jobs < 2 s, <= 20 requests",
+        many.cancelling < 2 and requests <= 20,
+        f"{many.cancelling:.1f} s, {requests} requests",
+    )
 
 
 def wait(lab: SlurmLab, folder: Path, cases: int) -> Wait:
