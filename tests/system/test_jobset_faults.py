@@ -183,10 +183,13 @@ def test_a_submission_that_is_cut_off_makes_one_jobset(
 
 
 def test_an_api_server_that_crashes_while_submitting(
-    crashing: KubernetesLab, gate: Gate, gated: MakeTrial
+    crashing: KubernetesLab, gate: Gate, gated: MakeTrial, tmp_path: Path
 ) -> None:
+    # The submission is repeated for as long as the server may take to start.
+    patience = "from fixtures.backends.kubernetes import backend\nbackend.SUBMIT_SECONDS = 300.0\n"
+    (tmp_path / "patience.py").write_text(patience)
     rule = gate.on(JOBSETS, HOLD)
-    trial = gated().start()
+    trial = gated().start("-p", "patience", env={"PYTHONPATH": str(tmp_path)})
     assert rule.met.wait(300)
     crashing.signal("kube-apiserver", signal.SIGKILL)
     rule.let_go()

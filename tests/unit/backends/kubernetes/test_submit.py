@@ -157,6 +157,51 @@ def test_an_answer_that_leaves_open_what_was_made_is_none(
         create()
 
 
+LOST = status(503, "the server is currently unable to handle the request", "ServiceUnavailable")
+FORBIDDEN = status(403, 'jobsets.jobset.x-k8s.io is forbidden: User "me" cannot create it', "Forbidden")
+
+
+def test_a_server_that_forbids_everything_after_a_lost_answer_leaves_open_what_was_made(
+    server: Server, create: Create
+) -> None:
+    """It was restarted, and has not read its roles by the end of the submission."""
+    answers = iter([LOST, FORBIDDEN])
+
+    def answer(_: str) -> tuple[int, bytes]:
+        time.sleep(15)
+        return next(answers)
+
+    server.answers = {"GET": status(404, "not found", "NotFound")}
+    server.answer = answer
+    with pytest.raises(Unreachable, match="403"):
+        create()
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_a_refusal_after_a_lost_answer_counts_only_if_nothing_was_made(
+    server: Server, create: Create, made: bool
+) -> None:
+    """Admission refuses a second object of the name before the server looks whether there is one."""
+    answers = iter([LOST, status(400, 'admission webhook "gate" denied the request: one at a time')])
+    server.answers = {"GET": status(404, "not found", "NotFound")}
+    if made:
+        server.answers = {"GET": (200, json.dumps(JOBSET).encode())}
+    server.answer = lambda _: next(answers)
+    if made:
+        assert create()["metadata"]["uid"] == "1"
+        return
+    with pytest.raises(SubmitError, match="one at a time"):
+        create()
+
+
+def test_a_look_at_a_taken_name_that_is_refused_leaves_open_whose_it_is(
+    server: Server, create: Create
+) -> None:
+    server.answers = {"GET": FORBIDDEN, "POST": status(409, "already exists", "AlreadyExists")}
+    with pytest.raises(Unreachable):
+        create()
+
+
 def test_a_webhook_that_comes_back_within_seconds_costs_no_job(server: Server, create: Create) -> None:
     answers = iter([internal(DEAD), (201, json.dumps(JOBSET).encode())])
     server.answer = lambda _: next(answers)
