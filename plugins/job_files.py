@@ -59,7 +59,9 @@ class ParsedLogs:
             return read(log_format, iter(lambda: file.read(_PIECE), b""))
 
         log, own_path = self._read(log_format, folder / LOG, parse, Log()), folder / OWN_LOG
-        return log.beside(self._read(log_format, own_path, parse, Log())) if own_path.exists() else log
+        if own_path.exists():
+            log = log.beside(self._read(log_format, own_path, parse, Log()))
+        return log
 
     def read_gpus(self, folder: Path) -> Gpus:
         """What the log of the job tells of its GPUs. Raises OSError."""

@@ -66,7 +66,9 @@ def _run_in(case: Case, mode: str, outcome: Outcome, setting: Setting, parsed: P
     if good is None:
         return replace(run, why_no_good="none is recorded")
     reason = good.unlike(case_in_mode, outcome.gpu)
-    return replace(run, why_no_good=reason) if reason else replace(run, good=good)
+    if reason:
+        return replace(run, why_no_good=reason)
+    return replace(run, good=good)
 
 
 def _without_findings(evidence: Evidence) -> Evidence:

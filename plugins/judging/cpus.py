@@ -42,7 +42,9 @@ def peak(case: Case, logs: Sequence[Log]) -> float | None:
     """The peak in TFLOP/s by which these runs are judged together; None if one measured none."""
     peaks = [_peak(case, log) for log in logs]
     known = [tflops for tflops in peaks if tflops is not None]
-    return max(known) if len(known) == len(peaks) else None
+    if len(known) < len(peaks):
+        return None
+    return max(known)
 
 
 def explained(
@@ -57,10 +59,12 @@ def explained(
     if not settled:
         return verdict
     others, who = _others(settled), _who(settled)
+    if not verdict.fails and (others is None or others < BUSY):
+        return verdict
     if others is None:
-        return _with(verdict, UNKNOWN) if verdict.fails else verdict
+        return _with(verdict, UNKNOWN)
     if others < BUSY:
-        return _with(verdict, f"{who}, which explains no slow step") if verdict.fails else verdict
+        return _with(verdict, f"{who}, which explains no slow step")
     known = all(_last(case, log) for log in logs)
     if expected is None or (known and _clear(verdict, measurement, expected)):
         return _with(verdict, f"{who}: judged by what this one had of them")
@@ -75,7 +79,9 @@ def explained(
 def busy(case: Case, logs: Sequence[Log]) -> str:
     """Who kept the processors from these runs; "" if nobody did, or if it is not known."""
     settled = _settled(case, logs)
-    return _who(settled) if settled and (_others(settled) or 0.0) >= BUSY else ""
+    if not settled or (_others(settled) or 0.0) < BUSY:
+        return ""
+    return _who(settled)
 
 
 def _settled(case: Case, logs: Sequence[Log]) -> list[ProcessorSample]:
@@ -95,7 +101,9 @@ def _last(case: Case, log: Log) -> list[ProcessorSample]:
     """The samples of the steps whose median decides; empty if most are missing."""
     steps = range(case.steps - case.means.unit.recent, case.steps)
     last = [sample for sample in log.processors if sample.step in steps]
-    return last if 2 * len(last) > len(steps) else []
+    if 2 * len(last) <= len(steps):
+        return []
+    return last
 
 
 def _others(samples: Sequence[ProcessorSample]) -> float | None:
@@ -119,7 +127,9 @@ def _who(samples: Sequence[ProcessorSample]) -> str:
         used[name] += seconds
     whole = sum(sample.others_s or 0.0 for sample in samples)
     names = sorted((name for name in used if used[name] > BUSY * whole), key=lambda name: -used[name])
-    named = f" ({', '.join(names[:NAMED])})" if names else ""
+    named = ""
+    if names:
+        named = f" ({', '.join(names[:NAMED])})"
     shares = _shares(samples)
     percents = {name: f"{100 * share:.0f} %" for name, share in shares.items()}
     words = {

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from plugins.judging.diagnosis import Diagnosis, ModeRun
+from plugins.judging.figures import counted
 from plugins.modes.artefacts import Artefacts
 from plugins.modes.growth import Growth, explain_growth
 from plugins.modes.profiles import Digests, ProfileDigest
@@ -17,15 +18,15 @@ from plugins.record.verdict import Cause
 _LAST = 0.02
 """Without a good digest, a rank arrives last if it waits less than the median of the others by this share of a step."""
 
-# The parts of a step, in the order of the report: the word, and the fields of `Step` that it is made of.
-_PARTS: Mapping[str, tuple[str, ...]] = {
-    "step": ("length",),
-    str(Cause.COMPUTE): ("compute",),
-    str(Cause.COMMUNICATION): ("exposed",),
-    str(Cause.GAP): ("gap", "-data", "-checkpoint"),
-    str(Cause.DATA): ("data",),
-    str(Cause.CHECKPOINT): ("checkpoint",),
-    str(Cause.COPIES): ("other",),
+# The parts of a step, in the order of the report: the word, and the fields of `Step` that it is the sum of, with their signs.
+_PARTS: Mapping[str, Mapping[str, int]] = {
+    "step": {"length": 1},
+    str(Cause.COMPUTE): {"compute": 1},
+    str(Cause.COMMUNICATION): {"exposed": 1},
+    str(Cause.GAP): {"gap": 1, "data": -1, "checkpoint": -1},
+    str(Cause.DATA): {"data": 1},
+    str(Cause.CHECKPOINT): {"checkpoint": 1},
+    str(Cause.COPIES): {"other": 1},
 }
 
 
@@ -39,17 +40,17 @@ class _Networks:
     @property
     def transport(self) -> tuple[str, str]:
         """How many ranks use which network in the good run and now, in words."""
-        return _counted(self.good), _counted(self.now)
+        return _listed(self.good), _listed(self.now)
 
 
 @dataclass(frozen=True)
 class _Compared:
-    """A profile beside the good one, as in `Diagnosis`. `growth` is None if there is no good one."""
+    """A profile beside the good one, as in `Diagnosis`. `growth` is None if there is no good one, all else if there is no profile."""
 
-    figures: Mapping[str, tuple[float | None, float]]
-    slowest: str
-    last: str | None
-    growth: Growth | None
+    figures: Mapping[str, tuple[float | None, float]] | None = None
+    slowest: str | None = None
+    last: str | None = None
+    growth: Growth | None = None
 
 
 def diagnose(gpus: int, runs: Sequence[ModeRun], recording: str) -> Diagnosis:
@@ -59,30 +60,30 @@ def diagnose(gpus: int, runs: Sequence[ModeRun], recording: str) -> Diagnosis:
     notes = _notes(runs)
     if profile is None and trace is None:
         return Diagnosis(f"no diagnosis: {'; '.join(notes) or 'no job was run'}", runs=tuple(runs))
-    ranks, lines, growth = _networks_of(trace), [], None
-    compared = None if profile is None else _compare(profile, gpus, ranks)
-    if compared is not None:
-        growth = compared.growth
+    ranks, compared = _networks_of(trace), _Compared()
+    lines = []
+    if profile is not None:
+        compared = _compare(profile, gpus, ranks)
         lines += _table(compared)
     if trace is not None:
         lines.append(_transport_line(ranks))
     lines += [f"good       {run.mode} of {run.good.origin}" for run in (profile, trace) if run and run.good]
-    if growth is not None:
-        lines += growth.figures
+    growth = compared.growth
     headline, cause = _conclusion(profile, growth, ranks)
-    notes += _without_good(runs, recording)
-    return Diagnosis(
+    diagnosis = Diagnosis(
         headline=headline,
         cause=cause,
-        ranks=() if growth is None else growth.ranks,
-        slowest=None if compared is None else compared.slowest,
-        last=None if compared is None else compared.last,
-        collective=None if growth is None else growth.collective,
-        figures=None if compared is None else compared.figures,
+        slowest=compared.slowest,
+        last=compared.last,
+        figures=compared.figures,
         transport=ranks.transport,
-        lines=(*lines, *(f"note       {note}" for note in notes)),
         runs=tuple(runs),
     )
+    if growth is not None:
+        lines += growth.figures
+        diagnosis = replace(diagnosis, ranks=growth.ranks, collective=growth.collective)
+    notes += _without_good(runs, recording)
+    return replace(diagnosis, lines=(*lines, *(f"note       {note}" for note in notes)))
 
 
 def _notes(runs: Sequence[ModeRun]) -> list[str]:
@@ -120,9 +121,10 @@ def _conclusion(profile: ModeRun | None, growth: Growth | None, ranks: _Networks
         return f"cause: {growth.headline}", growth.cause
     changed = [rank for rank, name in ranks.now.items() if ranks.good.get(rank, name) != name]
     if changed and profile is None:
-        first = changed[0]
-        more = f" (and {len(changed) - 1} more ranks)" if len(changed) > 1 else ""
-        text = f"transport: rank {first} uses {ranks.now[first]}, it used {ranks.good[first]}{more}"
+        first, *others = changed
+        text = f"transport: rank {first} uses {ranks.now[first]}, it used {ranks.good[first]}"
+        if others:
+            text += f" (and {len(others)} more ranks)"
         return f"cause: {text}", Cause.TRANSPORT
     reason = "there is no profile to compare"
     if profile is not None:
@@ -149,17 +151,15 @@ def _figures(
     good: Sequence[ProfileDigest], now: Sequence[ProfileDigest]
 ) -> dict[str, tuple[float | None, float]]:
     """The seconds a step of each part in the good run, None if there is none, and now: means of the ranks."""
-    return {
-        part: (_mean(good, fields) if good else None, _mean(now, fields)) for part, fields in _PARTS.items()
-    }
+    means = {part: _mean(now, fields) for part, fields in _PARTS.items()}
+    if not good:
+        return {part: (None, mean) for part, mean in means.items()}
+    return {part: (_mean(good, fields), means[part]) for part, fields in _PARTS.items()}
 
 
-def _mean(ranks: Sequence[ProfileDigest], fields: Sequence[str]) -> float:
-    """The mean of the ranks' sums of these fields. A field that begins with `-` is subtracted."""
-    return fmean(
-        sum(-rank.mean(name[1:]) if name.startswith("-") else rank.mean(name) for name in fields)
-        for rank in ranks
-    )
+def _mean(ranks: Sequence[ProfileDigest], fields: Mapping[str, int]) -> float:
+    """The mean of the ranks' sums of these fields, each with its sign."""
+    return fmean(sum(sign * rank.mean(name) for name, sign in fields.items()) for rank in ranks)
 
 
 def _last(now: Sequence[ProfileDigest]) -> str | None:
@@ -168,14 +168,17 @@ def _last(now: Sequence[ProfileDigest]) -> str | None:
         return None
     first, *others = sorted(now, key=lambda rank: rank.mean("communication"))
     gap = median(rank.mean("communication") for rank in others) - first.mean("communication")
-    return first.who if gap > _LAST * fmean(rank.mean("length") for rank in now) else None
+    if gap <= _LAST * fmean(rank.mean("length") for rank in now):
+        return None
+    return first.who
 
 
 def _table(compared: _Compared) -> list[str]:
     """The figures beside each other: a line for each part of a step that takes any time."""
-    whole = compared.figures["step"][1]
+    figures = compared.figures or {}
+    whole = figures["step"][1]
     lines = [f"{'ms, mean of ranks':<22} {'good':>10} {'now':>10} {'grew':>10} {'share':>8}"]
-    for part, (good, now) in compared.figures.items():
+    for part, (good, now) in figures.items():
         if not good and not now:
             continue
         columns = f"{'':>10} {1e3 * now:10.1f} {'':>10}"
@@ -190,8 +193,10 @@ def _table(compared: _Compared) -> list[str]:
 
 def _transport_line(ranks: _Networks) -> str:
     good, now = ranks.transport
-    before = f"{good} in the good run, now " if good else ""
-    return f"transport  {before}{now or 'not told by the trace'}"
+    now = now or "not told by the trace"
+    if good:
+        now = f"{good} in the good run, now {now}"
+    return f"transport  {now}"
 
 
 def _networks_of(trace: ModeRun | None) -> _Networks:
@@ -211,19 +216,21 @@ def networks(trace: NcclDigest) -> dict[int, str]:
     members = sorted(trace.members(), key=lambda rank: (trace.hosts[rank.host], rank.gpu, rank.pid))
     names = {}
     for number, rank in enumerate(members):
-        name = "" if rank.setup is None else _network(trace.setups[rank.setup])
+        if rank.setup is None:
+            continue
+        name = _network(trace.setups[rank.setup])
         if name:
             names[number if rank.rank is None else rank.rank] = name
     return names
 
 
 def _network(setup: Setup) -> str:
-    """The network of a rank's channels; if no channel is seen, the one that it chose."""
+    """The network of a rank's channels; if no channel is seen, the one that it chose; "" if it chose none."""
     channels = [name.partition("/")[2] for name in setup.transports if name.startswith(("NET/", "COLLNET/"))]
     return " and ".join(sorted(set(channels or setup.networks)))
 
 
-def _counted(networks: Mapping[int, str]) -> str:
+def _listed(networks: Mapping[int, str]) -> str:
     """`IB/GDRDMA on 16 ranks`."""
     counts = Counter(networks.values()).most_common()
-    return ", ".join(f"{name} on {count} rank{'s' if count > 1 else ''}" for name, count in counts)
+    return ", ".join(f"{name} on {counted(count, 'rank')}" for name, count in counts)

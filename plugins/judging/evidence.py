@@ -185,7 +185,9 @@ def _read_last_lines(log_format: str, outcome: Outcome) -> tuple[str, ...]:
 
 def _read_errors(path: Path) -> tuple[str, ...]:
     """The last error messages that a job printed outside its log."""
-    return _quotable(complaints(path.read_bytes())) if path.exists() else ()
+    if not path.exists():
+        return ()
+    return _quotable(complaints(path.read_bytes()))
 
 
 def _quotable(lines: Sequence[bytes]) -> tuple[str, ...]:

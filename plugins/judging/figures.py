@@ -10,6 +10,13 @@ def seconds(value: float) -> str:
     return f"{value:.4g} s" if value < 1000 else f"{value:.0f} s"
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 line`, `7 lines`."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count} {noun}s"
+
+
 def percent(share: float) -> str:
     """`5 %`."""
     return f"{100 * share:.2g} %"
@@ -25,18 +32,26 @@ def billions(parameters: int) -> str:
     value = parameters / 1e9
     if value >= 100:
         return f"{value:.1f} B"
-    return f"{value:.3g} B" if value >= 0.1 else f"{value:.2g} B"
+    if value >= 0.1:
+        return f"{value:.3g} B"
+    return f"{value:.2g} B"
 
 
 def statistic_name(measurement: Measurement) -> str:
     """`last step (49)`, `mean of steps 35 to 44`, `mean of steps 35 to 44 of 3 runs`."""
     timing = measurement.timing
     first, last = timing.window[0][0], timing.window[-1][0]
-    name = f"last step ({last})" if timing.alone else f"mean of {timing.judged.named(first, last)}"
-    return f"{name} of {timing.runs} runs" if timing.runs > 1 else name
+    name = f"mean of {timing.judged.named(first, last)}"
+    if timing.alone:
+        name = f"last step ({last})"
+    if timing.runs > 1:
+        name += f" of {timing.runs} runs"
+    return name
 
 
 def steps_listed(measurement: Measurement, steps: tuple[tuple[int, float], ...]) -> str:
     """The first of these steps with their times, and how many more there are."""
     listed = measurement.timing.judged.listed([(index, seconds(time)) for index, time in steps[:5]])
-    return f"{listed} and {len(steps) - 5} more" if len(steps) > 5 else listed
+    if len(steps) > 5:
+        listed += f" and {len(steps) - 5} more"
+    return listed

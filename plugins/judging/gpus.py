@@ -77,7 +77,9 @@ def lines(
         if part is not None and part.nvlink_gb_per_second:
             line += f"; NVLink has {part.nvlink_gb_per_second:g} GB/s each way"
         report.append(line)
-    return report if table is None else report + _scaling(measurement, table)
+    if table is None:
+        return report
+    return report + _scaling(measurement, table)
 
 
 def _clock_line(timed: Gpus, measurement: Measurement, part: Accelerator | None) -> list[str]:
@@ -94,8 +96,10 @@ def _clock_line(timed: Gpus, measurement: Measurement, part: Accelerator | None)
 def _scaling(measurement: Measurement, table: Table) -> list[str]:
     """The share of one GPU's pace that each GPU keeps, if the table has one GPU with as large a batch for each."""
     case = measurement.case
+    if case.gpus == 1:
+        return []
     of_one_gpu = (case.size, case.dtype, 1, case.gbs)
-    for cell in table.cells if case.gpus > 1 else []:
+    for cell in table.cells:
         weak = (cell.size, cell.dtype, cell.gpus, cell.gbs * case.gpus) == of_one_gpu
         if weak and cell.step_time is not None:
             share = 100 * cell.step_time / measurement.step_time

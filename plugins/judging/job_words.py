@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from plugins.baselines.changes import mixed
 from plugins.judging import identity
 from plugins.judging.evidence import Evidence
+from plugins.judging.figures import counted
 from plugins.judging.validity.times import clock_remark, even_remark
 from plugins.logs import Attempt, Log
 from plugins.outcome import Outcome
@@ -45,8 +46,10 @@ def job_lines(outcome: Outcome) -> list[str]:
 
 
 def _try_line(job: Job) -> str:
-    without = f", without {','.join(job.excluded)}" if job.excluded else ""
-    return f"try {job.try_number}     {job.ref.label}{without}: {job.message or job.state.raw}"
+    label = job.ref.label
+    if job.excluded:
+        label += f", without {','.join(job.excluded)}"
+    return f"try {job.try_number}     {label}: {job.message or job.state.raw}"
 
 
 def quotes(evidence: Evidence) -> list[str]:
@@ -61,7 +64,9 @@ def error_quotes(errors: Sequence[str]) -> list[str]:
 def log_faults(outcome: Outcome) -> list[str]:
     """Why the log that was read may not be the job's own; empty if it is."""
     fault = outcome.job.log_fault
-    return [f"the log on the cluster is not the one that was read: {fault}"] if fault else []
+    if not fault:
+        return []
+    return [f"the log on the cluster is not the one that was read: {fault}"]
 
 
 def how_it_died(case: Case, outcome: Outcome, log: Log) -> str:
@@ -70,13 +75,18 @@ def how_it_died(case: Case, outcome: Outcome, log: Log) -> str:
     words = f"job {job.ref.id} ended {state.raw or 'without a state'}"
     if state.nodes:
         words += f" on {state.nodes}"
-    words += " before its first step" if last is None else f" after step {last} of 0 to {case.steps - 1}"
+    if last is None:
+        words += " before its first step"
+    else:
+        words += f" after step {last} of 0 to {case.steps - 1}"
     parts = []
     if state.reason:
         parts.append(f"reason {state.reason}")
     if state.exit_code:
         parts.append(f"exit code {state.exit_code}")
-    return f"{words} ({', '.join(parts)})" if parts else words
+    if parts:
+        words += f" ({', '.join(parts)})"
+    return words
 
 
 def remarks(evidence: Evidence) -> tuple[str, ...]:
@@ -102,9 +112,10 @@ def _of_jobs(outcome: Outcome) -> list[str]:
     lines = []
     broken = [job for job in outcome.earlier if job.failure != "repeated"]
     if broken:
-        count = f"{len(broken)} job{'s' if len(broken) > 1 else ''}"
         reason = broken[-1].message or broken[-1].state.raw
-        lines.append(f"{count} of this case ended as infrastructure before, lastly: {reason}")
+        lines.append(
+            f"{counted(len(broken), 'job')} of this case ended as infrastructure before, lastly: {reason}"
+        )
     if outcome.job.excluded:
         nodes = ",".join(outcome.job.excluded)
         lines.append(f"kept away from {nodes}, which the end of an earlier job is blamed on")
@@ -119,12 +130,14 @@ def _of_end(case: Case, outcome: Outcome) -> list[str]:
     if job.failure:
         return []
     if not outcome.succeeded:
-        done = "its checkpoint is there" if case.checkpoint else "every step is there, so the pace stands"
+        done = "every step is there, so the pace stands"
+        if case.checkpoint:
+            done = "its checkpoint is there"
         return [
             f"job {job.ref.id} ended {job.state.raw} (exit code {job.state.exit_code or 'unknown'}) after its last "
             f"step: {done}, but look at its clean-up"
         ]
-    return [job.state.reason] if job.state.reason else []
+    return list(filter(None, [job.state.reason]))
 
 
 def _of_attempts(job: Job, log: Log) -> list[str]:
@@ -144,8 +157,9 @@ def _of_attempts(job: Job, log: Log) -> list[str]:
 
 def _end_of(attempt: Attempt) -> str:
     """`step 17, at 2.041 s a step`."""
-    pace = "" if attempt.seconds is None else f", at {attempt.seconds:.4g} s a step"
-    return f"step {attempt.last}{pace}"
+    if attempt.seconds is None:
+        return f"step {attempt.last}"
+    return f"step {attempt.last}, at {attempt.seconds:.4g} s a step"
 
 
 def _idle(case: Case, outcome: Outcome, log: Log) -> str:
@@ -164,7 +178,9 @@ def _slow_process(log: Log) -> str:
     last = log.steps[-1]
     if not (last.seconds and last.slowest_seconds and last.slowest_seconds > (1 + SLOW_RANK) * last.seconds):
         return ""
-    process = "the slowest process" if last.slowest_rank is None else f"process {last.slowest_rank}"
+    process = "the slowest process"
+    if last.slowest_rank is not None:
+        process = f"process {last.slowest_rank}"
     return (
         f"{process} of {last.ranks} took {last.slowest_seconds:.4g} s in step {last.index}, the median is "
         f"{last.seconds:.4g} s"

@@ -13,8 +13,9 @@ from plugins.judging.evidence import Evidence, Run
 from plugins.judging.job_words import error_quotes, how_it_died, job_lines, log_faults, quotes
 from plugins.judging.judgement import Finding, Judgement, ended
 from plugins.judging.kinds import kind_of
-from plugins.judging.kinds.given_up import judge_given_up
+from plugins.judging.kinds.timed import judge_given_up
 from plugins.judging.repeats import unsure
+from plugins.judging.validity import TimedRun
 from plugins.record.verdict import Kind
 
 
@@ -100,6 +101,5 @@ def _problems(evidence: Evidence) -> list[str]:
 
 def _of_log(evidence: Evidence, run: Run) -> list[str]:
     numbers = evidence.numbers
-    return validity.problems(
-        evidence.case, run.log, numbers.statistic, numbers.accelerator, started=run.started
-    )
+    timed = TimedRun(evidence.case, run.log, numbers.statistic, numbers.accelerator, run.started)
+    return validity.problems(timed)

@@ -87,8 +87,9 @@ class Judgement(Finding):
     @property
     def text(self) -> str:
         """Headline, figures and remarks, for a terminal."""
-        diagnosis = [] if self.diagnosis is None else explain_diagnosis(self.diagnosis)
-        lines = [f"  {line}" for line in (*self.details, *diagnosis)]
+        lines = [f"  {line}" for line in self.details]
+        if self.diagnosis is not None:
+            lines += [f"  {line}" for line in explain_diagnosis(self.diagnosis)]
         lines += [f"  remark    {remark}" for remark in self.verdict.remarks]
         return "\n".join([f"{self.case.key}: {self.verdict.headline}", *lines])
 

@@ -114,8 +114,9 @@ def _reason(kind: Kind, expected: Expected, step_time: float) -> str:
     elif kind is Kind.TOO_FAST:
         digits = _digits(ratio, tolerance.faster)
         limit = f" (limit +{percent(tolerance.faster)}); was it really this configuration?"
-    run = expected.baseline.cell.recorded
-    recorded = "" if run is None else f", as run {run.run} recorded on {run.date}"
+    run, recorded = expected.baseline.cell.recorded, ""
+    if run is not None:
+        recorded = f", as run {run.run} recorded on {run.date}"
     return (
         f"{seconds(step_time)} a step where {seconds(expected.step_time)} is expected{recorded}, "
         f"{signed(ratio, digits)} throughput{limit}"

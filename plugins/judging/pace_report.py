@@ -34,7 +34,9 @@ def explain(measurement: Measurement, expected: Expected, references: Sequence[R
     """The lines of the report below the headline: measured, expected, and the baseline's source."""
     timing, baseline = measurement.timing, expected.baseline
     band, tolerance = Band(expected, timing.resolution), baseline.tolerance
-    rounding = f", log rounding {percent(timing.resolution)}" if timing.resolution >= LEAST_ROUNDING else ""
+    rounding = ""
+    if timing.resolution >= LEAST_ROUNDING:
+        rounding = f", log rounding {percent(timing.resolution)}"
     lines = [
         *_measured(measurement, expected),
         f"expected  {_row(measurement, expected.step_time)}  {expected.days_per_1t_tokens:.2f} days for 1T tokens",
@@ -62,7 +64,9 @@ def _measured(measurement: Measurement, expected: Expected | None) -> list[str]:
     timing, means = measurement.timing, measurement.timing.means
 
     def line(name: str, step_time: float, source: str) -> str:
-        ratio = f"{signed(expected.step_time / step_time - 1)} throughput  " if expected else ""
+        ratio = ""
+        if expected:
+            ratio = f"{signed(expected.step_time / step_time - 1)} throughput  "
         return f"{name:<10}{_row(measurement, step_time)}  {ratio}{source}"
 
     printed = single = ""

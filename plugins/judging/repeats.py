@@ -59,9 +59,10 @@ def judge_runs(runs: Sequence[Measurement], expected: Expected) -> tuple[Measure
 
 def remarks_on(runs: Sequence[Measurement]) -> list[str]:
     """The remark that the figures are of several runs; empty if there is one."""
+    if len(runs) == 1:
+        return []
     medians = ", ".join(f"{run.timing.steady:.4g}" for run in runs)
-    several = f"{len(runs)} runs of this case are judged together: steady medians {medians} s"
-    return [several] if len(runs) > 1 else []
+    return [f"{len(runs)} runs of this case are judged together: steady medians {medians} s"]
 
 
 def _clear_failure(run: Measurement, expected: Expected) -> bool:
@@ -91,7 +92,9 @@ def _doubt(measurement: Measurement, expected: Expected) -> str:
     if FEW < share <= MANY:
         return f"{len(timing.hiccups)} of {timing.settled_steps} settled steps stalled, which may be chance"
     verdict = judge_pace(measurement, expected)
-    return verdict.headline if verdict.fails and share <= MANY else ""
+    if not verdict.fails or share > MANY:
+        return ""
+    return verdict.headline
 
 
 def together(runs: Sequence[Measurement]) -> Measurement:

@@ -37,7 +37,9 @@ def instability(measurement: Measurement, tolerance: Tolerance) -> str:
     """Why the steps do not show a steady pace, whatever the pace is; "" if they do."""
     timing = measurement.timing
     if timing.spread > tolerance.spread:
-        means = "" if timing.judged.single else f" of means over {timing.judged.over} steps"
+        means = ""
+        if not timing.judged.single:
+            means = f" of means over {timing.judged.over} steps"
         return (
             f"the settled steps scatter by {percent(timing.spread)} (standard deviation{means}, limit "
             f"{percent(tolerance.spread)})"
@@ -45,7 +47,9 @@ def instability(measurement: Measurement, tolerance: Tolerance) -> str:
     lost = timing.mean / timing.settled - 1
     many, weight = _are_many(measurement, timing.hiccups, tolerance, periodic=timing.periodic)
     if many or lost > tolerance.slower:
-        regularity = ", at equal distances, so that they have one cause" if many and timing.periodic else ""
+        regularity = ""
+        if many and timing.periodic:
+            regularity = ", at equal distances, so that they have one cause"
         return (
             f"{_hiccups(measurement)}{regularity}; the median hides such stalls, which cost {percent(lost)} of the pace "
             f"({_limits(tolerance, weight)})"
@@ -67,10 +71,14 @@ def _are_many(
 
     If a cause recurs regularly, as a snapshot or a full buffer does, fewer stalls than random ones suffice.
     """
-    timing, weight = measurement.timing, PERIODIC_WEIGHT if periodic else 1.0
+    timing, weight = measurement.timing, 1.0
+    if periodic:
+        weight = PERIODIC_WEIGHT
     many = weight * len(steps) > tolerance.hiccups * timing.settled_steps
     costly = weight * timing.share_of(steps) > COSTLY
-    return (True, weight) if many and costly else (False, 1.0)
+    if many and costly:
+        return True, weight
+    return False, 1.0
 
 
 def _limits(tolerance: Tolerance, weight: float) -> str:
@@ -86,7 +94,9 @@ def steadiness(measurement: Measurement) -> str:
     """How steady the pace of a run without a baseline is, by the usual tolerances."""
     spread = f"spread {percent(measurement.timing.spread)}"
     reason = instability(measurement, Tolerance())
-    return f"{spread}, and not steady: {reason}" if reason else spread
+    if reason:
+        return f"{spread}, and not steady: {reason}"
+    return spread
 
 
 def stalled(measurement: Measurement, band: Band) -> str:
@@ -94,7 +104,9 @@ def stalled(measurement: Measurement, band: Band) -> str:
     timing, expected = measurement.timing, band.expected
     if band.side(timing.mean) is not Kind.TOO_SLOW:
         return ""
-    stalls = f" ({_hiccups(measurement)})" if timing.hiccups else ""
+    stalls = ""
+    if timing.hiccups:
+        stalls = f" ({_hiccups(measurement)})"
     return (
         f"the mean of all {timing.settled_steps} settled steps is {seconds(timing.mean)}, "
         f"{signed(expected.step_time / timing.mean - 1)} throughput (limit "
@@ -109,11 +121,14 @@ def more_runs(measurement: Measurement, band: Band) -> str:
     timing = measurement.timing
     margin = min(abs(band.slowest - timing.steady), abs(timing.steady - band.fastest)) / timing.steady
     spread = max(timing.spread, abs(timing.mean / timing.steady - 1))
-    runs = math.ceil((2 * spread / margin) ** 2) if margin else MAX_USEFUL_RUNS + 1
+    runs = MAX_USEFUL_RUNS + 1
+    if margin:
+        runs = math.ceil((2 * spread / margin) ** 2)
     if runs <= MAX_USEFUL_RUNS:
         return f"about {max(2, runs)} more runs would tell"
-    on_limit = spread < band.expected.baseline.tolerance.slower / 2
-    advice = "the pace stands on the limit itself" if on_limit else "find what disturbs the steps first"
+    advice = "find what disturbs the steps first"
+    if spread < band.expected.baseline.tolerance.slower / 2:
+        advice = "the pace stands on the limit itself"
     return f"more than {MAX_USEFUL_RUNS} further runs would be needed to tell: {advice}"
 
 

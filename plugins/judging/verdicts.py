@@ -48,4 +48,6 @@ class Band:
         """Where a step time is: in the band (passed), too slow or too fast. What is no number is too slow."""
         if self.fastest <= step_time <= self.slowest:
             return Kind.PASSED
-        return Kind.TOO_FAST if step_time < self.fastest else Kind.TOO_SLOW
+        if step_time < self.fastest:
+            return Kind.TOO_FAST
+        return Kind.TOO_SLOW

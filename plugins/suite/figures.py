@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
 from plugins.errors import Infrastructure, Lost
-from plugins.judging.expected import Promise, Target, Targets, figure
 from plugins.judging.judgement import Judgement
 from plugins.judging.kinds import save
 from plugins.metrics import Measurement
@@ -16,6 +17,57 @@ from plugins.record.verdict import Kind
 from plugins.reports import benchmark
 from plugins.suite.judged import JUDGEMENT, judge_item
 from plugins.words import shown
+
+
+@dataclass(frozen=True)
+class Target:
+    """A figure that a case should reach. It works like `pytest.approx`. `own` is the measured figure.
+
+    If the target is compared with `own`, the verdict decides, because it considers more than this one number.
+    Any other number is equal if it is within the tolerance: `slower` and `faster` are shares of `value`.
+    """
+
+    value: float
+    unit: str
+    own: float | None
+    slower: float
+    faster: float
+    judgement: Judgement
+
+    def __eq__(self, other: object) -> bool:
+        # None: the figure of the published statistic would be beyond the peak, and the steady median decides.
+        if other == self.own:
+            return not self.judgement.verdict.fails
+        if not isinstance(other, int | float):
+            return NotImplemented
+        return self.value * (1 - self.slower) <= other <= self.value * (1 + self.faster)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"{_figure(self.value)} {self.unit} (-{100 * self.slower:g} %, +{100 * self.faster:g} %)"
+
+
+@dataclass(frozen=True)
+class Targets:
+    """The figures that a case should reach."""
+
+    tokens_per_second: Target
+    mfu: Target
+
+
+@dataclass(frozen=True)
+class Promise:
+    """The figure that the shared storage should reach."""
+
+    bytes_per_second: Target
+
+
+def _figure(value: float) -> str:
+    """`833,030`, `39.54`."""
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.2f}"
 
 
 @pytest.fixture
@@ -101,4 +153,4 @@ def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str]
     """The failure message of `measured == expected`."""
     if op != "==" or not isinstance(right, Target) or not isinstance(left, int | float):
         return None
-    return [f"{figure(left)} {right.unit} == {right!r}", *shown(right.judgement.text).splitlines()]
+    return [f"{_figure(left)} {right.unit} == {right!r}", *shown(right.judgement.text).splitlines()]

@@ -109,7 +109,9 @@ def _offer(recipe: Recipe, judgement: Judgement, site_baselines: SiteBaselines) 
     )
     if judgement.case.mode is not None:
         digest = recording.digest(judgement, origin)
-        return {"refused": digest} if isinstance(digest, str) else {"digest": digest}
+        if isinstance(digest, str):
+            return {"refused": digest}
+        return {"digest": digest}
     candidate = recording.candidate(judgement, origin)
     if isinstance(candidate, str):
         return {"refused": candidate}

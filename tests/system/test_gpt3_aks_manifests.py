@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from plugins.judging.validity import problems
 from plugins.logs.formats import read
 from plugins.metrics import Statistic
 from plugins.recipes.cases import load_recipe
@@ -18,6 +17,7 @@ from tests.lab.k8s.api import ApiError, collection
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.system.support import until
 from tests.unit import aks
+from tests.unit.examples import problems
 
 IDS = [case.id for case in load_recipe(aks.FOLDER).cases]
 JOBS = "/apis/kubeflow.org/v1/namespaces/{}/pytorchjobs/{}"

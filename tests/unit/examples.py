@@ -14,10 +14,12 @@ from plugins.baselines.expected import Expected, counting, expected
 from plugins.baselines.numbers import numbers
 from plugins.baselines.store import Baseline, find
 from plugins.gpu.samples import Gpus
+from plugins.judging import validity
 from plugins.judging.case_record import record_of
 from plugins.judging.evidence import Evidence, runs_of
 from plugins.judging.judge import judge
 from plugins.judging.judgement import Judgement
+from plugins.judging.validity import TimedRun
 from plugins.logs import Log, Step
 from plugins.logs.formats import read
 from plugins.logs.numbers import resolution
@@ -106,6 +108,11 @@ def evidence(
 def judged(case: Case, outcome: Outcome, log: Log, baseline: Baseline | None, **more: Any) -> Judgement:
     """The judgement on such evidence."""
     return judge(evidence(case, outcome, log, baseline, **more))
+
+
+def problems(*facts: Any, **more: Any) -> list[str]:
+    """Why a run with these facts, which are those of `TimedRun`, is no evidence."""
+    return validity.problems(TimedRun(*facts, **more))
 
 
 def with_outcome(judgement: Judgement, outcome: Outcome) -> Judgement:

@@ -71,7 +71,9 @@ def _compared(written: Written) -> tuple[Kind, str]:
 
     If its files were counted, it passes even if its bandwidth cannot be judged.
     """
-    unjudged = Kind.PASSED if written.files else Kind.NO_BASELINE
+    unjudged = Kind.NO_BASELINE
+    if written.files:
+        unjudged = Kind.PASSED
     share = written.share
     if share is None or written.promised is None or written.expected is None:
         return (
@@ -95,7 +97,9 @@ def _compared(written: Written) -> tuple[Kind, str]:
 def _lines(case: Case, written: Written) -> list[str]:
     """The lines of the report below the headline."""
     assert case.checkpoint is not None
-    model = case.model_name if case.parameters is None else f"{billions(case.parameters)} parameters"
+    model = case.model_name
+    if case.parameters is not None:
+        model = f"{billions(case.parameters)} parameters"
     lines = [f"measured  {_row(written.seconds, written.size)}"]
     if written.expected is not None:
         lines.append(f"promised  {_row(written.expected, written.size)}")

@@ -1,26 +1,27 @@
-"""A case whose pace is judged by a baseline. Pure."""
+"""A case whose pace is judged by a baseline, also if its job was cancelled for its pace. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from plugins.baselines.changes import versions_of
+from plugins.baselines.changes import since, versions_of
 from plugins.baselines.expected import Expected, expected
 from plugins.baselines.store import Baseline
 from plugins.judging import cpus as cpu_judging
 from plugins.judging import gpus as gpu_judging
-from plugins.judging import pace_report
+from plugins.judging import pace_report, validity
 from plugins.judging.evidence import Evidence, Run
 from plugins.judging.identity import identity_line
-from plugins.judging.job_words import job_lines, remarks
+from plugins.judging.job_words import job_lines, log_faults, remarks
 from plugins.judging.judgement import Finding, ended
-from plugins.judging.kinds.measuring import changes, dispatched, measure, run_lines
 from plugins.judging.pace import judge_pace
 from plugins.judging.repeats import judge_runs, remarks_on, together
 from plugins.judging.steadiness import stall_remarks, steadiness
+from plugins.judging.validity import TimedRun
 from plugins.judging.verdicts import Verdict
-from plugins.metrics import Measurement, MfuBasis
+from plugins.logs import Log
+from plugins.metrics import Measurement, MfuBasis, Statistic, levelled, timing, with_pace
 from plugins.recipes.cases import Case
 from plugins.record.baseline import Tolerance
 from plugins.record.verdict import Kind
@@ -60,7 +61,9 @@ def _without_baseline(evidence: Evidence) -> Finding:
     case, numbers, gpus = evidence.case, evidence.numbers, evidence.own.gpus
     runs = measured(evidence)
     measurement = together(runs)
-    why_none = f", {numbers.why_none}" if numbers.why_none else ""
+    why_none = ""
+    if numbers.why_none:
+        why_none = f", {numbers.why_none}"
     reason = (
         f"measured {measurement.step_time:.4g} s a step, {measurement.tokens_per_second:,.0f} tokens/s, "
         f"{steadiness(measurement)}; nothing to compare with: baselines/{case.recipe}.yaml has no "
@@ -73,7 +76,7 @@ def _without_baseline(evidence: Evidence) -> Finding:
     details = (
         *pace_report.describe(measurement, numbers.references),
         *gpu_judging.lines(gpus, measurement, numbers.accelerator),
-        *run_lines(runs),
+        *_run_lines(runs),
         identity_line(case, evidence.log),
         *job_lines(evidence.outcome),
     )
@@ -88,12 +91,12 @@ def _compared(evidence: Evidence, baseline: Baseline, basis: MfuBasis) -> Findin
     notes = (
         *verdict.remarks,
         *_agreed(evidence, runs, target, verdict),
-        *dispatched(case, log, numbers.statistic),
+        *_dispatched(case, log, numbers.statistic),
         *_other_versions(evidence, baseline),
         *remarks(evidence),
     )
     verdict = replace(verdict, remarks=notes)
-    changed = changes(evidence, verdict, measurement, target)
+    changed = _changes(evidence, verdict, measurement, target)
     decisive = _run_of(measurement, evidence, runs)
     verdict = gpu_judging.explained(verdict, decisive.gpus, baseline.table.product)
     verdict = cpu_judging.explained(verdict, case, evidence.logs, measurement, target)
@@ -101,7 +104,7 @@ def _compared(evidence: Evidence, baseline: Baseline, basis: MfuBasis) -> Findin
     details = (
         *pace_report.explain(measurement, target, numbers.references),
         *gpu_judging.lines(decisive.gpus, measurement, numbers.accelerator, baseline.table),
-        *run_lines(runs),
+        *_run_lines(runs),
         identity_line(case, log),
         *changed,
         *job_lines(evidence.outcome),
@@ -111,10 +114,44 @@ def _compared(evidence: Evidence, baseline: Baseline, basis: MfuBasis) -> Findin
     )
 
 
+def judge_given_up(evidence: Evidence, baseline: Baseline) -> Finding:
+    """Judge a run that was cancelled because its pace could not return to the band.
+
+    It must be valid, but its last steps may be missing.
+    """
+    case, outcome, log, own = evidence.case, evidence.outcome, evidence.log, evidence.own
+    timed, basis, job = with_pace(log.steps, case.means), evidence.basis, job_lines(outcome)
+    reasons = _spoiled(evidence, baseline)
+    if not reasons and not timed:
+        reasons = ["it was given up for its pace, and no settled step in its log has a time that can be read"]
+    if not reasons and basis is None:
+        reasons = ["the run did not state its machine's own peak"]
+    if reasons or basis is None:
+        return ended(evidence, Kind.INVALID, reasons, job)
+    # The published statistic needs steps that never ran, so the last step and the steady median are measured.
+    measurement = _measure(case, replace(log, steps=timed), Statistic(), basis)
+    target = expected(case, baseline, basis)
+    verdict = Verdict(Kind.TOO_SLOW, (outcome.job.message,), remarks(evidence))
+    verdict = gpu_judging.explained(verdict, own.gpus, baseline.table.product)
+    details = (
+        *pace_report.explain(measurement, target),
+        *gpu_judging.lines(own.gpus, measurement, evidence.numbers.accelerator),
+        *_changes(evidence, verdict, measurement, target),
+        *job,
+    )
+    return Finding(verdict, details, measurement, target)
+
+
+def _spoiled(evidence: Evidence, baseline: Baseline) -> list[str]:
+    run, part = evidence.own, evidence.numbers.accelerator
+    timed = TimedRun(evidence.case, run.log, baseline.statistic, part, run.started, whole=False)
+    return [*validity.problems(timed), *log_faults(evidence.outcome), *gpu_judging.spoiled(run.gpus)]
+
+
 def measured(evidence: Evidence) -> list[Measurement]:
     """What each run measured."""
     statistic, basis = evidence.numbers.statistic, evidence.basis
-    return [measure(evidence.case, log, statistic, basis) for log in evidence.logs]
+    return [_measure(evidence.case, log, statistic, basis) for log in evidence.logs]
 
 
 def _if_several(runs: Sequence[Measurement]) -> tuple[Measurement, ...]:
@@ -171,4 +208,49 @@ def _veto(evidence: Evidence, verdict: Verdict, baseline: Baseline) -> Verdict:
         for number, run in enumerate(evidence.runs, start=1)
         for reason in gpu_judging.low(run.gpus, baseline.table.product)
     ]
-    return gpu_judging.vetoed(verdict, low) if verdict.kind is Kind.PASSED and low else verdict
+    if verdict.kind is not Kind.PASSED or not low:
+        return verdict
+    return gpu_judging.vetoed(verdict, low)
+
+
+def _measure(case: Case, log: Log, statistic: Statistic, basis: MfuBasis | None) -> Measurement:
+    """The pace of a valid run. Its step times are levelled if the format prints them from dispatch to dispatch."""
+    steps = levelled(log.steps) if log.queued else log.steps
+    return Measurement(case, timing(steps, statistic, case.means), basis)
+
+
+def _dispatched(case: Case, log: Log, statistic: Statistic) -> list[str]:
+    """The remark on the steps of the statistic whose printed time was levelled; empty if there are none."""
+    if not log.queued:
+        return []
+    needed = case.means.lines(statistic.indices(case.steps))
+    changed = [
+        f"{printed.index} (printed: {printed.seconds:.4g} s)"
+        for printed, step in zip(log.steps, levelled(log.steps), strict=True)
+        if printed.index in needed and printed.seconds is not None and step.seconds != printed.seconds
+    ]
+    if not changed:
+        return []
+    steps = "steps"
+    if len(changed) == 1:
+        steps = "step"
+    return [f"{steps} {', '.join(changed)}: a time between dispatches, seen together with its neighbour's"]
+
+
+def _run_lines(runs: Sequence[Measurement]) -> list[str]:
+    """The line of the report on each run, if there are several."""
+    if len(runs) == 1:
+        return []
+    return [
+        f"run {number}     {run.step_time:.4g} s a step, steady {run.timing.steady:.4g} s, spread {100 * run.timing.spread:.2g} %, "
+        f"{len(run.timing.hiccups)} stalls"
+        for number, run in enumerate(runs, start=1)
+    ]
+
+
+def _changes(evidence: Evidence, verdict: Verdict, measurement: Measurement, target: Expected) -> list[str]:
+    """What changed since the run that recorded the baseline, if this run does not reach it."""
+    recorded = target.baseline.cell.recorded
+    if recorded is None or not verdict.fails:
+        return []
+    return since(recorded, evidence.outcome, evidence.log, measurement.timing.spread)

@@ -9,39 +9,28 @@ from __future__ import annotations
 
 import math
 
-from plugins.baselines.accelerators import Accelerator
 from plugins.judging.validity import configuration, steps, times, training
 from plugins.judging.validity.run import UNKNOWN as UNKNOWN
-from plugins.judging.validity.run import Check, TimedRun, absent, are_missing
+from plugins.judging.validity.run import Check, absent, are_missing
 from plugins.judging.validity.run import Started as Started
+from plugins.judging.validity.run import TimedRun as TimedRun
 from plugins.logs import Log
-from plugins.metrics import Statistic
 from plugins.recipes.cases import Case
 
 CHECKS: tuple[Check, ...] = (*steps.CHECKS, *configuration.CHECKS, *times.CHECKS, *training.CHECKS)
 
 
-def problems(
-    case: Case,
-    log: Log,
-    statistic: Statistic,
-    part: Accelerator | None = None,
-    *,
-    started: Started = UNKNOWN,
-    whole: bool = True,
-) -> list[str]:
-    """The reasons why this log is no evidence for `case`; empty if the run is valid.
-
-    `part` is the type of GPU, None if it is unknown. If the run was cancelled
-    on purpose, `whole` is false: its last steps may be missing, and the statistic may need them.
-    """
+def problems(run: TimedRun) -> list[str]:
+    """The reasons why the log of this run is no evidence for its case; empty if the run is valid."""
+    log = run.log
     if log.steps:
-        run = TimedRun(case, log, statistic, part, started, whole)
         return [reason for check in CHECKS for reason in check(run)]
     if log.restarted_after:
         last = log.restarted_after[-1]
         return [f"the last attempt has no training step; the one before it ended after step {last}"]
-    return ["the log has no training step" + (" (it is empty)" if not log.size else "")]
+    if not log.size:
+        return ["the log has no training step (it is empty)"]
+    return ["the log has no training step"]
 
 
 def complete(case: Case, log: Log) -> bool:
@@ -58,7 +47,9 @@ def missing(case: Case, log: Log) -> str:
     gaps = absent(case, log, case.steps)
     if not log.steps:
         return "no step was seen"
-    return are_missing(gaps) if gaps else "not all of it was seen"
+    if not gaps:
+        return "not all of it was seen"
+    return are_missing(gaps)
 
 
 def died(case: Case, log: Log, *, succeeded: bool) -> bool:

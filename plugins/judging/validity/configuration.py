@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator
 from itertools import product
 
+from plugins.judging.figures import counted
 from plugins.judging.identity import gpu_names, unstated
 from plugins.judging.model import (
     counted_by,
@@ -15,7 +17,6 @@ from plugins.judging.model import (
     other_work,
     parameters,
 )
-from plugins.judging.validity.mesh import mesh
 from plugins.judging.validity.run import Check, TimedRun, listed, quoted
 from plugins.logs import Step
 from plugins.logs.log import GPU_NAME, Fact, type_of
@@ -75,7 +76,7 @@ def facts(run: TimedRun) -> Iterator[str]:
         quote = quoted(fact)
         lines = [other.lines for other in run.log.facts if other.name == fact.name]
         if max(lines) > fact.lines:
-            quote += f" in {fact.lines} of {_lines(sum(lines))}"
+            quote += f" in {fact.lines} of {counted(sum(lines), 'line')}"
         if fact.name in _DTYPE:
             yield f"{quote}, this case is {case.dtype}"
         else:
@@ -122,6 +123,34 @@ def nodes(run: TimedRun) -> Iterator[str]:
             return
 
 
+def mesh(run: TimedRun) -> Iterator[str]:
+    """Each axis of MaxText's mesh of GPUs has the case's size. An axis that no case shards over has the size 1.
+
+    For each axis MaxText prints a size within a slice (`ici`) and one over all slices (`dcn`); a node is a slice. -1 is
+    what the other axes leave. Source: MaxText/max_utils.py, `fill_unspecified_mesh_axes` (8e55ab1).
+    """
+    case = run.case
+    sizes = {"data": case.dp, "fsdp": case.fsdp, "tensor": case.tp, "pipeline": case.pp, "context": case.cp}
+    for name in [name for name in run.numbers if name.startswith("ici_")]:
+        axis = name.removeprefix("ici_")
+        expected = sizes.get(axis, 1)
+        for (inner, within), (outer, over) in product(run.numbers[name], run.numbers.get(f"dcn_{axis}", ())):
+            size = _axis_size(run, "ici", inner) * _axis_size(run, "dcn", outer)
+            if size not in (0, expected):
+                yield f'{quoted(within)} and "{over.said}", which is {size}; this case\'s {axis} is {expected}'
+                break
+
+
+def _axis_size(run: TimedRun, place: str, size: int) -> int:
+    """The size of an axis; 0 if it is what the others leave and that is not known."""
+    slices = max((count for count, _ in run.numbers.get("slices", ())), default=0)
+    if size != -1 or not slices:
+        return max(0, size)
+    others = [stated[0][0] for name, stated in run.numbers.items() if name.startswith(f"{place}_")]
+    total = {"ici": run.case.gpus // slices, "dcn": slices}[place]
+    return total // math.prod(other for other in others if other > 0)
+
+
 def parameter_counts(run: TimedRun) -> Iterator[str]:
     model = run.case.model
     counts = {
@@ -141,11 +170,14 @@ def gpus(run: TimedRun) -> Iterator[str]:
     names = gpu_names(run.log)
     if len({type_of(name) for name in names}) > 1:
         lines = {str(fact.value): fact.lines for fact in run.log.facts if fact.name == "gpu"}
-        named = [f"{name} ({_lines(lines[name])})" if name in lines else name for name in names]
+        stated = {name: f" ({counted(count, 'line')})" for name, count in lines.items()}
+        named = [f"{name}{stated.get(name, '')}" for name in names]
         yield f"the log is of GPUs of several types: {', '.join(named)}"
         return
-    wanted = GPU_NAME.search(run.part.name) if run.part else None
-    if run.part is None or wanted is None:
+    if run.part is None:
+        return
+    wanted = GPU_NAME.search(run.part.name)
+    if wanted is None:
         return
     for name in names:
         seen = GPU_NAME.search(name)
@@ -195,7 +227,9 @@ def _other_batch(run: TimedRun, step: Step, flops: float) -> str:
         return f"global batch size {step.gbs} at step {step.index}, this case runs {case.gbs}"
     expected = (step.index + 1) * case.gbs
     if consumed is not None and abs(consumed - expected) > step.consumed_resolution:
-        rounded = f" (rounded to {2 * step.consumed_resolution:g})" if step.consumed_resolution else ""
+        rounded = ""
+        if step.consumed_resolution:
+            rounded = f" (rounded to {2 * step.consumed_resolution:g})"
         return f"{consumed} consumed samples{rounded} after step {step.index}, {step.index + 1} x GBS {case.gbs} is {expected}"
     if step.tokens is not None and step.tokens != case.tokens_per_step:
         return (
@@ -203,10 +237,6 @@ def _other_batch(run: TimedRun, step: Step, flops: float) -> str:
             f"{case.sequence_length} is {case.tokens_per_step}"
         )
     return other_work(case, step, flops)
-
-
-def _lines(count: int) -> str:
-    return f"{count} line{'s' if count > 1 else ''}"
 
 
 STATEMENTS: tuple[Check, ...] = (facts, job, groups, nodes, mesh, parameter_counts, gpus, rate)

@@ -27,7 +27,11 @@ UNKNOWN = Started()
 
 @dataclass(frozen=True)
 class TimedRun:
-    """A run whose log has at least one step. The fields are the parameters of `problems`."""
+    """A run of a case as its checks see it.
+
+    `part` is the type of GPU, None if it is unknown. If the run was cancelled on purpose, `whole` is false: its last
+    steps may be missing, and the statistic may need them.
+    """
 
     case: Case
     log: Log
@@ -73,4 +77,6 @@ def absent(case: Case, log: Log, end: int) -> list[int]:
 
 def are_missing(steps: list[int]) -> str:
     """`steps 27, 28 and 31 to 35 are missing`."""
-    return f"{listed(steps)} {'are' if len(steps) > 1 else 'is'} missing"
+    if len(steps) == 1:
+        return f"{listed(steps)} is missing"
+    return f"{listed(steps)} are missing"

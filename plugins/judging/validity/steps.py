@@ -27,7 +27,9 @@ def announced(run: TimedRun) -> Iterator[str]:
     """The run announces as many steps as the recipe has."""
     planned, steps = run.log.planned, run.case.steps
     if planned is not None and planned != steps:
-        announcement = f"{planned} steps" if planned else "two different numbers of steps"
+        announcement = "two different numbers of steps"
+        if planned:
+            announcement = f"{planned} steps"
         yield f"the run announced {announcement}, the recipe runs {steps}"
 
 
@@ -36,7 +38,9 @@ def another_run(run: TimedRun) -> Iterator[str]:
     last = run.case.steps - 1
     for attempt in run.log.earlier:
         if attempt.last >= last and not attempt.mark and run.started.times == 1:
-            pace = "" if attempt.seconds is None else f" at {attempt.seconds:.4g} s a step"
+            pace = ""
+            if attempt.seconds is not None:
+                pace = f" at {attempt.seconds:.4g} s a step"
             yield (
                 f"an earlier run in the same log reached step {attempt.last}{pace}, and nothing says that the job was "
                 f"started again: two runs share this log"
@@ -58,7 +62,9 @@ def sequence(run: TimedRun) -> Iterator[str]:
         for check in SEQUENCE:
             yield from check(run)
         return
-    stated = "single steps" if every == 1 else f"means over {every or 'an unknown number of'} steps"
+    stated = f"means over {every or 'an unknown number of'} steps"
+    if every == 1:
+        stated = "single steps"
     wanted = f"this recipe's are means over {means.every} (--log-interval {means.every})"
     if means.single:
         wanted = f"the statistic {run.statistic} needs single ones"

@@ -155,7 +155,9 @@ def rates(run: TimedRun) -> Iterator[str]:
 
     If a format prints a step when it is handed over, its time may be far too short, and its rate as far too high.
     """
-    case, peak = run.case, run.part.peak.get(run.case.dtype) if run.part else None
+    case, peak = run.case, None
+    if run.part:
+        peak = run.part.peak.get(case.dtype)
     least = flops_of_a_step(case, "causal-attention") / 1e12
     settled = range(case.means.warm_up(case.steps), case.steps)
     printed = [

@@ -103,7 +103,10 @@ def has_a_loss(run: TimedRun) -> Iterator[str]:
     updated = [s for s in run.log.steps if s.seconds is not None and s.skipped_iterations != every]
     if updated and not any(step.loss for step in updated):
         stated = any(step.loss is not None for step in updated)
-        yield "every loss is zero" if stated else "no loss is stated"
+        if stated:
+            yield "every loss is zero"
+        else:
+            yield "no loss is stated"
 
 
 def unspoilt(run: TimedRun) -> Iterator[str]:

@@ -8,13 +8,12 @@ import pytest
 
 from plugins.judging import identity
 from plugins.judging.model import first_stage, flops_of_a_step, parameters
-from plugins.judging.validity import problems
 from plugins.logs import Log
 from plugins.logs.means import Means
 from plugins.metrics import Statistic
 from plugins.recipes.cases import Case
 from tests.unit import aks, examples
-from tests.unit.examples import nemo2_line, parse
+from tests.unit.examples import nemo2_line, parse, problems
 from tests.unit.logs import test_megatron_bridge, test_megatron_lm
 from tests.unit.stated import (
     CASES,

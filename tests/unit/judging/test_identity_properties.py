@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plugins.judging import identity
-from plugins.judging.validity import Started, problems
+from plugins.judging.validity import Started
 from plugins.logs import Log
 from plugins.logs.formats import parser, read
 from plugins.logs.statements import MAX_LINES, MAX_VALUES
 from plugins.metrics import Statistic
-from tests.unit.examples import parse
+from tests.unit.examples import parse, problems
 from tests.unit.stated import (
     BEGINNINGS,
     CASES,

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from plugins.baselines.accelerators import accelerators
-from plugins.judging.validity import complete, problems
+from plugins.judging.validity import complete
 from plugins.judging.validity.steps import MAX_GARBLED
 from plugins.logs import Log, Span, Step
 from plugins.metrics import Statistic
 from tests.unit import examples
-from tests.unit.examples import nemo2_line, nemo2_text, parse
+from tests.unit.examples import nemo2_line, nemo2_text, parse, problems
 
 LAST = Statistic()
 WINDOW = Statistic.parse("mean:35-44")

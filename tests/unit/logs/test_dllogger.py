@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from plugins.judging.recording import Candidate, candidate
-from plugins.judging.validity import problems
 from plugins.logs import Step
 from plugins.metrics import Statistic
 from plugins.record.verdict import Kind
 from tests.unit import examples
-from tests.unit.examples import parse
+from tests.unit.examples import parse, problems
 from tests.unit.own_tables import FIRST
 
 # As published, there spread over several lines.

@@ -7,13 +7,12 @@ from dataclasses import replace
 import pytest
 
 from plugins.baselines.accelerators import Accelerator, accelerators
-from plugins.judging.validity import problems
 from plugins.logs.formats import parser
 from plugins.logs.marks import MARKS, Mark
 from plugins.metrics import Statistic
 from plugins.recipes.cases import Case
 from tests.unit import examples
-from tests.unit.examples import nemo2_line, parse
+from tests.unit.examples import nemo2_line, parse, problems
 
 DIALECTS = ("dllogger", "maxtext", "megatron_bridge", "megatron_lm", "nemo1", "nemo2")
 NEMO = "[NeMo I 2025-04-11 14:48:45 nemo_logging:393] "

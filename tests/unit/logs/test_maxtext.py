@@ -9,13 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from plugins.judging.validity import problems
 from plugins.logs import Step
 from plugins.logs.formats import read
 from plugins.metrics import FlopsDefinition, Statistic, flops_per_sequence
 from plugins.recipes.cases import load_recipe
 from tests.unit import examples
-from tests.unit.examples import parse
+from tests.unit.examples import parse, problems
 
 PUBLISHED = (
     "completed step: 49, seconds: 7.908, TFLOP/s/device: 460.480, Tokens/s/device: 1035.970, "

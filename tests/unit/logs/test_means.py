@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from plugins.errors import ConfigError
 from plugins.judging.judgement import Judgement
 from plugins.judging.pace_report import explain
-from plugins.judging.validity import problems
 from plugins.logs import Step
 from plugins.logs.means import SINGLE, Means
 from plugins.metrics import Statistic, levelled, timing
@@ -26,6 +25,7 @@ from plugins.record.stored import case_as_json
 from plugins.record.verdict import Kind
 from plugins.reports.case_folder import write_case
 from tests.unit import examples
+from tests.unit.examples import problems
 from tests.unit.logs.test_dllogger import CONFIGURATION, data, in_file
 from tests.unit.recipes.test_cases import RECIPE, write
 from tests.unit.test_training_metrics import SECONDS

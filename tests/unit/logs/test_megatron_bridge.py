@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from plugins.judging.validity import problems
 from plugins.logs import Step
 from plugins.metrics import Statistic
 from tests.unit import examples
-from tests.unit.examples import parse
+from tests.unit.examples import parse, problems
 from tests.unit.logs.test_megatron_lm import line
 
 # Release 26.02, from a real run.

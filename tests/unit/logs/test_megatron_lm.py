@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from plugins.judging.validity import complete, problems
+from plugins.judging.validity import complete
 from plugins.logs import Step
 from plugins.logs.means import Means
 from plugins.metrics import Statistic
 from tests.unit import examples
-from tests.unit.examples import parse
+from tests.unit.examples import parse, problems
 
 
 def line(

@@ -7,10 +7,9 @@ import re
 
 import pytest
 
-from plugins.judging.validity import problems
 from plugins.logs import Step
 from tests.unit import examples
-from tests.unit.examples import parse
+from tests.unit.examples import parse, problems
 
 PUBLISHED = (
     "Epoch 0: : 100%|██████████| 100/100 [07:57<00:00, reduced_train_loss=7.310, global_step=99.00, "
