@@ -105,7 +105,7 @@ def test_an_api_server_that_crashes_in_the_middle_of_a_run(
     assert "answers again" in out
     # The version that a watch stood at was forgotten, and everything listed anew.
     assert HTTPStatus.GONE in watch.refusals
-    assert watch.look().there == {}
+    assert watch.look().objects == {}
     watch.close()
 
 

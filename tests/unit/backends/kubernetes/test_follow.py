@@ -300,7 +300,7 @@ def test_what_came_before_the_pod_went_is_kept(kubelet: Kubelet, session: Sessio
     assert kubelet.wait(1)
     kubelet.status = 404
     found = list[bytes]()
-    while (read := session.logs.left(JOB, session.place)).data:
+    while (read := session.logs.last_lines(JOB, session.place)).data:
         found.append(read.data)
         session.place = read.place
     assert b"".join(found).decode().splitlines() == lines(5)[1:]

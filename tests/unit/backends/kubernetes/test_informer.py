@@ -48,7 +48,7 @@ def test_only_what_is_ours_is_remembered_when_it_is_gone(selector: str) -> None:
         watch.look()
         assert feed.told.wait(60)
         copy = watch.look()
-        assert copy.there == {}
+        assert copy.objects == {}
         assert (list(copy.deleted), list(copy.leaving)) == ((["one"], ["one"]) if selector else ([], []))
     finally:
         watch.close()
