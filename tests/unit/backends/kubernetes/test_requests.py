@@ -122,6 +122,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     monkeypatch.setattr(module, "Api", lambda *_: made)
     # No log is read because it is silent: how long these threads take says nothing about the requests.
     monkeypatch.setattr(follow, "_FIRST_SILENCE", 600.0)
+    monkeypatch.setattr(follow, "_END_SECONDS", 600.0)
     return made
 
 
