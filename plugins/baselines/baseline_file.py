@@ -14,9 +14,10 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from plugins.errors import ConfigError
-from plugins.metrics import FlopsDefinition, Statistic
+from plugins.metrics import FlopsDefinition
 from plugins.recipes.models import Mlp
 from plugins.record.baseline import Recorded, Tolerance
+from plugins.timing import Statistic
 from plugins.yamlfile import Stated, Strict, load
 
 CONFIGURATION = (

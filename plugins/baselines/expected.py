@@ -12,13 +12,14 @@ from plugins.baselines.store import Baseline, tables_of
 from plugins.metrics import (
     FlopsDefinition,
     MfuBasis,
-    Statistic,
     days_per_1t_tokens,
     flops_per_sequence,
     mfu,
+    possible_mfu,
     tokens_per_second,
 )
 from plugins.recipes.cases import Case
+from plugins.timing import Statistic
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,7 @@ class Expected:
 
     def corrected_mfu(self, step_time: float) -> float | None:
         """MFU in percent by the corrected definition at this step time in s; never judged."""
-        if self.corrected is None:
-            return None
-        share = mfu(self.case, step_time, self.corrected)
-        return share if share <= 100 else None
+        return possible_mfu(self.case, step_time, self.corrected)
 
 
 def expected(case: Case, baseline: Baseline, basis: MfuBasis) -> Expected:

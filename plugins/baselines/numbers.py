@@ -9,8 +9,8 @@ from plugins.baselines.accelerators import Accelerator, accelerators
 from plugins.baselines.baseline_file import Reference
 from plugins.baselines.expected import Counting, counting, usual_statistic
 from plugins.baselines.store import Baseline, references
-from plugins.metrics import Statistic
 from plugins.recipes.cases import Case
+from plugins.timing import Statistic
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from plugins.baselines.accelerators import ACCELERATORS
 from plugins.baselines.baseline_file import Cell, Reference, Table, load_baselines
 from plugins.baselines.changes import shown
 from plugins.errors import ConfigError
-from plugins.metrics import Statistic
 from plugins.recipes.cases import Case, Recipe
 from plugins.record.baseline import AgreedTolerance, Tolerance
+from plugins.timing import Statistic
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,12 @@ from plugins.judging.diagnosis import Diagnosis, ModeRun
 from plugins.judging.judgement import Judgement
 from plugins.judging.pace_report import beside
 from plugins.judging.verdicts import Band
-from plugins.metrics import Measurement, MfuBasis, Timing
+from plugins.metrics import Measurement, MfuBasis
 from plugins.modes.checkpoints import Written
 from plugins.record import case as parts
 from plugins.record.case import CaseRecord
 from plugins.record.public import Part
+from plugins.timing import Timing
 
 _Part = TypeVar("_Part", bound=Part)
 

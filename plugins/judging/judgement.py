@@ -14,12 +14,13 @@ from plugins.judging.diagnosis import explain as explain_diagnosis
 from plugins.judging.evidence import Evidence
 from plugins.judging.verdicts import Verdict
 from plugins.logs import Log
-from plugins.metrics import Measurement, Statistic
+from plugins.metrics import Measurement
 from plugins.modes.artefacts import Artefacts
 from plugins.modes.checkpoints import Written
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case
 from plugins.record.verdict import Kind
+from plugins.timing import Statistic
 
 
 @dataclass(frozen=True)

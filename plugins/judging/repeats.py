@@ -18,8 +18,9 @@ from plugins.judging.choice import MAX_RUNS
 from plugins.judging.pace import judge_pace
 from plugins.judging.steadiness import fell
 from plugins.judging.verdicts import Band, Verdict
-from plugins.metrics import Measurement, Timing
+from plugins.metrics import Measurement
 from plugins.record.verdict import Kind
+from plugins.timing import Timing
 
 # If the steady median is closer than this many of its standard errors to a limit of the band, it is in doubt.
 SIGMAS = 3.0

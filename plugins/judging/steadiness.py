@@ -6,9 +6,11 @@ import math
 
 from plugins.judging.figures import percent, seconds, signed, steps_listed
 from plugins.judging.verdicts import Band
-from plugins.metrics import OUTLIER_FLOOR, Measurement, regular
+from plugins.metrics import Measurement
 from plugins.record.baseline import Tolerance
 from plugins.record.verdict import Kind
+from plugins.scatter import regular
+from plugins.timing import OUTLIER_FLOOR
 
 MAX_USEFUL_RUNS = 20
 """If more runs than this are needed to decide, the verdict says so and gives no number."""

@@ -16,9 +16,9 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
-from plugins.metrics import Statistic
 from plugins.record.case import CaseRecord
 from plugins.record.summary import Scaling
+from plugins.timing import Statistic
 from plugins.words import counted
 
 WIDTH, HEIGHT = 860, 300

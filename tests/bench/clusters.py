@@ -18,8 +18,9 @@ from plugins.baselines.expected import Expected, counting, expected
 from plugins.baselines.store import Baseline
 from plugins.logs import Step
 from plugins.logs.numbers import resolution
-from plugins.metrics import FlopsDefinition, Measurement, Statistic, timing
+from plugins.metrics import FlopsDefinition, Measurement
 from plugins.record.baseline import Tolerance
+from plugins.timing import Statistic, timing
 from tests.unit import examples
 
 NOISES = (0.01, 0.02, 0.03)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from plugins.logs.formats import read
-from plugins.metrics import Statistic
 from plugins.recipes.cases import load_recipe
+from plugins.timing import Statistic
 from tests.lab.k8s import manifests
 from tests.lab.k8s.api import ApiError, collection
 from tests.lab.k8s.cluster import KubernetesLab

@@ -23,12 +23,13 @@ from plugins.judging.validity import TimedRun
 from plugins.logs import Log, Step
 from plugins.logs.formats import read
 from plugins.logs.numbers import resolution
-from plugins.metrics import Measurement, MfuBasis, Statistic, timing
+from plugins.metrics import Measurement, MfuBasis
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case, Recipe, load_recipe
 from plugins.record.job import Job, JobRef, Phase
 from plugins.record.stored import case_as_json
 from plugins.reports.plot import drawable, steps_svg
+from plugins.timing import Statistic, timing
 
 ROOT = Path(__file__).parents[2]
 BASELINES = ROOT / "baselines"

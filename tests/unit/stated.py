@@ -11,8 +11,8 @@ from plugins.judging.validity import Started
 from plugins.judging.validity.configuration import STATEMENTS
 from plugins.judging.validity.run import TimedRun
 from plugins.logs import Log
-from plugins.metrics import Statistic
 from plugins.recipes.cases import Case
+from plugins.timing import Statistic
 from tests.unit import aks, examples
 from tests.unit.examples import nemo2_line, parse, problems
 from tests.unit.logs import test_dllogger, test_maxtext, test_megatron_bridge, test_megatron_lm, test_nemo1

@@ -7,18 +7,9 @@ import pytest
 from plugins.errors import ConfigError
 from plugins.judging.model import parameters
 from plugins.logs import Step
-from plugins.metrics import (
-    FlopsDefinition,
-    Measurement,
-    MfuBasis,
-    Statistic,
-    Timing,
-    flops_per_sequence,
-    mfu,
-    tflops_per_gpu,
-    timing,
-)
+from plugins.metrics import FlopsDefinition, Measurement, MfuBasis, flops_per_sequence, mfu, tflops_per_gpu
 from plugins.recipes.models import Model
+from plugins.timing import Statistic, Timing, timing
 from tests.unit import examples
 
 FULL = FlopsDefinition(definition="full-attention")

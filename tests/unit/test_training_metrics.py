@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from plugins.metrics import FlopsDefinition, Measurement, MfuBasis, Statistic, flops_per_sequence, timing
+from plugins.metrics import FlopsDefinition, Measurement, MfuBasis, flops_per_sequence
 from plugins.recipes.cases import Case
 from plugins.recipes.models import Model
+from plugins.timing import Statistic, timing
 from tests.unit.examples import parse
 from tests.unit.logs.test_dllogger import data, in_file
 

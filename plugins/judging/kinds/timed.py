@@ -21,10 +21,11 @@ from plugins.judging.steadiness import stall_remarks, steadiness
 from plugins.judging.validity import TimedRun
 from plugins.judging.verdicts import Verdict
 from plugins.logs import Log
-from plugins.metrics import Measurement, MfuBasis, Statistic, levelled, timing, with_pace
+from plugins.metrics import Measurement, MfuBasis
 from plugins.recipes.cases import Case
 from plugins.record.baseline import Tolerance
 from plugins.record.verdict import Kind
+from plugins.timing import Statistic, levelled, timing, with_pace
 
 BY_AGREED = "judged by the tolerance of the acceptance plan"
 """So begins the remark on such a tolerance."""

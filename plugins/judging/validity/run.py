@@ -10,8 +10,8 @@ from plugins import words
 from plugins.baselines.accelerators import Accelerator
 from plugins.logs import Log
 from plugins.logs.log import Fact
-from plugins.metrics import Statistic
 from plugins.recipes.cases import Case
+from plugins.timing import Statistic
 
 
 @dataclass(frozen=True)

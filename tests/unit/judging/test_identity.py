@@ -10,8 +10,8 @@ from plugins.judging import identity
 from plugins.judging.model import first_stage, flops_of_a_step, parameters
 from plugins.logs import Log
 from plugins.logs.means import Means
-from plugins.metrics import Statistic
 from plugins.recipes.cases import Case
+from plugins.timing import Statistic
 from tests.unit import aks, examples
 from tests.unit.examples import nemo2_line, parse, problems
 from tests.unit.logs import test_megatron_bridge, test_megatron_lm

@@ -16,8 +16,8 @@ from plugins.errors import ConfigError
 from plugins.judging.validity import complete
 from plugins.logs import Log, Step
 from plugins.logs.means import SINGLE, Means
-from plugins.metrics import Statistic, timing
 from plugins.recipes.cases import load_recipe
+from plugins.timing import Statistic, timing
 from tests.unit import aks, examples
 from tests.unit.examples import problems
 from tests.unit.logs.test_megatron_lm import line

@@ -20,10 +20,11 @@ from plugins.judging.repeats import judge_runs, pooled, unsure
 from plugins.judging.verdicts import Band
 from plugins.logs.log import Fact
 from plugins.logs.means import Means
-from plugins.metrics import Measurement, Statistic, Timing, timing
+from plugins.metrics import Measurement
 from plugins.record.folder import LOG, try_folder
 from plugins.record.job import Job, JobRef, JobState, Phase
 from plugins.record.verdict import Kind
+from plugins.timing import Statistic, Timing, timing
 from tests.unit import examples
 from tests.unit.examples import STEP_TIME, nemo2_line, nemo2_text, parse, record_json
 

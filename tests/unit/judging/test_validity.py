@@ -10,7 +10,7 @@ from plugins.baselines.accelerators import accelerators
 from plugins.judging.validity import complete
 from plugins.judging.validity.steps import MAX_GARBLED
 from plugins.logs import Log, Span, Step
-from plugins.metrics import Statistic
+from plugins.timing import Statistic
 from tests.unit import examples
 from tests.unit.examples import nemo2_line, nemo2_text, parse, problems
 

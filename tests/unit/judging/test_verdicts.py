@@ -18,9 +18,10 @@ from plugins.judging.pace_report import explain
 from plugins.judging.steadiness import fell, instability
 from plugins.judging.verdicts import Band, Verdict
 from plugins.logs import Step
-from plugins.metrics import Measurement, Statistic, timing
+from plugins.metrics import Measurement
 from plugins.record.baseline import Tolerance
 from plugins.record.verdict import Kind
+from plugins.timing import Statistic, timing
 from tests.unit import examples
 from tests.unit.examples import STEP_TIME, measure, times
 

@@ -10,8 +10,8 @@ import pytest
 
 from plugins.judging.recording import Candidate, candidate
 from plugins.logs import Step
-from plugins.metrics import Statistic
 from plugins.record.verdict import Kind
+from plugins.timing import Statistic
 from tests.unit import examples
 from tests.unit.examples import parse, problems
 from tests.unit.own_tables import FIRST

@@ -9,8 +9,8 @@ import pytest
 from plugins.baselines.accelerators import Accelerator, accelerators
 from plugins.logs.formats import parser
 from plugins.logs.marks import MARKS, Mark
-from plugins.metrics import Statistic
 from plugins.recipes.cases import Case
+from plugins.timing import Statistic
 from tests.unit import examples
 from tests.unit.examples import nemo2_line, parse, problems
 

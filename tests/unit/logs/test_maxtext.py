@@ -11,8 +11,9 @@ import pytest
 
 from plugins.logs import Step
 from plugins.logs.formats import read
-from plugins.metrics import FlopsDefinition, Statistic, flops_per_sequence
+from plugins.metrics import FlopsDefinition, flops_per_sequence
 from plugins.recipes.cases import load_recipe
+from plugins.timing import Statistic
 from tests.unit import examples
 from tests.unit.examples import parse, problems
 

@@ -18,12 +18,12 @@ from plugins.judging.judgement import Judgement
 from plugins.judging.pace_report import explain
 from plugins.logs import Step
 from plugins.logs.means import SINGLE, Means
-from plugins.metrics import Statistic, levelled, timing
 from plugins.recipes.cases import load_recipe
 from plugins.record.folder import STEPS
 from plugins.record.stored import case_as_json
 from plugins.record.verdict import Kind
 from plugins.reports.case_folder import write_case
+from plugins.timing import Statistic, levelled, timing
 from tests.unit import examples
 from tests.unit.examples import problems
 from tests.unit.logs.test_dllogger import CONFIGURATION, data, in_file

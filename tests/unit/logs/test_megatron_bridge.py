@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plugins.logs import Step
-from plugins.metrics import Statistic
+from plugins.timing import Statistic
 from tests.unit import examples
 from tests.unit.examples import parse, problems
 from tests.unit.logs.test_megatron_lm import line

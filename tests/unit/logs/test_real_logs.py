@@ -17,11 +17,12 @@ from plugins.judging.judgement import Judgement
 from plugins.judging.model import flops_of_a_step
 from plugins.logs import Log, Span
 from plugins.logs.means import SINGLE, Means
-from plugins.metrics import FlopsDefinition, levelled
+from plugins.metrics import FlopsDefinition
 from plugins.modes.checkpoints import Written
 from plugins.recipes.cases import Case
 from plugins.record.baseline import Tolerance
 from plugins.record.verdict import Kind
+from plugins.timing import levelled
 from tests.unit import aks, examples
 from tests.unit.logs.test_public_logs import log_of
 
