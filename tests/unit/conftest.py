@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,12 @@ settings.register_profile("pacemark", deadline=None, derandomize=True, database=
 settings.load_profile("pacemark")
 
 
+@cache
+def records() -> TypeAdapter[CaseRecord]:
+    """Made once: its types have thousands of docstrings."""
+    return TypeAdapter(CaseRecord)
+
+
 @pytest.fixture(autouse=True)
 def typed_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hold every record that a test makes against the types of summary.json."""
@@ -35,7 +42,7 @@ def typed_records(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def checked(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> CaseRecord:
         found = made(judgement, recording)
-        TypeAdapter(CaseRecord).validate_json(json.dumps(case_as_json(found)))
+        records().validate_json(json.dumps(case_as_json(found)))
         return found
 
     for module in (case_record, case_folder, examples):
