@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from plugins.logs.log import Attempt, Log, Step, Tells
 from plugins.logs.log_lines import hints_in, telling_lines
-from plugins.logs.marks import MARKS, Mark
+from plugins.logs.marks import MARKS
 from plugins.logs.origin import HEADER, HEADER_HINT, RESTART, RESTART_HINTS, label_of, stamp_of
 from plugins.logs.statements import COMMON, Statement, Statements, printable
 from plugins.logs.versions import Versions
@@ -108,51 +108,49 @@ class LineParser(ABC):
 
     def _read(self, buffer: bytes, end: int, *, ended: bool) -> None:
         for start, stop in telling_lines(buffer, end, self.wanted):
-            raw = buffer[start : min(stop, start + MAX_WRAPPED)]
-            if not hints_in(raw, self.wanted):
-                continue
-            lines, whole = plain(raw)
+            lines, whole = plain(buffer[start : min(stop, start + MAX_WRAPPED)])
             for line in lines:
                 self._read_one(line, ended=ended and whole)
 
     def _read_one(self, raw: bytes, *, ended: bool) -> None:
-        whole = ended and len(raw) < MAX_LINE
         hints = hints_in(raw, self.wanted)
-        self._read_origin(hints, raw)
+        if not hints:
+            return
+        line, whole = _text(raw), ended and len(raw) < MAX_LINE
+        self._read_origin(hints, line)
         if not hints.isdisjoint(self.hints):
-            self.read_line(_text(raw), ended=whole)
-        if whole and not hints.isdisjoint(self._stated.hints) and self._stated.read(hints, _text(raw)):
+            self.read_line(line, ended=whole)
+        if whole and not hints.isdisjoint(self._stated.hints) and self._stated.read(hints, line):
             self.wanted = self._telling()
         if not hints.isdisjoint(self.asides):
-            self.read_aside(_text(raw))
+            self.read_aside(line)
         for mark in self.marks:
-            if mark.kind not in self._marks and not hints.isdisjoint(mark.hints):
-                self._read_mark(mark, _text(raw))
+            if (
+                not hints.isdisjoint(mark.hints)
+                and mark.kind not in self._marks
+                and mark.pattern.search(line)
+            ):
+                self.spoilt(mark.kind, line)
         if whole and not hints.isdisjoint(self._versions.hints):
-            self._versions.read(_text(raw))
+            self._versions.read(line)
             self.wanted = self._telling()
 
-    def _read_origin(self, hints: set[bytes], raw: bytes) -> None:
+    def _read_origin(self, hints: set[bytes], line: str) -> None:
         """Note that the job is started again, and that a line with a step, or the lines that follow, are another file's."""
         if not hints.isdisjoint(RESTART_HINTS):
-            restart = RESTART.search(_text(raw))
+            restart = RESTART.search(line)
             if restart:
                 self._restarter = restart[0]
         if HEADER_HINT in hints:
-            header = HEADER.search(_text(raw))
+            header = HEADER.search(line)
             if header:
                 self._header = header["file"]
         if hints.isdisjoint(self.hints):
             return
-        line = _text(raw)
         self.stamp = stamp_of(line)
         label = self._log.other_file or self._header or label_of(line)
         if label != self._log.other_file:
             self._log = replace(self._log, other_file=label)
-
-    def _read_mark(self, mark: Mark, line: str) -> None:
-        if mark.pattern.search(line):
-            self.spoilt(mark.kind, line)
 
     def spoilt(self, kind: str, line: str) -> None:
         """Keep the first line of a mark: a trace prints millions."""
@@ -227,7 +225,7 @@ class LineParser(ABC):
         """The checkpoint at this path was loaded."""
         self._log = replace(self._log, restored=path)
 
-    def found(self, saved_bytes: int) -> None:
+    def counted(self, saved_bytes: int) -> None:
         """The launcher counted the bytes of the checkpoint."""
         self._log = replace(self._log, saved_bytes=saved_bytes)
 

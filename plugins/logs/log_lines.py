@@ -12,7 +12,7 @@ MANY = 48
 """The library finds this many texts with SIMD. It is slower with more, and ten times slower from 65 on."""
 
 SHARED = range(16, 4, -1)
-"""How long a part of several hints is. A short one is in many lines that contain no hint."""
+"""How long a common substring of several hints is. A short one is in many lines that contain no hint."""
 
 
 def telling_lines(buffer: bytes, end: int, hints: tuple[bytes, ...]) -> Iterator[tuple[int, int]]:
@@ -37,20 +37,20 @@ def hints_in(line: bytes, hints: tuple[bytes, ...]) -> set[bytes]:
 
 
 def texts_of(hints: tuple[bytes, ...]) -> list[bytes]:
-    """Texts of which each hint contains one: the hints, or as many of their common parts as leave `MANY` texts."""
+    """Texts of which each hint contains one: the hints, or as many of their common substrings as leave `MANY` texts."""
     texts = set(hints)
     for length in SHARED:
-        parts = Counter(part for text in texts for part in _parts(text, length))
-        for part, count in sorted(parts.items(), key=lambda pair: (-pair[1], pair[0])):
+        substrings = Counter(substring for text in texts for substring in _substrings(text, length))
+        for substring, count in sorted(substrings.items(), key=lambda pair: (-pair[1], pair[0])):
             if len(texts) <= MANY or count == 1:
                 break
-            containing = {text for text in texts if part in text}
+            containing = {text for text in texts if substring in text}
             if len(containing) > 1:
-                texts = (texts - containing) | {part}
+                texts = (texts - containing) | {substring}
     return sorted(texts)
 
 
-def _parts(text: bytes, length: int) -> set[bytes]:
+def _substrings(text: bytes, length: int) -> set[bytes]:
     return {text[start : start + length] for start in range(len(text) - length + 1)}
 
 

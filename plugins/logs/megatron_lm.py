@@ -40,7 +40,7 @@ _HEAD = re.compile(r"\biteration +(\d{1,9})/ *(\d{1,9}) (?=\|)")
 _FIELD = re.compile(rf"\| *([a-z][\w ()/]*): *({NUMBER}) (?=\|)", re.IGNORECASE)
 _SAVED = re.compile(r"save-checkpoint \.+: \(\s*\d{1,15}\.\d+, (\d{1,15}\.\d+)\)")
 # Our launcher prints this about what torchrun has left.
-_FOUND = re.compile(r"pacemark: checkpoint of (\d{1,18}) bytes in \d+ files")
+_COUNTED = re.compile(r"pacemark: checkpoint of (\d{1,18}) bytes in \d+ files")
 _TIMING = "elapsed time per iteration (ms)"
 _RATE = "throughput per GPU (TFLOP/s/GPU)"
 _CLOCK = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?)\] *$")
@@ -108,9 +108,9 @@ class MegatronLM(LineParser):
         saved = _SAVED.search(line)
         if saved:
             self.saved(float(saved[1]) / 1000)
-        checkpoint = _FOUND.search(line)
+        checkpoint = _COUNTED.search(line)
         if checkpoint:
-            self.found(int(checkpoint[1]))
+            self.counted(int(checkpoint[1]))
 
     def log(self) -> Log:
         log = super().log()

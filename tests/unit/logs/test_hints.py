@@ -101,7 +101,7 @@ FORMAT_PATTERNS = {
         re.compile(samples._JSON.pattern.decode()),
     ],
     "megatron_bridge": [megatron_bridge._UTILIZATION, megatron_bridge._DTYPE, megatron_bridge._TARGET],
-    "megatron_lm": [megatron_lm._SAVED, megatron_lm._FOUND],
+    "megatron_lm": [megatron_lm._SAVED, megatron_lm._COUNTED],
     "nemo1": [nemo1._PROFILE, nemo1._ENABLED],
     "nemo2": [nemo2._HEAD, nemo2._SAVED, nemo2._LOADED, nemo2._RESTORED],
 }  # fmt: skip
