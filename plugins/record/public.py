@@ -32,7 +32,7 @@ _FLAT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 class Part:
     """A part of a record. Unknown keys and wrong types are errors where one is read."""
 
-    __pydantic_config__ = ConfigDict(**_FLAT, use_attribute_docstrings=True)
+    __pydantic_config__ = _FLAT
 
 
 def stamp(seconds: float) -> str:
