@@ -9,8 +9,8 @@ import time
 import pytest
 
 from tests.lab.slurm import SlurmLab
-from tests.system.faults import CASE, MAXTEXT, NEMOTRON, MakeTrial
-from tests.system.support import signal_group, until
+from tests.system.faults import CASE, MAXTEXT, NEMOTRON, MakeTrial, Trial
+from tests.system.support import pacemark, signal_group, until
 
 ALL = "gpu[001-256]"
 
@@ -245,18 +245,42 @@ def test_a_partition_that_takes_no_jobs_is_infrastructure_with_slurms_words(
     assert trial.jobs() == []
 
 
-@pytest.mark.parametrize("ends", ["by itself", "by Ctrl-C"])
-def test_a_job_that_slurm_renames_is_followed_by_its_id(
-    lab: SlurmLab, make_trial: MakeTrial, ends: str
-) -> None:
-    """As a job_submit plug-in does it; here right after the submission."""
-    trial = make_trial().hold(10)
+def renaming(trial: Trial) -> Trial:
+    """Give each job another name, as a job_submit plug-in does it; here right after the submission."""
     trial.tools.mkdir(exist_ok=True)
     (trial.tools / "sbatch").write_text(
         '#!/bin/bash\nanswer=$(/usr/bin/sbatch "$@") || exit\n'
         'scontrol update "JobId=${answer##* }" JobName="site-${answer##* }"\necho "$answer"\n'
     )
     (trial.tools / "sbatch").chmod(0o755)
+    return trial
+
+
+@pytest.mark.parametrize("then", ["--resume", "--sweep"])
+def test_a_renamed_job_that_a_killed_session_never_saw_in_a_list_is_not_left(
+    lab: SlurmLab, make_trial: MakeTrial, then: str
+) -> None:
+    trial = renaming(make_trial().hold(10))
+    gate = trial.gate("squeue").shut()
+    trial.start()
+    trial.until_said("8b-bf16-8gpus: job ")
+    trial.kill()
+    gate.open()
+    assert [job.name.partition("-")[0] for job in lab.squeue()] == ["site"]
+    if then == "--resume":
+        trial.let_go()
+        assert trial.resume().verdicts == {CASE: "passed"}
+    else:
+        swept = pacemark("suites", "--sweep", "--site", str(trial.site), results=trial.results)
+        assert swept.status == 0, swept.out
+    assert lab.squeue() == []
+
+
+@pytest.mark.parametrize("ends", ["by itself", "by Ctrl-C"])
+def test_a_job_that_slurm_renames_is_followed_by_its_id(
+    lab: SlurmLab, make_trial: MakeTrial, ends: str
+) -> None:
+    trial = renaming(make_trial().hold(10))
     trial.start()
     trial.until_steps(3)
     assert [job.name.partition("-")[0] for job in lab.squeue()] == ["site"]

@@ -285,7 +285,7 @@ def test_a_job_that_slurm_has_forgotten_is_decided_by_sacct_or_else_lost(tmp_pat
             "#!/bin/bash\necho 'Welcome to the cluster' >&2\n"
             "for word; do case $word in --jobs=*) id=${word#--jobs=};; esac; done\n"
             f"name=$(grep -o 'JobId='$id' .*' {lab.root}/log/jobcomp.txt | head -1 | sed 's/.* Name=//; s/ .*//')\n"
-            'echo "$id|$name|NODE_FAIL|gpu[001-064]|0:0|Unknown"\n'
+            'echo "$id|$name|NODE_FAIL|gpu[001-064]|0:0|Unknown|Unknown"\n'
         )
         sacct.chmod(0o755)
         known = pacemark(*SELECT, "--site", str(site), results=tmp_path / "with")

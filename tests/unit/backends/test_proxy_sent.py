@@ -15,7 +15,6 @@ import yaml
 from fixtures.backends.registry import BACKENDS
 from fixtures.backends.shell import Answer
 from fixtures.backends.slurm.backend import SlurmBackend
-from fixtures.backends.slurm.controller import Controller
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.served import make_backends
@@ -174,7 +173,6 @@ def login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Login:
         return Answer(done.returncode, done.stdout, done.stderr)
 
     monkeypatch.setattr(SshConnection, "run", run)
-    monkeypatch.setattr(Controller, "has_partition", lambda self, partition: True)
     made = Login(tmp_path)
     monkeypatch.setenv("STAGE", str(made.stage))
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,10 +14,9 @@ import pytest
 
 from fixtures.backends.shell import Answer
 from fixtures.backends.slurm.backend import SlurmBackend
-from fixtures.backends.slurm.controller import Controller
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
-from plugins.errors import SiteError, Unprovisioned
+from plugins.errors import SiteError, Unprovisioned, Unreachable
 from tests.lab.stage import Stage, make_stage
 from tests.unit import examples
 
@@ -38,13 +38,14 @@ class Site:
 
     stage: Stage
     tools: Path
+    scripts: list[str]
     folder: str = ""
 
     def srun(self, old: str, new: str) -> None:
         (self.tools / "srun").write_text(SRUN.replace(old, new))
 
     def check(self, recipe: str, on_nodes_only: Sequence[str] = (), **environment: str) -> None:
-        fixed = {"gpu": "h100", "ssh": {"host": "login01"}, "account": "a", "partition": "p"}
+        fixed = {"gpu": "h100", "ssh": {"host": "login01"}, "account": "a", "partition": "p,q"}
         given: dict[str, Any] = {"environment": environment, "on_nodes_only": list(on_nodes_only)}
         if self.folder:
             given["recipes"] = {recipe: {"folder": self.folder}}
@@ -61,12 +62,14 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: str) -> Site:
+    scripts: list[str] = []
+
     def run(self: SshConnection, script: str, **how: object) -> Answer:
+        scripts.append(script)
         done = subprocess.run(["bash", "-s"], input=script, capture_output=True, text=True, timeout=120)
         return Answer(done.returncode, done.stdout, done.stderr)
 
     monkeypatch.setattr(SshConnection, "run", run)
-    monkeypatch.setattr(Controller, "has_partition", lambda self, partition: True)
     monkeypatch.setenv("HF_TOKEN", "hf_0123456789")
     monkeypatch.delenv("SLURM_MPI_TYPE", raising=False)
     tools = tmp_path / "bin"
@@ -75,12 +78,13 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: str) -> Site:
         (tools / tool).write_text(SRUN if tool == "srun" else "#!/bin/bash\n")
         (tools / tool).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
-    return Site(make_stage(tmp_path / "stage", recipe, provisioned=True), tools)
+    return Site(make_stage(tmp_path / "stage", recipe, provisioned=True), tools, scripts)
 
 
 @EACH
 def test_a_stage_as_the_set_up_leaves_it_is_ready(site: Site, recipe: str) -> None:
     site.check(recipe)
+    assert len(site.scripts) == 1
     site.stage.image.write_bytes(site.stage.image.read_bytes()[:63])
     assert "is not whole" in str(site.lack(recipe))
 
@@ -94,6 +98,19 @@ def test_a_folder_is_there_whatever_size_its_file_system_gives_it(site: Site, re
     assert f"the recipe folder {folder} is missing" not in str(site.lack(recipe))
     site.folder = "/proc/nothing"
     assert "the recipe folder /proc/nothing is missing" in str(site.lack(recipe))
+
+
+@pytest.mark.parametrize("recipe", ["llama3"])
+def test_a_partition_is_missing_only_if_scontrol_says_so(site: Site, recipe: str) -> None:
+    scontrol = site.tools / "scontrol"
+    scontrol.write_text('#!/bin/bash\n[ "$3" = p ] || { echo "Partition $3 not found" >&2; exit 1; }\n')
+    assert "  the partition q is missing\n    mend: see `sinfo`" in str(site.lack(recipe))
+    assert "partition p" not in str(site.lack(recipe))
+    scontrol.write_text("#!/bin/bash\nprintf 'slurm_load_partitions error:\\n*\\n' >&2\nexit 1\n")
+    with pytest.raises(
+        Unreachable, match=re.escape("lab: scontrol: status 1: slurm_load_partitions error: *")
+    ):
+        site.check(recipe)
 
 
 @EACH

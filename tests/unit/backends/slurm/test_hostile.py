@@ -136,7 +136,6 @@ def test_a_controller_that_says_anything_is_believed_or_cannot_be_asked(answer: 
             assert "$" not in controller.blamed(JOB)
             controller.living("ours")
             controller.accounted("ours")
-            controller.has_partition("p")
             compared(SECTION, asked_limits(login), [need_of("of-2", 2, 16, SECTION, 1)])
         except Unreachable as error:
             said = str(error)

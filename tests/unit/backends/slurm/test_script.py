@@ -405,7 +405,11 @@ def test_a_secret_that_cannot_be_redacted_is_refused(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, token: str, why: str
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", token)
-    monkeypatch.setattr(Controller, "has_partition", lambda self, partition: True)
+    tools = cluster.stage / "tools"
+    tools.mkdir()
+    (tools / "scontrol").write_text("#!/bin/bash\n")
+    (tools / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     backend = SlurmBackend("big-one", section(stage=str(cluster.stage), prologue=""), [examples.llama3()])
     with pytest.raises(SiteError) as caught:
         backend.check(examples.case())
