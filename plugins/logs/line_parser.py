@@ -83,6 +83,7 @@ class LineParser(ABC):
     def log(self) -> Log:
         steps, repeated = tuple(self._steps.values()), tuple(sorted(self._repeated))
         earlier = tuple(self._earlier)
+        facts, garbled = self._stated.facts()
         if self._stated.begun:
             # Another attempt has begun, and is the last one even before its first step.
             if steps:
@@ -91,8 +92,8 @@ class LineParser(ABC):
         return replace(
             self._log,
             steps=steps,
-            facts=self._stated.facts,
-            garbled=self._stated.garbled,
+            facts=facts,
+            garbled=garbled,
             repeated=repeated,
             earlier=earlier,
             marks=tuple(self._marks.items()),

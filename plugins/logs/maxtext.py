@@ -29,7 +29,7 @@ from plugins.logs.log import Attempt, Log
 from plugins.logs.numbers import NUMBER
 from plugins.logs.processors import HINT, ProcessorSample, read_sample
 from plugins.logs.runs import Print, RunLines
-from plugins.logs.statements import Statement
+from plugins.logs.statements import Statement, launch_argument
 
 _STEP = re.compile(
     rf"completed step: (\d{{1,9}}), seconds: (\d{{1,15}}\.\d{{1,15}}), TFLOP/s/device: ({NUMBER}), "
@@ -49,18 +49,6 @@ def _setting(
         re.compile(rf"Config param {key}: {{1,4}}(?P<{fact}>\S*)\s{{0,4}}$"),
         words or {},
         any_word,
-    )
-
-
-def _argument(
-    key: str, fact: str, words: dict[str, int | str] | None = None, *, any_word: bool = False
-) -> Statement:
-    """An argument of the launch script, as it prints it.
-
-    Source: dgxc-benchmarking v25.01.1 maxtext/configure.sh 122.
-    """
-    return Statement(
-        b"GSW: MODEL=", re.compile(rf"(?<=[ ']){key}=(?P<{fact}>\w*)(?=[ '])"), words or {}, any_word
     )
 
 
@@ -115,11 +103,11 @@ STATEMENTS = (
     ),
     _setting("dtype", "precision", {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}),
     _setting("quantization", "fp8", _QUANTIZATION, any_word=True),
-    _argument("per_device_batch_size", "sequences_per_gpu"),
-    _argument("max_target_length", "sequence_length"),
-    _argument("quantization", "fp8", _QUANTIZATION, any_word=True),
+    launch_argument("per_device_batch_size", "sequences_per_gpu"),
+    launch_argument("max_target_length", "sequence_length"),
+    launch_argument("quantization", "fp8", _QUANTIZATION, any_word=True),
     *(
-        _argument(f"{place}_{axis}_parallelism", f"{place}_{axis}", _FILLED)
+        launch_argument(f"{place}_{axis}_parallelism", f"{place}_{axis}", _FILLED)
         for place in ("ici", "dcn")
         for axis in ("data", "fsdp", "tensor")
     ),

@@ -34,7 +34,7 @@ from dataclasses import replace
 from plugins.logs.line_parser import LineParser
 from plugins.logs.log import Fact, Log, Step
 from plugins.logs.numbers import NUMBER, number, resolution, sections, single, whole
-from plugins.logs.statements import ANCHOR, Statement
+from plugins.logs.statements import ANCHOR, Statement, launch_argument
 
 _BAR = re.compile(r"\| *\d{1,9}/(\d{1,9}) \[[\d:]+<[\d:?]+, ")
 # A figure is whole if it is between a comma and the next one, or the bracket that ends the bar. Lightning's
@@ -57,16 +57,6 @@ def _setting(key: str, fact: str, words: dict[str, int | str] | None = None, *, 
     )
 
 
-def _argument(key: str, fact: str, words: dict[str, int | str] | None = None) -> Statement:
-    """An argument of the launch script, as it prints it.
-
-    Source: dgxc-benchmarking v24.11.1 nemotron/configure.sh 87.
-    """
-    return Statement(
-        b"GSW: MODEL=", re.compile(rf"(?<=[ '])model\.{key}=(?P<{fact}>\w+)(?=[ '])"), words or {}
-    )
-
-
 _SWITCH: dict[str, int | str] = {"true": True, "false": False}
 STATEMENTS = (
     Statement(b" Experiment configuration ", re.compile(r"\*{5,} Experiment configuration \*{5,}"), begins=True),
@@ -86,12 +76,12 @@ STATEMENTS = (
     _setting(
         "precision", "precision", {"bf16": "bf16", "bf16-mixed": "bf16", "16": "fp16", "16-mixed": "fp16", "32": "fp32"}
     ),
-    _argument("global_batch_size", "gbs"),
-    _argument("micro_batch_size", "mbs"),
-    _argument("tensor_model_parallel_size", "tp"),
-    _argument("pipeline_model_parallel_size", "pp"),
-    _argument("virtual_pipeline_model_parallel_size", "vp", {"null": 1}),
-    _argument("fp8", "fp8", {"True": True, "False": False}),
+    launch_argument(r"model\.global_batch_size", "gbs"),
+    launch_argument(r"model\.micro_batch_size", "mbs"),
+    launch_argument(r"model\.tensor_model_parallel_size", "tp"),
+    launch_argument(r"model\.pipeline_model_parallel_size", "pp"),
+    launch_argument(r"model\.virtual_pipeline_model_parallel_size", "vp", {"null": 1}),
+    launch_argument(r"model\.fp8", "fp8", {"True": True, "False": False}),
     _setting("num_nodes", "asked_nodes"),
     _setting("devices", "asked_devices"),
     _setting("log_step_timing", "timed", _SWITCH),

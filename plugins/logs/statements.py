@@ -95,6 +95,18 @@ def lists(name: str, words: str) -> Statement:
     )
 
 
+def launch_argument(
+    key: str, fact: str, words: Mapping[str, int | str] | None = None, *, any_word: bool = False
+) -> Statement:
+    """An argument of the launch script, as it prints it; `key` is a regular expression.
+
+    Sources: dgxc-benchmarking v24.11.1 nemotron/configure.sh 87, v25.01.1 maxtext/configure.sh 122.
+    """
+    return Statement(
+        b"GSW: MODEL=", re.compile(rf"(?<=[ ']){key}=(?P<{fact}>\w*)(?=[ '])"), words or {}, any_word
+    )
+
+
 COMMON = (
     Statement(
         b"processes registered. Starting with ",
@@ -226,16 +238,12 @@ class Statements:
         self._since = _Attempt()
         self.begun = False
 
-    @property
-    def facts(self) -> tuple[Fact, ...]:
+    def facts(self) -> tuple[tuple[Fact, ...], tuple[Fact, ...]]:
+        """The facts, and besides them the statements that are none, because other output is in them."""
         stated = self._stated()
-        return tuple(fact for fact in _counted(stated) if not _garbled(fact, stated))
-
-    @property
-    def garbled(self) -> tuple[Fact, ...]:
-        """The statements that are none, because other output is in them."""
-        stated = self._stated()
-        return tuple(fact for fact in _counted(stated) if _garbled(fact, stated))
+        counted = [replace(fact, lines=stated.lines[key].total()) for key, fact in stated.facts.items()]
+        garbled = tuple(fact for fact in counted if _garbled(fact, stated))
+        return tuple(fact for fact in counted if fact not in garbled), garbled
 
     def _stated(self) -> _Attempt:
         stated = _Attempt()
@@ -244,10 +252,6 @@ class Statements:
         stated.join(self._since)
         stated.inherit(self._earlier)
         return stated
-
-
-def _counted(stated: _Attempt) -> Iterator[Fact]:
-    return (replace(fact, lines=stated.lines[key].total()) for key, fact in stated.facts.items())
 
 
 def _garbled(fact: Fact, stated: _Attempt) -> bool:
