@@ -14,10 +14,10 @@ from fixtures.runs.folders import find_run
 from fixtures.runs.lock import RunLock
 from fixtures.runs.opening import damage_of, read_ledger
 from pacemark import limit
-from pacemark.examination import OF_RUN
 from pacemark.leaks import leaks
 from pacemark.verify import check_files, opened
 from plugins.bundle import archive, statement
+from plugins.bundle.examination import OF_RUN
 from plugins.bundle.findings import Examination, print_findings, print_line
 from plugins.bundle.sbom import SBOM, bill
 from plugins.errors import ConfigError

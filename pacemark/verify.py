@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pacemark.examination import MOST_BYTES, examine
 from pacemark.limit import add_argument, within
 from plugins.bundle import statement
 from plugins.bundle.archive import Archive, digest, rewrite
+from plugins.bundle.examination import MOST_BYTES, examine
 from plugins.bundle.findings import Examination, print_findings, print_line
 from plugins.errors import ConfigError
 from plugins.reports.checkout import CHECKOUT, VERSION

@@ -1,13 +1,19 @@
-"""What is found of a bundle, and how it is told."""
+"""What is found of a bundle, and how it is told; how two values differ that were JSON."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from plugins.record.plan import Decision
 from plugins.record.verdict import Kind
-from plugins.words import shown
+from plugins.words import first_of, shown
+
+_SHOWN = 120
+_MOST = 6
 
 
 @dataclass
@@ -44,3 +50,35 @@ def print_findings(found: Examination) -> None:
 def print_line(word: str, text: str) -> None:
     """Print the text in one line, so that nothing in a bundle prints a line of its own."""
     print(f"{word:<10}{shown(text).replace(chr(10), chr(92) + 'n').replace(chr(9), ' ')}")
+
+
+def differing(first: Any, second: Any) -> str:
+    """The first values that are not the same, as `tolerance.slower (0.05, 0.5)`; "" if all are."""
+    return few(list(_differences(first, second, "")))
+
+
+def few(texts: Sequence[str]) -> str:
+    """The first of these texts, and how many more there are."""
+    return first_of(texts, _MOST)
+
+
+def _differences(first: Any, second: Any, place: str) -> Iterator[str]:
+    if isinstance(first, dict) and isinstance(second, dict):
+        for key in {**first, **second}:
+            yield from _differences(first.get(key), second.get(key), f"{place}.{key}" if place else str(key))
+    elif isinstance(first, list | tuple) and isinstance(second, list | tuple) and len(first) == len(second):
+        for number, pair in enumerate(zip(first, second, strict=True)):
+            yield from _differences(*pair, f"{place}[{number}]")
+    elif isinstance(first, float) and isinstance(second, float):
+        # Another machine may round the last digit otherwise.
+        if not math.isclose(first, second, rel_tol=1e-9):
+            yield f"{place} ({first!r}, {second!r})"
+    elif first != second:
+        yield f"{place} ({_cut(first)}, {_cut(second)})"
+
+
+def _cut(value: Any) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    if len(text) <= _SHOWN:
+        return text
+    return f"{text[:_SHOWN]}..."

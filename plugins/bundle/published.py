@@ -10,34 +10,32 @@ from plugins.baselines.accelerators import accelerators
 from plugins.baselines.baseline_file import Table
 from plugins.baselines.expected import counting, usual_statistic
 from plugins.baselines.store import Baseline, find, references
-from plugins.bundle.differences import differing
-from plugins.bundle.findings import Examination
+from plugins.bundle.findings import Examination, differing
+from plugins.bundle.run import BundledRun
 from plugins.bundle.statement import NewerFormat
 from plugins.errors import ConfigError
 from plugins.judging.judgement import Judgement
 from plugins.recipes.cases import Case, Recipe, load_recipe
 from plugins.record.folder import BASIS
-from plugins.rejudge import Basis
 
 
-def check_recipe(basis: Basis, key: str, published: Path, found: Examination) -> tuple[Recipe, Case] | None:
+def check_recipe(run: BundledRun, key: str, found: Examination) -> tuple[Recipe, Case] | None:
     """Set what a case runs beside the case that this Pacemark has itself, which is returned if it has one.
 
     Raises ConfigError or NewerFormat if the case has a mode that is not Pacemark's own: a pattern of it would be
     used on names that somebody made, and may take for ever.
     """
     name, _, case_id = key.partition("/")
-    setting = basis.of(name)
-    recipe, choice = setting.recipe, setting.choice
-    folder, case = published / "suites" / name, basis.case(key)
-    known = (
-        load_recipe(folder, choice.release, choice.gpu, choice.models)
-        if (folder / "recipe.yaml").is_file()
-        else None
-    )
-    same = known.case(case_id) if known is not None and not known.unfit else None
+    setting, case = run.basis.of(name), run.basis.case(key)
+    recipe, choice, folder = setting.recipe, setting.choice, run.published / "suites" / name
+    known = same = None
+    none = f"no recipe {name}"
+    if (folder / "recipe.yaml").is_file():
+        known = load_recipe(folder, choice.release, choice.gpu, choice.models)
+        none = f"no such case of release {case.release}"
+        if not known.unfit:
+            same = known.case(case_id)
     if known is None or same is None:
-        none = f"no recipe {name}" if known is None else f"no such case of release {case.release}"
         if case.mode is not None:
             raise NewerFormat(f"this Pacemark has {none}, and looks for no files by another's patterns")
         found.cannot.append(f"{key}: this Pacemark has {none}: it is judged by what the bundle says of it")
@@ -51,12 +49,12 @@ def check_recipe(basis: Basis, key: str, published: Path, found: Examination) ->
 
 
 def check_baseline(
-    basis: Basis, judgement: Judgement, known: tuple[Recipe, Case], published: Path, found: Examination
+    run: BundledRun, judgement: Judgement, known: tuple[Recipe, Case], found: Examination
 ) -> None:
     """Set the baseline of a case beside the one that this Pacemark has itself."""
     case, gpu = judgement.case, judgement.outcome.gpu
-    recipe, table = basis.of(case.recipe).recipe, f"{BASIS}/baselines/{case.recipe}.yaml"
-    here, there = published / "baselines", basis.baselines
+    recipe, table = run.basis.of(case.recipe).recipe, f"{BASIS}/baselines/{case.recipe}.yaml"
+    here, there = run.published / "baselines", run.basis.baselines
     try:
         ours, theirs = find(here, *known, gpu), find(there, recipe, case, gpu)
         sheets = [accelerators(folder).get(gpu) for folder in (here, there)]

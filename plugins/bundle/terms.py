@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from plugins.bundle.differences import few
+from plugins.bundle.findings import few
+from plugins.bundle.run import BundledRun
 from plugins.judging.judgement import Judgement
 from plugins.judging.kinds.timed import BY_AGREED
 from plugins.modes.checkpoints import GB
@@ -16,15 +16,13 @@ from plugins.record.folder import BASIS
 from plugins.record.job import REPLAY, Job
 from plugins.record.plan import PLAN, Plan
 from plugins.record.verdict import LeftOut
-from plugins.rejudge import Basis
 
 
 @dataclass
 class Terms:
     """By what the cases of a run were judged: `by` has each thing in words, with its cases."""
 
-    basis: Basis
-    published: Path
+    run: BundledRun
     judged_as: set[str] = field(default_factory=set)
     by: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
@@ -44,14 +42,17 @@ class Terms:
 
     def _as_what(self, name: str, judgement: Judgement) -> str:
         """`llama3 25.02 (its newest is 25.04) on h100`."""
-        release, folder = judgement.case.release, self.published / "suites" / name
-        newest = load_recipe(folder).file.release if (folder / "recipe.yaml").is_file() else release
-        older = "" if release == newest else f" (its newest is {newest})"
-        return f"{name} {release}{older} on {judgement.outcome.gpu}"
+        release, folder = judgement.case.release, self.run.published / "suites" / name
+        judged_as = f"{name} {release}"
+        if (folder / "recipe.yaml").is_file():
+            newest = load_recipe(folder).file.release
+            if newest != release:
+                judged_as += f" (its newest is {newest})"
+        return f"{judged_as} on {judgement.outcome.gpu}"
 
     def _of(self, entry: Job, judgement: Judgement) -> Iterator[str]:
-        choice, target = self.basis.of(entry.ref.recipe).choice, judgement.expected
-        if target is not None and target.baseline.path.parent != self.basis.baselines:
+        choice, target = self.run.basis.of(entry.ref.recipe).choice, judgement.expected
+        if target is not None and target.baseline.path.parent != self.run.basis.baselines:
             yield f"judged by the site's own numbers, which nobody published: see {BASIS}/own/"
         if judgement.case.model_name in {model.size for model in choice.models}:
             yield f"of models that the site added, which nobody published: see {BASIS}/choices/"

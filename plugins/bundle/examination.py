@@ -12,24 +12,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pacemark.backwards import backwards
-from pacemark.decision import check_plan
-from pacemark.earlier import LEDGER
-from pacemark.jobs import JobsOfRun, named, read_jobs
-from pacemark.judged_anew import check_cases
-from plugins.bundle.differences import differing
-from plugins.bundle.findings import Examination
+from plugins.bundle.cases import check_cases
+from plugins.bundle.findings import Examination, differing
+from plugins.bundle.format_1 import LEDGER
+from plugins.bundle.plan import check_plan
+from plugins.bundle.run import BundledRun, named, read_jobs
 from plugins.bundle.sbom import SBOM
 from plugins.bundle.statement import ENVELOPE, STAMP, once
 from plugins.bundle.terms import left_out
 from plugins.errors import ConfigError
 from plugins.record.folder import BASIS, SENT, SUMMARY, digests, try_folder
-from plugins.record.job import REPLAY, SETUP_CASE, Job
+from plugins.record.job import REPLAY, SETUP_CASE, Job, Times
 from plugins.record.lines import JOBS_LOG
 from plugins.record.plan import PLAN
 from plugins.record.public import stamp
 from plugins.record.stored import NewerSchemaError, as_json, read_summary
-from plugins.record.summary import RunsSaved, Summary
+from plugins.record.summary import RunsSaved
 from plugins.record.verdict import Kind, Outcome
 from plugins.reports.gate import overall
 
@@ -41,6 +39,8 @@ OF_RUN = (SUMMARY, JOBS_LOG, PLAN)
 
 # In seconds, from the start of a session to that of its ledger.
 _LONGEST_START = 3600.0
+# In seconds. The times of a job may be by the clock of the cluster and by that of the session.
+_CLOCKS_DIFFER = 3600.0
 _JUDGED = (Outcome.PASSED, Outcome.PERFORMANCE, Outcome.INVALID, Outcome.INFRASTRUCTURE, Outcome.NO_BASELINE)
 
 
@@ -68,23 +68,21 @@ def examine(folder: Path, said: Mapping[str, Any], published: Path, found: Exami
         return
     except ConfigError as error:
         raise ConfigError(_without(folder, error)) from None
-    ledger = read_jobs(folder, found)
-    if not summary.run == ledger.run.id == folder.name:
+    run = BundledRun(folder, published, summary, *read_jobs(folder, found))
+    if not summary.run == run.log.id == folder.name:
         found.wrong.append(
-            f"{SUMMARY} is of run {summary.run}, {JOBS_LOG} of run {ledger.run.id}, the bundle of run {folder.name}"
+            f"{SUMMARY} is of run {summary.run}, {JOBS_LOG} of run {run.log.id}, the bundle of run {folder.name}"
         )
-    for what, own in (("site", ledger.run.site), ("plan", ledger.run.plan)):
+    for what, own in (("site", run.log.site), ("plan", run.log.plan)):
         if said.get(what) != own:
             found.wrong.append(f"{ENVELOPE} says {what} {said.get(what)!r}, {JOBS_LOG} says {own!r}")
-    found.wrong += [*_unended(ledger), *backwards(summary, ledger)]
-    found.wrong += _shared(ledger)
-    found.wrong += _unexplained(folder, ledger)
-    found.wrong += _of_session(summary, ledger)
-    _check_evidence(folder, summary, found)
+    for check in (_unended, _backwards, _shared, _unexplained, _of_session):
+        found.wrong += check(run)
+    _check_evidence(run, found)
     found.doing = "its cases"
-    records = check_cases(folder, summary.cases, ledger, published, found)
+    records = check_cases(run, found)
     try:
-        check_plan(folder, summary, ledger, records, published, found)
+        check_plan(run, records, found)
     except Exception as error:
         # Files that somebody made may be wrong in any way.
         found.wrong.append(f"the acceptance plan cannot be checked: {_without(folder, error)}")
@@ -108,27 +106,54 @@ def _ambiguous(folder: Path, files: Sequence[Path]) -> Iterator[str]:
                 yield f"{path.relative_to(folder)}: {error}"
 
 
-def _unended(ledger: JobsOfRun) -> Iterator[str]:
-    if ledger.run.ended is None:
+def _unended(run: BundledRun) -> Iterator[str]:
+    if run.log.ended is None:
         yield f"{JOBS_LOG}: the run has not ended"
-    for entry in ledger.all:
+    for entry in run.jobs:
         if entry.status != "ended":
             yield f"{named(entry)} has not ended, it is {entry.status}"
 
 
-def _shared(ledger: JobsOfRun) -> Iterator[str]:
+def _backwards(run: BundledRun) -> Iterator[str]:
+    """What ends before it begins, by the summary or by the log of jobs."""
+    summary, log = run.summary, run.log
+    if summary.ended < summary.started:
+        yield (
+            f"{SUMMARY} says that the run ended at {stamp(summary.ended)}, before its start at {stamp(summary.started)}"
+        )
+    if log.ended is not None and log.ended < log.started:
+        yield f"{JOBS_LOG}: the run ended {log.started - log.ended:,.0f} s before its start"
+    for entry in run.jobs:
+        for words, early in _times_backwards(entry.times):
+            if early > _CLOCKS_DIFFER:
+                yield f"{named(entry)}: {words.format(f'{early:,.0f} s')} in {JOBS_LOG}"
+
+
+def _times_backwards(times: Times) -> Iterator[tuple[str, float]]:
+    """What may be backwards of a job, and by how many seconds it is."""
+    for words, first, last in (
+        ("its end is {} before its start", times.started, times.ended),
+        ("its end is {} before it was submitted", times.submitted, times.ended),
+        ("its start is {} before it was submitted", times.submitted, times.started),
+        ("its cancellation was confirmed {} before it was asked for", times.cancel_asked, times.cancel_confirmed),
+    ):  # fmt: skip
+        if first is not None and last is not None:
+            yield words, first - last
+
+
+def _shared(run: BundledRun) -> Iterator[str]:
     """Submissions that are one job. The ids of processes and of logs may occur again."""
     seen: dict[tuple[str, str], Job] = {}
-    for entry in ledger.all:
+    for entry in run.jobs:
         if entry.ref.id and entry.ref.case_id != SETUP_CASE and entry.backend not in ("local", REPLAY):
             other = seen.setdefault((entry.location, entry.ref.id), entry)
             if other is not entry:
                 yield f"{named(other)} and {named(entry)} are one job in {JOBS_LOG}, {entry.ref.id}"
 
 
-def _unexplained(folder: Path, ledger: JobsOfRun) -> Iterator[str]:
+def _unexplained(run: BundledRun) -> Iterator[str]:
     """Files that no submission explains, and submissions whose files are missing."""
-    tries, known = ledger.tries, (*OF_RUN, LEDGER, SBOM, ENVELOPE, STAMP)
+    folder, tries, known = run.folder, run.tries, (*OF_RUN, LEDGER, SBOM, ENVELOPE, STAMP)
     for path in sorted(folder.iterdir()):
         if not path.is_dir() and path.name not in known and not path.name.startswith(f"{JOBS_LOG}.damaged"):
             yield f"{path.name} has no place in a bundle: nothing in it is checked"
@@ -157,9 +182,9 @@ def _unexplained(folder: Path, ledger: JobsOfRun) -> Iterator[str]:
         yield f"{place_of_none} has files and no submission in {JOBS_LOG}"
 
 
-def _check_evidence(folder: Path, summary: Summary, found: Examination) -> None:
+def _check_evidence(run: BundledRun, found: Examination) -> None:
     """Check that each log, also one that nobody judges, is the one that the session had at its end."""
-    recorded, actual = summary.files, digests(folder)
+    recorded, actual = run.summary.files, digests(run.folder)
     if recorded is None:
         found.cannot.append(
             f"{SUMMARY} is of an older Pacemark, and has no digest of its logs: whether one was changed is not known"
@@ -176,11 +201,12 @@ def _check_evidence(folder: Path, summary: Summary, found: Examination) -> None:
             )
 
 
-def _of_session(summary: Summary, ledger: JobsOfRun) -> Iterator[str]:
+def _of_session(run: BundledRun) -> Iterator[str]:
     """How what the summary says of the whole session differs from the ledger and from its own cases."""
-    ran = [entries[-1] for entries in ledger.tries.values() if entries[-1].is_case]
+    summary = run.summary
+    ran = [entries[-1] for entries in run.tries.values() if entries[-1].is_case]
     ids, known = [case.id for case in summary.cases], {entry.case for entry in ran}
-    for case, entries in ledger.tries.items():
+    for case, entries in run.tries.items():
         if entries[-1].ref.case_id != SETUP_CASE and not all(entry.gpus for entry in entries):
             yield f"{case} is a job without a GPU in {JOBS_LOG}, so that it would be no case"
     for case in sorted(known - set(ids)):
@@ -193,15 +219,15 @@ def _of_session(summary: Summary, ledger: JobsOfRun) -> Iterator[str]:
     totals = {kind: counts[kind] for kind in Kind}
     if summary.totals != totals:
         yield f"{SUMMARY}: its totals are not those of its cases: {differing(summary.totals, totals)}"
-    if summary.site != ledger.run.site:
-        yield f"{SUMMARY} is of site {summary.site}, {JOBS_LOG} of site {ledger.run.site}"
-    if abs(summary.started - ledger.run.started) > _LONGEST_START:
-        yield f"{SUMMARY} says that the run began at {stamp(summary.started)}, {JOBS_LOG} at {ledger.run.started:.0f}"
-    hours = sum(entry.gpu_hours or 0.0 for entry in ledger.all if entry.backend != REPLAY)
+    if summary.site != run.log.site:
+        yield f"{SUMMARY} is of site {summary.site}, {JOBS_LOG} of site {run.log.site}"
+    if abs(summary.started - run.log.started) > _LONGEST_START:
+        yield f"{SUMMARY} says that the run began at {stamp(summary.started)}, {JOBS_LOG} at {run.log.started:.0f}"
+    hours = sum(entry.gpu_hours or 0.0 for entry in run.jobs if entry.backend != REPLAY)
     if abs(summary.gpu_hours - hours) > 0.001:
         yield f"{SUMMARY} has {summary.gpu_hours} GPU-hours, the jobs in {JOBS_LOG} took {hours:.3f}"
     if summary.repeated is not None:
-        runs = {entry.case: _hours_of_runs(ledger.tries[entry.case]) for entry in ran}
+        runs = {entry.case: _hours_of_runs(run.tries[entry.case]) for entry in ran}
         records = [record for record in summary.cases if record.id in runs]
         anew = RunsSaved.of(summary.repeated.at_most, runs, records)
         different = differing(as_json(summary.repeated), as_json(anew))

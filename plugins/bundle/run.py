@@ -1,19 +1,23 @@
-"""The log of jobs in a bundle, which may be anybody's: what it says, and whether all of it is there."""
+"""A run in a bundle, which may be anybody's: what its log of jobs says, and whether all of it is there."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from pacemark.earlier import LEDGER, LinesBefore, compare_ledger
 from plugins.bundle.findings import Examination
+from plugins.bundle.format_1 import LEDGER, LinesBefore, compare_ledger
 from plugins.bundle.statement import once
 from plugins.errors import ConfigError
 from plugins.record.job import Job
 from plugins.record.lines import JOBS_LOG, Line, OtherVersionError, Replay, Run, parsed, text_of
+from plugins.record.summary import Summary
+from plugins.rejudge import Basis
+from plugins.words import first_of
 
 _MOST = 3
 # A job is one of these before its submission is answered.
@@ -21,16 +25,27 @@ _BEFORE_SUBMITTED = ("intent", "submitted", "ended")
 
 
 @dataclass(frozen=True)
-class JobsOfRun:
-    """A run and its jobs: `tries` has them by the key of their case, oldest first; also those that are no case's own."""
+class BundledRun:
+    """A run whose files are in `folder`, and what they say of it.
 
-    run: Run
+    `tries` has the jobs by the key of their case, oldest first; also those that are no case's own. `published` has
+    Pacemark's own suites and baselines.
+    """
+
+    folder: Path
+    published: Path
+    summary: Summary
+    log: Run
     tries: dict[str, list[Job]]
 
     @property
-    def all(self) -> list[Job]:
+    def jobs(self) -> list[Job]:
         """All jobs, those of a case together."""
         return [job for tries in self.tries.values() for job in tries]
+
+    @cached_property
+    def basis(self) -> Basis:
+        return Basis(self.folder)
 
 
 def named(job: Job) -> str:
@@ -38,35 +53,39 @@ def named(job: Job) -> str:
     return f"{job.case} try {job.try_number}"
 
 
-def read_jobs(folder: Path, found: Examination) -> JobsOfRun:
-    """What the log of jobs says. Notes what is wrong with its lines. Raises ConfigError if it says nothing, and OSError."""
+def read_jobs(folder: Path, found: Examination) -> tuple[Run, dict[str, list[Job]]]:
+    """What the log of jobs says: whose it is, and the `tries` of a `BundledRun`. Notes what is wrong with its lines. Raises ConfigError if it says nothing, and OSError."""
     path = folder / JOBS_LOG
     if not path.is_file():
         raise ConfigError(f"{JOBS_LOG} is missing")
     data = path.read_bytes()
     earlier = (folder / LEDGER).is_file()
     try:
-        lines = list(_lines(data, LinesBefore() if earlier else parsed))
-        replay = Replay(LinesBefore() if earlier else parsed)
+        lines = list(_lines(data, _parser(earlier)))
+        replay = Replay(_parser(earlier))
         replay.feed(data)
     except (OtherVersionError, RecursionError) as error:
         raise ConfigError(f"{JOBS_LOG}: a line is none of Pacemark's: {error}") from None
     if replay.run is None:
         raise ConfigError(f"{JOBS_LOG}: none of its lines is whole")
-    run = compare_ledger(folder, replay, found) if earlier else replay.run
+    run = replay.run
+    if earlier:
+        run = compare_ledger(folder, replay, found)
     found.wrong += _broken(data, replay)
     damage = [words for line in lines for words in line.damage]
     if damage:
         found.cannot.append(
             f"{JOBS_LOG} was damaged, so whether it has each submission is not known: {'; '.join(damage[:_MOST])}"
         )
-    jobs = JobsOfRun(
-        run, {case: [tries[number] for number in sorted(tries)] for case, tries in replay.tries.items()}
-    )
+    jobs = {case: [tries[number] for number in sorted(tries)] for case, tries in replay.tries.items()}
     found.wrong += _left_out(lines, jobs)
     if not damage:
         found.cannot += _unsent(lines)
-    return jobs
+    return run, jobs
+
+
+def _parser(earlier: bool) -> Callable[[bytes], Line | None]:
+    return LinesBefore() if earlier else parsed
 
 
 def _lines(data: bytes, parse: Callable[[bytes], Line | None]) -> Iterator[Line]:
@@ -84,13 +103,12 @@ def _lines(data: bytes, parse: Callable[[bytes], Line | None]) -> Iterator[Line]
 
 def _broken(data: bytes, replay: Replay) -> Iterator[str]:
     if replay.damage:
-        more = f" and {len(replay.damage) - 1} more" if len(replay.damage) > 1 else ""
-        yield f"{JOBS_LOG}: {replay.damage[0]}{more}: lines were changed, left out or moved"
+        yield f"{JOBS_LOG}: {first_of(replay.damage, 1)}: lines were changed, left out or moved"
     if replay.size < len(data):
         yield f"{JOBS_LOG}: its last line is cut off"
 
 
-def _left_out(lines: Sequence[Line], jobs: JobsOfRun) -> Iterator[str]:
+def _left_out(lines: Sequence[Line], jobs: Mapping[str, Sequence[Job]]) -> Iterator[str]:
     """Jobs that are missing, by what is there of others."""
     ids = defaultdict[str, dict[str, None]](dict)
     for job in (job for line in lines for job in line.jobs if job.ref.id):
@@ -98,9 +116,10 @@ def _left_out(lines: Sequence[Line], jobs: JobsOfRun) -> Iterator[str]:
     for name, several in sorted(ids.items()):
         if len(several) > 1:
             yield f"{name}: {JOBS_LOG} has it as the jobs {', '.join(several)}: one of them was left out"
-    for case, tries in jobs.tries.items():
+    for case, tries in jobs.items():
         numbers = [job.try_number for job in tries]
-        if missing := sorted(set(range(1, numbers[-1] + 1)) - set(numbers)):
+        missing = sorted(set(range(1, numbers[-1] + 1)) - set(numbers))
+        if missing:
             yield f"{case}: try {missing[0]} is missing, and there is a try {numbers[-1]}: a submission was left out"
 
 

@@ -7,77 +7,53 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pacemark.jobs import JobsOfRun
 from plugins.acceptance.decision import asked, waivers
 from plugins.acceptance.recorded import acceptance_lines, decided, scale_record, scaling_record, why_ended
 from plugins.acceptance.scaling import curves
 from plugins.acceptance.shown import RunShown, Shown
 from plugins.bundle import terms
-from plugins.bundle.differences import differing
-from plugins.bundle.findings import Examination
+from plugins.bundle.findings import Examination, differing
+from plugins.bundle.run import BundledRun
 from plugins.errors import ConfigError
 from plugins.judging.choice import Choice
 from plugins.recipes.cases import Case, load_recipe
 from plugins.record.case import CaseRecord
 from plugins.record.folder import BASIS, SUMMARY
 from plugins.record.job import REPLAY
-from plugins.record.plan import PLAN, Agreed, parse_plan
+from plugins.record.plan import PLAN, Agreed, Plan, parse_plan
 from plugins.record.stored import as_json
-from plugins.record.summary import Summary
-from plugins.rejudge import Basis, promised_otherwise
+from plugins.record.summary import AcceptanceRecord, Summary
+from plugins.rejudge import promised_otherwise
 
 _THE_RUN = "the run"
 """By this `decide` says why a run is no evidence at all."""
 
 
-def check_plan(
-    folder: Path,
-    summary: Summary,
-    ledger: JobsOfRun,
-    records: Mapping[str, CaseRecord],
-    published: Path,
-    found: Examination,
-) -> None:
+def check_plan(run: BundledRun, records: Mapping[str, CaseRecord], found: Examination) -> None:
     """Make the decision on the run's plan anew, and its scaling, and set them beside those of the summary.
 
     `records` are what was made anew of the cases.
     """
     found.doing = "the acceptance plan"
-    agreed = _agreed(folder, ledger, found)
+    agreed, summary = _agreed(run, found), run.summary
     if agreed is None:
-        if summary.acceptance is not None and not ledger.run.plan:
+        if summary.acceptance is not None and not run.log.plan:
             found.wrong.append(f"{SUMMARY} has a decision, and the run has no plan")
-        found.wrong += _scaling_without_plan(folder, summary, records)
+        found.wrong += _scaling_without_plan(run, records)
         return
-    recorded, basis = summary.acceptance, Basis(folder)
-    if agreed.plan.site != ledger.run.site:
-        found.wrong.append(f"{PLAN} is for site {agreed.plan.site}, the run is of site {ledger.run.site}")
-    for name in sorted({case.partition("/")[0] for case in records}):
-        if basis.of(name).choice.agreed != agreed.plan.tolerance:
-            found.wrong.append(f"{BASIS}/choices/{name}.json: its tolerance is not that of {PLAN}")
-    for key in records:
-        case = basis.case(key)
-        difference = promised_otherwise(agreed.plan, case, basis.of(case.recipe).choice)
-        if difference:
-            found.wrong.append(f"{key}: {difference}")
+    found.wrong += _promised_otherwise(run, agreed.plan, records)
     try:
-        cases = asked(agreed.plan, list(_known(folder, basis, ledger, published)), PLAN)
+        cases = asked(agreed.plan, list(_known(run)), PLAN)
     except ConfigError as error:
         found.wrong.append(str(error))
         return
     shown = {key: Shown.of(record) for key, record in records.items()}
     begun = datetime.fromtimestamp(summary.started, UTC).date()
-    run = RunShown(shown, begun, recorded.missing if recorded else {}, _spoiled(summary, ledger))
-    made = decided(agreed, cases, run, summary.outcome, summary.regressions)
-    said, anew = as_json(recorded) or {}, as_json(made)
-    if said.get("decision") != anew["decision"]:
-        reasons = "; ".join(f"{key}: {text}" for key, text in {**made.failed, **made.missing}.items())
-        found.wrong.append(
-            f"{SUMMARY} says '{said.get('decision', 'nothing')}' of {PLAN}, its logs say: {made.decision}"
-            + (f": {reasons}" if reasons else "")
-        )
-    elif differing(said, anew):
-        found.wrong.append(f"{SUMMARY}: its decision differs from its logs in {differing(said, anew)}")
+    unrun = summary.acceptance.missing if summary.acceptance else {}
+    made = decided(
+        agreed, cases, RunShown(shown, begun, unrun, _spoiled(run)), summary.outcome, summary.regressions
+    )
+    found.wrong += _decided_otherwise(summary, made)
     scaling = scaling_record(curves(cases, shown, agreed.plan.scaling, waivers(agreed.plan, shown, begun)))
     different = differing([*map(as_json, summary.scaling)], [*map(as_json, scaling)])
     if different:
@@ -89,12 +65,39 @@ def check_plan(
     found.notes += [*list(acceptance_lines(made))[1:], *terms.agreed(agreed.plan)]
 
 
-def _scaling_without_plan(folder: Path, summary: Summary, records: Mapping[str, CaseRecord]) -> Iterator[str]:
+def _promised_otherwise(run: BundledRun, plan: Plan, records: Mapping[str, CaseRecord]) -> Iterator[str]:
+    """What the plan says, and what the run was judged by does not."""
+    if plan.site != run.log.site:
+        yield f"{PLAN} is for site {plan.site}, the run is of site {run.log.site}"
+    for name in sorted({case.partition("/")[0] for case in records}):
+        if run.basis.of(name).choice.agreed != plan.tolerance:
+            yield f"{BASIS}/choices/{name}.json: its tolerance is not that of {PLAN}"
+    for key in records:
+        case = run.basis.case(key)
+        difference = promised_otherwise(plan, case, run.basis.of(case.recipe).choice)
+        if difference:
+            yield f"{key}: {difference}"
+
+
+def _decided_otherwise(summary: Summary, made: AcceptanceRecord) -> Iterator[str]:
+    """How the decision of the summary differs from the one that is `made` anew."""
+    recorded, anew = as_json(summary.acceptance) or {}, as_json(made)
+    if recorded.get("decision") != anew["decision"]:
+        reasons = "; ".join(f"{key}: {text}" for key, text in {**made.failed, **made.missing}.items())
+        decision = ": ".join(filter(None, [made.decision, reasons]))
+        yield f"{SUMMARY} says '{recorded.get('decision', 'nothing')}' of {PLAN}, its logs say: {decision}"
+        return
+    different = differing(recorded, anew)
+    if different:
+        yield f"{SUMMARY}: its decision differs from its logs in {different}"
+
+
+def _scaling_without_plan(run: BundledRun, records: Mapping[str, CaseRecord]) -> Iterator[str]:
     """How the scaling that a summary tells differs from its logs. Its limits are those that the session was given."""
-    basis, recorded = Basis(folder), [scale for curve in summary.scaling for scale in curve.scales]
-    cases = [basis.case(scale.case) for scale in recorded]
-    found = curves(cases, {key: Shown.of(record) for key, record in records.items()})
-    made = {point.case: scale_record(point) for curve in found for point in curve.points}
+    recorded = [scale for curve in run.summary.scaling for scale in curve.scales]
+    cases = [run.basis.case(scale.case) for scale in recorded]
+    measured = curves(cases, {key: Shown.of(record) for key, record in records.items()})
+    made = {point.case: scale_record(point) for curve in measured for point in curve.points}
     for scale in recorded:
         anew = made.get(scale.case)
         if anew is not None:
@@ -104,9 +107,9 @@ def _scaling_without_plan(folder: Path, summary: Summary, records: Mapping[str, 
             yield f"{SUMMARY}: its scaling of {scale.case} differs from its logs in {different}"
 
 
-def _agreed(folder: Path, ledger: JobsOfRun, found: Examination) -> Agreed | None:
+def _agreed(run: BundledRun, found: Examination) -> Agreed | None:
     """The plan that the ledger had before the first job; None if it had none, or its file is another one."""
-    path, digest = folder / PLAN, ledger.run.plan
+    path, digest = run.folder / PLAN, run.log.plan
     if not digest:
         if path.exists():
             found.wrong.append(f"{PLAN} was added: no plan was in the ledger before the first job")
@@ -127,28 +130,33 @@ def _agreed(folder: Path, ledger: JobsOfRun, found: Examination) -> Agreed | Non
     return agreed
 
 
-def _known(folder: Path, basis: Basis, ledger: JobsOfRun, published: Path) -> Iterator[Case]:
+def _known(run: BundledRun) -> Iterator[Case]:
     """The cases that a plan may name: of the run's recipes, and all that are published."""
-    run = sorted(path.parent.name for path in (folder / BASIS / "suites").glob("*/recipe.yaml"))
+    names = sorted(path.parent.name for path in (run.folder / BASIS / "suites").glob("*/recipe.yaml"))
     recorded: set[str] = set()
-    for name in run:
-        recipe = basis.of(name).recipe
+    for name in names:
+        recipe = run.basis.of(name).recipe
         recorded |= {case.key for case in recipe.cases}
-        yield from (case for case in recipe.cases if not case.variant or case.key in ledger.tries)
-    for path in sorted((published / "suites").glob("*/recipe.yaml")):
-        name = path.parent.name
-        choice = basis.of(name).choice if name in run else Choice()
+        yield from (case for case in recipe.cases if not case.variant or case.key in run.tries)
+    for path in sorted((run.published / "suites").glob("*/recipe.yaml")):
+        name, choice = path.parent.name, Choice()
+        if name in names:
+            choice = run.basis.of(name).choice
         known = load_recipe(path.parent, choice.release, choice.gpu, choice.models)
         yield from (case for case in known.cases if not case.variant and case.key not in recorded)
 
 
-def _spoiled(summary: Summary, ledger: JobsOfRun) -> str:
+def _spoiled(run: BundledRun) -> str:
     """Why the run is no evidence, besides how the session ended, which the summary tells with it."""
-    recorded = summary.acceptance.missing.get(_THE_RUN, "") if summary.acceptance else ""
+    summary, recorded = run.summary, ""
+    if summary.acceptance is not None:
+        recorded = summary.acceptance.missing.get(_THE_RUN, "")
     ended = why_ended(summary.outcome, summary.regressions)
     besides = recorded.removesuffix(ended).removesuffix("; ")
     if besides:
         return besides
-    if any(job.backend == REPLAY for job in ledger.all):
+    if any(job.backend == REPLAY for job in run.jobs):
         return "its logs were replayed"
-    return "the session was shut down" if summary.exit_code is None else ""
+    if summary.exit_code is None:
+        return "the session was shut down"
+    return ""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
-from pacemark.jobs import JobsOfRun, named
-from plugins.bundle.differences import differing, few
-from plugins.bundle.findings import Examination
+from plugins.bundle.findings import Examination, differing, few
 from plugins.bundle.published import check_baseline, check_recipe
+from plugins.bundle.run import BundledRun, named
 from plugins.bundle.statement import NewerFormat
 from plugins.bundle.terms import Terms
 from plugins.judging.case_record import record_of
@@ -21,55 +19,47 @@ from plugins.record.job import Job
 from plugins.record.lines import JOBS_LOG
 from plugins.record.stored import case_as_json, read_case
 from plugins.record.verdict import Kind
-from plugins.rejudge import Basis
 
 # What a case ends as that has no run to be judged.
 _NOT_RUN = (Kind.INFRASTRUCTURE, Kind.LOST, Kind.SKIPPED)
 
 
-def check_cases(
-    folder: Path, told: Sequence[CaseRecord], ledger: JobsOfRun, published: Path, found: Examination
-) -> dict[str, CaseRecord]:
-    """Judge each case anew, and return the records that follow. `told` are the cases of the summary.
+def check_cases(run: BundledRun, found: Examination) -> dict[str, CaseRecord]:
+    """Judge each case anew, and return the records that follow.
 
     If the run did not judge a case, or it cannot be judged anew, its record is that of the run.
     """
-    basis, by_key = Basis(folder), {record.id: record for record in told}
+    by_key = {record.id: record for record in run.summary.cases}
     records: dict[str, CaseRecord] = {}
-    terms, unplanned, followed = Terms(basis, published), 0, list[str]()
-    for case, entries in ledger.tries.items():
+    terms, unplanned, followed = Terms(run), 0, list[str]()
+    for case, entries in run.tries.items():
         record, entry = by_key.get(case), entries[-1]
         if not entry.is_case or record is None:
             continue
         records[case] = record
         found.doing = f"case {len(records)} of {len(by_key)}, {case}"
-        followed += [f"{named(one)} ({one.message})" for one in entries[:-1] if one.failure != "repeated"]
+        followed += [
+            f"{named(earlier)} ({earlier.message})"
+            for earlier in entries[:-1]
+            if earlier.failure != "repeated"
+        ]
         try:
-            outcome = outcome_of(entry, folder / case, earlier=entries[:-1])
-            known = check_recipe(basis, case, published, found)
-            judgement = basis.judge(case, outcome)
-            made, judged = record_of(judgement), read_case(folder / case)
-            found.verdicts[judgement.verdict.kind] += 1
-            other = {one.gpus for one in entries} - {judgement.case.gpus}
-            if other:
-                found.wrong.append(f"{case}: {JOBS_LOG} says that it has {min(other)} GPUs")
-            found.wrong += _told_otherwise(entry, judgement, made, record, judged)
-            if known is not None:
-                check_baseline(basis, judgement, known, published, found)
+            judgement, anew = _judged(run, record, found)
         except NewerFormat as error:
             found.cannot.append(f"{case}: {error}")
             continue
         except Exception as error:
             # Files that somebody made may be wrong in any way.
-            reason = f"it cannot be judged: {error}".replace(f"{folder}/", "")
-            finding = f"{case}: {SUMMARY} says '{record.verdict}', and {reason}"
-            (found.cannot if record.verdict is Kind.INFRASTRUCTURE else found.wrong).append(finding)
+            reason = f"it cannot be judged: {error}".replace(f"{run.folder}/", "")
+            findings = found.wrong
+            if record.verdict is Kind.INFRASTRUCTURE:
+                findings = found.cannot
+            findings.append(f"{case}: {SUMMARY} says '{record.verdict}', and {reason}")
             continue
-        unjudged = judged is None and judgement.verdict.kind in _NOT_RUN
-        records[case] = record if unjudged else made
-        found.cases.append(_pace(records[case]))
+        records[case] = anew
+        found.cases.append(_pace(anew))
         terms.add(entry, judgement)
-        unplanned += basis.of(entry.ref.recipe).choice.agreed is not None and not ledger.run.plan
+        unplanned += run.basis.of(entry.ref.recipe).choice.agreed is not None and not run.log.plan
     if unplanned:
         found.wrong.append(
             f"{unplanned} case(s) are judged by the tolerance of a plan in {BASIS}/choices/, and the run has no plan"
@@ -78,6 +68,25 @@ def check_cases(
     if followed:
         found.notes.append(f"by the ledger, another job had to follow {few(followed)}")
     return records
+
+
+def _judged(run: BundledRun, record: CaseRecord, found: Examination) -> tuple[Judgement, CaseRecord]:
+    """Judge a case of the summary anew, and set it beside its records. Returns also the record that follows."""
+    case, entries = record.id, run.tries[record.id]
+    outcome = outcome_of(entries[-1], run.folder / case, earlier=entries[:-1])
+    known = check_recipe(run, case, found)
+    judgement = run.basis.judge(case, outcome)
+    made, judged = record_of(judgement), read_case(run.folder / case)
+    found.verdicts[judgement.verdict.kind] += 1
+    other = {job.gpus for job in entries} - {judgement.case.gpus}
+    if other:
+        found.wrong.append(f"{case}: {JOBS_LOG} says that it has {min(other)} GPUs")
+    found.wrong += _told_otherwise(entries[-1], judgement, made, record, judged)
+    if known is not None:
+        check_baseline(run, judgement, known, found)
+    if judged is None and judgement.verdict.kind in _NOT_RUN:
+        return judgement, record
+    return judgement, made
 
 
 def _told_otherwise(
@@ -97,14 +106,16 @@ def _told_otherwise(
     if judged is None and kind in _NOT_RUN and record.headline.startswith(f"{Kind.INFRASTRUCTURE}: "):
         made = replace(CaseRecord.unjudged(entry, ""), headline=record.headline)
     elif judged is None or record.verdict is not kind:
-        none = f" and {own} is missing" if judged is None else ""
-        yield f"{case}: {SUMMARY} says '{record.verdict}'{none}, its log says: {judgement.verdict.headline}"
+        recorded = f"{SUMMARY} says '{record.verdict}'"
+        if judged is None:
+            recorded += f" and {own} is missing"
+        yield f"{case}: {recorded}, its log says: {judgement.verdict.headline}"
         return
     else:
         records[own] = judged
-    for name, recorded in records.items():
+    for name, stored in records.items():
         # An offer for the site's baselines, and what other jobs say of the cause, are not of its own log.
-        comparable = replace(recorded, recording=None, diagnosis=None)
+        comparable = replace(stored, recording=None, diagnosis=None)
         different = differing(case_as_json(comparable), case_as_json(made))
         if different:
             yield f"{case}: {name} differs from its log and the ledger in {different}"
