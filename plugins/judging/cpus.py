@@ -127,9 +127,7 @@ def _who(samples: Sequence[ProcessorSample]) -> str:
         used[name] += seconds
     whole = sum(sample.others_s or 0.0 for sample in samples)
     names = sorted((name for name in used if used[name] > BUSY * whole), key=lambda name: -used[name])
-    named = ""
-    if names:
-        named = f" ({', '.join(names[:NAMED])})"
+    named = f" ({', '.join(names[:NAMED])})" if names else ""
     shares = _shares(samples)
     percents = {name: f"{100 * share:.0f} %" for name, share in shares.items()}
     words = {

@@ -12,9 +12,7 @@ def seconds(value: float) -> str:
 
 def counted(count: int, noun: str) -> str:
     """`1 line`, `7 lines`."""
-    if count == 1:
-        return f"1 {noun}"
-    return f"{count} {noun}s"
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def percent(share: float) -> str:

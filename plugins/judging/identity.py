@@ -76,9 +76,7 @@ def garbled(log: Log) -> str:
         return ""
     first, count = log.garbled[0], len(log.garbled) - 1
     lines = sum(fact.lines for fact in (*log.facts, *log.garbled) if fact.name == first.name)
-    more = ""
-    if count:
-        more = f", as {count} more"
+    more = f", as {count} more" if count else ""
     return f'other output is taken to have made "{first.said}", which {first.lines} of {lines} lines state{more}; judged without'
 
 

@@ -64,9 +64,7 @@ def error_quotes(errors: Sequence[str]) -> list[str]:
 def log_faults(outcome: Outcome) -> list[str]:
     """Why the log that was read may not be the job's own; empty if it is."""
     fault = outcome.job.log_fault
-    if not fault:
-        return []
-    return [f"the log on the cluster is not the one that was read: {fault}"]
+    return [f"the log on the cluster is not the one that was read: {fault}"] if fault else []
 
 
 def how_it_died(case: Case, outcome: Outcome, log: Log) -> str:

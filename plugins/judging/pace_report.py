@@ -34,9 +34,7 @@ def explain(measurement: Measurement, expected: Expected, references: Sequence[R
     """The lines of the report below the headline: measured, expected, and the baseline's source."""
     timing, baseline = measurement.timing, expected.baseline
     band, tolerance = Band(expected, timing.resolution), baseline.tolerance
-    rounding = ""
-    if timing.resolution >= LEAST_ROUNDING:
-        rounding = f", log rounding {percent(timing.resolution)}"
+    rounding = f", log rounding {percent(timing.resolution)}" if timing.resolution >= LEAST_ROUNDING else ""
     lines = [
         *_measured(measurement, expected),
         f"expected  {_row(measurement, expected.step_time)}  {expected.days_per_1t_tokens:.2f} days for 1T tokens",

@@ -39,9 +39,7 @@ def instability(measurement: Measurement, tolerance: Tolerance) -> str:
     """Why the steps do not show a steady pace, whatever the pace is; "" if they do."""
     timing = measurement.timing
     if timing.spread > tolerance.spread:
-        means = ""
-        if not timing.judged.single:
-            means = f" of means over {timing.judged.over} steps"
+        means = "" if timing.judged.single else f" of means over {timing.judged.over} steps"
         return (
             f"the settled steps scatter by {percent(timing.spread)} (standard deviation{means}, limit "
             f"{percent(tolerance.spread)})"
@@ -73,9 +71,7 @@ def _are_many(
 
     If a cause recurs regularly, as a snapshot or a full buffer does, fewer stalls than random ones suffice.
     """
-    timing, weight = measurement.timing, 1.0
-    if periodic:
-        weight = PERIODIC_WEIGHT
+    timing, weight = measurement.timing, PERIODIC_WEIGHT if periodic else 1.0
     many = weight * len(steps) > tolerance.hiccups * timing.settled_steps
     costly = weight * timing.share_of(steps) > COSTLY
     if many and costly:
@@ -106,9 +102,7 @@ def stalled(measurement: Measurement, band: Band) -> str:
     timing, expected = measurement.timing, band.expected
     if band.side(timing.mean) is not Kind.TOO_SLOW:
         return ""
-    stalls = ""
-    if timing.hiccups:
-        stalls = f" ({_hiccups(measurement)})"
+    stalls = f" ({_hiccups(measurement)})" if timing.hiccups else ""
     return (
         f"the mean of all {timing.settled_steps} settled steps is {seconds(timing.mean)}, "
         f"{signed(expected.step_time / timing.mean - 1)} throughput (limit "

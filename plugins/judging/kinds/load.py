@@ -94,9 +94,7 @@ def _summary(case: Case, log: Log, saved: Saved) -> str:
     assert case.after.checkpoint is not None
     files = [] if saved.artefacts is None else data_files(saved.artefacts)
     size, seconds = sum(file.size for file in files), log.loaded or 0.0
-    rate = ""
-    if size and seconds:
-        rate = f", {rate_words(size / seconds)}"
+    rate = f", {rate_words(size / seconds)}" if size and seconds else ""
     first, last = next(iter(_losses(log)), math.nan), _losses(saved.log)[-1]
     return (
         f"{bytes_words(size or case.after.checkpoint)} loaded in {seconds_words(seconds)}{rate}; its loss of {first:.4g} "

@@ -62,9 +62,7 @@ def _without_baseline(evidence: Evidence) -> Finding:
     case, numbers, gpus = evidence.case, evidence.numbers, evidence.own.gpus
     runs = measured(evidence)
     measurement = together(runs)
-    why_none = ""
-    if numbers.why_none:
-        why_none = f", {numbers.why_none}"
+    why_none = f", {numbers.why_none}" if numbers.why_none else ""
     reason = (
         f"measured {measurement.step_time:.4g} s a step, {measurement.tokens_per_second:,.0f} tokens/s, "
         f"{steadiness(measurement)}; nothing to compare with: baselines/{case.recipe}.yaml has no "

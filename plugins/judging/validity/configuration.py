@@ -227,9 +227,7 @@ def _other_batch(run: TimedRun, step: Step, flops: float) -> str:
         return f"global batch size {step.gbs} at step {step.index}, this case runs {case.gbs}"
     expected = (step.index + 1) * case.gbs
     if consumed is not None and abs(consumed - expected) > step.consumed_resolution:
-        rounded = ""
-        if step.consumed_resolution:
-            rounded = f" (rounded to {2 * step.consumed_resolution:g})"
+        rounded = f" (rounded to {2 * step.consumed_resolution:g})" if step.consumed_resolution else ""
         return f"{consumed} consumed samples{rounded} after step {step.index}, {step.index + 1} x GBS {case.gbs} is {expected}"
     if step.tokens is not None and step.tokens != case.tokens_per_step:
         return (

@@ -38,9 +38,7 @@ def another_run(run: TimedRun) -> Iterator[str]:
     last = run.case.steps - 1
     for attempt in run.log.earlier:
         if attempt.last >= last and not attempt.mark and run.started.times == 1:
-            pace = ""
-            if attempt.seconds is not None:
-                pace = f" at {attempt.seconds:.4g} s a step"
+            pace = "" if attempt.seconds is None else f" at {attempt.seconds:.4g} s a step"
             yield (
                 f"an earlier run in the same log reached step {attempt.last}{pace}, and nothing says that the job was "
                 f"started again: two runs share this log"
