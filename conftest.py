@@ -4,8 +4,8 @@ import pytest
 
 pytest_plugins = [
     "plugins.suite.collection",
-    "plugins.suite.figures",
-    "plugins.suite.verdicts",
+    "plugins.suite.measured",
+    "plugins.suite.outcomes",
     "fixtures.options",
     "fixtures.housekeeping",
     "fixtures.session.plugins",

@@ -11,7 +11,7 @@ from plugins.judging import validity
 from plugins.judging.choice import Repeats
 from plugins.judging.evidence import Evidence, Run
 from plugins.judging.job_words import error_quotes, how_it_died, job_lines, log_faults, quotes
-from plugins.judging.judgement import Finding, Judgement, ended
+from plugins.judging.judgement import Conclusion, Judgement, ended
 from plugins.judging.kinds import kind_of
 from plugins.judging.kinds.timed import judge_given_up
 from plugins.judging.repeats import unsure
@@ -44,7 +44,7 @@ def another_run(judgement: Judgement, repeats: Repeats) -> str:
     return unsure(judgement.runs or [measurement], judgement.expected, repeats.at_most)
 
 
-def _unfinished(evidence: Evidence) -> Finding | None:
+def _unfinished(evidence: Evidence) -> Conclusion | None:
     """How the case ends if its job was lost, broken, cancelled for its pace or never submitted; None if it ran."""
     job = evidence.outcome.job
     if job.failure == "lost":
@@ -59,7 +59,7 @@ def _unfinished(evidence: Evidence) -> Finding | None:
     return None
 
 
-def _invalid(evidence: Evidence) -> Finding | None:
+def _invalid(evidence: Evidence) -> Conclusion | None:
     """How the case ends if its job died, or if what it left is no evidence; None if all is."""
     case, log, outcome, gpus = evidence.case, evidence.log, evidence.outcome, evidence.own.gpus
     kind = kind_of(case)

@@ -24,7 +24,7 @@ from plugins.timing import Statistic
 
 
 @dataclass(frozen=True)
-class Finding:
+class Conclusion:
     """What a stage of the judge concludes: the verdict, and what it rests on.
 
     `details` are the lines of the report below the headline. `measurement` and `expected` are None if nothing was
@@ -44,7 +44,7 @@ class Finding:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judgement(Finding):
+class Judgement(Conclusion):
     """The judgement of one case. `diagnosis` is what is known of the cause of its verdict."""
 
     evidence: Evidence
@@ -95,8 +95,8 @@ class Judgement(Finding):
         return "\n".join([f"{self.case.key}: {self.verdict.headline}", *lines])
 
 
-def ended(evidence: Evidence, kind: Kind, reasons: Sequence[str], details: Sequence[str] = ()) -> Finding:
+def ended(evidence: Evidence, kind: Kind, reasons: Sequence[str], details: Sequence[str] = ()) -> Conclusion:
     """How a case ends whose job or run is no evidence, for these reasons."""
     note = evidence.outcome.job.log_note
     verdict = Verdict(kind, tuple(reasons), tuple(filter(None, [note])))
-    return Finding(verdict, tuple(details))
+    return Conclusion(verdict, tuple(details))

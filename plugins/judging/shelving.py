@@ -1,4 +1,4 @@
-"""Puts the candidates of a run into a site's own table of baselines. Pure."""
+"""Puts what the cases of a run offer into a site's own table of baselines. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from plugins.baselines.baseline_file import BaselineFile, Cell, Table
 from plugins.baselines.changes import differences
-from plugins.judging.recording import Candidate
+from plugins.judging.offer import Offer
 from plugins.record.baseline import Recorded
 from plugins.record.verdict import Kind
 from plugins.yaml_text import as_yaml
@@ -21,9 +21,9 @@ _HEAD = """\
 
 
 def shelve(
-    file: BaselineFile | None, recipe: str, new: Candidate, *, verdict: str, replace: bool
+    file: BaselineFile | None, recipe: str, new: Offer, *, verdict: str, replace: bool
 ) -> tuple[BaselineFile | None, str]:
-    """The site's file with this candidate in it, and what was done, in words.
+    """The site's file with this offer in it, and what was done, in words.
 
     The first number of a case is recorded. If a later run passes against it, the run confirms the number. The
     number itself stays, so that a slow decline does not move it. If a later run does not pass, the change is
@@ -86,7 +86,7 @@ def as_text(file: BaselineFile, site: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _find(file: BaselineFile | None, new: Candidate) -> tuple[Table | None, Cell | None]:
+def _find(file: BaselineFile | None, new: Offer) -> tuple[Table | None, Cell | None]:
     """The number that counts for this case now, and its table."""
     for table in file.tables if file else []:
         if table.gpu == new.gpu and table.is_of(new.release):
@@ -97,7 +97,7 @@ def _find(file: BaselineFile | None, new: Candidate) -> tuple[Table | None, Cell
     return None, None
 
 
-def _with(file: BaselineFile | None, recipe: str, new: Candidate) -> BaselineFile:
+def _with(file: BaselineFile | None, recipe: str, new: Offer) -> BaselineFile:
     """The file with the new cell, in a table with the same definitions, or in a new one if there is none."""
     size, dtype = new.cell.size, new.cell.dtype
     tables = list(file.tables) if file else []
@@ -112,7 +112,7 @@ def _with(file: BaselineFile | None, recipe: str, new: Candidate) -> BaselineFil
     return BaselineFile(recipe=recipe, tables=tables)
 
 
-def _takes(table: Table, new: Candidate) -> bool:
+def _takes(table: Table, new: Offer) -> bool:
     # Recorded numbers are of one release only.
     if table.also or any(getattr(table, key) != getattr(new, key) for key in _TABLE_KEYS):
         return False
@@ -156,7 +156,7 @@ def _pace(cell: Cell) -> str:
     return f"{cell.step_time:.4g} s a step" if cell.step_time else f"MFU {cell.mfu:.2f} %"
 
 
-def _window(new: Candidate) -> str:
+def _window(new: Offer) -> str:
     assert new.cell.recorded is not None
     return f"{new.statistic}, MFU {new.cell.mfu:.2f} %, spread {100 * new.cell.recorded.spread:.2g} %"
 

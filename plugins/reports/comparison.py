@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from plugins.errors import ConfigError
-from plugins.judging.comparison import ALPHA, SAME, Comparison, Finding, Pair, Ratio, compare
+from plugins.judging.pairs import ALPHA, SAME, Comparison, Finding, Pair, Ratio, compare
 from plugins.record.case import CaseRecord
 from plugins.record.folder import SUMMARY
 from plugins.record.stored import read_summary

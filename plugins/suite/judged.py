@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from plugins.job_files import ParsedLogs
-from plugins.judging import diagnosis, recording
+from plugins.judging import diagnosis
 from plugins.judging.cause import find_cause
 from plugins.judging.choice import Setting
 from plugins.judging.diagnosis import Diagnosis
 from plugins.judging.evidence import read_evidence
 from plugins.judging.judge import judge
 from plugins.judging.judgement import Judgement
+from plugins.judging.offer import Origin, digest, offer_of
 from plugins.outcome import Diagnosed, Outcome
 from plugins.recipes.cases import Case, Recipe
 from plugins.record.case import CaseRecord
@@ -101,18 +102,18 @@ def _offer(recipe: Recipe, judgement: Judgement, site_baselines: SiteBaselines) 
     outcome = judgement.outcome
     seconds = outcome.job.times.ended
     ended = datetime.fromtimestamp(seconds, UTC) if seconds else datetime.now(UTC)
-    origin = recording.Origin(
+    origin = Origin(
         site=site_baselines.site,
         framework=recipe.file.title,
         run=outcome.run,
         date=f"{ended:%Y-%m-%d}",
     )
     if judgement.case.mode is not None:
-        digest = recording.digest(judgement, origin)
-        if isinstance(digest, str):
-            return {"refused": digest}
-        return {"digest": digest}
-    candidate = recording.candidate(judgement, origin)
-    if isinstance(candidate, str):
-        return {"refused": candidate}
-    return candidate.model_dump(mode="json", exclude_defaults=True)
+        digests = digest(judgement, origin)
+        if isinstance(digests, str):
+            return {"refused": digests}
+        return {"digest": digests}
+    offer = offer_of(judgement, origin)
+    if isinstance(offer, str):
+        return {"refused": offer}
+    return offer.model_dump(mode="json", exclude_defaults=True)

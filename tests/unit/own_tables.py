@@ -11,7 +11,7 @@ from typing import Any
 from plugins.baselines.baseline_file import BaselineFile, load_baselines
 from plugins.baselines.store import Baseline, SiteNumbers, find
 from plugins.judging.judgement import Judgement
-from plugins.judging.recording import Candidate, Origin, candidate
+from plugins.judging.offer import Offer, Origin, offer_of
 from plugins.judging.shelving import as_text, shelve
 from plugins.record.case import CaseRecord
 from plugins.record.job import Job, JobRef
@@ -47,17 +47,15 @@ def judged(
     )
 
 
-def offered(times: Sequence[float] | None = None, origin: Origin = FIRST, **more: object) -> Candidate:
-    found = candidate(judged(times, **more), origin)  # type: ignore[arg-type]
-    assert isinstance(found, Candidate), found
+def offered(times: Sequence[float] | None = None, origin: Origin = FIRST, **more: object) -> Offer:
+    found = offer_of(judged(times, **more), origin)  # type: ignore[arg-type]
+    assert isinstance(found, Offer), found
     # As it travels in the record.
-    return Candidate.model_validate(
-        json.loads(json.dumps(found.model_dump(mode="json", exclude_defaults=True)))
-    )
+    return Offer.model_validate(json.loads(json.dumps(found.model_dump(mode="json", exclude_defaults=True))))
 
 
 def refused(judgement: Judgement) -> str:
-    found = candidate(judgement, FIRST)
+    found = offer_of(judgement, FIRST)
     assert isinstance(found, str)
     return found
 
@@ -103,8 +101,8 @@ def shelved(
 ) -> tuple[BaselineFile | None, str]:
     """What becomes of another run, judged as its session would judge it."""
     judgement = judged(times, own=None if replaces else folder, nodes=nodes, job=job)
-    found = candidate(judgement, origin)
-    assert isinstance(found, Candidate), found
+    found = offer_of(judgement, origin)
+    assert isinstance(found, Offer), found
     return shelve(
         load(folder / "llama3.yaml", BaselineFile),
         "llama3",

@@ -23,7 +23,7 @@ from fixtures.site import THIS_MACHINE, load_site
 from plugins.errors import ConfigError, SubmitError
 from plugins.judging import kinds, validity
 from plugins.judging.evidence import Evidence
-from plugins.judging.judgement import Finding
+from plugins.judging.judgement import Conclusion
 from plugins.judging.validity.run import TimedRun
 from plugins.judging.verdicts import Verdict
 from plugins.logs import Step
@@ -130,9 +130,9 @@ class FirstStep:
     def left_lines(self, _: Evidence, /) -> list[str]:
         return []
 
-    def judge(self, evidence: Evidence) -> Finding:
+    def judge(self, evidence: Evidence) -> Conclusion:
         kind = Kind.PASSED if evidence.log.steps[0].seconds == STEP_TIME else Kind.TOO_SLOW
-        return Finding(Verdict(kind, ("the first step",)))
+        return Conclusion(Verdict(kind, ("the first step",)))
 
 
 @pytest.mark.parametrize(("seconds", "kind"), [(STEP_TIME, Kind.PASSED), (20.0, Kind.TOO_SLOW)])

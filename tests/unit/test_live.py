@@ -23,7 +23,7 @@ from plugins.record.job import Job, JobRef
 from plugins.record.verdict import Kind
 from plugins.reports.terminal import colour_of, print_table
 from plugins.suite.judged import JUDGEMENT
-from plugins.suite.verdicts import VERDICT, pytest_runtest_makereport
+from plugins.suite.outcomes import VERDICT, pytest_runtest_makereport
 from tests.system.support import Run, pacemark
 from tests.unit import examples
 from tests.unit.fleet.test_progress import status

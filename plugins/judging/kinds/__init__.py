@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from plugins.judging.evidence import Evidence
-from plugins.judging.judgement import Finding
+from plugins.judging.judgement import Conclusion
 from plugins.judging.kinds import artefacts, load, save, timed
 from plugins.recipes.cases import Case
 
@@ -22,7 +22,7 @@ class KindOfCase(Protocol):
     def left_lines(self, evidence: Evidence, /) -> list[str]:
         """The lines of the report on what the job left, if it is no evidence."""
 
-    def judge(self, evidence: Evidence) -> Finding:
+    def judge(self, evidence: Evidence) -> Conclusion:
         """Judge a case whose evidence is valid."""
 
 

@@ -8,7 +8,7 @@ from statistics import median
 from plugins.judging.evidence import Evidence
 from plugins.judging.identity import identity_line
 from plugins.judging.job_words import job_lines, remarks
-from plugins.judging.judgement import Finding
+from plugins.judging.judgement import Conclusion
 from plugins.judging.verdicts import Verdict
 from plugins.logs import Log
 from plugins.modes import checks, profile_view, trace_view
@@ -46,13 +46,13 @@ def left_lines(evidence: Evidence) -> list[str]:
     return [*lines, *(f"note      {note}" for note in artefacts.notes), *_pace_line(evidence.log)]
 
 
-def judge(evidence: Evidence) -> Finding:
+def judge(evidence: Evidence) -> Conclusion:
     """A run in another mode passes if its files are there."""
     case, log, artefacts = evidence.case, evidence.log, evidence.artefacts
     assert artefacts is not None
     details = (*left_lines(evidence), identity_line(case, log), *job_lines(evidence.outcome))
     verdict = Verdict(Kind.PASSED, (_summary(case, artefacts),), remarks(evidence))
-    return Finding(verdict, details, artefacts=artefacts)
+    return Conclusion(verdict, details, artefacts=artefacts)
 
 
 def _summary(case: Case, artefacts: Artefacts) -> str:

@@ -7,7 +7,7 @@ import math
 from plugins.judging.evidence import Evidence, Saved
 from plugins.judging.identity import identity_line
 from plugins.judging.job_words import job_lines, remarks
-from plugins.judging.judgement import Finding
+from plugins.judging.judgement import Conclusion
 from plugins.judging.verdicts import Verdict
 from plugins.logs import Log
 from plugins.modes.checkpoints import bytes_words, data_files, path_of, rate_words, seconds_words
@@ -50,13 +50,13 @@ def left_lines(_: Evidence) -> list[str]:
     return []
 
 
-def judge(evidence: Evidence) -> Finding:
+def judge(evidence: Evidence) -> Conclusion:
     """A load passes if nothing is wrong with it."""
     case, log, saved = evidence.case, evidence.log, evidence.saved
     assert saved is not None
     notes = (*_remarks(log, saved), *remarks(evidence))
     verdict = Verdict(Kind.PASSED, (_summary(case, log, saved),), notes)
-    return Finding(verdict, (identity_line(case, log), *job_lines(evidence.outcome)))
+    return Conclusion(verdict, (identity_line(case, log), *job_lines(evidence.outcome)))
 
 
 def _losses(log: Log) -> list[float]:

@@ -7,7 +7,7 @@ import math
 from plugins.judging.evidence import Evidence
 from plugins.judging.figures import billions
 from plugins.judging.job_words import job_lines, remarks
-from plugins.judging.judgement import Finding
+from plugins.judging.judgement import Conclusion
 from plugins.judging.verdicts import Verdict
 from plugins.modes import checks
 from plugins.modes.checkpoints import (
@@ -48,12 +48,12 @@ def left_lines(_: Evidence) -> list[str]:
     return []
 
 
-def judge(evidence: Evidence) -> Finding:
+def judge(evidence: Evidence) -> Conclusion:
     """Judge the bandwidth of the save."""
     written = _written(evidence)
     kind, words = _compared(written)
     details = (*_lines(evidence.case, written), *job_lines(evidence.outcome))
-    return Finding(Verdict(kind, (f"{written}{words}",), remarks(evidence)), details, written=written)
+    return Conclusion(Verdict(kind, (f"{written}{words}",), remarks(evidence)), details, written=written)
 
 
 def _written(evidence: Evidence) -> Written:

@@ -14,7 +14,7 @@ from plugins.judging import pace_report, validity
 from plugins.judging.evidence import Evidence, Run
 from plugins.judging.identity import identity_line
 from plugins.judging.job_words import job_lines, log_faults, remarks
-from plugins.judging.judgement import Finding, ended
+from plugins.judging.judgement import Conclusion, ended
 from plugins.judging.pace import judge_pace
 from plugins.judging.repeats import judge_runs, remarks_on, together
 from plugins.judging.steadiness import stall_remarks, steadiness
@@ -46,7 +46,7 @@ def left_lines(_: Evidence) -> list[str]:
     return []
 
 
-def judge(evidence: Evidence) -> Finding:
+def judge(evidence: Evidence) -> Conclusion:
     """Judge the pace of valid runs."""
     baseline, basis = evidence.numbers.baseline, evidence.basis
     if baseline is None:
@@ -57,7 +57,7 @@ def judge(evidence: Evidence) -> Finding:
     return _compared(evidence, baseline, basis)
 
 
-def _without_baseline(evidence: Evidence) -> Finding:
+def _without_baseline(evidence: Evidence) -> Conclusion:
     """The measured pace, which there is nothing to compare with."""
     case, numbers, gpus = evidence.case, evidence.numbers, evidence.own.gpus
     runs = measured(evidence)
@@ -79,10 +79,10 @@ def _without_baseline(evidence: Evidence) -> Finding:
         identity_line(case, evidence.log),
         *job_lines(evidence.outcome),
     )
-    return Finding(verdict, details, measurement, references=numbers.references, runs=_if_several(runs))
+    return Conclusion(verdict, details, measurement, references=numbers.references, runs=_if_several(runs))
 
 
-def _compared(evidence: Evidence, baseline: Baseline, basis: MfuBasis) -> Finding:
+def _compared(evidence: Evidence, baseline: Baseline, basis: MfuBasis) -> Conclusion:
     """The measured pace beside that of the baseline."""
     case, log, numbers = evidence.case, evidence.log, evidence.numbers
     target, runs = expected(case, baseline, basis), measured(evidence)
@@ -108,12 +108,12 @@ def _compared(evidence: Evidence, baseline: Baseline, basis: MfuBasis) -> Findin
         *changed,
         *job_lines(evidence.outcome),
     )
-    return Finding(
+    return Conclusion(
         verdict, details, measurement, target, references=numbers.references, runs=_if_several(runs)
     )
 
 
-def judge_given_up(evidence: Evidence, baseline: Baseline) -> Finding:
+def judge_given_up(evidence: Evidence, baseline: Baseline) -> Conclusion:
     """Judge a run that was cancelled because its pace could not return to the band.
 
     It must be valid, but its last steps may be missing.
@@ -138,7 +138,7 @@ def judge_given_up(evidence: Evidence, baseline: Baseline) -> Finding:
         *_changes(evidence, verdict, measurement, target),
         *job,
     )
-    return Finding(verdict, details, measurement, target)
+    return Conclusion(verdict, details, measurement, target)
 
 
 def _spoiled(evidence: Evidence, baseline: Baseline) -> list[str]:

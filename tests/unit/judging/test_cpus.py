@@ -13,7 +13,7 @@ import pytest
 from plugins.baselines.store import find
 from plugins.judging.cpus import peak
 from plugins.judging.judgement import Judgement
-from plugins.judging.recording import Origin, candidate
+from plugins.judging.offer import Origin, offer_of
 from plugins.logs.formats import read
 from plugins.outcome import Outcome
 from plugins.recipes.cases import load_recipe
@@ -249,5 +249,5 @@ def test_a_run_without_a_baseline_says_who_had_the_processors() -> None:
 def test_a_run_beside_others_becomes_no_baseline() -> None:
     origin = Origin("mine", "JAX", "1", "2026-11-23")
     who = "other programs had 59 % of the processors (python): run it again without them"
-    assert candidate(without_baseline(BUSY), origin) == who
-    assert "other programs" not in str(candidate(without_baseline(IDLE), origin))
+    assert offer_of(without_baseline(BUSY), origin) == who
+    assert "other programs" not in str(offer_of(without_baseline(IDLE), origin))

@@ -22,7 +22,7 @@ from plugins.judging.diagnosis import (
     gpu_hours,
     undiagnosed,
 )
-from plugins.judging.recording import Origin, digest
+from plugins.judging.offer import Origin, digest
 from plugins.modes import nsys
 from plugins.modes.artefacts import Artefacts
 from plugins.modes.profiles import ProfileDigest, read_profiles

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plugins.suite.figures import Target
+from plugins.suite.measured import Target
 from tests.unit import examples
 from tests.unit.judging.test_judge import judged
 

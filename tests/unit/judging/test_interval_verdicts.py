@@ -21,7 +21,7 @@ from plugins.baselines.store import Baseline, find
 from plugins.errors import ConfigError
 from plugins.judging.identity import untold
 from plugins.judging.judgement import Judgement
-from plugins.judging.recording import candidate
+from plugins.judging.offer import offer_of
 from plugins.logs import Log
 from plugins.metrics import flops_per_sequence
 from plugins.recipes.cases import load_recipe
@@ -117,7 +117,7 @@ def test_only_a_printed_rate_tells_the_model_and_without_one_every_report_says_s
     log = log_of(aks.log_lines(means(), of=shallow, throughput=throughput))
     for baseline in (None, recorded(tmp_path)):
         seen = examples.judged(CASE, examples.outcome(), log, baseline)
-        offer = candidate(seen, FIRST)
+        offer = offer_of(seen, FIRST)
         if throughput:
             assert seen.verdict.kind is Kind.INVALID
             assert "this case's model is 34797.9" in seen.verdict.headline

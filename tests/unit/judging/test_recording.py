@@ -13,7 +13,7 @@ from fixtures.session.recording import record, require_writable
 from plugins.baselines.store import SiteNumbers, find
 from plugins.errors import ConfigError
 from plugins.judging.identity import fingerprint
-from plugins.judging.recording import Candidate, candidate
+from plugins.judging.offer import Offer, offer_of
 from plugins.judging.shelving import shelve
 from plugins.record.verdict import Kind
 from plugins.suite.session import SiteBaselines
@@ -65,8 +65,8 @@ def test_a_log_is_known_by_its_steps_in_every_copy_of_it() -> None:
 @pytest.mark.parametrize("changed", [{"nodes": "this machine"}, {"id": "of unknown id"}, {"id": ""}])
 def test_an_id_that_tells_no_job_from_another_is_not_recorded(changed: dict[str, str]) -> None:
     found = examples.with_outcome(judged(), examples.outcome(gpu="b200", **changed))
-    offer = candidate(found, FIRST)
-    assert isinstance(offer, Candidate)
+    offer = offer_of(found, FIRST)
+    assert isinstance(offer, Offer)
     assert offer.cell.recorded is not None
     assert (offer.cell.recorded.job, offer.cell.recorded.log) == (None, fingerprint(found.log))
 
@@ -95,12 +95,12 @@ def test_the_file_has_a_line_for_each_cell(tmp_path: Path) -> None:
     ],
 )
 def test_a_restless_run_is_refused_with_its_spread(times: list[float], said: str) -> None:
-    found = candidate(judged(times), FIRST)
+    found = offer_of(judged(times), FIRST)
     if said:
         assert isinstance(found, str)
         assert said in found
     else:
-        assert isinstance(found, Candidate)
+        assert isinstance(found, Offer)
 
 
 def test_a_run_that_is_not_valid_is_refused() -> None:
@@ -127,8 +127,8 @@ def test_a_peak_that_the_run_measures_makes_a_table_of_mfu(tmp_path: Path) -> No
     log = replace(judgement.log, peak_tflops=2000.0)
     case = examples.case()
     again = examples.judged(case, judgement.outcome, log, None)
-    found = candidate(again, FIRST)
-    assert isinstance(found, Candidate)
+    found = offer_of(again, FIRST)
+    assert isinstance(found, Offer)
     folder = written(tmp_path, shelve(None, "llama3", found, verdict="no baseline", replace=False)[0])
     baseline = own(folder)
     assert (baseline.table.peak, baseline.cell.step_time) == ("measured", None)

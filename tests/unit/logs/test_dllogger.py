@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from plugins.judging.recording import Candidate, candidate
+from plugins.judging.offer import Offer, offer_of
 from plugins.logs import Step
 from plugins.record.verdict import Kind
 from plugins.timing import Statistic
@@ -240,8 +240,8 @@ def test_a_run_that_leaves_something_open_says_so_and_is_not_recorded(
     assert [remark for remark in judgement.verdict.remarks if "configuration" in remark] == (
         [said] if missing else []
     )
-    offer = candidate(judgement, FIRST)
-    assert offer == said if missing else isinstance(offer, Candidate)
+    offer = offer_of(judgement, FIRST)
+    assert offer == said if missing else isinstance(offer, Offer)
 
 
 @BOTH

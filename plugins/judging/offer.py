@@ -1,6 +1,6 @@
 """Records a site's own baselines: a valid run's measurement becomes a cell for judging later runs. Pure.
 
-A candidate is made when a case is judged, and kept in the case's record. At the end of the session it is put
+An offer is made when a case is judged, and kept in the case's record. At the end of the session it is put
 into the site's table. Only a steady run is recorded; a noisy one is refused.
 """
 
@@ -24,8 +24,8 @@ from plugins.yamlfile import Stated, Strict
 MOVED_BY_OUTLIERS = 0.01
 
 
-class Candidate(Strict):
-    """A cell, and the head of the table that it belongs to. `peak` is in TFLOP/s per GPU."""
+class Offer(Strict):
+    """A cell that is offered, and the head of the table that it belongs to. `peak` is in TFLOP/s per GPU."""
 
     release: Stated
     gpu: Stated
@@ -39,7 +39,7 @@ class Candidate(Strict):
 
 @dataclass(frozen=True)
 class Origin:
-    """Where and when a candidate was measured. `date` is the day (UTC)."""
+    """Where and when what is offered was measured. `date` is the day (UTC)."""
 
     site: str
     framework: str
@@ -47,8 +47,8 @@ class Origin:
     date: str
 
 
-def candidate(judgement: Judgement, origin: Origin) -> Candidate | str:
-    """The candidate that this judgement offers for the site's table, or the reason why there is none."""
+def offer_of(judgement: Judgement, origin: Origin) -> Offer | str:
+    """What this judgement offers for the site's table, or the reason why there is none."""
     measurement = judgement.measurement
     if measurement is None or judgement.outcome.job.failure == "given up":
         return f"no whole and valid run: {judgement.verdict.headline}"
@@ -63,7 +63,7 @@ def candidate(judgement: Judgement, origin: Origin) -> Candidate | str:
     if measurement.mfu is None:
         return "its MFU is beyond the peak: it was not this configuration"
     measured_peak = judgement.log.peak_tflops is not None
-    return Candidate(
+    return Offer(
         release=measurement.case.release,
         gpu=judgement.outcome.gpu,
         framework=origin.framework,
