@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import TypeAdapter
 
 from plugins.files import write_whole
 from plugins.record.public import Part
@@ -16,7 +16,7 @@ PATH = Path(__file__).resolve().parents[1] / "docs" / "summary.schema.json"
 
 def schema() -> str:
     # A session does without the docstrings of fields, which are read from the source in a tenth of a second.
-    Part.__pydantic_config__ = ConfigDict(**Part.__pydantic_config__, use_attribute_docstrings=True)
+    Part.__pydantic_config__ = {**Part.__pydantic_config__, "use_attribute_docstrings": True}
     made = TypeAdapter(Summary).json_schema(mode="serialization")
     for base in Summary.__bases__:
         # pydantic takes the descriptions of fields from the class itself alone.
