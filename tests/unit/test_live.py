@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.console.live import Live
+from fixtures.console import Live
 from fixtures.fleet.progress import Progress
 from plugins.console import fitting
 from plugins.errors import Lost, SubmitError
