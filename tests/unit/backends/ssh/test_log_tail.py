@@ -14,6 +14,7 @@ from fixtures.backends.base import LogCheck
 from fixtures.backends.read_ranges import ReadRanges
 from fixtures.backends.shell import Answer
 from fixtures.backends.ssh import log_tail as remote_log
+from fixtures.backends.ssh.files import Ahead
 from fixtures.backends.ssh.log_check import check, is_whole, whole_ahead
 from plugins.errors import Unreachable
 from plugins.logs import Log, registry
@@ -264,7 +265,8 @@ def test_many_logs_that_grow_are_read_and_checked_by_four_scripts(tmp_path: Path
     with Path(last).open("ab") as file:
         file.write(b"its end\n")
     here.scripts = 0
-    seen = remote_log.ahead(here, logs)
+    seen = Ahead(here)
+    remote_log.look_ahead(seen, logs)
     # A round may ask for each log twice.
     texts = [remote_log.fetch(seen, path, logs[path], [b"line"], lambda data: data) for path in logs]
     again = [remote_log.fetch(seen, path, logs[path], [b"line"], lambda data: data) for path in logs]
@@ -298,6 +300,7 @@ def test_what_is_fetched_ahead_of_a_log_that_was_replaced_is_not_taken(tmp_path:
     path.write_bytes(b"a line\n" * 10)
     drain(here, path, "nemo2", known)
     path.write_bytes(b"another\n" * 20)
-    seen = remote_log.ahead(here, {str(path): known})
+    seen = Ahead(here)
+    remote_log.look_ahead(seen, {str(path): known})
     with pytest.raises(remote_log.Replaced):
         remote_log.fetch(seen, str(path), known, [b"line"], lambda data: data)
