@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from fixtures.backends.shell import Answer
+from fixtures.backends.slurm.artefacts import removed
 from fixtures.backends.slurm.backend import SlurmBackend
-from fixtures.backends.slurm.checkpoints import removed
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh import files
 from fixtures.backends.ssh.connection import SshConnection

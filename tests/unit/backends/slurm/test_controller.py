@@ -135,7 +135,7 @@ JOBS = [job(number) for number in range(100, 600)]
 )
 def test_one_squeue_tells_of_500_jobs(tools: Tools, state: str, then: list[str]) -> None:
     for each in JOBS:
-        tools.controller.names.expect(each)
+        tools.controller.names.expect(each.name)
     tools.lists(*(row(each, state) for each in JOBS))
     assert {found.raw for found in tools.states(*JOBS)} == {state}
     assert tools.started == ["squeue", *then]
@@ -204,7 +204,7 @@ def test_accounting_is_asked_for_the_times_of_a_job_that_was_requeued_or_that_th
 
 
 def test_a_job_that_slurm_renames_is_known_by_the_first_list(tools: Tools) -> None:
-    tools.controller.names.expect(JOB)
+    tools.controller.names.expect(JOB.name)
     rows = row(JOB, "RUNNING", name="site-17")
     tools.lists(rows)
     tools.answers["mine"] = Answer(0, TITLES + rows, "")
@@ -234,7 +234,7 @@ def test_a_job_that_a_dead_session_never_saw_is_ours_if_its_user_and_its_time_ar
     rows = row(JOB, "RUNNING", name="site-17", submitted=submitted)
     tools.lists(rows)
     tools.answers["mine"] = Answer(0, TITLES + rows * is_mine, "")
-    tools.controller.names.expect(JOB, NOW)
+    tools.controller.names.expect(JOB.name, NOW)
     tools.answers["sacct"] = Answer(0, f"17|site-17|RUNNING|n|0:0|{NOW}|Unknown\n", "")
     for _ in range(2):
         assert tools.states(JOB)[0].phase is phase
@@ -249,7 +249,7 @@ def test_a_job_that_a_dead_session_never_saw_is_ours_if_its_user_and_its_time_ar
 
 
 def test_no_other_tool_tells_that_a_job_is_gone_which_slurm_may_have_renamed(tools: Tools) -> None:
-    tools.controller.names.expect(JOB)
+    tools.controller.names.expect(JOB.name)
     tools.answers["squeue"] = Answer(0, "maintenance\n", "")
     tools.answers["sacct"] = Answer(0, f"17|site-17|RUNNING|n|0:0|{NOW}|Unknown\n", "")
     tools.answers["scontrol"] = Answer(0, "JobId=17 JobName=site-17 JobState=RUNNING NodeList=n1", "")

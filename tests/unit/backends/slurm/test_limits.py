@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from fixtures.backends.shell import Answer
-from fixtures.backends.slurm.accounting import ACCOUNT_COLUMNS, QOS_COLUMNS
-from fixtures.backends.slurm.limits import need_of, satisfies
+from fixtures.backends.slurm.limits import ACCOUNT_COLUMNS, QOS_COLUMNS, need_of, satisfies
 from fixtures.backends.slurm.refusals import compared
 from fixtures.backends.slurm.section import Slurm
 
