@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from fixtures.fleet.after import End, Hold, JobEnd, Repeat, Retry, after
+from fixtures.fleet.ending import End, Hold, JobEnd, Repeat, Retry, after
 from fixtures.fleet.state import Policy, Symptom
 from plugins.record.job import Failure, Job, JobRef
 

@@ -175,7 +175,7 @@ def test_a_signal_that_interrupts_the_handler_of_another_waits_for_nothing(
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A launcher that was cut off can submit for half a second more."""
     monkeypatch.setattr(Site, "launch_bound", 0.5)
-    monkeypatch.setattr("fixtures.runs.doubt.LOOK_AGAIN_SECONDS", 0.3)
+    monkeypatch.setattr("fixtures.runs.unconfirmed.LOOK_AGAIN_SECONDS", 0.3)
 
 
 def _cut_off(name: str) -> None:
@@ -241,7 +241,7 @@ def test_the_bound_of_a_launcher_does_not_begin_before_itself(
     def find(job: JobRef, *, to_end: bool = False) -> JobRef | None:
         return replace(job, id="7", folder="/logs") if time.monotonic() - cut[0] > 0.4 else None
 
-    monkeypatch.setattr("fixtures.runs.doubt.LOOK_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("fixtures.runs.unconfirmed.LOOK_AGAIN_SECONDS", 0.0)
     monkeypatch.setattr(cluster, "find", find)
     cluster.on_check, cluster.on_submit = check, submit
     session = start(WIDE, other, submissions_at_once=1)

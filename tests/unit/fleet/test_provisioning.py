@@ -117,7 +117,7 @@ def test_one_whose_id_never_came_back_is_looked_up_by_its_name(cluster: Unready,
 def test_one_that_was_never_submitted_is_sent(
     cluster: Unready, resume: Resume, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fixtures.runs.doubt.LOOK_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("fixtures.runs.unconfirmed.LOOK_AGAIN_SECONDS", 0.0)
     monkeypatch.setattr(Site, "launch_bound", 0.2)
     session = resume("")
     session.finish()

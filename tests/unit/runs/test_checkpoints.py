@@ -116,7 +116,7 @@ def test_nothing_is_removed_while_a_job_may_use_it(folder: Path, monkeypatch: py
     ledger.submitted(JobRef(LOAD.recipe, LOAD.id, f"pacemark-run-1.{LOAD.id}", "6", "/stage/x/z"))
     storage, file = cluster(), io.StringIO()
     monkeypatch.setattr(storage, "cancel", lambda _: None)
-    monkeypatch.setattr("fixtures.runs.cancel.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("fixtures.runs.unconfirmed.LOOK_SECONDS", 0.05)
     storage.ends[f"pacemark-run-1.{LOAD.id}"] = [RUNNING]
     assert not cancel_left(folder, Lab(site="lab"), {"slurm": storage}, file)
     assert "its checkpoint is left: job 6 may still run" in file.getvalue()

@@ -32,10 +32,10 @@ class Lab(Site):
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Quick, "launch_bound", 0.0)
-    monkeypatch.setattr("fixtures.runs.doubt.LOOK_AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr("fixtures.runs.unconfirmed.LOOK_AGAIN_SECONDS", 0.02)
     monkeypatch.setattr("fixtures.fleet.cancel.LOOK_SECONDS", 0.02)
     monkeypatch.setattr("fixtures.runs.leftovers._LOOK_SECONDS", 0.02)
-    monkeypatch.setattr("fixtures.runs.cancel.LOOK_SECONDS", 0.02)
+    monkeypatch.setattr("fixtures.runs.unconfirmed.LOOK_SECONDS", 0.02)
 
 
 @pytest.fixture

@@ -51,8 +51,8 @@ class Brief(Machine):
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fixtures.runs.leftovers._LOOK_SECONDS", 0.1)
-    monkeypatch.setattr("fixtures.runs.cancel.LOOK_SECONDS", 0.05)
-    monkeypatch.setattr("fixtures.runs.doubt.LOOK_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr("fixtures.runs.unconfirmed.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("fixtures.runs.unconfirmed.LOOK_AGAIN_SECONDS", 0.1)
 
 
 @pytest.fixture

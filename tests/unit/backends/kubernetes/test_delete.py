@@ -9,8 +9,8 @@ import pytest
 
 from fixtures.backends.kubernetes import submit
 from fixtures.backends.kubernetes.submit import Deleter
-from fixtures.runs.cancel import cancel
 from fixtures.runs.ledger import Ledger
+from fixtures.runs.unconfirmed import cancel
 from plugins.errors import Unreachable
 from plugins.record.job import JobRef, JobState, Phase
 from tests.unit.cluster import MIDDLE, NARROW, RUNNING, WIDE, Cluster
