@@ -7,13 +7,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from fixtures.backends.base import LogPlace
 from fixtures.backends.kubernetes import backend as module
-from fixtures.backends.kubernetes import follow, job_states, states
+from fixtures.backends.kubernetes import follow, job_states, reasons, states
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.section import Kubernetes
@@ -80,11 +81,9 @@ class Cluster(kubeapi.Memory):
 
     def _ask(self, method: str, path: str) -> None:
         words = path.split("/")
-        kind = (
-            "log"
-            if words[-1] == "log"
-            else next(word for word in words if word in ("jobsets", "pods", "configmaps"))
-        )
+        kind = next(word for word in words if word in ("jobsets", "pods", "configmaps", "events"))
+        if words[-1] == "log":
+            kind = "log"
         self.requests[f"{method} {kind}"] += 1
         super()._ask(method, path)
 
@@ -222,3 +221,23 @@ def test_a_state_is_worked_out_only_when_an_object_of_its_job_has_changed(
     cluster.put(f"{PODS}/{jobs[1].id}-workload-0-0", pod(jobs[1], 0, "Pending"))
     until(lambda: backend.poll(jobs)[jobs[1]].phase is Phase.STARTING)
     assert worked_out == {jobs[0].id: 1, jobs[1].id: 2, jobs[2].id: 1}
+
+
+def test_warnings_are_compared_once_with_each_job_that_waits(
+    cluster: Cluster, backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, compared = [0.0], Counter[str]()
+    why_missing = reasons.why_missing
+
+    def counted(events: Any, awaited: Any) -> Any:
+        compared.update(name for kind, name in awaited.makers if kind == "JobSet")
+        return why_missing(events, awaited)
+
+    monkeypatch.setattr(reasons, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(reasons, "why_missing", counted)
+    jobs = [backend.submit(CASE, f"run.{number}") for number in range(JOBS)]
+    assert phases(backend, jobs) == {Phase.QUEUED}
+    for clock[0] in (10.0, 11.0, 12.0, 13.0):
+        assert phases(backend, jobs) == {Phase.QUEUED}
+    assert compared == dict.fromkeys((job.id for job in jobs), 1)
+    assert cluster.requests["LIST events"] == 1
