@@ -13,13 +13,12 @@ from pathlib import Path
 from fixtures.runs.folders import find_run
 from fixtures.runs.lock import RunLock
 from fixtures.runs.opening import damage_of, read_ledger
-from pacemark import limit
 from pacemark.leaks import leaks
-from pacemark.verify import check_files, opened
-from plugins.bundle import archive, statement
+from plugins.bundle import archive, limit, statement
 from plugins.bundle.examination import OF_RUN
 from plugins.bundle.findings import Examination, print_findings, print_line
 from plugins.bundle.sbom import SBOM, bill
+from plugins.bundle.verification import check_files, opened
 from plugins.errors import ConfigError
 from plugins.files import from_here
 from plugins.record.folder import ALLURE, BASIS, GPUS_PLOT, GPUS_TABLE, STEPS, SUMMARY

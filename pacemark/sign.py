@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pacemark.limit import add_argument, within
-from pacemark.verify import check_files, opened
 from plugins.bundle import statement
 from plugins.bundle.findings import Examination, print_findings, print_line
+from plugins.bundle.limit import add_argument, within
+from plugins.bundle.verification import check_files, opened
 
 HELP = "add a signature to a bundle, once it is known to be whole and its verdicts are made anew"
 

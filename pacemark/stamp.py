@@ -9,10 +9,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pacemark.verify import opened
 from plugins.bundle import statement
 from plugins.bundle.findings import print_line
 from plugins.bundle.statement import STAMP
+from plugins.bundle.verification import opened
 from plugins.errors import ConfigError
 
 HELP = "ask for a time stamp of a bundle's statement, or put one into the bundle"

@@ -63,7 +63,7 @@ def verify(folder: Path, name: str) -> Said:
         tempfile.TemporaryDirectory() as published,
         contextlib.chdir(folder),
         contextlib.redirect_stdout(io.StringIO()) as out,
-        mock.patch("pacemark.verify.PUBLISHED", Path(published) / BASIS),
+        mock.patch("plugins.bundle.verification.PUBLISHED", Path(published) / BASIS),
     ):
         for member, data in runs.unpacked(Path(f"{name}.zip")).items():
             if member.startswith(f"{BASIS}/"):

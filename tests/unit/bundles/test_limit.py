@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pacemark import limit
 from pacemark.__main__ import main
+from plugins.bundle import limit
 from plugins.bundle.findings import Examination
 from plugins.rejudge import Basis
 from tests.unit import examples
@@ -66,7 +66,10 @@ def test_a_regular_expression_does_not_keep_it_busy(
     assert out.splitlines()[-1] == "result    CANNOT TELL"
 
 
-@pytest.mark.parametrize("where", ["examine", "opened", "check_signatures"])
+@pytest.mark.parametrize(
+    "where",
+    ["plugins.bundle.verification.examine", "pacemark.verify.opened", "pacemark.verify.check_signatures"],
+)
 def test_no_other_part_keeps_it_busy(
     where: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,7 +80,7 @@ def test_no_other_part_keeps_it_busy(
         except Exception:
             pytest.fail("what catches the faults of files has caught the end of the time")
 
-    monkeypatch.setattr(f"pacemark.verify.{where}", busy)
+    monkeypatch.setattr(where, busy)
     status, took = verify(folder / "run.zip", folder, 1.0)
     assert took < 60
     assert status == 2

@@ -1,0 +1,124 @@
+"""Opens a bundle, and checks its signatures, its time stamp, its members and what they say."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plugins.bundle import statement
+from plugins.bundle.archive import Archive, digest, rewrite
+from plugins.bundle.examination import MOST_BYTES, examine
+from plugins.bundle.findings import Examination
+from plugins.errors import ConfigError
+from plugins.reports.checkout import CHECKOUT, VERSION
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
+    from securesystemslib.dsse import Envelope
+
+MOST_STAMP = 1 << 20
+
+_RUN = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
+_INSTALLED = CHECKOUT / "pacemark" / "published"
+PUBLISHED = _INSTALLED if _INSTALLED.is_dir() else CHECKOUT
+"""Where the suites and baselines are that Pacemark itself has: in a wheel not where the checkout has them."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle that was opened: its statement, and its members in `folder`, whose name is that of the run."""
+
+    archive: Archive
+    envelope: Envelope
+    digests: dict[str, str]
+    predicate: dict[str, Any]
+    folder: Path
+
+    @property
+    def said(self) -> str:
+        made = self.predicate
+        return f"run {self.folder.name} on site {made.get('site')}, made by Pacemark {made.get('pacemark')}"
+
+    def put(self, name: str, content: bytes) -> None:
+        """Write the bundle anew with this member. Raises OSError; then it stays as it is."""
+        members: dict[str, Path | bytes] = {member: self.folder / member for member in self.archive.names}
+        rewrite(self.archive.path, {**members, name: content})
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Bundle]:
+    """Open a bundle, and read its members into a folder that is removed afterwards.
+
+    Raises ConfigError if the archive or the statement is damaged or means harm, and OSError.
+    """
+    archive = Archive(path)
+    envelope, digests, predicate = statement.read(archive.read(statement.ENVELOPE, MOST_BYTES))
+    name = predicate.get("run")
+    if not isinstance(name, str) or not _RUN.fullmatch(name):
+        raise ConfigError(f"{statement.ENVELOPE}: its statement names no run")
+    with tempfile.TemporaryDirectory(prefix="pacemark-") as above:
+        folder = Path(above) / name
+        folder.mkdir()
+        archive.extract(folder)
+        yield Bundle(archive, envelope, digests, predicate, folder)
+
+
+def check_signatures(envelope: Envelope, keys: Sequence[statement.PublicKey], findings: Examination) -> None:
+    findings.wrong += filter(None, (key.why_not(envelope) for key in keys))
+    others = len(envelope.signatures.keys() - {key.id for key in keys})
+    if not keys:
+        carried = "it carries no signature"
+        if others:
+            carried = f"it carries {others} signature(s)"
+        findings.cannot.append(f"no --key was given, and {carried}: who made this bundle is not known")
+    elif others:
+        findings.notes.append(
+            f"{others} more signature(s), by keys that were not given: whether they are any is not known"
+        )
+
+
+def check_stamp(bundle: Bundle, roots: Sequence[Certificate], findings: Examination) -> None:
+    if statement.STAMP not in bundle.archive.names:
+        if roots:
+            findings.wrong.append("--tsa was given, and it carries no time stamp")
+        return
+    try:
+        answer = bundle.archive.read(statement.STAMP, MOST_STAMP)
+        when = statement.time_of(answer, bundle.envelope.payload, roots)
+    except ConfigError as error:
+        findings.wrong.append(str(error))
+        return
+    by = "by an authority of --tsa" if roots else "and nobody knows who says so: no --tsa was given"
+    findings.notes.append(f"the statement was there on {when:%Y-%m-%d at %H:%M:%S} UTC, {by}")
+
+
+def check_files(bundle: Bundle, findings: Examination) -> None:
+    """The members are those of the statement, and what they say is so."""
+    findings.doing = "the digests of its members"
+    names = set(bundle.archive.names) - {statement.ENVELOPE, statement.STAMP}
+    findings.wrong += [
+        f"{name} is missing: the statement names it" for name in sorted(bundle.digests.keys() - names)
+    ]
+    findings.wrong += [
+        f"{name} is not in the statement: it was added" for name in sorted(names - bundle.digests.keys())
+    ]
+    for name in sorted(names & bundle.digests.keys()):
+        if digest(bundle.folder / name) != bundle.digests[name]:
+            findings.wrong.append(f"{name} is not what was signed: its SHA-256 is another one")
+    before = len(findings.wrong)
+    try:
+        examine(bundle.folder, bundle.predicate, PUBLISHED, findings)
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        # Files that somebody made may be wrong in any way.
+        findings.wrong.append(f"its files are none of Pacemark's: {error}")
+        return
+    made = bundle.predicate.get("pacemark")
+    if made != VERSION and len(findings.wrong) > before:
+        findings.cannot.append(
+            f"the run was made with Pacemark {made}, and this is {VERSION}: with another one its records may differ"
+        )
