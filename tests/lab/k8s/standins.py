@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import random
 import re
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,17 +121,7 @@ def _nemo(container: Container, knobs: Knobs) -> Said:
     for step in range(knobs.steps or steps):
         recent = [*recent, knobs.seconds(step_time, step, noise)][-5:]
         clock += datetime.timedelta(seconds=recent[-1])
-        record: dict[str, object] = {
-            "reduced_train_loss": _loss(knobs, step),
-            "lr": 2.0e-07 * (step + 1),
-            "global_step": float(step),
-            "consumed_samples": float((step + 1) * gbs),
-            "grad_norm": 1.5,
-            # NeMo's own mean of the last 5 steps.
-            "train_step_timing in s": sum(recent) / len(recent),
-            "epoch": 0,
-        }
-        yield knobs.real_step, _dll(clock, step, record)
+        yield knobs.real_step, _dll(clock, step, _record(step, gbs, recent, knobs))
         while knobs.holds(step):
             yield 0.05, None
         if step == knobs.hang_at:
@@ -144,6 +134,20 @@ def _nemo(container: Container, knobs: Knobs) -> Said:
     yield 0, f"Pod on {container.pod} is exiting"
     crashed = step == knobs.crash_at and not knobs.hidden_exit
     return 1 if crashed else knobs.exit_code_after
+
+
+def _record(step: int, gbs: int, recent: Sequence[float], knobs: Knobs) -> dict[str, object]:
+    """What NeMo logs of a step. `recent` are the times of the last steps."""
+    return {
+        "reduced_train_loss": _loss(knobs, step),
+        "lr": 2.0e-07 * (step + 1),
+        "global_step": float(step),
+        "consumed_samples": float((step + 1) * gbs),
+        "grad_norm": 1.5,
+        # NeMo's own mean of the last 5 steps.
+        "train_step_timing in s": sum(recent) / len(recent),
+        "epoch": 0,
+    }
 
 
 def _node(name: str, knobs: Knobs) -> str:
@@ -160,11 +164,9 @@ def _megatron(container: Container, knobs: Knobs) -> Said:
     """GPT-3 on AKS: Megatron-LM, a line every 10 iterations, the first with what they take to warm up."""
     environment = container.environment
     gpus = container.nodes * int(environment.get("GPUS_PER_NODE", 8))
-    iterations, gbs = (
-        int(environment.get("NUMBER_OF_ITERATIONS", 50)),
-        int(environment.get("GLOBAL_BATCH_SIZE", 512)),
-    )
-    gbs, interval = knobs.gbs or gbs, int(environment.get("LOG_INTERVAL", 10))
+    iterations = int(environment.get("NUMBER_OF_ITERATIONS", 50))
+    gbs = knobs.gbs or int(environment.get("GLOBAL_BATCH_SIZE", 512))
+    interval = int(environment.get("LOG_INTERVAL", 10))
     yield knobs.late_log, _node(container.host, knobs)
     if not (container.host.endswith(knobs.speaker) if knobs.speaker else container.speaks):
         return 0 if knobs.master_first and container.is_master else None
