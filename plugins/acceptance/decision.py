@@ -177,8 +177,8 @@ def _scaling(
             short[f"scaling of {curve.name}"] = "; ".join(curve.short)
         if curve.missing:
             missing[f"scaling of {curve.name}"] = "; ".join(curve.missing)
-    points = [point for curve in scaling for point in curve.points]
-    if not any(point.missing or point.limit is not None for point in points):
+    scales = [scale for curve in scaling for scale in curve.scales]
+    if not any(scale.why or scale.limit is not None for scale in scales):
         missing["scaling"] = "no two scales are left beside the waived cases"
     return short, missing
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from plugins.acceptance.decision import decide
-from plugins.acceptance.scaling import Curve, Point
 from plugins.acceptance.shown import RunShown
 from plugins.recipes.cases import Case
 from plugins.record.plan import Agreed
@@ -59,31 +58,13 @@ def why_ended(outcome: Outcome, regressions: Sequence[str]) -> str:
     return "; ".join(filter(None, reasons))
 
 
-def scaling_record(curves: Sequence[Curve]) -> tuple[Scaling, ...]:
+def scaling_record(curves: Sequence[Scaling]) -> tuple[Scaling, ...]:
     """What `summary.json` says of scaling: of the curves with at least two measured scales, and of the judged ones."""
     return tuple(
-        Scaling(
-            recipe=curve.recipe,
-            size=curve.size,
-            dtype=curve.dtype,
-            scales=tuple(map(scale_record, curve.points)),
-        )
+        curve
         for curve in curves
-        if curve.short or curve.missing or sum(point.measured is not None for point in curve.points) > 1
-    )
-
-
-def scale_record(point: Point) -> Scale:
-    return Scale(
-        case=point.case,
-        gpus=point.gpus,
-        tokens_per_second_per_gpu=point.measured,
-        published_tokens_per_second_per_gpu=point.published,
-        efficiency=point.efficiency,
-        published_efficiency=point.published_efficiency,
-        limit=point.limit,
-        why=point.short or point.missing,
-        waived=point.waived,
+        if any(scale.why for scale in curve.scales)
+        or sum(scale.tokens_per_second_per_gpu is not None for scale in curve.scales) > 1
     )
 
 
@@ -109,7 +90,7 @@ def scaling_lines(records: Sequence[Scaling]) -> Iterator[str]:
     for record in records:
         if any(scale.limit is not None or scale.why for scale in record.scales):
             scales = ", ".join(_scale(scale) for scale in record.scales)
-            yield f"scaling of {record.recipe}/{record.size}-{record.dtype}: {scales}"
+            yield f"scaling of {record.name}: {scales}"
 
 
 def _scale(scale: Scale) -> str:

@@ -8,54 +8,11 @@ sequences per GPU.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from plugins.acceptance.shown import Shown, ratio
 from plugins.recipes.cases import Case
-
-
-@dataclass(frozen=True)
-class Point:
-    """A scale: tokens/s per GPU, measured and published, and the efficiencies; None if there is none.
-
-    `limit` is the smallest efficiency that is enough, None if none is asked for. `short` says why it is not
-    reached, `missing` why that cannot be told. If `waived`, the scale is not judged.
-    """
-
-    case: str
-    gpus: int
-    measured: float | None
-    published: float | None
-    efficiency: float | None = None
-    published_efficiency: float | None = None
-    limit: float | None = None
-    short: str = ""
-    missing: str = ""
-    waived: bool = False
-
-
-@dataclass(frozen=True)
-class Curve:
-    """The scales of one recipe, size and dtype, smallest first."""
-
-    recipe: str
-    size: str
-    dtype: str
-    points: tuple[Point, ...]
-
-    @property
-    def name(self) -> str:
-        return f"{self.recipe}/{self.size}-{self.dtype}"
-
-    @property
-    def short(self) -> list[str]:
-        """What falls short, in words."""
-        return [point.short for point in self.points if point.short]
-
-    @property
-    def missing(self) -> list[str]:
-        """What cannot be told, in words."""
-        return [point.missing for point in self.points if point.missing]
+from plugins.record.summary import Scale, Scaling
 
 
 def groups(cases: Sequence[Case]) -> list[list[Case]]:
@@ -73,7 +30,7 @@ def curves(
     shown: Mapping[str, Shown],
     tolerance: float | None = None,
     waived: Collection[str] = (),
-) -> list[Curve]:
+) -> list[Scaling]:
     """The scaling of these cases.
 
     With `tolerance`, the efficiency of each scale may fall short of the published one by this share at most.
@@ -84,49 +41,61 @@ def curves(
 
 def _curve(
     group: Sequence[Case], shown: Mapping[str, Shown], tolerance: float | None, waived: Collection[str]
-) -> Curve:
-    points = [_point(case, shown.get(case.key), waived) for case in group]
-    judged = [point for point in points if not point.waived]
+) -> Scaling:
+    scales = [_scale(case, shown.get(case.key), waived) for case in group]
+    judged = [scale for scale in scales if not scale.waived]
     if len(judged) > 1:
-        points = [_compared(point, judged[0]) for point in points]
+        scales = [_compared(scale, judged[0]) for scale in scales]
         if tolerance is not None:
-            points = [_judged(point, judged[0], shown, tolerance) for point in points]
-    return Curve(group[0].recipe, group[0].size, group[0].dtype, tuple(points))
+            scales = [_judged(scale, judged[0], shown, tolerance) for scale in scales]
+    first = group[0]
+    return Scaling(recipe=first.recipe, size=first.size, dtype=first.dtype, scales=tuple(scales))
 
 
-def _point(case: Case, shown: Shown | None, waived: Collection[str]) -> Point:
+def _scale(case: Case, shown: Shown | None, waived: Collection[str]) -> Scale:
     measured = published = None
     if shown is not None:
         measured, published = ratio(shown.pace, case.gpus), ratio(shown.published, case.gpus)
-    return Point(case.key, case.gpus, measured, published, waived=case.key in waived)
+    return Scale(
+        case=case.key,
+        gpus=case.gpus,
+        tokens_per_second_per_gpu=measured,
+        published_tokens_per_second_per_gpu=published,
+        efficiency=None,
+        published_efficiency=None,
+        limit=None,
+        why="",
+        waived=case.key in waived,
+    )
 
 
-def _compared(point: Point, base: Point) -> Point:
-    """The point with its efficiencies against the smallest scale."""
+def _compared(scale: Scale, base: Scale) -> Scale:
+    """The scale with its efficiencies against the smallest one."""
+    measured, published = scale.tokens_per_second_per_gpu, scale.published_tokens_per_second_per_gpu
     return replace(
-        point,
-        efficiency=ratio(point.measured, base.measured),
-        published_efficiency=ratio(point.published, base.published),
+        scale,
+        efficiency=ratio(measured, base.tokens_per_second_per_gpu),
+        published_efficiency=ratio(published, base.published_tokens_per_second_per_gpu),
     )
 
 
-def _judged(point: Point, base: Point, shown: Mapping[str, Shown], tolerance: float) -> Point:
-    """The point with its limit, and whether it is reached. `base` is the smallest scale that is not waived."""
-    if point.waived:
-        return point
-    if point.measured is None:
-        reason = shown[point.case].headline if point.case in shown else "it was not run"
-        return replace(point, missing=f"{point.case}: {reason}")
-    if point.published is None:
-        return replace(point, missing=f"{point.case}: it has no baseline to compare its scaling with")
-    if point.case == base.case or point.efficiency is None or point.published_efficiency is None:
+def _judged(scale: Scale, base: Scale, shown: Mapping[str, Shown], tolerance: float) -> Scale:
+    """The scale with its limit, and whether it is reached. `base` is the smallest scale that is not waived."""
+    if scale.waived:
+        return scale
+    if scale.tokens_per_second_per_gpu is None:
+        reason = shown[scale.case].headline if scale.case in shown else "it was not run"
+        return replace(scale, why=f"{scale.case}: {reason}")
+    if scale.published_tokens_per_second_per_gpu is None:
+        return replace(scale, why=f"{scale.case}: it has no baseline to compare its scaling with")
+    if scale.case == base.case or scale.efficiency is None or scale.published_efficiency is None:
         # The smallest scale itself says what it lacks.
-        return point
-    limit = point.published_efficiency * (1 - tolerance)
-    if point.efficiency >= limit:
-        return replace(point, limit=limit)
-    short = (
-        f"{point.case}: scaling efficiency {100 * point.efficiency:.1f} % against {base.gpus} GPUs, where the "
-        f"published numbers have {100 * point.published_efficiency:.1f} % (limit {100 * limit:.1f} %)"
+        return scale
+    limit = scale.published_efficiency * (1 - tolerance)
+    if scale.efficiency >= limit:
+        return replace(scale, limit=limit)
+    reason = (
+        f"{scale.case}: scaling efficiency {100 * scale.efficiency:.1f} % against {base.gpus} GPUs, where the "
+        f"published numbers have {100 * scale.published_efficiency:.1f} % (limit {100 * limit:.1f} %)"
     )
-    return replace(point, limit=limit, short=short)
+    return replace(scale, limit=limit, why=reason)

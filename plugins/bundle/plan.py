@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from plugins.acceptance.decision import asked, waivers
-from plugins.acceptance.recorded import acceptance_lines, decided, scale_record, scaling_record, why_ended
+from plugins.acceptance.recorded import acceptance_lines, decided, scaling_record, why_ended
 from plugins.acceptance.scaling import curves
 from plugins.acceptance.shown import RunShown, Shown
 from plugins.bundle import terms
@@ -97,7 +97,7 @@ def _scaling_without_plan(run: BundledRun, records: Mapping[str, CaseRecord]) ->
     recorded = [scale for curve in run.summary.scaling for scale in curve.scales]
     cases = [run.basis.case(scale.case) for scale in recorded]
     measured = curves(cases, {key: Shown.of(record) for key, record in records.items()})
-    made = {point.case: scale_record(point) for curve in measured for point in curve.points}
+    made = {scale.case: scale for curve in measured for scale in curve.scales}
     for scale in recorded:
         anew = made.get(scale.case)
         if anew is not None:

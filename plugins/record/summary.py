@@ -92,6 +92,20 @@ class Scaling(Part):
     scales: tuple[Scale, ...]
     """The smallest one first."""
 
+    @property
+    def name(self) -> str:
+        return f"{self.recipe}/{self.size}-{self.dtype}"
+
+    @property
+    def short(self) -> list[str]:
+        """What falls short, in words."""
+        return [scale.why for scale in self.scales if scale.why and scale.limit is not None]
+
+    @property
+    def missing(self) -> list[str]:
+        """What cannot be told, in words."""
+        return [scale.why for scale in self.scales if scale.why and scale.limit is None]
+
 
 @dataclass(frozen=True, kw_only=True)
 class WaivedCase(Part):

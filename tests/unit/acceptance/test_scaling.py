@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from plugins.acceptance.scaling import Curve, curves, groups
+from plugins.acceptance.scaling import curves, groups
 from plugins.acceptance.shown import Shown
 from plugins.judging.case_record import record_of
 from plugins.record.baseline import Recorded
 from plugins.record.case import CaseRecord, Run
 from plugins.record.job import JobState, Times
+from plugins.record.summary import Scaling
 from plugins.record.verdict import Kind
 from tests.unit import examples
 
@@ -42,7 +43,9 @@ def record() -> CaseRecord:
     return record_of(judged)
 
 
-def curve(found: dict[str, Shown], *, tolerance: float | None = 0.05, waived: tuple[str, ...] = ()) -> Curve:
+def curve(
+    found: dict[str, Shown], *, tolerance: float | None = 0.05, waived: tuple[str, ...] = ()
+) -> Scaling:
     [made] = curves(CASES, found, tolerance, waived)
     return made
 
@@ -84,9 +87,9 @@ def test_a_single_scale_has_no_scaling() -> None:
 
 def test_the_efficiency_is_against_the_smallest_scale_and_its_limit_is_the_published_one() -> None:
     found = curve(shown(110, 104.5, 99))
-    assert [point.efficiency for point in found.points] == pytest.approx([1, 0.95, 0.9])
-    assert [point.published_efficiency for point in found.points] == pytest.approx([1, 0.98, 0.96])
-    assert [point.limit for point in found.points] == [
+    assert [scale.efficiency for scale in found.scales] == pytest.approx([1, 0.95, 0.9])
+    assert [scale.published_efficiency for scale in found.scales] == pytest.approx([1, 0.98, 0.96])
+    assert [scale.limit for scale in found.scales] == [
         None,
         pytest.approx(0.95 * 0.98),
         pytest.approx(0.95 * 0.96),
@@ -114,7 +117,7 @@ def test_a_scale_without_a_valid_run_is_missing_and_no_pass() -> None:
 def test_the_next_scale_does_not_take_the_place_of_a_smallest_one_that_is_missing() -> None:
     found = curve(shown(None, 98, 50))
     assert found.missing == [f"{SMALL}: infrastructure: a node died"]
-    assert [point.efficiency for point in found.points] == [None, None, None]
+    assert [scale.efficiency for scale in found.scales] == [None, None, None]
 
 
 def test_a_case_without_a_baseline_says_nothing_of_scaling() -> None:
@@ -133,7 +136,7 @@ def test_a_waived_case_is_neither_judged_nor_compared_with() -> None:
     assert curve(shown(100, None, 96), waived=(MIDDLE,)).missing == []
     found = curve(shown(200, 98, 96), waived=(SMALL,))
     assert (found.short, found.missing) == ([], [])
-    assert found.points[2].efficiency == pytest.approx(96 / 98)
+    assert found.scales[2].efficiency == pytest.approx(96 / 98)
     alone = curve(shown(100, 98, 50), waived=(SMALL, MIDDLE))
     assert (alone.short, alone.missing) == ([], [])
     none = curve(shown(100, 98, 50), waived=(SMALL, MIDDLE, LARGE))
@@ -142,7 +145,7 @@ def test_a_waived_case_is_neither_judged_nor_compared_with() -> None:
 
 def test_nothing_is_judged_if_nobody_asks_for_it() -> None:
     found = curve(shown(100, 50, None), tolerance=None)
-    assert [point.efficiency for point in found.points] == [1, 0.5, None]
+    assert [scale.efficiency for scale in found.scales] == [1, 0.5, None]
     assert (found.short, found.missing) == ([], [])
 
 
