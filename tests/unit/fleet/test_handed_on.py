@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import plugins.job_files
+import plugins.suite.judged
 from fixtures.backends.base import LogCopy, LogPiece, LogPlace
 from fixtures.fleet.state import Policy
+from fixtures.session.choices import CHOICES
+from fixtures.session.opening import _policy
+from fixtures.session.prospects import outcome_in
 from plugins.job_files import ParsedLogs
+from plugins.judging.choice import Repeats
 from plugins.logs import Log
 from plugins.logs.formats import read
 from plugins.logs.line_parser import MAX_LINE, MAX_WRAPPED
 from plugins.record.folder import LOG, try_folder
-from tests.unit.cluster import BROKEN, WIDE, Cluster, Start
+from plugins.record.job import JobState, Phase
+from plugins.suite.judged import judge_of
+from tests.unit import examples
+from tests.unit.chosen import choices, chosen
+from tests.unit.cluster import BROKEN, DONE, WIDE, Cluster, Session, Start
 from tests.unit.examples import nemo2_text, times
+
+LIMIT = 1 / (1 - 0.05)
+"""The pace, as a factor on the published step time, that just passes."""
 
 
 class Reader:
@@ -152,3 +167,50 @@ def test_a_copy_that_took_the_place_of_a_log_is_parsed(
     log, count = reader.read(session.fleet.folder / WIDE.key)
     assert len(log.steps) == 50
     assert count >= 1
+
+
+@pytest.mark.parametrize(("pace", "runs"), [(1.0, 1), (1.1, 1), (LIMIT, 2)])
+@pytest.mark.parametrize("knows_end", [True, False])
+def test_the_fleet_and_the_test_of_a_case_judge_each_run_once(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pace: float, runs: int, knows_end: bool
+) -> None:
+    """With repeats and `--diagnose`. If the cluster has forgotten the job, nobody knows when it ended."""
+    dice = random.Random(0)
+    noise = {LIMIT: 0.01}.get(pace, 0.001)
+    seconds = [examples.STEP_TIME * pace * dice.gauss(1, noise) for _ in range(50)]
+    for name in (WIDE.id, f"{WIDE.id}-try2"):
+        cluster.logs[name] = nemo2_text(seconds)
+        cluster.ends[name] = [DONE if knows_end else JobState(Phase.GONE, "gone")]
+    option = SimpleNamespace(
+        provision=False,
+        retry_infrastructure=0,
+        give_up_after=0,
+        exclude_failed_nodes=False,
+        keep_checkpoints=False,
+        diagnose=9.0,
+    )
+    config: Any = SimpleNamespace(option=option, stash=pytest.Stash())
+    config.stash[CHOICES] = choices(folder=tmp_path, repeats=Repeats(at_most=2))
+    counts: Counter[str] = Counter()
+
+    def count(module: Any, name: str) -> None:
+        plain = getattr(module, name)
+
+        def counting(*values: Any) -> Any:
+            counts[name] += 1
+            return plain(*values)
+
+        monkeypatch.setattr(module, name, counting)
+
+    count(plugins.job_files, "read")
+    count(plugins.suite.judged, "judge")
+    session, case = Session(tmp_path, cluster, [WIDE], Policy()), chosen(WIDE)
+    for controller in session.fleet._controllers:
+        controller.jobs.policy = _policy(config, session.ledger, {WIDE.key: case})
+    session.fleet.start()
+    job = session.finish()[WIDE.id]
+    assert counts == {"judge": runs}, "by the fleet"
+    outcome = outcome_in(tmp_path, session.ledger, case, job, session.ledger.earlier(WIDE.key))
+    judgement = judge_of(config).judge(WIDE, outcome, case.setting)
+    assert len(judgement.evidence.runs) == runs
+    assert counts == {"judge": runs}, "by the fleet and the test"
