@@ -90,14 +90,21 @@ def markdown_code(text: str) -> str:
 def listed(noun: str, numbers: Iterable[int]) -> str:
     """`step 7`, `steps 7 and 8`, or `steps 7, 8, 11 to 15 and 12 more`."""
     known = list(numbers)
-    runs = groupby(enumerate(known), lambda pair: pair[1] - pair[0])
-    found = [[number for _, number in run] for _, run in runs]
-    parts = [part for run in found for part in ([run] if len(run) > 2 else [[number] for number in run])]
-    words = [f"{part[0]} to {part[-1]}" if len(part) > 1 else f"{part[0]}" for part in parts[:_MOST_LISTED]]
-    if rest := sum(map(len, parts[_MOST_LISTED:])):
-        words.append(f"{rest} more")
-    told = " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
-    return f"{noun}{'s' if len(known) > 1 else ''} {told}"
+    parts: list[tuple[str, int]] = []
+    for _, run in groupby(enumerate(known), lambda pair: pair[1] - pair[0]):
+        numbers = [number for _, number in run]
+        if len(numbers) > 2:
+            parts.append((f"{numbers[0]} to {numbers[-1]}", len(numbers)))
+        else:
+            parts += [(str(number), 1) for number in numbers]
+    words = [text for text, _ in parts[:_MOST_LISTED]]
+    more = sum(count for _, count in parts[_MOST_LISTED:])
+    if more:
+        words.append(f"{more} more")
+    text = " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+    if len(known) > 1:
+        noun += "s"
+    return f"{noun} {text}"
 
 
 def counted(number: int, noun: str) -> str:
@@ -115,10 +122,12 @@ def first_of(texts: Sequence[str], most: int, more: str = "more") -> str:
     return f"{text} and {len(texts) - most} {more}"
 
 
-def _escape_last(found: re.Match[str]) -> str:
-    return f"{found[0][:-1]}\\x{ord(found[0][-1]):02x}"
+def _escape_last(match: re.Match[str]) -> str:
+    return f"{match[0][:-1]}\\x{ord(match[0][-1]):02x}"
 
 
-def _escape(found: re.Match[str]) -> str:
-    number = ord(found[0])
-    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"
+def _escape(match: re.Match[str]) -> str:
+    number = ord(match[0])
+    if number < 0x100:
+        return f"\\x{number:02x}"
+    return f"\\u{number:04x}"

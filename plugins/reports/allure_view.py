@@ -157,21 +157,6 @@ class Lenient:
 
     @allure_commons.hookimpl(wrapper=True)  # type: ignore[untyped-decorator]
     def report_result(self) -> Generator[None, Any, Any]:
-        return (yield from self._written())
-
-    @allure_commons.hookimpl(wrapper=True)  # type: ignore[untyped-decorator]
-    def report_container(self) -> Generator[None, Any, Any]:
-        return (yield from self._written())
-
-    @allure_commons.hookimpl(wrapper=True)  # type: ignore[untyped-decorator]
-    def report_attached_file(self) -> Generator[None, Any, Any]:
-        return (yield from self._written())
-
-    @allure_commons.hookimpl(wrapper=True)  # type: ignore[untyped-decorator]
-    def report_attached_data(self) -> Generator[None, Any, Any]:
-        return (yield from self._written())
-
-    def _written(self) -> Generator[None, Any, Any]:
         try:
             return (yield)
         except OSError as error:
@@ -179,6 +164,8 @@ class Lenient:
                 self._told = True
                 self._tell(f"Allure's results cannot be written any more: {error}")
             return None
+
+    report_container = report_attached_file = report_attached_data = report_result
 
 
 def _steps(judgement: Judgement, record: CaseRecord) -> None:
