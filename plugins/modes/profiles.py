@@ -1,14 +1,20 @@
-"""What `plugins/modes/nsys.py` printed on the cluster, as values. Times are integers in ns. Pure."""
+"""A digest of profiles: what `plugins/modes/nsys.py` printed, as values, as a table, and as a plot of the steps' shares. Pure.
+
+Times are integers in ns.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from statistics import fmean
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
 from plugins.errors import ConfigError
 from plugins.modes.nsys import KERNELS, MOST_ERRORS, MOST_PROFILES, MOST_STEPS
+from plugins.svg import Svg
+from plugins.words import shown
 from plugins.yaml_mistakes import first_mistake
 from plugins.yamlfile import Strict
 
@@ -18,6 +24,11 @@ UNKNOWN_LIMIT = 0.20
 
 _NAMES = 400
 _LONGEST_REASON = 1000
+
+_PARTS = ("compute", "exposed", "other", "gap", "data", "checkpoint")
+_BARS = (("compute", "#1f5fa8"), ("exposed", "#c0392b"), ("other", "#8aa"), ("gap", "#f0c36d"))
+_MOST_KERNELS = 10
+_WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM, _BAR = 860, 250, 60, 60, 24, 16
 
 Time = Annotated[int, Field(ge=0, le=1 << 62)]
 Text = Annotated[str, Field(max_length=_NAMES)]
@@ -129,3 +140,108 @@ def read_profiles(text: bytes, source: str) -> Digests:
             f"{source}: is no digest of profiles: {first_mistake(error)[:_LONGEST_REASON]};"
             " make it again with plugins/modes/nsys.py"
         ) from None
+
+
+K = TypeVar("K", str, tuple[str, str])
+T = TypeVar("T", bound=Total)
+
+
+def table(digests: Digests) -> str:
+    """The shares of each rank, the longest kernels and the collectives."""
+    lines = [
+        f"{'':32} {'step s':>9} {'compute':>8} {'exposed':>8} {'other':>8} {'gap':>8}"
+        f" {'of it data':>10} {'checkp.':>8} {'unknown':>8}"
+    ]
+    lines += map(_shares, digests.ranks)
+    lines += [f"steps by: {shown(by)}" for by in sorted({profile.steps_by for profile in digests.profiles})]
+    lines += _kernels(digests.profiles)
+    lines += _collectives(digests.profiles)
+    return "\n".join(line.rstrip() for line in [*lines, *_remarks(digests)]) + "\n"
+
+
+def shares_svg(digests: Digests) -> str:
+    """One bar for each step of each rank, stacked from its shares, all on one scale."""
+    bars = [(profile, number) for profile in digests.ranks for number in range(len(profile.steps))]
+    longest = max((profile.steps[number].length for profile, number in bars), default=0) or 1
+    height = _TOP + (_BAR + 4) * len(bars) + _BOTTOM
+    svg = Svg(_WIDTH, height, "seconds of each profiled step", _LEFT)
+    for index, (part, colour) in enumerate(_BARS):
+        svg.rect(_LEFT + 130 * index, 34, 12, 12, colour)
+        svg.text(_LEFT + 130 * index + 18, 45, part)
+    for index, (profile, number) in enumerate(bars):
+        step, y, x = profile.steps[number], _TOP + (_BAR + 4) * index, float(_LEFT)
+        svg.text(_LEFT - 6, y + 13, f"{_cut(profile.who, 32)} {number + 1}", "end")
+        for part, colour in _BARS:
+            width = (_WIDTH - _LEFT - _RIGHT) * getattr(step, part) / longest
+            svg.rect(x, y, width, _BAR, colour)
+            x += width
+        svg.text(x + 4, y + 13, f"{step.length / 1e9 / profile.count:.4g}")
+    return str(svg)
+
+
+def _cut(text: str, width: int) -> str:
+    text = shown(text).replace("\n", " ")
+    if len(text) <= width:
+        return text
+    return text[: width - 3] + "..."
+
+
+def _shares(profile: ProfileDigest) -> str:
+    length = profile.mean("length")
+    shares = [f"{profile.mean(part) / length if length else 0:.1%}" for part in _PARTS]
+    cells = " ".join(share.rjust(width) for share, width in zip(shares, (8, 8, 8, 8, 10, 8), strict=True))
+    return f"{_cut(profile.who, 32):32} {length:9.4f} {cells} {profile.unknown_share:8.1%}"
+
+
+def _kernels(profiles: Sequence[ProfileDigest]) -> list[str]:
+    """The ten kernels that took longest on all ranks together, with the mean seconds of a rank."""
+    kernels = [((kernel.category, kernel.name), kernel) for profile in profiles for kernel in profile.kernels]
+    if not kernels:
+        return []
+    lines = ["", f"{'longest kernels':60} {'category':26} {'calls':>7} {'s a rank':>9} {'mean us':>9}"]
+    for (category, name), of_ranks in _longest_first(kernels)[:_MOST_KERNELS]:
+        time, calls = _time(of_ranks), sum(kernel.calls for kernel in of_ranks)
+        lines.append(
+            f"{_cut(name, 60):60} {_cut(category, 26):26} {calls:7} {time / 1e9 / len(profiles):9.4f}"
+            f" {time / max(1, calls) / 1e3:9.1f}"
+        )
+    return lines
+
+
+def _collectives(profiles: Sequence[ProfileDigest]) -> list[str]:
+    """The collectives of all ranks together, with the mean seconds of a rank."""
+    collectives = [pair for profile in profiles for pair in profile.collectives.items()]
+    if not collectives:
+        return []
+    lines = ["", f"{'collectives':60} {'':26} {'calls':>7} {'s a rank':>9} {'exposed':>9}"]
+    for name, of_ranks in _longest_first(collectives):
+        calls, exposed = sum(c.calls for c in of_ranks), sum(c.exposed for c in of_ranks)
+        lines.append(
+            f"{_cut(name, 60):60} {'':26} {calls:7} {_time(of_ranks) / 1e9 / len(profiles):9.4f}"
+            f" {exposed / 1e9 / len(profiles):9.4f}"
+        )
+    return lines
+
+
+def _longest_first(pairs: Iterable[tuple[K, T]]) -> list[tuple[K, list[T]]]:
+    """What has the same key together: first what took longest on all ranks."""
+    groups: dict[K, list[T]] = {}
+    for key, total in pairs:
+        groups.setdefault(key, []).append(total)
+    return sorted(groups.items(), key=lambda group: (-_time(group[1]), group[0]))
+
+
+def _time(totals: Iterable[Total]) -> int:
+    return sum(total.time for total in totals)
+
+
+def _remarks(digests: Digests) -> list[str]:
+    lines = []
+    for profile in digests.ranks:
+        if profile.unknown_share > UNKNOWN_LIMIT:
+            lines.append(
+                f"{shown(profile.who)}: {profile.unknown_share:.0%} of the kernels' time is in no category: the shares"
+                " of compute and communication mislead"
+            )
+        lines += [f"{shown(profile.who)}: {shown(remark)}" for remark in profile.remarks]
+    return [*lines, *(f"{shown(failed.file)} {shown(failed.error)}" for failed in digests.errors)]

@@ -20,9 +20,8 @@ from plugins.files import write_whole
 from plugins.judging.case_record import record_of
 from plugins.judging.judgement import Judgement
 from plugins.metrics import Measurement
-from plugins.modes.profile_view import shares_svg
-from plugins.modes.profiles import Digests
-from plugins.modes.trace_view import messages_svg
+from plugins.modes.profiles import Digests, shares_svg
+from plugins.modes.traces import messages_svg
 from plugins.recipes.cases import Case, Recipe
 from plugins.record.case import CaseRecord
 from plugins.record.folder import CASE, GPUS_PLOT, GPUS_TABLE, SENT, STEPS

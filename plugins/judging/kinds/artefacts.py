@@ -11,7 +11,7 @@ from plugins.judging.job_words import job_lines, remarks
 from plugins.judging.judgement import Conclusion
 from plugins.judging.verdicts import Verdict
 from plugins.logs import Log
-from plugins.modes import checks, profile_view, trace_view
+from plugins.modes import checks, profiles, traces
 from plugins.modes.artefacts import Artefacts
 from plugins.modes.profiles import Digests
 from plugins.modes.traces import NcclDigest
@@ -40,7 +40,7 @@ def left_lines(evidence: Evidence) -> list[str]:
     lines = _report_lines(artefacts, checks.reports(evidence.case, artefacts))
     if artefacts.profiles:
         digests = Digests(version=1, profiles=artefacts.profiles, errors=())
-        lines += [f"          {line}" for line in profile_view.table(digests).splitlines()]
+        lines += [f"          {line}" for line in profiles.table(digests).splitlines()]
     if artefacts.trace is not None:
         lines += _trace_lines(artefacts.trace)
     return [*lines, *(f"note      {note}" for note in artefacts.notes), *_pace_line(evidence.log)]
@@ -88,7 +88,7 @@ def _trace_lines(trace: NcclDigest) -> list[str]:
             f"note      {trace.counts.torn:,} calls are not counted: other ranks' output tore their lines "
             f"({trace.torn_share:.1%})"
         )
-    return lines + [f"trace     {line}" for line in trace_view.table(trace).splitlines()]
+    return lines + [f"trace     {line}" for line in traces.table(trace).splitlines()]
 
 
 def _pace_line(log: Log) -> list[str]:

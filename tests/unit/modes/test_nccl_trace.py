@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from plugins.errors import Infrastructure
 from plugins.modes.nccl import Digest
 from plugins.modes.trace_problems import problems
-from plugins.modes.trace_view import in_units, messages_svg, table
-from plugins.modes.traces import NcclDigest, read_digest
+from plugins.modes.traces import NcclDigest, in_units, messages_svg, read_digest, table
 from tests.unit.modes.test_nccl import REAL
 from tests.unit.modes.traces import Trace
 

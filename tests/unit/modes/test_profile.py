@@ -13,8 +13,7 @@ from pydantic import ValidationError
 
 from plugins.errors import ConfigError
 from plugins.modes import nsys
-from plugins.modes.profile_view import shares_svg, table
-from plugins.modes.profiles import MOST_BYTES, read_profiles
+from plugins.modes.profiles import MOST_BYTES, read_profiles, shares_svg, table
 from tests.hostile import COMMAND, MARKUP, OBEYED
 from tests.unit.modes.simulator import STEPS, export, simulate
 
