@@ -4,16 +4,14 @@ import pytest
 
 pytest_plugins = [
     "plugins.suite.collection",
-    "plugins.suite.measured",
-    "plugins.suite.outcomes",
+    "plugins.suite.fixtures",
     "fixtures.options",
-    "fixtures.housekeeping",
     "fixtures.session.plugins",
 ]
 
 
-# What the session and the suites use of others.
-_USED = ("benchmark", "allure_pytest", "terminalreporter")
+# What the session loads when tests run, and what it and the suites use of others.
+_USED = ("plugins.suite.measured", "plugins.suite.outcomes", "benchmark", "allure_pytest", "terminalreporter")
 
 
 @pytest.hookimpl(tryfirst=True)

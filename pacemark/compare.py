@@ -10,9 +10,8 @@ from pathlib import Path
 
 from fixtures.runs.folders import find_record
 from plugins.errors import ConfigError
-from plugins.record.verdict import Outcome
+from plugins.record.verdict import FAIL_IF, Outcome
 from plugins.reports.comparison import (
-    FAIL_IF,
     Runs,
     as_json,
     compare_runs,

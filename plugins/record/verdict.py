@@ -26,6 +26,10 @@ PACED = (Kind.PASSED, Kind.TOO_SLOW, Kind.TOO_FAST, Kind.NOISY)
 """The verdicts on a pace."""
 
 
+FAIL_IF = {"slower": ("slower",), "different": ("slower", "faster")}
+"""What a comparison of two runs can fail for, by the choices of `--fail-if`."""
+
+
 class Outcome(StrEnum):
     """How a session ended. The values are in every record."""
 

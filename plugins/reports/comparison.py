@@ -13,7 +13,7 @@ from plugins.record.case import CaseRecord
 from plugins.record.folder import SUMMARY
 from plugins.record.stored import read_summary
 from plugins.record.summary import Summary
-from plugins.record.verdict import Kind
+from plugins.record.verdict import FAIL_IF, Kind
 
 COMPARISON = "comparison.json"
 
@@ -135,13 +135,6 @@ def _differences(then: Mapping[str, str], now: Mapping[str, str]) -> dict[str, t
     names = [*then, *(name for name in now if name not in then)]
     values = {name: (then.get(name, ""), now.get(name, "")) for name in names}
     return {name: (old, new) for name, (old, new) in values.items() if old != new}
-
-
-FAIL_IF: dict[str, tuple[Finding, ...]] = {
-    "slower": (Finding.SLOWER,),
-    "different": (Finding.SLOWER, Finding.FASTER),
-}
-"""What a comparison can fail for, by the choices of `--fail-if`."""
 
 
 def differing(runs: Runs, choice: str) -> list[str]:

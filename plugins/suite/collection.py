@@ -6,7 +6,6 @@ import pytest
 
 from plugins.errors import ConfigError
 from plugins.recipes.cases import Case
-from plugins.reports import benchmark
 from plugins.suite.session import case_of, recipe_of
 
 
@@ -69,7 +68,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         recipe = recipe_of(config, item.path)
         if recipe is not None and case_of(item) is not None:
-            benchmark.prepare(item)
             known |= {name for name, variant in recipe.file.variants.items() if not variant.after}
     unknown = sorted(set(config.option.variant) - known)
     if unknown and not hasattr(config, "workerinput"):

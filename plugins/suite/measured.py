@@ -1,4 +1,4 @@
-"""The fixtures of a suite's test: what its case measured, and what it should reach."""
+"""Makes what the fixtures of a suite's test return. It is loaded when tests run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from plugins.judging.kinds import save
 from plugins.metrics import Measurement
 from plugins.modes.checkpoints import Written
 from plugins.outcome import Outcome
-from plugins.recipes.cases import Case
 from plugins.record.verdict import Kind
 from plugins.reports import benchmark
 from plugins.suite.judged import JUDGEMENT, judge_item
+from plugins.suite.session import case_of
 from plugins.words import shown
 
 
@@ -70,12 +70,8 @@ def _figure(value: float) -> str:
     return f"{value:.2f}"
 
 
-@pytest.fixture
-def judgement(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> Judgement:
-    """The judged case: its log is checked and compared with the baseline, and its record is written.
-
-    Because it asks for `case`, each test that asks for a figure is made for every case.
-    """
+def judged(request: pytest.FixtureRequest, outcome: Outcome) -> Judgement:
+    """The judged case of a test: its log is checked and compared with the baseline, and its record is written."""
     try:
         judgement = request.node.stash.get(JUDGEMENT, None) or judge_item(request.node, outcome)
     except OSError as error:
@@ -85,68 +81,66 @@ def judgement(request: pytest.FixtureRequest, case: Case, outcome: Outcome) -> J
     return judgement
 
 
-@pytest.fixture
-def figures(judgement: Judgement) -> Judgement:
-    """The judged case, if it has figures. If its run was invalid, the test fails before its body runs.
+class Figures:
+    """What a judged case measured, and what it should reach. If its run was invalid, its test fails before its body runs.
 
-    If the job did not run to its end, the fixture raises an error. If there is no baseline, or if the job was
-    not submitted because what it needs is not there, the test is skipped.
+    If the job did not run to its end, it raises an error. If there is no baseline, or if the job was not submitted
+    because what it needs is not there, the test is skipped.
     """
-    kind = judgement.verdict.kind
-    if kind is Kind.INFRASTRUCTURE:
-        raise Infrastructure(judgement.text)
-    if kind is Kind.LOST:
-        raise Lost(judgement.text)
-    if kind in (Kind.NO_BASELINE, Kind.SKIPPED):
-        pytest.skip(shown(judgement.verdict.headline))
-    return judgement
+
+    def __init__(self, judgement: Judgement) -> None:
+        kind = judgement.verdict.kind
+        if kind is Kind.INFRASTRUCTURE:
+            raise Infrastructure(judgement.text)
+        if kind is Kind.LOST:
+            raise Lost(judgement.text)
+        if kind in (Kind.NO_BASELINE, Kind.SKIPPED):
+            pytest.skip(shown(judgement.verdict.headline))
+        self._judgement = judgement
+
+    @property
+    def measured(self) -> Measurement | None:
+        return self._judgement.measurement
+
+    @property
+    def written(self) -> Written | None:
+        return self._judgement.written
+
+    @property
+    def loaded(self) -> float | None:
+        return self._judgement.log.loaded
+
+    @property
+    def lacking(self) -> list[str]:
+        verdict = self._judgement.verdict
+        return [] if verdict.kind is Kind.PASSED else [verdict.headline]
+
+    @property
+    def expected(self) -> Targets | None:
+        target, measured = self._judgement.expected, self.measured
+        if target is None or measured is None:
+            return None
+        band = target.baseline.tolerance.slower, target.baseline.tolerance.faster
+        return Targets(
+            Target(target.tokens_per_second, "tokens/s", measured.tokens_per_second, *band, self._judgement),
+            Target(target.mfu, "% MFU", measured.mfu, *band, self._judgement),
+        )
+
+    @property
+    def promised(self) -> Promise | None:
+        written = self.written
+        if written is None or written.promised is None:
+            return None
+        band = save.SLOWER, save.FASTER
+        target = Target(written.promised, "bytes/s", written.bytes_per_second, *band, self._judgement)
+        return Promise(target)
 
 
-@pytest.fixture
-def measured(figures: Judgement) -> Measurement | None:
-    """What the case measured; None if its run was invalid."""
-    return figures.measurement
-
-
-@pytest.fixture
-def written(figures: Judgement) -> Written | None:
-    """The checkpoint that the case wrote; None if its run was invalid."""
-    return figures.written
-
-
-@pytest.fixture
-def loaded(figures: Judgement) -> float | None:
-    """The seconds in which the case loaded a checkpoint."""
-    return figures.log.loaded
-
-
-@pytest.fixture
-def lacking(figures: Judgement) -> list[str]:
-    """What a run in another mode should have left on the cluster, and did not."""
-    return [] if figures.verdict.kind is Kind.PASSED else [figures.verdict.headline]
-
-
-@pytest.fixture
-def expected(figures: Judgement) -> Targets | None:
-    """What the case should reach by its baseline; None if its run was invalid."""
-    target, measured = figures.expected, figures.measurement
-    if target is None or measured is None:
-        return None
-    band = target.baseline.tolerance.slower, target.baseline.tolerance.faster
-    return Targets(
-        Target(target.tokens_per_second, "tokens/s", measured.tokens_per_second, *band, figures),
-        Target(target.mfu, "% MFU", measured.mfu, *band, figures),
-    )
-
-
-@pytest.fixture
-def promised(figures: Judgement) -> Promise | None:
-    """What the shared storage should reach by the site file; None if the run was invalid."""
-    written = figures.written
-    if written is None or written.promised is None:
-        return None
-    band = save.SLOWER, save.FASTER
-    return Promise(Target(written.promised, "bytes/s", written.bytes_per_second, *band, figures))
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if case_of(item) is not None:
+            benchmark.prepare(item)
 
 
 def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:

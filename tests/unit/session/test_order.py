@@ -31,8 +31,10 @@ pacemark-terminal pytest_pacemark_run_ended
 pacemark-recording pytest_pacemark_run_ended
 pacemark-recording pytest_sessionfinish
 pacemark-terminal pytest_terminal_summary begins
+pacemark-selection pytest_terminal_summary begins
 pacemark-recording pytest_terminal_summary
 pacemark-gate pytest_terminal_summary
+pacemark-selection pytest_terminal_summary ends
 pacemark-gate pytest_pacemark_ending
 pacemark-terminal pytest_terminal_summary ends
 pacemark-gate pytest_sessionfinish ends

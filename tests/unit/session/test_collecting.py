@@ -1,0 +1,95 @@
+"""What `--collect-only` costs, in what can be counted: the modules that it imports, the files that it reads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.unit import examples
+
+_COUNT = """\
+import pathlib, sys, pytest
+from plugins import yaml_text, yamlfile
+read, opened = [], yaml_text.read_bytes
+yamlfile.read_bytes = lambda path: read.append(path) or opened(path)
+status = pytest.main(["suites", "--collect-only", "-q", "-p", "no:cacheprovider", *sys.argv[1:]])
+print("modules:", *sorted(name for name in sys.modules if name.partition(".")[0] in ("fixtures", "plugins")))
+print("files:", *sorted(path.relative_to(pathlib.Path.cwd()).as_posix() for path in read))
+sys.exit(status)
+"""
+
+RECIPES = ["gpt3_aks", "llama3", "llama3_gke", "maxtext_llama2", "nemotron4", "proxy"]
+
+MODULES = """\
+fixtures
+fixtures.backends
+fixtures.backends.redaction
+fixtures.backends.registry
+fixtures.backends.section
+fixtures.backends.this_machine
+fixtures.options
+fixtures.session
+fixtures.session.choices
+fixtures.session.choosing
+fixtures.session.hooks
+fixtures.session.keywords
+fixtures.session.plugins
+fixtures.session.selection
+fixtures.site
+plugins
+plugins.errors
+plugins.judging
+plugins.judging.choice
+plugins.logs
+plugins.logs.log
+plugins.logs.means
+plugins.logs.processors
+plugins.logs.registry
+plugins.recipes
+plugins.recipes.arithmetic
+plugins.recipes.cases
+plugins.recipes.contracts
+plugins.recipes.megatron
+plugins.recipes.models
+plugins.recipes.recipe_file
+plugins.recipes.variants
+plugins.record
+plugins.record.baseline
+plugins.record.folder
+plugins.record.nodes
+plugins.record.plan
+plugins.record.public
+plugins.record.verdict
+plugins.suite
+plugins.suite.collection
+plugins.suite.fixtures
+plugins.suite.session
+plugins.words
+plugins.yaml_mistakes
+plugins.yaml_text
+plugins.yamlfile
+"""
+
+
+def collect(*options: str) -> dict[str, list[str]]:
+    """The lines that the program prints at its end, by their first words."""
+    command = [sys.executable, "-c", _COUNT, *options]
+    done = subprocess.run(command, cwd=examples.ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line.partition(": ") for line in done.stdout.splitlines()[-2:]]
+    return {name: words.split() for name, _, words in lines}
+
+
+@pytest.fixture(scope="module")
+def collected() -> dict[str, list[str]]:
+    return collect()
+
+
+def test_only_what_collecting_needs_is_imported(collected: dict[str, list[str]]) -> None:
+    assert collected["modules"] == MODULES.split()
+
+
+def test_each_recipe_is_read_once(collected: dict[str, list[str]]) -> None:
+    assert collected["files"] == [f"suites/{recipe}/recipe.yaml" for recipe in RECIPES]
