@@ -20,7 +20,7 @@ class Command(Protocol):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
 
-    def run(self, given: argparse.Namespace) -> int:
+    def run(self, options: argparse.Namespace) -> int:
         """Do it. Returns the exit code. Raises ConfigError, or OSError of a file that was named."""
 
 
@@ -40,9 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, module in _COMMANDS.items():
         command = commands.add_parser(name, help=module.HELP, description=module.HELP, allow_abbrev=False)
         module.add_arguments(command)
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        return _COMMANDS[given.command].run(given)
+        return _COMMANDS[options.command].run(options)
     except ConfigError as error:
         wrong = str(error)
     except OSError as error:

@@ -45,10 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the bundle (default: RUN.zip)")
 
 
-def run(given: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Write the bundle. Returns 0. Raises ConfigError if the run is not fit for it; then nothing is written."""
-    folder = find_run(given.results, given.run)
-    output = given.output or Path(f"{folder.name}.zip")
+    folder = find_run(options.results, options.run)
+    output = options.output or Path(f"{folder.name}.zip")
     if output.exists():
         raise ConfigError(f"{output}: is there already: give another name with -o")
     lock = RunLock(folder)
@@ -56,7 +56,7 @@ def run(given: argparse.Namespace) -> int:
         raise ConfigError(f"run {folder.name} is still going on")
     temporary = output.with_name(f".{output.name}.{os.getpid()}.part")
     try:
-        _write(folder, given.key, temporary)
+        _write(folder, options.key, temporary)
         start = time.monotonic()
         findings = _examined(temporary)
         took = time.monotonic() - start
@@ -81,7 +81,7 @@ def run(given: argparse.Namespace) -> int:
             f"`verify` takes about {took:.0f} s on a machine like this one: give it --seconds {2 * took:.0f}",
         )
     print_line(
-        "bundle", f"{from_here(output)}: {output.stat().st_size:,} bytes, signed by {len(given.key)} key(s)"
+        "bundle", f"{from_here(output)}: {output.stat().st_size:,} bytes, signed by {len(options.key)} key(s)"
     )
     return 0
 

@@ -39,22 +39,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(given: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Print the comparison. Without `--fail-if` it returns 0: whether a difference matters is the reader's to say."""
-    first, second = (read_run(find_record(given.results, name)) for name in (given.first, given.second))
+    first, second = (read_run(find_record(options.results, name)) for name in (options.first, options.second))
     if first.run == second.run:
-        raise ConfigError(f"{given.first} and {given.second} are the same run, {first.run}: name two runs")
+        raise ConfigError(
+            f"{options.first} and {options.second} are the same run, {first.run}: name two runs"
+        )
     runs = compare_runs(first, second)
-    if given.json:
+    if options.json:
         print(json.dumps(as_json(runs), indent=2))
     else:
         width = max(120, shutil.get_terminal_size().columns)
         print_comparison(runs, sys.stdout, width, colour=sys.stdout.isatty())
-    if given.fail_if is None:
+    if options.fail_if is None:
         return 0
-    code, reason = _gate(runs, given.fail_if)
+    code, reason = _gate(runs, options.fail_if)
     # What is printed as JSON stays JSON.
-    print(f"gate: {reason}, exit code {code}", file=sys.stderr if given.json else sys.stdout)
+    print(f"gate: {reason}, exit code {code}", file=sys.stderr if options.json else sys.stdout)
     return code
 
 

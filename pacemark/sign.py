@@ -26,21 +26,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_argument(parser)
 
 
-def run(given: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Sign. Returns 0, or 1 if the bundle is not verified; then it stays as it is.
 
     Raises ConfigError or OSError.
     """
     findings = Examination()
-    with opened(given.bundle) as bundle:
+    with opened(options.bundle) as bundle:
         print_line("bundle", bundle.said)
-        with within(given.seconds, findings):
+        with within(options.seconds, findings):
             check_files(bundle, findings)
         print_findings(findings)
         if findings.wrong or findings.cut_off:
             print_line("result", "not signed")
             return 1
-        for key in given.key:
+        for key in options.key:
             statement.sign(bundle.envelope, key)
         bundle.put(statement.ENVELOPE, statement.written(bundle.envelope))
         print_line("result", f"signed: it carries {len(bundle.envelope.signatures)} signature(s)")

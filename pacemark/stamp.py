@@ -25,20 +25,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--answer", type=Path, metavar="FILE", help="put this answer to it into the bundle")
 
 
-def run(given: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Write the request, or the bundle with the answer. Returns 0. Raises ConfigError or OSError."""
     from rfc3161_client import TimestampRequestBuilder
 
-    with opened(given.bundle) as bundle:
-        if given.request is not None:
+    with opened(options.bundle) as bundle:
+        if options.request is not None:
             request = TimestampRequestBuilder().data(bundle.envelope.payload).build()
-            with given.request.open("xb") as file:
+            with options.request.open("xb") as file:
                 file.write(request.as_bytes())
             return 0
         if STAMP in bundle.archive.names:
-            raise ConfigError(f"{given.bundle}: has a time stamp already")
-        answer = given.answer.read_bytes()
-        when = statement.time_of(answer, bundle.envelope.payload, name=str(given.answer))
+            raise ConfigError(f"{options.bundle}: has a time stamp already")
+        answer = options.answer.read_bytes()
+        when = statement.time_of(answer, bundle.envelope.payload, name=str(options.answer))
         bundle.put(STAMP, answer)
         print_line("stamp", f"{when:%Y-%m-%d %H:%M:%S} UTC: `verify --tsa FILE` checks who says so")
     return 0

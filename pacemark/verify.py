@@ -33,19 +33,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_argument(parser)
 
 
-def run(given: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Print what was found. Returns 0 if the bundle is verified, 1 if it is not, 2 if that cannot be told."""
-    keys = [statement.PublicKey(path) for path in given.key]
+    keys = [statement.PublicKey(path) for path in options.key]
     if len({key.id for key in keys}) < len(keys):
         raise ConfigError("--key: two of these files have the same key: each party has its own")
-    roots = statement.load_roots(given.tsa) if given.tsa is not None else []
-    if not given.bundle.exists():
-        raise ConfigError(f"{given.bundle}: there is no such file")
-    if not given.bundle.is_file():
-        raise ConfigError(f"{given.bundle}: is no file")
+    roots = statement.load_roots(options.tsa) if options.tsa is not None else []
+    if not options.bundle.exists():
+        raise ConfigError(f"{options.bundle}: there is no such file")
+    if not options.bundle.is_file():
+        raise ConfigError(f"{options.bundle}: is no file")
     findings = Examination()
     try:
-        with within(given.seconds, findings), opened(given.bundle) as bundle:
+        with within(options.seconds, findings), opened(options.bundle) as bundle:
             print_line("bundle", bundle.said)
             check_signatures(bundle.envelope, keys, findings)
             check_stamp(bundle, roots, findings)

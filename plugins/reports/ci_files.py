@@ -39,9 +39,8 @@ class CtrfReport:
 
     def write(self, summary: Summary, folder: Path) -> Path:
         """Write the report into the run's folder. Raises OSError."""
-        path = folder / self.name
-        write_json(path, ctrf(summary))
-        return path
+        write_json(folder / self.name, ctrf(summary))
+        return folder / self.name
 
 
 class MetricsReport:
@@ -51,9 +50,8 @@ class MetricsReport:
 
     def write(self, summary: Summary, folder: Path) -> Path:
         """Write the report into the run's folder. Raises OSError."""
-        path = folder / self.name
-        write_whole(path, metrics(summary))
-        return path
+        write_whole(folder / self.name, metrics(summary))
+        return folder / self.name
 
 
 def ctrf(summary: Summary) -> dict[str, Any]:
