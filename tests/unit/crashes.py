@@ -14,13 +14,12 @@ from typing import Any
 
 import pytest
 
-from fixtures.backends.base import job_of
 from fixtures.backends.section import Limits
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
 from fixtures.runs import log_file
 from fixtures.runs.ledger import Ledger
-from fixtures.runs.planned import PlannedJob
+from fixtures.runs.planned import PlannedJob, job_of
 from plugins.recipes.cases import Case
 from plugins.record.job import JobRef, JobState, Phase
 from plugins.record.lines import JOBS_LOG

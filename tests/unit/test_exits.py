@@ -16,13 +16,13 @@ import pytest
 import yaml
 from markdown_it import MarkdownIt
 
-from fixtures.backends.base import cleaned
 from fixtures.backends.draft import Draft
 from fixtures.backends.shell import Answer
 from fixtures.backends.slurm.answers import tail, unanswered
 from fixtures.backends.slurm.artefacts import listed
 from fixtures.backends.slurm.job_table import JobTable, from_scontrol
 from fixtures.backends.slurm.states import Explanations
+from fixtures.fleet.states import cleaned
 from fixtures.site import load_site
 from plugins.errors import ConfigError, SubmitError
 from plugins.record.job import JobRef, JobState, Phase

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.backends.base import Backend, LogPiece, LogPlace, job_of
+from fixtures.backends.base import Backend, LogPiece, LogPlace
 from fixtures.backends.registry import BACKENDS, Registered
 from fixtures.backends.section import Machine
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import Ledger
-from fixtures.runs.planned import PlannedJob
+from fixtures.runs.planned import PlannedJob, job_of
 from fixtures.served import make_backends
 from fixtures.site import THIS_MACHINE, load_site
 from plugins.errors import ConfigError, SubmitError
