@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import pytest
 
 from plugins.errors import ConfigError
-from plugins.recipes.cases import Case
+from plugins.recipes.cases import Case, Recipe
 from plugins.suite.session import case_of, recipe_of
 
 
@@ -29,28 +32,28 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         raise pytest.UsageError(str(error)) from None
     if recipe is None:
         return
+    mark = metafunc.definition.get_closest_marker("variant")
     tests = [
         pytest.param(
             case, id=case.id, marks=pytest.mark.case(size=case.size, dtype=case.dtype, gpus=case.gpus)
         )
         for case in recipe.cases
-        if _is_for(metafunc, case)
+        if _is_for(case, mark, metafunc.config.option.variant)
     ]
     metafunc.parametrize("case", tests)
 
 
-def _is_for(metafunc: pytest.Metafunc, case: Case) -> bool:
-    """Whether a test is for this case.
+def _is_for(case: Case, mark: pytest.Mark | None, asked: Sequence[str]) -> bool:
+    """Whether a test with this mark `variant`, or none, is for this case.
 
     If the test has the mark `variant`, it is for that variant's cases only. Cases whose pace is not judged
     have a test with this mark. The mark's last name is the variant's own, the first the one to ask for.
     """
-    mark = metafunc.definition.get_closest_marker("variant")
     if mark is not None:
         return bool(case.variant == mark.args[-1])
     if not case.is_timed:
         return False
-    return not case.variant or case.variant in metafunc.config.option.variant
+    return not case.variant or case.variant in asked
 
 
 def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> list[pytest.Item] | None:
@@ -64,11 +67,13 @@ def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> list[
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Refuse a variant that no collected recipe has."""
-    known: set[str] = set()
+    recipes: dict[Path, Recipe] = {}
     for item in items:
         recipe = recipe_of(config, item.path)
         if recipe is not None and case_of(item) is not None:
-            known |= {name for name, variant in recipe.file.variants.items() if not variant.after}
+            recipes[item.path] = recipe
+    variants = [variant for recipe in recipes.values() for variant in recipe.file.variants.items()]
+    known = {name for name, variant in variants if not variant.after}
     unknown = sorted(set(config.option.variant) - known)
     if unknown and not hasattr(config, "workerinput"):
         raise pytest.UsageError(

@@ -37,13 +37,20 @@ SITE_BASELINES: pytest.StashKey[SiteBaselines] = pytest.StashKey()
 """The site's own baselines, set by the same code."""
 
 
+_RECIPES: pytest.StashKey[dict[Path, Recipe]] = pytest.StashKey()
+"""The recipes that were read, by the test files beside them: the session's choice for a recipe never changes."""
+
+
 def recipe_of(config: pytest.Config, path: Path) -> Recipe | None:
     """The recipe in the folder of this test file, in the session's release; None if there is none."""
-    folder = path.parent
-    if not (folder / "recipe.yaml").exists():
-        return None
-    choice = config.stash[CHOOSE](read_recipe(folder))
-    return load_recipe(folder, choice.release, choice.gpu, choice.models)
+    recipes = config.stash.setdefault(_RECIPES, {})
+    if path not in recipes:
+        folder = path.parent
+        if not (folder / "recipe.yaml").exists():
+            return None
+        choice = config.stash[CHOOSE](read_recipe(folder))
+        recipes[path] = load_recipe(folder, choice.release, choice.gpu, choice.models)
+    return recipes[path]
 
 
 def case_of(test: pytest.Item) -> Case | None:
