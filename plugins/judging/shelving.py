@@ -58,20 +58,9 @@ def shelve(
         return file, f"not confirmed: {before} counts {counted} already"
     if verdict != Kind.PASSED:
         return file, f"not replaced: {change}, {verdict}; --replace-baselines takes the new number"
-    recorded = old.recorded.model_copy(
-        update={
-            "status": "confirmed",
-            "runs": old.recorded.runs + 1,
-            "confirmed_by": run.run,
-            "confirmed_on": run.date,
-            "confirmed_jobs": [*old.recorded.confirmed_jobs, *filter(None, [run.job])],
-            "confirmed_logs": [*old.recorded.confirmed_logs, *filter(None, [run.log])],
-        }
-    )
-    confirmed = old.model_copy(update={"recorded": recorded})
-    return _swap(
-        file, table, old, confirmed
-    ), f"confirmed: {change}; {recorded.runs} runs agree, the number stays"
+    recorded = _confirmed(old.recorded, run)
+    confirmed = _swap(file, table, old, old.model_copy(update={"recorded": recorded}))
+    return confirmed, f"confirmed: {change}; {recorded.runs} runs agree, the number stays"
 
 
 def as_text(file: BaselineFile, site: str) -> str:
@@ -99,16 +88,18 @@ def _find(file: BaselineFile | None, new: Offer) -> tuple[Table | None, Cell | N
 
 def _with(file: BaselineFile | None, recipe: str, new: Offer) -> BaselineFile:
     """The file with the new cell, in a table with the same definitions, or in a new one if there is none."""
-    size, dtype = new.cell.size, new.cell.dtype
-    tables = list(file.tables) if file else []
+    tables = [] if file is None else list(file.tables)
     place = next((place for place, table in enumerate(tables) if _takes(table, new)), len(tables))
-    known = dict(tables[place]) if place < len(tables) else {key: getattr(new, key) for key in _TABLE_KEYS}
-    more: dict[str, Any] = {
-        "peak": "measured" if new.peak == "measured" else {**known.get("peak", {}), dtype: new.peak},
-        "flops": {**known.get("flops", {}), size: new.flops},
-        "cells": [*known.get("cells", []), new.cell],
-    }
-    tables[place : place + 1] = [Table(**{**known, **more})]
+    keys: dict[str, Any] = {key: getattr(new, key) for key in _TABLE_KEYS}
+    if place < len(tables):
+        keys = dict(tables[place])
+    keys["flops"] = {**keys.get("flops", {}), new.cell.size: new.flops}
+    keys["cells"] = [*keys.get("cells", []), new.cell]
+    if new.peak == "measured":
+        keys["peak"] = new.peak
+    else:
+        keys["peak"] = {**keys.get("peak", {}), new.cell.dtype: new.peak}
+    tables[place : place + 1] = [Table(**keys)]
     return BaselineFile(recipe=recipe, tables=tables)
 
 
@@ -128,6 +119,20 @@ def _swap(file: BaselineFile, table: Table, old: Cell, new: Cell) -> BaselineFil
     cells = [new if cell is old else cell for cell in table.cells]
     changed = table.model_copy(update={"cells": cells})
     return file.model_copy(update={"tables": [changed if known is table else known for known in file.tables]})
+
+
+def _confirmed(old: Recorded, new: Recorded) -> Recorded:
+    """What is known of a number, with the run that confirms it."""
+    return old.model_copy(
+        update={
+            "status": "confirmed",
+            "runs": old.runs + 1,
+            "confirmed_by": new.run,
+            "confirmed_on": new.date,
+            "confirmed_jobs": [*old.confirmed_jobs, *filter(None, [new.job])],
+            "confirmed_logs": [*old.confirmed_logs, *filter(None, [new.log])],
+        }
+    )
 
 
 def _counted(old: Recorded, new: Recorded) -> str:
@@ -153,7 +158,9 @@ def _speed(cell: Cell) -> float:
 
 
 def _pace(cell: Cell) -> str:
-    return f"{cell.step_time:.4g} s a step" if cell.step_time else f"MFU {cell.mfu:.2f} %"
+    if cell.step_time:
+        return f"{cell.step_time:.4g} s a step"
+    return f"MFU {cell.mfu:.2f} %"
 
 
 def _window(new: Offer) -> str:

@@ -56,5 +56,7 @@ def recipe_of(config: pytest.Config, path: Path) -> Recipe | None:
 def case_of(test: pytest.Item) -> Case | None:
     """The case that a test runs; None if it runs no case."""
     spec = getattr(test, "callspec", None)
-    case = spec.params.get("case") if spec else None
+    if spec is None:
+        return None
+    case = spec.params.get("case")
     return case if isinstance(case, Case) else None
