@@ -35,7 +35,7 @@ BENCHES = (
         "Collecting cases, beside an empty session and bare tests",
         collection.main,
         tuple((collection, name, value) for name, value in (("ROUNDS", 1), ("FEW_ROUNDS", 1), ("SIZES", 3), ("SCALES", 2))),
-        ("system/test_collection.py",),
+        ("unit/session/test_collecting.py", "system/test_collection.py"),
     ),
     Bench(
         "parsing",
