@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from plugins.logs.log import Attempt, Log, Step, Tells
-from plugins.logs.log_lines import hints_in, telling_lines
+from plugins.logs.log_lines import line_search
 from plugins.logs.marks import MARKS
 from plugins.logs.origin import HEADER, HEADER_HINT, RESTART, RESTART_HINTS, label_of, stamp_of
 from plugins.logs.statements import COMMON, Statement, Statements, printable
@@ -61,7 +61,7 @@ class LineParser(ABC):
         self._versions = Versions()
         self._stated = Statements((*COMMON, *self.statements))
         self._last: int | None = None
-        self.wanted = self._telling()
+        self._look()
 
     @abstractmethod
     def read_line(self, line: str, *, ended: bool) -> None:
@@ -108,13 +108,13 @@ class LineParser(ABC):
         return self.log()
 
     def _read(self, buffer: bytes, end: int, *, ended: bool) -> None:
-        for start, stop in telling_lines(buffer, end, self.wanted):
+        for start, stop in self._search.lines(buffer, end):
             lines, whole = plain(buffer[start : min(stop, start + MAX_WRAPPED)])
             for line in lines:
                 self._read_one(line, ended=ended and whole)
 
     def _read_one(self, raw: bytes, *, ended: bool) -> None:
-        hints = hints_in(raw, self.wanted)
+        hints = self._search.hints_in(raw)
         if not hints:
             return
         line, whole = _text(raw), ended and len(raw) < MAX_LINE
@@ -122,7 +122,7 @@ class LineParser(ABC):
         if not hints.isdisjoint(self.hints):
             self.read_line(line, ended=whole)
         if whole and not hints.isdisjoint(self._stated.hints) and self._stated.read(hints, line):
-            self.wanted = self._telling()
+            self._look()
         if not hints.isdisjoint(self.asides):
             self.read_aside(line)
         for mark in self.marks:
@@ -134,7 +134,7 @@ class LineParser(ABC):
                 self.spoilt(mark.kind, line)
         if whole and not hints.isdisjoint(self._versions.hints):
             self._versions.read(line)
-            self.wanted = self._telling()
+            self._look()
 
     def _read_origin(self, hints: set[bytes], line: str) -> None:
         """Note that the job is started again, and that a line with a step, or the lines that follow, are another file's."""
@@ -156,13 +156,14 @@ class LineParser(ABC):
     def spoilt(self, kind: str, line: str) -> None:
         """Keep the first line of a mark: a trace prints millions."""
         self._marks.setdefault(kind, printable(line.strip()[:300]))
-        self.wanted = self._telling()
+        self._look()
 
-    def _telling(self) -> tuple[bytes, ...]:
-        """The substrings to search for. Marks and versions that are known are not looked for."""
+    def _look(self) -> None:
+        """Search for all hints but those of marks and versions that are known."""
         marks = (h for mark in self.marks if mark.kind not in self._marks for h in mark.hints)
         origin = (*RESTART_HINTS, HEADER_HINT)
-        return (*self.hints, *self._stated.hints, *self.asides, *origin, *marks, *self._versions.hints)
+        self.wanted = (*self.hints, *self._stated.hints, *self.asides, *origin, *marks, *self._versions.hints)
+        self._search = line_search(self.wanted)
 
     def add(self, step: Step) -> None:
         """Record a step. Going back to an earlier step begins another attempt.

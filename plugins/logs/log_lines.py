@@ -4,36 +4,61 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation, MatchKind
 
 MANY = 48
 """The library finds this many texts with SIMD. It is slower with more, and ten times slower from 65 on."""
 
-SHARED = range(16, 4, -1)
+SHARED = range(16, 6, -1)
 """How long a common substring of several hints is. A short one is in many lines that contain no hint."""
 
-
-def telling_lines(buffer: bytes, end: int, hints: tuple[bytes, ...]) -> Iterator[tuple[int, int]]:
-    """The start and end of each line of `buffer[:end]` that contains a hint, and of some others, in order.
-
-    One pass searches for all hints. It is many times faster than cutting the buffer into lines.
-    """
-    start = stop = 0
-    for _, at, _ in _searcher(hints).find_matches_as_indexes(memoryview(buffer)[:end]):
-        if at < stop:
-            continue
-        start = max(stop, buffer.rfind(b"\n", stop, at) + 1)
-        stop = buffer.find(b"\n", at, end)
-        if stop < 0:
-            stop = end
-        yield start, stop
+SPARSE = 1 << 11
+"""If there is a text in fewer bytes than this, it costs less to search for the whole hints."""
 
 
-def hints_in(line: bytes, hints: tuple[bytes, ...]) -> set[bytes]:
-    """The hints that are in the line, found in one pass."""
-    return {hints[n] for n, _, _ in _finder(hints).find_matches_as_indexes(line, overlapping=True)}
+class LineSearch:
+    """Finds the lines of a log that contain a hint."""
+
+    def __init__(self, hints: tuple[bytes, ...]) -> None:
+        self._hints = hints
+        # The library uses SIMD only with leftmost matching.
+        self._texts = BytesAhoCorasick(texts_of(hints), matchkind=MatchKind.LeftmostFirst)
+        self._each = BytesAhoCorasick(hints, implementation=Implementation.ContiguousNFA)
+
+    @cached_property
+    def _first(self) -> BytesAhoCorasick:
+        return BytesAhoCorasick(
+            self._hints, matchkind=MatchKind.LeftmostFirst, implementation=Implementation.DFA
+        )
+
+    def lines(self, buffer: bytes, end: int) -> Iterator[tuple[int, int]]:
+        """The start and end of each line of `buffer[:end]` that contains a hint, and of some others, in order.
+
+        One pass searches for all hints. It is many times faster than cutting the buffer into lines.
+        """
+        searched = memoryview(buffer)[:end]
+        matches = self._texts.find_matches_as_indexes(searched)
+        if len(matches) * SPARSE > end:
+            matches = self._first.find_matches_as_indexes(searched)
+        start = stop = 0
+        for _, at, _ in matches:
+            if at < stop:
+                continue
+            start = max(stop, buffer.rfind(b"\n", stop, at) + 1)
+            stop = buffer.find(b"\n", at, end)
+            if stop < 0:
+                stop = end
+            yield start, stop
+
+    def hints_in(self, line: bytes) -> set[bytes]:
+        """The hints that are in the line, found in one pass."""
+        return {self._hints[n] for n, _, _ in self._each.find_matches_as_indexes(line, overlapping=True)}
+
+
+line_search = lru_cache(LineSearch)
+"""The search for these hints, which many logs share."""
 
 
 def texts_of(hints: tuple[bytes, ...]) -> list[bytes]:
@@ -52,14 +77,3 @@ def texts_of(hints: tuple[bytes, ...]) -> list[bytes]:
 
 def _substrings(text: bytes, length: int) -> set[bytes]:
     return {text[start : start + length] for start in range(len(text) - length + 1)}
-
-
-@lru_cache
-def _finder(hints: tuple[bytes, ...]) -> BytesAhoCorasick:
-    return BytesAhoCorasick(hints, implementation=Implementation.ContiguousNFA)
-
-
-@lru_cache
-def _searcher(hints: tuple[bytes, ...]) -> BytesAhoCorasick:
-    # The library uses SIMD only with leftmost matching.
-    return BytesAhoCorasick(texts_of(hints), matchkind=MatchKind.LeftmostFirst)
