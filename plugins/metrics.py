@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from pydantic import Field, model_validator
 
+from plugins.architecture import flops_per_token
 from plugins.logs import FlopsName
 from plugins.recipes.cases import Case
 from plugins.recipes.models import Model
@@ -22,7 +23,7 @@ class FlopsDefinition(Strict):
     """How the model FLOPs of one sequence are counted. MFU figures are comparable only if this agrees.
 
     `full-attention` counts the whole s x s score matrix (the recipe READMEs and NeMo 2's own figure).
-    `causal-attention` counts half of it (Megatron-Bridge). `nemotron-24.11` is what the Nemotron README of
+    `causal-attention` counts half of it (Megatron-Bridge); it is the one by which a model with `blocks` is counted. `nemotron-24.11` is what the Nemotron README of
     that release prints: it assumes as many key and value heads as queries, and counts the projections twice.
 
     `query_groups` replaces the model's own number, if a published table was computed with another one.
@@ -59,6 +60,8 @@ def flops_per_sequence(model: Model, sequence_length: int, definition: FlopsDefi
     (c = 1, m = 18). Of a mixture of experts the k experts that a token uses count, k m; its router does not. nemotron-24.11: s * (24 L h^2 + 12 L h s + 48 L h^2 + 6 V h). Source: "Notes" of its
     README_340b, release 24.11.
     """
+    if model.blocks:
+        return sequence_length * flops_per_token(model.hidden, model.blocks, sequence_length)
     h, layers = model.hidden, model.layers
     if definition.definition == "nemotron-24.11":
         attention = 24.0 * layers * h * h + 12 * layers * h * sequence_length

@@ -21,14 +21,14 @@ from plugins.timing import Statistic
 from plugins.yamlfile import Stated, Strict, load
 
 CONFIGURATION = (
-    *("sequence_length", "layers", "tp", "pp", "cp", "vp", "fsdp", "dp", "mbs", "gbs", "ga"),
+    *("sequence_length", "layers", "tp", "pp", "cp", "vp", "ep", "fsdp", "dp", "mbs", "gbs", "ga"),
     *("hidden", "ffn", "heads", "query_groups", "vocab", "mlp", "experts", "top_k"),
 )
 """What a cell may state of the configuration of its run, by the names that a case has for it."""
 
 
 class Cell(Strict):
-    """One line of a table, as published. Seconds, tokens/s, percent, days; `n/a` if the source prints that.
+    """One line of a table, as published. Seconds, tokens/s, TFLOP/s, percent, days; `n/a` if the source prints that.
 
     The configuration is required, because a number applies to one configuration only; it is compared with the
     case's. If a site recorded the number, the cell states the model's shape too, because an edited model
@@ -57,11 +57,15 @@ class Cell(Strict):
     mlp: Mlp | None = None
     experts: int | None = None
     top_k: int | None = None
+    ep: int | None = None
     step_time: float | None = Field(default=None, gt=0)
     tokens_per_second: float | None = Field(default=None, gt=0)
-    mfu: float = Field(gt=0, lt=100)
+    tokens_per_second_per_gpu: float | None = Field(default=None, gt=0)
+    tflops_per_gpu: float | None = Field(default=None, gt=0)
+    mfu: float | None = Field(default=None, gt=0, lt=100)
     days_per_1t_tokens: float | Literal["n/a"] | None = None
     tolerance: Tolerance | None = None
+    line: int | None = Field(default=None, gt=0)
     note: str | None = None
     recorded: Recorded | None = None
 
@@ -94,6 +98,9 @@ class Reference(Strict):
     note: str | None = None
 
 
+Primary = Literal["step_time", "tokens_per_second_per_gpu", "tflops_per_gpu"]
+
+
 class Table(Strict):
     """Cells of one source, release and type of GPU, all measured and computed in the same way.
 
@@ -101,6 +108,9 @@ class Table(Strict):
     is `measured`: then each run measures the peak of its own machine, MFU is the primary number, and no step
     time is published. If the published MFU of a size is known to use a wrong definition of FLOPs,
     `corrected_flops` has the right one: the MFU by it is shown beside the published one and never judged.
+
+    `primary` is the published figure that a case is judged by, and the step time follows from it. A cell without it
+    is judged by its TFLOP/s. `line` of a cell is its line in the source.
 
     `versions` are those that its numbers were measured with. A run with others gets a remark.
 
@@ -114,6 +124,7 @@ class Table(Strict):
     framework: Stated
     source: Stated
     statistic: str
+    primary: Primary = "step_time"
     peak: dict[str, Annotated[float, Field(gt=0)]] | Literal["measured"]
     flops: dict[str, FlopsDefinition]
     corrected_flops: dict[str, FlopsDefinition] = {}
@@ -142,19 +153,27 @@ class Table(Strict):
             if unknown:
                 raise ValueError(f"{key}: no cell has the size {', '.join(unknown)}")
         for cell in self.cells:
-            name = f"cell {cell.size} {cell.dtype} {cell.gpus} GPUs"
-            if cell.size not in self.flops:
-                raise ValueError(f"{name}: no FLOPs definition for {cell.size}; add it to `flops`")
-            if self.peak == "measured":
-                if cell.step_time is not None:
-                    raise ValueError(f"{name}: a table with its peak measured holds MFU only, not step_time")
-            elif cell.dtype not in self.peak:
-                raise ValueError(f"{name}: no peak for {cell.dtype}; add it to `peak`")
-            elif cell.step_time is None or cell.tokens_per_second is None:
-                raise ValueError(
-                    f"{name}: step_time and tokens_per_second are required; leave no placeholder"
-                )
+            reason = self._lacks(cell)
+            if reason:
+                raise ValueError(f"cell {cell.size} {cell.dtype} {cell.gpus} GPUs: {reason}")
         return self
+
+    def _lacks(self, cell: Cell) -> str:
+        """What a cell of this table lacks, or has too much; "" if nothing."""
+        if cell.size not in self.flops:
+            return f"no FLOPs definition for {cell.size}; add it to `flops`"
+        if self.peak == "measured":
+            if cell.mfu is None:
+                return "mfu is required, because the peak is measured"
+            return "a table with its peak measured holds MFU only, not step_time" if cell.step_time else ""
+        if cell.dtype not in self.peak:
+            return f"no peak for {cell.dtype}; add it to `peak`"
+        if self.primary != "step_time":
+            missing = getattr(cell, self.primary) is None and cell.tflops_per_gpu is None
+            return f"{self.primary} or tflops_per_gpu is required; leave no placeholder" if missing else ""
+        if None in (cell.step_time, cell.tokens_per_second):
+            return "step_time and tokens_per_second are required; leave no placeholder"
+        return "mfu is required" if cell.mfu is None else ""
 
 
 class BaselineFile(Strict):

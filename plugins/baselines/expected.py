@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from plugins.baselines.accelerators import accelerators
+from plugins.baselines.baseline_file import Cell, Primary
 from plugins.baselines.store import Baseline, tables_of
 from plugins.metrics import (
     FlopsDefinition,
@@ -54,14 +55,25 @@ class Expected:
 
 
 def expected(case: Case, baseline: Baseline, basis: MfuBasis) -> Expected:
-    """What `case` should reach: the published step time, or the one that follows from a published MFU."""
-    step_time = baseline.cell.step_time
-    if step_time is None:
-        flops_of_a_step = case.gbs * basis.flops / case.gpus
-        step_time = flops_of_a_step / (baseline.cell.mfu / 100 * basis.peak_tflops * 1e12)
+    """What `case` should reach: the published step time, or the one that follows from the published figure."""
+    step_time = _step_time(case, baseline.cell, baseline.table.primary, basis)
     right = baseline.table.corrected_flops.get(case.size)
     corrected = None if right is None else _counted(case, right, basis.peak_tflops)
     return Expected(case, baseline, step_time, basis, corrected)
+
+
+def _step_time(case: Case, cell: Cell, primary: Primary, basis: MfuBasis) -> float:
+    """The step time in s that a cell states, or that follows from its primary figure by the FLOPs of its table."""
+    if cell.step_time is not None:
+        return cell.step_time
+    if primary == "tokens_per_second_per_gpu" and cell.tokens_per_second_per_gpu is not None:
+        return case.tokens_per_step / case.gpus / cell.tokens_per_second_per_gpu
+    if cell.tflops_per_gpu is not None:
+        tflops = cell.tflops_per_gpu
+    else:
+        assert cell.mfu is not None
+        tflops = cell.mfu / 100 * basis.peak_tflops
+    return case.gbs * basis.flops / case.gpus / (tflops * 1e12)
 
 
 def usual_statistic(folder: Path, case: Case) -> Statistic:

@@ -22,7 +22,7 @@ _KINDS = {
         *("parameters", "million_parameters", "first_stage", "size"),
     ),
     "sequence length": ("sequence_length",),
-    "dtype": ("fp8", "precision"),
+    "dtype": ("fp8", "fp8_recipe", "precision"),
 }
 _RATE = "step time x rate"
 _MODEL = {

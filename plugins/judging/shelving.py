@@ -154,7 +154,9 @@ def _expire(cell: Cell, date: str) -> Cell:
 
 def _speed(cell: Cell) -> float:
     """The figure that is compared: tokens/s, or MFU if each run measures its own machine's peak."""
-    return cell.tokens_per_second or cell.mfu
+    speed = cell.tokens_per_second or cell.mfu
+    assert speed is not None
+    return speed
 
 
 def _pace(cell: Cell) -> str:

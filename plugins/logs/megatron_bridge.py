@@ -55,12 +55,17 @@ STATEMENTS = (
     _setting("pipeline_model_parallel_size", "pp"),
     _setting("virtual_pipeline_model_parallel_size", "vp", {"null": 1, "None": 1}),
     _setting("context_parallel_size", "cp"),
+    _setting("expert_model_parallel_size", "ep"),
     _setting("vocab_size", "vocab"),
     _setting("num_moe_experts", "experts", {"null": 1, "None": 1}),
+    _setting("moe_router_topk", "top_k"),
     _setting("params_dtype", "precision", _DTYPES),
     _setting("micro_batch_size", "mbs"),
     _setting("global_batch_size", "gbs"),
     _setting("fp8", "fp8", {"hybrid": True, "e4m3": True, "null": False, "None": False}),
+    _setting(
+        "fp8_recipe", "fp8_recipe", {name: name for name in ("delayed", "tensorwise", "blockwise", "mxfp8")}
+    ),
     _setting("fp4", "fp8", {"e2m1": "fp4"}),
 )
 
@@ -118,6 +123,10 @@ def _replaced(fact: Fact, facts: tuple[Fact, ...]) -> bool:
     rivals = [rival for rival in facts if rival.name == fact.name and rival is not fact]
     if fact.name == "fp8":
         return not fact.value and any(rival.value for rival in rivals)
+    if fact.name == "fp8_recipe":
+        # It is stated also where nothing is in FP8, and `delayed` before the run's own is known.
+        in_fp8 = any(other.name == "fp8" and other.value is True for other in facts)
+        return not in_fp8 or (fact.value == "delayed" and bool(rivals))
     if fact.value == "fp32":
         return any(rival.said.startswith("params_dtype") for rival in rivals)
     return fact.name == "vocab" and any(int(rival.value) > int(fact.value) for rival in rivals)

@@ -24,12 +24,23 @@ DEFAULT_GPU = "h100"
 """If nothing names the type of GPU, as without a site file, it is this one."""
 
 
+DTYPES: dict[str, dict[str, int | str]] = {
+    **{dtype: {"fp8": False, "precision": dtype} for dtype in ("bf16", "fp16", "fp32")},
+    "fp8": {"fp8": True, "precision": "bf16"},
+    "fp8_cs": {"fp8": True, "fp8_recipe": "tensorwise", "precision": "bf16"},
+    "fp8_block": {"fp8": True, "fp8_recipe": "blockwise", "precision": "bf16"},
+    "mxfp8": {"fp8": True, "fp8_recipe": "mxfp8", "precision": "bf16"},
+    "nvfp4": {"fp8": "fp4", "precision": "bf16"},
+}
+"""What a log may state of its dtype: `fp8_recipe` is what a scale of FP8 is of, by Transformer Engine's names."""
+
+
 @dataclass(frozen=True, repr=False)
 class Case:
     """One case of a recipe, with its whole configuration.
 
-    Parallelism: `tp`, `pp`, `cp`, `vp`, `fsdp` and `dp` are the tensor, pipeline, context, virtual pipeline,
-    fully sharded and (replicated) data parallel sizes. `gpus_per_node` is as in
+    Parallelism: `tp`, `pp`, `cp`, `vp`, `ep`, `fsdp` and `dp` are the tensor, pipeline, context, virtual pipeline,
+    expert, fully sharded and (replicated) data parallel sizes. `gpus_per_node` is as in
     `plugins.recipes.recipe_file.Matrix`.
 
     If `one_node`, the case runs on one node, and may leave some of its GPUs unused.
@@ -65,6 +76,7 @@ class Case:
     fsdp: int
     mbs: int
     gbs: int
+    ep: int = 1
     gpus_per_node: int | None = None
     one_node: bool = False
     profiled: bool = False
@@ -155,7 +167,11 @@ class Case:
         return [word for key, value in options.items() for word in (f"--{key}", str(value))]
 
     def configuration(self) -> dict[str, int]:
-        """The values that a baseline must agree with before its numbers apply to this case."""
+        """The values that a baseline must agree with before its numbers apply to this case.
+
+        The expert parallel size is among them if experts are spread over GPUs.
+        """
+        experts = {"ep": self.ep} if self.ep > 1 else {}
         return {
             "sequence_length": self.sequence_length,
             "layers": self.model.layers,
@@ -163,6 +179,7 @@ class Case:
             "pp": self.pp,
             "cp": self.cp,
             "vp": self.vp,
+            **experts,
             "fsdp": self.fsdp,
             "dp": self.dp,
             "mbs": self.mbs,
@@ -172,21 +189,23 @@ class Case:
 
     def identity(self) -> dict[str, int | str]:
         """The configuration and the model's shape. A number that a site recorded must agree with both."""
-        return {**self.configuration(), **self.model.model_dump()}
+        return {**self.configuration(), **self.model.model_dump(exclude={"blocks"})}
 
     def facts(self) -> dict[str, int | str]:
         """What a log may state of its run: the configuration, the model's shape, the dtype and the micro batch.
 
-        In an FP8 run, `precision` is the precision of the operations that are not in FP8. `micro_batch` is of all
-        GPUs; `sequences_per_gpu` is the part of a GPU, if that is a whole number.
+        In a run of fewer bits, `precision` is the precision of all other operations. `micro_batch` is of all GPUs; `sequences_per_gpu` is the part of a GPU, if that is a whole number.
         """
         micro_batch = self.mbs * self.dp * self.fsdp
         facts: dict[str, int | str] = {
             **self.identity(),
+            "ep": self.ep,
             "micro_batch": micro_batch,
-            "fp8": self.dtype == "fp8",
-            "precision": "bf16" if self.dtype == "fp8" else self.dtype,
+            **DTYPES[self.dtype],
         }
+        if self.model.blocks and self.model.experts > 1:
+            # The FFN size that the log states is of no layer, or of a few.
+            del facts["ffn"]
         if micro_batch % self.gpus == 0:
             facts["sequences_per_gpu"] = micro_batch // self.gpus
         return facts
@@ -367,6 +386,7 @@ def _usual(label: str, file: RecipeFile, group: Group, model: Model, scale: tupl
         pp=group.pp,
         cp=group.cp,
         vp=group.vp,
+        ep=group.ep,
         fsdp=group.fsdp,
         mbs=group.mbs,
         gbs=_global_batch_size(label, group, gpus),

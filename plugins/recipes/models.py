@@ -6,10 +6,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from plugins.architecture import Block
 from plugins.logs import FlopsName
 from plugins.yamlfile import Strict, form
 
-Dtype = Literal["fp8", "bf16", "fp16", "fp32"]
+Dtype = Literal["fp8", "fp8_cs", "fp8_block", "mxfp8", "nvfp4", "bf16", "fp16", "fp32"]
 Mlp = Literal["gated", "squared-relu", "gelu"]
 MeansKeys = dict[Literal["over", "every"], Annotated[int, Field(gt=0)]]
 
@@ -19,6 +20,7 @@ class Model(Strict):
 
     `mlp` says whether the MLP has a gate (three matrices, SwiGLU) or not (two matrices, squared ReLU or
     GELU). A layer has `experts` of them, of which each token uses `top_k`; the router is one more matrix.
+    If the layers are not all alike, `blocks` are what its FLOPs are counted by (`plugins.architecture`).
     """
 
     layers: int = Field(gt=0)
@@ -30,6 +32,7 @@ class Model(Strict):
     mlp: Mlp = "gated"
     experts: int = Field(default=1, gt=0)
     top_k: int = Field(default=1, gt=0)
+    blocks: tuple[Block, ...] = Field(default=(), strict=False)
 
     @model_validator(mode="after")
     def _has_as_many_experts(self) -> Self:
@@ -62,6 +65,7 @@ class Group(Strict):
     pp: int = Field(default=1, gt=0)
     cp: int = Field(default=1, gt=0)
     vp: int = Field(default=1, gt=0)
+    ep: int = Field(default=1, gt=0)
     fsdp: int = Field(default=1, gt=0)
     mbs: int = Field(gt=0)
     gbs: int | None = Field(default=None, gt=0)

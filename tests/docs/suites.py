@@ -11,6 +11,7 @@ from plugins.recipes.models import Model
 from plugins.recipes.recipe_file import Matrix, RecipeFile
 
 _LAYOUT = ("tp", "pp", "cp", "vp", "fsdp", "mbs", "gbs")
+_RATES = ("MFU [%]", "TFLOP/s/GPU")
 
 
 def recipes(root: Path) -> list[Recipe]:
@@ -54,15 +55,17 @@ def _parts(recipe: Recipe, baselines: Sequence[Table]) -> Iterator[str]:
     facts = [
         ("source", _link(file.source)),
         ("release", file.release),
-        ("runs on", _backends(file)),
+        ("runs on" if file.contracts else "judged from", _backends(file)),
         ("log format", f"`{file.log}`"),
         ("steps", ", ".join(str(steps) for steps in sorted({case.steps for case in usual}))),
         *([("nodes", f"of {file.gpus_per_node} GPUs only")] if file.gpus_per_node else []),
     ]
     yield _list(facts)
     yield "## Models"
-    names = list(Model.model_fields)
-    yield _table(("", *names), [(name, *model.model_dump().values()) for name, model in file.models.items()])
+    names = [name for name in Model.model_fields if name != "blocks"]
+    yield _table(
+        ("", *names), [(key, *(getattr(model, name) for name in names)) for key, model in file.models.items()]
+    )
     yield "## Cases"
     yield "Select one by its id (`-k`), or several by size, dtype and number of GPUs."
     yield _table(
@@ -92,6 +95,8 @@ def _parts(recipe: Recipe, baselines: Sequence[Table]) -> Iterator[str]:
 
 
 def _backends(file: RecipeFile) -> str:
+    if not file.contracts:
+        return "logs alone"
     return ", ".join(f"`{name}`" for name in file.backend)
 
 
@@ -122,10 +127,10 @@ def _baselines(table: Table) -> Iterator[str]:
         ("band", f"-{band.slower:.0%} to +{band.faster:.0%} of the throughput".replace("%", " %")),
     ]
     yield _list(facts)
-    yield _table(
-        ("size", "dtype", "GPUs", "layers", *_LAYOUT, "s/step", "tokens/s", "tokens/s/GPU", "MFU [%]"),
-        [_cell(cell) for cell in table.cells],
-    )
+    head = ("size", "dtype", "GPUs", "layers", *_LAYOUT, "s/step", "tokens/s", "tokens/s/GPU", *_RATES)
+    rows = [_cell(cell) for cell in table.cells]
+    stated = [column for column in range(len(head)) if any(row[column] is not None for row in rows)]
+    yield _table([head[column] for column in stated], [[row[column] for column in stated] for row in rows])
     notes = [*table.notes, *(f"{c.size} {c.dtype}, {c.gpus} GPUs: {c.note}." for c in table.cells if c.note)]
     if notes:
         yield "\n".join(f"- {note}" for note in notes)
@@ -141,7 +146,9 @@ def _baselines(table: Table) -> Iterator[str]:
 
 
 def _cell(cell: Cell) -> tuple[object, ...]:
-    rate = cell.tokens_per_second
+    rate, of_a_gpu = cell.tokens_per_second, cell.tokens_per_second_per_gpu
+    if rate is not None:
+        of_a_gpu = rate / cell.gpus
     return (
         cell.size,
         cell.dtype,
@@ -150,8 +157,9 @@ def _cell(cell: Cell) -> tuple[object, ...]:
         *(getattr(cell, key) for key in _LAYOUT),
         None if cell.step_time is None else f"{cell.step_time:g}",
         None if rate is None else f"{rate:,.0f}",
-        None if rate is None else f"{rate / cell.gpus:,.0f}",
-        f"{cell.mfu:.2f}",
+        None if of_a_gpu is None else f"{of_a_gpu:,.0f}",
+        None if cell.mfu is None else f"{cell.mfu:.2f}",
+        None if cell.tflops_per_gpu is None else f"{cell.tflops_per_gpu:g}",
     )
 
 

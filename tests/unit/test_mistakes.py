@@ -157,7 +157,7 @@ MISTAKES = [
     file("a recipe of another kind of cluster", "  gpu: h100\n", "  gpu: h100\n  recipes: {llama3: {}}\n", "site.yaml:4: jobset.recipes.llama3: llama3 runs on slurm, not on jobset", typed=f"{GKE} --plan", site=JOBSET_ALONE),
     file("a value that no recipe knows", "  gpu: h100\n", "  gpu: h100\n  recipes: {proxy: {values: {imagee: a}}}\n", "site.yaml:4: slurm.recipes.proxy.values.imagee: means nothing to proxy; did you mean 'image'?", typed=f"{ONE} --plan"),
     file("the same on Kubernetes", "bucket: logs", "bukket: logs", "site.yaml:5: jobset.recipes.llama3_gke.values.bukket: means nothing to llama3_gke; did you mean 'bucket'?", typed=f"{GKE} --plan", site=JOBSET),
-    file("a dtype that is misspelt", "  gpu: h100\n", "  gpu: h100\n  dtypes: [BF16]\n", "site.yaml:4: slurm.dtypes.0: must be 'fp8', 'bf16', 'fp16' or 'fp32', got 'BF16'; did you mean 'bf16'?"),
+    file("a dtype that is misspelt", "  gpu: h100\n", "  gpu: h100\n  dtypes: [BF16]\n", "site.yaml:4: slurm.dtypes.0: must be 'fp8', 'fp8_cs', 'fp8_block', 'mxfp8', 'nvfp4', 'bf16', 'fp16' or 'fp32', got 'BF16'; did you mean 'bf16'?"),
     file("a number in quotes", "  gpu: h100\n", '  gpu: h100\n  gpus_per_node: "8"\n', "site.yaml:4: slurm.gpus_per_node: expected a whole number, got '8' (write it without quotes)"),
     file("a number of a million digits", "  gpu: h100\n", f"  gpu: h100\n  max_gpus: {'1' * 1_000_000}\n", "site.yaml:4: a number of 1,000,000 digits, where 100 are the most"),
     file("a time in other units", "  gpu: h100\n", '  gpu: h100\n  time_limit: "1h"\n', "site.yaml:4: slurm.time_limit: expected hours:minutes:seconds, such as \"00:30:00\", got '1h'"),

@@ -41,7 +41,7 @@ VOCABULARY_MARGIN = 0.01
 # case.
 _DEMANDED = {"sequence_length": "the sequence length", "fp8": "whether it computed in FP8"}
 
-_DTYPE = ("fp8", "precision")
+_DTYPE = ("fp8", "fp8_recipe", "precision")
 _WORDS = {
     "processes": "number of processes",
     "buffer_size": "number of steps that each printed time is the mean of",
@@ -153,6 +153,9 @@ def _axis_size(run: TimedRun, place: str, size: int) -> int:
 
 def parameter_counts(run: TimedRun) -> Iterator[str]:
     model = run.case.model
+    if model.blocks:
+        # Its layers are not alike, and which of them a rank holds is not stated.
+        return
     counts = {
         "parameters": parameters(model),
         "million_parameters": parameters(model) / 1e6,

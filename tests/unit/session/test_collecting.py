@@ -20,7 +20,7 @@ print("files:", *sorted(path.relative_to(pathlib.Path.cwd()).as_posix() for path
 sys.exit(status)
 """
 
-RECIPES = ["gpt3_aks", "llama3", "llama3_gke", "maxtext_llama2", "nemotron4", "proxy"]
+RECIPES = ["gpt3_aks", "llama3", "llama3_gke", "maxtext_llama2", "megatron_bridge", "nemotron4", "proxy"]
 
 MODULES = """\
 fixtures
@@ -39,6 +39,7 @@ fixtures.session.plugins
 fixtures.session.selection
 fixtures.site
 plugins
+plugins.architecture
 plugins.errors
 plugins.judging
 plugins.judging.choice

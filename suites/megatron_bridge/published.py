@@ -1,0 +1,485 @@
+"""Reads the pre-training tables that Megatron-Bridge publishes, at a commit, and writes them as cases and baselines.
+
+    python suites/megatron_bridge/published.py --clone FOLDER COMMIT
+
+It writes the end of recipe.yaml, the files of releases/, and baselines/megatron_bridge.yaml. A row that cannot be
+read is an error: none is skipped. Where a cell has a second figure in parentheses, it is that of a second
+precision, and its row makes two cases. The program prints which figures upstream changed within a release
+since the commit that the baselines were written from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from plugins.baselines.accelerators import accelerators
+from plugins.baselines.baseline_file import BaselineFile
+from plugins.errors import ConfigError
+from plugins.logs import FlopsName
+from plugins.metrics import FlopsDefinition, flops_per_sequence
+from plugins.recipes.models import Model
+from plugins.recipes.recipe_file import read_recipe
+from plugins.yaml_text import as_yaml
+from plugins.yamlfile import load
+
+HERE = Path(__file__).parent
+RECIPE = HERE / "recipe.yaml"
+BASELINES = HERE.parents[1] / "baselines" / "megatron_bridge.yaml"
+REPOSITORY = "https://github.com/NVIDIA-NeMo/Megatron-Bridge"
+PAGES = ("docs/performance-summary.md", "docs/performance-summary-archive.md")
+MARK = "# Written by published.py from here on.\n"
+
+# How the tables name a model, and what its name is followed by. A model that runs otherwise has a size of its own.
+NAMES = {
+    "LLAMA3_8B": "llama3-8b",
+    "LLAMA3_70B": "llama3-70b",
+    "LLAMA3.1_405B": "llama3.1-405b",
+    "DeepSeekV3": "deepseek-v3",
+    "DeepSeekV4 Flash": "deepseek-v4-flash",
+    "GPT OSS 120B": "gpt-oss-120b",
+    "Qwen3_30B_a3B": "qwen3-30b-a3b",
+    "Qwen3_235B_a22B": "qwen3-235b-a22b",
+    "Kimi_K2": "kimi-k2",
+    "Nemotron_3_Nano": "nemotron-3-nano",
+    "Nemotron_3_5_Lightning": "nemotron-3.5-lightning",
+    "Nemotron_3_Super": "nemotron-3-super",
+    "Nemotron_3_Ultra": "nemotron-3-ultra",
+}
+SUFFIXES = {None: "", "dropless": "", "tokendrop": "-tokendrop", "w/ MTP": "", "w/o MTP": "-no-mtp"}
+# Up to this release the FLOPs of a model were counted otherwise: recipe.yaml has it under a second name.
+COUNTED_OTHERWISE = {"gpt-oss-120b": "26.04.01"}
+# Of these no source here states the whole shape. Their figures stand in the notes of the tables.
+WITHOUT_SHAPE = ("deepseek-v4-flash", "nemotron-3.5-lightning", "nemotron-3-ultra")
+
+COLUMNS = {
+    "#-GPUs": "gpus",
+    "GBS": "gbs",
+    "MBS": "mbs",
+    "Sequence Length": "sequence_length",
+    "FSDP": "fsdp",
+    "TP": "tp",
+    "PP": "pp",
+    "CP": "cp",
+    "VP": "vp",
+    "EP": "ep",
+    "GA": "ga",
+    "Tokens / sec / GPU": "tokens",
+    "Model TFLOP / sec / GPU": "tflops",
+}
+REQUIRED = ("gpus", "gbs", "mbs", "sequence_length", "tp", "pp", "cp", "tflops")
+DTYPES = {
+    "BF16": "bf16",
+    "FP8": "fp8_cs",
+    "FP8-CS": "fp8_cs",
+    "FP8-MX": "mxfp8",
+    "MXFP8": "mxfp8",
+    "NVFP4": "nvfp4",
+}
+# Release 25.09 has no column of precisions: its first figure is FP8 with a scale for each tensor, the second, by a
+# footnote, has one for each block of 32 values on Blackwell and of 128 on Hopper.
+WITHOUT_A_COLUMN = {"h100": ("fp8_cs", "fp8_block")}
+WITHOUT_A_COLUMN_ELSEWHERE = ("fp8_cs", "mxfp8")
+
+PRETRAINING = "Pre-Training"
+OTHER_SECTIONS = ("SFT", "LoRA")
+# scripts/performance/README.md, line 284 (v0.6.0): the first 70 % of a run's steps do not count.
+STATISTIC = "mean:35-49"
+# How far the two figures of a row may be apart, as a share.
+TOLERANCE = 0.01
+# What upstream itself calls a regression is no pace to reach.
+REGRESSION = "regression"
+FLOPS: FlopsName = "causal-attention"
+# What a release does not inherit from recipe.yaml.
+OF_A_RELEASE = """log: megatron_bridge
+steps: 50
+replay: 'log-[^/]*_(?P<job>\\d+)_(?P<restart>\\d+)\\.out'
+"""
+
+HEAD = """\
+# What Megatron-Bridge publishes of its pre-training, as printed: tokens/s and model TFLOP/s, both per GPU. Written by
+# suites/megatron_bridge/published.py; `source` and `line` say where a figure stands. A release whose tokens/s are whole
+# samples/s of the job is judged by its TFLOP/s, which are finer."""
+
+_RELEASE = re.compile(r"## (\d\d\.\d\d(?:\.\d\d)?) NeMo Container")
+_SECTION = re.compile(r"### (\S+) Performance")
+_SUBJECT = re.compile(r"#### (Model|System): (.+)")
+_CELL = re.compile(r"(\d+|n/a)(?: \((\d+)\))?(?:\[\^([\w-]+)\])?")
+_FOOTNOTE = re.compile(r"\[\^([\w-]+)\]: (.+)")
+_NAME = re.compile(r"(.+?)(?: \(([^)]+)\))?")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A figure with its configuration, as printed. `tokens` is in tokens/s, `tflops` in TFLOP/s, both per GPU.
+
+    `fsdp` is as printed: 0 if the run does not shard. `tokens` is None where only the other figure is printed.
+    """
+
+    release: str
+    gpu: str
+    size: str
+    dtype: str
+    page: str
+    line: int
+    gpus: int
+    gbs: int
+    mbs: int
+    sequence_length: int
+    tp: int
+    pp: int
+    cp: int
+    tflops: int
+    tokens: int | None = None
+    vp: int = 1
+    ep: int = 1
+    fsdp: int = 0
+    ga: int | None = None
+    note: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str, str, int]:
+        return self.release, self.gpu, self.size, self.dtype, self.gpus
+
+    @property
+    def model(self) -> str:
+        """The name of the row's model in recipe.yaml."""
+        name = self.size.removesuffix(f"-gbs{self.gbs}").removesuffix("-tokendrop")
+        until = COUNTED_OTHERWISE.get(name, "")
+        return f"{name}-{until}" if self.release <= until else name
+
+    @property
+    def has_shape(self) -> bool:
+        """Whether its model is known well enough to be a case."""
+        return self.size not in WITHOUT_SHAPE
+
+    @property
+    def objection(self) -> str:
+        """Why no run is judged by this row; "" if runs are."""
+        if not self.has_shape:
+            return "no source states the model's shape"
+        return self.note if REGRESSION in self.note else ""
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """Sequences in a second, of the whole job, by the printed tokens/s; None if none are printed."""
+        return None if self.tokens is None else self.tokens * self.gpus / self.sequence_length
+
+
+class Page:
+    """Reads a page line by line: the release, the section and the table that a line belongs to."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self._name = name
+        self._lines = text.splitlines()
+        self._notes = dict(_FOOTNOTE.findall(text))
+        self._release = ""
+        self._section = ""
+        self._subject: tuple[str, str] = ("", "")
+        self._header: list[str] = []
+
+    def rows(self) -> Iterator[Row]:
+        """The pre-training figures. Raises ConfigError with the line of a heading or a row that cannot be read."""
+        for number, line in enumerate(self._lines, start=1):
+            try:
+                if line.startswith("#"):
+                    self._enter(line)
+                elif line.startswith("|") and self._section not in OTHER_SECTIONS:
+                    yield from self._row(number, [cell.strip() for cell in line.strip("|").split("|")])
+            except ValueError as error:
+                raise ConfigError(f"{self._name}:{number}: this cannot be read: {error}") from None
+
+    def _enter(self, line: str) -> None:
+        """Take a heading in. Raises ValueError if it is below a release and of no known form."""
+        self._header = []
+        level = line.index(" ")
+        if level <= 2:
+            release = _RELEASE.fullmatch(line)
+            self._release, self._section, self._subject = release[1] if release else "", "", ("", "")
+        elif self._release and level == 3:
+            self._section = _known(_SECTION, line)[1]
+            if self._section not in (PRETRAINING, *OTHER_SECTIONS):
+                raise ValueError(f"the section {self._section!r} is unknown")
+        elif self._release:
+            subject = _known(_SUBJECT, line)
+            self._subject = (subject[1], subject[2])
+
+    def _row(self, number: int, cells: list[str]) -> Iterator[Row]:
+        """The figures of a line of a table: one, or two where its cells have two."""
+        if self._section != PRETRAINING:
+            raise ValueError("a table outside a release's section")
+        if not self._header:
+            self._header = cells
+            return
+        if not set("".join(cells)) - {"-"}:
+            return
+        printed = dict([self._subject, *zip(self._header, cells, strict=True)])
+        gpu = printed.pop("System").removeprefix("DGX-").lower()
+        name, suffix = _known(_NAME, printed.pop("Model")).groups()
+        size = _named(NAMES, name, "model") + _named(SUFFIXES, suffix, "suffix of a model")
+        dtypes = _dtypes(gpu, printed.pop("Precision", ""))
+        figures = {_named(COLUMNS, column, "column"): _figures(cell) for column, cell in printed.items()}
+        notes = {self._notes[note] for _, _, note in figures.values() if note}
+        whole = {name: first for name, (first, _, _) in figures.items() if first is not None}
+        missing = [column for column, name in COLUMNS.items() if name in REQUIRED and name not in whole]
+        if missing:
+            raise ValueError(f"no figure below {', '.join(missing)}")
+        row = Row(
+            release=self._release,
+            gpu=gpu,
+            size=size,
+            dtype=dtypes[0],
+            page=self._name,
+            line=number,
+            note=" ".join(sorted(notes)),
+            **whole,
+        )
+        yield row
+        second = {name: second for name, (_, second, _) in figures.items() if second is not None}
+        if "tflops" in second:
+            changed: dict[str, Any] = {"dtype": dtypes[1], "tokens": None, **second}
+            yield replace(row, **changed)
+        elif second or (len(dtypes) > 1 and "Precision" in self._header):
+            raise ValueError("a second precision without a second TFLOP/s figure")
+
+
+def _known(form: re.Pattern[str], text: str) -> re.Match[str]:
+    match = form.fullmatch(text)
+    if not match:
+        raise ValueError(f"{text!r} is of no known form")
+    return match
+
+
+def _named(names: Mapping[Any, str], name: str | None, what: str) -> str:
+    if name not in names:
+        raise ValueError(f"the {what} {name!r} is unknown here; add it to published.py")
+    return names[name]
+
+
+def _dtypes(gpu: str, precision: str) -> tuple[str, ...]:
+    """The precisions of the first and of the second figure of a row."""
+    if not precision:
+        return WITHOUT_A_COLUMN.get(gpu, WITHOUT_A_COLUMN_ELSEWHERE)
+    return tuple(_named(DTYPES, name, "precision") for name in _known(_NAME, precision).groups() if name)
+
+
+def _figures(cell: str) -> tuple[int | None, int | None, str | None]:
+    """The first and the second figure of a cell, and its footnote. None stands for `n/a` and what is missing."""
+    first, second, note = _known(_CELL, cell).groups()
+    return (None if first == "n/a" else int(first)), (int(second) if second else None), note
+
+
+def read_pages(texts: Mapping[str, str]) -> list[Row]:
+    """The rows of all pages, by name. If a scale is printed twice, the second has the batch in its size."""
+    rows: list[Row] = []
+    keys: set[tuple[str, str, str, str, int]] = set()
+    for name, text in texts.items():
+        for row in Page(name, text).rows():
+            if row.key in keys:
+                row = replace(row, size=f"{row.size}-gbs{row.gbs}")
+            if row.key in keys:
+                raise ConfigError(f"{name}:{row.line}: this scale is printed twice with the same batch")
+            keys.add(row.key)
+            rows.append(row)
+    return rows
+
+
+def is_rounded_to_samples(rows: list[Row]) -> bool:
+    """Whether the tokens/s of all these rows are whole samples/s of the job, and so too coarse to judge by."""
+    return all(row.samples_per_second in (None, round(row.samples_per_second or 0)) for row in rows)
+
+
+def disagreement(row: Row, model: Model) -> str:
+    """How far the two printed figures of a row are from agreeing; "" if no further than they are rounded.
+
+    They may differ by 1 % and by half a sample in a second of the whole job.
+    """
+    if row.tokens is None:
+        return ""
+    sequence = flops_per_sequence(model, row.sequence_length, FlopsDefinition(definition=FLOPS))
+    tokens = row.tflops * 1e12 / sequence * row.sequence_length
+    half_a_sample = row.sequence_length / row.gpus / 2
+    if abs(row.tokens - tokens) <= TOLERANCE * tokens + half_a_sample:
+        return ""
+    return f"{row.tokens} tokens/s are printed; {row.tflops} TFLOP/s are {tokens:.0f} tokens/s"
+
+
+def _accumulation(row: Row) -> str:
+    """What is wrong with the printed number of gradient accumulation steps; "" if it follows from the batch."""
+    steps = row.gbs // (row.mbs * row.gpus // (row.tp * row.pp * row.cp))
+    if row.ga in (None, steps):
+        return ""
+    return f"GA {row.ga} is printed; the batch takes {steps}"
+
+
+def _grouped(rows: list[Row]) -> dict[tuple[str, str], list[Row]]:
+    """The rows by release and type of GPU, in their order."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.release, row.gpu), []).append(row)
+    return groups
+
+
+def _case(row: Row) -> str:
+    """A row as a line of `cases`."""
+    case: dict[str, Any] = {"gpu": [row.gpu], "size": row.size}
+    if row.model != row.size:
+        case["model"] = row.model
+    case |= {"dtype": [row.dtype], "gpus": [row.gpus], **_configuration(row)}
+    return f"  - {_in_a_line(case)}"
+
+
+def _configuration(row: Row) -> dict[str, int]:
+    """What a case and its baseline have in common, without what is usual."""
+    names = ("sequence_length", "tp", "pp", "cp", "vp", "mbs", "gbs")
+    configuration = {name: getattr(row, name) for name in names}
+    unusual = {name: getattr(row, name) for name in ("ep", "fsdp") if getattr(row, name) > 1}
+    return configuration | unusual
+
+
+def release_text(rows: list[Row], commit: str) -> str:
+    """The cases of a release as YAML: what follows MARK in recipe.yaml, and stands in a file of releases/."""
+    first = rows[0]
+    cases = "\n".join(_case(row) for row in rows if row.has_shape)
+    return f'release: "{first.release}"\nsource: {_source(first, commit)}\ncases:\n{cases}\n'
+
+
+def _source(row: Row, commit: str) -> str:
+    return f"{REPOSITORY}/blob/{commit}/{row.page}"
+
+
+def baselines_text(rows: list[Row], models: Mapping[str, Model], commit: str) -> str:
+    """The rows as a baselines file, with a line for each cell."""
+    lines = [HEAD, "recipe: megatron_bridge", "tables:"]
+    for (release, gpu), group in _grouped(rows).items():
+        rounded = is_rounded_to_samples([row for row in rows if row.release == release])
+        judging = [row for row in group if not row.objection]
+        if not judging:
+            raise ConfigError(
+                f"{group[0].page}:{group[0].line}: no run can be judged by any row of {release} on {gpu}"
+            )
+        peak = accelerators(BASELINES.parent)[gpu].peak
+        table = {
+            "release": release,
+            "gpu": gpu,
+            "framework": f"Megatron-Bridge, NeMo container {release}",
+            "source": _source(group[0], commit),
+            "statistic": STATISTIC,
+            "primary": "tflops_per_gpu" if rounded else "tokens_per_second_per_gpu",
+            "notes": [
+                f"{row.size} {row.dtype} {row.gpus} GPUs (line {row.line}): no run is judged by the printed {row.tokens} "
+                f"tokens/s and {row.tflops} TFLOP/s per GPU: {row.objection}"
+                for row in group
+                if row.objection
+            ],
+        }
+        lines += _indented("  - ", as_yaml({key: value for key, value in table.items() if value}))
+        lines.append(f"    peak: {_in_a_line({row.dtype: peak[row.dtype] for row in judging})}")
+        lines.append("    flops:")
+        lines += [f"      {size}: {{definition: {FLOPS}}}" for size in {row.size: None for row in judging}]
+        lines.append("    cells:")
+        lines += [f"      - {_in_a_line(_cell(row, models[row.model]))}" for row in judging]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(row: Row, model: Model) -> dict[str, Any]:
+    """A row as a cell: the configuration, the printed figures, where they stand, and what is to be said of them."""
+    cell: dict[str, Any] = {"size": row.size, "dtype": row.dtype, "gpus": row.gpus, **_configuration(row)}
+    cell |= {"tokens_per_second_per_gpu": row.tokens, "tflops_per_gpu": row.tflops, "line": row.line}
+    cell["note"] = "; ".join(filter(None, (row.note, _accumulation(row), disagreement(row, model))))
+    return {name: value for name, value in cell.items() if value not in (None, "")}
+
+
+def _in_a_line(values: Mapping[str, Any]) -> str:
+    return as_yaml(dict(values), flow=True).strip()
+
+
+def _indented(first: str, text: str) -> list[str]:
+    """The lines of a text: `first` stands before the first, and as many blanks before the others."""
+    return textwrap.indent(text.rstrip(), " " * len(first)).replace(" " * len(first), first, 1).split("\n")
+
+
+def changes(old: BaselineFile, new: BaselineFile) -> list[str]:
+    """What differs within the releases that both files have, a line each."""
+    before, after = _figures_of(old), _figures_of(new)
+    both = {release for release, _ in before} & {release for release, _ in after}
+    return [
+        f"{release} {figure}: {before.get((release, figure), 'not printed')} -> {after.get((release, figure), 'not printed')}"
+        for release, figure in sorted({*before, *after})
+        if release in both and before.get((release, figure)) != after.get((release, figure))
+    ]
+
+
+def _figures_of(file: BaselineFile) -> dict[tuple[str, str], str]:
+    """The printed figures of each cell and note, by its release and what it is of."""
+    figures = {}
+    for table in file.tables:
+        for cell in table.cells:
+            figures[table.release, f"{table.gpu} {cell.size} {cell.dtype} {cell.gpus} GPUs"] = (
+                f"{cell.tokens_per_second_per_gpu} tokens/s and {cell.tflops_per_gpu} TFLOP/s per GPU"
+            )
+        for note in table.notes:
+            figures[table.release, f"{table.gpu} {note.partition(' (line')[0]}"] = note.partition(": ")[2]
+    return figures
+
+
+def _texts(clone: Path, commit: str) -> dict[str, str]:
+    """The pages that a commit of a clone has, by name. Raises ConfigError with what git says."""
+    names = _git(clone, "ls-tree", "--name-only", commit, "docs/").split()
+    return {page: _git(clone, "show", f"{commit}:{page}") for page in PAGES if page in names}
+
+
+def _git(clone: Path, *arguments: str) -> str:
+    answer = subprocess.run(["git", "-C", clone, *arguments], capture_output=True, text=True)
+    if answer.returncode:
+        raise ConfigError(f"{clone}: git {arguments[0]}: {answer.stderr.strip()}")
+    return answer.stdout
+
+
+def write(rows: list[Row], commit: str) -> list[str]:
+    """Write all files. Return which figures changed within a release, a line each. Raises ConfigError."""
+    old = load(BASELINES, BaselineFile) if BASELINES.exists() else None
+    releases: dict[str, list[Row]] = {}
+    for row in rows:
+        releases.setdefault(row.release, []).append(row)
+    newest = max(releases)
+    head = RECIPE.read_text(encoding="utf-8").split(MARK)[0]
+    RECIPE.write_text(head + MARK + release_text(releases.pop(newest), commit), encoding="utf-8")
+    (HERE / "releases").mkdir(exist_ok=True)
+    for release, group in releases.items():
+        text = MARK.replace("here", "its first line") + release_text(group, commit) + OF_A_RELEASE
+        (HERE / "releases" / f"{release}.yaml").write_text(text, encoding="utf-8")
+    BASELINES.write_text(baselines_text(rows, read_recipe(HERE).models, commit), encoding="utf-8")
+    new = load(BASELINES, BaselineFile)
+    return changes(old, new) if old else []
+
+
+def main(arguments: list[str]) -> int:
+    """Write the files, and print what upstream changed within a release. The exit status is 0, or 1 for an error."""
+    parser = argparse.ArgumentParser(
+        description="Write what Megatron-Bridge publishes as cases and baselines."
+    )
+    parser.add_argument("--clone", type=Path, required=True, help=f"a clone of {REPOSITORY}")
+    parser.add_argument("commit", help="the whole hash of the commit that is read")
+    chosen = parser.parse_args(arguments)
+    try:
+        rows = read_pages(_texts(chosen.clone, chosen.commit))
+        changed = write(rows, chosen.commit)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(*changed, f"{len(rows)} figures, {len(changed)} changed within a release", sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,266 @@
+"""Megatron-Bridge's performance tables as cases and baselines: read whole, audited, and written as they stand.
+
+The pages are upstream's own, at the commits that their folders are named after (Apache License 2.0).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from plugins.baselines.baseline_file import BaselineFile, load_baselines
+from plugins.baselines.expected import counting, expected
+from plugins.baselines.store import find
+from plugins.errors import ConfigError
+from plugins.metrics import FlopsDefinition, flops_per_sequence
+from plugins.recipes.cases import load_recipe
+from plugins.recipes.recipe_file import read_recipe
+from plugins.yamlfile import load
+from tests.unit import examples
+
+SUITE = examples.ROOT / "suites" / "megatron_bridge"
+PAGES = Path(__file__).parent / "megatron_bridge"
+COMMIT = "067f987df03b8355b03192d88d70f1709fedf51a"
+CAUSAL = FlopsDefinition(definition="causal-attention")
+
+
+def _program() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("megatron_bridge_published", SUITE / "published.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    # A dataclass looks its module up.
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+published: Any = _program()
+
+
+def texts(commit: str) -> dict[str, str]:
+    return {f"docs/{path.name}": path.read_text() for path in sorted((PAGES / commit[:7]).iterdir())}
+
+
+def rows(commit: str = COMMIT) -> list[Any]:
+    return list(published.read_pages({page: texts(commit)[page] for page in published.PAGES}))
+
+
+def printed_lines(commit: str = COMMIT) -> Iterator[tuple[str, int, str]]:
+    """A second reader: each line of a pre-training table that is neither its header nor the line below."""
+    for page, text in texts(commit).items():
+        pretraining = False
+        for number, line in enumerate(text.split("\n"), start=1):
+            if line.startswith("### "):
+                pretraining = line == "### Pre-Training Performance"
+            is_row = re.match(r"\| *(DGX-|[A-Z][A-Za-z0-9._]+[ _|])", line) and "Sequence Length" not in line
+            if pretraining and is_row:
+                yield page, number, line
+
+
+def test_a_second_reader_sees_the_same_rows_and_figures() -> None:
+    lines = {(page, number): line for page, number, line in printed_lines()}
+    assert len(lines) == 268
+    assert {(row.page, row.line) for row in rows()} == set(lines)
+    for row in rows():
+        cells = [cell.strip() for cell in lines[row.page, row.line].strip("|").split("|")]
+        *_, tokens, tflops = (re.findall(r"\d+", cell.partition("[")[0]) for cell in cells)
+        assert str(row.tflops) in tflops
+        assert row.tokens is None or str(row.tokens) in tokens
+
+
+def test_the_rows_of_each_release_and_gpu() -> None:
+    lines = {(row.page, row.line): row for row in rows()}.values()
+    releases = Counter(row.release for row in lines)
+    names = ("25.09", "25.11", "26.02", "26.02.01", "26.04", "26.04.01", "26.06", "26.06.01", "26.08")
+    assert [releases[name] for name in names] == [17, 28, 33, 36, 44, 47, 31, 14, 18]
+    assert Counter(row.gpu for row in lines) == {"gb300": 86, "gb200": 87, "b300": 29, "b200": 30, "h100": 36}
+    assert len(rows()) == 283
+
+
+def test_what_is_printed_agrees_within_its_rounding() -> None:
+    """By the FLOPs of each release no two figures of a row are further apart than 1 % and half a sample/s.
+
+    Those that are more than 1 % apart are all of releases that print whole samples/s.
+    """
+    models = read_recipe(SUITE).models
+    known = [row for row in rows() if row.has_shape and row.tokens]
+    assert [row for row in known if published.disagreement(row, models[row.model])] == []
+    apart = []
+    for row in known:
+        flops = flops_per_sequence(models[row.model], row.sequence_length, CAUSAL) / row.sequence_length
+        if abs(row.tokens * flops / (row.tflops * 1e12) - 1) > 0.01:
+            apart.append((row.release, row.gpu, row.size, row.dtype))
+    assert apart == [
+        ("26.08", "gb300", "nemotron-3-nano", "mxfp8"),
+        ("26.04.01", "h100", "llama3-70b", "fp8_cs"),
+        ("26.04.01", "gb300", "llama3.1-405b", "fp8_cs"),
+        ("26.04.01", "gb300", "llama3.1-405b", "mxfp8"),
+        ("26.04.01", "gb200", "llama3.1-405b", "fp8_cs"),
+        ("26.04.01", "gb200", "llama3.1-405b", "mxfp8"),
+    ]
+
+
+def test_a_figure_that_follows_from_another_model_is_noticed() -> None:
+    row = next(row for row in rows() if (row.release, row.size) == ("25.11", "deepseek-v3-no-mtp"))
+    model = read_recipe(SUITE).models["deepseek-v3"]
+    assert published.disagreement(row, model) == "3848 tokens/s are printed; 961 TFLOP/s are 3696 tokens/s"
+
+
+def test_whole_samples_are_told_from_measured_rates() -> None:
+    file = load_baselines(examples.BASELINES / "megatron_bridge.yaml")
+    by_tflops = {table.release for table in file.tables if table.primary == "tflops_per_gpu"}
+    assert by_tflops == {"26.04.01", "26.06.01", "26.08"}
+
+
+def test_the_files_are_what_the_program_writes() -> None:
+    """Baselines, cases and releases are those of the commit, byte for byte."""
+    models = read_recipe(SUITE).models
+    text = published.baselines_text(rows(), models, COMMIT)
+    assert text == (examples.BASELINES / "megatron_bridge.yaml").read_text()
+    newest = [row for row in rows() if row.release == "26.08"]
+    assert (
+        (SUITE / "recipe.yaml").read_text().endswith(published.MARK + published.release_text(newest, COMMIT))
+    )
+    for release in {row.release for row in rows()} - {"26.08"}:
+        group = [row for row in rows() if row.release == release]
+        assert published.release_text(group, COMMIT) in (SUITE / "releases" / f"{release}.yaml").read_text()
+
+
+def test_every_row_is_a_cell_or_a_note() -> None:
+    file = load_baselines(examples.BASELINES / "megatron_bridge.yaml")
+    cells = sum(len(table.cells) for table in file.tables)
+    notes = [note for table in file.tables for note in table.notes]
+    assert (cells, len(notes)) == (276, 7)
+    assert sum("no source states the model's shape" in note for note in notes) == 5
+    assert sum("regression" in note.lower() for note in notes) == 2
+
+
+def test_what_is_wrong_with_a_batch_stands_beside_it() -> None:
+    file = load_baselines(examples.BASELINES / "megatron_bridge.yaml")
+    notes = Counter(
+        (table.release, table.gpu, cell.size, cell.note)
+        for table in file.tables
+        for cell in table.cells
+        if cell.note and cell.note.startswith("GA")
+    )
+    assert set(notes) == {
+        ("25.11", "gb300", "qwen3-235b-a22b", "GA 32 is printed; the batch takes 64"),
+        ("25.11", "h100", "gpt-oss-120b", "GA 2 is printed; the batch takes 8"),
+        ("25.09", "gb200", "llama3-70b", "GA 16 is printed; the batch takes 8"),
+    }
+
+
+def test_upstream_changed_35_figures_of_a_release_after_it(tmp_path: Path) -> None:
+    files = []
+    for commit in ("17a381f", "21d102f"):
+        path = tmp_path / f"{commit}.yaml"
+        path.write_text(published.baselines_text(rows(commit), read_recipe(SUITE).models, commit))
+        files.append(load(path, BaselineFile))
+    changes = published.changes(*files)
+    assert len(changes) == 35
+    assert all(change.startswith("26.04.01 ") for change in changes)
+    assert (
+        "26.04.01 h100 llama3-70b fp8_cs 64 GPUs: 1664.0 tokens/s and 735.0 TFLOP/s per GPU -> "
+        "1664.0 tokens/s and 731.0 TFLOP/s per GPU" in changes
+    )
+    assert published.changes(files[0], files[0]) == []
+
+
+@pytest.mark.parametrize(
+    ("release", "gpu", "case_id", "tokens"),
+    [
+        # 1664 tokens/s are printed, which are 13 samples/s; 731 TFLOP/s are 1627 tokens/s.
+        ("26.04.01", "h100", "llama3-70b-fp8_cs-64gpus", 1627.3),
+        ("26.06", "h100", "llama3.1-405b-fp8_cs-1024gpus", 326.0),
+        ("26.08", "gb300", "nemotron-3-nano-mxfp8-8gpus", 40443.3),
+        ("25.09", "h100", "deepseek-v3-fp8_block-1024gpus", 1269.3),
+    ],
+)
+def test_the_expected_pace_is_that_of_the_finer_figure(
+    release: str, gpu: str, case_id: str, tokens: float
+) -> None:
+    recipe = load_recipe(SUITE, release, gpu)
+    case = recipe.case(case_id)
+    assert case is not None
+    baseline = find(examples.BASELINES, recipe, case, gpu)
+    assert baseline is not None
+    basis = counting(case, baseline, gpu, examples.BASELINES).basis()
+    assert basis is not None
+    target = expected(case, baseline, basis)
+    assert target.tokens_per_second / case.gpus == pytest.approx(tokens, abs=0.05)
+
+
+def test_a_regression_of_upstream_judges_no_run() -> None:
+    recipe = load_recipe(SUITE, "26.06.01", "gb300")
+    case = recipe.case("gpt-oss-120b-mxfp8-64gpus")
+    assert case is not None
+    assert find(examples.BASELINES, recipe, case, "gb300") is None
+
+
+HEADER = "| System | #-GPUs | Precision | GBS | MBS | Sequence Length | TP | PP | CP | VP | EP | Tokens / sec / GPU | Model TFLOP / sec / GPU |"
+ROW = "| DGX-H100 | 64 | FP8 | 256 | 1 | 8192 | 4 | 8 | 1 | 5 | n/a | 1664 | 731 |"
+PAGE = f"""## 26.08 NeMo Container
+
+### Pre-Training Performance
+
+#### Model: LLAMA3_70B
+
+{HEADER}
+|---|---|---|---|---|---|---|---|---|---|---|---|---|
+{ROW}
+"""
+
+
+def test_a_page_of_one_row() -> None:
+    [row] = published.read_pages({"page.md": PAGE})
+    assert (row.size, row.dtype, row.tokens, row.tflops, row.line) == ("llama3-70b", "fp8_cs", 1664, 731, 9)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("LLAMA3_70B", "LLAMA4_70B", "9: this cannot be read: the model 'LLAMA4_70B' is unknown here"),
+        ("LLAMA3_70B", "LLAMA3_70B (fast)", "the suffix of a model 'fast' is unknown here"),
+        ("| FP8 |", "| INT8 |", "the precision 'INT8' is unknown here"),
+        ("| 1664 |", "| 1,664 |", "'1,664' is of no known form"),
+        ("| 1664 |", "| n/a |", None),
+        ("| 731 |", "| ~731 |", "'~731' is of no known form"),
+        ("| 731 |", "| 731 | 1 |", "9: this cannot be read"),
+        ("| 731 |", "| n/a |", "9: this cannot be read: no figure below Model TFLOP / sec / GPU"),
+        ("| GBS |", "| Batch |", "the column 'Batch' is unknown here"),
+        (
+            "### Pre-Training",
+            "### Pretraining",
+            "3: this cannot be read: the section 'Pretraining' is unknown",
+        ),
+        (
+            "### Pre-Training Performance",
+            "text",
+            "7: this cannot be read: a table outside a release's section",
+        ),
+        (
+            "#### Model: LLAMA3_70B",
+            "#### LLAMA3_70B",
+            "5: this cannot be read: '#### LLAMA3_70B' is of no known form",
+        ),
+        ("## 26.08 NeMo Container", "## Next", "a table outside a release's section"),
+        (ROW, f"{ROW}\n{ROW}\n{ROW}", "11: this scale is printed twice with the same batch"),
+        ("| 1664 |", "| 1664 (1500) |", "a second precision without a second TFLOP/s figure"),
+    ],
+)
+def test_a_page_that_cannot_be_read_is_an_error(old: str, new: str, reason: str | None) -> None:
+    assert old in PAGE
+    if reason is None:
+        assert len(published.read_pages({"page.md": PAGE.replace(old, new, 1)})) == 1
+        return
+    with pytest.raises(ConfigError, match=re.escape(reason)):
+        published.read_pages({"page.md": PAGE.replace(old, new, 1)})
