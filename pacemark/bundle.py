@@ -132,7 +132,7 @@ def _files(folder: Path) -> Iterator[tuple[str, Path]]:
 
 def _require_no_secret(folder: Path) -> None:
     secrets = [
-        f"{path}:{number}: looks like {what}" for _, path in _files(folder) for number, what in leaks(path)
+        f"{path}:{number}: looks like {label}" for _, path in _files(folder) for number, label in leaks(path)
     ]
     if secrets:
         more = f"\n  and {len(secrets) - _MOST_LEAKS} more" if len(secrets) > _MOST_LEAKS else ""

@@ -40,7 +40,7 @@ _KINDS = {
     "a secret by its option": rb"(?i)(?<!\S)--([a-z0-9]+-)*(passw(or)?d|token|secret|api-?key)[ =][\"']?(?=[^\s\"']*\d)(?=[^\s\"']*[a-z])[^\s\"'<$*{]{6,}",
     "a secret by its name": rb"(?i)\b\w*(password|passwd|secret|token|(api|access|account)[_-]?key)[\"']?\s*[:=]\s*[\"']?(?=[^\s\"']*\d)(?=[^\s\"']*[a-z])[A-Za-z0-9+/_~.-]{20,}",
 }
-_PATTERNS = {what: re.compile(pattern) for what, pattern in _KINDS.items()}
+_PATTERNS = {label: re.compile(pattern) for label, pattern in _KINDS.items()}
 # Each pattern needs one of these: most lines have none, and are looked at once.
 _LIKELY = re.compile(
     rb"(?i)PRIVATE KEY|hf_|gh[pousr]_|github_pat_|glpat-|nvapi-|xox[abprs]-|AKIA|ASIA|AIza|ya29\.|sk-|eyJ|://|auth|LS0tLS1|[?&](sig|x-)|passw|secret|token|key"
@@ -50,27 +50,27 @@ _NAMED = re.compile(r"(?i)(token|secret|password|passwd|api_?key|access_?key)$")
 
 def leaks(path: Path) -> Iterator[tuple[int, str]]:
     """The number of each line that has what looks like a secret, and what it looks like. Raises OSError."""
-    own = {name: forms(value.strip()) for name, value in os.environ.items() if _NAMED.search(name)}
-    known = [(form, f"the value of {name}") for name, found in own.items() for form in found]
+    secrets = {name: forms(value.strip()) for name, value in os.environ.items() if _NAMED.search(name)}
+    known = [(form, f"the value of {name}") for name, spellings in secrets.items() for form in spellings]
     with path.open("rb") as file:
-        number, rest = 1, b""
+        number, tail = 1, b""
         while piece := file.readline(_LONGEST):
-            text = rest + piece
-            what = _what(text, known)
-            if what:
-                yield number, what
+            text = tail + piece
+            label = _what(text, known)
+            if label:
+                yield number, label
             if piece.endswith(b"\n"):
-                number, rest = number + 1, b""
+                number, tail = number + 1, b""
             else:
-                rest = text[-_OVERLAP:]
+                tail = text[-_OVERLAP:]
 
 
 def _what(text: bytes, known: list[tuple[bytes, str]]) -> str:
-    for form, what in known:
+    for form, label in known:
         if form in text:
-            return what
+            return label
     if _LIKELY.search(text):
-        for what, pattern in _PATTERNS.items():
+        for label, pattern in _PATTERNS.items():
             if pattern.search(text):
-                return what
+                return label
     return ""

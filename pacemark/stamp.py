@@ -20,9 +20,9 @@ HELP = "ask for a time stamp of a bundle's statement, or put one into the bundle
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="the file that `bundle` wrote")
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--request", type=Path, metavar="FILE", help="write the request for a time stamp")
-    what.add_argument("--answer", type=Path, metavar="FILE", help="put this answer to it into the bundle")
+    choice = parser.add_mutually_exclusive_group(required=True)
+    choice.add_argument("--request", type=Path, metavar="FILE", help="write the request for a time stamp")
+    choice.add_argument("--answer", type=Path, metavar="FILE", help="put this answer to it into the bundle")
 
 
 def run(options: argparse.Namespace) -> int:

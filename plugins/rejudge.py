@@ -56,12 +56,12 @@ def rejudged(run: Path, recipe: str, choice: Choice) -> str:
 
     `versions` and the folder of the site's own baselines may change. Raises ConfigError if what it kept is damaged.
     """
-    kept = f"{BASIS}/choices/{recipe}.json"
-    if not (run / kept).exists():
+    path = f"{BASIS}/choices/{recipe}.json"
+    if not (run / path).exists():
         return ""
     then = Basis(run).of(recipe).choice
     changes = (
-        f"{kept} has {name} {getattr(then, name)}, which would now be {getattr(choice, name)}"
+        f"{path} has {name} {getattr(then, name)}, which would now be {getattr(choice, name)}"
         for name in Choice.model_fields
         if name not in ("own", "versions") and getattr(then, name) != getattr(choice, name)
     )
@@ -73,9 +73,9 @@ def promised_otherwise(plan: Plan, case: Case, choice: Choice) -> str:
     if plan.network not in (None, choice.network):
         return f"network: the plan has {plan.network}, and the site file has {choice.network or 'none'}"
     wanted, saves = plan.storage_gb_per_second, case.mode is not None and case.mode.checkpoint is not None
-    given = None if choice.promised is None else choice.promised / GB
-    if saves and wanted is not None and (given is None or not math.isclose(given, wanted)):
-        has = "none" if given is None else f"{given:g}"
+    rate = None if choice.promised is None else choice.promised / GB
+    if saves and wanted is not None and (rate is None or not math.isclose(rate, wanted)):
+        has = "none" if rate is None else f"{rate:g}"
         return (
             f"storage_gb_per_second: the plan has {wanted:g}, and the site file has {has} for {case.recipe}"
         )
@@ -118,14 +118,14 @@ class Basis:
         case = self.case(case_key)
         setting = self.of(case.recipe)
         choice = setting.choice
-        own = self._folder / "own" if choice.own else None
-        here = choice.model_copy(update={"own": str(own or "")})
+        numbers = self._folder / "own" if choice.own else None
+        here = choice.model_copy(update={"own": str(numbers or "")})
         facts = replace(outcome, gpu=choice.gpu_of(case), versions=choice.versions)
-        found = judge(read_evidence(case, facts, replace(setting, choice=here), ParsedLogs()))
-        if own is None:
-            return found
-        reasons = tuple(reason.replace(str(own), choice.own) for reason in found.verdict.reasons)
-        return replace(found, verdict=replace(found.verdict, reasons=reasons))
+        judgement = judge(read_evidence(case, facts, replace(setting, choice=here), ParsedLogs()))
+        if numbers is None:
+            return judgement
+        reasons = tuple(reason.replace(str(numbers), choice.own) for reason in judgement.verdict.reasons)
+        return replace(judgement, verdict=replace(judgement.verdict, reasons=reasons))
 
     def _recipe(self, name: str, choice: Choice) -> Recipe:
         folder = self._folder / "suites" / name

@@ -111,7 +111,7 @@ def line_at(node: yaml.Node, keys: Sequence[Any]) -> int:
 
 def _explain(root: yaml.Node, model: type[BaseModel], item: dict[str, Any]) -> Mistake:
     keys, kind, value = item["loc"], item["type"], item["input"]
-    parts = [str(part) for part in keys if part != _OF_A_KEY]
+    parts = [str(key) for key in keys if key != _OF_A_KEY]
     name = cut(".".join(parts)) or "file"
     if kind == "extra_forbidden":
         return line_at(root, keys), f"{name}: unknown key; {meant(str(keys[-1]), _known(model, keys[:-1]))}"

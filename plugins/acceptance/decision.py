@@ -74,9 +74,9 @@ def _mistake(plan: Plan, cases: Sequence[Case]) -> str:
         more = ", ..." if len(keys) > 5 else ""
         return f"number: the plan says {plan.number} cases, and `cases` selects {len(cases)}: {', '.join(keys[:5])}{more}"
     for name, named in (("waivers", [waiver.case for waiver in plan.waivers]), ("numbers", [*plan.numbers])):
-        other = next((key for key in named if key not in keys), "")
-        if other:
-            return f"{name}: {other} is no case of this plan; {_near(other, keys)}"
+        unknown = next((key for key in named if key not in keys), "")
+        if unknown:
+            return f"{name}: {unknown} is no case of this plan; {_near(unknown, keys)}"
     recipes = {case.recipe: case.release for case in cases}
     for recipe, release in plan.releases.items():
         if recipe not in recipes:

@@ -78,9 +78,9 @@ def _judged(run: BundledRun, record: CaseRecord, found: Examination) -> tuple[Ju
     judgement = run.basis.judge(case, outcome)
     made, judged = record_of(judgement), read_case(run.folder / case)
     found.verdicts[judgement.verdict.kind] += 1
-    other = {job.gpus for job in entries} - {judgement.case.gpus}
-    if other:
-        found.wrong.append(f"{case}: {JOBS_LOG} says that it has {min(other)} GPUs")
+    sizes = {job.gpus for job in entries} - {judgement.case.gpus}
+    if sizes:
+        found.wrong.append(f"{case}: {JOBS_LOG} says that it has {min(sizes)} GPUs")
     found.wrong += _told_otherwise(entries[-1], judgement, made, record, judged)
     if known is not None:
         check_baseline(run, judgement, known, found)
@@ -101,18 +101,18 @@ def _told_otherwise(
     `record` is that of the summary, `judged` that of the case's folder; None if the run did not judge the case.
     """
     case, kind = entry.case, judgement.verdict.kind
-    own = f"{case}/{CASE}"
+    path = f"{case}/{CASE}"
     records = {SUMMARY: record}
     if judged is None and kind in _NOT_RUN and record.headline.startswith(f"{Kind.INFRASTRUCTURE}: "):
         made = replace(CaseRecord.unjudged(entry, ""), headline=record.headline)
     elif judged is None or record.verdict is not kind:
         recorded = f"{SUMMARY} says '{record.verdict}'"
         if judged is None:
-            recorded += f" and {own} is missing"
+            recorded += f" and {path} is missing"
         yield f"{case}: {recorded}, its log says: {judgement.verdict.headline}"
         return
     else:
-        records[own] = judged
+        records[path] = judged
     for name, stored in records.items():
         # An offer for the site's baselines, and what other jobs say of the cause, are not of its own log.
         comparable = replace(stored, recording=None, diagnosis=None)

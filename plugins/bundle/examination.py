@@ -143,12 +143,12 @@ def _times_backwards(times: Times) -> Iterator[tuple[str, float]]:
 
 def _shared(run: BundledRun) -> Iterator[str]:
     """Submissions that are one job. The ids of processes and of logs may occur again."""
-    seen: dict[tuple[str, str], Job] = {}
+    jobs_by_id: dict[tuple[str, str], Job] = {}
     for entry in run.jobs:
         if entry.ref.id and entry.ref.case_id != SETUP_CASE and entry.backend not in ("local", REPLAY):
-            other = seen.setdefault((entry.location, entry.ref.id), entry)
-            if other is not entry:
-                yield f"{named(other)} and {named(entry)} are one job in {JOBS_LOG}, {entry.ref.id}"
+            first = jobs_by_id.setdefault((entry.location, entry.ref.id), entry)
+            if first is not entry:
+                yield f"{named(first)} and {named(entry)} are one job in {JOBS_LOG}, {entry.ref.id}"
 
 
 def _unexplained(run: BundledRun) -> Iterator[str]:
@@ -161,8 +161,8 @@ def _unexplained(run: BundledRun) -> Iterator[str]:
         if entries[-1].ref.case_id == SETUP_CASE:
             continue
         for entry in entries:
-            own = folder / case
-            place = own if entry is entries[-1] else try_folder(own, entry.try_number)
+            case_folder = folder / case
+            place = case_folder if entry is entries[-1] else try_folder(case_folder, entry.try_number)
             if entry.ref.id and not (place / SENT).is_file():
                 yield f"{named(entry)}: what was sent is missing ({place.relative_to(folder)}/{SENT})"
     explained = set(tries)

@@ -87,9 +87,9 @@ def _differences(replay: Replay, run: Run, jobs: list[Job]) -> Iterator[str]:
     if replay.run is None or not run.is_same(replace(replay.run, ended=None)):
         yield f"{JOBS_LOG} and {LEDGER} are of different runs"
     known = {(job.case, job.try_number): job for job in replay.jobs}
-    told = {(job.case, job.try_number): job for job in jobs}
-    if len(told) < len(jobs):
+    by_try = {(job.case, job.try_number): job for job in jobs}
+    if len(by_try) < len(jobs):
         yield f"{LEDGER}: two rows are of one submission"
-    for case, number in sorted(known.keys() | told.keys()):
-        if known.get((case, number)) != told.get((case, number)):
+    for case, number in sorted(known.keys() | by_try.keys()):
+        if known.get((case, number)) != by_try.get((case, number)):
             yield f"{case} try {number}: {JOBS_LOG} and {LEDGER} differ"

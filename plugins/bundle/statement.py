@@ -54,7 +54,7 @@ def make(digests: Mapping[str, str], predicate: Mapping[str, Any]) -> Envelope:
 
     statement = {
         "_type": STATEMENT,
-        "subject": [{"name": name, "digest": {"sha256": found}} for name, found in sorted(digests.items())],
+        "subject": [{"name": name, "digest": {"sha256": digest}} for name, digest in sorted(digests.items())],
         "predicateType": f"{PREDICATE}{FORMAT}",
         "predicate": predicate,
     }

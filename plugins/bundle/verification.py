@@ -70,15 +70,15 @@ def opened(path: Path) -> Iterator[Bundle]:
 
 def check_signatures(envelope: Envelope, keys: Sequence[statement.PublicKey], findings: Examination) -> None:
     findings.wrong += filter(None, (key.why_not(envelope) for key in keys))
-    others = len(envelope.signatures.keys() - {key.id for key in keys})
+    unknown = len(envelope.signatures.keys() - {key.id for key in keys})
     if not keys:
         carried = "it carries no signature"
-        if others:
-            carried = f"it carries {others} signature(s)"
+        if unknown:
+            carried = f"it carries {unknown} signature(s)"
         findings.cannot.append(f"no --key was given, and {carried}: who made this bundle is not known")
-    elif others:
+    elif unknown:
         findings.notes.append(
-            f"{others} more signature(s), by keys that were not given: whether they are any is not known"
+            f"{unknown} more signature(s), by keys that were not given: whether they are any is not known"
         )
 
 

@@ -24,14 +24,14 @@ def complaints(said: bytes) -> list[bytes]:
     If srun ended a step, its lines on the ended tasks are left out. Only the first line of each kind is kept.
     """
     lines = said.splitlines()
-    found = [line for line in lines if _COMPLAINT.search(line) and not line.startswith(b"+")]
+    complaints = [line for line in lines if _COMPLAINT.search(line) and not line.startswith(b"+")]
     causes, ending = [], False
-    for line in found:
+    for line in complaints:
         if _ENDING.search(line):
             ending = True
         elif not (ending and _ENDED.search(line)):
             causes.append(line)
-    return of_each_kind(causes or found or [line for line in lines if line.strip()])
+    return of_each_kind(causes or complaints or [line for line in lines if line.strip()])
 
 
 def of_each_kind(lines: Sequence[bytes]) -> list[bytes]:

@@ -121,10 +121,10 @@ def _conclusion(profile: ModeRun | None, growth: Growth | None, ranks: _Networks
         return f"cause: {growth.headline}", growth.cause
     changed = [rank for rank, name in ranks.now.items() if ranks.good.get(rank, name) != name]
     if changed and profile is None:
-        first, *others = changed
+        first, *further = changed
         text = f"transport: rank {first} uses {ranks.now[first]}, it used {ranks.good[first]}"
-        if others:
-            text += f" (and {len(others)} more ranks)"
+        if further:
+            text += f" (and {len(further)} more ranks)"
         return f"cause: {text}", Cause.TRANSPORT
     reason = "there is no profile to compare"
     if profile is not None:
@@ -166,8 +166,8 @@ def _last(now: Sequence[ProfileDigest]) -> str | None:
     """The rank that waits least in the collectives, if it stands out."""
     if len(now) < 2:
         return None
-    first, *others = sorted(now, key=lambda rank: rank.mean("communication"))
-    gap = median(rank.mean("communication") for rank in others) - first.mean("communication")
+    first, *further = sorted(now, key=lambda rank: rank.mean("communication"))
+    gap = median(rank.mean("communication") for rank in further) - first.mean("communication")
     if gap <= _LAST * fmean(rank.mean("length") for rank in now):
         return None
     return first.who

@@ -116,7 +116,9 @@ def runs_of(outcome: Outcome, logs: Sequence[Log], gpus: Sequence[Gpus | None] =
     jobs = [Started(job.ref.id, job.attempts) for job in outcome.repeated[: len(logs) - 1]]
     jobs += [UNKNOWN] * (len(logs) - 1 - len(jobs))
     jobs.append(Started(outcome.known_job, outcome.job.attempts))
-    return tuple(Run(log, told, started) for log, told, started in zip_longest(logs, gpus[: len(logs)], jobs))
+    return tuple(
+        Run(log, samples, started) for log, samples, started in zip_longest(logs, gpus[: len(logs)], jobs)
+    )
 
 
 def read_evidence(case: Case, outcome: Outcome, setting: Setting, parsed: ParsedLogs) -> Evidence:

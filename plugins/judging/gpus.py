@@ -24,8 +24,8 @@ def unended(case: Case, gpus: Gpus | None) -> str:
     """Why a run whose steps are all there is no evidence: its program ended before its last look at each GPU."""
     if gpus is None:
         return ""
-    seen = {product.gpu for product in gpus.products if product.when == "after"}
-    missing = [f"GPU {gpu}" for gpu in range(case.gpus) if gpu not in seen]
+    measured = {product.gpu for product in gpus.products if product.when == "after"}
+    missing = [f"GPU {gpu}" for gpu in range(case.gpus) if gpu not in measured]
     if not missing:
         return ""
     return f"the program did not come to its end: no matrix product after the run on {', '.join(missing)}"

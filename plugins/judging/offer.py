@@ -101,9 +101,9 @@ def _refusal(judgement: Judgement, measurement: Measurement) -> str:
     target, case, log = judgement.expected, judgement.case, judgement.log
     if target is not None and target.baseline.cell.recorded is None:
         return f"{target.baseline.path.name} has a baseline for it, which wins"
-    others = busy(case, (log,))
-    if others:
-        return f"{others}: run it again without them"
+    neighbours = busy(case, (log,))
+    if neighbours:
+        return f"{neighbours}: run it again without them"
     reason = untold(case, log) or _unfit(measurement)
     if not reason and judgement.verdict.kind is Kind.NOISY:
         return judgement.verdict.headline

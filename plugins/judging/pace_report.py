@@ -50,11 +50,11 @@ def explain(measurement: Measurement, expected: Expected, references: Sequence[R
 
 def _of_site(baseline: Baseline) -> list[str]:
     """The site's own number, if the case is judged by a published one."""
-    other = baseline.beside
-    if other is None:
+    beside = baseline.beside
+    if beside is None:
         return []
-    figure = seconds(other.cell.step_time) if other.cell.step_time else f"MFU {other.cell.mfu:.2f} %"
-    return [f"own       {figure}, {other.origin}: not judged, the published baseline wins"]
+    figure = seconds(beside.cell.step_time) if beside.cell.step_time else f"MFU {beside.cell.mfu:.2f} %"
+    return [f"own       {figure}, {beside.origin}: not judged, the published baseline wins"]
 
 
 def _measured(measurement: Measurement, expected: Expected | None) -> list[str]:

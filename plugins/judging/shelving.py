@@ -47,9 +47,9 @@ def shelve(
             f"recorded: {_pace(new.cell)}, {_window(new)}; {before} was measured with another {unlike} and has expired"
         )
     change = f"{before} -> {_pace(new.cell)}, {100 * (_speed(new.cell) / _speed(old) - 1):+.1f} % throughput"
-    other = differences(old.recorded, run)
-    if other:
-        change += f", with {other}"
+    difference = differences(old.recorded, run)
+    if difference:
+        change += f", with {difference}"
     if replace:
         expired = _swap(file, table, old, _expire(old, run.date))
         return _with(expired, recipe, new), f"replaced: {change}; the old number is kept as expired"

@@ -125,7 +125,7 @@ def _replaced(fact: Fact, facts: tuple[Fact, ...]) -> bool:
         return not fact.value and any(rival.value for rival in rivals)
     if fact.name == "fp8_recipe":
         # It is stated also where nothing is in FP8, and `delayed` before the run's own is known.
-        in_fp8 = any(other.name == "fp8" and other.value is True for other in facts)
+        in_fp8 = any(stated.name == "fp8" and stated.value is True for stated in facts)
         return not in_fp8 or (fact.value == "delayed" and bool(rivals))
     if fact.value == "fp32":
         return any(rival.said.startswith("params_dtype") for rival in rivals)

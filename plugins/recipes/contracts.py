@@ -209,7 +209,7 @@ class When(Strict):
     variant: list[str] = []
     nodes: list[int] = []
     queue: bool | None = None
-    given: list[str] = []
+    names: list[str] = []
     server: (
         Annotated[
             str,

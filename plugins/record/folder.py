@@ -62,10 +62,10 @@ def point_latest(folder: Path) -> None:
     latest = folder.parent / LATEST
     if not latest.is_symlink() and latest.exists():
         raise FileExistsError(f"{latest} is no link to a run; move it away")
-    part = folder.parent / f".latest-{os.getpid()}"
-    part.unlink(missing_ok=True)
-    part.symlink_to(folder.name)
-    part.replace(latest)
+    link = folder.parent / f".latest-{os.getpid()}"
+    link.unlink(missing_ok=True)
+    link.symlink_to(folder.name)
+    link.replace(latest)
 
 
 def past_latest(path: Path) -> Path:

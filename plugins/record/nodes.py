@@ -21,11 +21,11 @@ def node_names(text: str) -> frozenset[str]:
         if not bracket or "[" in tail:
             names |= {name} - {""}
             continue
-        for part in inside.split(","):
-            ends = _RANGE.fullmatch(part.strip())
+        for item in inside.split(","):
+            ends = _RANGE.fullmatch(item.strip())
             first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (1, 0)
             if ends is None or not 0 <= last - first < _MOST_NODES - len(names):
-                names.add(f"{head}[{part}]{tail}")
+                names.add(f"{head}[{item}]{tail}")
             else:
                 names |= {f"{head}{number:0{len(ends[1])}d}{tail}" for number in range(first, last + 1)}
     return frozenset(names)

@@ -121,7 +121,7 @@ def _released(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(map(_released, value))
     if isinstance(value, dict):
-        return {key: _released(part) for key, part in value.items()}
+        return {key: _released(item) for key, item in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
         return replace(
             value, **{field.name: _released(getattr(value, field.name)) for field in fields(value)}

@@ -209,11 +209,11 @@ def _figures(measurement: Measurement | None) -> list[str]:
 
 def _plots(judgement: Judgement) -> Iterator[tuple[str, str]]:
     """The plots of what a run in another mode left on the cluster."""
-    found = judgement.artefacts
-    if found is not None and found.trace is not None:
-        yield "bytes by size of message", messages_svg(found.trace, judgement.case.key)
-    if found is not None and found.profiles:
-        yield "shares of the steps", shares_svg(Digests(version=1, profiles=found.profiles, errors=()))
+    artefacts = judgement.artefacts
+    if artefacts is not None and artefacts.trace is not None:
+        yield "bytes by size of message", messages_svg(artefacts.trace, judgement.case.key)
+    if artefacts is not None and artefacts.profiles:
+        yield "shares of the steps", shares_svg(Digests(version=1, profiles=artefacts.profiles, errors=()))
 
 
 def _file(path: Path, name: str, kind: allure.attachment_type) -> None:
@@ -226,5 +226,5 @@ def _tail(path: Path | None) -> None:
         return
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - _LOG_TAIL))
-        said = shown(file.read().decode("utf-8", errors="replace"))
-    allure.attach(said, "the end of the log", allure.attachment_type.TEXT)
+        text = shown(file.read().decode("utf-8", errors="replace"))
+    allure.attach(text, "the end of the log", allure.attachment_type.TEXT)

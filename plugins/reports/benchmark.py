@@ -58,8 +58,8 @@ def show(request: pytest.FixtureRequest, judgement: Judgement) -> None:
 def _asked_for(config: pytest.Config) -> bool:
     """Whether an option of pytest-benchmark is given, on the command line or where pytest has more of it."""
     more = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
-    given = [*config.invocation_params.args, *more, *config.getini("addopts")]
-    return any(str(word).startswith("--benchmark-") for word in given)
+    arguments = [*config.invocation_params.args, *more, *config.getini("addopts")]
+    return any(str(word).startswith("--benchmark-") for word in arguments)
 
 
 def require_comparable(config: pytest.Config) -> None:

@@ -132,8 +132,8 @@ class CaseView:
     @cached_property
     def files(self) -> dict[str, str]:
         """What the files in the case's folder are, by their paths in the run's folder."""
-        names = {f"{self.id}/{name}": what for name, what in _FILES.items()}
-        return {path: what for path, what in names.items() if (self.folder / path).is_file()}
+        names = {f"{self.id}/{name}": label for name, label in _FILES.items()}
+        return {path: label for path, label in names.items() if (self.folder / path).is_file()}
 
     @property
     def log(self) -> str:

@@ -136,8 +136,8 @@ def metrics(summary: Summary) -> str:
     lines += [f'pacemark_cases{{verdict="{kind}"}} {count}' for kind, count in summary.totals.items()]
     lines += _head("pacemark_gpu_hours", "GPU-hours of all jobs of the run.")
     lines.append(f"pacemark_gpu_hours {summary.gpu_hours}")
-    for name, (key, what) in _FIGURES.items():
-        lines += _head(name, what)
+    for name, (key, label) in _FIGURES.items():
+        lines += _head(name, label)
         figures = {record.id: getattr(record, key) for record in summary.cases}
         lines += [
             f'{name}{{case="{case}"}} {value:.10g}' for case, value in figures.items() if value is not None

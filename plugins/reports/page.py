@@ -151,12 +151,12 @@ def _agreed(plan: Plan) -> Iterator[tuple[str, str]]:
 
 def _matrices(cases: Sequence[CaseView]) -> list[dict[str, Any]]:
     """For each recipe its scales, in parts that fit a page, and its rows by (size, dtype): the cases by scale."""
-    found: dict[str, dict[tuple[str, str], dict[int, CaseView]]] = {}
+    groups: dict[str, dict[tuple[str, str], dict[int, CaseView]]] = {}
     for case in cases:
         recipe, size, dtype, gpus = case.parts
-        found.setdefault(recipe, {}).setdefault((size, dtype), {})[gpus] = case
+        groups.setdefault(recipe, {}).setdefault((size, dtype), {})[gpus] = case
     matrices = []
-    for recipe, rows in found.items():
+    for recipe, rows in groups.items():
         scales = sorted({gpus for row in rows.values() for gpus in row})
         parts = [scales[start : start + _SCALES] for start in range(0, len(scales), _SCALES)]
         matrices.append({"recipe": recipe, "parts": parts, "rows": rows})

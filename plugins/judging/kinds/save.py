@@ -58,12 +58,12 @@ def judge(evidence: Evidence) -> Conclusion:
 
 def _written(evidence: Evidence) -> Written:
     """The checkpoint of a valid run: its size is that of its files, if they were counted."""
-    log, left, promised = evidence.log, evidence.artefacts, evidence.site.promised
-    if left is None:
+    log, artefacts, promised = evidence.log, evidence.artefacts, evidence.site.promised
+    if artefacts is None:
         return Written(log.saves[0], log.saved_bytes or 0, promised)
-    files = data_files(left)
-    size, path = sum(file.size for file in files), path_of(evidence.case, left)
-    return Written(log.saves[0], size, promised, len(files), f"{left.host}:{path}")
+    files = data_files(artefacts)
+    size, path = sum(file.size for file in files), path_of(evidence.case, artefacts)
+    return Written(log.saves[0], size, promised, len(files), f"{artefacts.host}:{path}")
 
 
 def _compared(written: Written) -> tuple[Kind, str]:

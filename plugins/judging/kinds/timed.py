@@ -118,7 +118,7 @@ def judge_given_up(evidence: Evidence, baseline: Baseline) -> Conclusion:
 
     It must be valid, but its last steps may be missing.
     """
-    case, outcome, log, own = evidence.case, evidence.outcome, evidence.log, evidence.own
+    case, outcome, log, run = evidence.case, evidence.outcome, evidence.log, evidence.own
     timed, basis, job = with_pace(log.steps, case.means), evidence.basis, job_lines(outcome)
     reasons = _spoiled(evidence, baseline)
     if not reasons and not timed:
@@ -131,10 +131,10 @@ def judge_given_up(evidence: Evidence, baseline: Baseline) -> Conclusion:
     measurement = _measure(case, replace(log, steps=timed), Statistic(), basis)
     target = expected(case, baseline, basis)
     verdict = Verdict(Kind.TOO_SLOW, (outcome.job.message,), remarks(evidence))
-    verdict = gpu_judging.explained(verdict, own.gpus, baseline.table.product)
+    verdict = gpu_judging.explained(verdict, run.gpus, baseline.table.product)
     details = (
         *pace_report.explain(measurement, target),
-        *gpu_judging.lines(own.gpus, measurement, evidence.numbers.accelerator),
+        *gpu_judging.lines(run.gpus, measurement, evidence.numbers.accelerator),
         *_changes(evidence, verdict, measurement, target),
         *job,
     )
@@ -142,8 +142,8 @@ def judge_given_up(evidence: Evidence, baseline: Baseline) -> Conclusion:
 
 
 def _spoiled(evidence: Evidence, baseline: Baseline) -> list[str]:
-    run, part = evidence.own, evidence.numbers.accelerator
-    timed = TimedRun(evidence.case, run.log, baseline.statistic, part, run.started, whole=False)
+    run, accelerator = evidence.own, evidence.numbers.accelerator
+    timed = TimedRun(evidence.case, run.log, baseline.statistic, accelerator, run.started, whole=False)
     return [*validity.problems(timed), *log_faults(evidence.outcome), *gpu_judging.spoiled(run.gpus)]
 
 

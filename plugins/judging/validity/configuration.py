@@ -74,7 +74,7 @@ def facts(run: TimedRun) -> Iterator[str]:
         if fact.name not in values or _agrees(fact, values[fact.name]):
             continue
         quote = quoted(fact)
-        lines = [other.lines for other in run.log.facts if other.name == fact.name]
+        lines = [rival.lines for rival in run.log.facts if rival.name == fact.name]
         if max(lines) > fact.lines:
             quote += f" in {fact.lines} of {counted(sum(lines), 'line')}"
         if fact.name in _DTYPE:
@@ -116,8 +116,8 @@ def groups(run: TimedRun) -> Iterator[str]:
 
 def nodes(run: TimedRun) -> Iterator[str]:
     """Nodes x GPUs of a node, as asked for, is the case's number of GPUs."""
-    asked = product(run.numbers.get("asked_nodes", ()), run.numbers.get("asked_devices", ()))
-    for (count, node), (devices, device) in asked:
+    requests = product(run.numbers.get("asked_nodes", ()), run.numbers.get("asked_devices", ()))
+    for (count, node), (devices, device) in requests:
         if count * devices != run.case.gpus:
             yield f'{quoted(node)} and "{device.said}", this case has {run.case.gpus} GPUs'
             return
@@ -146,9 +146,9 @@ def _axis_size(run: TimedRun, place: str, size: int) -> int:
     slices = max((count for count, _ in run.numbers.get("slices", ())), default=0)
     if size != -1 or not slices:
         return max(0, size)
-    others = [stated[0][0] for name, stated in run.numbers.items() if name.startswith(f"{place}_")]
+    sizes = [stated[0][0] for name, stated in run.numbers.items() if name.startswith(f"{place}_")]
     total = {"ici": run.case.gpus // slices, "dcn": slices}[place]
-    return total // math.prod(other for other in others if other > 0)
+    return total // math.prod(other for other in sizes if other > 0)
 
 
 def parameter_counts(run: TimedRun) -> Iterator[str]:
@@ -183,10 +183,10 @@ def gpus(run: TimedRun) -> Iterator[str]:
     if wanted is None:
         return
     for name in names:
-        seen = GPU_NAME.search(name)
-        if seen is None and name.startswith("NVIDIA "):
+        match = GPU_NAME.search(name)
+        if match is None and name.startswith("NVIDIA "):
             continue
-        if seen is None or (seen[1].upper(), seen[2]) != (wanted[1].upper(), wanted[2]):
+        if match is None or (match[1].upper(), match[2]) != (wanted[1].upper(), wanted[2]):
             yield f"the log is of {name}, this case is judged as of {run.part.name}"
 
 
@@ -202,13 +202,13 @@ def rate(run: TimedRun) -> Iterator[str]:
         yield f"step time x TFLOP/s is {done / 1e12:.1f} TFLOP a GPU, this case's model is {words}"
         return
     # A rate may be that of the step before, or the mean of a few.
-    others = [
+    deviating = [
         index
         for index, flop in flops.items()
         if not any(abs(flop / model - 1) <= LINE_MARGIN for model in models)
     ]
-    if len(others) > max(2, len(flops) * OTHER_LINES):
-        yield f"{listed(others)}: step time x TFLOP/s is {flops[others[0]] / 1e12:.1f} TFLOP a GPU, elsewhere {done / 1e12:.1f}"
+    if len(deviating) > max(2, len(flops) * OTHER_LINES):
+        yield f"{listed(deviating)}: step time x TFLOP/s is {flops[deviating[0]] / 1e12:.1f} TFLOP a GPU, elsewhere {done / 1e12:.1f}"
 
 
 def batch(run: TimedRun) -> Iterator[str]:

@@ -70,8 +70,8 @@ def listed(indices: Iterable[int]) -> str:
 
 def absent(case: Case, log: Log, end: int) -> list[int]:
     """The steps before `end` that no line covers. A line of means covers all the steps that end there."""
-    seen = {step.index for step in log.steps}
-    lines = (line for line in case.means.lines(range(end)) if line not in seen)
+    indices = {step.index for step in log.steps}
+    lines = (line for line in case.means.lines(range(end)) if line not in indices)
     return [step for line in lines for step in case.means.covered(line)]
 
 

@@ -38,10 +38,10 @@ def below_peak(run: TimedRun) -> Iterator[str]:
     If a format prints a step when it is handed over, it may print no time for it. Then the mean with its
     neighbours counts.
     """
-    case, part, known = run.case, run.part, run.seconds
-    if part is None or case.dtype not in part.peak or not case.is_timed or not known:
+    case, accelerator, known = run.case, run.part, run.seconds
+    if accelerator is None or case.dtype not in accelerator.peak or not case.is_timed or not known:
         return
-    peak = part.peak[case.dtype]
+    peak = accelerator.peak[case.dtype]
     least = enough = flops_of_a_step(case, "causal-attention") / (peak * 1e12)
     if run.log.queued:
         enough = max(least, QUEUE_SHARE * statistics.median(known.values()))
@@ -54,7 +54,7 @@ def below_peak(run: TimedRun) -> Iterator[str]:
             fast.append(index)
     if fast:
         yield (
-            f"{listed(fast)}: faster than {part.name} can be: {known[fast[0]]:.3g} s where {case.dtype} at its peak of "
+            f"{listed(fast)}: faster than {accelerator.name} can be: {known[fast[0]]:.3g} s where {case.dtype} at its peak of "
             f"{peak:.4g} TFLOP/s takes {least:.3g} s"
         )
 
