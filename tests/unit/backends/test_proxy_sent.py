@@ -121,6 +121,9 @@ def test_a_recipe_runs_on_the_first_of_its_backends_that_the_site_names_it_for(
 def test_each_backend_of_each_recipe_has_its_contract() -> None:
     for path in sorted((examples.ROOT / "suites").glob("*/recipe.yaml")):
         file = examples.recipe_named(path.parent.name).file
+        if path.parent.name == "megatron_bridge":
+            assert not file.contracts, "it is judged from logs alone"
+            continue
         assert {BACKENDS[name].contract for name in file.backend} == set(file.contracts)
 
 
