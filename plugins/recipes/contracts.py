@@ -209,7 +209,7 @@ class When(Strict):
     variant: list[str] = []
     nodes: list[int] = []
     queue: bool | None = None
-    names: list[str] = []
+    given: list[str] = []
     server: (
         Annotated[
             str,
