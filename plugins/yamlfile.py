@@ -24,6 +24,10 @@ class Strict(BaseModel):
 
 M = TypeVar("M", bound=Strict)
 
+# What was read, by its model and its bytes: a verifier reads the same tables again for each bundle.
+_VALUES: dict[tuple[type[Strict], bytes], Any] = {}
+_MOST_VALUES = 32
+
 
 def form(pattern: str, words: str) -> AfterValidator:
     """Texts that a pattern matches as a whole. `words` tell a user what is expected: the pattern is never shown."""
@@ -60,7 +64,17 @@ def load(path: Path, model: type[M]) -> M:
 
 
 def parse(path: Path, data: bytes, model: type[M]) -> M:
-    """The same, of the bytes that `read_bytes` read from `path` before."""
+    """The same, of the bytes that `read_bytes` read from `path` before. Equal bytes are read once."""
+    if (model, data) not in _VALUES:
+        value = _parsed(path, data, model)
+        if len(_VALUES) >= _MOST_VALUES:
+            _VALUES.clear()
+        _VALUES[model, data] = value
+    known: M = _VALUES[model, data]
+    return known
+
+
+def _parsed(path: Path, data: bytes, model: type[M]) -> M:
     text = decode(path, data)
     with errors_of_yaml(path, text):
         loader = Loader(text)
