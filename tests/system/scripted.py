@@ -58,11 +58,11 @@ def play(
     *,
     recipe: str = RECIPE,
     limits: Mapping[str, float] = MappingProxyType({}),
-    interrupt: bool = False,
+    interrupt: bool | str = False,
     then: tuple[str, Script] | None = None,
     **keys: str,
 ) -> Session:
-    """Run the case against this script; `interrupt` sends Ctrl-C once its job runs.
+    """Run the case against this script; `interrupt` sends Ctrl-C once its job runs, and the session has printed this.
 
     `then`: once the session has printed this, another script is played.
     """
@@ -73,6 +73,8 @@ def play(
         try:
             if interrupt:
                 until(lambda: "RUNNING" in lab.jobs().values(), "the job runs")
+                words = interrupt if isinstance(interrupt, str) else ""
+                until(lambda: words in process.said(), words)
                 signal_group(process, signal.SIGINT)
             if then is not None:
                 said, other = then

@@ -248,9 +248,9 @@ def test_an_id_that_has_passed_to_another_job_is_left_alone(
     assert scripted_lab.calls("scancel") == []
 
 
-@pytest.mark.parametrize("interrupt", [False, True])
+@pytest.mark.parametrize("interrupt", [False, "which the cluster named"])
 def test_a_job_that_a_plugin_renames_is_followed_or_cancelled(
-    scripted_lab: ScriptedLab, tmp_path: Path, interrupt: bool
+    scripted_lab: ScriptedLab, tmp_path: Path, interrupt: bool | str
 ) -> None:
     script = Script(plugin="site-name")
     if interrupt:
