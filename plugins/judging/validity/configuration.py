@@ -89,6 +89,14 @@ def _agrees(fact: Fact, value: int | str) -> bool:
     return fact.value == value
 
 
+def fp8_recipe(run: TimedRun) -> Iterator[str]:
+    """A run in FP8 that states no recipe has the default one, delayed scaling: the summary prints what is no default."""
+    wanted = run.case.facts().get("fp8_recipe")
+    names = {fact.name for fact in run.log.facts}
+    if wanted and "fp8" in names and "fp8_recipe" not in names:
+        yield f"the log states FP8 and no recipe of it, which is delayed scaling; this case is {run.case.dtype}"
+
+
 def job(run: TimedRun) -> Iterator[str]:
     for fact in run.log.facts:
         job = run.started.job
@@ -240,5 +248,5 @@ def _other_batch(run: TimedRun, step: Step, flops: float) -> str:
     return other_work(case, step, flops)
 
 
-STATEMENTS: tuple[Check, ...] = (facts, job, groups, nodes, mesh, parameter_counts, gpus, rate)
+STATEMENTS: tuple[Check, ...] = (facts, fp8_recipe, job, groups, nodes, mesh, parameter_counts, gpus, rate)
 CHECKS: tuple[Check, ...] = (demanded, *STATEMENTS, batch)

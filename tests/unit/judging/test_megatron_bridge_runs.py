@@ -103,6 +103,15 @@ def test_a_run_in_another_dtype_is_another_run(dtype: str, which: tuple[str, str
     assert (judgement.verdict.kind is Kind.INVALID) == (not own), judgement.verdict
 
 
+def test_a_run_in_fp8_that_states_no_recipe_has_the_default_one() -> None:
+    judgement = judged(CASES[0], stated={"fp8": "'hybrid'"})
+    assert judgement.verdict.kind is Kind.INVALID
+    assert (
+        "states FP8 and no recipe of it, which is delayed scaling; this case is fp8_cs"
+        in judgement.verdict.headline
+    )
+
+
 @pytest.mark.parametrize("which", CASES, ids=" ".join)
 @pytest.mark.parametrize(
     ("name", "value"), [("expert_model_parallel_size", "3"), ("num_layers", "7"), ("hidden_size", "512")]
