@@ -189,7 +189,7 @@ class RecipeFile(Matrix):
 
     Each backend of `backend` can run the recipe, by its own contract. It runs on the first of them whose
     section of the site file names the recipe under `recipes`, otherwise on the first that needs no section.
-    A recipe without a contract has `replay`, and is judged from logs alone.
+    With `logs_only` the recipe has no contract but `replay`, and is judged from logs alone.
 
     `program` is a Python program. `files` are the files beside `recipe.yaml` that a cluster is sent: it and
     what it imports from there. `modules` are the modules that it imports from other packages;
@@ -205,6 +205,7 @@ class RecipeFile(Matrix):
     program: str | None = None
     files: list[Annotated[str, form(r"\w[\w.-]*", "the name of a file beside this one")]] = []
     one_node: bool = False
+    logs_only: bool = False
     modules: list[Annotated[str, form(r"[A-Za-z_][A-Za-z0-9_]*", "the name of a Python module")]] = []
     cpu_environment: dict[str, str] = {}
 
@@ -215,7 +216,7 @@ class RecipeFile(Matrix):
 
     @model_validator(mode="after")
     def _has_contracts(self) -> Self:
-        if not self.contracts and self.replay:
+        if self.logs_only and self.replay and not self.contracts:
             return self
         if not 0 < len(self.contracts) <= len(self.backend):
             raise ValueError(

@@ -21,6 +21,7 @@ from fixtures.served import make_backends
 from fixtures.site import Site, backend_of, site_model
 from plugins.errors import ConfigError, SiteError
 from plugins.recipes.cases import Case
+from plugins.recipes.recipe_file import read_recipe
 from plugins.record.job import JobRef
 from tests.unit import examples
 
@@ -121,10 +122,15 @@ def test_a_recipe_runs_on_the_first_of_its_backends_that_the_site_names_it_for(
 def test_each_backend_of_each_recipe_has_its_contract() -> None:
     for path in sorted((examples.ROOT / "suites").glob("*/recipe.yaml")):
         file = examples.recipe_named(path.parent.name).file
-        if path.parent.name == "megatron_bridge":
-            assert not file.contracts, "it is judged from logs alone"
-            continue
-        assert {BACKENDS[name].contract for name in file.backend} == set(file.contracts)
+        expected = set() if file.logs_only else {BACKENDS[name].contract for name in file.backend}
+        assert set(file.contracts) == expected
+
+
+def test_a_recipe_that_lost_its_contract_is_not_taken_for_one_that_has_logs_alone(tmp_path: Path) -> None:
+    text = (examples.ROOT / "suites" / "megatron_bridge" / "recipe.yaml").read_text()
+    (tmp_path / "recipe.yaml").write_text(text.replace("logs_only: true\n", ""))
+    with pytest.raises(ConfigError, match="give one of `launch`, `manifest`, `program`"):
+        read_recipe(tmp_path)
 
 
 class Login:
