@@ -30,6 +30,11 @@ _MODEL = {
     "hidden": "the hidden size",
     "sequence_length": "the sequence length",
 }
+_ROUTING = {
+    "expert_capacity": "whether experts dropped tokens",
+    "balanced": "whether experts were balanced by force",
+}
+_OF_A_SUMMARY = "(Mcore default: "
 _WANTED = {"layers": "the number of layers", "precision": "the precision"}
 
 
@@ -93,7 +98,20 @@ def untold(case: Case, log: Log) -> str:
             "nothing in the log tells which model ran, and of which sequence length: Megatron-LM prints its throughput, "
             "which would, with --log-throughput only"
         )
+    missing = unstated(log.facts, _ROUTING)
+    if (
+        log.tells == "routing"
+        and case.model.experts > 1
+        and missing
+        and summarised_experts(log.facts) is None
+    ):
+        return f"the log does not state {missing}; judged without"
     return ""
+
+
+def summarised_experts(facts: Iterable[Fact]) -> Fact | None:
+    """The number of experts as a summary states it that leaves out what is Megatron Core's default; None if there is none."""
+    return next((fact for fact in facts if fact.name == "experts" and _OF_A_SUMMARY in fact.said), None)
 
 
 def unstated(facts: Iterable[Fact], names: Mapping[str, str]) -> str:

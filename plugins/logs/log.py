@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from plugins.logs.processors import ProcessorSample
 
-Tells = Literal["", "rate", "configuration"]
+Tells = Literal["", "rate", "configuration", "routing"]
 
 FlopsName = Literal["full-attention", "causal-attention", "nemotron-24.11"]
 """How model FLOPs are counted (`plugins.metrics`)."""
@@ -132,7 +132,8 @@ class Log:
     There is a line for `every` steps, of which `index` is the last; 0 means that a single line does not tell
     it. `ranks` is the number of processes that print each step. `profiling_steps` counts the steps of a
     profiling run before the timed one. `flops` are the definitions by which the format has counted FLOPs.
-    `tells` is what identifies the model in this format: its "rate", its "configuration", or "" for nothing.
+    `tells` is what identifies the model in this format: its "rate", its "configuration", the "routing" of its tokens to
+    experts, or "" for nothing.
     If `queued`, a step is printed when it is handed to the GPU, which may be before it is done.
     """
 

@@ -31,12 +31,15 @@ _DTYPE = re.compile(rf"{ANCHOR}  params_dtype:\s*$")
 _TARGET = re.compile(rf"{ANCHOR}    _target_: (torch\.\w+)\s*$")
 
 
-def _setting(key: str, fact: str, words: dict[str, int | str] | None = None) -> Statement:
+def _setting(
+    key: str, fact: str, words: dict[str, int | str] | None = None, *, any_word: bool = False
+) -> Statement:
     """A key of the configuration, in YAML or in the summary of what differs from the defaults."""
     return Statement(
         f"  {key}: ".encode(),
         re.compile(rf"{ANCHOR}  {key}: '?(?P<{fact}>[\w.]+)'?(?:  \(Mcore default: .*\))?\s*$"),
         words or {},
+        any_word,
     )
 
 
@@ -59,6 +62,17 @@ STATEMENTS = (
     _setting("vocab_size", "vocab"),
     _setting("num_moe_experts", "experts", {"null": 1, "None": 1}),
     _setting("moe_router_topk", "top_k"),
+    _setting(
+        "moe_expert_capacity_factor",
+        "expert_capacity",
+        {"null": "none", "None": "none", "1": "1.0"},
+        any_word=True,
+    ),
+    _setting(
+        "moe_router_force_load_balancing",
+        "balanced",
+        {"true": True, "True": True, "false": False, "False": False},
+    ),
     _setting("params_dtype", "precision", _DTYPES),
     _setting("micro_batch_size", "mbs"),
     _setting("global_batch_size", "gbs"),
@@ -76,7 +90,7 @@ class MegatronBridge(MegatronLM):
     hints = (*MegatronLM.hints, b"TFLOP/s/GPU")
     asides = (*MegatronLM.asides, b" params_dtype:", b" _target_: torch.")
     statements = STATEMENTS
-    tells = ""
+    tells = "routing"
 
     def __init__(self) -> None:
         super().__init__()

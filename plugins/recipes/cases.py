@@ -34,6 +34,9 @@ DTYPES: dict[str, dict[str, int | str]] = {
 }
 """What a log may state of its dtype: `fp8_recipe` is what a scale of FP8 is of, by Transformer Engine's names."""
 
+DROPPING = "1.0"
+"""The capacity of experts in runs that drop tokens: so many times an even share."""
+
 
 @dataclass(frozen=True, repr=False)
 class Case:
@@ -44,6 +47,8 @@ class Case:
     `plugins.recipes.recipe_file.Matrix`.
 
     If `one_node`, the case runs on one node, and may leave some of its GPUs unused.
+
+    Experts: if the case `drops_tokens`, a token that an expert has no room for passes by it.
 
     Batches: `gbs` is the global batch size in sequences, `mbs` the micro batch size, `ga` the number of
     gradient accumulation steps.
@@ -77,6 +82,7 @@ class Case:
     mbs: int
     gbs: int
     ep: int = 1
+    drops_tokens: bool = False
     gpus_per_node: int | None = None
     one_node: bool = False
     profiled: bool = False
@@ -192,8 +198,9 @@ class Case:
         return {**self.configuration(), **self.model.model_dump(exclude={"blocks"})}
 
     def facts(self) -> dict[str, int | str]:
-        """What a log may state of its run: the configuration, the model's shape, the dtype and the micro batch.
+        """What a log may state of its run: the configuration, the model's shape, its routing, the dtype and the micro batch.
 
+        Whether a run that drops tokens also `balanced` its experts by force is not published.
         In a run of fewer bits, `precision` is the precision of all other operations. `micro_batch` is of all GPUs; `sequences_per_gpu` is the part of a GPU, if that is a whole number.
         """
         micro_batch = self.mbs * self.dp * self.fsdp
@@ -206,6 +213,10 @@ class Case:
         if self.model.blocks and self.model.experts > 1:
             # The FFN size that the log states is of no layer, or of a few.
             del facts["ffn"]
+        if self.model.experts > 1:
+            facts["expert_capacity"] = DROPPING if self.drops_tokens else "none"
+        if self.model.experts > 1 and not self.drops_tokens:
+            facts["balanced"] = True
         if micro_batch % self.gpus == 0:
             facts["sequences_per_gpu"] = micro_batch // self.gpus
         return facts
@@ -387,6 +398,7 @@ def _usual(label: str, file: RecipeFile, group: Group, model: Model, scale: tupl
         cp=group.cp,
         vp=group.vp,
         ep=group.ep,
+        drops_tokens=group.drops_tokens,
         fsdp=group.fsdp,
         mbs=group.mbs,
         gbs=_global_batch_size(label, group, gpus),

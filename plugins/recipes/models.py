@@ -50,6 +50,9 @@ class Group(Strict):
     The batch: the global batch size (sequences in a step) is either `gbs` or `gbs_per_gpu` x GPUs. `fsdp` is
     the number of GPUs over which parameters and batch are sharded; the other GPUs hold replicas.
 
+    If a model has experts, they take all tokens, evenly by force. If the line `drops_tokens`, they take as many as
+    their capacity, 1.0 times an even share.
+
     `gpu` names the types of GPU that this line is for, if the launcher runs another configuration on others.
     `variants` makes the same cases once more for each variant, with the size `<size>-<variant>`. `means`
     replaces that of the recipe (`Matrix`), and `steps` its number of steps.
@@ -72,6 +75,7 @@ class Group(Strict):
     gbs_per_gpu: float | None = Field(default=None, gt=0)
     accelerator: Literal["gpu", "cpu"] = "gpu"
     gpu: list[str] = []
+    drops_tokens: bool = False
     means: MeansKeys | None = None
     steps: int | None = Field(default=None, gt=1)
     variants: list[str] = []

@@ -55,7 +55,8 @@ NAMES = {
     "Nemotron_3_Super": "nemotron-3-super",
     "Nemotron_3_Ultra": "nemotron-3-ultra",
 }
-SUFFIXES = {None: "", "dropless": "", "tokendrop": "-tokendrop", "w/ MTP": "", "w/o MTP": "-no-mtp"}
+TOKENDROP = "-tokendrop"
+SUFFIXES = {None: "", "dropless": "", "tokendrop": TOKENDROP, "w/ MTP": "", "w/o MTP": "-no-mtp"}
 # Up to this release the FLOPs of a model were counted otherwise: recipe.yaml has it under a second name.
 COUNTED_OTHERWISE = {"gpt-oss-120b": "26.04.01"}
 # Of these no source here states the whole shape. Their figures stand in the notes of the tables.
@@ -153,7 +154,7 @@ class Row:
     @property
     def model(self) -> str:
         """The name of the row's model in recipe.yaml."""
-        name = self.size.removesuffix(f"-gbs{self.gbs}").removesuffix("-tokendrop")
+        name = self.size.removesuffix(f"-gbs{self.gbs}").removesuffix(TOKENDROP)
         until = COUNTED_OTHERWISE.get(name, "")
         return f"{name}-{until}" if self.release <= until else name
 
@@ -334,6 +335,8 @@ def _case(row: Row) -> str:
     case: dict[str, Any] = {"gpu": [row.gpu], "size": row.size}
     if row.model != row.size:
         case["model"] = row.model
+    if TOKENDROP in row.size:
+        case["drops_tokens"] = True
     case |= {"dtype": [row.dtype], "gpus": [row.gpus], **_configuration(row)}
     return f"  - {_in_a_line(case)}"
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import product
 
 from plugins.judging.figures import counted
-from plugins.judging.identity import gpu_names, unstated
+from plugins.judging.identity import gpu_names, summarised_experts, unstated
 from plugins.judging.model import (
     counted_by,
     first_stage,
@@ -20,6 +20,7 @@ from plugins.judging.model import (
 from plugins.judging.validity.run import Check, TimedRun, listed, quoted
 from plugins.logs import Step
 from plugins.logs.log import GPU_NAME, Fact, type_of
+from plugins.recipes.cases import Case
 
 LINE_MARGIN, OTHER_LINES = 0.1, 0.25
 """In at most this share of the lines the rate may differ more than by this share: a step stalled, and its rate is the next one's."""
@@ -42,6 +43,7 @@ VOCABULARY_MARGIN = 0.01
 _DEMANDED = {"sequence_length": "the sequence length", "fp8": "whether it computed in FP8"}
 
 _DTYPE = ("fp8", "fp8_recipe", "precision")
+_ROUTING = ("expert_capacity", "balanced")
 _WORDS = {
     "processes": "number of processes",
     "buffer_size": "number of steps that each printed time is the mean of",
@@ -79,6 +81,8 @@ def facts(run: TimedRun) -> Iterator[str]:
             quote += f" in {fact.lines} of {counted(sum(lines), 'line')}"
         if fact.name in _DTYPE:
             yield f"{quote}, this case is {case.dtype}"
+        elif fact.name in _ROUTING:
+            yield f"{quote}, {_routed(case)}"
         else:
             yield f"{quote}, this case's {_WORDS.get(fact.name, fact.name)} is {values[fact.name]}"
 
@@ -95,6 +99,23 @@ def fp8_recipe(run: TimedRun) -> Iterator[str]:
     names = {fact.name for fact in run.log.facts}
     if wanted and "fp8" in names and "fp8_recipe" not in names:
         yield f"the log states FP8 and no recipe of it, which is delayed scaling; this case is {run.case.dtype}"
+
+
+def routing(run: TimedRun) -> Iterator[str]:
+    """A run whose summary states no routing has the default one: the summary leaves out what is a default."""
+    summary = summarised_experts(run.log.facts)
+    stated = {fact.name for fact in run.log.facts}
+    missing = "expert_capacity" if run.case.drops_tokens else "balanced"
+    if run.case.model.experts > 1 and summary is not None and missing not in stated:
+        default = "drops no token" if run.case.drops_tokens else "leaves the experts to the router"
+        yield f"{quoted(summary)} and no routing of its own, which {default}; {_routed(run.case)}"
+
+
+def _routed(case: Case) -> str:
+    """How the tokens of a case go to its experts, in words."""
+    if case.drops_tokens:
+        return "this case drops tokens beyond an even share"
+    return "this case drops no token, and balances its experts by force"
 
 
 def job(run: TimedRun) -> Iterator[str]:
@@ -248,5 +269,16 @@ def _other_batch(run: TimedRun, step: Step, flops: float) -> str:
     return other_work(case, step, flops)
 
 
-STATEMENTS: tuple[Check, ...] = (facts, fp8_recipe, job, groups, nodes, mesh, parameter_counts, gpus, rate)
+STATEMENTS: tuple[Check, ...] = (
+    facts,
+    fp8_recipe,
+    routing,
+    job,
+    groups,
+    nodes,
+    mesh,
+    parameter_counts,
+    gpus,
+    rate,
+)
 CHECKS: tuple[Check, ...] = (demanded, *STATEMENTS, batch)

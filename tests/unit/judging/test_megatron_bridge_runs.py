@@ -1,7 +1,7 @@
 """Runs of Megatron-Bridge's own cases, of a dense model and of mixtures of experts, in each dtype.
 
 The lines are in the format strings of src/megatron/bridge/training: utils/train_utils.py, lines 657 and 690
-at v0.3.1, 1135 and 1178 at v0.6.0, and config.py, line 1713 at v0.6.0.
+at v0.3.1, 1135 and 1178 at v0.6.0, and config.py, line 1729 at v0.3.1 and 1857 at v0.6.0.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ CASES = [
     ("llama3.1-405b-nvfp4-256gpus", "26.06", "gb300"),
     ("deepseek-v3-mxfp8-256gpus", "26.08", "gb300"),
     ("deepseek-v3-fp8_block-1024gpus", "25.09", "h100"),
+    ("qwen3-30b-a3b-tokendrop-fp8_cs-16gpus", "25.09", "h100"),
     ("gpt-oss-120b-bf16-64gpus", "26.04", "b200"),
     ("gpt-oss-120b-mxfp8-64gpus", "26.06", "gb300"),
     ("qwen3-30b-a3b-fp8_cs-16gpus", "26.06", "h100"),
@@ -46,9 +47,27 @@ CASES = [
 ]
 
 
-def text_of(case: Case, seconds: float, stated: Mapping[str, str]) -> str:
-    """The log of a run at this pace, in s a step, that states this beside the case's model."""
+CAPACITY, BALANCED = "moe_expert_capacity_factor", "moe_router_force_load_balancing"
+MIXTURE = CASES[CASES.index(("qwen3-30b-a3b-fp8_cs-16gpus", "26.06", "h100"))]
+DROPPING = CASES[CASES.index(("qwen3-30b-a3b-tokendrop-fp8_cs-16gpus", "25.09", "h100"))]
+
+
+def routed(case: Case) -> dict[str, str]:
+    """What `apply_moe_token_drop` and the performance recipes change (v0.6.0: scripts/performance/utils/overrides.py 454)."""
+    if case.model.experts == 1:
+        return {}
+    routing = {CAPACITY: "1.0", "moe_pad_expert_input_to_capacity": "True"}
+    if not case.drops_tokens:
+        routing = {BALANCED: "True"}
+    return {"num_moe_experts": str(case.model.experts), **routing}
+
+
+def text_of(
+    case: Case, seconds: float, stated: Mapping[str, str], behind: str = "  (Mcore default: None)"
+) -> str:
+    """The log of a run at this pace, in s a step, that states this beside the case's model. "" states nothing."""
     facts = {
+        **routed(case),
         "num_layers": str(case.model.layers),
         "hidden_size": str(case.model.hidden),
         "seq_length": str(case.sequence_length),
@@ -56,7 +75,7 @@ def text_of(case: Case, seconds: float, stated: Mapping[str, str]) -> str:
         "params_dtype": "torch.bfloat16",
         **stated,
     }
-    lines = [f"  {name}: {value}  (Mcore default: None)" for name, value in sorted(facts.items())]
+    lines = [f"  {name}: {value}{behind}" for name, value in sorted(facts.items()) if value]
     flops = flops_of(case.model, case.sequence_length, FlopsDefinition(definition="causal-attention"))
     for iteration in range(1, 51):
         took = seconds * (1 + 0.002 * (iteration % 5 - 2))
@@ -66,7 +85,10 @@ def text_of(case: Case, seconds: float, stated: Mapping[str, str]) -> str:
 
 
 def judged(
-    which: tuple[str, str, str], slower: float = 1.0, stated: Mapping[str, str] | None = None
+    which: tuple[str, str, str],
+    slower: float = 1.0,
+    stated: Mapping[str, str] | None = None,
+    behind: str = "  (Mcore default: None)",
 ) -> Judgement:
     """The judgement on a run of the case `which`: its id, release and type of GPU."""
     case_id, release, gpu = which
@@ -78,6 +100,7 @@ def judged(
         case,
         expected(case, baseline, basis).step_time * slower,
         STATED[case.dtype] if stated is None else stated,
+        behind,
     )
     outcome = replace(examples.outcome(), gpu=gpu)
     return examples.judged(case, outcome, parse(text, RECIPE), baseline)
@@ -121,6 +144,49 @@ def test_another_model_or_another_parallelism_is_another_run(
 ) -> None:
     dtype = which[0].split("-")[-2]
     assert judged(which, stated={**STATED[dtype], name: value}).verdict.kind is Kind.INVALID
+
+
+@pytest.mark.parametrize(
+    ("which", "behind", "stated", "reason"),
+    [
+        (MIXTURE, "  (Mcore default: None)", {CAPACITY: "1.0"}, "this case drops no token"),
+        (MIXTURE, "", {CAPACITY: "1.0", BALANCED: "true"}, "this case drops no token"),
+        (MIXTURE, "", {CAPACITY: "null", BALANCED: "false"}, "balances its experts by force"),
+        (MIXTURE, "  (Mcore default: None)", {BALANCED: ""}, "leaves the experts to the router; this case"),
+        (DROPPING, "", {CAPACITY: "null"}, "this case drops tokens"),
+        (DROPPING, "", {CAPACITY: "1.25"}, "this case drops tokens"),
+        (DROPPING, "  (Mcore default: None)", {CAPACITY: ""}, "which drops no token; this case drops tokens"),
+    ],
+)
+def test_other_routing_is_another_run(
+    which: tuple[str, str, str], behind: str, stated: Mapping[str, str], reason: str
+) -> None:
+    verdict = judged(which, stated={**STATED["fp8_cs"], **stated}, behind=behind).verdict
+    assert verdict.kind is Kind.INVALID
+    assert reason in verdict.headline
+
+
+@pytest.mark.parametrize(
+    ("which", "stated"),
+    [
+        (MIXTURE, {CAPACITY: "null", BALANCED: "true"}),
+        (DROPPING, {CAPACITY: "1.0", BALANCED: "false"}),
+        (DROPPING, {CAPACITY: "1.0", BALANCED: "true"}),
+    ],
+)
+def test_the_routing_as_yaml_states_it(which: tuple[str, str, str], stated: Mapping[str, str]) -> None:
+    verdict = judged(which, stated={**STATED["fp8_cs"], **stated}, behind="").verdict
+    assert (verdict.kind, verdict.remarks) == (Kind.PASSED, ())
+
+
+def test_a_log_that_states_no_routing_is_remarked_on() -> None:
+    """Without a summary, nothing tells what a line that is missing would have said."""
+    verdict = judged(MIXTURE, stated={**STATED["fp8_cs"], BALANCED: ""}, behind="").verdict
+    assert verdict.kind is Kind.PASSED
+    assert any(
+        "does not state whether experts dropped tokens and whether experts were balanced by force" in remark
+        for remark in verdict.remarks
+    )
 
 
 def test_the_flops_of_another_model_of_the_same_stated_shape_are_noticed() -> None:
