@@ -70,7 +70,7 @@ def create(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     monkeypatch.setattr(time, "sleep", sleep)
     monkeypatch.setattr(time, "monotonic", lambda: clock() + passed[0])
     creator = Creator(api, "default", lambda job: None)
-    yield lambda: creator.create(JobSets(), [dict(JOBSET)], "run.x", time.monotonic() + 20)
+    yield lambda: creator.create(JobSets(), [dict(JOBSET)], time.monotonic() + 20)
     api.close()
 
 

@@ -86,6 +86,27 @@ def test_another_sessions_job_is_not_deleted_for_its_scripts(memory: Memory) -> 
     assert memory.names(JOBS) == ["download"]
 
 
+def test_a_server_that_forbids_all_after_a_lost_answer_leaves_open_whether_a_job_was_made(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was restarted, and has not read its roles. The Job of the request without an answer is there."""
+    monkeypatch.setattr("fixtures.backends.kubernetes.provision.apply.SUBMIT_SECONDS", 3.0)
+    make = memory.post
+
+    def post(path: str, document: Any, **query: str) -> Any:
+        if path != JOBS:
+            return make(path, document, **query)
+        if memory.names(JOBS):
+            raise Refused(403, "forbidden")
+        make(path, document, **query)
+        raise Unreachable("cut off")
+
+    monkeypatch.setattr(memory, "post", post)
+    job = kubeapi.setup(memory).provision(JOB)
+    assert memory.names(JOBS) == memory.names(MAPS) == ["download"]
+    assert kubeapi.setup(memory).find(SUBMITTED, to_end=True) == job
+
+
 def test_scripts_that_got_no_answer_are_made_at_the_next_look(memory: Memory) -> None:
     session = kubeapi.setup(memory)
     job = session.provision(JOB)
