@@ -5,7 +5,6 @@ Which clusters there are, and which published statistics their runs are judged b
 
 from __future__ import annotations
 
-import math
 import random
 import statistics
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from pathlib import Path
 from plugins.baselines.baseline_file import Cell, Table
 from plugins.baselines.expected import Expected, counting, expected
 from plugins.baselines.store import Baseline
+from plugins.judging.noise import Noise
 from plugins.logs import Step
 from plugins.logs.numbers import resolution
 from plugins.metrics import FlopsDefinition, Measurement
@@ -124,7 +124,7 @@ class Cluster:
         """The step times of one run, as multiples of the baseline's. All that scatters is normal."""
         pace = 1 + rng.gauss(0, self.between)
         pattern = SLOW_DOWNS.get(self.slow) or OTHER_PATTERNS[self.slow]
-        noise = self._noise(steps, rng)
+        noise = Noise(self.noise, self.correlation).steps(steps, rng)
         times = [
             pace * factor * (1 + deviation) * (STALL if rng.random() < self.hiccups else 1)
             for factor, deviation in zip(pattern.factors(steps, rng), noise, strict=True)
@@ -133,14 +133,6 @@ class Cluster:
             times = [time * rng.uniform(1.05, 1.3) if rng.random() < self.long else time for time in times]
         times[0] *= WARM_UP
         return times
-
-    def _noise(self, steps: int, rng: random.Random) -> list[float]:
-        """An autoregressive series of the first order, in its steady state."""
-        fresh = self.noise * math.sqrt(1 - self.correlation**2)
-        series = [rng.gauss(0, self.noise)]
-        while len(series) < steps:
-            series.append(self.correlation * series[-1] + rng.gauss(0, fresh))
-        return series
 
 
 CORRELATED = {

@@ -1,0 +1,82 @@
+"""How the steps and the runs of a cluster scatter, and how often runs of it are found too slow. Pure."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from plugins.timing import MEDIAN_ERROR
+
+REACH, POINTS = 8.0, 400
+"""An integral over a normal value begins so many standard deviations below its mean, and has so many points."""
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How the step times of a cluster scatter, as shares of its pace.
+
+    `step` is the standard deviation of a step, and `correlation` that of a step with the next one (a first-order
+    autoregression). `between` is the standard deviation of the pace from one run to the next.
+    """
+
+    step: float
+    correlation: float = 0.0
+    between: float = 0.0
+
+    def steps(self, count: int, rng: random.Random) -> list[float]:
+        """The deviations of successive steps of a run, in the steady state of the autoregression."""
+        fresh = self.step * math.sqrt(1 - self.correlation**2)
+        series = [rng.gauss(0, self.step)]
+        while len(series) < count:
+            series.append(self.correlation * series[-1] + rng.gauss(0, fresh))
+        return series
+
+    def mean_error(self, steps: int) -> float:
+        """The standard deviation of the mean of so many successive steps."""
+        alike = math.fsum((1 - k / steps) * self.correlation**k for k in range(1, steps))
+        return self.step * math.sqrt((1 + 2 * alike) / steps)
+
+    def median_error(self, steps: int) -> float:
+        """The standard deviation of their median. It is less certain than their mean, the less the more they are alike."""
+        return self.mean_error(steps) * (1 + (MEDIAN_ERROR - 1) * (1 - self.correlation))
+
+
+@dataclass(frozen=True)
+class PaceGate:
+    """What decides on the pace of a case: the median of the last `steady` steps and the mean of the last `settled` ones.
+
+    Both are those of `runs` runs together. Either is too slow if its throughput is below the baseline's by more
+    than the share `slower`.
+    """
+
+    steady: int
+    settled: int
+    slower: float
+    runs: int = 1
+
+    def found(self, noise: Noise, slow: float) -> float:
+        """The chance that a cluster is found whose steps take longer by the share `slow`, but do not stall.
+
+        The median and the mean are taken as normal, with the covariance of their common steps and their common runs.
+        """
+        between = noise.between**2
+        mean = (noise.mean_error(self.settled) ** 2 + between) / self.runs
+        median = NormalDist(0, math.sqrt((noise.median_error(self.steady) ** 2 + between) / self.runs))
+        common = (noise.mean_error(self.steady) ** 2 * self.steady / self.settled + between) / self.runs
+        slope = common / median.variance
+        given_median = NormalDist(0, math.sqrt(mean - slope * common))
+        limit = 1 / (1 - self.slower) / (1 + slow) - 1
+        width = max(limit + REACH * median.stdev, 0.0) / POINTS
+        medians = [limit - (i + 0.5) * width for i in range(POINTS)]
+        passed = math.fsum(median.pdf(x) * given_median.cdf(limit - slope * x) * width for x in medians)
+        return max(1 - passed, 0.0)
+
+
+PUBLISHED = Noise(step=0.0125, correlation=0.8, between=0.004)
+"""What nine of ten published systems do not exceed.
+
+Source: MLPerf Training v5.1, 354 logs of 41 systems. `step` and `between` are the 90th percentiles of the systems, and
+`correlation` is that of the 10 systems that print each step.
+"""

@@ -1,0 +1,53 @@
+"""The model of noise: its errors and its power, beside runs that are simulated and judged as real ones are."""
+
+from __future__ import annotations
+
+import random
+import statistics
+
+import pytest
+
+from plugins.judging.noise import PUBLISHED, Noise, PaceGate
+from plugins.judging.repeats import judge_runs
+from plugins.record.verdict import Kind
+from tests.bench.clusters import Cluster, figures
+
+MANY = 4000
+INTERVALS = "mean:50-99, over: 10, every: 10"
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.35, 0.8])
+@pytest.mark.parametrize("steps", [10, 40])
+def test_errors_are_those_of_simulated_steps(correlation: float, steps: int) -> None:
+    noise, rng = Noise(0.02, correlation), random.Random(1)
+    runs = [noise.steps(steps, rng) for _ in range(MANY)]
+    assert statistics.stdev(map(statistics.fmean, runs)) == pytest.approx(noise.mean_error(steps), rel=0.04)
+    assert statistics.stdev(map(statistics.median, runs)) == pytest.approx(noise.median_error(steps), rel=0.1)
+
+
+def test_a_healthy_cluster_is_hardly_ever_found_and_a_slow_one_always() -> None:
+    gate = PaceGate(10, 40, 0.05)
+    shares = [gate.found(PUBLISHED, slow) for slow in (0.0, 0.03, 0.05, 0.06, 0.08, 0.5)]
+    assert shares == sorted(shares)
+    assert shares[0] < 1e-6
+    assert shares[-2] > 0.999
+    assert shares[-1] == 1.0
+    assert PaceGate(10, 40, 0.05, runs=3).found(PUBLISHED, 0.03) < shares[1] / 10
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+@pytest.mark.parametrize("name", ["last", INTERVALS])
+@pytest.mark.parametrize("noise", [PUBLISHED, Noise(0.02, 0.35, 0.005)])
+@pytest.mark.parametrize("slow", [0.03, 0.08])
+def test_the_power_is_that_of_simulated_runs(slow: float, noise: Noise, name: str, runs: int) -> None:
+    """The judge has more gates than the model, which counts on none of them: 5 of 100 runs may differ."""
+    figure, rng, count = figures()[name], random.Random(7), 300
+    case = figure.target.case
+    steady = len(case.means.judged.steady(case.steps)) * case.means.every
+    gate = PaceGate(steady, case.steps - case.means.warm_up(case.steps), 0.05, runs)
+    cluster = Cluster(noise.step, 0.0, noise.between, f"{100 * slow:.0f} %", noise.correlation)
+    failed = 0
+    for _ in range(count):
+        measured = [figure.measured(cluster, rng) for _ in range(runs)]
+        failed += judge_runs(measured, figure.target)[1].kind is not Kind.PASSED
+    assert failed / count == pytest.approx(gate.found(noise, slow), abs=0.05)
