@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 
 import pytest
 
 from fixtures.backends.base import LogPlace
 from fixtures.fleet import follow
+from plugins.recipes.cases import Case
 from plugins.record.job import JobRef, JobState
 from tests.unit import examples
-from tests.unit.cluster import DONE, MIDDLE, NARROW, RUNNING, WIDE, Cluster, Start
+from tests.unit.cluster import DONE, MIDDLE, NARROW, RUNNING, WIDE, Cluster, Start, until
 
 
 @pytest.mark.parametrize(("together", "questions"), [(32, 1), (2, 2)])
@@ -39,3 +41,18 @@ def test_the_logs_of_all_jobs_that_ended_are_asked_for_together(
     assert {entry.failure for entry in entries.values()} == {""}
     assert checked == [len(cases) // questions] * questions
     assert read[-questions:] == checked
+
+
+@pytest.mark.parametrize("cases", [[WIDE], [WIDE, MIDDLE, NARROW]])
+def test_the_jobs_that_a_stop_cancels_are_recorded_together(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch, cases: list[Case]
+) -> None:
+    synced: list[int] = []
+    cluster.ends = {case.id: [RUNNING] for case in cases}
+    session = start(*cases)
+    until(lambda: all(entry.state == RUNNING for entry in session.entries().values()))
+    monkeypatch.setattr(os, "fsync", synced.append)
+    session.fleet.stop()
+    assert {entry.status for entry in session.entries().values()} == {"ended"}
+    # That they were asked to end, that they did, the ends of their cases, and that of the run.
+    assert len(synced) == 4
