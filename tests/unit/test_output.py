@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
+import pytest
+
+from fixtures.session.choices import CHOICES
+from fixtures.session.terminal import Terminal
 from tests.system.support import finish, signal_group, start, until
 from tests.unit import sshd
 
@@ -32,3 +38,18 @@ def test_a_pipe_has_each_line_while_the_session_waits(tmp_path: Path) -> None:
     assert "pacemark: SIGINT while waiting for slurm to answer: cancelling what is left\n" in result.out
     assert "it was never submitted" in result.out
     assert "Traceback" not in result.out
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_the_source_of_one_function_is_read_for_an_interrupt(is_full: bool) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt("SIGINT: cancelling what is left")
+
+    with pytest.raises(KeyboardInterrupt) as excinfo:
+        interrupt()
+    shown = str(excinfo.getrepr(funcargs=True).reprcrash)
+    config = SimpleNamespace(option=SimpleNamespace(fulltrace=is_full), stash={CHOICES: None})
+    Terminal(cast(pytest.Config, config)).pytest_keyboard_interrupt(excinfo)
+    assert [entry.name for entry in excinfo.traceback][-1] == "interrupt"
+    assert len(excinfo.traceback) == (2 if is_full else 1)
+    assert str(excinfo.getrepr(funcargs=True).reprcrash) == shown
