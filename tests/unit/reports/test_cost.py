@@ -123,3 +123,13 @@ def test_a_style_is_looked_up_for_the_first_plot_alone(tmp_path: Path) -> None:
     after = zptheme.theme.extract.cache_info()
     assert after.misses == before.misses
     assert after.hits > before.hits
+
+
+def test_no_style_is_copied_for_a_plot(
+    tmp_path: Path, drawn: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, summary = ended(tmp_path)
+    plot._steps_svg.cache_clear()
+    monkeypatch.setattr("ziaplot.style.style.asdict", None)
+    page.PageReport().render(tmp_path, summary)
+    assert len(drawn) == 2 * PLOTS
