@@ -89,6 +89,7 @@ def test_a_log_that_was_followed_is_not_parsed_again(
     session.finish()
     log, count = reader.read(session.fleet.folder / WIDE.key)
     assert (len(log.steps), count) == (50, 0)
+    assert [job.log for each in session.fleet._controllers for job in each.jobs.cases] == [Log()], "let go of"
 
 
 def test_the_logs_of_all_runs_of_a_case_are_handed_on(cluster: Cluster, start: Start, reader: Reader) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from fixtures.backends.base import LogCopy, LogPlace
-from fixtures.fleet import log_copies as copies
-from fixtures.fleet.log_copies import contradiction
+from fixtures.fleet import log_reading
+from fixtures.fleet.log_reading import contradiction
 from fixtures.fleet.state import Policy
 from plugins.logs import Log
 from plugins.record.job import Job, JobRef
@@ -106,7 +106,7 @@ def test_of_a_copy_with_two_lives_the_last_one_counts(tmp_path: Path) -> None:
 
 
 def test_a_copy_may_appear_a_moment_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copies, "_AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(log_reading, "_AGAIN_SECONDS", 0.02)
     cluster, answers = Cluster(), [copy(None, trouble="there is no such object")] * 5 + [copy(WHOLE)]
 
     def read_copy(job: JobRef, place: LogPlace) -> LogCopy:

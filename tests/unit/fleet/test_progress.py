@@ -11,7 +11,7 @@ import pytest
 
 from fixtures.backends.base import InQueue
 from fixtures.backends.section import Limits
-from fixtures.fleet.job import Status, Timer
+from fixtures.fleet.job import Status
 from fixtures.fleet.progress import Progress, clock, time_left, total
 from plugins.logs.formats import read
 from plugins.record.job import JobState, Phase
@@ -70,7 +70,9 @@ def test_before_its_first_step_a_case_shows_where_it_is_and_since_when() -> None
 
 def test_before_its_first_step_a_program_says_what_it_does() -> None:
     begun = job(None, status=Status.LIVE, state=RUNNING, running=100.0)
-    begun.log = read("maxtext", [b"proxy begins: a product\nproxy begins: to compile the training step\n"])
+    begun.reading.log = read(
+        "maxtext", [b"proxy begins: a product\nproxy begins: to compile the training step\n"]
+    )
     assert Progress.of(begun).line(142.0) == (
         f"{examples.case().key}  running 0:42  to compile the training step"
     )
@@ -136,7 +138,7 @@ def test_a_case_that_waits_again_after_its_first_steps_shows_the_reason(phase: P
 
 def test_a_case_whose_job_is_over_says_so_and_has_no_time_left() -> None:
     done = JobState(Phase.SUCCEEDED, "COMPLETED")
-    line = status([10.0] * 40, state=done, over=Timer(400.0)).line(412.0)
+    line = status([10.0] * 40, state=done, phase_since=400.0).line(412.0)
     assert line.endswith("over 0:12  its log is awaited")
 
 

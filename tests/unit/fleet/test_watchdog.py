@@ -47,10 +47,10 @@ def job(times: list[float] | None = None, **changed: Any) -> TrackedJob:
     case = examples.case()
     ref = JobRef(case.recipe, case.id, "name")
     made = TrackedJob(case, "slurm", ref, "nemo2", expected=ExpectedStepTime(10.07, 10.6))
-    made.parser = parser("nemo2")
-    made.log = Log(steps=tuple(examples.steps(times or [])))
+    made.reading.parser = parser("nemo2")
+    made.reading.log = Log(steps=tuple(examples.steps(times or [])))
     for name, value in changed.items():
-        setattr(made, name, value)
+        setattr(made.reading if hasattr(made.reading, name) else made, name, value)
     return made
 
 
@@ -67,13 +67,13 @@ def job(times: list[float] | None = None, **changed: Any) -> TrackedJob:
         ),
         (
             JobState(Phase.STARTING, "Starting", reason="15 of 16 pods run: Pulling"),
-            "starting",
+            "phase_since",
             1799,
             "it has had its nodes for 30 minutes, and its containers do not run; the cluster says: 15 of 16 pods run: Pulling",
         ),
         (
             JobState(Phase.UNKNOWN, "ODD"),
-            "unknown",
+            "phase_since",
             1799,
             "in the unknown state 'ODD' for 30 minutes",
         ),
@@ -207,6 +207,7 @@ def test_a_set_up_has_limits_of_its_own() -> None:
 
 
 WHOLE: list[float] = [10.0] * 50
+DONE = JobState(Phase.SUCCEEDED, "COMPLETED")
 
 
 @pytest.mark.parametrize(
@@ -240,17 +241,17 @@ def test_when_to_give_up(
     [
         pytest.param(WHOLE, {}, LogEnd.WHOLE, id="every step"),
         pytest.param(WHOLE[:20], {}, LogEnd.AWAITED, id="steps are missing"),
-        pytest.param(WHOLE[:20], {"over": Timer(NOW - 31)}, LogEnd.SHORT, id="steps are missing for long enough"),
-        pytest.param(WHOLE[:20], {"over": Timer(NOW - 31), "grown": NOW - 1}, LogEnd.AWAITED, id="it still grew"),
+        pytest.param(WHOLE[:20], {"phase_since": NOW - 31}, LogEnd.SHORT, id="steps are missing for long enough"),
+        pytest.param(WHOLE[:20], {"phase_since": NOW - 31, "grown": NOW - 1}, LogEnd.AWAITED, id="it still grew"),
         pytest.param(WHOLE, {"blind": True}, LogEnd.AWAITED, id="the first lines are missing"),
-        pytest.param(WHOLE, {"blind": True, "over": Timer(NOW - 31)}, LogEnd.UNSEEN, id="missing for long enough"),
+        pytest.param(WHOLE, {"blind": True, "phase_since": NOW - 31}, LogEnd.UNSEEN, id="missing for long enough"),
         pytest.param(WHOLE, {"blind": True, "copied": True}, LogEnd.WHOLE, id="a copy has the first lines"),
         pytest.param(WHOLE, {"unreadable": Timer(NOW - 1)}, LogEnd.UNREADABLE, id="every step, and nobody can read it"),
         pytest.param(
-            WHOLE, {"unreadable": Timer(NOW - 1), "over": Timer(NOW - 31)}, LogEnd.WHOLE, id="the same for long enough"
+            WHOLE, {"unreadable": Timer(NOW - 1), "phase_since": NOW - 31}, LogEnd.WHOLE, id="the same for long enough"
         ),
         pytest.param(
-            WHOLE[:20], {"unreadable": Timer(NOW - 1), "over": Timer(NOW - 31)}, LogEnd.UNREADABLE, id="short and unreadable"
+            WHOLE[:20], {"unreadable": Timer(NOW - 1), "phase_since": NOW - 31}, LogEnd.UNREADABLE, id="short and unreadable"
         ),
         pytest.param([], {"parser": None}, LogEnd.WHOLE, id="a set-up has no log"),
     ],
@@ -258,5 +259,7 @@ def test_when_to_give_up(
 def test_when_the_log_of_a_job_that_is_over_is_done(
     times: list[float], changed: dict[str, Any], end: LogEnd
 ) -> None:
-    over = job(times, **{"over": Timer(NOW), "place": LogPlace(gap="lines 1 to 9 are lost")} | changed)
+    over = job(
+        times, **{"state": DONE, "phase_since": NOW, "place": LogPlace(gap="lines 1 to 9 are lost")} | changed
+    )
     assert log_end(over, 30.0, NOW) is end

@@ -258,9 +258,9 @@ def test_times_that_are_all_zero_have_a_plot() -> None:
 def job(seconds: Sequence[float], **changed: Any) -> TrackedJob:
     ref = JobRef(CASE.recipe, CASE.id, "name")
     made = TrackedJob(CASE, "jobset", ref, "megatron_lm", expected=ExpectedStepTime(STEP, STEP / 0.95))
-    made.log = log_of(aks.log_lines(seconds, of=CASE)) if seconds else Log()
+    made.reading.log = log_of(aks.log_lines(seconds, of=CASE)) if seconds else Log()
     for name, value in changed.items():
-        setattr(made, name, value)
+        setattr(made.reading if hasattr(made.reading, name) else made, name, value)
     return made
 
 

@@ -269,13 +269,13 @@ def test_the_record_has_the_checkpoint_and_no_pace() -> None:
 
 def test_a_save_of_any_length_is_waited_for() -> None:
     job = TrackedJob(CASE, "jobset", JobRef(CASE.recipe, CASE.id, "name"), "megatron_lm")
-    job.state, job.running, job.stepped = RUNNING, NOW - 4000, NOW - 3600
-    job.log = log_of()
+    job.state, job.running, job.reading.stepped = RUNNING, NOW - 4000, NOW - 3600
+    job.reading.log = log_of()
     assert silent(job, machine(), NOW) is None
     # A run that goes on behind it hangs, as any other.
-    job.log = GOOD
+    job.reading.log = GOOD
     assert silent(job, machine(), NOW) == 3600
-    job.log = log_of(steps=[])
+    job.reading.log = log_of(steps=[])
     assert silent(job, machine(), NOW) is None
 
 
