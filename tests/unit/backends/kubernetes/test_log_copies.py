@@ -6,7 +6,9 @@ from typing import Any
 
 from fixtures.backends.kubernetes.facts import Pod
 from fixtures.backends.kubernetes.job_logs import why_gone
-from fixtures.backends.kubernetes.manifest import log_copy
+from fixtures.backends.kubernetes.rendering import Renderer
+from fixtures.backends.kubernetes.section import Kubernetes
+from fixtures.backends.section import Workload
 from tests.unit import examples
 
 
@@ -34,8 +36,14 @@ def test_why_a_pod_is_gone() -> None:
 
 
 def test_where_the_recipe_keeps_its_copy() -> None:
-    recipe = examples.recipe_named("llama3_gke")
     url = "gs://logs/nemo-experiments/pm-1/dllogger/rank-0/dllogger.json"
-    assert log_copy(recipe, {"name": "pm-1", "bucket": "logs"}) == url
-    assert log_copy(recipe, {"name": "pm-1"}) is None
-    assert log_copy(examples.llama3(), {"name": "pm-1"}) is None
+    assert log_copy("llama3_gke", bucket="logs") == url
+    assert log_copy("llama3_gke") is None
+    assert log_copy("gpt3_aks", bucket="logs") is None
+
+
+def log_copy(name: str, **values: str) -> str | None:
+    recipe = examples.recipe_named(name)
+    section = Kubernetes(gpu="h100", recipes={name: Workload(values=values)})
+    renderer = Renderer(None, section, {name: recipe})  # type: ignore[arg-type]
+    return renderer.log_copy(recipe.cases[0], "pm-1")

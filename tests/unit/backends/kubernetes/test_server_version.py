@@ -15,8 +15,10 @@ from fixtures.backends.kubernetes import readiness
 from fixtures.backends.kubernetes.api import Api
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
-from fixtures.backends.kubernetes.manifest import asks_version, documents
+from fixtures.backends.kubernetes.manifest import documents
+from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.readiness import Readiness
+from fixtures.backends.kubernetes.rendering import Renderer
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.section import Workload
 from plugins.errors import ConfigError, Unreachable
@@ -77,8 +79,13 @@ def test_a_condition_that_is_no_version_is_refused(tmp_path: Path, wanted: str) 
 
 
 def test_only_a_recipe_that_depends_on_the_version_has_it_asked() -> None:
-    assert asks_version(examples.recipe_named("llama3_gke"))
-    assert not asks_version(examples.recipe_named("gpt3_aks"))
+    for name, asked in (("llama3_gke", 1), ("gpt3_aks", 0)):
+        api, recipe = Cluster("lab", Kubernetes(gpu="h100")), examples.recipe_named(name)
+        values = {"image": "nemo:24.07", "bucket": "my-logs"}
+        section = Kubernetes(gpu="h100", recipes={name: Workload(values=values)})
+        kind = JobSets() if asked else PyTorchJobs()
+        Renderer(api, section, {name: recipe}).documents(recipe.cases[0], kind, "x")  # type: ignore[arg-type]
+        assert api.asked == asked
 
 
 # Who writes into the bucket
