@@ -68,7 +68,7 @@ class Watching:
         if not self._of_pods:
             return Copy({"pm-1": {"metadata": self.metadata, "spec": {}, "status": self.status}}, {}, {})
         there, gone = ({pod["metadata"]["name"]: pod for pod in pods} for pods in (self.pods, self.gone))
-        return Copy(there, gone, {name: number for number, name in enumerate(gone)})
+        return Copy(there, gone, {pod["metadata"]["uid"]: number for number, pod in enumerate(self.gone, 1)})
 
     def close(self) -> None:
         """As a watch is closed."""

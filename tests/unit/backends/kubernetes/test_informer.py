@@ -13,14 +13,15 @@ from fixtures.backends.kubernetes.informer import Informer
 
 
 class Feed:
-    """Stands in for the API: one object, which is deleted in front of the watch."""
+    """Stands in for the API: three objects, two of which are deleted in front of the watch."""
 
     def __init__(self) -> None:
         self.told = threading.Event()
         self._over = threading.Event()
 
     def get(self, path: str, **query: str) -> Any:
-        return {"items": [_item()], "metadata": {"resourceVersion": "1"}}
+        items = [item("before", ends=True), item("first"), item("second")]
+        return {"items": items, "metadata": {"resourceVersion": "1"}}
 
     @contextlib.contextmanager
     def stream(self, path: str, seconds: int, **query: str) -> Iterator[Feed]:
@@ -28,7 +29,9 @@ class Feed:
 
     def events(self) -> Iterator[dict[str, Any]]:
         if not self.told.is_set():
-            yield {"type": "DELETED", "object": _item()}
+            yield {"type": "MODIFIED", "object": item("first", ends=True)}
+            yield {"type": "DELETED", "object": item("second")}
+            yield {"type": "MODIFIED", "object": item("before", ends=True)}
             self.told.set()
         self._over.wait(5)
 
@@ -36,8 +39,9 @@ class Feed:
         self._over.set()
 
 
-def _item() -> dict[str, Any]:
-    return {"metadata": {"name": "one", "resourceVersion": "2"}}
+def item(name: str, *, ends: bool = False) -> dict[str, Any]:
+    metadata = {"name": name, "uid": f"uid of {name}", "resourceVersion": "2"}
+    return {"metadata": metadata | ({"deletionTimestamp": "2026-11-21T09:00:00Z"} if ends else {})}
 
 
 @pytest.mark.parametrize("selector", ["app.kubernetes.io/managed-by=pacemark", ""])
@@ -48,7 +52,13 @@ def test_only_what_is_ours_is_remembered_when_it_is_gone(selector: str) -> None:
         watch.look()
         assert feed.told.wait(60)
         copy = watch.look()
-        assert copy.objects == {}
-        assert (list(copy.deleted), list(copy.leaving)) == ((["one"], ["one"]) if selector else ([], []))
+        assert list(copy.objects) == ["before", "first"]
+        assert list(copy.deleted) == (["second"] if selector else [])
+        # The end of one was asked for before anybody watched.
+        assert copy.leaving.get("uid of before", 0) == 0
+        order = sorted(
+            (uid for uid, place in copy.leaving.items() if place), key=lambda uid: copy.leaving[uid]
+        )
+        assert order == (["uid of first", "uid of second"] if selector else [])
     finally:
         watch.close()

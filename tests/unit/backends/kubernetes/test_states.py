@@ -9,7 +9,7 @@ import pytest
 
 from fixtures.backends.base import ClusterTimes
 from fixtures.backends.kubernetes import blame, facts, states
-from fixtures.backends.kubernetes.blame import Broken
+from fixtures.backends.kubernetes.blame import Broken, first_deleted
 from fixtures.backends.kubernetes.facts import UNSEEN, Pod
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.objects import LONGEST_NAME, object_name
@@ -240,6 +240,17 @@ def test_of_pods_that_only_went_the_first_is_blamed() -> None:
     assert state_of_jobset(FAILED, pods, None, 4, child).reason == "its Job BackoffLimitExceeded: too many"
     pods[0]["metadata"]["deletionTimestamp"] = UNSEEN
     assert state_of_jobset(FAILED, pods, None, 4, child).reason == "its Job BackoffLimitExceeded: too many"
+    # One that went unseen may have been the first.
+    pods[1]["metadata"]["deletionTimestamp"] = "2026-11-21T08:59:59Z"
+    assert state_of_jobset(FAILED, pods, None, 4, child).reason == "its Job BackoffLimitExceeded: too many"
+
+
+def test_of_pods_that_went_in_one_second_the_watch_tells_the_first() -> None:
+    seen = [Pod(deleted(pod(number), WHEN), place) for place, number in enumerate((2, 0, 1), 1)]
+    assert [str(first) for first in first_deleted([*seen, Pod(pod(3))])] == [
+        "pod pod-2 on node-2 (it was deleted)"
+    ]
+    assert first_deleted([*seen, Pod(deleted(pod(3), WHEN))]) == []
 
 
 def test_what_keeps_a_deleted_jobset_is_told() -> None:
