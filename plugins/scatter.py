@@ -26,14 +26,16 @@ def regular(indices: Sequence[int]) -> bool:
     Distances that differ by one are equal.
     """
     known = set(indices)
-    longest = 0
-    for first, second in combinations(sorted(known), 2):
+    needed = max(PERIODIC, len(known) - 1)
+    # Such steps begin with two of the first three.
+    for first, second in combinations(sorted(known)[:3], 2):
         for distances in ((second - first, second - first + 1), (second - first - 1, second - first)):
             here, length = second, 2
             while there := next((here + d for d in distances if d > 0 and here + d in known), 0):
                 here, length = there, length + 1
-            longest = max(longest, length)
-    return longest >= max(PERIODIC, len(known) - 1)
+            if length >= needed:
+                return True
+    return False
 
 
 def robust_sigma(values: Sequence[float]) -> float:

@@ -8,10 +8,12 @@ import random
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from plugins.judging.judgement import Judgement
+from plugins.logs import Log
 from plugins.logs.formats import read
 from plugins.record.job import Phase
 from tests.fuzz import cells
@@ -195,12 +197,18 @@ def whole(name: str) -> Run:
     return Run(cell, cells.job(rng, cell, cells.series(rng, cell, pace=1.0)))
 
 
+@cache
+def _log(dialect: str, text: str) -> Log:
+    """Many pairs of faults leave the same text: those of which one is no fault of the log."""
+    return read(dialect, [text.encode()])
+
+
 def judgement_of(run: Run) -> Judgement:
     """What the judge says of a run."""
     page = run.cell.render(run.job)
     for edit in run.edits:
         edit(page)
-    log = read(run.cell.dialect, [page.text().encode()])
+    log = _log(run.cell.dialect, page.text())
     facts = examples.with_facts(outcome(run.cell, 1.1 * sum(run.job.times) + 300), **run.facts)
     return examples.judged(run.cell.case, facts, log, run.cell.baseline)
 
