@@ -171,12 +171,30 @@ def _tell(pid: int, status: socket.socket) -> NoReturn:
     os._exit(0)
 
 
+def _make_ready() -> None:
+    """Make what each session would make again of the same bytes: templates, types of records, recipes and their baselines."""
+    # Pytest has to import these first.
+    from plugins.baselines.baseline_file import load_baselines
+    from plugins.recipes.cases import load_recipe
+    from plugins.record import case, stored, summary
+    from plugins.reports import markup, page
+
+    for name in (page.HTML, page.MARKDOWN):
+        markup.template(name)
+    for record in (case.CaseRecord, summary.Summary):
+        stored._adapter(record)
+    for suite in ("llama3", "proxy"):
+        load_recipe(ROOT / "suites" / suite)
+        load_baselines(ROOT / "baselines" / f"{suite}.yaml")
+
+
 def main() -> None:
     requests = socket.socket(fileno=int(sys.argv[1]))
     # Loads pytest, its plug-ins and Pacemark's, and leaves nothing else.
     pytest.main(["--markers", *OPTIONS])
     for module in _IMPORTED_LATE:
         importlib.import_module(module)
+    _make_ready()
     gc.freeze()
     sys.argv = ["pytest", *serve(requests)]
     runpy.run_module("pytest", run_name="__main__", alter_sys=True)
