@@ -192,6 +192,8 @@ def _other(plan: Plan, case: Case, shown: Shown) -> str:
         return f"it was judged as a {shown.gpu}, and the plan asks for {plan.gpu}"
     if shown.recorded and not plan.recorded_baselines:
         return f"it was judged by a number that run {shown.recorded} recorded, which the plan does not allow"
+    if shown.by_range and plan.by != "expected":
+        return "it was judged by its expected range, which the plan does not promise"
     reason = unagreed(plan, case, shown.number)
     if reason:
         return reason

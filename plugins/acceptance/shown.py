@@ -21,7 +21,7 @@ class Shown:
 
     It was judged by the numbers of this `release` ("" if it was not judged) for this type of `gpu`. If the number is
     the site's own, `recorded` is the run that measured it or, if it was written by hand, `number` is the step time in
-    s. `runs` is how many runs of the case were judged, `nodes` are those of all their jobs, and `submitted` is the day
+    s. With `by_range` it was judged by its expected range, because nobody published a number. `runs` is how many runs of the case were judged, `nodes` are those of all their jobs, and `submitted` is the day
     (UTC) on which the last job was. `pace` is the steady one in tokens/s, `published` the expected one, both of all
     GPUs; None if there is none.
     """
@@ -34,6 +34,7 @@ class Shown:
     gpu: str = ""
     recorded: str = ""
     number: float | None = None
+    by_range: bool = False
     runs: int = 1
     pace: float | None = None
     published: float | None = None
@@ -56,6 +57,9 @@ class Shown:
             shown = replace(shown, pace=ratio(tokens, record.steady_median))
         if expected is None:
             return shown
+        if record.expected_range is not None:
+            # The middle of a range is no published number, by which scaling could be judged.
+            return replace(shown, by_range=True)
         shown = replace(shown, recorded=expected.recorded_by, published=expected.tokens_per_second)
         if expected.own and not expected.recorded_by:
             return replace(shown, number=expected.step_time)

@@ -55,8 +55,14 @@ class Expected:
 
 
 def expected(case: Case, baseline: Baseline, basis: MfuBasis) -> Expected:
-    """What `case` should reach: the published step time, or the one that follows from the published figure."""
-    step_time = _step_time(case, baseline.cell, baseline.table.primary, basis)
+    """What `case` should reach: the published step time, or the one that follows from the published figure.
+
+    If the baseline is that of another scale, it is the step time in the middle of its range.
+    """
+    if baseline.range is None:
+        step_time = _step_time(case, baseline.cell, baseline.table.primary, basis)
+    else:
+        step_time = case.tokens_per_step / case.gpus / baseline.range.middle
     right = baseline.table.corrected_flops.get(case.size)
     corrected = None if right is None else _counted(case, right, basis.peak_tflops)
     return Expected(case, baseline, step_time, basis, corrected)

@@ -8,8 +8,10 @@ from pathlib import Path
 from plugins.baselines.accelerators import Accelerator, accelerators
 from plugins.baselines.baseline_file import Reference
 from plugins.baselines.expected import Counting, counting, usual_statistic
+from plugins.baselines.expected_range import extrapolated
 from plugins.baselines.store import Baseline, references
 from plugins.recipes.cases import Case
+from plugins.record.baseline import ExpectedRange
 from plugins.timing import Statistic
 
 
@@ -19,7 +21,8 @@ class Numbers:
 
     `why_none` says why the site's own baseline does not count, "" if it does or is missing. `statistic` is the step
     time that counts. `accelerator` is None if the type of GPU is unknown. `references` are what others measured, for
-    comparison.
+    comparison. `range` is where its pace should be by the published numbers of other scales, if it has no number itself;
+    `why_no_range` says why there is none, "" if nobody published a number of another scale either.
     """
 
     gpu: str
@@ -29,6 +32,8 @@ class Numbers:
     counting: Counting
     accelerator: Accelerator | None
     references: tuple[Reference, ...]
+    range: ExpectedRange | None = None
+    why_no_range: str = ""
 
 
 def numbers(case: Case, baseline: Baseline | None, gpu: str, folder: Path, why_none: str = "") -> Numbers:
@@ -40,6 +45,7 @@ def numbers(case: Case, baseline: Baseline | None, gpu: str, folder: Path, why_n
         statistic = baseline.statistic
     else:
         statistic = usual_statistic(folder, case)
+    scaled = baseline or extrapolated(case, gpu, folder)
     return Numbers(
         gpu=gpu,
         baseline=baseline,
@@ -48,4 +54,6 @@ def numbers(case: Case, baseline: Baseline | None, gpu: str, folder: Path, why_n
         counting=counting(case, baseline, gpu, folder),
         accelerator=accelerators(folder).get(gpu),
         references=references(folder, case, gpu),
+        range=None if isinstance(scaled, str) else scaled.range,
+        why_no_range=scaled if isinstance(scaled, str) else "",
     )

@@ -10,7 +10,7 @@ from plugins.baselines.baseline_file import Cell, Reference, Table, load_baselin
 from plugins.baselines.changes import shown
 from plugins.errors import ConfigError
 from plugins.recipes.cases import Case, Recipe
-from plugins.record.baseline import AgreedTolerance, Tolerance
+from plugins.record.baseline import AgreedTolerance, ExpectedRange, Tolerance
 from plugins.timing import Statistic
 
 
@@ -20,6 +20,7 @@ class Baseline:
 
     If a case has both a published number and the site's own, it is judged by the published one; `beside` is the
     other. `agreed` takes the place of the published tolerance. `of_site` says whether it is the site's own number.
+    With a `range`, the cell is of another scale: the case is judged by the lower end of the range.
     """
 
     path: Path
@@ -28,16 +29,25 @@ class Baseline:
     beside: Baseline | None = None
     agreed: AgreedTolerance | None = None
     of_site: bool = False
+    range: ExpectedRange | None = None
 
     @property
     def published_tolerance(self) -> Tolerance:
-        return self.cell.tolerance or self.table.tolerance
+        published = self.cell.tolerance or self.table.tolerance
+        if self.range is None:
+            return published
+        low, middle, high = self.range.low, self.range.middle, self.range.high
+        faster = high / middle * (1 + published.faster) - 1
+        return published.model_copy(update={"slower": 1 - low / middle, "faster": faster})
 
     @property
     def tolerance(self) -> Tolerance:
         """What the case is judged with."""
         if self.agreed is None:
             return self.published_tolerance
+        if self.range is not None:
+            steadiness = self.agreed.model_copy(update={"slower": None, "faster": None})
+            return steadiness.instead_of(self.published_tolerance)
         return self.agreed.instead_of(self.published_tolerance)
 
     @property
@@ -48,6 +58,9 @@ class Baseline:
     def origin(self) -> str:
         """Where the number comes from, in one line."""
         table, run = self.table, self.cell.recorded
+        if self.range is not None:
+            origin = replace(self, range=None).origin
+            return f"expected range, {self.range.text}: nobody published a number of this case; {origin}"
         if run is None:
             also = f" (printed again in {', '.join(table.also)})" if table.also else ""
             return f"{table.framework} release {table.release}{also} on {table.gpu}, {table.source}"
@@ -173,7 +186,11 @@ def _unlike(baseline: Baseline, recipe: Recipe, case: Case) -> str:
             f"the baseline was measured with {key} {baseline.cell.configuration[key]}, but "
             f"{recipe.name}/{recipe.path.relative_to(recipe.folder)} runs {key} {ran[key]}; make them agree"
         )
-    statistic = baseline.statistic
+    return unfit(baseline.statistic, case)
+
+
+def unfit(statistic: Statistic, case: Case) -> str:
+    """Why a case has no such statistic; "" if it has."""
     last = statistic.indices(case.steps)[-1]
     if last >= case.steps:
         return f"statistic {statistic} needs step {last}, but the recipe ends at step {case.steps - 1}"

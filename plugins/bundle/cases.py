@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -31,7 +32,7 @@ def check_cases(run: BundledRun, found: Examination) -> dict[str, CaseRecord]:
     """
     by_key = {record.id: record for record in run.summary.cases}
     records: dict[str, CaseRecord] = {}
-    terms, unplanned, followed = Terms(run), 0, list[str]()
+    terms, unplanned, followed = Terms(run), Counter[str](), list[str]()
     for case, entries in run.tries.items():
         record, entry = by_key.get(case), entries[-1]
         if not entry.is_case or record is None:
@@ -59,11 +60,15 @@ def check_cases(run: BundledRun, found: Examination) -> dict[str, CaseRecord]:
         records[case] = anew
         found.cases.append(_pace(anew))
         terms.add(entry, judgement)
-        unplanned += run.basis.of(entry.ref.recipe).choice.agreed is not None and not run.log.plan
-    if unplanned:
-        found.wrong.append(
-            f"{unplanned} case(s) are judged by the tolerance of a plan in {BASIS}/choices/, and the run has no plan"
-        )
+        if not run.log.plan:
+            choice = run.basis.of(entry.ref.recipe).choice
+            unplanned["the tolerance"] += choice.agreed is not None
+            unplanned["the promise"] += choice.by_expected
+    found.wrong += [
+        f"{count} case(s) are judged by {what} of a plan in {BASIS}/choices/, and the run has no plan"
+        for what, count in unplanned.items()
+        if count
+    ]
     found.notes += terms.notes()
     if followed:
         found.notes.append(f"by the ledger, another job had to follow {few(followed)}")

@@ -70,8 +70,11 @@ def _promised_otherwise(run: BundledRun, plan: Plan, records: Mapping[str, CaseR
     if plan.site != run.log.site:
         yield f"{PLAN} is for site {plan.site}, the run is of site {run.log.site}"
     for name in sorted({case.partition("/")[0] for case in records}):
-        if run.basis.of(name).choice.agreed != plan.tolerance:
+        choice = run.basis.of(name).choice
+        if choice.agreed != plan.tolerance:
             yield f"{BASIS}/choices/{name}.json: its tolerance is not that of {PLAN}"
+        if choice.by_expected != (plan.by == "expected"):
+            yield f"{BASIS}/choices/{name}.json: whether expected ranges decide is not as in {PLAN}"
     for key in records:
         case = run.basis.case(key)
         difference = promised_otherwise(plan, case, run.basis.of(case.recipe).choice)

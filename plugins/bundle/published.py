@@ -9,6 +9,7 @@ from typing import Any
 from plugins.baselines.accelerators import accelerators
 from plugins.baselines.baseline_file import Table
 from plugins.baselines.expected import counting, usual_statistic
+from plugins.baselines.expected_range import extrapolated
 from plugins.baselines.store import Baseline, find, references
 from plugins.bundle.findings import Examination, differing
 from plugins.bundle.run import BundledRun
@@ -86,6 +87,8 @@ def _figures(folder: Path, case: Case, baseline: Baseline | None, gpu: str) -> d
     if baseline is None:
         figures["statistic"] = str(usual_statistic(folder, case))
         figures["MFU"] = repr(counting(case, None, gpu, folder).basis())
+        scaled = extrapolated(case, gpu, folder)
+        figures["expected range"] = scaled if isinstance(scaled, str) else repr(scaled.range)
         return figures
     of_all = set(Table.model_fields) - {"cells", "notes", "references", "also"}
     figures |= baseline.table.model_dump(mode="json", include=of_all)

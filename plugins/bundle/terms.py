@@ -17,6 +17,9 @@ from plugins.record.job import REPLAY, Job
 from plugins.record.plan import PLAN, Plan
 from plugins.record.verdict import LeftOut
 
+BY_RANGE = "judged by the lower end of the expected range, because nobody published a number"
+"""So begins the note on such cases, which it names."""
+
 
 @dataclass
 class Terms:
@@ -35,7 +38,7 @@ class Terms:
         if self.judged_as:
             yield f"judged as what the site file states: {', '.join(sorted(self.judged_as))}"
         for words, cases in self.by.items():
-            if words.startswith(BY_AGREED):
+            if words.startswith((BY_AGREED, BY_RANGE)):
                 yield f"{few(cases)}: {words}"
             else:
                 yield f"{len(cases)} case(s) are {words}"
@@ -54,6 +57,8 @@ class Terms:
         choice, target = self.run.basis.of(entry.ref.recipe).choice, judgement.expected
         if target is not None and target.baseline.path.parent != self.run.basis.baselines:
             yield f"judged by the site's own numbers, which nobody published: see {BASIS}/own/"
+        if target is not None and target.baseline.range is not None:
+            yield BY_RANGE
         if judgement.case.model_name in {model.size for model in choice.models}:
             yield f"of models that the site added, which nobody published: see {BASIS}/choices/"
         if entry.backend == REPLAY:
@@ -83,5 +88,7 @@ def agreed(plan: Plan) -> Iterator[str]:
         yield f"by {PLAN}, scaling may fall short of the published efficiency by {100 * plan.scaling:g} %"
     if plan.recorded_baselines:
         yield f"by {PLAN}, numbers that this site itself recorded count"
+    if plan.by == "expected":
+        yield f"by {PLAN}, the lower end of its expected range decides on a case without a published number"
     if plan.numbers:
         yield f"by {PLAN}, both parties agreed on the numbers of {few(sorted(plan.numbers))}"

@@ -73,6 +73,7 @@ def _with_figures(record: CaseRecord, judgement: Judgement, measurement: Measure
         spread=timing.spread,
         hiccups=_indices(timing),
         mfu_definition=_mfu_definition(judgement, measurement.mfu_basis),
+        expected_range=judgement.evidence.numbers.range,
         references=tuple(
             _part(parts.Compared, reference, text=beside(measurement, reference))
             for reference in judgement.references

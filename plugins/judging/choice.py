@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +21,8 @@ class Choice(Strict):
     `strict_last` the published statistic alone decides.
 
     `own` is the folder of the site's own baselines, "" if there are none or none count. `agreed` is the tolerance
-    of an acceptance plan.
+    of an acceptance plan. With `by_expected`, the plan promises that a case without a number is decided by its expected
+    range.
     """
 
     release: str | None = None
@@ -33,6 +35,7 @@ class Choice(Strict):
     strict_last: bool = False
     own: str = ""
     agreed: AgreedTolerance | None = None
+    by_expected: bool = Field(default=False, exclude_if=operator.not_)
 
     def gpu_of(self, case: Case) -> str:
         """The type of accelerator whose baselines the case is judged against."""

@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
 
+from plugins.baselines.expected_range import extrapolated
 from plugins.baselines.numbers import Numbers, numbers
 from plugins.baselines.store import Baseline, SiteNumbers, find
 from plugins.gpu.samples import Gpus
@@ -157,8 +158,14 @@ def site_numbers(choice: Choice, run: str = "", job: str = "", log: str = "") ->
 
 
 def baseline_in(setting: Setting, case: Case, gpu: str, site: SiteNumbers | None) -> Baseline | None:
-    """The number that a case is judged by, with the tolerance that was agreed on. Raises ConfigError."""
+    """The number that a case is judged by, with the tolerance that was agreed on. Raises ConfigError.
+
+    If it has none, and the plan of an acceptance promises it, it is judged by its expected range.
+    """
     baseline = find(setting.baselines, setting.recipe, case, gpu, site)
+    if baseline is None and setting.choice.by_expected:
+        scaled = extrapolated(case, gpu, setting.baselines)
+        baseline = None if isinstance(scaled, str) else scaled
     return None if baseline is None else replace(baseline, agreed=setting.choice.agreed)
 
 

@@ -114,11 +114,13 @@ def _reason(kind: Kind, expected: Expected, step_time: float) -> str:
     elif kind is Kind.TOO_FAST:
         digits = _digits(ratio, tolerance.faster)
         limit = f" (limit +{percent(tolerance.faster)}); was it really this configuration?"
-    run, recorded = expected.baseline.cell.recorded, ""
+    run, is_what = expected.baseline.cell.recorded, "is expected"
     if run is not None:
-        recorded = f", as run {run.run} recorded on {run.date}"
+        is_what += f", as run {run.run} recorded on {run.date}"
+    if expected.baseline.range is not None:
+        is_what = f"is the middle of the expected range, {expected.baseline.range.text}, whose lower end decides by the acceptance plan"
     return (
-        f"{seconds(step_time)} a step where {seconds(expected.step_time)} is expected{recorded}, "
+        f"{seconds(step_time)} a step where {seconds(expected.step_time)} {is_what}, "
         f"{signed(ratio, digits)} throughput{limit}"
     )
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
 
+from plugins.record.public import Part
 from plugins.yamlfile import Day, Stated, Strict
 
 
@@ -43,6 +45,34 @@ class AgreedTolerance(Strict):
     def instead_of(self, published: Tolerance) -> Tolerance:
         """A baseline's own tolerance, with what was agreed on in its place."""
         return published.model_copy(update=self.model_dump(exclude_none=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpectedRange(Part):
+    """Where the pace of a case should be whose number nobody published: 90 % of such paces are in it.
+
+    The figures are in tokens/s per GPU.
+    """
+
+    low: float
+    middle: float
+    """What the published scales make most likely."""
+    high: float
+    scales: tuple[int, ...]
+    """The numbers of GPUs of the published scales that the range may follow from: it follows from the first, which is the nearest."""
+
+    def side(self, pace: float, resolution: float = 0.0) -> Literal["below", "within", "above"]:
+        """Where a pace is, measured by times that are rounded by this share at most."""
+        if pace < self.low / (1 + resolution):
+            return "below"
+        return "within" if pace <= self.high / (1 - resolution) else "above"
+
+    @property
+    def text(self) -> str:
+        """`90 %: 1,462 to 1,541 tokens/s/GPU, from 3 published scales (the nearest: 64, 128 GPUs)`."""
+        nearest = ", ".join(f"{gpus:,}" for gpus in self.scales[:2])
+        count = "1 published scale" if len(self.scales) == 1 else f"{len(self.scales)} published scales"
+        return f"90 %: {self.low:,.0f} to {self.high:,.0f} tokens/s/GPU, from {count} (the nearest: {nearest} GPUs)"
 
 
 class Recorded(Strict):

@@ -1,6 +1,6 @@
 """The record of a case, `case.json`: its verdict and what it rests on. docs/results.md tells of it.
 
-Every key is always there. It is null if the case did not get that far, or if there is no such figure. A field with a default
+Every key but `expected_range` is always there. It is null if the case did not get that far, or if there is no such figure. A field with a default
 was added later: an older record may lack it.
 """
 
@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from plugins.record.baseline import Recorded
+from plugins.record.baseline import ExpectedRange, Recorded
 from plugins.record.job import Job
 from plugins.record.public import EARLIER, LAST, Part, View
 from plugins.record.verdict import Cause, Kind
@@ -253,6 +253,8 @@ class CaseRecord(Part):
     days_per_1t_tokens: float | None
     mfu_definition: MfuDefinition | None
     expected: Expected | None
+    expected_range: Annotated[ExpectedRange | None, Field(exclude_if=lambda value: value is None)] = None
+    """Where its pace should be by the published numbers of other scales; left out unless the case has no number itself. `expected` is null, or the middle of the range if an acceptance plan has it decide."""
     references: tuple[Compared, ...] | None
     recording: Mapping[str, Any] | None
     """With `--record-baselines`: the cell that is offered for the site's own table, or `digest`, or `refused`."""

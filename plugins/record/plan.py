@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -87,6 +87,11 @@ class Plan(Strict):
     numbers: dict[str, Annotated[float, Field(gt=0)]] = Field(
         default={},
         description="Agreed step times in s, by the id of the case, where nobody published a number. The site's own baselines have them, without `recorded`.",
+    )
+    by: Literal["expected"] | None = Field(
+        default=None,
+        exclude_if=lambda by: by is None,
+        description="`expected`: a case for which nobody published a number is decided by the lower end of its [expected range](verdicts.md#an-expected-range).",
     )
     repeats: Repeated = Repeated()
     tolerance: AgreedTolerance | None = Field(

@@ -174,6 +174,8 @@ class CaseView:
         compared = f"{target.framework}, release {target.release}, on {target.gpu}"
         if target.recorded_by:
             compared += f", as recorded by run {target.recorded_by}"
+        if self.record.expected_range is not None:
+            compared += f", by the expected range, {self.record.expected_range.text}"
         return f"{compared}: {target.source}"
 
     @property

@@ -139,6 +139,8 @@ def _agreed(plan: Plan) -> Iterator[tuple[str, str]]:
         scaling = f"at most {100 * plan.scaling:g} % below the published efficiency"
     yield "scaling", scaling
     yield "nodes", ", ".join(plan.nodes) or "none named"
+    if plan.by == "expected":
+        yield "cases without a published number", "the lower end of the expected range decides"
     numbers = ", ".join(f"{case} {value:g} s" for case, value in plan.numbers.items())
     yield "agreed step times", numbers or "none"
     yield "network", plan.network or "not stated"

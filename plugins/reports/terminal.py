@@ -104,6 +104,8 @@ def _baseline(record: CaseRecord) -> str:
     if target is None:
         return ""
     compared = f"{record.recipe} {record.release} on {target.gpu}"
+    if record.expected_range is not None:
+        compared += " by its expected range"
     if target.recorded_by:
         compared += f" as recorded by run {target.recorded_by}"
     return compared

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from plugins.baselines.changes import since, versions_of
 from plugins.baselines.expected import Expected, expected
+from plugins.baselines.numbers import Numbers
 from plugins.baselines.store import Baseline
 from plugins.judging import cpus as cpu_judging
 from plugins.judging import gpus as gpu_judging
@@ -21,7 +22,7 @@ from plugins.judging.steadiness import stall_remarks, steadiness
 from plugins.judging.validity import TimedRun
 from plugins.judging.verdicts import Verdict
 from plugins.logs import Log
-from plugins.metrics import Measurement, MfuBasis
+from plugins.metrics import Measurement, MfuBasis, tokens_per_second
 from plugins.recipes.cases import Case
 from plugins.record.baseline import Tolerance
 from plugins.record.verdict import Kind
@@ -66,7 +67,7 @@ def _without_baseline(evidence: Evidence) -> Conclusion:
     reason = (
         f"measured {measurement.step_time:.4g} s a step, {measurement.tokens_per_second:,.0f} tokens/s, "
         f"{steadiness(measurement)}; nothing to compare with: baselines/{case.recipe}.yaml has no "
-        f"{case.id} of release {case.release} on {numbers.gpu}{why_none}"
+        f"{case.id} of release {case.release} on {numbers.gpu}{why_none}{_beside_range(numbers, measurement)}"
     )
     stalls = stall_remarks(measurement, Tolerance())
     verdict = Verdict(Kind.NO_BASELINE, (reason,), (*remarks_on(runs), *stalls, *remarks(evidence)))
@@ -80,6 +81,16 @@ def _without_baseline(evidence: Evidence) -> Conclusion:
         *job_lines(evidence.outcome),
     )
     return Conclusion(verdict, details, measurement, references=numbers.references, runs=_if_several(runs))
+
+
+def _beside_range(numbers: Numbers, measurement: Measurement) -> str:
+    """Where the pace of a case without a number is beside that of other scales; "" if nobody published any."""
+    if numbers.range is None:
+        return f"; no expected range: {numbers.why_no_range}" if numbers.why_no_range else ""
+    case, timing = measurement.case, measurement.timing
+    pace = tokens_per_second(case, timing.steady) / case.gpus
+    side = numbers.range.side(pace, timing.resolution)
+    return f"; its steady pace of {pace:,.0f} tokens/s/GPU is {side} the expected range, {numbers.range.text}"
 
 
 def _compared(evidence: Evidence, baseline: Baseline, basis: MfuBasis) -> Conclusion:

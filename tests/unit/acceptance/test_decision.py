@@ -335,3 +335,21 @@ def test_a_short_text_of_many_nodes_fills_no_memory() -> None:
     found = node_names(",".join(f"n{number}[0-99999]" for number in range(100)))
     assert len(found) < 100_100
     assert {"n0[0-99999]", "n99[0-99999]"} & found == {"n99[0-99999]"}
+
+
+def test_a_pass_by_a_range_counts_only_if_the_plan_promises_it() -> None:
+    shown = ended(Kind.PASSED, by_range=True, published=None)
+    assert decided(shown).missing == {
+        MIDDLE: "it was judged by its expected range, which the plan does not promise"
+    }
+    assert decided(shown, by="expected").decision is Decision.ACCEPTED
+    # The others have published numbers, of which the range is none.
+    missing = decided(shown, by="expected", scaling=0.03).missing
+    assert missing == {
+        "scaling of llama3/70b-bf16": f"{MIDDLE}: it has no baseline to compare its scaling with"
+    }
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.PASSED])
+def test_a_promised_range_makes_no_other_verdict_a_pass(kind: Kind) -> None:
+    assert decided(ended(kind), by="expected").decision is not Decision.ACCEPTED

@@ -63,23 +63,27 @@ waivers:
 """
 
 
-def make_run(folder: Path, plan: str = "", *, repeated: bool = False) -> Path:
+def make_run(folder: Path, plan: str = "", *, repeated: bool = False, baselines: Path | None = None) -> Path:
     """The folder of a run on Slurm: one case passed, one is too slow, one ran twice, one was cancelled in the queue.
 
     With a plan there is no case that was cancelled. The case that ran twice had a node that went down, or, if it is
-    `repeated`, a first run that did not decide.
+    `repeated`, a first run that did not decide. `baselines` has the tables, usually the published ones.
     """
     run = folder / RUN
     run.mkdir(parents=True)
     agreed = parse_plan(Path(PLAN), plan.encode()) if plan else None
     if agreed is not None:
         (run / PLAN).write_bytes(agreed.data)
-    chosen = Choice(versions={"driver": "550.54"}, agreed=agreed.plan.tolerance if agreed else None)
+    chosen = Choice(
+        versions={"driver": "550.54"},
+        agreed=agreed.plan.tolerance if agreed else None,
+        by_expected=agreed is not None and agreed.plan.by == "expected",
+    )
     recipe = examples.llama3()
     ledger = Ledger.create(run / JOBS_LOG, RUN, "lab", agreed.digest if agreed else "")
     cases = [examples.case(case_id) for case_id in (PASSED, SLOW, AGAIN, *([] if plan else [STOPPED]))]
     ledger.plan([(case, "slurm", f"pacemark-{RUN}.{case.recipe}-{case.id}") for case in cases])
-    write_basis(run, Setting(recipe, chosen, examples.BASELINES))
+    write_basis(run, Setting(recipe, chosen, baselines or examples.BASELINES))
     number = 100
 
     def job(case_id: str, log: bytes, phase: Phase, **ended: str) -> None:
@@ -126,7 +130,7 @@ def make_run(folder: Path, plan: str = "", *, repeated: bool = False) -> Path:
         assert entry is not None
         outcome = outcome_of(entry, run / case.key, chosen.gpu_of(case), ledger.earlier(case.key))
         outcome = replace(outcome, versions=chosen.versions)
-        setting = Setting(recipe, chosen, examples.BASELINES)
+        setting = Setting(recipe, chosen, baselines or examples.BASELINES)
         write_case(judge(read_evidence(case, outcome, setting, ParsedLogs())))
     begun = datetime.fromtimestamp(ledger.run().started, UTC).date()
 

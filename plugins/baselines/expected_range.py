@@ -1,0 +1,108 @@
+"""Where the pace of a case should be whose number nobody published, by the published numbers of other scales.
+
+In weak scaling each GPU does the same work at each scale, so that its throughput changes with the communication alone.
+The figures here are those of 40 published series of weak scaling: of the 381 pairs of their scales that are at most
+`MOST_DOUBLINGS` apart. tests/unit/baselines/test_expected_range.py counts them anew, and says how often a range holds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+from plugins.baselines.baseline_file import Cell
+from plugins.baselines.expected import counting, expected
+from plugins.baselines.store import Baseline, tables_of, unfit
+from plugins.recipes.cases import Case
+from plugins.record.baseline import ExpectedRange
+
+EFFICIENCY = 0.9946
+"""The throughput of a GPU, as a share, when the number of GPUs is doubled: the median of the series."""
+
+SLOWER, FASTER = 0.0188, 0.0095
+"""By which share of the throughput a larger scale is below and above that in one of 20 pairs, times the root of the doublings, of one at least."""
+
+MOST_DOUBLINGS = 4
+"""Scales that are farther apart were published of three models alone."""
+
+FEWEST_GPUS, MOST_GPUS = 8, 2304
+"""No series has a smaller or a larger scale."""
+
+# What grows with the number of GPUs in weak scaling, and follows from the rest of the configuration.
+_SCALED = ("gbs", "dp", "ga")
+# What a table states only where it is no 1.
+_USUALLY_1 = ("ep", "fsdp")
+
+
+def extrapolated(case: Case, gpu: str, folder: Path) -> Baseline | str:
+    """The nearest published scale of a case, with the range that follows; or why there is no range.
+
+    "": nobody published a number of its size and dtype on this type of GPU in its release, at any scale.
+    """
+    published = [
+        Baseline(folder / f"{case.recipe}.yaml", table, cell)
+        for table in tables_of(folder / f"{case.recipe}.yaml", case)
+        if table.gpu == gpu
+        for cell in table.cells
+        if (cell.size, cell.dtype) == (case.size, case.dtype) and not cell.recorded
+    ]
+    if not published or not case.is_timed:
+        return ""
+    if not FEWEST_GPUS <= case.gpus <= MOST_GPUS:
+        return f"published series have {FEWEST_GPUS} to {MOST_GPUS:,} GPUs"
+    usable: list[Baseline] = []
+    unusable: dict[str, list[int]] = {}
+    for baseline in published:
+        reason = _unusable(case, baseline)
+        if reason:
+            unusable.setdefault(reason, []).append(baseline.cell.gpus)
+        else:
+            usable.append(baseline)
+    if not usable:
+        return "; ".join(f"{', '.join(map(str, gpus))} GPUs {reason}" for reason, gpus in unusable.items())
+    usable.sort(key=lambda baseline: (abs(_doublings(case, baseline)), baseline.cell.gpus))
+    return _from_nearest(case, usable, gpu, folder)
+
+
+def _from_nearest(case: Case, usable: list[Baseline], gpu: str, folder: Path) -> Baseline | str:
+    nearest, scales = usable[0], tuple(baseline.cell.gpus for baseline in usable)
+    doublings = _doublings(case, nearest)
+    if abs(doublings) > MOST_DOUBLINGS:
+        return f"the nearest published scale, {scales[0]} GPUs, is {abs(doublings):.3g} doublings away, more than {MOST_DOUBLINGS}"
+    basis = counting(case, nearest, gpu, folder).basis()
+    if basis is None:
+        return f"{scales[0]} GPUs have no published pace"
+    # The work of a GPU is the same, so that the step time is that of the nearest scale but for the efficiency.
+    seconds = expected(case, nearest, basis).step_time
+    middle = case.tokens_per_step / case.gpus / seconds * EFFICIENCY**doublings
+    spread = math.sqrt(max(1.0, abs(doublings)))
+    below, above = (SLOWER, FASTER) if doublings > 0 else (FASTER, SLOWER)
+    low, high = middle * math.exp(-below * spread), middle * math.exp(above * spread)
+    return replace(nearest, range=ExpectedRange(low=low, middle=middle, high=high, scales=scales))
+
+
+def _doublings(case: Case, baseline: Baseline) -> float:
+    """How often the GPUs of a published scale are doubled at the scale of the case; negative if they are halved."""
+    return math.log2(case.gpus / baseline.cell.gpus)
+
+
+def _unusable(case: Case, baseline: Baseline) -> str:
+    """Why a published scale says nothing of a case; "" if it does."""
+    cell = baseline.cell
+    if cell.gpus < FEWEST_GPUS:
+        return f"are fewer than {FEWEST_GPUS}, with which published series begin"
+    ran = {**dict.fromkeys(_USUALLY_1, 1), **case.identity()}
+    differing = next((key for key, value in _per_gpu(cell).items() if ran.get(key) != value), "")
+    if differing:
+        return f"run {differing} {_per_gpu(cell)[differing]}, the case {ran.get(differing)}"
+    if cell.gbs * case.gpus != case.gbs * cell.gpus:
+        return f"run a batch of {cell.gbs / cell.gpus:g} sequences per GPU, the case {case.gbs / case.gpus:g}"
+    reason = unfit(baseline.statistic, case)
+    return f"were measured otherwise: {reason}" if reason else ""
+
+
+def _per_gpu(cell: Cell) -> dict[str, int | str]:
+    """What a cell states of its configuration that is the same at each scale."""
+    stated = {**dict.fromkeys(_USUALLY_1, 1), **cell.configuration}
+    return {key: value for key, value in stated.items() if key not in _SCALED}

@@ -1,0 +1,147 @@
+"""A case without a number is told where its pace is in its expected range; only a plan that promises it has it decide."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from plugins.acceptance.shown import Shown
+from plugins.baselines.store import Baseline
+from plugins.judging.case_record import record_of
+from plugins.judging.choice import Choice, Setting
+from plugins.judging.evidence import baseline_in
+from plugins.judging.judgement import Judgement
+from plugins.record.baseline import AgreedTolerance
+from plugins.record.stored import case_as_json, read_case, write_case
+from plugins.record.verdict import Kind
+from plugins.reports.terminal import print_table
+from tests.unit import examples
+from tests.unit.baselines.test_expected_range import without
+
+CASE = examples.case()
+RANGE = "90 %: 1,599 to 1,645 tokens/s/GPU, from 5 published scales (the nearest: 256, 1,024 GPUs)"
+MIDDLE, LOW, HIGH = 10.054, 10.245, 9.959
+"""The step times in s of the middle and the ends of that range."""
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Path:
+    """The published tables without the number of the case."""
+    return without(tmp_path / "baselines", 512)
+
+
+def by(tables: Path, **choice: object) -> Baseline | None:
+    return baseline_in(Setting(examples.llama3(), Choice(**choice), tables), CASE, "h100", None)  # type: ignore[arg-type]
+
+
+def judged(tables: Path, seconds: float, against: Baseline | None = None) -> Judgement:
+    """A steady run at this step time in s."""
+    log = examples.parse(examples.nemo2_text([seconds + step % 2 / 1000 for step in range(50)]))
+    return examples.judged(CASE, examples.outcome(), log, against, baselines=tables)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "side"),
+    [(MIDDLE, "within"), (LOW - 0.01, "within"), (LOW + 0.01, "below"), (HIGH - 0.01, "above")],
+)
+def test_without_a_plan_it_is_no_baseline_and_says_where_it_is(
+    tables: Path, seconds: float, side: str
+) -> None:
+    found = judged(tables, seconds, by(tables))
+    assert found.verdict.kind is Kind.NO_BASELINE
+    assert not found.verdict.fails
+    assert found.expected is None
+    assert found.verdict.headline.endswith(f"/GPU is {side} the expected range, {RANGE}")
+    assert "pass" not in found.text
+
+
+def test_it_says_why_there_is_no_range(tables: Path) -> None:
+    other = replace(CASE, gbs=512)
+    log = examples.parse("".join(f"{examples.nemo2_line(i, gbs=512)}\n" for i in range(50)))
+    found = examples.judged(other, examples.outcome(), log, None, baselines=tables)
+    assert found.verdict.headline.endswith(
+        "; no expected range: 64, 128, 256, 1024, 2048 GPUs run a batch of 2 sequences per GPU, the case 1"
+    )
+
+
+def test_a_run_that_is_not_valid_has_no_range(tables: Path) -> None:
+    log = examples.parse("".join(f"{examples.nemo2_line(i, gbs=512)}\n" for i in range(50)))
+    found = examples.judged(CASE, examples.outcome(), log, None, baselines=tables)
+    assert found.verdict.kind is Kind.INVALID
+    assert "range" not in found.text
+    assert record_of(found).expected_range is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "kind"),
+    [
+        (MIDDLE, Kind.PASSED),
+        (LOW - 0.01, Kind.PASSED),
+        (LOW + 0.01, Kind.TOO_SLOW),
+        (HIGH - 0.01, Kind.PASSED),
+        (HIGH / 1.1 - 0.02, Kind.TOO_FAST),
+    ],
+)
+def test_a_plan_that_promises_it_has_the_lower_end_decide(tables: Path, seconds: float, kind: Kind) -> None:
+    found = judged(tables, seconds, by(tables, by_expected=True))
+    assert found.verdict.kind is kind
+    assert (
+        f"is the middle of the expected range, {RANGE}, whose lower end decides by the acceptance plan, "
+        in (found.verdict.headline)
+    )
+    assert f"baseline  expected range, {RANGE}: nobody published a number of this case; " in found.text
+
+
+def test_no_tolerance_of_the_plan_moves_the_lower_end(tables: Path) -> None:
+    agreed = AgreedTolerance(slower=0.2, faster=0.5, spread=0.01)
+    against = by(tables, by_expected=True, agreed=agreed)
+    assert against is not None
+    assert against.tolerance.spread == 0.01
+    for seconds, kind in ((LOW + 0.01, Kind.TOO_SLOW), (HIGH / 1.1 - 0.02, Kind.TOO_FAST)):
+        assert judged(tables, seconds, against).verdict.kind is kind
+
+
+def test_a_restless_run_is_noisy_beside_a_range_too(tables: Path) -> None:
+    log = examples.parse(examples.nemo2_text([MIDDLE * (1.08 if i % 2 else 0.93) for i in range(50)]))
+    found = examples.judged(CASE, examples.outcome(), log, by(tables, by_expected=True), baselines=tables)
+    assert found.verdict.kind is Kind.NOISY
+
+
+def test_a_published_number_comes_before_the_range() -> None:
+    found = by(examples.BASELINES, by_expected=True)
+    assert found == examples.baseline()
+    assert record_of(judged(examples.BASELINES, 10.07, found)).expected_range is None
+
+
+def test_a_record_has_the_range_only_where_there_is_one(tables: Path, tmp_path: Path) -> None:
+    plain, promised = (
+        record_of(judged(tables, MIDDLE, against)) for against in (by(tables), by(tables, by_expected=True))
+    )
+    for record, has_target in ((plain, False), (promised, True)):
+        assert record.expected_range is not None
+        assert record.expected_range.text == RANGE
+        assert (record.expected is not None) is has_target
+        (tmp_path / record.id).mkdir(parents=True, exist_ok=True)
+        write_case(tmp_path / record.id, record)
+        stored = read_case(tmp_path / record.id)
+        assert stored is not None
+        assert (stored.expected_range, stored.expected) == (record.expected_range, record.expected)
+    numbered = record_of(judged(examples.BASELINES, 10.07, examples.baseline()))
+    assert "expected_range" not in case_as_json(numbered)
+
+
+def test_the_table_of_a_session_says_that_a_range_decided(tables: Path) -> None:
+    out = StringIO()
+    print_table([record_of(judged(tables, MIDDLE, by(tables, by_expected=True)))], out, 120, colour=False)
+    assert "judged against: llama3 25.04 on h100 by its expected range\n" in out.getvalue()
+
+
+def test_the_middle_of_a_range_is_no_published_pace_for_scaling(tables: Path) -> None:
+    promised = Shown.of(record_of(judged(tables, MIDDLE, by(tables, by_expected=True))))
+    assert promised.by_range
+    assert promised.published is None
+    assert promised.pace is not None
+    assert not Shown.of(record_of(judged(tables, MIDDLE))).by_range
