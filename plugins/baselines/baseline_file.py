@@ -176,11 +176,32 @@ class Table(Strict):
         return "mfu is required" if cell.mfu is None else ""
 
 
+class Lacking(Strict):
+    """Cases for which no number was published, and the reason."""
+
+    release: Stated
+    gpu: Stated
+    size: str
+    dtype: str
+    gpus: list[int]
+    reason: Stated
+
+
 class BaselineFile(Strict):
-    """`baselines/<recipe>.yaml`, or a site's own `baselines/sites/<site>/<recipe>.yaml`."""
+    """`baselines/<recipe>.yaml`, or a site's own `baselines/sites/<site>/<recipe>.yaml`.
+
+    `lacking` says of cases why no table has a number for them.
+    """
 
     recipe: str
-    tables: list[Table] = Field(min_length=1)
+    tables: list[Table] = []
+    lacking: list[Lacking] = []
+
+    @model_validator(mode="after")
+    def _says_something(self) -> BaselineFile:
+        if not self.tables and not self.lacking:
+            raise ValueError("give `tables`, or say in `lacking` which cases have no number")
+        return self
 
 
 @lru_cache

@@ -9,7 +9,7 @@ from plugins.baselines.accelerators import Accelerator, accelerators
 from plugins.baselines.baseline_file import Reference
 from plugins.baselines.expected import Counting, counting, usual_statistic
 from plugins.baselines.expected_range import extrapolated
-from plugins.baselines.store import Baseline, references
+from plugins.baselines.store import Baseline, lacking, references
 from plugins.recipes.cases import Case
 from plugins.record.baseline import ExpectedRange
 from plugins.timing import Statistic
@@ -19,14 +19,16 @@ from plugins.timing import Statistic
 class Numbers:
     """What the run of a case on this type of GPU is compared with, and how.
 
-    `why_none` says why the site's own baseline does not count, "" if it does or is missing. `statistic` is the step
-    time that counts. `accelerator` is None if the type of GPU is unknown. `references` are what others measured, for
-    comparison. `range` is where its pace should be by the published numbers of other scales, if it has no number itself;
+    `lacking` says why no number was published, "" if there is one or nobody says. `why_none` says why the site's own
+    baseline does not count, "" if it does or is missing. `statistic` is the step time that counts. `accelerator` is
+    None if the type of GPU is unknown. `references` are what others measured, for comparison.
+    `range` is where its pace should be by the published numbers of other scales, if it has no number itself;
     `why_no_range` says why there is none, "" if nobody published a number of another scale either.
     """
 
     gpu: str
     baseline: Baseline | None
+    lacking: str
     why_none: str
     statistic: Statistic
     counting: Counting
@@ -49,6 +51,7 @@ def numbers(case: Case, baseline: Baseline | None, gpu: str, folder: Path, why_n
     return Numbers(
         gpu=gpu,
         baseline=baseline,
+        lacking=lacking(folder, case, gpu) if baseline is None else "",
         why_none=why_none,
         statistic=statistic,
         counting=counting(case, baseline, gpu, folder),

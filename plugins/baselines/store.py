@@ -130,6 +130,18 @@ def find(
     return of_site if published is None else replace(published, beside=of_site)
 
 
+def lacking(folder: Path, case: Case, gpu: str) -> str:
+    """Why no number was published for this case; "" if its baselines do not say."""
+    path = folder / f"{case.recipe}.yaml"
+    if not path.exists():
+        return ""
+    key = (case.release, gpu, case.size, case.dtype)
+    for lack in load_baselines(path).lacking:
+        if (lack.release, lack.gpu, lack.size, lack.dtype) == key and case.gpus in lack.gpus:
+            return lack.reason
+    return ""
+
+
 def references(folder: Path, case: Case, gpu: str) -> tuple[Reference, ...]:
     """What others measured at the case's size and dtype, on any number of GPUs."""
     return tuple(

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from plugins.errors import ConfigError
+from plugins.recipes.models import Dtype
 from plugins.yamlfile import Strict, form
 
 
@@ -95,6 +96,7 @@ class Launch(Strict):
     this recipe alone; it is given if the recipe's set-up writes files whose names other recipes use too.
 
     `values` are names of this recipe, in addition to those of every launcher (docs/recipes.md).
+    `environment_by_dtype` has the variables that only cases of a dtype get.
 
     Commands: `venv` activates a Python virtual environment first. `command` is one command, without `&&` or a
     pipe. `setup` runs in the recipe's folder and prints the id of a job. `job_id` is a pattern for the output
@@ -115,6 +117,7 @@ class Launch(Strict):
     setup: str | None = None
     values: Values = {}
     environment: dict[str, str]
+    environment_by_dtype: dict[Dtype, dict[str, str]] = {}
     unset: list[str] = []
     secrets: list[str] = []
     requires: list[Requirement] = []
@@ -124,6 +127,14 @@ class Launch(Strict):
     log_name: str
     error_name: str | None = None
     batch_output: str | None = None
+
+    def environment_of(self, dtype: str) -> dict[str, str]:
+        """The variables of a case of this dtype."""
+        environment = dict(self.environment)
+        for name, variables in self.environment_by_dtype.items():
+            if name == dtype:
+                environment |= variables
+        return environment
 
     @property
     def log_of_each_start(self) -> bool:

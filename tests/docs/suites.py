@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from plugins.baselines.baseline_file import Cell, Table, load_baselines
+from plugins.baselines.store import lacking
 from plugins.recipes.cases import Case, Recipe, load_recipe
 from plugins.recipes.models import Model
-from plugins.recipes.recipe_file import Matrix, RecipeFile
+from plugins.recipes.recipe_file import Matrix, RecipeFile, read_releases
 
 _LAYOUT = ("tp", "pp", "cp", "vp", "fsdp", "mbs", "gbs")
 _RATES = ("MFU [%]", "TFLOP/s/GPU")
@@ -34,7 +35,7 @@ def overview(root: Path) -> str:
             recipe.file.title,
             _backends(recipe.file),
             recipe.file.release,
-            sum(case.variant == "" for case in recipe.cases),
+            len(_usual(recipe)),
             sum(len(table.cells) for table in tables(root, recipe)),
         )
         for recipe in recipes(root)
@@ -44,12 +45,12 @@ def overview(root: Path) -> str:
 
 def page(root: Path, recipe: Recipe) -> str:
     """What its page says below the recipe's name."""
-    return "\n\n".join(_parts(recipe, tables(root, recipe)))
+    return "\n\n".join(_parts(root, recipe, tables(root, recipe)))
 
 
-def _parts(recipe: Recipe, baselines: Sequence[Table]) -> Iterator[str]:
+def _parts(root: Path, recipe: Recipe, baselines: Sequence[Table]) -> Iterator[str]:
     file = recipe.file
-    usual = [case for case in recipe.cases if not case.variant]
+    usual = _usual(recipe)
     yield f"{file.title}."
     yield f"    pytest suites/{recipe.name} --collect-only -q\n    pytest suites/{recipe.name} --plan"
     facts = [
@@ -57,7 +58,7 @@ def _parts(recipe: Recipe, baselines: Sequence[Table]) -> Iterator[str]:
         ("release", file.release),
         ("runs on" if file.contracts else "judged from", _backends(file)),
         ("log format", f"`{file.log}`"),
-        ("steps", ", ".join(str(steps) for steps in sorted({case.steps for case in usual}))),
+        ("steps", ", ".join(str(steps) for steps in sorted({case.steps for _, case in usual}))),
         *([("nodes", f"of {file.gpus_per_node} GPUs only")] if file.gpus_per_node else []),
     ]
     yield _list(facts)
@@ -68,18 +69,10 @@ def _parts(recipe: Recipe, baselines: Sequence[Table]) -> Iterator[str]:
     )
     yield "## Cases"
     yield "Select one by its id (`-k`), or several by size, dtype and number of GPUs."
-    yield _table(
-        ("case", "sequence length", "layers", *_LAYOUT),
-        [
-            (
-                f"`{case.id}`",
-                case.sequence_length,
-                case.model.layers,
-                *(getattr(case, key) for key in _LAYOUT),
-            )
-            for case in usual
-        ],
-    )
+    yield _cases(root, usual)
+    for other in _launched(recipe):
+        yield f"### Release {other.file.release}"
+        yield _cases(root, _usual(other))
     if file.variants:
         yield "## Other modes and variants"
         yield "Each is collected only with `--variant`."
@@ -92,6 +85,48 @@ def _parts(recipe: Recipe, baselines: Sequence[Table]) -> Iterator[str]:
         yield _unpublished(file)
     for table in baselines:
         yield from _baselines(table)
+
+
+def _usual(recipe: Recipe) -> list[tuple[str, Case]]:
+    """The cases of a release that are no variant, with their type of GPU; "" if they are those of any."""
+    gpus = dict.fromkeys(gpu for group in recipe.file.cases for gpu in group.gpu)
+    if not gpus:
+        return [("", case) for case in recipe.cases if not case.variant]
+    release = recipe.file.release
+    return [
+        (gpu, case)
+        for gpu in gpus
+        for case in load_recipe(recipe.folder, release, gpu).cases
+        if not case.variant
+    ]
+
+
+def _launched(recipe: Recipe) -> list[Recipe]:
+    """The recipe in its other releases that can be run."""
+    releases = read_releases(recipe.folder, recipe.file)
+    return [
+        load_recipe(recipe.folder, name)
+        for name, (path, file) in releases.items()
+        if path != recipe.path and file.contracts
+    ]
+
+
+def _cases(root: Path, cases: Iterable[tuple[str, Case]]) -> str:
+    """A line for each case: what it runs, and why no number was published if the baselines say so."""
+    head = ("GPU", "case", "sequence length", "layers", *_LAYOUT, "without a number because")
+    rows = [
+        (
+            gpu,
+            f"`{case.id}`",
+            case.sequence_length,
+            case.model.layers,
+            *(getattr(case, key) for key in _LAYOUT),
+            lacking(root / "baselines", case, gpu),
+        )
+        for gpu, case in cases
+    ]
+    shown = [column for column in range(len(head)) if any(row[column] != "" for row in rows)]
+    return _table([head[column] for column in shown], [[row[column] for column in shown] for row in rows])
 
 
 def _backends(file: RecipeFile) -> str:

@@ -63,11 +63,11 @@ def _without_baseline(evidence: Evidence) -> Conclusion:
     case, numbers, gpus = evidence.case, evidence.numbers, evidence.own.gpus
     runs = measured(evidence)
     measurement = together(runs)
-    why_none = f", {numbers.why_none}" if numbers.why_none else ""
+    reasons = "".join(f", {reason}" for reason in (numbers.lacking, numbers.why_none) if reason)
     reason = (
         f"measured {measurement.step_time:.4g} s a step, {measurement.tokens_per_second:,.0f} tokens/s, "
         f"{steadiness(measurement)}; nothing to compare with: baselines/{case.recipe}.yaml has no "
-        f"{case.id} of release {case.release} on {numbers.gpu}{why_none}{_beside_range(numbers, measurement)}"
+        f"{case.id} of release {case.release} on {numbers.gpu}{reasons}{_beside_range(numbers, measurement)}"
     )
     stalls = stall_remarks(measurement, Tolerance())
     verdict = Verdict(Kind.NO_BASELINE, (reason,), (*remarks_on(runs), *stalls, *remarks(evidence)))

@@ -622,9 +622,10 @@ def test_a_number_that_nobody_published_proves_nothing(
     keys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(examples.BASELINES, tmp_path / "baselines")
-    head, _, tables = (examples.BASELINES / "llama3.yaml").read_text().partition("tables:\n")
+    text, begin, lacking = (examples.BASELINES / "llama3.yaml").read_text().partition("lacking:\n")
+    head, _, tables = text.partition("tables:\n")
     more = tables.replace("gpu: h100", "gpu: h123").replace("gpu: gb200", "gpu: h124")
-    (tmp_path / "baselines" / "llama3.yaml").write_text(f"{head}tables:\n{tables}{more}")
+    (tmp_path / "baselines" / "llama3.yaml").write_text(f"{head}tables:\n{tables}{more}{begin}{lacking}")
     monkeypatch.setattr(examples, "BASELINES", tmp_path / "baselines")
     monkeypatch.setattr(runs, "Choice", partial(Choice, gpu="h123"))
     run, vendor = str(runs.make_run(tmp_path)), ("--key", str(keys / "vendor.pem"))

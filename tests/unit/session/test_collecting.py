@@ -20,7 +20,10 @@ print("files:", *sorted(path.relative_to(pathlib.Path.cwd()).as_posix() for path
 sys.exit(status)
 """
 
-RECIPES = ["gpt3_aks", "llama3", "llama3_gke", "maxtext_llama2", "megatron_bridge", "nemotron4", "proxy"]
+RECIPES = [
+    *("deepseek_v3", "gpt3_aks", "gpt_oss", "kimi_k2", "llama3", "llama3_gke", "maxtext_llama2"),
+    *("megatron_bridge", "nemotron3", "nemotron4", "nemotron_h", "proxy", "qwen3"),
+]
 
 MODULES = """\
 fixtures

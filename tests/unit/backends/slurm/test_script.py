@@ -20,6 +20,7 @@ from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh import files
 from fixtures.backends.ssh.connection import SshConnection
 from plugins.errors import ConfigError, SiteError, SubmitError, Unreachable
+from plugins.recipes.cases import load_recipe
 from plugins.record.job import JobRef
 from tests.unit import examples
 
@@ -568,3 +569,24 @@ def test_what_srun_complains_of_is_read_and_its_node_is_blamed(
     (stage / "logs" / "log-pacemark-1.one_4711.err").write_text("RuntimeError: NCCL error\n")
     assert backend.read_errors(job).decode() == "RuntimeError: NCCL error\n" + CRASH
     assert backend.blamed(job) == "gpu002"
+
+
+@pytest.mark.parametrize(
+    ("case_id", "variables"),
+    [
+        ("405b-nvfp4-512gpus", {"DTYPE": "nvfp4", "FP8_RECIPE": None}),
+        ("70b-fp8_cs-64gpus", {"DTYPE": "fp8", "FP8_RECIPE": "cs"}),
+        ("70b-mxfp8-512gpus", {"DTYPE": "fp8", "FP8_RECIPE": "mx"}),
+    ],
+)
+def test_a_launcher_gets_the_variables_of_the_dtype_and_the_type_of_gpu(
+    case_id: str, variables: dict[str, str | None]
+) -> None:
+    recipe = load_recipe(examples.ROOT / "suites" / "llama3", "26.06.01", "b200")
+    case = recipe.case(case_id)
+    assert case is not None
+    assert recipe.file.launch is not None
+    text = Script("lab", section(gpu="b200"), recipe.file.launch, case, NAME).run({})
+    exported = dict(re.findall(r"^export (\w+)=(.*)$", text, re.MULTILINE))
+    assert {name: exported.get(name) for name in variables} == variables
+    assert (exported["GPU_TYPE"], exported["MODEL_SIZE"]) == ("b200", case.size)

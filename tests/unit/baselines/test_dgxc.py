@@ -1,0 +1,161 @@
+"""What dgxc-benchmarking runs, as cases: by upstream's own code, and joined exactly with what is published.
+
+The archive has upstream's files at the commits that its folders are named after: dgxc-benchmarking v26.06.01 (MIT License) and
+scripts/performance of Megatron-Bridge (Apache License 2.0).
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import tarfile
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plugins.baselines.baseline_file import load_baselines
+from plugins.baselines.numbers import numbers as known
+from plugins.baselines.store import find, lacking
+from plugins.recipes.cases import Case, Recipe, load_recipe
+from plugins.recipes.recipe_file import read_recipe
+from tests.unit import examples
+
+COMMIT = "c84bc9b800403cdb6fd90ddb7d69c0c957b09cec"
+GPUS = ("gb300", "gb200", "b300", "b200", "h100")
+SUITES = examples.ROOT / "suites"
+dgxc: Any = importlib.import_module("suites.megatron_bridge.dgxc")
+RECIPES = [family.recipe for family in dgxc.FAMILIES]
+
+
+@pytest.fixture(scope="module")
+def upstream(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("upstream")
+    with tarfile.open(Path(__file__).with_name("dgxc-26.06.01.tar.xz")) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+def cases() -> list[tuple[Recipe, str, Case]]:
+    """Each case with its recipe and type of GPU."""
+    recipes = [(load_recipe(SUITES / name, "26.06.01", gpu), gpu) for name in RECIPES for gpu in GPUS]
+    return [(recipe, gpu, case) for recipe, gpu in recipes if not recipe.unfit for case in recipe.cases]
+
+
+def test_the_files_are_what_the_program_writes(upstream: Path) -> None:
+    """Cases, contracts and baselines are those of the commit, byte for byte."""
+    bridges = {folder.name: folder for folder in upstream.iterdir() if len(folder.name) == 40}
+    texts = dgxc.texts(upstream / "dgxc-benchmarking", bridges, "26.06.01", COMMIT)
+    assert len(texts) == 14
+    assert [path for path, text in texts.items() if path.read_text() != text] == []
+
+
+def test_a_second_reader_counts_the_same_cells(upstream: Path) -> None:
+    """288 whole models and 42 smaller ones: `dtypes: 'fp8'` is one dtype, not three letters."""
+    scales: tuple[Counter[str], Counter[str]] = Counter(), Counter()
+    for family in dgxc.FAMILIES:
+        text = (upstream / "dgxc-benchmarking" / family.path / "metadata.yaml").read_text()
+        configurations = text.partition("gpu_configs:")[2]
+        for gpu, lines in re.findall(
+            r"^    (\w+):\n((?:      .*\n|\n)+)", configurations + "\n", re.MULTILINE
+        ):
+            for line in lines.split("- model_size:")[1:]:
+                dtypes = re.findall(r"bf16|fp8|nvfp4", line)
+                for count, key in zip(scales, ("", "proxy_"), strict=True):
+                    listed = re.search(rf"\b{key}scales: *\[([^\]]*)\]|fp8: *\[([^\]]*)\]", line)
+                    if listed and (key or "proxy" not in listed[0]):
+                        count[gpu] += len(dtypes) * len((listed[1] or listed[2]).split(","))
+    found = [(gpu, case) for _, gpu, case in cases()]
+    whole = Counter(gpu for gpu, case in found if not case.size.endswith("-proxy"))
+    assert whole == scales[0] == {"gb300": 74, "gb200": 53, "b300": 62, "b200": 59, "h100": 40}
+    assert Counter(gpu for gpu, case in found if case.size.endswith("-proxy")) == {"gb300": 39, "gb200": 3}
+    assert scales[1]["gb300"] == 39
+
+
+def test_each_case_has_a_number_or_the_reason_why_not() -> None:
+    numbers: Counter[str] = Counter()
+    for recipe, gpu, case in cases():
+        baseline, reason = (
+            find(examples.BASELINES, recipe, case, gpu),
+            lacking(examples.BASELINES, case, gpu),
+        )
+        assert (baseline is None) == bool(reason), (gpu, case.key)
+        numbers[gpu] += baseline is not None
+        assert baseline is None or case.gpus != 512
+        assert known(case, baseline, gpu, examples.BASELINES).lacking == reason
+    assert numbers == {"gb300": 9, "gb200": 6, "b300": 3, "b200": 4, "h100": 3}
+    assert sum(case.gpus == 512 and not case.size.endswith("-proxy") for _, _, case in cases()) == 54
+
+
+def test_a_number_is_that_of_megatron_bridges_table_for_the_same_configuration() -> None:
+    published = load_baselines(examples.BASELINES / "megatron_bridge.yaml")
+    for recipe, gpu, case in cases():
+        baseline = find(examples.BASELINES, recipe, case, gpu)
+        if baseline is None:
+            continue
+        container = "26.02.01" if recipe.name == "gpt_oss" else "26.04.01"
+        assert baseline.table.framework == f"Megatron-Bridge, NeMo container {container}"
+        (cell,) = [
+            cell
+            for table in published.tables
+            if (table.release, table.gpu, table.source) == (container, gpu, baseline.table.source)
+            for cell in table.cells
+            if cell.line == baseline.cell.line and cell.dtype == case.dtype
+        ]
+        assert cell.model_copy(update={"size": case.size}) == baseline.cell
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({}, ""),
+        ({"gpus": 512}, "no figure at this scale; published: 256 GPUs"),
+        ({"dtype": "bf16"}, "no figure in this precision; published: fp8_cs on 256 GPUs, mxfp8 on 256 GPUs, nvfp4 on 256 GPUs"),
+        ({"published": "llama3-8b"}, "no figure of llama3-8b in container 26.04.01 on gb300"),
+        ({"pp": 4}, "the published figure is of another configuration: pp 8"),
+        ({"gbs": 3072, "vp": 8}, "the published figure is of another configuration: vp 4, gbs 1536"),
+        ({"fsdp": 64}, "the published figure is of another configuration: fsdp 1"),
+        ({"size": "405b-proxy"}, "upstream made this model smaller, and publishes whole models only"),
+    ],
+)  # fmt: skip
+def test_the_join_is_exact(changed: dict[str, Any], reason: str) -> None:
+    run = dgxc.Run(
+        gpu="gb300", size="405b", model="405b", published="llama3.1-405b", dtype="fp8_cs", gpus=256, sequence_length=8192,
+        tp=4, pp=8, cp=1, vp=4, ep=1, fsdp=1, mbs=1, gbs=1536,
+    )  # fmt: skip
+    tables = [
+        table
+        for table in load_baselines(examples.BASELINES / "megatron_bridge.yaml").tables
+        if (table.release, table.gpu) == ("26.04.01", "gb300")
+    ]
+    cell, why = dgxc.number(replace(run, **changed), tables, "26.04.01")
+    assert why == reason
+    assert (cell is None) == bool(reason)
+
+
+def test_the_models_are_those_of_the_published_tables() -> None:
+    known = read_recipe(SUITES / "megatron_bridge").models
+    for family in dgxc.FAMILIES:
+        models = load_recipe(SUITES / family.recipe, "26.06.01").file.models
+        for size, name in family.sizes.items():
+            if name == "gpt-oss-120b":
+                # Its container counts FLOPs as up to this release.
+                name = "gpt-oss-120b-26.04.01"
+            assert name == "nemotron-h-56b" or models[size] == known[name]
+
+
+def test_what_the_launcher_chooses_by_scale_and_gpu() -> None:
+    """Lines of upstream's launch.sh: llama3.1 123 to 127, deepseek_v3 121 to 138, gpt-oss 107 to 122."""
+    found = {(recipe.name, gpu, case.id): case for recipe, gpu, case in cases()}
+    assert ("llama3", "b300", "70b-fp8_cs-64gpus") in found
+    assert ("llama3", "b300", "70b-mxfp8-128gpus") in found
+    assert ("llama3", "b300", "70b-fp8_cs-128gpus") not in found
+    case = found["deepseek_v3", "gb300", "671b-mxfp8-128gpus"]
+    assert (case.pp, case.vp, case.ep, case.gbs) == (4, 4, 32, 2048)
+    proxy = found["deepseek_v3", "gb300", "671b-proxy-bf16-8gpus"]
+    assert (proxy.model.hidden, proxy.model.layers, proxy.ep, proxy.mbs) == (1024, 24, 8, 4)
+    assert found["deepseek_v3", "h100", "671b-fp8_block-1024gpus"].gbs == 16384
+    case = found["gpt_oss", "gb300", "120b-bf16-72gpus"]
+    assert (case.ep, case.mbs, case.gbs) == (8, 5, 1440)
