@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from plugins.baselines.store import Baseline
 from plugins.judging.judgement import Judgement
 from plugins.logs import Log
 from plugins.logs.formats import read
@@ -203,26 +204,31 @@ def _log(dialect: str, text: str) -> Log:
     return read(dialect, [text.encode()])
 
 
-def judgement_of(run: Run) -> Judgement:
-    """What the judge says of a run."""
+def judgement_of(run: Run, baseline: Baseline | None, baselines: Path = examples.BASELINES) -> Judgement:
+    """What the judge says of a run by this baseline, and by the tables in this folder."""
     page = run.cell.render(run.job)
     for edit in run.edits:
         edit(page)
     log = _log(run.cell.dialect, page.text())
     facts = examples.with_facts(outcome(run.cell, 1.1 * sum(run.job.times) + 300), **run.facts)
-    return examples.judged(run.cell.case, facts, log, run.cell.baseline)
+    return examples.judged(run.cell.case, facts, log, baseline, baselines=baselines)
+
+
+def combined(name: str) -> Iterator[tuple[str, Run]]:
+    """The runs of a format with no fault, with each of them, and with each pair; and the names of the faults."""
+    for chosen in [(), *((name_of,) for name_of in FAULTS), *itertools.combinations(FAULTS, 2)]:
+        run = whole(name)
+        for fault_name in chosen:
+            FAULTS[fault_name](run)
+        yield " + ".join(chosen) or "none", run
 
 
 def rows() -> Iterator[str]:
     """For each format, and each fault or pair of faults: the verdict, a digest of the whole text, headline and remarks."""
     for name in RUNS:
-        sets = [(), *((name_of,) for name_of in FAULTS), *itertools.combinations(FAULTS, 2)]
-        for chosen in sets:
-            run = whole(name)
-            for fault_name in chosen:
-                FAULTS[fault_name](run)
-            judgement = judgement_of(run)
+        for faults, run in combined(name):
+            judgement = judgement_of(run, run.cell.baseline)
             verdict = judgement.verdict
             digest = hashlib.sha256(judgement.text.encode()).hexdigest()[:8]
             text = " | ".join([verdict.headline, *map(str, verdict.remarks)])
-            yield "\t".join([name, " + ".join(chosen) or "none", str(verdict.kind), digest, text])
+            yield "\t".join([name, faults, str(verdict.kind), digest, text])

@@ -18,6 +18,7 @@ from plugins.record.baseline import AgreedTolerance
 from plugins.record.stored import case_as_json, read_case, write_case
 from plugins.record.verdict import Kind
 from plugins.reports.terminal import print_table
+from tests.golden import faults
 from tests.unit import examples
 from tests.unit.baselines.test_expected_range import without
 
@@ -145,3 +146,34 @@ def test_the_middle_of_a_range_is_no_published_pace_for_scaling(tables: Path) ->
     assert promised.published is None
     assert promised.pace is not None
     assert not Shown.of(record_of(judged(tables, MIDDLE))).by_range
+
+
+def test_no_pair_of_faults_makes_a_range_decide_more_than_a_plan_promises(tables: Path) -> None:
+    """Whatever is wrong with a run is told beside a range as beside a number, and a pass is never below the range."""
+    ranged = by(tables, by_expected=True)
+    assert ranged is not None
+    assert ranged.range is not None
+    numbered = dict(
+        line.split("\t")[1:3] for line in faults.STORED.read_text().splitlines() if line.startswith("nemo2")
+    )
+    sides = set()
+    for names, run in faults.combined("nemo2"):
+        told, promised = (faults.judgement_of(run, against, tables) for against in (None, ranged))
+        if numbered[names] in (Kind.INVALID, Kind.INFRASTRUCTURE, Kind.LOST):
+            assert promised.verdict.kind == numbered[names], names
+            assert told.verdict == promised.verdict, names
+            assert "expected range" not in told.text, names
+            continue
+        if names == "cut-short + given-up":
+            # Nobody gives a job up for its pace that is compared with nothing, so its log lacks steps.
+            assert (told.verdict.kind, promised.verdict.kind) == (Kind.INVALID, Kind.TOO_SLOW)
+            continue
+        assert promised.measurement is not None
+        timing = promised.measurement.timing
+        side = ranged.range.side(CASE.tokens_per_step / CASE.gpus / timing.steady, timing.resolution)
+        sides.add(side)
+        assert told.verdict.kind is Kind.NO_BASELINE, names
+        assert f"is {side} the expected range, {RANGE}" in told.verdict.headline, names
+        assert "pass" not in told.verdict.headline, names
+        assert promised.verdict.kind is not Kind.PASSED or side != "below", names
+    assert sides == {"below", "within", "above"}
