@@ -23,7 +23,7 @@ from plugins.record.summary import Scaling, Summary
 from plugins.record.verdict import PACED
 from plugins.reports.case_view import SIGNS, CasePlot, CaseView
 from plugins.reports.markup import TEMPLATES, markup, template
-from plugins.reports.plot import COLUMNS, scaling_svg, with_ids
+from plugins.reports.plot import COLUMNS, library, scaling_svg, with_ids
 from plugins.words import shown
 
 HTML, MARKDOWN = "report.html", "report.md"
@@ -46,13 +46,18 @@ class PageReport:
     def __init__(self) -> None:
         self._plots: dict[str, CasePlot] = {}
 
+    @staticmethod
+    def load() -> None:
+        """Load what makes pages, which takes as long as to draw the plots of dozens of cases."""
+        library()
+        template(HTML)
+        template(MARKDOWN)
+
     def add(self, folder: Path, key: str) -> None:
         """Make the part of a case of this run that has its record. Raises ConfigError."""
         record = read_case(folder / key)
         if record is not None:
             self._plot(folder, record)
-        template(HTML)
-        template(MARKDOWN)
 
     def write(self, summary: Summary, folder: Path) -> Path:
         """Write both files into a run's folder. Raises OSError."""

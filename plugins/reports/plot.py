@@ -200,7 +200,7 @@ def with_ids(svg: str, prefix: str) -> str:
 
 
 @cache
-def _library() -> tuple[Any, Any]:
+def library() -> tuple[Any, Any]:
     """ziaplot, and the style sheet of its graphs."""
     # It is slow to import, and only needed once jobs have run.
     import ziaplot
@@ -225,7 +225,7 @@ def _values(style: Any) -> dict[str, Any]:
 
 def _graph() -> tuple[Any, Any]:
     """ziaplot, and an empty graph."""
-    ziaplot, style = _library()
+    ziaplot, style = library()
     graph = ziaplot.Graph().size(WIDTH, HEIGHT).legend("right")
     graph._containerstyle = style
     return ziaplot, graph

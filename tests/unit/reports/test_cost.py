@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import ziaplot
 from ziaplot.style.themes import zptheme
 
+from fixtures.session.life import Life
+from fixtures.session.run import OwnRun
 from plugins.record.case import CaseRecord
 from plugins.record.folder import STEPS
 from plugins.record.stored import read_summary, write_case
 from plugins.record.summary import Summary
 from plugins.record.verdict import Kind
 from plugins.reports import case_view, page, plot
+from plugins.reports.markup import template
 from tests.unit.reports import example_run
 
 KINDS = (Kind.PASSED, Kind.TOO_SLOW, Kind.NOISY, Kind.LOST)
@@ -56,6 +60,7 @@ def ended(folder: Path) -> tuple[page.PageReport, Summary]:
     """A run whose cases have all ended, and its page so far."""
     example_run.make(folder, KINDS)
     summary, report = read_summary(folder), page.PageReport()
+    report.load()
     for record in summary.cases:
         if record.verdict is not Kind.LOST:
             write_case(folder / record.id, record)
@@ -133,3 +138,14 @@ def test_no_style_is_copied_for_a_plot(
     monkeypatch.setattr("ziaplot.style.style.asdict", None)
     page.PageReport().render(tmp_path, summary)
     assert len(drawn) == 2 * PLOTS
+
+
+@pytest.mark.parametrize(("done", "loaded"), [(0, 0), (1, 2)])
+def test_what_makes_the_page_is_loaded_once_a_job_prints_steps(done: int, loaded: int) -> None:
+    life = Life(cast(pytest.Config, None))
+    board = {"llama3/70b": SimpleNamespace(done=done)}
+    life._run = cast(OwnRun, SimpleNamespace(fleet=SimpleNamespace(board=board)))
+    template.cache_clear()
+    for _ in range(3):
+        life.pytest_pacemark_waiting()
+    assert template.cache_info().misses == loaded

@@ -25,6 +25,7 @@ LAST = """\
 pacemark-gate pytest_sessionfinish begins
 pacemark-run pytest_sessionfinish
 pacemark-terminal pytest_pacemark_waiting
+pacemark-run pytest_pacemark_waiting
 pacemark-gate pytest_pacemark_ending
 pacemark-gate pytest_pacemark_run_ended
 pacemark-terminal pytest_pacemark_run_ended
