@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,3 +60,9 @@ def case_of(test: pytest.Item) -> Case | None:
         return None
     case = spec.params.get("case")
     return case if isinstance(case, Case) else None
+
+
+def cases_in(tests: Iterable[pytest.Item]) -> list[tuple[Case, pytest.Item]]:
+    """The cases that these tests run, each with its test, in their order."""
+    pairs = [(case_of(test), test) for test in tests]
+    return [(case, test) for case, test in pairs if case is not None]
