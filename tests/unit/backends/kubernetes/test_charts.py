@@ -97,7 +97,7 @@ def sent(
         gpu="h100", namespace="default", queue=queue, recipes={recipe: Workload(values=values)}
     )
     backend = KubernetesBackend("lab", section, [examples.recipe_named(recipe)], kind)
-    backend._api._release = "v1.34.1-gke.1431000"
+    backend._api.release = "v1.34.1-gke.1431000"
     return backend._renderer.documents(examples.case(case_id, recipe), kind, "run.job")
 
 
