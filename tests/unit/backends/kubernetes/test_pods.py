@@ -10,7 +10,7 @@ import pytest
 
 from fixtures.backends.kubernetes.api import Api
 from fixtures.backends.kubernetes.facts import Pod
-from fixtures.backends.kubernetes.pods import LogPods
+from fixtures.backends.kubernetes.job_logs import LogPods
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.watched import Watched
 from plugins.errors import Unreachable
