@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations, pairwise
@@ -25,6 +25,7 @@ from plugins.baselines.expected_range import (
     SLOWER,
     extrapolated,
 )
+from plugins.baselines.store import lacking
 from plugins.recipes.cases import Case
 from plugins.record.baseline import ExpectedRange
 from tests.unit import examples
@@ -274,3 +275,16 @@ def test_another_release_says_too_little_of_a_case() -> None:
     assert median(moved) == pytest.approx(0.015, abs=0.0005)
     assert quantiles(moved, n=10)[-1] > 0.06
     assert math.exp(moved[-1]) == pytest.approx(1.76, abs=0.005)
+
+
+def test_so_many_cases_that_nobody_published_a_number_for_have_a_range() -> None:
+    counts: Counter[str] = Counter()
+    for name in ("deepseek_v3", "gpt_oss", "kimi_k2", "llama3", "nemotron3", "nemotron_h", "qwen3"):
+        for gpu in ("gb300", "gb200", "b300", "b200", "h100"):
+            recipe = examples.recipe_named(name, "26.06.01", gpu)
+            for case in recipe.cases:
+                if not lacking(examples.BASELINES, case, gpu) or case.variant:
+                    continue
+                found = extrapolated(case, gpu, examples.BASELINES)
+                counts["range" if not isinstance(found, str) else "reason" if found else "nothing"] += 1
+    assert counts == {"range": 50, "reason": 15, "nothing": 240}

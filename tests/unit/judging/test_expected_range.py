@@ -14,6 +14,7 @@ from plugins.judging.case_record import record_of
 from plugins.judging.choice import Choice, Setting
 from plugins.judging.evidence import baseline_in
 from plugins.judging.judgement import Judgement
+from plugins.judging.noise import PUBLISHED, PaceGate
 from plugins.record.baseline import AgreedTolerance
 from plugins.record.stored import case_as_json, read_case, write_case
 from plugins.record.verdict import Kind
@@ -177,3 +178,12 @@ def test_no_pair_of_faults_makes_a_range_decide_more_than_a_plan_promises(tables
         assert "pass" not in told.verdict.headline, names
         assert promised.verdict.kind is not Kind.PASSED or side != "below", names
     assert sides == {"below", "within", "above"}
+
+
+def test_several_runs_make_a_healthy_cluster_hardly_ever_too_slow(tables: Path) -> None:
+    """In the middle of the range, at one doubling: the docs say how often."""
+    against = by(tables, by_expected=True)
+    assert against is not None
+    gate = PaceGate(10, 40, against.tolerance.slower)
+    assert 0.03 < gate.found(PUBLISHED, 0.0) < 0.05
+    assert replace(gate, runs=3).found(PUBLISHED, 0.0) < 0.002
