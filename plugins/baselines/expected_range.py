@@ -1,8 +1,8 @@
 """Where the pace of a case should be whose number nobody published, by the published numbers of other scales.
 
 In weak scaling each GPU does the same work at each scale, so that its throughput changes with the communication alone.
-The figures here are those of 40 published series of weak scaling: of the 381 pairs of their scales that are at most
-`MOST_DOUBLINGS` apart. tests/unit/baselines/test_expected_range.py counts them anew, and says how often a range holds.
+The figures here are those of 40 published series of weak scaling: of the 357 pairs of their scales that are at most
+`MOST_DOUBLINGS` apart, and of which each has more GPUs than NVLink connects. tests/unit/baselines/test_expected_range.py counts them anew, and says how often a range holds.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+from plugins.baselines.accelerators import accelerators
 from plugins.baselines.baseline_file import Cell
 from plugins.baselines.expected import counting, expected
 from plugins.baselines.store import Baseline, tables_of, unfit
@@ -20,14 +21,14 @@ from plugins.record.baseline import ExpectedRange
 EFFICIENCY = 0.9946
 """The throughput of a GPU, as a share, when the number of GPUs is doubled: the median of the series."""
 
-SLOWER, FASTER = 0.0188, 0.0095
+SLOWER, FASTER = 0.0191, 0.0102
 """By which share of the throughput a larger scale is below and above that in one of 20 pairs, times the root of the doublings, of one at least."""
 
 MOST_DOUBLINGS = 4
 """Scales that are farther apart were published of three models alone."""
 
-FEWEST_GPUS, MOST_GPUS = 8, 2304
-"""No series has a smaller or a larger scale."""
+MOST_GPUS = 2304
+"""No series has a larger scale."""
 
 # What grows with the number of GPUs in weak scaling, and follows from the rest of the configuration.
 _SCALED = ("gbs", "dp", "ga")
@@ -49,12 +50,16 @@ def extrapolated(case: Case, gpu: str, folder: Path) -> Baseline | str:
     ]
     if not published or not case.is_timed:
         return ""
-    if not FEWEST_GPUS <= case.gpus <= MOST_GPUS:
-        return f"published series have {FEWEST_GPUS} to {MOST_GPUS:,} GPUs"
+    sheet = accelerators(folder).get(gpu)
+    domain = sheet.nvlink if sheet else 1
+    if case.gpus <= domain:
+        return "NVLink connects all of its GPUs, and no published series is so small"
+    if case.gpus > MOST_GPUS:
+        return f"no published series has more than {MOST_GPUS:,} GPUs"
     usable: list[Baseline] = []
     unusable: dict[str, list[int]] = {}
     for baseline in published:
-        reason = _unusable(case, baseline)
+        reason = _unusable(case, baseline, domain)
         if reason:
             unusable.setdefault(reason, []).append(baseline.cell.gpus)
         else:
@@ -87,11 +92,11 @@ def _doublings(case: Case, baseline: Baseline) -> float:
     return math.log2(case.gpus / baseline.cell.gpus)
 
 
-def _unusable(case: Case, baseline: Baseline) -> str:
-    """Why a published scale says nothing of a case; "" if it does."""
+def _unusable(case: Case, baseline: Baseline, domain: int) -> str:
+    """Why a published scale says nothing of a case; "" if it does. NVLink connects so many GPUs as `domain`."""
     cell = baseline.cell
-    if cell.gpus < FEWEST_GPUS:
-        return f"are fewer than {FEWEST_GPUS}, with which published series begin"
+    if cell.gpus <= domain:
+        return "are all connected by NVLink, those of the case are not"
     ran = {**dict.fromkeys(_USUALLY_1, 1), **case.identity()}
     differing = next((key for key, value in _per_gpu(cell).items() if ran.get(key) != value), "")
     if differing:
