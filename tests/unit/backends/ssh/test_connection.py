@@ -352,9 +352,13 @@ def test_what_only_paramikos_own_match_exec_needs_is_not_imported() -> None:
     """`invoke` and what it imports: a third of the memory that paramiko takes, and half of its time."""
     program = (
         "import sys\n"
-        "from fixtures.backends.ssh.endpoint import endpoint\n"
+        "from fixtures.backends.ssh.connection import SshConnection\n"
         "from fixtures.backends.ssh.section import Ssh\n"
-        "endpoint(Ssh(host='login', config='/dev/null'), None)\n"
+        "from plugins.errors import Unreachable\n"
+        "try:\n"
+        "    SshConnection(Ssh(host='127.0.0.1', port=1, config='/dev/null')).run('true')\n"
+        "except Unreachable as error:\n"
+        "    print(error)\n"
         "assert {'paramiko', 'invoke'} & sys.modules.keys() == {'paramiko'}\n"
         "import invoke\n"
     )
