@@ -46,7 +46,8 @@ def test_a_range_of_any_bytes_arrives_as_it_is(name: str, tmp_path: Path) -> Non
     assert files.read(Here(), str(path), 4097, 1 << 20) == DATA[4097 : 4097 + (1 << 20)]
     assert files.read(Here(), str(path), len(DATA) - 3, 100) == DATA[-3:]
     assert files.read(Here(), str(path), len(DATA) + 5, 100) == b""
-    assert files.written(Here(), str(path)) == int(path.stat().st_mtime)
+    status = files.status(Here(), str(path))
+    assert status == (len(DATA), int(path.stat().st_mtime))
     assert [entry.name for entry in tmp_path.iterdir()] == [name]
 
 
@@ -55,7 +56,7 @@ def test_a_file_that_is_not_there(path: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     absent = str(tmp_path / path)
     assert files.size(Here(), absent) is None
-    assert files.written(Here(), absent) is None
+    assert files.status(Here(), absent) is None
     assert files.read(Here(), absent, 0, 9) is None
     assert files.names(Here(), absent) == []
 
@@ -112,7 +113,7 @@ def test_what_a_login_node_cannot_read_is_not_absent(answer: Answer, reason: str
     def read(ssh: files.Runner, path: str) -> bytes | None:
         return files.read(ssh, path, 0, 9)
 
-    for ask in (files.size, files.written, files.names, read):
+    for ask in (files.size, files.status, files.names, read):
         with pytest.raises(Unreachable, match=rf"^/logs cannot be read: (.*: )?{reason}$"):
             ask(Says(answer), "/logs")
 

@@ -55,7 +55,7 @@ def drain(here: Here, path: Path, name: str, known: ReadRanges | None = None) ->
     known = known or ReadRanges()
     while True:
         before = known.end
-        got += remote_log.fetch(here, str(path), known, wanted, lambda data: data)
+        got += remote_log.RemoteLog(here, str(path), known).fetch(wanted, lambda data: data)
         if known.end == before:
             return got, known.end
 
@@ -261,15 +261,19 @@ def test_many_logs_that_grow_are_read_and_checked_by_four_scripts(tmp_path: Path
     for n, path in enumerate(logs):
         Path(path).write_bytes(b"a line\n" * n)
     for path in (first, last):
-        remote_log.fetch(here, path, logs[path], [b"line"], lambda data: data)
+        remote_log.RemoteLog(here, path, logs[path]).fetch([b"line"], lambda data: data)
     with Path(last).open("ab") as file:
         file.write(b"its end\n")
     here.scripts = 0
     seen = Ahead(here)
     remote_log.look_ahead(seen, logs)
     # A round may ask for each log twice.
-    texts = [remote_log.fetch(seen, path, logs[path], [b"line"], lambda data: data) for path in logs]
-    again = [remote_log.fetch(seen, path, logs[path], [b"line"], lambda data: data) for path in logs]
+    texts = [
+        remote_log.RemoteLog(seen, path, logs[path]).fetch([b"line"], lambda data: data) for path in logs
+    ]
+    again = [
+        remote_log.RemoteLog(seen, path, logs[path]).fetch([b"line"], lambda data: data) for path in logs
+    ]
     assert texts == [b"a line\n" * n for n in range(19)] + [b"its end\n"]
     assert (set(again), here.scripts) == ({b""}, 2)
     digests = whole_ahead(here, logs)
@@ -303,4 +307,4 @@ def test_what_is_fetched_ahead_of_a_log_that_was_replaced_is_not_taken(tmp_path:
     seen = Ahead(here)
     remote_log.look_ahead(seen, {str(path): known})
     with pytest.raises(remote_log.Replaced):
-        remote_log.fetch(seen, str(path), known, [b"line"], lambda data: data)
+        remote_log.RemoteLog(seen, str(path), known).fetch([b"line"], lambda data: data)
