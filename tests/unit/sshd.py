@@ -1,4 +1,4 @@
-"""An SSH server that misbehaves as a test tells it, and the way to it."""
+"""An SSH server that misbehaves as a test tells it, and the way to it. As a plugin, sessions soon give up who does not answer."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ from paramiko.common import AUTH_SUCCESSFUL, OPEN_SUCCEEDED
 
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.backends.ssh.section import Ssh
+from fixtures.fleet import jobs
+
+
+def pytest_configure() -> None:
+    jobs.FIRST_CONTACT_SECONDS = 1.0
 
 
 class Server(paramiko.ServerInterface):

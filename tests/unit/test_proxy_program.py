@@ -18,13 +18,16 @@ from plugins.gpu.samples import parse_gpus
 
 PROXY = Path(__file__).resolve().parents[2] / "suites" / "proxy"
 
-TRAINING = """
-import sys
+BEGIN = """
+import json, sys
 sys.path.insert(0, sys.argv[1])
-import train, jax
+import jax, jax.numpy as jnp, moe, train
 from argparse import Namespace
 train.LEARNING_RATE = 3e-4  # three steps have to show it
 jax.config.update("jax_num_cpu_devices", 4)
+"""
+
+TRAINING = """
 shape = dict(layers=1, hidden=32, ffn=64, heads=2, query_groups=1, vocab=64, seq_len=16, mbs=1, mlp="gated", handicap=1, seed=0,
              experts=1, top_k=1)
 def losses(**given):
@@ -35,7 +38,6 @@ def losses(**given):
         state, loss = step(state, tokens)
         found.append(float(loss))
     return found
-import json
 print(json.dumps({
     "parallel": losses(dtype="fp32", gpus=2, fsdp=1, ga=2),
     "sharded": losses(dtype="fp32", gpus=2, fsdp=2, ga=2),
@@ -46,9 +48,6 @@ print(json.dumps({
 """
 
 EXPERTS = """
-import sys
-sys.path.insert(0, sys.argv[1])
-import jax, jax.numpy as jnp, moe, train
 T, H, F, E, K = 12, 8, 16, 4, 2
 normal = lambda number, *shape: jax.random.normal(jax.random.key(number), shape)
 x, logits, seed = normal(0, T, H), normal(1, T, E), normal(2, T, H)
@@ -73,28 +72,19 @@ pairs = [(value, wanted), (of_x, for_x), (of_logits, for_logits), *((n - t, a) f
 print(max(float(jnp.max(jnp.abs(one - other)) / jnp.max(jnp.abs(other))) for one, other in pairs))
 """
 
-
 ALONE = """
-import sys
-sys.path.insert(0, sys.argv[1])
-import train, jax
-from argparse import Namespace
-jax.config.update("jax_num_cpu_devices", 2)
 a = Namespace(layers=1, hidden=32, ffn=64, heads=2, query_groups=1, vocab=64, seq_len=16, mbs=1, mlp="gated", handicap=1, seed=0,
               dtype="fp32", experts=2, top_k=1, gpus=2, fsdp=2, ga=4)
 train.ALONE = 0.01
-train.measure_alone(a, jax.devices(), None)
-train.measure_all_reduce(jax.devices(), mib=1)
-step, state, tokens = train.prepare(a, jax.devices(), None, alone=True)
+devices = jax.devices()[:2]
+train.measure_alone(a, devices, None)
+train.measure_all_reduce(devices, mib=1)
+step, state, tokens = train.prepare(a, devices, None, alone=True)
 lowered = jax.jit(step).lower(state, tokens).as_text()
 print(any(word in lowered for word in ("all_to_all", "all_gather", "all_reduce", "reduce_scatter")))
 """
 
 REFUSED = """
-import sys
-sys.path.insert(0, sys.argv[1])
-import train
-train.LEARNING_RATE = 3e-4  # three steps have to show it
 shape = dict.fromkeys(("layers", "query-groups", "vocab", "seq-len", "mbs"), 1) | {"hidden": 8, "ffn": 8, "heads": 1, "dtype": "bf16", "size": "x"}
 for given in ({"top-k": 2}, {"experts": 2, "top-k": 2, "dtype": "fp8"}, {"experts": 2, "top-k": 2, "gpus": 4}, {"experts": 8}, {"seq-len": 8, "experts": 8}):
     sys.argv = ["train.py", *(f"--{name}={value}" for name, value in {**shape, **given}.items())]
@@ -106,25 +96,30 @@ for given in ({"top-k": 2}, {"experts": 2, "top-k": 2, "dtype": "fp8"}, {"expert
         print(ended)
 """
 
+PROGRAMS = (TRAINING, EXPERTS, ALONE, REFUSED)
 
-def run(program: str) -> str:
-    """What a program prints that imports the proxy's."""
-    return subprocess.run(
-        [sys.executable, "-c", program, str(PROXY)],
+
+@pytest.fixture(scope="module")
+def printed() -> dict[str, str]:
+    """What each program prints. They run in one process: to load jax takes longer than most of them."""
+    done = subprocess.run(
+        [sys.executable, "-c", "\nprint('===')\n".join([BEGIN, *PROGRAMS]), str(PROXY)],
         # What is compiled runs for milliseconds.
         env={
             "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",
+            "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false "
+            "--xla_llvm_disable_expensive_passes=true --xla_cpu_parallel_codegen_split_count=1",
         },
         capture_output=True,
         text=True,
         timeout=300,
         check=True,
-    ).stdout
+    )
+    return dict(zip(PROGRAMS, done.stdout.split("===\n")[1:], strict=True))
 
 
-def test_the_same_tokens_train_alike_however_they_are_spread_and_in_fp8() -> None:
-    losses = json.loads(run(TRAINING))
+def test_the_same_tokens_train_alike_however_they_are_spread_and_in_fp8(printed: dict[str, str]) -> None:
+    losses = json.loads(printed[TRAINING])
     assert losses["sharded"] == pytest.approx(losses["parallel"], rel=1e-5)
     for found in losses.values():
         assert sorted(found, reverse=True) == found
@@ -133,12 +128,12 @@ def test_the_same_tokens_train_alike_however_they_are_spread_and_in_fp8() -> Non
     assert losses["spread experts"] == pytest.approx(losses["experts"], rel=1e-5)
 
 
-def test_a_layer_of_experts_and_its_gradients_are_those_of_a_plain_one() -> None:
-    assert float(run(EXPERTS)) < 1e-5
+def test_a_layer_of_experts_and_its_gradients_are_those_of_a_plain_one(printed: dict[str, str]) -> None:
+    assert float(printed[EXPERTS]) < 1e-5
 
 
-def test_each_gpus_step_alone_is_timed_without_a_word_between_them() -> None:
-    *told, collectives = run(ALONE).splitlines()
+def test_each_gpus_step_alone_is_timed_without_a_word_between_them(printed: dict[str, str]) -> None:
+    *told, collectives = printed[ALONE].splitlines()
     assert collectives == "False"
     found = parse_gpus(line.encode() for line in told)
     assert found is not None
@@ -148,8 +143,8 @@ def test_each_gpus_step_alone_is_timed_without_a_word_between_them() -> None:
     assert found.all_reduce is not None
 
 
-def test_experts_that_cannot_be_are_refused() -> None:
-    assert run(REFUSED).splitlines() == [
+def test_experts_that_cannot_be_are_refused(printed: dict[str, str]) -> None:
+    assert printed[REFUSED].splitlines() == [
         "--top-k must not be above --experts",
         "--experts needs --dtype bf16 or fp32",
         "--experts must be a multiple of --gpus: each has as many of them",
