@@ -6,6 +6,7 @@ import dataclasses
 import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +49,19 @@ KINDS = {
     "maxtext_llama2": Kind(
         "recipe_maxtext", "trainer", "maxtext", "nvidia+jax+maxtext-2024.12.09.sqsh", "maxtext_llama2"
     ),
+    # All of dgxc-benchmarking as its installer leaves it: the stage is its LLMB_INSTALL.
+    "dgxc": Kind("recipe_dgxc", "trainer", "llmb_repo", "images/nvidia+nemo+26.04.01.sqsh"),
 }
+
+BRIDGE_COMMIT = "06f25c227ef9d3d9b22e5561fb9f46e1cbdab7e2"
+"""The commit of Megatron-Bridge that dgxc-benchmarking 26.06.01 pins."""
+
+_DGXC_WORKLOADS = ("pretrain_llama3.1", "pretrain_nemotron_3", "pretrain_qwen3")
+_DGXC_MODELS = (
+    "meta-llama--Meta-Llama-3-70B",
+    "nvidia--NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+    "Qwen--Qwen3-30B-A3B",
+)
 
 
 @dataclass(frozen=True)
@@ -104,6 +117,9 @@ class Stage:
         if self.kind is KINDS["llama3"]:
             self._provision_llama3()
             return
+        if self.kind is KINDS["dgxc"]:
+            self._provision_dgxc()
+            return
         configuration = self.path / "cfg"
         configuration.mkdir()
         for source in self.recipe.iterdir():
@@ -113,6 +129,25 @@ class Stage:
             )
             shutil.copy(source, configuration if below else self.path)
         shutil.move(self.path / "container", self.image)
+
+    def _provision_dgxc(self) -> None:
+        """What ./install.sh does: upstream's files, an image, and a virtual environment with NeMo-Run's stand-in."""
+        upstream = self.path / "upstream"
+        with tarfile.open(LAB / self.kind.source / "upstream.tar.xz") as archive:
+            archive.extractall(upstream, filter="data")
+        shutil.copytree(upstream / "dgxc-benchmarking", self.recipe, dirs_exist_ok=True)
+        for workload in _DGXC_WORKLOADS:
+            bridge = self.path / "workloads" / workload / "Megatron-Bridge"
+            shutil.copytree(upstream / BRIDGE_COMMIT, bridge)
+            (bridge / ".git").mkdir()
+            (bridge / ".git" / "HEAD").write_text(f"{BRIDGE_COMMIT}\n")
+        for model in _DGXC_MODELS:
+            (self.path / ".cache" / "huggingface" / "hub" / f"models--{model}").mkdir(parents=True)
+        self.image.parent.mkdir()
+        shutil.move(self.recipe / "container", self.image)
+        (packages,) = self.venv.glob("lib/python*/site-packages")
+        shutil.copytree(LAB / self.kind.source / "nemo_run", packages / "nemo_run")
+        shutil.copy(LAB / "recipe" / "experiment.py", packages / "nemo_run")
 
     def _provision_llama3(self) -> None:
         done = subprocess.run(
@@ -127,7 +162,10 @@ def make_stage(root: Path, recipe: str, *, provisioned: bool, **knobs: Any) -> S
     stage = Stage(root, KINDS[recipe])
     stage.path.mkdir(parents=True)
     source = LAB / stage.kind.source
-    if recipe == "llama3":
+    if recipe == "dgxc":
+        stage.recipe.mkdir()
+        venv.EnvBuilder(with_pip=False, symlinks=True).create(stage.venv)
+    elif recipe == "llama3":
         shutil.copytree(source, stage.recipe, ignore=shutil.ignore_patterns("__pycache__"))
         venv.EnvBuilder(with_pip=False, symlinks=True).create(stage.venv)
     else:

@@ -33,7 +33,7 @@ RECIPES = [family.recipe for family in dgxc.FAMILIES]
 @pytest.fixture(scope="module")
 def upstream(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("upstream")
-    with tarfile.open(Path(__file__).with_name("dgxc-26.06.01.tar.xz")) as archive:
+    with tarfile.open(examples.ROOT / "tests" / "lab" / "recipe_dgxc" / "upstream.tar.xz") as archive:
         archive.extractall(folder, filter="data")
     return folder
 

@@ -1,0 +1,103 @@
+"""Prints what Megatron-Bridge at 06f25c227 prints while it trains, at the published pace, and trains nothing.
+
+src/megatron/bridge/training: config.py lines 1425 to 1434 (what differs from the defaults), utils/train_utils.py lines 783
+(by rank 0) and 821 to 873 (by the last rank). Both processes write at once, so that their lines meet.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from plugins.metrics import FlopsDefinition, flops_per_sequence
+from plugins.recipes.recipe_file import read_recipe
+from tests.lab.stage import REPOSITORY
+from tests.lab.standin import OTHER_RANK, StandIn, stage_knobs
+
+# By Megatron-Bridge's name of a model: that in its tables, the sequence length, and the TFLOP/s of a GPU.
+MODELS = {
+    "llama3_70b": ("llama3-70b", 8192, 731.0),
+    "nemotron_3_nano": ("nemotron-3-nano", 8192, 726.0),
+    "qwen3_30b_a3b": ("qwen3-30b-a3b", 4096, 200.0),
+}
+DTYPES = {
+    "bf16": {},
+    "fp8_cs": {"fp8": "hybrid", "fp8_recipe": "tensorwise"},
+    "fp8_mx": {"fp8": "e4m3", "fp8_recipe": "mxfp8"},
+}
+# The name of an experiment: utils/utils.py, line 164.
+NAME = re.compile(
+    r"pretrain_(?P<model>\w+?)_(?P<dtype>bf16|fp8_cs|fp8_mx)_gpus(?P<gpus>\d+)_tp(?P<tp>\d+)_pp(?P<pp>\d+)_cp(?P<cp>\d+)"
+    r"_vp(?P<vp>\d+|None)_ep(?P<ep>\d+)_etp\w+_mbs(?P<mbs>\d+)_gbs(?P<gbs>\d+)"
+)
+
+
+class MegatronBridge(StandIn):
+    """The lines of rank 0 and of the last rank."""
+
+    work = 0.0
+
+    def say_configuration(self, facts: dict[str, Any]) -> None:
+        self.say(f"{'=' * 70}\nConfiguration Summary (Non-Default Values vs Megatron Core)\n{'=' * 70}\n")
+        for name, value in sorted(facts.items()):
+            self.say(f"  {name}: {value!r}  (Mcore default: None)\n")
+
+    def say_step(self, step: int, seconds: float) -> None:
+        rate = f"Step Time : {seconds:.2f}s GPU utilization: {self.work / seconds:.1f}MODEL_TFLOP/s/GPU"
+        line = f" [2026-07-29 10:11:12] iteration {step + 1:8d}/{self.steps:8d} |"
+        line += f" consumed samples: {(step + 1) * self.gbs:12d} |"
+        line += f" elapsed time per iteration (ms): {seconds * 1000:.1f} | learning rate: {3e-7 * (step + 1):.6E} |"
+        line += f" global batch size: {self.gbs:5d} | lm loss: {self.loss(step):.6E} | loss scale: 1.0 |"
+        line += " grad norm: 0.475 | number of skipped iterations:   0 | number of nan iterations:   0 |\n"
+        # The last rank may be the first to write, and another one may write between the two.
+        self.say(rate + ("" if step % 3 else f"\n{OTHER_RANK}\n") + line)
+
+
+class _Dtype:
+    """A dtype as Python shows it."""
+
+    def __repr__(self) -> str:
+        return "torch.bfloat16"
+
+
+def main(folder: Path) -> int:
+    plan = json.loads((folder / "configs" / "plan.json").read_text())
+    named = NAME.fullmatch(plan["name"])
+    assert named, plan["name"]
+    sizes = {key: 1 if value == "None" else int(value) for key, value in named.groupdict().items() if key not in ("model", "dtype")}  # fmt: skip
+    name, sequence_length, tflops = MODELS[named["model"]]
+    model = read_recipe(REPOSITORY / "suites" / "megatron_bridge").models[name]
+    flops = flops_per_sequence(model, sequence_length, FlopsDefinition(definition="causal-attention"))
+    arguments = dict(argument.partition("=")[::2] for argument in plan["arguments"])
+    steps = arguments.get("--max_steps") or plan["arguments"][plan["arguments"].index("--max_steps") + 1]
+    work = sizes["gbs"] * flops / sizes["gpus"] / 1e12
+    trainer = MegatronBridge(stage_knobs(), step_time=work / tflops, gbs=sizes["gbs"], steps=int(steps))
+    trainer.work = work
+    facts: dict[str, Any] = {
+        **DTYPES[named["dtype"]],
+        "num_layers": model.layers,
+        "hidden_size": model.hidden,
+        "num_attention_heads": model.heads,
+        "seq_length": sequence_length,
+        "params_dtype": _Dtype(),
+        "tensor_model_parallel_size": sizes["tp"],
+        "pipeline_model_parallel_size": sizes["pp"],
+        "context_parallel_size": sizes["cp"],
+        "micro_batch_size": sizes["mbs"],
+        "global_batch_size": trainer.gbs,
+    }
+    if sizes["vp"] > 1:
+        facts["virtual_pipeline_model_parallel_size"] = sizes["vp"]
+    if model.experts > 1:
+        facts |= {"num_moe_experts": model.experts, "expert_model_parallel_size": sizes["ep"]}
+        facts["moe_router_force_load_balancing"] = True
+    trainer.ranks.warn()
+    trainer.say_configuration(facts)
+    return trainer.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
