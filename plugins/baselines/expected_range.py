@@ -8,7 +8,7 @@ The figures here are those of 40 published series of weak scaling: of the 357 pa
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from plugins.baselines.accelerators import accelerators
@@ -36,11 +36,26 @@ _SCALED = ("gbs", "dp", "ga")
 _USUALLY_1 = ("ep", "fsdp")
 
 
-def extrapolated(case: Case, gpu: str, folder: Path) -> Baseline | str:
-    """The nearest published scale of a case, with the range that follows; or why there is no range.
+@dataclass(frozen=True)
+class Scaled:
+    """The nearest published scale of a case, with the range that follows; None if there is no range.
 
-    "": nobody published a number of its size and dtype on this type of GPU in its release, at any scale.
+    `why_none` says why there is none; "" if nobody published a number of the case's size and dtype on this type of GPU
+    in its release, at any scale.
     """
+
+    baseline: Baseline | None = None
+    why_none: str = ""
+
+    @property
+    def range(self) -> ExpectedRange | None:
+        if self.baseline is None:
+            return None
+        return self.baseline.range
+
+
+def extrapolated(case: Case, gpu: str, folder: Path) -> Scaled:
+    """What the published numbers of other scales say of a case. Raises ConfigError if a table has a mistake."""
     published = [
         Baseline(folder / f"{case.recipe}.yaml", table, cell)
         for table in tables_of(folder / f"{case.recipe}.yaml", case)
@@ -49,42 +64,50 @@ def extrapolated(case: Case, gpu: str, folder: Path) -> Baseline | str:
         if (cell.size, cell.dtype) == (case.size, case.dtype) and not cell.recorded
     ]
     if not published or not case.is_timed:
-        return ""
+        return Scaled()
     sheet = accelerators(folder).get(gpu)
-    domain = sheet.nvlink if sheet else 1
-    if case.gpus <= domain:
-        return "NVLink connects all of its GPUs, and no published series is so small"
+    if sheet is None:
+        return Scaled(why_none=f"how many GPUs NVLink connects is not known of {gpu}")
+    if case.gpus <= sheet.nvlink:
+        return Scaled(why_none="NVLink connects all of its GPUs, and no published series is so small")
     if case.gpus > MOST_GPUS:
-        return f"no published series has more than {MOST_GPUS:,} GPUs"
+        return Scaled(why_none=f"no published series has more than {MOST_GPUS:,} GPUs")
     usable: list[Baseline] = []
     unusable: dict[str, list[int]] = {}
     for baseline in published:
-        reason = _unusable(case, baseline, domain)
+        reason = _unusable(case, baseline, sheet.nvlink)
         if reason:
             unusable.setdefault(reason, []).append(baseline.cell.gpus)
         else:
             usable.append(baseline)
     if not usable:
-        return "; ".join(f"{', '.join(map(str, gpus))} GPUs {reason}" for reason, gpus in unusable.items())
+        reasons = (f"{', '.join(map(str, gpus))} GPUs {reason}" for reason, gpus in unusable.items())
+        return Scaled(why_none="; ".join(reasons))
     usable.sort(key=lambda baseline: (abs(_doublings(case, baseline)), baseline.cell.gpus))
     return _from_nearest(case, usable, gpu, folder)
 
 
-def _from_nearest(case: Case, usable: list[Baseline], gpu: str, folder: Path) -> Baseline | str:
+def _from_nearest(case: Case, usable: list[Baseline], gpu: str, folder: Path) -> Scaled:
+    """The range that follows from the first of these scales."""
     nearest, scales = usable[0], tuple(baseline.cell.gpus for baseline in usable)
     doublings = _doublings(case, nearest)
     if abs(doublings) > MOST_DOUBLINGS:
-        return f"the nearest published scale, {scales[0]} GPUs, is {abs(doublings):.3g} doublings away, more than {MOST_DOUBLINGS}"
+        return Scaled(
+            why_none=f"the nearest published scale, {scales[0]} GPUs, is {abs(doublings):.3g} doublings away, more than {MOST_DOUBLINGS}"
+        )
     basis = counting(case, nearest, gpu, folder).basis()
     if basis is None:
-        return f"{scales[0]} GPUs have no published pace"
+        return Scaled(why_none=f"{scales[0]} GPUs have no published pace")
     # The work of a GPU is the same, so that the step time is that of the nearest scale but for the efficiency.
     seconds = expected(case, nearest, basis).step_time
     middle = case.tokens_per_step / case.gpus / seconds * EFFICIENCY**doublings
     spread = math.sqrt(max(1.0, abs(doublings)))
-    below, above = (SLOWER, FASTER) if doublings > 0 else (FASTER, SLOWER)
+    below, above = SLOWER, FASTER
+    if doublings < 0:
+        below, above = FASTER, SLOWER
     low, high = middle * math.exp(-below * spread), middle * math.exp(above * spread)
-    return replace(nearest, range=ExpectedRange(low=low, middle=middle, high=high, scales=scales))
+    found = ExpectedRange(low=low, middle=middle, high=high, scales=scales)
+    return Scaled(replace(nearest, range=found))
 
 
 def _doublings(case: Case, baseline: Baseline) -> float:
@@ -104,7 +127,9 @@ def _unusable(case: Case, baseline: Baseline, domain: int) -> str:
     if cell.gbs * case.gpus != case.gbs * cell.gpus:
         return f"run a batch of {cell.gbs / cell.gpus:g} sequences per GPU, the case {case.gbs / case.gpus:g}"
     reason = unfit(baseline.statistic, case)
-    return f"were measured otherwise: {reason}" if reason else ""
+    if reason:
+        return f"were measured otherwise: {reason}"
+    return ""
 
 
 def _per_gpu(cell: Cell) -> dict[str, int | str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from plugins.baselines.accelerators import Accelerator, accelerators
 from plugins.baselines.baseline_file import Reference
 from plugins.baselines.expected import Counting, counting, usual_statistic
-from plugins.baselines.expected_range import extrapolated
+from plugins.baselines.expected_range import Scaled, extrapolated
 from plugins.baselines.store import Baseline, lacking, references
 from plugins.recipes.cases import Case
 from plugins.record.baseline import ExpectedRange
@@ -47,7 +47,9 @@ def numbers(case: Case, baseline: Baseline | None, gpu: str, folder: Path, why_n
         statistic = baseline.statistic
     else:
         statistic = usual_statistic(folder, case)
-    scaled = baseline or extrapolated(case, gpu, folder)
+    scaled = Scaled(baseline)
+    if baseline is None:
+        scaled = extrapolated(case, gpu, folder)
     return Numbers(
         gpu=gpu,
         baseline=baseline,
@@ -57,6 +59,6 @@ def numbers(case: Case, baseline: Baseline | None, gpu: str, folder: Path, why_n
         counting=counting(case, baseline, gpu, folder),
         accelerator=accelerators(folder).get(gpu),
         references=references(folder, case, gpu),
-        range=None if isinstance(scaled, str) else scaled.range,
-        why_no_range=scaled if isinstance(scaled, str) else "",
+        range=scaled.range,
+        why_no_range=scaled.why_none,
     )

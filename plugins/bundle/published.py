@@ -88,7 +88,7 @@ def _figures(folder: Path, case: Case, baseline: Baseline | None, gpu: str) -> d
         figures["statistic"] = str(usual_statistic(folder, case))
         figures["MFU"] = repr(counting(case, None, gpu, folder).basis())
         scaled = extrapolated(case, gpu, folder)
-        figures["expected range"] = scaled if isinstance(scaled, str) else repr(scaled.range)
+        figures["expected range"] = scaled.why_none or repr(scaled.range)
         return figures
     of_all = set(Table.model_fields) - {"cells", "notes", "references", "also"}
     figures |= baseline.table.model_dump(mode="json", include=of_all)

@@ -164,8 +164,7 @@ def baseline_in(setting: Setting, case: Case, gpu: str, site: SiteNumbers | None
     """
     baseline = find(setting.baselines, setting.recipe, case, gpu, site)
     if baseline is None and setting.choice.by_expected:
-        scaled = extrapolated(case, gpu, setting.baselines)
-        baseline = None if isinstance(scaled, str) else scaled
+        baseline = extrapolated(case, gpu, setting.baselines).baseline
     return None if baseline is None else replace(baseline, agreed=setting.choice.agreed)
 
 

@@ -65,13 +65,17 @@ class ExpectedRange(Part):
         """Where a pace is, measured by times that are rounded by this share at most."""
         if pace < self.low / (1 + resolution):
             return "below"
-        return "within" if pace <= self.high / (1 - resolution) else "above"
+        if pace > self.high / (1 - resolution):
+            return "above"
+        return "within"
 
     @property
     def text(self) -> str:
         """`90 %: 1,462 to 1,541 tokens/s/GPU, from 3 published scales (the nearest: 64, 128 GPUs)`."""
         nearest = ", ".join(f"{gpus:,}" for gpus in self.scales[:2])
-        count = "1 published scale" if len(self.scales) == 1 else f"{len(self.scales)} published scales"
+        count = f"{len(self.scales)} published scales"
+        if len(self.scales) == 1:
+            count = "1 published scale"
         return f"90 %: {self.low:,.0f} to {self.high:,.0f} tokens/s/GPU, from {count} (the nearest: {nearest} GPUs)"
 
 

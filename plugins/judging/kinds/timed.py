@@ -85,8 +85,10 @@ def _without_baseline(evidence: Evidence) -> Conclusion:
 
 def _beside_range(numbers: Numbers, measurement: Measurement) -> str:
     """Where the pace of a case without a number is beside that of other scales; "" if nobody published any."""
+    if numbers.why_no_range:
+        return f"; no expected range: {numbers.why_no_range}"
     if numbers.range is None:
-        return f"; no expected range: {numbers.why_no_range}" if numbers.why_no_range else ""
+        return ""
     case, timing = measurement.case, measurement.timing
     pace = tokens_per_second(case, timing.steady) / case.gpus
     side = numbers.range.side(pace, timing.resolution)

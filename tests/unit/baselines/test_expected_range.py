@@ -22,6 +22,7 @@ from plugins.baselines.expected_range import (
     MOST_DOUBLINGS,
     MOST_GPUS,
     SLOWER,
+    Scaled,
     extrapolated,
 )
 from plugins.baselines.store import lacking
@@ -126,15 +127,14 @@ def test_the_families_are_not_alike_as_the_docs_say() -> None:
 
 def scaled(case: Case, folder: Path = examples.BASELINES, gpu: str = "h100") -> ExpectedRange:
     found = extrapolated(case, gpu, folder)
-    assert not isinstance(found, str), found
-    assert found.range is not None
+    assert found.range is not None, found.why_none
     return found.range
 
 
 def why_not(case: Case, folder: Path = examples.BASELINES, gpu: str = "h100") -> str:
     found = extrapolated(case, gpu, folder)
-    assert isinstance(found, str), found
-    return found
+    assert found.range is None
+    return found.why_none
 
 
 def without(folder: Path, *gpus: int, recipe: str = "llama3") -> Path:
@@ -242,6 +242,13 @@ def test_a_scale_within_nvlink_says_nothing_of_one_beyond_it_and_no_series_is_wi
         )
 
 
+def test_without_a_data_sheet_of_the_gpu_there_is_none(tmp_path: Path) -> None:
+    tables = without(tmp_path / "tables", 512)
+    path = tables / "llama3.yaml"
+    path.write_text(path.read_text().replace("gpu: h100", "gpu: h123"))
+    assert why_not(CASE, tables, "h123") == "how many GPUs NVLink connects is not known of h123"
+
+
 def test_a_case_whose_pace_is_not_judged_has_none() -> None:
     recipe = examples.llama3()
     mode = next(case for case in recipe.cases if case.mode is not None and case.dtype == "fp8")
@@ -293,5 +300,7 @@ def test_so_many_cases_that_nobody_published_a_number_for_have_a_range() -> None
                 if not lacking(examples.BASELINES, case, gpu) or case.variant:
                     continue
                 found = extrapolated(case, gpu, examples.BASELINES)
-                counts["range" if not isinstance(found, str) else "reason" if found else "nothing"] += 1
+                counts["reason"] += bool(found.why_none)
+                counts["range"] += found.range is not None
+                counts["nothing"] += found == Scaled()
     assert counts == {"range": 26, "reason": 39, "nothing": 240}
