@@ -11,7 +11,7 @@ import pytest
 from fixtures import housekeeping
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
-from fixtures.runs.checkpoints import is_kept, is_left, to_remove, tries_of
+from fixtures.runs.checkpoints import is_kept, is_left, to_remove
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.leftovers import cancel_left
 from fixtures.runs.planned import PlannedJob
@@ -138,7 +138,7 @@ def test_a_case_that_was_never_submitted_left_nothing(tmp_path: Path) -> None:
 
 def note(folder: Path, fate: Checkpoint) -> None:
     ledger = Ledger(folder / JOBS_LOG)
-    ledger.note_checkpoints(tries_of(ledger, SAVE.key), fate)
+    ledger.note_checkpoints(ledger.tries(SAVE.key), fate)
 
 
 def plans() -> list[PlannedJob]:

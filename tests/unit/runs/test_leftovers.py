@@ -19,10 +19,11 @@ import pytest
 from fixtures import housekeeping
 from fixtures.backends.section import Limits, Machine
 from fixtures.runs.folders import Summary, find_run, print_runs
-from fixtures.runs.ledger import Ledger, process_start
+from fixtures.runs.ledger import Ledger
 from fixtures.runs.leftovers import cancel_left
 from fixtures.runs.lock import RunLock, take_run
 from fixtures.runs.log_file import LogFile
+from fixtures.runs.owner import process_start
 from fixtures.runs.stop import stop_run
 from fixtures.site import Site
 from plugins.errors import Absent, ConfigError, Denied, SubmitError, Unreachable
