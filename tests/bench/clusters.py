@@ -8,19 +8,20 @@ from __future__ import annotations
 import random
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
 from plugins.baselines.baseline_file import Cell, Table
 from plugins.baselines.expected import Expected, counting, expected
 from plugins.baselines.store import Baseline
-from plugins.judging.noise import Noise
+from plugins.judging.noise import PUBLISHED, Noise
 from plugins.logs import Step
 from plugins.logs.numbers import resolution
 from plugins.metrics import FlopsDefinition, Measurement
 from plugins.record.baseline import Tolerance
 from plugins.timing import Statistic, timing
+from tests.bench.mlperf import systems
 from tests.unit import examples
 
 NOISES = (0.01, 0.02, 0.03)
@@ -110,7 +111,7 @@ class Cluster:
     """What runs are drawn from: how its steps and its runs scatter, what share of the steps stalls, and what is wrong with it.
 
     `correlation` is that of the noise of one step with that of the next. `long` is the share of the steps that take 5 to
-    30 % longer, evenly spread.
+    30 % longer, evenly spread. `real` is the system in `mlperf` whose steps these are; nothing else scatters then.
     """
 
     noise: float
@@ -119,11 +120,22 @@ class Cluster:
     slow: str
     correlation: float = 0.0
     long: float = 0.0
+    real: str = field(default="", repr=False)
 
     def draw(self, steps: int, rng: random.Random) -> list[float]:
-        """The step times of one run, as multiples of the baseline's. All that scatters is normal."""
-        pace = 1 + rng.gauss(0, self.between)
+        """The step times of one run, as multiples of the baseline's."""
         pattern = SLOW_DOWNS.get(self.slow) or OTHER_PATTERNS[self.slow]
+        if self.real:
+            window = systems()[self.real].window(steps, rng)
+            times = [factor * time for factor, time in zip(pattern.factors(steps, rng), window, strict=True)]
+        else:
+            times = self._simulated(pattern, steps, rng)
+        times[0] *= WARM_UP
+        return times
+
+    def _simulated(self, pattern: SlowDown, steps: int, rng: random.Random) -> list[float]:
+        """All that scatters is normal."""
+        pace = 1 + rng.gauss(0, self.between)
         noise = Noise(self.noise, self.correlation).steps(steps, rng)
         times = [
             pace * factor * (1 + deviation) * (STALL if rng.random() < self.hiccups else 1)
@@ -131,13 +143,13 @@ class Cluster:
         ]
         if self.long:
             times = [time * rng.uniform(1.05, 1.3) if rng.random() < self.long else time for time in times]
-        times[0] *= WARM_UP
         return times
 
 
+CORRELATIONS = (0.35, 0.8)
 CORRELATED = {
     f"{slow}, noise correlated by {correlation:g}": Cluster(0.02, 0.02, 0.0, slow, correlation)
-    for correlation in (0.35, 0.8)
+    for correlation in CORRELATIONS
     for slow in (HEALTHY, THROUGHOUT)
 }
 UNEVEN = {
@@ -147,8 +159,19 @@ UNEVEN = {
     for noise in (0.01, 0.02)
 }
 PATTERNS = {f"{name}, 0.5 % noise": Cluster(0.005, 0.0, 0.0, name) for name in OTHER_PATTERNS}
-VARIANTS = {**CORRELATED, **UNEVEN, **PATTERNS}
+PUBLISHED_NOISE = {
+    f"{slow}, the noise that `--plan` counts on": Cluster(
+        PUBLISHED.step, 0.003, PUBLISHED.between, slow, PUBLISHED.correlation
+    )
+    for slow in (HEALTHY, LITTLE, THROUGHOUT)
+}
+VARIANTS = {**CORRELATED, **PUBLISHED_NOISE, **UNEVEN, **PATTERNS}
 """Clusters beyond the table of noise and hiccups, by what is said of them."""
+
+REAL = {
+    slow: [Cluster(0.0, 0.0, 0.0, slow, real=name) for name in systems()] for slow in (HEALTHY, THROUGHOUT)
+}
+"""Clusters that scatter as those of MLPerf do, by what is wrong with them."""
 
 
 # What logs print

@@ -164,6 +164,20 @@ def test_junit_and_allure_have_the_decision(tmp_path: Path, paces: dict[str, flo
     assert {f"acceptance={found}", f"acceptance_plan={digest}"} <= set(lines)
 
 
+def test_a_plan_says_how_often_its_runs_find_a_slow_cluster(tmp_path: Path) -> None:
+    text = TEXT + "repeats: {at_most: 3}\ntolerance: {slower: 0.04}\n"
+    run = pacemark("suites/llama3", "--plan", *plan(tmp_path, text), results=tmp_path / "results")
+    assert run.status == 0, run.out
+    lines = [line for line in run.out.splitlines() if "one run at" in line]
+    assert lines == [
+        "3 case(s): one run at 4 % finds a cluster 3 % slow in 19.0 %, 8 % slow in 100.0 %; at most 3 runs together find one "
+        "3 % slow in 4.3 %, 8 % slow in 100.0 %"
+    ]
+    assert "\nnoise: 1.3 % a step, correlated by 0.8, 0.5 % between runs, which nine of ten" in run.out
+    run = pacemark("suites/llama3", "--plan", results=tmp_path / "results")
+    assert "one run at" not in run.out
+
+
 def test_without_a_plan_junit_and_allure_have_no_decision(tmp_path: Path) -> None:
     file, allure = tmp_path / "junit.xml", tmp_path / "allure"
     assert session(tmp_path, {SMALL: 1.0}, f"--junitxml={file}", f"--alluredir={allure}").status == 0

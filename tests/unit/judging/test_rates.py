@@ -16,7 +16,7 @@ from plugins.judging.verdicts import Verdict
 from plugins.logs import Step
 from plugins.record.verdict import Kind
 from tests import sections
-from tests.bench import clusters, rates
+from tests.bench import clusters, noise_tables, rates, tallies
 from tests.bench.clusters import Cluster, figures
 from tests.unit import aks, examples
 from tests.unit.logs.test_means import log_text
@@ -31,21 +31,21 @@ AIMED = [cell for cell in rates.grid() if cell.cluster in [aim.cluster for aim i
 def few_runs() -> Iterator[None]:
     """Cells that have no aim get hardly any runs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rates, "LEAST", 1)
+        patch.setattr(tallies, "LEAST", 1)
         yield
 
 
 @pytest.fixture(scope="module")
-def table() -> dict[rates.Cell, rates.Tally]:
+def table() -> dict[tallies.Cell, tallies.Tally]:
     return rates.simulate(rates.grid(), RUNS, processes=1)
 
 
-def test_the_table_has_every_cell(table: rates.Table) -> None:
-    assert len(table) == len(figures()) * (3 * 3 * 2 * 11 + len(clusters.VARIANTS)) == 1242
-    assert all(tally.runs == cell.runs(RUNS) >= rates.LEAST for cell, tally in table.items())
+def test_the_table_has_every_cell(table: tallies.Table) -> None:
+    assert len(table) == len(figures()) * (3 * 3 * 2 * 11 + len(clusters.VARIANTS) + 2 * 41) == 1752
+    assert all(tally.runs == cell.runs(RUNS) >= tallies.LEAST for cell, tally in table.items())
 
 
-def test_every_run_has_one_verdict_with_and_without_repeats(table: rates.Table) -> None:
+def test_every_run_has_one_verdict_with_and_without_repeats(table: tallies.Table) -> None:
     kinds = {Kind.PASSED, Kind.TOO_SLOW, Kind.TOO_FAST, Kind.NOISY}
     for tally in table.values():
         assert tally.once.total() == tally.repeated.total() == tally.lengths.total() == tally.runs
@@ -53,23 +53,27 @@ def test_every_run_has_one_verdict_with_and_without_repeats(table: rates.Table) 
         assert 1 <= min(tally.lengths) <= tally.mean_runs <= max(tally.lengths) <= 3
 
 
-def test_most_healthy_runs_pass_and_no_slow_one_does(table: rates.Table) -> None:
+def test_most_healthy_runs_pass_and_no_slow_one_does(table: tallies.Table) -> None:
     for name in figures():
-        healthy, slow = (table[rates.Cell(name, Cluster(*rates.AIM, 0.0, s))] for s in ("healthy", "8 %"))
-        assert rates.failing(healthy.once).value < 0.08
+        healthy, slow = (table[tallies.Cell(name, Cluster(*tallies.AIM, 0.0, s))] for s in ("healthy", "8 %"))
+        assert tallies.failing(healthy.once).value < 0.08
         assert slow.once[Kind.PASSED] == 0
 
 
-def test_the_document_has_a_row_for_each_noise_hiccup_and_slow_down(table: rates.Table) -> None:
+def test_the_document_has_a_row_for_each_noise_hiccup_and_slow_down(table: tallies.Table) -> None:
     text = rates.document(table, RUNS, 1)
     rows = [line for line in text.splitlines() if line.startswith("| ")]
-    assert len(rows) == 2 + len(rates.AIMS) + 2 + len(clusters.PATTERNS) + len(figures()) * (2 + 9 + 2 + 11)
+    by_noise = [line for line in noise_tables.noise_section(table) if line.startswith("| ")]
+    others = 2 + len(rates.AIMS) + 2 + len(clusters.PATTERNS) + len(figures()) * (2 + 9 + 2 + 11)
+    assert len(rows) == others + len(by_noise)
+    assert sum(" healthy: fails " in line for line in by_noise[:14]) == 6
+    assert sum(" 8 %: passes " in line for line in by_noise[:14]) == 6
     for first, count in (("| 2 % | 2 % |", len(figures())), (f"| {clusters.DRIFT} |", len(figures()))):
         assert sum(line.startswith(first) for line in rows) == count
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_seed_gives_the_same_figures_again(table: rates.Table, processes: int) -> None:
+def test_a_seed_gives_the_same_figures_again(table: tallies.Table, processes: int) -> None:
     some = AIMED[:3]
     assert rates.simulate(some, RUNS, processes=processes) == {cell: table[cell] for cell in some}
     assert rates.simulate(some[1:2], RUNS, seed=1, processes=1) != {some[1]: table[some[1]]}
@@ -96,14 +100,14 @@ def test_a_judge_that_fails_everything_is_noticed(
 # Its ends are the shares p that solve |count / runs - p| = 1.96 sqrt(p (1 - p) / runs); of nothing, z^2 / (n + z^2).
 @pytest.mark.parametrize(("count", "runs"), [(1, 1000), (5, 10), (17, 35_000), (999, 1000)])
 def test_the_ends_of_an_interval_lie_1_96_standard_deviations_away(count: int, runs: int) -> None:
-    for end in rates.Share(count, runs).interval:
+    for end in tallies.Share(count, runs).interval:
         assert abs(count / runs - end) == pytest.approx(1.96 * math.sqrt(end * (1 - end) / runs))
 
 
 def test_the_interval_of_nothing_and_of_all() -> None:
-    assert rates.Share(0, 100).interval == pytest.approx((0.0, 0.03699), abs=1e-5)
-    assert rates.Share(100, 100).interval == pytest.approx((0.96301, 1.0), abs=1e-5)
-    assert str(rates.Share(0, 100)) == "0 (0-3.7)"
+    assert tallies.Share(0, 100).interval == pytest.approx((0.0, 0.03699), abs=1e-5)
+    assert tallies.Share(100, 100).interval == pytest.approx((0.96301, 1.0), abs=1e-5)
+    assert str(tallies.Share(0, 100)) == "0 (0-3.7)"
 
 
 @pytest.mark.parametrize(
@@ -111,7 +115,7 @@ def test_the_interval_of_nothing_and_of_all() -> None:
     [(0.0, "0"), (1.0, "100"), (0.0004, "0.040"), (0.0052, "0.52"), (0.5, "50.0"), (0.9993, "99.93")],
 )
 def test_a_share_has_more_digits_the_rarer_it_is(share: float, text: str) -> None:
-    assert rates.percent(share) == text
+    assert tallies.percent(share) == text
 
 
 # Clusters
@@ -204,11 +208,11 @@ def test_the_docs_have_the_table_of_every_statistic() -> None:
     assert [name for name in figures() if f"**`{name}`**" not in text] == []
 
 
-def test_every_cell_can_be_saved(table: rates.Table, tmp_path: Path) -> None:
+def test_every_cell_can_be_saved(table: tallies.Table, tmp_path: Path) -> None:
     rates.save(tmp_path / "rates.csv", table)
     lines = (tmp_path / "rates.csv").read_text().splitlines()
     assert len(lines) == 1 + len(table)
     assert lines[0].startswith(
-        "statistic,noise,hiccups,between,slow-down,correlation,long,passed,too slow,too fast,noisy,repeated: passed,"
+        "statistic,noise,hiccups,between,slow-down,correlation,long,real,passed,too slow,too fast,noisy,repeated: passed,"
     )
-    assert lines[1].startswith(f"last,0.01,0.0,0.0,healthy,0.0,0.0,{RUNS // rates.OTHERS},0,0,0,")
+    assert lines[1].startswith(f"last,0.01,0.0,0.0,healthy,0.0,0.0,,{RUNS // tallies.OTHERS},0,0,0,")
