@@ -10,6 +10,7 @@ import yaml
 
 from fixtures.backends.draft import Draft
 from fixtures.backends.kubernetes.credentials import contexts
+from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.kubernetes.site_draft import Cluster, drafted
 from fixtures.backends.kubernetes.survey import survey
 from fixtures.site import load_site
@@ -61,9 +62,7 @@ def named(*names: str, **spec: Any) -> list[dict[str, Any]]:
 def sections(**told: Any) -> tuple[dict[str, Any], dict[str, Draft]]:
     """The sections by what the server told, as the file has them, and their drafts."""
     usual: dict[str, Any] = {
-        "kubeconfig": None,
-        "context": "ctx",
-        "namespace": "runs",
+        "site": Kubernetes(gpu="", context="ctx", namespace="runs"),
         "release": "v1.33.3-gke.1226000",
         "kinds": ("JobSet",),
         "trainer": False,
@@ -106,7 +105,9 @@ def test_gke_with_jobset() -> None:
 
 def test_aks_with_the_training_operator(tmp_path: Path) -> None:
     found, drafts = sections(
-        kinds=("PyTorchJob",), nodes=[aks(), aks(), aks(), system("aks")], kubeconfig="~/.kube/aks"
+        kinds=("PyTorchJob",),
+        nodes=[aks(), aks(), aks(), system("aks")],
+        site=Kubernetes(gpu="", kubeconfig="~/.kube/aks", context="ctx", namespace="runs"),
     )
     assert found == {
         "pytorchjob": {
