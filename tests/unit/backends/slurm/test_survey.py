@@ -12,7 +12,8 @@ import yaml
 from fixtures.backends.draft import Draft
 from fixtures.backends.shell import Answer
 from fixtures.backends.slurm import survey
-from fixtures.backends.slurm.inventory import associations, folders, partitions
+from fixtures.backends.slurm.inventory import associations, partitions
+from fixtures.backends.slurm.shared_folders import FIND_FOLDERS, folders
 from fixtures.backends.slurm.survey import drafted
 from fixtures.backends.ssh.section import Ssh
 from fixtures.site import load_site
@@ -322,9 +323,7 @@ def test_the_script_finds_the_folder_that_the_user_may_write_to(tmp_path: Path) 
             ]
         )
     )
-    script = survey._FOLDERS.replace("/proc/mounts", str(mounts)).replace(
-        "kill-after=1 3", "kill-after=1 0.5"
-    )
+    script = FIND_FOLDERS.replace("/proc/mounts", str(mounts)).replace("kill-after=1 3", "kill-after=1 0.5")
     script = f"id() {{ echo me; }}\n{script}"
     done = subprocess.run(
         ["bash", "-c", script],
