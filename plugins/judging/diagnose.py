@@ -12,7 +12,7 @@ from plugins.judging.figures import counted
 from plugins.modes.artefacts import Artefacts
 from plugins.modes.growth import Growth, explain_growth
 from plugins.modes.profiles import Digests, ProfileDigest
-from plugins.modes.traces import NcclDigest, Setup
+from plugins.modes.traces import NcclDigest
 from plugins.record.verdict import Cause
 
 _LAST = 0.02
@@ -216,18 +216,10 @@ def networks(trace: NcclDigest) -> dict[int, str]:
     members = sorted(trace.members(), key=lambda rank: (trace.hosts[rank.host], rank.gpu, rank.pid))
     names = {}
     for number, rank in enumerate(members):
-        if rank.setup is None:
-            continue
-        name = _network(trace.setups[rank.setup])
+        name = trace.process(rank).network
         if name:
             names[number if rank.rank is None else rank.rank] = name
     return names
-
-
-def _network(setup: Setup) -> str:
-    """The network of a rank's channels; if no channel is seen, the one that it chose; "" if it chose none."""
-    channels = [name.partition("/")[2] for name in setup.transports if name.startswith(("NET/", "COLLNET/"))]
-    return " and ".join(sorted(set(channels or setup.networks)))
 
 
 def _listed(networks: Mapping[int, str]) -> str:

@@ -17,7 +17,7 @@ from plugins.judging import cpus
 from plugins.judging.choice import Choice, Setting
 from plugins.judging.complaints import complaints, of_each_kind
 from plugins.judging.identity import fingerprint, type_in
-from plugins.judging.validity import UNKNOWN, Started
+from plugins.judging.validity import UNKNOWN, Started, TimedRun
 from plugins.logs import Log
 from plugins.logs.formats import parser
 from plugins.metrics import MfuBasis
@@ -25,6 +25,7 @@ from plugins.modes.artefacts import Artefacts
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case, Recipe
 from plugins.record.folder import ERRORS, OWN_LOG, try_folder
+from plugins.timing import Statistic
 
 _LINES, _WIDTH = 8, 200
 """So many lines of a log are quoted, each up to this width."""
@@ -106,6 +107,11 @@ class Evidence:
     def basis(self) -> MfuBasis | None:
         """What MFU is counted with; None if no peak is known."""
         return self.numbers.counting.basis(cpus.peak(self.case, self.logs))
+
+    def timed(self, run: Run, statistic: Statistic, *, whole: bool = True) -> TimedRun:
+        """One of the runs, as its checks see it."""
+        site, part = self.site, self.numbers.accelerator
+        return TimedRun(self.case, run.log, statistic, part, run.started, whole, site.nodes, site.network)
 
     def alone(self) -> Evidence:
         """The evidence without the earlier runs."""

@@ -7,12 +7,14 @@ state each kind of fact. A log that states none gets a remark.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from plugins.judging.model import counted_by, flops_printed
 from plugins.logs import Log
 from plugins.logs.log import Fact, type_of
 from plugins.recipes.cases import Case
+from plugins.words import counted, first_of
 
 # The facts of each kind in the record. Parallel sizes and batches are left out, because models share them.
 _KINDS = {
@@ -24,6 +26,7 @@ _KINDS = {
     "sequence length": ("sequence_length",),
     "dtype": ("fp8", "fp8_recipe", "precision"),
 }
+_MOST_NAMED = 8
 _RATE = "step time x rate"
 _MODEL = {
     "layers": "the number of layers",
@@ -62,7 +65,19 @@ def identity_line(case: Case, log: Log) -> str:
         words += f"; not stated: {missing}"
     if len(log.flops) > 1 and any(step.flops_per_gpu for step in log.steps):
         words += f"; its TFLOP/s are by {counted_by(case, log)}"
-    return words + "".join(f"; {name} {value}" for name, value in log.versions if name == "jax")
+    words += "".join(f"; {name} {value}" for name, value in log.versions if name == "jax")
+    return f"{words}{_network(log)}"
+
+
+def _network(log: Log) -> str:
+    """Which network NCCL used, by which plug-ins and devices; "" if it does not say."""
+    used = Counter(process.network for process in log.processes if process.network)
+    if not used:
+        return ""
+    networks = [f"{name} on {counted(count, 'GPU')}" for name, count in used.most_common()]
+    by = {name for process in log.processes for name in (*process.plugins, *process.devices)}
+    words = f"; network {first_of(networks, _MOST_NAMED)}"
+    return f"{words}, by {first_of(sorted(by), _MOST_NAMED)}" if by else words
 
 
 def anonymous(case: Case, log: Log) -> str:

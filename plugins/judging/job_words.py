@@ -99,10 +99,24 @@ def remarks(evidence: Evidence) -> tuple[str, ...]:
         clock_remark(case, log),
         even_remark(log),
         identity.garbled(log),
+        _unproved(evidence),
         _slow_process(log),
         _garbled_steps(case, log),
     )
     return (*_of_jobs(outcome), *_of_end(case, outcome), *filter(None, notes))
+
+
+def _unproved(evidence: Evidence) -> str:
+    """The remark on a timed run over several nodes whose log does not tell which network it used; "" if it does."""
+    expected, run = evidence.site.network, evidence.timed(evidence.own, evidence.numbers.statistic)
+    if expected is None or run.nodes == 1 or run.within_nvlink or not run.case.is_timed:
+        return ""
+    processes = run.log.processes
+    if any(process.channels for process in processes):
+        return ""
+    if any(process.networks for process in processes) and "/" not in expected:
+        return ""
+    return f"nothing in the log shows that the network was {expected}: NCCL says it with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT"
 
 
 def _of_jobs(outcome: Outcome) -> list[str]:

@@ -15,7 +15,6 @@ from plugins.judging.judgement import Conclusion, Judgement, ended
 from plugins.judging.kinds import kind_of
 from plugins.judging.kinds.timed import judge_given_up
 from plugins.judging.repeats import unsure
-from plugins.judging.validity import TimedRun
 from plugins.record.verdict import Kind
 
 
@@ -100,6 +99,4 @@ def _problems(evidence: Evidence) -> list[str]:
 
 
 def _of_log(evidence: Evidence, run: Run) -> list[str]:
-    numbers = evidence.numbers
-    timed = TimedRun(evidence.case, run.log, numbers.statistic, numbers.accelerator, run.started)
-    return validity.problems(timed)
+    return validity.problems(evidence.timed(run, evidence.numbers.statistic))

@@ -13,6 +13,7 @@ from plugins.logs.log_lines import line_search
 from plugins.logs.marks import MARKS
 from plugins.logs.origin import HEADER, HEADER_HINT, RESTART, RESTART_HINTS, label_of, stamp_of
 from plugins.logs.statements import COMMON, Statement, Statements, printable
+from plugins.logs.transports import TransportLines
 from plugins.logs.versions import Versions
 from plugins.wrapped import plain
 
@@ -59,6 +60,7 @@ class LineParser(ABC):
         self._marks: dict[str, str] = {}
         self._saves: dict[int, float] = {}
         self._versions = Versions()
+        self._transports = TransportLines()
         self._stated = Statements((*COMMON, *self.statements))
         self._last: int | None = None
         self._look()
@@ -98,6 +100,7 @@ class LineParser(ABC):
             earlier=earlier,
             marks=tuple(self._marks.items()),
             versions=self._versions.pairs,
+            processes=self._transports.processes(),
             saves=tuple(self._saves.values()),
             tells=self.tells,
         )
@@ -114,10 +117,19 @@ class LineParser(ABC):
                 self._read_one(line, ended=ended and whole)
 
     def _read_one(self, raw: bytes, *, ended: bool) -> None:
+        if self._transports.knows(raw):
+            return
         hints = self._search.hints_in(raw)
         if not hints:
             return
-        line, whole = _text(raw), ended and len(raw) < MAX_LINE
+        whole = ended and len(raw) < MAX_LINE
+        if whole and not hints.isdisjoint(self._transports.hints):
+            alone = hints <= self._of_transports
+            if self._transports.add(raw, alone=alone):
+                self._look()
+            if alone:
+                return
+        line = _text(raw)
         self._read_origin(hints, line)
         if not hints.isdisjoint(self.hints):
             self.read_line(line, ended=whole)
@@ -162,7 +174,10 @@ class LineParser(ABC):
         """Search for all hints but those of marks and versions that are known."""
         marks = (h for mark in self.marks if mark.kind not in self._marks for h in mark.hints)
         origin = (*RESTART_HINTS, HEADER_HINT)
-        self.wanted = (*self.hints, *self._stated.hints, *self.asides, *origin, *marks, *self._versions.hints)
+        others = (*origin, *marks, *self._versions.hints)
+        wanted = dict.fromkeys((*self.hints, *self._stated.hints, *self.asides, *others))
+        self._of_transports = self._transports.hints.difference(wanted)
+        self.wanted = (*wanted, *sorted(self._of_transports))
         self._search = line_search(self.wanted)
 
     def add(self, step: Step) -> None:

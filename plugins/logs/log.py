@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from plugins.logs.processors import ProcessorSample
+from plugins.logs.transports import Process
 
 Tells = Literal["", "rate", "configuration", "routing"]
 
@@ -126,7 +127,8 @@ class Log:
     `versions` are names and values; if nodes differ, a name has several. `saves` are the seconds of each
     checkpoint, by its slowest rank, `saved_bytes` the size that the launcher counts at the end. `loaded` are
     the seconds in which the slowest rank loaded a checkpoint, `restored` is its path. `peak_tflops` is the
-    rate of matrix products that the run measured, `processors` says who had the processors during its steps.
+    rate of matrix products that the run measured, `processors` says who had the processors during its steps,
+    `processes` which network each process of NCCL chose.
     `activity` is what its program says that it does now, before the first step.
 
     There is a line for `every` steps, of which `index` is the last; 0 means that a single line does not tell
@@ -153,6 +155,7 @@ class Log:
     restored: str = ""
     peak_tflops: float | None = None
     processors: tuple[ProcessorSample, ...] = ()
+    processes: tuple[Process, ...] = ()
     activity: str = ""
     every: int = 1
     ranks: int | None = None
@@ -163,7 +166,7 @@ class Log:
     size: int = 0
 
     def beside(self, other: Log) -> Log:
-        """This log with the marks, facts and versions of another log of the same run."""
+        """This log with the marks, facts, versions and processes of another log of the same run."""
         marks, versions = dict(self.marks), dict(self.versions)
         facts = {(fact.name, fact.value): fact for fact in (*other.facts, *self.facts)}
         return replace(
@@ -172,6 +175,7 @@ class Log:
             garbled=(*self.garbled, *other.garbled),
             marks=(*self.marks, *(mark for mark in other.marks if mark[0] not in marks)),
             versions=(*self.versions, *(pair for pair in other.versions if pair[0] not in versions)),
+            processes=tuple(dict.fromkeys((*self.processes, *other.processes))),
         )
 
     @property

@@ -62,8 +62,8 @@ line_search = lru_cache(LineSearch)
 
 
 def texts_of(hints: tuple[bytes, ...]) -> list[bytes]:
-    """Texts of which each hint contains one: the hints, or as many of their common substrings as leave `MANY` texts."""
-    texts = set(hints)
+    """Texts of which each hint contains one: hints that contain no other, or as many common substrings as leave `MANY` texts."""
+    texts = {hint for hint in hints if not any(other in hint and other != hint for other in hints)}
     for length in SHARED:
         substrings = Counter(substring for text in texts for substring in _substrings(text, length))
         for substring, count in sorted(substrings.items(), key=lambda pair: (-pair[1], pair[0])):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
+from plugins.logs.transports import named, other_networks, some_hosts
 from plugins.modes.artefacts import are
 from plugins.modes.traces import NcclDigest, Rank
-from plugins.words import counted, first_of, listed
+from plugins.words import counted, listed
 
 # If more of the calls than this share cannot be read, the trace is of a format that is not known, or damaged. NeMo-Run
 # asks for output without buffers (SLURM_UNBUFFEREDIO), with which srun tears lines of ranks that print at once.
@@ -16,7 +17,6 @@ _TORN = 0.25
 # So many calls of a rank may be torn lines, if as many are torn in all: a number, or a share of its calls beyond twice the
 # share that is torn in all.
 _LOST, _LOST_SHARE = 3, 0.02
-_MOST_NAMED = 4
 
 
 def problems(digest: NcclDigest, gpus: int, nodes: int, expected_transport: str | None = None) -> list[str]:
@@ -86,7 +86,7 @@ def _absent(digest: NcclDigest, members: Sequence[Rank], gpus: int, nodes: int) 
         few.insert(0, f"{len(ranks_of)} of {nodes} nodes have any")
     if not few:
         return f"{len(ranks_of)} hosts have some"
-    return _some(few)
+    return some_hosts(few)
 
 
 def _uneven(digest: NcclDigest, members: Sequence[Rank]) -> Iterator[str]:
@@ -108,63 +108,18 @@ def _uneven(digest: NcclDigest, members: Sequence[Rank]) -> Iterator[str]:
             calls = f"{least} to {most}" if least < most else f"{least}"
             yield (
                 f"the trace is not whole: in communicators of {uneven.nranks} ranks others made {uneven.calls} collective "
-                f"calls, {_named(digest, list(calls_of))} {calls}"
+                f"calls, {named(map(digest.process, calls_of))} {calls}"
             )
 
 
-def _transport(digest: NcclDigest, members: Iterable[Rank], expected: str) -> Iterator[str]:
-    """A channel between nodes is positive proof; what a rank merely chose counts if it shows no channel."""
-    by_network: defaultdict[str, list[Rank]] = defaultdict(list)
-    unknown: list[Rank] = []
-    proved, hosts = set(), set()
-    for rank in members:
-        hosts.add(rank.host)
-        if rank.setup is None:
-            unknown.append(rank)
-            continue
-        setup = digest.setups[rank.setup]
-        channels = [
-            name.partition("/")[2] for name in setup.transports if name.startswith(("NET/", "COLLNET/"))
-        ]
-        if channels:
-            proved.add(rank.host)
-        chosen = [name for name in setup.networks if _is(name, "Socket") and not _is(expected, "Socket")]
-        for network in channels or chosen:
-            if not _is(network, expected):
-                by_network[network].append(rank)
-    for network, ranks in sorted(by_network.items()):
-        yield f"the network is {network}, not {expected}: {_named(digest, ranks)}"
+def _transport(digest: NcclDigest, members: Sequence[Rank], expected: str) -> Iterator[str]:
+    """How the network between nodes is not the expected one, or not known. A channel is positive proof."""
+    processes = [digest.process(rank) for rank in members if rank.setup is not None]
+    yield from other_networks(processes, expected)
+    unknown = [rank for rank in members if rank.setup is None]
     if unknown:
-        yield f"too many set-ups: the network of {_named(digest, unknown)} is not known"
-    unproved = sorted(hosts - proved - {rank.host for ranks in by_network.values() for rank in ranks})
+        yield f"too many set-ups: the network of {named(map(digest.process, unknown))} is not known"
+    shown = {process.host for process in processes if process.channels or process.unlike(expected)}
+    unproved = sorted({digest.hosts[rank.host] for rank in members} - shown)
     if unproved:
-        yield f"no channel over a network is seen on {_some([digest.hosts[host] for host in unproved])}"
-
-
-def _is(network: str, expected: str) -> bool:
-    """Whether `AWS Libfabric/GDRDMA` is `Libfabric`. An aggregation network (SHARP) is that of InfiniBand."""
-    name, *flags = network.split("/")
-    expected_name, *expected_flags = expected.split("/")
-    starts = name.rpartition(" ")[2].lower().startswith(expected_name.lower())
-    sharp = name == "SHARP" and expected_name.lower() == "ib"
-    return (starts or sharp) and set(expected_flags) <= set(flags)
-
-
-def _named(digest: NcclDigest, ranks: Sequence[Rank]) -> str:
-    """`ranks 8 to 15 on gpu-01`, or by GPUs if NCCL printed no ranks."""
-    hosts: defaultdict[int, list[Rank]] = defaultdict(list)
-    for rank in ranks:
-        hosts[rank.host].append(rank)
-    names = []
-    for host, on_host in sorted(hosts.items()):
-        known = sorted(rank.rank for rank in on_host if rank.rank is not None)
-        if len(known) == len(on_host):
-            name = listed("rank", known)
-        else:
-            name = listed("GPU", sorted({rank.gpu for rank in on_host}))
-        names.append(f"{name} on {digest.hosts[host]}")
-    return _some(names)
-
-
-def _some(texts: Sequence[str]) -> str:
-    return first_of(texts, _MOST_NAMED, "more hosts")
+        yield f"no channel over a network is seen on {some_hosts(unproved)}"

@@ -1,6 +1,6 @@
 """The digest of an NCCL trace: as values, as a table, and as a plot of bytes by size of message and collective. Pure.
 
-`plugins.modes.nccl` makes the digest where the trace lies. It comes from a cluster, so nothing of it is trusted.
+`plugins.logs.nccl` makes the digest where the trace lies. It comes from a cluster, so nothing of it is trusted.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 
 from plugins.errors import Infrastructure
+from plugins.logs.transports import Process
 from plugins.svg import Svg
 from plugins.yaml_mistakes import first_mistake
 from plugins.yamlfile import Strict
@@ -108,7 +109,7 @@ class Counts(Strict):
 
 
 class NcclDigest(Strict):
-    """See `plugins.modes.nccl` for what is counted, and what a byte is. What is `other` had no room of its own."""
+    """See `plugins.logs.nccl` for what is counted, and what a byte is. What is `other` had no room of its own."""
 
     version: Literal[1]
     counts: Counts
@@ -142,6 +143,11 @@ class NcclDigest(Strict):
     def torn_share(self) -> float:
         """The share of the calls that cannot be read."""
         return self.counts.torn / max(1, self.counts.calls + self.counts.torn)
+
+    def process(self, rank: Rank) -> Process:
+        """What this rank chose; nothing where there was no room for its set-up."""
+        setup = {} if rank.setup is None else self.setups[rank.setup].model_dump()
+        return Process(self.hosts[rank.host], rank.gpu, rank.rank, **setup)
 
     def members(self) -> list[Rank]:
         """The ranks, without what torn lines seem to name: a host's name cut or glued, or a few calls."""

@@ -105,7 +105,7 @@ class Plan(Strict):
     )
     network: Stated | None = Field(
         default=None,
-        description="The network between the nodes, as the site file must have it: a case of `nccl-trace` is judged by it.",
+        description="The network between the nodes, as the site file must have it: every case on several nodes is judged by it.",
     )
     storage_gb_per_second: float | None = Field(
         default=None,

@@ -12,7 +12,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from plugins.modes import nccl
+from plugins.logs import nccl
 from plugins.modes.traces import read_digest
 from tests.bench.report import Row, print_table, print_target
 from tests.unit.modes.traces import Trace

@@ -19,7 +19,6 @@ from plugins.judging.judgement import Conclusion, ended
 from plugins.judging.pace import judge_pace
 from plugins.judging.repeats import judge_runs, remarks_on, together
 from plugins.judging.steadiness import stall_remarks, steadiness
-from plugins.judging.validity import TimedRun
 from plugins.judging.verdicts import Verdict
 from plugins.logs import Log
 from plugins.metrics import Measurement, MfuBasis, tokens_per_second
@@ -155,8 +154,8 @@ def judge_given_up(evidence: Evidence, baseline: Baseline) -> Conclusion:
 
 
 def _spoiled(evidence: Evidence, baseline: Baseline) -> list[str]:
-    run, accelerator = evidence.own, evidence.numbers.accelerator
-    timed = TimedRun(evidence.case, run.log, baseline.statistic, accelerator, run.started, whole=False)
+    run = evidence.own
+    timed = evidence.timed(run, baseline.statistic, whole=False)
     return [*validity.problems(timed), *log_faults(evidence.outcome), *gpu_judging.spoiled(run.gpus)]
 
 

@@ -29,7 +29,8 @@ UNKNOWN = Started()
 class TimedRun:
     """A run of a case as its checks see it.
 
-    `part` is the type of GPU, None if it is unknown. If the run was cancelled on purpose, `whole` is false: its last
+    `part` is the type of GPU, None if it is unknown. It has so many `nodes`, between which NCCL should name the
+    `network` so; None: as it likes. If the run was cancelled on purpose, `whole` is false: its last
     steps may be missing, and the statistic may need them.
     """
 
@@ -39,11 +40,18 @@ class TimedRun:
     part: Accelerator | None = None
     started: Started = UNKNOWN
     whole: bool = True
+    nodes: int = 1
+    network: str | None = None
 
     @cached_property
     def seconds(self) -> dict[int, float]:
         """The time of each step by itself if it can be computed, by index."""
         return self.case.means.times(self.log.steps)
+
+    @property
+    def within_nvlink(self) -> bool:
+        """Whether NVLink connects all GPUs, so that nothing goes over the network."""
+        return self.case.gpus <= (self.part.nvlink if self.part else 1)
 
     @cached_property
     def numbers(self) -> dict[str, list[tuple[int, Fact]]]:

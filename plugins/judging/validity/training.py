@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from plugins.judging.validity.run import Check, TimedRun, listed
 from plugins.logs.marks import MARKS
+from plugins.logs.transports import other_networks
 from plugins.modes import checkpoints
 
 PROFILED_UNTIL = 11
@@ -27,8 +29,7 @@ EXPECTED: dict[str, Callable[[TimedRun], bool]] = {
     ),
     "nccl trace": lambda run: run.case.mode is not None and run.case.mode.nccl_trace,
     "checkpoint": lambda run: run.case.checkpoint is not None or run.case.after is not None,
-    # NVLink connects all GPUs, so that nothing goes over the network.
-    "socket network": lambda run: run.case.gpus <= (run.part.nvlink if run.part else 1),
+    "socket network": lambda run: run.within_nvlink,
 }
 """The kinds of marks that do not spoil every run, and which runs they do not spoil."""
 
@@ -116,6 +117,16 @@ def unspoilt(run: TimedRun) -> Iterator[str]:
             yield f"{MARKS[kind].says}: {line}"
 
 
+def over_the_network(run: TimedRun) -> Iterator[str]:
+    """Between its nodes the run used the network of the site. The digest of a trace is judged by itself."""
+    if run.network is None or run.nodes == 1 or EXPECTED["nccl trace"](run):
+        return
+    processes = run.log.processes
+    if run.within_nvlink:
+        processes = tuple(replace(process, networks=()) for process in processes)
+    yield from other_networks(processes, run.network)
+
+
 def checkpoint(run: TimedRun) -> Iterator[str]:
     """A case that writes a checkpoint wrote one, and all of it."""
     if run.case.checkpoint is not None:
@@ -130,5 +141,6 @@ CHECKS: tuple[Check, ...] = (
     profiled_as_published,
     has_a_loss,
     unspoilt,
+    over_the_network,
     checkpoint,
 )

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plugins.modes import nccl
+from plugins.logs import nccl
 from tests.unit.modes.traces import Trace
 
 REAL = Path(__file__).parent / "nccl"

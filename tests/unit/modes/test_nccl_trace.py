@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plugins.errors import Infrastructure
-from plugins.modes.nccl import Digest
+from plugins.logs.nccl import Digest
 from plugins.modes.trace_problems import problems
 from plugins.modes.traces import NcclDigest, in_units, messages_svg, read_digest, table
 from tests.unit.modes.test_nccl import REAL

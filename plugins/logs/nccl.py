@@ -1,5 +1,7 @@
 """Digests an NCCL trace where it lies, with flat memory. Runs alone, on Python 3.6 and later, as `python3 -`.
 
+`plugins.logs.transports` reads the same lines in the log of any run.
+
     python3 nccl.py --state STATE --limit-seconds N FILE...
 
 prints one JSON line, less than 1 MB: what `plugins.modes.traces.NcclDigest` reads, or `{"error": ...}`
@@ -38,7 +40,7 @@ import sys
 import time
 import zlib
 from collections import Counter
-from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
 VERSION = 1
 
@@ -250,12 +252,12 @@ class Digest:
 
     def report(self) -> Dict[str, Any]:
         """The digest, of bounded size."""
-        ranks = self._counted()
+        ranks = self._merged(lambda rank: rank["calls"] > 0)
         hosts = sorted({_host(key) for key, _ in ranks})
         numbers = {host: number for number, host in enumerate(hosts)}
         setups: Dict[str, int] = {}
         rows = []
-        world = max([int(size) for _, rank in ranks for size in rank["member"]] or [0])
+        world = _world(ranks)
         for (who, gpu), rank in ranks:
             chosen = _chosen(rank)
             setup = _numbered(setups, chosen, MOST_SETUPS // 2)
@@ -284,20 +286,27 @@ class Digest:
             "other_uneven": len(uneven[MOST_UNEVEN:]),
         }
 
-    def _counted(self) -> List[Tuple[Tuple[str, int], Dict[str, Any]]]:
-        """The ranks that made calls, in order.
+    def processes(self) -> List[Tuple[str, int, Optional[int], Dict[str, Any]]]:
+        """Host, GPU, rank and set-up of each rank, whether or not it made a call. A rank that is not stated is None."""
+        stated = any(rank["member"] for rank in self.ranks.values())
+        ranks = self._merged(lambda rank: bool(rank["member"]) or not stated)
+        world = str(_world(ranks))
+        return [(_host(key), key[1], rank["member"].get(world), _chosen(rank)) for key, rank in ranks]
 
-        A helper thread of NCCL may print its lines with another GPU. If a process has one GPU that made calls,
-        all of its lines are that GPU's.
+    def _merged(self, acts: Callable[[Dict[str, Any]], bool]) -> List[Tuple[Tuple[str, int], Dict[str, Any]]]:
+        """The ranks that act, in order.
+
+        A helper thread of NCCL may print its lines with another GPU. If a process has one GPU that acts, all of
+        its lines are that GPU's.
         """
-        callers = Counter(who for (who, _), rank in self.ranks.items() if rank["calls"])
+        acting = Counter(who for (who, _), rank in self.ranks.items() if acts(rank))
         merged: Dict[Tuple[str, int], Dict[str, Any]] = {}
         for (who, gpu), rank in self.ranks.items():
-            if rank["calls"]:
+            if acts(rank):
                 merged[(who, gpu)] = json.loads(json.dumps(rank))
-        only = {who: rank for (who, _), rank in merged.items() if callers[who] == 1}
+        only = {who: rank for (who, _), rank in merged.items() if acting[who] == 1}
         for (who, _), rank in self.ranks.items():
-            if not rank["calls"] and who in only:
+            if not acts(rank) and who in only:
                 for name, most in (
                     ("networks", MOST_NAMES),
                     ("plugins", MOST_NAMES),
@@ -388,6 +397,11 @@ def _numbered(setups: Dict[str, int], chosen: Dict[str, Any], most: int) -> Opti
     if len(setups) < most:
         setups.setdefault(key, len(setups))
     return setups.get(key)
+
+
+def _world(ranks: List[Tuple[Tuple[str, int], Dict[str, Any]]]) -> int:
+    """The size of the largest communicator; 0 if none is stated."""
+    return max([int(size) for _, rank in ranks for size in rank["member"]] or [0])
 
 
 def _host(key: Tuple[str, int]) -> str:
