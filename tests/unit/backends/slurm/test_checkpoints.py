@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from fixtures.backends.shell import Answer
-from fixtures.backends.slurm.artefacts import removed
 from fixtures.backends.slurm.backend import SlurmBackend
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh import files
@@ -206,9 +205,10 @@ def test_a_removal_that_fails_is_told_with_its_path(login: Login) -> None:
     assert saved.exists()
 
 
-def test_a_removal_without_an_answer_is_no_removal() -> None:
+def test_a_removal_without_an_answer_is_no_removal(login: Login, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SshConnection, "run", lambda _, script, **__: Answer(137, "", "Killed"))
     with pytest.raises(Unreachable, match="the removal in /x did not end: status 137: Killed"):
-        removed(Answer(137, "", "Killed"), "/x")
+        login.discard("/x")
 
 
 def test_a_recipe_that_is_not_selected_is_left_to_a_sweep(login: Login) -> None:
