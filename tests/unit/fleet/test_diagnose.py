@@ -11,7 +11,7 @@ import pytest
 from fixtures.backends.section import Limits
 from fixtures.backends.slurm.backend import SlurmBackend
 from fixtures.fleet.fleet import Fleet
-from fixtures.fleet.state import Budget, Mode, Policy, Symptom
+from fixtures.fleet.state import Budget, Policy, PricedCase, Symptom
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
@@ -59,7 +59,9 @@ class Doctor:
     """Calls a case red, and says what its modes cost."""
 
     def __init__(self, *modes: Case, hours: float = 1.0, why_none: str = "") -> None:
-        self.symptom = Symptom("too slow: 11 s a step", [Mode(mode, 9.0, hours) for mode in modes], why_none)
+        self.symptom = Symptom(
+            "too slow: 11 s a step", [PricedCase(mode, 9.0, hours) for mode in modes], why_none
+        )
         self.asked: list[tuple[str, str, str]] = []
 
     def __call__(self, case: Case, entry: Job, earlier: Sequence[Job]) -> Symptom | None:
