@@ -59,7 +59,7 @@ class Trainer:
             time.sleep(2)
             print(f"{token[10:]}'}})", flush=True)
         time.sleep(knobs.startup)
-        traced = self.trace() if os.environ.get("NCCL_DEBUG") == "INFO" else None
+        traced = self.trace() if "COLL" in os.environ.get("NCCL_DEBUG_SUBSYS", "") else None
         if traced is not None:
             self.say_traced(traced.set_up())
         for step in range(knobs.steps or plan["steps"]):

@@ -145,6 +145,25 @@ def test_the_script_is_the_golden_one(recipe: str, case_id: str) -> None:
     assert backend.plan(examples.case(case_id, recipe), name) == golden.read_text()
 
 
+@pytest.mark.parametrize(
+    ("case_id", "environment", "named"),
+    [
+        ("8b-fp8-16gpus", {}, ["NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT"]),
+        ("8b-fp8-16gpus", {"NCCL_DEBUG": "WARN"}, ["NCCL_DEBUG=WARN", "NCCL_DEBUG_SUBSYS=INIT"]),
+        ("8b-fp8-8gpus", {}, []),
+        ("8b-profile-fp8-16gpus", {}, []),
+        ("8b-nccl-trace-fp8-16gpus", {}, []),
+    ],
+)
+def test_a_timed_run_of_several_nodes_has_nccl_name_its_network(
+    case_id: str, environment: dict[str, str], named: list[str]
+) -> None:
+    """Unless the site has it say something else."""
+    backend = SlurmBackend("big-one", section(environment=environment), [examples.llama3()])
+    lines = backend.plan(examples.case(case_id), NAME).splitlines()
+    assert [line.removeprefix("export ") for line in lines if "NCCL_DEBUG" in line] == named
+
+
 @pytest.mark.parametrize("recipe", ["nemotron4", "maxtext_llama2"])
 def test_recipes_that_use_the_same_names_have_stages_of_their_own(recipe: str) -> None:
     case = examples.recipe_named(recipe).cases[0]
