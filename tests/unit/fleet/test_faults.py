@@ -216,7 +216,8 @@ def test_a_job_that_cannot_be_looked_up_is_lost_and_holds_up_no_other(
     session = start(WIDE, NARROW, policy=Policy(retries=1), unreachable_minutes=0.02)
     entries = session.finish()
     assert (entries[NARROW.id].failure, entries[WIDE.id].failure) == ("", "lost")
-    assert "sacct: Connection refused" in entries[WIDE.id].message
+    reason = "its job could not be looked up for 0.02 minutes: lab: sacct: Connection refused; it may run: look for the name "
+    assert entries[WIDE.id].message == f"{reason}{WIDE.id}"
     assert cluster.submitted == [WIDE.id, NARROW.id]
     assert [entry.ref.name for entry in session.ledger.entries() if entry.may_run] == [WIDE.id]
 

@@ -188,6 +188,31 @@ def test_a_job_that_ends_by_itself_while_it_is_cancelled_was_not_cancelled(
     assert entry.message.endswith("; it ended COMPLETED meanwhile")
 
 
+def test_a_job_that_does_not_end_when_asked_to_is_named_with_what_the_cluster_says(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "cancel", lambda jobs: None)
+    cluster.ends[WIDE.id] = [replace(RUNNING, reason="it has finalizers")]
+    cluster.logs[WIDE.id] = nemo2_text([10.0] * 3)
+    entry = start(WIDE, run_minutes=0.001, cancel_seconds=0.1).finish()[WIDE.id]
+    assert (entry.failure, entry.may_run) == ("infrastructure", True)
+    assert entry.message.startswith("job 1: ")
+    assert entry.message.endswith(
+        "; its cancellation was asked for but NOT confirmed (it has finalizers), look after it"
+    )
+
+
+def test_whoever_waits_goes_on_once_when_a_case_has_ended(cluster: Cluster, start: Start) -> None:
+    session = start(WIDE)
+    began = time.monotonic()
+    session.fleet.wait(300)
+    session.finish()
+    ended = time.monotonic()
+    session.fleet.wait(0.2)
+    assert ended - began < 300
+    assert time.monotonic() - ended >= 0.2
+
+
 def test_the_end_of_a_session_waits_once_for_what_cannot_be_cancelled(
     cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -501,7 +526,7 @@ def test_a_job_that_is_over_says_so_at_once_frees_its_place_and_has_ended_when_t
             # The rest of the log comes only now, so this place is that of a job whose case has not ended.
             cluster.logs[WIDE.id] = whole
 
-    cluster.on_submit = submitted
+    cluster.on_submit, cluster.ends[WIDE.id] = submitted, [RUNNING, DONE]
     ran = ClusterTimes(started=1000.0, ended=1234.5, earlier_seconds=60.0)
     monkeypatch.setattr(cluster, "times", lambda job: ran if job.name == WIDE.id else ClusterTimes())
     session = start(WIDE, NARROW, jobs_in_flight=1, log_settle_seconds=30)

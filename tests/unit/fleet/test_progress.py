@@ -138,8 +138,9 @@ def test_a_case_that_waits_again_after_its_first_steps_shows_the_reason(phase: P
 
 def test_a_case_whose_job_is_over_says_so_and_has_no_time_left() -> None:
     done = JobState(Phase.SUCCEEDED, "COMPLETED")
-    line = status([10.0] * 40, state=done, phase_since=400.0).line(412.0)
-    assert line.endswith("over 0:12  its log is awaited")
+    case = status([10.0] * 40, state=done, phase_since=400.0)
+    assert case.line(412.0).endswith("over 0:12  its log is awaited")
+    assert case.to_come == 0.0
 
 
 def of(name: str, gpus: int, minutes: float | None, **changed: Any) -> Progress:

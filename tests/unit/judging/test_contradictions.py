@@ -111,6 +111,14 @@ def test_stamps_in_front_that_give_more_time_than_the_steps_are_refused(
 
 @OUTSIDE
 @EACH_FORM
+def test_one_line_that_was_kept_back_hides_no_time(dialect: str, form: str) -> None:
+    gaps = [3 * STEP[dialect]] * 30 + [0.0] + [3 * STEP[dialect]] * 19
+    (reason,) = judged(dialect, stamped(form, dialect, gaps))
+    assert reason.startswith("by the log's own clock ")
+
+
+@OUTSIDE
+@EACH_FORM
 def test_stamps_that_fall_are_refused(dialect: str, form: str) -> None:
     (reason,) = judged(dialect, stamped(form, dialect, [-3.0] * 50))
     assert (

@@ -238,6 +238,14 @@ def test_a_file_that_is_no_longer_what_it_was_tells_nothing_more(
     assert entry(ledger).status == "planned"
 
 
+def test_no_line_leaves_the_file_open(ledger: Ledger) -> None:
+    ledger.plan([(CASE, "slurm", NAME)])
+    before = os.listdir("/proc/self/fd")  # noqa: PTH208 - the numbers alone
+    for number in range(10):
+        ledger.attempt(KEY, number + 2)
+    assert len(os.listdir("/proc/self/fd")) == len(before)  # noqa: PTH208
+
+
 def test_the_fleet_is_known_and_so_is_its_end(ledger: Ledger) -> None:
     assert (ledger.run().pid, ledger.run().ended) == (os.getpid(), None)
     ledger.finish()
