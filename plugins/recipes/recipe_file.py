@@ -14,7 +14,7 @@ from plugins.errors import ConfigError
 from plugins.logs.means import Means
 from plugins.logs.registry import FORMATS
 from plugins.recipes.contracts import Launch, Manifest, compiled
-from plugins.recipes.models import Group, MeansKeys, Measure, Model, OwnModels
+from plugins.recipes.models import Dtype, Group, MeansKeys, Measure, Model, OwnModels
 from plugins.recipes.variants import Checkpoint, Variant
 from plugins.yaml_mistakes import meant
 from plugins.yamlfile import Strict, form, load
@@ -42,8 +42,9 @@ class Matrix(Strict):
 
     The logs: `log` is the format. `replay` finds a case's log in a tree of logs: it is a pattern for the end
     of a path, into which `{model}`, `{size}`, `{dtype}`, `{gpus}` and `{gbs}` are filled. It has a group
-    `job`, and a group `restart` if the path has the number of restarts. `means` says what a printed time is of
-    (`plugins.logs.means`): a line is printed every `every` steps, with the mean over the last `over` of them.
+    `job`, and a group `restart` if the path has the number of restarts. `replay_dtypes` are the dtypes that paths
+    call otherwise. `means` says what a printed time is of (`plugins.logs.means`): a line is printed every `every`
+    steps, with the mean over the last `over` of them.
 
     The runs: `gpus_per_node` is given if the recipe's own rules (global batch size, sharding) hold only on
     such nodes. `profiled` is true if the published run profiles a few early steps. `measure` is for a recipe
@@ -75,6 +76,7 @@ class Matrix(Strict):
     launch: Launch | None = None
     manifest: Manifest | None = None
     replay: str | None = None
+    replay_dtypes: dict[Dtype, str] = {}
 
     @field_validator("log")
     @classmethod
@@ -91,6 +93,10 @@ class Matrix(Strict):
                 "the pattern needs a group (?P<job>...) around the job's id, which tells two logs apart"
             )
         return rule
+
+    def dtype_in_paths(self, dtype: str) -> str:
+        """What the paths of logs call a dtype."""
+        return next((name for known, name in self.replay_dtypes.items() if known == dtype), dtype)
 
     def means_of(self, keys: MeansKeys | None) -> Means:
         """What printed times are of, by the `means` of a group, or of the recipe if the group has none."""

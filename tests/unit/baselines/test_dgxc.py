@@ -16,17 +16,20 @@ from typing import Any
 
 import pytest
 
+from fixtures.backends.replay import find_log
 from plugins.baselines.baseline_file import load_baselines
 from plugins.baselines.numbers import numbers as known
 from plugins.baselines.store import find, lacking
 from plugins.recipes.cases import Case, Recipe, load_recipe
 from plugins.recipes.recipe_file import read_recipe
+from tests.system.support import pacemark
 from tests.unit import examples
 
 COMMIT = "c84bc9b800403cdb6fd90ddb7d69c0c957b09cec"
 GPUS = ("gb300", "gb200", "b300", "b200", "h100")
 SUITES = examples.ROOT / "suites"
 dgxc: Any = importlib.import_module("suites.megatron_bridge.dgxc")
+cells: Any = importlib.import_module("suites.megatron_bridge.cells")
 RECIPES = [family.recipe for family in dgxc.FAMILIES]
 
 
@@ -159,3 +162,45 @@ def test_what_the_launcher_chooses_by_scale_and_gpu() -> None:
     assert found["deepseek_v3", "h100", "671b-fp8_block-1024gpus"].gbs == 16384
     case = found["gpt_oss", "gb300", "120b-bf16-72gpus"]
     assert (case.ep, case.mbs, case.gbs) == (8, 5, 1440)
+
+
+@pytest.mark.parametrize("family", dgxc.FAMILIES, ids=RECIPES)
+def test_the_log_of_each_case_is_found_by_the_name_that_upstream_gives_it(
+    family: Any, upstream: Path, tmp_path: Path
+) -> None:
+    """scripts/performance at 06f25c227: setup_experiment.py lines 352 to 359, utils/utils.py line 164."""
+    folder = upstream / "dgxc-benchmarking" / family.path
+    metadata = cells.metadata_of(folder)
+    variables = list(cells.cells(metadata))
+    lines = cells.arguments_of(folder, cells.workload(metadata), variables)
+    answers = cells.configurations(upstream / cells.bridge_commit(metadata), lines)
+    for job, (cell, line, answer) in enumerate(zip(variables, lines, answers, strict=True)):
+        sizes = "_".join(
+            f"{key}{answer[key]}" for key in ("gpus", "tp", "pp", "cp", "vp", "ep", "mbs", "gbs")
+        )
+        name = f"pretrain_{line[line.index('--model_recipe_name') + 1]}_{answer['dtype']}_{sizes}"
+        path = tmp_path / cell["GPU_TYPE"] / name / f"log-acct-x.{name}_{job}_0.out"
+        path.parent.mkdir(parents=True)
+        path.touch()
+    logs = []
+    for gpu in dict.fromkeys(cell["GPU_TYPE"] for cell in variables):
+        recipe = load_recipe(SUITES / family.recipe, "26.06.01", gpu)
+        logs += [find_log(case, recipe, tmp_path / gpu).path for case in recipe.cases]
+    assert len(set(logs)) == len(variables)
+
+
+def test_the_plan_has_the_price_of_a_published_pace_and_says_why_other_cases_have_no_number(
+    tmp_path: Path,
+) -> None:
+    site = tmp_path / "site.yaml"
+    site.write_text(
+        "site: new\nslurm: {gpu: h100, ssh: {host: login}, account: a, partition: p, stage: /lustre/llmb, "
+        'release: "26.06.01"}\n'
+    )
+    options = ("suites/llama3", "-k", "70b and fp8_cs", "--plan", "--site", str(site))
+    result = pacemark(*options, results=tmp_path / "results")
+    assert result.status == 0, result.out
+    # 6 minutes, and 50 steps of 20.14 s.
+    assert re.search(r"^llama3/70b-fp8_cs-64gpus +8 +64 +256 +22\.8 +24\.3$", result.out, re.MULTILINE)
+    ids = ", ".join(f"70b-fp8_cs-{gpus}gpus" for gpus in (128, 256, 512))
+    assert f"no baseline for {ids} of llama3: no figure at this scale; published: 64 GPUs" in result.out
