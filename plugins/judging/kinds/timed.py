@@ -62,7 +62,8 @@ def _without_baseline(evidence: Evidence) -> Conclusion:
     case, numbers, gpus = evidence.case, evidence.numbers, evidence.own.gpus
     runs = measured(evidence)
     measurement = together(runs)
-    reasons = "".join(f", {reason}" for reason in (numbers.lacking, numbers.why_none) if reason)
+    reasons = f" ({numbers.lacking})" if numbers.lacking else ""
+    reasons += f", {numbers.why_none}" if numbers.why_none else ""
     reason = (
         f"measured {measurement.step_time:.4g} s a step, {measurement.tokens_per_second:,.0f} tokens/s, "
         f"{steadiness(measurement)}; nothing to compare with: baselines/{case.recipe}.yaml has no "
