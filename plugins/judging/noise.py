@@ -13,6 +13,9 @@ from plugins.timing import MEDIAN_ERROR
 REACH, POINTS = 8.0, 400
 """An integral over a normal value begins so many standard deviations below its mean, and has so many points."""
 
+HEALTHY = 40
+"""By so many healthy clusters, evenly chosen, an expected range stands for all."""
+
 
 @dataclass(frozen=True)
 class Noise:
@@ -80,6 +83,21 @@ class PaceGate:
         medians = [limit - (i + 0.5) * width for i in range(POINTS)]
         passed = math.fsum(median.pdf(x) * given_median.cdf(limit - slope * x) * width for x in medians)
         return max(1 - passed, 0.0)
+
+    def found_by_range(self, noise: Noise, slow: float, faster: float) -> float:
+        """The same chance if the baseline is the middle of an expected range, which holds for 90 % of healthy clusters.
+
+        Of the others, half are slower than the lower end, which `slower` is of, and half faster than the upper end, which
+        is above the middle by the share `faster`. Within, the pace of a healthy cluster is taken as normal on each side.
+        """
+        chances = []
+        for i in range(HEALTHY):
+            off = NormalDist().inv_cdf((i + 0.5) / HEALTHY) / NormalDist().inv_cdf(0.95)
+            pace = (1 + faster) ** off
+            if off < 0:
+                pace = (1 - self.slower) ** -off
+            chances.append(self.found(noise, (1 + slow) / pace - 1))
+        return math.fsum(chances) / HEALTHY
 
 
 PUBLISHED = Noise(step=0.013, correlation=0.8, between=0.005)

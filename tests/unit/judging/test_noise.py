@@ -56,3 +56,19 @@ def test_the_power_is_that_of_simulated_runs(slow: float, noise: Noise, name: st
 def test_what_is_judged_of_a_log() -> None:
     assert PaceGate.of(figures()["last"].target.case, 0.05) == PaceGate(10, 40, 0.05)
     assert PaceGate.of(figures()[INTERVALS].target.case, 0.05) == PaceGate(80, 80, 0.05)
+
+
+@pytest.mark.parametrize("slow", [0.0, 0.03, 0.08])
+def test_the_power_by_an_expected_range_is_that_of_simulated_clusters(slow: float) -> None:
+    """The range of one doubling. A cluster is healthy at the pace that the range does not know exactly."""
+    gate, faster, rng = PaceGate(10, 40, 0.019), 0.01, random.Random(5)
+    found = 0
+    for _ in range(MANY):
+        off = rng.gauss(0, 1) / statistics.NormalDist().inv_cdf(0.95)
+        pace = (1 - gate.slower) ** -off if off < 0 else (1 + faster) ** off
+        usual = (1 + slow) / pace * (1 + rng.gauss(0, PUBLISHED.between))
+        steps = [usual * (1 + step) for step in PUBLISHED.steps(gate.settled, rng)]
+        found += max(statistics.median(steps[-gate.steady :]), statistics.fmean(steps)) > 1 / (
+            1 - gate.slower
+        )
+    assert found / MANY == pytest.approx(gate.found_by_range(PUBLISHED, slow, faster), abs=0.02)

@@ -85,3 +85,8 @@ def test_the_table_of_a_plan_tells_each_range_and_why_there_is_none(tmp_path: Pa
         "no baseline for 8b-nvfp4-8gpus of llama3: no figure of llama3-8b in container 26.04.01 on gb300; no expected range: no other "
         "scale was published either"
     ) in lines
+    (power,) = (line for line in lines if "by the expected range: " in line)
+    assert power.startswith(
+        "1 case(s) by the expected range: one run at 1.9 % finds a cluster as fast as others in 14."
+    )
+    assert power.endswith(", 8 % slow in 100.0 %")
