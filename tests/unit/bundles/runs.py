@@ -122,7 +122,9 @@ def make_run(folder: Path, plan: str = "", *, repeated: bool = False, baselines:
         stopped = examples.case(STOPPED).key
         job(STOPPED, b"", Phase.QUEUED, cancelled="yes")
         ledger.cancel_asked(stopped)
-        ledger.cancel_confirmed(stopped)
+        entry = ledger.entry(stopped)
+        assert entry is not None
+        ledger.cancel_confirmed({stopped: entry.state})
         ledger.end(stopped, "interrupted", "cancelled: the session was stopped", 1.8e9 + 1)
     ledger.finish()
     for case in cases[:3]:

@@ -79,9 +79,10 @@ def test_the_life_of_a_case(ledger: Ledger) -> None:
     ledger.attempt(KEY, 2)
     ledger.cancel_asked(KEY)
     assert entry(ledger).times.cancel_confirmed is None
-    ledger.cancel_confirmed(KEY)
+    ledger.cancel_confirmed({KEY: JobState(Phase.FAILED, "CANCELLED")})
     ledger.end(KEY, "interrupted", "Ctrl-C")
     last = entry(ledger)
+    assert (last.state.raw, last.state.nodes) == ("CANCELLED", RUNNING.nodes)
     assert (last.status, last.attempts, last.failure, last.message) == ("ended", 2, "interrupted", "Ctrl-C")
     assert last.times.submitted is not None
     assert last.times.cancel_asked is not None
