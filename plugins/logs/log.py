@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from plugins.logs.processors import ProcessorSample
-from plugins.logs.transports import Process
 
 Tells = Literal["", "rate", "configuration", "routing"]
 
@@ -114,6 +113,52 @@ class Attempt(NamedTuple):
     last: int
     seconds: float | None = None
     mark: str = ""
+
+
+@dataclass(frozen=True)
+class Process:
+    """What a process chose on a GPU: networks and plug-ins by name, the transports of its channels, their devices.
+
+    `rank` is None if NCCL did not print it.
+    """
+
+    host: str
+    gpu: int
+    rank: int | None = None
+    networks: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = ()
+    transports: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+
+    @property
+    def channels(self) -> list[str]:
+        """The networks that its channels use, such as `IB/GDRDMA`."""
+        return [name.partition("/")[2] for name in self.transports if name.startswith(("NET/", "COLLNET/"))]
+
+    @property
+    def network(self) -> str:
+        """The network of its channels; if there are none, the one that it chose; "" if it chose none."""
+        return " and ".join(sorted(set(self.channels or self.networks)))
+
+    def unlike(self, expected: str) -> list[str]:
+        """The networks that are not the expected one. A channel is a proof; without any, the choice counts, by its name.
+
+        `expected`: how the name of the network begins as NCCL prints it, without the vendor before it: `IB` (which
+        `IBext_v8` is too), `Libfabric`, `Socket`; `IB/GDRDMA` also demands GPUDirect RDMA of each channel.
+        """
+        if self.channels:
+            return [network for network in self.channels if not _is(network, expected)]
+        name = expected.partition("/")[0]
+        return [network for network in self.networks if not _is(network, name)]
+
+
+def _is(network: str, expected: str) -> bool:
+    """Whether `AWS Libfabric/GDRDMA` is `Libfabric`. An aggregation network (SHARP) is that of InfiniBand."""
+    name, *flags = network.split("/")
+    expected_name, *expected_flags = expected.split("/")
+    starts = name.rpartition(" ")[2].lower().startswith(expected_name.lower())
+    sharp = name == "SHARP" and expected_name.lower() == "ib"
+    return (starts or sharp) and set(expected_flags) <= set(flags)
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
+from plugins.logs.log import Process
 from plugins.logs.nccl import Digest
 from plugins.words import first_of, listed
 
@@ -17,43 +17,6 @@ HINTS = frozenset((b"NET/", b"Using network ", b"Assigned NET plugin ", b" nrank
 
 _BATCH, _MOST_KNOWN = 1 << 10, 1 << 14
 _MOST_NAMED = 4
-
-
-@dataclass(frozen=True)
-class Process:
-    """What a process chose on a GPU: networks and plug-ins by name, the transports of its channels, their devices.
-
-    `rank` is None if NCCL did not print it.
-    """
-
-    host: str
-    gpu: int
-    rank: int | None = None
-    networks: tuple[str, ...] = ()
-    plugins: tuple[str, ...] = ()
-    transports: tuple[str, ...] = ()
-    devices: tuple[str, ...] = ()
-
-    @property
-    def channels(self) -> list[str]:
-        """The networks that its channels use, such as `IB/GDRDMA`."""
-        return [name.partition("/")[2] for name in self.transports if name.startswith(("NET/", "COLLNET/"))]
-
-    @property
-    def network(self) -> str:
-        """The network of its channels; if there are none, the one that it chose; "" if it chose none."""
-        return " and ".join(sorted(set(self.channels or self.networks)))
-
-    def unlike(self, expected: str) -> list[str]:
-        """The networks that are not the expected one. A channel is a proof; without any, the choice counts, by its name.
-
-        `expected`: how the name of the network begins as NCCL prints it, without the vendor before it: `IB` (which
-        `IBext_v8` is too), `Libfabric`, `Socket`; `IB/GDRDMA` also demands GPUDirect RDMA of each channel.
-        """
-        if self.channels:
-            return [network for network in self.channels if not _is(network, expected)]
-        name = expected.partition("/")[0]
-        return [network for network in self.networks if not _is(network, name)]
 
 
 class TransportLines:
@@ -115,15 +78,6 @@ def other_networks(processes: Iterable[Process], expected: str) -> Iterator[str]
             users[network].append(process)
     for network, using in sorted(users.items()):
         yield f"the network is {network}, not {expected}: {named(using)}"
-
-
-def _is(network: str, expected: str) -> bool:
-    """Whether `AWS Libfabric/GDRDMA` is `Libfabric`. An aggregation network (SHARP) is that of InfiniBand."""
-    name, *flags = network.split("/")
-    expected_name, *expected_flags = expected.split("/")
-    starts = name.rpartition(" ")[2].lower().startswith(expected_name.lower())
-    sharp = name == "SHARP" and expected_name.lower() == "ib"
-    return (starts or sharp) and set(expected_flags) <= set(flags)
 
 
 def named(processes: Iterable[Process]) -> str:

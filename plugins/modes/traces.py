@@ -13,7 +13,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 
 from plugins.errors import Infrastructure
-from plugins.logs.transports import Process
+from plugins.logs.log import Process
 from plugins.svg import Svg
 from plugins.yaml_mistakes import first_mistake
 from plugins.yamlfile import Strict
