@@ -9,7 +9,7 @@ from plugins.record.verdict import Kind
 from tests.bench import clusters
 from tests.bench.clusters import Cluster, figures
 from tests.bench.mlperf import System, systems
-from tests.bench.tallies import AIM, Cell, Share, Table, Tally, failing, percent
+from tests.bench.tallies import AIM, LEAST, OTHERS, SAMPLED, Cell, Share, Table, Tally, failing, percent
 
 
 def row(*cells: str) -> str:
@@ -37,12 +37,12 @@ def noises(slow: str) -> dict[str, list[Cluster]]:
     """The clusters with this slow-down, by how their steps scatter."""
     each = sum(system.every == 1 for system in systems().values())
     return {
-        "independent": [Cluster(*AIM, 0.0, slow)],
+        "2 %, independent": [Cluster(*AIM, 0.0, slow)],
         **{
-            f"correlated by {correlation:g}": [Cluster(*AIM, 0.0, slow, correlation)]
+            f"2 %, correlated by {correlation:g}": [Cluster(*AIM, 0.0, slow, correlation)]
             for correlation in clusters.CORRELATIONS
         },
-        "that `--plan` counts on": [
+        f"{percent(PUBLISHED.step)} %, correlated by {PUBLISHED.correlation:g}, as `--plan` counts on": [
             cluster for cluster in clusters.PUBLISHED_NOISE.values() if cluster.slow == slow
         ],
         f"real: {each} systems that print each step": real(slow, lambda system: system.every == 1),
@@ -102,14 +102,25 @@ def power_table(table: Table) -> Iterator[str]:
         yield row(cluster.slow, *cells)
 
 
-def noise_section(table: Table) -> list[str]:
-    """The tables, with what they show."""
+def noise_cells() -> list[Cell]:
+    """The cells of these tables."""
+    alike = [cluster for slow in clusters.REAL for noise in noises(slow).values() for cluster in noise]
     return [
-        "The share that is judged wrongly, by how the steps scatter; behind the semicolon, with `--repeat-undecided`:",
+        Cell(name, cluster) for name in figures() for cluster in {*alike, *clusters.PUBLISHED_NOISE.values()}
+    ]
+
+
+def noise_document(table: Table, runs: int, seed: int) -> str:
+    """The tables, with what they show."""
+    lines = [
+        f"Made by `python -m tests.bench.rates --noise --runs {runs} --seed {seed} --write`: {runs:,} runs of each simulated cluster,",
+        f"{max(LEAST, runs // OTHERS):,} of each real one that prints each step, {max(LEAST, runs // SAMPLED):,} of the other real ones.",
+        "",
+        "The share that is judged wrongly, in percent; behind the semicolon, with `--repeat-undecided`:",
         "",
         *noise_table(table),
         "",
-        "The real systems with a run that is judged so:",
+        "The real systems with a run that is judged so, with the robust standard deviation of their steps and of their runs:",
         "",
         *systems_table(table),
         "",
@@ -117,3 +128,4 @@ def noise_section(table: Table) -> list[str]:
         "",
         *power_table(table),
     ]
+    return "\n".join(lines)

@@ -1,6 +1,6 @@
 """How often a verdict is wrong: simulated runs of clusters whose pace is known, judged by the code that judges real ones.
 
-    python -m tests.bench.rates [--runs N] [--seed N] [--processes N] [--write] [--csv FILE]
+    python -m tests.bench.rates [--runs N] [--seed N] [--processes N] [--noise] [--write] [--csv FILE]
 
 Each run is judged once alone, and once as `--repeat-undecided` would: with further runs of the same cluster where it does not tell.
 Prints the tables of docs/verdicts.md and which aims are met; `--write` puts the tables there, `--csv` has every cell. The same seed gives the same figures,
@@ -13,7 +13,7 @@ import argparse
 import csv
 import multiprocessing
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import astuple, dataclass
 from itertools import chain, product
@@ -25,7 +25,7 @@ from plugins.record.verdict import Kind
 from tests import sections
 from tests.bench import clusters
 from tests.bench.clusters import Cluster, Figure, figures
-from tests.bench.noise_tables import head, noise_section, row
+from tests.bench.noise_tables import head, noise_cells, noise_document, row
 from tests.bench.report import print_target
 from tests.bench.tallies import AIM, LEAST, OTHERS, REST, WHERE, Cell, Share, Table, Tally, failing
 
@@ -35,7 +35,7 @@ BATCH = 500
 """So many runs are drawn from one seed, whichever process does."""
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "verdicts.md"
-SECTION = "rates"
+SECTION, BY_NOISE = "rates", "noise"
 
 
 # Simulation
@@ -242,8 +242,6 @@ def document(table: Table, runs: int, seed: int) -> str:
         "",
         *aims_table(table),
         "",
-        *noise_section(table),
-        "",
         "The share that fails of runs whose steps follow a pattern, and that are otherwise at the baseline's pace:",
         "",
         *patterns_table(table),
@@ -260,12 +258,15 @@ def document(table: Table, runs: int, seed: int) -> str:
     return "\n".join(lines)
 
 
-def write(path: Path, text: str) -> None:
-    """Put this into the section of the document."""
+def write(path: Path, texts: Mapping[str, str]) -> None:
+    """Put these into the sections of the document, by their names."""
+    page = path.read_text()
     try:
-        path.write_text(sections.replaced(path.read_text(), SECTION, text))
+        for name, text in texts.items():
+            page = sections.replaced(page, name, text)
     except LookupError as error:
         raise SystemExit(f"{path} {error.args[0]}; nothing is written") from None
+    path.write_text(page)
 
 
 def save(path: Path, table: Table) -> None:
@@ -301,17 +302,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--seed", type=int, default=SEED, help=f"another seed, other runs ({SEED})")
     parser.add_argument("--processes", type=int, default=PROCESSES, help=f"how many work ({PROCESSES})")
+    parser.add_argument("--noise", action="store_true", help="only the tables by the noise of the steps")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/verdicts.md")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="save every cell")
     given = parser.parse_args(arguments)
-    table = simulate(grid(), given.runs, given.seed, given.processes)
-    text = document(table, given.runs, given.seed)
-    print(text)
-    print_aims(table)
+    cells = noise_cells() if given.noise else grid()
+    table = simulate(cells, given.runs, given.seed, given.processes)
+    texts = {BY_NOISE: noise_document(table, given.runs, given.seed)}
+    if not given.noise:
+        texts[SECTION] = document(table, given.runs, given.seed)
+    print("\n\n".join(texts.values()))
+    if not given.noise:
+        print_aims(table)
     if given.csv:
         save(given.csv, table)
     if given.write:
-        write(DOCUMENT, text)
+        write(DOCUMENT, texts)
 
 
 if __name__ == "__main__":
