@@ -36,6 +36,8 @@ DTYPES = {"fp8_cs": "fp8_cs", "fp8_mx": "mxfp8", "fp8_sc": "fp8_block", "nvfp4":
 SHARED = ("sequence_length", "tp", "pp", "cp", "vp", "mbs")
 UNUSUAL = ("ep", "fsdp")
 PROXY = "-proxy"
+# What launch.sh may set beside the configuration that the published tables state.
+UNSTATED = ("--moe_a2a_overlap", "--cuda_graph_impl", "--cuda_graph_scope", "--recompute_modules")
 
 _NAME = re.compile(
     r"gpus(?P<gpus>\d+)_tp(?P<tp>\d+)_pp(?P<pp>\d+)_cp(?P<cp>\d+)_vp(?P<vp>\d+|None)_ep(?P<ep>\d+)_etp(?:\d+|None)"
@@ -75,7 +77,10 @@ FAMILIES = tuple(
 
 @dataclass(frozen=True)
 class Run:
-    """What a cell runs. `published` is the name of its model in Megatron-Bridge's tables."""
+    """What a cell runs. `published` is the name of its model in Megatron-Bridge's tables.
+
+    `unstated` are the options of launch.sh that the tables do not state.
+    """
 
     gpu: str
     size: str
@@ -92,6 +97,7 @@ class Run:
     fsdp: int
     mbs: int
     gbs: int
+    unstated: str = ""
 
     @property
     def is_whole(self) -> bool:
@@ -157,10 +163,10 @@ def runs(family: Family, folder: Path, bridge: Path) -> list[Run]:
     variables = list(cells(metadata))
     lines = arguments_of(folder, workload(metadata), variables)
     answers = configurations(bridge, lines)
-    return [_run(family, *pair) for pair in zip(variables, answers, strict=True)]
+    return [_run(family, *cell) for cell in zip(variables, lines, answers, strict=True)]
 
 
-def _run(family: Family, variables: Mapping[str, str], answer: Mapping[str, Any]) -> Run:
+def _run(family: Family, variables: Mapping[str, str], line: list[str], answer: Mapping[str, Any]) -> Run:
     size = model = variables["MODEL_SIZE"]
     published = family.sizes[size]
     if answer["hidden"] or answer["layers"]:
@@ -177,6 +183,7 @@ def _run(family: Family, variables: Mapping[str, str], answer: Mapping[str, Any]
         dtype=DTYPES[answer["dtype"]],
         sequence_length=family.sequence_length,
         fsdp=shards,
+        unstated=" ".join(option for option in line if option.startswith(UNSTATED)),
         **sizes,
     )
 

@@ -154,6 +154,9 @@ def _table(published: Table, rows: Sequence[tuple[Run, Cell]], release: str) -> 
     lines.append("    cells:")
     for run, cell in rows:
         values = cell.model_dump(mode="json", exclude_none=True)
+        if run.unstated:
+            note = f"launch.sh sets {run.unstated}, of which the published table says nothing"
+            values["note"] = "; ".join(filter(None, (cell.note, note)))
         lines.append(f"      - {_in_a_line({**values, 'size': run.size})}")
     return "\n".join(lines) + "\n"
 
