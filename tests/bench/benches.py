@@ -69,8 +69,8 @@ BENCHES = (
         "rates",
         "How often a verdict is wrong, by simulation",
         partial(rates.main, ()),
-        ((rates, "RUNS", 500),),
-        ("unit/judging/test_rates.py",),
+        ((rates, "RUNS", 300),),
+        ("unit/judging/test_rates.py", "unit/judging/test_noise.py", "unit/judging/test_mlperf.py"),
     ),
     Bench(
         "busy",
