@@ -200,7 +200,7 @@ def test_a_check_tells_all_that_is_missing_and_submits_nothing(slurm_lab: SlurmL
         # What one recipe lacks hides no other, and each backend answers.
         "  missing  nemotron4: the partition nowhere is missing",
         "  ready    proxy: all that tiny-fp32-1gpus needs",
-        "not ready: llama3, maxtext_llama2, nemotron4; nothing was submitted",
+        "not ready: llama3, maxtext_llama2, nemotron4, deepseek_v3, gpt_oss, nemotron_h, qwen3, nemotron3; nothing was submitted",
     ):
         assert f"\n{line}\n" in result.out, result.out
     assert result.out.count("mend: ") == result.out.count("  missing  ")
