@@ -17,6 +17,9 @@ SHARED = range(16, 6, -1)
 SPARSE = 1 << 11
 """If there is a text in fewer bytes than this, it costs less to search for the whole hints."""
 
+PROBE = 1 << 16
+"""So many bytes of a buffer are searched for texts before it is known whether these are frequent in it."""
+
 
 class LineSearch:
     """Finds the lines of a log that contain a hint."""
@@ -38,12 +41,8 @@ class LineSearch:
 
         One pass searches for all hints. It is many times faster than cutting the buffer into lines.
         """
-        searched = memoryview(buffer)[:end]
-        matches = self._texts.find_matches_as_indexes(searched)
-        if len(matches) * SPARSE > end:
-            matches = self._first.find_matches_as_indexes(searched)
         start = stop = 0
-        for _, at, _ in matches:
+        for at in self._places(memoryview(buffer)[:end], buffer.rfind(b"\n", 0, min(end, PROBE)) + 1):
             if at < stop:
                 continue
             start = max(stop, buffer.rfind(b"\n", stop, at) + 1)
@@ -51,6 +50,18 @@ class LineSearch:
             if stop < 0:
                 stop = end
             yield start, stop
+
+    def _places(self, searched: memoryview, probe: int) -> Iterator[int]:
+        """Where a text is, or a whole hint where texts are frequent. The first `probe` bytes tell that for all."""
+        matches = self._texts.find_matches_as_indexes(searched[:probe])
+        if len(matches) * SPARSE > probe:
+            probe = len(searched)
+            matches = self._first.find_matches_as_indexes(searched)
+        yield from (at for _, at, _ in matches)
+        matches = self._texts.find_matches_as_indexes(searched[probe:])
+        if len(matches) * SPARSE > len(searched) - probe:
+            matches = self._first.find_matches_as_indexes(searched[probe:])
+        yield from (probe + at for _, at, _ in matches)
 
     def hints_in(self, line: bytes) -> set[bytes]:
         """The hints that are in the line, found in one pass."""

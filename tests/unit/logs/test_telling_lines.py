@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.logs import line_parser
+from plugins.logs import line_parser, log_lines
 from plugins.logs.formats import parser
 from plugins.logs.log_lines import SHARED, LineSearch, texts_of
 from plugins.logs.registry import FORMATS
@@ -29,10 +30,16 @@ def test_the_texts_of_a_format_are_few_enough_for_simd_and_in_each_hint(name: st
     assert all(text in hints or len(text) in SHARED for text in texts)
 
 
-@given(hints=HINTS, data=st.text("ab \n", max_size=300).map(str.encode), seed=st.integers())
-def test_each_line_with_a_hint_is_told(hints: tuple[bytes, ...], data: bytes, seed: int) -> None:
+@given(
+    hints=HINTS,
+    data=st.text("ab \n", max_size=300).map(str.encode),
+    seed=st.integers(),
+    probe=st.sampled_from([0, 1, 40, log_lines.PROBE]),
+)
+def test_each_line_with_a_hint_is_told(hints: tuple[bytes, ...], data: bytes, seed: int, probe: int) -> None:
     end = random.Random(seed).randint(0, len(data))
-    spans = list(LineSearch(hints).lines(data, end))
+    with mock.patch.object(log_lines, "PROBE", probe):
+        spans = list(LineSearch(hints).lines(data, end))
     lines = {(start, data[start:stop]) for start, stop in spans}
     place, expected = 0, set()
     for line in data[:end].split(b"\n"):
@@ -41,6 +48,18 @@ def test_each_line_with_a_hint_is_told(hints: tuple[bytes, ...], data: bytes, se
         place += len(line) + 1
     assert expected <= lines
     assert spans == sorted(spans)
+
+
+def test_where_parts_of_hints_are_frequent_a_buffer_is_searched_once() -> None:
+    """All of it for whole hints, and of its texts no more than what tells that they are frequent."""
+    search = LineSearch(tuple(f"profile of step {number}:".encode() for number in range(100)))
+    texts = search._texts
+    search._texts = mock.Mock()
+    search._texts.find_matches_as_indexes.side_effect = texts.find_matches_as_indexes
+    data = b"the profile of step of a rank\n" * 100_000 + b"profile of step 99: 1 s\n"
+    assert list(search.lines(data, len(data))) == [(len(data) - 24, len(data) - 1)]
+    searched = [len(call.args[0]) for call in search._texts.find_matches_as_indexes.call_args_list]
+    assert sum(searched) <= log_lines.PROBE
 
 
 @given(line=st.lists(st.sampled_from([b"a", b"ab", b"b", b"bc", b"\n"])).map(b"".join))
