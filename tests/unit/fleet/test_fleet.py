@@ -423,6 +423,29 @@ def test_a_full_disk_leaves_no_job_and_nobody_waiting_and_says_how_to_go_on(
     for reason in (entries[WIDE.id].message, session.fleet.defect):
         assert f"the disk of the results folder is full ({error})" in reason
         assert re.search(r"`--resume [\w-]+` goes on", reason)
+    assert any(line.endswith("; cancelling what is left") for line in told(session))
+
+
+def test_a_cluster_that_cannot_be_asked_for_a_while_is_said_to_answer_again(
+    cluster: Cluster, start: Start
+) -> None:
+    answers = iter([True, False, False, *[True] * 1000])
+
+    def read(name: str) -> None:
+        if not next(answers):
+            raise Unreachable("squeue: Socket timed out")
+
+    def poll(jobs: Sequence[JobRef]) -> dict[JobRef, JobState]:
+        read("")
+        return Cluster.poll(cluster, jobs)
+
+    cluster.ends[WIDE.id] = [RUNNING] * 10 + [DONE]
+    cluster.poll = poll  # type: ignore[method-assign]
+    session = start(WIDE)
+    assert session.finish()[WIDE.id].failure == ""
+    lines = [line.partition(" ")[2] for line in told(session)]
+    first = next(n for n, line in enumerate(lines) if line.startswith("slurm: cannot be asked, "))
+    assert lines.index("slurm: answers again") > first
 
 
 def test_stopping_cancels_what_runs_and_ends_what_waits(cluster: Cluster, start: Start) -> None:

@@ -138,6 +138,21 @@ def test_a_peak_that_the_run_measures_makes_a_table_of_mfu(tmp_path: Path) -> No
     assert slow.verdict.kind is Kind.TOO_FAST
 
 
+def test_a_run_that_measures_no_peak_has_another_table_than_one_that_does() -> None:
+    judgement = judged()
+    log = replace(judgement.log, peak_tflops=2000.0)
+    measured = offer_of(examples.judged(examples.case(), judgement.outcome, log, None), FIRST)
+    assert isinstance(measured, Offer)
+    other = offered()
+    wider = other.model_copy(update={"cell": other.cell.model_copy(update={"gpus": 1024})})
+    for first, second in ((measured, wider), (wider, measured)):
+        file = shelve(None, "llama3", first, verdict="no baseline", replace=False)[0]
+        file = shelve(file, "llama3", second, verdict="no baseline", replace=False)[0]
+        assert [table.peak for table in file.tables] == [
+            offer.peak if isinstance(offer.peak, str) else {"fp8": offer.peak} for offer in (first, second)
+        ]
+
+
 # The end of a session
 
 

@@ -119,6 +119,14 @@ def test_undamaged_every_step_is_read(name: str) -> None:
 
 
 @FORMATS
+def test_numbers_in_colours_read_as_those_without(name: str) -> None:
+    plain = "\n".join(LOGS[name]) + "\n"
+    coloured = re.sub(r"(?<![\w.])\d+\.\d+(?![\w.])", "\x1b[1;36m\\g<0>\x1b[0m", plain)
+    assert coloured != plain
+    assert parse(coloured, name).steps == parse(plain, name).steps
+
+
+@FORMATS
 @given(data=st.data())
 def test_a_damaged_log_is_read_without_an_invented_step(name: str, data: st.DataObject) -> None:
     found = data.draw(mutated(name))
