@@ -148,6 +148,7 @@ def test_a_run_that_measures_no_peak_has_another_table_than_one_that_does() -> N
     for first, second in ((measured, wider), (wider, measured)):
         file = shelve(None, "llama3", first, verdict="no baseline", replace=False)[0]
         file = shelve(file, "llama3", second, verdict="no baseline", replace=False)[0]
+        assert file is not None
         assert [table.peak for table in file.tables] == [
             offer.peak if isinstance(offer.peak, str) else {"fp8": offer.peak} for offer in (first, second)
         ]
