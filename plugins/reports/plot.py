@@ -214,13 +214,9 @@ def library() -> tuple[Any, Any]:
     # takes most of its time.
     for sheet in (zptheme.theme, style):
         sheet.extract = cache(sheet.extract)
-    Style.values = AppliedStyle.values = _values
+    for kind in (Style, AppliedStyle):
+        kind.values = lambda each: {name: value for name, value in vars(each).items() if value is not None}
     return ziaplot, style
-
-
-def _values(style: Any) -> dict[str, Any]:
-    """The values of a style of ziaplot that are set."""
-    return {name: value for name, value in vars(style).items() if value is not None}
 
 
 def _graph() -> tuple[Any, Any]:
