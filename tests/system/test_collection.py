@@ -26,7 +26,7 @@ def test_collection_imports_nothing_heavy(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
-    assert "122/171 tests collected" in done.stdout
+    assert "142/193 tests collected" in done.stdout
     assert "heavy: []" in done.stdout
 
 
@@ -131,14 +131,14 @@ def test_a_variant_is_collected_when_it_is_asked_for(tmp_path: Path) -> None:
     assert "sharp" not in usual.out
     assert "checkpoint" not in usual.out
     written = pacemark("suites", "--collect-only", "-q", "--variant", "checkpoint", results=tmp_path)
-    assert "211/260 tests collected" in written.out
+    assert "231/282 tests collected" in written.out
     assert "test_checkpoint_load[405b-checkpoint-load-bf16-1024gpus]" in written.out
     assert "test_checkpoint_save[405b-checkpoint-load" not in written.out
     assert "test_checkpoint_write[175b-checkpoint-fp16-512gpus]" in written.out
     assert "test_pretrain[175b-checkpoint" not in written.out
     assert "test_checkpoint_write[175b-fp16" not in written.out
     both = pacemark("suites", "--collect-only", "-q", "--variant", "sharp", results=tmp_path)
-    assert "154/203 tests collected" in both.out
+    assert "174/225 tests collected" in both.out
     assert "test_pretrain[175b-sharp-fp16-512gpus]" in both.out
     wrong = pacemark("suites", "--collect-only", "-q", "--variant", "shrap", results=tmp_path)
     assert wrong.status == 4
