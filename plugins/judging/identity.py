@@ -118,15 +118,15 @@ def untold(case: Case, log: Log) -> str:
         log.tells == "routing"
         and case.model.experts > 1
         and missing
-        and summarised_experts(log.facts) is None
+        and summarised(log.facts, "experts") is None
     ):
         return f"the log does not state {missing}; judged without"
     return ""
 
 
-def summarised_experts(facts: Iterable[Fact]) -> Fact | None:
-    """The number of experts as a summary states it that leaves out what is Megatron Core's default; None if there is none."""
-    return next((fact for fact in facts if fact.name == "experts" and _OF_A_SUMMARY in fact.said), None)
+def summarised(facts: Iterable[Fact], name: str) -> Fact | None:
+    """The fact of this name as a summary states it that leaves out what is Megatron Core's default; None if there is none."""
+    return next((fact for fact in facts if fact.name == name and _OF_A_SUMMARY in fact.said), None)
 
 
 def unstated(facts: Iterable[Fact], names: Mapping[str, str]) -> str:

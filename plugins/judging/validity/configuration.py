@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import product
 
 from plugins.judging.figures import counted
-from plugins.judging.identity import gpu_names, summarised_experts, unstated
+from plugins.judging.identity import gpu_names, summarised, unstated
 from plugins.judging.model import (
     counted_by,
     first_stage,
@@ -44,6 +44,9 @@ _DEMANDED = {"sequence_length": "the sequence length", "fp8": "whether it comput
 
 _DTYPE = ("fp8", "fp8_recipe", "precision")
 _ROUTING = ("expert_capacity", "balanced")
+_DEFAULTS: dict[str, int | str] = {"tp": 1, "pp": 1, "vp": 1, "cp": 1, "ep": 1, "experts": 1, "fp8": False}
+"""Megatron Core's defaults (megatron/core: model_parallel_config.py and transformer/transformer_config.py at 02aa3ee)."""
+
 _WORDS = {
     "processes": "number of processes",
     "buffer_size": "number of steps that each printed time is the mean of",
@@ -101,9 +104,24 @@ def fp8_recipe(run: TimedRun) -> Iterator[str]:
         yield f"the log states FP8 and no recipe of it, which is delayed scaling; this case is {run.case.dtype}"
 
 
+def defaults(run: TimedRun) -> Iterator[str]:
+    """What a summary does not state is as by default: the summary leaves out what is a default."""
+    summary = summarised(run.log.facts, "hidden")
+    if summary is None or summarised(run.log.facts, "layers") is None:
+        return
+    stated, values = {fact.name for fact in run.log.facts}, run.case.facts()
+    for name, default in _DEFAULTS.items():
+        if name in stated or values[name] == default:
+            continue
+        if name == "fp8":
+            yield f"{quoted(summary)} and neither FP8 nor FP4, so that it ran without; this case is {run.case.dtype}"
+        else:
+            yield f"{quoted(summary)} and no {name}, which is then {default}; this case's {name} is {values[name]}"
+
+
 def routing(run: TimedRun) -> Iterator[str]:
     """A run whose summary states no routing has the default one: the summary leaves out what is a default."""
-    summary = summarised_experts(run.log.facts)
+    summary = summarised(run.log.facts, "experts")
     stated = {fact.name for fact in run.log.facts}
     missing = "expert_capacity" if run.case.drops_tokens else "balanced"
     if run.case.model.experts > 1 and summary is not None and missing not in stated:
@@ -272,6 +290,7 @@ def _other_batch(run: TimedRun, step: Step, flops: float) -> str:
 STATEMENTS: tuple[Check, ...] = (
     facts,
     fp8_recipe,
+    defaults,
     routing,
     job,
     groups,

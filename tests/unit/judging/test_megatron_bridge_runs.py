@@ -23,9 +23,10 @@ from tests.unit.logs.test_megatron_bridge import rate
 from tests.unit.logs.test_megatron_lm import line
 
 RECIPE = "megatron_bridge"
-# What a run states of its dtype, if that is not the default.
+# What the summary states of a run's dtype.
 STATED = {
-    "bf16": {},
+    # mixed_precision.py, line 45 at v0.3.1, has this recipe in the place of Megatron Core's.
+    "bf16": {"fp8_recipe": "'tensorwise'"},
     "fp8_cs": {"fp8": "'hybrid'", "fp8_recipe": "'tensorwise'"},
     "fp8_block": {"fp8": "'e4m3'", "fp8_recipe": "'blockwise'"},
     "mxfp8": {"fp8": "'e4m3'", "fp8_recipe": "'mxfp8'"},
@@ -62,6 +63,17 @@ def routed(case: Case) -> dict[str, str]:
     return {"num_moe_experts": str(case.model.experts), **routing}
 
 
+def parallel(case: Case) -> dict[str, int]:
+    """The parallel sizes, by Megatron Core's names. The summary leaves out those of 1."""
+    return {
+        "tensor_model": case.tp,
+        "pipeline_model": case.pp,
+        "virtual_pipeline_model": case.vp,
+        "context": case.cp,
+        "expert_model": case.ep,
+    }
+
+
 def text_of(
     case: Case, seconds: float, stated: Mapping[str, str], behind: str = "  (Mcore default: None)"
 ) -> str:
@@ -71,7 +83,7 @@ def text_of(
         "num_layers": str(case.model.layers),
         "hidden_size": str(case.model.hidden),
         "seq_length": str(case.sequence_length),
-        "expert_model_parallel_size": str(case.ep),
+        **{f"{name}_parallel_size": str(size) for name, size in parallel(case).items() if size > 1},
         "params_dtype": "torch.bfloat16",
         **stated,
     }
@@ -121,7 +133,7 @@ def test_a_run_that_is_8_percent_slower_is_too_slow(which: tuple[str, str, str])
 @pytest.mark.parametrize("dtype", STATED)
 def test_a_run_in_another_dtype_is_another_run(dtype: str, which: tuple[str, str, str]) -> None:
     own = f"-{dtype}-" in which[0]
-    judgement = judged(which, stated=STATED[dtype] or {"fp8": "None"})
+    judgement = judged(which, stated=STATED[dtype])
     assert (judgement.verdict.kind is Kind.PASSED) == own, judgement.verdict
     assert (judgement.verdict.kind is Kind.INVALID) == (not own), judgement.verdict
 
@@ -144,6 +156,21 @@ def test_another_model_or_another_parallelism_is_another_run(
 ) -> None:
     dtype = which[0].split("-")[-2]
     assert judged(which, stated={**STATED[dtype], name: value}).verdict.kind is Kind.INVALID
+
+
+@pytest.mark.parametrize("which", CASES, ids=" ".join)
+def test_a_size_that_the_summary_leaves_out_is_1(which: tuple[str, str, str]) -> None:
+    case = examples.case(which[0], RECIPE, release=which[1], gpu=which[2])
+    for name, size in parallel(case).items():
+        verdict = judged(which, stated={**STATED[case.dtype], f"{name}_parallel_size": ""}).verdict
+        assert (verdict.kind is Kind.INVALID) == (size > 1), verdict
+        assert size == 1 or f", which is then 1; this case's {name[0]}p is {size}" in verdict.headline
+
+
+def test_what_is_not_stated_without_a_summary_counts_as_unknown() -> None:
+    """A line of the YAML may be garbled, and says nothing then."""
+    verdict = judged(CASES[0], stated={"tensor_model_parallel_size": ""}, behind="").verdict
+    assert verdict.kind is Kind.PASSED
 
 
 @pytest.mark.parametrize(
