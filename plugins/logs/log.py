@@ -143,7 +143,7 @@ class Process:
     def unlike(self, expected: str) -> list[str]:
         """The networks that are not the expected one. A channel is a proof; without any, the choice counts, by its name.
 
-        `expected`: how the name of the network begins as NCCL prints it, without the vendor before it: `IB` (which
+        `expected`: how the name of the network begins as NCCL prints it, with or without the vendor before it: `IB` (which
         `IBext_v8` is too), `Libfabric`, `Socket`; `IB/GDRDMA` also demands GPUDirect RDMA of each channel.
         """
         if self.channels:
@@ -154,10 +154,10 @@ class Process:
 
 def _is(network: str, expected: str) -> bool:
     """Whether `AWS Libfabric/GDRDMA` is `Libfabric`. An aggregation network (SHARP) is that of InfiniBand."""
-    name, *flags = network.split("/")
-    expected_name, *expected_flags = expected.split("/")
-    starts = name.rpartition(" ")[2].lower().startswith(expected_name.lower())
-    sharp = name == "SHARP" and expected_name.lower() == "ib"
+    name, *flags = network.lower().split("/")
+    expected_name, *expected_flags = expected.lower().split("/")
+    starts = name.startswith(expected_name) or name.rpartition(" ")[2].startswith(expected_name)
+    sharp = name == "sharp" and expected_name == "ib"
     return (starts or sharp) and set(expected_flags) <= set(flags)
 
 

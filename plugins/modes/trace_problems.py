@@ -22,7 +22,7 @@ _LOST, _LOST_SHARE = 3, 0.02
 def problems(digest: NcclDigest, gpus: int, nodes: int, expected_transport: str | None = None) -> list[str]:
     """Why this is no whole trace of a case on so many GPUs and nodes, over the expected network.
 
-    `expected_transport`: how the name of the network begins as NCCL prints it, without the vendor before it: `IB`
+    `expected_transport`: how the name of the network begins as NCCL prints it, with or without the vendor before it: `IB`
     (which `IBext_v8` is too), `Libfabric`, `Socket`; `IB/GDRDMA` also demands GPUDirect RDMA. On one node
     nothing is demanded.
     """

@@ -44,6 +44,12 @@ def test_a_run_over_the_network_of_the_site_passes(network: str | None) -> None:
     assert "; network IB/GDRDMA on 512 GPUs, by mlx5_0, mlx5_1," in "\n".join(judgement.details)
 
 
+@pytest.mark.parametrize("network", ["Libfabric", "AWS Libfabric", "aws libfabric/gdrdma"])
+def test_the_name_of_a_network_counts_with_the_vendor_and_without(network: str) -> None:
+    verdict = judged(start().replace("NET/IB/", "NET/AWS Libfabric/") + nemo2_text(), network).verdict
+    assert (verdict.kind, verdict.remarks) == (Kind.PASSED, ())
+
+
 @pytest.mark.parametrize(
     ("text", "network", "reason"),
     [
