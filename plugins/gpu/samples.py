@@ -25,6 +25,7 @@ _PRODUCT = re.compile(
     r"proxy gpu (\d{1,3}) product (before|after): burst (\d{1,6}\.\d), sustained (\d{1,6}\.\d) TFLOP/s"
 )
 _ALONE = re.compile(r"proxy gpu (\d{1,3}) step alone: (\d{1,6}\.\d{1,9}) s \(")
+# Several sizes are printed, the largest one last.
 _ALL_REDUCE = re.compile(r"proxy all-reduce: bus bandwidth (\d{1,6}\.\d) GB/s")
 _HANDICAP = re.compile(r"proxy attention: \w{1,20}, handicap (\d{1,6})\b")
 _NOT_IDLE = re.compile(r"proxy: (GPU \d{1,3} is not idle before the start: .{1,300})")

@@ -11,6 +11,6 @@ if [ -n "$PROXY_IMAGE" ]; then
     --no-container-mount-home
   )
 fi
-# One process for all GPUs, on all CPUs. PROXY_OPTIONS are several words.
-exec srun --ntasks=1 --cpus-per-task="$SLURM_CPUS_ON_NODE" --mpi=none "${container[@]}" \
-  "$PROXY_PYTHON" -u -B train.py $PROXY_OPTIONS
+# One process for all GPUs of a node, on all its CPUs. PROXY_OPTIONS are several words.
+exec srun --ntasks="${SLURM_NNODES:-1}" --cpus-per-task="$SLURM_CPUS_ON_NODE" --mpi=none "${container[@]}" \
+  "$PROXY_PYTHON" -u -B train.py $PROXY_OPTIONS --nodes "${SLURM_NNODES:-1}"

@@ -28,8 +28,8 @@ from typing import Any, NoReturn
 import cpus
 import gpus
 
-if __name__ == "__main__":
-    # The first line of every log.
+if __name__ == "__main__" and os.environ.get("SLURM_PROCID", "0") == "0":
+    # The first line of every log. The tasks of a Slurm step write into one.
     print(f"proxy: trains on {socket.gethostname()}, Python {sys.version.split()[0]}", flush=True)
 
 
@@ -72,6 +72,7 @@ BURST_PAUSE = 0.5  # seconds
 CPU_PRODUCT = 768  # rows and columns of the matrix product on a CPU
 WARM_UP = 15.0  # seconds of training on a GPU before step 0, until clocks and temperature are those of its power limit
 ALONE = 3.0  # seconds for which each of several GPUs trains alone, after the last step
+ALL_REDUCES = (1, 16, 256, 1024)  # MiB of each GPU
 PRODUCT = 8192  # rows and columns of the matrix product on a GPU
 LARGEST = {jnp.float8_e4m3fn: 448.0, jnp.float8_e5m2: 57344.0}
 # So low that the one batch is not learnt by heart: a loss near zero would leave gradients near zero, which cost a GPU less power.
@@ -110,6 +111,13 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--gpus", type=positive, default=1, metavar="N", help="devices (default: 1)")
     parser.add_argument(
+        "--nodes",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="each with a process and as many devices (default: 1)",
+    )
+    parser.add_argument(
         "--fsdp", type=positive, default=1, metavar="N", help="N devices: shard the weights, too"
     )
     parser.add_argument(
@@ -124,6 +132,8 @@ def parse_arguments() -> argparse.Namespace:
         parser.error("--hidden must be a multiple of twice --heads: RoPE turns pairs of a head's dimensions")
     if arguments.heads % arguments.query_groups:
         parser.error("--heads must be a multiple of --query-groups")
+    if arguments.gpus % arguments.nodes:
+        parser.error("--gpus must be a multiple of --nodes")
     if arguments.fsdp not in (1, arguments.gpus):
         parser.error("--fsdp must be 1 or --gpus")
     if arguments.top_k > arguments.experts:
@@ -135,6 +145,28 @@ def parse_arguments() -> argparse.Namespace:
     if arguments.mbs * arguments.seq_len * arguments.top_k % arguments.experts:
         parser.error("--mbs x --seq-len x --top-k must be a multiple of --experts: each gets as many rows")
     return arguments
+
+
+def join(nodes: int) -> None:
+    """Let the processes of all nodes work together: as tasks of a Slurm step, or as pods of a PyTorchJob are told to."""
+    env = os.environ
+    if "SLURM_LAUNCH_NODE_IPADDR" in env:
+        # Where srun runs, so does the first task. Ports below may be those of services, those above 61,000 are not given out.
+        host, port, rank = (
+            env["SLURM_LAUNCH_NODE_IPADDR"],
+            61440 + int(env["SLURM_JOB_ID"]) % 4096,
+            env["SLURM_PROCID"],
+        )
+    elif "MASTER_ADDR" in env:
+        host, port, rank = env["MASTER_ADDR"], int(env["MASTER_PORT"]), env["RANK"]
+    else:
+        refuse(f"--nodes {nodes}: neither srun nor a PyTorchJob started this process")
+    if not ON_GPU:
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(f"{host}:{port}", nodes, int(rank))
+    if int(rank):
+        # One process tells of all.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def arm_time_limit(seconds: float) -> None:
@@ -620,8 +652,11 @@ def prepare(
     )
     # One batch for the whole run, so that a loss that falls shows real learning.
     by_gpu = PartitionSpec() if alone else PartitionSpec(None, "gpus")
-    tokens = jax.random.randint(tokens_key, (a.ga, a.mbs * a.gpus, a.seq_len + 1), 0, a.vocab)
-    tokens = jax.device_put(tokens, NamedSharding(mesh, by_gpu))
+    shape = (a.ga, a.mbs * a.gpus, a.seq_len + 1)
+    draw = jax.jit(
+        lambda key: jax.random.randint(key, shape, 0, a.vocab), out_shardings=NamedSharding(mesh, by_gpu)
+    )
+    tokens = draw(tokens_key)
     step = make_step(a, attention, optimizer)
     if several:
         ends = {"in_specs": (specs, by_gpu), "out_specs": (specs, PartitionSpec())}
@@ -661,7 +696,7 @@ def measure_alone(a: argparse.Namespace, devices: list[jax.Device], attention: A
         )
 
 
-def measure_all_reduce(devices: list[jax.Device], mib: int = 1024, rounds: int = 10) -> None:
+def measure_all_reduce(devices: list[jax.Device], mib: int, rounds: int = 10) -> None:
     """Print the bus bandwidth of an all-reduce of so many MiB of each GPU.
 
     It is 2 (n - 1) / n times the bytes of one GPU by the seconds, as in NVIDIA's nccl-tests (doc/PERFORMANCE.md).
@@ -672,14 +707,29 @@ def measure_all_reduce(devices: list[jax.Device], mib: int = 1024, rounds: int =
     total = jax.jit(
         jax.shard_map(lambda x: jax.lax.psum(x, "gpus"), mesh=mesh, in_specs=spec, out_specs=PartitionSpec())
     )
-    total(ones).block_until_ready()
+    seconds = seconds_of(lambda: total(ones), rounds)
+    bandwidth = 2 * (n - 1) / n * (mib << 20) / seconds / 1e9
+    print(f"proxy all-reduce: bus bandwidth {bandwidth:.1f} GB/s ({mib} MiB of each GPU, median of {rounds})")
+
+
+def measure_memory(devices: list[jax.Device], mib: int = 1024, rounds: int = 20) -> None:
+    """Print how fast each GPU copies so many MiB within its memory, counting the bytes that it reads and writes."""
+    copy = jax.jit(lambda x: x + 1)
+    for index, device in enumerate(devices):
+        ones = jax.device_put(jnp.ones(mib << 18, jnp.float32), device)
+        bandwidth = 2 * (mib << 20) / seconds_of(lambda ones=ones: copy(ones), rounds) / 1e9
+        print(f"proxy gpu {index} memory: {bandwidth:.0f} GB/s (copy of {mib} MiB, median of {rounds})")
+
+
+def seconds_of(compute: Any, rounds: int) -> float:
+    """The median time of so many rounds, behind one that loads the program."""
+    compute().block_until_ready()
     seconds = []
     for _ in range(rounds):
         start = time.perf_counter()
-        total(ones).block_until_ready()
+        compute().block_until_ready()
         seconds.append(time.perf_counter() - start)
-    bandwidth = 2 * (n - 1) / n * (mib << 20) / statistics.median(seconds) / 1e9
-    print(f"proxy all-reduce: bus bandwidth {bandwidth:.1f} GB/s ({mib} MiB of each GPU, median of {rounds})")
+    return statistics.median(seconds)
 
 
 def main() -> None:
@@ -691,9 +741,11 @@ def main() -> None:
     if a.dtype != "fp32" and not ON_GPU:
         why = "JAX_PLATFORMS is cpu" if gpus.shown() else f"{socket.gethostname()} shows none"
         refuse(f"{a.dtype} needs an NVIDIA GPU, and {why}")
-    watch = gpus.watch(a.gpus) if ON_GPU else None
+    watch = gpus.watch(a.gpus // a.nodes) if ON_GPU else None
     if watch is not None:
         watch.wait_until_idle()
+    if a.nodes > 1:
+        join(a.nodes)
     try:
         devices = jax.devices()[: a.gpus]
     except (AssertionError, RuntimeError) as error:
@@ -704,9 +756,10 @@ def main() -> None:
             f"this machine has an NVIDIA GPU, but this jax computes on {devices[0].platform}: "
             f"pip install -r suites/proxy/requirements-gpu.txt, or let the job have the GPU (`gres` of a Slurm site; {environment()})"
         )
-    if len(devices) < a.gpus:
+    local = [device for device in devices if device.process_index == jax.process_index()]
+    if len(local) < a.gpus // a.nodes:
         refuse(
-            f"{a.gpus} devices wanted, {socket.gethostname()} shows {len(devices)} ({environment()}): ask the cluster for "
+            f"{a.gpus // a.nodes} devices wanted, {socket.gethostname()} shows {len(local)} ({environment()}): ask the cluster for "
             f"them (`gres` of a Slurm site), or set gpus_per_node or max_gpus in the site file"
         )
     cuda = is_cuda(devices[0])
@@ -719,14 +772,14 @@ def main() -> None:
     if ON_GPU:
         print(f"proxy XLA_FLAGS: {os.environ['XLA_FLAGS']}")
     if watch is not None:
-        watch.begin([device.device_kind for device in devices])
+        watch.begin([device.device_kind for device in local])
     elif cuda:
-        for index, device in enumerate(devices):
+        for index, device in enumerate(local):
             print(f"GPU {index}: {device.device_kind} (UUID: GPU-unknown)")
     print("proxy begins: a matrix product by itself, for some seconds")
     cpu_product = None if cuda else CpuProduct(dtype)
     if cpu_product is None:
-        measure_products(devices, "before")
+        measure_products(local, "before")
     else:
         cpu_product.alone()
 
@@ -772,10 +825,13 @@ def main() -> None:
         watch.stepping(-1)
     del state, loss  # a GPU's memory is full of them
     if cuda and a.gpus > 1:
-        measure_alone(a, devices, attention)
-        measure_all_reduce(devices)
+        if a.nodes == 1:
+            measure_alone(a, devices, attention)
+        for mib in ALL_REDUCES:
+            measure_all_reduce(devices, mib)
     if cpu_product is None:
-        measure_products(devices, "after")
+        measure_memory(local)
+        measure_products(local, "after")
     else:
         cpu_product.print_peak()
     if watch is not None:

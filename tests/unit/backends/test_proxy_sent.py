@@ -200,6 +200,7 @@ def test_the_job_has_its_own_copy_of_the_program_and_a_node_of_its_own(login: Lo
     # All CPUs of the node are the program's.
     assert login.said("srun") == [
         "--ntasks=1", "--cpus-per-task=96", "--mpi=none", "/opt/jax/bin/python", "-u", "-B", "train.py", *OPTIONS,
+        "--nodes", "1",
     ]  # fmt: skip
     assert not [pair for pair in login.said("environment") if pair.startswith("JAX_PLATFORMS=")]
 
