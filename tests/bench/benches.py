@@ -7,7 +7,20 @@ from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
 
-from tests.bench import busy, checkout, collection, fleet, kube, nccl, page, parsing, podlogs, rates, waiting
+from tests.bench import (
+    busy,
+    checkout,
+    collection,
+    fleet,
+    isolation,
+    kube,
+    nccl,
+    page,
+    parsing,
+    podlogs,
+    rates,
+    waiting,
+)
 from tests.bench.report import FIGURES, Figure
 
 Settings = tuple[tuple[ModuleType, str, object], ...]
@@ -71,6 +84,13 @@ BENCHES = (
         partial(rates.main, ()),
         ((rates, "RUNS", 300),),
         ("unit/judging/test_rates.py", "unit/judging/test_noise.py", "unit/judging/test_mlperf.py"),
+    ),
+    Bench(
+        "isolation",
+        "How often what slows a job is named, by simulation",
+        isolation.main,
+        ((isolation, "FLEETS", 2), (isolation, "HEALTHY", 2), (isolation, "LARGE", 64), (isolation, "WRITES", False)),
+        ("unit/isolation/test_search.py",),
     ),
     Bench(
         "busy",

@@ -1,0 +1,1 @@
+"""From a slow job to the node, the link or the leaf that slows it: which probes to run, and what they tell. Pure."""

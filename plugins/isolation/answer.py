@@ -1,0 +1,103 @@
+"""What an isolation answers, as values and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from plugins.isolation.probes import Result
+
+# So many nodes are named in a sentence.
+SHOWN = 8
+
+
+class Part(StrEnum):
+    """What is slow."""
+
+    NODE = "node"
+    """A node by itself."""
+    NETWORK = "network"
+    """A node, as soon as it works with another one."""
+    LINK = "link"
+    """Two nodes with each other; each is fast with a third."""
+    LEAF = "leaf"
+    """The nodes of a leaf switch with those of others, and not with each other."""
+
+
+class Ending(StrEnum):
+    """How an isolation ends."""
+
+    ISOLATED = "isolated"
+    ALIKE = "all alike"
+    WHOLE_FLEET = "slow as a whole"
+    TWO_KINDS = "two kinds of nodes"
+    CANNOT_TELL = "cannot tell"
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """A part that is slow, with the tests that say so. `slowness` is that of the slow tests, as a share."""
+
+    part: Part
+    nodes: tuple[str, ...]
+    slowness: float
+    slow: int
+    tests: int
+    name: str = ""
+
+    @property
+    def intermittent(self) -> bool:
+        return self.slow < self.tests
+
+    def __str__(self) -> str:
+        often = (
+            f"in {self.slow} of {self.tests} tests" if self.intermittent else f"in each of {self.tests} tests"
+        )
+        return f"{self._what}: {self.slowness:.1%} slower than its peers {often}{', intermittent' if self.intermittent else ''}"
+
+    @property
+    def _what(self) -> str:
+        if self.part is Part.LEAF:
+            return f"the uplink of leaf {self.name} ({len(self.nodes)} nodes)"
+        if self.part is Part.LINK:
+            return f"the link {self.nodes[0]}-{self.nodes[1]}"
+        if self.part is Part.NETWORK:
+            return f"the network of {self.nodes[0]}"
+        return self.nodes[0]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How an isolation ended. `failed` are the tests that did not run, `smallest` the least slowness that was sure to be seen."""
+
+    ending: Ending
+    reason: str
+    culprits: tuple[Culprit, ...] = ()
+    failed: tuple[Result, ...] = ()
+    smallest: float = 0.0
+
+    def __str__(self) -> str:
+        nodes: dict[str, list[str]] = {}
+        for each in self.failed:
+            nodes.setdefault(each.reason.partition("\n")[0], []).append(" with ".join(each.probe.nodes))
+        return "; ".join([self._finding, *(_failed(each, reason) for reason, each in nodes.items())])
+
+    @property
+    def _finding(self) -> str:
+        if self.ending is Ending.ISOLATED:
+            return "; ".join(map(str, self.culprits))
+        if self.ending is Ending.ALIKE:
+            return f"no node: all are alike; what is {self.smallest:.1%} slower would have been seen"
+        if self.ending is Ending.CANNOT_TELL:
+            return f"cannot tell which node: {self.reason}"
+        return f"no node: {self.reason}"
+
+    @property
+    def accused(self) -> frozenset[str]:
+        return frozenset(node for culprit in self.culprits for node in culprit.nodes)
+
+
+def _failed(nodes: Sequence[str], reason: str) -> str:
+    others = f" and {len(nodes) - SHOWN} more" if len(nodes) > SHOWN else ""
+    return f"no probe ran on {', '.join(nodes[:SHOWN])}{others}: {reason}"

@@ -1,0 +1,182 @@
+"""What is known in the middle of an isolation: the tests so far, who is accused, and how a suspect is confirmed.
+
+What measures is a generator: it yields the probes of a round and is sent their results.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from plugins.isolation.answer import Answer, Culprit, Ending, Part
+from plugins.isolation.probes import Nodes, Pair, Probe, Result, disjoint
+from plugins.isolation.statistics import Peers
+
+Value = TypeVar("Value")
+Search = Generator[list[Probe], list[Result], Value]
+
+# A part explains the loss of a job if it is slower by this share of the loss. Nobody is suspected for less, nor for less than `LEAST`.
+EXPLAINS = 0.5
+LEAST = 0.025
+# Pairs of good nodes that suspects are compared with, if no round of pairs was run before.
+REFERENCES = 16
+# Starts of a probe that confirms: a part that is slow half of the time is slow in one of several.
+CONFIRMING = 2
+
+
+@dataclass(frozen=True)
+class Test:
+    """A start of a probe beside its peers."""
+
+    nodes: tuple[str, ...]
+    slowness: float
+    slow: bool
+
+
+@dataclass
+class Evidence:
+    """What is known so far. `loss` is by how much the job was slow, as a share; `length` is that of the probes from now on."""
+
+    nodes: Nodes
+    loss: float
+    length: int = 1
+    alone: Peers | None = None
+    pairs: Peers | None = None
+    tests: list[Test] = field(default_factory=list)
+    culprits: list[Culprit] = field(default_factory=list)
+    failed: list[Result] = field(default_factory=list)
+
+    def measure(self, groups: Iterable[tuple[str, ...]], runs: int = 1) -> Search[list[Result]]:
+        """Probe these nodes or pairs, as many at once as share no node. What failed is tried once more: it tells nothing."""
+        results: list[Result] = []
+        for members in disjoint(list(groups)):
+            tried = yield [Probe(nodes, runs, self.length) for nodes in members]
+            again = [result.probe for result in tried if not result.runs]
+            results += [result for result in tried if result.runs]
+            if again:
+                tried = yield again
+                results += [result for result in tried if result.runs]
+                self.failed += [result for result in tried if not result.runs]
+        return results
+
+    def judge(self, results: Sequence[Result], peers: Peers) -> list[Test]:
+        """Each start of these probes beside its peers."""
+        tests = []
+        for result in results:
+            for run in result.runs:
+                slowness = peers.slowness(run.seconds)
+                tests.append(Test(result.probe.nodes, slowness, slowness > peers.limit))
+        self.tests += tests
+        return tests
+
+    @property
+    def excluded(self) -> set[str]:
+        """The nodes that are no part of further steps: culprits, and nodes on which no probe runs by itself."""
+        unfit = {result.probe.nodes[0] for result in self.failed if len(result.probe.nodes) == 1}
+        return unfit | {
+            node for culprit in self.culprits for node in culprit.nodes if culprit.part is not Part.LINK
+        }
+
+    def unresolved(self) -> list[Test]:
+        """Slow tests of nodes that are not accused."""
+        accused = {node for culprit in self.culprits for node in culprit.nodes}
+        return [test for test in self.tests if test.slow and not set(test.nodes) & accused]
+
+    def peers(self, results: Sequence[Result]) -> Peers:
+        """What these results are compared to."""
+        return Peers.of([result.seconds for result in results], max(LEAST, EXPLAINS * self.loss))
+
+    def slowness(self, node: str) -> float:
+        """The mean slowness of a node by itself."""
+        return statistics.fmean(test.slowness for test in self.tests if test.nodes == (node,))
+
+    def answer(self, ending: Ending, reason: str = "") -> Answer:
+        peers = self.pairs or self.alone
+        smallest = peers.smallest if peers else math.inf
+        return Answer(ending, reason, tuple(self.culprits), tuple(self.failed), smallest)
+
+    def good(self, suspects: Iterable[str]) -> list[str]:
+        """The nodes that no slow test had a part in."""
+        doubtful = {node for test in self.tests if test.slow for node in test.nodes}
+        unfit = doubtful | self.excluded | set(suspects)
+        return [node for node in self.nodes.ring if node not in unfit]
+
+    def partners(self, suspects: Sequence[str]) -> list[Pair]:
+        """Each suspect with a good node that it was not tested with before, of its own leaf if there is one."""
+        pool = self.good(suspects)
+        before = {frozenset(test.nodes) for test in self.tests}
+        pairs: list[Pair] = []
+        used: set[str] = set()
+        for suspect in suspects:
+            fit = [node for node in pool if frozenset((suspect, node)) not in before]
+            fit.sort(key=lambda node: (node in used, not self.nodes.same_leaf(suspect, node)))
+            if fit:
+                used.add(fit[0])
+                pairs.append((suspect, fit[0]))
+        return pairs
+
+    def accuse(self, part: Part, nodes: tuple[str, ...], tests: Sequence[Test], name: str = "") -> None:
+        slow = [test.slowness for test in tests if test.slow]
+        self.culprits.append(Culprit(part, nodes, statistics.fmean(slow), len(slow), len(tests), name))
+
+    def confirm(self, suspects: Sequence[str], links: Sequence[Pair]) -> Search[None]:
+        """Test suspects with two different good nodes each; a link with each of its ends and a third node, and once more."""
+        ends = [node for link in links for node in link if node not in suspects]
+        first = self.partners([*suspects, *dict.fromkeys(ends)])
+        yield from self._together(first)
+        slow = {test.nodes for test in self.tests if test.slow}
+        slow_ends = [pair[0] for pair in first if pair in slow and pair[0] in ends]
+        second = [link for link in links if not set(link) & {*slow_ends, *suspects}]
+        yield from self._together([*self.partners([*suspects, *slow_ends]), *second])
+        for node in (*suspects, *slow_ends):
+            self._decide(node)
+        cleared = [link for link in links if not set(link) & self.excluded and link not in second]
+        yield from self._together(cleared)
+        for link in (*second, *cleared):
+            self._decide_link(link)
+
+    def _together(self, pairs: Sequence[Pair]) -> Search[None]:
+        """Probe pairs of nodes and judge them. If no pairs were probed before, good ones are probed beside them."""
+        if not pairs:
+            return
+        references: list[Pair] = []
+        if self.pairs is None:
+            pool = self.good(node for pair in pairs for node in pair)
+            references = list(zip(pool[::2], pool[1::2], strict=False))[:REFERENCES]
+        results = yield from self.measure([*pairs, *references], CONFIRMING)
+        if self.pairs is None and self.alone is not None:
+            good = [result.seconds for result in results if result.probe.nodes in references]
+            if not good:
+                return
+            # So few pairs do not tell how they scatter: as single nodes do.
+            self.pairs = replace(self.alone, center=statistics.median(good))
+        if self.pairs is not None:
+            self.judge([result for result in results if result.probe.nodes not in references], self.pairs)
+
+    def _decide_link(self, link: Pair) -> None:
+        """Accuse a link whose every test was slow, if its ends were fast with all others."""
+        tests = [test for test in self.tests if set(test.nodes) == set(link)]
+        with_others = [
+            test
+            for test in self.tests
+            if len(test.nodes) == 2
+            and len(set(test.nodes) & set(link)) == 1
+            and not set(test.nodes) & self.excluded
+        ]
+        if len(tests) > 1 and all(test.slow for test in tests) and not any(test.slow for test in with_others):
+            self.accuse(Part.LINK, link, tests)
+
+    def _decide(self, node: str) -> None:
+        """Accuse a node that was slow by itself and with another one, or with two others, none of which is accused."""
+        tests = [test for test in self.tests if node in test.nodes and not set(test.nodes) & self.excluded]
+        with_others = [test for test in tests if len(test.nodes) == 2]
+        slow = [test for test in with_others if test.slow]
+        if not slow or len({test.nodes for test in tests if test.slow}) < 2:
+            return
+        if not self.nodes.leaves_known and len(slow) < len(with_others):
+            return  # so is a node behind a slow uplink: slow with those of other leaves, fast with its own
+        by_itself = self.slowness(node) > EXPLAINS * statistics.fmean(test.slowness for test in slow)
+        self.accuse(Part.NODE if by_itself else Part.NETWORK, (node,), tests if by_itself else with_others)

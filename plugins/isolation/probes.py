@@ -1,0 +1,91 @@
+"""The values of an isolation: the nodes of the slow job, probes on one or two of them, and what they measured."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One start of the probe on all nodes of its test.
+
+    `seconds` is the median time of its steps; `error` the standard error of that, as a share of it.
+    """
+
+    seconds: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A job on one node, or on two: the probe is started `runs` times, and each start takes `length` times the usual steps."""
+
+    nodes: tuple[str, ...]
+    runs: int = 1
+    length: int = 1
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a probe measured. `runs` is empty if it failed, and `reason` says how."""
+
+    probe: Probe
+    runs: tuple[Run, ...] = ()
+    reason: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """The mean time of a step over all starts."""
+        return statistics.fmean(run.seconds for run in self.runs)
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The nodes of the job that was slow, in the order of its ring, and the leaf switch of each, where known."""
+
+    ring: tuple[str, ...]
+    leaves: Mapping[str, str]
+
+    def neighbours(self, excluded: Iterable[str] = ()) -> list[Pair]:
+        """Each node with the next one in the ring, which closes over those that are excluded."""
+        gone = set(excluded)
+        ring = [node for node in self.ring if node not in gone]
+        if len(ring) < 3:
+            return list(pairwise(ring))
+        return [*pairwise(ring), (ring[-1], ring[0])]
+
+    @property
+    def leaves_known(self) -> bool:
+        """Whether the leaf of each node is known, and there are several."""
+        return len(set(self.leaves.values())) > 1 and self.leaves.keys() >= set(self.ring)
+
+    def same_leaf(self, first: str, second: str) -> bool:
+        """Whether both nodes are on one leaf, as far as is known: all are if nothing is known of one of them."""
+        leaves = {self.leaves[node] for node in (first, second) if node in self.leaves}
+        return len(leaves) < 2
+
+    def by_leaf(self, excluded: Iterable[str] = ()) -> list[str]:
+        """The nodes with those of a leaf side by side, otherwise in the order of the ring."""
+        gone = set(excluded)
+        order = {leaf: place for place, leaf in enumerate(dict.fromkeys(map(self.leaves.get, self.ring)))}
+        nodes = [node for node in self.ring if node not in gone]
+        return sorted(nodes, key=lambda node: order[self.leaves.get(node)])
+
+
+def disjoint(groups: Sequence[tuple[str, ...]]) -> list[list[tuple[str, ...]]]:
+    """The groups of nodes in rounds, each in the first one that its nodes allow: no node is twice in a round."""
+    rounds: list[list[tuple[str, ...]]] = []
+    busy: list[set[str]] = []
+    for nodes in groups:
+        place = next((n for n, members in enumerate(busy) if members.isdisjoint(nodes)), len(rounds))
+        if place == len(rounds):
+            rounds.append([])
+            busy.append(set())
+        rounds[place].append(nodes)
+        busy[place].update(nodes)
+    return rounds

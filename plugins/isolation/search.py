@@ -1,0 +1,229 @@
+"""The search for what slows a job: nodes by themselves, neighbours in its ring, leaves; until a step explains the loss.
+
+A search is a generator: it yields the probes of a round, is sent their results, and returns its answer. It depends on
+nothing else, so one that was stopped goes on if it is sent what was measured before.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+from plugins.isolation.answer import SHOWN, Answer, Ending, Part
+from plugins.isolation.evidence import EXPLAINS, LEAST, Evidence, Search, Test
+from plugins.isolation.probes import Nodes, Pair, Result
+from plugins.isolation.statistics import Peers, two_kinds
+
+# The noise of a probe, as a share, for which its usual length is enough; and with the error of such an estimate.
+NOISE = 0.006
+NOISE_SEEN = 1.15 * NOISE
+LONGEST = 8
+# So few nodes do not tell which of them is slow.
+FEWEST = 4
+# A leaf is suspect if this share of its pairs is slow: half of them are if it is slow half of the time.
+OF_LEAF = 0.4
+# So many suspects are no minority.
+HALF = 0.5
+# Pairs with which a leaf is tested a second time.
+SAMPLE = 4
+
+
+def isolate(nodes: Nodes, loss: float, expected: float | None = None) -> Search[Answer]:
+    """Find what made a job on these nodes slower by `loss`, a share. `expected` is the baseline of a node by itself, in s."""
+    evidence = Evidence(nodes, loss)
+    for step in (_alone(evidence, expected), _neighbours(evidence), _leaves(evidence)):
+        answer = yield from step
+        if answer is not None:
+            return answer
+        if evidence.culprits:
+            return evidence.answer(Ending.ISOLATED)
+    return _rest(evidence)
+
+
+def _alone(evidence: Evidence, expected: float | None) -> Search[Answer | None]:
+    """Each node by itself. Those that are slow are probed twice more."""
+    nodes = [(node,) for node in evidence.nodes.ring]
+    results = yield from evidence.measure(nodes)
+    if len(results) < FEWEST:
+        return evidence.answer(
+            Ending.CANNOT_TELL, f"probes ran on {len(results)} nodes: too few to tell which of them is slow"
+        )
+    noise = _noise(results)
+    if noise > NOISE_SEEN:
+        evidence.length = min(math.ceil((noise / NOISE) ** 2), LONGEST)
+        results = yield from evidence.measure(nodes)
+        if len(results) < FEWEST or _noise(results) > NOISE_SEEN:
+            return evidence.answer(
+                Ending.CANNOT_TELL,
+                f"a probe of one node scatters by {noise:.1%}, and by too much if it is {evidence.length} times as long",
+            )
+    seconds = [result.seconds for result in results]
+    if (kinds := two_kinds(seconds)) is not None:
+        return evidence.answer(Ending.TWO_KINDS, _of_kinds(*kinds))
+    evidence.alone = peers = evidence.peers(results)
+    if expected is not None and peers.center / expected - 1 > max(LEAST, EXPLAINS * evidence.loss):
+        return evidence.answer(
+            Ending.WHOLE_FLEET,
+            f"the median node is {peers.center / expected - 1:.1%} slower than the baseline of one node",
+        )
+    tests = evidence.judge(results, peers)
+    suspects = [test.nodes[0] for test in tests if test.slow]
+    again = yield from evidence.measure([(node,) for node in suspects], runs=2)
+    evidence.judge(again, peers)
+    slow = [node for node in suspects if evidence.slowness(node) > peers.limit]
+    yield from evidence.confirm(slow, ())
+    return None
+
+
+def _neighbours(evidence: Evidence) -> Search[Answer | None]:
+    """Neighbours in the ring of the job. A node is suspect if both of its pairs are slow, else the link."""
+    pairs = evidence.nodes.neighbours(evidence.excluded)
+    results = yield from evidence.measure(pairs)
+    inner = [result for result in results if evidence.nodes.same_leaf(*result.probe.nodes)]
+    across = [result for result in results if result not in inner]
+    if len(inner) < FEWEST:
+        inner, across = results, []
+    if len(inner) < FEWEST:
+        return evidence.answer(
+            Ending.CANNOT_TELL,
+            f"probes ran on {len(inner)} pairs of nodes: too few to tell which of them is slow",
+        )
+    evidence.pairs = evidence.peers(inner)
+    slow = {test.nodes for test in evidence.judge(inner, evidence.pairs) if test.slow}
+    crossing = _crossing(evidence, evidence.pairs, across)
+    if len(slow) > HALF * len(inner):
+        return evidence.answer(
+            Ending.CANNOT_TELL, f"{len(slow)} of {len(inner)} pairs are slow: too many to tell who is not"
+        )
+    ends = [node for pair in slow | crossing for node in pair]
+    suspects = [node for node in evidence.nodes.ring if ends.count(node) > 1]
+    links = [pair for pair in pairs if pair in slow and not set(pair) & set(suspects)]
+    yield from evidence.confirm(suspects, links)
+    return None
+
+
+def _crossing(evidence: Evidence, inner: Peers, results: Sequence[Result]) -> set[tuple[str, ...]]:
+    """The neighbours on two leaves that are slow."""
+    if not results:
+        return set()
+    tests = evidence.judge(results, _across(inner, results, evidence.nodes))
+    return {test.nodes for test in tests if test.slow}
+
+
+def _leaves(evidence: Evidence) -> Search[Answer | None]:
+    """Nodes half of the fleet apart, those of a leaf side by side: an uplink is slow if most pairs of its leaf are."""
+    nodes, between = evidence.nodes, evidence.pairs
+    order = nodes.by_leaf(evidence.excluded)
+    half = len(order) // 2
+    results = yield from evidence.measure(list(zip(order[:half], order[half:], strict=False)))
+    if between is None or not results:
+        return None
+    if not nodes.leaves_known:
+        slow = sum(test.slow for test in evidence.judge(results, between))
+        if slow > 1:
+            return evidence.answer(
+                Ending.CANNOT_TELL,
+                f"{slow} of {len(results)} pairs of nodes far apart are slow, and their leaves are not known",
+            )
+        return None
+    results = [result for result in results if not nodes.same_leaf(*result.probe.nodes)]
+    paths = _across(between, results, nodes)
+    suspects = _slow_leaves(evidence, evidence.judge(results, paths))
+    answer = yield from _confirm_leaves(evidence, suspects, paths)
+    if answer is not None or evidence.culprits:
+        return answer
+    if paths.center / between.center - 1 > EXPLAINS * evidence.loss:
+        return evidence.answer(
+            Ending.CANNOT_TELL,
+            f"pairs on two leaves are {paths.center / between.center - 1:.1%} slower than pairs on one, whichever leaves",
+        )
+    links = [
+        pair
+        for pair in nodes.neighbours(evidence.excluded)
+        if not nodes.same_leaf(*pair) and any(test.slow for test in evidence.tests if test.nodes == pair)
+    ]
+    yield from evidence.confirm((), links)
+    return None
+
+
+def _confirm_leaves(evidence: Evidence, suspects: Sequence[str], paths: Peers) -> Search[Answer | None]:
+    """Test each leaf with another one, which is not suspect."""
+    if not suspects:
+        return None
+    leaves, order = evidence.nodes.leaves, evidence.nodes.by_leaf(evidence.excluded)
+    members = {leaf: [node for node in order if leaves[node] == leaf] for leaf in set(leaves.values())}
+    before = {frozenset(leaves[node] for node in test.nodes) for test in evidence.tests}
+    good = [leaf for leaf in dict.fromkeys(leaves.values()) if leaf not in suspects]
+    pairs: list[Pair] = []
+    for leaf in suspects:
+        good.sort(key=lambda partner: frozenset((leaf, partner)) in before)
+        for partner in good[:1]:
+            pairs += list(zip(members[leaf], members[partner], strict=False))[:SAMPLE]
+        good = good[1:] + good[:1]
+    tests = evidence.judge((yield from evidence.measure(pairs)), paths)
+    for leaf in set(suspects) & set(_slow_leaves(evidence, tests)):
+        of_leaf = [
+            test
+            for test in evidence.tests
+            if set(test.nodes) & set(members[leaf]) and _crosses(evidence, test)
+        ]
+        evidence.accuse(Part.LEAF, tuple(members[leaf]), of_leaf, leaf)
+    if evidence.culprits:
+        return None
+    return evidence.answer(
+        Ending.CANNOT_TELL, f"leaves {' and '.join(suspects)} are slow, but not with each of their partners"
+    )
+
+
+def _crosses(evidence: Evidence, test: Test) -> bool:
+    return len(test.nodes) == 2 and not evidence.nodes.same_leaf(*test.nodes)
+
+
+def _slow_leaves(evidence: Evidence, tests: Sequence[Test]) -> list[str]:
+    """The leaves of which most pairs in these tests are slow."""
+    slow: defaultdict[str, list[bool]] = defaultdict(list)
+    for test in tests:
+        for node in test.nodes:
+            slow[evidence.nodes.leaves[node]].append(test.slow)
+    return [leaf for leaf, each in slow.items() if statistics.fmean(each) >= OF_LEAF]
+
+
+def _across(inner: Peers, results: Sequence[Result], nodes: Nodes) -> Peers:
+    """What pairs on two leaves are compared with: those between the two leaves that are the fastest together.
+
+    A slow uplink makes half of all pairs slow where there are four leaves, so their median says nothing.
+    """
+    paths: defaultdict[frozenset[str], list[float]] = defaultdict(list)
+    for result in results:
+        paths[frozenset(nodes.leaves[node] for node in result.probe.nodes)].append(result.seconds)
+    center = min(map(statistics.median, paths.values()))
+    return replace(inner, center=max(inner.center, center), count=max(inner.count, len(results)))
+
+
+def _noise(results: Sequence[Result]) -> float:
+    """By how much a probe scatters by chance, as a share: the median of what the probes tell, so that a slow node says nothing."""
+    return statistics.median(run.error for result in results for run in result.runs)
+
+
+def _of_kinds(fast: Sequence[float], slow: Sequence[float]) -> str:
+    slower = statistics.fmean(slow) / statistics.fmean(fast) - 1
+    return f"{len(slow)} of {len(slow) + len(fast)} nodes are {slower:.1%} slower than the others, as nodes of another kind are"
+
+
+def _not_again(tests: Sequence[Test]) -> str:
+    slow = ", ".join(f"{' with '.join(test.nodes)} ({test.slowness:.1%})" for test in tests[:SHOWN])
+    return f"slow, and not again or not with all: {slow}{' and others' if len(tests) > SHOWN else ''}"
+
+
+def _rest(evidence: Evidence) -> Answer:
+    """Nothing explains the loss."""
+    peers = evidence.pairs
+    unresolved = evidence.unresolved()
+    if unresolved:
+        return evidence.answer(Ending.CANNOT_TELL, _not_again(unresolved))
+    if peers is None or peers.smallest > max(evidence.loss, LEAST):
+        return evidence.answer(Ending.CANNOT_TELL, "a part as slow as the job would not be sure to be seen")
+    return evidence.answer(Ending.ALIKE)

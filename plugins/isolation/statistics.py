@@ -1,0 +1,93 @@
+"""How slow a test may be beside its peers before it counts as slow, and what a fleet as a whole looks like. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from plugins.scatter import robust_sigma
+
+# The share of healthy fleets in which some test is over the limit by chance, before it is repeated.
+CHANCE = 0.01
+# Below so many values a robust scatter is itself uncertain.
+MANY = 32
+# Of tests whose true slowness is this many scatters above the limit, 99 % are above it.
+POWER = 2.33
+# The slower of two kinds of hardware is at least this share of the nodes.
+SHARE = 0.25
+FEWEST = 4
+APART = 4.0
+LEAST = 0.025
+
+
+@dataclass(frozen=True)
+class Peers:
+    """What tests of one kind are compared to: `center` in s, `scatter` as a share of it, of `count` tests.
+
+    Nobody is suspected for less than `least`, a share.
+    """
+
+    center: float
+    scatter: float
+    count: int
+    least: float
+
+    @classmethod
+    def of(cls, seconds: Sequence[float], least: float) -> Peers:
+        center = statistics.median(seconds)
+        return cls(center, robust_sigma(seconds) / center, len(seconds), least)
+
+    def slowness(self, seconds: float) -> float:
+        """By how much a test is slower than its peers, as a share."""
+        return seconds / self.center - 1
+
+    @property
+    def limit(self) -> float:
+        """The slowness above which a test is suspect."""
+        return max(quantile(self.count) * self.scatter, self.least)
+
+    @property
+    def smallest(self) -> float:
+        """The smallest slowness that is over the limit in 99 of 100 tests."""
+        return self.limit + POWER * self.scatter
+
+
+def quantile(count: int) -> float:
+    """How many scatters above their median one of `count` normal values is by chance in one of 1 / `CHANCE` samples.
+
+    Below `MANY` values it is a t quantile: a scatter of few values is itself uncertain.
+    """
+    if count >= MANY:
+        return statistics.NormalDist().inv_cdf(1 - CHANCE / count)
+    # scipy takes half a second to load.
+    from scipy import stats
+
+    return float(stats.t.ppf(1 - CHANCE / count, count - 1))
+
+
+def two_kinds(seconds: Sequence[float]) -> tuple[list[float], list[float]] | None:
+    """The fast and the slow values, if they are of two kinds, each large; None if they are of one.
+
+    Two normal kinds of equal size have two maxima if Ashman's D, the distance of their means by the root of the mean of
+    their variances, is above 2 (Ashman, Bird and Zepf, 1994). The halves of one normal sample have 2.7.
+    """
+    values = sorted(seconds)
+    fewest = max(FEWEST, round(SHARE * len(values)))
+    splits = range(fewest, len(values) - fewest + 1)
+    if not splits:
+        return None
+    sums = list(accumulate(values, initial=0.0))
+
+    def between(n: int) -> float:
+        """The scatter that a split explains: the largest where that within both parts is the smallest."""
+        return sums[n] ** 2 / n + (sums[-1] - sums[n]) ** 2 / (len(values) - n)
+
+    split = max(splits, key=between)
+    fast, slow = values[:split], values[split:]
+    distance = statistics.fmean(slow) - statistics.fmean(fast)
+    within = (statistics.variance(fast) + statistics.variance(slow)) / 2
+    if distance < LEAST * statistics.fmean(fast) or distance**2 < APART**2 * within:
+        return None
+    return fast, slow

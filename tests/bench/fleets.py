@@ -1,0 +1,126 @@
+"""Simulated fleets: nodes of which some are slow, by themselves, with others or behind a leaf, and probes that scatter or fail."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+
+from plugins.isolation.answer import Answer, Culprit
+from plugins.isolation.probes import Nodes, Probe, Result, Run
+from plugins.isolation.search import isolate
+
+LEAF = 16
+SPREAD = 0.007
+"""By how much healthy nodes differ, as a share, as cards of one type do."""
+
+SLOW, CONGESTED = 0.08, 0.10
+"""By how much a slow node, and a slow network, slow the step of a probe."""
+
+Name = tuple[str, str]
+
+
+@dataclass
+class Fleet:
+    """`noise` is that of a probe, as a share. The tables have the slowness of nodes, network cards, links and leaves.
+
+    Each fault happens in the share `often` of all starts; a probe fails by the share `failing`.
+    """
+
+    size: int
+    noise: float
+    random: random.Random
+    often: float = 1.0
+    failing: float = 0.0
+    leaves_known: bool = True
+    nodes: dict[str, float] = field(default_factory=dict)
+    cards: dict[str, float] = field(default_factory=dict)
+    links: dict[frozenset[str], float] = field(default_factory=dict)
+    leaves: dict[str, float] = field(default_factory=dict)
+    rounds: int = 0
+    node_lengths: int = 0
+
+    def __post_init__(self) -> None:
+        self.names = [f"n{number:04}" for number in range(self.size)]
+        self.spread = {name: self.random.gauss(0, SPREAD) for name in self.names}
+        self.leaf = {name: f"leaf{number // LEAF}" for number, name in enumerate(self.names)}
+
+    def isolate(self, loss: float) -> Answer:
+        """Search the fleet as a session does, with probes that are only computed."""
+        nodes = Nodes(tuple(self.names), self.leaf if self.leaves_known else {})
+        return answered(isolate(nodes, loss), self.round)
+
+    @property
+    def faults(self) -> set[Name]:
+        links = {("link", "-".join(sorted(link))) for link in self.links}
+        return (
+            {("node", n) for n in self.nodes}
+            | {("network", n) for n in self.cards}
+            | links
+            | {("leaf", n) for n in self.leaves}
+        )
+
+    @property
+    def faulty(self) -> set[str]:
+        """The nodes that a fault touches."""
+        behind = {name for name in self.names if self.leaf[name] in self.leaves}
+        return {*self.nodes, *self.cards, *(node for link in self.links for node in link), *behind}
+
+    def round(self, probes: list[Probe]) -> list[Result]:
+        self.rounds += 1
+        return [self.result(probe) for probe in probes]
+
+    def result(self, probe: Probe) -> Result:
+        self.node_lengths += len(probe.nodes) * probe.runs * probe.length
+        if self.random.random() < self.failing:
+            return Result(probe, reason="the node did not answer")
+        return Result(probe, tuple(self._run(probe) for _ in range(probe.runs)))
+
+    def _run(self, probe: Probe) -> Run:
+        noise = self.noise / probe.length**0.5
+        slowness = max(self.spread[node] + self._happens(self.nodes.get(node)) for node in probe.nodes)
+        if len(probe.nodes) == 2:
+            network = [self.cards.get(node) for node in probe.nodes]
+            network.append(self.links.get(frozenset(probe.nodes)))
+            leaves = {self.leaf[node] for node in probe.nodes}
+            if len(leaves) == 2:
+                network += [self.leaves.get(leaf) for leaf in leaves]
+            slowness += max(map(self._happens, network))
+        return Run(1 + slowness + self.random.gauss(0, noise), noise * self.random.uniform(0.7, 1.3))
+
+    def _happens(self, slowness: float | None) -> float:
+        return slowness if slowness is not None and self.random.random() < self.often else 0.0
+
+
+def answered(
+    search: Generator[list[Probe], list[Result], Answer], measure: Callable[[list[Probe]], list[Result]]
+) -> Answer:
+    """The answer of a search whose rounds are measured so."""
+    probes = next(search)
+    while True:
+        try:
+            probes = search.send(measure(probes))
+        except StopIteration as end:
+            answer: Answer = end.value
+            return answer
+
+
+def name_of(culprit: Culprit) -> Name:
+    return str(culprit.part), culprit.name or "-".join(sorted(culprit.nodes))
+
+
+def slow_nodes(fleet: Fleet, count: int) -> None:
+    fleet.nodes = dict.fromkeys(fleet.random.sample(fleet.names, count), SLOW)
+
+
+def slow_cards(fleet: Fleet, count: int) -> None:
+    fleet.cards = dict.fromkeys(fleet.random.sample(fleet.names, count), CONGESTED)
+
+
+def slow_link(fleet: Fleet) -> None:
+    first = fleet.random.randrange(fleet.size)
+    fleet.links = {frozenset((fleet.names[first], fleet.names[(first + 1) % fleet.size])): CONGESTED}
+
+
+def slow_leaf(fleet: Fleet) -> None:
+    fleet.leaves = {fleet.random.choice(sorted(set(fleet.leaf.values()))): CONGESTED}

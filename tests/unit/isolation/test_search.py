@@ -1,0 +1,213 @@
+"""The search names what is slow, and nobody else, on simulated fleets; `make bench` has the rates."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from plugins.isolation.answer import Answer, Ending
+from plugins.isolation.probes import Nodes, Probe, Result, Run, disjoint
+from plugins.isolation.search import isolate
+from tests.bench.fleets import (
+    CONGESTED,
+    SLOW,
+    Fleet,
+    answered,
+    name_of,
+    slow_cards,
+    slow_leaf,
+    slow_link,
+    slow_nodes,
+)
+
+NOISE = 0.006
+
+
+def fleet_of(size: int, noise: float = NOISE, seed: str = "", **options: float) -> Fleet:
+    return Fleet(size, noise, random.Random(f"{size} {noise} {seed}"), **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("size", [16, 64])
+@pytest.mark.parametrize("seed", ["a", "b", "c"])
+@pytest.mark.parametrize(
+    ("fault", "loss"),
+    [
+        pytest.param(partial(slow_nodes, count=1), SLOW, id="node"),
+        pytest.param(partial(slow_nodes, count=3), SLOW, id="three nodes"),
+        pytest.param(partial(slow_cards, count=1), CONGESTED, id="card"),
+        pytest.param(slow_link, CONGESTED, id="link"),
+    ],
+)
+def test_what_is_slow_is_named_exactly(
+    size: int, seed: str, fault: Callable[[Fleet], None], loss: float
+) -> None:
+    fleet = fleet_of(size, seed=seed)
+    fault(fleet)
+    answer = fleet.isolate(loss)
+    assert answer.ending is Ending.ISOLATED
+    assert {name_of(culprit) for culprit in answer.culprits} == fleet.faults
+    assert fleet.rounds <= 6
+
+
+def test_an_uplink_is_named_if_a_third_leaf_is_there() -> None:
+    fleet = fleet_of(64)
+    slow_leaf(fleet)
+    answer = fleet.isolate(CONGESTED)
+    assert {name_of(culprit) for culprit in answer.culprits} == fleet.faults
+    assert "the uplink of leaf" in str(answer.culprits[0])
+
+
+@pytest.mark.parametrize(("size", "known"), [(32, True), (64, False)])
+def test_an_uplink_is_not_guessed(size: int, known: bool) -> None:
+    """Of two leaves nobody knows whose uplink it is, nor where the leaves are not known."""
+    fleet = fleet_of(size, leaves_known=known)
+    slow_leaf(fleet)
+    answer = fleet.isolate(CONGESTED)
+    assert (answer.ending, answer.culprits) == (Ending.CANNOT_TELL, ())
+    assert "leaves" in answer.reason
+
+
+@pytest.mark.parametrize("size", [8, 16, 31, 64])
+def test_nobody_is_accused_in_a_healthy_fleet(size: int) -> None:
+    for seed in range(20):
+        fleet = fleet_of(size, seed=str(seed))
+        answer = fleet.isolate(SLOW)
+        assert answer.culprits == ()
+        assert answer.ending in (Ending.ALIKE, Ending.CANNOT_TELL, Ending.TWO_KINDS)
+        assert fleet.rounds <= 10
+
+
+def test_a_healthy_fleet_takes_four_rounds_and_says_what_it_would_have_seen() -> None:
+    fleet = fleet_of(64)
+    answer = fleet.isolate(SLOW)
+    assert answer.ending is Ending.ALIKE
+    assert fleet.rounds == 4
+    assert 0.04 < answer.smallest < SLOW
+
+
+def test_a_fault_that_comes_and_goes_is_said_to_be_so() -> None:
+    fleet = fleet_of(64, often=0.5)
+    slow_cards(fleet, 1)
+    answers = [fleet.isolate(CONGESTED) for _ in range(10)]
+    assert any(culprit.intermittent for answer in answers for culprit in answer.culprits)
+    for answer in answers:
+        assert answer.accused <= fleet.faulty
+
+
+def test_probes_that_fail_accuse_nobody() -> None:
+    fleet = fleet_of(64, failing=0.3)
+    answer = fleet.isolate(SLOW)
+    assert answer.culprits == ()
+    assert answer.failed
+
+
+def test_a_node_that_runs_no_probe_is_no_culprit_and_is_left_out() -> None:
+    fleet, crashed = fleet_of(64), "n0007"
+    probed: list[tuple[str, ...]] = []
+
+    def measure(probes: list[Probe]) -> list[Result]:
+        probed.extend(probe.nodes for probe in probes)
+        return [
+            Result(probe, reason="NODE_FAIL") if crashed in probe.nodes else fleet.result(probe)
+            for probe in probes
+        ]
+
+    answer = answered(isolate(Nodes(tuple(fleet.names), fleet.leaf), SLOW), measure)
+    assert (answer.ending, answer.culprits) == (Ending.ALIKE, ())
+    assert [result.probe.nodes for result in answer.failed] == [(crashed,)]
+    assert probed.count((crashed,)) == 2
+    assert all(crashed not in nodes for nodes in probed if len(nodes) == 2)
+
+
+@pytest.mark.parametrize("failing", [True, False])
+def test_too_few_nodes_tell_nothing(failing: bool) -> None:
+    fleet = fleet_of(64 if failing else 3, failing=1.0 if failing else 0.0)
+    answer = fleet.isolate(SLOW)
+    assert (answer.ending, answer.culprits) == (Ending.CANNOT_TELL, ())
+    assert "too few" in answer.reason
+
+
+def test_noise_is_answered_by_longer_probes_and_then_by_no_answer() -> None:
+    noisy, hopeless = fleet_of(64, noise=0.015), fleet_of(64, noise=0.03)
+    for fleet in (noisy, hopeless):
+        slow_nodes(fleet, 1)
+    assert {name_of(culprit) for culprit in noisy.isolate(SLOW).culprits} == noisy.faults
+    assert noisy.node_lengths > 6 * 64
+    answer = hopeless.isolate(SLOW)
+    assert (answer.ending, answer.culprits) == (Ending.CANNOT_TELL, ())
+    assert hopeless.rounds == 2
+
+
+def test_two_kinds_of_nodes_are_no_fault() -> None:
+    fleet = fleet_of(64)
+    slow_nodes(fleet, 24)
+    answer = fleet.isolate(SLOW)
+    assert (answer.ending, answer.culprits) == (Ending.TWO_KINDS, ())
+    assert answer.reason.startswith("24 of 64 nodes are")
+
+
+@pytest.mark.parametrize(("expected", "ending"), [(0.9, Ending.WHOLE_FLEET), (1.0, Ending.ALIKE)])
+def test_a_fleet_that_is_slow_as_a_whole_accuses_nobody(expected: float, ending: Ending) -> None:
+    fleet = fleet_of(64)
+    answer = answered(isolate(Nodes(tuple(fleet.names), fleet.leaf), SLOW, expected), fleet.round)
+    assert (answer.ending, answer.culprits) == (ending, ())
+
+
+def test_a_search_goes_on_from_what_was_measured_before() -> None:
+    fleet = fleet_of(64)
+    slow_cards(fleet, 1)
+    nodes, rounds = Nodes(tuple(fleet.names), fleet.leaf), []
+
+    def measure(probes: list[Probe]) -> list[Result]:
+        rounds.append((probes, fleet.round(probes)))
+        return rounds[-1][1]
+
+    answer = answered(isolate(nodes, CONGESTED), measure)
+    again = iter(list(rounds))
+
+    def remembered(probes: list[Probe]) -> list[Result]:
+        before, results = next(again)
+        assert probes == before
+        return results
+
+    assert answered(isolate(nodes, CONGESTED), remembered) == answer
+
+
+def test_no_node_is_in_two_probes_of_a_round() -> None:
+    fleet = fleet_of(31)
+    slow_cards(fleet, 2)
+
+    def measure(probes: list[Probe]) -> list[Result]:
+        nodes = [node for probe in probes for node in probe.nodes]
+        assert len(nodes) == len(set(nodes))
+        return fleet.round(probes)
+
+    answer: Answer = answered(isolate(Nodes(tuple(fleet.names), fleet.leaf), CONGESTED), measure)
+    assert {name_of(culprit) for culprit in answer.culprits} == fleet.faults
+
+
+def test_a_ring_closes_over_nodes_that_are_left_out() -> None:
+    nodes = Nodes(("a", "b", "c", "d"), {})
+    assert nodes.neighbours(["b"]) == [("a", "c"), ("c", "d"), ("d", "a")]
+    assert nodes.neighbours(["a", "b"]) == [("c", "d")]
+    assert disjoint(nodes.neighbours()) == [[("a", "b"), ("c", "d")], [("b", "c"), ("d", "a")]]
+
+
+def test_a_slow_fleet_of_pairs_tells_nothing() -> None:
+    """More than half of the pairs are slow: the majority is not healthy."""
+    fleet = fleet_of(64)
+
+    def measure(probes: list[Probe]) -> list[Result]:
+        return [
+            Result(
+                probe, (Run(1.0 + 0.1 * (len(probe.nodes) == 2 and int(probe.nodes[0][1:]) % 3 > 0), 0.001),)
+            )
+            for probe in probes
+        ]
+
+    answer = answered(isolate(Nodes(tuple(fleet.names), fleet.leaf), SLOW), measure)
+    assert answer.culprits == ()
+    assert answer.ending in (Ending.ALIKE, Ending.CANNOT_TELL)
