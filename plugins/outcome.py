@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from plugins.isolation.answer import Answer
 from plugins.record.folder import LOG
 from plugins.record.job import Job, Phase
 
@@ -33,6 +34,20 @@ class Diagnosed:
 
 
 @dataclass(frozen=True)
+class Isolated:
+    """What an isolation of the nodes that slow a case has answered, in so many rounds of probes and GPU-hours."""
+
+    answer: Answer
+    rounds: int
+    gpu_hours: float
+
+    @property
+    def headline(self) -> str:
+        """The answer in words."""
+        return f"{self.answer} ({self.rounds} rounds of probes, {self.gpu_hours:.2g} GPU-hours)"
+
+
+@dataclass(frozen=True)
 class Outcome:
     """The end of a case's last job.
 
@@ -41,7 +56,7 @@ class Outcome:
     oldest first. `setup` says what was done before the launch. `versions` are those that the site file
     states.
 
-    `diagnosis` is of interest if the verdict is too slow or noisy.
+    `diagnosis` is of interest if the verdict is too slow or noisy. `isolated` is None if no node was probed.
     """
 
     gpu: str
@@ -52,6 +67,7 @@ class Outcome:
     setup: str = "the stage was checked and ready"
     versions: Mapping[str, str] = field(default_factory=dict)
     diagnosis: Diagnosed = field(default_factory=Diagnosed)
+    isolated: Isolated | None = None
 
     @property
     def succeeded(self) -> bool:

@@ -29,5 +29,5 @@ class Waits(Cluster):
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     backend = Waits(results_folder(config))
-    vars(prospects)["make_backends"] = lambda *_: {"slurm": backend}
+    vars(prospects)["make_backends"] = lambda *_, **__: {"slurm": backend}
     Slurm.fastest_poll = property(lambda self: 0.02)  # type: ignore[method-assign, assignment]

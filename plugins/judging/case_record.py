@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ from plugins.judging.pace_report import beside
 from plugins.judging.verdicts import Band
 from plugins.metrics import Measurement, MfuBasis
 from plugins.modes.checkpoints import Written
+from plugins.outcome import Isolated
 from plugins.record import case as parts
 from plugins.record.case import CaseRecord
 from plugins.record.public import Part
@@ -46,6 +48,7 @@ def record_of(judgement: Judgement, recording: Mapping[str, Any] | None = None) 
         checkpoint=_checkpoint(judgement.written),
         artefacts=None if judgement.artefacts is None else _part(parts.Left, judgement.artefacts),
         diagnosis=_diagnosis(judgement.diagnosis),
+        isolation=_isolation(judgement.isolated),
         configuration={
             "gpus": case.gpus,
             "dtype": case.dtype,
@@ -146,6 +149,21 @@ def _diagnosis(diagnosis: Diagnosis | None) -> parts.DiagnosedCause | None:
         transport=parts.Transport(good=good or None, now=now or None),
         jobs=tuple(_diagnosis_job(run) for run in diagnosis.runs),
         command=diagnosis.command or None,
+    )
+
+
+def _isolation(isolated: Isolated | None) -> parts.IsolatedParts | None:
+    if isolated is None:
+        return None
+    answer = isolated.answer
+    return parts.IsolatedParts(
+        ending=answer.ending,
+        headline=isolated.headline,
+        parts=tuple(_part(parts.SlowPart, culprit) for culprit in answer.culprits),
+        smallest=answer.smallest if math.isfinite(answer.smallest) else None,
+        rounds=isolated.rounds,
+        gpu_hours=isolated.gpu_hours,
+        failed=tuple(parts.FailedProbe(nodes=each.probe.nodes, reason=each.reason) for each in answer.failed),
     )
 
 

@@ -17,7 +17,7 @@ from plugins.logs import Log
 from plugins.metrics import Measurement
 from plugins.modes.artefacts import Artefacts
 from plugins.modes.checkpoints import Written
-from plugins.outcome import Outcome
+from plugins.outcome import Isolated, Outcome
 from plugins.recipes.cases import Case
 from plugins.record.verdict import Kind
 from plugins.timing import Statistic
@@ -45,10 +45,14 @@ class Conclusion:
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement(Conclusion):
-    """The judgement of one case. `diagnosis` is what is known of the cause of its verdict."""
+    """The judgement of one case.
+
+    `diagnosis` is what is known of the cause of its verdict, `isolated` which of its nodes are slow, if they were probed.
+    """
 
     evidence: Evidence
     diagnosis: Diagnosis | None = None
+    isolated: Isolated | None = None
 
     @property
     def case(self) -> Case:
@@ -91,6 +95,8 @@ class Judgement(Conclusion):
         lines = [f"  {line}" for line in self.details]
         if self.diagnosis is not None:
             lines += [f"  {line}" for line in explain_diagnosis(self.diagnosis)]
+        if self.isolated is not None:
+            lines += [f"  isolation {self.isolated.headline}"]
         lines += [f"  remark    {remark}" for remark in self.verdict.remarks]
         return "\n".join([f"{self.case.key}: {self.verdict.headline}", *lines])
 

@@ -1,6 +1,6 @@
 """The record of a case, `case.json`: its verdict and what it rests on. docs/results.md tells of it.
 
-Every key but `expected_range` is always there. It is null if the case did not get that far, or if there is no such figure. A field with a default
+Every key but `expected_range` and `isolation` is always there. It is null if the case did not get that far, or if there is no such figure. A field with a default
 was added later: an older record may lack it.
 """
 
@@ -210,6 +210,46 @@ class DiagnosedCause(Part):
     """What would find the cause, if no diagnosis was made."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class SlowPart(Part):
+    """What slows the case: a node, its network, a link or a leaf."""
+
+    part: str
+    """`node`, `network` (of a node), `link` or `leaf` (its uplink)."""
+    name: str
+    """Of the leaf; else empty."""
+    nodes: tuple[str, ...]
+    slowness: float
+    """By how much its slow probes were slower than their peers, as a share."""
+    slow: int
+    """So many of its probes were slow."""
+    tests: int
+    """So many it had."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedProbe(Part):
+    """A probe that measured nothing, also when it was tried again."""
+
+    nodes: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class IsolatedParts(Part):
+    """What slows a case that is too slow, by probes of its nodes."""
+
+    ending: str
+    """`isolated`, `all alike`, `slow as a whole`, `two kinds of nodes` or `cannot tell`."""
+    headline: str
+    parts: tuple[SlowPart, ...]
+    smallest: float | None
+    """The least slowness of a node or a link that would have been seen in 99 of 100 fleets, as a share."""
+    rounds: int
+    gpu_hours: float
+    failed: tuple[FailedProbe, ...]
+
+
 LastJob = Annotated[Job, View(Job, LAST, "JobRecord", "A job on its cluster, in the cluster's own words.")]
 EarlierJob = Annotated[Job, View(Job, EARLIER, "EarlierJob", "A job of the case that another job followed.")]
 
@@ -261,6 +301,8 @@ class CaseRecord(Part):
     checkpoint: WrittenCheckpoint | None
     artefacts: Left | None
     diagnosis: DiagnosedCause | None
+    isolation: Annotated[IsolatedParts | None, Field(exclude_if=lambda value: value is None)] = None
+    """Which of its nodes slow it, by probes of them; left out if none were made."""
     configuration: Mapping[str, int | str | None] | None
     """`gpus`, `dtype`, `gpu`, `variant`, `parameters`, `sequence_length`, `layers` and the parallel sizes and batches."""
     identity: Mapping[str, str] | None

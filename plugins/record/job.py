@@ -78,7 +78,8 @@ class JobRef:
     """A job on its cluster.
 
     `recipe` and `case_id` are those of its case, or `SETUP_CASE`. The `case_id` of a job that diagnoses a case
-    is that of the case and the mode: `70b-fp8-512gpus/profile`.
+    is that of the case and the mode: `70b-fp8-512gpus/profile`. That of a job of another recipe, which probes the nodes
+    of a case, begins with the recipe of the case: `llama3+70b-fp8-512gpus/isolate1x1.1-gpu017`.
     `name` is unique to the case and the run. `id` is the cluster's own id of the job, "" if it is not known.
     `folder` is where the job's logs are written, "" if that is not known.
     `kind` is the kind of the job's object on Kubernetes, "" elsewhere.
@@ -105,11 +106,19 @@ class JobRef:
         """The key of its case: `llama3/70b-fp8-512gpus`."""
         return f"{self.recipe}/{self.case_id}"
 
+    @classmethod
+    def of_probe(cls, recipe: str, case: str, mode: str, name: str) -> JobRef:
+        """A job of `recipe` that probes nodes of a case of any recipe, which is given by its key."""
+        return cls(recipe, f"{case.replace('/', '+')}/{mode}", name)
+
     @property
     def diagnoses(self) -> str:
         """The key of the case whose verdict this job is to explain; "" for a case's own job."""
         case, _, mode = self.case_id.partition("/")
-        return f"{self.recipe}/{case}" if mode else ""
+        if not mode:
+            return ""
+        recipe, of_another, case_id = case.partition("+")
+        return f"{recipe}/{case_id}" if of_another else f"{self.recipe}/{case}"
 
     @property
     def mode(self) -> str:

@@ -10,22 +10,29 @@ _MOST_NODES = 100_000
 
 
 def node_names(text: str) -> frozenset[str]:
-    """The nodes of a list as Slurm and Kubernetes print it: `gpu[001-004,007],login1`.
+    """The nodes of a list, in any order; see `node_list`."""
+    return frozenset(node_list(text))
+
+
+def node_list(text: str) -> tuple[str, ...]:
+    """The nodes of a list as Slurm and Kubernetes print it, in its order: `gpu[001-004,007],login1`.
 
     What is no such list is one name.
     """
-    names: set[str] = set()
+    names: dict[str, None] = {}
     for name in _LISTED.findall(text):
         head, bracket, rest = name.partition("[")
         inside, _, tail = rest.partition("]")
         if not bracket or "[" in tail:
-            names |= {name} - {""}
+            if name:
+                names[name] = None
             continue
         for item in inside.split(","):
             ends = _RANGE.fullmatch(item.strip())
             first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (1, 0)
             if ends is None or not 0 <= last - first < _MOST_NODES - len(names):
-                names.add(f"{head}[{item}]{tail}")
+                names[f"{head}[{item}]{tail}"] = None
             else:
-                names |= {f"{head}{number:0{len(ends[1])}d}{tail}" for number in range(first, last + 1)}
-    return frozenset(names)
+                numbers = range(first, last + 1)
+                names |= dict.fromkeys(f"{head}{number:0{len(ends[1])}d}{tail}" for number in numbers)
+    return tuple(names)

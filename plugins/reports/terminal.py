@@ -95,6 +95,8 @@ def _details(record: CaseRecord) -> list[str]:
     lines = [f"remark: {remark}" for remark in record.remarks]
     if record.diagnosis is not None:
         lines += [record.diagnosis.headline, *record.diagnosis.lines]
+    if record.isolation is not None:
+        lines.append(record.isolation.headline)
     return lines + [" ".join(reference.text.split()) for reference in record.references or ()]
 
 

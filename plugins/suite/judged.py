@@ -44,7 +44,7 @@ class Judge:
     def judge(self, case: Case, outcome: Outcome, setting: Setting) -> Judgement:
         """The judgement by what is on the disk now. Raises as `read_evidence` does."""
         # What was done to find the cause of a verdict has no part in the verdict.
-        outcome = replace(outcome, diagnosis=Diagnosed())
+        outcome = replace(outcome, diagnosis=Diagnosed(), isolated=None)
         evidence = read_evidence(case, outcome, setting, self.logs)
         known = self._judgements.get(case.key)
         if known is not None and known.evidence == evidence:
@@ -79,6 +79,7 @@ def judge_item(test: pytest.Item, outcome: Outcome) -> Judgement:
     assert case is not None
     judged = session_judge.judge(case, outcome, setting)
     judgement = explained(judged, lambda: find_cause(judged, outcome.diagnosis, setting, session_judge.logs))
+    judgement = replace(judgement, isolated=outcome.isolated)
     offer = _offer(setting.recipe, judgement, test.config.stash[SITE_BASELINES])
     test.stash[RECORD] = write_case(judgement, offer)
     test.stash[JUDGEMENT] = judgement

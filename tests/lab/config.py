@@ -14,6 +14,10 @@ from pathlib import Path
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
+LEAF = 16
+"""Nodes of a leaf switch."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """What the files depend on.
@@ -66,6 +70,7 @@ JobAcctGatherType=jobacct_gather/none
 JobCompType=jobcomp/filetxt
 JobCompLoc={s.root}/log/jobcomp.txt
 SelectType=select/cons_tres
+TopologyPlugin=topology/tree
 SelectTypeParameters=CR_CPU_Memory
 PropagateResourceLimits=NONE
 ReturnToService=2
@@ -97,6 +102,16 @@ PartitionName=small Nodes=ALL MaxNodes=2 MaxTime=0:30:00 State=UP
 # A job here takes the nodes of others, which go back into the queue, or end if they may not be requeued.
 PartitionName=urgent Nodes=ALL PriorityTier=10 MaxTime=0:30:00 State=UP
 """
+
+
+def topology_conf(s: Settings) -> str:
+    """topology.conf: leaf switches of `LEAF` nodes below one spine."""
+    firsts = range(1, s.nodes + 1, LEAF)
+    lines = [
+        f"SwitchName=leaf{number} Nodes=gpu[{first:03d}-{min(first + LEAF - 1, s.nodes):03d}]"
+        for number, first in enumerate(firsts)
+    ]
+    return "\n".join([*lines, f"SwitchName=spine Switches=leaf[0-{len(firsts) - 1}]"]) + "\n"
 
 
 def _accounting(s: Settings) -> str:

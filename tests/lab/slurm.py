@@ -320,6 +320,7 @@ class SlurmLab:
 
     def _configure(self, settings: config.Settings) -> None:
         (self.root / "slurm.conf").write_text(config.slurm_conf(settings))
+        (self.root / "topology.conf").write_text(config.topology_conf(settings))
         (self.root / "gres.conf").write_text(config.gres_conf(settings))
 
     def _start_accounting(self, deadline: float) -> None:

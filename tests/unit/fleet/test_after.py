@@ -29,6 +29,9 @@ class Judge:
         assert not isinstance(self._symptom, str)
         return self._symptom
 
+    def isolation(self) -> None:
+        assert not isinstance(self._symptom, str)
+
 
 def tries(*failures: Failure) -> list[Job]:
     return [Job(ref=JobRef("r", "c", "name"), failure=failure) for failure in failures]

@@ -286,9 +286,12 @@ def ledger(tmp_path: Path) -> Ledger:
 
 def taken_over(ledger: Ledger, chosen: Case = NARROW) -> list[PlannedJob]:
     plan = PlannedJob(chosen, "slurm", JobRef("llama3", chosen.id, "pacemark-run-1.case"), "nemo2")
-    return resumed(
-        ledger, "lab", [plan], {"slurm": Chooses()}, lambda key: LLAMA3.case(key.partition("/")[2])
-    )
+
+    def mode_of(ref: JobRef) -> tuple[Case, str] | None:
+        mode = LLAMA3.in_mode(chosen, ref.mode) if ref.diagnoses == chosen.key else None
+        return (mode, "nemo2") if mode else None
+
+    return resumed(ledger, "lab", [plan], {"slurm": Chooses()}, mode_of)
 
 
 def followed(

@@ -189,6 +189,7 @@ def test_the_fleet_and_the_test_of_a_case_judge_each_run_once(
         exclude_failed_nodes=False,
         keep_checkpoints=False,
         diagnose=9.0,
+        isolate=None,
     )
     config: Any = SimpleNamespace(option=option, stash=pytest.Stash())
     config.stash[CHOICES] = choices(folder=tmp_path, repeats=Repeats(at_most=2))

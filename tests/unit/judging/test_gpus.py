@@ -120,7 +120,10 @@ def test_a_handicap_is_the_cause() -> None:
     )
     (line,) = [x for x in (LOGS / "healthy.log").read_bytes().splitlines() if b"handicap" in x]
     told = parse_gpus(
-        [line.replace(b"handicap 1", b"handicap 2"), b"proxy all-reduce: bus bandwidth 1.0 GB/s"]
+        [
+            line.replace(b"handicap 1", b"handicap 2"),
+            b"proxy all-reduce: bus bandwidth 1.0 GB/s (1024 MiB of each GPU, median of 10)",
+        ]
     )
     assert told is not None
     verdict = judged("second_process", changed=replace(slow, handicap=told.handicap)).verdict
