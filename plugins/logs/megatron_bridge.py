@@ -37,7 +37,7 @@ def _setting(
     """A key of the configuration, in YAML or in the summary of what differs from the defaults."""
     return Statement(
         f"  {key}: ".encode(),
-        re.compile(rf"{ANCHOR}  {key}: '?(?P<{fact}>[\w.]+)'?(?:  \(Mcore default: .*\))?\s*$"),
+        re.compile(rf"{ANCHOR}  {key}: '?(?P<{fact}>[\w.]+)'?(?:  \(Mcore default: .*|\s*)$"),
         words or {},
         any_word,
     )

@@ -167,6 +167,14 @@ def test_a_size_that_the_summary_leaves_out_is_1(which: tuple[str, str, str]) ->
         assert size == 1 or f", which is then 1; this case's {name[0]}p is {size}" in verdict.headline
 
 
+@pytest.mark.parametrize("behind", ["", "[rank7] WARNING: slow"])
+@pytest.mark.parametrize("before", ["", "[rank7]: "])
+def test_other_output_before_or_behind_a_line_of_the_summary_changes_nothing(
+    before: str, behind: str
+) -> None:
+    assert judged(CASES[0], behind=f"  (Mcore default: None){behind}\n{before}").verdict.kind is Kind.PASSED
+
+
 def test_what_is_not_stated_without_a_summary_counts_as_unknown() -> None:
     """A line of the YAML may be garbled, and says nothing then."""
     verdict = judged(CASES[0], stated={"tensor_model_parallel_size": ""}, behind="").verdict
