@@ -167,29 +167,38 @@ def test_what_the_launcher_chooses_by_scale_and_gpu() -> None:
     assert (case.ep, case.mbs, case.gbs) == (8, 5, 1440)
 
 
+def contract(recipe: Recipe, gpu: str, case: Case) -> dict[str, str]:
+    """What the launch contract sets for a case, without the stage."""
+    assert recipe.file.launch is not None
+    words = {"gpu": gpu, "model": case.model_name, "gpus": case.gpus, "steps": case.steps, "stage": ""}
+    words |= {"account": "a", "partition": "p", "time_limit": "00:30:00"}
+    variables = recipe.file.launch.environment_of(case.dtype)
+    return {name: text.format(**words) for name, text in variables.items() if name != "LLMB_INSTALL"}
+
+
 @pytest.mark.parametrize("family", dgxc.FAMILIES, ids=RECIPES)
-def test_the_log_of_each_case_is_found_by_the_name_that_upstream_gives_it(
+def test_each_launch_contract_starts_its_case_whose_log_is_found_by_the_name_that_upstream_gives_it(
     family: Any, upstream: Path, tmp_path: Path
 ) -> None:
     """scripts/performance at 06f25c227: setup_experiment.py lines 352 to 359, utils/utils.py line 164."""
     folder = upstream / "dgxc-benchmarking" / family.path
     metadata = cells.metadata_of(folder)
-    variables = list(cells.cells(metadata))
+    launched = [(recipe, gpu, case) for recipe, gpu, case in cases() if recipe.name == family.recipe]
+    variables = [contract(*which) for which in launched]
     lines = cells.arguments_of(folder, cells.workload(metadata), variables)
     answers = cells.configurations(upstream / cells.bridge_commit(metadata), lines)
-    for job, (cell, line, answer) in enumerate(zip(variables, lines, answers, strict=True)):
-        sizes = "_".join(
-            f"{key}{answer[key]}" for key in ("gpus", "tp", "pp", "cp", "vp", "ep", "mbs", "gbs")
-        )
+    for job, ((_, gpu, case), line, answer) in enumerate(zip(launched, lines, answers, strict=True)):
+        keys = ("gpus", "tp", "pp", "cp", "vp", "ep", "mbs", "gbs")
+        assert [answer[key] for key in keys] == [getattr(case, key) for key in keys], case.id
+        assert cells.DTYPES[answer["dtype"]] == case.dtype, case.id
+        assert any(re.fullmatch(r"(--max_steps=)?50", word) for word in line), case.id
+        sizes = "_".join(f"{key}{answer[key]}" for key in keys)
         name = f"pretrain_{line[line.index('--model_recipe_name') + 1]}_{answer['dtype']}_{sizes}"
-        path = tmp_path / cell["GPU_TYPE"] / name / f"log-acct-x.{name}_{job}_0.out"
+        path = tmp_path / gpu / name / f"log-acct-x.{name}_{job}_0.out"
         path.parent.mkdir(parents=True)
         path.touch()
-    logs = []
-    for gpu in dict.fromkeys(cell["GPU_TYPE"] for cell in variables):
-        recipe = load_recipe(SUITES / family.recipe, "26.06.01", gpu)
-        logs += [find_log(case, recipe, tmp_path / gpu).path for case in recipe.cases]
-    assert len(set(logs)) == len(variables)
+    logs = [find_log(case, recipe, tmp_path / gpu).path for recipe, gpu, case in launched]
+    assert len(set(logs)) == len(launched)
 
 
 def test_the_plan_has_the_price_of_a_published_pace_and_says_why_other_cases_have_no_number(
