@@ -29,6 +29,20 @@ from tests.unit import examples
 SUITE = examples.ROOT / "suites" / "megatron_bridge"
 PAGES = Path(__file__).parent / "megatron_bridge"
 COMMIT = "067f987df03b8355b03192d88d70f1709fedf51a"
+PRINTED = (
+    "#-GPUs",
+    "GBS",
+    "MBS",
+    "Sequence Length",
+    "FSDP",
+    "TP",
+    "PP",
+    "CP",
+    "VP",
+    "EP",
+    "Tokens / sec / GPU",
+    "Model TFLOP / sec / GPU",
+)
 CAUSAL = FlopsDefinition(definition="causal-attention")
 
 
@@ -54,27 +68,72 @@ def rows(commit: str = COMMIT) -> list[Any]:
     return list(published.read_pages({page: texts(commit)[page] for page in published.PAGES}))
 
 
-def printed_lines(commit: str = COMMIT) -> Iterator[tuple[str, int, str]]:
-    """A second reader: each line of a pre-training table that is neither its header nor the line below."""
+def printed_lines(commit: str = COMMIT) -> Iterator[tuple[str, int, str, str]]:
+    """A second reader: each line of a pre-training table below its header, which comes with it."""
     for page, text in texts(commit).items():
-        pretraining = False
+        pretraining, header = False, ""
         for number, line in enumerate(text.split("\n"), start=1):
             if line.startswith("### "):
                 pretraining = line == "### Pre-Training Performance"
-            is_row = re.match(r"\| *(DGX-|[A-Z][A-Za-z0-9._]+[ _|])", line) and "Sequence Length" not in line
-            if pretraining and is_row:
-                yield page, number, line
+            if "Sequence Length" in line:
+                header = line
+            elif pretraining and re.match(r"\| *(DGX-|[A-Z][A-Za-z0-9._]+[ _|])", line):
+                yield page, number, header, line
+
+
+def printed_figures(header: str, line: str) -> list[list[str | None]]:
+    """The figures of a line by the second reader: those before the parentheses, then those in them. `n/a` is a size of 1."""
+    names = [name.strip() for name in header.strip("| ").split("|")]
+    cells = dict(
+        zip(names, (cell.partition("[")[0].strip() for cell in line.strip("| ").split("|")), strict=True)
+    )
+    both = [
+        re.fullmatch(r"([^ (]+)(?: *\((.+)\))?", cells.get(name, "0").replace("n/a", "1")) for name in PRINTED
+    ]
+    words = [cell.groups() for cell in both if cell]
+    assert len(words) == len(PRINTED), line
+    lines: list[list[str | None]] = [[first for first, _ in words]]
+    if words[-1][1]:
+        lines.append([second or first for first, second in words])
+        lines[1][-2] = words[-2][1]
+    return lines
 
 
 def test_a_second_reader_sees_the_same_rows_and_figures() -> None:
-    lines = {(page, number): line for page, number, line in printed_lines()}
+    lines = {(page, number): (header, line) for page, number, header, line in printed_lines()}
     assert len(lines) == 268
-    assert {(row.page, row.line) for row in rows()} == set(lines)
+    read: dict[tuple[str, int], list[list[str | None]]] = {}
     for row in rows():
-        cells = [cell.strip() for cell in lines[row.page, row.line].strip("|").split("|")]
-        *_, tokens, tflops = (re.findall(r"\d+", cell.partition("[")[0]) for cell in cells)
-        assert str(row.tflops) in tflops
-        assert row.tokens is None or str(row.tokens) in tokens
+        values = [row.gpus, row.gbs, row.mbs, row.sequence_length, row.fsdp if row.fsdp > 1 else 0]
+        values += [row.tp, row.pp, row.cp, row.vp, row.ep, row.tokens, row.tflops]
+        read.setdefault((row.page, row.line), []).append(
+            [None if value is None else str(value) for value in values]
+        )
+    assert read == {place: printed_figures(*texts) for place, texts in lines.items()}
+
+
+def test_the_precision_of_a_figure_is_the_one_printed_at_its_place() -> None:
+    """Without a column of precisions a footnote says it, of each type of GPU."""
+    names = {
+        "BF16": "bf16",
+        "FP8": "fp8_cs",
+        "FP8-CS": "fp8_cs",
+        "FP8-MX": "mxfp8",
+        "MXFP8": "mxfp8",
+        "NVFP4": "nvfp4",
+    }
+    dtypes: dict[tuple[str, int], list[str]] = {}
+    gpus = {}
+    for row in rows():
+        dtypes.setdefault((row.page, row.line), []).append(row.dtype)
+        gpus[row.page, row.line] = row.gpu
+    for page, number, header, line in printed_lines():
+        read = [names[word] for word in re.findall(r"[A-Z0-9-]+", line) if word in names]
+        if "Precision" not in header:
+            read = ["fp8_cs", "fp8_block" if gpus[page, number] == "h100" else "mxfp8"]
+        of_line = dtypes[page, number]
+        assert of_line == read[: len(of_line)]
+        assert "Precision" not in header or of_line == read
 
 
 def test_the_rows_of_each_release_and_gpu() -> None:
