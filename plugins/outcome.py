@@ -44,6 +44,8 @@ class Isolated:
     @property
     def headline(self) -> str:
         """The answer in words."""
+        if not self.rounds:
+            return str(self.answer)
         return f"{self.answer} ({self.rounds} rounds of probes, {self.gpu_hours:.2g} GPU-hours)"
 
 

@@ -31,6 +31,8 @@ EARLIER_LOG = "log.earlier.txt"
 ERRORS = "errors.txt"
 GPUS_TABLE = "gpus.csv"
 GPUS_PLOT = "gpus.svg"
+FAILING_NODES = "failing_nodes.txt"
+PASSING_NODES = "passing_nodes.txt"
 SENT = "sent.txt"
 ARTEFACTS = "artefacts.json"
 

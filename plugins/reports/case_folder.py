@@ -13,7 +13,8 @@ from plugins.gpu.samples import Gpus, Sample
 from plugins.judging.case_record import record_of
 from plugins.judging.judgement import Judgement
 from plugins.record.case import CaseRecord
-from plugins.record.folder import GPUS_PLOT, GPUS_TABLE, STEPS, make_case_folder
+from plugins.record.folder import FAILING_NODES, GPUS_PLOT, GPUS_TABLE, PASSING_NODES, STEPS, make_case_folder
+from plugins.record.nodes import node_list
 from plugins.record.stored import write_case as write_record
 from plugins.reports.gpu_plot import gpus_svg
 
@@ -32,7 +33,21 @@ def write_case(judgement: Judgement, recording: Mapping[str, Any] | None = None)
     if gpus is not None and gpus.samples:
         write_whole(folder / GPUS_TABLE, _csv(Sample.model_fields, _samples(gpus)))
         write_whole(folder / GPUS_PLOT, gpus_svg(judgement.case.key, gpus))
+    for name, nodes in _sorted_nodes(judgement).items():
+        write_whole(folder / name, "".join(f"{node}\n" for node in nodes))
     return record
+
+
+def _sorted_nodes(judgement: Judgement) -> dict[str, list[str]]:
+    """The nodes of the case that slow it, and the others on which a probe ran, for `srun --exclude` and `--nodelist`."""
+    if judgement.isolated is None or not judgement.isolated.answer.culprits:
+        return {}
+    answer, nodes = judgement.isolated.answer, node_list(judgement.outcome.job.state.nodes)
+    unknown = {node for failed in answer.failed for node in failed.probe.nodes}
+    return {
+        FAILING_NODES: [node for node in nodes if node in answer.accused],
+        PASSING_NODES: [node for node in nodes if node not in answer.accused | unknown],
+    }
 
 
 def _steps(judgement: Judgement) -> Iterable[Iterable[object]]:

@@ -27,7 +27,7 @@ MakeSlow = Callable[..., Trial]
 def make_slow(make_trial: MakeTrial, tmp_path: Path) -> MakeSlow:
     """A case that is too slow, on a lab whose probes find what a table says."""
 
-    def make(table: dict[str, Any], case: str = CASE) -> Trial:
+    def make(table: dict[str, Any], case: str = CASE, *, ready: bool = True) -> Trial:
         faults, python = tmp_path / "faults.json", tmp_path / "python"
         faults.write_text(json.dumps(table))
         python.write_text(
@@ -35,7 +35,8 @@ def make_slow(make_trial: MakeTrial, tmp_path: Path) -> MakeSlow:
             f'PYTHONPATH={ROOT} exec {sys.executable} -m tests.lab.prober {faults} "$@"\n'
         )
         python.chmod(python.stat().st_mode | stat.S_IXUSR)
-        keys = {"recipes": f"{{proxy: {{values: {{python: '{python}'}}}}}}"}
+        program = python if ready else tmp_path / "nowhere"
+        keys = {"recipes": f"{{proxy: {{values: {{python: '{program}'}}}}}}"}
         trial: Trial = make_trial(case=case, keys=keys, pace=SLOW, real_step=0.005)
         return trial
 
@@ -74,6 +75,10 @@ def test_what_slows_a_case_is_named(make_slow: MakeSlow, table: dict[str, Any], 
     ]
     assert sorted(node for part in isolation["parts"] for node in part["nodes"]) == sorted(slow)
     assert [each["nodes"] for each in isolation["failed"]] == [[node] for node in table.get("crash", [])]
+    files = [result.folder / CASE / f"{kind}_nodes.txt" for kind in ("failing", "passing")]
+    nodes = [path.read_text().split() if path.exists() else [] for path in files]
+    assert nodes[0] == sorted(slow)
+    assert len(nodes[1]) == (16 - len(slow) - len(table.get("crash", [])) if slow else 0)
     assert isolation["rounds"] <= 6 + bool(table.get("crash")) * 1
 
 
@@ -89,6 +94,26 @@ def test_a_budget_that_is_too_small_probes_nothing_and_says_so(make_slow: MakeSl
     assert (
         "cannot tell which node: not run: round 1 of the isolation, 16 probes (about 4.3 GPU-hours): 0.01 of --isolate 0.01 are left"
         in headline(result)
+    )
+    assert len(trial.jobs()) == 1
+
+
+def test_what_probes_need_is_asked_for_before_anything_is_sent(make_slow: MakeSlow) -> None:
+    trial = make_slow({}, SMALL, ready=False)
+    result = trial.start("--isolate", "500").end()
+    assert result.status == 4, result.out
+    assert "--isolate: site lab is not ready for proxy" in result.out
+    assert not (trial.results / "latest").exists()
+    checked = trial.start("--isolate", "500", "--check").end()
+    assert checked.status == 1, checked.out
+    assert "missing  proxy: jax or optax for" in checked.out
+
+
+def test_a_case_of_one_node_has_nothing_to_isolate(make_slow: MakeSlow) -> None:
+    case = "llama3/8b-bf16-8gpus"
+    trial = make_slow({}, case)
+    assert (
+        headline(trial.start("--isolate", "500").end(), case) == "cannot tell which node: it runs on one node"
     )
     assert len(trial.jobs()) == 1
 
