@@ -157,7 +157,7 @@ class Evidence:
             self.judge([result for result in results if result.probe.nodes not in references], self.pairs)
 
     def _decide_link(self, link: Pair) -> None:
-        """Accuse a link whose every test was slow, if its ends were fast with all others."""
+        """Accuse a link whose every test was slow, if both of its ends were fast with others, and with all of them."""
         tests = [test for test in self.tests if set(test.nodes) == set(link)]
         with_others = [
             test
@@ -166,8 +166,19 @@ class Evidence:
             and len(set(test.nodes) & set(link)) == 1
             and not set(test.nodes) & self.excluded
         ]
-        if len(tests) > 1 and all(test.slow for test in tests) and not any(test.slow for test in with_others):
+        if len(tests) < 2 or not all(test.slow for test in tests):
+            return
+        # Where all pairs of an end are somewhat slow, some are below the limit by chance.
+        most = EXPLAINS * statistics.fmean(test.slowness for test in tests)
+        tested = {node for test in with_others for node in test.nodes}
+        if tested.issuperset(link) and not any(test.slow or test.slowness > most for test in with_others):
             self.accuse(Part.LINK, link, tests)
+
+    def _within_leaf(self, slow: Sequence[Test], tests: Sequence[Test]) -> bool:
+        """Whether these slow tests of the pairs of a node tell it from one behind a slow uplink, which is fast within its leaf."""
+        if not self.nodes.leaves_known:
+            return len(slow) == len(tests)
+        return any(self.nodes.same_leaf(*test.nodes) for test in slow)
 
     def _decide(self, node: str) -> None:
         """Accuse a node that was slow by itself and with another one, or with two others, none of which is accused."""
@@ -176,7 +187,7 @@ class Evidence:
         slow = [test for test in with_others if test.slow]
         if not slow or len({test.nodes for test in tests if test.slow}) < 2:
             return
-        if not self.nodes.leaves_known and len(slow) < len(with_others):
-            return  # so is a node behind a slow uplink: slow with those of other leaves, fast with its own
         by_itself = self.slowness(node) > EXPLAINS * statistics.fmean(test.slowness for test in slow)
+        if not by_itself and not self._within_leaf(slow, with_others):
+            return
         self.accuse(Part.NODE if by_itself else Part.NETWORK, (node,), tests if by_itself else with_others)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 Pair = tuple[str, str]
@@ -59,15 +60,14 @@ class Nodes:
             return list(pairwise(ring))
         return [*pairwise(ring), (ring[-1], ring[0])]
 
-    @property
+    @cached_property
     def leaves_known(self) -> bool:
         """Whether the leaf of each node is known, and there are several."""
         return len(set(self.leaves.values())) > 1 and self.leaves.keys() >= set(self.ring)
 
     def same_leaf(self, first: str, second: str) -> bool:
-        """Whether both nodes are on one leaf, as far as is known: all are if nothing is known of one of them."""
-        leaves = {self.leaves[node] for node in (first, second) if node in self.leaves}
-        return len(leaves) < 2
+        """Whether both nodes are on one leaf, as far as is known: all are if the leaf of any node is not."""
+        return not self.leaves_known or self.leaves[first] == self.leaves[second]
 
     def by_leaf(self, excluded: Iterable[str] = ()) -> list[str]:
         """The nodes with those of a leaf side by side, otherwise in the order of the ring."""

@@ -57,17 +57,17 @@ class Round:
 
 def progress(search: Search[Answer], result: Callable[[int, Probe], Result | None]) -> Round | Answer:
     """The answer, or the round that the search is in. `result` is what a probe of a round measured; None if it is not over."""
-    probes = next(search)
-    for number in count(1):
-        results = [result(number, probe) for probe in probes]
-        over = [each for each in results if each is not None]
-        if len(over) < len(probes):
-            return Round(
-                number, tuple(probe for probe, each in zip(probes, results, strict=True) if each is None)
-            )
-        try:
+    try:
+        probes = next(search)
+        for number in count(1):
+            results = [result(number, probe) for probe in probes]
+            over = [each for each in results if each is not None]
+            if len(over) < len(probes):
+                return Round(
+                    number, tuple(probe for probe, each in zip(probes, results, strict=True) if each is None)
+                )
             probes = search.send(over)
-        except StopIteration as end:
-            answer: Answer = end.value
-            return answer
+    except StopIteration as end:
+        answer: Answer = end.value
+        return answer
     raise AssertionError("a search ends")

@@ -130,6 +130,8 @@ def _leaves(evidence: Evidence) -> Search[Answer | None]:
             )
         return None
     results = [result for result in results if not nodes.same_leaf(*result.probe.nodes)]
+    if not results:
+        return None
     paths = _across(between, results, nodes)
     suspects = _slow_leaves(evidence, evidence.judge(results, paths))
     answer = yield from _confirm_leaves(evidence, suspects, paths)
@@ -170,6 +172,9 @@ def _confirm_leaves(evidence: Evidence, suspects: Sequence[str], paths: Peers) -
             for test in evidence.tests
             if set(test.nodes) & set(members[leaf]) and _crosses(evidence, test)
         ]
+        slow = {node for test in of_leaf if test.slow for node in test.nodes if node in members[leaf]}
+        if len(slow) == 1 < len(members[leaf]):
+            continue  # so is one of its nodes
         evidence.accuse(Part.LEAF, tuple(members[leaf]), of_leaf, leaf)
     if evidence.culprits:
         return None

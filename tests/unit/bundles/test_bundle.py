@@ -341,3 +341,25 @@ def test_models_that_the_site_added_are_told(tmp_path: Path, capsys: pytest.Capt
     assert [one["id"] for one in run.summary["cases"]] == [case], run.out
     assert main(["bundle", str(run.folder), "-o", str(tmp_path / "run.zip")]) == 0
     assert "note      1 case(s) are of models that the site added" in capsys.readouterr().out
+
+
+def test_what_probes_of_nodes_told_is_no_part_of_the_judgement(run: Path, tmp_path: Path) -> None:
+    isolation = {
+        "ending": "all alike",
+        "headline": "no node: all are alike",
+        "parts": [],
+        "smallest": 0.05,
+        "rounds": 4,
+        "gpu_hours": 8.5,
+        "failed": [],
+    }
+    case, summary = run / "llama3" / runs.SLOW / "case.json", run / "summary.json"
+    case.write_text(json.dumps({**json.loads(case.read_text()), "isolation": isolation}))
+    record = json.loads(summary.read_text())
+    for each in record["cases"]:
+        if each["id"] == f"llama3/{runs.SLOW}":
+            each["isolation"] = isolation
+    summary.write_text(json.dumps(record))
+    path = tmp_path / "run.zip"
+    assert main(["bundle", str(run), "--key", str(tmp_path / "vendor.pem"), "-o", str(path)]) == 0
+    assert main(["verify", str(path), "--key", str(tmp_path / "vendor.pub")]) == 0

@@ -10,6 +10,7 @@ import pytest
 
 from plugins.isolation.answer import Answer, Ending
 from plugins.isolation.probes import Nodes, Probe, Result, Run, disjoint
+from plugins.isolation.progress import progress
 from plugins.isolation.search import isolate
 from tests.bench.fleets import (
     CONGESTED,
@@ -211,3 +212,50 @@ def test_a_slow_fleet_of_pairs_tells_nothing() -> None:
     answer = answered(isolate(Nodes(tuple(fleet.names), fleet.leaf), SLOW), measure)
     assert answer.culprits == ()
     assert answer.ending in (Ending.ALIKE, Ending.CANNOT_TELL)
+
+
+def test_a_second_leaf_on_which_no_probe_runs_ends_nothing() -> None:
+    fleet = fleet_of(17)
+
+    def measure(probes: list[Probe]) -> list[Result]:
+        return [
+            Result(probe, reason="NODE_FAIL") if "n0016" in probe.nodes else fleet.result(probe)
+            for probe in probes
+        ]
+
+    answer = answered(isolate(Nodes(tuple(fleet.names), fleet.leaf), SLOW), measure)
+    assert (answer.ending, answer.culprits) == (Ending.ALIKE, ())
+
+
+@pytest.mark.parametrize("size", [24, 64])
+@pytest.mark.parametrize("seed", range(5))
+def test_an_uplink_is_no_fault_of_nodes_if_the_ring_is_unlike_the_leaves(size: int, seed: int) -> None:
+    """Most neighbours are on two leaves, so that both pairs of a node of the slow leaf are slow."""
+    fleet = fleet_of(size, seed=str(seed))
+    fleet.leaf = {name: f"leaf{fleet.random.randrange(4)}" for name in fleet.names}
+    slow_leaf(fleet)
+    assert {name_of(culprit) for culprit in fleet.isolate(CONGESTED).culprits} <= fleet.faults
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_link_is_not_named_if_an_end_ran_with_no_third_node(seed: int) -> None:
+    """It may as well be the network of that end."""
+    fleet = fleet_of(16, seed=str(seed))
+    fleet.cards = {"n0003": CONGESTED}
+
+    def measure(probes: list[Probe]) -> list[Result]:
+        return [
+            Result(probe, reason="NODE_FAIL")
+            if len(probe.nodes) == 2 and "n0003" in probe.nodes and "n0004" not in probe.nodes
+            else fleet.result(probe)
+            for probe in probes
+        ]
+
+    answer = answered(isolate(Nodes(tuple(fleet.names), fleet.leaf), CONGESTED), measure)
+    assert (answer.ending, answer.culprits) == (Ending.CANNOT_TELL, ())
+
+
+def test_a_job_without_nodes_is_not_probed() -> None:
+    answer = progress(isolate(Nodes((), {}), SLOW), lambda _number, _probe: None)
+    assert isinstance(answer, Answer)
+    assert answer.ending is Ending.CANNOT_TELL
