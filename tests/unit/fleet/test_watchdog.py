@@ -94,6 +94,20 @@ def test_each_bound_holds_just_until_it_is_passed(
     assert after(seconds + 1) == why
 
 
+@pytest.mark.parametrize(("length", "minutes"), [(1, 15), (2, 30), (8, 40)])
+def test_a_probe_of_nodes_that_hangs_before_its_first_step_is_cancelled_soon(
+    length: int, minutes: int
+) -> None:
+    """The job's own limit, here of 40 minutes, is that of the site's cases."""
+    ref = JobRef.of_probe("proxy", examples.case().key, f"isolate2x{length}.1-gpu001+gpu002", "name")
+
+    def after(elapsed: float) -> str | None:
+        return overdue(job(ref=ref, state=RUNNING, submitted=NOW, running=NOW - elapsed), machine(), NOW)
+
+    assert after(minutes * 60) is None
+    assert after(minutes * 60 + 1) == f"still running after {minutes} minutes, beyond its own time limit"
+
+
 def test_a_job_that_prints_steps_has_started_whatever_is_said_of_a_container_beside_it() -> None:
     """A sidecar that somebody's admission puts into each pod may crash again and again while the job trains."""
     state = JobState(Phase.RUNNING, "Running", reason="container agent: CrashLoopBackOff", hopeless=True)
