@@ -81,6 +81,12 @@ STATEMENTS = (
         "fp8_recipe", "fp8_recipe", {name: name for name in ("delayed", "tensorwise", "blockwise", "mxfp8")}
     ),
     _setting("fp4", "fp8", {"e2m1": "fp4"}),
+    # Of the summary alone: YAML has it in two sections, which need not agree.
+    Statement(
+        b"  use_megatron_fsdp: ",
+        re.compile(rf"{ANCHOR}  use_megatron_fsdp: (?P<sharded>True|False)  \(Mcore default: .*$"),
+        {"True": True, "False": False},
+    ),
 )
 
 

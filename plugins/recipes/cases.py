@@ -208,6 +208,7 @@ class Case:
             **self.identity(),
             "ep": self.ep,
             "micro_batch": micro_batch,
+            "sharded": self.fsdp > 1,
             **DTYPES[self.dtype],
         }
         if self.model.blocks and self.model.experts > 1:

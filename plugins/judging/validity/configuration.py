@@ -44,13 +44,24 @@ _DEMANDED = {"sequence_length": "the sequence length", "fp8": "whether it comput
 
 _DTYPE = ("fp8", "fp8_recipe", "precision")
 _ROUTING = ("expert_capacity", "balanced")
-_DEFAULTS: dict[str, int | str] = {"tp": 1, "pp": 1, "vp": 1, "cp": 1, "ep": 1, "experts": 1, "fp8": False}
-"""Megatron Core's defaults (megatron/core: model_parallel_config.py and transformer/transformer_config.py at 02aa3ee)."""
+_DEFAULTS: dict[str, int | str] = {
+    "tp": 1,
+    "pp": 1,
+    "vp": 1,
+    "cp": 1,
+    "ep": 1,
+    "experts": 1,
+    "sharded": False,
+    "fp8": False,
+}
+"""Megatron Core's defaults (megatron/core at 02aa3ee: model_parallel_config.py, transformer/transformer_config.py,
+distributed/distributed_data_parallel_config.py)."""
 
 _WORDS = {
     "processes": "number of processes",
     "buffer_size": "number of steps that each printed time is the mean of",
     "micro_batch": "micro batch of all GPUs",
+    "sharded": "sharding by Megatron FSDP",
     "sequences_per_gpu": "number of sequences in a GPU's micro batch",
 }
 
@@ -116,7 +127,8 @@ def defaults(run: TimedRun) -> Iterator[str]:
         if name == "fp8":
             yield f"{quoted(summary)} and neither FP8 nor FP4, so that it ran without; this case is {run.case.dtype}"
         else:
-            yield f"{quoted(summary)} and no {name}, which is then {default}; this case's {name} is {values[name]}"
+            word = _WORDS.get(name, name)
+            yield f"{quoted(summary)} and no {word}, which is then {default}; this case's {word} is {values[name]}"
 
 
 def routing(run: TimedRun) -> Iterator[str]:

@@ -33,6 +33,7 @@ STATED = {
     "nvfp4": {"fp4": "'e2m1'", "fp8_recipe": "'tensorwise'"},
 }
 CASES = [
+    ("llama3-70b-fp8_cs-64gpus", "26.04.01", "gb300"),
     ("llama3-70b-fp8_cs-64gpus", "26.04.01", "h100"),
     ("llama3.1-405b-mxfp8-256gpus", "26.06", "gb200"),
     ("llama3.1-405b-nvfp4-256gpus", "26.06", "gb300"),
@@ -48,6 +49,7 @@ CASES = [
 ]
 
 
+SHARDED = "use_megatron_fsdp"
 CAPACITY, BALANCED = "moe_expert_capacity_factor", "moe_router_force_load_balancing"
 MIXTURE = CASES[CASES.index(("qwen3-30b-a3b-fp8_cs-16gpus", "26.06", "h100"))]
 DROPPING = CASES[CASES.index(("qwen3-30b-a3b-tokendrop-fp8_cs-16gpus", "25.09", "h100"))]
@@ -84,6 +86,7 @@ def text_of(
         "hidden_size": str(case.model.hidden),
         "seq_length": str(case.sequence_length),
         **{f"{name}_parallel_size": str(size) for name, size in parallel(case).items() if size > 1},
+        **({SHARDED: "True"} if case.fsdp > 1 else {}),
         "params_dtype": "torch.bfloat16",
         **stated,
     }
@@ -139,7 +142,7 @@ def test_a_run_in_another_dtype_is_another_run(dtype: str, which: tuple[str, str
 
 
 def test_a_run_in_fp8_that_states_no_recipe_has_the_default_one() -> None:
-    judgement = judged(CASES[0], stated={"fp8": "'hybrid'"})
+    judgement = judged(CASES[1], stated={"fp8": "'hybrid'"})
     assert judgement.verdict.kind is Kind.INVALID
     assert (
         "states FP8 and no recipe of it, which is delayed scaling; this case is fp8_cs"
@@ -172,12 +175,21 @@ def test_a_size_that_the_summary_leaves_out_is_1(which: tuple[str, str, str]) ->
 def test_other_output_before_or_behind_a_line_of_the_summary_changes_nothing(
     before: str, behind: str
 ) -> None:
-    assert judged(CASES[0], behind=f"  (Mcore default: None){behind}\n{before}").verdict.kind is Kind.PASSED
+    assert judged(CASES[1], behind=f"  (Mcore default: None){behind}\n{before}").verdict.kind is Kind.PASSED
+
+
+@pytest.mark.parametrize(("which", "stated", "sharded"), [(CASES[0], "", True), (CASES[1], "True", False)])
+def test_a_run_that_shards_otherwise_is_another_run(
+    which: tuple[str, str, str], stated: str, sharded: bool
+) -> None:
+    verdict = judged(which, stated={**STATED["fp8_cs"], SHARDED: stated}).verdict
+    assert verdict.kind is Kind.INVALID
+    assert f"this case's sharding by Megatron FSDP is {sharded}" in verdict.headline
 
 
 def test_what_is_not_stated_without_a_summary_counts_as_unknown() -> None:
     """A line of the YAML may be garbled, and says nothing then."""
-    verdict = judged(CASES[0], stated={"tensor_model_parallel_size": ""}, behind="").verdict
+    verdict = judged(CASES[1], stated={"tensor_model_parallel_size": ""}, behind="").verdict
     assert verdict.kind is Kind.PASSED
 
 
