@@ -54,7 +54,7 @@ class Culprit:
         often = (
             f"in {self.slow} of {self.tests} tests" if self.intermittent else f"in each of {self.tests} tests"
         )
-        return f"{self._what}: {self.slowness:.1%} slower than its peers {often}{', intermittent' if self.intermittent else ''}"
+        return f"{self._what}: {percent(self.slowness)} slower than its peers {often}{', intermittent' if self.intermittent else ''}"
 
     @property
     def _what(self) -> str:
@@ -88,7 +88,7 @@ class Answer:
         if self.ending is Ending.ISOLATED:
             return "; ".join(map(str, self.culprits))
         if self.ending is Ending.ALIKE:
-            return f"no node: all are alike; what is {self.smallest:.1%} slower would have been seen"
+            return f"no node: all are alike; what is {percent(self.smallest)} slower would have been seen"
         if self.ending is Ending.CANNOT_TELL:
             return f"cannot tell which node: {self.reason}"
         return f"no node: {self.reason}"
@@ -101,3 +101,7 @@ class Answer:
 def _failed(nodes: Sequence[str], reason: str) -> str:
     others = f" and {len(nodes) - SHOWN} more" if len(nodes) > SHOWN else ""
     return f"no probe ran on {', '.join(nodes[:SHOWN])}{others}: {reason}"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %"

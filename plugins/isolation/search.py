@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from plugins.isolation.answer import SHOWN, Answer, Ending, Part
+from plugins.isolation.answer import SHOWN, Answer, Ending, Part, percent
 from plugins.isolation.evidence import EXPLAINS, LEAST, Evidence, Search, Test
 from plugins.isolation.probes import Nodes, Pair, Result
 from plugins.isolation.statistics import Peers, two_kinds
@@ -58,7 +58,7 @@ def _alone(evidence: Evidence, expected: float | None) -> Search[Answer | None]:
         if len(results) < FEWEST or _noise(results) > NOISE_SEEN:
             return evidence.answer(
                 Ending.CANNOT_TELL,
-                f"a probe of one node scatters by {noise:.1%}, and by too much if it is {evidence.length} times as long",
+                f"a probe of one node scatters by {percent(noise)}, and by too much if it is {evidence.length} times as long",
             )
     seconds = [result.seconds for result in results]
     if (kinds := two_kinds(seconds)) is not None:
@@ -67,7 +67,7 @@ def _alone(evidence: Evidence, expected: float | None) -> Search[Answer | None]:
     if expected is not None and peers.center / expected - 1 > max(LEAST, EXPLAINS * evidence.loss):
         return evidence.answer(
             Ending.WHOLE_FLEET,
-            f"the median node is {peers.center / expected - 1:.1%} slower than the baseline of one node",
+            f"the median node is {percent(peers.center / expected - 1)} slower than the baseline of one node",
         )
     tests = evidence.judge(results, peers)
     suspects = [test.nodes[0] for test in tests if test.slow]
@@ -140,7 +140,7 @@ def _leaves(evidence: Evidence) -> Search[Answer | None]:
     if paths.center / between.center - 1 > EXPLAINS * evidence.loss:
         return evidence.answer(
             Ending.CANNOT_TELL,
-            f"pairs on two leaves are {paths.center / between.center - 1:.1%} slower than pairs on one, whichever leaves",
+            f"pairs on two leaves are {percent(paths.center / between.center - 1)} slower than pairs on one, whichever leaves",
         )
     links = [
         pair
@@ -215,11 +215,11 @@ def _noise(results: Sequence[Result]) -> float:
 
 def _of_kinds(fast: Sequence[float], slow: Sequence[float]) -> str:
     slower = statistics.fmean(slow) / statistics.fmean(fast) - 1
-    return f"{len(slow)} of {len(slow) + len(fast)} nodes are {slower:.1%} slower than the others, as nodes of another kind are"
+    return f"{len(slow)} of {len(slow) + len(fast)} nodes are {percent(slower)} slower than the others, as nodes of another kind are"
 
 
 def _not_again(tests: Sequence[Test]) -> str:
-    slow = ", ".join(f"{' with '.join(test.nodes)} ({test.slowness:.1%})" for test in tests[:SHOWN])
+    slow = ", ".join(f"{' with '.join(test.nodes)} ({percent(test.slowness)})" for test in tests[:SHOWN])
     return f"slow, and not again or not with all: {slow}{' and others' if len(tests) > SHOWN else ''}"
 
 
