@@ -35,18 +35,23 @@ class Diagnosed:
 
 @dataclass(frozen=True)
 class Isolated:
-    """What an isolation of the nodes that slow a case has answered, in so many rounds of probes and GPU-hours."""
+    """What an isolation of the nodes that slow a case has answered, in so many rounds of probes and GPU-hours.
+
+    `causes` are what the GPUs of slow nodes say of it.
+    """
 
     answer: Answer
     rounds: int
     gpu_hours: float
+    causes: tuple[str, ...] = ()
 
     @property
     def headline(self) -> str:
         """The answer in words."""
         if not self.rounds:
             return str(self.answer)
-        return f"{self.answer} ({self.rounds} rounds of probes, {self.gpu_hours:.2g} GPU-hours)"
+        words = "; ".join([str(self.answer), *self.causes])
+        return f"{words} ({self.rounds} rounds of probes, {self.gpu_hours:.2g} GPU-hours)"
 
 
 @dataclass(frozen=True)

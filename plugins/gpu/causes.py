@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -49,6 +50,9 @@ _FIGURES = (
 )
 
 
+_DIGITS = re.compile(r"[\d.,]+")
+
+
 def summary(gpus: Gpus) -> list[str]:
     """A line for each GPU: what it held in these samples. Of a temperature it is the highest, else the median."""
     lines = []
@@ -90,6 +94,12 @@ def causes(gpus: Gpus, healthy: float | None = None) -> list[str]:
         *(cause for series in gpus.series for cause in _idle(series)),
         *low_products(gpus, healthy),
     ]
+
+
+def told_apart(gpus: Gpus, good: Gpus) -> list[str]:
+    """What explains a slow run beside a good one of the same program: what the good one says too, with other figures, does not."""
+    alike = {_DIGITS.sub("", cause) for cause in causes(good)}
+    return [cause for cause in causes(gpus) if _DIGITS.sub("", cause) not in alike]
 
 
 def low_products(gpus: Gpus, healthy: float | None) -> list[str]:

@@ -451,3 +451,11 @@ def test_the_samples_are_kept_as_a_table_and_a_plot(tmp_path: Path) -> None:
     plot = (tmp_path / "gpus.svg").read_text()
     assert plot.count("<polyline") == 4
     assert json.loads((tmp_path / "case.json").read_text())["verdict"] == "too slow"
+
+
+def test_a_slow_node_is_told_apart_from_a_good_one() -> None:
+    (cause,) = gpu_causes.told_apart(gpus("second_process"), gpus("healthy"))[:1]
+    assert "was on GPU 0 too" in cause
+    waiting = gpus("kept_waiting")
+    assert gpu_causes.causes(waiting)
+    assert gpu_causes.told_apart(waiting, waiting) == []
