@@ -71,6 +71,7 @@ BURSTS = 3  # before the first step
 BURST_PAUSE = 0.5  # seconds
 CPU_PRODUCT = 768  # rows and columns of the matrix product on a CPU
 WARM_UP = 15.0  # seconds of training on a GPU before step 0, until clocks and temperature are those of its power limit
+WARM_UP_STEPS = 9  # instead, on several nodes
 ALONE = 3.0  # seconds for which each of several GPUs trains alone, after the last step
 ALL_REDUCES = (1, 16, 256, 1024)  # MiB of each GPU
 PRODUCT = 8192  # rows and columns of the matrix product on a GPU
@@ -147,7 +148,7 @@ def parse_arguments() -> argparse.Namespace:
     return arguments
 
 
-def join(nodes: int) -> None:
+def join(nodes: int, gpus_per_node: int) -> None:
     """Let the processes of all nodes work together: as tasks of a Slurm step, or as pods of a PyTorchJob are told to."""
     env = os.environ
     if "SLURM_LAUNCH_NODE_IPADDR" in env:
@@ -163,7 +164,8 @@ def join(nodes: int) -> None:
         refuse(f"--nodes {nodes}: neither srun nor a PyTorchJob started this process")
     if not ON_GPU:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.distributed.initialize(f"{host}:{port}", nodes, int(rank))
+    # By default a task of a Slurm step gets one GPU of its node.
+    jax.distributed.initialize(f"{host}:{port}", nodes, int(rank), list(range(gpus_per_node)))
     if int(rank):
         # One process tells of all.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -732,6 +734,16 @@ def seconds_of(compute: Any, rounds: int) -> float:
     return statistics.median(seconds)
 
 
+def warms_up(a: argparse.Namespace, begin: float, done: int) -> bool:
+    """Whether another step is to warm up the GPUs, after so many.
+
+    The processes of several nodes must take as many: one that takes another step than the others waits for them for ever.
+    """
+    if a.nodes > 1:
+        return done < WARM_UP_STEPS
+    return time.perf_counter() - begin < WARM_UP
+
+
 def main() -> None:
     """Look at the machine, train, print."""
     a = parse_arguments()
@@ -745,7 +757,7 @@ def main() -> None:
     if watch is not None:
         watch.wait_until_idle()
     if a.nodes > 1:
-        join(a.nodes)
+        join(a.nodes, a.gpus // a.nodes)
     try:
         devices = jax.devices()[: a.gpus]
     except (AssertionError, RuntimeError) as error:
@@ -803,10 +815,11 @@ def main() -> None:
             f"proxy fp8: {products} scaled products, delayed scaling by tensor, e4m3 forward, e5m2 backward"
         )
     if cuda:
-        print(f"proxy begins: to train for {WARM_UP:g} s before step 0, to warm up")
-    start = time.perf_counter()
-    while cuda and time.perf_counter() - start < WARM_UP:
+        print(f"proxy begins: to train for about {WARM_UP:g} s before step 0, to warm up")
+    start, warm = time.perf_counter(), 0
+    while cuda and warms_up(a, start, warm):
         state, loss = jax.block_until_ready(compiled(state, tokens))
+        warm += 1
     behind = f", each with {ROUNDS} matrix products behind it" if cpu_product else ""
     print(f"proxy begins: {a.steps} steps{behind}")
     for number in range(a.steps):

@@ -96,7 +96,17 @@ for given in ({"top-k": 2}, {"experts": 2, "top-k": 2, "dtype": "fp8"}, {"expert
         print(ended)
 """
 
-PROGRAMS = (TRAINING, EXPERTS, ALONE, REFUSED)
+JOINED = """
+import os
+os.environ.update(SLURM_LAUNCH_NODE_IPADDR="10.0.0.1", SLURM_JOB_ID="5000", SLURM_PROCID="0")
+jax.distributed.initialize = lambda *arguments: print(json.dumps(arguments))
+train.join(2, 8)
+for clock in (-1e9, 1e9):
+    print(sum(train.warms_up(Namespace(nodes=2), clock, done) for done in range(100)))
+"""
+
+# The last one changes jax for the whole process.
+PROGRAMS = (TRAINING, EXPERTS, ALONE, REFUSED, JOINED)
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +151,15 @@ def test_each_gpus_step_alone_is_timed_without_a_word_between_them(printed: dict
     # Each of them took part of the time for which they trained.
     assert all(0 < seconds < 60 for _, seconds in found.alone)
     assert found.all_reduce is not None
+
+
+def test_a_process_of_several_nodes_has_all_gpus_of_its_node_and_warms_up_as_long_as_the_others(
+    printed: dict[str, str],
+) -> None:
+    """By default jax gives a task of a Slurm step one GPU. If one process takes another step than the others, it hangs."""
+    joined, *steps = printed[JOINED].splitlines()
+    assert json.loads(joined) == ["10.0.0.1:62344", 2, 0, list(range(8))]
+    assert steps == ["9", "9"]
 
 
 def test_experts_that_cannot_be_are_refused(printed: dict[str, str]) -> None:
