@@ -95,7 +95,6 @@ def test_a_budget_that_is_too_small_probes_nothing_and_says_so(make_slow: MakeSl
         "cannot tell which node: not run: round 1 of the isolation, 16 probes (about 4.3 GPU-hours): 0.01 of --isolate 0.01 are left"
         in headline(result)
     )
-    assert "(0 rounds of probes, 0 GPU-hours)" in headline(result)
     assert len(trial.jobs()) == 1
 
 
