@@ -159,3 +159,15 @@ def test_ctrl_c_cancels_the_probes_and_the_verdict_stays(probing: Trial) -> None
     assert probing.living() == []
     result = probing.resume()
     assert "the session was stopped in round 2" in headline(result, SMALL)
+
+
+def test_a_run_that_was_cancelled_during_an_isolation_goes_on_with_it(probing: Trial, tmp_path: Path) -> None:
+    """Its case gets another job, and the probes that were cancelled are made again."""
+    probing.kill()
+    cancelled = pacemark(
+        "suites/llama3", "--cancel", "latest", "--site", str(probing.site), results=probing.results
+    )
+    assert cancelled.status == 0, cancelled.out
+    assert probing.living() == []
+    (tmp_path / "faults.wait").unlink()
+    assert headline(probing.resume("--isolate", "500"), SMALL).startswith("gpu003: ")
