@@ -306,3 +306,13 @@ def test_a_file_that_is_not_there_is_told() -> None:
     file = PROXY.file.model_copy(update={"files": ["nothing.py"]})
     with pytest.raises(ConfigError, match=r"recipe\.yaml: files: .*nothing\.py"):
         replace(PROXY, file=file).read_files()
+
+
+def test_two_nodes_that_are_probed_together_need_the_gpus_of_one_each(login: Login) -> None:
+    """A session that goes on with probes of pairs looks for this first."""
+    pair = replace(case(), gpus=2 * case().gpus, one_node=False)
+    tool = login.tool("python", "#!/bin/bash\n")
+    login.backend(python=tool).check(pair)
+    login.shows("gpu:h100:4(S:0-1)")
+    with pytest.raises(SiteError, match="a node of partition"):
+        login.backend(python=tool).check(pair)
