@@ -80,7 +80,9 @@ class Answer:
     def __str__(self) -> str:
         nodes: dict[str, list[str]] = {}
         for each in self.failed:
-            nodes.setdefault(each.reason.partition("\n")[0], []).append(" with ".join(each.probe.nodes))
+            nodes.setdefault(" ".join(each.reason.splitlines()[:2]), []).append(
+                " with ".join(each.probe.nodes)
+            )
         return "; ".join([self._finding, *(_failed(each, reason) for reason, each in nodes.items())])
 
     @property
