@@ -106,8 +106,8 @@ def _from_nearest(case: Case, usable: list[Baseline], gpu: str, folder: Path) ->
     if doublings < 0:
         below, above = FASTER, SLOWER
     low, high = middle * math.exp(-below * spread), middle * math.exp(above * spread)
-    found = ExpectedRange(low=low, middle=middle, high=high, scales=scales)
-    return Scaled(replace(nearest, range=found))
+    expected_range = ExpectedRange(low=low, middle=middle, high=high, scales=scales)
+    return Scaled(replace(nearest, range=expected_range))
 
 
 def _doublings(case: Case, baseline: Baseline) -> float:

@@ -13,14 +13,13 @@ from typing import TypeVar
 
 from plugins.isolation.answer import Answer, Culprit, Ending, Part
 from plugins.isolation.probes import Nodes, Pair, Probe, Result, disjoint
-from plugins.isolation.statistics import Peers
+from plugins.isolation.statistics import LEAST, Peers
 
 Value = TypeVar("Value")
 Search = Generator[list[Probe], list[Result], Value]
 
 # A part explains the loss of a job if it is slower by this share of the loss. Nobody is suspected for less, nor for less than `LEAST`.
 EXPLAINS = 0.5
-LEAST = 0.025
 # Pairs of good nodes that suspects are compared with, if no round of pairs was run before.
 REFERENCES = 16
 # Starts of a probe that confirms: a part that is slow half of the time is slow in one of several.

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from plugins.isolation.answer import SHOWN, Answer, Ending, Part, percent
-from plugins.isolation.evidence import EXPLAINS, LEAST, Evidence, Search, Test
+from plugins.isolation.evidence import EXPLAINS, Evidence, Search, Test
 from plugins.isolation.probes import Nodes, Pair, Result
-from plugins.isolation.statistics import Peers, two_kinds
+from plugins.isolation.statistics import LEAST, Peers, two_kinds
 
 # The noise of a probe, as a share, for which its usual length is enough; and with the error of such an estimate.
 NOISE = 0.006
@@ -40,28 +40,30 @@ def isolate(nodes: Nodes, loss: float, expected: float | None = None) -> Search[
             return answer
         if evidence.culprits:
             return evidence.answer(Ending.ISOLATED)
-    return _rest(evidence)
+    return _without_culprit(evidence)
 
 
 def _alone(evidence: Evidence, expected: float | None) -> Search[Answer | None]:
     """Each node by itself. Those that are slow are probed twice more."""
     nodes = [(node,) for node in evidence.nodes.ring]
     results = yield from evidence.measure(nodes)
+    noise = _noise(results)
+    if noise > NOISE_SEEN:
+        evidence.length = min(math.ceil((noise / NOISE) ** 2), LONGEST)
+        results = yield from evidence.measure(nodes)
     if len(results) < FEWEST:
         return evidence.answer(
             Ending.CANNOT_TELL, f"probes ran on {len(results)} nodes: too few to tell which of them is slow"
         )
     noise = _noise(results)
     if noise > NOISE_SEEN:
-        evidence.length = min(math.ceil((noise / NOISE) ** 2), LONGEST)
-        results = yield from evidence.measure(nodes)
-        if len(results) < FEWEST or _noise(results) > NOISE_SEEN:
-            return evidence.answer(
-                Ending.CANNOT_TELL,
-                f"a probe of one node scatters by {percent(noise)}, and by too much if it is {evidence.length} times as long",
-            )
+        return evidence.answer(
+            Ending.CANNOT_TELL,
+            f"probes of one node scatter by {percent(noise)}, even if they are {evidence.length} times as long",
+        )
     seconds = [result.seconds for result in results]
-    if (kinds := two_kinds(seconds)) is not None:
+    kinds = two_kinds(seconds)
+    if kinds is not None:
         return evidence.answer(Ending.TWO_KINDS, _of_kinds(*kinds))
     evidence.alone = peers = evidence.peers(results)
     if expected is not None and peers.center / expected - 1 > max(LEAST, EXPLAINS * evidence.loss):
@@ -209,8 +211,9 @@ def _across(inner: Peers, results: Sequence[Result], nodes: Nodes) -> Peers:
 
 
 def _noise(results: Sequence[Result]) -> float:
-    """By how much a probe scatters by chance, as a share: the median of what the probes tell, so that a slow node says nothing."""
-    return statistics.median(run.error for result in results for run in result.runs)
+    """By how much a probe scatters by chance, as a share: the median of what the probes tell, so that a slow node says nothing; 0 if none ran."""
+    errors = [run.error for result in results for run in result.runs]
+    return statistics.median(errors) if errors else 0.0
 
 
 def _of_kinds(fast: Sequence[float], slow: Sequence[float]) -> str:
@@ -223,7 +226,7 @@ def _not_again(tests: Sequence[Test]) -> str:
     return f"slow, and not again or not with all: {slow}{' and others' if len(tests) > SHOWN else ''}"
 
 
-def _rest(evidence: Evidence) -> Answer:
+def _without_culprit(evidence: Evidence) -> Answer:
     """Nothing explains the loss."""
     peers = evidence.pairs
     unresolved = evidence.unresolved()

@@ -19,6 +19,7 @@ POWER = 2.33
 SHARE = 0.25
 FEWEST = 4
 APART = 4.0
+# So little slower, as a share, is nobody's fault, and no other kind of hardware.
 LEAST = 0.025
 
 
