@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fixtures.backends.kubernetes.objects import bound_pods, keep_off
+from fixtures.backends.kubernetes.objects import bound_pods, choose_nodes
 from fixtures.backends.kubernetes.section import Kubernetes
 from tests.unit import aks, gke
 
@@ -25,7 +25,6 @@ def test_a_sites_nodes_and_account_are_in_every_pod() -> None:
     )
     template: dict[str, Any] = {"spec": {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}}
     bound_pods(template, section)
-    keep_off(template, ["node-1"])
     spec = template["spec"]
     assert spec["tolerations"] == [
         {"key": "nvidia.com/gpu", "operator": "Exists"},
@@ -33,13 +32,50 @@ def test_a_sites_nodes_and_account_are_in_every_pod() -> None:
         {"operator": "Exists"},
     ]
     assert spec["serviceAccountName"] == "trainer"
-    (term,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
-        "nodeSelectorTerms"
+    assert terms(template) == [{"matchExpressions": ["zone In a b"]}]
+
+
+def terms(template: dict[str, Any]) -> list[dict[str, list[str]]]:
+    """What is required of a node: any of these terms, all requirements of it."""
+    required = template["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    return [
+        {
+            kind: [" ".join((each["key"], each["operator"], *each["values"])) for each in requirements]
+            for kind, requirements in term.items()
+        }
+        for term in required["nodeSelectorTerms"]
     ]
-    assert [(one["key"], one["operator"], one["values"]) for one in term["matchExpressions"]] == [
-        ("zone", "In", ["a", "b"]),
-        ("kubernetes.io/hostname", "NotIn", ["node-1"]),
+
+
+def pods_of_zones(*zones: str) -> dict[str, Any]:
+    """A template whose pods run in any of these zones."""
+    named = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]} for zone in zones]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": named}}
+    return {"spec": {"affinity": {"nodeAffinity": required, "podAffinity": {}}}}
+
+
+def test_nodes_are_chosen_and_excluded_by_their_names() -> None:
+    """A requirement of a name takes one name, and the terms are alternatives."""
+    template: dict[str, Any] = {"spec": {}}
+    choose_nodes(template, (), ())
+    assert template == {"spec": {}}
+    choose_nodes(template, ("a", "b"), ("c", "d"))
+    away = ["metadata.name NotIn c", "metadata.name NotIn d"]
+    assert terms(template) == [{"matchFields": [f"metadata.name In {node}", *away]} for node in "ab"]
+
+
+def test_what_a_manifest_requires_of_nodes_stays_required() -> None:
+    template = pods_of_zones("x", "y")
+    choose_nodes(template, ("a", "b"), ())
+    assert terms(template) == [
+        {"matchExpressions": [f"zone In {zone}"], "matchFields": [f"metadata.name In {node}"]}
+        for zone in "xy"
+        for node in "ab"
     ]
+    assert template["spec"]["affinity"]["podAffinity"] == {}
+    template = pods_of_zones("x")
+    choose_nodes(template, (), ("c",))
+    assert terms(template) == [{"matchExpressions": ["zone In x"], "matchFields": ["metadata.name NotIn c"]}]
 
 
 @pytest.mark.parametrize(
