@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 from plugins.gpu.samples import POWER_CAP, Gpus, Process, Series, State
+from plugins.words import listed
 
 # Bits of nvmlDeviceGetCurrentClocksEventReasons.
 _SET_CLOCK = 0x2
@@ -30,7 +32,8 @@ VIOLATED = 0.02
 SLOWER_CLOCK = 0.05
 SLOWER_PRODUCT = 0.07
 SLOWER_STEP = 0.05
-"""If a GPU's clock, product or pace alone is below the median of the node's others by this share, it is named."""
+SLOWER_MEMORY = 0.15
+"""If a GPU's clock, product, pace alone or memory is below the median of the others by this share, it is named."""
 
 IDLE = 0.03
 """A GPU that trains is idle for less than this share of the time."""
@@ -49,6 +52,7 @@ _FIGURES = (
     ("busy", "busy", "%"),
 )
 
+Figures = Mapping[int, float | None]
 
 _DIGITS = re.compile(r"[\d.,]+")
 
@@ -88,8 +92,9 @@ def causes(gpus: Gpus, healthy: float | None = None) -> list[str]:
         *reasons,
         *(cause for series in gpus.series for cause in _other_processes(series)),
         *spoiled(gpus),
+        *_driver_errors(gpus),
         *(cause for series in gpus.series for cause in _limited(series, gpus.states)),
-        *_unlike_the_others(gpus),
+        *_unlike(gpus),
         *_narrow(gpus),
         *(cause for series in gpus.series for cause in _idle(series)),
         *low_products(gpus, healthy),
@@ -99,7 +104,8 @@ def causes(gpus: Gpus, healthy: float | None = None) -> list[str]:
 def told_apart(gpus: Gpus, good: Gpus) -> list[str]:
     """What explains a slow run beside a good one of the same program: what the good one says too, with other figures, does not."""
     alike = {_DIGITS.sub("", cause) for cause in causes(good)}
-    return [cause for cause in causes(gpus) if _DIGITS.sub("", cause) not in alike]
+    novel = [cause for cause in causes(gpus) if _DIGITS.sub("", cause) not in alike]
+    return [*novel, *_unlike(gpus, good)]
 
 
 def low_products(gpus: Gpus, healthy: float | None) -> list[str]:
@@ -142,6 +148,12 @@ def _faults(gpus: Gpus) -> Iterator[str]:
             yield f"GPU {state.gpu} waits to remap rows of its memory"
 
 
+def _driver_errors(gpus: Gpus) -> Iterator[str]:
+    for state in gpus.states:
+        if state.when == "end" and state.xids:
+            yield f"GPU {state.gpu}: the driver told of {listed('XID', sorted(set(state.xids)))} during the run"
+
+
 def _other_processes(series: Series) -> Iterator[str]:
     """The other processes on a GPU, of the names that are seen most often."""
     # By name: one that is started again and again has another id each time.
@@ -172,30 +184,54 @@ def _limited(series: Series, states: tuple[State, ...]) -> Iterator[str]:
         yield f"GPU {gpu}: {REASONS[_SET_CLOCK]} (0x2) limits it in {_percent(share)} of the samples"
 
 
-def _unlike_the_others(gpus: Gpus) -> Iterator[str]:
-    """GPUs whose clock, pace alone, matrix product or number of NVLinks is below that of the node's others.
+def _unlike(gpus: Gpus, good: Gpus | None = None) -> Iterator[str]:
+    """GPUs whose clock, pace alone, matrix product or number of NVLinks is below that of the node's others, or of a good node.
 
-    The product after the run is compared only if no step alone was measured there.
+    The product after the run is compared only if no step alone was measured there; the memory, whose rate scatters, only with
+    a good node.
     """
-    clocks = {series.gpu: series.median("sm_mhz") for series in gpus.series}
-    for gpu, clock, usual in _below(clocks, SLOWER_CLOCK):
-        yield f"GPU {gpu}: its SM clock is {clock:.0f} MHz, that of the node's others {usual:.0f} MHz"
-    for gpu, pace, usual in _below({gpu: 1 / seconds for gpu, seconds in gpus.alone}, SLOWER_STEP):
-        yield f"GPU {gpu}: a step alone takes {1 / pace:.4g} s, on the node's others {1 / usual:.4g} s"
+    others = "the node's others" if good is None else "a good node"
+
+    def below(figure: Callable[[Gpus], Figures], share: float) -> Iterator[tuple[int, float, float]]:
+        return _below(figure(gpus), share, figure(good) if good else None)
+
+    for gpu, clock, usual in below(_clocks, SLOWER_CLOCK):
+        yield f"GPU {gpu}: its SM clock is {clock:.0f} MHz, that of {others} {usual:.0f} MHz"
+    for gpu, pace, usual in below(_paces, SLOWER_STEP):
+        yield f"GPU {gpu}: a step alone takes {1 / pace:.4g} s, on {others} {1 / usual:.4g} s"
     for when in ("before",) if gpus.alone else ("before", "after"):
-        rates = {product.gpu: product.sustained for product in gpus.products if product.when == when}
-        for gpu, rate, usual in _below(rates, SLOWER_PRODUCT):
-            yield f"GPU {gpu}: its matrix product {when} the run is {rate:.0f} TFLOP/s, that of the node's others {usual:.0f}"
-    links = {state.gpu: state.nvlinks for state in gpus.states if state.nvlinks is not None}
-    for gpu, up, usual in _below(links, 0.0):
-        yield f"GPU {gpu}: {up:.0f} NVLinks are up, on the node's others {usual:.0f}"
+        for gpu, rate, usual in below(partial(_products, when), SLOWER_PRODUCT):
+            yield f"GPU {gpu}: its matrix product {when} the run is {rate:.0f} TFLOP/s, that of {others} {usual:.0f}"
+    for gpu, up, usual in below(_links, 0.0):
+        yield f"GPU {gpu}: {up:.0f} NVLinks are up, on {others} {usual:.0f}"
+    if good is not None:
+        for gpu, rate, usual in _below(dict(gpus.memory), SLOWER_MEMORY, dict(good.memory)):
+            yield f"GPU {gpu}: its memory copies {rate:.0f} GB/s, that of {others} {usual:.0f}"
 
 
-def _below(values: Mapping[int, float | None], share: float) -> Iterator[tuple[int, float, float]]:
-    """Each GPU whose value is below the median of the others' by more than this share, with both."""
+def _clocks(gpus: Gpus) -> Figures:
+    return {series.gpu: series.median("sm_mhz") for series in gpus.series}
+
+
+def _paces(gpus: Gpus) -> Figures:
+    return {gpu: 1 / seconds for gpu, seconds in gpus.alone}
+
+
+def _products(when: str, gpus: Gpus) -> Figures:
+    return {product.gpu: product.sustained for product in gpus.products if product.when == when}
+
+
+def _links(gpus: Gpus) -> Figures:
+    return {state.gpu: state.nvlinks for state in gpus.states if state.nvlinks is not None}
+
+
+def _below(values: Figures, share: float, good: Figures | None) -> Iterator[tuple[int, float, float]]:
+    """Each GPU whose value is below the median of the good ones, or of the node's others, by more than this share, with both."""
     known = {gpu: value for gpu, value in values.items() if value is not None}
     for gpu, value in known.items():
         others = [known[other] for other in known if other != gpu]
+        if good is not None:
+            others = [value for value in good.values() if value is not None]
         if others and value < (1 - share) * statistics.median(others):
             yield gpu, value, statistics.median(others)
 

@@ -25,6 +25,7 @@ _PRODUCT = re.compile(
     r"proxy gpu (\d{1,3}) product (before|after): burst (\d{1,6}\.\d), sustained (\d{1,6}\.\d) TFLOP/s"
 )
 _ALONE = re.compile(r"proxy gpu (\d{1,3}) step alone: (\d{1,6}\.\d{1,9}) s \(")
+_MEMORY = re.compile(r"proxy gpu (\d{1,3}) memory: (\d{1,6}) GB/s \(")
 # Several sizes are printed, the largest one last.
 _ALL_REDUCE = re.compile(r"proxy all-reduce: bus bandwidth (\d{1,6}\.\d) GB/s")
 _HANDICAP = re.compile(r"proxy attention: \w{1,20}, handicap (\d{1,6})\b")
@@ -90,6 +91,7 @@ class State(_Line):
     ecc_uncorrected: Count | None = None
     rows_pending: bool | None = None
     rows_failed: bool | None = None
+    xids: tuple[Count, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,8 @@ class Series:
 class Gpus:
     """All that the log tells of its GPUs.
 
-    `alone` has each GPU and its time of a step in s, when each of several trained by itself after the run.
+    `alone` has each GPU and its time of a step in s, when each of several trained by itself after the run; `memory` each
+    GPU and the rate of a copy within its memory in GB/s.
     `all_reduce` is the bus bandwidth in GB/s of an all-reduce over them. `not_idle` says why the program did not
     start. `handicap` is how often each step did its work.
     """
@@ -152,6 +155,7 @@ class Gpus:
     states: tuple[State, ...] = ()
     products: tuple[Product, ...] = ()
     alone: tuple[tuple[int, float], ...] = ()
+    memory: tuple[tuple[int, float], ...] = ()
     all_reduce: float | None = None
     not_idle: tuple[str, ...] = ()
     handicap: int = 1
@@ -209,6 +213,7 @@ class _Reader:
         self._states: list[State] = []
         self._products: list[Product] = []
         self._alone: dict[int, float] = {}
+        self._memory: dict[int, float] = {}
         self._all_reduce: float | None = None
 
     def read(self, line: bytes) -> None:
@@ -234,10 +239,13 @@ class _Reader:
     def _read_words(self, text: str) -> None:
         product, alone, rate = _PRODUCT.search(text), _ALONE.search(text), _ALL_REDUCE.search(text)
         handicap, not_idle = _HANDICAP.search(text), _NOT_IDLE.search(text)
+        memory = _MEMORY.search(text)
         if product and len(self._products) < MAX_LINES:
             self._products.append(Product(int(product[1]), product[2], float(product[3]), float(product[4])))
         elif alone and float(alone[2]) > 0:
             self._alone[int(alone[1])] = float(alone[2])
+        elif memory:
+            self._memory[int(memory[1])] = float(memory[2])
         elif rate:
             self._all_reduce = float(rate[1])
         elif handicap:
@@ -251,6 +259,7 @@ class _Reader:
             tuple(self._states),
             tuple(self._products),
             tuple(self._alone.items()),
+            tuple(self._memory.items()),
             self._all_reduce,
             tuple(self._not_idle),
             self._handicap,

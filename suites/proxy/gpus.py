@@ -59,6 +59,10 @@ def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
+def _uuid(handle: Any) -> str:
+    return _text(nvml.nvmlDeviceGetUUID(handle))
+
+
 class Gpus:
     """The first `count` GPUs that this program may use."""
 
@@ -70,6 +74,10 @@ class Gpus:
         self._own: set[int] = set()
         self._step = -1
         self._samples: list[str] = []
+        self._events = _asked("nvmlEventSetCreate")
+        self._xids: dict[str, list[int]] = {
+            _uuid(handle): [] for handle in self._handles if self._tells_xids(handle)
+        }
         # A clock that is set in the middle must not change how far apart two samples are.
         self._epoch = time.time() - time.monotonic()
         self._ended = threading.Event()
@@ -81,9 +89,17 @@ class Gpus:
             return nvml.nvmlDeviceGetHandleByIndex(int(name))
         # CUDA takes the beginning of an id, too.
         for handle in map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount())):
-            if name.startswith("GPU-") and _text(nvml.nvmlDeviceGetUUID(handle)).startswith(name):
+            if name.startswith("GPU-") and _uuid(handle).startswith(name):
                 return handle
         return nvml.nvmlDeviceGetHandleByUUID(name)
+
+    def _tells_xids(self, handle: Any) -> bool:
+        """Whether the driver tells the errors (XIDs) of this GPU from now on. It keeps no earlier ones."""
+        try:
+            nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, self._events)
+        except (nvml.NVMLError, AttributeError):
+            return False
+        return True
 
     def wait_until_idle(self) -> None:
         """End this program if a GPU is not idle, with what is on it."""
@@ -127,7 +143,7 @@ class Gpus:
         # In a container NVML may give this process another id. Before the start there was no other process.
         self._own = {os.getpid()} if os.getpid() in present else present
         for index, (handle, name) in enumerate(zip(self._handles, names, strict=True)):
-            print(f"GPU {index}: {name} (UUID: {_text(nvml.nvmlDeviceGetUUID(handle))})")
+            print(f"GPU {index}: {name} (UUID: {_uuid(handle)})")
         print(f"proxy driver: {_text(nvml.nvmlSystemGetDriverVersion())}")
         self._states("begin")
         self._sampler.start()
@@ -169,11 +185,20 @@ class Gpus:
                 "rows_remapped": None if remapped[0] is None else remapped[0] + remapped[1],
                 "rows_pending": remapped[2] and bool(remapped[2]),
                 "rows_failed": remapped[3] and bool(remapped[3]),
+                "xids": self._xids.get(_uuid(handle)),
             }
             print(f"gpu state: {json.dumps(state)}")
 
+    def _note_xid(self) -> None:
+        """Note the XID that waits, if there is one."""
+        event = _asked("nvmlEventSetWait_v2", self._events, 0)
+        if event is not None:
+            # Of a GPU in parts, it is of the whole one.
+            self._xids.get(_uuid(event.device), []).append(event.eventData)
+
     def _sample(self) -> None:
         while not self._ended.wait(INTERVAL):
+            self._note_xid()
             for index, handle in enumerate(self._handles):
                 use = _asked("nvmlDeviceGetUtilizationRates", handle)
                 memory = _asked("nvmlDeviceGetFieldValues", handle, [MEMORY_TEMPERATURE])

@@ -74,6 +74,7 @@ WARM_UP = 15.0  # seconds of training on a GPU before step 0, until clocks and t
 WARM_UP_STEPS = 9  # instead, on several nodes
 ALONE = 3.0  # seconds for which each of several GPUs trains alone, after the last step
 ALL_REDUCES = (1, 16, 256, 1024)  # MiB of each GPU
+COPIES = 8  # within memory, in a row
 PRODUCT = 8192  # rows and columns of the matrix product on a GPU
 LARGEST = {jnp.float8_e4m3fn: 448.0, jnp.float8_e5m2: 57344.0}
 # So low that the one batch is not learnt by heart: a loss near zero would leave gradients near zero, which cost a GPU less power.
@@ -715,11 +716,20 @@ def measure_all_reduce(devices: list[jax.Device], mib: int, rounds: int = 10) ->
 
 
 def measure_memory(devices: list[jax.Device], mib: int = 1024, rounds: int = 20) -> None:
-    """Print how fast each GPU copies so many MiB within its memory, counting the bytes that it reads and writes."""
+    """Print how fast each GPU copies so many MiB within its memory, counting the bytes that it reads and writes.
+
+    Several copies are waited for together: the start of a single one would take a part of its time.
+    """
     copy = jax.jit(lambda x: x + 1)
+
+    def copies(x: jax.Array) -> jax.Array:
+        for _ in range(COPIES):
+            x = copy(x)
+        return x
+
     for index, device in enumerate(devices):
         ones = jax.device_put(jnp.ones(mib << 18, jnp.float32), device)
-        bandwidth = 2 * (mib << 20) / seconds_of(lambda ones=ones: copy(ones), rounds) / 1e9
+        bandwidth = COPIES * 2 * (mib << 20) / seconds_of(lambda ones=ones: copies(ones), rounds) / 1e9
         print(f"proxy gpu {index} memory: {bandwidth:.0f} GB/s (copy of {mib} MiB, median of {rounds})")
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from plugins.gpu.causes import causes
 from plugins.gpu.samples import parse_gpus
 
 PROXY = Path(__file__).resolve().parents[2] / "suites" / "proxy"
@@ -216,7 +217,7 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         "DeviceGetTemperature": 59, "DeviceGetCurrentClocksEventReasons": 4, "DeviceGetTotalEnergyConsumption": 5000,
         "DeviceGetViolationStatus": SimpleNamespace(violationTime=7), "DeviceGetTotalEccErrors": 0,
         "DeviceGetCurrPcieLinkGeneration": 5, "DeviceGetCurrPcieLinkWidth": 16, "DeviceGetMaxPcieLinkGeneration": 5,
-        "DeviceGetMaxPcieLinkWidth": 16,
+        "DeviceGetMaxPcieLinkWidth": 16, "EventSetCreate": "events", "DeviceRegisterEvents": None,
         "DeviceGetFieldValues": [SimpleNamespace(nvmlReturn=0, value=SimpleNamespace(uiVal=51))],
     }  # fmt: skip
     played = SimpleNamespace(
@@ -225,6 +226,14 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     for name, answer in answers.items():
         setattr(played, f"nvml{name}", lambda *_, answer=answer: answer)
     played.nvmlDeviceGetNvLinkState = not_told
+    played.nvmlEventTypeXidCriticalError, played.xids = 8, []
+
+    def next_xid(_events: str, _milliseconds: int) -> Any:
+        if not played.xids:
+            raise NVMLError("Timeout")
+        return SimpleNamespace(device="handle", eventData=played.xids.pop())
+
+    played.nvmlEventSetWait_v2 = next_xid
     played.nvmlDeviceGetComputeRunningProcesses = lambda _: played.processes
     monkeypatch.setitem(sys.modules, "pynvml", played)
     return played
@@ -252,9 +261,9 @@ def test_what_the_sampler_prints_is_what_the_digest_reads(
     nvml.processes = [own]
     # In parts, while NVML shows the whole one.
     watch.begin(["NVIDIA H100 80GB HBM3 MIG 1g.10gb"])
-    nvml.processes = [own, stranger]
+    nvml.processes, nvml.xids = [own, stranger], [79]
     watch.stepping(3)
-    while not watch._samples:
+    while not watch._samples or nvml.xids:
         watch._ended.wait(0.001)
     watch.end()
     out = capsys.readouterr().out
@@ -271,17 +280,19 @@ def test_what_the_sampler_prints_is_what_the_digest_reads(
     )
     assert [(one.pid, one.mib) for one in sample.others] == [(1, 900)]
     assert sample.violations_ns == {"power": 7, "thermal": 7, "board": 7, "reliability": 7}
-    assert [(s.when, s.nvlinks, s.pcie_width, s.rows_pending) for s in found.states] == [
-        ("begin", None, 16, False),
-        ("end", None, 16, False),
+    assert [(s.when, s.nvlinks, s.pcie_width, s.rows_pending, s.xids) for s in found.states] == [
+        ("begin", None, 16, False, ()),
+        ("end", None, 16, False, (79,)),
     ]
+    assert "GPU 0: the driver told of XID 79 during the run" in causes(found)
 
 
 def test_an_old_nvidia_ml_py_and_a_clock_that_is_set_leave_the_samples(
     program: ModuleType, nvml: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    del nvml.nvmlDeviceGetCurrentClocksEventReasons
+    del nvml.nvmlDeviceGetCurrentClocksEventReasons, nvml.nvmlDeviceRegisterEvents
     watch = program.watch(1)
+    assert watch._xids == {}
     watch.begin(["NVIDIA H100 80GB HBM3"])
     begun = program.time.time()
     monkeypatch.setattr(program.time, "time", lambda: begun - 3600)

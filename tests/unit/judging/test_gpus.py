@@ -459,3 +459,21 @@ def test_a_slow_node_is_told_apart_from_a_good_one() -> None:
     waiting = gpus("kept_waiting")
     assert gpu_causes.causes(waiting)
     assert gpu_causes.told_apart(waiting, waiting) == []
+
+
+def test_figures_of_a_slow_node_are_compared_with_those_of_a_good_one() -> None:
+    """Its only GPU has no others beside it."""
+    lines = [
+        "proxy gpu 0 memory: {} GB/s (copy of 1024 MiB, median of 20)",
+        "proxy gpu 0 product after: burst 790.0, sustained {} TFLOP/s",
+    ]
+    slow, good, middling = (
+        parse_gpus([line.format(figure).encode() for line, figure in zip(lines, figures, strict=True)])
+        or Gpus()
+        for figures in ((1900, 600.0), (2600, 690.0), (2300, 660.0))
+    )
+    assert gpu_causes.told_apart(slow, good) == [
+        "GPU 0: its matrix product after the run is 600 TFLOP/s, that of a good node 690",
+        "GPU 0: its memory copies 1900 GB/s, that of a good node 2600",
+    ]
+    assert gpu_causes.told_apart(middling, good) == gpu_causes.causes(slow) == []
