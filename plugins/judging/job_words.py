@@ -128,9 +128,12 @@ def _of_jobs(outcome: Outcome) -> list[str]:
         lines.append(
             f"{counted(len(broken), 'job')} of this case ended as infrastructure before, lastly: {reason}"
         )
-    if outcome.job.excluded:
-        nodes = ",".join(outcome.job.excluded)
-        lines.append(f"kept away from {nodes}, which the end of an earlier job is blamed on")
+    chosen = (*outcome.earlier, outcome.job)[0].excluded
+    blamed = [node for node in outcome.job.excluded if node not in chosen]
+    if chosen:
+        lines.append(f"kept away from {','.join(chosen)}, by --exclude-nodes")
+    if blamed:
+        lines.append(f"kept away from {','.join(blamed)}, which the end of an earlier job is blamed on")
     return lines
 
 

@@ -221,7 +221,9 @@ class Job:
     excluded: tuple[str, ...] = field(
         default=(),
         metadata={
-            LAST: Key("excluded_nodes", "`--exclude-failed-nodes` kept the job away from them."),
+            LAST: Key(
+                "excluded_nodes", "`--exclude-nodes` or `--exclude-failed-nodes` kept the job away from them."
+            ),
             EARLIER: Key("excluded_nodes"),
         },
     )

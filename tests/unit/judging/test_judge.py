@@ -413,6 +413,13 @@ def test_a_failure_at_the_second_try_shows_both() -> None:
     assert any("17: job 17 ended NODE_FAIL" in line for line in found.details)
 
 
+def test_nodes_that_the_user_left_out_are_blamed_for_nothing() -> None:
+    first = replace(TRIED, excluded=("gpu017",))
+    remarks = judged(outcome(earlier=(first,), excluded=("gpu017", "gpu003")), nemo2_text()).verdict.remarks
+    assert "kept away from gpu017, by --exclude-nodes" in remarks
+    assert "kept away from gpu003, which the end of an earlier job is blamed on" in remarks
+
+
 def test_a_try_that_was_kept_away_from_a_node_tells_which() -> None:
     second = replace(TRIED, ref=replace(TRIED.ref, id="18"), try_number=2, excluded=("gpu003",))
     found = judged(outcome(earlier=(TRIED, second), excluded=("gpu003", "gpu007")), nemo2_text())

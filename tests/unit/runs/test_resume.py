@@ -171,6 +171,13 @@ def test_a_node_that_was_kept_out_stays_out(ledger: Ledger) -> None:
     assert [found.excluded for found in taken(ledger)] == [("gpu007",)]
 
 
+def test_a_case_that_the_run_did_not_have_avoids_the_nodes_of_the_others(tmp_path: Path) -> None:
+    made = Ledger.create(tmp_path / JOBS_LOG, "run-1", "lab")
+    made.plan([(ONE, "slurm", name(ONE))], ("gpu017",))
+    made.try_again(ONE.key, ("gpu017", "gpu007"))
+    assert [found.excluded for found in taken(made, ONE, TWO)] == [("gpu017",), ("gpu017", "gpu007")]
+
+
 def test_a_cancellation_that_was_not_confirmed_is_followed_up(ledger: Ledger) -> None:
     ledger.intend(ONE.key)
     ledger.submitted(JobRef(ONE.recipe, ONE.id, name(ONE), "17", "/logs"))
