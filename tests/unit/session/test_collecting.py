@@ -10,13 +10,16 @@ import pytest
 from tests.unit import examples
 
 _COUNT = """\
-import pathlib, sys, pytest
+import gc, pathlib, sys, pytest
 from plugins import yaml_text, yamlfile
+passes = []
+gc.callbacks.append(lambda phase, _: passes.append(phase) if "fixtures" in sys.modules and not gc.get_freeze_count() else None)
 read, opened = [], yaml_text.read_bytes
 yamlfile.read_bytes = lambda path: read.append(path) or opened(path)
 status = pytest.main(["suites", "--collect-only", "-q", "-p", "no:cacheprovider", *sys.argv[1:]])
 print("modules:", *sorted(name for name in sys.modules if name.partition(".")[0] in ("fixtures", "plugins")))
 print("files:", *sorted(path.relative_to(pathlib.Path.cwd()).as_posix() for path in read))
+print("garbage:", len(passes), gc.isenabled())
 sys.exit(status)
 """
 
@@ -82,7 +85,7 @@ def collect(*options: str) -> dict[str, list[str]]:
     command = [sys.executable, "-c", _COUNT, *options]
     done = subprocess.run(command, cwd=examples.ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    lines = [line.partition(": ") for line in done.stdout.splitlines()[-2:]]
+    lines = [line.partition(": ") for line in done.stdout.splitlines()[-3:]]
     return {name: words.split() for name, _, words in lines}
 
 
@@ -97,3 +100,7 @@ def test_only_what_collecting_needs_is_imported(collected: dict[str, list[str]])
 
 def test_each_recipe_is_read_once(collected: dict[str, list[str]]) -> None:
     assert collected["files"] == [f"suites/{recipe}/recipe.yaml" for recipe in RECIPES]
+
+
+def test_no_garbage_is_looked_for_until_all_is_collected(collected: dict[str, list[str]]) -> None:
+    assert collected["garbage"] == ["0", "True"]
