@@ -42,7 +42,7 @@ def main() -> int:
     if os.environ.get("SLURM_PROCID") != "0":
         return 0
     while Path(sys.argv[1]).with_suffix(".wait").exists():
-        time.sleep(0.05)
+        time.sleep(0.2)
     print(f"proxy: trains on {nodes[0]}, Python 3.12", flush=True)
     for step in range(steps):
         seconds = STEP * (1 + slowness(table, nodes)) * random.gauss(1, NOISE)

@@ -6,19 +6,23 @@ import json
 import signal
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from plugins.record.nodes import node_list
 from tests.system.faults import MakeTrial, Trial
 from tests.system.support import ROOT, Run, pacemark, signal_group, until
 
 # 8 % slow, where 5 % is the limit.
 SLOW = 1.087
-CASE, SMALL, LARGE = "llama3/8b-bf16-128gpus", "llama3/8b-bf16-64gpus", "llama3/70b-bf16-512gpus"
-LEAF1 = {"slowness": 0.1, "nodes": [f"gpu{number:03}" for number in range(17, 33)]}
+CASE, SMALL, WHOLE = "llama3/8b-bf16-128gpus", "llama3/8b-bf16-64gpus", "llama3/70b-bf16-2048gpus"
+QUARTERS = [f"llama3/{size}-{dtype}-512gpus" for size in ("70b", "405b") for dtype in ("bf16", "fp8")]
+LEAF = 16
+# All probes of a round at once.
+AT_ONCE = ", jobs_in_flight: 256, submissions_at_once: 6"
 
 MakeSlow = Callable[..., Trial]
 
@@ -37,7 +41,7 @@ def make_slow(make_trial: MakeTrial, tmp_path: Path) -> MakeSlow:
         python.chmod(python.stat().st_mode | stat.S_IXUSR)
         program = python if ready else tmp_path / "nowhere"
         keys = {"recipes": f"{{proxy: {{values: {{python: '{program}'}}}}}}"}
-        trial: Trial = make_trial(case=case, keys=keys, pace=SLOW, real_step=0.005)
+        trial: Trial = make_trial(case=case, keys=keys, limits=AT_ONCE, pace=SLOW, real_step=0.005)
         return trial
 
     return make
@@ -49,43 +53,63 @@ def headline(result: Run, case: str = CASE) -> str:
     return words
 
 
-@pytest.mark.parametrize(
-    ("table", "words"),
-    [
-        pytest.param({"nodes": {"gpu003": 0.09}}, "gpu003: ", id="node"),
-        pytest.param({"nodes": {"gpu003": 0.09, "gpu011": 0.08}}, "gpu003: ", id="two nodes"),
-        pytest.param({"links": {"gpu004+gpu005": 0.1}}, "the link gpu004-gpu005: ", id="link"),
-        pytest.param(
-            {"cards": {"gpu009": 0.1}, "crash": ["gpu012"]}, "the network of gpu009: ", id="card and crash"
-        ),
-        pytest.param({}, "no node: all are alike", id="healthy"),
-    ],
-)
-def test_what_slows_a_case_is_named(make_slow: MakeSlow, table: dict[str, Any], words: str) -> None:
-    result = make_slow(table).start("--isolate", "500").end(400)
-    said = headline(result)
-    assert said.startswith(words)
-    assert f"{CASE}: {words}" in result.out
-    isolation = result.case(CASE)["isolation"]
-    slow = [
-        node
-        for kind in ("nodes", "cards", "links")
-        for name in table.get(kind, {})
-        for node in name.split("+")
-    ]
+def check(result: Run, case: str, words: str, slow: Sequence[str] = (), crashed: Sequence[str] = ()) -> None:
+    """The answer of a case begins so and names these nodes, on the terminal, in the record and in the lists of nodes."""
+    isolation = result.case(case)["isolation"]
+    assert isolation["headline"].startswith(words)
+    assert f"{case}: {words}" in result.out
     assert sorted(node for part in isolation["parts"] for node in part["nodes"]) == sorted(slow)
-    assert [each["nodes"] for each in isolation["failed"]] == [[node] for node in table.get("crash", [])]
-    files = [result.folder / CASE / f"{kind}_nodes.txt" for kind in ("failing", "passing")]
-    nodes = [path.read_text().split() if path.exists() else [] for path in files]
-    assert nodes[0] == sorted(slow)
-    assert len(nodes[1]) == (16 - len(slow) - len(table.get("crash", [])) if slow else 0)
-    assert isolation["rounds"] <= 6 + bool(table.get("crash")) * 1
+    assert [each["nodes"] for each in isolation["failed"]] == [[node] for node in crashed]
+    files = [result.folder / case / f"{kind}_nodes.txt" for kind in ("failing", "passing")]
+    failing, passing = (path.read_text().split() if path.exists() else [] for path in files)
+    assert failing == sorted(slow)
+    nodes = int(case.rpartition("-")[2].removesuffix("gpus")) // 8
+    assert len(passing) == (nodes - len(slow) - len(crashed) if slow else 0)
+    assert isolation["rounds"] <= 6 + len(crashed)
 
 
-def test_an_uplink_of_a_leaf_is_named(make_slow: MakeSlow) -> None:
-    """On 64 nodes of four leaves, as `scontrol show topology` tells them."""
-    result = make_slow({"leaves": {"leaf1": LEAF1}}, LARGE).start("--isolate", "5000").end(400)
-    assert headline(result, LARGE).startswith("the uplink of leaf leaf1 (16 nodes): ")
+def test_the_network_of_a_node_is_named_beside_a_node_that_crashes(make_slow: MakeSlow) -> None:
+    result = make_slow({"cards": {"gpu009": 0.1}, "crash": ["gpu012"]}).start("--isolate", "500").end(400)
+    assert result.verdicts == {CASE: "too slow"}, result.out
+    check(result, CASE, "the network of gpu009: ", ["gpu009"], ["gpu012"])
+
+
+def test_what_slows_each_of_four_cases_on_256_nodes_is_named(make_slow: MakeSlow, tmp_path: Path) -> None:
+    """A node, a link, the uplink of a leaf, and nothing: four cases at once on 64 nodes each, with up to 256 probes at once."""
+    trial = make_slow({}).hold(5)
+    trial.start("-m", "case(gpus=512)", "--isolate", "5000")
+    until(lambda: sum(job.state == "RUNNING" for job in trial.living()) == 4, "four jobs")
+    rows = dict(row.split() for row in trial.lab.run("squeue", "-h", "-o", "%j %N").splitlines())
+    rings = [node_list(rows[f"pacemark-{trial.run}.{case.replace('/', '-')}"]) for case in QUARTERS]
+    node, link, leaf = rings[0][2:3], rings[1][4:6], rings[2][LEAF : 2 * LEAF]
+    table = {
+        "nodes": {node[0]: 0.09},
+        "links": {"+".join(link): 0.1},
+        "leaves": {"slow": {"slowness": 0.1, "nodes": leaf}},
+    }
+    (tmp_path / "faults.json").write_text(json.dumps(table))
+    trial.let_go()
+    result = trial.end()
+    assert result.verdicts == dict.fromkeys(QUARTERS, "too slow"), result.out
+    check(result, QUARTERS[0], f"{node[0]}: ", node)
+    check(result, QUARTERS[1], f"the link {'-'.join(link)}: ", link)
+    check(result, QUARTERS[2], "the uplink of leaf leaf", leaf)
+    check(result, QUARTERS[3], "no node: all are alike")
+
+
+def test_a_session_killed_during_256_probes_goes_on_with_them(make_slow: MakeSlow, tmp_path: Path) -> None:
+    """Two slow nodes of 256 and one on which every probe crashes are named, and no probe was submitted twice."""
+    trial = make_slow({"nodes": {"gpu003": 0.09, "gpu200": 0.08}, "crash": ["gpu100"]}, WHOLE)
+    (tmp_path / "faults.wait").touch()
+    trial.start("--isolate", "500")
+    until(lambda: sum(job.state == "RUNNING" for job in trial.living()) == 255, "255 probes")
+    trial.kill()
+    (tmp_path / "faults.wait").unlink()
+    result = trial.resume("--isolate", "500")
+    assert result.verdicts == {WHOLE: "too slow"}, result.out
+    check(result, WHOLE, "gpu003: ", ["gpu003", "gpu200"], ["gpu100"])
+    assert "; gpu200: " in headline(result, WHOLE)
+    assert sum("-isolate1" in job.name for job in trial.jobs()) == 256
 
 
 def test_a_budget_that_is_too_small_probes_nothing_and_says_so(make_slow: MakeSlow) -> None:
@@ -129,13 +153,6 @@ def probing(make_slow: MakeSlow, tmp_path: Path) -> Trial:
         "eight probes",
     )
     return trial
-
-
-def test_a_session_killed_during_an_isolation_goes_on_with_it(probing: Trial, tmp_path: Path) -> None:
-    probing.kill()
-    (tmp_path / "faults.wait").unlink()
-    assert headline(probing.resume("--isolate", "500"), SMALL).startswith("gpu003: ")
-    assert sum("-isolate1" in job.name for job in probing.jobs()) == 8
 
 
 def test_a_session_that_goes_on_without_isolating_follows_what_runs(probing: Trial, tmp_path: Path) -> None:
