@@ -7,15 +7,13 @@ import math
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from plugins.errors import ConfigError
-
-# The C loader reads the baselines ten times faster. Some builds of PyYAML do not have it.
-Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 # Far more than any file needs that a person writes. A larger file could take minutes to read, or end the
 # process.
@@ -29,6 +27,32 @@ SHOWN = 300
 """An error message shows so many characters of what is in a file."""
 
 _TEXT = "tag:yaml.org,2002:str"
+
+
+class _TooMuch(Exception):
+    """A text has too many values or levels. `_require_bounded` tells where."""
+
+
+class Bounded:
+    """The part of a loader that ends it before it has made too many nodes, or one too deep within others."""
+
+    nodes = levels = 0
+
+    def descend_resolver(self, *_: object) -> None:
+        """The loader calls it before it makes a node."""
+        self.nodes += 1
+        self.levels += 1
+        # Two levels are the whole and the values of the innermost collection.
+        if self.nodes > _MOST_VALUES or self.levels > _MOST_LEVELS - 2:
+            raise _TooMuch
+
+    def ascend_resolver(self) -> None:
+        """The loader calls it when a node is whole."""
+        self.levels -= 1
+
+
+# The C loader reads the baselines ten times faster. Some builds of PyYAML do not have it.
+Loader: Any = type("Loader", (Bounded, getattr(yaml, "CSafeLoader", yaml.SafeLoader)), {})
 
 
 def as_yaml(*documents: object, flow: bool | None = False, width: float = math.inf) -> str:
@@ -57,11 +81,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def decode(path: Path, data: bytes) -> str:
-    """The text of these bytes of `path`.
-
-    Raises:
-        ConfigError: they are not YAML, or have too many levels or values; each alias counts as what it stands for.
-    """
+    """The text of these bytes of `path`. Raises ConfigError if they are no text, or have too many directives."""
     try:
         # utf-8-sig: an editor on Windows may have written a byte order mark at the beginning.
         text = data.decode("utf-8-sig")
@@ -72,9 +92,57 @@ def decode(path: Path, data: bytes) -> str:
     directives = [number for number, line in enumerate(text.splitlines(), start=1) if line.startswith("%")]
     if len(directives) > _MOST_DIRECTIVES:
         raise ConfigError(f"{path}:{directives[-1]}: more than {_MOST_DIRECTIVES} directives (%TAG, %YAML)")
+    return text
+
+
+def compose(path: Path, text: str, loader: Any, single: bool = True) -> list[yaml.Node]:
+    """The root of each document that the loader of this text makes. A text may have a `single` one, or any number.
+
+    Raises:
+        YAMLError: it is not YAML, or has another number of documents.
+        ConfigError: it has too many levels or values; each alias counts as what it stands for.
+    """
+    roots: list[yaml.Node] = []
+    try:
+        if single:
+            roots = [node for node in (loader.get_single_node(),) if node is not None]
+        else:
+            while loader.check_node():
+                roots.append(loader.get_node())
+        bounded = _are_bounded(roots)
+    except _TooMuch:
+        bounded = False
+    if not bounded:
+        _require_bounded(path, Loader(text))
+    return roots
+
+
+def _are_bounded(roots: list[yaml.Node]) -> bool:
+    """Whether no list or mapping is there twice, which could make them more than they are, and no number is long."""
+    nodes, collections = list(roots), set[int]()
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, yaml.ScalarNode):
+            if len(node.value) > _LONGEST_NUMBER and node.tag != _TEXT:
+                return False
+            continue
+        if id(node) in collections:
+            return False
+        collections.add(id(node))
+        nodes += node.value if isinstance(node, yaml.SequenceNode) else chain.from_iterable(node.value)
+    return True
+
+
+def require_bounded(path: Path) -> None:
+    """Refuse a YAML file that would take another library too long to read.
+
+    Raises:
+        ConfigError: the file cannot be read, is not YAML, or has too many bytes, levels or values; each alias
+            counts as what it stands for.
+    """
+    text = decode(path, read_bytes(path))
     with errors_of_yaml(path, text):
         _require_bounded(path, Loader(text))
-    return text
 
 
 def cut(text: str) -> str:
@@ -114,7 +182,7 @@ class _Collection:
 
 
 def _require_bounded(path: Path, loader: Any) -> None:
-    """Check how much is in a file, from its events, before any value is made."""
+    """Check how much is in a file, from its events. Raises ConfigError with the line."""
     # For each anchor: the values and levels that its alias stands for; None until the end of the anchor's
     # value.
     known: dict[str, tuple[int, int] | None] = {}

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from plugins.errors import ConfigError
 from plugins.yaml_mistakes import Mistake, duplicates, error_of, line_at, mistakes_of
-from plugins.yaml_text import SHOWN, Loader, cut, decode, errors_of_yaml, read_bytes
+from plugins.yaml_text import SHOWN, Loader, compose, cut, decode, errors_of_yaml, read_bytes
 
 _NO_KEYS = "expected `key: value` lines, found none"
 
@@ -78,11 +78,11 @@ def _parsed(path: Path, data: bytes, model: type[M]) -> M:
     text = decode(path, data)
     with errors_of_yaml(path, text):
         loader = Loader(text)
-        root = loader.get_single_node()
+        root = next(iter(compose(path, text, loader)), None)
         # This comes before the values are made, because a merge (`<<`) then rewrites the nodes.
         mistakes = list(duplicates(root))
         values = None if root is None else loader.construct_document(root)
-    if not isinstance(values, dict):
+    if root is None or not isinstance(values, dict):
         raise ConfigError(f"{path}: {_NO_KEYS}")
     try:
         value = model.model_validate(values)
@@ -104,8 +104,7 @@ def load_documents(path: Path) -> list[dict[str, Any]]:
     documents = []
     with errors_of_yaml(path, text):
         loader = Loader(text)
-        while loader.check_node():
-            root = loader.get_node()
+        for root in compose(path, text, loader, single=False):
             mistakes += duplicates(root)
             document = loader.construct_document(root)
             if isinstance(document, dict):
@@ -117,16 +116,9 @@ def load_documents(path: Path) -> list[dict[str, Any]]:
     return documents
 
 
-def require_bounded(path: Path) -> None:
-    """Refuse a YAML file that would take another library too long to read.
-
-    Raises:
-        ConfigError: the file cannot be read, is not YAML, or has too many bytes, levels or values; each alias
-            counts as what it stands for.
-    """
-    decode(path, read_bytes(path))
-
-
 def line_of(path: Path, *keys: str) -> int:
     """The line (from 1) of the key at `keys` in a YAML file that `load` has read."""
-    return line_at(Loader(decode(path, read_bytes(path))).get_single_node(), keys)
+    text = decode(path, read_bytes(path))
+    with errors_of_yaml(path, text):
+        root, *_ = compose(path, text, Loader(text))
+    return line_at(root, keys)

@@ -12,7 +12,8 @@ from pydantic import Field
 
 from plugins import yaml_text, yamlfile
 from plugins.errors import ConfigError
-from plugins.yamlfile import Strict, load, load_documents, require_bounded
+from plugins.yaml_text import require_bounded
+from plugins.yamlfile import Strict, load, load_documents
 
 
 class Leaf(Strict):
@@ -56,6 +57,11 @@ def read(folder: Path, content: str | bytes) -> Tree:
     path = folder / "tree.yaml"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return load(path, Tree)
+
+
+def without_the_c_loader(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (yaml_text, yamlfile):
+        monkeypatch.setattr(module, "Loader", type("Loader", (yaml_text.Bounded, yaml.SafeLoader), {}))
 
 
 def test_a_good_file_is_read(tmp_path: Path) -> None:
@@ -289,12 +295,29 @@ def test_a_file_that_nobody_needs_is_refused_at_once(tmp_path: Path, content: st
 def test_so_it_is_by_every_reader_and_without_the_c_loader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, reader: Callable[[Path], object]
 ) -> None:
-    monkeypatch.setattr(yaml_text, "Loader", yaml.SafeLoader)
-    monkeypatch.setattr(yamlfile, "Loader", yaml.SafeLoader)
+    without_the_c_loader(monkeypatch)
     path = tmp_path / "tree.yaml"
     path.write_text(content)
     with pytest.raises(ConfigError, match="more than 100"):
         reader(path)
+
+
+@pytest.mark.parametrize("inside", ["", "1", "{a: 1}", "&a [1], *a", "&a [[[1]]], *a"])
+@pytest.mark.parametrize("levels", range(92, 100))
+def test_levels_are_counted_alike_while_a_file_is_read_and_before(
+    tmp_path: Path, levels: int, inside: str
+) -> None:
+    path = tmp_path / "tree.yaml"
+    path.write_text("a: " + "[" * levels + inside + "]" * levels)
+
+    def refusal(reader: Callable[[Path], object]) -> str:
+        try:
+            reader(path)
+        except ConfigError as error:
+            return str(error)
+        return ""
+
+    assert refusal(load_documents) == refusal(require_bounded)
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
@@ -340,6 +363,5 @@ def test_a_tab_is_called_a_tab(
 ) -> None:
     said = [f"tree.yaml:{line}: not valid YAML: a tab, where YAML allows only spaces"]
     assert refused(tmp_path, content) == said
-    monkeypatch.setattr(yaml_text, "Loader", yaml.SafeLoader)
-    monkeypatch.setattr(yamlfile, "Loader", yaml.SafeLoader)
+    without_the_c_loader(monkeypatch)
     assert refused(tmp_path, content) == said
