@@ -125,6 +125,12 @@ class Timing:
         """The relative standard error of `settled`."""
         return MEDIAN_ERROR * self.spread / math.sqrt(self.settled_steps / self.judged.every)
 
+    @property
+    def fell(self) -> bool:
+        """Whether the last steps are slower than the others by more than chance explains."""
+        beyond = max(OUTLIER_FLOOR, self.judged.unit.sigmas * self.tail_error)
+        return self.tail > (1 + beyond) * self.settled
+
     def share_of(self, steps: Sequence[tuple[int, float]]) -> float:
         """The time that these steps took beyond the median, or less, as a share of the settled time."""
         beyond = math.fsum(abs(seconds - self.settled) for _, seconds in steps)

@@ -21,6 +21,8 @@ class Part(StrEnum):
     """A node, as soon as it works with another one."""
     LINK = "link"
     """Two nodes with each other; each is fast with a third."""
+    PAIR = "pair"
+    """Two nodes with each other; no third one tells whether it is their link or the network of one of them."""
     LEAF = "leaf"
     """The nodes of a leaf switch with those of others, and not with each other."""
 
@@ -37,7 +39,9 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True)
 class Culprit:
-    """A part that is slow, with the tests that say so. `slowness` is that of the slow tests, as a share."""
+    """A part that is slow, with the tests that say so. `slowness` is that of the slow tests, as a share, `beside` what they
+    were compared with. One of them was slow from its step `since` on, if that is not 0.
+    """
 
     part: Part
     nodes: tuple[str, ...]
@@ -45,16 +49,19 @@ class Culprit:
     slow: int
     tests: int
     name: str = ""
+    beside: str = "its peers"
+    since: int = 0
 
     @property
     def intermittent(self) -> bool:
-        return self.slow < self.tests
+        return self.slow < self.tests or self.since > 0
 
     def __str__(self) -> str:
-        often = (
-            f"in {self.slow} of {self.tests} tests" if self.intermittent else f"in each of {self.tests} tests"
-        )
-        return f"{self._what}: {percent(self.slowness)} slower than its peers {often}{', intermittent' if self.intermittent else ''}"
+        often = f"in {self.slow} of" if self.slow < self.tests else "in each of"
+        words = f"{self._what}: {percent(self.slowness)} slower than {self.beside} {often} {self.tests} tests"
+        if self.since:
+            return f"{words}, intermittent: one was slow from step {self.since} on"
+        return f"{words}, intermittent" if self.intermittent else words
 
     @property
     def _what(self) -> str:
@@ -62,6 +69,8 @@ class Culprit:
             return f"the uplink of leaf {self.name} ({len(self.nodes)} nodes)"
         if self.part is Part.LINK:
             return f"the link {self.nodes[0]}-{self.nodes[1]}"
+        if self.part is Part.PAIR:
+            return f"the link {self.nodes[0]}-{self.nodes[1]} (or the network of one of them)"
         if self.part is Part.NETWORK:
             return f"the network of {self.nodes[0]}"
         return self.nodes[0]

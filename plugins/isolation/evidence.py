@@ -11,13 +11,15 @@ from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from plugins.isolation.answer import Answer, Culprit, Ending, Part
+from plugins.isolation.answer import Answer, Culprit, Ending, Part, percent
 from plugins.isolation.probes import Nodes, Pair, Probe, Result, disjoint
-from plugins.isolation.statistics import LEAST, Peers
+from plugins.isolation.statistics import LEAST, MANY, Peers
 
 Value = TypeVar("Value")
 Search = Generator[list[Probe], list[Result], Value]
 
+# The noise of a probe, as a share, for which its usual length is enough.
+NOISE = 0.006
 # A part explains the loss of a job if it is slower by this share of the loss. Nobody is suspected for less, nor for less than `LEAST`.
 EXPLAINS = 0.5
 # Pairs of good nodes that suspects are compared with, if no round of pairs was run before.
@@ -33,15 +35,23 @@ class Test:
     nodes: tuple[str, ...]
     slowness: float
     slow: bool
+    since: int = 0
+
+    def __str__(self) -> str:
+        since = f" from step {self.since} on" if self.since else ""
+        return f"{' with '.join(self.nodes)} ({percent(self.slowness)}{since})"
 
 
 @dataclass
 class Evidence:
-    """What is known so far. `loss` is by how much the job was slow, as a share; `length` is that of the probes from now on."""
+    """What is known so far. `loss` is by how much the job was slow, as a share; `length` is that of the probes from now on.
+    `beside` says what tests are compared with.
+    """
 
     nodes: Nodes
     loss: float
     length: int = 1
+    beside: str = "its peers"
     alone: Peers | None = None
     pairs: Peers | None = None
     tests: list[Test] = field(default_factory=list)
@@ -67,7 +77,7 @@ class Evidence:
         for result in results:
             for run in result.runs:
                 slowness = peers.slowness(run.seconds)
-                tests.append(Test(result.probe.nodes, slowness, slowness > peers.limit))
+                tests.append(Test(result.probe.nodes, slowness, slowness > peers.limit, run.since))
         self.tests += tests
         return tests
 
@@ -87,6 +97,20 @@ class Evidence:
     def peers(self, results: Sequence[Result]) -> Peers:
         """What these results are compared to."""
         return Peers.of([result.seconds for result in results], max(LEAST, EXPLAINS * self.loss))
+
+    def beside_baseline(self, results: Sequence[Result]) -> Peers | None:
+        """What these results are compared to if each has the same baseline; None if not."""
+        baselines = {result.expected for result in results}
+        baseline = baselines.pop() if len(baselines) == 1 else None
+        if baseline is None:
+            return None
+        return Peers(baseline.seconds, NOISE, MANY, max(baseline.band, EXPLAINS * self.loss))
+
+    def slow_alone(self, results: Sequence[Result], peers: Peers) -> Search[list[str]]:
+        """The nodes that are slow by themselves: those that are in these results are probed twice more."""
+        suspects = [test.nodes[0] for test in self.judge(results, peers) if test.slow]
+        self.judge((yield from self.measure([(node,) for node in suspects], runs=2)), peers)
+        return [node for node in suspects if self.slowness(node) > peers.limit]
 
     def slowness(self, node: str) -> float:
         """The mean slowness of a node by itself."""
@@ -118,8 +142,9 @@ class Evidence:
         return pairs
 
     def accuse(self, part: Part, nodes: tuple[str, ...], tests: Sequence[Test], name: str = "") -> None:
-        slow = [test.slowness for test in tests if test.slow]
-        self.culprits.append(Culprit(part, nodes, statistics.fmean(slow), len(slow), len(tests), name))
+        slow = [test for test in tests if test.slow]
+        slowness, since = statistics.fmean(test.slowness for test in slow), max(test.since for test in slow)
+        self.culprits.append(Culprit(part, nodes, slowness, len(slow), len(tests), name, self.beside, since))
 
     def confirm(self, suspects: Sequence[str], links: Sequence[Pair]) -> Search[None]:
         """Test suspects with two different good nodes each; a link with each of its ends and a third node, and once more."""

@@ -15,11 +15,21 @@ Pair = tuple[str, str]
 class Run:
     """One start of the probe on all nodes of its test.
 
-    `seconds` is the median time of its steps; `error` the standard error of that, as a share of it.
+    `seconds` is the median time of its steps; `error` the standard error of that, as a share of it. If its pace fell on the
+    way, `seconds` is that of its last steps, which are slow from step `since` on.
     """
 
     seconds: float
     error: float
+    since: int = 0
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The baseline of a probe: the `seconds` of a step, and the share `band` by which a healthy machine may be slower."""
+
+    seconds: float
+    band: float
 
 
 @dataclass(frozen=True)
@@ -33,11 +43,12 @@ class Probe:
 
 @dataclass(frozen=True)
 class Result:
-    """What a probe measured. `runs` is empty if it failed, and `reason` says how."""
+    """What a probe measured. `runs` is empty if it failed, and `reason` says how. `expected` is None if it has no baseline."""
 
     probe: Probe
     runs: tuple[Run, ...] = ()
     reason: str = ""
+    expected: Expected | None = None
 
     @property
     def seconds(self) -> float:

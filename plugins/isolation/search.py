@@ -13,15 +13,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from plugins.isolation.answer import SHOWN, Answer, Ending, Part, percent
-from plugins.isolation.evidence import EXPLAINS, Evidence, Search, Test
+from plugins.isolation.evidence import CONFIRMING, EXPLAINS, NOISE, Evidence, Search, Test
 from plugins.isolation.probes import Nodes, Pair, Result
 from plugins.isolation.statistics import LEAST, Peers, two_kinds
 
-# The noise of a probe, as a share, for which its usual length is enough; and with the error of such an estimate.
-NOISE = 0.006
+# The noise for which the usual length of a probe is enough, with the error of such an estimate.
 NOISE_SEEN = 1.15 * NOISE
 LONGEST = 8
-# So few nodes do not tell which of them is slow.
+# Fewer nodes do not tell which of them is slow: two of three may be.
 FEWEST = 4
 # A leaf is suspect if this share of its pairs is slow: half of them are if it is slow half of the time.
 OF_LEAF = 0.4
@@ -31,10 +30,10 @@ HALF = 0.5
 SAMPLE = 4
 
 
-def isolate(nodes: Nodes, loss: float, expected: float | None = None) -> Search[Answer]:
-    """Find what made a job on these nodes slower by `loss`, a share. `expected` is the baseline of a node by itself, in s."""
+def isolate(nodes: Nodes, loss: float) -> Search[Answer]:
+    """Find what made a job on these nodes slower by `loss`, a share."""
     evidence = Evidence(nodes, loss)
-    for step in (_alone(evidence, expected), _neighbours(evidence), _leaves(evidence)):
+    for step in (_alone(evidence), _neighbours(evidence), _leaves(evidence)):
         answer = yield from step
         if answer is not None:
             return answer
@@ -43,7 +42,7 @@ def isolate(nodes: Nodes, loss: float, expected: float | None = None) -> Search[
     return _without_culprit(evidence)
 
 
-def _alone(evidence: Evidence, expected: float | None) -> Search[Answer | None]:
+def _alone(evidence: Evidence) -> Search[Answer | None]:
     """Each node by itself. Those that are slow are probed twice more."""
     nodes = [(node,) for node in evidence.nodes.ring]
     results = yield from evidence.measure(nodes)
@@ -51,33 +50,66 @@ def _alone(evidence: Evidence, expected: float | None) -> Search[Answer | None]:
     if noise > NOISE_SEEN:
         evidence.length = min(math.ceil((noise / NOISE) ** 2), LONGEST)
         results = yield from evidence.measure(nodes)
-    if len(results) < FEWEST:
-        return evidence.answer(
-            Ending.CANNOT_TELL, f"probes ran on {len(results)} nodes: too few to tell which of them is slow"
-        )
-    noise = _noise(results)
+        noise = _noise(results)
     if noise > NOISE_SEEN:
         return evidence.answer(
             Ending.CANNOT_TELL,
             f"probes of one node scatter by {percent(noise)}, even if they are {evidence.length} times as long",
         )
+    if len(results) < FEWEST:
+        return (yield from _few(evidence, results))
     seconds = [result.seconds for result in results]
     kinds = two_kinds(seconds)
     if kinds is not None:
         return evidence.answer(Ending.TWO_KINDS, _of_kinds(*kinds))
     evidence.alone = peers = evidence.peers(results)
-    if expected is not None and peers.center / expected - 1 > max(LEAST, EXPLAINS * evidence.loss):
-        return evidence.answer(
-            Ending.WHOLE_FLEET,
-            f"the median node is {percent(peers.center / expected - 1)} slower than the baseline of one node",
-        )
-    tests = evidence.judge(results, peers)
-    suspects = [test.nodes[0] for test in tests if test.slow]
-    again = yield from evidence.measure([(node,) for node in suspects], runs=2)
-    evidence.judge(again, peers)
-    slow = [node for node in suspects if evidence.slowness(node) > peers.limit]
+    slow = yield from evidence.slow_alone(results, peers)
     yield from evidence.confirm(slow, ())
+    baseline = evidence.beside_baseline(results)
+    if not evidence.culprits and baseline is not None and baseline.slowness(peers.center) > baseline.limit:
+        return evidence.answer(Ending.WHOLE_FLEET, _of_fleet(baseline.slowness(peers.center)))
     return None
+
+
+def _few(evidence: Evidence, results: Sequence[Result]) -> Search[Answer]:
+    """Three nodes or fewer are no peers of each other: each beside the baseline of one node, then their pairs beside theirs."""
+    ran = f"probes ran on {len(results)} of {len(evidence.nodes.ring)} nodes"
+    evidence.alone, evidence.beside = evidence.beside_baseline(results), "the baseline"
+    if evidence.alone is None:
+        return evidence.answer(
+            Ending.CANNOT_TELL, f"{ran}: too few to tell which of them is slow{_apart(results)}"
+        )
+    slow = yield from evidence.slow_alone(results, evidence.alone)
+    if len(slow) == len(results):
+        slowness = statistics.median(map(evidence.slowness, slow))
+        return evidence.answer(Ending.WHOLE_FLEET, _of_fleet(slowness))
+    for node in slow:
+        evidence.accuse(Part.NODE, (node,), [test for test in evidence.tests if test.nodes == (node,)])
+    if slow:
+        return evidence.answer(Ending.ISOLATED)
+    pairs = yield from evidence.measure(evidence.nodes.neighbours(evidence.excluded), CONFIRMING)
+    evidence.pairs = evidence.beside_baseline(pairs)
+    if evidence.pairs is None:
+        apart = _apart(pairs if len(pairs) > 1 else [*results, *pairs])
+        return evidence.answer(
+            Ending.CANNOT_TELL, f"{ran}, each as fast as its baseline, and pairs have none{apart}"
+        )
+    return _of_few_pairs(evidence, evidence.judge(pairs, evidence.pairs))
+
+
+def _of_few_pairs(evidence: Evidence, tests: Sequence[Test]) -> Answer:
+    """Which pairs of three nodes or fewer are slow in each test: that of two alone, the link if both are fast with the third."""
+    pairs = list(dict.fromkeys(test.nodes for test in tests))
+    slow = [pair for pair in pairs if all(test.slow for test in tests if test.nodes == pair)]
+    ends = [node for pair in slow for node in pair]
+    of_slow = [test for test in tests if test.nodes in slow]
+    if len(slow) == FEWEST - 1:
+        return evidence.answer(Ending.CANNOT_TELL, f"each of {len(slow)} pairs is slow")
+    if len(slow) == 2:
+        evidence.accuse(Part.NETWORK, (max(ends, key=ends.count),), of_slow)
+    elif slow:
+        evidence.accuse(Part.LINK if len(pairs) == FEWEST - 1 else Part.PAIR, slow[0], of_slow)
+    return evidence.answer(Ending.ISOLATED) if slow else _without_culprit(evidence)
 
 
 def _neighbours(evidence: Evidence) -> Search[Answer | None]:
@@ -221,8 +253,24 @@ def _of_kinds(fast: Sequence[float], slow: Sequence[float]) -> str:
     return f"{len(slow)} of {len(slow) + len(fast)} nodes are {percent(slower)} slower than the others, as nodes of another kind are"
 
 
+def _of_fleet(slowness: float) -> str:
+    return f"the median node is {percent(slowness)} slower than the baseline of one node"
+
+
+def _apart(results: Sequence[Result]) -> str:
+    """How far apart the slowest and the fastest of these are, in words; "" if it is so little that nobody is suspected."""
+    if len(results) < 2:
+        return ""
+    fast, *_, slow = sorted(results, key=lambda result: result.seconds)
+    slower = slow.seconds / fast.seconds - 1
+    if slower <= LEAST:
+        return ""
+    first, second = (" with ".join(result.probe.nodes) for result in (slow, fast))
+    return f"; {first} is {percent(slower)} slower than {second}"
+
+
 def _not_again(tests: Sequence[Test]) -> str:
-    slow = ", ".join(f"{' with '.join(test.nodes)} ({percent(test.slowness)})" for test in tests[:SHOWN])
+    slow = ", ".join(map(str, tests[:SHOWN]))
     return f"slow, and not again or not with all: {slow}{' and others' if len(tests) > SHOWN else ''}"
 
 
@@ -233,5 +281,8 @@ def _without_culprit(evidence: Evidence) -> Answer:
     if unresolved:
         return evidence.answer(Ending.CANNOT_TELL, _not_again(unresolved))
     if peers is None or peers.smallest > max(evidence.loss, LEAST):
-        return evidence.answer(Ending.CANNOT_TELL, "a part as slow as the job would not be sure to be seen")
+        seen = f": only what is {percent(peers.smallest)} slower" if peers else ""
+        return evidence.answer(
+            Ending.CANNOT_TELL, f"a part as slow as the job would not be sure to be seen{seen}"
+        )
     return evidence.answer(Ending.ALIKE)

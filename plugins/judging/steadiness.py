@@ -10,7 +10,6 @@ from plugins.metrics import Measurement
 from plugins.record.baseline import Tolerance
 from plugins.record.verdict import Kind
 from plugins.scatter import regular
-from plugins.timing import OUTLIER_FLOOR
 
 MAX_USEFUL_RUNS = 20
 """If more runs than this are needed to decide, the verdict says so and gives no number."""
@@ -31,8 +30,7 @@ def fell(measurement: Measurement, band: Band) -> bool:
     Its last steps are out of the band, and slower than the other steps by more than chance explains.
     """
     timing = measurement.timing
-    beyond = max(OUTLIER_FLOOR, timing.judged.unit.sigmas * timing.tail_error)
-    return band.side(timing.tail) is Kind.TOO_SLOW and timing.tail > (1 + beyond) * timing.settled
+    return band.side(timing.tail) is Kind.TOO_SLOW and timing.fell
 
 
 def instability(measurement: Measurement, tolerance: Tolerance) -> str:

@@ -215,12 +215,12 @@ class SlowPart(Part):
     """What slows the case: a node, its network, a link or a leaf."""
 
     part: str
-    """`node`, `network` (of a node), `link` or `leaf` (its uplink)."""
+    """`node`, `network` (of a node), `link`, `pair` (the link, or the network of one of the two) or `leaf` (its uplink)."""
     name: str
     """Of the leaf; else empty."""
     nodes: tuple[str, ...]
     slowness: float
-    """By how much its slow probes were slower than their peers, as a share."""
+    """By how much its slow probes were slower than their peers, of three nodes or fewer than the baseline, as a share."""
     slow: int
     """So many of its probes were slow."""
     tests: int

@@ -7,12 +7,15 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 from plugins.isolation.answer import Answer, Culprit
-from plugins.isolation.probes import Nodes, Probe, Result, Run
+from plugins.isolation.probes import Expected, Nodes, Probe, Result, Run
 from plugins.isolation.search import isolate
 
 LEAF = 16
 SPREAD = 0.007
 """By how much healthy nodes differ, as a share, as cards of one type do."""
+
+BAND = 0.05
+"""The band of a baseline, as `baselines/proxy.yaml` has it."""
 
 SLOW, CONGESTED = 0.08, 0.10
 """By how much a slow node, and a slow network, slow the step of a probe."""
@@ -24,7 +27,8 @@ Name = tuple[str, str]
 class Fleet:
     """`noise` is that of a probe, as a share. The tables have the slowness of nodes, network cards, links and leaves.
 
-    Each fault happens in the share `often` of all starts; a probe fails by the share `failing`.
+    Each fault happens in the share `often` of all starts; a probe fails by the share `failing`. `baselines` are those of a node
+    and of a pair, in steps of the median node; none if 0.
     """
 
     size: int
@@ -33,6 +37,7 @@ class Fleet:
     often: float = 1.0
     failing: float = 0.0
     leaves_known: bool = True
+    baselines: tuple[float, float] = (0.0, 0.0)
     nodes: dict[str, float] = field(default_factory=dict)
     cards: dict[str, float] = field(default_factory=dict)
     links: dict[frozenset[str], float] = field(default_factory=dict)
@@ -74,7 +79,12 @@ class Fleet:
         self.node_lengths += len(probe.nodes) * probe.runs * probe.length
         if self.random.random() < self.failing:
             return Result(probe, reason="the node did not answer")
-        return Result(probe, tuple(self._run(probe) for _ in range(probe.runs)))
+        seconds = self.baselines[len(probe.nodes) - 1]
+        return Result(
+            probe,
+            tuple(self._run(probe) for _ in range(probe.runs)),
+            expected=Expected(seconds, BAND) if seconds else None,
+        )
 
     def _run(self, probe: Probe) -> Run:
         noise = self.noise / probe.length**0.5

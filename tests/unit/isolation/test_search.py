@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -27,8 +28,8 @@ from tests.bench.fleets import (
 NOISE = 0.006
 
 
-def fleet_of(size: int, noise: float = NOISE, seed: str = "", **options: float) -> Fleet:
-    return Fleet(size, noise, random.Random(f"{size} {noise} {seed}"), **options)  # type: ignore[arg-type]
+def fleet_of(size: int, noise: float = NOISE, seed: str = "", **options: Any) -> Fleet:
+    return Fleet(size, noise, random.Random(f"{size} {noise} {seed}"), **options)
 
 
 @pytest.mark.parametrize("size", [16, 64])
@@ -124,7 +125,7 @@ def test_a_node_that_runs_no_probe_is_no_culprit_and_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("failing", [True, False])
-def test_too_few_nodes_tell_nothing(failing: bool) -> None:
+def test_too_few_nodes_without_a_baseline_tell_nothing(failing: bool) -> None:
     fleet = fleet_of(64 if failing else 3, failing=1.0 if failing else 0.0)
     answer = fleet.isolate(SLOW)
     assert (answer.ending, answer.culprits) == (Ending.CANNOT_TELL, ())
@@ -152,9 +153,15 @@ def test_two_kinds_of_nodes_are_no_fault() -> None:
 
 @pytest.mark.parametrize(("expected", "ending"), [(0.9, Ending.WHOLE_FLEET), (1.0, Ending.ALIKE)])
 def test_a_fleet_that_is_slow_as_a_whole_accuses_nobody(expected: float, ending: Ending) -> None:
-    fleet = fleet_of(64)
-    answer = answered(isolate(Nodes(tuple(fleet.names), fleet.leaf), SLOW, expected), fleet.round)
+    answer = fleet_of(64, baselines=(expected, 0.0)).isolate(SLOW)
     assert (answer.ending, answer.culprits) == (ending, ())
+
+
+def test_a_baseline_that_no_node_reaches_hides_no_slow_node() -> None:
+    """The table may be of another image, say."""
+    fleet = fleet_of(64, baselines=(0.9, 0.0))
+    slow_nodes(fleet, 1)
+    assert {name_of(culprit) for culprit in fleet.isolate(SLOW).culprits} == fleet.faults
 
 
 def test_a_search_goes_on_from_what_was_measured_before() -> None:

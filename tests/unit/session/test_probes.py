@@ -1,0 +1,59 @@
+"""What a probe's job measured, and which baseline it is compared with: that of its own GPUs and versions, or none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fixtures.session.isolating import PROBES, STEPS, Prober, run_of
+from plugins.isolation.probes import Expected, Probe
+from plugins.job_files import ParsedLogs
+from plugins.logs import Step
+from plugins.recipes.cases import load_recipe
+from plugins.record.folder import LOG
+from plugins.record.job import Job, JobRef
+
+ROOT = Path(__file__).parents[3]
+HEALTHY = ROOT / "tests" / "unit" / "gpu_logs" / "healthy.log"
+"""20 steps of 8b-8l in bf16 on an H100."""
+
+RECIPE = load_recipe(ROOT / "suites" / "proxy")
+CASE = next(case for case in RECIPE.cases if (case.size, case.dtype, case.gpus) == (*PROBES["gpu"], 1))
+ALONE, PAIR = Probe(("gpu001",), length=20 // STEPS), Probe(("gpu001", "gpu002"), length=20 // STEPS)
+
+
+@pytest.mark.parametrize(
+    ("probe", "gpus", "change", "expected"),
+    [
+        (ALONE, 1, ("", ""), Expected(1.706, 0.05)),
+        (ALONE, 1, ("H100 80GB HBM3", "H200"), Expected(1.714, 0.05)),
+        (ALONE, 1, ("H100 80GB HBM3", "H100 PCIe"), None),
+        (ALONE, 1, ("proxy jax: 0.11.2", "proxy jax: 0.10.2"), None),
+        (ALONE, 1, ("proxy jax: 0.11.2", ""), None),
+        (ALONE, 8, ("", ""), None),
+        (PAIR, 1, ("", ""), None),
+    ],
+)
+def test_a_probe_is_compared_with_the_baseline_of_its_own_gpus_and_versions(
+    probe: Probe, gpus: int, change: tuple[str, str], expected: Expected | None, tmp_path: Path
+) -> None:
+    job = Job(ref=JobRef.of_probe("proxy", "llama3/70b", "isolate1x2.1-gpu001", "probe"))
+    (tmp_path / job.case).mkdir(parents=True)
+    (tmp_path / job.case / LOG).write_text(HEALTHY.read_text().replace(*change))
+    case = replace(CASE, gpus=gpus)
+    result = Prober(RECIPE, case, tmp_path, ROOT / "baselines", ParsedLogs()).result(probe, [job])
+    assert [round(run.seconds, 3) for run in result.runs] == [1.699]
+    assert result.expected == expected
+
+
+def test_a_pace_that_falls_in_the_middle_of_a_probe_is_that_of_its_last_steps() -> None:
+    def probe(*seconds: float) -> tuple[float, int]:
+        run = run_of([Step(index, each) for index, each in enumerate(seconds)])
+        return run.seconds, run.since
+
+    assert probe(*[1.7] * 7, *[1.83] * 3) == (1.83, 7)
+    assert probe(*[1.7] * 10) == (1.7, 0)
+    assert probe(*[1.7] * 8, *[1.83] * 2) == (1.7, 0)  # two steps may be stalls
+    assert probe(*[1.83] * 10) == (1.83, 0)
