@@ -9,6 +9,7 @@ from pathlib import Path
 from plugins.isolation.answer import Answer
 from plugins.record.folder import LOG
 from plugins.record.job import Job, Phase
+from plugins.record.verdict import Kind
 
 UNKNOWN_JOB = "of unknown id"
 """The id of a replayed log's job, if the name of the log does not state it."""
@@ -34,16 +35,29 @@ class Diagnosed:
 
 
 @dataclass(frozen=True)
+class Proof:
+    """What a case did once more, without the nodes that slow it. `verdict` and `step_time` (in s) are None if it did not run."""
+
+    nodes: tuple[str, ...]
+    headline: str
+    verdict: Kind | None = None
+    step_time: float | None = None
+
+
+@dataclass(frozen=True)
 class Isolated:
     """What an isolation of the nodes that slow a case has answered, in so many rounds of probes and GPU-hours.
 
-    `causes` are what the GPUs of slow nodes say of it.
+    `causes` are what the GPUs of slow nodes say of it. `proof` is None if the case was not to run once more. `command` runs it
+    without the nodes that slow it; "" if none does.
     """
 
     answer: Answer
     rounds: int
     gpu_hours: float
     causes: tuple[str, ...] = ()
+    proof: Proof | None = None
+    command: str = ""
 
     @property
     def headline(self) -> str:
@@ -51,7 +65,12 @@ class Isolated:
         if not self.rounds:
             return str(self.answer)
         words = "; ".join([str(self.answer), *self.causes])
-        return f"{words} ({self.rounds} rounds of probes, {self.gpu_hours:.2g} GPU-hours)"
+        parts = [f"{words} ({self.rounds} rounds of probes, {self.gpu_hours:.2g} GPU-hours)"]
+        if self.proof is not None:
+            parts.append(self.proof.headline)
+        if self.command:
+            parts.append(f"to run it without them: {self.command}")
+        return "; ".join(parts)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,15 @@ from plugins.isolation.probes import Probe, Result
 _MODE = re.compile(r"isolate(\d+)x(\d+)\.(\d+)-(.+)")
 
 
+PROOF = "proof"
+"""The mode of the job that runs a case again without the nodes that slow it."""
+
+
+def isolates(mode: str) -> bool:
+    """Whether a job with this mode is a part of an isolation."""
+    return mode == PROOF or ProbeJob.parse(mode) is not None
+
+
 @dataclass(frozen=True)
 class ProbeJob:
     """A job of an isolation: a start of a probe in a round, both counted from 1. Its name is the mode of the job."""

@@ -11,6 +11,7 @@ from itertools import product
 from pathlib import Path
 
 from plugins.errors import ConfigError
+from plugins.isolation.progress import PROOF
 from plugins.logs.means import SINGLE, Means
 from plugins.recipes.megatron import broken_rules, padded_vocabulary, parameters
 from plugins.recipes.models import Group, Measure, Model, SiteModel
@@ -258,10 +259,12 @@ class Recipe:
         return self.file.cpu_environment if case.accelerator == "cpu" else {}
 
     def case(self, case_id: str) -> Case | None:
-        """The case of this id. `<id>/<mode>`, the id of a diagnosis' job, is the case in that mode."""
+        """The case of this id. `<id>/<mode>`, the id of a diagnosis' job, is the case in that mode; `<id>/proof` is the case itself."""
         timed, _, mode = case_id.partition("/")
         case = next((case for case in self.cases if case.id == timed), None)
-        return self.in_mode(case, mode) if case is not None and mode else case
+        if case is None or mode in ("", PROOF):
+            return case
+        return self.in_mode(case, mode)
 
     def diagnostic_modes(self, case: Case) -> tuple[Case, ...]:
         """The same case in the modes that tell the cause of its pace: profile and NCCL trace."""

@@ -236,6 +236,19 @@ class FailedProbe(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ProofRun(Part):
+    """What the case did once more, without the nodes that slow it."""
+
+    nodes: tuple[str, ...]
+    """It was kept off them."""
+    verdict: Kind | None
+    """Null if it did not run."""
+    step_time: float | None
+    """In seconds."""
+    headline: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class IsolatedParts(Part):
     """What slows a case that is too slow, by probes of its nodes."""
 
@@ -248,6 +261,10 @@ class IsolatedParts(Part):
     rounds: int
     gpu_hours: float
     failed: tuple[FailedProbe, ...]
+    proof: ProofRun | None
+    """Null if no node is slow."""
+    command: str | None
+    """Runs the case without the nodes that slow it."""
 
 
 LastJob = Annotated[Job, View(Job, LAST, "JobRecord", "A job on its cluster, in the cluster's own words.")]

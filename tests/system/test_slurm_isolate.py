@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import stat
 import sys
@@ -29,7 +30,7 @@ MakeSlow = Callable[..., Trial]
 
 @pytest.fixture
 def make_slow(make_trial: MakeTrial, tmp_path: Path) -> MakeSlow:
-    """A case that is too slow, on a lab whose probes find what a table says."""
+    """A case that is too slow on the nodes of a table, or on all if it has none, on a lab whose probes find what the table says."""
 
     def make(table: dict[str, Any], case: str = CASE, *, ready: bool = True) -> Trial:
         faults, python = tmp_path / "faults.json", tmp_path / "python"
@@ -41,7 +42,12 @@ def make_slow(make_trial: MakeTrial, tmp_path: Path) -> MakeSlow:
         python.chmod(python.stat().st_mode | stat.S_IXUSR)
         program = python if ready else tmp_path / "nowhere"
         keys = {"recipes": f"{{proxy: {{values: {{python: '{program}'}}}}}}"}
-        trial: Trial = make_trial(case=case, keys=keys, limits=AT_ONCE, pace=SLOW, real_step=0.005)
+        leaves = [node for leaf in table.get("leaves", {}).values() for node in leaf["nodes"]]
+        names = [name for kind in ("nodes", "cards", "links") for name in table.get(kind, {})]
+        slow = [*leaves, *(node for name in names for node in name.split("+"))]
+        trial: Trial = make_trial(
+            case=case, keys=keys, limits=AT_ONCE, pace=SLOW, slow_nodes=slow, real_step=0.005
+        )
         return trial
 
     return make
@@ -66,12 +72,23 @@ def check(result: Run, case: str, words: str, slow: Sequence[str] = (), crashed:
     nodes = int(case.rpartition("-")[2].removesuffix("gpus")) // 8
     assert len(passing) == (nodes - len(slow) - len(crashed) if slow else 0)
     assert isolation["rounds"] <= 6 + len(crashed)
+    assert (isolation["proof"] is None) == (isolation["command"] is None) == (not slow)
+
+
+def proof(result: Run, case: str, nodes: Sequence[str]) -> str:
+    """What the answer says of the case without these nodes. The command that runs it so follows."""
+    words, _, command = result.case(case)["isolation"]["headline"].partition("; to run it without them: ")
+    assert command.startswith("pytest suites/llama3 ")
+    assert command.endswith(f" --exclude-nodes {','.join(sorted(nodes))}")
+    return str(words.rpartition(f" without {','.join(sorted(nodes))}: ")[2])
 
 
 def test_the_network_of_a_node_is_named_beside_a_node_that_crashes(make_slow: MakeSlow) -> None:
     result = make_slow({"cards": {"gpu009": 0.1}, "crash": ["gpu012"]}).start("--isolate", "500").end(400)
     assert result.verdicts == {CASE: "too slow"}, result.out
     check(result, CASE, "the network of gpu009: ", ["gpu009"], ["gpu012"])
+    assert re.fullmatch(r"[\d.]+ s a step: within its limits", proof(result, CASE, ["gpu009"]))
+    assert result.case(CASE)["isolation"]["proof"]["verdict"] == "passed"
 
 
 def test_what_slows_each_of_four_cases_on_256_nodes_is_named(make_slow: MakeSlow, tmp_path: Path) -> None:
@@ -95,6 +112,10 @@ def test_what_slows_each_of_four_cases_on_256_nodes_is_named(make_slow: MakeSlow
     check(result, QUARTERS[1], f"the link {'-'.join(link)}: ", link)
     check(result, QUARTERS[2], "the uplink of leaf leaf", leaf)
     check(result, QUARTERS[3], "no node: all are alike")
+    for case, slow in zip(QUARTERS, (node, link, leaf), strict=False):
+        assert re.fullmatch(
+            r"still too slow: [\d.]+ s a step where it was [\d.]+ s", proof(result, case, slow)
+        )
 
 
 def test_a_session_killed_during_256_probes_goes_on_with_them(make_slow: MakeSlow, tmp_path: Path) -> None:
@@ -105,11 +126,36 @@ def test_a_session_killed_during_256_probes_goes_on_with_them(make_slow: MakeSlo
     until(lambda: sum(job.state == "RUNNING" for job in trial.living()) == 255, "255 probes")
     trial.kill()
     (tmp_path / "faults.wait").unlink()
-    result = trial.resume("--isolate", "500")
+    result = trial.resume("--isolate", "5000")
     assert result.verdicts == {WHOLE: "too slow"}, result.out
     check(result, WHOLE, "gpu003: ", ["gpu003", "gpu200"], ["gpu100"])
     assert "; gpu200: " in headline(result, WHOLE)
+    assert "Requested node configuration is not available" in proof(result, WHOLE, ["gpu003", "gpu200"])
     assert sum("-isolate1" in job.name for job in trial.jobs()) == 256
+
+
+def test_a_session_killed_during_the_proof_goes_on_with_it(make_slow: MakeSlow) -> None:
+    trial = make_slow({"nodes": {"gpu003": 0.09}}, SMALL).start("--isolate", "500")
+    until(lambda: any("-isolate" in job.name for job in trial.living()), "a probe")
+    trial.hold(3)
+    until(lambda: any(job.name.endswith("-proof") for job in trial.living()), "the proof")
+    trial.kill()
+    trial.let_go()
+    assert ": within its limits; " in headline(trial.resume(), SMALL)
+    assert sum("-proof" in job.name for job in trial.jobs()) == 1
+
+
+def test_nodes_that_are_not_there_are_told_before_anything_is_sent(make_slow: MakeSlow) -> None:
+    trial = make_slow({}, SMALL)
+    for nodes, words in (
+        ("gpu999", "slurm has no node gpu999"),
+        ("gpu[001-250]", f"{SMALL} needs 8 nodes, and slurm has 6 others"),
+    ):
+        for more in ((), ("--check",)):
+            result = trial.start("--exclude-nodes", nodes, *more).end()
+            assert result.status == 4, result.out
+            assert f"--exclude-nodes: {words}" in result.out
+    assert not (trial.results / "latest").exists()
 
 
 def test_a_budget_that_is_too_small_probes_nothing_and_says_so(make_slow: MakeSlow) -> None:

@@ -16,7 +16,7 @@ from fixtures.fleet.state import Symptom
 from fixtures.options import _gpu_hours, contradictions
 from fixtures.session.choices import ChosenCase
 from fixtures.session.plan import print_plan
-from fixtures.session.prospects import commands, why_undiagnosable
+from fixtures.session.prospects import command, why_undiagnosable
 from fixtures.session.prospects import symptom as symptom_of
 from fixtures.site import THIS_MACHINE
 from plugins.outcome import Outcome
@@ -125,13 +125,15 @@ def test_what_cannot_be_diagnosed_says_why(tmp_path: Path) -> None:
 
 
 def test_the_commands_can_be_copied() -> None:
-    again, record = commands(CHOSEN, ["--site", "my site.yaml"])
+    again = command(CHOSEN, [CHOSEN.case], "--site", "my site.yaml")
+    modes = CHOSEN.recipe.diagnostic_modes(CHOSEN.case)
+    record = command(CHOSEN, modes, "--site", "my site.yaml", "--record-baselines")
     assert again == "pytest suites/llama3 -k '[70b-fp8-512gpus]' --site 'my site.yaml'"
     assert record == (
         "pytest suites/llama3 -k '[70b-profile-fp8-512gpus] or [70b-nccl-trace-fp8-512gpus]' "
         "--variant profile --variant nccl-trace --site 'my site.yaml' --record-baselines"
     )
-    assert commands(chosen(replace(CHOSEN.case, variant="sharp")), [])[0].endswith("--variant sharp")
+    assert command(CHOSEN, [replace(CHOSEN.case, variant="sharp")]).endswith("--variant sharp")
 
 
 @pytest.mark.parametrize(("text", "hours"), [("12", 12.0), ("0.5", 0.5), ("1e3", 1000.0)])

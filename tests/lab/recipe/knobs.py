@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import random
+import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +18,7 @@ class Knobs:
     """Read from `$STAGE_PATH/lab.json` when the trainer starts. Steps count from 0; a step of -1 means never.
 
     Pace, in printed (virtual) time:
-        pace: factor on the published step time; noise: relative standard deviation; seed: of that noise;
+        pace: factor on the published step time; slow_nodes: on Slurm, of a job on any of these alone, of all if there are none; noise: relative standard deviation; seed: of that noise;
         paces: "8b-fp8-64" -> a further factor on the step time of this case of llama3;
         warmup: number of slow first steps; slow_steps: step -> factor, for stalls and hiccups.
     Pace, in real seconds:
@@ -52,6 +54,7 @@ class Knobs:
     """
 
     pace: float = 1.0
+    slow_nodes: list[str] = field(default_factory=list)
     noise: float = 0.002
     seed: int = 0
     paces: dict[str, float] = field(default_factory=dict)
@@ -113,6 +116,11 @@ class Knobs:
         for name in ("slow_steps", "causes"):
             if name in values:
                 values[name] = {int(key): value for key, value in values[name].items()}
+        if values.get("slow_nodes") and "SLURM_JOB_NODELIST" in os.environ:
+            nodes = ["scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"]]
+            names = subprocess.run(nodes, check=True, capture_output=True, text=True).stdout.split()
+            if set(names).isdisjoint(values["slow_nodes"]):
+                values["pace"] = 1.0
         return cls(**values)
 
     def save(self, stage: Path) -> None:

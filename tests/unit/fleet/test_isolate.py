@@ -9,11 +9,11 @@ import pytest
 
 from fixtures.fleet.isolate import LEAVES
 from fixtures.fleet.state import Isolation, Policy, PricedCase
-from plugins.errors import Absent, Infrastructure
+from plugins.errors import Absent, Infrastructure, SubmitError
 from plugins.isolation.answer import Answer
 from plugins.isolation.evidence import Search
 from plugins.isolation.probes import Nodes, Probe, Result, Run
-from plugins.isolation.progress import ProbeJob, nodes_of
+from plugins.isolation.progress import PROOF, ProbeJob, nodes_of
 from plugins.isolation.search import isolate
 from plugins.recipes.cases import Case
 from plugins.record.job import Job, JobRef, JobState
@@ -60,8 +60,22 @@ def policy(measure: Measure = lambda probe: Result(probe, (Run(1.0, 0.001),)), h
     def measured(probe: Probe, _jobs: Sequence[Job]) -> Result:
         return measure(probe)
 
-    isolation = Isolation(search, lambda _probe: PricedCase(NARROW, 2.0, 1.0), measured, "nemo2")
+    isolation = Isolation(
+        search, lambda _probe: PricedCase(NARROW, 2.0, 1.0), measured, "nemo2", PricedCase(MIDDLE, 10.0, 20.0)
+    )
     return Policy(isolate=lambda *_: isolation, isolation_gpu_hours=hours)
+
+
+SLOW = "gpu003"
+
+
+def slow_node(probe: Probe) -> Result:
+    """What probes measure if `SLOW` is 9 % slow."""
+    return Result(probe, (Run(1.09 if SLOW in probe.nodes else 1.0, 0.001),) * probe.runs)
+
+
+def proofs(session: Session) -> list[Job]:
+    return [entry for entry in session.ledger.entries() if entry.ref.mode == PROOF]
 
 
 def probes(session: Session, status: str = "") -> list[tuple[str, ...]]:
@@ -147,3 +161,35 @@ def test_a_round_of_more_probes_than_run_at_once_says_so(cluster: Chooses, start
         "1 of the isolation, 8 probes (about 8 GPU-hours), 4 at once (limits.jobs_in_flight)",
         "2 of the isolation, 4 probes (about 4 GPU-hours)",
     ]
+
+
+def test_the_case_runs_once_more_without_the_nodes_that_slow_it(cluster: Chooses, start: Start) -> None:
+    session = start(MIDDLE, policy=policy(slow_node))
+    assert session.finish()[MIDDLE.id].failure == ""
+    (proof,) = proofs(session)
+    assert (proof.case, proof.excluded, proof.failure) == (f"{MIDDLE.key}/proof", (SLOW,), "")
+    assert cluster.submitted[-1] == proof.ref.name
+    assert (cluster.excluded[0], cluster.excluded[-1]) == ((), (SLOW,))
+
+
+def test_a_proof_beyond_the_budget_is_recorded_and_not_run(cluster: Chooses, start: Start) -> None:
+    session = start(MIDDLE, policy=policy(slow_node, hours=30))
+    assert session.finish()[MIDDLE.id].failure == ""
+    (proof,) = proofs(session)
+    assert proof.times.submitted is None
+    assert (
+        proof.message == f"not run: the case without {SLOW} (about 20 GPU-hours): 10 of --isolate 30 are left"
+    )
+
+
+def test_a_proof_that_the_cluster_refuses_leaves_the_verdict(cluster: Chooses, start: Start) -> None:
+    def refuse(name: str) -> None:
+        if name.endswith(PROOF):
+            raise SubmitError("Requested node configuration is not available")
+
+    cluster.on_submit = refuse
+    session = start(MIDDLE, policy=policy(slow_node))
+    assert session.finish()[MIDDLE.id].failure == ""
+    (proof,) = proofs(session)
+    assert proof.failure == "infrastructure"
+    assert "Requested node configuration is not available" in proof.message

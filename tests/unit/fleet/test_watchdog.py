@@ -26,6 +26,7 @@ from fixtures.fleet.watchdog import (
     watch,
 )
 from fixtures.runs.planned import ExpectedStepTime
+from plugins.isolation.progress import PROOF
 from plugins.logs import Log
 from plugins.logs.formats import parser
 from plugins.record.job import JobRef, JobState, Phase
@@ -92,6 +93,16 @@ def test_each_bound_holds_just_until_it_is_passed(
 
     assert after(seconds) is None
     assert after(seconds + 1) == why
+
+
+def test_a_proof_does_not_wait_for_ever_for_idle_nodes() -> None:
+    ref = JobRef("llama3", f"70b-fp8-512gpus/{PROOF}", "name")
+
+    def after(minutes: float) -> str | None:
+        return overdue(job(ref=ref, state=PENDING, submitted=NOW - 60 * minutes), machine(), NOW)
+
+    assert after(15) is None
+    assert after(15.1) == "still queued after 15 minutes; the queue says: Priority"
 
 
 @pytest.mark.parametrize(("length", "minutes"), [(1, 15), (2, 30), (8, 40)])
