@@ -4,7 +4,7 @@
     ├── ConfigError            a file or an option is wrong: which file, which line, what was meant
     └── RunError               a case could not be brought to a judgement
         ├── Invalid            it ran, but something else or not all of it
-        ├── Shortfall          the scaling of several cases falls short, or cannot be told
+        ├── Shortfall          several cases fall short together: in their scaling, or a node beside others
         ├── Infrastructure     submit, queue, node, network or storage
         │   ├── SiteError      the site lacks something; names the command that mends it
         │   │   └── Unprovisioned  and --provision makes all that is missing
@@ -42,7 +42,7 @@ class Invalid(RunError, AssertionError):
 
 
 class Shortfall(RunError, AssertionError):
-    """The scaling of several cases falls short of its limit (`fell`), or cannot be told."""
+    """The scaling of several cases falls short of its limit, a node of its peers (`fell`), or the scaling cannot be told."""
 
     def __init__(self, message: str, *, fell: bool) -> None:
         super().__init__(message)

@@ -19,7 +19,7 @@ def groups(cases: Sequence[Case]) -> list[list[Case]]:
     """The cases that differ only in their number of GPUs, smallest first; those without another one are left out."""
     alike: dict[tuple[object, ...], list[Case]] = {}
     for case in cases:
-        if case.is_timed:
+        if case.is_timed and not case.node:
             same = (case.recipe, case.size, case.dtype, case.model, case.sequence_length)
             alike.setdefault((*same, case.gbs / case.gpus), []).append(case)
     return [sorted(group, key=lambda case: case.gpus) for group in alike.values() if len(group) > 1]

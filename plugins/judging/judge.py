@@ -6,6 +6,8 @@ to a conclusion decides.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from plugins.judging import gpus as gpu_judging
 from plugins.judging import validity
 from plugins.judging.choice import Repeats
@@ -15,6 +17,9 @@ from plugins.judging.judgement import Conclusion, Judgement, ended
 from plugins.judging.kinds import kind_of
 from plugins.judging.kinds.timed import judge_given_up
 from plugins.judging.repeats import unsure
+from plugins.outcome import Outcome
+from plugins.recipes.cases import Case
+from plugins.record.job import REPLAY
 from plugins.record.verdict import Kind
 
 
@@ -70,7 +75,7 @@ def _invalid(evidence: Evidence) -> Conclusion | None:
         saved = unmet if case.leaves_checkpoint and evidence.artefacts is not None else []
         reasons = [how_it_died(case, outcome, log), *saved, *not_idle]
         return ended(evidence, Kind.INFRASTRUCTURE, reasons, [*lines, *quotes(evidence)])
-    reasons = [*_problems(evidence), *unmet, *gpu_judging.spoiled(gpus)]
+    reasons = [*_elsewhere(case, outcome), *_problems(evidence), *unmet, *gpu_judging.spoiled(gpus)]
     if reasons:
         lines += kind.left_lines(evidence)
         if not validity.complete(case, log):
@@ -84,6 +89,14 @@ def _invalid(evidence: Evidence) -> Conclusion | None:
         reasons = [early, *filter(None, [outcome.job.message])]
         return ended(evidence, Kind.INVALID, reasons, [*lines, *quotes(evidence)])
     return None
+
+
+def _elsewhere(case: Case, outcome: Outcome) -> Iterator[str]:
+    """Why the runs tell nothing of the node that the case screens. The node of a replayed log is not known."""
+    for job in (*outcome.repeated, outcome.job):
+        ran = job.state.nodes.replace(" ", "-")
+        if case.node and job.backend != REPLAY and ran != case.node:
+            yield f"it was to run on {case.node}, and ran on {ran or 'a node that the cluster does not tell'}"
 
 
 def _problems(evidence: Evidence) -> list[str]:

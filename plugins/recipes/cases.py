@@ -17,6 +17,7 @@ from plugins.recipes.megatron import broken_rules, padded_vocabulary, parameters
 from plugins.recipes.models import Group, Measure, Model, SiteModel
 from plugins.recipes.recipe_file import RecipeFile, read_recipe, read_releases
 from plugins.recipes.variants import Checkpoint, PublishedSave, Variant
+from plugins.record.nodes import screened_node
 
 MOST_CASES = 10_000
 """A recipe has no more, with those of the site's models."""
@@ -47,7 +48,8 @@ class Case:
     expert, fully sharded and (replicated) data parallel sizes. `gpus_per_node` is as in
     `plugins.recipes.recipe_file.Matrix`.
 
-    If `one_node`, the case runs on one node, and may leave some of its GPUs unused.
+    If `one_node`, the case runs on one node, and may leave some of its GPUs unused. `node` is the one that the
+    case screens, "" if the cluster chooses it.
 
     Experts: if the case `drops_tokens`, a token that an expert has no room for passes by it.
 
@@ -86,6 +88,7 @@ class Case:
     drops_tokens: bool = False
     gpus_per_node: int | None = None
     one_node: bool = False
+    node: str = ""
     profiled: bool = False
     means: Means = SINGLE
     measure: Measure | None = None
@@ -102,8 +105,14 @@ class Case:
 
     @property
     def id(self) -> str:
-        """`70b-fp8-512gpus`, the pytest id."""
-        return f"{self.size}-{self.dtype}-{self.gpus}gpus"
+        """`70b-fp8-512gpus`, and behind a point the node that it screens."""
+        scale = f"{self.size}-{self.dtype}-{self.gpus}gpus"
+        return f"{scale}.{self.node}" if self.node else scale
+
+    @property
+    def test_id(self) -> str:
+        """The id of its test."""
+        return self.node or self.id
 
     @property
     def key(self) -> str:
@@ -260,6 +269,10 @@ class Recipe:
 
     def case(self, case_id: str) -> Case | None:
         """The case of this id. `<id>/<mode>`, the id of a diagnosis' job, is the case in that mode; `<id>/proof` is the case itself."""
+        node = screened_node(case_id)
+        if node:
+            usual = self.case(case_id.removesuffix(f".{node}"))
+            return usual and replace(usual, node=node)
         timed, _, mode = case_id.partition("/")
         case = next((case for case in self.cases if case.id == timed), None)
         if case is None or mode in ("", PROOF):

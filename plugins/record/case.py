@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 
 from plugins.record.baseline import ExpectedRange, Recorded
 from plugins.record.job import Job
+from plugins.record.nodes import screened_node
 from plugins.record.public import EARLIER, LAST, Part, View
 from plugins.record.verdict import Cause, Kind
 from plugins.yamlfile import Strict
@@ -346,6 +347,11 @@ class CaseRecord(Part):
     @property
     def recipe(self) -> str:
         return self.id.partition("/")[0]
+
+    @property
+    def node(self) -> str:
+        """The node that the case screens; "" if it screens none."""
+        return screened_node(self.id.partition("/")[2])
 
     @property
     def slower_pace(self) -> float | None:

@@ -18,6 +18,8 @@ CTRF = "ctrf.json"
 METRICS = "metrics.txt"
 ALLURE = "allure"
 """The folder with Allure's results."""
+NODES = "nodes.json"
+"""The nodes of a screening."""
 BASIS = "basis"
 """What the cases were judged by: the folders `choices`, `suites` and `baselines`, and the site's own baselines in `own`."""
 

@@ -7,6 +7,13 @@ import re
 _LISTED = re.compile(r"[^,\s\[\]]*(?:\[[^\[\]]*\][^,\s\[\]]*)*")
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 _MOST_NODES = 100_000
+_SCREENING = re.compile(r".+-\d+gpus\.([^/]+)")
+
+
+def screened_node(case_id: str) -> str:
+    """The node that a case screens, by its id, `8b-8l-bf16-8gpus.gpu017`; "" if it screens none."""
+    match = _SCREENING.fullmatch(case_id)
+    return match[1] if match else ""
 
 
 def node_names(text: str) -> frozenset[str]:

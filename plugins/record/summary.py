@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import date
+from enum import StrEnum
 from operator import mul
 from statistics import fmean
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from plugins.record.case import CaseRecord
 from plugins.record.plan import Decision, Plan
@@ -107,6 +110,50 @@ class Scaling(Part):
         return [scale.why for scale in self.scales if scale.why and scale.limit is None]
 
 
+class NodeState(StrEnum):
+    """What a screening says of a node, the worst first."""
+
+    FAILING = "failing"
+    NOT_JUDGED = "not judged"
+    PASSING = "passing"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScreenedNode(Part):
+    """A node of a screening."""
+
+    node: str
+    case: str
+    """The case that ran on it."""
+    leaf: str
+    """Its leaf switch or block; empty if that is not known."""
+    state: NodeState
+    seconds: float | None
+    """The median time of its last steps; null if they are no evidence."""
+    slowness: float | None
+    """By how much that is above the median of all nodes, as a share; null if they are too few."""
+    reason: str
+    """What speaks against it, or what else is to be said of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Screening(Part):
+    """The nodes of a cluster, each by itself."""
+
+    headline: str
+    limit: float | None
+    """The slowness above which a node fails; null if too few were measured."""
+    smallest: float | None
+    """The least slowness that is seen in 99 of 100 nodes, as a share."""
+    unlike: tuple[str, ...]
+    """The nodes that are slower than their peers, or of a slower kind."""
+    nodes: tuple[ScreenedNode, ...]
+    """The worst first."""
+
+    def having(self, state: NodeState) -> list[ScreenedNode]:
+        return [node for node in self.nodes if node.state is state]
+
+
 @dataclass(frozen=True, kw_only=True)
 class WaivedCase(Part):
     """A case that did not pass, and need not."""
@@ -167,6 +214,8 @@ class Ending(Part):
     """With `--acceptance`: what the run has shown of its plan."""
     scaling: tuple[Scaling, ...] = ()
     """Of each recipe, size and dtype with at least two measured scales."""
+    screening: Annotated[Screening | None, Field(exclude_if=lambda value: value is None)] = None
+    """Of the nodes that `suites/node` screened; left out if it screened none."""
 
 
 @dataclass(frozen=True, kw_only=True)

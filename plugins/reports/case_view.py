@@ -105,7 +105,7 @@ class CaseView:
     @cached_property
     def parts(self) -> tuple[str, str, str, int]:
         """Recipe, size, dtype and number of GPUs."""
-        match = re.fullmatch(r"([^/]+)/(.+)-([^-]+)-(\d+)gpus", self.id)
+        match = re.fullmatch(r"([^/]+)/(.+)-([^-]+)-(\d+)gpus(?:\..+)?", self.id)
         if match is None:
             return self.id, "", "", 0
         return match[1], match[2], match[3], int(match[4])

@@ -21,6 +21,7 @@ from plugins.record.plan import Plan
 from plugins.record.stored import read_case, read_summary
 from plugins.record.summary import Scaling, Summary
 from plugins.record.verdict import PACED
+from plugins.reports import screening
 from plugins.reports.case_view import SIGNS, CasePlot, CaseView
 from plugins.reports.markup import TEMPLATES, markup, template
 from plugins.reports.plot import COLUMNS, library, scaling_svg, with_ids
@@ -86,6 +87,8 @@ def _values(summary: Summary, cases: Sequence[CaseView]) -> dict[str, Any]:
     """What the templates show, by the names that they use."""
     style = (TEMPLATES / "report.css").read_text(encoding="utf-8")
     accepted, repeated = summary.acceptance, summary.repeated
+    # The nodes of a screening have a table of their own.
+    others = [case for case in cases if not case.record.node]
     behind = [case for case in cases if case.off is not None and case.off < 0]
     return {
         "run": summary,
@@ -93,7 +96,8 @@ def _values(summary: Summary, cases: Sequence[CaseView]) -> dict[str, Any]:
         "worst_first": sorted(cases, key=lambda case: _RANKS.index(case.kind)),
         "counts": {kind: summary.totals[kind] for kind in SIGNS if summary.totals.get(kind)},
         "signs": SIGNS,
-        "matrices": _matrices(cases),
+        "others": others,
+        "matrices": _matrices(others),
         "slowest": sorted(behind, key=lambda case: case.off or 0.0)[:_SLOWEST],
         "compared": any(case.off is not None for case in cases),
         "saving": repeated and repeated.text,
@@ -115,6 +119,9 @@ def _values(summary: Summary, cases: Sequence[CaseView]) -> dict[str, Any]:
         "html_name": HTML,
         "slowest_shown": _SLOWEST,
         "scaling_svg": _scaling_svg,
+        "heat_map": screening.heat_map,
+        "shade": screening.shade,
+        "node_signs": screening.SIGNS,
         "style": markup(style),
         "style_hash": base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
     }

@@ -9,7 +9,7 @@ import pytest
 
 from plugins.errors import ConfigError
 from plugins.recipes.cases import Case, Recipe
-from plugins.suite.session import case_of, recipe_of
+from plugins.suite.session import case_of, cases_of, recipe_of
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -32,12 +32,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         raise pytest.UsageError(str(error)) from None
     if recipe is None:
         return
+    cases = cases_of(metafunc.config, metafunc.definition.path)
     mark = metafunc.definition.get_closest_marker("variant")
     tests = [
         pytest.param(
-            case, id=case.id, marks=pytest.mark.case(size=case.size, dtype=case.dtype, gpus=case.gpus)
+            case, id=case.test_id, marks=pytest.mark.case(size=case.size, dtype=case.dtype, gpus=case.gpus)
         )
-        for case in recipe.cases
+        for case in cases
         if _is_for(case, mark, metafunc.config.option.variant)
     ]
     metafunc.parametrize("case", tests)

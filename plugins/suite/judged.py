@@ -11,6 +11,7 @@ import pytest
 
 from plugins.job_files import ParsedLogs
 from plugins.judging import diagnosis
+from plugins.judging.case_record import record_of
 from plugins.judging.cause import find_cause
 from plugins.judging.choice import Setting
 from plugins.judging.diagnosis import Diagnosis
@@ -87,6 +88,19 @@ def judge_item(test: pytest.Item, outcome: Outcome) -> Judgement:
     return judgement
 
 
+def record_in(test: pytest.Item) -> CaseRecord:
+    """The record of the case of a test, when the case has ended. Raises RunError, and OSError.
+
+    A worker of xdist may ask for it, and others run the test of the case: the logs say the same to each.
+    """
+    record, case = test.stash.get(RECORD, None), case_of(test)
+    if record is not None:
+        return record
+    assert case is not None
+    outcome = test.config.hook.pytest_pacemark_outcome(test=test)
+    return record_of(judge_of(test.config).judge(case, outcome, setting_of(test)))
+
+
 def explained(judgement: Judgement, find: Callable[[], Diagnosis | None]) -> Judgement:
     """The judgement with what `find` says of its cause. A diagnosis changes no verdict, even if it fails."""
     try:
@@ -100,6 +114,8 @@ def _offer(recipe: Recipe, judgement: Judgement, site_baselines: SiteBaselines) 
     """What the case offers for the site's own baselines, for its record."""
     if not site_baselines.record or judgement.case.checkpoint is not None:
         return None
+    if judgement.case.node:
+        return {"refused": f"the numbers of {recipe.name} are recorded by its own cases, not by a screening"}
     outcome = judgement.outcome
     seconds = outcome.job.times.ended
     ended = datetime.fromtimestamp(seconds, UTC) if seconds else datetime.now(UTC)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,20 +37,36 @@ SITE_BASELINES: pytest.StashKey[SiteBaselines] = pytest.StashKey()
 """The site's own baselines, set by the same code."""
 
 
+SCREENING, PROBING = "node", "proxy"
+"""The suite that runs a case on each node, and the recipe of that case."""
+
+SCREENED: pytest.StashKey[Sequence[Case]] = pytest.StashKey()
+"""The cases of `SCREENING`, one a node, set by the code that knows the cluster."""
+
 _RECIPES: pytest.StashKey[dict[Path, Recipe]] = pytest.StashKey()
 """The recipes that were read, by the test files beside them: the session's choice for a recipe never changes."""
 
 
 def recipe_of(config: pytest.Config, path: Path) -> Recipe | None:
-    """The recipe in the folder of this test file, in the session's release; None if there is none."""
+    """The recipe whose cases this test file runs, in the session's release: that in its folder; None if there is none."""
     recipes = config.stash.setdefault(_RECIPES, {})
     if path not in recipes:
         folder = path.parent
+        if folder.name == SCREENING:
+            folder = folder.parent / PROBING
         if not (folder / "recipe.yaml").exists():
             return None
         choice = config.stash[CHOOSE](read_recipe(folder))
         recipes[path] = load_recipe(folder, choice.release, choice.gpu, choice.models)
     return recipes[path]
+
+
+def cases_of(config: pytest.Config, path: Path) -> Sequence[Case]:
+    """The cases that this test file can run; none if it has no recipe."""
+    recipe = recipe_of(config, path)
+    if recipe is None:
+        return ()
+    return config.stash.get(SCREENED, ()) if path.parent.name == SCREENING else recipe.cases
 
 
 def case_of(test: pytest.Item) -> Case | None:

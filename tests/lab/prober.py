@@ -1,15 +1,18 @@
 """Stands in for a node's Python that runs the proxy: prints the lines of its steps, slower where a table says so.
 
 Run as `prober.py TABLE ARGUMENT...`. TABLE is JSON: the slowness of `nodes`, of `cards` and `links` (joined by +) when two nodes
-work together, of `leaves` (each with its `nodes`) when one of them works with another node, and the nodes that `crash`. It waits
+work together, of `leaves` (each with its `nodes`) when one of them works with another node, the nodes that `crash`,
+and the one of the `gpus` of a node that makes it slow. It waits
 while there is a file beside TABLE whose name ends in `.wait`. The lines are those of suites/proxy/train.py, as its first process prints them.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
+import stat
 import sys
 import time
 from pathlib import Path
@@ -17,7 +20,22 @@ from typing import Any
 
 from plugins.record.nodes import node_list
 
+ROOT = Path(__file__).parents[2]
 STEP, NOISE = 1.7, 0.002
+TFLOP = 1103.758
+"""Those of a step of 8b-8l on each GPU."""
+
+
+def install(folder: Path, table: dict[str, Any]) -> Path:
+    """A program in `folder` that stands in for the Python of the recipe proxy, by this table."""
+    faults, python = folder / "faults.json", folder / "python"
+    faults.write_text(json.dumps(table))
+    python.write_text(
+        '#!/bin/bash\n[ "$1" != -c ] || exit 0\nwhile [ "$1" = -u ] || [ "$1" = -B ]; do shift; done\nshift\n'
+        f'PYTHONPATH={ROOT} exec {sys.executable} -m tests.lab.prober {faults} "$@"\n'
+    )
+    python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    return python
 
 
 def slowness(table: dict[str, Any], nodes: tuple[str, ...]) -> float:
@@ -35,7 +53,10 @@ def slowness(table: dict[str, Any], nodes: tuple[str, ...]) -> float:
 
 def main() -> int:
     table = json.loads(Path(sys.argv[1]).read_text())
-    nodes, steps = node_list(os.environ["SLURM_JOB_NODELIST"]), int(sys.argv[sys.argv.index("--steps") + 1])
+    nodes, words = node_list(os.environ["SLURM_JOB_NODELIST"]), sys.argv
+    steps, *sizes = (
+        int(words[words.index(name) + 1]) for name in ("--steps", "--seq-len", "--ga", "--mbs", "--gpus")
+    )
     if set(nodes) & set(table.get("crash", ())):
         print("CUDA error: uncorrectable ECC error encountered", file=sys.stderr)
         return 1
@@ -47,9 +68,14 @@ def main() -> int:
     for step in range(steps):
         seconds = STEP * (1 + slowness(table, nodes)) * random.gauss(1, NOISE)
         print(
-            f"completed step: {step}, seconds: {seconds:.6f}, TFLOP/s/device: 600.0, Tokens/s/device: 38000.0, "
-            f"total_weights: 65536, loss: 0.001"
+            f"completed step: {step}, seconds: {seconds:.6f}, TFLOP/s/device: {TFLOP / seconds:.6f}, "
+            f"Tokens/s/device: {math.prod(sizes[:3]) / seconds:.3f}, "
+            f"total_weights: {math.prod(sizes)}, loss: {11 - step / 10:.3f}"
         )
+    for gpu in range(sizes[-1] // len(nodes)):
+        slow = slowness(table, nodes) if table.get("gpus", {}).get(nodes[0]) == gpu else 0.0
+        print(f"proxy gpu {gpu} step alone: {0.21 * (1 + slow):.6f} s (one micro batch, median of 9)")
+        print(f"proxy gpu {gpu} product after: burst 720.0, sustained 690.0 TFLOP/s (bfloat16 matmul)")
     print(f"proxy done: {steps} steps")
     return 0
 

@@ -59,10 +59,12 @@ class Trial:
     def start(self, *more: str, env: dict[str, str] | None = None) -> Trial:
         size, dtype, gpus = self.case_id.rsplit("-", 2)
         chosen = f'case(size="{size}", dtype="{dtype}", gpus={gpus.removesuffix("gpus")})'
-        self.process = start(
-            f"suites/{self.recipe}", "-m", chosen, "--site", str(self.site), *more, results=self.results, env=env
-        )  # fmt: skip
+        self.process = self.session(f"suites/{self.recipe}", "-m", chosen, *more, env=env)
         return self
+
+    def session(self, *arguments: str, env: dict[str, str] | None = None) -> Session:
+        """Start a session on its site."""
+        return start(*arguments, "--site", str(self.site), results=self.results, env=env)
 
     def hold(self, step: int) -> Trial:
         """Its job is to wait after this step until it is let go."""

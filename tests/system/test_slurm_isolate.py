@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import stat
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,8 +12,9 @@ from typing import Any
 import pytest
 
 from plugins.record.nodes import node_list
+from tests.lab.prober import install
 from tests.system.faults import MakeTrial, Trial
-from tests.system.support import ROOT, Run, pacemark, signal_group, until
+from tests.system.support import Run, pacemark, signal_group, until
 
 # 8 % slow, where 5 % is the limit.
 SLOW = 1.087
@@ -33,14 +32,9 @@ def make_slow(make_trial: MakeTrial, tmp_path: Path) -> MakeSlow:
     """A case that is too slow on the nodes of a table, or on all if it has none, on a lab whose probes find what the table says."""
 
     def make(table: dict[str, Any], case: str = CASE, *, ready: bool = True) -> Trial:
-        faults, python = tmp_path / "faults.json", tmp_path / "python"
-        faults.write_text(json.dumps(table))
-        python.write_text(
-            '#!/bin/bash\n[ "$1" != -c ] || exit 0\nwhile [ "$1" = -u ] || [ "$1" = -B ]; do shift; done\nshift\n'
-            f'PYTHONPATH={ROOT} exec {sys.executable} -m tests.lab.prober {faults} "$@"\n'
-        )
-        python.chmod(python.stat().st_mode | stat.S_IXUSR)
-        program = python if ready else tmp_path / "nowhere"
+        program = install(tmp_path, table)
+        if not ready:
+            program = tmp_path / "nowhere"
         keys = {"recipes": f"{{proxy: {{values: {{python: '{program}'}}}}}}"}
         leaves = [node for leaf in table.get("leaves", {}).values() for node in leaf["nodes"]]
         names = [name for kind in ("nodes", "cards", "links") for name in table.get(kind, {})]

@@ -38,13 +38,13 @@ class Chooses(Cluster):
 
     def __init__(self) -> None:
         super().__init__()
-        self.nodes: list[str] = []
+        self.chosen: list[str] = []
         self.on_examine: Callable[[], object] = lambda: None
 
     def on_nodes(self, nodes: str) -> Chooses:
         if nodes != "gpu001":
             raise SubmitError(f"{nodes!r} is no list of hosts")
-        self.nodes.append(nodes)
+        self.chosen.append(nodes)
         return self
 
     def examine(self, case: Case, job: JobRef, known: str) -> tuple[str, bool]:
@@ -90,7 +90,7 @@ def test_the_modes_run_one_after_the_other_on_the_nodes_of_the_case(cluster: Cho
     session = start(NARROW, policy=policy(doctor))
     entries = session.finish()
     assert cluster.submitted == [NARROW.id, PROFILE, TRACE]
-    assert set(cluster.nodes) == {"gpu001"}
+    assert set(cluster.chosen) == {"gpu001"}
     # While a job of the diagnosis is submitted, the ledger has it and the held case as not ended, and no other.
     assert live == [1, 2, 2]
     assert doctor.asked == [(NARROW.key, "", "gpu001")]

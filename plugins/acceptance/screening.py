@@ -1,0 +1,142 @@
+"""Screening: the nodes of a cluster beside their baseline and beside each other, by the records of their cases. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from plugins.isolation.answer import SHOWN, percent
+from plugins.isolation.statistics import LEAST, Peers, two_kinds
+from plugins.record.case import CaseRecord
+from plugins.record.summary import NodeState, ScreenedNode, Screening
+from plugins.record.verdict import Kind
+
+FEWEST = 3
+"""Fewer nodes are not compared with each other."""
+
+# The step time of such a case is that of its node.
+_MEASURED = (Kind.PASSED, Kind.TOO_SLOW, Kind.NO_BASELINE)
+_FAILING = (Kind.TOO_SLOW, Kind.NOISY, Kind.INVALID)
+_ORDER = list(NodeState)
+
+Causes = Callable[[str, str], Sequence[str]]
+"""What the GPUs of a slow case tell that those of a good one do not; both cases are given by their keys."""
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """What the nodes are compared with, None if they are too few; and the reason of each that is unlike the others.
+
+    `words` says it of all. If there are two kinds of nodes, the slower kind is unlike the others, and none of it is accused.
+    """
+
+    peers: Peers | None
+    unlike: Mapping[str, str]
+    words: str
+    kinds: bool = False
+
+
+def screening(records: Iterable[CaseRecord], leaves: Mapping[str, str], causes: Causes) -> Screening | None:
+    """What these records tell of the nodes that they screen; None if they screen none."""
+    cases = {record.node: record for record in records if record.node}
+    if not cases:
+        return None
+    seconds = {node: time for node, record in cases.items() if (time := _seconds(record)) is not None}
+    compared = _compare(seconds)
+    states = {node: _state(record, compared) for node, record in cases.items()}
+    good = next((cases[node].id for node, state in states.items() if state is NodeState.PASSING), "")
+    nodes = []
+    for node, record in cases.items():
+        reasons = [*_reasons(record), *filter(None, [compared.unlike.get(node)])]
+        # A verdict on a slow case has its cause already.
+        if good and node in compared.unlike and not compared.kinds and record.verdict is not Kind.TOO_SLOW:
+            reasons += causes(record.id, good)[:1]
+        slowness = None
+        if compared.peers is not None and node in seconds:
+            slowness = compared.peers.slowness(seconds[node])
+        nodes.append(
+            ScreenedNode(
+                node=node,
+                case=record.id,
+                leaf=leaves.get(node, ""),
+                state=states[node],
+                seconds=seconds.get(node),
+                slowness=slowness,
+                reason="; ".join(reasons),
+            )
+        )
+    nodes.sort(key=lambda node: (_ORDER.index(node.state), -(node.slowness or 0.0)))
+    peers = compared.peers
+    return Screening(
+        headline=_headline(nodes, compared.words),
+        limit=peers.limit if peers else None,
+        smallest=peers.smallest if peers else None,
+        unlike=tuple(compared.unlike),
+        nodes=tuple(nodes),
+    )
+
+
+def _seconds(record: CaseRecord) -> float | None:
+    """The step time of a node: the median of the last steps, which one hiccup does not change. None if it is no evidence."""
+    if record.verdict not in _MEASURED:
+        return None
+    return record.steady_median or record.step_time
+
+
+def _compare(seconds: Mapping[str, float]) -> _Comparison:
+    times = list(seconds.values())
+    if len(times) < FEWEST:
+        return _Comparison(None, {}, "too few were measured to compare them with each other")
+    peers, kinds = Peers.of(times, LEAST), two_kinds(times)
+    if kinds is not None:
+        fast, slow = kinds
+        words = f"two kinds of nodes: {_kind(fast)}, {_kind(slow)}"
+        return _Comparison(
+            peers,
+            {node: "of the slower kind of nodes" for node, time in seconds.items() if time >= slow[0]},
+            words,
+            kinds=True,
+        )
+    unlike = {
+        node: f"{percent(peers.slowness(time))} slower than its peers (limit {percent(peers.limit)})"
+        for node, time in seconds.items()
+        if peers.slowness(time) > peers.limit
+    }
+    return _Comparison(
+        peers, unlike, f"what is {percent(peers.smallest)} slower than its peers would have been seen"
+    )
+
+
+def _kind(times: Sequence[float]) -> str:
+    return f"{len(times)} take about {statistics.median(times):.4g} s a step"
+
+
+def _state(record: CaseRecord, compared: _Comparison) -> NodeState:
+    broken = record.verdict is Kind.INFRASTRUCTURE and record.job.state.nodes != ""
+    unlike = record.node in compared.unlike
+    if record.verdict in _FAILING or broken or (unlike and not compared.kinds):
+        return NodeState.FAILING
+    if unlike:
+        return NodeState.NOT_JUDGED
+    # A node without a baseline passes if it is like the others.
+    alike = record.verdict is Kind.NO_BASELINE and compared.peers is not None
+    if alike or record.verdict is Kind.PASSED:
+        return NodeState.PASSING
+    return NodeState.NOT_JUDGED
+
+
+def _reasons(record: CaseRecord) -> Sequence[str]:
+    """What is to be said of a node by its own case."""
+    return record.remarks if record.verdict is Kind.PASSED else (record.headline,)
+
+
+def _headline(nodes: Sequence[ScreenedNode], words: str) -> str:
+    counts = [f"{len(nodes)} node{'s' if len(nodes) > 1 else ''}"]
+    for state in _ORDER:
+        names = [node.node for node in nodes if node.state is state]
+        listed = ""
+        if names and state is not NodeState.PASSING:
+            listed = f" ({', '.join(names[:SHOWN])}{', ...' if len(names) > SHOWN else ''})"
+        counts.append(f"{len(names)} {state}{listed}")
+    return f"{', '.join(counts)}; {words}"

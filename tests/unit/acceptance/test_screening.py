@@ -1,0 +1,212 @@
+"""A screening by the records of its cases: which nodes fail, by their own verdicts and beside the others, and what reports show."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from plugins.acceptance.screening import screening
+from plugins.record.case import CaseRecord, Means
+from plugins.record.folder import FAILING_NODES, PASSING_NODES
+from plugins.record.job import Job, JobRef, JobState
+from plugins.record.summary import NodeState, Screening
+from plugins.record.verdict import Kind
+from plugins.reports.page import PageReport
+from plugins.reports.screening import NodeLists, heat_map, print_screening, shade
+from tests.unit.reports import example_run
+
+CASE = "proxy/8b-8l-bf16-8gpus"
+SECONDS = 1.7
+
+
+def record(node: str, slowness: float = 0.0, verdict: Kind = Kind.PASSED, ran: bool = True) -> CaseRecord:
+    """The record of a node that is so much slower than the others."""
+    case_id = f"{CASE}.{node}".partition("/")[2]
+    job = Job(ref=JobRef("proxy", case_id, "name", "1"), state=JobState(nodes=node if ran else ""))
+    seconds = SECONDS * (1 + slowness) if verdict in (Kind.PASSED, Kind.TOO_SLOW, Kind.NO_BASELINE) else None
+    return replace(
+        CaseRecord.unjudged(job, ""),
+        verdict=verdict,
+        headline=f"{verdict}: because",
+        step_time=seconds,
+        steady_median=seconds,
+        statistic="mean:10-19",
+        means=Means(over=1, every=1, judged=1),
+    )
+
+
+def fleet(
+    count: int, slow: Mapping[int, float] | None = None, *, verdict: Kind = Kind.PASSED, noise: float = 0.004
+) -> list[CaseRecord]:
+    """So many nodes, with the noise of healthy ones; some are slower."""
+    scatter = random.Random(count)
+    return [
+        record(f"gpu{number:03}", scatter.gauss((slow or {}).get(number, 0.0), noise), verdict)
+        for number in range(1, count + 1)
+    ]
+
+
+def screened(
+    records: Sequence[CaseRecord], leaves: Mapping[str, str] | None = None, causes: Sequence[str] = ()
+) -> Screening:
+    result = screening(records, leaves or {}, lambda slow, good: causes)
+    assert result is not None
+    return result
+
+
+def states(result: Screening) -> dict[str, NodeState]:
+    return {node.node: node.state for node in result.nodes}
+
+
+def having(result: Screening, state: NodeState) -> list[str]:
+    return [node.node for node in result.having(state)]
+
+
+@pytest.mark.parametrize("count", [3, 4, 8, 16, 64, 256])
+def test_healthy_nodes_pass(count: int) -> None:
+    result = screened(fleet(count))
+    assert set(states(result).values()) == {NodeState.PASSING}
+    assert result.unlike == ()
+    assert "0 failing, 0 not judged" in result.headline
+
+
+@pytest.mark.parametrize("count", [8, 16, 64, 256])
+def test_a_node_that_passes_its_baseline_fails_beside_its_peers(count: int) -> None:
+    result = screened(fleet(count, {5: 0.049}), causes=["GPU 3: a step alone takes 0.3 s", "another"])
+    assert having(result, NodeState.FAILING) == ["gpu005"] == list(result.unlike)
+    assert result.nodes[0].node == "gpu005"
+    assert "slower than its peers (limit " in result.nodes[0].reason
+    assert result.nodes[0].reason.endswith("; GPU 3: a step alone takes 0.3 s")
+    assert "1 failing (gpu005)" in result.headline
+
+
+def test_the_cause_of_a_verdict_is_not_repeated() -> None:
+    records = fleet(16)
+    records[4] = record("gpu005", 0.09, Kind.TOO_SLOW)
+    result = screened(records, causes=["GPU 3 ..."])
+    assert result.nodes[0].reason.startswith("too slow: because; ")
+    assert "GPU 3" not in result.nodes[0].reason
+
+
+@pytest.mark.parametrize(
+    ("verdict", "ran", "state"),
+    [
+        (Kind.TOO_SLOW, True, NodeState.FAILING),
+        (Kind.NOISY, True, NodeState.FAILING),
+        (Kind.INVALID, True, NodeState.FAILING),
+        (Kind.INFRASTRUCTURE, True, NodeState.FAILING),
+        (Kind.INFRASTRUCTURE, False, NodeState.NOT_JUDGED),
+        (Kind.TOO_FAST, True, NodeState.NOT_JUDGED),
+        (Kind.LOST, True, NodeState.NOT_JUDGED),
+        (Kind.SKIPPED, False, NodeState.NOT_JUDGED),
+    ],
+)
+def test_a_node_fails_by_the_verdict_on_its_case(verdict: Kind, ran: bool, state: NodeState) -> None:
+    result = screened([*fleet(8), record("gpu009", 0.0, verdict, ran)])
+    assert states(result)["gpu009"] is state
+    assert result.nodes[0].node == "gpu009"
+    assert result.nodes[0].reason == f"{verdict}: because"
+    assert len(having(result, NodeState.PASSING)) == 8
+
+
+def test_without_a_baseline_the_peers_decide() -> None:
+    result = screened(fleet(16, {2: 0.08}, verdict=Kind.NO_BASELINE))
+    assert having(result, NodeState.FAILING) == ["gpu002"]
+    assert len(having(result, NodeState.PASSING)) == 15
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_too_few_nodes_are_not_compared(count: int) -> None:
+    """A node without a baseline has then been compared with nothing."""
+    result = screened(fleet(count, {1: 0.5}, verdict=Kind.NO_BASELINE))
+    assert set(states(result).values()) == {NodeState.NOT_JUDGED}
+    assert result.limit is None
+    assert "too few were measured" in result.headline
+    assert set(states(screened(fleet(count))).values()) == {NodeState.PASSING}
+
+
+def test_two_kinds_of_nodes_accuse_nobody_and_the_slower_kind_does_not_pass() -> None:
+    slower = dict.fromkeys(range(1, 7), 0.04)
+    result = screened(fleet(16, slower, noise=0.002))
+    assert having(result, NodeState.FAILING) == []
+    assert (
+        sorted(having(result, NodeState.NOT_JUDGED))
+        == sorted(result.unlike)
+        == [f"gpu{n:03}" for n in slower]
+    )
+    assert "two kinds of nodes: 10 take about 1.7" in result.headline
+
+
+def test_what_is_no_evidence_is_no_peer() -> None:
+    """Else broken nodes would set the pace."""
+    odd = [replace(record(f"odd{n}", 0.0, Kind.INVALID), step_time=0.1, steady_median=0.1) for n in range(9)]
+    result = screened([*fleet(8), *odd])
+    assert len(having(result, NodeState.PASSING)) == 8
+    assert {node.seconds for node in result.having(NodeState.FAILING)} == {None}
+
+
+def test_records_of_other_cases_are_no_screening() -> None:
+    assert screening([replace(record("x"), id="proxy/8b-8l-bf16-8gpus")], {}, lambda slow, good: ()) is None
+
+
+# What reports show of 256 nodes
+
+LEAVES = {f"gpu{number:03}": f"leaf{(number - 1) // 32:02}" for number in range(1, 257)}
+
+
+@pytest.fixture(scope="module")
+def large() -> tuple[list[CaseRecord], Screening]:
+    records = fleet(256, {17: 0.09, 200: 0.03})
+    records[16] = record("gpu017", 0.09, Kind.TOO_SLOW)
+    records[40] = record("gpu041", 0.0, Kind.INFRASTRUCTURE)
+    records[90] = record("gpu091", 0.0, Kind.SKIPPED, ran=False)
+    return records, screened(records, LEAVES)
+
+
+def test_the_terminal_shows_the_worst_first(large: tuple[list[CaseRecord], Screening]) -> None:
+    text = io.StringIO()
+    print_screening(large[1], text, 120, colour=False)
+    lines = text.getvalue().splitlines()
+    assert lines[0].split()[:3] == ["node", "state", "s/step"]
+    assert [line.split()[0] for line in lines[1:] if line.startswith("gpu")][:4] == [
+        "gpu017",
+        "gpu200",
+        "gpu041",
+        "gpu091",
+    ]
+    assert lines[-2] == "and 242 nodes that pass and are as fast as these or faster"
+    assert lines[-1].startswith(
+        "256 nodes, 3 failing (gpu017, gpu200, gpu041), 1 not judged (gpu091), 252 passing; what is "
+    )
+
+
+def test_the_map_has_a_row_for_each_leaf(large: tuple[list[CaseRecord], Screening]) -> None:
+    rows = heat_map(large[1])
+    assert list(rows) == [f"leaf{number:02}" for number in range(8)]
+    assert [node.node for node in rows["leaf00"]] == [f"gpu{number:03}" for number in range(1, 33)]
+    shades = {node.node: shade(large[1], node) for nodes in rows.values() for node in nodes}
+    assert (shades["gpu017"], shades["gpu200"], shades["gpu041"]) == (5, 5, 5)
+    assert list(heat_map(screened(fleet(40)))) == ["gpu001 to gpu032", "gpu033 to gpu040"]
+
+
+def test_the_page_and_the_lists_have_each_node(
+    large: tuple[list[CaseRecord], Screening], tmp_path: Path
+) -> None:
+    records, result = large
+    summary = replace(example_run.make(tmp_path, kinds=()), cases=tuple(records), screening=result)
+    html, markdown = PageReport().render(tmp_path, summary)
+    for number in range(1, 257):
+        assert html.count(f'id="node-gpu{number:03}"') == html.count(f'href="#node-gpu{number:03}"') == 1
+    assert html.index('id="node-gpu017"') < html.index('id="node-gpu200"') < html.index('id="node-gpu001"')
+    # No other table has them again but those of jobs.
+    assert 'id="matrix"' not in html
+    assert 'id="verdicts"' not in html
+    assert markdown.index("| gpu017 |") < markdown.index("| gpu001 |")
+    NodeLists().write(summary, tmp_path)
+    assert (tmp_path / FAILING_NODES).read_text() == "gpu017\ngpu041\ngpu200\n"
+    assert len((tmp_path / PASSING_NODES).read_text().splitlines()) == 252
