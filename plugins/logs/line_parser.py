@@ -220,7 +220,9 @@ class LineParser(ABC):
 
     def plan(self, steps: int) -> None:
         """The run announced this number of steps; 0 is kept if it announced another one before."""
-        if self._log.planned not in (None, steps):
+        if steps == self._log.planned:
+            return
+        if self._log.planned is not None:
             steps = 0
         self._log = replace(self._log, planned=steps)
 
