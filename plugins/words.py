@@ -122,6 +122,11 @@ def first_of(texts: Sequence[str], most: int, more: str = "more") -> str:
     return f"{text} and {len(texts) - most} {more}"
 
 
+def nodes_in_words(nodes: str) -> str:
+    """The nodes of a job in a sentence: of many that Kubernetes lists, three and the number of the others."""
+    return first_of(sorted(nodes.split(", ")), 3)
+
+
 def _escape_last(match: re.Match[str]) -> str:
     return f"{match[0][:-1]}\\x{ord(match[0][-1]):02x}"
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from plugins.logs import Log
 from plugins.outcome import Outcome
 from plugins.record.baseline import Recorded
+from plugins.words import nodes_in_words
 
 # Reports show this much of a digest, which is enough to tell two apart. Records have all of it.
 _DIGEST = re.compile(r"\b(sha\d{3}:[0-9a-f]{12})[0-9a-f]+")
@@ -51,7 +52,7 @@ def mixed(outcome: Outcome, log: Log) -> list[str]:
 
 def nodes_of(outcome: Outcome) -> str:
     """The nodes of the run; "" if the cluster may have named only the node to blame for its end."""
-    return outcome.job.state.nodes if outcome.succeeded or outcome.job.failure else ""
+    return nodes_in_words(outcome.job.state.nodes) if outcome.succeeded or outcome.job.failure else ""
 
 
 def since(recorded: Recorded, outcome: Outcome, log: Log, spread: float) -> list[str]:

@@ -13,6 +13,7 @@ from plugins.logs import Attempt, Log
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case
 from plugins.record.job import Job
+from plugins.words import nodes_in_words
 
 SLOW_RANK = 0.02
 """If the step time of the slowest process is above the median of all by this share, a remark names the process."""
@@ -31,7 +32,7 @@ def job_lines(outcome: Outcome) -> list[str]:
     if job.state.raw:
         parts.append(job.state.raw)
     if job.state.nodes:
-        parts.append(f"nodes {job.state.nodes}")
+        parts.append(f"nodes {nodes_in_words(job.state.nodes)}")
     if job.times.queued is not None:
         parts.append(f"queued {job.times.queued:.0f} s")
     if job.times.ended and job.times.started:
@@ -72,7 +73,7 @@ def how_it_died(case: Case, outcome: Outcome, log: Log) -> str:
     job, state, last = outcome.job, outcome.job.state, log.last_index
     words = f"job {job.ref.id} ended {state.raw or 'without a state'}"
     if state.nodes:
-        words += f" on {state.nodes}"
+        words += f" on {nodes_in_words(state.nodes)}"
     if last is None:
         words += " before its first step"
     else:

@@ -22,7 +22,7 @@ from plugins.record.public import stamp
 from plugins.record.summary import Summary
 from plugins.record.verdict import Kind
 from plugins.reports.markup import template
-from plugins.words import shown
+from plugins.words import nodes_in_words, shown
 
 _STATUSES = ("passed", "failed", "skipped", "pending", "other")
 _FIGURES = {
@@ -97,7 +97,7 @@ def _test(record: CaseRecord) -> dict[str, Any]:
         "tokens_per_second": record.tokens_per_second,
         "mfu": record.mfu,
         "job": shown(_label(job)),
-        "nodes": shown(job.state.nodes),
+        "nodes": shown(nodes_in_words(job.state.nodes)),
     }
     return {
         "testId": record.id,
@@ -160,7 +160,7 @@ def junit_properties(judgement: Judgement) -> list[tuple[str, str]]:
         values["tokens_per_second"] = f"{measurement.tokens_per_second:.1f}"
         if measurement.mfu is not None:
             values["mfu"] = f"{measurement.mfu:.4g}"
-    values |= {"job": _label(job), "nodes": job.state.nodes}
+    values |= {"job": _label(job), "nodes": nodes_in_words(job.state.nodes)}
     return [(name, shown(value)) for name, value in values.items() if value]
 
 

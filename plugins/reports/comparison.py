@@ -14,6 +14,7 @@ from plugins.record.folder import SUMMARY
 from plugins.record.stored import read_summary
 from plugins.record.summary import Summary
 from plugins.record.verdict import FAIL_IF, Kind
+from plugins.words import nodes_in_words
 
 COMPARISON = "comparison.json"
 
@@ -120,7 +121,7 @@ def _facts(record: CaseRecord) -> dict[str, str]:
         name: str(value) for name, value in (record.configuration or {}).items() if name not in _WORK
     }
     return {
-        "nodes": record.job.state.nodes,
+        "nodes": nodes_in_words(record.job.state.nodes),
         "release": record.release or "",
         **configuration,
         **(record.versions or {}),

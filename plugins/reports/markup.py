@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plugins.words import markdown_code, markdown_text, shown
+from plugins.words import markdown_code, markdown_text, nodes_in_words, shown
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -31,7 +31,7 @@ def template(name: str) -> Template:
         lstrip_blocks=True,
     )
     environment.filters.update(code=_code, figure=_figure, duration=_duration, moment=_moment)
-    environment.filters.update(percent=_percent, share=_share, whole=_whole)
+    environment.filters.update(percent=_percent, share=_share, whole=_whole, nodes=nodes_in_words)
     return environment.get_template(name)
 
 

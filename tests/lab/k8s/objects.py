@@ -35,11 +35,12 @@ _IMAGE_ID = (
 
 @dataclass(frozen=True)
 class Machine:
-    """A kind of node, as a cloud provider's nodes of this type show themselves. `name`: of number {n}."""
+    """A kind of node, as a cloud provider's nodes of this type show themselves. `name`: of number {n}; `leaf`: the label for that."""
 
     name: str
     type: str
     network: ipaddress.IPv4Network
+    leaf: str
     accelerator: dict[str, str]
     capacity: dict[str, str]
 
@@ -49,6 +50,7 @@ MACHINES = {
         "gke-a3mega-pool-{n:03d}",
         "a3-megagpu-8g",
         ipaddress.IPv4Network("10.128.0.0/20"),
+        "cloud.google.com/gce-topology-subblock",
         {
             "cloud.google.com/gke-accelerator": "nvidia-h100-mega-80gb",
             "cloud.google.com/gke-nodepool": "a3mega-pool",
@@ -60,6 +62,7 @@ MACHINES = {
         "aks-ndv5-vmss{n:06d}",
         "Standard_ND96isr_H100_v5",
         ipaddress.IPv4Network("10.224.0.0/20"),
+        "network.topology.nvidia.com/leaf",
         {
             "agentpool": "gpu",
             "kubernetes.azure.com/agentpool": "gpu",
@@ -86,6 +89,7 @@ def node(machine: Machine, number: int) -> dict[str, Any]:
         "node.kubernetes.io/instance-type": machine.type,
         "topology.kubernetes.io/zone": "zone-1",
         "cloud.provider.com/topology-rack": f"rack-{number // 16:02d}",
+        machine.leaf: f"leaf{number // 16}",
         **machine.accelerator,
     }
     # As GKE's GPU nodes have it, which the recipe tolerates. Those of AKS have none.

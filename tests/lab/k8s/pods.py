@@ -102,7 +102,7 @@ class Runtime:
         container, namespace = Container.of(manifest), manifest["metadata"]["namespace"]
         log = self.root / "pods" / namespace / uid / f"{container.name}.0.log"
         log.parent.mkdir(parents=True)
-        said = container.run(Knobs.load(self.root / "knobs" / namespace))
+        said = container.run(self._knobs(namespace), partial(self._nodes, manifest, container))
         if processes.is_meant(manifest):
             said = processes.run(manifest, self.api, self.root)
         pod = Pod(manifest, container, log, said)
@@ -118,13 +118,26 @@ class Runtime:
                 member.begun = True
                 self._next(member)
 
+    def _knobs(self, namespace: str) -> Knobs:
+        return Knobs.load(self.root / "knobs" / namespace)
+
     def _group(self, pod: Pod) -> list[Pod]:
         """Those of its job that run."""
+        return [one for one in self._all_of(pod.manifest, pod.container) if not one.ended]
 
-        def key(one: Pod) -> tuple[str, str]:
-            return one.manifest["metadata"]["namespace"], one.container.group
+    def _all_of(self, manifest: dict[str, Any], container: Container) -> list[Pod]:
+        """Those of a job, which is that of this pod."""
+        namespace = manifest["metadata"]["namespace"]
+        return [
+            one
+            for one in self.pods.values()
+            if (one.manifest["metadata"]["namespace"], one.container.group) == (namespace, container.group)
+        ]
 
-        return [one for one in self.pods.values() if key(one) == key(pod) and not one.ended]
+    def _nodes(self, manifest: dict[str, Any], container: Container) -> list[str]:
+        """The nodes of the pod's job, its own one first."""
+        nodes = [one.container.node for one in self._all_of(manifest, container)]
+        return sorted(nodes, key=lambda node: node != container.node)
 
     def _open(self, pod: Pod) -> None:
         """A log that is empty, and what lets the API server find it."""
@@ -180,7 +193,7 @@ class Runtime:
             self._restart(pod, code)
             return
         change = {"metadata": {"annotations": {EXIT: str(code)}}}
-        knobs = Knobs.load(self.root / "knobs" / pod.manifest["metadata"]["namespace"])
+        knobs = self._knobs(pod.manifest["metadata"]["namespace"])
         alone = code or (knobs.master_first and pod.container.is_master)
         for one in [pod] if alone else self._group(pod):
             if not one.ended:
@@ -193,7 +206,8 @@ class Runtime:
         pod.log = self._log(pod, pod.restarts)
         self._open(pod)
         self._ask(lambda: self._count(pod, code))
-        pod.said = pod.container.run(Knobs.load(self.root / "knobs" / pod.manifest["metadata"]["namespace"]))
+        nodes = partial(self._nodes, pod.manifest, pod.container)
+        pod.said = pod.container.run(self._knobs(pod.manifest["metadata"]["namespace"]), nodes)
         self._at(1, lambda: self._next(pod))
 
     def _count(self, pod: Pod, code: int) -> None:

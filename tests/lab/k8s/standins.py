@@ -7,12 +7,15 @@ the exit code of its container, or None if it never ends. Step times are virtual
 from __future__ import annotations
 
 import datetime
+import json
 import random
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from tests.lab import prober
 from tests.lab.recipe.knobs import Knobs
 
 Said = Generator[tuple[float, "str | None"], None, "int | None"]
@@ -28,11 +31,12 @@ _SOCKETS = "NCCL INFO Using network Socket"
 class Container:
     """What a pod's main container knows of itself: its variables, its command line, and its job.
 
-    `host` is its host name, where that is not the node's.
+    `host` is its host name, where that is not the node's; `node` is the node that it runs on.
     """
 
     pod: str
     host: str
+    node: str
     name: str
     group: str
     environment: Mapping[str, str]
@@ -51,7 +55,10 @@ class Container:
         group = labels.get(_JOBSET) or labels.get(_PYTORCHJOB) or pod["metadata"]["name"]
         command = " ".join([*container.get("command", []), *container.get("args", [])])
         full = pod["metadata"]["name"]
-        return cls(full, pod["spec"].get("hostname", full), name, group, environment, command)
+        spec = pod["spec"]
+        return cls(
+            full, spec.get("hostname", full), spec.get("nodeName", ""), name, group, environment, command
+        )
 
     @property
     def nodes(self) -> int:
@@ -74,13 +81,38 @@ class Container:
         """Whether its end is that of its PyTorchJob."""
         return self.host == f"{self.group}-master-0"
 
-    def run(self, knobs: Knobs) -> Said:
-        """Its output, by the recipe that it belongs to."""
+    @property
+    def rank(self) -> str:
+        """That of its process, as the training operator tells it, or its index."""
+        return self.environment.get("RANK") or self.environment["JOB_COMPLETION_INDEX"]
+
+    def run(self, knobs: Knobs, nodes: Callable[[], Sequence[str]]) -> Said:
+        """Its output, by the recipe that it belongs to. `nodes` are those of its job, its own one first, once all of it is there."""
+        if "/proxy/train.py" in self.command:
+            return _proxy(self, knobs, nodes)
         if "PET_NNODES" in self.environment:
             return _megatron(self, knobs)
         if "NNODES" in self.environment:
             return _nemo(self, knobs)
         return _plain(knobs)
+
+
+def _proxy(container: Container, knobs: Knobs, nodes: Callable[[], Sequence[str]]) -> Said:
+    """A probe of one node or two: slow as the table says, where the scheduler has put its pods."""
+    path = Path(knobs.probes)
+    table = json.loads(path.read_text()) if path.is_file() else {}
+    placed = nodes()
+    crash = prober.crashes(table, placed)
+    if crash:
+        yield 0, crash
+        return 1
+    if container.rank != "0":
+        return None
+    while path.with_suffix(".wait").exists():
+        yield 0.05, None
+    for line in prober.printed(table, placed, container.command.split()):
+        yield 0, line
+    return 0
 
 
 def _plain(knobs: Knobs) -> Said:

@@ -49,6 +49,7 @@ class Knobs:
         trace_calls: pairs of collectives in a step of it;
         saved: "": a checkpoint is written whole if it is asked for; else "cut off", "empty", "no metadata", or "real" (bytes
         that fill a disk);
+        probes: on Kubernetes, the path of the table by which probes of nodes are slow: see `tests.lab.prober`;
         loaded: "": a checkpoint is loaded if it is asked for; else "another" is, or the loss begins "anew";
         leak: a traceback prints the environment, the token in two halves with a pause between them.
     """
@@ -91,6 +92,7 @@ class Knobs:
     trace_calls: int = 2
     saved: str = ""
     loaded: str = ""
+    probes: str = ""
     leak: bool = False
 
     def seconds(self, published: float, step: int, noise: random.Random) -> float:

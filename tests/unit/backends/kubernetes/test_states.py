@@ -13,8 +13,10 @@ from fixtures.backends.kubernetes.blame import Broken, first_deleted
 from fixtures.backends.kubernetes.facts import UNSEEN, Pod
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.objects import LONGEST_NAME, object_name
+from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.states import Seen
 from plugins.record.job import JobState, Phase
+from plugins.words import nodes_in_words
 
 WHEN = "2026-11-21T09:00:00Z"
 
@@ -33,7 +35,7 @@ def state_of_jobset(
 
 
 def state_behind_sidecars(pods: Items, container: str, expected: int) -> JobState | None:
-    return states.state_behind_sidecars(list(map(Pod, pods)), container, expected)
+    return states.state_behind_sidecars(JobSets(), list(map(Pod, pods)), container, expected)
 
 
 def broken(pods: Items) -> list[Broken]:
@@ -42,10 +44,6 @@ def broken(pods: Items) -> list[Broken]:
 
 def broken_behind_sidecars(pods: Items, container: str) -> list[Broken]:
     return blame.broken_behind_sidecars(map(Pod, pods), container)
-
-
-def nodes_of(pods: Items) -> str:
-    return facts.nodes_of(map(Pod, pods))
 
 
 def images_of(pods: Items, container: str) -> tuple[str, ...]:
@@ -399,9 +397,23 @@ def test_a_registry_or_a_disk_that_is_busy_is_waited_for(word: str, said: str, h
     assert said in state.reason
 
 
-def test_many_nodes_are_counted() -> None:
-    assert nodes_of([pod(1), pod(0)]) == "node-0, node-1"
-    assert nodes_of(pod(number) for number in range(64)) == "node-0, node-1, node-10 and 61 more"
+def test_the_nodes_of_a_job_are_in_the_order_of_its_ranks() -> None:
+    """A sentence names three of many, as they are sorted."""
+    pods = [pod(number) for number in reversed(range(64))]
+    for item in pods:
+        index = item["metadata"]["name"].removeprefix("pod-")
+        item["metadata"]["labels"] = {"batch.kubernetes.io/job-completion-index": index}
+    ranked = JobSets().nodes(map(Pod, pods))
+    assert ranked == ", ".join(f"node-{number}" for number in range(64))
+    assert nodes_in_words(ranked) == "node-0, node-1, node-10 and 61 more"
+    assert nodes_in_words("gpu[001-004],gpu007") == "gpu[001-004],gpu007"
+
+
+def test_workers_of_a_pytorchjob_are_ranked_by_name() -> None:
+    """As torchrun does, to which worker-10 comes before worker-2."""
+    hosts = ["job-worker-2", "job-worker-10", "job-master-0"]
+    pods = [Pod({"metadata": {"name": host}, "spec": {"nodeName": f"of-{host}"}}) for host in hosts]
+    assert PyTorchJobs().nodes(pods) == "of-job-master-0, of-job-worker-10, of-job-worker-2"
 
 
 def test_an_objects_name_is_short_telling_and_its_jobs_own() -> None:
