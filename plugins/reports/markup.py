@@ -2,28 +2,53 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from plugins.files import write_whole
 from plugins.words import markdown_code, markdown_text, nodes_in_words, shown
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
-TEMPLATES = Path(__file__).parent / "templates"
+TEMPLATES = Path(__file__).resolve().parent / "templates"
+_COMPILED = TEMPLATES / "__pycache__"
 
 
 @cache
 def template(name: str) -> Template:
-    """The template of this name, which is HTML or, if it ends in `.md`, Markdown. It takes a while to compile."""
+    """The template of this name, which is HTML or, if it ends in `.md`, Markdown.
+
+    It takes a while to compile, so what was compiled is kept as Python keeps its modules. It counts if neither the
+    template nor this module has changed since.
+    """
     # It is slow to import, and only needed once jobs have run.
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from jinja2 import BytecodeCache, Environment, FileSystemLoader, StrictUndefined
+    from jinja2.bccache import Bucket
+
+    class Compiled(BytecodeCache):
+        def get_source_checksum(self, source: str) -> str:
+            return super().get_source_checksum(source + Path(__file__).read_text(encoding="utf-8"))
+
+        def load_bytecode(self, bucket: Bucket) -> None:
+            # If the file is damaged, the template is compiled.
+            with contextlib.suppress(Exception):
+                bucket.bytecode_from_string((_COMPILED / bucket.key).read_bytes())
+
+        def dump_bytecode(self, bucket: Bucket) -> None:
+            with contextlib.suppress(OSError):
+                if not sys.dont_write_bytecode:
+                    _COMPILED.mkdir(exist_ok=True)
+                    write_whole(_COMPILED / bucket.key, bucket.bytecode_to_string())
 
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
+        bytecode_cache=Compiled(),
         autoescape=True,
         finalize=_markdown if name.endswith(".md") else _html,
         undefined=StrictUndefined,

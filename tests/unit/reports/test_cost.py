@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 import ziaplot
+from jinja2 import Environment
 from ziaplot.style.themes import zptheme
 
 from fixtures.session.life import Life
@@ -149,3 +150,32 @@ def test_what_makes_the_page_is_loaded_once_a_job_prints_steps(done: int, loaded
     for _ in range(3):
         life.pytest_pacemark_waiting()
     assert template.cache_info().misses == loaded
+
+
+@pytest.mark.parametrize("damage", [b"", b"j2\x05", b"\xff" * 99])
+def test_a_template_is_compiled_once_and_again_if_what_was_kept_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: bytes
+) -> None:
+    compiled: list[Any] = []
+    compile_it = Environment.compile
+
+    def counted(*args: Any) -> Any:
+        compiled.append(args)
+        return compile_it(*args)
+
+    monkeypatch.setattr(Environment, "compile", counted)
+    monkeypatch.setattr("plugins.reports.markup._COMPILED", tmp_path / "__pycache__")
+    monkeypatch.setattr("sys.dont_write_bytecode", False)
+
+    def load(times: int) -> None:
+        template.cache_clear()
+        template(page.MARKDOWN)
+        assert len(compiled) == times
+
+    load(1)
+    load(1)
+    [kept] = (tmp_path / "__pycache__").iterdir()
+    kept.write_bytes(damage)
+    load(2)
+    load(2)
+    template.cache_clear()
