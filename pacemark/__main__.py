@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from pacemark import bundle, compare, sign, stamp, verify
+from pacemark import bundle, compare, isolate, sign, stamp, verify
 from plugins.errors import ConfigError
 from plugins.words import shown
 
@@ -26,6 +26,7 @@ class Command(Protocol):
 
 _COMMANDS: dict[str, Command] = {
     "compare": compare,
+    "isolate": isolate,
     "bundle": bundle,
     "sign": sign,
     "stamp": stamp,

@@ -262,9 +262,9 @@ class IsolatedParts(Part):
     rounds: int
     gpu_hours: float
     failed: tuple[FailedProbe, ...]
-    proof: ProofRun | None
+    proof: ProofRun | None = None
     """Null if no node is slow."""
-    command: str | None
+    command: str | None = None
     """Runs the case without the nodes that slow it."""
 
 

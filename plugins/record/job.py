@@ -22,8 +22,9 @@ after its last step. `repeated`: it ended well, but its case ran again because t
 the verdict, or because each case has several runs. `skipped`: it was never submitted, because what it needs is not there.
 """
 
-Status = Literal["planned", "intent", "submitted", "ended"]
-"""How far a job is. `intent`: it is about to be submitted, so that the cluster may have it. `submitted`: the cluster has answered."""
+Status = Literal["planned", "intent", "submitted", "ended", "held"]
+"""How far a job is. `intent`: it is about to be submitted, so that the cluster may have it. `submitted`: the cluster has answered.
+`held`: it has ended, and its case waits for an isolation that a later session has begun."""
 
 Checkpoint = Literal["", "to be removed", "to be kept", "removed"]
 """What becomes of the checkpoint that a job saves; "" if the job saves none."""

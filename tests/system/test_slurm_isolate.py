@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 from plugins.record.nodes import node_list
 from tests.lab.prober import install
 from tests.system.faults import MakeTrial, Trial
-from tests.system.support import Run, pacemark, signal_group, until
+from tests.system.support import ROOT, Run, environment, pacemark, signal_group, until
 
 # 8 % slow, where 5 % is the limit.
 SLOW = 1.087
@@ -137,6 +139,31 @@ def test_a_session_killed_during_the_proof_goes_on_with_it(make_slow: MakeSlow) 
     trial.let_go()
     assert ": within its limits; " in headline(trial.resume(), SMALL)
     assert sum("-proof" in job.name for job in trial.jobs()) == 1
+
+
+def test_a_run_that_has_ended_is_isolated_without_its_case(make_slow: MakeSlow) -> None:
+    """Its budget is too small for a round first. With a larger one the search goes on."""
+    trial = make_slow({"nodes": {"gpu003": 0.09}}, SMALL)
+    before = trial.start().end()
+    assert before.case(SMALL)["verdict"] == "too slow"
+    job = before.case(SMALL)["job"]
+
+    def isolate(hours: str) -> Run:
+        command = (sys.executable, "-m", "pacemark", "isolate", "latest", hours, "-k", "8b")
+        more = ("--site", str(trial.site), "--results", str(trial.results))
+        ended = subprocess.run([*command, *more], cwd=ROOT, env=environment(), capture_output=True, text=True)
+        return Run(ended.returncode, ended.stdout, trial.results / "latest")
+
+    refused = isolate("2.2")
+    assert "not run: round 2 of the isolation" in headline(refused, SMALL)
+    result = isolate("100")
+    assert headline(result, SMALL).startswith("gpu003: ")
+    assert ": within its limits; " in headline(result, SMALL)
+    assert result.case(SMALL)["job"] == job
+    names = [each.name for each in trial.jobs()]
+    assert len(names) == len(set(names))
+    assert sum("-isolate1" in name for name in names) == 8
+    assert trial.living() == []
 
 
 def test_nodes_that_are_not_there_are_told_before_anything_is_sent(make_slow: MakeSlow) -> None:

@@ -1,0 +1,52 @@
+"""`isolate RUN GPU_HOURS`: probes the nodes of a run's cases that were too slow."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from pathlib import Path
+
+from fixtures.runs.folders import find_run
+from plugins.errors import ConfigError
+from plugins.record.stored import read_summary
+from plugins.record.verdict import Kind
+from plugins.rejudge import Basis
+from plugins.reports.checkout import CHECKOUT
+
+HELP = "find the nodes that slow the cases of a run that were too slow, without running these first"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help="a name in the results, or latest")
+    parser.add_argument("gpu_hours", metavar="GPU_HOURS", help="as of pytest's option --isolate")
+    parser.add_argument("--site", metavar="FILE", required=True, help="the site file of the run")
+    parser.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="where runs are")
+    parser.add_argument(
+        "-k", dest="case", default="", metavar="CASE", help="only cases with this in their names"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Become a session that goes on with the run: its cases have ended, so that only probes and proofs run."""
+    folder = find_run(options.results, options.run)
+    summary = read_summary(folder)
+    slow = [case for case in summary.cases if case.verdict is Kind.TOO_SLOW and options.case in case.id]
+    if not slow:
+        which = f" with {options.case}" if options.case else ""
+        raise ConfigError(f"run {folder.name}: no case{which} was too slow")
+    # The decision on a plan needs all of its cases.
+    cases = slow if summary.acceptance is None else summary.cases
+    suites = dict.fromkeys(str(CHECKOUT / "suites" / case.recipe) for case in cases)
+    chosen = [*suites, "-k", " or ".join(f"[{case.id.partition('/')[2]}]" for case in cases)]
+    variants = {str((case.configuration or {}).get("variant") or "") for case in cases}
+    chosen += [word for name in sorted(variants - {""}) for word in ("--variant", name)]
+    basis = Basis(folder)
+    releases = {basis.of(case.recipe).choice.release or "" for case in cases} - {""}
+    if summary.acceptance is None and len(releases) == 1:
+        chosen += ["--release", *releases]
+    more = ["--site", options.site, "--results", str(folder.parent), "--resume", folder.name]
+    command = [sys.executable, "-m", "pytest", *chosen, *more, "--isolate", options.gpu_hours]
+    print(shlex.join(command), flush=True)
+    os.execv(sys.executable, command)

@@ -1,0 +1,49 @@
+"""`pacemark isolate RUN GPU_HOURS`: which session it becomes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from pacemark.__main__ import main
+from plugins.reports.checkout import CHECKOUT
+from tests.unit.bundles import runs
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The command line of the session, once there is one."""
+    command: list[str] = []
+    monkeypatch.setattr("os.execv", lambda _program, words: command.extend(words))
+    return command
+
+
+def isolate(run: Path, *more: str) -> int | None:
+    return main(["isolate", run.name, "300", "--site", "lab.yaml", "--results", str(run.parent), *more])
+
+
+def test_the_session_goes_on_with_the_cases_that_were_too_slow(session: list[str], tmp_path: Path) -> None:
+    run = runs.make_run(tmp_path)
+    isolate(run)
+    assert session == [
+        *(sys.executable, "-m", "pytest", str(CHECKOUT / "suites" / "llama3"), "-k", f"[{runs.SLOW}]"),
+        *("--site", "lab.yaml", "--results", str(tmp_path), "--resume", run.name, "--isolate", "300"),
+    ]
+
+
+def test_all_cases_of_a_plan_are_selected_since_its_decision_needs_them(
+    session: list[str], tmp_path: Path
+) -> None:
+    isolate(runs.make_run(tmp_path, runs.PLAN_TEXT))
+    assert session[5] == f"[{runs.PASSED}] or [{runs.SLOW}] or [{runs.AGAIN}]"
+
+
+def test_a_run_without_such_a_case_is_an_error(
+    session: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = runs.make_run(tmp_path)
+    assert isolate(run, "-k", "405b") == 2
+    assert capsys.readouterr().err == f"error: run {run.name}: no case with 405b was too slow\n"
+    assert session == []
