@@ -26,6 +26,8 @@ EXPLAINS = 0.5
 REFERENCES = 16
 # Starts of a probe that confirms: a part that is slow half of the time is slow in one of several.
 CONFIRMING = 2
+# Of one that confirms a link: the network of an end that is slow half of the time looks like it by chance.
+CONFIRMING_LINKS = 4
 
 
 @dataclass(frozen=True)
@@ -149,20 +151,21 @@ class Evidence:
     def confirm(self, suspects: Sequence[str], links: Sequence[Pair]) -> Search[None]:
         """Test suspects with two different good nodes each; a link with each of its ends and a third node, and once more."""
         ends = [node for link in links for node in link if node not in suspects]
+        runs = CONFIRMING_LINKS if links else CONFIRMING
         first = self.partners([*suspects, *dict.fromkeys(ends)])
-        yield from self._together(first)
+        yield from self._together(first, runs)
         slow = {test.nodes for test in self.tests if test.slow}
         slow_ends = [pair[0] for pair in first if pair in slow and pair[0] in ends]
         second = [link for link in links if not set(link) & {*slow_ends, *suspects}]
-        yield from self._together([*self.partners([*suspects, *slow_ends]), *second])
+        yield from self._together([*self.partners([*suspects, *slow_ends]), *second], runs)
         for node in (*suspects, *slow_ends):
             self._decide(node)
         cleared = [link for link in links if not set(link) & self.excluded and link not in second]
-        yield from self._together(cleared)
+        yield from self._together(cleared, runs)
         for link in (*second, *cleared):
             self._decide_link(link)
 
-    def _together(self, pairs: Sequence[Pair]) -> Search[None]:
+    def _together(self, pairs: Sequence[Pair], runs: int) -> Search[None]:
         """Probe pairs of nodes and judge them. If no pairs were probed before, good ones are probed beside them."""
         if not pairs:
             return
@@ -170,7 +173,7 @@ class Evidence:
         if self.pairs is None:
             pool = self.good(node for pair in pairs for node in pair)
             references = list(zip(pool[::2], pool[1::2], strict=False))[:REFERENCES]
-        results = yield from self.measure([*pairs, *references], CONFIRMING)
+        results = yield from self.measure([*pairs, *references], runs)
         if self.pairs is None and self.alone is not None:
             good = [result.seconds for result in results if result.probe.nodes in references]
             if not good:

@@ -87,6 +87,11 @@ class Nodes:
         nodes = [node for node in self.ring if node not in gone]
         return sorted(nodes, key=lambda node: order[self.leaves.get(node)])
 
+    def within_leaves(self, excluded: Iterable[str] = ()) -> list[Pair]:
+        """Pairs of nodes of one leaf that share no node."""
+        order = self.by_leaf(excluded)
+        return [pair for pair in zip(order[::2], order[1::2], strict=False) if self.same_leaf(*pair)]
+
 
 def disjoint(groups: Sequence[tuple[str, ...]]) -> list[list[tuple[str, ...]]]:
     """The groups of nodes in rounds, each in the first one that its nodes allow: no node is twice in a round."""

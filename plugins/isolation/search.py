@@ -15,7 +15,7 @@ from dataclasses import replace
 from plugins.isolation.answer import SHOWN, Answer, Ending, Part, percent
 from plugins.isolation.evidence import CONFIRMING, EXPLAINS, NOISE, Evidence, Search, Test
 from plugins.isolation.probes import Nodes, Pair, Result
-from plugins.isolation.statistics import LEAST, Peers, two_kinds
+from plugins.isolation.statistics import LEAST, MANY, Peers, two_kinds
 
 # The noise for which the usual length of a probe is enough, with the error of such an estimate.
 NOISE_SEEN = 1.15 * NOISE
@@ -63,9 +63,12 @@ def _alone(evidence: Evidence) -> Search[Answer | None]:
     if kinds is not None:
         return evidence.answer(Ending.TWO_KINDS, _of_kinds(*kinds))
     evidence.alone = peers = evidence.peers(results)
+    baseline = evidence.beside_baseline(results)
+    if baseline is not None and len(results) < MANY and baseline.limit < peers.limit:
+        # How few nodes scatter is not known.
+        evidence.alone = peers = replace(baseline, center=peers.center)
     slow = yield from evidence.slow_alone(results, peers)
     yield from evidence.confirm(slow, ())
-    baseline = evidence.beside_baseline(results)
     if not evidence.culprits and baseline is not None and baseline.slowness(peers.center) > baseline.limit:
         return evidence.answer(Ending.WHOLE_FLEET, _of_fleet(baseline.slowness(peers.center)))
     return None
@@ -114,7 +117,9 @@ def _of_few_pairs(evidence: Evidence, tests: Sequence[Test]) -> Answer:
 
 def _neighbours(evidence: Evidence) -> Search[Answer | None]:
     """Neighbours in the ring of the job. A node is suspect if both of its pairs are slow, else the link."""
-    pairs = evidence.nodes.neighbours(evidence.excluded)
+    nodes, pairs = evidence.nodes, evidence.nodes.neighbours(evidence.excluded)
+    if nodes.leaves_known and sum(nodes.same_leaf(*pair) for pair in pairs) < FEWEST:
+        pairs += nodes.within_leaves(evidence.excluded)
     results = yield from evidence.measure(pairs)
     inner = [result for result in results if evidence.nodes.same_leaf(*result.probe.nodes)]
     across = [result for result in results if result not in inner]

@@ -134,3 +134,10 @@ def slow_link(fleet: Fleet) -> None:
 
 def slow_leaf(fleet: Fleet) -> None:
     fleet.leaves = {fleet.random.choice(sorted(set(fleet.leaf.values()))): CONGESTED}
+
+
+def slow_leaf_across(fleet: Fleet) -> None:
+    """A slow leaf, and a ring in which each node is on another leaf than the next."""
+    leaves = sorted(set(fleet.leaf.values()))
+    fleet.leaf = {name: leaves[number % len(leaves)] for number, name in enumerate(fleet.names)}
+    slow_leaf(fleet)

@@ -18,7 +18,17 @@ from pathlib import Path
 
 from plugins.isolation.answer import Ending
 from tests import sections
-from tests.bench.fleets import CONGESTED, SLOW, Fleet, name_of, slow_cards, slow_leaf, slow_link, slow_nodes
+from tests.bench.fleets import (
+    CONGESTED,
+    SLOW,
+    Fleet,
+    name_of,
+    slow_cards,
+    slow_leaf,
+    slow_leaf_across,
+    slow_link,
+    slow_nodes,
+)
 from tests.bench.report import print_target
 
 FLEETS, HEALTHY, PROCESSES, SEED = 200, 1000, 2, 20261126
@@ -52,6 +62,7 @@ class Row:
     often: float = 1.0
     failing: float = 0.0
     leaves_known: bool = True
+    baselines: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -87,6 +98,10 @@ def rows() -> Iterator[Row]:
         yield Row("healthy", size, NOISE)
         yield Row("a slow node", size, NOISE, partial(slow_nodes, count=1))
         yield Row("a slow network card", size, NOISE, partial(slow_cards, count=1), CONGESTED)
+    for size in (2, 3, 4):
+        for what, fault, loss in FAULTS[:2]:
+            yield Row(f"{what}, with a baseline", size, NOISE, fault, loss, baselines=(1.0, 0.0))
+    yield Row("a slow leaf, neighbours on other leaves", 64, NOISE, slow_leaf_across, CONGESTED)
     yield Row("ten slow nodes", 256, NOISE, partial(slow_nodes, count=10))
     for noise in (0.003, 0.015, 0.03):
         for what, fault, loss in FAULTS:
@@ -112,6 +127,7 @@ def tally(row: Row, fleets: int) -> Tally:
             row.often,
             row.failing,
             row.leaves_known,
+            row.baselines,
         )
         if row.fault is not None:
             row.fault(fleet)

@@ -133,6 +133,14 @@ def test_of_few_healthy_nodes_none_is_accused(size: int, seed: int) -> None:
     assert answer.culprits == ()
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_of_four_nodes_with_a_baseline_the_slow_one_is_named(seed: int) -> None:
+    """Four values do not tell how healthy nodes scatter; the baseline does."""
+    fleet = few(4, seed, pair=0.0)
+    slow_nodes(fleet, 1)
+    assert {name_of(culprit) for culprit in fleet.isolate(SLOW).culprits} == fleet.faults
+
+
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_few_nodes_that_are_all_slow_are_slow_as_a_whole(size: int) -> None:
     """Their software may be another one than that of the baseline."""

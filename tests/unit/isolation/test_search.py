@@ -21,6 +21,7 @@ from tests.bench.fleets import (
     name_of,
     slow_cards,
     slow_leaf,
+    slow_leaf_across,
     slow_link,
     slow_nodes,
 )
@@ -62,6 +63,12 @@ def test_an_uplink_is_named_if_a_third_leaf_is_there() -> None:
     assert "the uplink of leaf" in str(answer.culprits[0])
 
 
+def test_an_uplink_is_named_if_all_neighbours_in_the_ring_are_on_two_leaves() -> None:
+    fleet = fleet_of(64)
+    slow_leaf_across(fleet)
+    assert {name_of(culprit) for culprit in fleet.isolate(CONGESTED).culprits} == fleet.faults
+
+
 @pytest.mark.parametrize(("size", "known"), [(32, True), (64, False)])
 def test_an_uplink_is_not_guessed(size: int, known: bool) -> None:
     """Of two leaves nobody knows whose uplink it is, nor where the leaves are not known."""
@@ -97,6 +104,22 @@ def test_a_fault_that_comes_and_goes_is_said_to_be_so() -> None:
     assert any(culprit.intermittent for answer in answers for culprit in answer.culprits)
     for answer in answers:
         assert answer.accused <= fleet.faulty
+
+
+@pytest.mark.parametrize(("fault", "starts"), [(slow_link, 4), (partial(slow_cards, count=1), 2)])
+def test_what_confirms_a_link_is_started_more_often(fault: Callable[[Fleet], None], starts: int) -> None:
+    """The network of an end that is slow half of the time looks like a link in one of so many tests."""
+    fleet = fleet_of(64)
+    fault(fleet)
+    runs: set[int] = set()
+
+    def measure(probes: list[Probe]) -> list[Result]:
+        runs.update(probe.runs for probe in probes)
+        return fleet.round(probes)
+
+    answer = answered(isolate(Nodes(tuple(fleet.names), fleet.leaf), CONGESTED), measure)
+    assert {name_of(culprit) for culprit in answer.culprits} == fleet.faults
+    assert runs == {1, starts}
 
 
 def test_probes_that_fail_accuse_nobody() -> None:
