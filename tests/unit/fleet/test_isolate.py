@@ -16,7 +16,7 @@ from plugins.isolation.probes import Nodes, Probe, Result, Run
 from plugins.isolation.progress import PROOF, ProbeJob, nodes_of
 from plugins.isolation.search import isolate
 from plugins.recipes.cases import Case
-from plugins.record.job import Job, JobRef, JobState
+from plugins.record.job import Job, JobRef, JobState, Phase
 from tests.unit.cluster import MIDDLE, NARROW, Cluster, Session, Start, told
 
 NODES = tuple(f"gpu{number:03}" for number in range(1, 9))
@@ -193,3 +193,18 @@ def test_a_proof_that_the_cluster_refuses_leaves_the_verdict(cluster: Chooses, s
     (proof,) = proofs(session)
     assert proof.failure == "infrastructure"
     assert "Requested node configuration is not available" in proof.message
+
+
+def test_of_the_probes_those_that_fail_are_told(cluster: Chooses, start: Start) -> None:
+    def fail(name: str) -> None:
+        if name.endswith("isolate1x1.1-gpu003"):
+            cluster.ends[name] = [JobState(Phase.FAILED, "NODE_FAIL", nodes="gpu003")]
+
+    cluster.on_submit = fail
+    session = start(MIDDLE, policy=policy())
+    session.finish()
+    lines = [line.partition(" ")[2] for line in told(session)]
+    assert sum("of the isolation" in line for line in lines) == 4
+    (line,) = (line for line in lines if "isolate1x" in line or "isolate2x" in line)
+    assert line.partition(": ")[0].endswith("isolate1x1.1-gpu003")
+    assert "node_fail" in line
