@@ -22,6 +22,8 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from functools import cache, cached_property
+from importlib import metadata
 from pathlib import Path
 from typing import IO, NoReturn, Self
 
@@ -171,6 +173,24 @@ def _tell(pid: int, status: socket.socket) -> NoReturn:
     os._exit(0)
 
 
+def _read_once() -> None:
+    """Keep what each session would read again: what is installed, and the commit that pytest-benchmark makes a tag of."""
+    # Pytest has to import it first.
+    from pytest_benchmark import utils
+
+    patch = pytest.MonkeyPatch()
+    points = cached_property(vars(metadata.Distribution)["entry_points"].fget)
+    points.__set_name__(metadata.Distribution, "entry_points")
+    patch.setattr(metadata.Distribution, "entry_points", points)
+    installed = list(metadata.distributions())
+    for distribution in installed:
+        assert distribution.entry_points is not None
+    patch.setattr(metadata, "distributions", lambda: installed)
+    commit_of = cache(utils.get_commit_info)
+    commit_of(None)
+    patch.setattr(utils, "get_commit_info", commit_of)
+
+
 def _make_ready() -> None:
     """Make what each session would make again of the same bytes: templates, types of records, recipes and their baselines."""
     # Pytest has to import these first.
@@ -195,6 +215,7 @@ def main() -> None:
     for module in _IMPORTED_LATE:
         importlib.import_module(module)
     _make_ready()
+    _read_once()
     gc.freeze()
     sys.argv = ["pytest", *serve(requests)]
     runpy.run_module("pytest", run_name="__main__", alter_sys=True)
