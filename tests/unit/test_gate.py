@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -286,6 +287,22 @@ def test_a_case_that_the_site_file_leaves_out_is_counted_and_named(tmp_path: Pat
     assert run.status == 5
 
 
+CASES = [f"70b-{dtype}-{gpus}gpus" for dtype in ("bf16", "fp8") for gpus in (64, 128, 256, 512)]
+
+
+@pytest.fixture(scope="module")
+def earlier(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Path]:
+    """The folder of a run in which all cases passed, and of one without the last case."""
+
+    @cache
+    def made(whole: bool) -> Path:
+        folder = tmp_path_factory.mktemp("earlier")
+        assert session(folder, dict.fromkeys(CASES if whole else CASES[:-1], 1.0)).status == 0
+        return (folder / "results" / "latest").resolve()
+
+    return made
+
+
 @pytest.mark.parametrize(
     ("pace", "options", "status", "line"),
     [
@@ -300,12 +317,15 @@ def test_a_case_that_the_site_file_leaves_out_is_counted_and_named(tmp_path: Pat
     ],
 )
 def test_a_session_fails_for_a_difference_from_an_earlier_run_if_it_is_asked_to(
-    tmp_path: Path, pace: float | None, options: tuple[str, ...], status: int, line: str
+    tmp_path: Path,
+    earlier: Callable[[bool], Path],
+    pace: float | None,
+    options: tuple[str, ...],
+    status: int,
+    line: str,
 ) -> None:
-    cases = [f"70b-{dtype}-{gpus}gpus" for dtype in ("bf16", "fp8") for gpus in (64, 128, 256, 512)]
-    first = dict.fromkeys(cases if pace else cases[:-1], 1.0)
-    assert session(tmp_path, first).status == 0
-    run = session(tmp_path, {**dict.fromkeys(cases, 1.0), SLOW: pace or 1.0}, "--compare", "latest", *options)
+    paces = {**dict.fromkeys(CASES, 1.0), SLOW: pace or 1.0}
+    run = session(tmp_path, paces, "--compare", str(earlier(pace is not None)), *options)
     assert run.status == status, run.out
     assert (line in run.out) if line else ("differs: " not in run.out and "not compared: " not in run.out)
     assert run.summary["exit_code"] == status
