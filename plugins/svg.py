@@ -16,30 +16,40 @@ class Svg:
 
     def __init__(self, width: int, height: int, title: str, title_x: float) -> None:
         self._elements = [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">'
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" viewBox="0 0 {width} {height}" role="img" '
+            f'aria-label="{_harmless(title)}" font-family="sans-serif" font-size="12">'
         ]
         self.rect(0, 0, width, height, "#fff")
         self.text(title_x, 22, title, size=14)
 
+    def add(self, element: str) -> None:
+        """Draw any other element."""
+        self._elements.append(element)
+
     def rect(self, x: float, y: float, width: float, height: float, colour: str) -> None:
         self._elements.append(
-            f'<rect x="{_pixels(x)}" y="{_pixels(y)}" width="{_pixels(width)}" height="{_pixels(height)}" fill="{colour}"/>'
+            f'<rect x="{pixels(x)}" y="{pixels(y)}" width="{pixels(width)}" height="{pixels(height)}" fill="{colour}"/>'
         )
 
     def text(self, x: float, y: float, text: str, anchor: str = "start", size: int = 12) -> None:
         """Write a text on the line at `y`; `x` is its start, middle or end."""
         self._elements.append(
-            f'<text x="{_pixels(x)}" y="{_pixels(y)}" text-anchor="{anchor}" font-size="{size}">'
-            f"{html_text(_NO_XML.sub('?', text))}</text>"
+            f'<text x="{pixels(x)}" y="{pixels(y)}" text-anchor="{anchor}" font-size="{size}">'
+            f"{_harmless(text)}</text>"
         )
 
     def polyline(self, points: Iterable[tuple[float, float]], colour: str) -> None:
-        places = " ".join(f"{_pixels(x)},{_pixels(y)}" for x, y in points)
+        places = " ".join(f"{pixels(x)},{pixels(y)}" for x, y in points)
         self._elements.append(f'<polyline points="{places}" fill="none" stroke="{colour}" stroke-width="1"/>')
 
     def __str__(self) -> str:
         return "\n".join([*self._elements, "</svg>", ""])
 
 
-def _pixels(value: float) -> str:
+def _harmless(text: str) -> str:
+    return html_text(_NO_XML.sub("?", text))
+
+
+def pixels(value: float) -> str:
+    """A number of pixels, to a tenth."""
     return f"{round(value, 1):g}"

@@ -24,7 +24,7 @@ from plugins.record.verdict import PACED
 from plugins.reports import screening
 from plugins.reports.case_view import SIGNS, CasePlot, CaseView
 from plugins.reports.markup import TEMPLATES, markup, template
-from plugins.reports.plot import COLUMNS, library, scaling_svg, with_ids
+from plugins.reports.plot import COLUMNS, scaling_svg, with_ids
 from plugins.words import shown
 
 HTML, MARKDOWN = "report.html", "report.md"
@@ -50,7 +50,6 @@ class PageReport:
     @staticmethod
     def load() -> None:
         """Load what makes pages, which takes as long as to draw the plots of dozens of cases."""
-        library()
         template(HTML)
         template(MARKDOWN)
 

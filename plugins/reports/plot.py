@@ -1,4 +1,4 @@
-"""Plots as SVG, drawn by ziaplot: the step times of a case with its band, and the scaling of several cases.
+"""Plots as SVG: the step times of a case with its band, and the scaling of several cases.
 
 The colours are those of Okabe and Ito, which colour-blind people can tell apart. Each line also has its own dashes
 or markers, so the plot can be read in black and white.
@@ -7,17 +7,16 @@ or markers, so the plot can be read in black and white.
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from math import log2
+from functools import lru_cache
+from math import ceil, floor, log2, log10
 from operator import itemgetter
-from typing import Any, NamedTuple
-from xml.etree import ElementTree
+from typing import NamedTuple
 
 from plugins.record.case import CaseRecord
 from plugins.record.summary import Scaling
+from plugins.svg import Svg, pixels
 from plugins.timing import Statistic
 from plugins.words import counted
 
@@ -29,31 +28,110 @@ COLUMNS = 400
 _DOTS = 120
 # Of more steps beyond the scale only their range is given; further ones beyond it are not told.
 _NAMED, _LABELS = 4, 3
-_MARGIN = 12
+# The sides of the graph in the plot; its legend is at the right of it.
+_LEFT, _RIGHT, _TOP, _BOTTOM = 60, 660, 34, 262
+_MOST_TICKS = 8
 # So many plots are kept to be shown a second time.
 _KEPT = 128
 _MOST_SECONDS = 1e9
 _BLUE, _SKY, _GREEN, _VERMILLION, _BLACK = "#0072B2", "#D6ECF8", "#007A5A", "#D55E00", "black"
-_STYLE = """
-    Graph { color: none; edge_width: 1; font_size: 12; }
-    Graph.TickX { font_size: 11; height: 4; stroke_width: 1; pad: 0.1; }
-    Graph.TickY { font_size: 11; height: 4; stroke_width: 1; pad: 0.1; }
-    Graph.XName { font_size: 12; }
-    Graph.Title { font_size: 12; }
-    Graph.Legend { font_size: 11; stroke: none; radius: 54; pad: 12; }
-    Graph.LegendText { font_size: 11; }
-    Text { font_size: 11; }
-"""
 
-Point = tuple[int, float]
+Point = tuple[float, float]
 
 
 class _Look(NamedTuple):
-    """How a part of a plot is drawn."""
+    """How a line is drawn: `dashes` are the lengths of its parts and gaps, `mark` is drawn at each of its points."""
 
     colour: str
     width: float = 2
-    stroke: str = "-"
+    dashes: str = ""
+    mark: str = ""
+
+
+# Each is drawn from a point on.
+_MARKS = {
+    "dot": "m-2,0a2,2 0 1 0 4,0a2,2 0 1 0 -4,0z",
+    "square": "m-4,-4h8v8h-8z",
+    "cross": "m-4,-4l8,8m0,-8l-8,8",
+}
+
+
+class _Graph:
+    """A graph with axes, ticks and a legend; what is beyond its sides is cut off."""
+
+    def __init__(self, title: str, x: tuple[float, float], y: tuple[float, float]) -> None:
+        self._svg, self._x, self._y = Svg(WIDTH, HEIGHT, title, _LEFT), x, y
+        self._named = 0
+        size = f'width="{_RIGHT - _LEFT}" height="{_BOTTOM - _TOP}"'
+        self._svg.add(f'<defs><clipPath id="graph"><rect x="{_LEFT}" y="{_TOP}" {size}/></clipPath></defs>')
+        self._path(f"M{_LEFT},{_TOP}V{_BOTTOM}H{_RIGHT}", _Look(_BLACK, 1))
+        for value in _ticks(*y):
+            at = self._place((x[0], value))[1]
+            self._path(f"M{_LEFT - 4},{pixels(at)}H{_RIGHT}", _GRID)
+            self._svg.text(_LEFT - 8, at + 4, f"{value:.6g}", "end")
+
+    def across(self, name: str, ticks: Mapping[float, str]) -> None:
+        """Name the axis across, and what is told of it at these places."""
+        for value, text in ticks.items():
+            at = self._place((value, self._y[0]))[0]
+            self._path(f"M{pixels(at)},{_BOTTOM + 4}V{_TOP}", _GRID)
+            self._svg.text(at, _BOTTOM + 18, text, "middle")
+        self._svg.text((_LEFT + _RIGHT) / 2, HEIGHT - 4, name, "middle")
+
+    def line(self, kind: str, points: Sequence[Point], name: str, look: _Look) -> None:
+        """Draw a line, which is told apart by its `kind`, with its marks. The legend has its name."""
+        y = _TOP + 10 + 18 * self._named
+        self._named += 1
+        sample = [(_RIGHT + 27, y - 4)]
+        if look.width:
+            sample = [(_RIGHT + 14, y - 4), (_RIGHT + 40, y - 4)]
+        self._drawn(sample, look, "")
+        self._svg.text(_RIGHT + 46, y, name, size=11)
+        self._drawn([self._place(point) for point in points], look, f' class="{kind}"')
+
+    def band(self, low: float, high: float) -> None:
+        """Shade what is between two values."""
+        bottom, top = (self._place((0, value))[1] for value in (low, high))
+        self._svg.rect(_LEFT, max(top, _TOP), _RIGHT - _LEFT, min(bottom, _BOTTOM) - max(top, _TOP), _SKY)
+
+    def text(self, x: float, text: str, *, top: bool) -> None:
+        """Write a text at the upper or the lower side."""
+        self._svg.text(self._place((x, 0))[0], _TOP + 11 if top else _BOTTOM - 4, text, size=11)
+
+    def __str__(self) -> str:
+        return str(self._svg)
+
+    def _place(self, point: Point) -> Point:
+        (x, y), (left, right), (low, high) = point, self._x, self._y
+        across, up = (x - left) / (right - left), (y - low) / (high - low)
+        return _LEFT + across * (_RIGHT - _LEFT), _BOTTOM - up * (_BOTTOM - _TOP)
+
+    def _drawn(self, places: Sequence[Point], look: _Look, attribute: str) -> None:
+        spots = [f"{pixels(x)},{pixels(y)}" for x, y in places]
+        clip = ' clip-path="url(#graph)"' if attribute else ""
+        if look.width:
+            self._path("M" + " ".join(spots), look, attribute + clip)
+            attribute = ""
+        if look.mark:
+            marks = "".join(f"M{spot}{_MARKS[look.mark]}" for spot in spots)
+            self._path(marks, _Look(look.colour, 1.5), attribute + clip)
+
+    def _path(self, way: str, look: _Look, attributes: str = "") -> None:
+        dashes = f' stroke-dasharray="{look.dashes}"' if look.dashes else ""
+        self._svg.add(
+            f'<path d="{way}" stroke="{look.colour}" stroke-width="{look.width}" fill="none"{dashes}{attributes}/>'
+        )
+
+
+_GRID = _Look("lightgray", 1, "3 4")
+
+
+def _ticks(low: float, high: float, least: float = 0.0) -> list[float]:
+    """Round values between two others, with `least` between them at least."""
+    power = 10.0 ** floor(log10((high - low) / _MOST_TICKS))
+    steps = (power * factor for factor in (1, 2, 5, 10))
+    step = max(least, next(step for step in steps if (high - low) / step <= _MOST_TICKS))
+    return [step * number for number in range(ceil(low / step), floor(high / step) + 1)]
 
 
 @dataclass(frozen=True)
@@ -70,7 +148,7 @@ class _Steps:
 
     @property
     def last(self) -> int:
-        return self.points[-1][0]
+        return int(self.points[-1][0])
 
     def range(self) -> tuple[float, float]:
         """The scale of the seconds: that of the settled steps and the band."""
@@ -121,43 +199,40 @@ def steps_svg(record: CaseRecord, times: Mapping[int, float]) -> str:
 # Allure and the page show the same plot.
 @lru_cache(maxsize=_KEPT)
 def _steps_svg(steps: _Steps) -> str:
-    ziaplot, graph = _graph()
     low, high = steps.range()
-    sides = [0, max(1, steps.last)]
-    graph.xrange(*sides).yrange(low, high).axesnames("step").title("seconds a step")
+    end = max(1, steps.last)
+    graph = _Graph(f"{steps.case}: seconds a step", (-end / 50, end + end / 50), (low, high))
+    graph.across("step", {number: f"{number:g}" for number in _ticks(0, end, least=1)})
 
     def level(kind: str, seconds: float, name: str, look: _Look) -> None:
-        _draw(graph, kind, ziaplot.PolyLine(sides, [seconds, seconds]), f"{name} {seconds:.4g} s", look)
+        graph.line(kind, [(0, seconds), (end, seconds)], f"{name} {seconds:.4g} s", look)
 
     if steps.expected:
         _, fastest, slowest = steps.expected
-        fill = ziaplot.LineFill(sides, [slowest, slowest], [fastest, fastest]).fill(_SKY)
-        _draw(graph, "band", fill, f"band {fastest:.4g} to {slowest:.4g} s", _Look(_BLUE, 0.5))
+        graph.band(fastest, slowest)
+        edges = [(0, fastest), (end, fastest), (end, slowest), (0, slowest)]
+        graph.line("band", edges, f"band {fastest:.4g} to {slowest:.4g} s", _Look(_BLUE, 0.5))
     # What is beyond the scale only has to leave it.
     far = 10 * high
     shown = [(index, min(seconds, far)) for index, seconds in thinned(steps.points)]
-    line = ziaplot.PolyLine(*zip(*shown, strict=True))
-    _draw(graph, "steps", line, "steps", _Look(_BLUE, 1))
-    if len(shown) <= _DOTS:
-        line.marker("o", 2)
+    mark = "dot" if len(shown) <= _DOTS else ""
+    graph.line("steps", shown, "steps", _Look(_BLUE, 1, mark=mark))
     if steps.expected:
-        level("expected", steps.expected[0], "expected", _Look(_BLACK, stroke="--"))
+        level("expected", steps.expected[0], "expected", _Look(_BLACK, dashes="6 4"))
     if steps.steady is not None and steps.steady < far:
-        level("steady", steps.steady, "steady median", _Look(_GREEN, stroke=":"))
+        level("steady", steps.steady, "steady median", _Look(_GREEN, dashes="2 3"))
     if steps.step_time is not None and steps.statistic and steps.step_time < far:
         window, mean = Statistic.parse(steps.statistic).indices(steps.last + 1), steps.step_time
         ends = sorted({window[0], min(window[-1], steps.last)})
-        shape = ziaplot.PolyLine if len(ends) > 1 else ziaplot.Scatter
-        mark = shape(ends, [mean] * len(ends)).marker("square", 4)
-        _draw(graph, "statistic", mark, f"{steps.statistic}: {mean:.4g} s", _Look(_BLACK, 3))
+        points = [(index, mean) for index in ends]
+        graph.line("statistic", points, f"{steps.statistic}: {mean:.4g} s", _Look(_BLACK, 3, mark="square"))
     stalls = [point for point in shown if point[0] in steps.hiccups]
     if stalls:
-        marks = ziaplot.Scatter(*zip(*stalls, strict=True)).marker("x", 4).style(f"edge_color: {_VERMILLION}")
-        _draw(graph, "hiccups", marks, counted(len(steps.hiccups), "hiccup"), _Look(_VERMILLION, 1))
+        look = _Look(_VERMILLION, 0, mark="cross")
+        graph.line("hiccups", stalls, counted(len(steps.hiccups), "hiccup"), look)
     for run in _beyond(steps.points, low, high)[:_LABELS]:
-        edge, side = (high, "top") if run[0][1] > high else (low, "bottom")
-        graph.add(ziaplot.Text(run[-1][0] + steps.last / 100, edge, _named(run), valign=side))
-    return _svg(graph, f"step times of {steps.case}")
+        graph.text(run[-1][0] + steps.last / 100, _named(run), top=run[0][1] > high)
+    return str(graph)
 
 
 def scaling_svg(record: Scaling) -> str:
@@ -165,7 +240,6 @@ def scaling_svg(record: Scaling) -> str:
 
     The distance between two scales is that of their logarithms.
     """
-    ziaplot, graph = _graph()
     scales = record.scales
     base = next((scale.tokens_per_second_per_gpu for scale in scales if scale.efficiency == 1), None)
     lines: dict[str, list[tuple[int, float | None]]] = {
@@ -179,70 +253,23 @@ def scaling_svg(record: Scaling) -> str:
     }
     most = max([value for points in drawn.values() for _, value in points], default=0.0)
     places = [log2(scale.gpus) for scale in scales]
-    graph.xrange(places[0] - 0.1, places[-1] + 0.1).yrange(0.0, max(1.1 * most, 1e-6))
-    graph.xticks(places, [str(scale.gpus) for scale in scales])
-    graph.axesnames("GPUs").title("tokens/s per GPU")
+    title = f"scaling of {record.recipe} {record.size} {record.dtype}: tokens/s per GPU"
+    graph = _Graph(title, (places[0] - 0.1, places[-1] + 0.1), (0.0, max(1.1 * most, 1e-6)))
+    graph.across("GPUs", {place: str(scale.gpus) for place, scale in zip(places, scales, strict=True)})
     looks = {
-        "measured": (_Look(_BLUE), "o"),
-        "published": (_Look(_BLACK, stroke="--"), "square"),
-        "limit": (_Look(_VERMILLION, stroke=":"), "x"),
+        "measured": _Look(_BLUE, mark="dot"),
+        "published": _Look(_BLACK, dashes="6 4", mark="square"),
+        "limit": _Look(_VERMILLION, dashes="2 3", mark="cross"),
     }
     for kind, points in drawn.items():
         if points:
-            look, marker = looks[kind]
-            _draw(graph, kind, ziaplot.PolyLine(*zip(*points, strict=True)).marker(marker, 5), kind, look)
-    return _svg(graph, f"scaling of {record.recipe} {record.size} {record.dtype}")
+            graph.line(kind, points, kind, looks[kind])
+    return str(graph)
 
 
 def with_ids(svg: str, prefix: str) -> str:
     """The same plot with this before each id in it, so that one page can hold several."""
     return re.sub(r'( id="|url\(#)', rf"\g<1>{prefix}", svg)
-
-
-@cache
-def library() -> tuple[Any, Any]:
-    """ziaplot, and the style sheet of its graphs."""
-    # It is slow to import, and only needed once jobs have run.
-    import ziaplot
-    from ziaplot.style.css import parse_css
-    from ziaplot.style.style import AppliedStyle, Style
-    from ziaplot.style.themes import zptheme
-
-    ziaplot.config.precision = 1
-    style = parse_css(_STYLE)
-    # ziaplot 0.9 looks the same styles up again for each tick, and copies each value of a style that it looks at. That
-    # takes most of its time.
-    for sheet in (zptheme.theme, style):
-        sheet.extract = cache(sheet.extract)
-    for kind in (Style, AppliedStyle):
-        kind.values = lambda each: {name: value for name, value in vars(each).items() if value is not None}
-    return ziaplot, style
-
-
-def _graph() -> tuple[Any, Any]:
-    """ziaplot, and an empty graph."""
-    ziaplot, style = library()
-    graph = ziaplot.Graph().size(WIDTH, HEIGHT).legend("right")
-    graph._containerstyle = style
-    return ziaplot, graph
-
-
-def _draw(graph: Any, kind: str, element: Any, name: str, look: _Look) -> None:
-    """Add an element to a graph. It is told apart by its `kind`, and the legend has its name."""
-    element.color(look.colour).strokewidth(look.width).stroke(look.stroke)
-    graph.add(element.attribute("class", kind).name(name))
-
-
-def _svg(graph: Any, label: str) -> str:
-    with warnings.catch_warnings():
-        # ziaplot 0.9 tests an element's truth value, of which Python 3.12 warns.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        root = graph.svgxml()
-    # ziaplot leaves too little room for the numbers at the left.
-    root.set("viewBox", f"{-_MARGIN} 0 {WIDTH + _MARGIN} {HEIGHT}")
-    root.set("role", "img")
-    root.set("aria-label", label)
-    return ElementTree.tostring(root, encoding="unicode")
 
 
 def _beyond(points: Sequence[Point], low: float, high: float) -> list[list[Point]]:

@@ -38,7 +38,6 @@ _IMPORTED_LATE = (
     "rich.live",
     "rich.table",
     "jinja2",
-    "ziaplot",
 )
 _MESSAGE = 1 << 17
 

@@ -8,9 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-import ziaplot
 from jinja2 import Environment
-from ziaplot.style.themes import zptheme
 
 from fixtures.session.life import Life
 from fixtures.session.run import OwnRun
@@ -32,13 +30,13 @@ PLOTS = 3
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The graphs that were drawn so far."""
     graphs: list[Any] = []
-    draw = ziaplot.Graph.svgxml
+    make = plot._Graph.__init__
 
-    def counted(graph: Any) -> Any:
+    def counted(graph: Any, *args: Any) -> None:
         graphs.append(graph)
-        return draw(graph)
+        make(graph, *args)
 
-    monkeypatch.setattr(ziaplot.Graph, "svgxml", counted)
+    monkeypatch.setattr(plot._Graph, "__init__", counted)
     plot._steps_svg.cache_clear()
     return graphs
 
@@ -119,26 +117,6 @@ def test_steps_that_were_written_again_are_drawn_again(tmp_path: Path, drawn: li
     assert ": 1 steps" in html
     path.unlink()
     assert report.render(tmp_path, summary)[0].count("<figure>") == PLOTS - 1
-
-
-def test_a_style_is_looked_up_for_the_first_plot_alone(tmp_path: Path) -> None:
-    _, summary = ended(tmp_path)
-    before = zptheme.theme.extract.cache_info()
-    plot._steps_svg.cache_clear()
-    page.PageReport().render(tmp_path, summary)
-    after = zptheme.theme.extract.cache_info()
-    assert after.misses == before.misses
-    assert after.hits > before.hits
-
-
-def test_no_style_is_copied_for_a_plot(
-    tmp_path: Path, drawn: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, summary = ended(tmp_path)
-    plot._steps_svg.cache_clear()
-    monkeypatch.setattr("ziaplot.style.style.asdict", None)
-    page.PageReport().render(tmp_path, summary)
-    assert len(drawn) == 2 * PLOTS
 
 
 @pytest.mark.parametrize(("done", "loaded"), [(0, 0), (1, 2)])

@@ -6,17 +6,14 @@ import base64
 import hashlib
 import io
 import re
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
 import pytest
-import ziaplot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -310,19 +307,6 @@ def test_whatever_a_log_states_can_be_drawn(seconds: list[float], band: bool) ->
     if times:
         svg = plot.steps_svg(recorded(next(iter(times.values())), band=band), times)
         assert all(len(points) < 40 for points in re.findall(r"-?\d+\.?\d*,", svg))
-
-
-def test_a_warning_inside_the_plots_library_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = ziaplot.Graph.svgxml
-
-    def warning(graph: Any) -> Any:
-        warnings.warn("Testing an element's truth value", DeprecationWarning, stacklevel=1)
-        return drawn(graph)
-
-    monkeypatch.setattr(ziaplot.Graph, "svgxml", warning)
-    with pytest.raises(DeprecationWarning):
-        ziaplot.Graph().svgxml()
-    assert plot.steps_svg(recorded(1.0), {0: 1.0}).startswith("<svg")
 
 
 @pytest.mark.parametrize(
