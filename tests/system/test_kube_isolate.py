@@ -10,69 +10,77 @@ from typing import Any
 
 import pytest
 
-from tests.system.kube import CASE, running
+from tests.system.kube import CASE, items, running
 from tests.system.kube_trial import INDEX, KubeTrial, MakeTrial
 from tests.system.support import Run, until
 
 # Of a published step with a band of 10 %.
 SLOW = 1.2
 LARGE = "llama3_gke/70b-fp8-512gpus"
-# All on one leaf, by a label that the site requires of them besides.
+# All nodes of the case on one leaf, by a label that the site requires of them besides.
 RACK = {"node_affinity": {"cloud.provider.com/topology-rack": ["rack-01"]}}
-
-MakeSlow = Callable[..., "Slow"]
+# In GPU-hours: enough for all probes, and not for the case once more.
+PROBES_ALONE = "60"
 
 
 class Slow:
-    """A trial whose case is too slow, and whose probes find what a table says of nodes, which are given by their ranks."""
+    """Sessions with a case that is too slow, whose probes find what a table says of nodes, which are given by their ranks."""
 
-    def __init__(self, trial: KubeTrial, table: Path, case: str) -> None:
+    def __init__(self, trial: KubeTrial, table: Path) -> None:
         self.trial = trial
         self.table = table
-        self.case = case
+        self.waits = table.with_suffix(".wait")
         self.nodes: list[str] = []
 
-    def run(self, table: dict[str, Any], *more: str) -> Run:
-        self.begin(table, *more)
-        return self.trial.end()
-
     def begin(self, table: dict[str, Any], *more: str, pods: int = 16) -> None:
-        """Start the session. Its table is written while its job waits, once each pod has its node."""
-        self.trial.hold(10).start("--isolate", "5000", *more)
-        until(lambda: self._ended() or running(self.trial.lab, self.trial.namespace) == pods, "its pods run")
-        assert not self._ended(), self.trial.process and self.trial.process.said()
-        placed = {
-            pod["metadata"]["labels"][INDEX]: pod["spec"]["nodeName"] for pod in self.trial.items("pod")
-        }
-        self.nodes = [placed[str(rank)] for rank in range(pods)]
-        words = re.sub(r"#(\d+)", lambda match: self.nodes[int(match[1])], json.dumps(table))
-        self.table.write_text(words)
+        """Start the session. While its job waits, each pod has its node, and the table is written."""
+        self.trial.hold(10).start(*more)
+        until(lambda: self._ended() or running(self.trial.lab, self.trial.namespace) == pods, f"{pods} pods")
+        assert not self._ended(), self.trial.end().out
+        placed = {int(pod["metadata"]["labels"][INDEX]): pod["spec"]["nodeName"] for pod in self.pods()}
+        self.nodes = [placed[rank] for rank in range(pods)]
+        named = re.sub(r"#(\d+)", lambda match: self.nodes[int(match[1])], json.dumps(table))
+        self.table.write_text(named)
+        # What begins later is fast: the case once more, on other nodes.
+        self.trial.lab.set(self.trial.namespace, **{**self.trial.knobs, "pace": 1.0})
         self.trial.let_go()
+
+    def pods(self) -> list[dict[str, Any]]:
+        return items(self.trial.lab, self.trial.namespace, "pod")
 
     def _ended(self) -> bool:
         return self.trial.process is None or self.trial.process.poll() is not None
 
-    def headline(self, result: Run) -> str:
-        assert result.verdicts == {self.case: "too slow"}, result.out
-        words: str = result.case(self.case)["isolation"]["headline"]
-        return words
+
+MakeSlow = Callable[..., Slow]
 
 
 @pytest.fixture
 def make_slow(kube_trial: MakeTrial, tmp_path: Path) -> MakeSlow:
     def make(case: str = CASE, **keys: Any) -> Slow:
-        table = tmp_path / "table.json"
-        select = ("suites/llama3_gke", "-k", f"[{case.partition('/')[2]}]")
-        trial = kube_trial(select=select, keys=keys or RACK, pace=SLOW, real_step=0.005, probes=str(table))
-        return Slow(trial, table, case)
+        table, select = tmp_path / "table.json", ("suites/llama3_gke", "-k", f"[{case.partition('/')[2]}]")
+        trial = kube_trial(
+            select=select,
+            keys=keys,
+            limits={"jobs_in_flight": 64},
+            pace=SLOW,
+            real_step=0.005,
+            probes=str(table),
+        )
+        return Slow(trial, table)
 
     return make
+
+
+def headline(result: Run, case: str = CASE) -> str:
+    assert result.verdicts == {case: "too slow"}, result.out
+    words: str = result.case(case)["isolation"]["headline"]
+    return words
 
 
 @pytest.mark.parametrize(
     ("table", "slow", "words"),
     [
-        pytest.param({"nodes": {"#3": 0.19, "#11": 0.18}}, [3, 11], "{3}: ", id="two nodes"),
         pytest.param(
             {"links": {"#4+#5": 0.2}, "crash": ["#12"]}, [4, 5], "the link {4}-{5}: ", id="link and crash"
         ),
@@ -80,10 +88,47 @@ def make_slow(kube_trial: MakeTrial, tmp_path: Path) -> MakeSlow:
     ],
 )
 def test_what_slows_a_case_is_named(make_slow: MakeSlow, table: Any, slow: list[int], words: str) -> None:
-    session = make_slow()
-    result = session.run(table)
+    session = make_slow(**RACK)
+    session.begin(table, "--isolate", PROBES_ALONE)
+    result = session.trial.end()
     isolation, nodes = result.case(CASE)["isolation"], session.nodes
-    assert session.headline(result).startswith(words.format(*nodes))
+    assert headline(result).startswith(words.format(*nodes))
     assert {node for part in isolation["parts"] for node in part["nodes"]} == {nodes[rank] for rank in slow}
     assert [each["nodes"] for each in isolation["failed"]] == [[nodes[12]]] * ("crash" in table)
     assert result.case(CASE)["job"]["nodes"] == ", ".join(nodes)
+
+
+def test_two_slow_nodes_are_named_and_proved_although_the_session_is_killed(make_slow: MakeSlow) -> None:
+    """In the middle of the first round. No probe is made twice, and the case runs once more on other nodes."""
+    session = make_slow()
+    session.waits.touch()
+    session.begin({"nodes": {"#3": 0.19, "#11": 0.18}}, "--isolate", "5000")
+
+    def probed() -> set[str]:
+        pods = [pod for pod in session.pods() if pod["status"].get("phase") == "Running"]
+        return {
+            pod["spec"]["nodeName"] for pod in pods if "/proxy/train.py" in str(pod["spec"]["containers"])
+        }
+
+    until(lambda: probed() == set(session.nodes), "a probe on each node", 90)
+    session.trial.kill()
+    session.waits.unlink()
+    result = session.trial.resume("--isolate", "5000")
+    slow = sorted([session.nodes[3], session.nodes[11]])
+    isolation = result.case(CASE)["isolation"]
+    assert sorted(node for part in isolation["parts"] for node in part["nodes"]) == slow, headline(result)
+    assert f"without {','.join(slow)}: " in headline(result)
+    assert isolation["proof"]["verdict"] == "passed"
+
+
+def test_an_uplink_of_a_leaf_is_named(make_slow: MakeSlow, tmp_path: Path) -> None:
+    """On 64 nodes of four leaves, as a label of the nodes tells them; there is a number only once one was recorded."""
+    own = ("--site-baselines", str(tmp_path / "own"))
+    session = make_slow(LARGE)
+    trial = session.trial
+    trial.lab.set(trial.namespace, **{**trial.knobs, "pace": 1.0})
+    assert trial.run("--record-baselines", *own).status == 0
+    leaf = [f"gke-a3mega-pool-{number:03}" for number in range(16, 32)]
+    table = {"leaves": {"leaf1": {"slowness": 0.2, "nodes": leaf}}}
+    session.begin(table, "--isolate", "400", *own, pods=64)
+    assert headline(trial.end(), LARGE).startswith("the uplink of leaf leaf1 (16 nodes): ")
