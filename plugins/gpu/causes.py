@@ -32,7 +32,7 @@ VIOLATED = 0.02
 SLOWER_CLOCK = 0.05
 SLOWER_PRODUCT = 0.07
 SLOWER_STEP = 0.05
-SLOWER_MEMORY = 0.15
+SLOWER_MEMORY = 0.10
 """If a GPU's clock, product, pace alone or memory is below the median of the others by this share, it is named."""
 
 IDLE = 0.03
@@ -187,8 +187,7 @@ def _limited(series: Series, states: tuple[State, ...]) -> Iterator[str]:
 def _unlike(gpus: Gpus, good: Gpus | None = None) -> Iterator[str]:
     """GPUs whose clock, pace alone, matrix product or number of NVLinks is below that of the node's others, or of a good node.
 
-    The product after the run is compared only if no step alone was measured there; the memory, whose rate scatters, only with
-    a good node.
+    The product after the run is compared only if no step alone was measured there; the memory only with a good node.
     """
     others = "the node's others" if good is None else "a good node"
 

@@ -85,7 +85,7 @@ def _few(evidence: Evidence, results: Sequence[Result]) -> Search[Answer]:
     slow = yield from evidence.slow_alone(results, evidence.alone)
     if len(slow) == len(results):
         slowness = statistics.median(map(evidence.slowness, slow))
-        return evidence.answer(Ending.WHOLE_FLEET, _of_fleet(slowness))
+        return evidence.answer(Ending.WHOLE_FLEET, f"{_of_fleet(slowness)}{_apart(results)}")
     for node in slow:
         evidence.accuse(Part.NODE, (node,), [test for test in evidence.tests if test.nodes == (node,)])
     if slow:
@@ -106,7 +106,7 @@ def _of_few_pairs(evidence: Evidence, tests: Sequence[Test]) -> Answer:
     slow = [pair for pair in pairs if all(test.slow for test in tests if test.nodes == pair)]
     ends = [node for pair in slow for node in pair]
     of_slow = [test for test in tests if test.nodes in slow]
-    if len(slow) == FEWEST - 1:
+    if len(slow) == len(pairs) > 1:
         return evidence.answer(Ending.CANNOT_TELL, f"each of {len(slow)} pairs is slow")
     if len(slow) == 2:
         evidence.accuse(Part.NETWORK, (max(ends, key=ends.count),), of_slow)

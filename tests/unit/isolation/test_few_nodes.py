@@ -69,6 +69,11 @@ def two_gpus(fault: str, loss: float, *, baselines: bool = True) -> Answer:
             "GPU 1: 6.8 % slower than the baseline in each of 3 tests, intermittent: one was slow from step 7 on",
         ),
         (
+            "busy for 25 % from step 5 on",
+            0.074,
+            "GPU 1: 6.1 % slower than the baseline in each of 3 tests",
+        ),
+        (
             "NCCL_P2P_DISABLE=1",
             0.174,
             "the link GPU 0-GPU 1 (or the network of one of them): 17.3 % slower than the baseline in each of 2 tests",
@@ -82,6 +87,14 @@ def two_gpus(fault: str, loss: float, *, baselines: bool = True) -> Answer:
 )
 def test_of_two_gpus_the_slow_one_or_their_link_is_named(fault: str, loss: float, answer: str) -> None:
     assert str(two_gpus(fault, loss)) == answer
+
+
+@pytest.mark.parametrize("number", range(1, 11))
+def test_of_two_healthy_gpus_none_is_accused(number: int) -> None:
+    answer = two_gpus(f"healthy {number}", SLOW)
+    assert (answer.ending, answer.culprits) == (Ending.ALIKE, ())
+    # GPU 0 was 1.2 % slower than GPU 1 on average.
+    assert "GPU" not in two_gpus(f"healthy {number}", SLOW, baselines=False).reason
 
 
 @pytest.mark.parametrize(("fault", "loss"), [("busy for 7 %", 0.023), ("busy for 12 %", 0.036)])
@@ -173,4 +186,22 @@ def test_three_pairs_that_are_all_slow_accuse_nobody() -> None:
     fleet = few(3, 0)
     slow_cards(fleet, 2)
     answer = fleet.isolate(CONGESTED)
+    assert (answer.ending, answer.culprits) == (Ending.CANNOT_TELL, ())
+
+
+def test_two_slow_pairs_name_no_common_node_if_the_third_pair_did_not_run() -> None:
+    """The networks of both of its partners may be slow as well."""
+    fleet = few(3, 0)
+    slow_cards(fleet, 2)
+    (good,) = set(fleet.names) - fleet.faulty
+
+    def measure(probes: list[Probe]) -> list[Result]:
+        return [
+            Result(probe, reason="NODE_FAIL")
+            if len(probe.nodes) == 2 and good not in probe.nodes
+            else fleet.result(probe)
+            for probe in probes
+        ]
+
+    answer = answered(isolate(Nodes(tuple(fleet.names), {}), CONGESTED), measure)
     assert (answer.ending, answer.culprits) == (Ending.CANNOT_TELL, ())

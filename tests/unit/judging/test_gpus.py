@@ -470,7 +470,7 @@ def test_figures_of_a_slow_node_are_compared_with_those_of_a_good_one() -> None:
     slow, good, middling = (
         parse_gpus([line.format(figure).encode() for line, figure in zip(lines, figures, strict=True)])
         or Gpus()
-        for figures in ((1900, 600.0), (2600, 690.0), (2300, 660.0))
+        for figures in ((1900, 600.0), (2600, 690.0), (2400, 660.0))
     )
     assert gpu_causes.told_apart(slow, good) == [
         "GPU 0: its matrix product after the run is 600 TFLOP/s, that of a good node 690",
