@@ -37,7 +37,9 @@ class _Comparison:
     kinds: bool = False
 
 
-def screening(records: Iterable[CaseRecord], leaves: Mapping[str, str], causes: Causes) -> Screening | None:
+def screening(
+    records: Iterable[CaseRecord], leaves: Mapping[str, str], causes: Causes | None = None
+) -> Screening | None:
     """What these records tell of the nodes that they screen; None if they screen none."""
     cases = {record.node: record for record in records if record.node}
     if not cases:
@@ -50,7 +52,13 @@ def screening(records: Iterable[CaseRecord], leaves: Mapping[str, str], causes: 
     for node, record in cases.items():
         reasons = [*_reasons(record), *filter(None, [compared.unlike.get(node)])]
         # A verdict on a slow case has its cause already.
-        if good and node in compared.unlike and not compared.kinds and record.verdict is not Kind.TOO_SLOW:
+        if (
+            causes
+            and good
+            and node in compared.unlike
+            and not compared.kinds
+            and record.verdict is not Kind.TOO_SLOW
+        ):
             reasons += causes(record.id, good)[:1]
         slowness = None
         if compared.peers is not None and node in seconds:

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from plugins.acceptance.decision import asked, waivers
 from plugins.acceptance.recorded import acceptance_lines, decided, scaling_record, why_ended
 from plugins.acceptance.scaling import curves
+from plugins.acceptance.screening import screening
 from plugins.acceptance.shown import RunShown, Shown
 from plugins.bundle import terms
 from plugins.bundle.findings import Examination, differing
@@ -22,7 +24,7 @@ from plugins.record.folder import BASIS, SUMMARY
 from plugins.record.job import REPLAY
 from plugins.record.plan import PLAN, Agreed, Plan, parse_plan
 from plugins.record.stored import as_json
-from plugins.record.summary import AcceptanceRecord, Summary
+from plugins.record.summary import AcceptanceRecord, Screening, Summary
 from plugins.rejudge import promised_otherwise
 
 _THE_RUN = "the run"
@@ -30,10 +32,11 @@ _THE_RUN = "the run"
 
 
 def check_plan(run: BundledRun, records: Mapping[str, CaseRecord], found: Examination) -> None:
-    """Make the decision on the run's plan anew, and its scaling, and set them beside those of the summary.
+    """Make the decision on the run's plan anew, its scaling and its screening, and set them beside those of the summary.
 
     `records` are what was made anew of the cases.
     """
+    found.wrong += _screened_otherwise(run, records)
     found.doing = "the acceptance plan"
     agreed, summary = _agreed(run, found), run.summary
     if agreed is None:
@@ -108,6 +111,24 @@ def _scaling_without_plan(run: BundledRun, records: Mapping[str, CaseRecord]) ->
         different = differing(as_json(scale), as_json(anew) or {})
         if different:
             yield f"{SUMMARY}: its scaling of {scale.case} differs from its logs in {different}"
+
+
+def _screened_otherwise(run: BundledRun, records: Mapping[str, CaseRecord]) -> Iterator[str]:
+    """How the screening that a summary tells differs from its logs."""
+    told = run.summary.screening
+    if told is None:
+        return
+    leaves = {node.node: node.leaf for node in told.nodes}
+    made = screening(records.values(), leaves)
+    different = differing(_wordless(told), _wordless(made) if made else {})
+    if different:
+        yield f"{SUMMARY}: its screening differs from its logs in {different}"
+
+
+def _wordless(screening: Screening) -> dict[str, Any]:
+    """A screening without its words, which another version of Pacemark may choose otherwise."""
+    nodes = tuple(replace(node, reason="") for node in screening.nodes)
+    return as_json(replace(screening, headline="", nodes=nodes))
 
 
 def _agreed(run: BundledRun, found: Examination) -> Agreed | None:

@@ -87,7 +87,7 @@ def _values(summary: Summary, cases: Sequence[CaseView]) -> dict[str, Any]:
     style = (TEMPLATES / "report.css").read_text(encoding="utf-8")
     accepted, repeated = summary.acceptance, summary.repeated
     # The nodes of a screening have a table of their own.
-    others = [case for case in cases if not case.record.node]
+    others = [case for case in cases if not (summary.screening and case.record.node)]
     behind = [case for case in cases if case.off is not None and case.off < 0]
     return {
         "run": summary,

@@ -178,6 +178,8 @@ MISTAKES = [
     file("a value that is missing", "image: registry.test/nemo, ", "", "llama3_gke: ", "(recipes.llama3_gke.values.image) is not set\n    mend: ", typed=GKE, site=JOBSET),
     file("a kubeconfig that is not there", "KUBECONFIG", "/home/me/kubeconfig", "/home/me/kubeconfig cannot be used: no such file", "mend: set `kubeconfig` and `context` in the site file", typed=GKE, site=JOBSET),
     file("a context that is not there", "  gpu: h100\n", "  gpu: h100\n  context: prod\n", "context prod: kubeconfig cannot be used: ", "Expected object with name prod in", typed=GKE, site=JOBSET),
+    Mistake("a screening without the recipe that it runs", "suites/node --site site.yaml --plan", ("suites/node runs the recipe proxy, which site lab would run on local: add `recipes: {proxy: {}}` to its section `slurm`",), site=SLURM),
+    Mistake("a screening of a cluster that does not answer", "suites/node --site site.yaml --collect-only", ("suites/node has a test for each node, and the nodes cannot be asked for: ssh me@127.0.0.1:PORT: no connection", "--collect-only and --plan need nobody to be asked with --nodes HOSTLIST"), site=SLURM, old="  gpu: h100\n", new="  gpu: h100\n  recipes: {proxy: {}}\n", server="none"),
     # What this machine lacks
     Mistake("no token", f"{ONE} --site site.yaml", ("llama3: HF_TOKEN is not set where pytest runs\n    mend: export HF_TOKEN=...",), site=SLURM, environment=(("HF_TOKEN", ""),)),
     Mistake("a token that is cut off", f"{ONE} --site site.yaml", ("llama3: HF_TOKEN has 4 characters; one under 8 cannot be kept out of logs", "with the whole token"), site=SLURM, environment=(("HF_TOKEN", "hf_1"),)),

@@ -151,7 +151,7 @@ def test_what_is_no_evidence_is_no_peer() -> None:
 
 
 def test_records_of_other_cases_are_no_screening() -> None:
-    assert screening([replace(record("x"), id="proxy/8b-8l-bf16-8gpus")], {}, lambda slow, good: ()) is None
+    assert screening([replace(record("x"), id="proxy/8b-8l-bf16-8gpus")], {}) is None
 
 
 # What reports show of 256 nodes

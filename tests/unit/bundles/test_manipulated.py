@@ -143,6 +143,20 @@ def _journal(members: Members, change: Callable[[list[dict[str, Any]]], list[dic
     return {**members, JOBS_LOG: log_of(change(lines_of(members[JOBS_LOG])))}
 
 
+def _screening(*case_ids: str) -> dict[str, Any]:
+    """A screening that the logs do not show."""
+    node = {
+        "node": "gpu001",
+        "case": case_ids[0],
+        "leaf": "",
+        "state": "passing",
+        "seconds": None,
+        "slowness": None,
+        "reason": "",
+    }
+    return {"headline": "1 node", "limit": None, "smallest": None, "unlike": [], "nodes": [node]}
+
+
 def _scaling(*case_ids: str) -> dict[str, Any]:
     """A curve in `summary.json` on which each scale is as good as the smallest."""
     figures = ("tokens_per_second_per_gpu", "published_tokens_per_second_per_gpu")
@@ -321,6 +335,10 @@ FORGED: dict[str, tuple[Change, str]] = {
     "a figure in a case's record": (
         lambda m: changed(m, f"llama3/{PASSED}/case.json", lambda c: c.update(mfu=60.0)),
         f"llama3/{PASSED}/case.json differs from its log and the ledger in mfu (60.0,",
+    ),
+    "a screening of no case": (
+        lambda m: changed(m, SUMMARY, lambda s: s.update(screening=_screening(PASSED))),
+        "summary.json: its screening differs from its logs in headline",
     ),
     "scaling without a plan": (
         lambda m: changed(m, SUMMARY, lambda s: s.update(scaling=[_scaling(PASSED, SLOW)])),

@@ -1,0 +1,124 @@
+"""Which nodes a session screens, and with which case, by its command line, its site file and what the cluster tells."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fixtures.backends.kubernetes import capacity
+from fixtures.backends.slurm.inventory import unfit_nodes
+from fixtures.fleet.job import TrackedJob
+from fixtures.runs.planned import PlannedJob, job_of
+from fixtures.session.screening import Nodes
+from plugins.errors import ConfigError
+from plugins.record.job import Job, JobRef
+from plugins.record.nodes import screened_node
+from plugins.record.verdict import Kind
+from tests.system.support import pacemark
+from tests.unit import examples
+
+PROXY = examples.recipe_named("proxy")
+
+
+def test_the_case_of_a_node_has_the_name_of_the_node_behind_its_id() -> None:
+    case = PROXY.case("8b-8l-bf16-8gpus.ip-10-0-0-1.ec2.internal")
+    assert case is not None
+    assert (case.node, case.test_id) == ("ip-10-0-0-1.ec2.internal",) * 2
+    assert case.key == "proxy/8b-8l-bf16-8gpus.ip-10-0-0-1.ec2.internal"
+    assert PROXY.case("8b-8l-bf16-3gpus.gpu001") is None
+    assert screened_node("8b-8l-bf16-8gpus") == screened_node("70b-fp8-512gpus/isolate1x1.1-gpu017") == ""
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "unfit"),
+    [
+        ("idle", "none", ""),
+        ("allocated", "none", ""),
+        ("mixed", "none", ""),
+        ("drained", "bad DIMM | slot 3", "drained: bad DIMM | slot 3"),
+        ("draining", "later", "draining: later"),
+        ("down", "Not responding", "down: Not responding"),
+        ("idle*", "none", "idle*: none"),
+    ],
+)
+def test_slurm_tells_which_nodes_take_no_jobs(state: str, reason: str, unfit: str) -> None:
+    assert unfit_nodes(f"a banner\ngpu001|{state}|{reason}\n") == {"gpu001": unfit}
+
+
+def test_kubernetes_tells_the_nodes_that_have_what_a_pod_requires(monkeypatch: pytest.MonkeyPatch) -> None:
+    def node(name: str, gpus: int, ready: str = "True", **spec: Any) -> dict[str, Any]:
+        resources = {"nvidia.com/gpu": str(gpus)} if gpus else {}
+        status = {
+            "capacity": resources,
+            "allocatable": resources,
+            "conditions": [{"type": "Ready", "status": ready}],
+        }
+        return {"metadata": {"name": name}, "spec": spec, "status": status}
+
+    gpu = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+    nodes = [
+        node("a", 8, taints=[gpu]),
+        node("b", 8, unschedulable=True),
+        node("c", 8, "False"),
+        node("d", 4),
+        node("control-plane", 0),
+    ]
+    monkeypatch.setattr(capacity, "nodes_for", lambda api, want: nodes)
+    pod = {"spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": 8}}}]}}
+    section: Any = SimpleNamespace(queue=None)
+    unfit = capacity.unfit_nodes(None, section, pod)  # type: ignore[arg-type]
+    assert unfit == {"a": "", "b": "cordoned", "c": "not ready"}
+
+
+def test_the_next_job_of_a_case_runs_on_the_same_node() -> None:
+    case = PROXY.case("8b-8l-bf16-8gpus.gpu001")
+    assert case is not None
+    ref = job_of("run", "proxy", case.id)
+    job = TrackedJob.of(PlannedJob(case, "slurm", ref, "maxtext", nodes=case.node))
+    again = job.again(Job(ref=JobRef("proxy", case.id, "again"), try_number=2))
+    assert (again.ref.name, again.nodes) == ("again", "gpu001")
+
+
+@pytest.mark.parametrize("nodes", ["gpu001", "gpu002", ""])
+def test_a_job_that_ran_elsewhere_tells_nothing_of_the_node(nodes: str) -> None:
+    case, log = replace(examples.case(), node="gpu001"), examples.parse(examples.nemo2_text())
+    verdict = examples.judged(case, examples.outcome(nodes=nodes), log, examples.baseline()).verdict
+    if nodes == case.node:
+        assert verdict.kind is Kind.PASSED
+    else:
+        assert verdict.kind is Kind.INVALID
+        assert verdict.reasons[0].startswith("it was to run on gpu001, and ran on ")
+
+
+def test_the_nodes_of_a_run_are_read_as_they_were_written() -> None:
+    nodes = Nodes({"gpu001": "", "gpu002": "drained: lab"}, {"gpu001": "leaf0"})
+    assert Nodes.parse(nodes.text, "here") == nodes
+    for damaged in ("", "[]", "{}", '{"unfit": 3, "leaves": {}}'):
+        with pytest.raises(ConfigError, match="here has no list of nodes"):
+            Nodes.parse(damaged, "here")
+
+
+def test_suites_leave_the_screening_out_unless_it_is_named(tmp_path: Path) -> None:
+    all_suites = pacemark("suites", "--collect-only", "-q", results=tmp_path)
+    assert "suites/proxy/" in all_suites.out
+    assert "suites/node/" not in all_suites.out
+    named = pacemark(
+        "suites/node",
+        "suites/proxy",
+        "--collect-only",
+        "-q",
+        "-k",
+        "tiny or gpu00",
+        "--nodes",
+        "gpu[001-003]",
+        results=tmp_path,
+    )
+    assert [line for line in named.out.splitlines() if "::" in line] == [
+        *(f"suites/node/test_node.py::test_node[gpu00{number}]" for number in (1, 2, 3)),
+        "suites/proxy/test_proxy.py::test_pretrain[tiny-fp32-1gpus]",
+        "suites/node/test_node.py::test_peers",
+    ]
