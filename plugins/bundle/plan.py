@@ -128,7 +128,8 @@ def _screened_otherwise(run: BundledRun, records: Mapping[str, CaseRecord]) -> I
 def _wordless(screening: Screening) -> dict[str, Any]:
     """A screening without its words, which another version of Pacemark may choose otherwise."""
     nodes = tuple(replace(node, reason="") for node in screening.nodes)
-    return as_json(replace(screening, headline="", nodes=nodes))
+    facts: dict[str, Any] = as_json(replace(screening, headline="", nodes=nodes))
+    return facts
 
 
 def _agreed(run: BundledRun, found: Examination) -> Agreed | None:

@@ -7,15 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 
+from plugins.isolation import PROOF as PROOF
 from plugins.isolation.answer import Answer
 from plugins.isolation.evidence import Search
 from plugins.isolation.probes import Probe, Result
 
 _MODE = re.compile(r"isolate(\d+)x(\d+)\.(\d+)-(.+)")
-
-
-PROOF = "proof"
-"""The mode of the job that runs a case again without the nodes that slow it."""
 
 
 def isolates(mode: str) -> bool:

@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 
 from plugins.errors import ConfigError
-from plugins.isolation.progress import PROOF
+from plugins.isolation import PROOF
 from plugins.logs.means import SINGLE, Means
 from plugins.recipes.megatron import broken_rules, padded_vocabulary, parameters
 from plugins.recipes.models import Group, Measure, Model, SiteModel

@@ -47,6 +47,7 @@ fixtures.site
 plugins
 plugins.architecture
 plugins.errors
+plugins.isolation
 plugins.judging
 plugins.judging.choice
 plugins.logs
