@@ -57,11 +57,15 @@ class Culprit:
         return self.slow < self.tests or self.since > 0
 
     def __str__(self) -> str:
-        often = f"in {self.slow} of" if self.slow < self.tests else "in each of"
-        words = f"{self._what}: {percent(self.slowness)} slower than {self.beside} {often} {self.tests} tests"
+        often = str(self.slow)
+        if self.slow == self.tests:
+            often = "each"
+        words = f"{self._what}: {percent(self.slowness)} slower than {self.beside} in {often} of {self.tests} tests"
         if self.since:
             return f"{words}, intermittent: one was slow from step {self.since} on"
-        return f"{words}, intermittent" if self.intermittent else words
+        if self.intermittent:
+            return f"{words}, intermittent"
+        return words
 
     @property
     def _what(self) -> str:

@@ -40,8 +40,10 @@ class Test:
     since: int = 0
 
     def __str__(self) -> str:
-        since = f" from step {self.since} on" if self.since else ""
-        return f"{' with '.join(self.nodes)} ({percent(self.slowness)}{since})"
+        slowness = percent(self.slowness)
+        if self.since:
+            slowness += f" from step {self.since} on"
+        return f"{' with '.join(self.nodes)} ({slowness})"
 
 
 @dataclass

@@ -281,13 +281,11 @@ def _not_again(tests: Sequence[Test]) -> str:
 
 def _without_culprit(evidence: Evidence) -> Answer:
     """Nothing explains the loss."""
-    peers = evidence.pairs
     unresolved = evidence.unresolved()
     if unresolved:
         return evidence.answer(Ending.CANNOT_TELL, _not_again(unresolved))
-    if peers is None or peers.smallest > max(evidence.loss, LEAST):
-        seen = f": only what is {percent(peers.smallest)} slower" if peers else ""
-        return evidence.answer(
-            Ending.CANNOT_TELL, f"a part as slow as the job would not be sure to be seen{seen}"
-        )
-    return evidence.answer(Ending.ALIKE)
+    answer = evidence.answer(Ending.ALIKE)
+    if answer.smallest <= max(evidence.loss, LEAST):
+        return answer
+    reason = "a part as slow as the job would not be sure to be seen: only what is"
+    return replace(answer, ending=Ending.CANNOT_TELL, reason=f"{reason} {percent(answer.smallest)} slower")
