@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +14,7 @@ import pytest
 
 from tests.lab.k8s import manifests, processes
 from tests.lab.k8s.cluster import KubernetesLab
-from tests.system.kube import aks_site, items, nothing_is_left, require_failed
+from tests.system.kube import aks_site, items, nothing_is_left, require_failed, running
 from tests.system.support import Run, finish, pacemark, signal_group, start, until
 
 LARGE = ("suites/gpt3_aks", "-k", "175b and 512")
@@ -25,6 +26,8 @@ SAVE_CASE = "gpt3_aks/30b-checkpoint-fp16-64gpus"
 # Its steps take seconds; of the quick test's 2 ms Megatron prints two digits, which hide 6 %.
 SLOW = ("suites/gpt3_aks", "-m", 'case(size="13b", gpus=16)')
 SLOW_CASE = "gpt3_aks/13b-fp16-16gpus"
+EIGHT = ("suites/gpt3_aks", "-m", 'case(size="30b", gpus=64)')
+EIGHT_CASE = "gpt3_aks/30b-fp16-64gpus"
 
 
 @pytest.fixture
@@ -151,6 +154,30 @@ def test_the_quick_test_runs_on_two_nodes_and_is_judged_by_what_was_recorded(
     slow = run(kubernetes_lab, namespace, tmp_path, "--site-baselines", own, pace=1.08)
     assert slow.status == 1
     assert slow.case(QUICK_CASE)["verdict"] == "too slow"
+    nothing_is_left(kubernetes_lab, namespace)
+
+
+@pytest.mark.usefixtures("volume")
+def test_a_slow_node_of_a_pytorchjob_is_named_by_probes(
+    kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path
+) -> None:
+    """A probe of two nodes is a master and a worker. The nodes of the case are in the order in which torchrun ranks them."""
+    own = ("--site-baselines", str(tmp_path / "own"))
+    run(kubernetes_lab, namespace, tmp_path, "--record-baselines", *own, select=EIGHT)
+    table = tmp_path / "table.json"
+    kubernetes_lab.hold(namespace, 10, pace=1.2, real_step=0.005, probes=str(table))
+    site = aks_site(kubernetes_lab, namespace, tmp_path, limits={"jobs_in_flight": 64})
+    process = start(*EIGHT, "--site", str(site), "--isolate", "40", *own, results=tmp_path / "slow")
+    until(lambda: running(kubernetes_lab, namespace) == 8, "8 pods run", 90)
+    pods = sorted(items(kubernetes_lab, namespace, "pod"), key=lambda pod: str(pod["metadata"]["name"]))
+    nodes = [pod["spec"]["nodeName"] for pod in pods]
+    table.write_text(json.dumps({"nodes": {nodes[2]: 0.19}}))
+    kubernetes_lab.let_go(namespace)
+    result = finish(process, tmp_path / "slow")
+    case = result.case(EIGHT_CASE)
+    assert case["verdict"] == "too slow", result.out
+    assert case["job"]["nodes"] == ", ".join(nodes)
+    assert case["isolation"]["headline"].startswith(f"{nodes[2]}: "), result.out
     nothing_is_left(kubernetes_lab, namespace)
 
 

@@ -13,7 +13,7 @@ from plugins.job_files import ParsedLogs
 from plugins.logs import Step
 from plugins.recipes.cases import load_recipe
 from plugins.record.folder import LOG
-from plugins.record.job import Job, JobRef
+from plugins.record.job import Job, JobRef, JobState
 
 ROOT = Path(__file__).parents[3]
 HEALTHY = ROOT / "tests" / "unit" / "gpu_logs" / "healthy.log"
@@ -46,6 +46,36 @@ def test_a_probe_is_compared_with_the_baseline_of_its_own_gpus_and_versions(
     result = Prober(RECIPE, case, tmp_path, ROOT / "baselines", ParsedLogs()).result(probe, [job])
     assert [round(run.seconds, 3) for run in result.runs] == [1.699]
     assert result.expected == expected
+
+
+def test_a_pair_over_another_network_than_that_of_the_case_measured_nothing(tmp_path: Path) -> None:
+    """Its pods may lack what the pods of the case have, such as RDMA devices: all pairs would be alike."""
+    words = "gpu001:77:77 [0] NCCL INFO Using network Socket"
+    job = Job(ref=JobRef.of_probe("proxy", "llama3/70b", "isolate2x2.1-gpu001+gpu002", "probe"))
+    (tmp_path / job.case).mkdir(parents=True)
+    (tmp_path / job.case / LOG).write_text(f"{words}\n{HEALTHY.read_text()}")
+    prober = Prober(RECIPE, CASE, tmp_path, ROOT / "baselines", ParsedLogs())
+    assert prober.result(PAIR, [job]).runs
+    prober = replace(prober, by_sockets=False)
+    assert prober.result(ALONE, [job]).runs
+    result = prober.result(PAIR, [job])
+    assert not result.runs
+    assert result.reason.startswith(
+        "it tells nothing of the network of the case: NCCL fell back to TCP sockets"
+    )
+    assert words in result.reason
+
+
+def test_a_probe_that_ran_elsewhere_measured_nothing(tmp_path: Path) -> None:
+    job = Job(ref=JobRef.of_probe("proxy", "llama3/70b", "isolate2x2.1-gpu001+gpu002", "probe"))
+    (tmp_path / job.case).mkdir(parents=True)
+    (tmp_path / job.case / LOG).write_text(HEALTHY.read_text())
+    prober = Prober(RECIPE, CASE, tmp_path, ROOT / "baselines", ParsedLogs())
+    there = replace(job, state=JobState(nodes="gpu[001-002]"))
+    assert prober.result(PAIR, [there]).runs
+    for nodes in ("gpu001", "gpu[001,003]", "gpu[001-003]"):
+        elsewhere = prober.result(PAIR, [replace(job, state=JobState(nodes=nodes))])
+        assert (elsewhere.runs, elsewhere.reason) == ((), f"it ran on {nodes}")
 
 
 def test_a_pace_that_falls_in_the_middle_of_a_probe_is_that_of_its_last_steps() -> None:
