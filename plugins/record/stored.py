@@ -37,6 +37,11 @@ class NewerSchemaError(ConfigError):
     """The record is of a schema that this version does not know."""
 
 
+def prepare() -> None:
+    """Make what reads and writes a summary, which takes longer than to write one."""
+    _adapter(Summary)
+
+
 def as_json(value: object) -> Any:
     """A record, or a part of one, as `json.dumps` takes it."""
     adapter: TypeAdapter[Any] = _adapter(type(value))

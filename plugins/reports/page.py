@@ -18,7 +18,7 @@ from plugins.errors import ConfigError
 from plugins.files import write_whole
 from plugins.record.case import CaseRecord
 from plugins.record.plan import Plan
-from plugins.record.stored import read_case, read_summary
+from plugins.record.stored import prepare, read_case, read_summary
 from plugins.record.summary import Scaling, Summary
 from plugins.record.verdict import PACED
 from plugins.reports import screening
@@ -49,7 +49,8 @@ class PageReport:
 
     @staticmethod
     def load() -> None:
-        """Load what makes pages, which takes as long as to draw the plots of dozens of cases."""
+        """Load what makes pages and their record, which takes a while."""
+        prepare()
         template(HTML)
         template(MARKDOWN)
 

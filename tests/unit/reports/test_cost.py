@@ -12,6 +12,7 @@ from jinja2 import Environment
 
 from fixtures.session.life import Life
 from fixtures.session.run import OwnRun
+from plugins.record import stored
 from plugins.record.case import CaseRecord
 from plugins.record.folder import STEPS
 from plugins.record.stored import read_summary, write_case
@@ -125,9 +126,11 @@ def test_what_makes_the_page_is_loaded_once_a_job_prints_steps(done: int, loaded
     board = {"llama3/70b": SimpleNamespace(done=done)}
     life._run = cast(OwnRun, SimpleNamespace(fleet=SimpleNamespace(board=board)))
     template.cache_clear()
+    stored._adapter.cache_clear()  # type: ignore[attr-defined]
     for _ in range(3):
         life.pytest_pacemark_waiting()
     assert template.cache_info().misses == loaded
+    assert stored._adapter.cache_info().misses == bool(loaded)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("damage", [b"", b"j2\x05", b"\xff" * 99])
