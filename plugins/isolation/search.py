@@ -121,7 +121,7 @@ def _neighbours(evidence: Evidence) -> Search[Answer | None]:
     if nodes.leaves_known and sum(nodes.same_leaf(*pair) for pair in pairs) < FEWEST:
         pairs += nodes.within_leaves(evidence.excluded)
     results = yield from evidence.measure(pairs)
-    inner = [result for result in results if evidence.nodes.same_leaf(*result.probe.nodes)]
+    inner = [result for result in results if nodes.same_leaf(*result.probe.nodes)]
     across = [result for result in results if result not in inner]
     if len(inner) < FEWEST:
         inner, across = results, []
@@ -138,7 +138,7 @@ def _neighbours(evidence: Evidence) -> Search[Answer | None]:
             Ending.CANNOT_TELL, f"{len(slow)} of {len(inner)} pairs are slow: too many to tell who is not"
         )
     ends = [node for pair in slow | crossing for node in pair]
-    suspects = [node for node in evidence.nodes.ring if ends.count(node) > 1]
+    suspects = [node for node in nodes.ring if ends.count(node) > 1]
     links = [pair for pair in pairs if pair in slow and not set(pair) & set(suspects)]
     yield from evidence.confirm(suspects, links)
     return None
