@@ -22,6 +22,7 @@ from tests.system.support import pacemark
 from tests.unit import examples
 
 PROXY = examples.recipe_named("proxy")
+CPU_LOG = Path(__file__).parents[1] / "cpu_logs" / "busy.log"
 
 
 def test_the_case_of_a_node_has_the_name_of_the_node_behind_its_id() -> None:
@@ -95,9 +96,9 @@ def test_a_job_that_ran_elsewhere_tells_nothing_of_the_node(nodes: str) -> None:
 
 
 def test_the_nodes_of_a_run_are_read_as_they_were_written() -> None:
-    nodes = Nodes({"gpu001": "", "gpu002": "drained: lab"}, {"gpu001": "leaf0"})
+    nodes = Nodes("8b-8l-bf16-8gpus", {"gpu001": "", "gpu002": "drained: lab"}, {"gpu001": "leaf0"})
     assert Nodes.parse(nodes.text, "here") == nodes
-    for damaged in ("", "[]", "{}", '{"unfit": 3, "leaves": {}}'):
+    for damaged in ("", "[]", "{}", '{"case": "", "unfit": 3, "leaves": {}}'):
         with pytest.raises(ConfigError, match="here has no list of nodes"):
             Nodes.parse(damaged, "here")
 
@@ -122,3 +123,24 @@ def test_suites_leave_the_screening_out_unless_it_is_named(tmp_path: Path) -> No
         "suites/proxy/test_proxy.py::test_pretrain[tiny-fp32-1gpus]",
         "suites/node/test_node.py::test_peers",
     ]
+
+
+def test_a_screening_is_replayed_with_its_own_case_and_nodes(tmp_path: Path) -> None:
+    """Also one of which no node took a job."""
+    source = tmp_path / "run"
+    for node in ("a1", "a2", "a3"):
+        folder = source / f"proxy/tiny-fp32-1gpus.{node}"
+        folder.mkdir(parents=True)
+        (folder / "log.txt").write_bytes(CPU_LOG.read_bytes())
+    drained = dict.fromkeys(("a1", "a2", "a3"), "drained: lab")
+    for unfit, state in (({**drained, "a1": "", "a2": ""}, "passing"), (drained, "not judged")):
+        (source / "nodes.json").write_text(Nodes("tiny-fp32-1gpus", unfit, {"a1": "leaf7"}).text)
+        result = pacemark(
+            "suites/node", "--backend", "replay", "--from", str(source), results=tmp_path / "results"
+        )
+        assert result.status == 0, result.out
+        nodes = {node["node"]: node for node in result.summary["screening"]["nodes"]}
+        assert nodes["a1"]["state"] == nodes["a2"]["state"] == state, result.out
+        assert (nodes["a1"]["leaf"], nodes["a3"]["state"]) == ("leaf7", "not judged")
+        assert nodes["a3"]["reason"] == "skipped: a3 takes no jobs: drained: lab"
+        assert "too few nodes were measured to compare them" in result.out
