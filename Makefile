@@ -45,7 +45,7 @@ test: unit lab kubernetes
 	$(BIN)/python -m pytest tests/system/test_proxy.py
 	$(BIN)/python -m pytest tests --ignore tests/unit --ignore tests/system/test_proxy.py -n $(WORKERS) --dist loadgroup
 
-# The tests of a file go to one worker: what they share is made once, and to deal out 7,000 tests one by one takes xdist ten seconds.
+# The tests of a file go to one worker: what they share is made once, and to deal out 10,000 tests one by one takes xdist ten seconds.
 unit: $(BIN)/.test
 	$(BIN)/python -m pytest tests/unit -n $$(($$(nproc) + 1)) --dist loadfile
 

@@ -54,6 +54,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """For `--dist loadgroup`: the tests of one lab are dealt out to so many workers, but for those of a group of their own."""
+    if not config.getoption("loadgroup", False):
+        return
     dealt: Counter[str] = Counter()
     for item in items:
         needed = (LABS[name] for name in LABS if name in getattr(item, "fixturenames", ()))
@@ -62,7 +64,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group(f"{name}-{dealt[name] % workers}"))
             dealt[name] += 1
         group = item.get_closest_marker("xdist_group")
-        if group and config.getoption("loadgroup", False):
+        if group:
             # With pytest 9.2 xdist does this in vain: https://github.com/pytest-dev/pytest-xdist/issues/1386
             item._id = type(item.id).parse(f"{item.nodeid}@{group.args[0]}")
 
