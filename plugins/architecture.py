@@ -6,8 +6,6 @@ forward, four backward. The formulas are those of Megatron-Bridge's flop_utils.p
 and 837 to 1180); a definition that uses them names the file and release that it was printed with.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

@@ -31,10 +31,9 @@ _MOST_VALUES = 32
 
 def form(pattern: str, words: str) -> AfterValidator:
     """Texts that a pattern matches as a whole. `words` tell a user what is expected: the pattern is never shown."""
-    known = re.compile(pattern)
 
     def check(text: str) -> str:
-        if known.fullmatch(text) is None:
+        if re.fullmatch(pattern, text) is None:
             raise ValueError(f"expected {words}, got {cut(repr(text[:SHOWN]))}")
         return text
 

@@ -1,7 +1,5 @@
 """How a session chooses and judges the cases of a recipe: what its options and its site file say of that. Pure."""
 
-from __future__ import annotations
-
 import operator
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 cpu sample: {"step": 3, "tflops": 0.21, "share": 0.52, "own_s": 1.52, "others_s": 1.1, "programs": {"firefox": 0.9}, ...}
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError

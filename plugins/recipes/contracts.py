@@ -1,7 +1,5 @@
 """How a recipe runs, by its YAML: the contract of a launcher on Slurm, or a manifest on Kubernetes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
@@ -45,7 +43,7 @@ class Requirement(Strict):
     by_setup: bool = True
 
     @model_validator(mode="after")
-    def _an_image_has_a_path(self) -> Requirement:
+    def _an_image_has_a_path(self) -> Self:
         if self.squashfs and self.path is None:
             raise ValueError("squashfs: give the path of the image")
         return self
@@ -179,7 +177,7 @@ class Launch(Strict):
         return text
 
     @model_validator(mode="after")
-    def _one_log_folder(self) -> Launch:
+    def _one_log_folder(self) -> Self:
         if (self.log_folder is None) == (self.log_folder_printed is None):
             raise ValueError(
                 "give either log_folder (known beforehand) or log_folder_printed (by the launcher)"

@@ -1,7 +1,5 @@
 """The models that a recipe runs, and on how many GPUs: parts of its YAML."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator

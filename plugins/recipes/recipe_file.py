@@ -1,7 +1,5 @@
 """The contents of a recipe's YAML: `recipe.yaml`, and a file for each of its other releases."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Further ways to run a recipe's cases, and what they leave on the cluster: parts of its YAML."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Self
 

@@ -1,7 +1,5 @@
 """How a case is compared with its baseline: what its record says of it, and what a plan may agree on."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """The acceptance plan of a run: a YAML file on which buyer and vendor agree before the first job."""
 
-from __future__ import annotations
-
 import datetime
 import hashlib
 import re
@@ -9,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -115,7 +113,7 @@ class Plan(Strict):
     waivers: list[Waiver] = []
 
     @model_validator(mode="after")
-    def _consistent(self) -> Plan:
+    def _consistent(self) -> Self:
         if self.number is None and any(_PATTERN & set(text) for text in self.cases):
             raise ValueError("number: say how many cases these are, because `cases` has a pattern")
         named = [waiver.case for waiver in self.waivers]
