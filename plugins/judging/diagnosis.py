@@ -72,7 +72,7 @@ def advice(command: str, cost: float) -> Diagnosis:
     """How a case that was not diagnosed can be. `command` lacks the budget; `cost` is in GPU-hours."""
     if not command:
         return Diagnosis("")
-    line = f"{command} --diagnose {_budget(cost)}"
+    line = f"{command} --diagnose {budget(cost)}"
     return Diagnosis(
         f"to find the cause, in about {cost:.2g} GPU-hours beside those of the case itself: {line}",
         command=line,
@@ -104,7 +104,7 @@ def _job_lines(diagnosis: Diagnosis) -> list[str]:
     ]
 
 
-def _budget(cost: float) -> str:
+def budget(cost: float) -> str:
     """The cost, rounded up to two digits."""
     unit = 10.0 ** (math.floor(math.log10(cost)) - 1) if cost > 0 else 1.0
     return f"{math.ceil(cost / unit) * unit:.6g}"

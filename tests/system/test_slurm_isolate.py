@@ -147,6 +147,12 @@ def test_a_run_that_has_ended_is_isolated_without_its_case(make_slow: MakeSlow) 
     before = trial.start().end()
     assert before.case(SMALL)["verdict"] == "too slow"
     job = before.case(SMALL)["job"]
+    command = rf"python -m pacemark isolate {trial.run} \d+ --site {trial.site}"
+    assert re.search(
+        rf"^to find the nodes that slow 1 case\(s\), in about \d+ GPU-hours: {command}$",
+        before.out,
+        re.MULTILINE,
+    )
 
     def isolate(hours: str) -> Run:
         command = (sys.executable, "-m", "pacemark", "isolate", "latest", hours, "-k", "8b")
@@ -159,6 +165,7 @@ def test_a_run_that_has_ended_is_isolated_without_its_case(make_slow: MakeSlow) 
     result = isolate("100")
     assert headline(result, SMALL).startswith("gpu003: ")
     assert ": within its limits; " in headline(result, SMALL)
+    assert "to find the nodes" not in result.out
     assert result.case(SMALL)["job"] == job
     names = [each.name for each in trial.jobs()]
     assert len(names) == len(set(names))
