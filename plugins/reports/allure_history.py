@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,8 @@ class HistoryReport:
         }
         write_whole(folder / POINT, json.dumps(point) + "\n")
         earlier = sorted(each for each in folder.parent.glob(f"*/{POINT}") if each.parent.name < folder.name)
-        lines = [line for each in reversed(earlier) if (line := _line(each, summary.site))]
-        write_whole(path, "".join(reversed(lines[:MOST_RUNS])))
+        lines = filter(None, (_line(each, summary.site) for each in reversed(earlier)))
+        write_whole(path, "".join(reversed(list(islice(lines, MOST_RUNS)))))
         return path
 
 

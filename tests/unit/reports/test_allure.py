@@ -12,7 +12,7 @@ import pytest
 
 from plugins.errors import Lost
 from plugins.record.job import Times
-from plugins.reports import allure_view
+from plugins.reports import allure_history, allure_view
 from plugins.reports.allure_history import HISTORY, MOST_RUNS, POINT, HistoryReport
 from tests.unit import examples
 
@@ -87,9 +87,20 @@ def test_the_history_of_a_run_is_of_the_earlier_runs_on_its_site(tmp_path: Path)
     assert found["knownTestCaseIds"] == [identity.partition(".")[0]]
 
 
-def test_only_the_last_runs_are_kept_oldest_first(tmp_path: Path) -> None:
+def test_only_the_last_runs_are_read_and_kept_oldest_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runs = [made(tmp_path, f"run-{number:02d}") for number in range(MOST_RUNS + 3)]
     assert [point["uuid"] for point in history(runs[-1])] == [run.name for run in runs[2:-1]]
+    points, read = list[Path](), allure_history._line
+
+    def counted(path: Path, site: str) -> str:
+        points.append(path)
+        return read(path, site)
+
+    monkeypatch.setattr(allure_history, "_line", counted)
+    write_history(runs[-1])
+    assert len(points) == MOST_RUNS
 
 
 def test_of_a_case_that_a_session_went_on_with_the_last_result_counts(tmp_path: Path) -> None:
