@@ -61,16 +61,22 @@ def text_of(dialect: str, *head: str, count: int = 50) -> str:
     return "\n".join([*first, *head, *steps_of(dialect, count)]) + "\n"
 
 
+@lru_cache(4)
+def log_of(dialect: str, text: str) -> Log:
+    """Many tests ask several questions about one text."""
+    return parse(text, dialect)
+
+
 def judged(
     dialect: str, text: str, case: Case | None = None, part: Accelerator | None = H100, job: str = JOB
 ) -> list[str]:
     """What makes this log no evidence for the case."""
     statistic = Statistic.parse("mean:50-99") if dialect == "megatron_lm" else Statistic()
-    return problems(case or CASES[dialect], parse(text, dialect), statistic, part, started=Started(job))
+    return problems(case or CASES[dialect], log_of(dialect, text), statistic, part, started=Started(job))
 
 
 def facts_of(dialect: str, text: str) -> list[tuple[str, int | str]]:
-    return [(fact.name, fact.value) for fact in parse(text, dialect).facts]
+    return [(fact.name, fact.value) for fact in log_of(dialect, text).facts]
 
 
 def contradicted(dialect: str, *lines: str) -> list[str]:
