@@ -14,8 +14,8 @@ import pytest
 from fixtures.runs.folders import Summary, all_runs, find_run, print_runs
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.lock import RunLock, is_live
-from fixtures.runs.planned import PlannedJob
-from fixtures.runs.resume import resumed
+from fixtures.runs.planned import Held, PlannedJob
+from fixtures.runs.resume import held, resumed
 from fixtures.session.choosing import folder_of
 from plugins.errors import Absent, ConfigError, Denied, Unreachable
 from plugins.recipes.cases import Case
@@ -169,6 +169,22 @@ def test_a_node_that_was_kept_out_stays_out(ledger: Ledger) -> None:
     ledger.intend(ONE.key)
     ledger.end(ONE.key, "interrupted", "the session was stopped")
     assert [found.excluded for found in taken(ledger)] == [("gpu007",)]
+
+
+def test_a_case_that_a_killed_session_held_has_ended_as_it_had(ledger: Ledger) -> None:
+    """Its job is neither followed nor run again, and the next session may hold it once more."""
+    ledger.intend(ONE.key)
+    ledger.submitted(JobRef(ONE.recipe, ONE.id, name(ONE), "17", "/logs"))
+    ledger.end(ONE.key, ended=50.0)
+    before = ledger.entry(ONE.key)
+    for _ in range(2):
+        (planned,) = held(ledger, [plan(ONE)])
+        assert planned.held == Held("", "", 50.0)
+        entry = ledger.entry(ONE.key)
+        assert entry is not None
+        assert (entry.status, entry.may_run) == ("held", False)
+        assert taken(ledger) == []
+        assert ledger.entry(ONE.key) == before
 
 
 def test_a_case_that_the_run_did_not_have_avoids_the_nodes_of_the_others(tmp_path: Path) -> None:
