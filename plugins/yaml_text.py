@@ -34,7 +34,7 @@ class _TooMuch(Exception):
 
 
 class Bounded:
-    """The part of a loader that ends it before it has made too many nodes, or one too deep within others."""
+    """The part of a loader that ends it before it has made too many nodes, or one too deep within others; and makes texts."""
 
     nodes = levels = 0
 
@@ -49,6 +49,12 @@ class Bounded:
     def ascend_resolver(self) -> None:
         """The loader calls it when a node is whole."""
         self.levels -= 1
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> object:
+        """The value of a node. Most are texts, which need no search for their constructor."""
+        if node.tag == _TEXT and isinstance(node, yaml.ScalarNode):
+            return node.value
+        return super().construct_object(node, deep)  # type: ignore[misc]
 
 
 # The C loader reads the baselines ten times faster. Some builds of PyYAML do not have it.
