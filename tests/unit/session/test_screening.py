@@ -13,13 +13,16 @@ from fixtures.backends.kubernetes import capacity
 from fixtures.backends.slurm.inventory import unfit_nodes
 from fixtures.fleet.job import TrackedJob
 from fixtures.runs.planned import PlannedJob, job_of
+from fixtures.session import screening
 from fixtures.session.screening import Nodes
-from plugins.errors import ConfigError
+from plugins.errors import ConfigError, Unreachable
+from plugins.recipes.cases import Case
 from plugins.record.job import Job, JobRef
 from plugins.record.nodes import screened_node
 from plugins.record.verdict import Kind
 from tests.system.support import pacemark
 from tests.unit import examples
+from tests.unit.chosen import choices
 
 PROXY = examples.recipe_named("proxy")
 CPU_LOG = Path(__file__).parents[1] / "cpu_logs" / "busy.log"
@@ -144,3 +147,47 @@ def test_a_screening_is_replayed_with_its_own_case_and_nodes(tmp_path: Path) -> 
         assert (nodes["a1"]["leaf"], nodes["a3"]["state"]) == ("leaf7", "not judged")
         assert nodes["a3"]["reason"] == "skipped: a3 takes no jobs: drained: lab"
         assert "too few nodes were measured to compare them" in result.out
+
+
+class Cluster:
+    """A cluster that tells these nodes."""
+
+    def __init__(self, nodes: dict[str, str]) -> None:
+        self.told = nodes
+
+    def nodes(self, case: Case) -> dict[str, str]:
+        return self.told
+
+    def leaves(self) -> dict[str, str]:
+        raise Unreachable("no answer")
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("named", "excluded", "told", "expected"),
+    [
+        ((), (), {"a": "", "b": "down: lab"}, {"a": "", "b": "down: lab"}),
+        (("b",), (), {"a": "", "b": "down: lab"}, {"b": "down: lab"}),
+        ((), ("a",), {"a": "", "b": ""}, {"b": ""}),
+        # Who may not list nodes names them.
+        (("a", "b"), (), {}, {"a": "", "b": ""}),
+        (("c",), (), {"a": ""}, "site this-machine has no node c"),
+        ((), (), {}, "name them with --nodes HOSTLIST"),
+        ((), ("a",), {"a": ""}, "all are left out"),
+    ],
+)
+def test_the_nodes_are_those_that_were_named_and_the_cluster_tells(
+    monkeypatch: pytest.MonkeyPatch, named: Any, excluded: Any, told: dict[str, str], expected: Any
+) -> None:
+    monkeypatch.setattr(screening, "make_backends", lambda *_: {"local": Cluster(told)})
+    config: Any = SimpleNamespace(option=SimpleNamespace(nodes=named))
+    session = choices(excluded=excluded)
+    if isinstance(expected, str):
+        with pytest.raises(ConfigError, match=expected):
+            screening._asked(config, session, PROXY)
+    else:
+        nodes = screening._asked(config, session, PROXY)
+        assert (nodes.unfit, nodes.leaves) == (expected, {})
+        assert nodes.case.startswith(("tiny-fp32-1gpus", "8b-8l-bf16-"))
