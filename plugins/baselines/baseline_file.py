@@ -115,7 +115,7 @@ class Table(Strict):
     `versions` are those that its numbers were measured with. A run with others gets a remark.
 
     `product` is the rate of a long bf16 matrix product on a healthy GPU of this type in TFLOP/s, for recipes that
-    measure it beside their steps.
+    measure it beside their steps; `all_reduce` the bus bandwidth of 1 GiB between healthy GPUs of a node in GB/s.
     """
 
     release: Stated
@@ -130,6 +130,7 @@ class Table(Strict):
     corrected_flops: dict[str, FlopsDefinition] = {}
     versions: dict[str, Stated] = {}
     product: float | None = Field(default=None, gt=0)
+    all_reduce: float | None = Field(default=None, gt=0)
     tolerance: Tolerance = Tolerance()
     notes: list[str] = []
     references: list[Reference] = []

@@ -41,6 +41,9 @@ IDLE = 0.03
 LOW_PRODUCT = 0.10
 """A healthy GPU's matrix product is within this share of its type's."""
 
+LOW_ALL_REDUCE = 0.50
+"""An all-reduce between healthy GPUs of a node has at least this share of the type's bus bandwidth."""
+
 _MOST_PROCESSES = 4
 _FIGURES = (
     ("SM", "sm_mhz", "MHz"),
@@ -80,10 +83,11 @@ def spoiled(gpus: Gpus) -> list[str]:
     return [reason for series in gpus.series for reason in _held_down(series)] + list(_faults(gpus))
 
 
-def causes(gpus: Gpus, healthy: float | None = None) -> list[str]:
+def causes(gpus: Gpus, healthy: float | None = None, all_reduce: float | None = None) -> list[str]:
     """What plainly explains a slow run, most telling first; empty if nothing does.
 
-    `healthy` is the sustained matrix product in TFLOP/s of a healthy GPU of this type.
+    `healthy` is the sustained matrix product in TFLOP/s of a healthy GPU of this type, `all_reduce` the bus bandwidth in
+    GB/s of an all-reduce between healthy ones.
     """
     reasons = []
     if gpus.handicap > 1:
@@ -98,6 +102,7 @@ def causes(gpus: Gpus, healthy: float | None = None) -> list[str]:
         *_narrow(gpus),
         *(cause for series in gpus.series for cause in _idle(series)),
         *low_products(gpus, healthy),
+        *_slow_links(gpus, all_reduce),
     ]
 
 
@@ -117,6 +122,16 @@ def low_products(gpus: Gpus, healthy: float | None) -> list[str]:
         f"healthy GPU of this type {healthy:.0f}"
         for product in gpus.products
         if product.sustained < (1 - LOW_PRODUCT) * healthy
+    ]
+
+
+def _slow_links(gpus: Gpus, healthy: float | None) -> list[str]:
+    """Whether the GPUs of the node are slow with each other, which is no fault of one of them."""
+    if healthy is None or gpus.all_reduce is None or gpus.all_reduce >= LOW_ALL_REDUCE * healthy:
+        return []
+    return [
+        f"the links between the GPUs: an all-reduce reached {gpus.all_reduce:.0f} GB/s of bus bandwidth, on a healthy node "
+        f"of this type {healthy:.0f}"
     ]
 
 

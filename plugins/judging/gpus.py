@@ -36,15 +36,16 @@ def low(gpus: Gpus | None, healthy: float | None) -> list[str]:
     return [] if gpus is None else gpu_causes.low_products(gpus.timed, healthy)
 
 
-def explained(verdict: Verdict, gpus: Gpus | None, healthy: float | None) -> Verdict:
+def explained(verdict: Verdict, gpus: Gpus | None, table: Table | None) -> Verdict:
     """The verdict with the cause of a slow run among its reasons.
 
     A run that is in the band is not valid if a GPU's matrix product alone shows that it is slow. Another process
-    on a GPU is then a remark. `healthy` is the product of a healthy GPU in TFLOP/s; None if it is unknown.
+    on a GPU is then a remark. `table` is that of the baseline, with what healthy GPUs reach; None if there is none.
     """
     if gpus is None:
         return verdict
-    causes, unsampled = gpu_causes.causes(gpus.timed, healthy), _unsampled(gpus.timed)
+    healthy, all_reduce = (table.product, table.all_reduce) if table else (None, None)
+    causes, unsampled = gpu_causes.causes(gpus.timed, healthy, all_reduce), _unsampled(gpus.timed)
     if verdict.kind in (Kind.TOO_SLOW, Kind.NOISY):
         cause = "; ".join(causes) or unsampled or "nothing that NVML tells of the GPUs explains it"
         return replace(verdict, reasons=(*verdict.reasons, f"cause: {cause}"))

@@ -110,7 +110,7 @@ def _compared(evidence: Evidence, baseline: Baseline, basis: MfuBasis) -> Conclu
     verdict = replace(verdict, remarks=notes)
     changed = _changes(evidence, verdict, measurement, target)
     decisive = _run_of(measurement, evidence, runs)
-    verdict = gpu_judging.explained(verdict, decisive.gpus, baseline.table.product)
+    verdict = gpu_judging.explained(verdict, decisive.gpus, baseline.table)
     verdict = cpu_judging.explained(verdict, case, evidence.logs, measurement, target)
     verdict = _veto(evidence, verdict, baseline)
     details = (
@@ -144,7 +144,7 @@ def judge_given_up(evidence: Evidence, baseline: Baseline) -> Conclusion:
     measurement = _measure(case, replace(log, steps=timed), Statistic(), basis)
     target = expected(case, baseline, basis)
     verdict = Verdict(Kind.TOO_SLOW, (outcome.job.message,), remarks(evidence))
-    verdict = gpu_judging.explained(verdict, run.gpus, baseline.table.product)
+    verdict = gpu_judging.explained(verdict, run.gpus, baseline.table)
     details = (
         *pace_report.explain(measurement, target),
         *gpu_judging.lines(run.gpus, measurement, evidence.numbers.accelerator),

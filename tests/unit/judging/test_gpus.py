@@ -207,6 +207,21 @@ def test_of_two_gpus_the_slow_one_is_named() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("bandwidth", "is_cause"),
+    [(26.1, True), (20.4, True), (119.9, True), (120.0, False), (232.4, False), (None, False)],
+    ids=["no peer access", "one ring", "below half", "half", "healthy", "not measured"],
+)
+def test_slow_links_are_named_as_links_and_not_as_a_gpu(bandwidth: float | None, is_cause: bool) -> None:
+    """Bandwidths of two H100 with NCCL_P2P_DISABLE=1, with NCCL_ALGO=Ring and one channel, and with neither."""
+    cause = (
+        f"the links between the GPUs: an all-reduce reached {bandwidth or 0:.0f} GB/s of bus bandwidth, on a healthy node of "
+        "this type 240"
+    )
+    assert gpu_causes.causes(Gpus(all_reduce=bandwidth), 686, 240) == [cause] * is_cause
+    assert gpu_causes.causes(Gpus(all_reduce=bandwidth), 673, None) == []
+
+
 def test_a_gpu_whose_step_alone_is_slow_is_named_whatever_its_product() -> None:
     lines = [
         f"proxy gpu {gpu} product after: burst 790.0, sustained {rate} TFLOP/s".encode()
