@@ -98,6 +98,17 @@ class Evidence:
         accused = {node for culprit in self.culprits for node in culprit.nodes}
         return [test for test in self.tests if test.slow and not set(test.nodes) & accused]
 
+    def untested(self) -> set[str]:
+        """The nodes of which no test tells how fast they are alone, with another one, or with another leaf if the leaves are known."""
+        alone = {test.nodes[0] for test in self.tests if len(test.nodes) == 1}
+        pairs = [test.nodes for test in self.tests if len(test.nodes) == 2]
+        tested = alone.intersection(node for pair in pairs for node in pair)
+        if self.nodes.leaves_known:
+            leaves = self.nodes.leaves
+            crossed = {leaves[node] for pair in pairs if not self.nodes.same_leaf(*pair) for node in pair}
+            tested = {node for node in tested if leaves[node] in crossed}
+        return set(self.nodes.ring) - tested
+
     def peers(self, results: Sequence[Result]) -> Peers:
         """What these results are compared to."""
         return Peers.of([result.seconds for result in results], max(LEAST, EXPLAINS * self.loss))

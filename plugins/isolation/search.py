@@ -49,6 +49,7 @@ def _alone(evidence: Evidence) -> Search[Answer | None]:
     noise = _noise(results)
     if noise > NOISE_SEEN:
         evidence.length = min(math.ceil((noise / NOISE) ** 2), LONGEST)
+        evidence.failed.clear()
         results = yield from evidence.measure(nodes)
         noise = _noise(results)
     if noise > NOISE_SEEN:
@@ -83,6 +84,9 @@ def _few(evidence: Evidence, results: Sequence[Result]) -> Search[Answer]:
             Ending.CANNOT_TELL, f"{ran}: too few to tell which of them is slow{_apart(results)}"
         )
     slow = yield from evidence.slow_alone(results, evidence.alone)
+    once = [test for test in evidence.tests if test.slow and test.nodes[0] in evidence.excluded]
+    if once:
+        return evidence.answer(Ending.CANNOT_TELL, _not_again(once))
     if len(slow) == len(results):
         slowness = statistics.median(map(evidence.slowness, slow))
         return evidence.answer(Ending.WHOLE_FLEET, f"{_of_fleet(slowness)}{_apart(results)}")
@@ -284,7 +288,10 @@ def _without_culprit(evidence: Evidence) -> Answer:
     unresolved = evidence.unresolved()
     if unresolved:
         return evidence.answer(Ending.CANNOT_TELL, _not_again(unresolved))
-    answer = evidence.answer(Ending.ALIKE)
+    answer, untested = evidence.answer(Ending.ALIKE), evidence.untested()
+    if untested:
+        few = f"too few ran on {len(untested)} of {len(evidence.nodes.ring)} nodes"
+        return replace(answer, ending=Ending.CANNOT_TELL, reason=f"all probes that ran are alike, and {few}")
     if answer.smallest <= max(evidence.loss, LEAST):
         return answer
     reason = "a part as slow as the job would not be sure to be seen: only what is"

@@ -205,3 +205,16 @@ def test_two_slow_pairs_name_no_common_node_if_the_third_pair_did_not_run() -> N
 
     answer = answered(isolate(Nodes(tuple(fleet.names), {}), CONGESTED), measure)
     assert (answer.ending, answer.culprits) == (Ending.CANNOT_TELL, ())
+
+
+def test_a_node_that_was_slow_in_its_one_test_is_not_named() -> None:
+    """Both further tests failed, so that it may have been slow by chance."""
+
+    def measure(probe: Probe) -> Result:
+        if probe.runs > 1:
+            return Result(probe, reason="no")
+        return Result(probe, (Run(1.2 if "a" in probe.nodes else 1.0, 0.001),), expected=Expected(1.0, BAND))
+
+    answer = answered(isolate(Nodes(("a", "b"), {}), SLOW), lambda probes: list(map(measure, probes)))
+    assert (answer.ending, answer.culprits) == (Ending.CANNOT_TELL, ())
+    assert answer.reason == "slow, and not again or not with all: a (20.0 %)"

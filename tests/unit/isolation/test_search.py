@@ -15,6 +15,7 @@ from plugins.isolation.progress import progress
 from plugins.isolation.search import isolate
 from tests.bench.fleets import (
     CONGESTED,
+    LEAF,
     SLOW,
     Fleet,
     answered,
@@ -141,7 +142,8 @@ def test_a_node_that_runs_no_probe_is_no_culprit_and_is_left_out() -> None:
         ]
 
     answer = answered(isolate(Nodes(tuple(fleet.names), fleet.leaf), SLOW), measure)
-    assert (answer.ending, answer.culprits) == (Ending.ALIKE, ())
+    assert (answer.ending, answer.culprits) == (Ending.CANNOT_TELL, ())
+    assert answer.reason == "all probes that ran are alike, and too few ran on 1 of 64 nodes"
     assert [result.probe.nodes for result in answer.failed] == [(crashed,)]
     assert probed.count((crashed,)) == 2
     assert all(crashed not in nodes for nodes in probed if len(nodes) == 2)
@@ -254,7 +256,48 @@ def test_a_second_leaf_on_which_no_probe_runs_ends_nothing() -> None:
         ]
 
     answer = answered(isolate(Nodes(tuple(fleet.names), fleet.leaf), SLOW), measure)
-    assert (answer.ending, answer.culprits) == (Ending.ALIKE, ())
+    assert (answer.ending, answer.culprits) == (Ending.CANNOT_TELL, ())
+
+
+def across(probe: Probe) -> bool:
+    return len({int(node[1:]) // LEAF for node in probe.nodes}) > 1
+
+
+@pytest.mark.parametrize(
+    ("refused", "untested"),
+    [
+        pytest.param(
+            lambda probe: max(probe.nodes) > "n0007", 64, id="most nodes: the others are on one leaf"
+        ),
+        pytest.param(lambda probe: len(probe.nodes) == 2 and "n0003" in probe.nodes, 1, id="pairs of a node"),
+        pytest.param(across, 64, id="pairs on two leaves"),
+    ],
+)
+def test_what_was_not_tested_is_not_alike(refused: Callable[[Probe], bool], untested: int) -> None:
+    """The queue may refuse jobs beyond a number, say, and two leaves may not reach each other."""
+    fleet = fleet_of(64)
+
+    def measure(probes: list[Probe]) -> list[Result]:
+        return [Result(probe, reason="no") if refused(probe) else fleet.result(probe) for probe in probes]
+
+    answer = answered(isolate(Nodes(tuple(fleet.names), fleet.leaf), SLOW), measure)
+    assert (answer.ending, answer.culprits) == (Ending.CANNOT_TELL, ())
+    assert answer.reason.endswith(f"too few ran on {untested} of 64 nodes")
+
+
+def test_a_probe_that_ran_when_it_was_longer_has_not_failed() -> None:
+    fleet = fleet_of(64, noise=0.015)
+
+    def measure(probes: list[Probe]) -> list[Result]:
+        return [
+            Result(probe, reason="no")
+            if probe.length == 1 and "n0003" in probe.nodes
+            else fleet.result(probe)
+            for probe in probes
+        ]
+
+    answer = answered(isolate(Nodes(tuple(fleet.names), fleet.leaf), SLOW), measure)
+    assert (answer.ending, answer.failed) == (Ending.ALIKE, ())
 
 
 @pytest.mark.parametrize("size", [24, 64])
