@@ -36,6 +36,9 @@ class _Comparison:
     words: str
     kinds: bool = False
 
+    def accuses(self, node: str) -> bool:
+        return node in self.unlike and not self.kinds
+
 
 def screening(
     records: Iterable[CaseRecord], leaves: Mapping[str, str], causes: Causes | None = None
@@ -52,13 +55,7 @@ def screening(
     for node, record in cases.items():
         reasons = [*_reasons(record), *filter(None, [compared.unlike.get(node)])]
         # A verdict on a slow case has its cause already.
-        if (
-            causes
-            and good
-            and node in compared.unlike
-            and not compared.kinds
-            and record.verdict is not Kind.TOO_SLOW
-        ):
+        if causes and good and compared.accuses(node) and record.verdict is not Kind.TOO_SLOW:
             reasons += causes(record.id, good)[:1]
         slowness = None
         if compared.peers is not None and node in seconds:
@@ -99,13 +96,8 @@ def _compare(seconds: Mapping[str, float]) -> _Comparison:
     peers, kinds = Peers.of(times, LEAST), two_kinds(times)
     if kinds is not None:
         fast, slow = kinds
-        words = f"two kinds of nodes: {_kind(fast)}, {_kind(slow)}"
-        return _Comparison(
-            peers,
-            {node: "of the slower kind of nodes" for node, time in seconds.items() if time >= slow[0]},
-            words,
-            kinds=True,
-        )
+        unlike = {node: "of the slower kind of nodes" for node, time in seconds.items() if time >= slow[0]}
+        return _Comparison(peers, unlike, f"two kinds of nodes: {_kind(fast)}, {_kind(slow)}", kinds=True)
     unlike = {
         node: f"{percent(peers.slowness(time))} slower than its peers (limit {percent(peers.limit)})"
         for node, time in seconds.items()
@@ -122,10 +114,9 @@ def _kind(times: Sequence[float]) -> str:
 
 def _state(record: CaseRecord, compared: _Comparison) -> NodeState:
     broken = record.verdict is Kind.INFRASTRUCTURE and record.job.state.nodes != ""
-    unlike = record.node in compared.unlike
-    if record.verdict in _FAILING or broken or (unlike and not compared.kinds):
+    if record.verdict in _FAILING or broken or compared.accuses(record.node):
         return NodeState.FAILING
-    if unlike:
+    if record.node in compared.unlike:
         return NodeState.NOT_JUDGED
     # A node without a baseline passes if it is like the others.
     alike = record.verdict is Kind.NO_BASELINE and compared.peers is not None

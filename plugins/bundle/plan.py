@@ -115,12 +115,12 @@ def _scaling_without_plan(run: BundledRun, records: Mapping[str, CaseRecord]) ->
 
 def _screened_otherwise(run: BundledRun, records: Mapping[str, CaseRecord]) -> Iterator[str]:
     """How the screening that a summary tells differs from its logs."""
-    told = run.summary.screening
-    if told is None:
+    recorded = run.summary.screening
+    if recorded is None:
         return
-    leaves = {node.node: node.leaf for node in told.nodes}
+    leaves = {node.node: node.leaf for node in recorded.nodes}
     made = screening(records.values(), leaves)
-    different = differing(_wordless(told), _wordless(made) if made else {})
+    different = differing(_wordless(recorded), _wordless(made) if made else {})
     if different:
         yield f"{SUMMARY}: its screening differs from its logs in {different}"
 

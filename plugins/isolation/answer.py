@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from plugins.isolation.probes import Result
+from plugins.words import first_of
 
 # So many nodes are named in a sentence.
 SHOWN = 8
@@ -91,12 +91,12 @@ class Answer:
     smallest: float = 0.0
 
     def __str__(self) -> str:
-        nodes: dict[str, list[str]] = {}
-        for each in self.failed:
-            nodes.setdefault(" ".join(each.reason.splitlines()[:2]), []).append(
-                " with ".join(each.probe.nodes)
-            )
-        return "; ".join([self._finding, *(_failed(each, reason) for reason, each in nodes.items())])
+        failed: dict[str, list[str]] = {}
+        for result in self.failed:
+            reason = " ".join(result.reason.splitlines()[:2])
+            failed.setdefault(reason, []).append(" with ".join(result.probe.nodes))
+        missing = (f"no probe ran on {first_of(nodes, SHOWN)}: {reason}" for reason, nodes in failed.items())
+        return "; ".join([self._finding, *missing])
 
     @property
     def _finding(self) -> str:
@@ -111,11 +111,6 @@ class Answer:
     @property
     def accused(self) -> frozenset[str]:
         return frozenset(node for culprit in self.culprits for node in culprit.nodes)
-
-
-def _failed(nodes: Sequence[str], reason: str) -> str:
-    others = f" and {len(nodes) - SHOWN} more" if len(nodes) > SHOWN else ""
-    return f"no probe ran on {', '.join(nodes[:SHOWN])}{others}: {reason}"
 
 
 def percent(share: float) -> str:
