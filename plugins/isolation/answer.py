@@ -82,13 +82,17 @@ class Culprit:
 
 @dataclass(frozen=True)
 class Answer:
-    """How an isolation ended. `failed` are the tests that did not run, `smallest` the least slowness that was sure to be seen."""
+    """How an isolation ended. `failed` are the tests that did not run, `smallest` the least slowness that was sure to be seen.
+
+    `doubtful` are the nodes of slow tests which no culprit had a part in.
+    """
 
     ending: Ending
     reason: str
     culprits: tuple[Culprit, ...] = ()
     failed: tuple[Result, ...] = ()
     smallest: float = 0.0
+    doubtful: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         failed: dict[str, list[str]] = {}

@@ -134,7 +134,8 @@ class Evidence:
     def answer(self, ending: Ending, reason: str = "") -> Answer:
         peers = self.pairs or self.alone
         smallest = peers.smallest if peers else math.inf
-        return Answer(ending, reason, tuple(self.culprits), tuple(self.failed), smallest)
+        doubtful = frozenset(node for test in self.unresolved() for node in test.nodes)
+        return Answer(ending, reason, tuple(self.culprits), tuple(self.failed), smallest, doubtful)
 
     def good(self, suspects: Iterable[str]) -> list[str]:
         """The nodes that no slow test had a part in."""

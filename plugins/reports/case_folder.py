@@ -39,14 +39,14 @@ def write_case(judgement: Judgement, recording: Mapping[str, Any] | None = None)
 
 
 def _sorted_nodes(judgement: Judgement) -> dict[str, list[str]]:
-    """The nodes of the case that slow it, and the others on which a probe ran, for `srun --exclude` and `--nodelist`."""
+    """The nodes of the case that slow it, and the others whose probes ran and were fast, for `srun --exclude` and `--nodelist`."""
     if judgement.isolated is None or not judgement.isolated.answer.culprits:
         return {}
     answer, nodes = judgement.isolated.answer, node_list(judgement.outcome.job.state.nodes)
     unknown = {node for failed in answer.failed for node in failed.probe.nodes}
     return {
         FAILING_NODES: [node for node in nodes if node in answer.accused],
-        PASSING_NODES: [node for node in nodes if node not in answer.accused | unknown],
+        PASSING_NODES: [node for node in nodes if node not in answer.accused | answer.doubtful | unknown],
     }
 
 

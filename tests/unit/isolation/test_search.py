@@ -285,6 +285,23 @@ def test_what_was_not_tested_is_not_alike(refused: Callable[[Probe], bool], unte
     assert answer.reason.endswith(f"too few ran on {untested} of 64 nodes")
 
 
+def test_a_slow_node_that_could_not_be_confirmed_is_doubtful_beside_one_that_was() -> None:
+    """All its pairs fail: it is not named, and does not pass."""
+    fleet = fleet_of(64)
+    fleet.nodes = {"n0003": SLOW, "n0040": SLOW}
+
+    def measure(probes: list[Probe]) -> list[Result]:
+        return [
+            Result(probe, reason="no")
+            if len(probe.nodes) == 2 and "n0040" in probe.nodes
+            else fleet.result(probe)
+            for probe in probes
+        ]
+
+    answer = answered(isolate(Nodes(tuple(fleet.names), fleet.leaf), SLOW), measure)
+    assert (answer.accused, answer.doubtful) == (frozenset({"n0003"}), frozenset({"n0040"}))
+
+
 def test_a_probe_that_ran_when_it_was_longer_has_not_failed() -> None:
     fleet = fleet_of(64, noise=0.015)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,6 +77,26 @@ def test_a_probe_that_ran_elsewhere_measured_nothing(tmp_path: Path) -> None:
     for nodes in ("gpu001", "gpu[001,003]", "gpu[001-003]"):
         elsewhere = prober.result(PAIR, [replace(job, state=JobState(nodes=nodes))])
         assert (elsewhere.runs, elsewhere.reason) == ((), f"it ran on {nodes}")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "change", "reason"),
+    [
+        (1, ("", ""), ""),
+        (2, ("", ""), "it ran on 2 GPUs, and the others on 1"),
+        (1, ("seconds: 1.", "seconds: 0."), ""),
+        (1, (r"seconds: \d\.\d+", "seconds: 0.000"), " after 20 of 20 steps"),
+    ],
+)
+def test_a_probe_of_other_gpus_and_one_without_times_measured_nothing(
+    gpus: int, change: tuple[str, str], reason: str, tmp_path: Path
+) -> None:
+    """Of an earlier session, say, whose site file had other nodes; beside the others it would be slow or fast."""
+    job = Job(ref=JobRef.of_probe("proxy", "llama3/70b", "isolate1x2.1-gpu001", "probe"), gpus=gpus)
+    (tmp_path / job.case).mkdir(parents=True)
+    (tmp_path / job.case / LOG).write_text(re.sub(*change, HEALTHY.read_text()))
+    result = Prober(RECIPE, CASE, tmp_path, ROOT / "baselines", ParsedLogs()).result(ALONE, [job])
+    assert (bool(result.runs), result.reason) == (not reason, reason)
 
 
 def test_a_pace_that_falls_in_the_middle_of_a_probe_is_that_of_its_last_steps() -> None:
