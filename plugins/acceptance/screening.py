@@ -6,14 +6,18 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from plugins.gpu.causes import BESIDE
 from plugins.isolation.answer import SHOWN, percent
-from plugins.isolation.statistics import LEAST, Peers, two_kinds
+from plugins.isolation.statistics import LEAST, SHARE, Peers, two_kinds
 from plugins.record.case import CaseRecord
 from plugins.record.summary import NodeState, ScreenedNode, Screening
 from plugins.record.verdict import Kind
 
 FEWEST = 3
 """Fewer nodes are not compared with each other."""
+
+WIDEST = 0.08
+"""If nodes scatter so much that a limit is above this share, no node passes by its peers alone."""
 
 # The step time of such a case is that of its node.
 _MEASURED = (Kind.PASSED, Kind.TOO_SLOW, Kind.NO_BASELINE)
@@ -53,10 +57,12 @@ def screening(
     good = next((cases[node].id for node, state in states.items() if state is NodeState.PASSING), "")
     nodes = []
     for node, record in cases.items():
-        reasons = [*_reasons(record), *filter(None, [compared.unlike.get(node)])]
+        reasons = _reasons(record, compared.unlike.get(node, ""))
         # A verdict on a slow case has its cause already.
         if causes and good and compared.accuses(node) and record.verdict is not Kind.TOO_SLOW:
             reasons += causes(record.id, good)[:1]
+        if record.verdict in (Kind.PASSED, Kind.NO_BASELINE):
+            reasons += [remark for remark in record.remarks if remark not in reasons]
         slowness = None
         if compared.peers is not None and node in seconds:
             slowness = compared.peers.slowness(seconds[node])
@@ -93,7 +99,8 @@ def _compare(seconds: Mapping[str, float]) -> _Comparison:
     times = list(seconds.values())
     if len(times) < FEWEST:
         return _Comparison(None, {}, "too few were measured to compare them with each other")
-    peers, kinds = Peers.of(times, LEAST), two_kinds(times)
+    peers = Peers.of(times, LEAST)
+    kinds = two_kinds(times) or _faster_kind(times, peers)
     if kinds is not None:
         fast, slow = kinds
         unlike = {node: "of the slower kind of nodes" for node, time in seconds.items() if time >= slow[0]}
@@ -103,9 +110,19 @@ def _compare(seconds: Mapping[str, float]) -> _Comparison:
         for node, time in seconds.items()
         if peers.slowness(time) > peers.limit
     }
-    return _Comparison(
-        peers, unlike, f"what is {percent(peers.smallest)} slower than its peers would have been seen"
-    )
+    words = f"what is {percent(peers.smallest)} slower than its peers would have been seen"
+    if peers.limit > WIDEST:
+        words = f"they scatter too much to pass beside each other: {words}"
+    return _Comparison(peers, unlike, words)
+
+
+def _faster_kind(times: Sequence[float], peers: Peers) -> tuple[list[float], list[float]] | None:
+    """The nodes that are as much faster than their peers as a slow one is slower, if they are a kind, and all others."""
+    values = sorted(times)
+    fast = [time for time in values if -peers.slowness(time) > peers.limit]
+    if len(fast) < SHARE * len(values) or not fast:
+        return None
+    return fast, values[len(fast) :]
 
 
 def _kind(times: Sequence[float]) -> str:
@@ -113,21 +130,32 @@ def _kind(times: Sequence[float]) -> str:
 
 
 def _state(record: CaseRecord, compared: _Comparison) -> NodeState:
-    broken = record.verdict is Kind.INFRASTRUCTURE and record.job.state.nodes != ""
+    # A case without a configuration was not judged: the session was stopped, and cancelled its job.
+    judged = record.configuration is not None
+    broken = record.verdict is Kind.INFRASTRUCTURE and judged and record.job.state.nodes != ""
     if record.verdict in _FAILING or broken or compared.accuses(record.node):
         return NodeState.FAILING
     if record.node in compared.unlike:
         return NodeState.NOT_JUDGED
-    # A node without a baseline passes if it is like the others.
-    alike = record.verdict is Kind.NO_BASELINE and compared.peers is not None
-    if alike or record.verdict is Kind.PASSED:
+    if record.verdict is Kind.PASSED:
+        return NodeState.PASSING
+    # A node without a baseline passes if it is like the others, and its GPUs are like each other.
+    alike = compared.peers is not None and compared.peers.limit <= WIDEST
+    if record.verdict is Kind.NO_BASELINE and alike and not _slow_gpus(record):
         return NodeState.PASSING
     return NodeState.NOT_JUDGED
 
 
-def _reasons(record: CaseRecord) -> Sequence[str]:
-    """What is to be said of a node by its own case."""
-    return record.remarks if record.verdict is Kind.PASSED else (record.headline,)
+def _slow_gpus(record: CaseRecord) -> list[str]:
+    """The GPUs that are slower than the others of their node, by the remarks on its case."""
+    return [remark for remark in record.remarks if BESIDE in remark]
+
+
+def _reasons(record: CaseRecord, unlike: str) -> list[str]:
+    """What is to be said of a node before the remarks on its case: its slow GPUs, its verdict unless it passed, and its slowness."""
+    headline = "" if record.verdict is Kind.PASSED else record.headline
+    slow_gpus = [] if unlike else _slow_gpus(record)
+    return [*slow_gpus, *(text for text in (headline, unlike) if text)]
 
 
 def _headline(nodes: Sequence[ScreenedNode], words: str) -> str:

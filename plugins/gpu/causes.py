@@ -44,6 +44,9 @@ LOW_PRODUCT = 0.10
 LOW_ALL_REDUCE = 0.50
 """An all-reduce between healthy GPUs of a node has at least this share of the type's bus bandwidth."""
 
+BESIDE = "the node's others"
+"""So a cause calls what a GPU of the same node was compared with."""
+
 _MOST_PROCESSES = 4
 _FIGURES = (
     ("SM", "sm_mhz", "MHz"),
@@ -204,7 +207,7 @@ def _unlike(gpus: Gpus, good: Gpus | None = None) -> Iterator[str]:
 
     The product after the run is compared only if no step alone was measured there; the memory only with a good node.
     """
-    others = "the node's others" if good is None else "a good node"
+    others = BESIDE if good is None else "a good node"
 
     def below(figure: Callable[[Gpus], Figures], share: float) -> Iterator[tuple[int, float, float]]:
         return _below(figure(gpus), share, figure(good) if good else None)

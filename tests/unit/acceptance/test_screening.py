@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from plugins.acceptance.screening import screening
+from plugins.gpu.causes import _unlike
+from plugins.gpu.samples import Gpus
 from plugins.record.case import CaseRecord, Means
 from plugins.record.folder import FAILING_NODES, PASSING_NODES
 from plugins.record.job import Job, JobRef, JobState
@@ -36,6 +38,7 @@ def record(node: str, slowness: float = 0.0, verdict: Kind = Kind.PASSED, ran: b
         step_time=seconds,
         steady_median=seconds,
         statistic="mean:10-19",
+        configuration={},
         means=Means(over=1, every=1, judged=1),
     )
 
@@ -140,6 +143,42 @@ def test_two_kinds_of_nodes_accuse_nobody_and_the_slower_kind_does_not_pass() ->
         == [f"gpu{n:03}" for n in slower]
     )
     assert "two kinds of nodes: 10 take about 1.7" in result.headline
+
+
+@pytest.mark.parametrize(("fast", "slow"), [(1, 2), (1, 3), (2, 3), (3, 4), (3, 5), (5, 11)])
+def test_slow_nodes_do_not_pass_because_most_are_slow(fast: int, slow: int) -> None:
+    loss = dict.fromkeys(range(1, slow + 1), 0.3)
+    result = screened(fleet(fast + slow, loss, verdict=Kind.NO_BASELINE, noise=0.001))
+    assert having(result, NodeState.FAILING) == []
+    assert len(having(result, NodeState.NOT_JUDGED)) == len(result.unlike) == slow
+    assert f"two kinds of nodes: {fast} take about" in result.headline
+
+
+@pytest.mark.parametrize("half", [2, 3])
+def test_nodes_that_scatter_too_much_pass_by_a_baseline_alone(half: int) -> None:
+    """Two of four nodes are 30 % slower, and the limit by their scatter is above 90 %."""
+    records = fleet(2 * half, dict.fromkeys(range(1, half + 1), 0.3), verdict=Kind.NO_BASELINE)
+    result = screened(records)
+    assert set(states(result).values()) == {NodeState.NOT_JUDGED}
+    assert "they scatter too much to pass beside each other" in result.headline
+    passed = [replace(record, verdict=Kind.PASSED) for record in records]
+    assert set(states(screened(passed)).values()) == {NodeState.PASSING}
+
+
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_a_gpu_that_is_slower_than_the_others_of_its_node_is_named_without_a_baseline(count: int) -> None:
+    slow_gpu = next(_unlike(Gpus(alone=((0, 0.3), (1, 0.324)))))
+    assert slow_gpu == "GPU 1: a step alone takes 0.324 s, on the node's others 0.3 s"
+    records = fleet(count, verdict=Kind.NO_BASELINE)
+    records[0] = replace(records[0], remarks=("a stall", slow_gpu))
+    node = screened(records).nodes[0]
+    assert (node.node, node.state) == ("gpu001", NodeState.NOT_JUDGED)
+    assert node.reason == f"{slow_gpu}; no baseline: because; a stall"
+
+
+def test_a_job_that_a_stopped_session_cancelled_accuses_no_node() -> None:
+    stopped = replace(record("gpu009", verdict=Kind.INFRASTRUCTURE), configuration=None)
+    assert states(screened([*fleet(8), stopped]))["gpu009"] is NodeState.NOT_JUDGED
 
 
 def test_what_is_no_evidence_is_no_peer() -> None:
