@@ -12,6 +12,7 @@ from plugins.isolation.statistics import LEAST, SHARE, Peers, two_kinds
 from plugins.record.case import CaseRecord
 from plugins.record.summary import NodeState, ScreenedNode, Screening
 from plugins.record.verdict import Kind
+from plugins.words import counted
 
 FEWEST = 3
 """Fewer nodes are not compared with each other."""
@@ -159,7 +160,7 @@ def _reasons(record: CaseRecord, unlike: str) -> list[str]:
 
 
 def _headline(nodes: Sequence[ScreenedNode], words: str) -> str:
-    counts = [f"{len(nodes)} node{'s' if len(nodes) > 1 else ''}"]
+    counts = [counted(len(nodes), "node")]
     for state in _ORDER:
         names = [node.node for node in nodes if node.state is state]
         listed = ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,6 +100,20 @@ def record_in(test: pytest.Item) -> CaseRecord:
     assert case is not None
     outcome = test.config.hook.pytest_pacemark_outcome(test=test)
     return record_of(judge_of(test.config).judge(case, outcome, setting_of(test)))
+
+
+class JointTest(pytest.Item):
+    """A test of what several cases show together: `judge` waits for their ends, and raises Shortfall."""
+
+    def __init__(self, *, judge: Callable[[], None], name: str, parent: pytest.Collector) -> None:
+        super().__init__(name, parent)
+        self._judge = judge
+
+    def runtest(self) -> None:
+        self._judge()
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        return self.path, None, self.name
 
 
 def explained(judgement: Judgement, find: Callable[[], Diagnosis | None]) -> Judgement:
