@@ -32,12 +32,13 @@ CONFIRMING_LINKS = 4
 
 @dataclass(frozen=True)
 class Test:
-    """A start of a probe beside its peers."""
+    """A start of a probe beside its peers. `lesser`: it is slow beyond doubt, and by less than explains the loss."""
 
     nodes: tuple[str, ...]
     slowness: float
     slow: bool
     since: int = 0
+    lesser: bool = False
 
     def __str__(self) -> str:
         slowness = percent(self.slowness)
@@ -81,7 +82,8 @@ class Evidence:
         for result in results:
             for run in result.runs:
                 slowness = peers.slowness(run.seconds)
-                tests.append(Test(result.probe.nodes, slowness, slowness > peers.limit, run.since))
+                lesser = peers.beyond_doubt < slowness <= peers.limit
+                tests.append(Test(result.probe.nodes, slowness, slowness > peers.limit, run.since, lesser))
         self.tests += tests
         return tests
 
@@ -136,6 +138,16 @@ class Evidence:
         smallest = peers.smallest if peers else math.inf
         doubtful = frozenset(node for test in self.unresolved() for node in test.nodes)
         return Answer(ending, reason, tuple(self.culprits), tuple(self.failed), smallest, doubtful)
+
+    def whole_fleet(self, count: int, slowness: float, apart: str = "") -> Answer:
+        """The answer if the median of so many nodes is slower than the baseline. Those that ran may be a minority."""
+        words, nodes = (
+            f"the median node is {percent(slowness)} slower than the baseline of one node{apart}",
+            self.nodes,
+        )
+        if 2 * count > len(nodes.ring):
+            return self.answer(Ending.WHOLE_FLEET, words)
+        return self.answer(Ending.CANNOT_TELL, f"probes ran on {count} of {len(nodes.ring)} nodes: {words}")
 
     def good(self, suspects: Iterable[str]) -> list[str]:
         """The nodes that no slow test had a part in."""

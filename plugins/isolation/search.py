@@ -71,7 +71,7 @@ def _alone(evidence: Evidence) -> Search[Answer | None]:
     slow = yield from evidence.slow_alone(results, peers)
     yield from evidence.confirm(slow, ())
     if not evidence.culprits and baseline is not None and baseline.slowness(peers.center) > baseline.limit:
-        return evidence.answer(Ending.WHOLE_FLEET, _of_fleet(baseline.slowness(peers.center)))
+        return evidence.whole_fleet(len(results), baseline.slowness(peers.center))
     return None
 
 
@@ -89,7 +89,7 @@ def _few(evidence: Evidence, results: Sequence[Result]) -> Search[Answer]:
         return evidence.answer(Ending.CANNOT_TELL, _not_again(once))
     if len(slow) == len(results):
         slowness = statistics.median(map(evidence.slowness, slow))
-        return evidence.answer(Ending.WHOLE_FLEET, f"{_of_fleet(slowness)}{_apart(results)}")
+        return evidence.whole_fleet(len(results), slowness, _apart(results))
     for node in slow:
         evidence.accuse(Part.NODE, (node,), [test for test in evidence.tests if test.nodes == (node,)])
     if slow:
@@ -262,10 +262,6 @@ def _of_kinds(fast: Sequence[float], slow: Sequence[float]) -> str:
     return f"{len(slow)} of {len(slow) + len(fast)} nodes are {percent(slower)} slower than the others, as nodes of another kind are"
 
 
-def _of_fleet(slowness: float) -> str:
-    return f"the median node is {percent(slowness)} slower than the baseline of one node"
-
-
 def _apart(results: Sequence[Result]) -> str:
     """How far apart the slowest and the fastest of these are, in words; "" if it is so little that nobody is suspected."""
     if len(results) < 2:
@@ -279,8 +275,11 @@ def _apart(results: Sequence[Result]) -> str:
 
 
 def _not_again(tests: Sequence[Test]) -> str:
-    slow = ", ".join(map(str, tests[:SHOWN]))
-    return f"slow, and not again or not with all: {slow}{' and others' if len(tests) > SHOWN else ''}"
+    return f"slow, and not again or not with all: {_listed(tests)}"
+
+
+def _listed(tests: Sequence[Test]) -> str:
+    return f"{', '.join(map(str, tests[:SHOWN]))}{' and others' if len(tests) > SHOWN else ''}"
 
 
 def _without_culprit(evidence: Evidence) -> Answer:
@@ -288,6 +287,9 @@ def _without_culprit(evidence: Evidence) -> Answer:
     unresolved = evidence.unresolved()
     if unresolved:
         return evidence.answer(Ending.CANNOT_TELL, _not_again(unresolved))
+    lesser = [test for test in evidence.tests if test.lesser]
+    if lesser:
+        return evidence.answer(Ending.CANNOT_TELL, f"slow by less than half of the loss: {_listed(lesser)}")
     answer, untested = evidence.answer(Ending.ALIKE), evidence.untested()
     if untested:
         few = f"too few ran on {len(untested)} of {len(evidence.nodes.ring)} nodes"

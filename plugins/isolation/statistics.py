@@ -50,6 +50,11 @@ class Peers:
         return max(quantile(self.count) * self.scatter, self.least)
 
     @property
+    def beyond_doubt(self) -> float:
+        """The slowness that no healthy test has, whatever the job lost."""
+        return 2 * max(quantile(self.count) * self.scatter, LEAST)
+
+    @property
     def smallest(self) -> float:
         """The smallest slowness that is over the limit in 99 of 100 tests."""
         return self.limit + POWER * self.scatter

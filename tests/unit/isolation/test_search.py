@@ -302,6 +302,31 @@ def test_a_slow_node_that_could_not_be_confirmed_is_doubtful_beside_one_that_was
     assert (answer.accused, answer.doubtful) == (frozenset({"n0003"}), frozenset({"n0040"}))
 
 
+@pytest.mark.parametrize("slowness", [0.12, 0.45])
+def test_a_node_that_explains_less_than_half_of_the_loss_is_not_alike(slowness: float) -> None:
+    fleet = fleet_of(64)
+    fleet.nodes = {"n0003": slowness}
+    answer = fleet.isolate(1.0)
+    assert (answer.ending, answer.culprits) == (Ending.CANNOT_TELL, ())
+    assert answer.reason.startswith("slow by less than half of the loss: n0003 (")
+    assert fleet_of(64).isolate(1.0).ending is Ending.ALIKE
+
+
+@pytest.mark.parametrize(("ran", "ending"), [(64, Ending.WHOLE_FLEET), (5, Ending.CANNOT_TELL)])
+def test_a_few_slow_nodes_are_not_the_whole_fleet(ran: int, ending: Ending) -> None:
+    fleet = fleet_of(64, baselines=(0.9, 0.0))
+
+    def measure(probes: list[Probe]) -> list[Result]:
+        return [
+            Result(probe, reason="no") if int(probe.nodes[0][1:]) >= ran else fleet.result(probe)
+            for probe in probes
+        ]
+
+    answer = answered(isolate(Nodes(tuple(fleet.names), fleet.leaf), SLOW), measure)
+    assert (answer.ending, answer.culprits) == (ending, ())
+    assert answer.reason.startswith("probes ran on 5 of 64 nodes: ") == (ran == 5)
+
+
 def test_a_probe_that_ran_when_it_was_longer_has_not_failed() -> None:
     fleet = fleet_of(64, noise=0.015)
 
