@@ -100,8 +100,8 @@ class Evidence:
         accused = {node for culprit in self.culprits for node in culprit.nodes}
         return [test for test in self.tests if test.slow and not set(test.nodes) & accused]
 
-    def untested(self) -> set[str]:
-        """The nodes of which no test tells how fast they are alone, with another one, or with another leaf if the leaves are known."""
+    def untested(self) -> int:
+        """The number of nodes of which no test tells how fast they are alone, with another one, or with another leaf if the leaves are known."""
         alone = {test.nodes[0] for test in self.tests if len(test.nodes) == 1}
         pairs = [test.nodes for test in self.tests if len(test.nodes) == 2]
         tested = alone.intersection(node for pair in pairs for node in pair)
@@ -109,7 +109,7 @@ class Evidence:
             leaves = self.nodes.leaves
             crossed = {leaves[node] for pair in pairs if not self.nodes.same_leaf(*pair) for node in pair}
             tested = {node for node in tested if leaves[node] in crossed}
-        return set(self.nodes.ring) - tested
+        return self.nodes.count - len(tested)
 
     def peers(self, results: Sequence[Result]) -> Peers:
         """What these results are compared to."""
@@ -145,9 +145,9 @@ class Evidence:
             f"the median node is {percent(slowness)} slower than the baseline of one node{apart}",
             self.nodes,
         )
-        if 2 * count > len(nodes.ring):
+        if 2 * count > nodes.count:
             return self.answer(Ending.WHOLE_FLEET, words)
-        return self.answer(Ending.CANNOT_TELL, f"probes ran on {count} of {len(nodes.ring)} nodes: {words}")
+        return self.answer(Ending.CANNOT_TELL, f"probes ran on {count} of {nodes.count} nodes: {words}")
 
     def good(self, suspects: Iterable[str]) -> list[str]:
         """The nodes that no slow test had a part in."""

@@ -58,10 +58,18 @@ class Result:
 
 @dataclass(frozen=True)
 class Nodes:
-    """The nodes of the job that was slow, in the order of its ring, and the leaf switch of each, where known."""
+    """The nodes of the job that was slow, in the order of its ring, and the leaf switch of each, where known.
+
+    `missing` is how many nodes it had that the cluster did not name.
+    """
 
     ring: tuple[str, ...]
     leaves: Mapping[str, str]
+    missing: int = 0
+
+    @property
+    def count(self) -> int:
+        return len(self.ring) + self.missing
 
     def neighbours(self, excluded: Iterable[str] = ()) -> list[Pair]:
         """Each node with the next one in the ring, which closes over those that are excluded."""

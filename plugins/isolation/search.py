@@ -77,7 +77,7 @@ def _alone(evidence: Evidence) -> Search[Answer | None]:
 
 def _few(evidence: Evidence, results: Sequence[Result]) -> Search[Answer]:
     """Three nodes or fewer are no peers of each other: each beside the baseline of one node, then their pairs beside theirs."""
-    ran = f"probes ran on {len(results)} of {len(evidence.nodes.ring)} nodes"
+    ran = f"probes ran on {len(results)} of {evidence.nodes.count} nodes"
     evidence.alone, evidence.beside = evidence.beside_baseline(results), "the baseline"
     if evidence.alone is None:
         return evidence.answer(
@@ -292,7 +292,7 @@ def _without_culprit(evidence: Evidence) -> Answer:
         return evidence.answer(Ending.CANNOT_TELL, f"slow by less than half of the loss: {_listed(lesser)}")
     answer, untested = evidence.answer(Ending.ALIKE), evidence.untested()
     if untested:
-        few = f"too few ran on {len(untested)} of {len(evidence.nodes.ring)} nodes"
+        few = f"too few ran on {untested} of {evidence.nodes.count} nodes"
         return replace(answer, ending=Ending.CANNOT_TELL, reason=f"all probes that ran are alike, and {few}")
     if answer.smallest <= max(evidence.loss, LEAST):
         return answer

@@ -302,6 +302,13 @@ def test_a_slow_node_that_could_not_be_confirmed_is_doubtful_beside_one_that_was
     assert (answer.accused, answer.doubtful) == (frozenset({"n0003"}), frozenset({"n0040"}))
 
 
+def test_a_node_that_the_cluster_did_not_name_may_be_the_slow_one() -> None:
+    fleet = fleet_of(64)
+    answer = answered(isolate(Nodes(tuple(fleet.names), fleet.leaf, missing=2), SLOW), fleet.round)
+    assert (answer.ending, answer.culprits) == (Ending.CANNOT_TELL, ())
+    assert answer.reason == "all probes that ran are alike, and too few ran on 2 of 66 nodes"
+
+
 @pytest.mark.parametrize("slowness", [0.12, 0.45])
 def test_a_node_that_explains_less_than_half_of_the_loss_is_not_alike(slowness: float) -> None:
     fleet = fleet_of(64)
