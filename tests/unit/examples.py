@@ -190,7 +190,8 @@ def plot(found: Judgement) -> ElementTree.Element:
 def drawn(svg: ElementTree.Element, kind: str) -> list[str]:
     """The points of a line of a plot; none if it has no such line."""
     found = [path for path in svg.iter("{http://www.w3.org/2000/svg}path") if path.get("class") == kind]
-    return re.findall(r"-?[\d.]+,-?[\d.]+", found[0].attrib["d"]) if found else []
+    # Small letters draw the mark of a point, beside it.
+    return re.findall(r"-?[\d.]+,-?[\d.]+", re.sub("[a-z][^A-Z]*", "", found[0].attrib["d"])) if found else []
 
 
 def outcome(**changed: object) -> Outcome:

@@ -151,7 +151,7 @@ def test_anything_else_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize(("asked", "refused"), [([], True), (["profile"], True), (["checkpoint"], False)])
 def test_keeping_checkpoints_is_about_the_variant_that_saves_one(asked: list[str], refused: bool) -> None:
-    unset = dict.fromkeys(("backend", "source", "resume", "site", "diagnose", "repeat"))
+    unset = dict.fromkeys(("backend", "source", "resume", "site", "nodes", "diagnose", "repeat"))
     off = dict.fromkeys(
         ("plan", "check", "gate", "collectonly", "strict_last", "repeat_undecided", "exclude_failed_nodes"),
         False,
