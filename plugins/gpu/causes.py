@@ -246,11 +246,11 @@ def _below(values: Figures, share: float, good: Figures | None) -> Iterator[tupl
     """Each GPU whose value is below the median of the good ones, or of the node's others, by more than this share, with both."""
     known = {gpu: value for gpu, value in values.items() if value is not None}
     for gpu, value in known.items():
-        others = [known[other] for other in known if other != gpu]
-        if good is not None:
-            others = [value for value in good.values() if value is not None]
-        if others and value < (1 - share) * statistics.median(others):
-            yield gpu, value, statistics.median(others)
+        peers = [peer for peer in (good or {}).values() if peer is not None]
+        if good is None:
+            peers = [known[peer] for peer in known if peer != gpu]
+        if peers and value < (1 - share) * statistics.median(peers):
+            yield gpu, value, statistics.median(peers)
 
 
 def _narrow(gpus: Gpus) -> Iterator[str]:

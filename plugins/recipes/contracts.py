@@ -31,8 +31,7 @@ PatternText = Annotated[str, AfterValidator(_is_a_pattern)]
 class Requirement(Strict):
     """Something that must be there before a launch: a path or a shell test, and the command that provides it.
 
-    `squashfs`: the path is an image of this format. `by_setup`: if it is missing, the recipe's set-up makes
-    it.
+    `squashfs`: the path is an image of this format. `by_setup`: if it is missing, the recipe's set-up makes it.
     """
 
     what: str
