@@ -141,13 +141,10 @@ class Evidence:
 
     def whole_fleet(self, count: int, slowness: float, apart: str = "") -> Answer:
         """The answer if the median of so many nodes is slower than the baseline. Those that ran may be a minority."""
-        words, nodes = (
-            f"the median node is {percent(slowness)} slower than the baseline of one node{apart}",
-            self.nodes,
-        )
-        if 2 * count > nodes.count:
+        words = f"the median node is {percent(slowness)} slower than the baseline of one node{apart}"
+        if 2 * count > self.nodes.count:
             return self.answer(Ending.WHOLE_FLEET, words)
-        return self.answer(Ending.CANNOT_TELL, f"probes ran on {count} of {nodes.count} nodes: {words}")
+        return self.answer(Ending.CANNOT_TELL, f"probes ran on {count} of {self.nodes.count} nodes: {words}")
 
     def good(self, suspects: Iterable[str]) -> list[str]:
         """The nodes that no slow test had a part in."""

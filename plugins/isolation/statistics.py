@@ -47,12 +47,17 @@ class Peers:
     @property
     def limit(self) -> float:
         """The slowness above which a test is suspect."""
-        return max(quantile(self.count) * self.scatter, self.least)
+        return max(self._by_chance, self.least)
 
     @property
     def beyond_doubt(self) -> float:
         """The slowness that no healthy test has, whatever the job lost."""
-        return 2 * max(quantile(self.count) * self.scatter, LEAST)
+        return 2 * max(self._by_chance, LEAST)
+
+    @property
+    def _by_chance(self) -> float:
+        """The slowness of the slowest of these tests that chance explains."""
+        return quantile(self.count) * self.scatter
 
     @property
     def smallest(self) -> float:
