@@ -43,9 +43,15 @@ def run(options: argparse.Namespace) -> int:
     variants = {str((case.configuration or {}).get("variant") or "") for case in cases}
     chosen += [word for name in sorted(variants - {""}) for word in ("--variant", name)]
     basis = Basis(folder)
-    releases = {basis.of(case.recipe).choice.release or "" for case in cases} - {""}
+    choices = [basis.of(case.recipe).choice for case in cases]
+    releases = {choice.release for choice in choices if choice.release}
     if summary.acceptance is None and len(releases) == 1:
         chosen += ["--release", *releases]
+    # Otherwise the cases would be judged by other numbers than before.
+    numbers = {choice.own for choice in choices if choice.own}
+    chosen += [word for own in numbers for word in ("--site-baselines", own)]
+    if any(choice.strict_last for choice in choices):
+        chosen.append("--strict-last")
     more = ["--site", options.site, "--results", str(folder.parent), "--resume", folder.name]
     command = [sys.executable, "-m", "pytest", *chosen, *more, "--isolate", options.gpu_hours]
     print(shlex.join(command), flush=True)

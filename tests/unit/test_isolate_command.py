@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pacemark.__main__ import main
+from plugins.judging.choice import Choice
 from plugins.reports.checkout import CHECKOUT
 from tests.unit.bundles import runs
 
@@ -47,3 +48,14 @@ def test_a_run_without_such_a_case_is_an_error(
     assert isolate(run, "-k", "405b") == 2
     assert capsys.readouterr().err == f"error: run {run.name}: no case with 405b was too slow\n"
     assert session == []
+
+
+def test_the_cases_are_judged_by_the_same_numbers_as_before(session: list[str], tmp_path: Path) -> None:
+    run = runs.make_run(tmp_path)
+    chosen = run / "basis" / "choices" / "llama3.json"
+    choice = Choice.model_validate_json(chosen.read_bytes())
+    chosen.write_text(
+        choice.model_copy(update={"own": "/our/numbers", "strict_last": True}).model_dump_json()
+    )
+    isolate(run)
+    assert session[6:9] == ["--site-baselines", "/our/numbers", "--strict-last"]
