@@ -101,7 +101,7 @@ class Evidence:
         return [test for test in self.tests if test.slow and not set(test.nodes) & accused]
 
     def untested(self) -> int:
-        """The number of nodes of which no test tells how fast they are alone, with another one, or with another leaf if the leaves are known."""
+        """The number of nodes not tested alone and in a pair, or whose leaf, if it is known, was not tested with another one."""
         alone = {test.nodes[0] for test in self.tests if len(test.nodes) == 1}
         pairs = [test.nodes for test in self.tests if len(test.nodes) == 2]
         tested = alone.intersection(node for pair in pairs for node in pair)

@@ -252,7 +252,7 @@ def _across(inner: Peers, results: Sequence[Result], nodes: Nodes) -> Peers:
 
 
 def _noise(results: Sequence[Result]) -> float:
-    """By how much a probe scatters by chance, as a share: the median of what the probes tell, so that a slow node says nothing; 0 if none ran."""
+    """By how much a probe scatters by chance, as a share; 0 if none ran. It is a median, so that a slow node changes nothing."""
     errors = [run.error for result in results for run in result.runs]
     return statistics.median(errors) if errors else 0.0
 
