@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from plugins.errors import ConfigError
 from plugins.job_files import ParsedLogs
 from plugins.judging import diagnosis
 from plugins.judging.case_record import record_of
@@ -90,10 +91,13 @@ def judge_item(test: pytest.Item, outcome: Outcome) -> Judgement:
 
 
 def record_in(test: pytest.Item) -> CaseRecord:
-    """The record of the case of a test, when the case has ended. Raises RunError, and OSError.
+    """The record of the case of a test, when the case has ended. Raises RunError, OSError, and ConfigError if it is not run.
 
     A worker of xdist may ask for it, and others run the test of the case: the logs say the same to each.
     """
+    # --lf chooses the test of several cases alone.
+    if test not in test.session.items:
+        raise ConfigError(f"this session leaves out {test.name}, which is compared here: leave out --lf")
     record, case = test.stash.get(RECORD, None), case_of(test)
     if record is not None:
         return record

@@ -20,6 +20,7 @@ from plugins.recipes.cases import Case
 from plugins.record.job import Job, JobRef
 from plugins.record.nodes import screened_node
 from plugins.record.verdict import Kind
+from plugins.suite.judged import record_in
 from tests.system.support import pacemark
 from tests.unit import examples
 from tests.unit.chosen import choices
@@ -147,6 +148,38 @@ def test_a_screening_is_replayed_with_its_own_case_and_nodes(tmp_path: Path) -> 
         assert (nodes["a1"]["leaf"], nodes["a3"]["state"]) == ("leaf7", "not judged")
         assert nodes["a3"]["reason"] == "skipped: a3 takes no jobs: drained: lab"
         assert "too few nodes were measured to compare them" in result.out
+
+
+@pytest.mark.parametrize(
+    ("named", "excluded", "refused"),
+    [
+        ((), (), False),
+        (("a2", "a1"), (), False),
+        (("a1",), (), True),
+        (("a1", "a2", "a3"), (), True),
+        ((), ("a1",), True),
+    ],
+)
+def test_a_screening_that_goes_on_has_the_nodes_that_it_began_with(
+    tmp_path: Path, named: Any, excluded: Any, refused: bool
+) -> None:
+    (tmp_path / "nodes.json").write_text(Nodes("tiny-fp32-1gpus", {"a1": "", "a2": ""}, {}).text)
+    config: Any = SimpleNamespace(option=SimpleNamespace(nodes=named))
+    session = replace(choices(excluded=excluded), folder=tmp_path, source=None)
+    if refused:
+        with pytest.raises(ConfigError, match=f"run {tmp_path.name} has the 2 nodes that it began with"):
+            screening._recorded(config, session)
+    else:
+        nodes = screening._recorded(config, session)
+        assert nodes is not None
+        assert [*nodes.unfit] == ["a1", "a2"]
+
+
+def test_what_the_session_does_not_run_is_not_compared() -> None:
+    """`--lf` chooses the comparison that failed, without the nodes that it compares."""
+    node: Any = SimpleNamespace(name="test_node[a1]", stash={}, session=SimpleNamespace(items=[]))
+    with pytest.raises(ConfigError, match=r"this session leaves out test_node\[a1\], which is compared here"):
+        record_in(node)
 
 
 class Cluster:
