@@ -62,7 +62,8 @@ def screening(
         # A verdict on a slow case has its cause already.
         if causes and good and compared.accuses(node) and record.verdict is not Kind.TOO_SLOW:
             reasons += causes(record.id, good)[:1]
-        if record.verdict in (Kind.PASSED, Kind.NO_BASELINE):
+        undecided = record.verdict is Kind.NO_BASELINE and states[node] is not NodeState.PASSING
+        if record.verdict is Kind.PASSED or undecided:
             reasons += [remark for remark in record.remarks if remark not in reasons]
         slowness = None
         if compared.peers is not None and node in seconds:

@@ -67,7 +67,7 @@ def _without_baseline(evidence: Evidence) -> Conclusion:
     reason = (
         f"measured {measurement.step_time:.4g} s a step, {measurement.tokens_per_second:,.0f} tokens/s, "
         f"{steadiness(measurement)}; nothing to compare with: baselines/{case.recipe}.yaml has no "
-        f"{case.id} of release {case.release} on {numbers.gpu}{reasons}{_beside_range(numbers, measurement)}"
+        f"{replace(case, node='').id} of release {case.release} on {numbers.gpu}{reasons}{_beside_range(numbers, measurement)}"
     )
     stalls = stall_remarks(measurement, Tolerance())
     verdict = Verdict(Kind.NO_BASELINE, (reason,), (*remarks_on(runs), *stalls, *remarks(evidence)))

@@ -170,9 +170,11 @@ def test_a_gpu_that_is_slower_than_the_others_of_its_node_is_named_without_a_bas
     slow_gpu = next(_unlike(Gpus(alone=((0, 0.3), (1, 0.324)))))
     assert slow_gpu == "GPU 1: a step alone takes 0.324 s, on the node's others 0.3 s"
     records = fleet(count, verdict=Kind.NO_BASELINE)
+    records = [replace(record, remarks=("a stall",)) for record in records]
     records[0] = replace(records[0], remarks=("a stall", slow_gpu))
-    node = screened(records).nodes[0]
+    node, *others = screened(records).nodes
     assert (node.node, node.state) == ("gpu001", NodeState.NOT_JUDGED)
+    assert {other.reason for other in others if other.state is NodeState.PASSING} <= {"no baseline: because"}
     assert node.reason == f"{slow_gpu}; no baseline: because; a stall"
 
 

@@ -224,3 +224,10 @@ def test_the_nodes_are_those_that_were_named_and_the_cluster_tells(
         nodes = screening._asked(config, session, PROXY)
         assert (nodes.unfit, nodes.leaves) == (expected, {})
         assert nodes.case.startswith(("tiny-fp32-1gpus", "8b-8l-bf16-"))
+
+
+def test_without_a_baseline_the_case_that_lacks_it_is_named_without_its_node() -> None:
+    case, log = replace(examples.case(), node="gpu001"), examples.parse(examples.nemo2_text())
+    verdict = examples.judged(case, examples.outcome(nodes="gpu001"), log, None).verdict
+    assert verdict.kind is Kind.NO_BASELINE
+    assert ".gpu001" not in verdict.reasons[0]
