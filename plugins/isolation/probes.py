@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
 Pair = tuple[str, str]
+# So many nodes of a leaf are slow by its uplink, and not each by itself.
+UPLINK = 4
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,13 @@ class Nodes:
         """Pairs of nodes of one leaf that share no node."""
         order = self.by_leaf(excluded)
         return [pair for pair in zip(order[::2], order[1::2], strict=False) if self.same_leaf(*pair)]
+
+    def behind_uplinks(self, slow: Set[tuple[str, ...]], fast: Set[tuple[str, ...]]) -> set[tuple[str, ...]]:
+        """The slow pairs of nodes on two leaves that a slow uplink would explain: no pair of its leaf is fast, and `UPLINK` of its nodes are slow."""
+        working = {self.leaves[node] for pair in fast for node in pair}
+        nodes = Counter(self.leaves[node] for node in {node for pair in slow for node in pair})
+        uplinks = {leaf for leaf, count in nodes.items() if leaf not in working and count >= UPLINK}
+        return {pair for pair in slow if any(self.leaves[node] in uplinks for node in pair)}
 
 
 def disjoint(groups: Sequence[tuple[str, ...]]) -> list[list[tuple[str, ...]]]:

@@ -149,11 +149,10 @@ def _neighbours(evidence: Evidence) -> Search[Answer | None]:
 
 
 def _crossing(evidence: Evidence, inner: Peers, results: Sequence[Result]) -> set[tuple[str, ...]]:
-    """The neighbours on two leaves that are slow."""
-    if not results:
-        return set()
-    tests = evidence.judge(results, _across(inner, results, evidence.nodes))
-    return {test.nodes for test in tests if test.slow}
+    """The neighbours on two leaves that are slow, but those that a slow uplink would explain: the next step tests it, and then these."""
+    tests = evidence.judge(results, _across(inner, results, evidence.nodes)) if results else []
+    slow = {test.nodes for test in tests if test.slow}
+    return slow - evidence.nodes.behind_uplinks(slow, {test.nodes for test in tests} - slow)
 
 
 def _leaves(evidence: Evidence) -> Search[Answer | None]:

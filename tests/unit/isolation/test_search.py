@@ -64,10 +64,24 @@ def test_an_uplink_is_named_if_a_third_leaf_is_there() -> None:
     assert "the uplink of leaf" in str(answer.culprits[0])
 
 
+@pytest.mark.parametrize("size", [32, 64])
+def test_an_uplink_is_named_if_the_ring_mixes_the_leaves(size: int) -> None:
+    """As a scheduler does that knows no leaves: no node between two slow pairs is suspected before uplinks are tested."""
+    for seed in range(20):
+        fleet = fleet_of(size, seed=str(seed))
+        leaves = [f"leaf{number % 4}" for number in range(size)]
+        fleet.random.shuffle(leaves)
+        fleet.leaf = dict(zip(fleet.names, leaves, strict=True))
+        slow_leaf(fleet)
+        assert {name_of(culprit) for culprit in fleet.isolate(CONGESTED).culprits} == fleet.faults
+        assert fleet.rounds <= 7
+
+
 def test_an_uplink_is_named_if_all_neighbours_in_the_ring_are_on_two_leaves() -> None:
     fleet = fleet_of(64)
     slow_leaf_across(fleet)
     assert {name_of(culprit) for culprit in fleet.isolate(CONGESTED).culprits} == fleet.faults
+    assert fleet.rounds == 6
 
 
 @pytest.mark.parametrize(("size", "known"), [(32, True), (64, False)])
