@@ -13,6 +13,7 @@ from plugins.logs import Attempt, Log
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case
 from plugins.record.job import Job
+from plugins.record.nodes import node_list
 from plugins.words import nodes_in_words
 
 SLOW_RANK = 0.02
@@ -135,6 +136,9 @@ def _of_jobs(outcome: Outcome) -> list[str]:
         lines.append(f"kept away from {','.join(chosen)}, by --exclude-nodes")
     if blamed:
         lines.append(f"kept away from {','.join(blamed)}, which the end of an earlier job is blamed on")
+    used = [node for node in node_list(outcome.job.state.nodes) if node in chosen]
+    if used:
+        lines.append(f"it ran on {','.join(used)} all the same: its launcher did not pass that on")
     return lines
 
 

@@ -420,6 +420,14 @@ def test_nodes_that_the_user_left_out_are_blamed_for_nothing() -> None:
     assert "kept away from gpu003, which the end of an earlier job is blamed on" in remarks
 
 
+def test_a_node_that_was_left_out_and_used_all_the_same_is_told() -> None:
+    """A launcher may set its own PATH, and with it another sbatch."""
+    for excluded, told in ((("gpu017", "gpu003"), True), (("gpu003",), False)):
+        remarks = judged(outcome(nodes="gpu[016-017]", excluded=excluded), nemo2_text()).verdict.remarks
+        words = "it ran on gpu017 all the same: its launcher did not pass that on"
+        assert (words in remarks) == told
+
+
 def test_a_try_that_was_kept_away_from_a_node_tells_which() -> None:
     second = replace(TRIED, ref=replace(TRIED.ref, id="18"), try_number=2, excluded=("gpu003",))
     found = judged(outcome(earlier=(TRIED, second), excluded=("gpu003", "gpu007")), nemo2_text())
