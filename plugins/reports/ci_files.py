@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from plugins.acceptance.screening import WIDEST
 from plugins.files import write_json, write_whole
 from plugins.judging.judgement import Judgement
 from plugins.outcome import UNKNOWN_JOB
@@ -19,7 +20,7 @@ from plugins.record.case import CaseRecord
 from plugins.record.folder import CTRF, METRICS
 from plugins.record.job import Job
 from plugins.record.public import stamp
-from plugins.record.summary import Summary
+from plugins.record.summary import NodeState, Screening, Summary
 from plugins.record.verdict import Kind
 from plugins.reports.markup import template
 from plugins.words import nodes_in_words, shown
@@ -57,6 +58,8 @@ class MetricsReport:
 def ctrf(summary: Summary) -> dict[str, Any]:
     """The report in CTRF. Times are in ms, of each case's last job; the duration of a case without them is 0."""
     tests = [_test(record) for record in summary.cases]
+    if summary.screening is not None:
+        tests.append(_peers_test(summary.screening))
     counts = Counter(test["status"] for test in tests)
     facts = {
         "outcome": summary.outcome,
@@ -113,6 +116,16 @@ def _test(record: CaseRecord) -> dict[str, Any]:
     }
 
 
+def _peers_test(screening: Screening) -> dict[str, Any]:
+    """The test that compares the nodes of a screening: one that is slower than its peers may have passed its own."""
+    compared = screening.limit is not None and screening.limit <= WIDEST
+    status = "passed" if compared else "skipped"
+    if screening.unlike:
+        status = "failed"
+    message = shown(screening.headline)
+    return {"name": "test_peers", "suite": ["node"], "status": status, "message": message, "duration": 0}
+
+
 def _extra(values: Mapping[str, Any]) -> dict[str, Any]:
     """What CTRF has no key for, in our own namespace."""
     return {f"pacemark.{name}": value for name, value in values.items() if value not in (None, "")}
@@ -131,9 +144,13 @@ def _ms(seconds: float) -> int:
 
 
 def metrics(summary: Summary) -> str:
-    """The number of cases with each verdict, the GPU-hours, and the figures of each case that has some."""
+    """The number of cases with each verdict and of screened nodes in each state, the GPU-hours, and the figures of each case that has some."""
     lines = _head("pacemark_cases", "Cases with this verdict.")
     lines += [f'pacemark_cases{{verdict="{kind}"}} {count}' for kind, count in summary.totals.items()]
+    if summary.screening is not None:
+        lines += _head("pacemark_nodes", "Screened nodes in this state.")
+        for state in NodeState:
+            lines.append(f'pacemark_nodes{{state="{state}"}} {len(summary.screening.having(state))}')
     lines += _head("pacemark_gpu_hours", "GPU-hours of all jobs of the run.")
     lines.append(f"pacemark_gpu_hours {summary.gpu_hours}")
     for name, (key, label) in _FIGURES.items():

@@ -18,6 +18,7 @@ from plugins.record.folder import FAILING_NODES, PASSING_NODES
 from plugins.record.job import Job, JobRef, JobState
 from plugins.record.summary import NodeState, Screening
 from plugins.record.verdict import Kind
+from plugins.reports.ci_files import ctrf, metrics
 from plugins.reports.page import PageReport
 from plugins.reports.screening import NodeLists, heat_map, print_screening, shade
 from tests.unit.reports import example_run
@@ -251,3 +252,17 @@ def test_the_page_and_the_lists_have_each_node(
     NodeLists().write(summary, tmp_path)
     assert (tmp_path / FAILING_NODES).read_text() == "gpu017\ngpu041\ngpu200\n"
     assert len((tmp_path / PASSING_NODES).read_text().splitlines()) == 252
+
+
+def test_ci_reads_that_a_node_is_slow_whose_own_case_passed(
+    large: tuple[list[CaseRecord], Screening], tmp_path: Path
+) -> None:
+    records, result = large
+    summary = replace(example_run.make(tmp_path, kinds=()), cases=tuple(records), screening=result)
+    *cases, peers = ctrf(summary)["results"]["tests"]
+    slow = next(case for case in cases if case["name"].endswith(".gpu200"))
+    assert (slow["status"], peers["name"], peers["status"]) == ("passed", "test_peers", "failed")
+    assert "gpu200" in peers["message"]
+    assert 'pacemark_nodes{state="failing"} 3\npacemark_nodes{state="not judged"} 1\n' in metrics(summary)
+    too_few = replace(summary, screening=screened(fleet(2)))
+    assert ctrf(too_few)["results"]["tests"][-1]["status"] == "skipped"
