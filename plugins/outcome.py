@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from plugins.isolation.answer import Answer
+from plugins.isolation.answer import SHOWN, Answer
 from plugins.record.folder import LOG
 from plugins.record.job import Job, Phase
 from plugins.record.verdict import Kind
+from plugins.words import first_of
 
 UNKNOWN_JOB = "of unknown id"
 """The id of a replayed log's job, if the name of the log does not state it."""
@@ -48,7 +49,7 @@ class Proof:
 class Isolated:
     """What an isolation of the nodes that slow a case has answered, in so many rounds of probes and GPU-hours.
 
-    `causes` are what the GPUs of slow nodes say of it. `proof` is None if the case was not to run once more. `command` runs it
+    `causes` are what the GPUs of slow nodes say of it. `symptoms` are what the case's own jobs tell of some of its nodes. `proof` is None if the case was not to run once more. `command` runs it
     without the nodes that slow it; "" if none does.
     """
 
@@ -58,10 +59,17 @@ class Isolated:
     causes: tuple[str, ...] = ()
     proof: Proof | None = None
     command: str = ""
+    symptoms: tuple[str, ...] = ()
 
     @property
     def headline(self) -> str:
-        """The answer in words."""
+        """The answer in words, behind what was known without a probe."""
+        if not self.symptoms:
+            return self._of_probes
+        return f"the job itself told: {first_of(self.symptoms, SHOWN)}; the probes: {self._of_probes}"
+
+    @property
+    def _of_probes(self) -> str:
         if not self.rounds:
             return str(self.answer)
         words = "; ".join([str(self.answer), *self.causes])

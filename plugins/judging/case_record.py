@@ -166,6 +166,7 @@ def _isolation(isolated: Isolated | None) -> parts.IsolatedParts | None:
         failed=tuple(parts.FailedProbe(nodes=each.probe.nodes, reason=each.reason) for each in answer.failed),
         proof=None if isolated.proof is None else _part(parts.ProofRun, isolated.proof),
         command=isolated.command or None,
+        symptoms=isolated.symptoms,
     )
 
 

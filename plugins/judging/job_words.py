@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 
 from plugins.baselines.changes import mixed
 from plugins.judging import identity
@@ -205,6 +206,38 @@ def _slow_process(log: Log) -> str:
         f"{process} of {last.ranks} took {last.slowest_seconds:.4g} s in step {last.index}, the median is "
         f"{last.seconds:.4g} s"
     )
+
+
+def symptoms(outcome: Outcome, log: Log) -> tuple[str, ...]:
+    """What the jobs of the case tell of some of its nodes, and not of most, a text each. No peer is measured here."""
+    nodes = node_list(outcome.job.state.nodes)
+    # NCCL prints the name of a host up to its first dot. What several nodes share names none of them.
+    short = [node.partition(".")[0] for node in nodes]
+    node_of = {name: node for name, node in zip(short, nodes, strict=True) if short.count(name) == 1}
+    node_of |= {node: node for node in nodes}
+    errors = [error for error in log.symptoms if error.host in node_of]
+    count = Counter(error.kind for error in errors)
+    parts = [(error.host, f"{error.words} on") for error in errors if 2 * count[error.kind] <= len(nodes)]
+    parts += [(host, f"network {name} only on") for host, name in _single_networks(log)]
+    slow, slowest = _slow_process(log), log.steps[-1].slowest_rank
+    if slow and not log.earlier:
+        parts += [(host, f"{slow}; it is on") for label, host in log.hosts if label == slowest]
+    for job in outcome.earlier:
+        blamed = node_list(job.state.nodes)
+        if job.failure != "repeated" and len(blamed) == 1:
+            reason = " ".join((job.message or job.state.raw).split())
+            parts.append((blamed[0], f"try {job.try_number} ended ({reason}) on"))
+    return tuple(f"{words} {node_of[host]}" for host, words in parts if host in node_of and len(nodes) > 1)
+
+
+def _single_networks(log: Log) -> Iterator[tuple[str, str]]:
+    """Each host with the network of its channels that no other host uses, if there are more than two."""
+    users: defaultdict[str, set[str]] = defaultdict(set)
+    for process in log.processes:
+        for network in process.channels:
+            users[network].add(process.host)
+    if len(set().union(*users.values())) > 2:
+        yield from ((min(hosts), network) for network, hosts in users.items() if len(hosts) == 1)
 
 
 def _garbled_steps(case: Case, log: Log) -> str:

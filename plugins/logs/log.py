@@ -162,6 +162,20 @@ def _is(network: str, expected: str) -> bool:
 
 
 @dataclass(frozen=True)
+class Symptom:
+    """What a line of this host tells. Lines of one `kind` differ in numbers alone, but not in that of an XID."""
+
+    host: str
+    words: str
+
+    @property
+    def kind(self) -> str:
+        if self.words.startswith("XID "):
+            return self.words
+        return re.sub(r"0x[0-9a-f]+|\d+", "#", self.words)
+
+
+@dataclass(frozen=True)
 class Log:
     """What a log states of its last attempt.
 
@@ -173,7 +187,8 @@ class Log:
     checkpoint, by its slowest rank, `saved_bytes` the size that the launcher counts at the end. `loaded` are
     the seconds in which the slowest rank loaded a checkpoint, `restored` is its path. `peak_tflops` is the
     rate of matrix products that the run measured, `processors` says who had the processors during its steps,
-    `processes` which network each process of NCCL chose.
+    `processes` which network each process of NCCL chose, `hosts` on which host a process runs by the label of its lines,
+    `symptoms` what errors its nodes had.
     `activity` is what its program says that it does now, before the first step.
 
     There is a line for `every` steps, of which `index` is the last; 0 means that a single line does not tell
@@ -201,6 +216,8 @@ class Log:
     peak_tflops: float | None = None
     processors: tuple[ProcessorSample, ...] = ()
     processes: tuple[Process, ...] = ()
+    hosts: tuple[tuple[int, str], ...] = ()
+    symptoms: tuple[Symptom, ...] = ()
     activity: str = ""
     every: int = 1
     ranks: int | None = None
@@ -211,7 +228,7 @@ class Log:
     size: int = 0
 
     def beside(self, other: Log) -> Log:
-        """This log with the marks, facts, versions and processes of another log of the same run."""
+        """This log with the marks, facts, versions, processes and symptoms of another log of the same run."""
         marks, versions = dict(self.marks), dict(self.versions)
         facts = {(fact.name, fact.value): fact for fact in (*other.facts, *self.facts)}
         return replace(
@@ -221,6 +238,7 @@ class Log:
             marks=(*self.marks, *(mark for mark in other.marks if mark[0] not in marks)),
             versions=(*self.versions, *(pair for pair in other.versions if pair[0] not in versions)),
             processes=tuple(dict.fromkeys((*self.processes, *other.processes))),
+            symptoms=tuple(dict.fromkeys((*self.symptoms, *other.symptoms))),
         )
 
     @property

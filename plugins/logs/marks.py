@@ -31,7 +31,8 @@ _MARKS = (
         (
             b"Global Checkpoint ", b"uccessfully saved ", b"uccessfully loaded checkpoint from ", b"checkpoint at iteration",
             b"async checkpoint save", b"Async checkpoint save", b"Async finalization time took", b"save-checkpoint",
-            b"oading checkpoint from ", b"oading from a non-persistent checkpoint", b"oading release ", b"oading distributed checkpoint from ",
+            b"oading checkpoint from ", b"oading from a non-persistent checkpoint", b"oading release checkpoint from ", b"oading release distributed checkpoint from ",
+            b"oading release HuggingFace-format checkpoint from ", b"oading distributed checkpoint from ",
             b"oading HuggingFace-format checkpoint from ", b"states from the checkpoint", b"Resuming training from checkpoint",
             b", saving model to ", b"aved a checkpoint at step", b"asynchronous checkpoint save", b"to finish before checkpoint",
             b"restoring from this run's directory", b"full state from", b"saving checkpoint to ", b"Finished restoring checkpoint",

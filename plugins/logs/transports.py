@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -15,15 +16,20 @@ MAX_LINES = 1 << 18
 HINTS = frozenset((b"NET/", b"Using network ", b"Assigned NET plugin ", b" nranks ", b" nNodes "))
 """The first is of channels, devices and plug-ins, the last two are of lines that state a rank."""
 
+_LABELLED = re.compile(rb" *(\d{1,5}): ([\w.-]{1,63}):\d{1,10}:\d{1,10} \[\d{1,4}\] NCCL INFO ")
 _BATCH, _MOST_KNOWN = 1 << 10, 1 << 14
 _MOST_NAMED = 4
 
 
 class TransportLines:
-    """Takes lines that contain one of `hints`. `plugins.logs.nccl` reads them, many at once."""
+    """Takes lines that contain one of `hints`. `plugins.logs.nccl` reads them, many at once.
+
+    `hosts` has the host of each process that Slurm labels, by its label.
+    """
 
     def __init__(self) -> None:
         self.hints = HINTS
+        self.hosts: dict[int, str] = {}
         self._digest = Digest()
         self._lines: list[bytes] = []
         self._known: set[tuple[bytes, bytes, int]] = set()
@@ -39,6 +45,9 @@ class TransportLines:
         self._count += 1
         self._lines.append(line)
         self._processes = None
+        label = _LABELLED.match(line)
+        if label:
+            self.hosts[int(label[1])] = label[2].decode()
         if alone:
             self._known.add(_key(line))
         if len(self._lines) >= _BATCH:

@@ -266,6 +266,8 @@ class IsolatedParts(Part):
     """Null if no node is slow."""
     command: str | None = None
     """Runs the case without the nodes that slow it."""
+    symptoms: tuple[str, ...] = ()
+    """What the case's own jobs told of some of its nodes: errors, another network, the slowest process. No probe measured it."""
 
 
 LastJob = Annotated[Job, View(Job, LAST, "JobRecord", "A job on its cluster, in the cluster's own words.")]

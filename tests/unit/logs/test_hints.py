@@ -13,7 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plugins.gpu import samples
-from plugins.logs import dllogger, maxtext, megatron_bridge, megatron_lm, nemo1, nemo2, origin, versions
+from plugins.logs import (
+    dllogger,
+    maxtext,
+    megatron_bridge,
+    megatron_lm,
+    nemo1,
+    nemo2,
+    origin,
+    symptoms,
+    versions,
+)
 from plugins.logs.formats import parser
 from plugins.logs.marks import MARKS
 from plugins.logs.registry import FORMATS
@@ -79,6 +89,8 @@ def _rules() -> Iterator[tuple[str, tuple[bytes, ...], re.Pattern[str]]]:
     yield "header", (origin.HEADER_HINT,), origin.HEADER
     for pattern in (versions._NCCL_VERSION, versions._NODE):
         yield "version", versions.Versions().hints, pattern
+    for pattern in (symptoms._XID, symptoms._WARNING):
+        yield "symptom", symptoms.HINTS, pattern
     for name, patterns in FORMAT_PATTERNS.items():
         reader = parser(name)
         for pattern in patterns:

@@ -48,6 +48,7 @@ SPOILT: dict[str, tuple[str, ...]] = {
         "Loading checkpoint from iteration 25 (specified via ckpt_step)",
         "Loading from a non-persistent checkpoint (non-persistent iter 25)",
         " loading HuggingFace-format checkpoint from /models/llama",
+        " loading release HuggingFace-format checkpoint from /models/llama",
         # NeMo d2b21556: nemo/lightning/io/pl.py 209, 220 and 305.
         NEMO + "Global Checkpoint Save : Rank: 0 : Iteration: 50 : Start time: 1744382925.151s : Save duration: 4.389s",
         NEMO + "Global Checkpoint Save : Rank: 0 : Start time: 1744382925.151s : Save duration: 4.389s",

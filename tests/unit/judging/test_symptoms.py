@@ -1,0 +1,86 @@
+"""What the jobs of a slow case told of some of its nodes, before any probe: never of a node that no line names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from plugins.isolation.answer import Answer, Ending
+from plugins.judging.job_words import symptoms
+from plugins.logs import Log, Step
+from plugins.logs.formats import parser
+from plugins.outcome import Isolated, Outcome
+from plugins.record.job import Job, JobRef, JobState
+from tests.unit.examples import outcome
+
+PORT_ERROR = "{}:1:9 [0] transport/net_ib.cc:101 NCCL WARN NET/IB : mlx5_0:1 Got async event : port error\n"
+CHANNEL = "{}:1:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0{}\n"
+XID = "Nov 07 18:17:15 {} kernel: NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.\n"
+STEP = "{}: completed step: {}, seconds: {}, TFLOP/s/device: 400.0, Tokens/s/device: 8000.0, total_weights: 100, loss: 9.1\n"
+
+
+def on(nodes: str, *earlier: Job) -> Outcome:
+    job = outcome()
+    return replace(job, job=replace(job.job, state=replace(job.job.state, nodes=nodes)), earlier=earlier)
+
+
+def log(text: str, log_format: str = "nemo2") -> Log:
+    reader = parser(log_format)
+    reader.feed(text.encode())
+    read = reader.finish()
+    return read if read.steps else replace(read, steps=(Step(49, 2.0),))
+
+
+def test_an_error_is_told_of_its_node_unless_most_nodes_have_it() -> None:
+    text = XID.format("gpu003") + "".join(PORT_ERROR.format(f"gpu00{n}") for n in (1, 2, 3))
+    assert symptoms(on("gpu[001-004]"), log(text)) == ("XID 79 on gpu003",)
+    assert symptoms(on("gpu[001-006]"), log(PORT_ERROR.format("gpu002"))) == (
+        "NCCL WARN NET/IB : mlx5_0:1 Got async event : port error on gpu002",
+    )
+
+
+def test_a_host_that_is_no_node_of_the_job_names_none() -> None:
+    assert symptoms(on("gpu[001-004]"), log(XID.format("login1") + PORT_ERROR.format("worker-0"))) == ()
+    pods = "gpu-1.a.internal, gpu-2.a.internal, gpu-3.a.internal, gpu-3.b.internal"
+    assert symptoms(on(pods), log(XID.format("gpu-2"))) == ("XID 79 on gpu-2.a.internal",)
+    assert symptoms(on(pods), log(XID.format("gpu-3"))) == ()
+
+
+def test_a_network_that_one_node_alone_uses_is_told() -> None:
+    text = "".join(CHANNEL.format(f"gpu00{n}", "" if n == 2 else "/GDRDMA") for n in (1, 2, 3))
+    assert symptoms(on("gpu[001-003]"), log(text)) == ("network IB only on gpu002",)
+    two = "".join(CHANNEL.format(f"gpu00{n}", "" if n == 2 else "/GDRDMA") for n in (1, 2))
+    assert symptoms(on("gpu[001-002]"), log(two)) == ()
+
+
+def test_the_slowest_process_is_on_the_host_behind_its_own_label_or_on_none() -> None:
+    steps = "".join(
+        STEP.format(rank, step, 2.3 if rank == 1 else 2.0) for step in range(9) for rank in range(3)
+    )
+    labels = "".join(f"{n}: {CHANNEL.format(f'gpu00{n + 1}', '/GDRDMA')}" for n in range(3))
+    words = "process 1 of 3 took 2.3 s in step 8, the median is 2 s; it is on gpu002"
+    nodes = on("gpu[001-003]")
+    assert symptoms(nodes, log(labels + steps, "maxtext")) == (words,)
+    # The rank of NCCL is no label: a process may have eight GPUs.
+    bare = labels.replace("0: ", "").replace("1: ", "").replace("2: ", "")
+    assert symptoms(nodes, log(bare + steps, "maxtext")) == ()
+    # Another attempt may have run on other nodes.
+    again = log(labels + steps + steps, "maxtext")
+    assert again.earlier
+    assert symptoms(nodes, again) == ()
+
+
+def test_a_node_that_an_earlier_job_ended_on_is_told() -> None:
+    state = JobState(nodes="gpu-2", raw="Failed")
+    tried = Job(ref=JobRef("llama3", "70b", "pacemark-1", "17"), state=state, failure="infrastructure")
+    tried = replace(tried, message="pod w-1 on gpu-2:\nOOMKilled")
+    nodes = "gpu-1, gpu-2, gpu-3"
+    assert symptoms(on(nodes, tried), log("")) == ("try 1 ended (pod w-1 on gpu-2: OOMKilled) on gpu-2",)
+    for other in (replace(tried, failure="repeated"), replace(tried, state=replace(state, nodes=nodes))):
+        assert symptoms(on(nodes, other), log("")) == ()
+
+
+def test_symptoms_come_before_what_the_probes_answer() -> None:
+    quiet = Isolated(Answer(Ending.CANNOT_TELL, "it is over"), 0, 0.0)
+    assert quiet.headline == "cannot tell which node: it is over"
+    telling = replace(quiet, symptoms=("XID 79 on gpu003",))
+    assert telling.headline == f"the job itself told: XID 79 on gpu003; the probes: {quiet.headline}"
