@@ -181,7 +181,8 @@ class Evidence:
         slow_ends = [pair[0] for pair in first if pair in slow and pair[0] in ends]
         second = [link for link in links if not set(link) & {*slow_ends, *suspects}]
         yield from self._together([*self.partners([*suspects, *slow_ends]), *second], runs)
-        for node in (*suspects, *slow_ends):
+        # A good node is slow with each of two bad ones, and fast with others: it comes after them, whose tests then say nothing of it.
+        for node in sorted((*suspects, *slow_ends), key=self._fast):
             self._decide(node)
         cleared = [link for link in links if not set(link) & self.excluded and link not in second]
         yield from self._together(cleared, runs)
@@ -205,6 +206,11 @@ class Evidence:
             self.pairs = replace(self.alone, center=statistics.median(good))
         if self.pairs is not None:
             self.judge([result for result in results if result.probe.nodes not in references], self.pairs)
+
+    def _fast(self, node: str) -> float:
+        """Which share of the pairs of a node was fast."""
+        pairs = [test for test in self.tests if node in test.nodes and len(test.nodes) == 2]
+        return sum(not test.slow for test in pairs) / max(len(pairs), 1)
 
     def _decide_link(self, link: Pair) -> None:
         """Accuse a link whose every test was slow, if both of its ends were fast with others, and with all of them."""

@@ -64,14 +64,28 @@ def test_an_uplink_is_named_if_a_third_leaf_is_there() -> None:
     assert "the uplink of leaf" in str(answer.culprits[0])
 
 
+def mix_leaves(fleet: Fleet, count: int) -> None:
+    """As a scheduler does that knows no leaves."""
+    leaves = [f"leaf{number % count}" for number in range(fleet.size)]
+    fleet.random.shuffle(leaves)
+    fleet.leaf = dict(zip(fleet.names, leaves, strict=True))
+
+
+def test_a_good_node_beside_two_slow_networks_is_not_named_before_them() -> None:
+    """It was slow with a neighbour in the ring and with one of its leaf, and fast with others."""
+    for seed in range(40):
+        fleet = fleet_of(64, seed=str(seed))
+        mix_leaves(fleet, 16)
+        slow_cards(fleet, 5)
+        assert fleet.isolate(CONGESTED).accused <= fleet.faulty
+
+
 @pytest.mark.parametrize("size", [32, 64])
 def test_an_uplink_is_named_if_the_ring_mixes_the_leaves(size: int) -> None:
-    """As a scheduler does that knows no leaves: no node between two slow pairs is suspected before uplinks are tested."""
+    """No node between two slow pairs is suspected before uplinks are tested."""
     for seed in range(20):
         fleet = fleet_of(size, seed=str(seed))
-        leaves = [f"leaf{number % 4}" for number in range(size)]
-        fleet.random.shuffle(leaves)
-        fleet.leaf = dict(zip(fleet.names, leaves, strict=True))
+        mix_leaves(fleet, 4)
         slow_leaf(fleet)
         assert {name_of(culprit) for culprit in fleet.isolate(CONGESTED).culprits} == fleet.faults
         assert fleet.rounds <= 7
