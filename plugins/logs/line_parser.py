@@ -8,12 +8,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import replace
 
-from plugins.logs.log import Attempt, Log, Step, Tells
+from plugins.logs.log import Attempt, Log, Step, Symptom, Tells
 from plugins.logs.log_lines import line_search
 from plugins.logs.marks import MARKS
 from plugins.logs.origin import HEADER, HEADER_HINT, RESTART, RESTART_HINTS, label_of, stamp_of
 from plugins.logs.statements import COMMON, Statement, Statements, printable
-from plugins.logs.symptoms import SymptomLines
+from plugins.logs.symptoms import SYMPTOM_HINTS, keep_symptoms
 from plugins.logs.transports import TransportLines
 from plugins.logs.versions import Versions
 from plugins.wrapped import plain
@@ -62,7 +62,7 @@ class LineParser(ABC):
         self._saves: dict[int, float] = {}
         self._versions = Versions()
         self._transports = TransportLines()
-        self._symptoms = SymptomLines()
+        self._symptoms: dict[tuple[str, str], Symptom] = {}
         self._stated = Statements((*COMMON, *self.statements))
         self._last: int | None = None
         self._look()
@@ -104,7 +104,7 @@ class LineParser(ABC):
             versions=self._versions.pairs,
             processes=self._transports.processes(),
             hosts=tuple(self._transports.hosts.items()),
-            symptoms=self._symptoms.symptoms,
+            symptoms=tuple(self._symptoms.values()),
             saves=tuple(self._saves.values()),
             tells=self.tells,
         )
@@ -151,10 +151,8 @@ class LineParser(ABC):
         if whole and not hints.isdisjoint(self._versions.hints):
             self._versions.read(line)
             self._look()
-        if whole and not hints.isdisjoint(self._symptoms.hints):
-            self._symptoms.read(line)
-            if not self._symptoms.hints:
-                self._look()
+        if whole and not hints.isdisjoint(SYMPTOM_HINTS):
+            keep_symptoms(line, self._symptoms)
 
     def _read_origin(self, hints: set[bytes], line: str) -> None:
         """Note that the job is started again, and that a line with a step, or the lines that follow, are another file's."""
@@ -182,7 +180,7 @@ class LineParser(ABC):
         """Search for all hints but those of marks and versions that are known."""
         marks = (h for mark in self.marks if mark.kind not in self._marks for h in mark.hints)
         origin = (*RESTART_HINTS, HEADER_HINT)
-        others = (*origin, *marks, *self._versions.hints, *self._symptoms.hints)
+        others = (*origin, *marks, *self._versions.hints, *SYMPTOM_HINTS)
         wanted = dict.fromkeys((*self.hints, *self._stated.hints, *self.asides, *others))
         self._of_transports = self._transports.hints.difference(wanted)
         self.wanted = (*wanted, *sorted(self._of_transports))

@@ -10,10 +10,10 @@ import re
 
 from plugins.logs.log import Symptom
 
-HINTS = (b"NVRM: Xid (", b"NCCL WARN NET/IB")
+SYMPTOM_HINTS = (b"NVRM: Xid (", b"NCCL WARN NET/IB")
 
-MAX_LINES, MOST = 1 << 14, 256
-"""So many lines are read, and so many different symptoms are kept."""
+MOST = 1 << 13
+"""So many different symptoms are kept: some of each node of the largest job."""
 
 _XID = re.compile(
     r"(?<![\w.:-])(?P<host>[\w.-]{1,63}) kernel: (?:\[[ \d.]{1,20}\] )?NVRM: Xid \([\w:.]{1,40}\): (?P<xid>\d{1,4})\b"
@@ -25,28 +25,12 @@ _WARNING = re.compile(
 )
 
 
-class SymptomLines:
-    """Takes lines that contain one of `hints`, which are none once enough was read."""
-
-    def __init__(self) -> None:
-        self.hints: tuple[bytes, ...] = HINTS
-        self._symptoms: dict[tuple[str, str], Symptom] = {}
-        self._lines = 0
-
-    @property
-    def symptoms(self) -> tuple[Symptom, ...]:
-        """The first of each kind of a host."""
-        return tuple(self._symptoms.values())
-
-    def read(self, line: str) -> None:
-        xid, warning = _XID.search(line), _WARNING.search(line)
-        if xid:
-            self._keep(Symptom(xid["host"], f"XID {xid['xid']}"))
-        if warning:
-            self._keep(Symptom(warning["host"], " ".join(warning["words"].split())))
-        self._lines += 1
-        if self._lines >= MAX_LINES or len(self._symptoms) >= MOST:
-            self.hints = ()
-
-    def _keep(self, symptom: Symptom) -> None:
-        self._symptoms.setdefault((symptom.host, symptom.kind), symptom)
+def keep_symptoms(line: str, known: dict[tuple[str, str], Symptom]) -> None:
+    """Add the symptoms of a line that contains one of `SYMPTOM_HINTS` to those that are known by host and kind: the first of each."""
+    symptoms = [Symptom(match["host"], f"XID {match['xid']}") for match in _XID.finditer(line)]
+    symptoms += [
+        Symptom(match["host"], " ".join(match["words"].split())) for match in _WARNING.finditer(line)
+    ]
+    for symptom in symptoms:
+        if len(known) < MOST:
+            known.setdefault((symptom.host, symptom.kind), symptom)

@@ -90,7 +90,7 @@ def _rules() -> Iterator[tuple[str, tuple[bytes, ...], re.Pattern[str]]]:
     for pattern in (versions._NCCL_VERSION, versions._NODE):
         yield "version", versions.Versions().hints, pattern
     for pattern in (symptoms._XID, symptoms._WARNING):
-        yield "symptom", symptoms.HINTS, pattern
+        yield "symptom", symptoms.SYMPTOM_HINTS, pattern
     for name, patterns in FORMAT_PATTERNS.items():
         reader = parser(name)
         for pattern in patterns:

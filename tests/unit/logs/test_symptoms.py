@@ -69,11 +69,8 @@ def test_xids_differ_in_their_numbers_and_other_words_do_not() -> None:
     assert Symptom("gpu1", "mlx5_0:1 on QP (0x7f1a)").kind == Symptom("gpu2", "mlx5_3:1 on QP (0x7f2b)").kind
 
 
-def test_a_flood_of_warnings_is_read_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(symptoms, "MAX_LINES", 3)
-    reader = parser("nemo2")
+def test_the_symptoms_of_a_flood_of_hosts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(symptoms, "MOST", 3)
     line = f"gpu{{}}:1:9 [0] transport/net_ib.cc:101 {WARNING}mlx5_0:1 Got async event : port error\n"
-    for host in range(5):
-        reader.feed(line.format(host).encode())
-    assert [each.host for each in reader.log().symptoms] == ["gpu0", "gpu1", "gpu2"]
-    assert not set(symptoms.HINTS) & set(reader.wanted)
+    hosts = [host for host, _ in told("".join(line.format(host) for host in range(5)))]
+    assert hosts == ["gpu0", "gpu1", "gpu2"]
