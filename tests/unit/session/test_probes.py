@@ -8,13 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.session.isolating import PROBES, STEPS, Prober, run_of
-from plugins.isolation.probes import Expected, Probe
+from fixtures.fleet.state import Isolation, PricedCase
+from fixtures.session.isolating import PROBES, STEPS, Prober, isolated, run_of, undone
+from plugins.isolation.probes import Expected, Nodes, Probe, Result
+from plugins.isolation.search import isolate
 from plugins.job_files import ParsedLogs
+from plugins.judging.case_record import record_of
 from plugins.logs import Step
 from plugins.recipes.cases import load_recipe
 from plugins.record.folder import LOG
 from plugins.record.job import Job, JobRef, JobState
+from tests.unit import examples
 
 ROOT = Path(__file__).parents[3]
 HEALTHY = ROOT / "tests" / "unit" / "gpu_logs" / "healthy.log"
@@ -108,3 +112,22 @@ def test_a_pace_that_falls_in_the_middle_of_a_probe_is_that_of_its_last_steps() 
     assert probe(*[1.7] * 10) == (1.7, 0)
     assert probe(*[1.7] * 8, *[1.83] * 2) == (1.7, 0)  # two steps may be stalls
     assert probe(*[1.83] * 10) == (1.83, 0)
+
+
+def test_what_the_slow_job_told_of_a_node_is_in_the_answer_and_in_the_record(tmp_path: Path) -> None:
+    xid = "Nov 07 18:17:15 gpu017 kernel: NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus."
+    log, job = examples.parse(f"{examples.nemo2_text([12.0] * 50)}{xid}\n"), examples.outcome(folder=tmp_path)
+    judged = examples.judged(examples.case(), job, log, examples.baseline())
+    search = Isolation(
+        lambda _: isolate(Nodes(("gpu001", "gpu002"), {}), 0.1),
+        lambda _: PricedCase(CASE, 1.0, 1.0),
+        lambda probe, _: Result(probe),
+        "maxtext",
+        PricedCase(CASE, 1.0, 1.0),
+    )
+    words = "the job itself told: XID 79 on gpu017; the probes: cannot tell which node: "
+    for answer in (undone("it is over", judged), isolated(search, judged, [], ParsedLogs())):
+        assert answer.headline.startswith(words)
+        record = record_of(replace(judged, isolated=answer)).isolation
+        assert record is not None
+        assert (record.headline, record.symptoms) == (answer.headline, ("XID 79 on gpu017",))
