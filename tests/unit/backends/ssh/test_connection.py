@@ -93,6 +93,21 @@ def test_a_profile_that_ends_the_shell_is_told(tmp_path: Path) -> None:
         connection.close()
 
 
+@pytest.mark.parametrize(("lost", "reason"), [(False, "the login shell ended"), (True, "Socket is closed")])
+def test_a_shell_that_ended_before_it_took_a_script_is_told(tmp_path: Path, lost: bool, reason: str) -> None:
+    with serving(tmp_path, Shells) as sshd:
+        connection = sshd.connect()
+        _run(connection)
+        assert connection._link is not None
+        shell = connection._link.shells[0]
+        shell._channel.close()
+        if lost:
+            connection._link.transport.close()
+        with pytest.raises(OSError, match=f"^{reason}$"):
+            shell.run("true", 1)
+        connection.close()
+
+
 class Refusals(Server):
     """Closes the channel before it says whether it starts a shell."""
 
