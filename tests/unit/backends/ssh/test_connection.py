@@ -178,7 +178,9 @@ class Shells(Server):
             pass
         with shell:
             shell.kill()
-        channel.close()
+        # The client may close the whole connection first.
+        with contextlib.suppress(EOFError):
+            channel.close()
 
 
 KEYS: dict[str, Callable[[], PrivateKeyTypes]] = {
