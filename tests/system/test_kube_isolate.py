@@ -143,7 +143,7 @@ def test_two_slow_nodes_are_named_and_proved_although_the_session_is_killed(make
             pod["spec"]["nodeName"] for pod in pods if "/proxy/train.py" in str(pod["spec"]["containers"])
         }
 
-    until(lambda: probed() == set(nodes), "a probe on each node", 90)
+    until(lambda: probed() == set(nodes), "a probe on each node")
     session.trial.kill()
     session.waits.unlink()
     record = isolation(session.trial.resume("--isolate", "5000"))
