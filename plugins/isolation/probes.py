@@ -99,9 +99,11 @@ class Nodes:
         return sorted(nodes, key=lambda node: order[self.leaves.get(node)])
 
     def within_leaves(self, excluded: Iterable[str] = ()) -> list[Pair]:
-        """Pairs of nodes of one leaf that share no node."""
-        order = self.by_leaf(excluded)
-        return [pair for pair in zip(order[::2], order[1::2], strict=False) if self.same_leaf(*pair)]
+        """Pairs of nodes of one leaf that share no node, and are no neighbours."""
+        gone = set(excluded)
+        order, neighbours = self.by_leaf(gone), {frozenset(pair) for pair in self.neighbours(gone)}
+        pairs = zip(order[::2], order[1::2], strict=False)
+        return [pair for pair in pairs if self.same_leaf(*pair) and frozenset(pair) not in neighbours]
 
     def behind_uplinks(self, slow: Set[tuple[str, ...]], fast: Set[tuple[str, ...]]) -> set[tuple[str, ...]]:
         """The slow pairs of nodes on two leaves that a slow uplink would explain: no pair of its leaf is fast, and `UPLINK` of its nodes are slow."""

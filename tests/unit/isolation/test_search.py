@@ -91,6 +91,16 @@ def test_an_uplink_is_named_if_the_ring_mixes_the_leaves(size: int) -> None:
         assert fleet.rounds <= 7
 
 
+def test_a_link_within_a_leaf_is_named_once_if_the_ring_mixes_the_leaves() -> None:
+    """Its ends are neighbours, and the only ones of a leaf."""
+    fleet = fleet_of(32)
+    leaves = ["leaf0", *(f"leaf{number % 4}" for number in range(31))]
+    fleet.leaf = dict(zip(fleet.names, leaves, strict=True))
+    fleet.links = {frozenset(fleet.names[:2]): CONGESTED}
+    (culprit,) = fleet.isolate(CONGESTED).culprits
+    assert {name_of(culprit)} == fleet.faults
+
+
 def test_an_uplink_is_named_if_all_neighbours_in_the_ring_are_on_two_leaves() -> None:
     fleet = fleet_of(64)
     slow_leaf_across(fleet)
