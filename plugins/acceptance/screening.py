@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from plugins.gpu.causes import BESIDE
 from plugins.isolation.answer import SHOWN, percent
 from plugins.isolation.statistics import LEAST, SHARE, Peers, two_kinds
 from plugins.record.case import CaseRecord
@@ -143,21 +142,19 @@ def _state(record: CaseRecord, compared: _Comparison) -> NodeState:
         return NodeState.PASSING
     # A node without a baseline passes if it is like the others, and its GPUs are like each other.
     alike = compared.peers is not None and compared.peers.limit <= WIDEST
-    if record.verdict is Kind.NO_BASELINE and alike and not _slow_gpus(record):
+    if record.verdict is Kind.NO_BASELINE and alike and record.slow_gpus == ():
         return NodeState.PASSING
     return NodeState.NOT_JUDGED
-
-
-def _slow_gpus(record: CaseRecord) -> list[str]:
-    """The GPUs that are slower than the others of their node, by the remarks on its case."""
-    return [remark for remark in record.remarks if BESIDE in remark]
 
 
 def _reasons(record: CaseRecord, unlike: str) -> list[str]:
     """What is to be said of a node before the remarks on its case: its slow GPUs, its verdict unless it passed, and its slowness."""
     headline = "" if record.verdict is Kind.PASSED else record.headline
-    slow_gpus = [] if unlike else _slow_gpus(record)
-    return [*slow_gpus, *(text for text in (headline, unlike) if text)]
+    slow_gpus = [] if unlike else [remark for remark in record.remarks if remark in (record.slow_gpus or ())]
+    untold = ""
+    if record.verdict is Kind.NO_BASELINE and record.slow_gpus is None:
+        untold = "an older Pacemark wrote its record, which does not tell how its GPUs are beside each other"
+    return [*slow_gpus, *(text for text in (headline, unlike, untold) if text)]
 
 
 def _headline(nodes: Sequence[ScreenedNode], words: str) -> str:

@@ -44,9 +44,6 @@ LOW_PRODUCT = 0.10
 LOW_ALL_REDUCE = 0.50
 """An all-reduce between healthy GPUs of a node has at least this share of the type's bus bandwidth."""
 
-BESIDE = "the node's others"
-"""So a cause calls what a GPU of the same node was compared with."""
-
 _MOST_PROCESSES = 4
 _FIGURES = (
     ("SM", "sm_mhz", "MHz"),
@@ -101,7 +98,7 @@ def causes(gpus: Gpus, healthy: float | None = None, all_reduce: float | None = 
         *spoiled(gpus),
         *_driver_errors(gpus),
         *(cause for series in gpus.series for cause in _limited(series, gpus.states)),
-        *_unlike(gpus),
+        *unlike(gpus),
         *_narrow(gpus),
         *(cause for series in gpus.series for cause in _idle(series)),
         *low_products(gpus, healthy),
@@ -113,7 +110,7 @@ def told_apart(gpus: Gpus, good: Gpus) -> list[str]:
     """What explains a slow run beside a good one of the same program: what the good one says too, with other figures, does not."""
     alike = {_DIGITS.sub("", cause) for cause in causes(good)}
     novel = [cause for cause in causes(gpus) if _DIGITS.sub("", cause) not in alike]
-    return [*novel, *_unlike(gpus, good)]
+    return [*novel, *unlike(gpus, good)]
 
 
 def low_products(gpus: Gpus, healthy: float | None) -> list[str]:
@@ -202,12 +199,12 @@ def _limited(series: Series, states: tuple[State, ...]) -> Iterator[str]:
         yield f"GPU {gpu}: {REASONS[_SET_CLOCK]} (0x2) limits it in {_percent(share)} of the samples"
 
 
-def _unlike(gpus: Gpus, good: Gpus | None = None) -> Iterator[str]:
+def unlike(gpus: Gpus, good: Gpus | None = None) -> Iterator[str]:
     """GPUs whose clock, pace alone, matrix product or number of NVLinks is below that of the node's others, or of a good node.
 
     The product after the run is compared only if no step alone was measured there; the memory only with a good node.
     """
-    others = BESIDE if good is None else "a good node"
+    others = "the node's others" if good is None else "a good node"
 
     def below(figure: Callable[[Gpus], Figures], share: float) -> Iterator[tuple[int, float, float]]:
         return _below(figure(gpus), share, figure(good) if good else None)

@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from plugins.baselines.expected import Expected
+from plugins.gpu.causes import unlike
 from plugins.judging import identity
 from plugins.judging.diagnosis import Diagnosis, ModeRun
 from plugins.judging.judgement import Judgement
@@ -49,6 +50,7 @@ def record_of(judgement: Judgement, recording: Mapping[str, Any] | None = None) 
         artefacts=None if judgement.artefacts is None else _part(parts.Left, judgement.artefacts),
         diagnosis=_diagnosis(judgement.diagnosis),
         isolation=_isolation(judgement.isolated),
+        slow_gpus=_slow_gpus(judgement) if case.node else None,
         configuration={
             "gpus": case.gpus,
             "dtype": case.dtype,
@@ -168,6 +170,11 @@ def _isolation(isolated: Isolated | None) -> parts.IsolatedParts | None:
         command=isolated.command or None,
         symptoms=isolated.symptoms,
     )
+
+
+def _slow_gpus(judgement: Judgement) -> tuple[str, ...]:
+    """The GPUs that are slower than the others of their node, as a remark or the verdict has them too."""
+    return tuple(unlike(judgement.gpus.timed)) if judgement.gpus else ()
 
 
 def _diagnosis_job(run: ModeRun) -> parts.DiagnosisJob:

@@ -1,6 +1,6 @@
 """The record of a case, `case.json`: its verdict and what it rests on. docs/results.md tells of it.
 
-Every key but `expected_range` and `isolation` is always there. It is null if the case did not get that far, or if there is no such figure. A field with a default
+Every key but `expected_range`, `isolation` and `slow_gpus` is always there. It is null if the case did not get that far, or if there is no such figure. A field with a default
 was added later: an older record may lack it.
 """
 
@@ -323,6 +323,8 @@ class CaseRecord(Part):
     diagnosis: DiagnosedCause | None
     isolation: Annotated[IsolatedParts | None, Field(exclude_if=lambda value: value is None)] = None
     """Which of its nodes slow it, by probes of them; left out if none were made."""
+    slow_gpus: Annotated[tuple[str, ...] | None, Field(exclude_if=lambda value: value is None)] = None
+    """Of a case that screens a node, in words: each GPU that is slower than the others of the node; left out of other cases."""
     configuration: Mapping[str, int | str | None] | None
     """`gpus`, `dtype`, `gpu`, `variant`, `parameters`, `sequence_length`, `layers` and the parallel sizes and batches."""
     identity: Mapping[str, str] | None

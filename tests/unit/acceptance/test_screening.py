@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 
 from plugins.acceptance.screening import screening
-from plugins.gpu.causes import _unlike
-from plugins.gpu.samples import Gpus
 from plugins.record.case import CaseRecord, Means
 from plugins.record.folder import FAILING_NODES, PASSING_NODES
 from plugins.record.job import Job, JobRef, JobState
@@ -40,6 +38,7 @@ def record(node: str, slowness: float = 0.0, verdict: Kind = Kind.PASSED, ran: b
         steady_median=seconds,
         statistic="mean:10-19",
         configuration={},
+        slow_gpus=(),
         means=Means(over=1, every=1, judged=1),
     )
 
@@ -168,15 +167,23 @@ def test_nodes_that_scatter_too_much_pass_by_a_baseline_alone(half: int) -> None
 
 @pytest.mark.parametrize("count", [1, 2, 8])
 def test_a_gpu_that_is_slower_than_the_others_of_its_node_is_named_without_a_baseline(count: int) -> None:
-    slow_gpu = next(_unlike(Gpus(alone=((0, 0.3), (1, 0.324)))))
-    assert slow_gpu == "GPU 1: a step alone takes 0.324 s, on the node's others 0.3 s"
+    slow_gpu = "GPU 1: in whatever words"
     records = fleet(count, verdict=Kind.NO_BASELINE)
     records = [replace(record, remarks=("a stall",)) for record in records]
-    records[0] = replace(records[0], remarks=("a stall", slow_gpu))
+    records[0] = replace(records[0], remarks=("a stall", slow_gpu), slow_gpus=(slow_gpu,))
     node, *others = screened(records).nodes
     assert (node.node, node.state) == ("gpu001", NodeState.NOT_JUDGED)
     assert {other.reason for other in others if other.state is NodeState.PASSING} <= {"no baseline: because"}
     assert node.reason == f"{slow_gpu}; no baseline: because; a stall"
+
+
+def test_a_node_whose_record_is_older_and_tells_nothing_of_its_gpus_passes_by_a_baseline_alone() -> None:
+    records = [replace(record, slow_gpus=None) for record in fleet(4, verdict=Kind.NO_BASELINE)]
+    result = screened(records)
+    assert set(states(result).values()) == {NodeState.NOT_JUDGED}
+    assert "an older Pacemark wrote its record" in result.nodes[0].reason
+    passed = screened([replace(record, verdict=Kind.PASSED) for record in records])
+    assert set(states(passed).values()) == {NodeState.PASSING}
 
 
 def test_a_job_that_a_stopped_session_cancelled_accuses_no_node() -> None:

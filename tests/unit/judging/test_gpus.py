@@ -14,6 +14,7 @@ from plugins.baselines.store import find
 from plugins.gpu import causes as gpu_causes
 from plugins.gpu.samples import Gpus, Process, Product, Sample, State, parse_gpus
 from plugins.judging import gpus as gpu_judging
+from plugins.judging.case_record import record_of
 from plugins.judging.identity import type_in
 from plugins.judging.judgement import Judgement
 from plugins.logs.formats import parser, read
@@ -21,6 +22,7 @@ from plugins.logs.log import Fact
 from plugins.outcome import Outcome
 from plugins.recipes.cases import load_recipe
 from plugins.record.job import Failure, Job, JobRef, JobState, Phase
+from plugins.record.stored import case_as_json
 from plugins.record.verdict import Kind
 from plugins.reports.case_folder import write_case
 from tests.unit import examples
@@ -240,6 +242,17 @@ def test_a_gpu_whose_step_alone_is_slow_is_named_whatever_its_product() -> None:
     assert parse_gpus(
         [*alone, b'gpu state: {"gpu": 0, "when": "begin"}', *[b'gpu state: {"gpu": 0, "when": "begin"}']]
     ) == Gpus(states=(State(gpu=0, when="begin"),))
+
+
+def test_the_record_of_a_node_has_its_slow_gpus_as_the_remarks_have_them() -> None:
+    """A screening of nodes without a baseline decides by that value, and not by the words of a remark."""
+    for paces, slow in (((0.3, 0.45), ("GPU 1",)), ((0.3, 0.3), ())):
+        judgement = judged("healthy", changed=replace(gpus("healthy"), alone=tuple(enumerate(paces))))
+        assert case_as_json(record_of(judgement)).keys().isdisjoint({"slow_gpus"})
+        case = replace(judgement.case, node="gpu017")
+        record = record_of(replace(judgement, evidence=replace(judgement.evidence, case=case)))
+        assert record.slow_gpus == record.remarks
+        assert tuple(words.partition(":")[0] for words in record.remarks) == slow
 
 
 @pytest.mark.parametrize(
