@@ -139,12 +139,15 @@ class Evidence:
         doubtful = frozenset(node for test in self.unresolved() for node in test.nodes)
         return Answer(ending, reason, tuple(self.culprits), tuple(self.failed), smallest, doubtful)
 
+    def cannot_tell(self, reason: str) -> Answer:
+        return self.answer(Ending.CANNOT_TELL, reason)
+
     def whole_fleet(self, count: int, slowness: float, apart: str = "") -> Answer:
         """The answer if the median of so many nodes is slower than the baseline. Those that ran may be a minority."""
         words = f"the median node is {percent(slowness)} slower than the baseline of one node{apart}"
         if 2 * count > self.nodes.count:
             return self.answer(Ending.WHOLE_FLEET, words)
-        return self.answer(Ending.CANNOT_TELL, f"probes ran on {count} of {self.nodes.count} nodes: {words}")
+        return self.cannot_tell(f"probes ran on {count} of {self.nodes.count} nodes: {words}")
 
     def good(self, suspects: Iterable[str]) -> list[str]:
         """The nodes that no slow test had a part in."""

@@ -53,9 +53,8 @@ def _alone(evidence: Evidence) -> Search[Answer | None]:
         results = yield from evidence.measure(nodes)
         noise = _noise(results)
     if noise > NOISE_SEEN:
-        return evidence.answer(
-            Ending.CANNOT_TELL,
-            f"probes of one node scatter by {percent(noise)}, even if they are {evidence.length} times as long",
+        return evidence.cannot_tell(
+            f"probes of one node scatter by {percent(noise)}, even if they are {evidence.length} times as long"
         )
     if len(results) < FEWEST:
         return (yield from _few(evidence, results))
@@ -80,13 +79,11 @@ def _few(evidence: Evidence, results: Sequence[Result]) -> Search[Answer]:
     ran = f"probes ran on {len(results)} of {evidence.nodes.count} nodes"
     evidence.alone, evidence.beside = evidence.beside_baseline(results), "the baseline"
     if evidence.alone is None:
-        return evidence.answer(
-            Ending.CANNOT_TELL, f"{ran}: too few to tell which of them is slow{_apart(results)}"
-        )
+        return evidence.cannot_tell(f"{ran}: too few to tell which of them is slow{_apart(results)}")
     slow = yield from evidence.slow_alone(results, evidence.alone)
     once = [test for test in evidence.tests if test.slow and test.nodes[0] in evidence.excluded]
     if once:
-        return evidence.answer(Ending.CANNOT_TELL, _not_again(once))
+        return evidence.cannot_tell(_not_again(once))
     if len(slow) == len(results):
         slowness = statistics.median(map(evidence.slowness, slow))
         return evidence.whole_fleet(len(results), slowness, _apart(results))
@@ -98,9 +95,7 @@ def _few(evidence: Evidence, results: Sequence[Result]) -> Search[Answer]:
     evidence.pairs = evidence.beside_baseline(pairs)
     if evidence.pairs is None:
         apart = _apart(pairs if len(pairs) > 1 else [*results, *pairs])
-        return evidence.answer(
-            Ending.CANNOT_TELL, f"{ran}, each as fast as its baseline, and pairs have none{apart}"
-        )
+        return evidence.cannot_tell(f"{ran}, each as fast as its baseline, and pairs have none{apart}")
     return _of_few_pairs(evidence, evidence.judge(pairs, evidence.pairs))
 
 
@@ -111,7 +106,7 @@ def _of_few_pairs(evidence: Evidence, tests: Sequence[Test]) -> Answer:
     ends = [node for pair in slow for node in pair]
     of_slow = [test for test in tests if test.nodes in slow]
     if len(slow) == len(pairs) > 1:
-        return evidence.answer(Ending.CANNOT_TELL, f"each of {len(slow)} pairs is slow")
+        return evidence.cannot_tell(f"each of {len(slow)} pairs is slow")
     if len(slow) == 2:
         evidence.accuse(Part.NETWORK, (max(ends, key=ends.count),), of_slow)
     elif slow:
@@ -130,16 +125,15 @@ def _neighbours(evidence: Evidence) -> Search[Answer | None]:
     if len(inner) < FEWEST:
         inner, across = results, []
     if len(inner) < FEWEST:
-        return evidence.answer(
-            Ending.CANNOT_TELL,
-            f"probes ran on {len(inner)} pairs of nodes: too few to tell which of them is slow",
+        return evidence.cannot_tell(
+            f"probes ran on {len(inner)} pairs of nodes: too few to tell which of them is slow"
         )
     evidence.pairs = evidence.peers(inner)
     slow = {test.nodes for test in evidence.judge(inner, evidence.pairs) if test.slow}
     crossing = _crossing(evidence, evidence.pairs, across)
     if len(slow) > HALF * len(inner):
-        return evidence.answer(
-            Ending.CANNOT_TELL, f"{len(slow)} of {len(inner)} pairs are slow: too many to tell who is not"
+        return evidence.cannot_tell(
+            f"{len(slow)} of {len(inner)} pairs are slow: too many to tell who is not"
         )
     ends = [node for pair in slow | crossing for node in pair]
     suspects = [node for node in nodes.ring if ends.count(node) > 1]
@@ -166,9 +160,8 @@ def _leaves(evidence: Evidence) -> Search[Answer | None]:
     if not nodes.leaves_known:
         slow = sum(test.slow for test in evidence.judge(results, between))
         if slow > 1:
-            return evidence.answer(
-                Ending.CANNOT_TELL,
-                f"{slow} of {len(results)} pairs of nodes far apart are slow, and their leaves are not known",
+            return evidence.cannot_tell(
+                f"{slow} of {len(results)} pairs of nodes far apart are slow, and their leaves are not known"
             )
         return None
     results = [result for result in results if not nodes.same_leaf(*result.probe.nodes)]
@@ -179,10 +172,10 @@ def _leaves(evidence: Evidence) -> Search[Answer | None]:
     answer = yield from _confirm_leaves(evidence, suspects, paths)
     if answer is not None or evidence.culprits:
         return answer
-    if paths.center / between.center - 1 > EXPLAINS * evidence.loss:
-        return evidence.answer(
-            Ending.CANNOT_TELL,
-            f"pairs on two leaves are {percent(paths.center / between.center - 1)} slower than pairs on one, whichever leaves",
+    slower = between.slowness(paths.center)
+    if slower > EXPLAINS * evidence.loss:
+        return evidence.cannot_tell(
+            f"pairs on two leaves are {percent(slower)} slower than pairs on one, whichever leaves"
         )
     links = [
         pair
@@ -220,8 +213,8 @@ def _confirm_leaves(evidence: Evidence, suspects: Sequence[str], paths: Peers) -
         evidence.accuse(Part.LEAF, tuple(members[leaf]), of_leaf, leaf)
     if evidence.culprits:
         return None
-    return evidence.answer(
-        Ending.CANNOT_TELL, f"leaves {' and '.join(suspects)} are slow, but not with each of their partners"
+    return evidence.cannot_tell(
+        f"leaves {' and '.join(suspects)} are slow, but not with each of their partners"
     )
 
 
@@ -285,15 +278,16 @@ def _without_culprit(evidence: Evidence) -> Answer:
     """Nothing explains the loss."""
     unresolved = evidence.unresolved()
     if unresolved:
-        return evidence.answer(Ending.CANNOT_TELL, _not_again(unresolved))
+        return evidence.cannot_tell(_not_again(unresolved))
     lesser = [test for test in evidence.tests if test.lesser]
     if lesser:
-        return evidence.answer(Ending.CANNOT_TELL, f"slow by less than half of the loss: {_listed(lesser)}")
-    answer, untested = evidence.answer(Ending.ALIKE), evidence.untested()
+        return evidence.cannot_tell(f"slow by less than half of the loss: {_listed(lesser)}")
+    untested = evidence.untested()
     if untested:
         few = f"too few ran on {untested} of {evidence.nodes.count} nodes"
-        return replace(answer, ending=Ending.CANNOT_TELL, reason=f"all probes that ran are alike, and {few}")
+        return evidence.cannot_tell(f"all probes that ran are alike, and {few}")
+    answer = evidence.answer(Ending.ALIKE)
     if answer.smallest <= max(evidence.loss, LEAST):
         return answer
-    reason = "a part as slow as the job would not be sure to be seen: only what is"
-    return replace(answer, ending=Ending.CANNOT_TELL, reason=f"{reason} {percent(answer.smallest)} slower")
+    seen = f"only what is {percent(answer.smallest)} slower"
+    return evidence.cannot_tell(f"a part as slow as the job would not be sure to be seen: {seen}")
