@@ -1,13 +1,11 @@
 """pytest-benchmark's view: a case's steps after the warm-up are its rounds.
 
-Its table, JSON and comparisons work as usual, if one of its options is given. What `--benchmark-compare-fail` finds is
+It is loaded if one of its options is given (conftest.py); its table, JSON and comparisons then work as usual. What `--benchmark-compare-fail` finds is
 told in words.
 """
 
 from __future__ import annotations
 
-import os
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +30,16 @@ class StepClock:
 
 
 def prepare(item: pytest.Item) -> None:
-    """Give the item's benchmark fixture, if the test uses it, a clock that follows the log."""
-    item.add_marker(pytest.mark.benchmark(timer=StepClock()))
+    """Give the item's benchmark fixture, if there is one, a clock that follows the log."""
+    if item.config.pluginmanager.hasplugin("benchmark"):
+        item.add_marker(pytest.mark.benchmark(timer=StepClock()))
 
 
 def show(request: pytest.FixtureRequest, judgement: Judgement) -> None:
-    """Replay the steps as rounds, if pytest-benchmark is asked for and on. Under xdist it is off."""
+    """Replay the steps as rounds, if pytest-benchmark is loaded and on. Under xdist it is off."""
     config = request.config
     marker = request.node.get_closest_marker("benchmark")
-    if not config.pluginmanager.hasplugin("benchmark") or marker is None:
-        return
-    if config.getoption("--benchmark-disable") or hasattr(config, "workerinput") or not _asked_for(config):
+    if marker is None or config.getoption("--benchmark-disable") or hasattr(config, "workerinput"):
         return
     means, steps = judgement.case.means, judgement.log.steps
     warm_up = means.warm_up(judgement.case.steps)
@@ -53,13 +50,6 @@ def show(request: pytest.FixtureRequest, judgement: Judgement) -> None:
     benchmark = request.getfixturevalue("benchmark")
     benchmark.group = judgement.case.recipe
     benchmark.pedantic(clock.round, rounds=len(clock.pending))
-
-
-def _asked_for(config: pytest.Config) -> bool:
-    """Whether an option of pytest-benchmark is given, on the command line or where pytest has more of it."""
-    more = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
-    arguments = [*config.invocation_params.args, *more, *config.getini("addopts")]
-    return any(str(word).startswith("--benchmark-") for word in arguments)
 
 
 def require_comparable(config: pytest.Config) -> None:

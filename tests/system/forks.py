@@ -210,7 +210,7 @@ def _make_ready() -> None:
 def main() -> None:
     requests = socket.socket(fileno=int(sys.argv[1]))
     # Loads pytest, its plug-ins and Pacemark's, and leaves nothing else.
-    pytest.main(["--markers", *OPTIONS])
+    pytest.main(["--markers", "-p", "benchmark", *OPTIONS])
     for module in _IMPORTED_LATE:
         importlib.import_module(module)
     _make_ready()
