@@ -8,11 +8,11 @@ import os
 from pathlib import Path
 
 
-def write_whole(path: Path, content: str | bytes) -> None:
+def write_whole(path: Path, content: str | bytes, *, lasting: bool = True) -> None:
     """Write a temporary file beside `path`, flush it to the disk and rename it to `path`.
 
-    So neither a reader nor a power cut finds half a file. Raises OSError if the file cannot be written; the
-    previous file is then unchanged.
+    So neither a reader nor a power cut finds half a file. Unless it is `lasting`, a power cut may leave the previous
+    one. Raises OSError if the file cannot be written; the previous file is then unchanged.
     """
     temporary = path.with_name(f"{path.name}.part")
     with temporary.open("wb") as file:
@@ -20,6 +20,8 @@ def write_whole(path: Path, content: str | bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
+    if not lasting:
+        return
     # The name must reach the disk too. Some file systems do not support this.
     with contextlib.suppress(OSError):
         folder = os.open(path.parent, os.O_RDONLY)
@@ -29,9 +31,9 @@ def write_whole(path: Path, content: str | bytes) -> None:
             os.close(folder)
 
 
-def write_json(path: Path, value: object) -> None:
-    """Write a value as JSON, whole or not at all. Raises OSError."""
-    write_whole(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+def write_json(path: Path, value: object, *, lasting: bool = True) -> None:
+    """Write a value as JSON, as `write_whole` does. Raises OSError."""
+    write_whole(path, json.dumps(value, indent=2, allow_nan=False) + "\n", lasting=lasting)
 
 
 def from_here(path: Path) -> str:

@@ -17,7 +17,6 @@ import pytest
 
 from plugins.errors import Lost
 from plugins.files import write_whole
-from plugins.judging.case_record import record_of
 from plugins.judging.judgement import Judgement
 from plugins.metrics import Measurement
 from plugins.modes.profiles import Digests, shares_svg
@@ -54,8 +53,8 @@ _LOG_TAIL = 65_536
 CONFIG = "allurerc.json"
 
 
-def show(judgement: Judgement, recipe: Recipe) -> None:
-    """Put all that is known about the case into the running test's Allure result."""
+def show(judgement: Judgement, record: CaseRecord, recipe: Recipe) -> None:
+    """Put all that is known about the case into the running test's Allure result. `record` is that of the judgement."""
     case, verdict = judgement.case, judgement.verdict
     figures = [verdict.kind, *_figures(judgement.measurement)]
     allure.dynamic.epic(recipe.file.title)
@@ -73,7 +72,7 @@ def show(judgement: Judgement, recipe: Recipe) -> None:
         allure.dynamic.link(judgement.expected.baseline.table.source, name="the baseline's source")
     # HTML, because in Markdown a line of a log could end the block of code and begin markup.
     allure.dynamic.description_html(as_html(judgement.text))
-    _steps(judgement, record_of(judgement))
+    _steps(judgement, record)
 
 
 def show_unjudged(case: Case, error: BaseException | None) -> None:

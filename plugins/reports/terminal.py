@@ -8,6 +8,7 @@ from typing import TextIO
 
 from plugins.record.case import CaseRecord
 from plugins.record.verdict import Kind
+from plugins.words import shown
 
 # What passed, what needs a look, what is the cluster's pace, and what says nothing about it.
 _COLOURS = {
@@ -59,8 +60,8 @@ def print_table(
     console = PlainConsole(file=file, width=width, force_terminal=colour, no_color=not colour)
     table = Table(title=None, box=None, pad_edge=False, header_style="bold")
     rows = [(record.id, _verdict(record), *_figures(record)) for record in records]
-    shown = fitting([_COLUMNS, *rows], width, [_COLUMNS.index(name) for name in _EXPENDABLE])
-    for name in (_COLUMNS[index] for index in shown):
+    columns = fitting([_COLUMNS, *rows], width, [_COLUMNS.index(name) for name in _EXPENDABLE])
+    for name in (_COLUMNS[index] for index in columns):
         table.add_column(
             name, justify="left" if name in ("case", "verdict") else "right", no_wrap=name != "verdict"
         )
@@ -70,7 +71,7 @@ def print_table(
             table.add_row()
         before = record.verdict
         verdict = Text(row[1], style=colour_of(before))
-        table.add_row(*(verdict if index == 1 else row[index] for index in shown))
+        table.add_row(*(verdict if index == 1 else row[index] for index in columns))
     console.print(table)
     # What is wrong with many cases is said with the first of them.
     alike = Counter(r.headline for r in records if r.verdict is not Kind.PASSED or not r.step_time)
@@ -78,9 +79,9 @@ def print_table(
         count = alike.pop(record.headline, 0)
         if count:
             more = f" and {count - 1} more" if count > 1 else ""
-            console.print(f"{record.id}{more}: {record.headline}", soft_wrap=True)
+            file.write(shown(f"{record.id}{more}: {record.headline}\n"))
         for line in _details(record):
-            console.print(f"{record.id}: {line}", soft_wrap=True)
+            file.write(shown(f"{record.id}: {line}\n"))
     counts = Counter(record.verdict for record in records)
     against = sorted(filter(None, {_baseline(record) for record in records}))
     if against:

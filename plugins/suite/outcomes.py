@@ -15,7 +15,7 @@ from plugins.record.folder import CASE
 from plugins.record.verdict import Kind
 from plugins.reports import allure_view
 from plugins.reports.ci_files import junit_properties
-from plugins.suite.judged import JUDGEMENT
+from plugins.suite.judged import JUDGEMENT, RECORD
 from plugins.suite.session import case_of, recipe_of
 from plugins.words import shown
 
@@ -39,7 +39,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
         # hook wraps that of allure-pytest.
         case, recipe = case_of(item), recipe_of(item.config, item.path)
         if recipe is not None and JUDGEMENT in item.stash:
-            allure_view.show(item.stash[JUDGEMENT], recipe)
+            allure_view.show(item.stash[JUDGEMENT], item.stash[RECORD], recipe)
         elif case is not None:
             allure_view.show_unjudged(case, sys.exception())
             allure_view.set_times(item.config, None)
