@@ -124,19 +124,22 @@ def compose(path: Path, text: str, loader: Any, single: bool = True) -> list[yam
 
 
 def _are_bounded(roots: list[yaml.Node]) -> bool:
-    """Whether no list or mapping is there twice, which could make them more than they are, and no number is long."""
-    nodes, collections = list(roots), set[int]()
-    while nodes:
-        node = nodes.pop()
-        if isinstance(node, yaml.ScalarNode):
-            if len(node.value) > _LONGEST_NUMBER and node.tag != _TEXT:
+    """Whether there are neither too many values nor levels, each alias counted as what it stands for, and no number is long."""
+    level, values = roots, len(roots)
+    for _ in range(_MOST_LEVELS - 2):
+        deeper: list[yaml.Node] = []
+        for node in level:
+            if isinstance(node, yaml.ScalarNode):
+                if len(node.value) > _LONGEST_NUMBER and node.tag != _TEXT:
+                    return False
+                continue
+            deeper += node.value if isinstance(node, yaml.SequenceNode) else chain.from_iterable(node.value)
+            if values + len(deeper) > _MOST_VALUES:
                 return False
-            continue
-        if id(node) in collections:
-            return False
-        collections.add(id(node))
-        nodes += node.value if isinstance(node, yaml.SequenceNode) else chain.from_iterable(node.value)
-    return True
+        if not deeper:
+            return True
+        level, values = deeper, values + len(deeper)
+    return False
 
 
 def require_bounded(path: Path) -> None:
