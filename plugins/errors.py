@@ -42,11 +42,7 @@ class Invalid(RunError, AssertionError):
 
 
 class Shortfall(RunError, AssertionError):
-    """The scaling of several cases falls short of its limit, a node of its peers (`fell`), or the scaling cannot be told."""
-
-    def __init__(self, message: str, *, fell: bool) -> None:
-        super().__init__(message)
-        self.fell = fell
+    """The scaling of several cases falls short of its limit, a node of its peers, or the scaling cannot be told."""
 
 
 class Infrastructure(RunError):

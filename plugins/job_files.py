@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
+from plugins.gpu.causes import told_apart
 from plugins.gpu.samples import MAX_LINE, Gpus, parse_gpus
 from plugins.logs import Log
 from plugins.logs.formats import read
@@ -66,6 +68,12 @@ class ParsedLogs:
     def read_gpus(self, folder: Path) -> Gpus:
         """What the log of the job tells of its GPUs. Raises OSError."""
         return self._read("gpus", folder / LOG, _parse_gpus, Gpus())
+
+    def causes_beside(self, slow: Path, good: Path) -> Sequence[str]:
+        """What the GPUs of a slow job tell that those of a good one do not. What cannot be read explains nothing."""
+        with contextlib.suppress(OSError):
+            return told_apart(self.read_gpus(slow), self.read_gpus(good))
+        return ()
 
     def keep(self, log_format: str, path: Path, mark: FileMark, log: Log) -> None:
         """Keep the log in this file, which somebody else has parsed."""

@@ -233,8 +233,10 @@ def _of_session(run: BundledRun) -> Iterator[str]:
         different = differing(as_json(summary.repeated), as_json(anew))
         if different:
             yield f"{SUMMARY}: what repeats saved differs from the ledger in {different}"
-    # Scaling that fell short is a finding too.
-    regressed = bool(summary.regressions) or summary.outcome is Outcome.PERFORMANCE
+    # What fell short of other cases is a finding too.
+    short = any(curve.short for curve in summary.scaling)
+    short |= summary.screening is not None and bool(summary.screening.unlike)
+    regressed = bool(summary.regressions) or short or summary.outcome is Outcome.PERFORMANCE
     ending = overall(0, totals, regressed=regressed, uncompared=bool(summary.uncompared))
     if summary.outcome in _JUDGED and summary.outcome is not ending:
         yield f"{SUMMARY} says that the session ended as '{summary.outcome}', by its verdicts it is '{ending}'"

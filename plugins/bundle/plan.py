@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from plugins.acceptance.decision import asked, waivers
 from plugins.acceptance.recorded import acceptance_lines, decided, scaling_record, why_ended
@@ -17,6 +16,7 @@ from plugins.bundle import terms
 from plugins.bundle.findings import Examination, differing
 from plugins.bundle.run import BundledRun
 from plugins.errors import ConfigError
+from plugins.job_files import ParsedLogs
 from plugins.judging.choice import Choice
 from plugins.recipes.cases import Case, load_recipe
 from plugins.record.case import CaseRecord
@@ -24,7 +24,7 @@ from plugins.record.folder import BASIS, SUMMARY
 from plugins.record.job import REPLAY
 from plugins.record.plan import PLAN, Agreed, Plan, parse_plan
 from plugins.record.stored import as_json
-from plugins.record.summary import AcceptanceRecord, Screening, Summary
+from plugins.record.summary import AcceptanceRecord, Summary
 from plugins.rejudge import promised_otherwise
 
 _THE_RUN = "the run"
@@ -36,7 +36,7 @@ def check_plan(run: BundledRun, records: Mapping[str, CaseRecord], found: Examin
 
     `records` are what was made anew of the cases.
     """
-    found.wrong += _screened_otherwise(run, records)
+    _check_screening(run, records, found)
     found.doing = "the acceptance plan"
     agreed, summary = _agreed(run, found), run.summary
     if agreed is None:
@@ -113,23 +113,17 @@ def _scaling_without_plan(run: BundledRun, records: Mapping[str, CaseRecord]) ->
             yield f"{SUMMARY}: its scaling of {scale.case} differs from its logs in {different}"
 
 
-def _screened_otherwise(run: BundledRun, records: Mapping[str, CaseRecord]) -> Iterator[str]:
-    """How the screening that a summary tells differs from its logs."""
-    recorded = run.summary.screening
-    if recorded is None:
-        return
-    leaves = {node.node: node.leaf for node in recorded.nodes}
-    made = screening(records.values(), leaves)
-    different = differing(_wordless(recorded), _wordless(made) if made else {})
+def _check_screening(run: BundledRun, records: Mapping[str, CaseRecord], found: Examination) -> None:
+    """Screen the nodes of the run's cases anew, and set that beside the screening of the summary."""
+    recorded, folder, causes = run.summary.screening, run.folder, ParsedLogs().causes_beside
+    # No log tells the leaves.
+    leaves = {node.node: node.leaf for node in recorded.nodes} if recorded else {}
+    made = screening(records.values(), leaves, lambda slow, good: causes(folder / slow, folder / good))
+    different = differing(as_json(recorded) or {}, as_json(made) or {})
     if different:
-        yield f"{SUMMARY}: its screening differs from its logs in {different}"
-
-
-def _wordless(screening: Screening) -> dict[str, Any]:
-    """A screening without its words, which another version of Pacemark may choose otherwise."""
-    nodes = tuple(replace(node, reason="") for node in screening.nodes)
-    facts: dict[str, Any] = as_json(replace(screening, headline="", nodes=nodes))
-    return facts
+        found.wrong.append(f"{SUMMARY}: its screening differs from its logs in {different}")
+    if made is not None:
+        found.notes.append(f"screening: {made.headline}")
 
 
 def _agreed(run: BundledRun, found: Examination) -> Agreed | None:

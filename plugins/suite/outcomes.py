@@ -25,9 +25,6 @@ VERDICT = "pacemark_verdict"
 EXPLAINED = "pacemark_explained"
 """The attribute of a failed test's report that says that its case's verdict is why it failed."""
 
-SHORT = "pacemark_short"
-"""The attribute of a test's report that says that scaling fell short."""
-
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
@@ -120,7 +117,6 @@ def pytest_runtest_makereport(
     if case is not None:
         _require_no_skip(report, judgement, verdict)
     setattr(report, EXPLAINED, _explained(report, error, judgement))
-    setattr(report, SHORT, getattr(error, "fell", False))
     if report.failed and judgement is not None and judgement.verdict.fails:
         _say(report, judgement.verdict.headline)
     last = report.when == "call" or (report.when == "setup" and not report.passed)

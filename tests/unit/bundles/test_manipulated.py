@@ -25,12 +25,14 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from fixtures.session.screening import Nodes
 from pacemark.__main__ import main
 from plugins.bundle import archive
 from plugins.bundle.statement import ENVELOPE
 from plugins.judging.choice import Choice
 from plugins.record.lines import JOBS_LOG
 from plugins.record.plan import PLAN
+from tests.system.support import pacemark
 from tests.unit import examples
 from tests.unit.bundles import runs
 from tests.unit.bundles.runs import AGAIN, PASSED, SLOW, Members, changed, replaced
@@ -665,6 +667,84 @@ def test_what_two_parties_forged_together_is_named(
     assert said in out
     assert status == 1, out
     assert [line for line in out.splitlines() if line.startswith("result")] == ["result    NOT VERIFIED"]
+
+
+# The same, of a screening.
+
+SCREENED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "no screening": (
+        lambda s: s.pop("screening") and s,
+        "its screening differs from its logs in headline (None, 4 nodes, 1 failing (a4), 0 not judged, 3 passing; ",
+    ),
+    "its headline": (
+        lambda s: s["screening"].update(headline="4 nodes, 4 passing"),
+        "its screening differs from its logs in headline (4 nodes, 4 passing, 4 nodes, 1 failing (a4), ",
+    ),
+    "the state of a node": (
+        lambda s: s["screening"]["nodes"][0].update(state="passing"),
+        "its screening differs from its logs in nodes[0].state (passing, failing)",
+    ),
+    "what speaks against a node": (
+        lambda s: s["screening"]["nodes"][0].update(reason=""),
+        "its screening differs from its logs in nodes[0].reason (, 4.0 % slower than its peers (limit 2.5 %)",
+    ),
+    "the outcome": (
+        lambda s: s.update(outcome="passed"),
+        "the session ended as 'passed', by its verdicts it is 'performance'",
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def screening(tmp_path_factory: pytest.TempPathFactory) -> Members:
+    """The members of a bundle of four nodes, each of which passed, and one of which is slower than the others."""
+    folder = tmp_path_factory.mktemp("screening")
+    healthy = (Path(__file__).parents[1] / "cpu_logs" / "busy.log").read_text()
+
+    def slower(step: re.Match[str]) -> str:
+        seconds = f"{1.04 * float(step[1]):.6f}"
+        return f"seconds: {seconds}, TFLOP/s/device: {float(step[2]) / 1.04:.6f}, Tokens/s/device: {1024 / float(seconds):.3f}"
+
+    slow = re.sub(r"seconds: (\S+), TFLOP/s/device: (\S+), Tokens/s/device: [\d.]+", slower, healthy)
+    for node in ("a1", "a2", "a3", "a4"):
+        place = folder / f"logs/proxy/tiny-fp32-1gpus.{node}"
+        place.mkdir(parents=True)
+        (place / "log.txt").write_text(slow if node == "a4" else healthy)
+    nodes = Nodes("tiny-fp32-1gpus", dict.fromkeys(("a1", "a2", "a3", "a4"), ""), {"a1": "leaf0"})
+    (folder / "logs/nodes.json").write_text(nodes.text)
+    run = pacemark(
+        "suites/node", "--backend", "replay", "--from", str(folder / "logs"), results=folder / "results"
+    )
+    assert run.status == 1, run.out
+    assert (run.summary["outcome"], set(run.verdicts.values())) == ("performance", {"passed"})
+    assert main(["bundle", str(run.folder), "-o", str(folder / "run.zip")]) == 0
+    return runs.unpacked(folder / "run.zip")
+
+
+def test_a_screening_as_it_was_made_is_verified(
+    screening: Members, keys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        verify(runs.packed(runs.signed(screening, keys / "vendor.pem"), tmp_path / "run.zip"), keys, "vendor")
+        == 0
+    )
+    assert (
+        "note      screening: 4 nodes, 1 failing (a4), 0 not judged, 3 passing; " in capsys.readouterr().out
+    )
+
+
+@pytest.mark.parametrize(("change", "said"), SCREENED.values(), ids=SCREENED)
+def test_what_was_forged_in_a_screening_is_named(
+    change: Callable[[dict[str, Any]], Any],
+    said: str,
+    screening: Members,
+    keys: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    forged = runs.signed(changed(screening, SUMMARY, change), keys / "vendor.pem")
+    assert verify(runs.packed(forged, tmp_path / "forged.zip"), keys, "vendor") == 1
+    assert said in capsys.readouterr().out
 
 
 # The same, of a run with an acceptance plan.

@@ -14,9 +14,11 @@ from fixtures.backends.slurm.inventory import unfit_nodes
 from fixtures.fleet.job import TrackedJob
 from fixtures.runs.planned import PlannedJob, job_of
 from fixtures.session import screening
+from fixtures.session.choices import CHOICES
 from fixtures.session.screening import Nodes
 from plugins.errors import ConfigError, Unreachable
 from plugins.recipes.cases import Case
+from plugins.record.case import CaseRecord
 from plugins.record.job import Job, JobRef
 from plugins.record.nodes import screened_node
 from plugins.record.verdict import Kind
@@ -173,6 +175,20 @@ def test_a_screening_that_goes_on_has_the_nodes_that_it_began_with(
         nodes = screening._recorded(config, session)
         assert nodes is not None
         assert [*nodes.unfit] == ["a1", "a2"]
+
+
+def test_a_session_with_other_cases_of_the_run_has_its_screening(tmp_path: Path) -> None:
+    (tmp_path / "nodes.json").write_text(Nodes("tiny-fp32-1gpus", {"a1": ""}, {"a1": "leaf7"}).text)
+    config: Any = SimpleNamespace(stash={CHOICES: replace(choices(), folder=tmp_path)})
+    job = Job(ref=JobRef("proxy", "tiny-fp32-1gpus.a1", "name"))
+    result = screening.screened(config, [CaseRecord.unjudged(job, "")])
+    assert result is not None
+    assert [(node.node, node.leaf) for node in result.nodes] == [("a1", "leaf7")]
+    (tmp_path / "nodes.json").write_text("{")
+    result = screening.screened(config, [CaseRecord.unjudged(job, "")])
+    assert result is not None
+    assert result.nodes[0].leaf == ""
+    assert screening.screened(config, []) is None
 
 
 def test_what_the_session_does_not_run_is_not_compared() -> None:
