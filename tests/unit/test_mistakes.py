@@ -104,6 +104,8 @@ MISTAKES = [
     option("an expression that is none", "suites/llama3 -k '70b and and fp8'", "Wrong expression passed to '-k'"),
     option("a backend for --backend", f"{ONE} --backend slurm", "invalid choice: 'slurm'"),
     option("a log without --backend replay", f"{ONE} --from log.out", "--backend replay and --from PATH go together"),
+    option("a path that cannot be looked at", f"{ONE} --backend replay --from {'1' * 300}", "1111: File name too long"),
+    option("a site file to write that cannot be looked at", f"suites --init-site slurm://login --site {'1' * 300}", "1111: File name too long"),
     option("a log that is not there", f"{ONE} --backend replay --from log.out", "--from log.out: no such file or folder"),
     option("a folder without a log", f"{ONE} --backend replay --from docs --gate", "no log of llama3/70b-fp8-512gpus below ", "name the log itself with --from"),
     option("a folder without a log for many cases", "suites/nemotron4 --backend replay --from docs", "no log of nemotron4/", "Nor is there one of the other "),
