@@ -53,7 +53,9 @@ def print_screening(screening: Screening, file: TextIO, width: int, *, colour: b
     hidden = passing[_MOST_PASSING:]
     for node in screening.nodes[: len(screening.nodes) - len(hidden)]:
         state = Text(node.state, style=COLOURS[node.state])
-        table.add_row(node.node, state, *figures(node), node.leaf, " ".join(node.reason.split()))
+        table.add_row(
+            node.node, state, *figures(node), node.leaf, "; ".join(map(str.strip, node.reason.splitlines()))
+        )
     console.print(table)
     if hidden:
         console.print(f"and {len(hidden)} nodes that pass and are as fast as these or faster", style="dim")

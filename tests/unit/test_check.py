@@ -80,7 +80,10 @@ def test_what_one_recipe_lacks_hides_no_other(told: Findings | Exception) -> Non
 
 def test_a_cluster_that_cannot_be_reached_is_asked_once_and_this_machine_all_the_same() -> None:
     backend = Looked(llama3=Absent("the name login cannot be resolved"))
-    backend.here = {"maxtext_llama2": ["HF_TOKEN is not set\n    mend: export HF_TOKEN=..."]}
+    backend.here = {
+        "maxtext_llama2": ["HF_TOKEN is not set\n    mend: export HF_TOKEN=..."],
+        "llama3": ["the name login cannot be resolved"],
+    }
     unready, said = checked(backend)
     assert sorted(unready) == sorted(recipe.name for recipe in RECIPES)
     assert len(backend.looked) == 1
