@@ -138,7 +138,7 @@ class Session:
         self.ledger.plan([(plan.case, plan.backend, plan.ref.name) for plan in plans])
         self.fleet = Fleet(folder, self.ledger, plans, {"slurm": cluster}, {"slurm": site}, policy)
 
-    def finish(self, seconds: float = 10) -> dict[str, Job]:
+    def finish(self, seconds: float = 60) -> dict[str, Job]:
         deadline = time.monotonic() + seconds
         while self.fleet.running:
             assert time.monotonic() < deadline, list(self.fleet.board.values())

@@ -138,7 +138,7 @@ def drive(folder: Path, ledger: Ledger, planned: Sequence[PlannedJob], cluster: 
     """Run these jobs to their ends."""
     fleet = Fleet(folder, ledger, planned, {"slurm": cluster}, {"slurm": site()}, Policy(retries=1))
     fleet.start()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while fleet.running:
         assert time.monotonic() < deadline, list(fleet.board.values())
         time.sleep(0.005)

@@ -33,7 +33,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobRef]:
     started = dead.submit(PROXY.cases[0], "pacemark-run-1.x")
     yield started
     dead.cancel([started])
-    dead._processes[started.name].wait(10)
+    dead._processes[started.name].wait(60)
 
 
 def phase(backend: LocalBackend, job: JobRef) -> Phase:

@@ -228,20 +228,22 @@ def test_the_bound_of_a_launcher_does_not_begin_before_itself(
 ) -> None:
     """It waits here for the check of another recipe, which takes longer than that bound."""
     other = examples.case("15b-bf16-64gpus", "nemotron4")
-    cut: list[float] = []
+    looks: list[str] = []
 
     def check(case: Case) -> None:
         if case.recipe == other.recipe:
-            time.sleep(1)
+            time.sleep(2)
 
     def submit(name: str) -> None:
         if name == WIDE.id:
-            cut.append(time.monotonic())
             _cut_off(name)
 
     def find(job: JobRef, *, to_end: bool = False) -> JobRef | None:
-        return replace(job, id="7", folder="/logs") if time.monotonic() - cut[0] > 0.4 else None
+        """By the second look only: after the bound, the first one would be the last."""
+        looks.append(job.name)
+        return replace(job, id="7", folder="/logs") if len(looks) > 1 else None
 
+    monkeypatch.setattr(Site, "launch_bound", 1.5)
     monkeypatch.setattr("fixtures.runs.unconfirmed.LOOK_AGAIN_SECONDS", 0.0)
     monkeypatch.setattr(cluster, "find", find)
     cluster.on_check, cluster.on_submit = check, submit

@@ -77,7 +77,7 @@ def test_the_cases_of_another_cluster_go_on(tmp_path: Path, cluster: Cluster) ->
     backends, sections = {"slurm": failing, "jobset": cluster}, {"slurm": section, "jobset": section}
     session.fleet = Fleet(tmp_path, session.ledger, plans, backends, sections, Policy())
     session.fleet.start()
-    entries = session.finish(20)
+    entries = session.finish()
     assert {name: entry.failure for name, entry in entries.items()} == {
         WIDE.id: "infrastructure",
         OTHER.id: "",
@@ -126,7 +126,7 @@ def test_a_session_that_resumes_a_job_waits_for_its_cluster(tmp_path: Path) -> N
         tmp_path, session.ledger, plans, {"slurm": failing}, {"slurm": Site(gpu="h100")}, Policy()
     )
     session.fleet.start()
-    entries = session.finish(20)
+    entries = session.finish()
     assert {entry.failure for entry in entries.values()} == {""}
     assert next(silent, None) is None
     assert failing.checks == 3

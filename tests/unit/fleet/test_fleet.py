@@ -72,9 +72,11 @@ def test_a_job_that_starts_does_not_run_yet_and_has_a_limit_of_its_own(
     cluster: Cluster, start: Start
 ) -> None:
     starting = JobState(Phase.STARTING, "Starting", "15 of 16 pods run", "gpu001")
-    cluster.ends[WIDE.id] = [starting] * 10 + [RUNNING, DONE]
-    cluster.ends[NARROW.id] = [starting]
-    session = start(WIDE, NARROW, start_minutes=0.02, run_minutes=0.001)
+    cluster.ends = {WIDE.id: [starting], NARROW.id: [starting]}
+    session = start(WIDE, NARROW, start_minutes=0.05, run_minutes=0.01)
+    # Longer than it may run, and shorter than it may start.
+    time.sleep(1)
+    cluster.ends[WIDE.id] = [RUNNING, DONE]
     entries = session.finish()
     assert entries[WIDE.id].failure == ""
     assert entries[NARROW.id].failure == "infrastructure"

@@ -100,7 +100,7 @@ def test_each_probe_is_submitted_once_and_those_of_two_cases_share_no_node_at_on
 
     cluster.on_submit = look
     session = start(MIDDLE, NARROW, policy=policy())
-    entries = session.finish(30)
+    entries = session.finish()
     assert [entries[case.id].failure for case in (MIDDLE, NARROW)] == ["", ""]
     assert len(probes(session, "ended")) == 2 * ALL_ALIKE
     assert len(cluster.submitted) == len(set(cluster.submitted)) == 2 + 2 * ALL_ALIKE

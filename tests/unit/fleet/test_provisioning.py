@@ -13,7 +13,7 @@ from fixtures.fleet.state import Policy
 from plugins.errors import Unprovisioned
 from plugins.recipes.cases import Case
 from plugins.record.job import SETUP_CASE, JobRef, JobState
-from tests.unit.cluster import BROKEN, DONE, MIDDLE, RUNNING, WIDE, Cluster, Session, Site, told
+from tests.unit.cluster import BROKEN, DONE, MIDDLE, RUNNING, WIDE, Cluster, Session, Site, told, until
 
 KEY, NAME = "llama3/setup", "pacemark-run-1.llama3-setup"
 SETUP = JobRef("llama3", SETUP_CASE, NAME)
@@ -149,7 +149,7 @@ def test_one_that_failed_is_told_where_no_other_was_asked_for(cluster: Unready, 
 
 def test_it_is_cancelled_with_all_else(cluster: Unready, resume: Resume) -> None:
     session = resume("4711")
-    time.sleep(0.2)
+    until(lambda: RUNNING in [entry.state for entry in session.ledger.entries() if entry.case == KEY])
     session.fleet.stop()
     assert NAME in cluster.cancelled
     entry = session.ledger.entry(KEY)
