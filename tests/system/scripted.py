@@ -29,7 +29,9 @@ SHORT = {"cancel_seconds": 3, "unreachable_minutes": 0.06}
 """For what is never confirmed or never answered: so far from each other that a test can tell which bound it was."""
 
 # For tools that answer, and for one that hangs.
-_COMMAND_SECONDS, _SHORT_COMMAND_SECONDS = 10, 2
+_COMMAND_SECONDS, _SHORT_COMMAND_SECONDS = 10, 5
+SUBMITTED = "job 4711"
+"""What a session prints once it knows its job."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,11 @@ def play(
     *,
     recipe: str = RECIPE,
     limits: Mapping[str, float] = MappingProxyType({}),
-    interrupt: bool | str = False,
+    interrupt: str = "",
     then: tuple[str, Script] | None = None,
     **keys: str,
 ) -> Session:
-    """Run the case against this script; `interrupt` sends Ctrl-C once its job runs, and the session has printed this.
+    """Run the case against this script; with `interrupt`, Ctrl-C is sent once its job runs and the session has printed this.
 
     `then`: once the session has printed this, another script is played.
     """
@@ -73,8 +75,7 @@ def play(
         try:
             if interrupt:
                 until(lambda: "RUNNING" in lab.jobs().values(), "the job runs")
-                words = interrupt if isinstance(interrupt, str) else ""
-                until(lambda: words in process.said(), words)
+                until(lambda: interrupt in process.said(), interrupt)
                 signal_group(process, signal.SIGINT)
             if then is not None:
                 said, other = then
@@ -94,6 +95,7 @@ def vanish(lab: ScriptedLab, tmp_path: Path, script: Script, strike: Callable[[]
     with start(*select, results=results) as process:
         try:
             until(lambda: "RUNNING" in lab.jobs().values(), "the job runs")
+            until(lambda: SUBMITTED in process.said(), SUBMITTED)
             strike()
             return finish(process, results, BOUND)
         finally:
@@ -109,7 +111,7 @@ def killed_before_the_first_list(lab: ScriptedLab, tmp_path: Path, script: Scrip
     select, results = _selection(lab, tmp_path, hanging, RECIPE, {}, {}), tmp_path / "results"
     with start(*select, results=results) as process:
         try:
-            until(lambda: "job 4711" in process.said(), "the answer of sbatch")
+            until(lambda: SUBMITTED in process.said(), "the answer of sbatch")
         finally:
             os.killpg(process.pid, signal.SIGKILL)
             process.kill()
