@@ -98,11 +98,11 @@ def session(lab: KubernetesLab, folder: Path, jobs: int, wait: float | None = No
     )
     running = process.pytest(make(folder / "checkout", jobs), folder / "pytest.out", "--site", str(site))
     if go_on is not None and wait is not None:
-        until(lambda: len(items(lab, namespace, "workload")) == jobs + 1, f"{jobs} jobs in the queue", 120)
+        until(lambda: len(items(lab, namespace, "workload")) == jobs + 1, f"{jobs} jobs in the queue")
         time.sleep(wait)
         go_on()
     cost = running.wait()
-    until(lambda: not left(lab, namespace), f"nothing left in {namespace}", 30)
+    until(lambda: not left(lab, namespace), f"nothing left in {namespace}")
     if cost.status:
         sys.exit(f"status {cost.status}:\n{(folder / 'pytest.out').read_text()[-3000:]}")
     asked = Counter(_what(entry) for entry in lab.requests(namespace))

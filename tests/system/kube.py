@@ -11,7 +11,7 @@ import yaml
 
 from tests.lab.k8s.api import ApiError
 from tests.lab.k8s.cluster import KubernetesLab
-from tests.system.support import ROOT, Run, until
+from tests.system.support import ROOT, USUAL_LIMITS, Run, until
 
 CASE = "llama3_gke/70b-fp8-128gpus"
 SELECT = ("suites/llama3_gke", "-k", "70b and fp8 and 128")
@@ -47,7 +47,6 @@ def gke_site(
     lab: KubernetesLab, namespace: str, folder: Path, *, limits: dict[str, float] | None = None, **keys: Any
 ) -> Path:
     """A site file for this namespace of the lab; `keys` replace or add keys of the section `jobset`, None removes."""
-    usual = {"log_settle_seconds": 2, "hopeless_seconds": 3, "cancel_seconds": 30}
     section = {
         "gpu": "h100",
         "namespace": namespace,
@@ -56,7 +55,7 @@ def gke_site(
         },
         # The lab has nodes of another cloud besides.
         "node_selector": {"cloud.google.com/gke-nodepool": "a3mega-pool"},
-        "limits": {**usual, **(limits or {})},
+        "limits": {**USUAL_LIMITS, **(limits or {})},
         "kubeconfig": "",
         **keys,
     }
@@ -78,14 +77,13 @@ def aks_site(
     **keys: Any,
 ) -> Path:
     """A site file for PyTorchJobs in this namespace of the lab; `keys` as above. `roles` are given besides the usual."""
-    usual = {"log_settle_seconds": 2, "hopeless_seconds": 3, "cancel_seconds": 30}
     given = [rule for role in ("pacemark", "pacemark-data", *roles) for rule in rules(role, "pytorchjob")]
     allowed = given, [*rules("pacemark-nodes", "pytorchjob"), *rules("pacemark-storage", "pytorchjob")]
     section = {
         "gpu": "h100",
         "namespace": namespace,
         "node_selector": {"agentpool": "gpu"},
-        "limits": {**usual, **(limits or {})},
+        "limits": {**USUAL_LIMITS, **(limits or {})},
         "kubeconfig": str(lab.user(namespace, f"pacemark-{secrets.token_hex(3)}", *allowed)),
         **keys,
     }

@@ -29,6 +29,10 @@ GUARD = 600.0
 """Seconds after which what is waited for will never come, however busy the machine is. A test that passes waits for no guard."""
 
 
+USUAL_LIMITS = {"log_settle_seconds": 2, "cancel_seconds": 300}
+"""A site's. If its controllers lost their API server, they may ask it again only after a minute (client-go's reflector)."""
+
+
 class LoginNode(Protocol):
     """How a lab is reached."""
 
@@ -120,8 +124,7 @@ def site_file(lab: LoginNode, stage: Stage, folder: Path, *, limits: str = "", *
 
     `limits` adds limits, each with a comma before it, or replaces the usual ones.
     """
-    usual = {"log_settle_seconds": 2, "hopeless_seconds": 3, "cancel_seconds": 30}
-    own = ", ".join(f"{key}: {value}" for key, value in usual.items() if f" {key}:" not in limits)
+    own = ", ".join(f"{key}: {value}" for key, value in USUAL_LIMITS.items() if f" {key}:" not in limits)
     section = {
         "gpu": "h100",
         "account": "lab_acct",

@@ -27,7 +27,7 @@ from tests.lab.k8s.cluster import KubernetesLab
 from tests.lab.k8s.gate import BREAK, CUT, HOLD, LOSE, Gate
 from tests.system.kube import CASE, gke_site, items, nothing_is_left, user
 from tests.system.kube_trial import KubeTrial, MakeTrial
-from tests.system.support import ROOT, finish, until
+from tests.system.support import GUARD, ROOT, finish, until
 
 NAME = "pacemark-20261121-094226-2019.llama3_gke-70b-fp8-128gpus"
 TOO_MANY = "429 Too Many Requests\r\nRetry-After: 1"
@@ -190,7 +190,7 @@ def test_an_api_server_that_crashes_while_submitting(
     (tmp_path / "patience.py").write_text(patience)
     rule = gate.on(JOBSETS, HOLD)
     trial = gated().start("-p", "patience", env={"PYTHONPATH": str(tmp_path)})
-    assert rule.met.wait(300)
+    assert rule.met.wait(GUARD)
     crashing.signal("kube-apiserver", signal.SIGKILL)
     rule.let_go()
     crashing.start_api()
@@ -259,7 +259,7 @@ def test_a_deletion_that_nobody_confirms_is_told_and_swept(
     trial.signal(signal.SIGINT)
     assert trial.process is not None
     # Nobody lets the API server go on before that.
-    out, _ = trial.process.communicate(timeout=300)
+    out, _ = trial.process.communicate(timeout=GUARD)
     assert "NOT confirmed" in out
     crashing.signal("kube-apiserver", signal.SIGCONT)
     # Its bound is as short.

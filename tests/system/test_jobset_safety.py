@@ -24,7 +24,7 @@ from plugins.record.job import JobRef, Phase
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.system.kube import CASE, gke_site, items, left, nothing_is_left
 from tests.system.kube_trial import JOBSETS, TWO, MakeTrial
-from tests.system.support import ROOT, until
+from tests.system.support import GUARD, ROOT, until
 
 NAME = "pacemark-20261121-094226-2019.llama3_gke-70b-fp8-128gpus"
 JOB = JobRef("llama3_gke", "70b-fp8-128gpus", NAME)
@@ -293,7 +293,7 @@ def test_two_sessions_in_one_namespace_do_not_touch_each_other(
     one.signal(signal.SIGINT)
     assert other.process is not None
     assert one.process is not None
-    one.process.wait(300)
+    one.process.wait(GUARD)
     other.let_go()
     passed = other.end()
     cancelled = one.end()

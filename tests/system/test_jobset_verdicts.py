@@ -141,9 +141,7 @@ def test_a_cluster_that_nobody_can_ask_any_more_loses_the_case(
     kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path, running: Callable[[int], None]
 ) -> None:
     kubernetes_lab.set(namespace, hang_at=5)
-    # Controllers that lost the API server may ask it again only after a minute (client-go's reflector).
-    limits = {"unreachable_minutes": 0.05, "cancel_seconds": 300}
-    site = gke_site(kubernetes_lab, namespace, tmp_path, limits=limits)
+    site = gke_site(kubernetes_lab, namespace, tmp_path, limits={"unreachable_minutes": 0.05})
     process = start(*SELECT, "--site", str(site), results=tmp_path / "results")
     running(16)
     kubernetes_lab.stop_api()

@@ -168,7 +168,7 @@ def test_a_slow_node_of_a_pytorchjob_is_named_by_probes(
     kubernetes_lab.hold(namespace, 10, pace=1.2, real_step=0.005, probes=str(table))
     site = aks_site(kubernetes_lab, namespace, tmp_path, limits={"jobs_in_flight": 64})
     process = start(*EIGHT, "--site", str(site), "--isolate", "40", *own, results=tmp_path / "slow")
-    until(lambda: running(kubernetes_lab, namespace) == 8, "8 pods run", 90)
+    until(lambda: running(kubernetes_lab, namespace) == 8, "8 pods run")
     pods = sorted(items(kubernetes_lab, namespace, "pod"), key=lambda pod: str(pod["metadata"]["name"]))
     nodes = [pod["spec"]["nodeName"] for pod in pods]
     table.write_text(json.dumps({"nodes": {nodes[2]: 0.19}}))

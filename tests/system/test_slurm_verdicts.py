@@ -141,7 +141,8 @@ def test_a_job_that_dies_is_infrastructure_with_node_step_and_last_words(
 def test_a_job_that_can_never_start_is_infrastructure_and_is_cancelled(
     slurm_lab: SlurmLab, tmp_path: Path
 ) -> None:
-    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name), tmp_path, partition="small")
+    limits, stage = ", hopeless_seconds: 1", slurm_lab.stage(tmp_path.name)
+    site = site_file(slurm_lab, stage, tmp_path, limits=limits, partition="small")
     result = pacemark(*SELECT, "--site", str(site), results=tmp_path / "results")
     assert result.case()["verdict"] == "infrastructure"
     assert "it can never start; the queue says: PartitionNodeLimit" in result.case()["headline"]

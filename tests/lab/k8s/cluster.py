@@ -10,6 +10,7 @@ By hand: `python -m tests.lab.k8s --nodes 64`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -198,6 +199,14 @@ class KubernetesLab:
         """The file that the log of this pod's main container is served from."""
         folder = self.root / "pods" / str(pod["metadata"]["namespace"]) / str(pod["metadata"]["uid"])
         return next(folder.glob("*.0.log"))
+
+    def reads(self, log: Path) -> bool:
+        """Whether a kubelet has this file open."""
+        pid = self._daemons["kwok"].pid
+        # A file may be closed while they are looked at.
+        with contextlib.suppress(OSError):
+            return any(entry.readlink() == log for entry in Path(f"/proc/{pid}/fd").iterdir())
+        return False
 
     def start_api(self, seconds: float = 300.0) -> None:
         """The API server comes (back) and answers."""

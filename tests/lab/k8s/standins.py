@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab import prober
-from tests.lab.recipe.knobs import Knobs
+from tests.lab.recipe.knobs import BEFORE_STEPS, Knobs
 
 Said = Generator[tuple[float, "str | None"], None, "int | None"]
 
@@ -135,6 +135,8 @@ def _nemo(container: Container, knobs: Knobs) -> Said:
     yield 0, f"Logging to /job-logs/nemo-experiments/{job}"
     if not container.speaks:
         return None
+    while knobs.holds(BEFORE_STEPS):
+        yield 0.05, None
     yield knobs.startup, "[NeMo I 2024-10-10 20:49:13 megatron_gpt_pretraining:37]"
     yield 0, "NCCL version 2.21.5+cuda12.4"
     if knobs.socket_fallback:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 FILE = "lab.json"
+BEFORE_STEPS = -2
+"""For `held_at`: on GKE, behind the first lines of the log."""
 
 
 @dataclass(frozen=True)
