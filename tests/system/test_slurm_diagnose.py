@@ -45,10 +45,7 @@ def test_each_cause_is_named_beside_the_recorded_good_digests(lab: SlurmLab, tmp
 
     stage.set(pace=SLOW, causes=CAUSES)
     site_file(lab, stage, tmp_path)
-    # Fifteen jobs and eighty digests take their time on a busy machine.
-    result = pacemark(
-        *selected("8b"), *common, "--diagnose", "400", results=tmp_path / "results", seconds=400
-    )
+    result = pacemark(*selected("8b"), *common, "--diagnose", "400", results=tmp_path / "results")
     assert result.verdicts == {f"llama3/8b-bf16-{gpus}gpus": "too slow" for gpus in CAUSES}, result.out
     found = {gpus: result.case(f"llama3/8b-bf16-{gpus}gpus")["diagnosis"] for gpus in CAUSES}
     assert {gpus: one["cause"] for gpus, one in found.items()} == FOUND, result.out
@@ -82,10 +79,14 @@ def _record_larger(own: Path, gpus: int, mode: str) -> None:
 def slow(make_trial: MakeTrial) -> Trial:
     """A slow case, in the middle of the profile."""
     trial = make_trial(pace=SLOW, real_step=0.02)
+    held = trial.folder / "held"
+    held.touch()
+    trial.stage.set(held_at=40, held_by=str(held))
     trial.start("--diagnose", "9")
-    # One or two of the 50 may be torn. The jobs that come behind them are held.
-    trial.until_steps(48)
+    # One or two of the 41 may be torn. The jobs that come behind them are held elsewhere.
+    trial.until_steps(39)
     trial.hold(10)
+    held.unlink()
     until(
         lambda: any(job.name.endswith("-profile") and job.state == "RUNNING" for job in trial.living()),
         "the profile",

@@ -80,7 +80,7 @@ def proof(result: Run, case: str, nodes: Sequence[str]) -> str:
 
 
 def test_the_network_of_a_node_is_named_beside_a_node_that_crashes(make_slow: MakeSlow) -> None:
-    result = make_slow({"cards": {"gpu009": 0.1}, "crash": ["gpu012"]}).start("--isolate", "500").end(400)
+    result = make_slow({"cards": {"gpu009": 0.1}, "crash": ["gpu012"]}).start("--isolate", "500").end()
     assert result.verdicts == {CASE: "too slow"}, result.out
     check(result, CASE, "the network of gpu009: ", ["gpu009"], ["gpu012"])
     assert re.fullmatch(r"[\d.]+ s a step: within its limits", proof(result, CASE, ["gpu009"]))

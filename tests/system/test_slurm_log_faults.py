@@ -95,8 +95,8 @@ def test_a_stage_that_fills_up_is_named(small_disk: Path, make_trial: MakeTrial)
 
 def test_a_stage_that_was_full_for_a_while_is_named(small_disk: Path, make_trial: MakeTrial) -> None:
     """The lines of that time are lost, and there is room again when the job ends."""
-    stage = make_stage(small_disk / "stage", "llama3", provisioned=True, real_step=0.2)
-    trial = make_trial(stage=stage, limits=", stall_seconds: 6, stall_factor: 0.01").hold(10).start()
+    stage = make_stage(small_disk / "stage", "llama3", provisioned=True, real_step=0.5)
+    trial = make_trial(stage=stage, limits=", stall_seconds: 12, stall_factor: 0.01").hold(10).start()
     trial.until_steps(5)
     filler = fill(small_disk)
     trial.let_go()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -52,11 +51,8 @@ def case_of(recipe: str) -> Case:
 
 
 def end_of(backend: SlurmBackend, job: JobRef) -> Phase:
-    deadline = time.monotonic() + 300
-    while not (state := backend.poll([job])[job]).phase.over:
-        assert time.monotonic() < deadline, state
-        time.sleep(0.2)
-    return state.phase
+    until(lambda: backend.poll([job])[job].phase.over, "the job's end")
+    return backend.poll([job])[job].phase
 
 
 @pytest.mark.parametrize("recipe", list(SMALLEST))

@@ -68,12 +68,14 @@ def test_a_case_near_the_limit_is_judged_by_three_runs(
 
 def test_stalls_that_do_not_come_again_pass_by_two_runs(slurm_lab: SlurmLab, tmp_path: Path) -> None:
     stalls = dict.fromkeys((20, 22, 27, 35, 43), 1.3)
-    stage = slurm_lab.stage(tmp_path.name, startup=2, slow_steps=stalls)
+    stage = slurm_lab.stage(tmp_path.name, slow_steps=stalls)
+    stage.hold(2)
     site = site_file(slurm_lab, stage, tmp_path)
     process = start(*REPEAT, "--site", str(site), results=tmp_path / "results")
     # The trainer has read its knobs by then.
     until(lambda: list(stage.path.rglob("token.sha256")) != [], "the first run's start")
-    stage.set(slow_steps={}, startup=0)
+    stage.set(slow_steps={})
+    stage.let_go()
     result = finish(process, tmp_path / "results")
     assert result.case()["verdict"] == "passed", result.out
     require_every_run(slurm_lab, result, 2)

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.lab.slurm import SlurmLab
 from tests.system.faults import Gate
+from tests.system.forks import Session
 from tests.system.support import CASE, SELECT, TOKEN, finish, pacemark, signal_group, site_file, start, until
 
 TWO = ("suites/llama3", "-k", "70b and fp8 and (64 or 512)")
+
+
+def heard(process: Session, further: int) -> bool:
+    """Whether the session has heard a first signal, and so many further ones."""
+    said = process.said()
+    return "cancelling what is left" in said and said.count("this ends by itself") >= further
 
 
 @pytest.mark.parametrize(
@@ -36,11 +44,10 @@ def test_a_signal_in_the_middle_leaves_no_job(
     site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, hang_at=5), tmp_path, prologue=prologue)
     process = start(*TWO, "--site", str(site), results=tmp_path / "results")
     until(lambda: len([job for job in slurm_lab.squeue() if job.state == "RUNNING"]) == 2, "two jobs running")
-    for number in signals:
+    for further, number in enumerate(signals):
         signal_group(process, number)
         # Of two that come before the first is heard, the system hands over one.
-        until(lambda: "cancelling what is left" in process.said(), "the first one is heard")
-        time.sleep(0.2)
+        until(partial(heard, process, further), "it is heard")
     gate.open()
     result = finish(process, tmp_path / "results")
     assert slurm_lab.squeue() == []

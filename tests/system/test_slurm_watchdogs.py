@@ -8,7 +8,7 @@ from typing import Any
 from tests.lab.slurm import SlurmLab
 from tests.system.support import SELECT, Run, finish, pacemark, site_file, start, until
 
-STALL = ", stall_factor: 0.1, stall_seconds: 3"
+STALL = ", stall_factor: 0.1, stall_seconds: 6"
 
 
 def run(lab: SlurmLab, tmp_path: Path, *more: str, limits: str = "", **knobs: Any) -> Run:
@@ -59,13 +59,14 @@ def test_giving_up_before_a_pace_can_be_known_is_refused(tmp_path: Path, slurm_l
 
 
 def test_a_case_that_ended_as_infrastructure_is_tried_again(slurm_lab: SlurmLab, tmp_path: Path) -> None:
-    stage = slurm_lab.stage(tmp_path.name, crash_at=3, startup=2)
+    stage = slurm_lab.stage(tmp_path.name, crash_at=3)
+    stage.hold(2)
     site = site_file(slurm_lab, stage, tmp_path)
     process = start(*SELECT, "--retry-infrastructure", "1", "--site", str(site), results=tmp_path / "results")
-    until(lambda: any(job.state == "RUNNING" for job in slurm_lab.squeue()), "the first try")
-    # The trainer has read its knobs a moment after its start, and takes two seconds more.
-    until(lambda: list(stage.path.rglob("token.sha256")) != [], "the trainer's start")
-    stage.set(crash_at=-1, startup=0)
+    # The trainer has read its knobs by then.
+    until(lambda: list(stage.path.rglob("token.sha256")) != [], "the first try's start")
+    stage.set(crash_at=-1)
+    stage.let_go()
     result = finish(process, tmp_path / "results")
     case = result.case()
     assert case["verdict"] == "passed", result.out
