@@ -238,7 +238,7 @@ def test_a_jobset_of_this_name_that_is_not_ours_is_left_alone(
     assert backend.find(JOB) is None
     job = backend._ref(JOB, JobSets(), theirs)
     backend.cancel([job])
-    backend.release(job)
+    backend.release([job])
     assert backend.poll([job])[job].phase is Phase.GONE
     (found,) = items(kubernetes_lab, namespace, "jobset")
     assert found["metadata"]["uid"] == theirs["metadata"]["uid"]

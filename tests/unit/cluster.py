@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from fixtures.backends.base import Backend, LogCopy, LogPiece, LogPlace
@@ -108,8 +108,9 @@ class Cluster(Backend):
     def cancel(self, jobs: Sequence[JobRef]) -> None:
         self.cancelled.update(job.name for job in jobs)
 
-    def release(self, job: JobRef) -> None:
-        self.released.append(job.name)
+    def release(self, jobs: Sequence[JobRef]) -> Mapping[JobRef, Unreachable]:
+        self.released += [job.name for job in jobs]
+        return {}
 
     def provision(self, case: Case, name: str) -> JobRef | None:
         return None

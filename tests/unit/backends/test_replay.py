@@ -250,7 +250,7 @@ def replayed(source: Path) -> bytes:
     while piece.data:
         data += piece.data
         piece = backend.read_log(job, piece.place, ())
-    backend.release(job)
+    backend.release([job])
     return data
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from fixtures.backends.base import LogPlace
 from fixtures.fleet import follow
+from plugins.errors import Unreachable
 from plugins.recipes.cases import Case
 from plugins.record.job import JobRef, JobState
 from tests.unit import examples
@@ -19,9 +20,11 @@ from tests.unit.cluster import DONE, MIDDLE, NARROW, RUNNING, WIDE, Cluster, Sta
 def test_the_logs_of_all_jobs_that_ended_are_asked_for_together(
     cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch, together: int, questions: int
 ) -> None:
+    """And what they left is removed together."""
     cases = (WIDE, MIDDLE, NARROW, examples.case("15b-bf16-64gpus", "nemotron4"))
     read: list[int] = []
     checked: list[int] = []
+    removed: list[int] = []
 
     def poll(jobs: Sequence[JobRef]) -> dict[JobRef, JobState]:
         return dict.fromkeys(jobs, DONE if len(jobs) == len(cases) else RUNNING)
@@ -33,14 +36,20 @@ def test_the_logs_of_all_jobs_that_ended_are_asked_for_together(
         assert all(place.offset for place in places.values())
         checked.append(len(places))
 
+    def release(jobs: Sequence[JobRef]) -> dict[JobRef, Unreachable]:
+        removed.append(len(jobs))
+        return {}
+
     monkeypatch.setattr(follow, "_TOGETHER", together)
     monkeypatch.setattr(cluster, "poll", poll)
     monkeypatch.setattr(cluster, "read_ahead", read_ahead)
     monkeypatch.setattr(cluster, "check_ahead", check_ahead)
+    monkeypatch.setattr(cluster, "release", release)
     entries = start(*cases).finish()
     assert {entry.failure for entry in entries.values()} == {""}
     assert checked == [len(cases) // questions] * questions
     assert read[-questions:] == checked
+    assert list(filter(None, removed)) == checked
 
 
 @pytest.mark.parametrize("cases", [[WIDE], [WIDE, MIDDLE, NARROW]])

@@ -237,8 +237,8 @@ def test_the_end_of_a_session_waits_once_for_what_cannot_be_cancelled(
 def test_what_could_not_be_removed_is_left_to_a_sweep(
     cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(job: JobRef) -> None:
-        raise Unreachable("403 Forbidden")
+    def refuse(jobs: Sequence[JobRef]) -> dict[JobRef, Unreachable]:
+        return dict.fromkeys(jobs, Unreachable("403 Forbidden"))
 
     monkeypatch.setattr(cluster, "release", refuse)
     session = start(WIDE)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import pytest
 
 from fixtures.fleet.state import Policy
-from plugins.errors import SubmitError
-from plugins.record.job import JobState, Phase
+from plugins.errors import SubmitError, Unreachable
+from plugins.record.job import JobRef, JobState, Phase
 from tests.unit.cluster import BROKEN, WIDE, Cluster, Start
 
 
@@ -25,9 +26,14 @@ def test_a_try_that_another_one_follows_is_never_seen_as_the_end(
     cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A test takes the first `ended` that it sees for its own."""
+
+    def release(jobs: Sequence[JobRef]) -> dict[JobRef, Unreachable]:
+        # As on a cluster where something must be deleted, by a server that takes its time.
+        time.sleep(0.3)
+        return {}
+
     cluster.ends[WIDE.id], cluster.logs[WIDE.id] = [BROKEN], "no step\n"
-    # As on a cluster where something must be deleted, by a server that takes its time.
-    monkeypatch.setattr(cluster, "release", lambda job: time.sleep(0.3))
+    monkeypatch.setattr(cluster, "release", release)
     session = start(WIDE, policy=Policy(retries=1))
     seen = set()
     while session.fleet.running:

@@ -34,7 +34,8 @@ class Cautious(Cluster):
         self.cancelled.add(job.name)
 
     def cancel(self, jobs: Sequence[JobRef]) -> None:
-        self.deleter.ask(jobs)
+        for error in self.deleter.ask(jobs).values():
+            raise error
 
     def _state(self, job: JobRef) -> JobState:
         return JobState(Phase.GONE, "not found") if job.name in self.cancelled else RUNNING
@@ -51,6 +52,7 @@ def test_where_each_would_take_long_the_others_come_first_the_next_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(submit, "_SLOW_SECONDS", -1.0)
+    monkeypatch.setattr(submit, "AT_ONCE", 1)
     cluster = Cautious()
     for _ in range(2):
         with pytest.raises(Unreachable):

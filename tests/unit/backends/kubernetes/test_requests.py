@@ -190,8 +190,7 @@ def test_a_job_costs_two_objects_a_delete_and_two_requests_for_its_log(
     until(lambda: look() == {Phase.SUCCEEDED})
     for _ in range(20):
         look()
-    for job in jobs:
-        backend.release(job)
+    assert backend.release(jobs) == {}
     assert cluster.requests == {
         **{f"POST {kind}": JOBS for kind in ("jobsets", "configmaps")},
         **{f"{method} {kind}": 1 for kind in ("jobsets", "pods") for method in ("LIST", "WATCH")},
@@ -199,6 +198,33 @@ def test_a_job_costs_two_objects_a_delete_and_two_requests_for_its_log(
         "READ log": JOBS,
         "DELETE jobsets": JOBS,
     }
+
+
+def test_the_logs_of_jobs_that_have_ended_are_read_at_once_and_so_are_the_jobs_deleted(
+    cluster: Cluster, backend: KubernetesBackend
+) -> None:
+    jobs = [backend.submit(CASE, f"run.{number}") for number in range(JOBS)]
+    for job in jobs:
+        put_pods(cluster, job, "Succeeded")
+        done = [{"type": "Completed", "status": "True"}]
+        cluster.put(
+            f"{JOBSETS}/{job.id}", {**cluster.objects[f"{JOBSETS}/{job.id}"], "status": {"conditions": done}}
+        )
+    until(lambda: phases(backend, jobs) == {Phase.SUCCEEDED})
+    meeting = threading.Barrier(JOBS, timeout=60)
+
+    def meet(method: str, path: str) -> None:
+        """A request is answered only once there is one for each job."""
+        if method in ("READ", "DELETE"):
+            meeting.wait()
+
+    cluster.before = meet
+    places = dict.fromkeys(jobs, LogPlace())
+    backend.read_ahead(places)
+    backend.read_ahead(places)
+    assert all(backend.read_log(job, LogPlace(), ()).data for job in jobs)
+    assert backend.release(jobs) == {}
+    assert cluster.requests["READ log"] == cluster.requests["DELETE jobsets"] == JOBS
 
 
 def test_a_state_is_worked_out_only_when_an_object_of_its_job_has_changed(

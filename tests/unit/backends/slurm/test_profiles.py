@@ -122,5 +122,5 @@ def test_a_job_of_which_only_the_name_is_known_has_nothing_to_remove(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     login = maxtext(tmp_path, monkeypatch)
-    login.backend.release(JobRef("", "", OWN + PGLE.id, "17"))
+    login.backend.release([JobRef("", "", OWN + PGLE.id, "17")])
     assert login.scripts == []
