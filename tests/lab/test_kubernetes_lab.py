@@ -46,7 +46,7 @@ def claim(kubernetes_lab: KubernetesLab, namespace: str) -> None:
         kubernetes_lab.api.create(document)
 
 
-def until(what: str, ready: Callable[[], object], seconds: float = 300) -> None:
+def until(what: str, ready: Callable[[], object], seconds: float = 600) -> None:
     end = time.monotonic() + seconds
     while not ready():
         assert time.monotonic() < end, f"after {seconds} s still not: {what}"

@@ -95,7 +95,7 @@ def command(pid: int) -> str:
         return ""
 
 
-def until(what: str, ready: Callable[[], object], seconds: float = 300) -> None:
+def until(what: str, ready: Callable[[], object], seconds: float = 600) -> None:
     end = time.monotonic() + seconds
     while not ready():
         assert time.monotonic() < end, f"after {seconds} s still not: {what}"

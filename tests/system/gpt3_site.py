@@ -14,7 +14,7 @@ from fixtures.backends.kubernetes.provision.apply import Provisioner
 from plugins.record.job import JobRef, JobState
 from tests.lab.k8s import manifests, processes
 from tests.lab.k8s.cluster import KubernetesLab
-from tests.system.support import ROOT, until
+from tests.system.support import GUARD, ROOT, until
 from tests.unit import gpt3_setup
 from tests.unit import hub as hubs
 from tests.unit.hub import Hub
@@ -91,7 +91,7 @@ def follow(
     session: Provisioner,
     job: JobRef,
     enough: Callable[[JobState], bool] = lambda _: False,
-    seconds: float = 300,
+    seconds: float = GUARD,
 ) -> list[JobState]:
     """Ask as the fleet does, until it is over or `enough`; every state that was seen."""
     seen: list[JobState] = []

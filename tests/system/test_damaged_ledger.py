@@ -53,11 +53,16 @@ def killed(lab: ScriptedLab, tmp_path: Path, site: Path, script: Script = LONG) 
     lab.play(script)
     process = start(*SELECT, "--site", str(site), results=tmp_path / "results")
     try:
-        until(lambda: "RUNNING" in lab.jobs().values(), "the job runs")
-        folder = (tmp_path / "results" / "latest").resolve()
-        until(lambda: '"status": "submitted"' in (folder / JOBS_LOG).read_text(), "its id is recorded")
+        return recorded(lab, tmp_path)
     finally:
         kill(process)
+
+
+def recorded(lab: ScriptedLab, tmp_path: Path) -> Path:
+    """The folder of the run, once its job runs and the ledger has the job's id."""
+    until(lambda: "RUNNING" in lab.jobs().values(), "the job runs")
+    folder = (tmp_path / "results" / "latest").resolve()
+    until(lambda: '"status": "submitted"' in (folder / JOBS_LOG).read_text(), "its id is recorded")
     return folder
 
 
@@ -81,7 +86,7 @@ def ask(site: Path, tmp_path: Path, *arguments: str, results: str = "results") -
 def test_a_sweep_finds_and_cancels_whatever_became_of_the_ledger(
     scripted_lab: ScriptedLab, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
-    site = site_of(scripted_lab, RECIPE, tmp_path, launch_minutes="0.02")
+    site = site_of(scripted_lab, RECIPE, tmp_path, launch_minutes="0.1")
     damage(killed(scripted_lab, tmp_path, site))
     swept = ask(site, tmp_path, "suites", "--sweep")
     assert swept.status == 0, swept.out
@@ -93,7 +98,7 @@ def test_a_sweep_finds_and_cancels_whatever_became_of_the_ledger(
 def test_a_resumed_run_goes_on_with_its_job_whatever_became_of_the_ledger(
     scripted_lab: ScriptedLab, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
-    site = site_of(scripted_lab, RECIPE, tmp_path, launch_minutes="0.02")
+    site = site_of(scripted_lab, RECIPE, tmp_path, launch_minutes="0.1")
     damage(killed(scripted_lab, tmp_path, site))
     process = start(*SELECT, "--site", str(site), "--resume", "latest", results=tmp_path / "results")
     try:
@@ -109,7 +114,7 @@ def test_a_resumed_run_goes_on_with_its_job_whatever_became_of_the_ledger(
 
 
 def test_a_run_of_which_no_line_is_whole_is_named(scripted_lab: ScriptedLab, tmp_path: Path) -> None:
-    site = site_of(scripted_lab, RECIPE, tmp_path, launch_minutes="0.02")
+    site = site_of(scripted_lab, RECIPE, tmp_path, launch_minutes="0.1")
     folder = killed(scripted_lab, tmp_path, site)
     (folder / JOBS_LOG).write_bytes(b"")
     for command in (["suites", "--sweep"], [*SELECT, "--resume", "latest"]):
@@ -124,9 +129,8 @@ def test_a_copy_of_a_run_that_lives_is_left_alone(scripted_lab: ScriptedLab, tmp
     site = site_of(scripted_lab, RECIPE, tmp_path)
     with start(*SELECT, "--site", str(site), results=tmp_path / "results") as process:
         try:
-            until(lambda: "RUNNING" in scripted_lab.jobs().values(), "the job runs")
+            run = recorded(scripted_lab, tmp_path)
             shutil.copytree(tmp_path / "results", tmp_path / "backup", symlinks=True)
-            run = (tmp_path / "results" / "latest").resolve()
             for command in (
                 ["suites", "--sweep"],
                 ["suites", "--cancel", run.name],

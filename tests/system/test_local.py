@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.support import ROOT, finish, pacemark, signal_group, start, until
+from tests.system.support import GUARD, ROOT, finish, pacemark, signal_group, start, until
 from tests.system.test_proxy import CPU_ONLY, TINY
 
 # Prints the processor time of a small training step that is computed once, and of one that is computed 16 times.
@@ -101,7 +101,7 @@ def test_without_jax_there_is_one_message_with_the_command(tmp_path: Path) -> No
         env=os.environ,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=GUARD,
         check=False,
     )
     assert done.returncode == 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from fixtures.backends.ssh.connection import SshConnection
 from fixtures.backends.ssh.section import Ssh
 from plugins.errors import Unreachable
 from tests.lab.scripted import ScriptedLab
-from tests.system.support import until
+from tests.system.support import GUARD, until
 
 
 @pytest.fixture
@@ -63,7 +62,7 @@ def test_scripts_run_at_the_same_time(ssh: SshConnection, tmp_path: Path) -> Non
 
     def run(number: int) -> None:
         waits = f"until [ $(ls {tmp_path} | wc -l) = 5 ]; do sleep 0.05; done"
-        said.append(ssh.run(f"touch {tmp_path}/{number}; {waits}; echo met", seconds=300).out)
+        said.append(ssh.run(f"touch {tmp_path}/{number}; {waits}; echo met", seconds=GUARD).out)
 
     threads = [threading.Thread(target=run, args=(number,)) for number in range(5)]
     for thread in threads:
@@ -90,14 +89,17 @@ def test_short_scripts_take_turns_in_one_shell(ssh: SshConnection) -> None:
     assert (len(shells), len(set(shells))) == (33, 1)
 
 
-def test_a_script_that_hangs_is_told_and_cuts_off_no_other(ssh: SshConnection) -> None:
+def test_a_script_that_hangs_is_told_and_cuts_off_no_other(ssh: SshConnection, tmp_path: Path) -> None:
     said: list[str] = []
-    other = threading.Thread(target=lambda: said.append(ssh.run("sleep 2; echo whole").out))
+    begun, over = tmp_path / "begun", tmp_path / "over"
+    waits = f"touch {begun}; until [ -e {over} ]; do sleep 0.05; done; echo whole"
+    other = threading.Thread(target=lambda: said.append(ssh.run(waits, seconds=GUARD).out))
     other.start()
-    time.sleep(0.5)
-    with pytest.raises(Unreachable, match=r"no answer within 0\.5 s"):
-        ssh.run("sleep 60", seconds=0.5)
+    until(begun.exists, "the other script has begun")
+    with pytest.raises(Unreachable, match=r"no answer within 3 s"):
+        ssh.run("sleep 60", seconds=3)
     assert ssh.run("echo after").out == "after\n"
+    over.touch()
     other.join()
     assert said == ["whole\n"]
 

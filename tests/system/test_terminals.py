@@ -23,7 +23,7 @@ import pytest
 
 from tests.lab.scripted import STUCK, Fault, Script, ScriptedLab
 from tests.system.scripted import TIMED_OUT
-from tests.system.support import ROOT, command, environment, site_file, until
+from tests.system.support import GUARD, ROOT, command, environment, site_file, until
 
 TWO = ("suites/maxtext_llama2", "-k", "70b and bf16 and (64gpus or 128gpus)")
 SLOW = {"scancel": Fault(f"scancel: error: {TIMED_OUT}", calls=1)}
@@ -78,7 +78,7 @@ def test_ctrl_c_that_also_ends_tee_leaves_no_job(
         until(lambda: two_jobs_run(scripted_lab), "two jobs running")
         time.sleep(0.5)
         os.killpg(process.pid, signal.SIGINT)
-        process.wait(300)
+        process.wait(GUARD)
         until(lambda: not group(process.pid), "the end of the session")
     require_cancelled(scripted_lab, tmp_path)
 
@@ -101,7 +101,7 @@ def test_a_terminal_that_is_closed_leaves_no_job(
         if times == 2:
             time.sleep(0.3)
             process.send_signal(signal.SIGHUP)
-        process.wait(300)
+        process.wait(GUARD)
     finally:
         process.kill()
         process.wait()
@@ -124,7 +124,7 @@ def test_under_nohup_a_terminal_that_is_closed_ends_nothing(
         # The shell's own, to the whole job.
         os.killpg(process.pid, signal.SIGHUP)
         scripted_lab.play(Script())
-        process.wait(300)
+        process.wait(GUARD)
     finally:
         process.kill()
         process.wait()
@@ -141,7 +141,7 @@ def test_a_reader_that_quits_ends_the_session_and_leaves_no_job(
     scripted_lab.play(Script())
     line = shlex.join(session(scripted_lab, tmp_path, limits=", jobs_in_flight: 1"))
     with piped(f"{line} 2>&1 | sed '/running on/q' >/dev/null") as process:
-        process.wait(300)
+        process.wait(GUARD)
     assert scripted_lab.live_jobs() == []
     assert "passed" in {case["verdict"] for case in cases(tmp_path)}
     assert len(cases(tmp_path)) == 2
