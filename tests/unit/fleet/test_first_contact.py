@@ -48,8 +48,10 @@ class Failing(Cluster):
     ("error", "once"), [(Absent("unknown name"), True), (Denied("no such user"), True), (ENDLESS, False)]
 )
 def test_a_cluster_that_never_answered_ends_its_cases(
-    start: Start, cluster: Cluster, error: Unreachable, once: bool
+    start: Start, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, error: Unreachable, once: bool
 ) -> None:
+    # On a busy machine the first check may come late.
+    monkeypatch.setattr("fixtures.fleet.jobs.FIRST_CONTACT_SECONDS", 2.0)
     failing = Failing(error, 10_000, WIDE.recipe)
     cluster.on_check = failing.on_check
     session = start(WIDE, NARROW)
@@ -58,7 +60,7 @@ def test_a_cluster_that_never_answered_ends_its_cases(
     assert {entry.message for entry in entries.values()} == {f"never submitted: {error}"}
     assert {entry.failure for entry in entries.values()} == {"infrastructure"}
     assert (failing.checks == 1) is once
-    assert once or time.monotonic() - began > 0.25
+    assert once or time.monotonic() - began > 1.5
     assert cluster.submitted == []
     said = [line for line in told(session) if str(error) in line]
     # Said once of all cases, and before that, that it is tried again.
@@ -85,7 +87,10 @@ def test_the_cases_of_another_cluster_go_on(tmp_path: Path, cluster: Cluster) ->
     assert (failing.submitted, cluster.submitted) == ([], [OTHER.id])
 
 
-def test_a_hiccup_at_the_first_contact_ends_nothing(start: Start, cluster: Cluster) -> None:
+def test_a_hiccup_at_the_first_contact_ends_nothing(
+    start: Start, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fixtures.fleet.jobs.FIRST_CONTACT_SECONDS", 60.0)
     cluster.on_check = Failing(ENDLESS, 2, WIDE.recipe).on_check
     assert start(WIDE).finish()[WIDE.id].failure == ""
 

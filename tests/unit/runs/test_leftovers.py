@@ -395,7 +395,7 @@ def name(folder: Path, pid: int, host: str = "") -> None:
 
 def test_the_owner_of_a_run_is_asked_to_end(folder: Path, owner: subprocess.Popen[str]) -> None:
     name(folder, owner.pid)
-    assert stop_run(folder, 10) == ""
+    assert stop_run(folder, 60) == ""
     assert owner.wait(60) == -signal.SIGTERM
 
 
