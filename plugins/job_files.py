@@ -81,9 +81,10 @@ class ParsedLogs:
 
     def forget(self, folder: Path) -> None:
         """Forget the logs in this folder and below it."""
+        below = f"{folder}{os.sep}"
         with self._changing:
             self._known = {
-                key: known for key, known in self._known.items() if not known[0].is_relative_to(folder)
+                key: known for key, known in self._known.items() if not str(known[0]).startswith(below)
             }
 
     def _read(self, reader: str, path: Path, parse: Callable[[BinaryIO], Parsed], nothing: Parsed) -> Parsed:
