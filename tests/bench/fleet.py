@@ -1,8 +1,10 @@
 """64 jobs of 4 nodes and 10 s on a cluster that holds them all: Pacemark over SSH, ReFrame, and sbatch without either.
 
-The floor is the time that the longest job took, by the controller's log: what all of them need that start at once. What
-the cluster itself needs for as many jobs is measured three times: sbatch in a loop, in four loops at once, and one job
-array. It starts batch jobs about once a second, so even a single call does not reach the floor. Then cases that wait behind a busy cluster. The cluster is the lab's Slurm of 256 nodes on this machine.
+The floor is the time that the longest job took, by the controller's log: what all of them need that start at once. The
+same requests over SSH by a program that does nothing else are what Pacemark cannot get below. What the cluster itself
+needs for as many jobs is measured three times: sbatch in a loop, in four loops at once, and one job array. It starts
+batch jobs about once a second, so even a single call does not reach the floor. Then cases that wait behind a busy
+cluster. The cluster is the lab's Slurm of 256 nodes on this machine.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ JOBS = 64
 WITH_PEER = True
 """Whether ReFrame is measured, which is installed from the network."""
 
+_SBATCH = f"sbatch --nodes={checkout.NODES} --exclusive --mem=0 --gres=gpu:8 --output=bare-%j.out"
 _LOOPS = 4
 _ROUNDS = 5
 _PATIENCE = 60.0
@@ -110,16 +113,27 @@ def peer(lab: SlurmLab, folder: Path) -> Way:
 
 def bare(lab: SlurmLab, folder: Path) -> list[Way]:
     """No harness at all, the least that this machine and its Slurm need: until the last job's own end."""
-    sbatch = f"sbatch --nodes={checkout.NODES} --exclusive --mem=0 --gres=gpu:8 --output=bare-%j.out"
 
     def loop(jobs: int) -> str:
-        return f"for ((i = 0; i < {jobs}; i++)); do {sbatch} job.sh; done"
+        return f"for ((i = 0; i < {jobs}; i++)); do {_SBATCH} job.sh; done"
 
     return [
         _bare(lab, folder / "loop", "sbatch", loop(JOBS)),
         _bare(lab, folder / "loops", f"{_LOOPS} loops", f"({loop(JOBS // _LOOPS)}) & " * _LOOPS + "wait"),
-        _bare(lab, folder / "array", "one array", f"{sbatch} --array=0-{JOBS - 1} job.sh"),
+        _bare(lab, folder / "array", "one array", f"{_SBATCH} --array=0-{JOBS - 1} job.sh"),
     ]
+
+
+def alone(lab: SlurmLab, folder: Path) -> Way:
+    """The same requests over SSH and nothing else: what Pacemark cannot get below."""
+    folder.mkdir()
+    (folder / "job.sh").write_text(checkout.JOB)
+    program = [sys.executable, "-m", "tests.bench.requests_alone", lab.host, str(lab.port), lab.user]
+    command = [*program, str(lab.key), str(folder), str(JOBS), f"{_SBATCH} --parsable job.sh"]
+    with controller.watching(lab) as record:
+        cost = process.Measured(command, cwd=checkout.ROOT, out=folder / "alone.out").wait()
+    require(cost, record, folder / "alone.out")
+    return Way("requests alone", cost, record)
 
 
 def _bare(lab: SlurmLab, folder: Path, name: str, command: str) -> Way:
@@ -145,7 +159,7 @@ def require(cost: Cost, record: Record, out: Path) -> None:
 
 
 def side_by_side(lab: SlurmLab, folder: Path) -> None:
-    ours, loop, *_ = ways = [pacemark(lab, folder), *bare(lab, folder)]
+    ours, loop, *_ = ways = [pacemark(lab, folder), *bare(lab, folder), alone(lab, folder / "alone")]
     if WITH_PEER:
         ways.append(peer(lab, folder))
     print_table(
