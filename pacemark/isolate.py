@@ -19,8 +19,8 @@ HELP = "find the nodes that slow the cases of a run that were too slow, without 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help="a name in the results, or latest")
-    parser.add_argument("gpu_hours", metavar="GPU_HOURS", help="as of pytest's option --isolate")
+    parser.add_argument("run", metavar="RUN", help="the folder of a run, its name, or latest")
+    parser.add_argument("gpu_hours", metavar="GPU_HOURS", help="how much all probes and proofs may cost")
     parser.add_argument("--site", metavar="FILE", required=True, help="the site file of the run")
     parser.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="where runs are")
     parser.add_argument(

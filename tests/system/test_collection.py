@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -301,7 +302,15 @@ def test_a_log_that_exists_is_judged_without_a_site(tmp_path: Path) -> None:
     assert f"judged from {log}, the one file that was given\n" in slow.out
     assert slow.out.count("replay: judged as llama3 25.04 on h100, which a log does not say") == 1
     log.write_text("".join(line.replace("in s: 10.7", "in s: 10.0") for line in lines))
-    assert pacemark(*select, results=tmp_path / "again").verdicts == {"llama3/70b-fp8-512gpus": "passed"}
+    passed = pacemark(*select, results=tmp_path / "the second")
+    assert passed.verdicts == {"llama3/70b-fp8-512gpus": "passed"}
+    # What it says to open the report with can be pasted into a shell.
+    command = next(line for line in passed.out.splitlines() if line.startswith("allure: "))
+    assert shlex.split(command)[5:] == [
+        str(passed.folder / "allure"),
+        "-c",
+        str(passed.folder / "allurerc.json"),
+    ]
 
 
 def test_an_empty_selection_names_the_nearest_cases_also_of_workers(tmp_path: Path) -> None:

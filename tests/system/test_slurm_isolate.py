@@ -147,7 +147,7 @@ def test_a_run_that_has_ended_is_isolated_without_its_case(make_slow: MakeSlow) 
     before = trial.start().end()
     assert before.case(SMALL)["verdict"] == "too slow"
     job = before.case(SMALL)["job"]
-    command = rf"python -m pacemark isolate {trial.run} \d+ --site {trial.site}"
+    command = rf"python -m pacemark isolate {trial.results / trial.run} \d+ --site {trial.site}"
     assert re.search(
         rf"^to find the nodes that slow 1 case\(s\), in about \d+ GPU-hours: {command}$",
         before.out,
