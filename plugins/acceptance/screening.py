@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from plugins.words import counted
 FEWEST = 3
 """Fewer nodes are not compared with each other."""
 
+FASTER = 0.05
+"""If a node is faster than its peers by more than this share, these may all be slow: only a baseline tells."""
+
 WIDEST = 0.08
 """If nodes scatter so much that a limit is above this share, no node passes by its peers alone."""
 
@@ -23,6 +27,12 @@ WIDEST = 0.08
 _MEASURED = (Kind.PASSED, Kind.TOO_SLOW, Kind.NO_BASELINE)
 _FAILING = (Kind.TOO_SLOW, Kind.NOISY, Kind.INVALID)
 _ORDER = list(NodeState)
+# So a job ends on Slurm, and the pod of one on Kubernetes, that somebody cancelled, or that made room for another: that says
+# nothing of its node. A job that the session itself cancelled for a fault has another headline.
+_ENDED_BY_OTHERS = re.compile(rf"{Kind.INFRASTRUCTURE}: job \S+ ended (CANCELLED|PREEMPTED)\b")
+_PREEMPTED_POD = re.compile(
+    r"pod \S+ on \S+ \((PreemptionByScheduler|EvictionByEvictionAPI|it was deleted)\b"
+)
 
 Causes = Callable[[str, str], Sequence[str]]
 """What the GPUs of a slow case tell that those of a good one do not; both cases are given by their keys."""
@@ -33,12 +43,14 @@ class _Comparison:
     """What the nodes are compared with, None if they are too few; and the reason of each that is unlike the others.
 
     `words` says it of all. If there are two kinds of nodes, the slower kind is unlike the others, and none of it is accused.
+    `alike`: a node without a baseline passes beside the others.
     """
 
     peers: Peers | None
     unlike: Mapping[str, str]
     words: str
     kinds: bool = False
+    alike: bool = False
 
     def accuses(self, node: str) -> bool:
         return node in self.unlike and not self.kinds
@@ -104,17 +116,29 @@ def _compare(seconds: Mapping[str, float]) -> _Comparison:
     kinds = two_kinds(times) or _faster_kind(times, peers)
     if kinds is not None:
         fast, slow = kinds
-        unlike = {node: "of the slower kind of nodes" for node, time in seconds.items() if time >= slow[0]}
-        return _Comparison(peers, unlike, f"two kinds of nodes: {_kind(fast)}, {_kind(slow)}", kinds=True)
+        # A kind has a quarter of the nodes at least, and so some of the slower ones if there are fewer fast ones.
+        edge = min(slow[0], (1 + LEAST) * statistics.median(fast))
+        unlike = {node: "of the slower kind of nodes" for node, time in seconds.items() if time >= edge}
+        words = f"two kinds of nodes: {_kind(fast)}, {_kind(slow)}"
+        return _Comparison(peers, unlike, words, kinds=True, alike=peers.limit <= WIDEST)
     unlike = {
         node: f"{percent(peers.slowness(time))} slower than its peers (limit {percent(peers.limit)})"
         for node, time in seconds.items()
         if peers.slowness(time) > peers.limit
     }
     words = f"what is {percent(peers.smallest)} slower than its peers would have been seen"
+    fast = [time for time in times if -peers.slowness(time) > max(FASTER, peers.limit)]
     if peers.limit > WIDEST:
         words = f"they scatter too much to pass beside each other: {words}"
-    return _Comparison(peers, unlike, words)
+    elif fast:
+        words = f"{_kind(fast)}, so much less than the others that no node passes without a baseline; {words}"
+    return _Comparison(peers, unlike, words, alike=peers.limit <= WIDEST and not fast)
+
+
+def compares(screening: Screening) -> bool:
+    """Whether the nodes of a screening could pass beside each other: not if they are too few or too unlike."""
+    passing = screening.having(NodeState.PASSING)
+    return bool(passing) and screening.limit is not None and screening.limit <= WIDEST
 
 
 def _faster_kind(times: Sequence[float], peers: Peers) -> tuple[list[float], list[float]] | None:
@@ -132,8 +156,9 @@ def _kind(times: Sequence[float]) -> str:
 
 def _state(record: CaseRecord, compared: _Comparison) -> NodeState:
     # A case without a configuration was not judged: the session was stopped, and cancelled its job.
-    judged = record.configuration is not None
-    broken = record.verdict is Kind.INFRASTRUCTURE and judged and record.job.state.nodes != ""
+    judged, job = record.configuration is not None, record.job.state
+    ended_by_others = _ENDED_BY_OTHERS.match(record.headline) or _PREEMPTED_POD.match(job.reason)
+    broken = record.verdict is Kind.INFRASTRUCTURE and judged and job.nodes != "" and not ended_by_others
     if record.verdict in _FAILING or broken or compared.accuses(record.node):
         return NodeState.FAILING
     if record.node in compared.unlike:
@@ -141,8 +166,7 @@ def _state(record: CaseRecord, compared: _Comparison) -> NodeState:
     if record.verdict is Kind.PASSED:
         return NodeState.PASSING
     # A node without a baseline passes if it is like the others, and its GPUs are like each other.
-    alike = compared.peers is not None and compared.peers.limit <= WIDEST
-    if record.verdict is Kind.NO_BASELINE and alike and record.slow_gpus == ():
+    if record.verdict is Kind.NO_BASELINE and compared.alike and record.slow_gpus == ():
         return NodeState.PASSING
     return NodeState.NOT_JUDGED
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from plugins.acceptance.screening import WIDEST
+from plugins.acceptance.screening import compares
 from plugins.files import write_json, write_whole
 from plugins.judging.judgement import Judgement
 from plugins.outcome import UNKNOWN_JOB
@@ -118,8 +118,7 @@ def _test(record: CaseRecord) -> dict[str, Any]:
 
 def _peers_test(screening: Screening) -> dict[str, Any]:
     """The test that compares the nodes of a screening: one that is slower than its peers may have passed its own."""
-    compared = screening.limit is not None and screening.limit <= WIDEST
-    status = "passed" if compared else "skipped"
+    status = "passed" if compares(screening) else "skipped"
     if screening.unlike:
         status = "failed"
     message = shown(screening.headline)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from plugins.acceptance.screening import screening
+from plugins.acceptance.screening import compares, screening
 from plugins.record.case import CaseRecord, Means
 from plugins.record.folder import FAILING_NODES, PASSING_NODES
 from plugins.record.job import Job, JobRef, JobState
@@ -154,6 +154,29 @@ def test_slow_nodes_do_not_pass_because_most_are_slow(fast: int, slow: int) -> N
     assert f"two kinds of nodes: {fast} take about" in result.headline
 
 
+@pytest.mark.parametrize(("fast", "slow"), [(1, 4), (3, 10), (1, 255), (50, 206)])
+def test_slow_nodes_do_not_pass_beside_a_few_fast_ones(fast: int, slow: int) -> None:
+    """Fewer than a quarter are no kind; a baseline tells that the others are well."""
+    loss = dict.fromkeys(range(1, slow + 1), 0.08)
+    records = fleet(fast + slow, loss, verdict=Kind.NO_BASELINE, noise=0.003)
+    result = screened(records)
+    assert set(states(result).values()) == {NodeState.NOT_JUDGED}
+    assert f"; {fast} take about 1." in result.headline
+    assert not compares(result)
+    passed = screened([replace(record, verdict=Kind.PASSED) for record in records])
+    assert set(states(passed).values()) == {NodeState.PASSING}
+    assert compares(passed)
+
+
+@pytest.mark.parametrize("fast", [60, 62, 63])
+def test_slow_nodes_are_not_of_a_kind_that_is_filled_up_with_them(fast: int) -> None:
+    """Of 256 nodes a kind has 64 at least."""
+    loss = dict.fromkeys(range(fast + 1, 257), 0.08)
+    result = screened(fleet(256, loss, verdict=Kind.NO_BASELINE, noise=0.003))
+    assert "two kinds of nodes: 64 take about" in result.headline
+    assert sorted(having(result, NodeState.PASSING)) == [f"gpu{number:03}" for number in range(1, fast + 1)]
+
+
 @pytest.mark.parametrize("half", [2, 3])
 def test_nodes_that_scatter_too_much_pass_by_a_baseline_alone(half: int) -> None:
     """Two of four nodes are 30 % slower, and the limit by their scatter is above 90 %."""
@@ -184,6 +207,34 @@ def test_a_node_whose_record_is_older_and_tells_nothing_of_its_gpus_passes_by_a_
     assert "an older Pacemark wrote its record" in result.nodes[0].reason
     passed = screened([replace(record, verdict=Kind.PASSED) for record in records])
     assert set(states(passed).values()) == {NodeState.PASSING}
+
+
+@pytest.mark.parametrize(
+    ("headline", "reason", "state"),
+    [
+        ("job 17 ended CANCELLED by 0 on gpu009 after step 3 of 0 to 49", "", NodeState.NOT_JUDGED),
+        ("job 17 ended PREEMPTED on gpu009 before its first step", "", NodeState.NOT_JUDGED),
+        ("job run ended Failed", "pod run-0 on gpu009 (EvictionByEvictionAPI: moved)", NodeState.NOT_JUDGED),
+        ("job run ended Failed", "pod run-0 on gpu009 (PreemptionByScheduler: room)", NodeState.NOT_JUDGED),
+        ("job run ended Failed", "pod run-0 on gpu009 (it was deleted)", NodeState.NOT_JUDGED),
+        ("job run ended Failed", "pod run-0 on gpu009 (DeletionByTaintManager: gone)", NodeState.FAILING),
+        (
+            "job run ended Failed",
+            "pod run-0 on gpu009: container c ended with exit code 1",
+            NodeState.FAILING,
+        ),
+        ("job 17 ended NODE_FAIL on gpu009 before its first step", "", NodeState.FAILING),
+        ("job 17 ended TIMEOUT on gpu009 before its first step", "", NodeState.FAILING),
+        # The session cancelled it.
+        ("no new step for 600 s, the last was 3", "", NodeState.FAILING),
+    ],
+)
+def test_a_job_that_others_ended_accuses_no_node(headline: str, reason: str, state: NodeState) -> None:
+    ended = record("gpu009", verdict=Kind.INFRASTRUCTURE)
+    job = replace(ended.job, state=replace(ended.job.state, raw="CANCELLED by 1000", reason=reason))
+    ended = replace(ended, headline=f"infrastructure: {headline}", job=job)
+    node = screened([*fleet(8), ended]).nodes[0]
+    assert (node.node, node.state, node.reason) == ("gpu009", state, ended.headline)
 
 
 def test_a_job_that_a_stopped_session_cancelled_accuses_no_node() -> None:
