@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from plugins.acceptance.decision import decide
-from plugins.acceptance.shown import RunShown
+from plugins.acceptance.shown import RunShown, Shown, ratio
 from plugins.recipes.cases import Case
 from plugins.record.plan import Agreed
 from plugins.record.summary import AcceptanceRecord, Scale, Scaling, WaivedCase
@@ -66,6 +66,23 @@ def scaling_record(curves: Sequence[Scaling]) -> tuple[Scaling, ...]:
         if any(scale.why for scale in curve.scales)
         or sum(scale.tokens_per_second_per_gpu is not None for scale in curve.scales) > 1
     )
+
+
+def scaling_beside(
+    earlier: Sequence[Scaling], scaling: Sequence[Scaling], shown: Mapping[str, Shown]
+) -> tuple[Scaling, ...]:
+    """The scaling of an earlier session of the run, as far as its cases still have the same pace, then what else is new."""
+
+    def holds(scale: Scale) -> bool:
+        pace = scale.tokens_per_second_per_gpu
+        if scale.case in shown:
+            pace = ratio(shown[scale.case].pace, scale.gpus)
+        return pace == scale.tokens_per_second_per_gpu
+
+    scales = {curve.name: len(curve.scales) for curve in scaling}
+    whole = [curve for curve in earlier if len(curve.scales) >= scales.get(curve.name, 0)]
+    kept = {curve.name: curve for curve in whole if all(map(holds, curve.scales))}
+    return (*kept.values(), *(curve for curve in scaling if curve.name not in kept))
 
 
 def acceptance_lines(record: AcceptanceRecord) -> Iterator[str]:

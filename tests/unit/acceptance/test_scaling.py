@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from plugins.acceptance.recorded import scaling_beside
 from plugins.acceptance.scaling import curves, groups
 from plugins.acceptance.shown import Shown
 from plugins.judging.case_record import record_of
@@ -54,6 +55,20 @@ def named(recipe: str, **chosen: str) -> list[list[str]]:
     cases = [case for case in examples.recipe_named(recipe).cases if case.is_timed and not case.variant]
     cases = [case for case in cases if all(getattr(case, key) == value for key, value in chosen.items())]
     return [[case.id for case in group] for group in groups(cases)]
+
+
+def test_a_session_that_judges_some_of_the_cases_again_keeps_their_scaling() -> None:
+    found = shown(100.0, 80.0, 96.0)
+    earlier = [curve(found)]
+    assert earlier[0].short
+    some = {key: value for key, value in found.items() if key != LARGE}
+    without_limit = curves(CASES[:2], some)
+    assert scaling_beside(earlier, without_limit, some) == tuple(earlier)
+    assert scaling_beside([], without_limit, some) == tuple(without_limit)
+    # One of them has run once more, or there is one more.
+    again = shown(100.0, 98.0, None)
+    assert scaling_beside(earlier, curves(CASES, again), again) == tuple(curves(CASES, again))
+    assert scaling_beside(without_limit, curves(CASES, found), found) == tuple(curves(CASES, found))
 
 
 def test_only_cases_with_the_same_work_of_a_gpu_are_compared() -> None:
