@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -55,18 +54,17 @@ def test_data_are_missed_then_made_then_found_and_then_known_without_a_pod(site:
 
 def test_a_session_that_died_is_followed_by_one_that_goes_on(site: Site, hub: Hub) -> None:
     site.claim()
-    # Nobody is done with three files before a session looks again.
-    hub.delay = 1.5
+    hub.tickets = threading.Semaphore(2)
     first = site.session()
     job = first.provision(JOB)
-    follow(first, job, lambda state: "of" in state.raw and not state.raw.startswith("download: 0 "))
+    follow(first, job, lambda state: state.raw.startswith("download: 2 of 9"))
     # As after kill -9: the Job goes on, and nobody begins the next stage.
     uid = site.items("jobs")[f"{first.id}-download"]["metadata"]["uid"]
     second = site.session()
     job = second.provision("pacemark-20261121-130000-0002.gpt3_aks-setup")
     assert site.items("jobs")[f"{first.id}-download"]["metadata"]["uid"] == uid
+    hub.tickets.release(100)
     follow(second, job, lambda state: state.raw.startswith("extract"))
-    hub.delay = 0.0
     # Cancelled: its Jobs go, what they made stays, and the markers say how far it was.
     second.end(job)
     until(lambda: not site.items("jobs"), "the Jobs are gone")
@@ -147,23 +145,32 @@ def test_a_failed_stage_is_begun_anew_by_the_next_session_and_no_other(site: Sit
 
 def test_two_selections_for_one_folder_do_not_meet(site: Site, hub: Hub) -> None:
     site.claim()
-    hub.delay = 0.5
+    hub.tickets = threading.Semaphore(0)
     first = site.session()
     first.provision(JOB)
     with pytest.raises(
         SubmitError, match=r"prepares another data set in that folder now .*files 9.* and .*files 8"
     ):
         site.session(files="8").provision(JOB)
+    hub.tickets.release(100)
 
 
 def test_a_count_that_cannot_be_made_says_why_and_ends_with_the_session(site: Site) -> None:
     site.claim()
     session = site.session("check", pool="none")
 
+    def looks() -> int:
+        """How often the session has listed the pods."""
+        requests = site.lab.requests(site.namespace)
+        return sum(
+            (entry["verb"], entry.get("objectRef", {}).get("resource")) == ("list", "pods")
+            for entry in requests
+        )
+
     def close() -> None:
         until(lambda: "Unschedulable" in str(site.items("pods")), "the scheduler said why")
-        # By then the session has looked again.
-        time.sleep(3)
+        before = looks()
+        until(lambda: looks() > before + 1, "the session has looked again")
         session.close()
 
     threading.Thread(target=close).start()
