@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from plugins.isolation.answer import SHOWN, Answer
+from plugins.record.case import ProofRun
 from plugins.record.folder import LOG
 from plugins.record.job import Job, Phase
-from plugins.record.verdict import Kind
 from plugins.words import first_of
 
 UNKNOWN_JOB = "of unknown id"
@@ -36,16 +36,6 @@ class Diagnosed:
 
 
 @dataclass(frozen=True)
-class Proof:
-    """What a case did once more, without the nodes that slow it. `verdict` and `step_time` (in s) are None if it did not run."""
-
-    nodes: tuple[str, ...]
-    headline: str
-    verdict: Kind | None = None
-    step_time: float | None = None
-
-
-@dataclass(frozen=True)
 class Isolated:
     """What an isolation of the nodes that slow a case has answered, in so many rounds of probes and GPU-hours.
 
@@ -57,7 +47,7 @@ class Isolated:
     rounds: int
     gpu_hours: float
     causes: tuple[str, ...] = ()
-    proof: Proof | None = None
+    proof: ProofRun | None = None
     command: str = ""
     symptoms: tuple[str, ...] = ()
 

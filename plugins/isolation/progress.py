@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 
-from plugins.isolation import PROOF as PROOF
+from plugins.isolation import PROOF
 from plugins.isolation.answer import Answer
 from plugins.isolation.evidence import Search
 from plugins.isolation.probes import Probe, Result

@@ -158,17 +158,14 @@ def _isolation(isolated: Isolated | None) -> parts.IsolatedParts | None:
     if isolated is None:
         return None
     answer = isolated.answer
-    return parts.IsolatedParts(
-        ending=answer.ending,
-        headline=isolated.headline,
+    return _part(
+        parts.IsolatedParts,
+        isolated,
+        answer,
         parts=tuple(_part(parts.SlowPart, culprit) for culprit in answer.culprits),
         smallest=answer.smallest if math.isfinite(answer.smallest) else None,
-        rounds=isolated.rounds,
-        gpu_hours=isolated.gpu_hours,
-        failed=tuple(parts.FailedProbe(nodes=each.probe.nodes, reason=each.reason) for each in answer.failed),
-        proof=None if isolated.proof is None else _part(parts.ProofRun, isolated.proof),
+        failed=tuple(_part(parts.FailedProbe, failed, failed.probe) for failed in answer.failed),
         command=isolated.command or None,
-        symptoms=isolated.symptoms,
     )
 
 

@@ -26,7 +26,7 @@ from fixtures.fleet.watchdog import (
     watch,
 )
 from fixtures.runs.planned import ExpectedStepTime
-from plugins.isolation.progress import PROOF
+from plugins.isolation import PROOF
 from plugins.logs import Log
 from plugins.logs.formats import parser
 from plugins.record.job import JobRef, JobState, Phase

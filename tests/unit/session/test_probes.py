@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fixtures.fleet.state import Isolation, PricedCase
-from fixtures.session.isolating import PROBES, STEPS, Prober, isolated, run_of, undone
+from fixtures.session.isolating import PROBES, STEPS, Prober, isolated, proof_of, run_of
+from plugins.isolation import PROOF
 from plugins.isolation.probes import Expected, Nodes, Probe, Result
 from plugins.isolation.search import isolate
 from plugins.job_files import ParsedLogs
@@ -19,6 +21,7 @@ from plugins.recipes.cases import load_recipe
 from plugins.record.folder import LOG
 from plugins.record.job import Job, JobRef, JobState
 from tests.unit import examples
+from tests.unit.chosen import chosen
 
 ROOT = Path(__file__).parents[3]
 HEALTHY = ROOT / "tests" / "unit" / "gpu_logs" / "healthy.log"
@@ -126,8 +129,52 @@ def test_what_the_slow_job_told_of_a_node_is_in_the_answer_and_in_the_record(tmp
         PricedCase(CASE, 1.0, 1.0),
     )
     words = "the job itself told: XID 79 on gpu017; the probes: cannot tell which node: "
-    for answer in (undone("it is over", judged), isolated(search, judged, [], ParsedLogs())):
+    for isolation in ("it is over", search):
+        answer = isolated(isolation, judged, [], ParsedLogs())
         assert answer.headline.startswith(words)
         record = record_of(replace(judged, isolated=answer)).isolation
         assert record is not None
         assert (record.headline, record.symptoms) == (answer.headline, ("XID 79 on gpu017",))
+
+
+@pytest.mark.parametrize(
+    ("accused", "nodes", "failure", "headline"),
+    [
+        (["gpu018"], "gpu[001-016]", "", "not proved without gpu017: what is slow now is gpu018"),
+        (["gpu017"], "gpu[016-031]", "", "not proved without gpu017: it ran on gpu017"),
+        (["gpu017"], "", "interrupted", "not proved without gpu017: not run: 3 of --isolate 10 are left"),
+        (["gpu017"], "gpu[001-016]", "", "without gpu017: 10.07 s a step: within its limits"),
+        (
+            ["gpu017"],
+            "gpu[001-016]",
+            "slow",
+            "without gpu017: still too slow: 11.5 s a step where it was 12 s",
+        ),
+    ],
+)
+def test_the_case_without_the_slow_nodes_proves_only_what_it_ran_without(
+    accused: Sequence[str], nodes: str, failure: str, headline: str, tmp_path: Path
+) -> None:
+    case, seconds = examples.case(), 11.5 if failure == "slow" else 10.07
+    judged = examples.judged(
+        case,
+        examples.outcome(folder=tmp_path / case.key),
+        examples.parse(examples.nemo2_text([12.0] * 50)),
+        examples.baseline(),
+    )
+    ref = JobRef(case.recipe, f"{case.id}/{PROOF}", "proof", "8")
+    job = replace(
+        judged.outcome.job,
+        ref=ref,
+        status="ended",
+        excluded=("gpu017",),
+        state=replace(judged.outcome.job.state, nodes=nodes),
+    )
+    if failure == "interrupted":
+        job = replace(job, failure="interrupted", message="not run: 3 of --isolate 10 are left")
+    (tmp_path / job.case).mkdir(parents=True)
+    (tmp_path / job.case / LOG).write_text(examples.nemo2_text([seconds] * 50))
+    proof = proof_of(chosen(case), judged, frozenset(accused), [job], ParsedLogs())
+    assert proof is not None
+    assert (proof.nodes, proof.headline) == (("gpu017",), headline)
+    assert proof_of(chosen(case), judged, frozenset(accused), [], ParsedLogs()) is None
