@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from plugins.files import write_json
 from plugins.record.nodes import node_list
 from tests.lab.prober import install
 from tests.system.faults import MakeTrial, Trial
@@ -142,9 +143,9 @@ def test_a_session_killed_during_the_proof_goes_on_with_it(make_slow: MakeSlow) 
 
 
 def test_a_run_that_has_ended_is_isolated_without_its_case(make_slow: MakeSlow) -> None:
-    """Its budget is too small for a round first. With a larger one the search goes on."""
+    """Its budget is too small for a round first. With a larger one the search goes on. What else was in its record stays."""
     trial = make_slow({"nodes": {"gpu003": 0.09}}, SMALL)
-    before = trial.start().end()
+    before = trial.start("--repeat-undecided").end()
     assert before.case(SMALL)["verdict"] == "too slow"
     job = before.case(SMALL)["job"]
     command = rf"python -m pacemark isolate {trial.results / trial.run} \d+ --site {trial.site}"
@@ -160,6 +161,10 @@ def test_a_run_that_has_ended_is_isolated_without_its_case(make_slow: MakeSlow) 
         ended = subprocess.run([*command, *more], cwd=ROOT, env=environment(), capture_output=True, text=True)
         return Run(ended.returncode, ended.stdout, trial.results / "latest")
 
+    record = before.summary
+    record |= {"regressions": [f"{SMALL}: slower"], "uncompared": ["another"]}
+    record["left_out"] = [{"recipe": "llama3", "reason": "too large", "cases": 1, "ids": ["large"]}]
+    write_json(trial.results / "latest" / "summary.json", record)
     refused = isolate("2.2")
     assert "not run: round 2 of the isolation" in headline(refused, SMALL)
     result = isolate("100")
@@ -167,6 +172,10 @@ def test_a_run_that_has_ended_is_isolated_without_its_case(make_slow: MakeSlow) 
     assert ": within its limits; " in headline(result, SMALL)
     assert "to find the nodes" not in result.out
     assert result.case(SMALL)["job"] == job
+    changing = ("cases", "ended", "exit_code", "files", "gpu_hours")
+    kept = {key: value for key, value in record.items() if key not in changing}
+    assert {key: result.summary[key] for key in kept} == kept
+    assert record["repeated"] is not None
     names = [each.name for each in trial.jobs()]
     assert len(names) == len(set(names))
     assert sum("-isolate1" in name for name in names) == 8
