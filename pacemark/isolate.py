@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fixtures.runs.folders import find_run
 from plugins.errors import ConfigError
+from plugins.record.folder import FAILING_NODES
 from plugins.record.stored import read_summary
 from plugins.record.verdict import Kind
 from plugins.rejudge import Basis
@@ -32,10 +33,12 @@ def run(options: argparse.Namespace) -> int:
     """Become a session that goes on with the run: its cases have ended, so that only probes and proofs run."""
     folder = find_run(options.results, options.run)
     summary = read_summary(folder)
-    slow = [case for case in summary.cases if case.verdict is Kind.TOO_SLOW and options.case in case.id]
+    several = [case for case in summary.cases if not case.node]
+    slow = [case for case in several if case.verdict is Kind.TOO_SLOW and options.case in case.id]
     if not slow:
         which = f" with {options.case}" if options.case else ""
-        raise ConfigError(f"run {folder.name}: no case{which} was too slow")
+        nodes = f"; the slow nodes that it screened are in {FAILING_NODES}" if summary.screening else ""
+        raise ConfigError(f"run {folder.name}: no case{which} was too slow{nodes}")
     # The decision on a plan needs all of its cases.
     cases = slow if summary.acceptance is None else summary.cases
     suites = dict.fromkeys(str(CHECKOUT / "suites" / case.recipe) for case in cases)

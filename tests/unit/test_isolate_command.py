@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pacemark.__main__ import main
+from plugins.acceptance.screening import screening
 from plugins.judging.choice import Choice
+from plugins.record.stored import read_summary, write_summary
 from plugins.reports.checkout import CHECKOUT
 from tests.unit.bundles import runs
 
@@ -47,6 +50,19 @@ def test_a_run_without_such_a_case_is_an_error(
     run = runs.make_run(tmp_path)
     assert isolate(run, "-k", "405b") == 2
     assert capsys.readouterr().err == f"error: run {run.name}: no case with 405b was too slow\n"
+    assert session == []
+
+
+def test_a_node_that_was_screened_is_no_case_of_several_nodes(
+    session: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = runs.make_run(tmp_path)
+    summary = read_summary(run)
+    cases = tuple(replace(case, id=f"{case.id}.gpu001") for case in summary.cases)
+    write_summary(run, replace(summary, cases=cases, screening=screening(cases, {})))
+    assert isolate(run) == 2
+    reason = "no case was too slow; the slow nodes that it screened are in failing_nodes.txt"
+    assert capsys.readouterr().err == f"error: run {run.name}: {reason}\n"
     assert session == []
 
 
