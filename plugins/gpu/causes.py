@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 
 from plugins.gpu.samples import POWER_CAP, Gpus, Process, Series, State
 from plugins.words import listed
@@ -206,37 +205,37 @@ def unlike(gpus: Gpus, good: Gpus | None = None) -> Iterator[str]:
     """
     others = "the node's others" if good is None else "a good node"
 
-    def below(figure: Callable[[Gpus], Figures], share: float) -> Iterator[tuple[int, float, float]]:
-        return _below(figure(gpus), share, figure(good) if good else None)
+    figures, good_figures = _figures(gpus), _figures(good) if good else {}
 
-    for gpu, clock, usual in below(_clocks, SLOWER_CLOCK):
+    def below(name: str, share: float) -> Iterator[tuple[int, float, float]]:
+        return _below(figures[name], share, good_figures.get(name))
+
+    for gpu, clock, usual in below("clock", SLOWER_CLOCK):
         yield f"GPU {gpu}: its SM clock is {clock:.0f} MHz, that of {others} {usual:.0f} MHz"
-    for gpu, pace, usual in below(_paces, SLOWER_STEP):
+    for gpu, pace, usual in below("pace", SLOWER_STEP):
         yield f"GPU {gpu}: a step alone takes {1 / pace:.4g} s, on {others} {1 / usual:.4g} s"
     for when in ("before",) if gpus.alone else ("before", "after"):
-        for gpu, rate, usual in below(partial(_products, when), SLOWER_PRODUCT):
+        for gpu, rate, usual in below(when, SLOWER_PRODUCT):
             yield f"GPU {gpu}: its matrix product {when} the run is {rate:.0f} TFLOP/s, that of {others} {usual:.0f}"
-    for gpu, up, usual in below(_links, 0.0):
+    for gpu, up, usual in below("links", 0.0):
         yield f"GPU {gpu}: {up:.0f} NVLinks are up, on {others} {usual:.0f}"
     if good is not None:
-        for gpu, rate, usual in _below(dict(gpus.memory), SLOWER_MEMORY, dict(good.memory)):
+        for gpu, rate, usual in below("memory", SLOWER_MEMORY):
             yield f"GPU {gpu}: its memory copies {rate:.0f} GB/s, that of {others} {usual:.0f}"
 
 
-def _clocks(gpus: Gpus) -> Figures:
-    return {series.gpu: series.median("sm_mhz") for series in gpus.series}
-
-
-def _paces(gpus: Gpus) -> Figures:
-    return {gpu: 1 / seconds for gpu, seconds in gpus.alone}
-
-
-def _products(when: str, gpus: Gpus) -> Figures:
-    return {product.gpu: product.sustained for product in gpus.products if product.when == when}
-
-
-def _links(gpus: Gpus) -> Figures:
-    return {state.gpu: state.nvlinks for state in gpus.states if state.nvlinks is not None}
+def _figures(gpus: Gpus) -> Mapping[str, Figures]:
+    """The figures of each GPU that are compared with those of others, by name; more is better."""
+    figures: dict[str, Figures] = {
+        when: {product.gpu: product.sustained for product in gpus.products if product.when == when}
+        for when in ("before", "after")
+    }
+    return figures | {
+        "clock": {series.gpu: series.median("sm_mhz") for series in gpus.series},
+        "pace": {gpu: 1 / seconds for gpu, seconds in gpus.alone},
+        "links": {state.gpu: state.nvlinks for state in gpus.states if state.nvlinks is not None},
+        "memory": dict(gpus.memory),
+    }
 
 
 def _below(values: Figures, share: float, good: Figures | None) -> Iterator[tuple[int, float, float]]:
