@@ -10,30 +10,38 @@ from typing import Any
 
 import pytest
 
-from tests.system.kube import CASE, SELECT, items, running
+from tests.system.kube import items, running
 from tests.system.kube_trial import INDEX, KubeTrial, MakeTrial
 from tests.system.support import Run, until
 
 # Of a published step with a band of 10 %.
 SLOW = 1.2
 HALVES = [f"llama3_gke/70b-{dtype}-256gpus" for dtype in ("bf16", "fp8")]
+QUARTERS = [f"llama3_gke/70b-{dtype}-128gpus" for dtype in ("bf16", "fp8")]
 JOB = "jobset.sigs.k8s.io/jobset-name"
-# All nodes of the case on one leaf, by a label that the site requires of them besides.
-RACK = {"node_affinity": {"cloud.provider.com/topology-rack": ["rack-01"]}}
 
 
 class Slow:
-    """Sessions with cases that are too slow, whose probes find what a table says of nodes."""
+    """Sessions with cases that are too slow, on 64 nodes, whose probes find what a table says of nodes."""
 
     def __init__(self, trial: KubeTrial, table: Path) -> None:
         self.trial = trial
         self.table = table
         self.waits = table.with_suffix(".wait")
+        # There are numbers for most cases only once some were recorded.
+        self.options = ("--isolate", "5000", "--site-baselines", str(table.with_name("own")))
 
-    def begin(self, *more: str, pods: int = 16) -> list[str]:
-        """Start the session. While its jobs wait, each pod has its node: those of each job in the order of ranks, by its name."""
-        self.trial.hold(10).start(*more)
-        until(lambda: self._ended() or running(self.trial.lab, self.trial.namespace) == pods, f"{pods} pods")
+    def begin(self) -> list[str]:
+        """Record what the cases should reach, and start the session.
+
+        While its jobs wait, each pod has its node: those of each job in the order of ranks, by its name.
+        """
+        trial = self.trial
+        trial.lab.set(trial.namespace, **{**trial.knobs, "pace": 1.0})
+        recorded = trial.run("--record-baselines", *self.options[2:])
+        assert recorded.status == 0, recorded.out
+        trial.hold(10).start(*self.options)
+        until(lambda: self._ended() or running(trial.lab, trial.namespace) == 64, "64 pods")
         assert not self._ended(), self.trial.end().out
         labels = {pod["spec"]["nodeName"]: pod["metadata"]["labels"] for pod in self.pods()}
         # The names of jobs begin with a number, and end with the case.
@@ -57,11 +65,10 @@ MakeSlow = Callable[..., Slow]
 
 @pytest.fixture
 def make_slow(kube_trial: MakeTrial, tmp_path: Path) -> MakeSlow:
-    def make(select: tuple[str, ...] = SELECT, **keys: Any) -> Slow:
+    def make(cases: str) -> Slow:
         table = tmp_path / "table.json"
         trial = kube_trial(
-            select=select,
-            keys=keys,
+            select=("suites/llama3_gke", "-k", cases),
             limits={"jobs_in_flight": 64},
             pace=SLOW,
             real_step=0.005,
@@ -72,7 +79,7 @@ def make_slow(kube_trial: MakeTrial, tmp_path: Path) -> MakeSlow:
     return make
 
 
-def isolation(result: Run, case: str = CASE) -> dict[str, Any]:
+def isolation(result: Run, case: str) -> dict[str, Any]:
     assert result.case(case)["verdict"] == "too slow", result.out
     record: dict[str, Any] = result.case(case)["isolation"]
     return record
@@ -88,15 +95,11 @@ def leaf(node: str) -> str:
 
 
 def test_the_uplink_of_a_leaf_and_a_link_beside_a_node_that_crashes_are_named_on_64_nodes(
-    make_slow: MakeSlow, tmp_path: Path
+    make_slow: MakeSlow,
 ) -> None:
-    """Two cases at once, each on nodes of four leaves as the scheduler mixes them; there are numbers only once some were recorded."""
-    own = ("--site-baselines", str(tmp_path / "own"))
-    session = make_slow(("suites/llama3_gke", "-k", "70b and 256"))
-    trial = session.trial
-    trial.lab.set(trial.namespace, **{**trial.knobs, "pace": 1.0})
-    assert trial.run("--record-baselines", *own).status == 0
-    nodes = session.begin("--isolate", "150", *own, pods=64)
+    """Two cases at once, each on nodes of four leaves as the scheduler mixes them."""
+    session = make_slow("70b and 256")
+    nodes = session.begin()
     first, second = nodes[:32], nodes[32:]
     behind = [node for node in first if leaf(node) == "leaf1"]
     link = max(pairwise(second[:-1]), key=lambda pair: leaf(pair[0]) == leaf(pair[1]))
@@ -107,7 +110,7 @@ def test_the_uplink_of_a_leaf_and_a_link_beside_a_node_that_crashes_are_named_on
             "crash": second[-1:],
         }
     )
-    result = trial.end()
+    result = session.trial.end()
     uplink, pair = (isolation(result, case) for case in HALVES)
     assert uplink["headline"].startswith(f"the uplink of leaf leaf1 ({len(behind)} nodes): ")
     assert pair["headline"].startswith(f"the link {'-'.join(link)}: ")
@@ -119,23 +122,15 @@ def test_the_uplink_of_a_leaf_and_a_link_beside_a_node_that_crashes_are_named_on
     assert {node: leaves[node] for node in nodes} == {node: leaf(node) for node in nodes}
 
 
-def test_no_node_of_a_healthy_cluster_is_named(make_slow: MakeSlow) -> None:
-    session = make_slow(**RACK)
-    nodes = session.begin("--isolate", "60")
-    session.go_on({})
-    result = session.trial.end()
-    record = isolation(result)
-    assert record["headline"].startswith("no node: all are alike")
-    assert (record["parts"], record["failed"]) == ([], [])
-    assert result.case(CASE)["job"]["nodes"] == ", ".join(nodes)
-
-
-def test_two_slow_nodes_are_named_and_proved_although_the_session_is_killed(make_slow: MakeSlow) -> None:
-    """In the middle of the first round. No probe is made twice, and the case runs once more on other nodes."""
-    session = make_slow()
+def test_a_slow_node_two_slow_nodes_and_none_are_named_on_64_nodes_although_the_session_is_killed(
+    make_slow: MakeSlow,
+) -> None:
+    """Three cases at once, killed in the middle of their first round. No probe is made twice, and what is named is proved."""
+    session = make_slow("70b and (128 or (256 and fp8))")
     session.waits.touch()
-    nodes = session.begin("--isolate", "5000")
-    session.go_on({"nodes": {nodes[3]: 0.19, nodes[11]: 0.18}})
+    nodes = session.begin()
+    healthy, one, two = nodes[:16], nodes[16 + 5], [nodes[32 + 3], nodes[32 + 20]]
+    session.go_on({"nodes": {one: 0.2, two[0]: 0.19, two[1]: 0.18}})
 
     def probed() -> set[str]:
         pods = [pod for pod in session.pods() if pod["status"].get("phase") == "Running"]
@@ -146,8 +141,13 @@ def test_two_slow_nodes_are_named_and_proved_although_the_session_is_killed(make
     until(lambda: probed() == set(nodes), "a probe on each node")
     session.trial.kill()
     session.waits.unlink()
-    record = isolation(session.trial.resume("--isolate", "5000"))
-    slow = sorted([nodes[3], nodes[11]])
-    assert accused(record) == slow, record["headline"]
-    assert f"without {','.join(slow)}: " in record["headline"]
-    assert record["proof"]["verdict"] == "passed"
+    result = session.trial.resume(*session.options)
+    record = isolation(result, QUARTERS[0])
+    assert record["headline"].startswith("no node: all are alike")
+    assert (record["parts"], record["failed"]) == ([], [])
+    assert result.case(QUARTERS[0])["job"]["nodes"] == ", ".join(healthy)
+    for case, slow in ((QUARTERS[1], [one]), (HALVES[1], sorted(two))):
+        record = isolation(result, case)
+        assert accused(record) == slow, record["headline"]
+        assert f"without {','.join(slow)}: " in record["headline"]
+        assert record["proof"]["verdict"] == "passed"
