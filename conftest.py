@@ -17,23 +17,36 @@ _PLUGINS = (
     "fixtures.session.plugins",
 )
 
-# What the session loads when tests run, and what it and the suites use of others.
-_USED = ("plugins.suite.measured", "plugins.suite.outcomes", "allure_pytest", "terminalreporter")
+# What the session loads when tests run, and what it uses of others.
+_USED = ("plugins.suite.measured", "plugins.suite.outcomes", "terminalreporter")
+
+# Plugins of others that take long to load, and with which options they are needed.
+_OPTIONAL = {
+    "allure_pytest": (
+        "--allure",
+        "--clean-alluredir",
+        "--inversion",
+        "--scaling",
+        "--benchmark-",
+        "-h",
+        "--help",
+    ),
+    "benchmark": ("--benchmark-", "-h", "--help"),
+}
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Load the plugins. In `pytest_plugins`, pytest would look for each of them in all packages that are installed."""
-    for name in _PLUGINS:
-        pluginmanager.import_plugin(name)
+    """Load the plugins. For those in `pytest_plugins`, pytest would look through all packages that are installed."""
     config = pluginmanager.get_plugin("pytestconfig")
     assert isinstance(config, pytest.Config)
-    words = (
-        *config.invocation_params.args,
-        *shlex.split(os.environ.get("PYTEST_ADDOPTS", "")),
-        *config.getini("addopts"),
-    )
-    if any(str(word).startswith(("--benchmark-", "--help", "-h")) for word in words):
-        pluginmanager.consider_pluginarg("benchmark")
+    more = (*shlex.split(os.environ.get("PYTEST_ADDOPTS", "")), *config.getini("addopts"))
+    words = [str(word) for word in (*config.invocation_params.args, *more)]
+    runs = not config.known_args_namespace.collectonly
+    for name, options in _OPTIONAL.items():
+        if (runs and name == "allure_pytest") or any(word.startswith(options) for word in words):
+            pluginmanager.consider_pluginarg(name)
+    for name in _PLUGINS:
+        pluginmanager.import_plugin(name)
 
 
 @pytest.hookimpl(tryfirst=True)
