@@ -114,7 +114,7 @@ def test_what_cannot_be_diagnosed_says_why(tmp_path: Path) -> None:
     gpt3 = examples.recipe_named("gpt3_aks")
     assert why_undiagnosable(CHOSEN) == ""
     assert why_undiagnosable(chosen(gpt3.cases[0], gpt3)).startswith("gpt3_aks describes no profile")
-    other = "on slurm a job can neither be sent to given nodes nor its files be looked at"
+    other = "it needs jobs on given nodes and a look at their files, and slurm does not do both"
     assert why_undiagnosable(replace(CHOSEN, section=Machine(gpu="h100"))) == other
     found = symptom(
         replace(CHOSEN, section=Machine(gpu="h100")),
