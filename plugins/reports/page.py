@@ -93,10 +93,10 @@ def _values(summary: Summary, cases: Sequence[CaseView]) -> dict[str, Any]:
     return {
         "run": summary,
         "cases": cases,
-        "worst_first": sorted(cases, key=lambda case: _RANKS.index(case.kind)),
+        "worst_first": sorted(cases, key=_rank),
         "counts": {kind: summary.totals[kind] for kind in SIGNS if summary.totals.get(kind)},
         "signs": SIGNS,
-        "others": others,
+        "others": sorted(others, key=_rank),
         "matrices": _matrices(others),
         "slowest": sorted(behind, key=lambda case: case.off or 0.0)[:_SLOWEST],
         "compared": any(case.off is not None for case in cases),
@@ -125,6 +125,10 @@ def _values(summary: Summary, cases: Sequence[CaseView]) -> dict[str, Any]:
         "style": markup(style),
         "style_hash": base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
     }
+
+
+def _rank(case: CaseView) -> int:
+    return _RANKS.index(case.kind)
 
 
 def _scaling_svg(scaling: Scaling, number: int) -> str:

@@ -16,7 +16,7 @@ from plugins.record.folder import FAILING_NODES, PASSING_NODES
 from plugins.record.job import Job, JobRef, JobState
 from plugins.record.summary import NodeState, Screening
 from plugins.record.verdict import Kind
-from plugins.reports.ci_files import ctrf, metrics
+from plugins.reports.ci_files import ctrf, metrics, verdicts
 from plugins.reports.page import PageReport
 from plugins.reports.screening import NodeLists, heat_map, print_screening, shade
 from tests.unit.reports import example_run
@@ -307,6 +307,8 @@ def test_the_page_and_the_lists_have_each_node(
     assert 'id="matrix"' not in html
     assert 'id="verdicts"' not in html
     assert markdown.index("| gpu017 |") < markdown.index("| gpu001 |")
+    assert "## Verdicts" not in markdown
+    assert f"- screening: `{result.headline}`" in verdicts(summary, 1 << 20)
     NodeLists().write(summary, tmp_path)
     assert (tmp_path / FAILING_NODES).read_text() == "gpu017\ngpu041\ngpu200\n"
     assert len((tmp_path / PASSING_NODES).read_text().splitlines()) == 252
