@@ -32,7 +32,11 @@ def test_a_case_that_was_not_judged_has_the_same_keys() -> None:
         ref=JobRef(NARROW.recipe, NARROW.id, "name"), state=JobState(Phase.FAILED, "FAILED", nodes="n1")
     )
     record = case_as_json(CaseRecord.unjudged(job, "stopped"))
-    assert set(record) == {field.name for field in fields(CaseRecord)} - {"expected_range", "isolation"}
+    assert set(record) == {field.name for field in fields(CaseRecord)} - {
+        "expected_range",
+        "isolation",
+        "slow_gpus",
+    }
     assert record["job"]["nodes"] == "n1"
 
 
