@@ -11,14 +11,15 @@ from pathlib import Path
 def write_whole(path: Path, content: str | bytes, *, lasting: bool = True) -> None:
     """Write a temporary file beside `path`, flush it to the disk and rename it to `path`.
 
-    So neither a reader nor a power cut finds half a file. Unless it is `lasting`, a power cut may leave the previous
-    one. Raises OSError if the file cannot be written; the previous file is then unchanged.
+    So neither a reader nor a power cut finds half a file. If it need not be `lasting`, it is not flushed, and a power
+    cut may lose it. Raises OSError if the file cannot be written; the previous file is then unchanged.
     """
     temporary = path.with_name(f"{path.name}.part")
     with temporary.open("wb") as file:
         file.write(content.encode() if isinstance(content, str) else content)
-        file.flush()
-        os.fsync(file.fileno())
+        if lasting:
+            file.flush()
+            os.fsync(file.fileno())
     temporary.replace(path)
     if not lasting:
         return
@@ -31,9 +32,9 @@ def write_whole(path: Path, content: str | bytes, *, lasting: bool = True) -> No
             os.close(folder)
 
 
-def write_json(path: Path, value: object, *, lasting: bool = True) -> None:
-    """Write a value as JSON, as `write_whole` does. Raises OSError."""
-    write_whole(path, json.dumps(value, indent=2, allow_nan=False) + "\n", lasting=lasting)
+def write_json(path: Path, value: object) -> None:
+    """Write a value as JSON, whole or not at all. Raises OSError."""
+    write_whole(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
 def from_here(path: Path) -> str:

@@ -62,8 +62,8 @@ def summary_as_json(summary: Summary) -> dict[str, Any]:
 
 
 def write_case(folder: Path, record: CaseRecord) -> None:
-    """Write the record into a case's folder. Raises OSError. After a power cut it is made anew of the log."""
-    write_json(folder / CASE, case_as_json(record), lasting=False)
+    """Write the record into a case's folder. Raises OSError."""
+    write_json(folder / CASE, case_as_json(record))
 
 
 def write_summary(folder: Path, summary: Summary) -> None:
