@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -111,10 +110,11 @@ def test_a_webhook_that_is_dead_is_an_answer(
     words = 'failed calling webhook "'
     (lack,) = backend.findings(case).missing
     assert lack.startswith("the cluster would refuse JobSet ")
-    began = time.monotonic()
     with pytest.raises(SubmitError) as caught:
         backend.submit(case, "run.llama3_gke-70b-fp8-128gpus")
-    assert time.monotonic() - began < 30
+    # The pod of a webhook may be replaced at that moment; it is not asked for as long as a server without an answer.
+    sent = [entry["requestURI"] for entry in kubernetes_lab.requests(namespace) if entry["verb"] == "create"]
+    assert 1 <= sum("/jobsets?" in uri and "dryRun=All" not in uri for uri in sent) <= 3
     for told in (lack, str(caught.value)):
         assert words in told
         assert "connection refused" in told
