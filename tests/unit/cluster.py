@@ -136,7 +136,7 @@ class Session:
             PlannedJob(case, "slurm", JobRef(case.recipe, case.id, case.id), "nemo2", minutes=case.gpus / 100)
             for case in cases
         ]
-        self.ledger.plan([(plan.case, plan.backend, plan.ref.name) for plan in plans])
+        self.ledger.plan(plans)
         self.fleet = Fleet(folder, self.ledger, plans, {"slurm": cluster}, {"slurm": site}, policy)
 
     def finish(self, seconds: float = 60) -> dict[str, Job]:

@@ -130,7 +130,7 @@ def begin(folder: Path) -> tuple[Ledger, list[PlannedJob]]:
     """A new run."""
     ledger = Ledger.create(folder / JOBS_LOG, RUN, "lab")
     planned = plans()
-    ledger.plan([(plan.case, plan.backend, plan.ref.name) for plan in planned])
+    ledger.plan(planned)
     return ledger, planned
 
 

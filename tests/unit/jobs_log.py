@@ -8,7 +8,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from fixtures.runs.planned import PlannedJob
+from plugins.recipes.cases import Case
+from plugins.record.job import JobRef
+
 Content = dict[str, Any]
+
+
+def planned(case: Case, backend: str, name: str) -> PlannedJob:
+    """A case whose job on this backend has this name."""
+    return PlannedJob(case, backend, JobRef(case.recipe, case.id, name), "nemo2")
 
 
 def lines_of(log: bytes) -> list[Content]:

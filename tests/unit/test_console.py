@@ -19,7 +19,7 @@ from plugins.record.lines import JOBS_LOG
 from plugins.reports.terminal import print_table
 from plugins.words import shown
 from tests.unit import examples
-from tests.unit.jobs_log import rewrite
+from tests.unit.jobs_log import planned, rewrite
 
 HOSTILE = [
     "[link=http://evil.example]x[/link]",
@@ -58,7 +58,7 @@ def test_a_run_is_listed_as_its_ledger_has_it(tmp_path: Path, text: str) -> None
     folder = tmp_path / "run-1"
     folder.mkdir()
     ledger = Ledger.create(folder / JOBS_LOG, f"run {text}", f"site {text}")
-    ledger.plan([(case, "slurm", f"job {text}") for case in (examples.case("70b-fp8-512gpus"),)])
+    ledger.plan([planned(case, "slurm", f"job {text}") for case in (examples.case("70b-fp8-512gpus"),)])
     ledger.intend("llama3/70b-fp8-512gpus")
     rewrite(folder / JOBS_LOG, lambda line: line["run"].update(host=f"host {text}"))
     broken = tmp_path / f"run-2{text}".replace("/", "")

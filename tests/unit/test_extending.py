@@ -226,7 +226,7 @@ def test_a_backend_is_a_module_and_a_line_of_the_registry(toy_backend: Recipe, t
     results.mkdir()
     ledger = Ledger.create(results / JOBS_LOG, "run-1", site.site)
     planned = PlannedJob(case, "toy", job_of("run-1", case.recipe, case.id), toy_backend.file.log)
-    ledger.plan([(case, "toy", planned.ref.name)])
+    ledger.plan([planned])
     fleet = Fleet(results, ledger, [planned], backends, {"toy": section}, Policy())
     fleet.start()
     while not (entry := ledger.entry(case.key)) or entry.status != "ended":

@@ -31,6 +31,7 @@ from plugins.record.verdict import Kind, Outcome
 from plugins.reports.allure_view import Results
 from plugins.reports.terminal import print_table
 from tests.unit.cluster import NARROW, WIDE
+from tests.unit.jobs_log import planned
 
 Damage = Callable[[Path], object]
 
@@ -61,7 +62,7 @@ def made(folder: Path) -> Path:
     """A run of two cases that has ended; one of them is judged."""
     folder.mkdir(parents=True)
     ledger = Ledger.create(folder / JOBS_LOG, folder.name, "lab")
-    ledger.plan([(case, "slurm", case.id) for case in (NARROW, WIDE)])
+    ledger.plan([planned(case, "slurm", case.id) for case in (NARROW, WIDE)])
     for case in (NARROW, WIDE):
         ledger.end(case.key)
     ledger.finish()

@@ -26,6 +26,7 @@ from plugins.record.job import SETUP_CASE, JobRef
 from plugins.record.lines import JOBS_LOG
 from tests.unit import examples, kubeapi
 from tests.unit.cluster import Cluster, Session
+from tests.unit.jobs_log import planned
 
 CASE = examples.case()
 HERE, THERE = "https://one:6443, namespace runs", "https://other:6443, namespace runs"
@@ -38,7 +39,7 @@ def ledger(tmp_path: Path) -> Ledger:
     folder = tmp_path / "results" / "run-1"
     folder.mkdir(parents=True)
     made = Ledger.create(folder / JOBS_LOG, "run-1", "lab")
-    made.plan([(CASE, "jobset", "the-job")])
+    made.plan([planned(CASE, "jobset", "the-job")])
     made.plan_setup(JobRef("llama3", "setup", "the-setup"), "jobset")
     made.intend(CASE.key, THERE)
     made.intend("llama3/setup", HERE)
@@ -191,7 +192,7 @@ def test_a_job_that_was_only_planned_by_a_damaged_ledger_is_looked_for_where_the
     folder = tmp_path / "results" / "run-1"
     folder.mkdir(parents=True)
     made = Ledger.create(folder / JOBS_LOG, "run-1", "lab")
-    made.plan([(CASE, "jobset", "pacemark-run-1.the-job")])
+    made.plan([planned(CASE, "jobset", "pacemark-run-1.the-job")])
     log = (folder / JOBS_LOG).read_bytes()
     (folder / JOBS_LOG).write_bytes(log.replace(b"lab", b"lob", 1))
     mended, told = open_ledger(folder)

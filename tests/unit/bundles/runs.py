@@ -36,6 +36,7 @@ from plugins.record.verdict import Outcome
 from plugins.rejudge import write_basis
 from plugins.reports.case_folder import write_case
 from tests.unit import examples
+from tests.unit.jobs_log import planned
 
 RUN = "20261122-120000-0123abcd"
 PASSED, SLOW, AGAIN, STOPPED = "70b-bf16-64gpus", "70b-bf16-128gpus", "70b-fp8-512gpus", "70b-fp8-64gpus"
@@ -82,7 +83,7 @@ def make_run(folder: Path, plan: str = "", *, repeated: bool = False, baselines:
     recipe = examples.llama3()
     ledger = Ledger.create(run / JOBS_LOG, RUN, "lab", agreed.digest if agreed else "")
     cases = [examples.case(case_id) for case_id in (PASSED, SLOW, AGAIN, *([] if plan else [STOPPED]))]
-    ledger.plan([(case, "slurm", f"pacemark-{RUN}.{case.recipe}-{case.id}") for case in cases])
+    ledger.plan([planned(case, "slurm", f"pacemark-{RUN}.{case.recipe}-{case.id}") for case in cases])
     write_basis(run, Setting(recipe, chosen, baselines or examples.BASELINES))
     number = 100
 

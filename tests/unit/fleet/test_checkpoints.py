@@ -21,6 +21,7 @@ from plugins.record.lines import JOBS_LOG
 from tests.unit import examples
 from tests.unit.cluster import BROKEN, NARROW, RUNNING, Cluster, Session, Site, Start, told
 from tests.unit.examples import nemo2_line
+from tests.unit.jobs_log import planned
 from tests.unit.modes.test_saved_checkpoints import NAME, SAVES, left, steps
 
 SAVE = examples.case("70b-checkpoint-fp8-512gpus")
@@ -113,7 +114,7 @@ def test_a_kept_checkpoint_is_told_and_no_sweep_removes_it(cluster: Storage, sta
 def test_no_load_waits_for_a_save_that_this_session_does_not_run(cluster: Storage, tmp_path: Path) -> None:
     path = tmp_path / JOBS_LOG
     ledger = Ledger.create(path, "run-1", "lab")
-    ledger.plan([(case, "slurm", case.id) for case in (SAVE, LOAD)])
+    ledger.plan([planned(case, "slurm", case.id) for case in (SAVE, LOAD)])
     plan = PlannedJob(LOAD, "slurm", JobRef(LOAD.recipe, LOAD.id, LOAD.id), "nemo2")
     fleet = Fleet(tmp_path, ledger, [plan], {"slurm": cluster}, {"slurm": Site(gpu="h100")}, Policy())
     fleet.start()

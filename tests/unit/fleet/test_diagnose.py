@@ -24,6 +24,7 @@ from plugins.record.lines import JOBS_LOG
 from tests.unit import examples
 from tests.unit.cluster import BROKEN, NARROW, RUNNING, Cluster, Site, Start, told
 from tests.unit.examples import nemo2_text
+from tests.unit.jobs_log import planned
 from tests.unit.modes.test_nccl_trace import digest_of
 from tests.unit.modes.traces import Trace
 
@@ -268,7 +269,7 @@ def ledger(tmp_path: Path) -> Ledger:
     """That of a session that was killed while the profile ran."""
     made = Ledger.create(tmp_path / JOBS_LOG, "run-1", "lab")
     (tmp_path / NARROW.key / "profile").mkdir(parents=True)
-    made.plan([(NARROW, "slurm", "pacemark-run-1.case")])
+    made.plan([planned(NARROW, "slurm", "pacemark-run-1.case")])
     made.intend(NARROW.key)
     made.submitted(JobRef("llama3", NARROW.id, "pacemark-run-1.case", "1", "/logs"))
     made.observe(NARROW.key, JobState(Phase.SUCCEEDED, "COMPLETED", nodes="gpu001"))
@@ -278,7 +279,7 @@ def ledger(tmp_path: Path) -> Ledger:
         )
         for mode, name in zip(MODES, (PROFILE, TRACE), strict=True)
     ]
-    made.plan_diagnosis([(plan, "") for plan in plans])
+    made.plan(plans)
     made.intend(plans[0].key)
     made.submitted(replace(plans[0].ref, id="2", folder="/logs"))
     return made

@@ -137,7 +137,7 @@ def test_no_backend_submits_a_job_whose_intent_is_not_on_disk(
         for case, backend in ((WIDE, "slurm"), (NARROW, "local"))
     ]
     ledger = Ledger.create(tmp_path / JOBS_LOG, "run-1", "lab")
-    ledger.plan([(plan.case, plan.backend, plan.ref.name) for plan in plans])
+    ledger.plan(plans)
     site = Site(gpu="h100", limits=Limits(cancel_seconds=2))
     fleet = Fleet(tmp_path, ledger, plans, backends, dict.fromkeys(backends, site), Policy())
     fleet.start()

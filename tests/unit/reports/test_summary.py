@@ -16,6 +16,7 @@ from plugins.record.stored import case_as_json
 from plugins.reports.checkout import commit_of
 from tests import schema
 from tests.unit.cluster import NARROW, WIDE
+from tests.unit.jobs_log import planned
 
 
 def test_the_schema_in_the_repository_is_that_of_the_types() -> None:
@@ -42,7 +43,7 @@ def test_a_case_that_was_not_judged_has_the_same_keys() -> None:
 
 def test_gpu_hours_are_those_of_all_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = Ledger.create(tmp_path / JOBS_LOG, "run", "lab")
-    ledger.plan([(NARROW, "slurm", "a"), (WIDE, "replay", "b")])
+    ledger.plan([planned(NARROW, "slurm", "a"), planned(WIDE, "replay", "b")])
     assert ledger.gpu_hours() == 0
     monkeypatch.setattr("time.time", lambda: 10_000.0)
     for case, started in ((NARROW, 6400.0), (WIDE, 0.0)):

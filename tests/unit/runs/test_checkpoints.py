@@ -24,6 +24,7 @@ from plugins.record.lines import JOBS_LOG
 from tests.unit.cluster import RUNNING
 from tests.unit.cluster import Site as Machine
 from tests.unit.fleet.test_checkpoints import LOAD, SAVE, Storage
+from tests.unit.jobs_log import planned
 from tests.unit.runs.test_leftovers import ROOT, Lab
 
 DONE = JobState(Phase.SUCCEEDED, "COMPLETED")
@@ -35,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
     made = tmp_path / "run-1"
     made.mkdir()
     ledger = Ledger.create(made / JOBS_LOG, "run-1", "lab")
-    ledger.plan([(case, "slurm", f"pacemark-run-1.{case.id}") for case in (SAVE, LOAD)])
+    ledger.plan([planned(case, "slurm", f"pacemark-run-1.{case.id}") for case in (SAVE, LOAD)])
     ledger.intend(SAVE.key)
     ledger.submitted(JobRef(SAVE.recipe, SAVE.id, f"pacemark-run-1.{SAVE.id}", "5", "/stage/x/y"))
     ledger.observe(SAVE.key, DONE)
@@ -125,7 +126,7 @@ def test_nothing_is_removed_while_a_job_may_use_it(folder: Path, monkeypatch: py
 
 def test_a_case_that_was_never_submitted_left_nothing(tmp_path: Path) -> None:
     ledger = Ledger.create(tmp_path / JOBS_LOG, "run-1", "lab")
-    ledger.plan([(SAVE, "slurm", "save")])
+    ledger.plan([planned(SAVE, "slurm", "save")])
     assert (to_remove(ledger), is_left(ledger, SAVE.key)) == ([], False)
     ledger.intend(SAVE.key)
     assert (to_remove(ledger), is_left(ledger, SAVE.key)) == ([SAVE.key], True)

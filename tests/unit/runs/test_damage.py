@@ -16,7 +16,7 @@ from plugins.errors import ConfigError
 from plugins.record.job import Job
 from plugins.record.lines import JOBS_LOG
 from tests.unit import examples
-from tests.unit.jobs_log import lines_of
+from tests.unit.jobs_log import lines_of, planned
 
 CASES = [examples.case(f"70b-fp8-{gpus}gpus") for gpus in (512, 128, 64)]
 ENDED, SUBMITTED, PLANNED = (case.key for case in CASES)
@@ -26,10 +26,10 @@ import os, sys
 from pathlib import Path
 from plugins.record.job import JobRef, JobState, Phase
 from fixtures.runs.ledger import Ledger
-from tests.unit import examples
+from tests.unit import examples, jobs_log
 ended, submitted, planned = (examples.case(f"70b-fp8-{gpus}gpus") for gpus in (512, 128, 64))
 ledger = Ledger.create(Path(sys.argv[1]), "run-1", "lab")
-ledger.plan([(case, "slurm", f"pacemark-run-1.{case.id}") for case in (ended, submitted, planned)])
+ledger.plan([jobs_log.planned(case, "slurm", f"pacemark-run-1.{case.id}") for case in (ended, submitted, planned)])
 for number, case in enumerate((ended, submitted), start=17):
     ledger.intend(case.key)
     ledger.submitted(JobRef(case.recipe, case.id, f"pacemark-run-1.{case.id}", str(number), "/logs"))
@@ -73,7 +73,7 @@ def require_safe(folder: Path, before: list[Job]) -> str:
         if found is None:
             # Its only line is lost. It is looked up by its name as soon as it is planned again.
             assert entry.case == PLANNED
-            ledger.plan([(case, "slurm", "again") for case in CASES if case.key == PLANNED])
+            ledger.plan([planned(case, "slurm", "again") for case in CASES if case.key == PLANNED])
             assert ledger.entry(PLANNED).may_run  # type: ignore[union-attr]
         elif told:
             assert found.status != "planned"
@@ -171,7 +171,7 @@ def test_a_case_that_the_log_lost_and_that_left_a_trace_may_be_there(killed: Pat
     (folder / PLANNED / "sent.txt").touch()
     ledger, told = open_ledger(folder)
     assert (told, ledger.entries()) == ("", [])
-    ledger.plan([(case, "slurm", case.id) for case in CASES])
+    ledger.plan([planned(case, "slurm", case.id) for case in CASES])
     assert [entry.status for entry in ledger.entries()] == ["planned", "planned", "intent"]
 
 

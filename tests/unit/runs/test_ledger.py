@@ -16,6 +16,7 @@ from fixtures.runs.ledger import Ledger
 from plugins.outcome import outcome_of
 from plugins.record.job import Job, JobRef, JobState, Phase
 from tests.unit import examples
+from tests.unit.jobs_log import planned
 
 CASE = examples.case()
 KEY = CASE.key
@@ -51,7 +52,7 @@ def entry(ledger: Ledger) -> Job:
 
 
 def test_the_life_of_a_case(ledger: Ledger) -> None:
-    ledger.plan([(CASE, "slurm", NAME)])
+    ledger.plan([planned(CASE, "slurm", NAME)])
     assert (entry(ledger).status, entry(ledger).gpus, entry(ledger).ref.name, entry(ledger).attempts) == (
         "planned",
         512,
@@ -92,7 +93,7 @@ def test_the_life_of_a_case(ledger: Ledger) -> None:
 
 
 def test_where_a_job_ran_outlives_what_the_cluster_says_of_it(ledger: Ledger) -> None:
-    ledger.plan([(CASE, "pytorchjob", NAME)])
+    ledger.plan([planned(CASE, "pytorchjob", NAME)])
     ledger.observe(KEY, replace(RUNNING, images=("sha256:1", "sha256:2")))
     for over in (JobState(Phase.FAILED, "CANCELLED"), JobState(Phase.GONE, "not found")):
         ledger.observe(KEY, over)
@@ -108,14 +109,14 @@ def test_where_a_job_ran_outlives_what_the_cluster_says_of_it(ledger: Ledger) ->
 
 
 def test_another_try_has_run_nowhere_yet(ledger: Ledger) -> None:
-    ledger.plan([(CASE, "pytorchjob", NAME)])
+    ledger.plan([planned(CASE, "pytorchjob", NAME)])
     ledger.observe(KEY, replace(RUNNING, images=("sha256:1",)))
     ledger.try_again(KEY)
     assert (entry(ledger).state.nodes, entry(ledger).state.images) == ("", ())
 
 
 def test_an_earlier_try_keeps_all_that_was_known_of_it(ledger: Ledger) -> None:
-    ledger.plan([(CASE, "slurm", NAME)])
+    ledger.plan([planned(CASE, "slurm", NAME)])
     ledger.intend(KEY, "here")
     ledger.submitted(REF)
     ledger.observe(KEY, replace(RUNNING, images=("sha256:1", "sha256:2"), hopeless=True), 123.0)
@@ -135,7 +136,7 @@ def test_an_earlier_try_keeps_all_that_was_known_of_it(ledger: Ledger) -> None:
 
 def test_the_third_try_is_named_after_the_first_and_keeps_the_place_of_its_case(ledger: Ledger) -> None:
     other = examples.case("70b-bf16-512gpus")
-    ledger.plan([(CASE, "slurm", NAME), (other, "slurm", "other")])
+    ledger.plan([planned(CASE, "slurm", NAME), planned(other, "slurm", "other")])
     ledger.try_again(KEY)
     assert ledger.try_again(KEY).ref.name == f"{NAME}-try3"
     assert [(found.case, found.try_number) for found in ledger.entries()] == [(KEY, 3), (other.key, 1)]
@@ -144,7 +145,7 @@ def test_the_third_try_is_named_after_the_first_and_keeps_the_place_of_its_case(
 
 def test_one_case_does_not_touch_another(ledger: Ledger) -> None:
     other = examples.case("70b-bf16-512gpus")
-    ledger.plan([(CASE, "slurm", NAME), (other, "slurm", "other")])
+    ledger.plan([planned(CASE, "slurm", NAME), planned(other, "slurm", "other")])
     before = ledger.entry(other.key)
     ledger.intend(KEY)
     ledger.submitted(REF)
@@ -159,9 +160,9 @@ def test_an_unknown_case_is_none(ledger: Ledger) -> None:
 
 def test_a_case_is_planned_once_and_a_plan_is_whole_or_not_at_all(ledger: Ledger) -> None:
     other = examples.case("70b-bf16-512gpus")
-    ledger.plan([(CASE, "slurm", NAME)])
+    ledger.plan([planned(CASE, "slurm", NAME)])
     with pytest.raises(ValueError, match=f"{KEY} is planned already"):
-        ledger.plan([(other, "slurm", "other"), (CASE, "slurm", NAME)])
+        ledger.plan([planned(other, "slurm", "other"), planned(CASE, "slurm", NAME)])
     assert [found.case for found in ledger.entries()] == [KEY]
 
 
@@ -177,7 +178,7 @@ def test_the_set_up_of_a_recipe_holds_no_gpus(ledger: Ledger) -> None:
 
 def test_another_connection_sees_every_write_at_once(ledger: Ledger) -> None:
     reader = Ledger(ledger.path)
-    ledger.plan([(CASE, "slurm", NAME)])
+    ledger.plan([planned(CASE, "slurm", NAME)])
     assert entry(reader).status == "planned"
     ledger.intend(KEY)
     assert entry(reader).status == "intent"
@@ -186,7 +187,7 @@ def test_another_connection_sees_every_write_at_once(ledger: Ledger) -> None:
 
 
 def test_a_reader_does_not_stop_the_writer_and_takes_whole_lines(ledger: Ledger) -> None:
-    ledger.plan([(CASE, "slurm", NAME)])
+    ledger.plan([planned(CASE, "slurm", NAME)])
     reader = Ledger(ledger.path)
     before = ledger.path.read_bytes()
     ledger.intend(KEY)
@@ -226,7 +227,7 @@ def test_a_file_that_is_no_longer_what_it_was_tells_nothing_more(
     ledger: Ledger, change: Callable[[Path], None], reason: str
 ) -> None:
     """Neither to a worker nor to the fleet, which writes no line there."""
-    ledger.plan([(CASE, "slurm", NAME)])
+    ledger.plan([planned(CASE, "slurm", NAME)])
     reader = Ledger(ledger.path)
     assert reader.entry(KEY) is not None
     change(ledger.path)
@@ -240,7 +241,7 @@ def test_a_file_that_is_no_longer_what_it_was_tells_nothing_more(
 
 
 def test_no_line_leaves_the_file_open(ledger: Ledger) -> None:
-    ledger.plan([(CASE, "slurm", NAME)])
+    ledger.plan([planned(CASE, "slurm", NAME)])
     before = os.listdir("/proc/self/fd")  # noqa: PTH208 - the numbers alone
     for number in range(10):
         ledger.attempt(KEY, number + 2)
@@ -254,7 +255,7 @@ def test_the_fleet_is_known_and_so_is_its_end(ledger: Ledger) -> None:
 
 
 def test_a_text_of_the_cluster_is_no_line_of_its_own(ledger: Ledger) -> None:
-    ledger.plan([(CASE, "slurm", NAME)])
+    ledger.plan([planned(CASE, "slurm", NAME)])
     nasty = "\nffff {}\n'\0\udcff\u2028"
     ledger.observe(KEY, JobState(Phase.UNKNOWN, nasty, reason=nasty), None)
     ledger.end(KEY, "lost", nasty)

@@ -30,7 +30,7 @@ from plugins.errors import Absent, ConfigError, Denied, SubmitError, Unreachable
 from plugins.record.job import JobRef
 from plugins.record.lines import JOBS_LOG
 from tests.unit.cluster import MIDDLE, NARROW, RUNNING, WIDE, Cluster
-from tests.unit.jobs_log import line_of, rewrite
+from tests.unit.jobs_log import line_of, planned, rewrite
 
 BOUND = 1.0
 ROOT = Path(__file__).resolve().parents[3]
@@ -62,7 +62,7 @@ def folder(tmp_path: Path) -> Path:
     made = tmp_path / "run-1"
     made.mkdir()
     ledger = Ledger.create(made / JOBS_LOG, "run-1", "lab")
-    ledger.plan([(case, "slurm", case.id) for case in (NARROW, WIDE, MIDDLE)])
+    ledger.plan([planned(case, "slurm", case.id) for case in (NARROW, WIDE, MIDDLE)])
     ledger.intend(NARROW.key)
     ledger.intend(WIDE.key)
     ledger.submitted(JobRef(WIDE.recipe, WIDE.id, WIDE.id, "5", "/logs"))
@@ -230,7 +230,7 @@ def test_a_replay_leaves_nothing(folder: Path) -> None:
     made = folder.with_name("run-2")
     made.mkdir()
     ledger = Ledger.create(made / JOBS_LOG, "run-2", "lab")
-    ledger.plan([(NARROW, "replay", NARROW.id)])
+    ledger.plan([planned(NARROW, "replay", NARROW.id)])
     ledger.intend(NARROW.key)
     assert left(made) == []
 

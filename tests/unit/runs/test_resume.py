@@ -24,6 +24,7 @@ from plugins.record.job import Failure, JobRef, JobState, Phase
 from plugins.record.lines import JOBS_LOG
 from tests.unit import examples
 from tests.unit.cluster import Cluster
+from tests.unit.jobs_log import planned
 
 ONE = examples.case()
 TWO = examples.case("70b-fp8-64gpus")
@@ -43,7 +44,7 @@ def ledger(tmp_path: Path) -> Ledger:
     folder = tmp_path / "results" / "run-1"
     folder.mkdir(parents=True)
     made = Ledger.create(folder / JOBS_LOG, "run-1", "lab")
-    made.plan([(ONE, "slurm", name(ONE))])
+    made.plan([planned(ONE, "slurm", name(ONE))])
     return made
 
 
@@ -189,7 +190,7 @@ def test_a_case_that_a_killed_session_held_has_ended_as_it_had(ledger: Ledger) -
 
 def test_a_case_that_the_run_did_not_have_avoids_the_nodes_of_the_others(tmp_path: Path) -> None:
     made = Ledger.create(tmp_path / JOBS_LOG, "run-1", "lab")
-    made.plan([(ONE, "slurm", name(ONE))], ("gpu017",))
+    made.plan([replace(planned(ONE, "slurm", name(ONE)), excluded=("gpu017",))])
     made.try_again(ONE.key, ("gpu017", "gpu007"))
     assert [found.excluded for found in taken(made, ONE, TWO)] == [("gpu017",), ("gpu017", "gpu007")]
 
@@ -333,7 +334,7 @@ def test_a_cluster_whose_access_somebody_must_mend_leaves_the_run_as_it_was(
 
     ledger.intend(ONE.key)
     ledger.submitted(JobRef(ONE.recipe, ONE.id, name(ONE), "17", "/logs"))
-    ledger.plan([(TWO, "slurm", name(TWO))])
+    ledger.plan([planned(TWO, "slurm", name(TWO))])
     before = ledger.entries()
     cluster = Cluster()
     monkeypatch.setattr(cluster, "listed", refuse)

@@ -14,6 +14,7 @@ from fixtures.runs.unconfirmed import cancel
 from plugins.errors import Unreachable
 from plugins.record.job import JobRef, JobState, Phase
 from tests.unit.cluster import MIDDLE, NARROW, RUNNING, WIDE, Cluster
+from tests.unit.jobs_log import planned
 
 JOBS = [JobRef(case.recipe, case.id, case.id, case.id, "default") for case in (WIDE, MIDDLE, NARROW)]
 DENIED = "admission webhook denied the request"
@@ -63,7 +64,7 @@ def test_where_each_would_take_long_the_others_come_first_the_next_time(
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     made = Ledger.create(tmp_path / "jobs.log", "run-1", "lab")
-    made.plan([(case, "jobset", case.id) for case in (WIDE, MIDDLE, NARROW)])
+    made.plan([planned(case, "jobset", case.id) for case in (WIDE, MIDDLE, NARROW)])
     return made
 
 

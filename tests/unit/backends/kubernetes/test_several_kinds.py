@@ -18,6 +18,7 @@ from plugins.errors import SiteError, Unreachable
 from plugins.outcome import outcome_of
 from plugins.record.job import JobRef, Phase
 from tests.unit import aks, examples, kubeapi
+from tests.unit.jobs_log import planned
 
 OPERATOR, JOBSET = PyTorchJobs(), TorchJobSets()
 KINDS: tuple[JobKind, ...] = (OPERATOR, JOBSET)
@@ -227,7 +228,7 @@ def test_a_kind_that_cannot_be_asked_hides_no_job_of_another_kind(
 
 def test_the_ledger_knows_what_a_job_is(tmp_path: Any) -> None:
     ledger = Ledger.create(tmp_path / "jobs.log", "run-1", "lab")
-    ledger.plan([(CASE, "pytorchjob", NAME)])
+    ledger.plan([planned(CASE, "pytorchjob", NAME)])
     job = JobRef(CASE.recipe, CASE.id, NAME, ID, "runs", "JobSet")
     ledger.submitted(job)
     entry = ledger.entry(CASE.key)
