@@ -97,7 +97,7 @@ class Answer:
     def __str__(self) -> str:
         failed: dict[str, list[str]] = {}
         for result in self.failed:
-            reason = " ".join(result.reason.splitlines()[:2])
+            reason = " ".join(map(str.strip, result.reason.splitlines()[:2]))
             failed.setdefault(reason, []).append(" with ".join(result.probe.nodes))
         missing = (f"no probe ran on {first_of(nodes, SHOWN)}: {reason}" for reason, nodes in failed.items())
         return "; ".join([self._finding, *missing])

@@ -214,6 +214,9 @@ def test_what_probes_need_is_asked_for_before_anything_is_sent(make_slow: MakeSl
     checked = trial.start("--isolate", "500", "--check").end()
     assert checked.status == 1, checked.out
     assert "missing  proxy: jax or optax for" in checked.out
+    assert trial.start().end().verdicts == {SMALL: "too slow"}
+    resumed = trial.start("--resume", "latest", "--isolate", "500").end()
+    assert (resumed.status, "--isolate: site lab is not ready for proxy" in resumed.out) == (4, True)
 
 
 def test_a_case_of_one_node_has_nothing_to_isolate(make_slow: MakeSlow) -> None:
