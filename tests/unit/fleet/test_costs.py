@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
 from fixtures.backends.base import LogPlace
 from fixtures.fleet import follow
+from fixtures.runs.ledger import Ledger
 from plugins.errors import Unreachable
 from plugins.recipes.cases import Case
 from plugins.record.job import JobRef, JobState
@@ -20,11 +22,17 @@ from tests.unit.cluster import DONE, MIDDLE, NARROW, RUNNING, WIDE, Cluster, Sta
 def test_the_logs_of_all_jobs_that_ended_are_asked_for_together(
     cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch, together: int, questions: int
 ) -> None:
-    """And what they left is removed together."""
+    """What they left is removed together, and their ends are one line of the ledger."""
     cases = (WIDE, MIDDLE, NARROW, examples.case("15b-bf16-64gpus", "nemotron4"))
     read: list[int] = []
     checked: list[int] = []
     removed: list[int] = []
+    ended: list[int] = []
+    end_all = Ledger.end_all
+
+    def note_ends(ledger: Ledger, ends: Mapping[str, Any]) -> None:
+        ended.append(len(ends))
+        end_all(ledger, ends)
 
     def poll(jobs: Sequence[JobRef]) -> dict[JobRef, JobState]:
         return dict.fromkeys(jobs, DONE if len(jobs) == len(cases) else RUNNING)
@@ -45,11 +53,13 @@ def test_the_logs_of_all_jobs_that_ended_are_asked_for_together(
     monkeypatch.setattr(cluster, "read_ahead", read_ahead)
     monkeypatch.setattr(cluster, "check_ahead", check_ahead)
     monkeypatch.setattr(cluster, "release", release)
+    monkeypatch.setattr(Ledger, "end_all", note_ends)
     entries = start(*cases).finish()
     assert {entry.failure for entry in entries.values()} == {""}
     assert checked == [len(cases) // questions] * questions
     assert read[-questions:] == checked
     assert list(filter(None, removed)) == checked
+    assert list(filter(None, ended)) == checked
 
 
 @pytest.mark.parametrize("cases", [[WIDE], [WIDE, MIDDLE, NARROW]])
