@@ -156,8 +156,13 @@ def test_what_the_budget_forbids_is_not_run_and_said(cluster: Chooses, start: St
 
 
 def test_all_diagnoses_of_a_session_share_the_budget() -> None:
-    budget = Budget(10.0)
-    assert [budget.take(hours) for hours in (6.0, 6.0, 4.0, 0.1)] == [True, False, True, False]
+    budget = Budget("--diagnose", 10.0)
+    assert [budget.take(hours) for hours in (6.0, 6.0, 4.0, 0.1)] == [
+        "",
+        "4 of --diagnose 10 are left",
+        "",
+        "0 of --diagnose 10 are left",
+    ]
 
 
 @pytest.mark.parametrize(
