@@ -10,6 +10,9 @@ import pytest
 # What is loaded and collected lives as long as the session. To look for garbage in it takes a third of the time to collect.
 gc.disable()
 
+# Pydantic would look through all packages that are installed for plugins of its own.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
 _PLUGINS = (
     "plugins.suite.collection",
     "plugins.suite.fixtures",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -10,16 +11,23 @@ import pytest
 from tests.unit import examples
 
 _COUNT = """\
-import gc, pathlib, sys, pytest
+import gc, importlib.metadata, pathlib, sys
+scans, every = [], importlib.metadata.distributions
+importlib.metadata.distributions = lambda **context: scans.append(1) or every(**context)
+programs = []
+sys.addaudithook(lambda event, args: programs.append(args[0]) if event == "subprocess.Popen" else None)
+import pytest
 from plugins import yaml_text, yamlfile
 passes = []
 gc.callbacks.append(lambda phase, _: passes.append(phase) if "fixtures" in sys.modules and not gc.get_freeze_count() else None)
 read, opened = [], yaml_text.read_bytes
 yamlfile.read_bytes = lambda path: read.append(path) or opened(path)
-status = pytest.main(["suites", "--collect-only", "-q", "-p", "no:cacheprovider", *sys.argv[1:]])
+status = pytest.main(["suites", "--collect-only", "-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", *sys.argv[1:]])
 print("modules:", *sorted(name for name in sys.modules if name.partition(".")[0] in ("fixtures", "plugins")))
 print("files:", *sorted(path.relative_to(pathlib.Path.cwd()).as_posix() for path in read))
 print("garbage:", len(passes), gc.isenabled())
+print("programs:", *programs)
+print("scans:", len(scans))
 sys.exit(status)
 """
 
@@ -84,9 +92,10 @@ plugins.yamlfile
 def collect(*options: str) -> dict[str, list[str]]:
     """The lines that the program prints at its end, by their first words."""
     command = [sys.executable, "-c", _COUNT, *options]
-    done = subprocess.run(command, cwd=examples.ROOT, capture_output=True, text=True, check=False)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYDANTIC_")}
+    done = subprocess.run(command, cwd=examples.ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    lines = [line.partition(": ") for line in done.stdout.splitlines()[-3:]]
+    lines = [line.partition(":") for line in done.stdout.splitlines()[-5:]]
     return {name: words.split() for name, _, words in lines}
 
 
@@ -105,3 +114,14 @@ def test_each_recipe_is_read_once(collected: dict[str, list[str]]) -> None:
 
 def test_no_garbage_is_looked_for_until_all_is_collected(collected: dict[str, list[str]]) -> None:
     assert collected["garbage"] == ["0", "True"]
+
+
+def test_no_program_is_started(collected: dict[str, list[str]]) -> None:
+    assert collected["programs"] == []
+
+
+def test_what_is_installed_is_looked_through_for_plugins_of_pytest_alone(
+    collected: dict[str, list[str]],
+) -> None:
+    """Pytest itself does so twice."""
+    assert collected["scans"] == ["2"]
