@@ -160,6 +160,7 @@ MISTAKES = [
     file("a wrong type", "  gpu: h100\n", "  gpu: h100\n  gpus_per_node: eight\n", "site.yaml:4: slurm.gpus_per_node: expected a whole number, got 'eight'"),
     file("a time without quotes", "  gpu: h100\n", "  gpu: h100\n  time_limit: 1:30:00\n", "site.yaml:4: slurm.time_limit: ", "(YAML reads this as a number: put it in quotes)"),
     file("a recipe that is misspelt", "  gpu: h100\n", "  gpu: h100\n  recipes: {lama3: {}}\n", "site.yaml:4: slurm.recipes.lama3: no recipe has this name; did you mean 'llama3'?", typed=f"{ONE} --plan"),
+    file("a recipe that is judged from logs alone", "gpu: h100", "gpu: gb300", "megatron_bridge release 26.08 cannot be run, only judged from logs: judge its logs with --backend replay --from PATH", typed="suites/megatron_bridge"),
     file("a recipe of another kind of cluster", "  gpu: h100\n", "  gpu: h100\n  recipes: {llama3: {}}\n", "site.yaml:4: jobset.recipes.llama3: llama3 runs on slurm, not on jobset", typed=f"{GKE} --plan", site=JOBSET_ALONE),
     file("a value that no recipe knows", "  gpu: h100\n", "  gpu: h100\n  recipes: {proxy: {values: {imagee: a}}}\n", "site.yaml:4: slurm.recipes.proxy.values.imagee: means nothing to proxy; did you mean 'image'?", typed=f"{ONE} --plan"),
     file("the same on Kubernetes", "bucket: logs", "bukket: logs", "site.yaml:5: jobset.recipes.llama3_gke.values.bukket: means nothing to llama3_gke; did you mean 'bucket'?", typed=f"{GKE} --plan", site=JOBSET),
