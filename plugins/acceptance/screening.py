@@ -173,7 +173,9 @@ def _state(record: CaseRecord, compared: _Comparison) -> NodeState:
 
 def _reasons(record: CaseRecord, unlike: str) -> list[str]:
     """What is to be said of a node before the remarks on its case: its slow GPUs, its verdict unless it passed, and its slowness."""
-    headline = "" if record.verdict is Kind.PASSED else record.headline
+    # Why there is no baseline is the same for all nodes, and the pace of each stands in a column of its own.
+    short = {Kind.PASSED: "", Kind.NO_BASELINE: str(Kind.NO_BASELINE)}
+    headline = short.get(record.verdict, record.headline)
     slow_gpus = [] if unlike else [remark for remark in record.remarks if remark in (record.slow_gpus or ())]
     untold = ""
     if record.verdict is Kind.NO_BASELINE and record.slow_gpus is None:

@@ -50,7 +50,8 @@ def print_screening(screening: Screening, file: TextIO, width: int, *, colour: b
             name, justify="right" if name in ("s/step", "slower") else "left", no_wrap=name != "what"
         )
     passing = screening.having(NodeState.PASSING)
-    hidden = passing[_MOST_PASSING:]
+    # To say that one is hidden would take its line.
+    hidden = passing[_MOST_PASSING:] if len(passing) > _MOST_PASSING + 1 else []
     for node in screening.nodes[: len(screening.nodes) - len(hidden)]:
         state = Text(node.state, style=COLOURS[node.state])
         table.add_row(

@@ -61,7 +61,7 @@ def test_a_slow_a_broken_and_a_drained_node_are_told_from_the_others(screen: Scr
     # Worst first.
     assert [node["node"] for node in screening["nodes"][:3]] == ["gpu003", "gpu005", drained]
     slow, broken, unfit = screening["nodes"][:3]
-    assert slow["reason"].startswith("no baseline: ")
+    assert slow["reason"].startswith("no baseline; ")
     assert re.search(
         r"; [89]\.\d % slower than its peers \(limit 2\.5 %\); GPU 3: a step alone takes ", slow["reason"]
     )

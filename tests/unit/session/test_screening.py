@@ -150,6 +150,11 @@ def test_a_screening_is_replayed_with_its_own_case_and_nodes(tmp_path: Path) -> 
         assert (nodes["a1"]["leaf"], nodes["a3"]["state"]) == ("leaf7", "not judged")
         assert nodes["a3"]["reason"] == "skipped: a3 takes no jobs: drained: lab"
         assert "too few nodes were measured to compare them" in result.out
+        skipped = sum(bool(reason) for reason in unfit.values())
+        assert (
+            f"SKIPPED [{skipped}] suites/node/test_node.py:7: skipped: the nodes are in the table\n"
+            in result.out
+        )
 
 
 @pytest.mark.parametrize(
