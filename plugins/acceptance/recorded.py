@@ -80,9 +80,11 @@ def scaling_beside(
         return pace == scale.tokens_per_second_per_gpu
 
     scales = {curve.name: len(curve.scales) for curve in scaling}
-    whole = [curve for curve in earlier if len(curve.scales) >= scales.get(curve.name, 0)]
-    kept = {curve.name: curve for curve in whole if all(map(holds, curve.scales))}
-    return (*kept.values(), *(curve for curve in scaling if curve.name not in kept))
+    kept = {curve.name: curve for curve in scaling}
+    for curve in earlier:
+        if len(curve.scales) >= scales.get(curve.name, 0) and all(map(holds, curve.scales)):
+            kept[curve.name] = curve
+    return tuple(kept.values())
 
 
 def acceptance_lines(record: AcceptanceRecord) -> Iterator[str]:

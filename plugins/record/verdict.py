@@ -57,6 +57,10 @@ class LeftOut(Part):
     ids: tuple[str, ...] = ()
     """Their names; none in a record that is older than this key."""
 
+    @property
+    def keys(self) -> list[str]:
+        return [f"{self.recipe}/{case_id}" for case_id in self.ids]
+
 
 class Cause(StrEnum):
     """What made a step longer."""
