@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import replace
 
-from plugins.logs.log import Attempt, Log, Step, Symptom, Tells
+from plugins.logs.log import Attempt, HostError, Log, Step, Tells
 from plugins.logs.log_lines import line_search
 from plugins.logs.marks import MARKS
 from plugins.logs.origin import HEADER, HEADER_HINT, RESTART, RESTART_HINTS, label_of, stamp_of
@@ -62,7 +62,7 @@ class LineParser(ABC):
         self._saves: dict[int, float] = {}
         self._versions = Versions()
         self._transports = TransportLines()
-        self._symptoms: dict[tuple[str, str], Symptom] = {}
+        self._symptoms: dict[tuple[str, str], HostError] = {}
         self._stated = Statements((*COMMON, *self.statements))
         self._last: int | None = None
         self._look()

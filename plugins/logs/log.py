@@ -162,7 +162,7 @@ def _is(network: str, expected: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Symptom:
+class HostError:
     """What a line of this host tells. Lines of one `kind` differ in numbers alone, but not in that of an XID."""
 
     host: str
@@ -217,7 +217,7 @@ class Log:
     processors: tuple[ProcessorSample, ...] = ()
     processes: tuple[Process, ...] = ()
     hosts: tuple[tuple[int, str], ...] = ()
-    symptoms: tuple[Symptom, ...] = ()
+    symptoms: tuple[HostError, ...] = ()
     activity: str = ""
     every: int = 1
     ranks: int | None = None

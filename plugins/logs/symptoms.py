@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from plugins.logs.log import Symptom
+from plugins.logs.log import HostError
 
 SYMPTOM_HINTS = (b"NVRM: Xid (", b"NCCL WARN NET/IB")
 
@@ -25,11 +25,11 @@ _WARNING = re.compile(
 )
 
 
-def keep_symptoms(line: str, known: dict[tuple[str, str], Symptom]) -> None:
+def keep_symptoms(line: str, known: dict[tuple[str, str], HostError]) -> None:
     """Add the symptoms of a line that contains one of `SYMPTOM_HINTS` to those that are known by host and kind: the first of each."""
-    symptoms = [Symptom(match["host"], f"XID {match['xid']}") for match in _XID.finditer(line)]
+    symptoms = [HostError(match["host"], f"XID {match['xid']}") for match in _XID.finditer(line)]
     symptoms += [
-        Symptom(match["host"], " ".join(match["words"].split())) for match in _WARNING.finditer(line)
+        HostError(match["host"], " ".join(match["words"].split())) for match in _WARNING.finditer(line)
     ]
     for symptom in symptoms:
         if len(known) < MOST:

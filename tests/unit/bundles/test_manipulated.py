@@ -25,7 +25,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from fixtures.session.screening import Nodes
+from fixtures.session.screening import ScreenedNodes
 from pacemark.__main__ import main
 from plugins.bundle import archive
 from plugins.bundle.statement import ENVELOPE
@@ -710,7 +710,7 @@ def screening(tmp_path_factory: pytest.TempPathFactory) -> Members:
         place = folder / f"logs/proxy/tiny-fp32-1gpus.{node}"
         place.mkdir(parents=True)
         (place / "log.txt").write_text(slow if node == "a4" else healthy)
-    nodes = Nodes("tiny-fp32-1gpus", dict.fromkeys(("a1", "a2", "a3", "a4"), ""), {"a1": "leaf0"})
+    nodes = ScreenedNodes("tiny-fp32-1gpus", dict.fromkeys(("a1", "a2", "a3", "a4"), ""), {"a1": "leaf0"})
     (folder / "logs/nodes.json").write_text(nodes.text)
     run = pacemark(
         "suites/node", "--backend", "replay", "--from", str(folder / "logs"), results=folder / "results"

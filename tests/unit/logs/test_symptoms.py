@@ -6,7 +6,7 @@ import pytest
 
 from plugins.logs import symptoms
 from plugins.logs.formats import parser
-from plugins.logs.log import Symptom
+from plugins.logs.log import HostError
 from plugins.logs.registry import FORMATS
 
 WARNING = "NCCL WARN NET/IB : "
@@ -65,8 +65,10 @@ def test_each_format_tells_symptoms_once_for_each_host(log_format: str) -> None:
 
 
 def test_xids_differ_in_their_numbers_and_other_words_do_not() -> None:
-    assert Symptom("gpu1", "XID 79").kind != Symptom("gpu1", "XID 48").kind
-    assert Symptom("gpu1", "mlx5_0:1 on QP (0x7f1a)").kind == Symptom("gpu2", "mlx5_3:1 on QP (0x7f2b)").kind
+    assert HostError("gpu1", "XID 79").kind != HostError("gpu1", "XID 48").kind
+    assert (
+        HostError("gpu1", "mlx5_0:1 on QP (0x7f1a)").kind == HostError("gpu2", "mlx5_3:1 on QP (0x7f2b)").kind
+    )
 
 
 def test_the_symptoms_of_a_flood_of_hosts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from fixtures.fleet.job import TrackedJob
 from fixtures.runs.planned import PlannedJob, job_of
 from fixtures.session import screening
 from fixtures.session.choices import CHOICES
-from fixtures.session.screening import Nodes
+from fixtures.session.screening import ScreenedNodes
 from plugins.errors import ConfigError, Unreachable
 from plugins.recipes.cases import Case
 from plugins.record.case import CaseRecord
@@ -102,11 +102,11 @@ def test_a_job_that_ran_elsewhere_tells_nothing_of_the_node(nodes: str) -> None:
 
 
 def test_the_nodes_of_a_run_are_read_as_they_were_written() -> None:
-    nodes = Nodes("8b-8l-bf16-8gpus", {"gpu001": "", "gpu002": "drained: lab"}, {"gpu001": "leaf0"})
-    assert Nodes.parse(nodes.text, "here") == nodes
+    nodes = ScreenedNodes("8b-8l-bf16-8gpus", {"gpu001": "", "gpu002": "drained: lab"}, {"gpu001": "leaf0"})
+    assert ScreenedNodes.parse(nodes.text, "here") == nodes
     for damaged in ("", "[]", "{}", '{"case": "", "unfit": 3, "leaves": {}}'):
         with pytest.raises(ConfigError, match="here has no list of nodes"):
-            Nodes.parse(damaged, "here")
+            ScreenedNodes.parse(damaged, "here")
 
 
 def test_suites_leave_the_screening_out_unless_it_is_named(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_screening_is_replayed_with_its_own_case_and_nodes(tmp_path: Path) -> 
         (folder / "log.txt").write_bytes(CPU_LOG.read_bytes())
     drained = dict.fromkeys(("a1", "a2", "a3"), "drained: lab")
     for unfit, state in (({**drained, "a1": "", "a2": ""}, "passing"), (drained, "not judged")):
-        (source / "nodes.json").write_text(Nodes("tiny-fp32-1gpus", unfit, {"a1": "leaf7"}).text)
+        (source / "nodes.json").write_text(ScreenedNodes("tiny-fp32-1gpus", unfit, {"a1": "leaf7"}).text)
         result = pacemark(
             "suites/node", "--backend", "replay", "--from", str(source), results=tmp_path / "results"
         )
@@ -170,7 +170,7 @@ def test_a_screening_is_replayed_with_its_own_case_and_nodes(tmp_path: Path) -> 
 def test_a_screening_that_goes_on_has_the_nodes_that_it_began_with(
     tmp_path: Path, named: Any, excluded: Any, refused: bool
 ) -> None:
-    (tmp_path / "nodes.json").write_text(Nodes("tiny-fp32-1gpus", {"a1": "", "a2": ""}, {}).text)
+    (tmp_path / "nodes.json").write_text(ScreenedNodes("tiny-fp32-1gpus", {"a1": "", "a2": ""}, {}).text)
     config: Any = SimpleNamespace(option=SimpleNamespace(nodes=named))
     session = replace(choices(excluded=excluded), folder=tmp_path, source=None)
     if refused:
@@ -183,7 +183,7 @@ def test_a_screening_that_goes_on_has_the_nodes_that_it_began_with(
 
 
 def test_a_session_with_other_cases_of_the_run_has_its_screening(tmp_path: Path) -> None:
-    (tmp_path / "nodes.json").write_text(Nodes("tiny-fp32-1gpus", {"a1": ""}, {"a1": "leaf7"}).text)
+    (tmp_path / "nodes.json").write_text(ScreenedNodes("tiny-fp32-1gpus", {"a1": ""}, {"a1": "leaf7"}).text)
     config: Any = SimpleNamespace(stash={CHOICES: replace(choices(), folder=tmp_path)})
     job = Job(ref=JobRef("proxy", "tiny-fp32-1gpus.a1", "name"))
     result = screening.screened(config, [CaseRecord.unjudged(job, "")])
