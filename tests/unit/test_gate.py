@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from xml.etree import ElementTree
@@ -12,10 +13,12 @@ from xml.etree import ElementTree
 import pytest
 
 from plugins.record.plan import Decision
+from plugins.record.stored import read_summary, write_summary
 from plugins.record.verdict import Kind, Outcome
 from plugins.reports.gate import CODES, exit_code, overall
 from tests.system.support import Run, pacemark
 from tests.unit import examples
+from tests.unit.bundles import runs
 
 PASSED, SLOW, OTHER = "70b-bf16-64gpus", "70b-bf16-128gpus", "70b-bf16-256gpus"
 
@@ -54,6 +57,14 @@ def test_every_combination_of_verdicts_has_the_code_of_its_worst() -> None:
             status = int(some[0][1] in (10, 11, 12))
             code = exit_code(status, overall(status, totals))
             assert code == min(number or 99 for _, number in some) % 99, some
+
+
+def test_a_look_at_a_run_does_not_end_as_the_run_did(tmp_path: Path) -> None:
+    run = runs.make_run(tmp_path)
+    write_summary(run, replace(read_summary(run), regressions=(f"llama3/{SLOW}: slower",)))
+    choice = (f"suites/llama3/test_llama3.py::test_pretrain[{SLOW}]", "--resume", run.name, "--plan")
+    look = pacemark(*choice, results=tmp_path)
+    assert (look.status, "regressed" in look.out) == (0, False), look.out
 
 
 @pytest.mark.parametrize("status", [2, 3, 4, 5, 6, 42])
