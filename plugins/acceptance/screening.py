@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from plugins.isolation.answer import SHOWN, percent
 from plugins.isolation.statistics import LEAST, SHARE, Peers, two_kinds
 from plugins.record.case import CaseRecord
+from plugins.record.job import Job
 from plugins.record.summary import NodeState, ScreenedNode, Screening
 from plugins.record.verdict import Kind
 from plugins.words import counted
@@ -161,7 +162,7 @@ def _state(record: CaseRecord, compared: _Comparison) -> NodeState:
     broken = record.verdict is Kind.INFRASTRUCTURE and judged and job.nodes != "" and not ended_by_others
     if record.verdict in _FAILING or broken or compared.accuses(record.node):
         return NodeState.FAILING
-    if record.node in compared.unlike:
+    if record.node in compared.unlike or any(map(_broke, record.earlier_jobs)):
         return NodeState.NOT_JUDGED
     if record.verdict is Kind.PASSED:
         return NodeState.PASSING
@@ -169,6 +170,11 @@ def _state(record: CaseRecord, compared: _Comparison) -> NodeState:
     if record.verdict is Kind.NO_BASELINE and compared.alike and record.slow_gpus == ():
         return NodeState.PASSING
     return NodeState.NOT_JUDGED
+
+
+def _broke(job: Job) -> bool:
+    """Whether an earlier job of a case, which was tried again, broke on its node."""
+    return job.failure in ("", "infrastructure") and job.state.nodes != "" and job.state.raw != "PREEMPTED"
 
 
 def _reasons(record: CaseRecord, unlike: str) -> list[str]:

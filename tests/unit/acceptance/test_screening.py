@@ -7,6 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -235,6 +236,29 @@ def test_a_job_that_others_ended_accuses_no_node(headline: str, reason: str, sta
     ended = replace(ended, headline=f"infrastructure: {headline}", job=job)
     node = screened([*fleet(8), ended]).nodes[0]
     assert (node.node, node.state, node.reason) == ("gpu009", state, ended.headline)
+
+
+@pytest.mark.parametrize(
+    ("raw", "nodes", "failure", "state"),
+    [
+        ("FAILED", "gpu009", "", NodeState.NOT_JUDGED),
+        ("RUNNING", "gpu009", "infrastructure", NodeState.NOT_JUDGED),
+        ("COMPLETED", "gpu009", "repeated", NodeState.PASSING),
+        ("CANCELLED", "gpu009", "interrupted", NodeState.PASSING),
+        ("PREEMPTED", "gpu009", "", NodeState.PASSING),
+        ("", "", "infrastructure", NodeState.PASSING),
+    ],
+)
+def test_a_node_on_which_a_job_broke_does_not_pass_by_the_next_one(
+    raw: str, nodes: str, failure: Any, state: NodeState
+) -> None:
+    last = record("gpu009")
+    broken = replace(last.job, state=JobState(raw=raw, nodes=nodes), failure=failure)
+    last = replace(
+        last, earlier_jobs=(broken,), remarks=("1 job of this case ended as infrastructure before",)
+    )
+    node = next(node for node in screened([*fleet(8), last]).nodes if node.node == "gpu009")
+    assert (node.state, node.reason) == (state, last.remarks[0])
 
 
 def test_a_job_that_a_stopped_session_cancelled_accuses_no_node() -> None:
