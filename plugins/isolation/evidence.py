@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Generator, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from plugins.isolation.answer import Answer, Culprit, Ending, Part, percent
 from plugins.isolation.probes import Nodes, Pair, Probe, Result, disjoint
-from plugins.isolation.statistics import LEAST, MANY, Peers
+from plugins.isolation.statistics import LEAST, MANY, Peers, tail
 
 Value = TypeVar("Value")
 Search = Generator[list[Probe], list[Result], Value]
@@ -22,6 +23,10 @@ Search = Generator[list[Probe], list[Result], Value]
 NOISE = 0.006
 # A part explains the loss of a job if it is slower by this share of the loss. Nobody is suspected for less, nor for less than `LEAST`.
 EXPLAINS = 0.5
+# The share of fleets in which a good part has as many slow tests by chance as one that is accused.
+DOUBT = 0.001
+# What is slow half of the time is slow in this share of its tests.
+OFTEN = 0.4
 # Pairs of good nodes that suspects are compared with, if no round of pairs was run before.
 REFERENCES = 16
 # Starts of a probe that confirms: a part that is slow half of the time is slow in one of several.
@@ -62,6 +67,11 @@ class Evidence:
     tests: list[Test] = field(default_factory=list)
     culprits: list[Culprit] = field(default_factory=list)
     failed: list[Result] = field(default_factory=list)
+
+    @property
+    def least(self) -> float:
+        """The slowness below which nobody is suspected."""
+        return max(LEAST, EXPLAINS * self.loss)
 
     def measure(self, groups: Iterable[tuple[str, ...]], runs: int = 1) -> Search[list[Result]]:
         """Probe these nodes or pairs, as many at once as share no node. What failed is tried once more: it tells nothing."""
@@ -111,9 +121,21 @@ class Evidence:
             tested = {node for node in tested if leaves[node] in crossed}
         return self.nodes.count - len(tested)
 
+    def untested_link(self) -> str:
+        """Two neighbours in the ring that were not tested together, in words; "" if all were."""
+        tested = {frozenset(test.nodes) for test in self.tests}
+        links = self.nodes.neighbours(self.excluded)
+        return next((" with ".join(link) for link in links if frozenset(link) not in tested), "")
+
     def peers(self, results: Sequence[Result]) -> Peers:
-        """What these results are compared to."""
-        return Peers.of([result.seconds for result in results], max(LEAST, EXPLAINS * self.loss))
+        """What these results are compared to. A few slow nodes make many pairs slow, so the fast half tells how many of them scatter."""
+        seconds = [result.seconds for result in results]
+        center = statistics.median(seconds)
+        fast = [each for each in seconds if each <= center]
+        if len(fast) < MANY // 4:
+            return Peers.of(seconds, self.least)
+        mirrored = Peers.of([*fast, *(2 * center - each for each in fast)], self.least)
+        return replace(mirrored, count=len(seconds))
 
     def beside_baseline(self, results: Sequence[Result]) -> Peers | None:
         """What these results are compared to if each has the same baseline; None if not."""
@@ -155,15 +177,15 @@ class Evidence:
         unfit = doubtful | self.excluded | set(suspects)
         return [node for node in self.nodes.ring if node not in unfit]
 
-    def partners(self, suspects: Sequence[str]) -> list[Pair]:
-        """Each suspect with a good node that it was not tested with before, of its own leaf if there is one."""
+    def partners(self, suspects: Mapping[str, str]) -> list[Pair]:
+        """Each suspect with a good node that it was not tested with before, of the leaf of the node beside it if there is one."""
         pool = self.good(suspects)
         before = {frozenset(test.nodes) for test in self.tests}
         pairs: list[Pair] = []
         used: set[str] = set()
-        for suspect in suspects:
+        for suspect, place in suspects.items():
             fit = [node for node in pool if frozenset((suspect, node)) not in before]
-            fit.sort(key=lambda node: (node in used, not self.nodes.same_leaf(suspect, node)))
+            fit.sort(key=lambda node: (node in used, not self.nodes.same_leaf(place, node)))
             if fit:
                 used.add(fit[0])
                 pairs.append((suspect, fit[0]))
@@ -176,26 +198,25 @@ class Evidence:
 
     def confirm(self, suspects: Sequence[str], links: Sequence[Pair]) -> Search[None]:
         """Test suspects with two different good nodes each; a link with each of its ends and a third node, and once more."""
-        ends = [node for link in links for node in link if node not in suspects]
+        own_leaf = {node: node for node in suspects}
+        ends = {node: end for link in links for node, end in (link, link[::-1]) if node not in own_leaf}
         runs = CONFIRMING_LINKS if links else CONFIRMING
-        first = self.partners([*suspects, *dict.fromkeys(ends)])
-        yield from self._together(first, runs)
-        slow = {test.nodes for test in self.tests if test.slow}
-        slow_ends = [pair[0] for pair in first if pair in slow and pair[0] in ends]
-        second = [link for link in links if not set(link) & {*slow_ends, *suspects}]
-        yield from self._together([*self.partners([*suspects, *slow_ends]), *second], runs)
+        tests = yield from self._together(self.partners(own_leaf | ends), runs)
+        own_leaf |= {test.nodes[0]: test.nodes[0] for test in tests if test.slow}
+        second = [link for link in links if not set(link) & own_leaf.keys()]
+        yield from self._together([*self.partners(own_leaf), *second], runs)
         # A good node is slow with each of two bad ones, and fast with others: it comes after them, whose tests then say nothing of it.
-        for node in sorted((*suspects, *slow_ends), key=self._fast):
+        for node in sorted(own_leaf, key=self._fast):
             self._decide(node)
         cleared = [link for link in links if not set(link) & self.excluded and link not in second]
         yield from self._together(cleared, runs)
         for link in (*second, *cleared):
             self._decide_link(link)
 
-    def _together(self, pairs: Sequence[Pair], runs: int) -> Search[None]:
+    def _together(self, pairs: Sequence[Pair], runs: int) -> Search[list[Test]]:
         """Probe pairs of nodes and judge them. If no pairs were probed before, good ones are probed beside them."""
         if not pairs:
-            return
+            return []
         references: list[Pair] = []
         if self.pairs is None:
             pool = self.good(node for pair in pairs for node in pair)
@@ -204,11 +225,12 @@ class Evidence:
         if self.pairs is None and self.alone is not None:
             good = [result.seconds for result in results if result.probe.nodes in references]
             if not good:
-                return
+                return []
             # So few pairs do not tell how they scatter: as single nodes do.
             self.pairs = replace(self.alone, center=statistics.median(good))
-        if self.pairs is not None:
-            self.judge([result for result in results if result.probe.nodes not in references], self.pairs)
+        if self.pairs is None:
+            return []
+        return self.judge([result for result in results if result.probe.nodes not in references], self.pairs)
 
     def _fast(self, node: str) -> float:
         """Which share of the pairs of a node was fast."""
@@ -216,28 +238,36 @@ class Evidence:
         return sum(not test.slow for test in pairs) / max(len(pairs), 1)
 
     def _decide_link(self, link: Pair) -> None:
-        """Accuse a link whose every test was slow, if both of its ends were fast with others, and with all of them."""
+        """Accuse a link whose every test was slow, if both of its ends were fast by themselves and with others, and with all of them."""
         tests = [test for test in self.tests if set(test.nodes) == set(link)]
-        with_others = [
+        without = [
             test
             for test in self.tests
-            if len(test.nodes) == 2
-            and len(set(test.nodes) & set(link)) == 1
-            and not set(test.nodes) & self.excluded
+            if len(set(test.nodes) & set(link)) == 1 and not set(test.nodes) & self.excluded
         ]
         if len(tests) < 2 or not all(test.slow for test in tests):
             return
         # Where all pairs of an end are somewhat slow, some are below the limit by chance.
         most = EXPLAINS * statistics.fmean(test.slowness for test in tests)
-        tested = {node for test in with_others for node in test.nodes}
-        if tested.issuperset(link) and not any(test.slow or test.slowness > most for test in with_others):
+        tested = {node for test in without if len(test.nodes) == 2 for node in test.nodes}
+        if self.by_chance(link, tests):
+            return
+        if tested.issuperset(link) and not any(test.slow or test.slowness > most for test in without):
             self.accuse(Part.LINK, link, tests)
 
-    def _within_leaf(self, slow: Sequence[Test], tests: Sequence[Test]) -> bool:
-        """Whether these slow tests of the pairs of a node tell it from one behind a slow uplink, which is fast within its leaf."""
-        if not self.nodes.leaves_known:
-            return len(slow) == len(tests)
-        return any(self.nodes.same_leaf(*test.nodes) for test in slow)
+    def by_chance(self, nodes: Iterable[str], tests: Sequence[Test]) -> bool:
+        """Whether so many of these tests of some nodes are slow by chance, as tests of other nodes are that are mostly fast."""
+        accused = self.excluded.union(nodes)
+        others = [test for test in self.tests if not accused & set(test.nodes)]
+        of_node: defaultdict[str, list[bool]] = defaultdict(list)
+        for test in others:
+            for node in test.nodes:
+                of_node[node].append(test.slow)
+        suspects = {node for node, each in of_node.items() if statistics.fmean(each) >= OFTEN}
+        fast = [test.slow for test in others if not suspects & set(test.nodes)]
+        # Of none that is slow, half of one may be (Jeffreys).
+        share = (sum(fast) + 0.5) / (len(fast) + 1)
+        return tail(sum(test.slow for test in tests), len(tests), share) > DOUBT / self.nodes.count
 
     def _decide(self, node: str) -> None:
         """Accuse a node that was slow by itself and with another one, or with two others, none of which is accused."""
@@ -247,6 +277,16 @@ class Evidence:
         if not slow or len({test.nodes for test in tests if test.slow}) < 2:
             return
         by_itself = self.slowness(node) > EXPLAINS * statistics.fmean(test.slowness for test in slow)
-        if not by_itself and not self._within_leaf(slow, with_others):
+        if self.by_chance((node,), tests if by_itself else with_others):
             return
-        self.accuse(Part.NODE if by_itself else Part.NETWORK, (node,), tests if by_itself else with_others)
+        if by_itself:
+            self.accuse(Part.NODE, (node,), tests)
+        elif self._within_leaf(node, slow, with_others):
+            self.accuse(Part.NETWORK, (node,), with_others)
+
+    def _within_leaf(self, node: str, slow: Sequence[Test], tests: Sequence[Test]) -> bool:
+        """Whether these slow tests of the pairs of a node tell it from one behind a slow uplink, which is fast within its leaf."""
+        if not self.nodes.leaves_known:
+            return len(slow) == len(tests)
+        partners = {end for test in slow if self.nodes.same_leaf(*test.nodes) for end in test.nodes} - {node}
+        return any(self._fast(partner) for partner in partners)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from plugins.isolation.answer import SHOWN, Answer, Ending, Part, percent
-from plugins.isolation.evidence import CONFIRMING, EXPLAINS, NOISE, Evidence, Search, Test
+from plugins.isolation.evidence import CONFIRMING, EXPLAINS, NOISE, OFTEN, Evidence, Search, Test
 from plugins.isolation.probes import Nodes, Pair, Result
 from plugins.isolation.statistics import LEAST, MANY, Peers, two_kinds
 
@@ -22,8 +22,6 @@ NOISE_SEEN = 1.15 * NOISE
 LONGEST = 8
 # Fewer nodes do not tell which of them is slow: two of three may be.
 FEWEST = 4
-# A leaf is suspect if this share of its pairs is slow: half of them are if it is slow half of the time.
-OF_LEAF = 0.4
 # So many suspects are no minority.
 HALF = 0.5
 # Pairs with which a leaf is tested a second time.
@@ -87,6 +85,9 @@ def _few(evidence: Evidence, results: Sequence[Result]) -> Search[Answer]:
     if len(slow) == len(results):
         slowness = statistics.median(map(evidence.slowness, slow))
         return evidence.whole_fleet(len(results), slowness, _apart(results))
+    fastest = min(test.slowness for test in evidence.tests)
+    if any(evidence.slowness(node) - fastest <= evidence.least for node in slow):
+        return evidence.cannot_tell(f"{ran}, each somewhat slower than the baseline{_apart(results)}")
     for node in slow:
         evidence.accuse(Part.NODE, (node,), [test for test in evidence.tests if test.nodes == (node,)])
     if slow:
@@ -128,7 +129,8 @@ def _neighbours(evidence: Evidence) -> Search[Answer | None]:
         return evidence.cannot_tell(
             f"probes ran on {len(inner)} pairs of nodes: too few to tell which of them is slow"
         )
-    evidence.pairs = evidence.peers(inner)
+    # Of a few pairs within leaves most may have a slow node: then all pairs tell more.
+    evidence.pairs = min(map(evidence.peers, (inner, results)), key=lambda peers: peers.slowest)
     slow = {test.nodes for test in evidence.judge(inner, evidence.pairs) if test.slow}
     crossing = _crossing(evidence, evidence.pairs, across)
     if len(slow) > HALF * len(inner):
@@ -201,16 +203,16 @@ def _confirm_leaves(evidence: Evidence, suspects: Sequence[str], paths: Peers) -
             pairs += list(zip(members[leaf], members[partner], strict=False))[:SAMPLE]
         good = good[1:] + good[:1]
     tests = evidence.judge((yield from evidence.measure(pairs)), paths)
-    for leaf in set(suspects) & set(_slow_leaves(evidence, tests)):
-        of_leaf = [
-            test
-            for test in evidence.tests
-            if set(test.nodes) & set(members[leaf]) and _crosses(evidence, test)
-        ]
-        slow = {node for test in of_leaf if test.slow for node in test.nodes if node in members[leaf]}
-        if len(slow) == 1 < len(members[leaf]):
+    slow = _slow_leaves(evidence, tests)
+    across = {leaf: _across_leaf(evidence, members[leaf]) for leaf in suspects if leaf in slow}
+    # One that is slow only with slow ones comes after them, whose tests then say nothing of it.
+    for leaf in sorted(across, key=lambda leaf: statistics.fmean(not test.slow for test in across[leaf])):
+        of_leaf = [test for test in across[leaf] if not set(test.nodes) & evidence.excluded]
+        nodes = {node for test in of_leaf if test.slow for node in test.nodes if node in members[leaf]}
+        if len(nodes) == 1 < len(members[leaf]):
             continue  # so is one of its nodes
-        evidence.accuse(Part.LEAF, tuple(members[leaf]), of_leaf, leaf)
+        if not evidence.by_chance(members[leaf], of_leaf):
+            evidence.accuse(Part.LEAF, tuple(members[leaf]), of_leaf, leaf)
     if evidence.culprits:
         return None
     return evidence.cannot_tell(
@@ -218,8 +220,10 @@ def _confirm_leaves(evidence: Evidence, suspects: Sequence[str], paths: Peers) -
     )
 
 
-def _crosses(evidence: Evidence, test: Test) -> bool:
-    return len(test.nodes) == 2 and not evidence.nodes.same_leaf(*test.nodes)
+def _across_leaf(evidence: Evidence, members: Sequence[str]) -> list[Test]:
+    """The tests of the nodes of a leaf with those of others."""
+    pairs = [test for test in evidence.tests if len(test.nodes) == 2]
+    return [test for test in pairs if len(set(test.nodes) & set(members)) == 1]
 
 
 def _slow_leaves(evidence: Evidence, tests: Sequence[Test]) -> list[str]:
@@ -228,7 +232,7 @@ def _slow_leaves(evidence: Evidence, tests: Sequence[Test]) -> list[str]:
     for test in tests:
         for node in test.nodes:
             slow[evidence.nodes.leaves[node]].append(test.slow)
-    return [leaf for leaf, each in slow.items() if statistics.fmean(each) >= OF_LEAF]
+    return [leaf for leaf, each in slow.items() if statistics.fmean(each) >= OFTEN]
 
 
 def _across(inner: Peers, results: Sequence[Result], nodes: Nodes) -> Peers:
@@ -239,7 +243,7 @@ def _across(inner: Peers, results: Sequence[Result], nodes: Nodes) -> Peers:
     paths: defaultdict[frozenset[str], list[float]] = defaultdict(list)
     for result in results:
         paths[frozenset(nodes.leaves[node] for node in result.probe.nodes)].append(result.seconds)
-    center = min(map(statistics.median, paths.values()))
+    center = min(map(statistics.median_low, paths.values()))
     return replace(inner, center=max(inner.center, center), count=max(inner.count, len(results)))
 
 
@@ -282,10 +286,12 @@ def _without_culprit(evidence: Evidence) -> Answer:
     lesser = [test for test in evidence.tests if test.lesser]
     if lesser:
         return evidence.cannot_tell(f"slow by less than half of the loss: {_listed(lesser)}")
-    untested = evidence.untested()
+    untested, link = evidence.untested(), evidence.untested_link()
     if untested:
         few = f"too few ran on {untested} of {evidence.nodes.count} nodes"
         return evidence.cannot_tell(f"all probes that ran are alike, and {few}")
+    if link:
+        return evidence.cannot_tell(f"all probes that ran are alike, and none ran on {link}")
     answer = evidence.answer(Ending.ALIKE)
     if answer.smallest <= max(evidence.loss, LEAST):
         return answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,6 +51,11 @@ class Peers:
         return max(self._by_chance, self.least)
 
     @property
+    def slowest(self) -> float:
+        """The seconds above which a test is suspect."""
+        return self.center * (1 + self.limit)
+
+    @property
     def beyond_doubt(self) -> float:
         """The slowness that no healthy test has, whatever the job lost."""
         return 2 * max(self._by_chance, LEAST)
@@ -76,6 +82,11 @@ def quantile(count: int) -> float:
     from scipy.special import stdtrit
 
     return float(stdtrit(count - 1, 1 - CHANCE / count))
+
+
+def tail(count: int, tests: int, share: float) -> float:
+    """The probability that at least `count` of so many independent tests are slow, of which each is with probability `share`."""
+    return sum(math.comb(tests, k) * share**k * (1 - share) ** (tests - k) for k in range(count, tests + 1))
 
 
 def two_kinds(seconds: Sequence[float]) -> tuple[list[float], list[float]] | None:

@@ -27,7 +27,8 @@ Name = tuple[str, str]
 class Fleet:
     """`noise` is that of a probe, as a share. The tables have the slowness of nodes, network cards, links and leaves.
 
-    Each fault happens in the share `often` of all starts; a probe fails by the share `failing`. `baselines` are those of a node
+    Each fault happens in the share `often` of all starts; a probe fails by the share `failing`, and is `SLOW` by chance by the
+    share `stalling`. `baselines` are those of a node
     and of a pair, in steps of the median node; none if 0.
     """
 
@@ -36,6 +37,7 @@ class Fleet:
     random: random.Random
     often: float = 1.0
     failing: float = 0.0
+    stalling: float = 0.0
     leaves_known: bool = True
     baselines: tuple[float, float] = (0.0, 0.0)
     nodes: dict[str, float] = field(default_factory=dict)
@@ -96,6 +98,8 @@ class Fleet:
             if len(leaves) == 2:
                 network += [self.leaves.get(leaf) for leaf in leaves]
             slowness += max(map(self._happens, network))
+        if self.stalling and self.random.random() < self.stalling:
+            slowness += SLOW
         return Run(1 + slowness + self.random.gauss(0, noise), noise * self.random.uniform(0.7, 1.3))
 
     def _happens(self, slowness: float | None) -> float:

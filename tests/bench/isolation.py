@@ -61,6 +61,7 @@ class Row:
     loss: float = SLOW
     often: float = 1.0
     failing: float = 0.0
+    stalling: float = 0.0
     leaves_known: bool = True
     baselines: tuple[float, float] = (0.0, 0.0)
 
@@ -111,6 +112,9 @@ def rows() -> Iterator[Row]:
     for what, fault, loss in FAULTS:
         yield Row(f"{what}, 5 % of the probes fail", 64, NOISE, fault, loss, failing=0.05)
     for what, fault, loss in FAULTS:
+        yield Row(f"{what}, 5 % of the probes are 8 % slow by chance", 64, NOISE, fault, loss, stalling=0.05)
+    yield Row("twelve slow network cards", 64, NOISE, partial(slow_cards, count=12), CONGESTED)
+    for what, fault, loss in FAULTS:
         yield Row(f"{what}, leaves not known", 64, NOISE, fault, loss, leaves_known=False)
 
 
@@ -126,6 +130,7 @@ def tally(row: Row, fleets: int) -> Tally:
             random.Random(f"{SEED} {row.what} {row.size} {row.noise} {number}"),
             row.often,
             row.failing,
+            row.stalling,
             row.leaves_known,
             row.baselines,
         )
@@ -190,6 +195,7 @@ def plain(row: Row) -> bool:
     return (
         row.often == 1.0
         and not row.failing
+        and not row.stalling
         and row.leaves_known
         and row.what in {what for what, _, _ in FAULTS}
     )

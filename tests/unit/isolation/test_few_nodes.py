@@ -163,6 +163,15 @@ def test_few_nodes_that_are_all_slow_are_slow_as_a_whole(size: int) -> None:
     assert (answer.ending, answer.culprits) == (Ending.WHOLE_FLEET, ())
 
 
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_baseline_that_few_nodes_almost_reach_accuses_none_of_them(size: int, seed: int) -> None:
+    """All are 4 % slower than it, and one of them is by chance outside its band."""
+    fleet = Fleet(size, 0.006, random.Random(f"off {size} {seed}"), baselines=(0.96, 0.0))
+    answer = fleet.isolate(SLOW)
+    assert (answer.ending, answer.culprits) == (Ending.CANNOT_TELL, ())
+
+
 def test_of_two_nodes_nobody_knows_which_end_of_their_link_is_slow() -> None:
     fleet = few(2, 0)
     slow_cards(fleet, 1)

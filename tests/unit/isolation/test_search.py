@@ -80,6 +80,57 @@ def test_a_good_node_beside_two_slow_networks_is_not_named_before_them() -> None
         assert fleet.isolate(CONGESTED).accused <= fleet.faulty
 
 
+@pytest.mark.parametrize("leaves", [4, 8, 16])
+def test_many_slow_networks_hide_none_and_slow_nobody_else(leaves: int) -> None:
+    """A third of all pairs are slow, and most of the few pairs within leaves may be."""
+    for seed in range(10):
+        fleet = fleet_of(64, seed=str(seed))
+        mix_leaves(fleet, leaves)
+        slow_cards(fleet, 12)
+        answer = fleet.isolate(CONGESTED)
+        assert answer.accused <= fleet.faulty
+        assert answer.ending in (Ending.ISOLATED, Ending.CANNOT_TELL)
+
+
+@pytest.mark.parametrize("fault", [None, partial(slow_cards, count=1), slow_link, slow_leaf])
+def test_probes_that_are_slow_by_chance_accuse_nobody(fault: Callable[[Fleet], None] | None) -> None:
+    """A part is accused if it was slow more often than others that are mostly fast."""
+    for seed in range(10):
+        fleet = fleet_of(64, seed=str(seed), stalling=0.05)
+        if fault is not None:
+            fault(fleet)
+        answer = fleet.isolate(CONGESTED)
+        assert answer.accused <= fleet.faulty
+        assert answer.ending in (Ending.ISOLATED, Ending.CANNOT_TELL)
+
+
+def test_a_link_through_an_uplink_that_is_slow_half_of_the_time_is_not_named() -> None:
+    """Each of its ends is tested with a third node through the same uplink."""
+    for seed in range(20):
+        fleet = fleet_of(64, seed=str(seed), often=0.5)
+        slow_leaf(fleet)
+        assert {name_of(culprit) for culprit in fleet.isolate(CONGESTED).culprits} <= fleet.faults
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_node_on_two_slow_links_is_not_named(seed: int) -> None:
+    """It is slow with each of its neighbours, and with nobody else."""
+    fleet = fleet_of(64, seed=str(seed))
+    fleet.links = {frozenset(fleet.names[first : first + 2]): CONGESTED for first in (20, 21)}
+    assert "network" not in str(fleet.isolate(CONGESTED))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_link_between_the_only_two_leaves_is_seen(seed: int) -> None:
+    """Two neighbours of eight are on both leaves."""
+    fleet = fleet_of(8, seed=str(seed))
+    fleet.leaf = {name: f"leaf{number // 4}" for number, name in enumerate(fleet.names)}
+    fleet.links = {frozenset(fleet.names[3:5]): CONGESTED}
+    answer = fleet.isolate(CONGESTED)
+    assert answer.ending in (Ending.ISOLATED, Ending.CANNOT_TELL)
+    assert answer.accused <= fleet.faulty
+
+
 @pytest.mark.parametrize("size", [32, 64])
 def test_an_uplink_is_named_if_the_ring_mixes_the_leaves(size: int) -> None:
     """No node between two slow pairs is suspected before uplinks are tested."""
@@ -321,6 +372,21 @@ def test_what_was_not_tested_is_not_alike(refused: Callable[[Probe], bool], unte
     answer = answered(isolate(Nodes(tuple(fleet.names), fleet.leaf), SLOW), measure)
     assert (answer.ending, answer.culprits) == (Ending.CANNOT_TELL, ())
     assert answer.reason.endswith(f"too few ran on {untested} of 64 nodes")
+
+
+def test_neighbours_that_were_not_tested_together_are_not_alike() -> None:
+    fleet = fleet_of(64)
+
+    def measure(probes: list[Probe]) -> list[Result]:
+        link = {"n0003", "n0004"}
+        return [
+            Result(probe, reason="no") if set(probe.nodes) == link else fleet.result(probe)
+            for probe in probes
+        ]
+
+    answer = answered(isolate(Nodes(tuple(fleet.names), fleet.leaf), SLOW), measure)
+    assert (answer.ending, answer.culprits) == (Ending.CANNOT_TELL, ())
+    assert answer.reason == "all probes that ran are alike, and none ran on n0003 with n0004"
 
 
 def test_a_slow_node_that_could_not_be_confirmed_is_doubtful_beside_one_that_was() -> None:
