@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
@@ -19,3 +21,17 @@ class PlainConsole(Console):
     def render_str(self, text: str, **options: Any) -> Text:
         # Rich renders every string here, including the cells and titles of its tables.
         return super().render_str(shown(text), **{**options, "markup": False, "emoji": False})
+
+
+def fitting(rows: Sequence[Sequence[str]], width: int, expendable: Sequence[int], gap: int = 2) -> list[int]:
+    """Which columns of these rows fit into `width`: as few as needed of the `expendable` ones are left out.
+
+    They are left out in their order. `gap` is the space between two columns.
+    """
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    columns = list(range(len(widths)))
+    for expendable_column in expendable:
+        if sum(widths[column] + gap for column in columns) - gap <= width:
+            break
+        columns.remove(expendable_column)
+    return columns

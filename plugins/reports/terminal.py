@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TextIO
-
-from rich.cells import cell_len
 
 from plugins.record.case import CaseRecord
 from plugins.record.verdict import Kind
@@ -22,8 +20,6 @@ _COLOURS = {
     Kind.NOISY: "red",
 }
 _OTHER = "magenta"
-# How a terminal is told a style (ECMA-48, SGR).
-_CODES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "magenta": 35}
 
 # The groups of the table: at its end, nearest to the prompt, is what failed.
 _GROUPS = (
@@ -54,9 +50,29 @@ def print_table(
 
     With `details`, remarks, failures and checkpoints follow below the table.
     """
+    # It is slow to import, and only needed once jobs have run.
+    from rich.table import Table
+    from rich.text import Text
+
+    from plugins.console import PlainConsole, fitting
+
     records = sorted(records, key=lambda record: _GROUPS.index(record.verdict))
-    for line in _table(records, width, colour=colour):
-        file.write(f"{line}\n")
+    console = PlainConsole(file=file, width=width, force_terminal=colour, no_color=not colour)
+    table = Table(title=None, box=None, pad_edge=False, header_style="bold")
+    rows = [(record.id, _verdict(record), *_figures(record)) for record in records]
+    columns = fitting([_COLUMNS, *rows], width, [_COLUMNS.index(name) for name in _EXPENDABLE])
+    for name in (_COLUMNS[index] for index in columns):
+        table.add_column(
+            name, justify="left" if name in ("case", "verdict") else "right", no_wrap=name != "verdict"
+        )
+    before = None
+    for record, row in zip(records, rows, strict=True):
+        if before not in (None, record.verdict):
+            table.add_row()
+        before = record.verdict
+        verdict = Text(row[1], style=colour_of(before))
+        table.add_row(*(verdict if index == 1 else row[index] for index in columns))
+    console.print(table)
     # What is wrong with many cases is said with the first of them.
     alike = Counter(r.headline for r in records if r.verdict is not Kind.PASSED or not r.step_time)
     for record in records if details else ():
@@ -69,56 +85,10 @@ def print_table(
     counts = Counter(record.verdict for record in records)
     against = sorted(filter(None, {_baseline(record) for record in records}))
     if against:
-        file.write(_styled(shown(f"judged against: {', '.join(against)}"), "dim", colour=colour) + "\n")
+        console.print(f"judged against: {', '.join(against)}", style="dim")
     if any(record.remarks for record in records):
-        remarks = f"* with remarks, {'above' if details else 'in the record'}"
-        file.write(_styled(remarks, "dim", colour=colour) + "\n")
-    totals = ", ".join(f"{counts[kind]} {kind}" for kind in _GROUPS if counts[kind])
-    file.write(_styled(totals, "bold", colour=colour) + "\n")
-
-
-def _table(records: Sequence[CaseRecord], width: int, *, colour: bool) -> Iterator[str]:
-    """The head of the table, a row for each case, and an empty line between two groups."""
-    rows = [[shown(cell) for cell in (record.id, _verdict(record), *_figures(record))] for record in records]
-    columns = fitting([_COLUMNS, *rows], width, [_COLUMNS.index(name) for name in _EXPENDABLE])
-    widths = [max(cell_len(row[column]) for row in (_COLUMNS, *rows)) for column in columns]
-
-    def line(row: Sequence[str], style: str, style_of_verdict: str) -> str:
-        cells = []
-        for column, room in zip(columns, widths, strict=True):
-            text = _styled(row[column], style_of_verdict if column == 1 else style, colour=colour)
-            space = " " * (room - cell_len(row[column]))
-            cells.append(text + space if column < 2 else space + text)
-        return "  ".join(cells).rstrip()
-
-    yield line(_COLUMNS, "bold", "bold")
-    before = None
-    for record, row in zip(records, rows, strict=True):
-        if before not in (None, record.verdict):
-            yield ""
-        before = record.verdict
-        yield line(row, "", colour_of(before))
-
-
-def fitting(rows: Sequence[Sequence[str]], width: int, expendable: Sequence[int], gap: int = 2) -> list[int]:
-    """Which columns of these rows fit into `width`: as few as needed of the `expendable` ones are left out.
-
-    They are left out in their order. `gap` is the space between two columns.
-    """
-    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    columns = list(range(len(widths)))
-    for expendable_column in expendable:
-        if sum(widths[column] + gap for column in columns) - gap <= width:
-            break
-        columns.remove(expendable_column)
-    return columns
-
-
-def _styled(text: str, style: str, *, colour: bool) -> str:
-    """The text in a style of a terminal, if it shows any."""
-    if not colour or not style:
-        return text
-    return f"\x1b[{_CODES[style]}m{text}\x1b[0m"
+        console.print(f"* with remarks, {'above' if details else 'in the record'}", style="dim")
+    console.print(", ".join(f"{counts[kind]} {kind}" for kind in _GROUPS if counts[kind]), style="bold")
 
 
 def _details(record: CaseRecord) -> list[str]:

@@ -15,12 +15,13 @@ import pytest
 
 from fixtures.console import Live
 from fixtures.fleet.progress import Progress
+from plugins.console import fitting
 from plugins.errors import Lost, SubmitError
 from plugins.judging.verdicts import Verdict
 from plugins.record.case import CaseRecord
 from plugins.record.job import Job, JobRef
 from plugins.record.verdict import Kind
-from plugins.reports.terminal import colour_of, fitting, print_table
+from plugins.reports.terminal import colour_of, print_table
 from plugins.suite.judged import JUDGEMENT
 from plugins.suite.outcomes import VERDICT, pytest_runtest_makereport
 from tests.system.support import Run, pacemark
