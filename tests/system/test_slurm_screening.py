@@ -80,6 +80,21 @@ def test_a_slow_a_broken_and_a_drained_node_are_told_from_the_others(screen: Scr
     assert "16 nodes, 2 failing (gpu003, gpu005), 1 not judged (gpu007), 13 passing" in result.out
 
 
+def test_a_job_that_an_administrator_cancels_tells_nothing_of_its_node(
+    screen: Screening, tmp_path: Path, lab: SlurmLab
+) -> None:
+    trial = screen({}, "-k", "gpu00", wait=True)
+    until(lambda: sum(job.state == "RUNNING" for job in trial.living()) == 9, "nine jobs")
+    lab.run("scancel", next(str(job.id) for job in trial.living() if job.name.endswith(".gpu004")))
+    trial.until_said("ended CANCELLED on gpu004")
+    (tmp_path / "faults.wait").unlink()
+    result = trial.end()
+    assert result.status == 1, result.out
+    nodes = [node for node in NODES if node.startswith("gpu00")]
+    assert states(result) == {node: "not judged" if node == "gpu004" else "passing" for node in nodes}
+    assert listed(result, "failing") == []
+
+
 def test_a_screening_of_healthy_nodes_goes_on_after_it_was_killed(screen: Screening, tmp_path: Path) -> None:
     """With the nodes that it began with, and with workers of xdist."""
     trial = screen({}, wait=True)
