@@ -80,10 +80,9 @@ class Evidence:
             tried = yield [Probe(nodes, runs, self.length) for nodes in members]
             again = [result.probe for result in tried if not result.runs]
             results += [result for result in tried if result.runs]
-            if again:
-                tried = yield again
-                results += [result for result in tried if result.runs]
-                self.failed += [result for result in tried if not result.runs]
+            tried = (yield again) if again else []
+            results += [result for result in tried if result.runs]
+            self.failed += [result for result in tried if not result.runs]
         return results
 
     def judge(self, results: Sequence[Result], peers: Peers) -> list[Test]:
@@ -104,6 +103,12 @@ class Evidence:
         return unfit | {
             node for culprit in self.culprits for node in culprit.nodes if culprit.part is not Part.LINK
         }
+
+    @property
+    def unspoiled(self) -> list[Test]:
+        """The tests that no excluded node has a part in."""
+        excluded = self.excluded
+        return [test for test in self.tests if excluded.isdisjoint(test.nodes)]
 
     def unresolved(self) -> list[Test]:
         """Slow tests of nodes that are not accused."""
@@ -240,11 +245,7 @@ class Evidence:
     def _decide_link(self, link: Pair) -> None:
         """Accuse a link whose every test was slow, if both of its ends were fast by themselves and with others, and with all of them."""
         tests = [test for test in self.tests if set(test.nodes) == set(link)]
-        without = [
-            test
-            for test in self.tests
-            if len(set(test.nodes) & set(link)) == 1 and not set(test.nodes) & self.excluded
-        ]
+        without = [test for test in self.unspoiled if len(set(test.nodes) & set(link)) == 1]
         if len(tests) < 2 or not all(test.slow for test in tests):
             return
         # Where all pairs of an end are somewhat slow, some are below the limit by chance.
@@ -257,8 +258,7 @@ class Evidence:
 
     def by_chance(self, nodes: Iterable[str], tests: Sequence[Test]) -> bool:
         """Whether so many of these tests of some nodes are slow by chance, as tests of other nodes are that are mostly fast."""
-        accused = self.excluded.union(nodes)
-        others = [test for test in self.tests if not accused & set(test.nodes)]
+        others = [test for test in self.unspoiled if set(nodes).isdisjoint(test.nodes)]
         of_node: defaultdict[str, list[bool]] = defaultdict(list)
         for test in others:
             for node in test.nodes:
@@ -271,7 +271,7 @@ class Evidence:
 
     def _decide(self, node: str) -> None:
         """Accuse a node that was slow by itself and with another one, or with two others, none of which is accused."""
-        tests = [test for test in self.tests if node in test.nodes and not set(test.nodes) & self.excluded]
+        tests = [test for test in self.unspoiled if node in test.nodes]
         with_others = [test for test in tests if len(test.nodes) == 2]
         slow = [test for test in with_others if test.slow]
         if not slow or len({test.nodes for test in tests if test.slow}) < 2:
