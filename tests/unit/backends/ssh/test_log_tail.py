@@ -13,6 +13,7 @@ import pytest
 from fixtures.backends.base import LogCheck
 from fixtures.backends.read_ranges import ReadRanges
 from fixtures.backends.shell import Answer
+from fixtures.backends.ssh import files
 from fixtures.backends.ssh import log_tail as remote_log
 from fixtures.backends.ssh.files import Ahead
 from fixtures.backends.ssh.log_check import check, is_whole, whole_ahead
@@ -297,6 +298,21 @@ def test_a_log_that_may_differ_is_checked_alone(fault: str, tmp_path: Path) -> N
         path.symlink_to(tmp_path / "other.out")
     digest = whole_ahead(here, {str(path): known}).get(str(path), "")
     assert not is_whole(known, digest)
+
+
+@pytest.mark.parametrize("trace", ["", "set -x\n"])
+def test_logs_of_one_byte_and_one_that_is_gone_are_fetched_together(trace: str, tmp_path: Path) -> None:
+    class Traced(Counting):
+        def run(self, script: str, *, seconds: float | None = None, cut: bool = False) -> Answer:
+            return super().run(trace + script, seconds=seconds, cut=cut)
+
+    here, logs = Traced(), [str(tmp_path / name) for name in ("a", "gone", "b")]
+    for path in (logs[0], logs[2]):
+        Path(path).write_bytes(path[-1].encode())
+    seen = Ahead(here)
+    seen.fetch(dict.fromkeys(logs, (0, 1)))
+    assert [files.read(seen, path, 0, 1) for path in (logs[0], logs[2])] == [b"a", b"b"]
+    assert here.scripts == 1
 
 
 def test_what_is_fetched_ahead_of_a_log_that_was_replaced_is_not_taken(tmp_path: Path) -> None:
