@@ -52,7 +52,7 @@ def test_a_short_run_saves_some_questions_for_its_end() -> None:
         due = pace.due(now, changed=now, near=True)
         pauses.append(round(due - now, 2))
         pace.ask(now := due)
-    assert pauses == [0.25, 0.25, 1.0, 1.0]
+    assert pauses == [0.25, 0.25, 0.5, 1.0]
 
 
 def test_a_day_long_queue_is_asked_every_quarter_of_a_minute() -> None:
