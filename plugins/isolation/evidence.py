@@ -258,7 +258,8 @@ class Evidence:
 
     def by_chance(self, nodes: Iterable[str], tests: Sequence[Test]) -> bool:
         """Whether so many of these tests of some nodes are slow by chance, as tests of other nodes are that are mostly fast."""
-        others = [test for test in self.unspoiled if set(nodes).isdisjoint(test.nodes)]
+        suspected = set(nodes)
+        others = [test for test in self.unspoiled if suspected.isdisjoint(test.nodes)]
         of_node: defaultdict[str, list[bool]] = defaultdict(list)
         for test in others:
             for node in test.nodes:
