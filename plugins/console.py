@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Literal
 
 from rich.cells import cell_len
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from plugins.words import shown
@@ -21,6 +22,23 @@ class PlainConsole(Console):
     def render_str(self, text: str, **options: Any) -> Text:
         # Rich renders every string here, including the cells and titles of its tables.
         return super().render_str(shown(text), **{**options, "markup": False, "emoji": False})
+
+    def print_rows(
+        self,
+        head: Iterable[str],
+        rows: Iterable[Sequence[str | Text]],
+        right: Collection[str] = (),
+        folded: Collection[str] = (),
+    ) -> None:
+        """Print a table. `right` are the columns of figures, `folded` those whose cells may take several lines."""
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for name in head:
+            justify: Literal["right", "left"] = "right" if name in right else "left"
+            overflow: Literal["fold", "ellipsis"] = "fold" if name in folded else "ellipsis"
+            table.add_column(name, justify=justify, overflow=overflow, no_wrap=name not in folded)
+        for row in rows:
+            table.add_row(*row)
+        self.print(table)
 
 
 def fitting(rows: Sequence[Sequence[str]], width: int, expendable: Sequence[int], gap: int = 2) -> list[int]:

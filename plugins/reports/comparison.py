@@ -173,7 +173,6 @@ def _numbers(ratio: Ratio) -> dict[str, float]:
 
 def print_comparison(runs: Runs, file: TextIO, width: int, *, colour: bool) -> None:
     """Print what differs first, then a row for each case, and then what else changed."""
-    from rich.table import Table
     from rich.text import Text
 
     from plugins.console import PlainConsole
@@ -196,13 +195,11 @@ def print_comparison(runs: Runs, file: TextIO, width: int, *, colour: bool) -> N
         if untold:
             line += f", but of {untold} of {len(comparison.findings)} cases it cannot be told"
         console.print(line)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("case", "pace", "throughput, 95 % interval"):
-        table.add_column(name, no_wrap=True)
-    for key, ratio in comparison.ratios.items():
-        finding = comparison.findings[key]
-        table.add_row(key, Text(str(finding), style=_COLOURS.get(finding, "")), _percent(ratio))
-    console.print(table)
+    findings = {
+        key: Text(finding, style=_COLOURS.get(finding, "")) for key, finding in comparison.findings.items()
+    }
+    rows = [(key, findings[key], _percent(ratio)) for key, ratio in comparison.ratios.items()]
+    console.print_rows(("case", "pace", "throughput, 95 % interval"), rows)
     for key, reason in runs.not_compared.items():
         console.print(f"not compared: {key}: {reason}", soft_wrap=True)
     for line in runs.changed:

@@ -38,26 +38,20 @@ class NodeLists:
 def print_screening(screening: Screening, file: TextIO, width: int, *, colour: bool) -> None:
     """Print a row for each node, the worst first; of those that pass, only the slowest."""
     # It is slow to import, and only needed once jobs have run.
-    from rich.table import Table
     from rich.text import Text
 
     from plugins.console import PlainConsole
 
     console = PlainConsole(file=file, width=width, force_terminal=colour, no_color=not colour)
-    table = Table(title=None, box=None, pad_edge=False, header_style="bold")
-    for name in _COLUMNS:
-        table.add_column(
-            name, justify="right" if name in ("s/step", "slower") else "left", no_wrap=name != "what"
-        )
     passing = screening.having(NodeState.PASSING)
     # To say that one is hidden would take its line.
     hidden = passing[_MOST_PASSING:] if len(passing) > _MOST_PASSING + 1 else []
+    rows = []
     for node in screening.nodes[: len(screening.nodes) - len(hidden)]:
         state = Text(node.state, style=COLOURS[node.state])
-        table.add_row(
-            node.node, state, *figures(node), node.leaf, "; ".join(map(str.strip, node.reason.splitlines()))
-        )
-    console.print(table)
+        reason = "; ".join(map(str.strip, node.reason.splitlines()))
+        rows.append((node.node, state, *figures(node), node.leaf, reason))
+    console.print_rows(_COLUMNS, rows, right=("s/step", "slower"), folded=("what",))
     if hidden:
         console.print(f"and {len(hidden)} nodes that pass and are as fast as these or faster", style="dim")
     console.print(screening.headline, style="bold", soft_wrap=True)

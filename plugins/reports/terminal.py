@@ -51,28 +51,23 @@ def print_table(
     With `details`, remarks, failures and checkpoints follow below the table.
     """
     # It is slow to import, and only needed once jobs have run.
-    from rich.table import Table
     from rich.text import Text
 
     from plugins.console import PlainConsole, fitting
 
     records = sorted(records, key=lambda record: _GROUPS.index(record.verdict))
     console = PlainConsole(file=file, width=width, force_terminal=colour, no_color=not colour)
-    table = Table(title=None, box=None, pad_edge=False, header_style="bold")
-    rows = [(record.id, _verdict(record), *_figures(record)) for record in records]
-    columns = fitting([_COLUMNS, *rows], width, [_COLUMNS.index(name) for name in _EXPENDABLE])
-    for name in (_COLUMNS[index] for index in columns):
-        table.add_column(
-            name, justify="left" if name in ("case", "verdict") else "right", no_wrap=name != "verdict"
-        )
+    cells = [(record.id, _verdict(record), *_figures(record)) for record in records]
+    columns = fitting([_COLUMNS, *cells], width, [_COLUMNS.index(name) for name in _EXPENDABLE])
+    rows: list[list[str | Text]] = []
     before = None
-    for record, row in zip(records, rows, strict=True):
+    for record, row in zip(records, cells, strict=True):
         if before not in (None, record.verdict):
-            table.add_row()
+            rows.append([])
         before = record.verdict
         verdict = Text(row[1], style=colour_of(before))
-        table.add_row(*(verdict if index == 1 else row[index] for index in columns))
-    console.print(table)
+        rows.append([verdict if index == 1 else row[index] for index in columns])
+    console.print_rows((_COLUMNS[index] for index in columns), rows, _COLUMNS[2:], ("verdict",))
     # What is wrong with many cases is said with the first of them.
     alike = Counter(r.headline for r in records if r.verdict is not Kind.PASSED or not r.step_time)
     for record in records if details else ():
