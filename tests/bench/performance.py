@@ -63,7 +63,7 @@ def _part(bench: Bench, entries: list[Entry]) -> Iterator[str]:
     yield from ("", f"## `{bench.name}`", "", f"{bench.what}.")
     yield f"Its exact counts: {', '.join(f'`tests/{path}`' for path in bench.guards)}."
     if not runs:
-        yield from ("", "Not run yet.")
+        yield from ("", "No run of it is in the history yet.")
         return
     *before, last = runs
     yield from ("", f"Last run: {last.when}.", "")
