@@ -41,7 +41,7 @@ class AccountingLab(SlurmLab):
     accounting = True
 
     def __init__(self, nodes: int = 8) -> None:
-        super().__init__(nodes=nodes, min_job_age=5, slurmd_timeout=10)
+        super().__init__(nodes=nodes, min_job_age=5, slurmd_timeout=20)
         self._made = 0
 
     def qos(self, *limits: str, allowed: bool = True) -> str:

@@ -50,8 +50,9 @@ SlurmctldPort={s.slurmctld_port}
 CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
 AuthType=auth/munge
 CredType=cred/munge
-# cred_expire is also how long a requeued job waits before it starts again. Default: 120 s, also if below 5.
-AuthInfo=socket={s.root}/munge/socket,cred_expire=5
+# cred_expire is also how long a requeued job waits before it starts again. Default: 120 s, also if below 5. On a busy machine
+# a step may begin seconds after its credential was made.
+AuthInfo=socket={s.root}/munge/socket,cred_expire=10
 StateSaveLocation={s.root}/state
 SlurmdSpoolDir={s.root}/spool/%n
 SlurmctldPidFile={s.root}/run/slurmctld.pid
@@ -89,8 +90,8 @@ KillWait=2
 CompleteWait=0
 InactiveLimit=0
 MinJobAge={s.min_job_age}
-# Also how long a command tries a controller that is down.
-MessageTimeout=5
+# Also how long a command tries a controller that is down. On a busy machine one that is well may answer after seconds.
+MessageTimeout=10
 SlurmctldTimeout=300
 SlurmdTimeout={s.slurmd_timeout}
 MaxArraySize=1001

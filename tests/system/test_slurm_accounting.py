@@ -116,12 +116,12 @@ def test_a_job_that_its_qos_keeps_waiting_is_given_up_with_the_reason(
     lab: AccountingLab, make_trial: MakeTrial, limit: str, reason: str
 ) -> None:
     """What else runs in the QOS may be to blame, so it is waited for, as long as the site allows."""
-    limits = ", hopeless_seconds: 1, queue_minutes: 0.05"
+    limits = ", hopeless_seconds: 1, queue_minutes: 0.1"
     trial = make_trial(keys={"qos": lab.qos(limit)}, limits=limits).start()
     result = trial.end()
     assert result.case(CASE)["verdict"] == "infrastructure", result.out
     assert (
-        f"still queued after 0.05 minutes; the queue says: {reason}; cancelled"
+        f"still queued after 0.1 minutes; the queue says: {reason}; cancelled"
         in result.case(CASE)["headline"]
     )
     assert [job.state for job in trial.jobs()] == ["CANCELLED"]
@@ -230,7 +230,7 @@ def test_a_forgotten_job_is_lost_while_slurmdbd_is_gone_and_decided_when_it_is_b
     assert len(trial.jobs()) == 1
 
 
-# A node stops answering: slurmd, slurmstepd and the job itself. Slurm waits SlurmdTimeout, here 10 s.
+# A node stops answering: slurmd, slurmstepd and the job itself. Slurm waits SlurmdTimeout, here 20 s.
 
 
 @pytest.mark.parametrize("requeue", [True, False], ids=["requeued", "ended"])

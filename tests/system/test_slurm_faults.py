@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -61,7 +62,10 @@ def test_a_connection_cut_while_asking_costs_nothing(lab: SlurmLab, make_trial: 
     trial.let_go()
     result = trial.end()
     assert result.verdicts == {CASE: "passed"}, result.out
-    assert result.out.count("will go on trying") == 1
+    # Once of each outage: on a busy machine the controller itself may be late.
+    told = re.findall("will go on trying|answers again", result.out)
+    assert told
+    assert told == ["will go on trying", "answers again"] * (len(told) // 2)
     assert len(trial.jobs()) == 1
 
 
@@ -152,8 +156,8 @@ def test_a_controller_that_is_gone_for_a_while_costs_nothing(lab: SlurmLab, make
 def test_a_controller_that_is_gone_at_sbatch_is_infrastructure_with_slurms_words(
     lab: SlurmLab, make_trial: MakeTrial
 ) -> None:
-    # Slurm's own patience, 5 s, is part of it.
-    trial = make_trial(keys={"launch_minutes": "0.4"})
+    # Slurm's own patience, 10 s, is part of it.
+    trial = make_trial(keys={"launch_minutes": "0.5"})
     trial.site.write_text(trial.site.read_text().replace(*QUICK))
     gate = trial.gate("sbatch").shut()
     trial.start()
