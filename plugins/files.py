@@ -8,21 +8,18 @@ import os
 from pathlib import Path
 
 
-def write_whole(path: Path, content: str | bytes, *, lasting: bool = True) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Write a temporary file beside `path`, flush it to the disk and rename it to `path`.
 
-    So neither a reader nor a power cut finds half a file. If it need not be `lasting`, it is not flushed, and a power
-    cut may lose it. Raises OSError if the file cannot be written; the previous file is then unchanged.
+    So neither a reader nor a power cut finds half a file. Raises OSError if the file cannot be written; the
+    previous file is then unchanged.
     """
     temporary = path.with_name(f"{path.name}.part")
     with temporary.open("wb") as file:
         file.write(content.encode() if isinstance(content, str) else content)
-        if lasting:
-            file.flush()
-            os.fsync(file.fileno())
+        file.flush()
+        os.fsync(file.fileno())
     temporary.replace(path)
-    if not lasting:
-        return
     # The name must reach the disk too. Some file systems do not support this.
     with contextlib.suppress(OSError):
         folder = os.open(path.parent, os.O_RDONLY)

@@ -8,14 +8,13 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import allure
 import allure_commons
 import pytest
-from allure_commons.logger import AllureFileLogger
 
 from plugins.errors import Lost
 from plugins.files import write_whole
@@ -145,41 +144,27 @@ def write_run(folder: Path, run: Path, summary: Summary) -> None:
     write_whole(run / CONFIG, json.dumps(settings, indent=2) + "\n")
 
 
-class Results(AllureFileLogger):  # type: ignore[misc]
-    """Writes Allure's results. If they cannot be written, it says so once, and the session goes on.
+class Lenient:
+    """A plug-in of Allure: if results cannot be written, it says so once, and the session goes on.
 
-    The folder may be full, read-only or gone while jobs run that only this session cancels. A fixture gets a file only
-    if it failed, or if something is attached to it.
+    The folder may be full, read-only or gone while jobs run that only this session cancels.
     """
 
-    def __init__(self, tell: Callable[[str], None], folder: str, clean: bool = False) -> None:
-        super().__init__(folder, clean)
+    def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
+        self._told = False
 
-    @allure_commons.hookimpl  # type: ignore[untyped-decorator]
-    def report_result(self, result: Any) -> None:
-        self._try(super().report_result, result)
-
-    @allure_commons.hookimpl  # type: ignore[untyped-decorator]
-    def report_container(self, container: Any) -> None:
-        parts = (*container.befores, *container.afters)
-        if any(part.steps or part.attachments or part.status not in ("passed", None) for part in parts):
-            self._try(super().report_container, container)
-
-    @allure_commons.hookimpl  # type: ignore[untyped-decorator]
-    def report_attached_file(self, source: str, file_name: str) -> None:
-        self._try(super().report_attached_file, source, file_name)
-
-    @allure_commons.hookimpl  # type: ignore[untyped-decorator]
-    def report_attached_data(self, body: str | bytes, file_name: str) -> None:
-        self._try(super().report_attached_data, body, file_name)
-
-    def _try(self, write: Callable[..., None], *what: object) -> None:
+    @allure_commons.hookimpl(wrapper=True)  # type: ignore[untyped-decorator]
+    def report_result(self) -> Generator[None, Any, Any]:
         try:
-            write(*what)
+            return (yield)
         except OSError as error:
-            self._tell(f"Allure's results cannot be written any more: {error}")
-            self._tell = lambda _: None
+            if not self._told:
+                self._told = True
+                self._tell(f"Allure's results cannot be written any more: {error}")
+            return None
+
+    report_container = report_attached_file = report_attached_data = report_result
 
 
 def _steps(judgement: Judgement, record: CaseRecord) -> None:
