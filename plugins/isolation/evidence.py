@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from plugins.isolation.answer import Answer, Culprit, Ending, Part, percent
 from plugins.isolation.probes import Nodes, Pair, Probe, Result, disjoint
-from plugins.isolation.statistics import LEAST, MANY, Peers, tail
+from plugins.isolation.statistics import LEAST, MANY, Peers, tail, two_kinds
 
 Value = TypeVar("Value")
 Search = Generator[list[Probe], list[Result], Value]
@@ -126,15 +126,21 @@ class Evidence:
             tested = {node for node in tested if leaves[node] in crossed}
         return self.nodes.count - len(tested)
 
-    def untested_link(self) -> str:
-        """Two neighbours in the ring that were not tested together, in words; "" if all were."""
+    def missing(self) -> str:
+        """What was not tested, in words; "" if each node and each link of the ring was."""
+        untested = self.untested()
+        if untested:
+            return f"too few ran on {untested} of {self.nodes.count} nodes"
         tested = {frozenset(test.nodes) for test in self.tests}
         links = self.nodes.neighbours(self.excluded)
-        return next((" with ".join(link) for link in links if frozenset(link) not in tested), "")
+        return next(
+            (f"none ran on {' with '.join(link)}" for link in links if frozenset(link) not in tested), ""
+        )
 
     def peers(self, results: Sequence[Result]) -> Peers:
-        """What these results are compared to. A few slow nodes make many pairs slow, so the fast half tells how many of them scatter."""
+        """What these results are compared to: the fast ones, if many have a slow node. Where half of them are many, these tell the scatter."""
         seconds = [result.seconds for result in results]
+        seconds, _ = two_kinds(seconds) or (seconds, [])
         center = statistics.median(seconds)
         fast = [each for each in seconds if each <= center]
         if len(fast) < MANY // 4:

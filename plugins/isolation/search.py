@@ -79,7 +79,8 @@ def _few(evidence: Evidence, results: Sequence[Result]) -> Search[Answer]:
     if evidence.alone is None:
         return evidence.cannot_tell(f"{ran}: too few to tell which of them is slow{_apart(results)}")
     slow = yield from evidence.slow_alone(results, evidence.alone)
-    once = [test for test in evidence.tests if test.slow and test.nodes[0] in evidence.excluded]
+    of_slow = [test for test in evidence.tests if test.slow and test.nodes[0] in slow]
+    once = [test for test in of_slow if sum(test.nodes == other.nodes for other in of_slow) == 1]
     if once:
         return evidence.cannot_tell(_not_again(once))
     if len(slow) == len(results):
@@ -97,7 +98,8 @@ def _few(evidence: Evidence, results: Sequence[Result]) -> Search[Answer]:
     if evidence.pairs is None:
         apart = _apart(pairs if len(pairs) > 1 else [*results, *pairs])
         return evidence.cannot_tell(f"{ran}, each as fast as its baseline, and pairs have none{apart}")
-    return _of_few_pairs(evidence, evidence.judge(pairs, evidence.pairs))
+    beside = replace(evidence.pairs, center=evidence.pairs.center * (1 + max(fastest, 0.0)))
+    return _of_few_pairs(evidence, evidence.judge(pairs, beside))
 
 
 def _of_few_pairs(evidence: Evidence, tests: Sequence[Test]) -> Answer:
@@ -286,12 +288,9 @@ def _without_culprit(evidence: Evidence) -> Answer:
     lesser = [test for test in evidence.tests if test.lesser]
     if lesser:
         return evidence.cannot_tell(f"slow by less than half of the loss: {_listed(lesser)}")
-    untested, link = evidence.untested(), evidence.untested_link()
-    if untested:
-        few = f"too few ran on {untested} of {evidence.nodes.count} nodes"
-        return evidence.cannot_tell(f"all probes that ran are alike, and {few}")
-    if link:
-        return evidence.cannot_tell(f"all probes that ran are alike, and none ran on {link}")
+    missing = evidence.missing()
+    if missing:
+        return evidence.cannot_tell(f"all probes that ran are alike, and {missing}")
     answer = evidence.answer(Ending.ALIKE)
     if answer.smallest <= max(evidence.loss, LEAST):
         return answer

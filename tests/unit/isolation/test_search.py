@@ -80,13 +80,14 @@ def test_a_good_node_beside_two_slow_networks_is_not_named_before_them() -> None
         assert fleet.isolate(CONGESTED).accused <= fleet.faulty
 
 
+@pytest.mark.parametrize("count", [12, 20])
 @pytest.mark.parametrize("leaves", [4, 8, 16])
-def test_many_slow_networks_hide_none_and_slow_nobody_else(leaves: int) -> None:
-    """A third of all pairs are slow, and most of the few pairs within leaves may be."""
+def test_many_slow_networks_hide_none_and_slow_nobody_else(leaves: int, count: int) -> None:
+    """A third or a half of all pairs are slow, and most of the few pairs within leaves may be."""
     for seed in range(10):
         fleet = fleet_of(64, seed=str(seed))
         mix_leaves(fleet, leaves)
-        slow_cards(fleet, 12)
+        slow_cards(fleet, count)
         answer = fleet.isolate(CONGESTED)
         assert answer.accused <= fleet.faulty
         assert answer.ending in (Ending.ISOLATED, Ending.CANNOT_TELL)
