@@ -22,8 +22,6 @@ NOISE_SEEN = 1.15 * NOISE
 LONGEST = 8
 # Fewer nodes do not tell which of them is slow: two of three may be.
 FEWEST = 4
-# So many suspects are no minority.
-HALF = 0.5
 # Pairs with which a leaf is tested a second time.
 SAMPLE = 4
 
@@ -135,7 +133,7 @@ def _neighbours(evidence: Evidence) -> Search[Answer | None]:
     evidence.pairs = min(map(evidence.peers, (inner, results)), key=lambda peers: peers.slowest)
     slow = {test.nodes for test in evidence.judge(inner, evidence.pairs) if test.slow}
     crossing = _crossing(evidence, evidence.pairs, across)
-    if len(slow) > HALF * len(inner):
+    if len(slow) > OFTEN * len(inner):
         return evidence.cannot_tell(
             f"{len(slow)} of {len(inner)} pairs are slow: too many to tell who is not"
         )
