@@ -107,7 +107,7 @@ class Answer:
         if self.ending is Ending.ISOLATED:
             return "; ".join(map(str, self.culprits))
         if self.ending is Ending.ALIKE:
-            return f"no node: all are alike; what is {percent(self.smallest)} slower would have been seen"
+            return f"no node: all are alike; what is {percent(self.smallest)} slower all of the time would have been seen"
         if self.ending is Ending.CANNOT_TELL:
             return f"cannot tell which node: {self.reason}"
         return f"no node: {self.reason}"

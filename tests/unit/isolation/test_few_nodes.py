@@ -61,7 +61,11 @@ def two_gpus(fault: str, loss: float, *, baselines: bool = True) -> Answer:
 @pytest.mark.parametrize(
     ("fault", "loss", "answer"),
     [
-        ("healthy", SLOW, "no node: all are alike; what is 6.4 % slower would have been seen"),
+        (
+            "healthy",
+            SLOW,
+            "no node: all are alike; what is 6.4 % slower all of the time would have been seen",
+        ),
         ("busy for 25 %", 0.074, "GPU 1: 7.2 % slower than the baseline in each of 3 tests"),
         (
             "busy for 25 % from step 7 on",
