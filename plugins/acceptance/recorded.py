@@ -71,7 +71,7 @@ def scaling_record(curves: Sequence[Scaling]) -> tuple[Scaling, ...]:
 def scaling_beside(
     earlier: Sequence[Scaling], scaling: Sequence[Scaling], shown: Mapping[str, Shown]
 ) -> tuple[Scaling, ...]:
-    """The scaling of an earlier session of the run, as far as its cases still have the same pace, then what else is new."""
+    """The curves of a run. One of an earlier session stays if its cases still have the same pace, unless more cases make one now."""
 
     def holds(scale: Scale) -> bool:
         pace = scale.tokens_per_second_per_gpu
@@ -80,11 +80,11 @@ def scaling_beside(
         return pace == scale.tokens_per_second_per_gpu
 
     scales = {curve.name: len(curve.scales) for curve in scaling}
-    kept = {curve.name: curve for curve in scaling}
+    curves = {curve.name: curve for curve in scaling}
     for curve in earlier:
         if len(curve.scales) >= scales.get(curve.name, 0) and all(map(holds, curve.scales)):
-            kept[curve.name] = curve
-    return tuple(kept.values())
+            curves[curve.name] = curve
+    return tuple(curves.values())
 
 
 def acceptance_lines(record: AcceptanceRecord) -> Iterator[str]:
