@@ -54,6 +54,7 @@ class Gate:
         self._lab = lab
         self._rules: list[Rule] = []
         self._open: set[socket.socket] = set()
+        self._cuts = 0
         self._lock = threading.Lock()
         self._server: socket.socket | None = None
         self.port = 0
@@ -98,8 +99,9 @@ class Gate:
         self.cut()
 
     def cut(self) -> None:
-        """Cut the connections that there are. New ones are taken."""
+        """Cut the connections that there are, also those that are still being opened. New ones are taken."""
         with self._lock:
+            self._cuts += 1
             for connection in self._open:
                 _close(connection)
 
@@ -112,16 +114,17 @@ class Gate:
                 connection, _ = server.accept()
             except OSError:
                 return
-            threading.Thread(target=self._serve, args=(connection, context), daemon=True).start()
+            # A client may have sent its request before the thread has opened its side.
+            threading.Thread(target=self._serve, args=(connection, context, self._cuts), daemon=True).start()
 
-    def _serve(self, plain: socket.socket, context: ssl.SSLContext) -> None:
+    def _serve(self, plain: socket.socket, context: ssl.SSLContext, cuts: int) -> None:
         with contextlib.suppress(OSError, ValueError):
             client = context.wrap_socket(plain, server_side=True)
-            with self._held(client), client.makefile("rb") as requests:
-                while (request := _request(requests)) is not None and self._pass(client, request):
+            with self._held(client, cuts), client.makefile("rb") as requests:
+                while (request := _request(requests)) is not None and self._pass(client, request, cuts):
                     pass
 
-    def _pass(self, client: socket.socket, request: bytes) -> bool:
+    def _pass(self, client: socket.socket, request: bytes, cuts: int) -> bool:
         """Carry a request over, by the rules; whether the connection goes on."""
         line = request.partition(b" HTTP/")[0].decode()
         rule = next((rule for rule in self._rules if rule.times > 0 and re.search(rule.pattern, line)), None)
@@ -140,7 +143,7 @@ class Gate:
         trusted = ssl.create_default_context(cafile=str(self._lab.root / "pki" / "ca.crt"))
         made = socket.create_connection((address.hostname or HOST, address.port or 0), timeout=10)
         made.settimeout(None)
-        with self._held(trusted.wrap_socket(made, server_hostname=HOST)) as server:
+        with self._held(trusted.wrap_socket(made, server_hostname=HOST), cuts) as server:
             # One request a connection, so that its answer ends where the connection does.
             server.sendall(request.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1))
             left = _HALF if what == BREAK else 1 << 62
@@ -152,9 +155,12 @@ class Gate:
         return False
 
     @contextlib.contextmanager
-    def _held(self, connection: socket.socket) -> Iterator[socket.socket]:
+    def _held(self, connection: socket.socket, cuts: int) -> Iterator[socket.socket]:
+        """Hold a connection that was begun after so many cuts."""
         with self._lock:
             self._open.add(connection)
+            if cuts != self._cuts:
+                _close(connection)
         try:
             yield connection
         finally:
