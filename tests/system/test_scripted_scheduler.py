@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +14,12 @@ import pytest
 from tests.lab.scripted import FINE, STUCK, Fault, Script, ScriptedLab, ending
 from tests.system.scripted import (
     FOR_EVER,
+    NO_ANSWER,
+    NO_ANSWER_OF_SHELL,
     SHORT,
     SUBMITTED,
     TIMED_OUT,
+    Session,
     killed_before_the_first_list,
     play,
     vanish,
@@ -37,8 +41,14 @@ TOLD = {
     "purged": "sacct does not know it",
     "disabled": "Slurm accounting storage is disabled",
     "timing out": TIMED_OUT,
-    "hanging": "sacct: no answer within 4 s",
+    "hanging": f"sacct: {NO_ANSWER}",
 }
+
+
+def names(session: Session, cause: str) -> bool:
+    """Whether the headline names this cause. A login node that is busy may not even say in time that a tool hangs."""
+    late = cause.endswith(NO_ANSWER) and re.search(rf"ssh \S+: {NO_ANSWER_OF_SHELL}", session.headline)
+    return cause in session.headline or bool(late)
 
 
 # The controller drops the job at its end, so that only sacct could tell.
@@ -103,7 +113,7 @@ def test_a_squeue_that_fails_for_a_while_changes_nothing(
     ("fault", "cause"),
     [
         (Fault(f"slurm_load_jobs error: {TIMED_OUT}"), TIMED_OUT),
-        (Fault(seconds=FOR_EVER), "squeue: no answer within 4 s"),
+        (Fault(seconds=FOR_EVER), f"squeue: {NO_ANSWER}"),
     ],
 )
 def test_a_squeue_that_never_answers_loses_the_job_and_says_why(
@@ -111,7 +121,7 @@ def test_a_squeue_that_never_answers_loses_the_job_and_says_why(
 ) -> None:
     session = play(scripted_lab, tmp_path, Script(faults={"squeue": fault}), limits=SHORT)
     assert session.verdict == "lost", session.run.out
-    assert cause in session.headline
+    assert names(session, cause)
     assert "the job may still run: look for the name pacemark-" in session.headline
 
 
@@ -170,7 +180,7 @@ def test_a_launcher_that_does_not_name_its_job_leaves_none(
     ("fault", "cause"),
     [
         (Fault(f"slurm_load_partitions error: {TIMED_OUT}"), TIMED_OUT),
-        (Fault(seconds=FOR_EVER), "scontrol: no answer within 4 s"),
+        (Fault(seconds=FOR_EVER), f"scontrol: {NO_ANSWER}"),
     ],
 )
 def test_a_controller_that_does_not_answer_the_check_is_not_a_missing_partition(
@@ -179,7 +189,7 @@ def test_a_controller_that_does_not_answer_the_check_is_not_a_missing_partition(
     session = play(scripted_lab, tmp_path, Script(faults={"scontrol": fault}), limits=SHORT)
     assert session.verdict == "infrastructure", session.run.out
     assert "never submitted" in session.headline
-    assert cause in session.headline
+    assert names(session, cause)
     assert scripted_lab.calls("sbatch") == []
 
 
