@@ -10,7 +10,7 @@ import pytest
 from fixtures.fleet.state import Policy
 from plugins.errors import SubmitError, Unreachable
 from plugins.record.job import JobRef, JobState, Phase
-from tests.unit.cluster import BROKEN, WIDE, Cluster, Start
+from tests.unit.cluster import BROKEN, WIDE, Cluster, Start, told
 
 
 def test_a_broken_job_is_tried_again_and_a_stage_that_is_not_ready_is_not(
@@ -43,6 +43,22 @@ def test_a_try_that_another_one_follows_is_never_seen_as_the_end(
     assert [(tried.state.raw, tried.message) for tried in session.ledger.earlier(WIDE.key)] == [
         ("NODE_FAIL", "job 1 ended NODE_FAIL on gpu001")
     ]
+
+
+def test_what_an_earlier_try_left_says_nothing_of_the_next_one(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a sweep would take the case, which passed, for one whose job may still run."""
+
+    def release(jobs: Sequence[JobRef]) -> dict[JobRef, Unreachable]:
+        return {job: Unreachable("403 Forbidden") for job in jobs if job.name == WIDE.id}
+
+    cluster.ends[WIDE.id], cluster.logs[WIDE.id] = [BROKEN], "no step\n"
+    monkeypatch.setattr(cluster, "release", release)
+    session = start(WIDE, policy=Policy(retries=1))
+    entry = session.finish()[WIDE.id]
+    assert (entry.try_number, entry.failure, entry.may_run) == (2, "", False)
+    assert any("job 1 could not be removed: 403 Forbidden" in line for line in told(session))
 
 
 def test_a_job_that_breaks_each_time_ends_after_the_last_try(cluster: Cluster, start: Start) -> None:
