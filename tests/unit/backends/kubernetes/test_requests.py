@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent import futures
 from itertools import chain
 from types import SimpleNamespace
 from typing import Any
@@ -227,6 +228,25 @@ def test_the_logs_of_jobs_that_have_ended_are_read_at_once_and_so_are_the_jobs_d
     assert all(backend.read_log(job, LogPlace(), ()).data for job in jobs)
     assert backend.release(jobs) == {}
     assert cluster.requests["READ log"] == cluster.requests["DELETE jobsets"] == JOBS
+
+
+def test_what_was_read_ahead_while_a_job_ran_is_not_the_end_of_its_log(
+    cluster: Cluster, backend: KubernetesBackend
+) -> None:
+    """A fleet that cannot ask about one job leaves what it read ahead of the others to its next round."""
+    job = backend.submit(CASE, "run.1")
+    put_pods(cluster, job, "Pending")
+    until(lambda: phases(backend, [job]) == {Phase.STARTING})
+    backend.read_ahead({job: LogPlace()})
+    futures.wait([backend._logs._ahead[job.name][-1]])
+    put_pods(cluster, job, "Succeeded")
+    done = [{"type": "Completed", "status": "True"}]
+    cluster.put(
+        f"{JOBSETS}/{job.id}", {**cluster.objects[f"{JOBSETS}/{job.id}"], "status": {"conditions": done}}
+    )
+    until(lambda: phases(backend, [job]) == {Phase.SUCCEEDED})
+    backend.read_ahead({job: LogPlace()})
+    assert backend.read_log(job, LogPlace(), ()).data
 
 
 def test_a_state_is_worked_out_only_when_an_object_of_its_job_has_changed(
