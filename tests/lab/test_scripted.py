@@ -16,6 +16,7 @@ from tests.lab.accounting import AccountingLab
 from tests.lab.config import SYSTEM_PATH
 from tests.lab.scripted import STUCK, Fault, Script, ScriptedLab, Timeline, ending
 from tests.lab.slurm import SlurmLab
+from tests.system.support import until
 
 NAME = "pacemark-scripted.case"
 DISABLED = Fault("Slurm accounting storage is disabled")
@@ -137,6 +138,7 @@ def test_tools_that_hang_end_with_the_lab(scripted_log: bytes) -> None:
             ["bash", "-c", tool], env={daemons.MARK: str(lab.root), "PATH": SYSTEM_PATH}
         )
         root = lab.root
+        until(lambda: bool(lab.running_tools()), "the tool hangs")
     assert hanging.wait(300) == -9
     assert daemons.marked(root) == set()
     assert not root.exists()
