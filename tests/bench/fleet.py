@@ -34,7 +34,7 @@ WITH_PEER = True
 _SBATCH = f"sbatch --nodes={checkout.NODES} --exclusive --mem=0 --gres=gpu:8 --output=bare-%j.out"
 _LOOPS = 4
 _ROUNDS = 5
-_PATIENCE = 60.0
+_PATIENCE = 600.0
 
 
 @dataclass(frozen=True)
