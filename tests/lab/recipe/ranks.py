@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 # A line that begins so goes to standard error, is answered, or ends its task with the exit code behind it.
 ERROR, MEET, END = "\x01error ", "\x01meet\n", "\x01end "
+
+OTHERS = re.compile(
+    r"Initializing distributed: .*\n|\[rank\d+\]:\[W.*\n|gpu\d+:.* NCCL INFO NET/IB : Got async event.*\n"
+)
+"""Their lines in a log. srun may write one into the midst of a line of rank 0, of which it passes on 1024 bytes at a time."""
 
 VICTIM = 11
 """The rank that dies or hangs, on the second node."""

@@ -22,7 +22,7 @@ from tests.unit.modes.traces import Trace
 from . import checkpoints
 from .knobs import Knobs
 from .profiles import SOCKETS, write_profiles
-from .ranks import VICTIM, Ranks
+from .ranks import OTHERS, VICTIM, Ranks
 
 # Printed as bytes; of no consequence to anything, but of the right magnitude for an 80 GB GPU.
 PEAK_MEMORY, MEMORY = 70833405952, 44271689728
@@ -73,9 +73,9 @@ class Trainer:
             if traced is not None:
                 self.say_traced(traced.step(step))
             if step == knobs.restart_at and self.restart < knobs.restarts:
-                time.sleep(
-                    0.5
-                )  # srun, which writes the log, is killed first: what it has not written yet is lost
+                # srun, which writes the log, is killed first: what it has not written yet is lost.
+                while not self.is_written(step):
+                    time.sleep(0.05)
                 subprocess.run(["scontrol", "requeue", os.environ["SLURM_JOB_ID"]], check=True)
                 time.sleep(3600)  # until Slurm ends this start of the job
             if step == knobs.crash_at:
@@ -171,6 +171,11 @@ class Trainer:
             line = line.replace(str(MEMORY), f"{MEMORY // 10**6}{OTHER_RANK}", 1)
         glued = self.knobs.interleave and step % 4 == 2
         self.say(line, end="" if glued else "\n")
+
+    def is_written(self, step: int) -> bool:
+        """Whether the log of this start has the step's line."""
+        (log,) = self.folder.glob(f"log-*_{self.restart}.out")
+        return f"consumed_samples: {(step + 1) * self.gbs}\n" in OTHERS.sub("", log.read_text())
 
     def trace(self) -> Trace:
         """What NCCL prints of this job, of all its ranks."""
