@@ -173,10 +173,11 @@ def _scaling(
         return short, missing
     scaling = curves(cases, run.cases, plan.scaling, waived)
     for curve in scaling:
-        if curve.short:
-            short[f"scaling of {curve.name}"] = "; ".join(curve.short)
-        if curve.missing:
-            missing[f"scaling of {curve.name}"] = "; ".join(curve.missing)
+        # Two curves may have the same name.
+        name = f"scaling of {curve.name}"
+        for reasons, texts in ((short, curve.short), (missing, curve.missing)):
+            if texts:
+                reasons[name] = "; ".join([*filter(None, [reasons.get(name)]), *texts])
     scales = [scale for curve in scaling for scale in curve.scales]
     if not any(scale.why or scale.limit is not None for scale in scales):
         missing["scaling"] = "no two scales are left beside the waived cases"

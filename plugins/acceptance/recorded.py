@@ -71,20 +71,35 @@ def scaling_record(curves: Sequence[Scaling]) -> tuple[Scaling, ...]:
 def scaling_beside(
     earlier: Sequence[Scaling], scaling: Sequence[Scaling], shown: Mapping[str, Shown]
 ) -> tuple[Scaling, ...]:
-    """The curves of a run. One of an earlier session stays if its cases still have the same pace, unless more cases make one now."""
+    """The curves of a run: those of this session, and those of an earlier one that these do not replace.
 
-    def holds(scale: Scale) -> bool:
-        pace = scale.tokens_per_second_per_gpu
-        if scale.case in shown:
-            pace = ratio(shown[scale.case].pace, scale.gpus)
-        return pace == scale.tokens_per_second_per_gpu
+    A curve replaces an earlier one if it has other cases too, or is judged. What an earlier session judged stays as long as
+    the paces are the same that were compared, unless the case is judged again.
+    """
+    kept = [curve for curve in _still_so(earlier, shown) if not _replaced(curve, scaling)]
+    covered = [curve.cases for curve in kept]
+    now = [curve for curve in scaling if curve.judged or not any(curve.cases <= cases for cases in covered)]
+    return scaling_record([*now, *kept])
 
-    scales = {curve.name: len(curve.scales) for curve in scaling}
-    curves = {curve.name: curve for curve in scaling}
-    for curve in earlier:
-        if len(curve.scales) >= scales.get(curve.name, 0) and all(map(holds, curve.scales)):
-            curves[curve.name] = curve
-    return tuple(curves.values())
+
+def _still_so(curves: Sequence[Scaling], shown: Mapping[str, Shown]) -> Iterator[Scaling]:
+    """These curves, without the scales whose pace is another one now; none whose smallest scale has another one."""
+    for curve in curves:
+        scales = []
+        for scale in curve.scales:
+            pace = scale.tokens_per_second_per_gpu
+            if scale.case not in shown or ratio(shown[scale.case].pace, scale.gpus) == pace:
+                scales.append(scale)
+        base = next((scale for scale in curve.scales if not scale.waived), curve.scales[0])
+        if base in scales:
+            yield replace(curve, scales=tuple(scales))
+
+
+def _replaced(earlier: Scaling, scaling: Sequence[Scaling]) -> bool:
+    """Whether these curves say more of the cases of an earlier one than it does, and judge all that it judges."""
+    beside = [curve for curve in scaling if curve.cases & earlier.cases]
+    judged = frozenset().union(*(curve.judged for curve in beside))
+    return earlier.judged <= judged and any(curve.judged or curve.cases - earlier.cases for curve in beside)
 
 
 def acceptance_lines(record: AcceptanceRecord) -> Iterator[str]:

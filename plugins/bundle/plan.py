@@ -100,17 +100,17 @@ def _decided_otherwise(summary: Summary, made: AcceptanceRecord) -> Iterator[str
 
 def _scaling_without_plan(run: BundledRun, records: Mapping[str, CaseRecord]) -> Iterator[str]:
     """How the scaling that a summary tells differs from its logs. Its limits are those that the session was given."""
-    recorded = [scale for curve in run.summary.scaling for scale in curve.scales]
-    cases = [run.basis.case(scale.case) for scale in recorded]
-    measured = curves(cases, {key: Shown.of(record) for key, record in records.items()})
-    made = {scale.case: scale for curve in measured for scale in curve.scales}
-    for scale in recorded:
-        anew = made.get(scale.case)
-        if anew is not None:
-            anew = replace(anew, limit=scale.limit, why=scale.why, waived=scale.waived)
-        different = differing(as_json(scale), as_json(anew) or {})
-        if different:
-            yield f"{SUMMARY}: its scaling of {scale.case} differs from its logs in {different}"
+    shown = {key: Shown.of(record) for key, record in records.items()}
+    for curve in run.summary.scaling:
+        measured = curves([run.basis.case(scale.case) for scale in curve.scales], shown)
+        made = {scale.case: scale for anew in measured for scale in anew.scales}
+        for scale in curve.scales:
+            anew = made.get(scale.case)
+            if anew is not None:
+                anew = replace(anew, limit=scale.limit, why=scale.why, waived=scale.waived)
+            different = differing(as_json(scale), as_json(anew) or {})
+            if different:
+                yield f"{SUMMARY}: its scaling of {scale.case} differs from its logs in {different}"
 
 
 def _check_screening(run: BundledRun, records: Mapping[str, CaseRecord], found: Examination) -> None:

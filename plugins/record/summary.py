@@ -100,6 +100,15 @@ class Scaling(Part):
         return f"{self.recipe}/{self.size}-{self.dtype}"
 
     @property
+    def cases(self) -> frozenset[str]:
+        return frozenset(scale.case for scale in self.scales)
+
+    @property
+    def judged(self) -> frozenset[str]:
+        """The cases at which it reaches its limit or not, or at which that cannot be told."""
+        return frozenset(scale.case for scale in self.scales if scale.limit is not None or scale.why)
+
+    @property
     def short(self) -> list[str]:
         """What falls short, in words."""
         return [scale.why for scale in self.scales if scale.why and scale.limit is not None]

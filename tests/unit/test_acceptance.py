@@ -18,7 +18,9 @@ from fixtures.runs.ledger import Ledger
 from fixtures.runs.opening import read_ledger
 from fixtures.session.choices import CHOICES, SELECTED, Selected
 from fixtures.session.ci import Gate
+from fixtures.session.referring import RESUMED
 from plugins.acceptance.recorded import acceptance_lines, decided, scaling_lines
+from plugins.acceptance.scaling import curves
 from plugins.acceptance.shown import RunShown, Shown
 from plugins.judging.choice import Choice, Setting
 from plugins.recipes.cases import Case
@@ -213,12 +215,18 @@ def ending_of(
     *,
     finishing: bool = True,
     verdict: str = "passed",
+    resumed: Any = None,
 ) -> Ending:
-    """How a session ends that selected these cases. Those of its run's record have all this verdict."""
+    """How a session ends that selected these cases. Those of its run's record have all this verdict.
+
+    If it goes on with the run of the record `resumed`, it has no plan, and is asked for scaling.
+    """
     monkeypatch.setattr("fixtures.session.ci.compared", lambda config: ([], []))
     monkeypatch.setattr("fixtures.session.ci.spoiled", lambda choices: "")
     agreed = Agreed(Plan(site="lab", cases=[case.key for case in recorded]), b"")
-    stash = {CHOICES: choices(agreed=agreed, asked=tuple(recorded)), SELECTED: Selected()}
+    stash: Any = {CHOICES: choices(agreed=agreed, asked=tuple(recorded)), SELECTED: Selected()}
+    if resumed is not None:
+        stash |= {CHOICES: choices(scaling=0.03), RESUMED: resumed}
     config: Any = SimpleNamespace(option=SimpleNamespace(gate=False, fail_if=None), stash=stash)
     gate: Any = Gate(config)
     cases = {case.key: chosen(case) for case in selected}
@@ -445,3 +453,14 @@ def test_a_site_file_that_promises_otherwise_than_the_plan_is_refused(
     kept = text + "storage_gb_per_second: 20\n"
     run = pacemark(*given, *plan(tmp_path, kept), results=tmp_path / "results")
     assert run.status == 0, run.out
+
+
+def test_a_session_that_judges_other_scaling_ends_by_what_fell_short_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cases = [examples.case(SMALL), examples.case(LARGE)]
+    paces = {case.key: Shown(Kind.PASSED, "passed", pace=1.0, published=1.0 * case.gpus) for case in cases}
+    short = curves(cases, paces, 0.03)
+    resumed = SimpleNamespace(regressions=(), uncompared=(), scaling=short)
+    ending = ending_of(monkeypatch, [*cases, examples.case()], [examples.case()], resumed=resumed)
+    assert (ending.outcome, ending.scaling) == ("performance", tuple(short))

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from plugins.acceptance.decision import decide
 from plugins.acceptance.recorded import scaling_beside
 from plugins.acceptance.scaling import curves, groups
-from plugins.acceptance.shown import Shown
+from plugins.acceptance.shown import RunShown, Shown
+from plugins.bundle import plan
 from plugins.judging.case_record import record_of
 from plugins.record.baseline import Recorded
 from plugins.record.case import CaseRecord, Run
 from plugins.record.job import JobState, Times
+from plugins.record.plan import Plan
 from plugins.record.summary import Scaling
 from plugins.record.verdict import Kind
 from tests.unit import examples
@@ -58,17 +62,78 @@ def named(recipe: str, **chosen: str) -> list[list[str]]:
 
 
 def test_a_session_that_judges_some_of_the_cases_again_keeps_their_scaling() -> None:
-    found = shown(100.0, 80.0, 96.0)
-    earlier = [curve(found)]
+    run = shown(100.0, 80.0, 96.0)
+    earlier = [curve(run)]
     assert earlier[0].short
-    some = {key: value for key, value in found.items() if key != LARGE}
+    some = {key: value for key, value in run.items() if key != LARGE}
     without_limit = curves(CASES[:2], some)
     assert scaling_beside(earlier, without_limit, some) == tuple(earlier)
     assert scaling_beside([], without_limit, some) == tuple(without_limit)
     # One of them has run once more, or there is one more.
     again = shown(100.0, 98.0, None)
     assert scaling_beside(earlier, curves(CASES, again), again) == tuple(curves(CASES, again))
-    assert scaling_beside(without_limit, curves(CASES, found), found) == tuple(curves(CASES, found))
+    assert scaling_beside(without_limit, curves(CASES, run), run) == tuple(curves(CASES, run))
+
+
+def test_a_curve_of_more_cases_does_not_replace_what_fell_short() -> None:
+    run = shown(100.0, 80.0, 96.0)
+    [earlier] = curves(CASES[:2], run, 0.05)
+    more = curves(CASES, run)
+    assert scaling_beside([earlier], more, run) == (*more, earlier)
+    assert scaling_beside([earlier, *more], more, run) == (earlier, *more)
+    # It does if it judges the case itself, or if the case has run again.
+    assert scaling_beside([earlier], [curve(run)], run) == (curve(run),)
+    again = shown(100.0, 98.0, 96.0)
+    assert scaling_beside([earlier], curves(CASES, again), again) == tuple(curves(CASES, again))
+
+
+def test_what_fell_short_stays_if_another_scale_runs_again() -> None:
+    earlier, again = curve(shown(100.0, 80.0, 96.0)), shown(100.0, 80.0, 97.0)
+    [kept] = scaling_beside([earlier], [], {LARGE: again[LARGE]})
+    assert kept.scales == earlier.scales[:2]
+    assert kept.short == earlier.short
+    # Its figures compare with the smallest scale.
+    smaller = shown(90.0, 80.0, 96.0)
+    assert scaling_beside([earlier], [], {SMALL: smaller[SMALL]}) == ()
+
+
+def test_a_session_that_judges_other_scales_keeps_what_fell_short() -> None:
+    earlier = curve(shown(100.0, 98.0, 80.0))
+    two = shown(100.0, 98.0, 80.0)
+    del two[LARGE]
+    now = curves(CASES[:2], two, 0.2)
+    assert scaling_beside([earlier], now, two) == (*now, earlier)
+
+
+def test_a_bundle_has_each_curve_made_anew_by_its_own_smallest_scale(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "Shown", SimpleNamespace(of=lambda record: record))
+    run, cases = shown(100.0, 98.0, 80.0), {case.key: case for case in CASES}
+    made = [*curves(CASES, run), *curves(CASES[1:], run, 0.05)]
+    bundled: Any = SimpleNamespace(
+        summary=SimpleNamespace(scaling=made), basis=SimpleNamespace(case=cases.get)
+    )
+    records: dict[str, Any] = {**run}
+    assert list(plan._scaling_without_plan(bundled, records)) == []
+    records[LARGE] = None
+    wrong = list(plan._scaling_without_plan(bundled, records))
+    assert len(wrong) == 2
+    assert all(LARGE in text for text in wrong)
+
+
+def test_two_curves_of_the_same_size_and_dtype_stay() -> None:
+    known = examples.recipe_named("deepseek_v3", gpu="h200").cases
+    cases = [case for case in known if (case.size, case.dtype) == ("671b-proxy", "bf16")]
+    run = {case.key: Shown(Kind.PASSED, "passed", pace=100.0, published=100.0 * case.gpus) for case in cases}
+    earlier = curves(cases, run, 0.05)
+    assert [made.name for made in earlier] == ["deepseek_v3/671b-proxy-bf16"] * 2
+    assert all(made.short for made in earlier)
+    assert scaling_beside(earlier, [], {}) == tuple(earlier)
+    assert scaling_beside(earlier, curves(cases, run), run) == tuple(earlier)
+    agreed = Plan(site="lab", cases=["*"], number=len(cases), scaling=0.05)
+    failed = decide(agreed, cases, RunShown(run, datetime.date(2026, 11, 22))).failed
+    assert failed == {
+        f"scaling of {earlier[0].name}": "; ".join(text for made in earlier for text in made.short)
+    }
 
 
 def test_only_cases_with_the_same_work_of_a_gpu_are_compared() -> None:
