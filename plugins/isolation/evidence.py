@@ -111,9 +111,10 @@ class Evidence:
         return [test for test in self.tests if excluded.isdisjoint(test.nodes)]
 
     def unresolved(self) -> list[Test]:
-        """Slow tests of nodes that are not accused."""
+        """Tests of nodes that are not accused, which were slow, also by less than explains the loss."""
         accused = {node for culprit in self.culprits for node in culprit.nodes}
-        return [test for test in self.tests if test.slow and not set(test.nodes) & accused]
+        tests = [test for test in self.tests if accused.isdisjoint(test.nodes)]
+        return [test for test in tests if test.slow or test.lesser]
 
     def untested(self) -> int:
         """The number of nodes not tested alone and in a pair, or whose leaf, if it is known, was not tested with another one."""

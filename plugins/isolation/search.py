@@ -281,11 +281,11 @@ def _listed(tests: Sequence[Test]) -> str:
 def _without_culprit(evidence: Evidence) -> Answer:
     """Nothing explains the loss."""
     unresolved = evidence.unresolved()
+    slow = [test for test in unresolved if test.slow]
+    if slow:
+        return evidence.cannot_tell(_not_again(slow))
     if unresolved:
-        return evidence.cannot_tell(_not_again(unresolved))
-    lesser = [test for test in evidence.tests if test.lesser]
-    if lesser:
-        return evidence.cannot_tell(f"slow by less than half of the loss: {_listed(lesser)}")
+        return evidence.cannot_tell(f"slow by less than half of the loss: {_listed(unresolved)}")
     missing = evidence.missing()
     if missing:
         return evidence.cannot_tell(f"all probes that ran are alike, and {missing}")

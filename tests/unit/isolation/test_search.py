@@ -407,6 +407,14 @@ def test_a_slow_node_that_could_not_be_confirmed_is_doubtful_beside_one_that_was
     assert (answer.accused, answer.doubtful) == (frozenset({"n0003"}), frozenset({"n0040"}))
 
 
+def test_a_node_that_is_slow_by_less_is_doubtful_beside_one_that_explains_the_loss() -> None:
+    """It does not pass, although nobody accuses it."""
+    fleet = fleet_of(64)
+    fleet.nodes = {"n0003": 0.5, "n0040": 0.2}
+    answer = fleet.isolate(0.5)
+    assert (answer.accused, answer.doubtful) == (frozenset({"n0003"}), frozenset({"n0040"}))
+
+
 def test_a_node_that_the_cluster_did_not_name_may_be_the_slow_one() -> None:
     fleet = fleet_of(64)
     answer = answered(isolate(Nodes(tuple(fleet.names), fleet.leaf, missing=2), SLOW), fleet.round)
