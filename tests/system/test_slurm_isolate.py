@@ -131,10 +131,13 @@ def test_a_session_killed_during_256_probes_goes_on_with_them(make_slow: MakeSlo
     assert sum("-isolate1" in job.name for job in trial.jobs()) == 256
 
 
-def test_a_session_killed_during_the_proof_goes_on_with_it(make_slow: MakeSlow) -> None:
-    trial = make_slow({"nodes": {"gpu003": 0.09}}, SMALL).start("--isolate", "500")
+def test_a_session_killed_during_the_proof_goes_on_with_it(make_slow: MakeSlow, tmp_path: Path) -> None:
+    trial = make_slow({"nodes": {"gpu003": 0.09}}, SMALL)
+    (tmp_path / "faults.wait").touch()
+    trial.start("--isolate", "500")
     until(lambda: any("-isolate" in job.name for job in trial.living()), "a probe")
     trial.hold(3)
+    (tmp_path / "faults.wait").unlink()
     until(lambda: any(job.name.endswith("-proof") for job in trial.living()), "the proof")
     trial.kill()
     trial.let_go()
