@@ -26,7 +26,8 @@ from tests.system.scripted import TIMED_OUT
 from tests.system.support import GUARD, ROOT, command, environment, site_file, until
 
 TWO = ("suites/maxtext_llama2", "-k", "70b and bf16 and (64gpus or 128gpus)")
-SLOW = {"scancel": Fault(f"scancel: error: {TIMED_OUT}", calls=1)}
+# The first call asks for the version only.
+SLOW = {"scancel": Fault(f"scancel: error: {TIMED_OUT}", calls=2)}
 
 
 def session(lab: ScriptedLab, tmp_path: Path, *more: str, limits: str = "") -> list[str]:
@@ -44,6 +45,7 @@ def cases(tmp_path: Path) -> list[dict[str, Any]]:
 
 def require_cancelled(lab: ScriptedLab, tmp_path: Path) -> None:
     assert lab.live_jobs() == []
+    assert len(lab.calls("scancel")) > 2
     assert set(lab.jobs().values()) == {"CANCELLED"}
     assert len(lab.jobs()) == 2
     assert {case["verdict"] for case in cases(tmp_path)} == {"infrastructure"}
