@@ -76,6 +76,10 @@ class Site:
     def volume(self) -> Path:
         return processes.volume(self.lab.root, self.namespace, manifests.CLAIM) / "slimpajama"
 
+    def until_downloaded(self, count: int) -> None:
+        downloaded = self.volume() / "downloaded"
+        until(lambda: len(list(downloaded.glob("*.zst"))) == count, f"{count} files are there")
+
     def evict(self, pod: str) -> None:
         """As a node that is drained does it."""
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}"
