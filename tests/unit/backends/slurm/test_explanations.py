@@ -42,6 +42,19 @@ def test_a_failed_prolog_names_its_node_and_no_other() -> None:
     assert tools.commands == [OF_ALL_NODES]
 
 
+def test_a_node_that_is_drained_a_moment_after_its_job_was_requeued_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(states, "_FRESH_SECONDS", -1)
+    tools = Tools("")
+    explained = Explanations(tools).explained
+    assert explained("17", HELD) == HELD
+    tools.answer = REASONS
+    for _ in range(3):
+        assert "gpu003: Prolog error" in explained("17", HELD).reason
+    assert tools.commands == [OF_ALL_NODES] * 2
+
+
 def test_a_maintenance_names_its_reservation_and_its_times() -> None:
     reason = Explanations(Tools(RESERVATION)).explained("17", MAINTENANCE).reason
     assert reason == (
@@ -57,6 +70,8 @@ def test_of_a_job_that_failed_the_nodes_that_are_out_of_service_are_named() -> N
 
 
 def test_one_question_tells_of_the_nodes_of_all_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    # However long this machine takes for 500 jobs.
+    monkeypatch.setattr(states, "_FRESH_SECONDS", 3600)
     tools = Tools("gpu[016-017,070]|Kill task failed\ngpu[080-081]|Not responding\n")
     explained = Explanations(tools).explained
     for job in range(500):
