@@ -27,9 +27,9 @@ def from_squeue(text: str) -> list[LabJob]:
 
 
 def from_completion_log(text: str) -> list[LabJob]:
-    """One entry for each time a job ended; a requeued job has several."""
+    """One entry for each time a job ended; a requeued job has several. A line that is being written is left out."""
     jobs = []
-    for line in text.splitlines():
+    for line in text.split("\n")[:-1]:
         entry = dict(part.partition("=")[::2] for part in line.split(" ") if "=" in part)
         job = LabJob(
             id=int(entry["JobId"]),
