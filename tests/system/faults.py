@@ -182,7 +182,8 @@ class Gate:
 
     def __init__(self, tools: Path, tool: str, *, after: bool) -> None:
         self._shut, self._came = tools / f"{tool}.shut", tools / f"{tool}.came"
-        wait = f"touch {self._came}; while [ -e {self._shut} ]; do sleep 0.05; done"
+        # Whoever passes while it is being shut leaves no sign.
+        wait = f"while [ -e {self._shut} ]; do touch {self._came}; sleep 0.05; done"
         real = f'/usr/bin/{tool} "$@"'
         steps = f"{real}; status=$?; {wait}; exit $status" if after else f"{wait}; exec {real}"
         (tools / tool).write_text(f"#!/bin/bash\n{steps}\n")
