@@ -219,7 +219,9 @@ class SlurmLab:
     @contextlib.contextmanager
     def frozen_login_node(self) -> Iterator[None]:
         """While the block runs nothing answers over SSH, though every connection stands and new ones are accepted."""
-        with daemons.frozen(self.sessions | {pid for pid in (self._daemons["sshd"].pid,) if pid}):
+        listener = self._daemons["sshd"].pid
+        # Its children are known only once it makes no further one.
+        with daemons.frozen({listener} if listener else ()), daemons.frozen(self.sessions):
             yield
 
     @contextlib.contextmanager
@@ -244,7 +246,8 @@ class SlurmLab:
 
     def stop_controller(self) -> None:
         """Slurm's commands fail from here on; jobs go on running."""
-        self._daemons["slurmctld"].stop()
+        # Killed, it may not have written down what it knows of its jobs.
+        self._daemons["slurmctld"].stop(60)
 
     def start_controller(self) -> None:
         """The controller comes back and knows its jobs again."""
