@@ -117,7 +117,16 @@ def test_a_signal_after_the_first_failure_does_not_cut_the_cancelling_short(
 
 
 def test_the_token_never_stands_in_a_process_list(slurm_lab: SlurmLab, tmp_path: Path) -> None:
-    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, real_step=0.05), tmp_path)
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    # The launcher runs until it was seen.
+    gate = Gate(tools, "sbatch", after=False).shut()
+    site = site_file(
+        slurm_lab,
+        slurm_lab.stage(tmp_path.name, real_step=0.05),
+        tmp_path,
+        prologue=f'"export PATH={tools}:$PATH"',
+    )
     process = start(*SELECT, "--site", str(site), results=tmp_path / "results")
     seen, launches = [], 0
     while process.poll() is None:
@@ -129,6 +138,8 @@ def test_the_token_never_stands_in_a_process_list(slurm_lab: SlurmLab, tmp_path:
             launches += b"pretrain_llama31" in line
             if TOKEN.encode() in line:
                 seen.append(line)
+        if launches:
+            gate.open()
     finish(process, tmp_path / "results")
     assert launches, "the launcher was never seen running, so this test saw nothing"
     assert seen == []
