@@ -289,7 +289,7 @@ def test_a_job_that_slurm_has_forgotten_is_decided_by_sacct_or_else_lost(tmp_pat
         squeue = tools / "squeue"
         squeue.write_text(
             "#!/bin/bash\nfor word; do case $word in --jobs=*) "
-            'while scontrol show job "${word#--jobs=}" >/dev/null 2>&1; do sleep 0.2; done;; esac; done\n'
+            'until scontrol show job "${word#--jobs=}" 2>&1 | grep -q "Invalid job id"; do sleep 0.2; done;; esac; done\n'
             'exec /usr/bin/squeue "$@"\n'
         )
         squeue.chmod(0o755)
