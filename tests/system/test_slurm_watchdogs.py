@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab.slurm import SlurmLab
+from tests.system.faults import CASE, MAXTEXT, MakeTrial, Trial
 from tests.system.support import SELECT, Run, finish, pacemark, site_file, start, until
 
 STALL = ", stall_factor: 0.1, stall_seconds: 6"
@@ -16,25 +17,31 @@ def run(lab: SlurmLab, tmp_path: Path, *more: str, limits: str = "", **knobs: An
     return pacemark(*SELECT, "--site", str(site), *more, results=tmp_path / "results")
 
 
-def test_a_hung_job_is_cancelled_long_before_its_time_limit(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+def judged_once_it_hangs(trial: Trial, last: bytes) -> Run:
+    """The session sees the job only when it has printed this: a step that a busy machine delays is no hung job."""
+    gate = trial.gate("squeue").shut()
+    trial.start()
+    log = trial.log()
+    until(lambda: last in log.read_bytes(), "its last step")
+    gate.open()
+    return trial.end()
+
+
+def test_a_hung_job_is_cancelled_long_before_its_time_limit(make_trial: MakeTrial) -> None:
     # One of 64 ranks hangs: the others print one step more than it does.
-    stage = slurm_lab.stage(tmp_path.name, recipe="maxtext_llama2", nodes=8, hang_at=7)
-    site = site_file(slurm_lab, stage, tmp_path, limits=STALL)
-    select = ("suites/maxtext_llama2", "-k", "70b-bf16-64gpus")
-    result = pacemark(*select, "--site", str(site), results=tmp_path / "results")
-    case = result.case("maxtext_llama2/70b-bf16-64gpus")
+    trial = make_trial(case=MAXTEXT, limits=STALL, nodes=8, hang_at=7)
+    result = judged_once_it_hangs(trial, b"completed step: 7,")
+    case = result.case(MAXTEXT)
     assert case["verdict"] == "infrastructure", result.out
     assert "no new step for" in case["headline"]
     assert "the last was 7: it hangs; cancelled" in case["headline"]
-    assert slurm_lab.squeue() == []
 
 
-def test_a_job_that_hangs_after_its_last_step_is_judged(slurm_lab: SlurmLab, tmp_path: Path) -> None:
-    result = run(slurm_lab, tmp_path, limits=STALL, hang_at=49)
-    case = result.case()
+def test_a_job_that_hangs_after_its_last_step_is_judged(make_trial: MakeTrial) -> None:
+    result = judged_once_it_hangs(make_trial(limits=STALL, hang_at=49), b" | global_step: 49 ")
+    case = result.case(CASE)
     assert case["verdict"] == "passed", result.out
     assert any("after its last step; cancelled" in remark for remark in case["remarks"])
-    assert slurm_lab.squeue() == []
 
 
 def test_a_case_that_cannot_reach_its_band_is_given_up(slurm_lab: SlurmLab, tmp_path: Path) -> None:
