@@ -69,9 +69,9 @@ def test_a_job_that_may_not_be_requeued_ends_with_its_node_and_is_tried_again_el
     trial.start("--retry-infrastructure", "1", "--exclude-failed-nodes")
     trial.until_steps(5)
     node = trial.node()
-    lab.set_node(node, "down")
     # Else it registers again and is back: its slurmd is well.
     lab.set_node(node, "drain")
+    lab.set_node(node, "down")
     trial.let_go()
     result = trial.end()
     case = result.case(NEMOTRON)
