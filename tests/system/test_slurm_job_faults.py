@@ -115,7 +115,8 @@ def test_a_job_that_is_preempted(lab: SlurmLab, make_trial: MakeTrial, case: str
 
 def test_a_job_that_hits_its_time_limit_is_infrastructure(lab: SlurmLab, make_trial: MakeTrial) -> None:
     trial = make_trial(hang_at=5).start()
-    trial.until_steps(5)
+    # All that it prints: steps 0 to 5.
+    trial.until_steps(6)
     # Slurm looks at limits twice a minute.
     lab.run("scontrol", "update", f"JobId={trial.job().id}", "EndTime=now")
     result = trial.end()
@@ -125,7 +126,8 @@ def test_a_job_that_hits_its_time_limit_is_infrastructure(lab: SlurmLab, make_tr
 
 def test_a_job_that_an_administrator_cancels_is_infrastructure(lab: SlurmLab, make_trial: MakeTrial) -> None:
     trial = make_trial(hang_at=5).start()
-    trial.until_steps(5)
+    # All that it prints: steps 0 to 5.
+    trial.until_steps(6)
     lab.run("scancel", str(trial.job().id))
     result = trial.end()
     assert result.case(CASE)["verdict"] == "infrastructure"
