@@ -171,12 +171,12 @@ def test_a_prolog_that_fails_is_told_with_its_node(lab: SlurmLab, make_trial: Ma
 
 def test_a_job_that_is_suspended_does_not_hang(lab: SlurmLab, make_trial: MakeTrial) -> None:
     # Longer than a busy machine takes to read the log, and shorter than the suspension.
-    trial = make_trial(limits=", stall_seconds: 6, stall_factor: 0.01", real_step=0.2).start()
+    trial = make_trial(limits=", stall_seconds: 12, stall_factor: 0.01", real_step=0.2).start()
     trial.until_steps(5)
     job = str(trial.job().id)
     lab.run("scontrol", "suspend", job)
     trial.until_said("suspended on gpu001")
-    time.sleep(8)
+    time.sleep(14)
     lab.run("scontrol", "resume", job)
     result = trial.end()
     assert result.case(CASE)["verdict"] == "passed", result.out
