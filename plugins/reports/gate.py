@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from plugins.record.plan import Decision
+from plugins.record.summary import Ending, NodeState
 from plugins.record.verdict import Kind, Outcome
+from plugins.words import counted
 
 # The first of these that a case has is the session's. A finding on the cluster comes first, because no retry
 # removes it; then what would be judged if it ran again.
@@ -83,3 +85,15 @@ def exit_code(status: int, outcome: Outcome, decision: Decision | None = None, *
         return 0
     not_shown = NOT_SHOWN if gate else 1
     return code or not_shown
+
+
+def undecided(ending: Ending, totals: Mapping[Kind, int]) -> str:
+    """The line of a terminal on a session that shows nothing for or against its cluster; "" if it shows something."""
+    passing = ending.screening is not None and ending.screening.having(NodeState.PASSING)
+    if ending.outcome is not Outcome.NO_BASELINE or totals.get(Kind.PASSED) or passing:
+        return ""
+    words = f"nothing was decided: of {counted(sum(totals.values()), 'case')} none passed or failed; "
+    words += f"exit code {ending.exit_code}"
+    if ending.exit_code != CODES[ending.outcome]:
+        words += f", with --gate {CODES[ending.outcome]}"
+    return words

@@ -213,6 +213,7 @@ def test_a_case_without_a_baseline_is_not_passed(tmp_path: Path) -> None:
     site.write_text("site: lab\nreplay: {gpu: b200}\n")
     run = session(tmp_path, {PASSED: 1.0}, "--gate", "--site", str(site))
     assert gate_of(run) == (13, "no baseline", 13), run.out
+    assert "\nnothing was decided: of 1 case none passed or failed; exit code 13\nrecord: " in run.out
 
 
 def test_looking_starts_no_jobs_with_xdist_either(tmp_path: Path) -> None:

@@ -150,6 +150,10 @@ def test_a_screening_is_replayed_with_its_own_case_and_nodes(tmp_path: Path) -> 
         assert (nodes["a1"]["leaf"], nodes["a3"]["state"]) == ("leaf7", "not judged")
         assert nodes["a3"]["reason"] == "skipped: a3 takes no jobs: drained: lab"
         assert "too few nodes were measured to compare them" in result.out
+        nothing = (
+            "\nnothing was decided: of 3 cases none passed or failed; exit code 0, with --gate 13\nrecord: "
+        )
+        assert (nothing in result.out) == (state == "not judged")
         skipped = sum(bool(reason) for reason in unfit.values())
         assert (
             f"SKIPPED [{skipped}] suites/node/test_node.py:7: skipped: the nodes are in the table\n"
