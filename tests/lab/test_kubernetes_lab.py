@@ -67,7 +67,7 @@ def is_true(lab: KubernetesLab, namespace: str, name: str, condition: str) -> bo
     return any(c["type"] == condition and c["status"] == "True" for c in conditions)
 
 
-def finish(lab: KubernetesLab, namespace: str, name: str, seconds: float = 300) -> str:
+def finish(lab: KubernetesLab, namespace: str, name: str, seconds: float = 600) -> str:
     """Wait for the end of a job; the condition that says so."""
     ends = ("Completed", "Succeeded", "Failed")
 

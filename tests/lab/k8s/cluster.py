@@ -124,7 +124,7 @@ class KubernetesLab:
         self.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         # A pod cannot be made before there is one, and controllers that tried wait long before they try again.
         account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
-        self._wait("kube-controller-manager", lambda: self._exists(account), time.monotonic() + 120)
+        self._wait("kube-controller-manager", lambda: self._exists(account), time.monotonic() + 600)
         return name
 
     def set(self, namespace: str, **knobs: Any) -> None:
@@ -156,7 +156,7 @@ class KubernetesLab:
         paths = list(objects.served(kinds))
         self._wait("kube-apiserver", lambda: not any(map(self._exists, paths)), time.monotonic() + seconds)
 
-    def clear(self, namespace: str, seconds: float = 300.0) -> None:
+    def clear(self, namespace: str, seconds: float = 600.0) -> None:
         """Delete its jobs of every kind, and wait until their pods are gone."""
         for group, kind in (("jobset.x-k8s.io/v1alpha2", "jobsets"), ("kubeflow.org/v1", "pytorchjobs")):
             if self._exists(f"/apis/{group}/{kind}"):
@@ -191,7 +191,8 @@ class KubernetesLab:
     def requests(self, namespace: str) -> list[dict[str, Any]]:
         """What the users of this namespace asked of the API server, by its own audit log; a watch once it began."""
         log, mark = self.root / "log" / config.AUDIT_LOG, f'"system:serviceaccount:{namespace}:'
-        lines = log.read_text().splitlines() if log.exists() else []
+        # The last line may be written at this moment.
+        lines = log.read_text().split("\n")[:-1] if log.exists() else []
         entries = [json.loads(line) for line in lines if mark in line]
         return list({entry["auditID"]: entry for entry in entries}.values())
 

@@ -77,8 +77,7 @@ class Runtime:
         while True:
             try:
                 listed = self.api.get(_PODS)
-                for pod in listed["items"]:
-                    self.events.put({"type": "ADDED", "object": pod})
+                self.events.put({"type": "LISTED", "object": listed})
                 for event in self.api.watch(_PODS, listed["metadata"]["resourceVersion"], 300):
                     if event["type"] == "ERROR":
                         break
@@ -87,16 +86,27 @@ class Runtime:
                 time.sleep(0.5)
 
     def _seen(self, event: dict[str, Any]) -> None:
+        if event["type"] == "LISTED":
+            pods = {pod["metadata"]["uid"]: pod for pod in event["object"]["items"]}
+            # They were deleted while nothing was watched.
+            for uid in self.pods.keys() - pods.keys():
+                self._forget(uid)
+            for pod in pods.values():
+                self._seen({"type": "ADDED", "object": pod})
+            return
         manifest = event["object"]
         uid = manifest["metadata"]["uid"]
         if event["type"] == "DELETED" or "deletionTimestamp" in manifest["metadata"]:
-            gone = self.pods.pop(uid, None)
-            if gone is not None:
-                gone.said.close()
-                # Of a job that begins anew the last old pod may go after the last new one came.
-                self._begin(gone)
+            self._forget(uid)
         elif uid not in self.pods and manifest.get("status", {}).get("phase") == "Running":
             self._start(uid, manifest)
+
+    def _forget(self, uid: str) -> None:
+        gone = self.pods.pop(uid, None)
+        if gone is not None:
+            gone.said.close()
+            # Of a job that begins anew the last old pod may go after the last new one came.
+            self._begin(gone)
 
     def _start(self, uid: str, manifest: dict[str, Any]) -> None:
         container, namespace = Container.of(manifest), manifest["metadata"]["namespace"]
