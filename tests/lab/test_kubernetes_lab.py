@@ -53,6 +53,11 @@ def until(what: str, ready: Callable[[], object], seconds: float = 600) -> None:
         time.sleep(0.1)
 
 
+def begun(lab: KubernetesLab, namespace: str) -> int:
+    """How many pods have their knobs."""
+    return sum(map(lab.has_begun, pods(lab, namespace).values()))
+
+
 def status(lab: KubernetesLab, namespace: str, name: str) -> Any:
     """Of a job of either kind; both have conditions."""
     for group, kind in (("jobset.x-k8s.io/v1alpha2", "jobsets"), ("kubeflow.org/v1", "pytorchjobs")):
@@ -166,7 +171,7 @@ def test_kueue_suspends_what_exceeds_the_quota_and_admits_it_later(
     for document in manifests.quota(namespace, "gpus", 64):
         kubernetes_lab.api.create(document)
     kubernetes_lab.api.create(manifests.jobset(namespace, "first", 8, queue="gpus"))
-    until("the first runs", lambda: phases(kubernetes_lab, namespace) == {"Running": 8})
+    until("the first runs", lambda: begun(kubernetes_lab, namespace) == 8)
     kubernetes_lab.set(namespace, real_step=0)
     # Not suspended by its author: Kueue's webhook does it.
     kubernetes_lab.api.create(manifests.pytorchjob(namespace, "second", 2, queue="gpus"))

@@ -24,6 +24,7 @@ TWO = ("suites/llama3_gke", "-k", "70b and 128")
 OTHER = "somebody-elses"
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
 INDEX = "batch.kubernetes.io/job-completion-index"
+JOB = "jobset.sigs.k8s.io/jobset-name"
 
 MakeTrial = Callable[..., "KubeTrial"]
 
@@ -166,9 +167,10 @@ class KubeTrial:
         return all(item.get("status", {}).get("terminalState") for item in self.items("jobset"))
 
     def began(self) -> bool:
-        """Whether a pod of rank 0 runs, and has its knobs."""
-        ranks = [pod for pod in self.items("pod") if pod["metadata"]["labels"][INDEX] == "0"]
-        return any(has_begun(self.lab, pod) for pod in ranks)
+        """Whether the pod of rank 0 of CASE runs, and has its knobs."""
+        case = CASE.rpartition("/")[2]
+        pods = [pod for pod in self.items("pod") if pod["metadata"]["labels"][JOB].endswith(case)]
+        return any(self.lab.has_begun(pod) for pod in pods if pod["metadata"]["labels"][INDEX] == "0")
 
     def pod(self, rank: int = 0) -> dict[str, Any]:
         """The pod of this rank."""
@@ -199,12 +201,6 @@ class KubeTrial:
         until(lambda: self.collected().count(b"global_step") >= count, f"{count} steps in the session")
 
 
-def has_begun(lab: KubernetesLab, pod: dict[str, Any]) -> bool:
-    """Whether the pod's stand-in runs, and has its knobs."""
-    folder = lab.root / "pods" / pod["metadata"]["namespace"] / pod["metadata"]["uid"]
-    return any(folder.glob("*.0.log"))
-
-
 def occupy(lab: KubernetesLab, namespace: str, nodes: int) -> Callable[[], None]:
     """Somebody else's JobSet takes the queue's GPUs for ever; call what is returned to end it."""
     lab.set(namespace, hang_at=0)
@@ -212,7 +208,7 @@ def occupy(lab: KubernetesLab, namespace: str, nodes: int) -> Callable[[], None]
 
     def runs() -> bool:
         pods = items(lab, namespace, "pod")
-        return len(pods) == nodes and all(has_begun(lab, pod) for pod in pods)
+        return len(pods) == nodes and all(map(lab.has_begun, pods))
 
     until(runs, "somebody else's pods")
     path = f"{JOBSETS.format(namespace)}/{OTHER}"

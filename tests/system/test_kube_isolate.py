@@ -10,15 +10,14 @@ from typing import Any
 
 import pytest
 
-from tests.system.kube import items, running
-from tests.system.kube_trial import INDEX, KubeTrial, MakeTrial
+from tests.system.kube import items
+from tests.system.kube_trial import INDEX, JOB, KubeTrial, MakeTrial
 from tests.system.support import Run, until
 
 # Of a published step with a band of 10 %.
 SLOW = 1.2
 HALVES = [f"llama3_gke/70b-{dtype}-256gpus" for dtype in ("bf16", "fp8")]
 QUARTERS = [f"llama3_gke/70b-{dtype}-128gpus" for dtype in ("bf16", "fp8")]
-JOB = "jobset.sigs.k8s.io/jobset-name"
 
 
 class Slow:
@@ -41,7 +40,7 @@ class Slow:
         recorded = trial.run("--record-baselines", *self.options[2:])
         assert recorded.status == 0, recorded.out
         trial.hold(10).start(*self.options)
-        until(lambda: self._ended() or running(trial.lab, trial.namespace) == 64, "64 pods")
+        until(lambda: self._ended() or self._begun() == 64, "64 pods with their knobs")
         assert not self._ended(), self.trial.end().out
         labels = {pod["spec"]["nodeName"]: pod["metadata"]["labels"] for pod in self.pods()}
         # The names of jobs begin with a number, and end with the case.
@@ -55,6 +54,9 @@ class Slow:
 
     def pods(self) -> list[dict[str, Any]]:
         return items(self.trial.lab, self.trial.namespace, "pod")
+
+    def _begun(self) -> int:
+        return sum(map(self.trial.lab.has_begun, self.pods()))
 
     def _ended(self) -> bool:
         return self.trial.process is None or self.trial.process.poll() is not None

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -198,8 +198,11 @@ class KubernetesLab:
 
     def log_of(self, pod: Mapping[str, Any]) -> Path:
         """The file that the log of this pod's main container is served from."""
-        folder = self.root / "pods" / str(pod["metadata"]["namespace"]) / str(pod["metadata"]["uid"])
-        return next(folder.glob("*.0.log"))
+        return next(self._logs_of(pod))
+
+    def has_begun(self, pod: Mapping[str, Any]) -> bool:
+        """Whether the pod's stand-in runs, and has its knobs: a pod runs a moment before."""
+        return any(self._logs_of(pod))
 
     def reads(self, log: Path) -> bool:
         """Whether a kubelet has this file open."""
@@ -300,6 +303,10 @@ class KubernetesLab:
             )
         # The server tells of a kind later than it serves it, and Trainer's controller ends if it is not told.
         self._wait("kube-apiserver", lambda: paths <= self.api.discovered(), deadline)
+
+    def _logs_of(self, pod: Mapping[str, Any]) -> Iterator[Path]:
+        folder = self.root / "pods" / str(pod["metadata"]["namespace"]) / str(pod["metadata"]["uid"])
+        return folder.glob("*.0.log")
 
     def _held(self, namespace: str) -> Path:
         return self.root / "knobs" / namespace / "held"
