@@ -77,7 +77,7 @@ def test_short_scripts_take_turns_in_one_shell(ssh: SshConnection) -> None:
     assert ssh._link is not None
     assert 0 < ssh._link.patience <= 1
     # As where a login shell takes long to start.
-    ssh._link.patience = 60
+    ssh._link.patience = 3600
     threads = [
         threading.Thread(target=lambda: shells.extend(ssh.run("echo $$").out for _ in range(8)))
         for _ in range(4)
