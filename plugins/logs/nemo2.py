@@ -116,16 +116,11 @@ class NeMo2(LineParser):
 
 def _fields(text: str, *, first_step: bool, whole: bool) -> dict[str, str]:
     """The fields of a step by name. If it is not `whole`, its last one may lack digits."""
-    pairs: list[tuple[str, str]] = []
-    cells = text.split(" | ")
-    for place, cell in enumerate(cells, start=1):
-        match = _FIELD.fullmatch(cell.strip())
-        last = place == len(cells)
-        if match is None or (last and not whole):
-            continue
-        # Other output may break a line within a number. So if the step time is at the end of a line whose
-        # last field is another one, it does not count.
-        closing = first_step or any(name == _CONSUMED for name, _ in pairs)
-        if match[1] != _TIMING or not last or closing:
-            pairs.append((match[1], match[2]))
+    *cells, end = (_FIELD.fullmatch(cell.strip()) for cell in text.split(" | "))
+    pairs = [(cell[1], cell[2]) for cell in cells if cell is not None]
+    # Other output may break a line within a number. So if the step time is at the end of a line whose
+    # last field is another one, it does not count.
+    closing = first_step or any(name == _CONSUMED for name, _ in pairs)
+    if end is not None and whole and (end[1] != _TIMING or closing):
+        pairs.append((end[1], end[2]))
     return single(pairs)
