@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
 from functools import partial
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.runs.opening import read_ledger
+from tests.lab.daemons import LabError
 from tests.lab.slurm import SlurmLab
 from tests.system.faults import Gate
 from tests.system.forks import Session
@@ -80,16 +83,28 @@ def test_a_signal_under_xdist_leaves_no_job(slurm_lab: SlurmLab, tmp_path: Path)
 
 
 def test_stopping_at_the_first_failure_cancels_the_rest(slurm_lab: SlurmLab, tmp_path: Path) -> None:
-    # The first case dies at once, the second would hang for ever.
-    stage = slurm_lab.stage(tmp_path.name, crash_at=2)
-    site = site_file(slurm_lab, stage, tmp_path)
+    # Both would hang for ever; the program of the first one is killed.
+    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, hang_at=5), tmp_path)
     process = start(*TWO, "-x", "--site", str(site), results=tmp_path / "results")
-    until(lambda: bool(slurm_lab.squeue()), "a job")
-    stage.set(hang_at=2)
+    until(lambda: len([job for job in slurm_lab.squeue() if job.state == "RUNNING"]) == 2, "two jobs running")
+    (first,) = (job for job in slurm_lab.squeue() if job.name.endswith("64gpus"))
+
+    def is_killed() -> bool:
+        # A job that is about to launch its program gets no signal.
+        with contextlib.suppress(LabError):
+            slurm_lab.run("scancel", "--full", "--signal=KILL", str(first.id))
+        return first.id not in [job.id for job in slurm_lab.squeue()]
+
+    until(is_killed, "the first job is over")
     result = finish(process, tmp_path / "results")
     assert result.status == 1, result.out
     assert slurm_lab.squeue() == []
-    assert set(result.verdicts.values()) == {"infrastructure"}
+    dead, stopped = (result.case(f"llama3/70b-fp8-{gpus}gpus") for gpus in (64, 512))
+    assert dead["headline"].startswith(f"infrastructure: job {first.id} ended ")
+    assert (stopped["verdict"], "was cancelled" in stopped["headline"]) == ("infrastructure", True)
+    # The log of jobs has that the cluster confirmed it.
+    (stopped_job,) = (job for job in read_ledger(result.folder).entries() if job.case == stopped["id"])
+    assert stopped_job.times.cancel_confirmed
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
