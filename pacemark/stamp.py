@@ -34,6 +34,9 @@ def run(options: argparse.Namespace) -> int:
             request = TimestampRequestBuilder().data(bundle.envelope.payload).build()
             with options.request.open("xb") as file:
                 file.write(request.as_bytes())
+            print_line(
+                "request", f"{options.request}: send it to an authority, and its answer goes to --answer"
+            )
             return 0
         if STAMP in bundle.archive.names:
             raise ConfigError(f"{options.bundle}: has a time stamp already")

@@ -178,6 +178,7 @@ def test_a_plan_says_how_often_its_runs_find_a_slow_cluster(tmp_path: Path) -> N
     assert "\nnoise: 1.3 % a step, correlated by 0.8, 0.5 % between runs, which nine of ten" in run.out
     run = pacemark("suites/llama3", "--plan", results=tmp_path / "results")
     assert "one run at" not in run.out
+    assert "\n34 case(s) without a site file: about " in run.out
 
 
 def test_without_a_plan_junit_and_allure_have_no_decision(tmp_path: Path) -> None:

@@ -51,9 +51,10 @@ def test_an_answer_that_tells_nothing_is_refused(tmp_path: Path) -> None:
         statement.load_roots(OTHER)
 
 
-def test_a_request_is_of_the_statement(bundle: Path) -> None:
+def test_a_request_is_of_the_statement(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     request = bundle.with_name("run.tsq")
     assert main(["stamp", str(bundle), "--request", str(request)]) == 0
+    assert f"request   {request}: send it to an authority" in capsys.readouterr().out
     envelope, _, _ = statement.read(runs.unpacked(bundle)[statement.ENVELOPE])
     made = TimestampRequestBuilder().data(envelope.payload).build()
     assert made.message_imprint.message in request.read_bytes()
