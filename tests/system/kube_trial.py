@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from fixtures.runs.lock import is_live
+from plugins.record.lines import JOBS_LOG
 from tests.lab.k8s import manifests
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.system.forks import Session
@@ -121,7 +122,7 @@ class KubeTrial:
 
     def owned(self) -> bool:
         """Whether a session has the run."""
-        return (self.results / "latest" / "jobs.log").exists() and is_live(self.results / "latest")
+        return (self.results / "latest" / JOBS_LOG).exists() and is_live(self.results / "latest")
 
     def made(self) -> list[str]:
         """The JobSets that the API server made for this namespace's user, by its own log."""
@@ -195,6 +196,12 @@ class KubeTrial:
         process = self.process
         assert process is not None
         until(lambda: words in process.said(), words)
+
+    def until_recorded(self) -> None:
+        """Until the session's ledger has the name of its JobSet."""
+        name = self.jobset()["metadata"]["name"]
+        ledger = self.results / "latest" / JOBS_LOG
+        until(lambda: name in ledger.read_text(), f"{name} in the ledger")
 
     def until_steps(self, count: int) -> None:
         """Until the session knows so many steps."""

@@ -134,6 +134,7 @@ def test_what_a_dead_session_left_goes_by_itself(
 ) -> None:
     trial = kube_trial(keys={"keep_minutes": 0.05}).hold(10).start()
     trial.until_running()
+    trial.until_recorded()
     trial.kill()
     trial.let_go()
     nothing_is_left(kubernetes_lab, trial.namespace)
@@ -148,6 +149,7 @@ def test_what_a_killed_session_left_is_not_looked_for_elsewhere(
 ) -> None:
     trial = kube_trial(hang_at=5).start()
     trial.until_running()
+    trial.until_recorded()
     trial.kill()
     text = trial.site.read_text()
     trial.site.write_text(text.replace(f"namespace: {trial.namespace}", "namespace: default"))
@@ -265,6 +267,7 @@ def test_a_jobset_that_was_replaced_is_not_swept(
     """The ledger's name is now another's: the run was swept by hand, and somebody made it anew."""
     trial = kube_trial(hang_at=5).start()
     trial.until_running()
+    trial.until_recorded()
     trial.kill()
     ours = trial.jobset()
     path = JOBSETS.format(trial.namespace)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import yaml
 from tests.lab.k8s import manifests
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.system.kube import CASE, SELECT, gke_site, items, left, nothing_is_left, require_failed, user
+from tests.system.kube_trial import MakeTrial
 from tests.system.support import Run, finish, pacemark, start, until
 
 LARGE = ("suites/llama3_gke", "-k", "70b and fp8 and 512")
@@ -122,38 +122,33 @@ def test_a_pod_that_dies_is_infrastructure_with_its_node_and_its_last_words(
 
 
 def test_a_jobset_that_somebody_deletes_is_infrastructure(
-    kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path, running: Callable[[int], None]
+    kubernetes_lab: KubernetesLab, namespace: str, kube_trial: MakeTrial
 ) -> None:
-    kubernetes_lab.set(namespace, hang_at=5)
-    site = gke_site(kubernetes_lab, namespace, tmp_path)
-    process = start(*SELECT, "--site", str(site), results=tmp_path / "results")
-    running(16)
+    trial = kube_trial(hang_at=5).start()
+    trial.until_steps(5)
     kubernetes_lab.clear(namespace)
-    result = finish(process, tmp_path / "results")
-    case = result.case(CASE)
+    case = trial.end().case(CASE)
     assert case["verdict"] == "infrastructure"
     assert "CANCELLED" in case["headline"]
     assert "somebody deleted the JobSet" in case["headline"]
-    nothing_is_left(kubernetes_lab, namespace)
 
 
 def test_a_cluster_that_nobody_can_ask_any_more_loses_the_case(
-    kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path, running: Callable[[int], None]
+    kubernetes_lab: KubernetesLab, namespace: str, kube_trial: MakeTrial
 ) -> None:
-    kubernetes_lab.set(namespace, hang_at=5)
-    site = gke_site(kubernetes_lab, namespace, tmp_path, limits={"unreachable_minutes": 0.05})
-    process = start(*SELECT, "--site", str(site), results=tmp_path / "results")
-    running(16)
+    trial = kube_trial(hang_at=5, limits={"unreachable_minutes": 0.05}).start()
+    trial.until_steps(5)
     kubernetes_lab.stop_api()
+    assert trial.process is not None
     try:
-        result = finish(process, tmp_path / "results")
+        result = finish(trial.process, trial.results)
     finally:
         kubernetes_lab.start_api()
     case = result.case(CASE)
     assert case["verdict"] == "lost"
     assert "could not be asked for 0.05 minutes" in case["headline"]
     assert "look for the name pacemark-" in case["headline"]
-    swept = pacemark("suites", "--sweep", "--site", str(site), results=tmp_path / "results")
+    swept = trial.house("--sweep")
     assert swept.status == 0, swept.out
     nothing_is_left(kubernetes_lab, namespace)
 
