@@ -43,7 +43,7 @@ def test_a_signal_deletes_every_jobset(
     trial.until_running(32)
     for number in signals:
         trial.signal(number)
-        time.sleep(0.2)
+        trial.until_said("cancelling what is left")
     result = trial.end()
     assert result.status == 2, result.out
     assert set(result.verdicts.values()) == {"infrastructure"}
