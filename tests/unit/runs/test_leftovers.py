@@ -29,7 +29,7 @@ from fixtures.site import Site
 from plugins.errors import Absent, ConfigError, Denied, SubmitError, Unreachable
 from plugins.record.job import JobRef
 from plugins.record.lines import JOBS_LOG
-from tests.unit.cluster import MIDDLE, NARROW, RUNNING, WIDE, Cluster
+from tests.unit.cluster import DONE, MIDDLE, NARROW, RUNNING, WIDE, Cluster
 from tests.unit.jobs_log import line_of, planned, rewrite
 
 BOUND = 1.0
@@ -117,6 +117,27 @@ def test_what_a_dead_run_left_on_the_stage_is_removed_with_its_job(
     cluster = Known()
     assert swept(folder, cluster)[0]
     assert cluster.released == [WIDE.id]
+
+
+@pytest.mark.parametrize("removed", [True, False])
+def test_what_a_job_left_that_ended_is_removed_and_its_case_stays_as_it_ended(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, removed: bool
+) -> None:
+    ledger, cluster = Ledger(folder / JOBS_LOG), Known()
+    ledger.end(NARROW.key, "interrupted")
+    ledger.observe(WIDE.key, DONE)
+    ledger.end(WIDE.key)
+    # As a session does that could not remove it.
+    ledger.cancel_asked(WIDE.key)
+    if not removed:
+        refusal = Unreachable("403 Forbidden")
+        monkeypatch.setattr(cluster, "release", lambda jobs: dict.fromkeys(jobs, refusal))
+    good, said = swept(folder, cluster)
+    entry = Ledger(folder / JOBS_LOG).entry(WIDE.key)
+    assert entry is not None
+    assert (good, entry.failure, entry.state, entry.may_run) == (removed, "", DONE, not removed)
+    assert cluster.cancelled == set()
+    assert f"{WIDE.key}: what is left of job 5 " + ("is removed" if removed else "could not be") in said
 
 
 def test_a_lost_job_is_cancelled_as_soon_as_it_is_found(
