@@ -11,15 +11,18 @@ from typing import Any
 
 import pytest
 
+from fixtures.backends.kubernetes.blame import Broken, broken, first_deleted
+from fixtures.backends.kubernetes.facts import Pod
 from plugins.acceptance.screening import compares, screening
 from plugins.record.case import CaseRecord, Means
 from plugins.record.folder import FAILING_NODES, PASSING_NODES
-from plugins.record.job import Job, JobRef, JobState
+from plugins.record.job import Job, JobRef, JobState, Phase
 from plugins.record.summary import NodeState, Screening
 from plugins.record.verdict import Kind
 from plugins.reports.ci_files import ctrf, metrics, verdicts
 from plugins.reports.page import PageReport
 from plugins.reports.screening import NodeLists, heat_map, print_screening, shade
+from tests.unit import examples
 from tests.unit.reports import example_run
 
 CASE = "proxy/8b-8l-bf16-8gpus"
@@ -210,32 +213,53 @@ def test_a_node_whose_record_is_older_and_tells_nothing_of_its_gpus_passes_by_a_
     assert set(states(passed).values()) == {NodeState.PASSING}
 
 
+def taken(reason: str) -> str:
+    """What a job's state says of a pod that the cluster took away for this reason."""
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "x"}
+    item = {
+        "metadata": {"name": "run-0"},
+        "spec": {"nodeName": "gpu009"},
+        "status": {"conditions": [condition]},
+    }
+    return str(*broken([Pod(item)]))
+
+
+def deleted() -> str:
+    metadata = {"name": "run-0", "deletionTimestamp": "2026-11-21T09:00:00Z"}
+    return str(*first_deleted([Pod({"metadata": metadata, "spec": {"nodeName": "gpu009"}})]))
+
+
 @pytest.mark.parametrize(
-    ("headline", "reason", "state"),
+    ("raw", "reason", "state"),
     [
-        ("job 17 ended CANCELLED by 0 on gpu009 after step 3 of 0 to 49", "", NodeState.NOT_JUDGED),
-        ("job 17 ended PREEMPTED on gpu009 before its first step", "", NodeState.NOT_JUDGED),
-        ("job run ended Failed", "pod run-0 on gpu009 (EvictionByEvictionAPI: moved)", NodeState.NOT_JUDGED),
-        ("job run ended Failed", "pod run-0 on gpu009 (PreemptionByScheduler: room)", NodeState.NOT_JUDGED),
-        ("job run ended Failed", "pod run-0 on gpu009 (it was deleted)", NodeState.NOT_JUDGED),
-        ("job run ended Failed", "pod run-0 on gpu009 (DeletionByTaintManager: gone)", NodeState.FAILING),
-        (
-            "job run ended Failed",
-            "pod run-0 on gpu009: container c ended with exit code 1",
-            NodeState.FAILING,
-        ),
-        ("job 17 ended NODE_FAIL on gpu009 before its first step", "", NodeState.FAILING),
-        ("job 17 ended TIMEOUT on gpu009 before its first step", "", NodeState.FAILING),
-        # The session cancelled it.
-        ("no new step for 600 s, the last was 3", "", NodeState.FAILING),
+        ("CANCELLED by 0", "", NodeState.NOT_JUDGED),
+        ("PREEMPTED", "", NodeState.NOT_JUDGED),
+        ("Failed", taken("EvictionByEvictionAPI"), NodeState.NOT_JUDGED),
+        ("Failed", taken("PreemptionByScheduler"), NodeState.NOT_JUDGED),
+        ("Failed", deleted(), NodeState.NOT_JUDGED),
+        ("Failed", taken("DeletionByTaintManager"), NodeState.FAILING),
+        ("Failed", str(Broken("run-0", "gpu009", "c", "1", "it was deleted")), NodeState.FAILING),
+        ("NODE_FAIL", "", NodeState.FAILING),
+        ("TIMEOUT", "", NodeState.FAILING),
     ],
 )
-def test_a_job_that_others_ended_accuses_no_node(headline: str, reason: str, state: NodeState) -> None:
-    ended = record("gpu009", verdict=Kind.INFRASTRUCTURE)
-    job = replace(ended.job, state=replace(ended.job.state, raw="CANCELLED by 1000", reason=reason))
-    ended = replace(ended, headline=f"infrastructure: {headline}", job=job)
+def test_a_job_that_others_ended_accuses_no_node(raw: str, reason: str, state: NodeState) -> None:
+    """The words are those of the judge and of the backend."""
+    outcome = examples.outcome(raw=raw, reason=reason, phase=Phase.FAILED, nodes="gpu009")
+    log = examples.parse(examples.nemo2_text([10.0] * 4))
+    verdict = examples.judged(examples.case(), outcome, log, examples.baseline()).verdict
+    assert verdict.kind is Kind.INFRASTRUCTURE
+    ended = record("gpu009", verdict=verdict.kind)
+    ended = replace(ended, headline=verdict.headline, job=replace(ended.job, state=outcome.job.state))
     node = screened([*fleet(8), ended]).nodes[0]
     assert (node.node, node.state, node.reason) == ("gpu009", state, ended.headline)
+
+
+def test_a_job_that_the_session_cancelled_because_it_hung_accuses_its_node() -> None:
+    ended = record("gpu009", verdict=Kind.INFRASTRUCTURE)
+    job = replace(ended.job, state=replace(ended.job.state, raw="CANCELLED by 1000"))
+    ended = replace(ended, headline="infrastructure: no new step for 600 s, the last was 3", job=job)
+    assert states(screened([*fleet(8), ended]))["gpu009"] is NodeState.FAILING
 
 
 @pytest.mark.parametrize(
