@@ -83,6 +83,8 @@ class Daemon:
             self.process.send_signal(number)
             if number == signal.SIGKILL:
                 self.process.wait()
+            if number == signal.SIGSTOP:
+                _wait_stopped([self.process.pid])
 
     def wait(self, deadline: float) -> None:
         """Wait until `deadline` (time.monotonic), then SIGKILL."""
@@ -196,6 +198,22 @@ def kill(pids: Iterable[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether none of its threads runs. After a SIGSTOP they go on until one of them has taken it."""
+    try:
+        stats = [(task / "stat").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    except OSError:
+        # A thread ended meanwhile. Of a process that has ended none is left.
+        return not Path(f"/proc/{pid}").exists()
+    return all(stat.rpartition(")")[2].split()[0] in "TtXZ" for stat in stats)
+
+
+def _wait_stopped(pids: Iterable[int]) -> None:
+    for pid in pids:
+        while not is_stopped(pid):
+            time.sleep(0.01)
+
+
 @contextlib.contextmanager
 def frozen(pids: Iterable[int]) -> Iterator[None]:
     """These processes are stopped while the block runs."""
@@ -204,6 +222,7 @@ def frozen(pids: Iterable[int]) -> Iterator[None]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGSTOP)
     try:
+        _wait_stopped(stopped)
         yield
     finally:
         for pid in stopped:

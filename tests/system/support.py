@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from plugins.record.stored import read_summary
+from tests.lab import daemons
 from tests.lab.stage import Stage
 from tests.system.forks import OPTIONS, Forks, Session
 from tests.system.forks import ROOT as ROOT
@@ -160,5 +161,7 @@ def until(true: Callable[[], bool], what: str, seconds: float = GUARD) -> None:
 
 
 def signal_group(process: Session, number: signal.Signals) -> None:
-    """What a terminal does on Ctrl-C: every process of the foreground group gets it."""
+    """What a terminal does on Ctrl-C: every process of the foreground group gets it. Of SIGSTOP the effect is waited for."""
     os.killpg(process.pid, number)
+    if number == signal.SIGSTOP:
+        until(lambda: daemons.is_stopped(process.pid), "no thread of the session runs")

@@ -19,7 +19,7 @@ from tests.lab.buckets import BucketLab
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.lab.k8s.gate import Gate
 from tests.system.kube import CASE, SELECT, gke_site, items, nothing_is_left, user
-from tests.system.support import Run, finish, pacemark, start, until
+from tests.system.support import Run, finish, pacemark, signal_group, start, until
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ class Trial:
         self.process = start(*SELECT, "--site", str(self.site), results=self.results, env=env)
         log = self.results / "latest" / CASE / "log.txt"
         until(lambda: log.exists() and log.read_text().count(" global_step : ") > 5, "the first steps")
-        os.killpg(self.process.pid, signal.SIGSTOP)
+        signal_group(self.process, signal.SIGSTOP)
         # The system would keep for it what comes by the connection that follows the log.
         self._gate.cut()
 
