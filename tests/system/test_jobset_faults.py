@@ -131,11 +131,12 @@ def test_a_kubelet_that_hangs_for_a_while(crashing: KubernetesLab, kube_trial: M
 
 @pytest.mark.parametrize("what", ["410 Gone", TOO_MANY], ids=["410", "429"])
 def test_a_watch_that_is_refused_goes_on(gate: Gate, gated: MakeTrial, what: str) -> None:
-    trial = gated(real_step=0.05).start()
+    trial = gated().hold(10).start()
     trial.until_steps(3)
-    gate.on("watch=true", what, times=4)
-    gate.shut()
-    gate.open()
+    rule = gate.on("watch=true", what, times=4)
+    gate.cut()
+    assert rule.met.wait(GUARD)
+    trial.let_go()
     passed(trial)
 
 
@@ -144,8 +145,8 @@ def test_a_log_that_may_no_longer_be_read_is_read_by_the_next_session(gate: Gate
     trial = gated(limits={"unreachable_minutes": 0.05}).hold(10).start()
     trial.until_steps(5)
     rule = gate.on(LOG, "403 Forbidden")
-    gate.shut()
-    gate.open()
+    # The bound is as short for a cluster that cannot be asked.
+    gate.cut(LOG)
     trial.until_said("its log cannot be read, will go on trying")
     trial.let_go()
     assert trial.process is not None

@@ -53,11 +53,17 @@ class Gate:
     def __init__(self, lab: KubernetesLab) -> None:
         self._lab = lab
         self._rules: list[Rule] = []
-        self._open: set[socket.socket] = set()
-        self._cuts = 0
+        # What each was opened for; "" for those of clients.
+        self._open: dict[socket.socket, str] = {}
+        # The patterns of what was cut.
+        self._cuts: list[str] = []
         self._lock = threading.Lock()
         self._server: socket.socket | None = None
-        self.port = 0
+        # While it is shut nobody else gets its port, as an outgoing connection would.
+        self._place = socket.socket()
+        self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._place.bind((HOST, 0))
+        self.port: int = self._place.getsockname()[1]
 
     def __enter__(self) -> Gate:
         self.open()
@@ -69,6 +75,7 @@ class Gate:
         for rule in self._rules:
             rule.let_go()
         self.shut()
+        self._place.close()
 
     def kubeconfig(self, original: Path) -> Path:
         """The same user, by way of the gate."""
@@ -86,7 +93,6 @@ class Gate:
     def open(self) -> None:
         """Take connections, at the same port as ever."""
         self._server = socket.create_server((HOST, self.port))
-        self.port = self._server.getsockname()[1]
         threading.Thread(target=self._accept, args=(self._server,), daemon=True).start()
 
     def shut(self) -> None:
@@ -98,12 +104,13 @@ class Gate:
             self._server = None
         self.cut()
 
-    def cut(self) -> None:
-        """Cut the connections that there are, also those that are still being opened. New ones are taken."""
+    def cut(self, pattern: str = "") -> None:
+        """Cut the connections that there are for such requests, also those that are still being opened. New ones are taken."""
         with self._lock:
-            self._cuts += 1
-            for connection in self._open:
-                _close(connection)
+            self._cuts.append(pattern)
+            for connection, line in self._open.items():
+                if re.search(pattern, line):
+                    _cut(connection)
 
     def _accept(self, server: socket.socket) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -115,22 +122,23 @@ class Gate:
             except OSError:
                 return
             # A client may have sent its request before the thread has opened its side.
-            threading.Thread(target=self._serve, args=(connection, context, self._cuts), daemon=True).start()
+            threading.Thread(
+                target=self._serve, args=(connection, context, len(self._cuts)), daemon=True
+            ).start()
 
     def _serve(self, plain: socket.socket, context: ssl.SSLContext, cuts: int) -> None:
         with contextlib.suppress(OSError, ValueError):
             client = context.wrap_socket(plain, server_side=True)
-            with self._held(client, cuts), client.makefile("rb") as requests:
+            with self._held(client, "", cuts), client.makefile("rb") as requests:
                 while (request := _request(requests)) is not None and self._pass(client, request, cuts):
                     pass
 
     def _pass(self, client: socket.socket, request: bytes, cuts: int) -> bool:
         """Carry a request over, by the rules; whether the connection goes on."""
         line = request.partition(b" HTTP/")[0].decode()
-        rule = next((rule for rule in self._rules if rule.times > 0 and re.search(rule.pattern, line)), None)
+        rule = self._rule(line)
         what = rule.what if rule is not None else ""
         if rule is not None:
-            rule.times -= 1
             rule.met.set()
             if what == HOLD:
                 rule.over.wait()
@@ -143,7 +151,7 @@ class Gate:
         trusted = ssl.create_default_context(cafile=str(self._lab.root / "pki" / "ca.crt"))
         made = socket.create_connection((address.hostname or HOST, address.port or 0), timeout=10)
         made.settimeout(None)
-        with self._held(trusted.wrap_socket(made, server_hostname=HOST), cuts) as server:
+        with self._held(trusted.wrap_socket(made, server_hostname=HOST), line, cuts) as server:
             # One request a connection, so that its answer ends where the connection does.
             server.sendall(request.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1))
             left = _HALF if what == BREAK else 1 << 62
@@ -154,27 +162,37 @@ class Gate:
                 left -= len(data)
         return False
 
+    def _rule(self, line: str) -> Rule | None:
+        """The rule for this request, which is one less to come for it."""
+        with self._lock:
+            rule = next(
+                (rule for rule in self._rules if rule.times > 0 and re.search(rule.pattern, line)), None
+            )
+            if rule is not None:
+                rule.times -= 1
+            return rule
+
     @contextlib.contextmanager
-    def _held(self, connection: socket.socket, cuts: int) -> Iterator[socket.socket]:
+    def _held(self, connection: socket.socket, line: str, cuts: int) -> Iterator[socket.socket]:
         """Hold a connection that was begun after so many cuts."""
         with self._lock:
-            self._open.add(connection)
-            if cuts != self._cuts:
-                _close(connection)
+            self._open[connection] = line
+            if any(re.search(pattern, line) for pattern in self._cuts[cuts:]):
+                _cut(connection)
         try:
             yield connection
         finally:
             with self._lock:
-                self._open.discard(connection)
-            _close(connection)
+                del self._open[connection]
+            _cut(connection)
+            connection.close()
 
 
-def _close(connection: socket.socket) -> None:
-    """Also where another thread reads from it."""
+def _cut(connection: socket.socket) -> None:
+    """Whoever reads from it gets its end. It is not closed: its thread would then use what has its number next."""
     with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
-    with contextlib.suppress(OSError):
-        connection.close()
+        # TLS forgets its keys if it is asked itself, and its thread would carry on what is encrypted.
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
 def _request(stream: BinaryIO) -> bytes | None:
