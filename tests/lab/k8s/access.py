@@ -75,3 +75,19 @@ def service_account(api: Api, namespace: str, name: str, rules: Rules, cluster_r
     return str(
         api.post(f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", asked)["status"]["token"]
     )
+
+
+def is_allowed(api: Api, namespace: str, name: str, rule: dict[str, Any]) -> bool:
+    """Whether this service account may do what a rule says: the API server takes a moment to read a new role."""
+    resource, _, subresource = rule["resources"][0].partition("/")
+    attributes = {
+        "namespace": namespace,
+        "group": rule["apiGroups"][0],
+        "resource": resource,
+        "subresource": subresource,
+        "verb": rule["verbs"][0],
+    }
+    spec = {"user": f"system:serviceaccount:{namespace}:{name}", "resourceAttributes": attributes}
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+    answer = api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    return bool(answer["status"]["allowed"])

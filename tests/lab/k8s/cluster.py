@@ -167,6 +167,9 @@ class KubernetesLab:
     def user(self, namespace: str, name: str, rules: access.Rules, cluster_rules: access.Rules = ()) -> Path:
         """The kubeconfig of a new service account that may do what these RBAC rules say, and no more."""
         token = access.service_account(self.api, namespace, name, rules, cluster_rules)
+        for rule in (*rules[:1], *cluster_rules[:1]):
+            may = partial(access.is_allowed, self.api, namespace, name, rule)
+            self._wait("kube-apiserver", may, time.monotonic() + 120)
         path = self.root / "kubeconfig" / f"{namespace}-{name}"
         ca = self.root / "pki" / "ca.crt"
         return access.write_kubeconfig(path, self.server, ca, token=token, namespace=namespace)
