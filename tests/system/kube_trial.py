@@ -16,6 +16,7 @@ import yaml
 from fixtures.runs.lock import is_live
 from plugins.record.lines import JOBS_LOG
 from tests.lab.k8s import manifests
+from tests.lab.k8s.api import collection
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.system.forks import Session
 from tests.system.kube import CASE, SELECT, gke_site, items, nothing_is_left, running
@@ -101,9 +102,11 @@ class KubeTrial:
     # The cluster around it
 
     def queue(self, gpus: int) -> None:
-        """A queue of so many GPUs in the namespace."""
+        """A queue of so many GPUs in the namespace, once it admits jobs."""
         for document in manifests.quota(self.namespace, "a3-mega", gpus, topology=True):
-            self.lab.api.create(document)
+            made = self.lab.api.create(document)
+        # What was made last is the local queue.
+        until_queue_is(self.lab, made, "True")
 
     def occupy(self, nodes: int = 16) -> Callable[[], None]:
         """Somebody else's JobSet takes the queue's GPUs; call what is returned to end it."""
@@ -206,6 +209,17 @@ class KubeTrial:
     def until_steps(self, count: int) -> None:
         """Until the session knows so many steps."""
         until(lambda: self.collected().count(b"global_step") >= count, f"{count} steps in the session")
+
+
+def until_queue_is(lab: KubernetesLab, queue: dict[str, Any], active: str) -> None:
+    """Until Kueue says of a local queue whether it admits jobs: "True" or "False"."""
+    path = f"{collection(queue)}/{queue['metadata']['name']}"
+
+    def conditions() -> list[dict[str, str]]:
+        found: list[dict[str, str]] = lab.api.get(path).get("status", {}).get("conditions", [])
+        return found
+
+    until(lambda: ("Active", active) in [(c["type"], c["status"]) for c in conditions()], f"active: {active}")
 
 
 def occupy(lab: KubernetesLab, namespace: str, nodes: int) -> Callable[[], None]:

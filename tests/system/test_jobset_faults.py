@@ -26,7 +26,7 @@ from tests.lab.k8s import manifests
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.lab.k8s.gate import BREAK, CUT, HOLD, LOSE, Gate
 from tests.system.kube import CASE, gke_site, items, nothing_is_left, user
-from tests.system.kube_trial import KubeTrial, MakeTrial
+from tests.system.kube_trial import KubeTrial, MakeTrial, until_queue_is
 from tests.system.support import GUARD, ROOT, finish, until
 
 NAME = "pacemark-20261121-094226-2019.llama3_gke-70b-fp8-128gpus"
@@ -355,7 +355,7 @@ def test_a_queue_that_is_missing_or_admits_nothing(
 ) -> None:
     assert f"the local queue a3-mega in namespace {namespace} is missing" in lack(queue="a3-mega")
     *_, local = manifests.quota(namespace, "a3-mega", 128)
-    kubernetes_lab.api.create(local)
+    until_queue_is(kubernetes_lab, kubernetes_lab.api.create(local), "False")
     assert "a3-mega does not admit anything: ClusterQueueDoesNotExist" in lack(queue="a3-mega")
 
 
