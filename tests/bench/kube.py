@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from fixtures.runs.ledger import Ledger
 from tests.bench import process
 from tests.bench.checkout import ROOT
 from tests.bench.process import Cost
@@ -36,13 +37,17 @@ _CASE = (
 
 @dataclass(frozen=True)
 class Asked:
-    """A session's requests by what they are, as `list pods`. `waited`: s in the queue of all its jobs at once."""
+    """A session's requests by what they are, as `list pods`.
+
+    `waited`: s in the queue of all its jobs at once. `waiting`: how many of the requests came in these.
+    """
 
     jobs: int
     requests: Counter[str]
     cost: Cost
     left: int
     waited: float = 0.0
+    waiting: int = 0
 
     @property
     def besides_logs(self) -> int:
@@ -87,7 +92,7 @@ def session(lab: KubernetesLab, folder: Path, jobs: int, wait: float | None = No
     """A session of `jobs` jobs; with `wait` all of them are in Kueue's queue together for that many seconds."""
     folder.mkdir()
     namespace = lab.namespace(f"bench-{folder.name}")
-    go_on = None
+    go_on, waiting = None, 0
     if wait is not None:
         for document in manifests.quota(namespace, _QUEUE, 8 * jobs, topology=True):
             lab.api.create(document)
@@ -99,14 +104,25 @@ def session(lab: KubernetesLab, folder: Path, jobs: int, wait: float | None = No
     running = process.pytest(make(folder / "checkout", jobs), folder / "pytest.out", "--site", str(site))
     if go_on is not None and wait is not None:
         until(lambda: len(items(lab, namespace, "workload")) == jobs + 1, f"{jobs} jobs in the queue")
+        until(
+            lambda: _suspended(folder / "checkout") == jobs, f"{jobs} jobs that the session knows to be there"
+        )
+        before = len(lab.requests(namespace))
         time.sleep(wait)
+        waiting = len(lab.requests(namespace)) - before
         go_on()
     cost = running.wait()
     until(lambda: not left(lab, namespace), f"nothing left in {namespace}")
     if cost.status:
         sys.exit(f"status {cost.status}:\n{(folder / 'pytest.out').read_text()[-3000:]}")
     asked = Counter(_what(entry) for entry in lab.requests(namespace))
-    return Asked(jobs, asked, cost, len(left(lab, namespace)), wait or 0.0)
+    return Asked(jobs, asked, cost, len(left(lab, namespace)), wait or 0.0, waiting)
+
+
+def _suspended(checkout: Path) -> int:
+    """How many jobs of the only session in this checkout wait in a queue, by its record."""
+    jobs = Ledger(checkout / "results" / "latest" / "jobs.log").entries()
+    return sum(job.state.raw == "Suspended" for job in jobs)
 
 
 def _what(entry: dict[str, object]) -> str:
