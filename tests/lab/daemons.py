@@ -199,13 +199,16 @@ def kill(pids: Iterable[int]) -> None:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether none of its threads runs. After a SIGSTOP they go on until one of them has taken it."""
+    """Whether none of its threads runs. After a SIGSTOP they go on until one of them has taken it.
+
+    One that waits in the kernel for a child which was stopped before its exec takes it when it comes back.
+    """
     try:
         stats = [(task / "stat").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
     except OSError:
         # A thread ended meanwhile. Of a process that has ended none is left.
         return not Path(f"/proc/{pid}").exists()
-    return all(stat.rpartition(")")[2].split()[0] in "TtXZ" for stat in stats)
+    return all(stat.rpartition(")")[2].split()[0] in "DTtXZ" for stat in stats)
 
 
 def _wait_stopped(pids: Iterable[int]) -> None:
