@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -47,6 +48,20 @@ def test_a_job_that_cannot_be_deleted_keeps_no_other() -> None:
     with pytest.raises(Unreachable, match=DENIED):
         cluster.cancel(JOBS)
     assert cluster.cancelled == {MIDDLE.id, NARROW.id}
+
+
+def test_a_defect_with_one_job_keeps_no_other() -> None:
+    jobs, asked = [JobRef("llama3", "case", f"job-{number}") for number in range(5 * submit.AT_ONCE)], []
+
+    def release(job: JobRef) -> None:
+        if job == jobs[0]:
+            raise KeyError("metadata")
+        time.sleep(0.02)
+        asked.append(job)
+
+    with pytest.raises(KeyError, match="metadata"):
+        Deleter(release).ask(jobs)
+    assert set(asked) == set(jobs[1:])
 
 
 def test_where_each_would_take_long_the_others_come_first_the_next_time(
