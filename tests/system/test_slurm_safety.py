@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.runs.opening import read_ledger
-from tests.lab.daemons import LabError
+from tests.lab.daemons import LabError, command
 from tests.lab.slurm import SlurmLab
 from tests.system.faults import Gate
 from tests.system.forks import Session
@@ -63,13 +63,18 @@ def test_a_signal_in_the_middle_leaves_no_job(
 
 @pytest.mark.parametrize("after", [0.5, 1.0, 1.5])
 def test_a_signal_while_submitting_leaves_no_job(slurm_lab: SlurmLab, tmp_path: Path, after: float) -> None:
-    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, hang_at=5), tmp_path)
+    stage = slurm_lab.stage(tmp_path.name, hang_at=5)
+    site = site_file(slurm_lab, stage, tmp_path)
     process = start(*TWO, "--site", str(site), results=tmp_path / "results")
     until((tmp_path / "results" / "latest" / "jobs.log").exists, "the run has begun")
     time.sleep(after)
     signal_group(process, signal.SIGTERM)
     finish(process, tmp_path / "results")
-    time.sleep(1)
+    # Neither a job nor a launcher that may still submit one.
+    until(
+        lambda: not any(str(stage.path) in command(pid) for pid in slurm_lab.pids),
+        "the end of all it started",
+    )
     assert slurm_lab.squeue() == []
 
 
