@@ -154,6 +154,13 @@ class Trial:
         # An end that may begin a secret is kept back.
         return len(self.collected()) > size - len(TOKEN)
 
+    def first_seen_waiting_for(self, reason: str) -> None:
+        """Start the session, which asks for its job only once this is in the reason: Slurm tells it a moment after sbatch."""
+        gate = self.gate("squeue").shut()
+        self.start()
+        until(lambda: any(reason in job.reason for job in self.living()), reason)
+        gate.open()
+
     def until_steps(self, count: int) -> None:
         """Until the session knows so many steps."""
         until(lambda: self.collected().count(b"global_step") >= count, f"{count} steps in the session")

@@ -117,7 +117,8 @@ def test_a_job_that_its_qos_keeps_waiting_is_given_up_with_the_reason(
 ) -> None:
     """What else runs in the QOS may be to blame, so it is waited for, as long as the site allows."""
     limits = ", hopeless_seconds: 1, queue_minutes: 0.1"
-    trial = make_trial(keys={"qos": lab.qos(limit)}, limits=limits).start()
+    trial = make_trial(keys={"qos": lab.qos(limit)}, limits=limits)
+    trial.first_seen_waiting_for(reason)
     result = trial.end()
     assert result.case(CASE)["verdict"] == "infrastructure", result.out
     assert (

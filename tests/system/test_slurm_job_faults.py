@@ -200,7 +200,9 @@ def test_a_maintenance_is_told_with_its_times(lab: SlurmLab, make_trial: MakeTri
         "Users=root", "Flags=MAINT", "Nodes=ALL",
     )  # fmt: skip
     try:
-        result = make_trial(limits=", queue_minutes: 0.2").start().end()
+        trial = make_trial(limits=", queue_minutes: 0.1")
+        trial.first_seen_waiting_for("Reserved for maintenance")
+        result = trial.end()
     finally:
         lab.run("scontrol", "delete", "ReservationName=works")
     headline = result.case(CASE)["headline"]
@@ -227,7 +229,9 @@ def test_a_job_that_finds_no_node_is_given_up_with_the_queues_reason(
     lab: SlurmLab, make_trial: MakeTrial
 ) -> None:
     lab.set_node(ALL, "drain")
-    result = make_trial(limits=", queue_minutes: 0.1").start().end()
+    trial = make_trial(limits=", queue_minutes: 0.1")
+    trial.first_seen_waiting_for("DRAINED")
+    result = trial.end()
     assert result.case(CASE)["verdict"] == "infrastructure"
     assert "still queued after 0.1 minutes; the queue says: " in result.case(CASE)["headline"]
     assert "DRAINED" in result.case(CASE)["headline"]
