@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from plugins.record.lines import JOBS_LOG
 from tests.lab.k8s import manifests, processes
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.system.kube import aks_site, items, nothing_is_left, require_failed
@@ -81,9 +82,12 @@ def test_a_jobset_stays_one_when_the_cluster_gains_pytorchjobs(
     kubernetes_lab.set(namespace, real_step=0.1)
     process = start(*QUICK, "--site", str(site), results=tmp_path / "results")
     running(2)
+    (job,) = items(kubernetes_lab, namespace, "jobset")
+    ledger = tmp_path / "results" / "latest" / JOBS_LOG
+    # Else it would be submitted anew.
+    until(lambda: job["metadata"]["name"] in ledger.read_text(), "the answer to the submission")
     process.kill()
     process.communicate()
-    (job,) = items(kubernetes_lab, namespace, "jobset")
     kubernetes_lab.add_kinds(*OPERATOR)
     try:
         resumed = run("--resume", (tmp_path / "results" / "latest").resolve().name)
