@@ -23,10 +23,10 @@ _PLUGINS = (
 # What the session loads when tests run, and what it uses of others.
 _USED = ("plugins.suite.measured", "plugins.suite.outcomes", "terminalreporter")
 
-# Plugins of others that take long to load, and how the options begin with which they are needed.
+# Plugins of others that take long to load, and how the options begin with which they are needed. A file (`@FILE`) may have any.
 _OPTIONAL = {
-    "allure_pytest": ("--allure", "--clean-alluredir", "--inversion", "-h", "--help"),
-    "benchmark": ("--benchmark-", "-h", "--help"),
+    "allure_pytest": ("--allure", "--clean-alluredir", "--inversion", "-h", "--help", "@"),
+    "benchmark": ("--benchmark-", "-h", "--help", "@"),
 }
 
 
