@@ -14,6 +14,9 @@ from plugins.record.verdict import Kind
 # What a case is measured by. A case that is too fast was another one, and a noisy one has no steady pace.
 _PACED = (Kind.PASSED, Kind.TOO_SLOW, Kind.NO_BASELINE)
 
+UNCHOSEN = "it was not selected, so this session did not judge its logs"
+"""Why a case of a resumed run is missing whose record another session left. That speaks only against the cluster."""
+
 
 @dataclass(frozen=True)
 class Shown:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from plugins.acceptance.decision import asked, waivers
+from plugins.acceptance.decision import AGAINST, asked, waivers
 from plugins.acceptance.recorded import acceptance_lines, decided, scaling_record, why_ended
 from plugins.acceptance.scaling import curves
 from plugins.acceptance.screening import screening
-from plugins.acceptance.shown import RunShown, Shown
+from plugins.acceptance.shown import UNCHOSEN, RunShown, Shown
 from plugins.bundle import terms
 from plugins.bundle.findings import Examination, differing
 from plugins.bundle.run import BundledRun
@@ -50,14 +50,18 @@ def check_plan(run: BundledRun, records: Mapping[str, CaseRecord], found: Examin
     except ConfigError as error:
         found.wrong.append(str(error))
         return
-    shown = {key: Shown.of(record) for key, record in records.items()}
     begun = datetime.fromtimestamp(summary.started, UTC).date()
     unrun = summary.acceptance.missing if summary.acceptance else {}
+    paces = {key: Shown.of(record) for key, record in records.items()}
+    unchosen = [key for key in records if unrun.get(key) == UNCHOSEN and records[key].verdict not in AGAINST]
+    shown = {key: case for key, case in paces.items() if key not in unchosen}
+    if agreed.plan.scaling is not None:
+        paces = shown
     made = decided(
         agreed, cases, RunShown(shown, begun, unrun, _spoiled(run)), summary.outcome, summary.regressions
     )
     found.wrong += _decided_otherwise(summary, made)
-    scaling = scaling_record(curves(cases, shown, agreed.plan.scaling, waivers(agreed.plan, shown, begun)))
+    scaling = scaling_record(curves(cases, paces, agreed.plan.scaling, waivers(agreed.plan, paces, begun)))
     different = differing([*map(as_json, summary.scaling)], [*map(as_json, scaling)])
     if different:
         found.wrong.append(f"{SUMMARY}: its scaling differs from its logs in {different}")

@@ -234,6 +234,7 @@ def ending_of(
     gate.pytest_pacemark_run_opened(SimpleNamespace(cases=cases, begun=date(2026, 11, 22)))
     gate._session, gate._finishing = SimpleNamespace(exitstatus=0, shouldfail=False), finishing
     record = CaseRecord.unjudged(examples.outcome().job, "")
+    record = replace(record, tokens_per_second=1.0, step_time=1.0, steady_median=1.0)
     ended = [replace(record, id=case.key, verdict=Kind(verdict), headline=verdict) for case in recorded]
     ending: Ending = gate.pytest_pacemark_ending(ended)
     return ending
@@ -260,6 +261,8 @@ def test_a_record_that_another_session_left_speaks_only_against_the_cluster(
     assert ending.acceptance.missing == {
         other.key: "it was not selected, so this session did not judge its logs"
     }
+    # The plan does not judge scaling, so that its curve is shown whole.
+    assert [curve.cases for curve in ending.scaling] == [{selected.key, other.key}]
     slow = ending_of(monkeypatch, [selected, other], [selected], verdict="too slow").acceptance
     assert slow is not None
     assert (slow.decision, other.key in slow.failed) == ("not accepted", True)

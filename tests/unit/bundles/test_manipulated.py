@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from fixtures.session.screening import ScreenedNodes
 from pacemark.__main__ import main
+from plugins.acceptance.shown import UNCHOSEN
 from plugins.bundle import archive
 from plugins.bundle.statement import ENVELOPE
 from plugins.judging.choice import Choice
@@ -899,6 +900,21 @@ def test_why_a_run_has_not_shown_its_plan_is_what_its_session_said(
     assert "decision  incomplete, by its acceptance plan: made anew" in said
     assert f"note      missing: {unrun}: it was not selected" in said
     assert "note      missing: the run: the ledger was damaged" in said
+
+
+def test_a_case_that_the_last_session_did_not_select_is_missing(
+    keys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An earlier session ran it, and it passed."""
+    run = runs.make_run(tmp_path, runs.PLAN_TEXT)
+    summary = json.loads((run / SUMMARY).read_text())
+    summary["acceptance"].update(decision="incomplete", missing={f"llama3/{PASSED}": UNCHOSEN})
+    (run / SUMMARY).write_text(json.dumps(summary))
+    assert main(["bundle", str(run), "--key", str(keys / "vendor.pem"), "-o", str(tmp_path / "run.zip")]) == 0
+    status, said = verify(tmp_path / "run.zip", keys, "vendor"), capsys.readouterr().out
+    assert status == 0, said
+    assert "decision  incomplete, by its acceptance plan: made anew" in said
+    assert f"note      missing: llama3/{PASSED}: {UNCHOSEN}" in said
 
 
 @pytest.mark.parametrize(
