@@ -10,6 +10,7 @@ cluster. The cluster is the lab's Slurm of 256 nodes on this machine.
 from __future__ import annotations
 
 import compileall
+import os
 import statistics
 import subprocess
 import sys
@@ -76,6 +77,10 @@ def pacemark(lab: SlurmLab, folder: Path) -> Way:
     # As `pip` compiles what it installs. Else the first session after a change of the code compiles it, in 0.8 s.
     for name in ("plugins", "fixtures"):
         compileall.compile_dir(checkout.ROOT / name, quiet=1)
+    # The first session compiles the templates of its page, too.
+    compile_page = "from plugins.reports.page import PageReport; PageReport.load()"
+    keeping = {**os.environ, **process.KEEPING}
+    subprocess.run([sys.executable, "-c", compile_page], cwd=checkout.ROOT, env=keeping, check=True)
     made = checkout.make(folder / "checkout", JOBS)
     site = site_file(lab, stage, folder, limits=f", jobs_in_flight: {JOBS}")
     sshd = int((lab.root / "run" / "sshd.pid").read_text())

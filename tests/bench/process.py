@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+KEEPING = {"PYTHONDONTWRITEBYTECODE": ""}
+"""The environment in which what is compiled is kept."""
+
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -64,12 +67,16 @@ class Measured:
 
 
 def pytest(checkout: Path, out: Path, *arguments: str) -> Measured:
-    """Pacemark as its users start it, so without the plugin of Hypothesis, which only Pacemark's own tests need."""
+    """Pacemark as its users start it: without the plugin of Hypothesis, which only Pacemark's own tests need.
+
+    What Python and Jinja compile is kept, whatever the environment of the bench says.
+    """
     plugins = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
     return Measured(
         [sys.executable, "-m", "pytest", "suites", *plugins, *arguments],
         cwd=checkout,
         out=out,
+        env=KEEPING,
     )
 
 
