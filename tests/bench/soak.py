@@ -15,13 +15,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from plugins.record.lines import JOBS_LOG
 from tests.lab.scripted import STUCK, Script, ScriptedLab, training_log
 from tests.system.scripted import RECIPE, site_of
-from tests.system.support import pacemark, signal_group, start
+from tests.system.support import pacemark, signal_group, start, until
 
 # Several cases, so that a session is killed between two submissions too.
 _SELECT = (f"suites/{RECIPE}", "-k", "bf16")
@@ -68,10 +69,11 @@ def soak(sessions: int, seed: int) -> Count:
 
 def _session(lab: ScriptedLab, folder: Path, chosen: random.Random, count: Count) -> None:
     lab.play(Script(timeline=STUCK, ends=False))
-    site = ("--site", str(site_of(lab, RECIPE, folder, launch_minutes="0.02")))
+    site = ("--site", str(site_of(lab, RECIPE, folder, launch_minutes="0.2")))
     results = folder / "results"
     count.sessions += 1
-    _killed(chosen, *_SELECT, *site, results=results)
+    # The first has a job, however long this machine takes for it.
+    _killed(chosen, *_SELECT, *site, results=results, ready=lambda: count.sessions > 1 or bool(lab.jobs()))
     count.killed += bool(lab.jobs())
     runs = [path for path in results.glob("*") if (path / JOBS_LOG).exists() and not path.is_symlink()]
     for again in (["--resume", "latest"], ["--sweep"]):
@@ -95,9 +97,12 @@ def _session(lab: ScriptedLab, folder: Path, chosen: random.Random, count: Count
         count.said.append(said)
 
 
-def _killed(chosen: random.Random, *arguments: str, results: Path) -> str:
-    """What a session said until it was killed at a random moment."""
+def _killed(
+    chosen: random.Random, *arguments: str, results: Path, ready: Callable[[], bool] = lambda: True
+) -> str:
+    """What a session said until it was killed at a random moment, once this was so."""
     process = start(*arguments, results=results)
+    until(ready, "a job")
     time.sleep(chosen.uniform(1, _LONGEST))
     signal_group(process, signal.SIGKILL)
     return process.communicate()[0]
