@@ -38,6 +38,23 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True)
+class Test:
+    """A start of a probe beside its peers. `lesser`: it is slow beyond doubt, and by less than explains the loss."""
+
+    nodes: tuple[str, ...]
+    slowness: float
+    slow: bool
+    since: int = 0
+    lesser: bool = False
+
+    def __str__(self) -> str:
+        slowness = percent(self.slowness)
+        if self.since:
+            slowness += f" from step {self.since} on"
+        return f"{' with '.join(self.nodes)} ({slowness})"
+
+
+@dataclass(frozen=True)
 class Culprit:
     """A part that is slow, with the tests that say so. `slowness` is that of the slow tests, as a share, `beside` what they
     were compared with. One of them was slow from its step `since` on, if that is not 0.

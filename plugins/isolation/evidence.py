@@ -12,9 +12,9 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from plugins.isolation.answer import Answer, Culprit, Ending, Part, percent
-from plugins.isolation.probes import Nodes, Pair, Probe, Result, disjoint
-from plugins.isolation.statistics import LEAST, MANY, Peers, tail, two_kinds
+from plugins.isolation.answer import Answer, Culprit, Ending, Part, Test, percent
+from plugins.isolation.probes import Groups, Nodes, Pair, Probe, Result, disjoint
+from plugins.isolation.statistics import FEWEST, LEAST, MANY, Peers, tail, two_kinds, usual
 
 Value = TypeVar("Value")
 Search = Generator[list[Probe], list[Result], Value]
@@ -27,35 +27,19 @@ EXPLAINS = 0.5
 DOUBT = 0.001
 # What is slow half of the time is slow in this share of its tests.
 OFTEN = 0.4
-# Pairs of good nodes that suspects are compared with, if no round of pairs was run before.
-REFERENCES = 16
+# Pairs of good nodes that run beside suspects, and tell how fast the fleet is by then.
+REFERENCES = 8
 # Starts of a probe that confirms: a part that is slow half of the time is slow in one of several.
 CONFIRMING = 2
 # Of one that confirms a link: the network of an end that is slow half of the time looks like it by chance.
 CONFIRMING_LINKS = 4
 
 
-@dataclass(frozen=True)
-class Test:
-    """A start of a probe beside its peers. `lesser`: it is slow beyond doubt, and by less than explains the loss."""
-
-    nodes: tuple[str, ...]
-    slowness: float
-    slow: bool
-    since: int = 0
-    lesser: bool = False
-
-    def __str__(self) -> str:
-        slowness = percent(self.slowness)
-        if self.since:
-            slowness += f" from step {self.since} on"
-        return f"{' with '.join(self.nodes)} ({slowness})"
-
-
 @dataclass
 class Evidence:
     """What is known so far. `loss` is by how much the job was slow, as a share; `length` is that of the probes from now on.
-    `beside` says what tests are compared with.
+    `beside` says what tests are compared with. `first` has the time of a node alone, 1, and of a pair, 2, in the
+    first round that told it.
     """
 
     nodes: Nodes
@@ -67,23 +51,42 @@ class Evidence:
     tests: list[Test] = field(default_factory=list)
     culprits: list[Culprit] = field(default_factory=list)
     failed: list[Result] = field(default_factory=list)
+    first: dict[int, float] = field(default_factory=dict)
 
     @property
     def least(self) -> float:
         """The slowness below which nobody is suspected."""
         return max(LEAST, EXPLAINS * self.loss)
 
-    def measure(self, groups: Iterable[tuple[str, ...]], runs: int = 1) -> Search[list[Result]]:
-        """Probe these nodes or pairs, as many at once as share no node. What failed is tried once more: it tells nothing."""
+    def measure(
+        self, groups: Groups, runs: int = 1, references: Groups | None = None
+    ) -> Search[list[Result]]:
+        """Probe these nodes or pairs, as many at once as share no node. What failed is tried once more: it tells nothing.
+
+        The pace of a fleet may change from round to round, by its heat, say. So times are told as they would have been at first:
+        by those of `references`, which run in each round, or if None are given, by all that no uplink slows.
+        """
         results: list[Result] = []
-        for members in disjoint(list(groups)):
-            tried = yield [Probe(nodes, runs, self.length) for nodes in members]
-            again = [result.probe for result in tried if not result.runs]
-            results += [result for result in tried if result.runs]
+        good = [Probe(pair, 1, self.length) for pair in references or ()]
+        for members in disjoint(groups):
+            tried = yield [*(Probe(nodes, runs, self.length) for nodes in members), *good]
+            ran = [result for result in tried if result.runs]
+            beside = [result for result in ran if result.probe in good]
+            inner = [each for each in ran if self.nodes.same_leaf(each.probe.nodes[0], each.probe.nodes[-1])]
+            pace = self._pace(inner, FEWEST) if references is None else self._pace(beside, 1)
+            again = [each.probe for each in tried if not each.runs and each.probe not in good]
             tried = (yield again) if again else []
-            results += [result for result in tried if result.runs]
+            ran += [result for result in tried if result.runs]
+            results += [result.at(pace) for result in ran if result not in beside]
             self.failed += [result for result in tried if not result.runs]
         return results
+
+    def _pace(self, results: Sequence[Result], fewest: int) -> float:
+        """How many times as long these take as the first ones of so many nodes; 1 if they are too few to tell."""
+        if len(results) < fewest:
+            return 1.0
+        seconds = usual([result.seconds for result in results])
+        return seconds / self.first.setdefault(len(results[0].probe.nodes), seconds)
 
     def judge(self, results: Sequence[Result], peers: Peers) -> list[Test]:
         """Each start of these probes beside its peers."""
@@ -100,9 +103,8 @@ class Evidence:
     def excluded(self) -> set[str]:
         """The nodes that are no part of further steps: culprits, and nodes on which no probe runs by itself."""
         unfit = {result.probe.nodes[0] for result in self.failed if len(result.probe.nodes) == 1}
-        return unfit | {
-            node for culprit in self.culprits for node in culprit.nodes if culprit.part is not Part.LINK
-        }
+        culprits = [culprit for culprit in self.culprits if culprit.part is not Part.LINK]
+        return unfit | {node for culprit in culprits for node in culprit.nodes}
 
     @property
     def unspoiled(self) -> list[Test]:
@@ -160,7 +162,7 @@ class Evidence:
     def slow_alone(self, results: Sequence[Result], peers: Peers) -> Search[list[str]]:
         """The nodes that are slow by themselves: those that are in these results are probed twice more."""
         suspects = [test.nodes[0] for test in self.judge(results, peers) if test.slow]
-        self.judge((yield from self.measure([(node,) for node in suspects], runs=2)), peers)
+        self.judge((yield from self.measure([(node,) for node in suspects], 2, ())), peers)
         return [node for node in suspects if self.slowness(node) > peers.limit]
 
     def slowness(self, node: str) -> float:
@@ -183,20 +185,20 @@ class Evidence:
             return self.answer(Ending.WHOLE_FLEET, words)
         return self.cannot_tell(f"probes ran on {count} of {self.nodes.count} nodes: {words}")
 
-    def good(self, suspects: Iterable[str]) -> list[str]:
-        """The nodes that no slow test had a part in."""
+    def unfit(self, suspects: Iterable[str]) -> set[str]:
+        """These nodes, and those that a slow test had a part in."""
         doubtful = {node for test in self.tests if test.slow for node in test.nodes}
-        unfit = doubtful | self.excluded | set(suspects)
-        return [node for node in self.nodes.ring if node not in unfit]
+        return doubtful | self.excluded | set(suspects)
 
     def partners(self, suspects: Mapping[str, str]) -> list[Pair]:
         """Each suspect with a good node that it was not tested with before, of the leaf of the node beside it if there is one."""
-        pool = self.good(suspects)
+        unfit = self.unfit(suspects)
         before = {frozenset(test.nodes) for test in self.tests}
         pairs: list[Pair] = []
         used: set[str] = set()
         for suspect, place in suspects.items():
-            fit = [node for node in pool if frozenset((suspect, node)) not in before]
+            new = [node for node in self.nodes.ring if frozenset((suspect, node)) not in before]
+            fit = [node for node in new if node not in unfit]
             fit.sort(key=lambda node: (node in used, not self.nodes.same_leaf(place, node)))
             if fit:
                 used.add(fit[0])
@@ -226,23 +228,15 @@ class Evidence:
             self._decide_link(link)
 
     def _together(self, pairs: Sequence[Pair], runs: int) -> Search[list[Test]]:
-        """Probe pairs of nodes and judge them. If no pairs were probed before, good ones are probed beside them."""
+        """Probe pairs of nodes beside good ones, and judge them."""
         if not pairs:
             return []
-        references: list[Pair] = []
-        if self.pairs is None:
-            pool = self.good(node for pair in pairs for node in pair)
-            references = list(zip(pool[::2], pool[1::2], strict=False))[:REFERENCES]
-        results = yield from self.measure([*pairs, *references], runs)
-        if self.pairs is None and self.alone is not None:
-            good = [result.seconds for result in results if result.probe.nodes in references]
-            if not good:
-                return []
+        unfit = self.unfit(node for pair in pairs for node in pair)
+        results = yield from self.measure(pairs, runs, self.nodes.side_by_side(unfit)[:REFERENCES])
+        if self.pairs is None and self.alone is not None and 2 in self.first:
             # So few pairs do not tell how they scatter: as single nodes do.
-            self.pairs = replace(self.alone, center=statistics.median(good))
-        if self.pairs is None:
-            return []
-        return self.judge([result for result in results if result.probe.nodes not in references], self.pairs)
+            self.pairs = replace(self.alone, center=self.first[2])
+        return self.judge(results, self.pairs) if self.pairs else []
 
     def _fast(self, node: str) -> float:
         """Which share of the pairs of a node was fast."""

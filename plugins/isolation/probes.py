@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
 Pair = tuple[str, str]
+Groups = Sequence[tuple[str, ...]]
 # So many nodes of a leaf are slow by its uplink, and not each by itself.
 UPLINK = 4
 
@@ -58,6 +59,10 @@ class Result:
         """The mean time of a step over all starts."""
         return statistics.fmean(run.seconds for run in self.runs)
 
+    def at(self, pace: float) -> Result:
+        """What it measured, in times of a fleet that takes 1/`pace` as long."""
+        return replace(self, runs=tuple(replace(run, seconds=run.seconds / pace) for run in self.runs))
+
 
 @dataclass(frozen=True)
 class Nodes:
@@ -74,10 +79,9 @@ class Nodes:
     def count(self) -> int:
         return len(self.ring) + self.missing
 
-    def neighbours(self, excluded: Iterable[str] = ()) -> list[Pair]:
+    def neighbours(self, excluded: Collection[str] = ()) -> list[Pair]:
         """Each node with the next one in the ring, which closes over those that are excluded."""
-        gone = set(excluded)
-        ring = [node for node in self.ring if node not in gone]
+        ring = [node for node in self.ring if node not in excluded]
         if len(ring) < 3:
             return list(pairwise(ring))
         return [*pairwise(ring), (ring[-1], ring[0])]
@@ -91,19 +95,28 @@ class Nodes:
         """Whether both nodes are on one leaf, as far as is known: all are if the leaf of any node is not."""
         return not self.leaves_known or self.leaves[first] == self.leaves[second]
 
-    def by_leaf(self, excluded: Iterable[str] = ()) -> list[str]:
+    def by_leaf(self, excluded: Collection[str] = ()) -> list[str]:
         """The nodes with those of a leaf side by side, otherwise in the order of the ring."""
-        gone = set(excluded)
         order = {leaf: place for place, leaf in enumerate(dict.fromkeys(map(self.leaves.get, self.ring)))}
-        nodes = [node for node in self.ring if node not in gone]
+        nodes = [node for node in self.ring if node not in excluded]
         return sorted(nodes, key=lambda node: order[self.leaves.get(node)])
 
-    def within_leaves(self, excluded: Iterable[str] = ()) -> list[Pair]:
+    def side_by_side(self, excluded: Collection[str] = ()) -> list[Pair]:
+        """Pairs of nodes that share no node, most of one leaf."""
+        order = self.by_leaf(excluded)
+        return list(zip(order[::2], order[1::2], strict=False))
+
+    def far_apart(self, excluded: Collection[str] = ()) -> list[Pair]:
+        """Pairs of nodes half of the fleet apart, those of a leaf side by side."""
+        order = self.by_leaf(excluded)
+        half = len(order) // 2
+        return list(zip(order[:half], order[half:], strict=False))
+
+    def within_leaves(self, excluded: Collection[str] = ()) -> list[Pair]:
         """Pairs of nodes of one leaf that share no node, and are no neighbours."""
-        gone = set(excluded)
-        order, neighbours = self.by_leaf(gone), {frozenset(pair) for pair in self.neighbours(gone)}
-        pairs = zip(order[::2], order[1::2], strict=False)
-        return [pair for pair in pairs if self.same_leaf(*pair) and frozenset(pair) not in neighbours]
+        neighbours = {frozenset(pair) for pair in self.neighbours(excluded)}
+        pairs = [pair for pair in self.side_by_side(excluded) if self.same_leaf(*pair)]
+        return [pair for pair in pairs if frozenset(pair) not in neighbours]
 
     def behind_uplinks(self, slow: Set[tuple[str, ...]], fast: Set[tuple[str, ...]]) -> set[tuple[str, ...]]:
         """The slow pairs of nodes on two leaves that a slow uplink would explain: no pair of its leaf is fast, and `UPLINK` of its nodes are slow."""
@@ -113,7 +126,7 @@ class Nodes:
         return {pair for pair in slow if any(self.leaves[node] in uplinks for node in pair)}
 
 
-def disjoint(groups: Sequence[tuple[str, ...]]) -> list[list[tuple[str, ...]]]:
+def disjoint(groups: Groups) -> list[list[tuple[str, ...]]]:
     """The groups of nodes in rounds, each in the first one that its nodes allow: no node is twice in a round."""
     rounds: list[list[tuple[str, ...]]] = []
     busy: list[set[str]] = []

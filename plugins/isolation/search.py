@@ -12,16 +12,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from plugins.isolation.answer import SHOWN, Answer, Ending, Part, percent
-from plugins.isolation.evidence import CONFIRMING, EXPLAINS, NOISE, OFTEN, Evidence, Search, Test
+from plugins.isolation.answer import SHOWN, Answer, Ending, Part, Test, percent
+from plugins.isolation.evidence import CONFIRMING, EXPLAINS, NOISE, OFTEN, Evidence, Search
 from plugins.isolation.probes import Nodes, Pair, Result
-from plugins.isolation.statistics import LEAST, MANY, Peers, two_kinds
+from plugins.isolation.statistics import FEWEST, LEAST, MANY, Peers, two_kinds
 
 # The noise for which the usual length of a probe is enough, with the error of such an estimate.
 NOISE_SEEN = 1.15 * NOISE
 LONGEST = 8
-# Fewer nodes do not tell which of them is slow: two of three may be.
-FEWEST = 4
 # Pairs with which a leaf is tested a second time.
 SAMPLE = 4
 
@@ -46,12 +44,12 @@ def _alone(evidence: Evidence) -> Search[Answer | None]:
     if noise > NOISE_SEEN:
         evidence.length = min(math.ceil((noise / NOISE) ** 2), LONGEST)
         evidence.failed.clear()
+        evidence.first.clear()
         results = yield from evidence.measure(nodes)
         noise = _noise(results)
     if noise > NOISE_SEEN:
-        return evidence.cannot_tell(
-            f"probes of one node scatter by {percent(noise)}, even if they are {evidence.length} times as long"
-        )
+        reason = f"probes of one node scatter by {percent(noise)}"
+        return evidence.cannot_tell(f"{reason}, even if they are {evidence.length} times as long")
     if len(results) < FEWEST:
         return (yield from _few(evidence, results))
     seconds = [result.seconds for result in results]
@@ -126,17 +124,15 @@ def _neighbours(evidence: Evidence) -> Search[Answer | None]:
     if len(inner) < FEWEST:
         inner, across = results, []
     if len(inner) < FEWEST:
-        return evidence.cannot_tell(
-            f"probes ran on {len(inner)} pairs of nodes: too few to tell which of them is slow"
-        )
+        reason = f"probes ran on {len(inner)} pairs of nodes: too few to tell which of them is slow"
+        return evidence.cannot_tell(reason)
     # Of a few pairs within leaves most may have a slow node: then all pairs tell more.
     evidence.pairs = min(map(evidence.peers, (inner, results)), key=lambda peers: peers.slowest)
     slow = {test.nodes for test in evidence.judge(inner, evidence.pairs) if test.slow}
     crossing = _crossing(evidence, evidence.pairs, across)
     if len(slow) > OFTEN * len(inner):
-        return evidence.cannot_tell(
-            f"{len(slow)} of {len(inner)} pairs are slow: too many to tell who is not"
-        )
+        reason = f"{len(slow)} of {len(inner)} pairs are slow: too many to tell who is not"
+        return evidence.cannot_tell(reason)
     ends = [node for pair in slow | crossing for node in pair]
     suspects = [node for node in nodes.ring if ends.count(node) > 1]
     links = [pair for pair in pairs if pair in slow and not set(pair) & set(suspects)]
@@ -154,37 +150,31 @@ def _crossing(evidence: Evidence, inner: Peers, results: Sequence[Result]) -> se
 def _leaves(evidence: Evidence) -> Search[Answer | None]:
     """Nodes half of the fleet apart, those of a leaf side by side: an uplink is slow if most pairs of its leaf are."""
     nodes, between = evidence.nodes, evidence.pairs
-    order = nodes.by_leaf(evidence.excluded)
-    half = len(order) // 2
-    results = yield from evidence.measure(list(zip(order[:half], order[half:], strict=False)))
+    results = yield from evidence.measure(nodes.far_apart(evidence.excluded), 1, ())
     if between is None or not results:
         return None
     if not nodes.leaves_known:
         slow = sum(test.slow for test in evidence.judge(results, between))
         if slow > 1:
-            return evidence.cannot_tell(
-                f"{slow} of {len(results)} pairs of nodes far apart are slow, and their leaves are not known"
-            )
+            reason = f"{slow} of {len(results)} pairs of nodes far apart are slow"
+            return evidence.cannot_tell(f"{reason}, and their leaves are not known")
         return None
     results = [result for result in results if not nodes.same_leaf(*result.probe.nodes)]
     if not results:
         return None
-    paths = _across(between, results, nodes)
+    # The pace may have changed, so that pairs within leaves tell nothing of these.
+    paths = _across(replace(between, center=0.0), results, nodes)
     suspects = _slow_leaves(evidence, evidence.judge(results, paths))
     answer = yield from _confirm_leaves(evidence, suspects, paths)
     if answer is not None or evidence.culprits:
         return answer
     slower = between.slowness(paths.center)
     if slower > EXPLAINS * evidence.loss:
-        return evidence.cannot_tell(
-            f"pairs on two leaves are {percent(slower)} slower than pairs on one, whichever leaves"
-        )
-    links = [
-        pair
-        for pair in nodes.neighbours(evidence.excluded)
-        if not nodes.same_leaf(*pair) and any(test.slow for test in evidence.tests if test.nodes == pair)
-    ]
-    yield from evidence.confirm((), links)
+        reason = f"pairs on two leaves are {percent(slower)} slower than pairs on one, whichever leaves"
+        return evidence.cannot_tell(reason)
+    slow_pairs = {test.nodes for test in evidence.tests if test.slow}
+    links = [pair for pair in nodes.neighbours(evidence.excluded) if not nodes.same_leaf(*pair)]
+    yield from evidence.confirm((), [pair for pair in links if pair in slow_pairs])
     return None
 
 
@@ -202,7 +192,10 @@ def _confirm_leaves(evidence: Evidence, suspects: Sequence[str], paths: Peers) -
         for partner in good[:1]:
             pairs += list(zip(members[leaf], members[partner], strict=False))[:SAMPLE]
         good = good[1:] + good[:1]
-    tests = evidence.judge((yield from evidence.measure(pairs)), paths)
+    unfit = evidence.unfit(node for pair in pairs for node in pair)
+    evidence.first[2] = paths.center
+    results = yield from evidence.measure(pairs, 1, evidence.nodes.far_apart(unfit)[:SAMPLE])
+    tests = evidence.judge(results, paths)
     slow = _slow_leaves(evidence, tests)
     across = {leaf: _across_leaf(evidence, members[leaf]) for leaf in suspects if leaf in slow}
     # One that is slow only with slow ones comes after them, whose tests then say nothing of it.
@@ -215,9 +208,8 @@ def _confirm_leaves(evidence: Evidence, suspects: Sequence[str], paths: Peers) -
             evidence.accuse(Part.LEAF, tuple(members[leaf]), of_leaf, leaf)
     if evidence.culprits:
         return None
-    return evidence.cannot_tell(
-        f"leaves {' and '.join(suspects)} are slow, but not with each of their partners"
-    )
+    reason = f"leaves {' and '.join(suspects)} are slow, but not with each of their partners"
+    return evidence.cannot_tell(reason)
 
 
 def _across_leaf(evidence: Evidence, members: Sequence[str]) -> list[Test]:

@@ -18,6 +18,7 @@ MANY = 32
 POWER = 2.33
 # The slower of two kinds of hardware is at least this share of the nodes.
 SHARE = 0.25
+# Fewer do not tell which of them is slow: two of three may be.
 FEWEST = 4
 APART = 4.0
 # So little slower, as a share, is nobody's fault, and no other kind of hardware.
@@ -113,3 +114,9 @@ def two_kinds(seconds: Sequence[float]) -> tuple[list[float], list[float]] | Non
     if distance < LEAST * statistics.fmean(fast) or distance**2 < APART**2 * within:
         return None
     return fast, slow
+
+
+def usual(seconds: Sequence[float]) -> float:
+    """The median; of two kinds that of the fast one."""
+    fast, _ = two_kinds(seconds) or (seconds, [])
+    return statistics.median_low(fast)

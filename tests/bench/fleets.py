@@ -29,7 +29,8 @@ class Fleet:
 
     Each fault happens in the share `often` of all starts; a probe fails by the share `failing`, and is `SLOW` by chance by the
     share `stalling`. `baselines` are those of a node
-    and of a pair, in steps of the median node; none if 0.
+    and of a pair, in steps of the median node; none if 0. `paces` are how many times as long all probes of each round take;
+    the last one is that of all further rounds.
     """
 
     size: int
@@ -40,6 +41,7 @@ class Fleet:
     stalling: float = 0.0
     leaves_known: bool = True
     baselines: tuple[float, float] = (0.0, 0.0)
+    paces: tuple[float, ...] = (1.0,)
     nodes: dict[str, float] = field(default_factory=dict)
     cards: dict[str, float] = field(default_factory=dict)
     links: dict[frozenset[str], float] = field(default_factory=dict)
@@ -100,7 +102,8 @@ class Fleet:
             slowness += max(map(self._happens, network))
         if self.stalling and self.random.random() < self.stalling:
             slowness += SLOW
-        return Run(1 + slowness + self.random.gauss(0, noise), noise * self.random.uniform(0.7, 1.3))
+        seconds = (1 + slowness + self.random.gauss(0, noise)) * self.paces[: max(self.rounds, 1)][-1]
+        return Run(seconds, noise * self.random.uniform(0.7, 1.3))
 
     def _happens(self, slowness: float | None) -> float:
         return slowness if slowness is not None and self.random.random() < self.often else 0.0

@@ -37,6 +37,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "isolation.md"
 SECTION = "rates"
 PROBE_MINUTES, CASE_MINUTES = 2, 15
 NOISE = 0.006
+STEP, DRIFT = (1.0, 1.0, 1.05), tuple(1 + 0.016 * number for number in range(6))
 COLUMNS = (
     "fleet",
     "nodes",
@@ -64,6 +65,7 @@ class Row:
     stalling: float = 0.0
     leaves_known: bool = True
     baselines: tuple[float, float] = (0.0, 0.0)
+    paces: tuple[float, ...] = (1.0,)
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,10 @@ def rows() -> Iterator[Row]:
         yield Row(f"{what}, 5 % of the probes are 8 % slow by chance", 64, NOISE, fault, loss, stalling=0.05)
     yield Row("twelve slow network cards", 64, NOISE, partial(slow_cards, count=12), CONGESTED)
     for what, fault, loss in FAULTS:
+        yield Row(f"{what}, all 5 % slower from round 3 on", 64, NOISE, fault, loss, paces=STEP)
+    for what, fault, loss in FAULTS:
+        yield Row(f"{what}, all 8 % slower after six rounds", 64, NOISE, fault, loss, paces=DRIFT)
+    for what, fault, loss in FAULTS:
         yield Row(f"{what}, leaves not known", 64, NOISE, fault, loss, leaves_known=False)
 
 
@@ -133,6 +139,7 @@ def tally(row: Row, fleets: int) -> Tally:
             row.stalling,
             row.leaves_known,
             row.baselines,
+            row.paces,
         )
         if row.fault is not None:
             row.fault(fleet)

@@ -179,7 +179,7 @@ def test_a_proof_beyond_the_budget_is_recorded_and_not_run(cluster: Chooses, sta
     (proof,) = proofs(session)
     assert proof.times.submitted is None
     assert (
-        proof.message == f"not run: the case without {SLOW} (about 20 GPU-hours): 10 of --isolate 30 are left"
+        proof.message == f"not run: the case without {SLOW} (about 20 GPU-hours): 11 of --isolate 30 are left"
     )
 
 

@@ -64,6 +64,32 @@ def test_an_uplink_is_named_if_a_third_leaf_is_there() -> None:
     assert "the uplink of leaf" in str(answer.culprits[0])
 
 
+@pytest.mark.parametrize(
+    "fault", [None, partial(slow_nodes, count=1), partial(slow_cards, count=1), slow_link, slow_leaf]
+)
+@pytest.mark.parametrize("change", [0.05, -0.05])
+@pytest.mark.parametrize("first", [1, 2, 3, 4])
+def test_a_fleet_whose_pace_changes_hides_nothing_and_accuses_nobody(
+    fault: Callable[[Fleet], None] | None, change: float, first: int
+) -> None:
+    """Tests are compared with good ones of their own round: the fleet gets warm, or another tenant goes."""
+    for seed in range(3):
+        fleet = fleet_of(64, seed=str(seed), paces=(*[1.0] * first, 1 + change))
+        if fault is not None:
+            fault(fleet)
+        answer = fleet.isolate(CONGESTED if fleet.faults else SLOW)
+        assert {name_of(culprit) for culprit in answer.culprits} == fleet.faults
+        assert fleet.rounds <= 6
+
+
+def test_nodes_far_apart_that_are_all_slow_are_no_change_of_pace() -> None:
+    """Of two leaves whose names are not known."""
+    fleet = fleet_of(32, leaves_known=False)
+    slow_leaf(fleet)
+    answer = fleet.isolate(CONGESTED)
+    assert answer.reason.startswith("16 of 16 pairs of nodes far apart are slow")
+
+
 def mix_leaves(fleet: Fleet, count: int) -> None:
     """As a scheduler does that knows no leaves."""
     leaves = [f"leaf{number % count}" for number in range(fleet.size)]
