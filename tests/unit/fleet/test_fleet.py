@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import signal
+import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -484,6 +486,28 @@ def test_stopping_does_not_wait_for_a_launcher_to_cancel_the_others(cluster: Clu
     entries = session.finish()
     assert cluster.cancelled == {WIDE.id, NARROW.id}
     assert entries[NARROW.id].times.cancel_confirmed is not None
+
+
+def test_a_signal_that_does_not_end_the_wait_for_the_fleet_is_heard(cluster: Cluster, start: Start) -> None:
+    heard, main = threading.Event(), threading.main_thread()
+    in_time = []
+
+    def launch(name: str) -> None:
+        until(lambda: sys._current_frames()[main.ident or 0].f_code.co_name == "_wait_for_tstate_lock")
+        # To this thread: so the main thread's wait goes on, as it does if a signal comes just before it.
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+        in_time.append(heard.wait(60))
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: heard.set())
+    try:
+        cluster.on_submit = launch
+        session = start(WIDE)
+        until(lambda: cluster.submitted)
+        session.fleet.stop()
+        assert in_time == [True]
+        assert session.finish()[WIDE.id].times.cancel_confirmed is not None
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_a_check_that_waits_is_told_to_end_before_anybody_waits_for_it(
