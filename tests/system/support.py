@@ -26,7 +26,7 @@ SELECT = ("suites/llama3", "-k", "70b and fp8 and 512")
 # Whoever runs the tests may be logged in to a cloud: they ask nobody but this machine, where nobody listens.
 NO_STORAGE = "http://127.0.0.1:9"
 
-GUARD = 600.0
+GUARD = 1200.0
 """Seconds after which what is waited for will never come, however busy the machine is. A test that passes waits for no guard."""
 
 
