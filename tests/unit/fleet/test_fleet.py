@@ -502,7 +502,7 @@ def test_a_signal_that_does_not_end_the_wait_for_the_fleet_is_heard(cluster: Clu
     try:
         cluster.on_submit = launch
         session = start(WIDE)
-        until(lambda: cluster.submitted)
+        until(lambda: cluster.submitted == [WIDE.id])
         session.fleet.stop()
         assert in_time == [True]
         assert session.finish()[WIDE.id].times.cancel_confirmed is not None
