@@ -76,10 +76,10 @@ def scaling_beside(
     A curve replaces an earlier one if it has other cases too, or is judged. What an earlier session judged stays as long as
     the paces are the same that were compared, unless the case is judged again.
     """
-    kept = [curve for curve in _still_so(earlier, shown) if not _replaced(curve, scaling)]
-    covered = [curve.cases for curve in kept]
+    standing = [curve for curve in _still_so(earlier, shown) if not _replaced(curve, scaling)]
+    covered = [curve.cases for curve in standing]
     now = [curve for curve in scaling if curve.judged or not any(curve.cases <= cases for cases in covered)]
-    return scaling_record([*now, *kept])
+    return scaling_record([*now, *standing])
 
 
 def _still_so(curves: Sequence[Scaling], shown: Mapping[str, Shown]) -> Iterator[Scaling]:
