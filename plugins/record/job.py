@@ -269,6 +269,16 @@ class Job:
         return self.status in ("intent", "submitted")
 
     @property
+    def ended_by_itself(self) -> bool:
+        """Whether its case has ended, and neither a stop nor the loss of the job is the reason."""
+        return self.status == "ended" and self.failure not in ("lost", "interrupted")
+
+    @property
+    def left_remains(self) -> bool:
+        """Whether the job is over, its case ended with it, and what it left on the cluster could not be removed."""
+        return self.ended_by_itself and self.state.phase.over and self.may_run
+
+    @property
     def leaves_checkpoint(self) -> bool:
         """Whether a checkpoint of this job may be on the cluster."""
         return self.checkpoint in ("to be removed", "to be kept") and self.times.submitted is not None

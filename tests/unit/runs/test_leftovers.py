@@ -27,7 +27,7 @@ from fixtures.runs.owner import process_start
 from fixtures.runs.stop import stop_run
 from fixtures.site import Site
 from plugins.errors import Absent, ConfigError, Denied, SubmitError, Unreachable
-from plugins.record.job import JobRef
+from plugins.record.job import Failure, JobRef
 from plugins.record.lines import JOBS_LOG
 from tests.unit.cluster import DONE, MIDDLE, NARROW, RUNNING, WIDE, Cluster
 from tests.unit.jobs_log import line_of, planned, rewrite
@@ -138,6 +138,39 @@ def test_what_a_job_left_that_ended_is_removed_and_its_case_stays_as_it_ended(
     assert (good, entry.failure, entry.state, entry.may_run) == (removed, "", DONE, not removed)
     assert cluster.cancelled == set()
     assert f"{WIDE.key}: what is left of job 5 " + ("is removed" if removed else "could not be") in said
+
+
+@pytest.mark.parametrize("failure", ["hung", "given up", "infrastructure", "lost", "interrupted"])
+def test_a_case_stays_as_it_ended_if_the_end_of_its_job_is_confirmed_later(
+    folder: Path, failure: Failure
+) -> None:
+    ledger = Ledger(folder / JOBS_LOG)
+    ledger.end(NARROW.key, "interrupted")
+    ledger.cancel_asked(WIDE.key)
+    ledger.end(WIDE.key, failure, "its cancellation is NOT confirmed")
+    assert swept(folder, Known())[0]
+    entry = Ledger(folder / JOBS_LOG).entry(WIDE.key)
+    assert entry is not None
+    assert (entry.state.phase.over, entry.may_run) == (True, False)
+    # What a stop cut off and what is lost is to run again.
+    expected = "interrupted" if failure == "lost" else failure
+    assert (entry.failure, "NOT confirmed" in entry.message) == (expected, expected != "interrupted")
+
+
+def test_what_a_cancelled_job_left_that_cannot_be_removed_is_told_and_swept_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "BOUND", 0.0)
+    cluster = Known()
+    with monkeypatch.context() as patch:
+        refusal = Unreachable("Read-only file system")
+        patch.setattr(cluster, "release", lambda jobs: dict.fromkeys(jobs, refusal))
+        good, said = swept(folder, cluster)
+    assert (good, left(folder)) == (False, [WIDE.key])
+    assert f"{WIDE.key}: what is left of job 5 could not be removed: Read-only file system" in said
+    good, said = swept(folder, cluster)
+    assert (good, left(folder), cluster.released) == (True, [], [WIDE.id])
+    assert "could not be removed" not in said
 
 
 def test_a_lost_job_is_cancelled_as_soon_as_it_is_found(

@@ -79,6 +79,22 @@ def test_what_has_ended_stays_so(ledger: Ledger, failure: Failure) -> None:
     assert taken(ledger) == []
 
 
+@pytest.mark.parametrize("failure", ["", "infrastructure", "given up", "hung"])
+def test_a_case_stays_as_it_ended_if_what_its_job_left_could_not_be_removed(
+    ledger: Ledger, failure: Failure
+) -> None:
+    """It may be gone by now, and its log with it."""
+    ledger.intend(ONE.key)
+    ledger.submitted(JobRef(ONE.recipe, ONE.id, name(ONE), "17", "/logs"))
+    ledger.observe(ONE.key, JobState(Phase.SUCCEEDED, "COMPLETED"))
+    ledger.end(ONE.key, failure)
+    ledger.cancel_asked(ONE.key)
+    assert [planned.key for planned in taken(ledger, ONE, TWO)] == [TWO.key]
+    assert [planned.key for planned in taken(ledger, TWO)] == [TWO.key]
+    # `--sweep` removes it.
+    assert [entry.case for entry in Summary.of(ledger.path.parent).left] == [ONE.key]
+
+
 def test_a_lost_job_is_looked_for_again(ledger: Ledger) -> None:
     ledger.intend(ONE.key)
     ledger.submitted(JobRef(ONE.recipe, ONE.id, name(ONE), "17", "/logs"))
