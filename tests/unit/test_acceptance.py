@@ -336,6 +336,19 @@ def test_a_resumed_run_has_the_plan_that_it_began_with(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("record", ["{", "[]", '{"schema": 2}'])
+def test_a_run_whose_record_is_damaged_is_not_resumed(tmp_path: Path, record: str) -> None:
+    """What an earlier session found, such as a regression, would be forgotten."""
+    folder = run_that_died(tmp_path, "")
+    (folder / "summary.json").write_text(record)
+    run = resumed(tmp_path, "--collect-only", "-q")
+    assert run.status == 4, run.out
+    assert f"ERROR: --resume {folder.name}: {folder}/summary.json" in run.out
+    assert "without it the regressions and the scaling of earlier sessions are forgotten" in run.out
+    (folder / "summary.json").unlink()
+    assert resumed(tmp_path, "--collect-only", "-q").status == 0
+
+
 def test_the_plan_of_a_damaged_ledger_is_that_of_its_whole_lines(tmp_path: Path) -> None:
     folder = run_that_died(tmp_path, "0123")
     Ledger(folder / JOBS_LOG).take_over()
