@@ -119,6 +119,21 @@ def test_what_a_dead_run_left_on_the_stage_is_removed_with_its_job(
     assert cluster.released == [WIDE.id]
 
 
+def test_all_cases_of_a_run_that_was_swept_have_ended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that waited for its isolation, and one that was never sent: otherwise nobody could bundle the run."""
+    monkeypatch.setitem(globals(), "BOUND", 0.0)
+    ledger = Ledger(folder / JOBS_LOG)
+    ledger.end(NARROW.key, "", ended=5.0)
+    ledger.hold([NARROW.key])
+    assert swept(folder, Known())[0]
+    entries = {entry.case: entry for entry in Ledger(folder / JOBS_LOG).entries()}
+    ends = {key: (entry.status, entry.failure, entry.message) for key, entry in entries.items()}
+    assert ends[NARROW.key] == ("ended", "", "")
+    assert ends[MIDDLE.key] == ("ended", "interrupted", "it was never submitted")
+    assert {entry.status for entry in entries.values()} == {"ended"}
+    assert (entries[NARROW.key].times.ended, left(folder)) == (5.0, [])
+
+
 @pytest.mark.parametrize("removed", [True, False])
 def test_what_a_job_left_that_ended_is_removed_and_its_case_stays_as_it_ended(
     folder: Path, monkeypatch: pytest.MonkeyPatch, removed: bool
