@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,6 +63,23 @@ def test_a_defect_with_one_job_keeps_no_other() -> None:
     with pytest.raises(KeyError, match="metadata"):
         Deleter(release).ask(jobs)
     assert set(asked) == set(jobs[1:])
+
+
+def test_a_job_that_takes_long_to_fail_keeps_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs, answered = [JobRef("llama3", "case", f"job-{number}") for number in range(40)], threading.Event()
+    asked: list[JobRef] = []
+
+    def release(job: JobRef) -> None:
+        asked.append(job)
+        if job == jobs[0]:
+            answered.wait()
+            raise Unreachable(DENIED)
+        answered.set()
+
+    monkeypatch.setattr(submit, "_SLOW_SECONDS", -1.0)
+    monkeypatch.setattr(submit, "AT_ONCE", 2)
+    assert list(Deleter(release).ask(jobs)) == [jobs[0]]
+    assert sorted(asked, key=jobs.index) == jobs
 
 
 def test_where_each_would_take_long_the_others_come_first_the_next_time(
