@@ -56,9 +56,11 @@ def test_slurm_tells_which_nodes_take_no_jobs(state: str, reason: str, unfit: st
     assert unfit_nodes(f"a banner\ngpu001|{state}|{reason}\n") == {"gpu001": unfit}
 
 
-def test_kubernetes_tells_the_nodes_that_have_what_a_pod_requires(monkeypatch: pytest.MonkeyPatch) -> None:
-    def node(name: str, gpus: int, ready: str = "True", **spec: Any) -> dict[str, Any]:
-        resources = {"nvidia.com/gpu": str(gpus)} if gpus else {}
+def test_kubernetes_tells_the_nodes_of_gpus_also_those_that_lost_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def node(name: str, gpus: int | None, ready: str = "True", **spec: Any) -> dict[str, Any]:
+        resources = {"cpu": "96"} if gpus is None else {"nvidia.com/gpu": str(gpus)}
         status = {
             "capacity": resources,
             "allocatable": resources,
@@ -71,14 +73,22 @@ def test_kubernetes_tells_the_nodes_that_have_what_a_pod_requires(monkeypatch: p
         node("a", 8, taints=[gpu]),
         node("b", 8, unschedulable=True),
         node("c", 8, "False"),
-        node("d", 4),
-        node("control-plane", 0),
+        node("lost-a-gpu", 7),
+        node("lost-its-plugin", 0),
+        node("control-plane", None),
     ]
     monkeypatch.setattr(capacity, "nodes_for", lambda api, want: nodes)
     pod = {"spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": 8}}}]}}
     section: Any = SimpleNamespace(queue=None)
     unfit = capacity.unfit_nodes(None, section, pod)  # type: ignore[arg-type]
-    assert unfit == {"a": "", "b": "cordoned", "c": "not ready"}
+    few = "with too little nvidia.com/gpu"
+    assert unfit == {
+        "a": "",
+        "b": "cordoned",
+        "c": "not ready",
+        "lost-a-gpu": few,
+        "lost-its-plugin": few,
+    }
 
 
 def test_the_next_job_of_a_case_runs_on_the_same_node() -> None:
