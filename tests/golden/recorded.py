@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from fixtures.backends.base import Backend, ClusterTimes, LogPiece, LogPlace
 from fixtures.backends.registry import BACKENDS
@@ -166,19 +167,11 @@ SCENARIOS = {
 class Recorded(Machine):
     """The site file's section: asked as often as one likes."""
 
+    fastest_poll: ClassVar[float] = 0.01
+    examines: ClassVar[bool] = True
+    chooses_nodes: ClassVar[bool] = True
+
     limits: Limits = Limits(log_settle_seconds=0.05, cancel_seconds=5, jobs_in_flight=64)
-
-    @property
-    def fastest_poll(self) -> float:
-        return 0.01
-
-    @property
-    def examines(self) -> bool:
-        return True
-
-    @property
-    def chooses_nodes(self) -> bool:
-        return True
 
 
 class RecordedJobs(Cluster):
