@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from fixtures.backends.kubernetes import quotas
+from fixtures.backends.kubernetes import readiness
 from fixtures.backends.kubernetes.api import Refused
 from fixtures.backends.kubernetes.section import Kubernetes
 
 Object = dict[str, Any]
 POD = {"spec": {"containers": [{"name": "t", "resources": {"limits": {"nvidia.com/gpu": 8, "cpu": 90}}}]}}
-NEEDS = {f"of-{pods}": quotas.needs_of([POD, POD], pods) for pods in (16, 8, 2)}
+NEEDS = {f"of-{pods}": readiness.needs_of([POD, POD], pods) for pods in (16, 8, 2)}
 
 
 class Server:
@@ -38,7 +38,7 @@ def quota(hard: dict[str, str], **spec: Any) -> Object:
 
 def missing(*hard: dict[str, str]) -> str:
     server = Server(*(quota(one) for one in hard))
-    found = quotas.refusals(server, Kubernetes(gpu="h100"), NEEDS)  # type: ignore[arg-type]
+    found = readiness.refusals(server, Kubernetes(gpu="h100"), NEEDS)  # type: ignore[arg-type]
     assert bool(found.ready) == (bool(hard) and not found.missing)
     return "\n".join(found.missing)
 
@@ -68,7 +68,7 @@ def test_a_quota_that_is_large_enough_refuses_nothing(hard: dict[str, str]) -> N
 def test_what_is_not_compared_is_said() -> None:
     section = Kubernetes(gpu="h100")
     scoped = Server(quota({"pods": "1"}, scopeSelector={"matchExpressions": []}))
-    (remark,) = quotas.refusals(scoped, section, NEEDS).remarks  # type: ignore[arg-type]
+    (remark,) = readiness.refusals(scoped, section, NEEDS).remarks  # type: ignore[arg-type]
     assert remark == "the quota team is for some pods only (scopes), and is not compared with the cases"
-    (remark,) = quotas.refusals(Server(refused=True), section, NEEDS).remarks  # type: ignore[arg-type]
+    (remark,) = readiness.refusals(Server(refused=True), section, NEEDS).remarks  # type: ignore[arg-type]
     assert remark == "not compared with the quotas of namespace default, which this user may not list"

@@ -9,8 +9,8 @@ import pytest
 
 from fixtures.backends.base import ClusterTimes
 from fixtures.backends.shell import Answer
-from fixtures.backends.slurm.cancelling import cancel
 from fixtures.backends.slurm.controller import Controller
+from fixtures.backends.slurm.launcher import cancel
 from fixtures.backends.slurm.login_node import LoginNode
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection

@@ -16,7 +16,7 @@ from fixtures.backends.shell import Answer
 from fixtures.backends.ssh import files
 from fixtures.backends.ssh import log_tail as remote_log
 from fixtures.backends.ssh.files import Ahead
-from fixtures.backends.ssh.log_check import check, is_whole, whole_ahead
+from fixtures.backends.ssh.log_tail import check, is_whole, whole_ahead
 from plugins.errors import Unreachable
 from plugins.logs import Log, registry
 from plugins.logs.formats import parser, read
