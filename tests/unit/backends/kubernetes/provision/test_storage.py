@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fixtures.backends.kubernetes.api import Api
-from fixtures.backends.kubernetes.provision import storage
+from fixtures.backends.kubernetes.provision import data as storage
 from fixtures.backends.kubernetes.provision.apply import Provisioner
 from plugins.errors import ConfigError, SubmitError
 from plugins.recipes.contracts import Documents
