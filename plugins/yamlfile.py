@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
+import textwrap
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -15,11 +19,43 @@ from plugins.yaml_text import SHOWN, Loader, compose, cut, decode, errors_of_yam
 _NO_KEYS = "expected `key: value` lines, found none"
 
 
+def _describe(schema: dict[str, Any], model: type[BaseModel]) -> None:
+    """Put what a model says of its keys into its JSON schema."""
+    for key, text in meanings(model).items():
+        schema["properties"][key]["description"] = text
+
+
 class Strict(BaseModel):
-    """A part of a YAML file. Unknown keys and wrong types are errors. Values never change."""
+    """A part of a YAML file. Unknown keys and wrong types are errors. Values never change.
+
+    The docstring below a key tells a user what the key means.
+    """
 
     # Many sessions read no file of most models, so each model is built when its first file is read.
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        defer_build=True,
+        json_schema_extra=_describe,
+    )
+
+
+def meanings(model: type[BaseModel]) -> dict[str, str]:
+    """What the docstrings below a model's keys say of them, by key.
+
+    pydantic can read them when it makes a model, but that takes 4 ms for each, and few sessions show them.
+    """
+    texts = dict[str, str]()
+    for part in reversed(model.__mro__[: model.__mro__.index(BaseModel)]):
+        definition = ast.parse(textwrap.dedent(inspect.getsource(part))).body[0]
+        assert isinstance(definition, ast.ClassDef)
+        for key, text in pairwise(definition.body):
+            match key, text:
+                case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(words))):
+                    texts[name] = " ".join(words.split())
+    return {key: texts[key] for key in model.model_fields if key in texts}
 
 
 M = TypeVar("M", bound=Strict)

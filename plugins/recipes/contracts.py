@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, field_validator, model_validator
 
 from plugins.errors import ConfigError
 from plugins.recipes.models import Dtype
@@ -239,9 +239,14 @@ class SiteOverlay(Strict):
     if it replaces a text, a number becomes a text.
     """
 
-    kind: str | None = Field(default=None, description="The kind of the documents that are changed.")
-    name: str | None = Field(default=None, description="The name of the document that is changed.")
-    merge: dict[str, Any] = Field(description="The change: a partial document. `null` takes a key out.")
+    kind: str | None = None
+    """The kind of the documents that are changed."""
+
+    name: str | None = None
+    """The name of the document that is changed."""
+
+    merge: dict[str, Any]
+    """The change: a partial document. `null` takes a key out."""
 
 
 class Remark(Strict):

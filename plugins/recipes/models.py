@@ -87,24 +87,39 @@ class SiteModel(Strict):
 
     size: Annotated[
         str, form(r"[a-z0-9]([a-z0-9.-]{0,30}[a-z0-9])?", "a name of small letters, digits, dots and dashes")
-    ] = Field(
-        description="The name of the model, as in the ids of its cases.",
-    )
-    layers: int = Field(gt=0, description="How many layers it has.")
-    hidden: int = Field(gt=0, description="The hidden size.")
-    heads: int = Field(gt=0, description="How many attention heads a layer has.")
-    sequence_length: int = Field(gt=0, description="The sequence length in tokens.")
-    tp: int = Field(default=1, gt=0, description="The tensor parallel size.")
-    pp: int = Field(default=1, gt=0, description="The pipeline parallel size.")
-    mbs: int = Field(default=1, gt=0, description="The micro batch size in sequences.")
-    gbs: int | None = Field(default=None, gt=0, description="The global batch size in sequences.")
-    gbs_per_gpu: float | None = Field(
-        default=None, gt=0, description="The global batch size in sequences for each GPU. Give this or `gbs`."
-    )
+    ]
+    """The name of the model, as in the ids of its cases."""
+
+    layers: int = Field(gt=0)
+    """How many layers it has."""
+
+    hidden: int = Field(gt=0)
+    """The hidden size."""
+
+    heads: int = Field(gt=0)
+    """How many attention heads a layer has."""
+
+    sequence_length: int = Field(gt=0)
+    """The sequence length in tokens."""
+
+    tp: int = Field(default=1, gt=0)
+    """The tensor parallel size."""
+
+    pp: int = Field(default=1, gt=0)
+    """The pipeline parallel size."""
+
+    mbs: int = Field(default=1, gt=0)
+    """The micro batch size in sequences."""
+
+    gbs: int | None = Field(default=None, gt=0)
+    """The global batch size in sequences."""
+
+    gbs_per_gpu: float | None = Field(default=None, gt=0)
+    """The global batch size in sequences for each GPU. Give this or `gbs`."""
+
     # A tuple, because the models are part of the key by which `load_recipe` is cached.
-    gpus: tuple[Annotated[int, Field(gt=0, strict=True)], ...] = Field(
-        min_length=1, strict=False, description="The numbers of GPUs, each of which makes a case."
-    )
+    gpus: tuple[Annotated[int, Field(gt=0, strict=True)], ...] = Field(min_length=1, strict=False)
+    """The numbers of GPUs, each of which makes a case."""
 
 
 class OwnModels(Strict):

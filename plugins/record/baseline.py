@@ -26,19 +26,17 @@ class Tolerance(Strict):
 class AgreedTolerance(Strict):
     """What two parties agree on instead of a baseline's own tolerance; None: the baseline's own stays."""
 
-    slower: float | None = Field(
-        default=None,
-        gt=0,
-        le=0.2,
-        description="How much slower than the baseline passes, as a share of its throughput.",
-    )
-    faster: float | None = Field(default=None, gt=0, le=0.5, description="How much faster passes.")
-    spread: float | None = Field(
-        default=None, gt=0, le=0.2, description="The largest relative spread of the settled steps."
-    )
-    hiccups: float | None = Field(
-        default=None, gt=0, le=0.25, description="The largest share of the settled steps that may stall."
-    )
+    slower: float | None = Field(default=None, gt=0, le=0.2)
+    """How much slower than the baseline passes, as a share of its throughput."""
+
+    faster: float | None = Field(default=None, gt=0, le=0.5)
+    """How much faster passes."""
+
+    spread: float | None = Field(default=None, gt=0, le=0.2)
+    """The largest relative spread of the settled steps."""
+
+    hiccups: float | None = Field(default=None, gt=0, le=0.25)
+    """The largest share of the settled steps that may stall."""
 
     def instead_of(self, published: Tolerance) -> Tolerance:
         """A baseline's own tolerance, with what was agreed on in its place."""

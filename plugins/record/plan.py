@@ -30,86 +30,79 @@ _NODE = re.compile(r"[\w.-]+")
 class Waiver(Strict):
     """A case that need not pass, because both parties agree on it."""
 
-    case: str = Field(description="The id of the case, no pattern.")
-    verdicts: list[Annotated[Kind, Field(strict=False)]] = Field(
-        min_length=1, description="What it may end as. A case that was not run at all cannot be waived."
-    )
+    case: str
+    """The id of the case, no pattern."""
+
+    verdicts: list[Annotated[Kind, Field(strict=False)]] = Field(min_length=1)
+    """What it may end as. A case that was not run at all cannot be waived."""
+
     reason: Stated
     agreed_by: Stated
-    until: datetime.date = Field(
-        description="The last day (UTC), as 2027-01-31. The run must have begun by then, and the case's last job too."
-    )
+    until: datetime.date
+    """The last day (UTC), as 2027-01-31. The run must have begun by then, and the case's last job too."""
 
 
 class Repeated(Strict):
     """How often a case runs."""
 
-    at_most: int = Field(
-        default=1,
-        ge=1,
-        le=20,
-        description="A further run follows only if the runs so far do not tell whether the case passes.",
-    )
-    always: bool = Field(
-        default=False, description="Each case runs `at_most` times, also if fewer runs tell."
-    )
+    at_most: int = Field(default=1, ge=1, le=20)
+    """A further run follows only if the runs so far do not tell whether the case passes."""
+
+    always: bool = False
+    """Each case runs `at_most` times, also if fewer runs tell."""
 
 
 class Plan(Strict):
     """What is to be shown of a site."""
 
-    site: Stated = Field(description="The `site` of the site file.")
-    cases: list[Stated] = Field(
-        min_length=1,
-        description="Ids of cases, such as `llama3/70b-fp8-512gpus`, or patterns with `*`: each of them must be shown. Those of a variant need `--variant`.",
-    )
-    number: int | None = Field(
-        default=None,
-        gt=0,
-        description="How many cases these are; required if `cases` has a pattern, because a suite may get other cases.",
-    )
-    nodes: list[Stated] = Field(
-        default=[],
-        description='Nodes, or lists such as `"gpu[001-064]"`, in quotes: a case that passed must have run on each of them.',
-    )
-    gpu: Stated | None = Field(
-        default=None, description="The type of GPU by whose numbers the cases are judged."
-    )
-    releases: dict[str, Stated] = Field(
-        default={},
-        description="The release of each recipe; those of the site file or the recipes count for the others.",
-    )
-    recorded_baselines: bool = Field(
-        default=False, description="Whether a number that this site itself recorded counts as a baseline."
-    )
-    numbers: dict[str, Annotated[float, Field(gt=0)]] = Field(
-        default={},
-        description="Agreed step times in s, by the id of the case, where nobody published a number. The site's own baselines have them, without `recorded`.",
-    )
-    by: Literal["expected"] | None = Field(
-        default=None,
-        exclude_if=lambda by: by is None,
-        description="`expected`: a case for which nobody published a number is decided by the lower end of its [expected range](verdicts.md#an-expected-range).",
-    )
+    site: Stated
+    """The `site` of the site file."""
+
+    cases: list[Stated] = Field(min_length=1)
+    """Ids of cases, such as `llama3/70b-fp8-512gpus`, or patterns with `*`: each of them must be shown.
+
+    Those of a variant need `--variant`.
+    """
+
+    number: int | None = Field(default=None, gt=0)
+    """How many cases these are; required if `cases` has a pattern, because a suite may get other cases."""
+
+    nodes: list[Stated] = []
+    """Nodes, or lists such as `"gpu[001-064]"`, in quotes: a case that passed must have run on each of them."""
+
+    gpu: Stated | None = None
+    """The type of GPU by whose numbers the cases are judged."""
+
+    releases: dict[str, Stated] = {}
+    """The release of each recipe; those of the site file or the recipes count for the others."""
+
+    recorded_baselines: bool = False
+    """Whether a number that this site itself recorded counts as a baseline."""
+
+    numbers: dict[str, Annotated[float, Field(gt=0)]] = {}
+    """Agreed step times in s, by the id of the case, where nobody published a number.
+
+    The site's own baselines have them, without `recorded`.
+    """
+
+    by: Literal["expected"] | None = Field(default=None, exclude_if=lambda by: by is None)
+    """`expected`: a case for which nobody published a number is decided by the lower end of its [expected
+    range](verdicts.md#an-expected-range).
+    """
+
     repeats: Repeated = Repeated()
-    tolerance: AgreedTolerance | None = Field(
-        default=None, description="It takes the place of the baselines' own."
-    )
-    scaling: float | None = Field(
-        default=None,
-        gt=0,
-        le=MOST_SHORTFALL,
-        description="By which share the efficiency at a scale may fall short of the published one; none: it is not judged.",
-    )
-    network: Stated | None = Field(
-        default=None,
-        description="The network between the nodes, as the site file must have it: every case on several nodes is judged by it.",
-    )
-    storage_gb_per_second: float | None = Field(
-        default=None,
-        gt=0,
-        description="What the shared storage promises, as the site file must have it: a case of `checkpoint` is judged by it.",
-    )
+    tolerance: AgreedTolerance | None = None
+    """It takes the place of the baselines' own."""
+
+    scaling: float | None = Field(default=None, gt=0, le=MOST_SHORTFALL)
+    """By which share the efficiency at a scale may fall short of the published one; none: it is not judged."""
+
+    network: Stated | None = None
+    """The network between the nodes, as the site file must have it: every case on several nodes is judged by it."""
+
+    storage_gb_per_second: float | None = Field(default=None, gt=0)
+    """What the shared storage promises, as the site file must have it: a case of `checkpoint` is judged by it."""
+
     waivers: list[Waiver] = []
 
     @model_validator(mode="after")

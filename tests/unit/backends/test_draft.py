@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from fixtures.backends.draft import Draft, fits, names, plain
 from fixtures.backends.slurm.section import Slurm
@@ -64,7 +64,9 @@ def test_a_mapping_without_a_value_is_commented_out_as_a_whole() -> None:
 
 
 class Model(BaseModel):
-    site: str = Field(description="What the model says.")
+    site: str
+    """What the model says."""
+
     port: int = 22
 
 
