@@ -71,13 +71,13 @@ class Gpus:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         names = map(str, range(count)) if visible is None else visible.split(",")
         self._handles = [self._handle(name.strip()) for name in names if name.strip()][:count]
+        self._uuids = [_uuid(handle) for handle in self._handles]
         self._own: set[int] = set()
         self._step = -1
         self._samples: list[str] = []
         self._events = _asked("nvmlEventSetCreate")
-        self._xids: dict[str, list[int]] = {
-            _uuid(handle): [] for handle in self._handles if self._tells_xids(handle)
-        }
+        known = zip(self._uuids, self._handles, strict=True)
+        self._xids: dict[str, list[int]] = {uuid: [] for uuid, handle in known if self._tells_xids(handle)}
         # A clock that is set in the middle must not change how far apart two samples are.
         self._epoch = time.time() - time.monotonic()
         self._ended = threading.Event()
@@ -142,8 +142,8 @@ class Gpus:
         present = {one["pid"] for handle in self._handles for one in self._processes(handle)}
         # In a container NVML may give this process another id. Before the start there was no other process.
         self._own = {os.getpid()} if os.getpid() in present else present
-        for index, (handle, name) in enumerate(zip(self._handles, names, strict=True)):
-            print(f"GPU {index}: {name} (UUID: {_uuid(handle)})")
+        for index, (uuid, name) in enumerate(zip(self._uuids, names, strict=True)):
+            print(f"GPU {index}: {name} (UUID: {uuid})")
         print(f"proxy driver: {_text(nvml.nvmlSystemGetDriverVersion())}")
         self._states("begin")
         self._sampler.start()
@@ -185,7 +185,7 @@ class Gpus:
                 "rows_remapped": None if remapped[0] is None else remapped[0] + remapped[1],
                 "rows_pending": remapped[2] and bool(remapped[2]),
                 "rows_failed": remapped[3] and bool(remapped[3]),
-                "xids": self._xids.get(_uuid(handle)),
+                "xids": self._xids.get(self._uuids[index]),
             }
             print(f"gpu state: {json.dumps(state)}")
 
@@ -193,8 +193,9 @@ class Gpus:
         """Note the XID that waits, if there is one."""
         event = _asked("nvmlEventSetWait_v2", self._events, 0)
         if event is not None:
-            # Of a GPU in parts, it is of the whole one.
-            self._xids.get(_uuid(event.device), []).append(event.eventData)
+            # Of a GPU in parts, it is of the whole one. A GPU that is lost tells no id.
+            uuid = _text(_asked("nvmlDeviceGetUUID", event.device))
+            self._xids.get(uuid, []).append(event.eventData)
 
     def _sample(self) -> None:
         while not self._ended.wait(INTERVAL):

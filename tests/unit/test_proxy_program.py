@@ -287,6 +287,26 @@ def test_what_the_sampler_prints_is_what_the_digest_reads(
     assert "GPU 0: the driver told of XID 79 during the run" in causes(found)
 
 
+def test_a_gpu_that_is_lost_in_a_run_ends_no_sampler(
+    program: ModuleType,
+    nvml: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    watch = program.watch(1)
+    watch.begin(["NVIDIA H100 80GB HBM3"])
+    nvml.xids = [79]
+    monkeypatch.setattr(nvml, "nvmlDeviceGetUUID", nvml.nvmlDeviceGetNvLinkState)
+    while nvml.xids:
+        watch._ended.wait(0.001)
+    watch._samples.clear()
+    while not watch._samples:
+        assert watch._sampler.is_alive()
+        watch._ended.wait(0.001)
+    watch.end()
+    assert '"when": "end"' in capsys.readouterr().out
+
+
 def test_an_old_nvidia_ml_py_and_a_clock_that_is_set_leave_the_samples(
     program: ModuleType, nvml: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
