@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
@@ -302,6 +303,16 @@ def test_scaling_without_a_scale_fails_and_names_it(tmp_path: Path) -> None:
     assert (run.status, run.summary["outcome"]) == (12, "infrastructure"), run.out
     assert "FAILED suites/llama3/test_llama3.py::test_scaling[70b-bf16] - llama3" in run.out
     assert [scale["why"] for scale in run.summary["scaling"][0]["scales"]][1].startswith(f"llama3/{MIDDLE}: ")
+
+
+def test_each_test_of_scaling_has_a_name_of_its_own(tmp_path: Path) -> None:
+    """Also where cases of one size and dtype differ in their model."""
+    site = tmp_path / "site.yaml"
+    site.write_text("site: lab\nreplay: {gpu: gb300}\n")
+    chosen = ("-m", "case(size='671b-proxy', dtype='bf16')", "--scaling", "0.05", "--collect-only", "-q")
+    replay = ("--site", str(site), "--backend", "replay", "--from", str(tmp_path))
+    run = pacemark("suites/deepseek_v3", *chosen, *replay, results=tmp_path)
+    assert re.findall(r"test_scaling\[(.*)\]", run.out) == ["671b-proxy-bf16-4gpus", "671b-proxy-bf16-16gpus"]
 
 
 def run_that_died(folder: Path, digest: str) -> Path:
