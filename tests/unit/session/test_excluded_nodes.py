@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from fixtures.runs.ledger import Ledger
+from fixtures.session.choices import CHOICES
+from fixtures.session.opening import resume_run
 from fixtures.session.requirements import require_nodes
 from plugins.errors import ConfigError
+from plugins.record.lines import JOBS_LOG
+from tests.unit.cluster import WIDE
+from tests.unit.jobs_log import planned
 
 
 def require(nodes: list[str]) -> None:
@@ -41,3 +50,23 @@ def test_if_the_cluster_tells_no_nodes_it_is_said_that_nobody_knows(
         "--exclude-nodes: kube tells no nodes, so nobody knows whether it has gpu017"
         in capfd.readouterr().err
     )
+
+
+@pytest.mark.parametrize(("nodes", "refused"), [(("b", "a"), False), ((), False), (("a",), True)])
+def test_a_run_goes_on_without_the_nodes_that_it_began_without_in_any_order(
+    tmp_path: Path, nodes: tuple[str, ...], refused: bool
+) -> None:
+    ledger = Ledger.create(tmp_path / JOBS_LOG, "run-1", "lab")
+    ledger.plan([replace(planned(WIDE, "slurm", WIDE.id), excluded=("a", "b"))])
+    choices = SimpleNamespace(folder=tmp_path, excluded=nodes, site=SimpleNamespace(site="lab"))
+    reporter = SimpleNamespace(ensure_newline=lambda: None, write_line=lambda _: None)
+    with contextlib.ExitStack() as stack:
+        config: Any = SimpleNamespace(
+            stash={CHOICES: choices},
+            option=SimpleNamespace(isolate=None),
+            add_cleanup=stack.callback,
+            pluginmanager=SimpleNamespace(getplugin=lambda _: reporter),
+        )
+        if refused:
+            stack.enter_context(pytest.raises(ConfigError, match="began with a,b left out"))
+        resume_run(config, [], [], {})
