@@ -39,7 +39,10 @@ def run(options: argparse.Namespace) -> int:
         which = f" with {options.case}" if options.case else ""
         nodes = f"; the slow nodes that it screened are in {FAILING_NODES}" if summary.screening else ""
         raise ConfigError(f"run {folder.name}: no case{which} was too slow{nodes}")
-    # The decision on a plan needs all of its cases.
+    if options.case and summary.acceptance is not None:
+        raise ConfigError(
+            f"-k: run {folder.name} has an acceptance plan, whose decision needs all of its cases: leave -k out"
+        )
     cases = slow if summary.acceptance is None else summary.cases
     suites = dict.fromkeys(str(CHECKOUT / "suites" / case.recipe) for case in cases)
     chosen = [*suites, "-k", " or ".join(f"[{case.id.partition('/')[2]}]" for case in cases)]

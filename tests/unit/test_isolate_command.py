@@ -38,10 +38,17 @@ def test_the_session_goes_on_with_the_cases_that_were_too_slow(session: list[str
 
 
 def test_all_cases_of_a_plan_are_selected_since_its_decision_needs_them(
-    session: list[str], tmp_path: Path
+    session: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    isolate(runs.make_run(tmp_path, runs.PLAN_TEXT))
+    run = runs.make_run(tmp_path, runs.PLAN_TEXT)
+    isolate(run)
     assert session[5] == f"[{runs.PASSED}] or [{runs.SLOW}] or [{runs.AGAIN}]"
+    session.clear()
+    assert (isolate(run, "-k", runs.SLOW), session) == (2, [])
+    assert (
+        "has an acceptance plan, whose decision needs all of its cases: leave -k out"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_run_without_such_a_case_is_an_error(
