@@ -182,6 +182,10 @@ def test_only_the_last_life_of_a_job_is_blamed_for_its_end(
     assert backend.blamed(JOB) == "node-bad"
     monkeypatch.setattr(Watching, "pods", [])
     assert backend.blamed(JOB) == "node-old"
+    # One that made room for another pod is not at fault.
+    preempted = {**taint, "reason": "PreemptionByScheduler"}
+    monkeypatch.setattr(Watching, "gone", [failed("c-0", "node-2", "0", late, conditions=[preempted])])
+    assert backend.blamed(JOB) == ""
 
 
 def test_a_log_that_has_more_is_asked_for_at_once(

@@ -217,6 +217,53 @@ def test_a_pod_that_failed_before_it_was_deleted_is_to_blame() -> None:
 FAILED = jobset(("Failed", "ReachedMaxRestarts", "too often"))
 
 
+def test_a_kubelet_that_ended_a_pod_tells_why_whatever_its_containers_ended_with() -> None:
+    """As its `activeDeadlineSeconds` ends it."""
+    late = ended(143, "Error", "2026-11-21T09:00:01Z")
+    words = "Pod was active on the node longer than the specified deadline"
+    limit = pod(0, "Failed", reason="DeadlineExceeded", message=words, containerStatuses=[late])
+    state = state_of_jobset(FAILED, [limit, deleted(pod(1), "2026-11-21T09:00:31Z")], None, 2)
+    assert state.reason == f"pod pod-0 on node-0 (DeadlineExceeded, {words})"
+    # One that failed before it is to blame.
+    crashed = pod(1, "Failed", containerStatuses=[ended(1, "Error", WHEN)])
+    assert [one.pod for one in broken([limit, crashed])] == ["pod-1", "pod-0"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "raw"),
+    [
+        (
+            "PreemptionByScheduler",
+            "default-scheduler: preempting to accommodate a higher priority pod",
+            "PREEMPTED",
+        ),
+        (
+            "TerminationByKubelet",
+            "Pod was preempted by Kubelet to accommodate a critical pod.",
+            "PREEMPTED",
+        ),
+        ("TerminationByKubelet", "Pod was terminated in response to imminent node shutdown.", "Failed"),
+        ("TerminationByKubelet", "The node was low on resource: memory.", "Failed"),
+        ("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint", "Failed"),
+        (
+            "DeletionByDeviceTaintManager",
+            "Device Taint manager: deleting due to NoExecute taint",
+            "Failed",
+        ),
+        ("DeletionByPodGC", "PodGC: node no longer exists", "Failed"),
+        ("EvictionByEvictionAPI", "Eviction API: evicting", "Failed"),
+    ],
+)
+def test_a_pod_that_made_room_for_another_one_preempts_its_job(reason: str, message: str, raw: str) -> None:
+    """The words are those of Kubernetes 1.36. Whatever the cluster did, the pod's node is named."""
+    target = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
+    codes = [ended(137, "Error", "2026-11-21T09:00:31Z")]
+    taken = pod(1, "Failed", conditions=[target], containerStatuses=codes)
+    state = state_of_jobset(FAILED, [pod(0), deleted(taken, "2026-11-21T09:00:31Z")], None, 2)
+    assert (state.raw, state.nodes) == (raw, "node-1")
+    assert state.reason == f"pod pod-1 on node-1 ({reason}: {message})"
+
+
 def test_a_job_that_hit_its_own_limit_is_no_pods_fault() -> None:
     child = jobset(("Failed", "DeadlineExceeded", "Job was active longer than specified deadline"))
     pods = [pod(0, "Failed", containerStatuses=[ended(143, "Error", WHEN)])]
