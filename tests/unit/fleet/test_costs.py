@@ -10,6 +10,7 @@ import pytest
 
 from fixtures.backends.base import LogPlace
 from fixtures.fleet import follow
+from fixtures.fleet.poll_interval import PollInterval
 from fixtures.runs.ledger import Ledger
 from plugins.errors import Unreachable
 from plugins.recipes.cases import Case
@@ -60,6 +61,22 @@ def test_the_logs_of_all_jobs_that_ended_are_asked_for_together(
     assert read[-questions:] == checked
     assert list(filter(None, removed)) == checked
     assert list(filter(None, ended)) == checked
+
+
+def test_the_cluster_is_asked_sooner_only_near_an_end(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+    due = PollInterval.due
+
+    def note(interval: PollInterval, now: float, *, changed: float, near: bool) -> float:
+        asked.append(near)
+        return due(interval, now, changed=changed, near=near)
+
+    monkeypatch.setattr(PollInterval, "due", note)
+    monkeypatch.setattr(follow.Follower, "near", property(lambda _: False))
+    start(WIDE).finish()
+    assert set(asked) == {False}
 
 
 @pytest.mark.parametrize("cases", [[WIDE], [WIDE, MIDDLE, NARROW]])

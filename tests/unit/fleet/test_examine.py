@@ -16,7 +16,7 @@ from plugins.record.case import File
 from plugins.record.folder import ARTEFACTS
 from plugins.record.job import JobRef
 from tests.unit import examples
-from tests.unit.cluster import DONE, NARROW, RUNNING, Cluster, Start
+from tests.unit.cluster import DONE, NARROW, RUNNING, Cluster, Start, told
 from tests.unit.examples import nemo2_text
 
 PROFILE = examples.case("70b-profile-fp8-64gpus")
@@ -55,7 +55,10 @@ def test_an_answer_that_nobody_foresaw_stops_no_other_case(
     cluster: Looks, start: Start, answer: Callable[[int], tuple[str, bool]]
 ) -> None:
     cluster.answer = answer
-    entries = start(PROFILE, NARROW).finish()
+    session = start(PROFILE, NARROW)
+    entries = session.finish()
+    over = f"{PROFILE.key}: job 1 is over: completed; what it left on the cluster is looked at"
+    assert [line.partition(" ")[2] for line in told(session) if " is over: " in line] == [over]
     assert [entries[case.id].failure for case in (PROFILE, NARROW)] == ["", ""]
     assert "what it left on the cluster could not be looked at: " in entries[PROFILE.id].log_note
     assert cluster.cancelled == set()

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 
 from fixtures.backends.base import Backend, ClusterTimes, InQueue, LogPiece, LogPlace
 from fixtures.backends.section import Limits
-from fixtures.fleet import follow
+from fixtures.fleet import follow, submit
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import Ledger
@@ -461,6 +462,32 @@ def test_stopping_cancels_what_runs_and_ends_what_waits(cluster: Cluster, start:
     assert cluster.cancelled == {WIDE.id}
     assert entries[WIDE.id].times.cancel_confirmed is not None
     assert "it was never submitted" in entries[NARROW.id].message
+
+
+def test_what_no_launcher_has_begun_was_never_submitted(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The only launcher is at the check of another recipe until nothing else can begin."""
+    other, closed = examples.case("15b-bf16-64gpus", "nemotron4"), threading.Event()
+
+    class Launchers(ThreadPoolExecutor):
+        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+            super().shutdown(wait=False, cancel_futures=cancel_futures)
+            closed.set()
+            super().shutdown(wait=wait)
+
+    def check(case: Case) -> None:
+        if case == other:
+            closed.wait(1200)
+
+    monkeypatch.setattr(submit, "ThreadPoolExecutor", Launchers)
+    cluster.on_check = check
+    session = start(WIDE, other, submissions_at_once=1)
+    until(lambda: session.entries()[WIDE.id].status == "intent")
+    session.fleet.stop()
+    entry = session.entries()[WIDE.id]
+    assert (cluster.submitted, entry.may_run) == ([], False)
+    assert entry.message.endswith("; it was never submitted")
 
 
 def test_stopping_does_not_wait_for_a_launcher_to_cancel_the_others(cluster: Cluster, start: Start) -> None:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from fixtures.backends.base import LogCopy, LogPlace
 from fixtures.fleet import log_reading
+from fixtures.fleet.job import LogReading
 from fixtures.fleet.log_reading import contradiction
 from fixtures.fleet.state import Policy
 from plugins.logs import Log
+from plugins.logs.formats import parser
+from plugins.record.folder import ERRORS
 from plugins.record.job import Job, JobRef
 from tests.unit.cluster import BROKEN, DONE, WIDE, Cluster, Session
 from tests.unit.examples import nemo2_text, parse, times
@@ -136,8 +140,30 @@ def test_steps_that_even_the_copy_lacks_never_ran(tmp_path: Path) -> None:
     assert follow(tmp_path, cluster).entry.failure == ""
     (tmp_path / "none").mkdir()
     del cluster.copies[WIDE.id]
-    entry = follow(tmp_path / "none", cluster).entry
-    assert (entry.failure, "the rest is gone" in entry.message) == ("infrastructure", True)
+    cluster.ends[WIDE.id] = [BROKEN]
+    case = follow(tmp_path / "none", cluster)
+    assert (case.entry.failure, "the rest is gone" in case.entry.message) == ("infrastructure", True)
+    assert case.read(ERRORS) == "srun: error: gpu001: task 3: Killed\n"
+
+
+def test_what_grows_is_awaited_also_in_a_copy(tmp_path: Path) -> None:
+    jobs: Any = SimpleNamespace(folder=tmp_path, grown=0.0, note=lambda *_: None)
+    job: Any = SimpleNamespace(key=WIDE.key, case=WIDE, log_format="nemo2", log=Log(), reading=LogReading())
+    begun = copy(BEGUN)
+    assert begun.data is not None
+    assert log_reading._use(jobs, job, begun, begun.data) == ""
+    assert job.reading.grown == jobs.grown > 0
+
+
+def test_what_a_program_does_before_its_first_step_is_said_once() -> None:
+    said: list[str] = []
+    jobs: Any = SimpleNamespace(say=said.append, grown=0.0)
+    job: Any = SimpleNamespace(key="proxy/8b", log=Log(), reading=LogReading())
+    lines = parser("maxtext")
+    for line in (b"proxy begins: to compile\n", b"proxy begins: to warm up\n", b"no line of ours\n"):
+        log_reading._take(jobs, job, lines, line)
+        job.log = job.reading.log
+    assert said == ["proxy/8b: begins to compile", "proxy/8b: begins to warm up"]
 
 
 @pytest.mark.parametrize(

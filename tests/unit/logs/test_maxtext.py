@@ -207,6 +207,12 @@ def test_a_profiling_run_and_the_timed_run_of_all_processes(ranks: int, late: in
     check_whole(joined(ticks(ranks, range(15), late=late), ticks(ranks, range(50), late=late, seed=2)), ranks)
 
 
+def test_what_a_profiler_recorded_before_a_restart_is_not_of_the_last_attempt() -> None:
+    first, capture = ticks(1, range(30)), ["Capture range started in the application."]
+    assert parse(joined(first, capture), "maxtext").captured_after == 29
+    assert parse(joined(first, capture, ticks(1, range(50))), "maxtext").captured_after is None
+
+
 def test_the_slowest_process_is_named_by_its_label() -> None:
     log = parse(joined(ticks(64, range(50), late=2, label=True)), "maxtext")
     assert {step.slowest_rank for step in log.steps} == {63}

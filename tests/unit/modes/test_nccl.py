@@ -160,6 +160,18 @@ def test_a_plug_in_that_is_loaded_is_not_yet_the_network() -> None:
     assert (setup["plugins"], setup["networks"]) == (["AWS Libfabric"], ["Socket"])
 
 
+def test_what_a_thread_of_another_gpu_prints_is_of_the_one_that_acts() -> None:
+    member = b"gpu-00:1:1 [0] NCCL INFO comm 0x5 rank 0 nranks 2 cudaDev 0 - Init COMPLETE\n"
+    way = b"gpu-00:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/1\n"
+    lists = (
+        b"gpu-00:1:2 [1] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_9:1/IB [RO]; OOB eth0:192.0.2.2<0>\n"
+    )
+    digest = nccl.Digest()
+    digest.feed(member + way + lists)
+    ((_, gpu, rank, setup),) = digest.processes()
+    assert (gpu, rank, setup["transports"], setup["devices"]) == (0, 0, ["NET/IB"], ["mlx5_9"])
+
+
 def test_a_torn_line_is_no_call_of_whose_name_it_seems_to_have() -> None:
     report = real("torn")
     assert report["counts"]["torn"] == 2
