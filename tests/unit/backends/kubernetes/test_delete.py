@@ -11,6 +11,7 @@ import pytest
 
 from fixtures.backends.kubernetes import submit
 from fixtures.backends.kubernetes.submit import Deleter
+from fixtures.runs import unconfirmed
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.unconfirmed import cancel
 from plugins.errors import Unreachable
@@ -101,7 +102,8 @@ def ledger(tmp_path: Path) -> Ledger:
     return made
 
 
-def test_the_end_of_the_others_is_confirmed(ledger: Ledger) -> None:
-    assert cancel(Cautious(), ledger, JOBS, 1.5) == {JOBS[0]}
+def test_the_end_of_the_others_is_confirmed(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unconfirmed, "LOOK_SECONDS", 0.01)
+    assert cancel(Cautious(), ledger, JOBS, 0.1) == {JOBS[0]}
     confirmed = {entry.case: entry.times.cancel_confirmed is not None for entry in ledger.entries()}
     assert confirmed == {WIDE.key: False, MIDDLE.key: True, NARROW.key: True}

@@ -58,9 +58,8 @@ Create = Callable[[], Any]
 
 
 @pytest.fixture
-def create(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Create]:
-    """Make a JobSet. The pauses between the requests pass at once."""
-    api = Api("lab", Kubernetes(gpu="h100", kubeconfig=str(kubeconfig(tmp_path / "config", server.url))))
+def api(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
+    """The way to the server. The pauses between the requests pass at once."""
     passed = [0.0]
     clock = time.monotonic
 
@@ -69,9 +68,16 @@ def create(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 
     monkeypatch.setattr(time, "sleep", sleep)
     monkeypatch.setattr(time, "monotonic", lambda: clock() + passed[0])
+    made = Api("lab", Kubernetes(gpu="h100", kubeconfig=str(kubeconfig(tmp_path / "config", server.url))))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def create(api: Api) -> Create:
+    """Make a JobSet."""
     creator = Creator(api, "default", lambda job: None)
-    yield lambda: creator.create(JobSets(), [dict(JOBSET)], time.monotonic() + 20)
-    api.close()
+    return lambda: creator.create(JobSets(), [dict(JOBSET)], time.monotonic() + 20)
 
 
 @pytest.mark.parametrize(
@@ -214,9 +220,7 @@ def test_a_job_that_is_there_after_an_internal_error_is_ours(server: Server, cre
     assert create()["metadata"]["uid"] == "1"
 
 
-def test_a_review_that_fails_says_nothing_of_a_permission(server: Server, tmp_path: Path) -> None:
-    api = Api("lab", Kubernetes(gpu="h100", kubeconfig=str(kubeconfig(tmp_path / "config", server.url))))
+def test_a_review_that_fails_says_nothing_of_a_permission(server: Server, api: Api) -> None:
     server.answers = {"POST": internal("authorizer is down")}
     with pytest.raises((Unreachable, Refused), match="authorizer is down"):
         preflight.refused(api, "default", JobSets.rules)
-    api.close()

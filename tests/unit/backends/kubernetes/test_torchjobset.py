@@ -121,7 +121,9 @@ def test_in_a_jobset_the_script_waits_for_the_master_and_says_who_it_is(tmp_path
     (tmp_path / "bin" / "getent").write_text(
         f'#!/bin/bash\n[[ "$*" == "hosts the-master" ]] && {{ [[ -e {asked} ]] || {{ touch {asked}; exit 2; }}; }}\n'
     )
-    (tmp_path / "bin" / "getent").chmod(0o755)
+    (tmp_path / "bin" / "sleep").write_text("#!/bin/bash\n")
+    for tool in ("getent", "sleep"):
+        (tmp_path / "bin" / tool).chmod(0o755)
     for index, host in (("0", "1"), ("1", "0")):
         asked.unlink(missing_ok=True)
         done = script.run(JOB_COMPLETION_INDEX=index, MASTER_ADDR="the-master")

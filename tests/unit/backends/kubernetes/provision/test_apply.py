@@ -90,7 +90,8 @@ def test_a_server_that_forbids_all_after_a_lost_answer_leaves_open_whether_a_job
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was restarted, and has not read its roles. The Job of the request without an answer is there."""
-    monkeypatch.setattr("fixtures.backends.kubernetes.provision.apply.SUBMIT_SECONDS", 3.0)
+    monkeypatch.setattr("fixtures.backends.kubernetes.provision.apply.SUBMIT_SECONDS", 60.0)
+    monkeypatch.setattr("fixtures.backends.kubernetes.api._UNTIL_PAUSE", 0.0)
     make = memory.post
 
     def post(path: str, document: Any, **query: str) -> Any:
