@@ -248,15 +248,15 @@ def test_an_image_that_cannot_be_pulled(kube_trial: MakeTrial) -> None:
 
 
 @pytest.fixture
-def taint(kubernetes_lab: KubernetesLab) -> Iterator[Callable[[str], None]]:
+def taint(kubernetes_lab: KubernetesLab) -> Iterator[Callable[..., None]]:
     """Taints a node so that its pods must go; mended afterwards."""
     tainted: list[tuple[str, Any]] = []
 
-    def make(name: str) -> None:
+    def make(name: str, key: str = "node.kubernetes.io/out-of-service") -> None:
         path = f"/api/v1/nodes/{name}"
         before = kubernetes_lab.api.get(path)["spec"].get("taints", [])
         tainted.append((path, before))
-        broken = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
+        broken = {"key": key, "value": "nodeshutdown", "effect": "NoExecute"}
         kubernetes_lab.api.merge(path, {"spec": {"taints": [*before, broken]}})
 
     yield make
@@ -264,7 +264,7 @@ def taint(kubernetes_lab: KubernetesLab) -> Iterator[Callable[[str], None]]:
         kubernetes_lab.api.merge(path, {"spec": {"taints": before}})
 
 
-def test_a_node_that_fails_is_named(taint: Callable[[str], None], kube_trial: MakeTrial) -> None:
+def test_a_node_that_fails_is_named(taint: Callable[..., None], kube_trial: MakeTrial) -> None:
     trial = kube_trial(hang_at=5).start()
     trial.until_steps(3)
     pod = trial.pod(rank=3)
@@ -272,6 +272,23 @@ def test_a_node_that_fails_is_named(taint: Callable[[str], None], kube_trial: Ma
     headline = blamed(trial)
     assert f"pod {pod['metadata']['name']} on {pod['spec']['nodeName']}" in headline
     assert "DeletionByTaintManager" in headline
+
+
+def test_a_node_that_dies_is_named(
+    kubernetes_lab: KubernetesLab, taint: Callable[..., None], kube_trial: MakeTrial
+) -> None:
+    """Its kubelet ends no pod any more. Meanwhile the Job does not fail."""
+    trial = kube_trial(hang_at=5, limits=HOPELESS).start()
+    trial.until_steps(3)
+    pod = trial.pod(rank=3)
+    metadata, node = pod["metadata"], pod["spec"]["nodeName"]
+    path = f"/api/v1/namespaces/{trial.namespace}/pods/{metadata['name']}"
+    held = [*metadata["finalizers"], "lab/dead"]
+    kubernetes_lab.api.merge(path, {"metadata": {"finalizers": held}})
+    taint(node, "lab/unreachable")
+    trial.until_said(f": pod {metadata['name']} on {node} (DeletionByTaintManager")
+    kubernetes_lab.api.merge(path, {"metadata": {"finalizers": None}})
+    assert "it can never start; the queue says: " in blamed(trial)
 
 
 @pytest.mark.parametrize("how", ["evicted", "deleted"])

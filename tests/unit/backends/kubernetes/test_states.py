@@ -118,6 +118,12 @@ def beside(
     return shown
 
 
+def failed_without_sidecar(number: int) -> dict[str, Any]:
+    shown = pod(number, "Failed", containerStatuses=[ended(1, "Error", WHEN)])
+    shown["spec"]["restartPolicy"] = "Never"
+    return shown
+
+
 @pytest.mark.parametrize("restarts", ["Never", "OnFailure"])
 def test_the_end_of_what_trains_is_the_end_beside_a_sidecar(restarts: str) -> None:
     pods = [beside(number, ended(0, "Completed", WHEN), restarts=restarts) for number in range(2)]
@@ -158,6 +164,7 @@ def test_what_failed_first_beside_a_sidecar_is_named() -> None:
         [beside(number, ended(0, "Completed", WHEN), restarts="Always") for number in range(2)],
         [beside(number, ended(1, "Error", WHEN, name="log-shipper")) for number in range(2)],
         [pod(0, "Failed", containerStatuses=[ended(1, "Error", WHEN)])],  # its object will say so
+        [beside(0, ended(0, "Completed", WHEN)), failed_without_sidecar(1)],
     ],
 )
 def test_what_still_trains_beside_a_sidecar_or_trains_again_has_not_ended(pods: list[dict[str, Any]]) -> None:
@@ -296,6 +303,36 @@ def test_of_pods_that_went_in_one_second_the_watch_tells_the_first() -> None:
         "pod pod-2 on node-2 (it was deleted)"
     ]
     assert first_deleted([*seen, Pod(deleted(pod(3), WHEN))]) == []
+
+
+def test_a_job_that_lost_a_pod_for_good_is_hopeless_before_it_fails() -> None:
+    """A Job fails only once all of its pods have ended. On a node that is dead, none does."""
+    taint = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
+    dead = deleted(pod(0, conditions=[taint]), WHEN)
+    crashed = pod(1, "Failed", containerStatuses=[ended(1, "Error", WHEN)])
+    state = state_of_jobset(jobset(), [dead, deleted(pod(1), WHEN)], None, 2)
+    assert (state.phase, state.hopeless) == (Phase.QUEUED, True)
+    assert state.reason == "0 of 2 pods have a node: pod pod-0 on node-0 (DeletionByTaintManager)"
+    # The others may fail before a taint comes.
+    state = state_of_jobset(jobset(), [crashed, deleted(pod(0), WHEN)], None, 2)
+    assert state.hopeless
+    assert "pod pod-1 on node-1: container workload ended with exit code 1" in state.reason
+    # While all are there, the cluster may not have looked yet.
+    assert not state_of_jobset(jobset(), [crashed, pod(0)], None, 2).hopeless
+    # Somebody deleted them all, and their Job may make others.
+    assert not state_of_jobset(jobset(), [deleted(pod(n), WHEN) for n in range(2)], None, 2).hopeless
+
+
+@pytest.mark.parametrize(
+    ("resumed", "hopeless"), [("2026-11-21T09:00:00Z", True), ("2026-11-21T09:00:01Z", False)]
+)
+def test_a_pod_that_was_lost_before_kueue_gave_other_nodes_says_nothing(resumed: str, hopeless: bool) -> None:
+    taint = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
+    dead = deleted(pod(0, conditions=[taint]), WHEN)
+    dead["metadata"]["creationTimestamp"] = "2026-11-21T09:00:00Z"
+    again = jobset()
+    again["status"]["conditions"] = [{"type": "Suspended", "status": "False", "lastTransitionTime": resumed}]
+    assert state_of_jobset(again, [dead], None, 2).hopeless is hopeless
 
 
 def test_what_keeps_a_deleted_jobset_is_told() -> None:
