@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from decimal import Decimal
+from functools import lru_cache
 from typing import TypeGuard, TypeVar
 
 from plugins.logs.log import Span
@@ -27,8 +28,9 @@ def single(pairs: Iterable[tuple[str, T]]) -> dict[str, T]:
     values: dict[str, T] = {}
     torn = set()
     for name, value in pairs:
+        first = values.setdefault(name, value)
         # As texts, because nan differs from itself.
-        if str(values.setdefault(name, value)) != str(value):
+        if first is not value and str(first) != str(value):
             torn.add(name)
     return {name: value for name, value in values.items() if name not in torn}
 
@@ -50,6 +52,7 @@ def whole(value: float | None) -> int | None:
     return int(value)
 
 
+@lru_cache(1 << 12)
 def resolution(text: str | None, significant: int | None = None) -> float:
     """Half a unit of the last printed digit of a `NUMBER`; 0 if there is none, as in nan.
 

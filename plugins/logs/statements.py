@@ -227,6 +227,10 @@ class Statements:
         self._opened.add(line)
 
     def keep(self, fact: Fact, hint: bytes = b"") -> None:
+        lines = self._since.lines.get((fact.name, fact.value))
+        if lines is not None:
+            lines[hint] += 1
+            return
         self._since.add(replace(fact, said=printable(fact.said)[:200]), Counter([hint]))
 
     def stepped(self, *, anew: bool) -> None:
