@@ -296,9 +296,10 @@ def test_so_it_is_by_every_reader_and_without_the_c_loader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, reader: Callable[[Path], object]
 ) -> None:
     without_the_c_loader(monkeypatch)
+    monkeypatch.setattr(yaml_text, "_MOST_VALUES", 1000)
     path = tmp_path / "tree.yaml"
     path.write_text(content)
-    with pytest.raises(ConfigError, match="more than 100"):
+    with pytest.raises(ConfigError, match=r"more than 1(,0)?00 (values|levels)"):
         reader(path)
 
 
@@ -336,7 +337,7 @@ def test_aliases_that_people_use_still_work(tmp_path: Path) -> None:
 
 
 def test_no_file_has_more_mistakes_than_somebody_reads(tmp_path: Path) -> None:
-    said = refused(tmp_path, GOOD + "".join(f"{'x' * 500}{i}: 1\n" for i in range(5_000)))
+    said = refused(tmp_path, GOOD + "".join(f"{'x' * 500}{i}: 1\n" for i in range(500)))
     assert len(said) == 21
     assert said[-1] == "tree.yaml: and more mistakes behind these"
     assert max(map(len, said)) < 1000

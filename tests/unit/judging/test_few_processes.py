@@ -55,11 +55,12 @@ def test_a_name_that_two_processes_wrote_is_no_type(torn: str) -> None:
 @pytest.mark.parametrize("line", COMMUNICATORS)
 def test_the_communicator_of_all_counts_however_rare_it_is(dialect: str, line: str) -> None:
     gpus = CASES[dialect].gpus
-    each = [line.format(8)] * 5 + [line.format(gpus)]
-    assert ("group", gpus) in facts_of(dialect, text_of(dialect, *each * 32))
-    assert judged(dialect, text_of(dialect, *each * 32)) == []
-    assert judged(dialect, text_of(dialect, *each[:1] * 600, line.format(gpus))) == []
-    (reason,) = judged(dialect, text_of(dialect, *each[:1] * 600, line.format(2 * gpus)))
+    node, whole, more = (line.format(size) for size in (8, gpus, 2 * gpus))
+    assert judged(dialect, text_of(dialect, *[*[node] * 5, whole] * 32)) == []
+    rare = text_of(dialect, *[node] * 600, whole)
+    assert ("group", gpus) in facts_of(dialect, rare)
+    assert judged(dialect, rare) == []
+    (reason,) = judged(dialect, text_of(dialect, *[node] * 600, more))
     assert f"its largest group has {2 * gpus} processes" in reason
 
 

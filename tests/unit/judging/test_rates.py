@@ -22,7 +22,7 @@ from tests.unit import aks, examples
 from tests.unit.logs.test_means import log_text
 from tests.unit.logs.test_nemo1 import bar
 
-RUNS, FEW = 40, 20
+RUNS, FEW = 20, 5
 AIMED = [cell for cell in rates.grid() if cell.cluster in [aim.cluster for aim in rates.AIMS]]
 """The cells that have an aim."""
 
