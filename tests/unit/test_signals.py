@@ -53,6 +53,22 @@ def test_a_child_that_fails_is_heard_if_the_parent_ignores_the_end_of_children()
         assert subprocess.run(["false"], check=False).returncode == 1
 
 
+def test_ctrl_c_while_python_shuts_down_prints_no_traceback() -> None:
+    # What is registered first is called last.
+    session = (
+        "import atexit, os, signal\n"
+        "from fixtures.signals import Signals\n"
+        "atexit.register(os.kill, os.getpid(), signal.SIGINT)\n"
+        "signals = Signals(None)\n"
+        "signals.catch()\n"
+        "signals.restore()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", session], cwd=examples.ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+
+
 def test_what_the_tests_start_ignores_no_signal() -> None:
     status = subprocess.run(["cat", "/proc/self/status"], capture_output=True, text=True, check=True).stdout
     ignored = int(re.findall(r"^SigIgn:\s*(\w+)$", status, re.MULTILINE)[0], 16)
