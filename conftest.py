@@ -4,6 +4,8 @@ import gc
 import os
 import shlex
 from collections.abc import Generator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +44,21 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
             pluginmanager.consider_pluginarg(name)
     for name in _PLUGINS:
         pluginmanager.import_plugin(name)
+    _run_own_alone(pluginmanager, config.rootpath)
+
+
+def _run_own_alone(pluginmanager: pytest.PytestPluginManager, root: Path) -> None:
+    """Run no conftest.py outside the checkout.
+
+    Until our options are known, pytest takes `DIR` of `--from DIR` for a folder of tests, whose conftest.py it runs.
+    """
+    load = pluginmanager._loadconftestmodules
+
+    def load_own(path: Path, *arguments: Any, **options: Any) -> None:
+        if path.is_relative_to(root):
+            load(path, *arguments, **options)
+
+    pluginmanager._loadconftestmodules = load_own  # type: ignore[method-assign]
 
 
 @pytest.hookimpl(tryfirst=True)

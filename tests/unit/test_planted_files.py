@@ -14,6 +14,7 @@ from fixtures.backends.shell import Answer
 from fixtures.backends.ssh.log_tail import trouble
 from plugins.errors import Unreachable
 from plugins.record.job import JobRef
+from tests.system.support import pacemark
 from tests.unit.backends.ssh.test_log_tail import Here, drain, long
 
 ODD = [
@@ -144,3 +145,15 @@ def test_no_job_id_is_a_command(odd: str, tmp_path: Path) -> None:
     controller.folder(odd)
     controller._shown([job])
     assert not list(tmp_path.iterdir())
+
+
+def test_no_program_in_a_folder_of_logs_is_run(tmp_path: Path) -> None:
+    """pytest looks for a conftest.py in each word of the command line that it does not know."""
+    logs, ran = tmp_path / "logs", tmp_path / "ran"
+    for folder in (logs, logs / "test_logs"):
+        folder.mkdir()
+        (folder / "conftest.py").write_text(f"open({str(ran)!r}, 'w')\n")
+    chosen = ("suites/llama3", "-k", "70b and fp8 and 512", "--backend", "replay", "--from", str(logs))
+    run = pacemark(*chosen, results=tmp_path / "results")
+    assert (run.status, "ERROR: no log of llama3/70b-fp8-512gpus below" in run.out) == (4, True), run.out
+    assert not ran.exists()

@@ -18,7 +18,7 @@ import pytest
 
 from fixtures import housekeeping
 from fixtures.backends.section import Limits, Machine
-from fixtures.runs.folders import Summary, find_run, print_runs
+from fixtures.runs.folders import Summary, all_runs, find_run, print_runs
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.leftovers import cancel_left
 from fixtures.runs.lock import RunLock, take_run
@@ -363,6 +363,14 @@ def test_a_ledger_that_cannot_be_written_keeps_no_job_alive(
     assert "job 5 is over" in said
     assert "job 6 is over" in said
     assert cluster.cancelled == {WIDE.id, NARROW.id}
+
+
+def test_what_cannot_be_listed_has_not_no_runs(tmp_path: Path) -> None:
+    """A sweep must not say that nothing is left there."""
+    (tmp_path / "results").touch()
+    with pytest.raises(NotADirectoryError):
+        all_runs(tmp_path / "results")
+    assert all_runs(tmp_path / "absent") == []
 
 
 def test_a_run_whose_damage_cannot_be_recorded_hides_no_other(
