@@ -15,6 +15,8 @@ from typing import Any
 import allure
 import allure_commons
 import pytest
+from allure_commons.logger import AllureFileLogger
+from allure_commons.model2 import TestResultContainer
 
 from plugins.errors import Lost
 from plugins.files import write_whole
@@ -142,6 +144,17 @@ def write_run(folder: Path, run: Path, summary: Summary) -> None:
         "plugins": {"awesome": {"options": awesome}},
     }
     write_whole(run / CONFIG, json.dumps(settings, indent=2) + "\n")
+
+
+class Writer(AllureFileLogger):  # type: ignore[misc]
+    """Allure's own, which writes a file for each fixture of each test: six for a case, and no reader needs those that passed."""
+
+    @allure_commons.hookimpl  # type: ignore[untyped-decorator]
+    def report_container(self, container: TestResultContainer) -> None:
+        """Write what set-up and tear-down did, if that failed or shows anything."""
+        parts = (*container.befores, *container.afters)
+        if any(part.status not in (None, "passed") or part.steps or part.attachments for part in parts):
+            super().report_container(container)
 
 
 class Lenient:

@@ -9,6 +9,7 @@ from typing import Any
 
 import allure
 import pytest
+from allure_commons import model2
 
 from plugins.errors import Lost
 from plugins.record.job import Times
@@ -31,6 +32,32 @@ def test_a_result_lasts_as_long_as_the_job(times: Times | None, start: int | Non
     config: Any = SimpleNamespace(pluginmanager=SimpleNamespace(getplugin={"allure_listener": listener}.get))
     allure_view.set_times(config, times)
     assert (result.start, result.stop) == (start, stop)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "files"),
+    [
+        (model2.TestBeforeResult(status="passed"), model2.TestAfterResult(), 0),
+        (model2.TestBeforeResult(status="broken"), model2.TestAfterResult(), 1),
+        (model2.TestBeforeResult(status="passed"), model2.TestAfterResult(status="failed"), 1),
+        (
+            model2.TestBeforeResult(status="passed", attachments=[model2.Attachment("a.txt")]),
+            model2.TestAfterResult(),
+            1,
+        ),
+        (
+            model2.TestBeforeResult(status="passed", steps=[model2.TestBeforeResult()]),
+            model2.TestAfterResult(),
+            1,
+        ),
+    ],
+)
+def test_a_fixture_that_passed_and_shows_nothing_has_no_file(
+    tmp_path: Path, before: model2.TestBeforeResult, after: model2.TestAfterResult, files: int
+) -> None:
+    writer = allure_view.Writer(tmp_path)
+    writer.report_container(model2.TestResultContainer(uuid="1", befores=[before], afters=[after]))
+    assert len(list(tmp_path.iterdir())) == files
 
 
 @pytest.mark.parametrize(
