@@ -11,8 +11,7 @@ import pytest
 from fixtures.backends.base import LogCopy, LogPlace
 from fixtures.backends.kubernetes import gcs as bucket
 from fixtures.backends.kubernetes.facts import Pod
-from fixtures.backends.kubernetes.gcs import Storage, Unreadable
-from fixtures.backends.kubernetes.job_logs import fetch
+from fixtures.backends.kubernetes.gcs import Storage, Unreadable, fetch
 from tests.lab.buckets import BucketLab
 from tests.system.support import NO_STORAGE
 

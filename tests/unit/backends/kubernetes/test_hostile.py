@@ -23,7 +23,7 @@ from fixtures.backends.kubernetes.api import Api, Refused, _pause
 from fixtures.backends.kubernetes.blame import broken
 from fixtures.backends.kubernetes.connection import Stream
 from fixtures.backends.kubernetes.facts import Pod, images_of, is_true
-from fixtures.backends.kubernetes.gcs import Storage, Unreadable, Written
+from fixtures.backends.kubernetes.gcs import Storage, Unreadable, Written, fetch
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.kinds import JobKind
 from fixtures.backends.kubernetes.logs import Reading
@@ -180,7 +180,7 @@ def test_an_object_of_any_shape_is_a_state_or_no_answer(
         kind.place(pod, LogPlace())
         job_logs.why_gone(pod)
         storage = SimpleNamespace(read=lambda url: Written(b"", datetime(2026, 11, 21, tzinfo=UTC)))
-        job_logs.fetch(storage, LogCopy(LogPlace(), "gs://b/x", "w"), pod)  # type: ignore[arg-type]
+        fetch(storage, LogCopy(LogPlace(), "gs://b/x", "w"), pod)  # type: ignore[arg-type]
     sorted(pod.age for pod in pods), sorted(pod.place for pod in pods)
 
 
