@@ -299,7 +299,7 @@ def test_what_pods_and_headers_count_is_a_number_or_nothing(number: str) -> None
     contract = gpt3_setup.contract()
     said = f"pacemark: download {number} of 2: {number} of 3 files".encode()
     assert progress([said], contract.file.data.progress, "download", 2) == "download: starting"
-    assert contract.found(f"pacemark: data: {number} pairs, 0 without index, tokenizer yes") is None
+    assert contract.counted(f"pacemark: data: {number} pairs, 0 without index, tokenizer yes") is None
     assert _pause(number, 1) >= 1
     pod = {"metadata": _metadata("pod-0", labels={"jobset.sigs.k8s.io/restart-attempt": number})}
     assert JobSets().place(Pod(pod), LogPlace()).attempt == 1

@@ -100,7 +100,7 @@ class Volume:
 
     def count(self) -> tuple[str | Any, ...]:
         """Pairs, files without index, and whether the tokenizer is there."""
-        there = gpt3_setup.contract().found(self.run("count", 0))
+        there = gpt3_setup.contract().counted(self.run("count", 0))
         assert there is not None
         return there.group("pairs", "lone", "tokenizer")
 
