@@ -121,6 +121,16 @@ class Cluster(Backend):
         """Nothing is open."""
 
 
+class Clock:
+    """The monotonic clock, `ahead` by so many seconds."""
+
+    def __init__(self) -> None:
+        self.ahead, self._real = 0.0, time.monotonic
+
+    def __call__(self) -> float:
+        return self._real() + self.ahead
+
+
 class Session:
     """A fleet with its ledger, as a session has them."""
 

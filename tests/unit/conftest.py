@@ -22,7 +22,7 @@ from plugins.record.case import CaseRecord
 from plugins.record.stored import case_as_json
 from plugins.reports import case_folder
 from tests.unit import examples
-from tests.unit.cluster import Cluster, Session, Start
+from tests.unit.cluster import Clock, Cluster, Session, Start
 
 set_hypothesis_home_dir(Path(tempfile.gettempdir()) / "pacemark-hypothesis")
 settings.register_profile("pacemark", deadline=None, derandomize=True, database=None, max_examples=100)
@@ -52,6 +52,13 @@ def typed_records(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def cluster() -> Cluster:
     return Cluster()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr("time.monotonic", made)
+    return made
 
 
 @pytest.fixture

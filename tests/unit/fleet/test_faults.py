@@ -22,7 +22,7 @@ from plugins.recipes.cases import Case
 from plugins.record.job import JobRef
 from plugins.record.lines import JOBS_LOG
 from tests.unit import examples
-from tests.unit.cluster import DONE, MIDDLE, NARROW, RUNNING, WIDE, Cluster, Site, Start, told, until
+from tests.unit.cluster import DONE, MIDDLE, NARROW, RUNNING, WIDE, Clock, Cluster, Site, Start, told, until
 
 
 def test_a_ledger_that_cannot_be_written_leaves_no_job(
@@ -95,7 +95,7 @@ def test_what_a_broken_ledger_leaves_unconfirmed_is_named(
 
     cluster.on_submit, cluster.ends[WIDE.id] = submit, [RUNNING]
     monkeypatch.setattr(cluster, "cancel", cancel)
-    session = start(WIDE, NARROW, cancel_seconds=0.5)
+    session = start(WIDE, NARROW, cancel_seconds=0.1)
     session.finish()
     said = "\n".join(told(session))
     assert "job 1 was asked to end, which is NOT confirmed" in said
@@ -213,10 +213,10 @@ def test_a_job_that_cannot_be_looked_up_is_lost_and_holds_up_no_other(
     monkeypatch.setattr(cluster, "find", find)
     cluster.on_submit = submit
     cluster.ends[NARROW.id] = [RUNNING] * 50 + [DONE]
-    session = start(WIDE, NARROW, policy=Policy(retries=1), unreachable_minutes=0.02)
+    session = start(WIDE, NARROW, policy=Policy(retries=1), unreachable_minutes=0.005)
     entries = session.finish()
     assert (entries[NARROW.id].failure, entries[WIDE.id].failure) == ("", "lost")
-    reason = "its job could not be looked up for 0.02 minutes: lab: sacct: Connection refused; it may run: look for the name "
+    reason = "its job could not be looked up for 0.005 minutes: lab: sacct: Connection refused; it may run: look for the name "
     assert entries[WIDE.id].message == f"{reason}{WIDE.id}"
     assert cluster.submitted == [WIDE.id, NARROW.id]
     assert [entry.ref.name for entry in session.ledger.entries() if entry.may_run] == [WIDE.id]
@@ -224,15 +224,18 @@ def test_a_job_that_cannot_be_looked_up_is_lost_and_holds_up_no_other(
 
 @pytest.mark.usefixtures("soon")
 def test_the_bound_of_a_launcher_does_not_begin_before_itself(
-    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
     """It waits here for the check of another recipe, which takes longer than that bound."""
     other = examples.case("15b-bf16-64gpus", "nemotron4")
     looks: list[str] = []
+    begun = threading.Event()
 
     def check(case: Case) -> None:
         if case.recipe == other.recipe:
-            time.sleep(2)
+            assert begun.wait(60)
+            until(lambda: session.fleet.board[WIDE.key].phase == "sending")
+            clock.ahead = 700
 
     def submit(name: str) -> None:
         if name == WIDE.id:
@@ -243,10 +246,11 @@ def test_the_bound_of_a_launcher_does_not_begin_before_itself(
         looks.append(job.name)
         return replace(job, id="7", folder="/logs") if len(looks) > 1 else None
 
-    monkeypatch.setattr(Site, "launch_bound", 1.5)
+    monkeypatch.setattr(Site, "launch_bound", 600)
     monkeypatch.setattr("fixtures.runs.unconfirmed.LOOK_AGAIN_SECONDS", 0.0)
     monkeypatch.setattr(cluster, "find", find)
     cluster.on_check, cluster.on_submit = check, submit
     session = start(WIDE, other, submissions_at_once=1)
-    entries = session.finish()
+    begun.set()
+    entries = session.finish(3600)
     assert (entries[WIDE.id].failure, entries[WIDE.id].ref.id) == ("", "7")

@@ -27,7 +27,20 @@ from plugins.recipes.cases import Case
 from plugins.record.job import JobRef, JobState, Phase
 from plugins.record.lines import JOBS_LOG
 from tests.unit import examples
-from tests.unit.cluster import DONE, MIDDLE, NARROW, RUNNING, WIDE, Cluster, Session, Site, Start, told, until
+from tests.unit.cluster import (
+    DONE,
+    MIDDLE,
+    NARROW,
+    RUNNING,
+    WIDE,
+    Clock,
+    Cluster,
+    Session,
+    Site,
+    Start,
+    told,
+    until,
+)
 from tests.unit.examples import nemo2_text
 
 
@@ -72,14 +85,26 @@ def test_a_launcher_that_hangs_holds_nobody_up(cluster: Cluster, start: Start) -
 
 
 def test_a_job_that_starts_does_not_run_yet_and_has_a_limit_of_its_own(
-    cluster: Cluster, start: Start
+    cluster: Cluster, start: Start, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    polls: list[int] = []
+
+    def poll(jobs: Sequence[JobRef]) -> dict[JobRef, JobState]:
+        polls.append(len(jobs))
+        return Cluster.poll(cluster, jobs)
+
+    monkeypatch.setattr(cluster, "poll", poll)
     starting = JobState(Phase.STARTING, "Starting", "15 of 16 pods run", "gpu001")
     cluster.ends = {WIDE.id: [starting], NARROW.id: [starting]}
-    session = start(WIDE, NARROW, start_minutes=0.05, run_minutes=0.01)
+    session = start(WIDE, NARROW, start_minutes=5, run_minutes=1)
+    until(lambda: polls.count(2) > 1)
     # Longer than it may run, and shorter than it may start.
-    time.sleep(1)
+    clock.ahead = 120
+    before = len(polls)
+    until(lambda: len(polls) > before + 1)
     cluster.ends[WIDE.id] = [RUNNING, DONE]
+    until(lambda: session.entries()[WIDE.id].status == "ended")
+    clock.ahead = 310
     entries = session.finish()
     assert entries[WIDE.id].failure == ""
     assert entries[NARROW.id].failure == "infrastructure"

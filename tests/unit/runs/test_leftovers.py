@@ -32,7 +32,7 @@ from plugins.record.lines import JOBS_LOG
 from tests.unit.cluster import DONE, MIDDLE, NARROW, RUNNING, WIDE, Cluster
 from tests.unit.jobs_log import line_of, planned, rewrite
 
-BOUND = 1.0
+BOUND = 0.0
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -97,7 +97,10 @@ def left(folder: Path) -> list[str]:
     return [entry.case for entry in Summary.of(folder).left]
 
 
-def test_known_jobs_are_cancelled_before_lost_ones_are_looked_for(folder: Path) -> None:
+def test_known_jobs_are_cancelled_before_lost_ones_are_looked_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "BOUND", 1.0)
     cluster = Known()
     good, said = swept(folder, cluster)
     assert good
@@ -110,18 +113,14 @@ def test_known_jobs_are_cancelled_before_lost_ones_are_looked_for(folder: Path) 
     assert left(folder) == []
 
 
-def test_what_a_dead_run_left_on_the_stage_is_removed_with_its_job(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(globals(), "BOUND", 0.0)
+def test_what_a_dead_run_left_on_the_stage_is_removed_with_its_job(folder: Path) -> None:
     cluster = Known()
     assert swept(folder, cluster)[0]
     assert cluster.released == [WIDE.id]
 
 
-def test_all_cases_of_a_run_that_was_swept_have_ended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_cases_of_a_run_that_was_swept_have_ended(folder: Path) -> None:
     """Also one that waited for its isolation, and one that was never sent: otherwise nobody could bundle the run."""
-    monkeypatch.setitem(globals(), "BOUND", 0.0)
     ledger = Ledger(folder / JOBS_LOG)
     ledger.end(NARROW.key, "", ended=5.0)
     ledger.hold([NARROW.key])
@@ -175,7 +174,6 @@ def test_a_case_stays_as_it_ended_if_the_end_of_its_job_is_confirmed_later(
 def test_what_a_cancelled_job_left_that_cannot_be_removed_is_told_and_swept_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(globals(), "BOUND", 0.0)
     cluster = Known()
     with monkeypatch.context() as patch:
         refusal = Unreachable("Read-only file system")
@@ -216,7 +214,6 @@ def test_a_lost_job_that_one_empty_list_hides_is_found_by_the_next_look(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the session looks, so does a sweep: its launcher ended long ago."""
-    monkeypatch.setitem(globals(), "BOUND", 0.0)
     cluster = Known()
     answers = iter([None, JobRef(NARROW.recipe, NARROW.id, NARROW.id, "6", "/logs")])
     monkeypatch.setattr(cluster, "find", lambda job, **_: next(answers))
@@ -479,7 +476,7 @@ def test_the_owner_of_a_run_is_asked_to_end(folder: Path, owner: subprocess.Pope
 def test_no_stranger_is_asked_to_end(
     folder: Path, owner: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fixtures.runs.stop._OWNER_SECONDS", 0.5)
+    monkeypatch.setattr("fixtures.runs.stop._OWNER_SECONDS", 0.1)
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as stranger:
         try:
             name(folder, stranger.pid)
