@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import IO, NoReturn, Self
 
 import pytest
+from pydantic import BaseModel
 
 ROOT = Path(__file__).resolve().parents[2]
 # Users have no hypothesis, which takes half a second to load.
@@ -36,9 +37,11 @@ OPTIONS = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
 _IMPORTED_LATE = (
     "fixtures.backends.ssh.login",
     "fixtures.backends.kubernetes.backend",
+    "fixtures.backends.replay",
     "rich.live",
     "rich.table",
     "jinja2",
+    "plugins.console",
 )
 _MESSAGE = 1 << 17
 
@@ -203,6 +206,10 @@ def _make_ready() -> None:
         markup.template(name)
     for record in (case.CaseRecord, summary.Summary):
         stored._adapter(record)
+    models = BaseModel.__subclasses__()
+    for model in models:
+        models += model.__subclasses__()
+        model.model_rebuild(raise_errors=False)
     for suite in ("llama3", "proxy"):
         load_recipe(ROOT / "suites" / suite)
         load_baselines(ROOT / "baselines" / f"{suite}.yaml")

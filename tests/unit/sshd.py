@@ -1,4 +1,4 @@
-"""An SSH server that misbehaves as a test tells it, and the way to it. As a plugin, sessions soon give up who does not answer."""
+"""An SSH server that misbehaves as a test tells it, and the way to it. As a plugin, sessions soon give up a cluster that does not answer."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from paramiko.common import AUTH_SUCCESSFUL, OPEN_SUCCEEDED
 
+from fixtures.backends.kubernetes import preflight
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.backends.ssh.section import Ssh
-from fixtures.fleet import jobs
+from fixtures.fleet import jobs, preflights
 
 
 def pytest_configure() -> None:
-    jobs.FIRST_CONTACT_SECONDS = 1.0
+    jobs.FIRST_CONTACT_SECONDS = preflights._CHECK_AGAIN_SECONDS = preflight.STARTING_SECONDS = 0.1
 
 
 class Server(paramiko.ServerInterface):

@@ -270,7 +270,7 @@ def test_a_mistake_is_told_in_words(mistake: Mistake, port: int, tmp_path: Path)
         public = paramiko.PKey.from_path(tmp_path / "key")
         (tmp_path / "key.pub").write_text(f"{public.get_name()} {public.get_base64()} me@here\n")
     typed = [str(tmp_path / word) if word == name else word for word in shlex.split(mistake.typed)]
-    if mistake.server and mistake.site is SLURM:
+    if mistake.server:
         typed += ["-p", "tests.unit.sshd"]
     result = pacemark(*typed, results=tmp_path / "results", env=dict(mistake.environment))
     out = result.out.replace(f"{tmp_path}/", "").replace(str(port), "PORT")
