@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 _PAGE = 3
 # Writes what Megatron's tool writes: a .bin and an .idx of that prefix; here a byte for each document.
 PREPROCESS = """\
-import argparse, os, sys, time
+import argparse, glob, os, sys, time
 parser = argparse.ArgumentParser()
 for name in ("input", "output-prefix", "tokenizer-type", "vocab-file", "merge-file", "workers"):
     parser.add_argument("--" + name, required=True)
@@ -23,7 +22,8 @@ prefix = given.output_prefix + "_text_document"
 with open(prefix + ".bin", "w") as file:
     file.write("b" * len(documents))
     file.flush()
-    time.sleep(float(os.environ.get("SLOW", "0")))
+    if os.environ.get("HOLD") and glob.glob(os.environ["HOLD"] + "/*.bin"):
+        time.sleep(600)
 if os.environ.get("BROKEN") and os.environ["BROKEN"] in given.input:
     sys.exit("RuntimeError: no memory left")
 open(prefix + ".idx", "w").write(str(len(documents)))
@@ -41,7 +41,7 @@ class Hub:
     """Serves `files` (contents by path) of any data set. What was asked is in `asked`: path and token.
 
     `busy`: how many of the next requests for files it answers with 429; `cut`: how many of the next files it sends by
-    half; `delay`: seconds before each; `tickets`: if there are any, each takes one, and waits for it. Files come from another host than the one that is asked.
+    half; `tickets`: if there are any, each takes one, and waits for it. Files come from another host than the one that is asked.
     """
 
     def __init__(self, files: dict[str, bytes]) -> None:
@@ -49,7 +49,6 @@ class Hub:
         self.asked: list[tuple[str, str]] = []
         self.busy = 0
         self.cut = 0
-        self.delay = 0.0
         self.tickets: threading.Semaphore | None = None
         hub = self
 
@@ -67,7 +66,7 @@ class Hub:
         self._server = Server(("127.0.0.1", 0), Handler)
         self._port = self._server.server_address[1]
         self.url = f"http://127.0.0.1:{self._port}"
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def close(self) -> None:
         self._server.shutdown()
@@ -102,7 +101,6 @@ class Hub:
     def _bytes(self, request: BaseHTTPRequestHandler, place: str) -> None:
         known = {"vocab.json": b"{}", "merges.txt": b"#version"}
         content = {**known, **self.files}.get(place)
-        time.sleep(self.delay)
         if self.tickets is not None and place not in known:
             self.tickets.acquire()
         if content is None:

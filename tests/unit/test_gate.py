@@ -299,7 +299,7 @@ def test_a_case_that_the_site_file_leaves_out_is_counted_and_named(tmp_path: Pat
     assert run.status == 5
 
 
-CASES = [f"70b-{dtype}-{gpus}gpus" for dtype in ("bf16", "fp8") for gpus in (64, 128, 256, 512)]
+CASES = [f"70b-{dtype}-{gpus}gpus" for dtype in ("bf16", "fp8") for gpus in (64, 128, 256)]
 
 
 @pytest.fixture(scope="module")
@@ -318,13 +318,11 @@ def earlier(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Path]:
 @pytest.mark.parametrize(
     ("pace", "options", "status", "line"),
     [
-        (1.0, ("--fail-if", "slower"), 0, ""),
         (1.045, ("--fail-if", "slower"), 1, f"differs: llama3/{SLOW}: slower than in "),
         (1.045, ("--fail-if", "slower", "--gate"), 10, f"differs: llama3/{SLOW}: slower than in "),
         (0.96, ("--fail-if", "slower", "--gate"), 0, ""),
         (0.96, ("--fail-if", "different", "--gate"), 10, f"differs: llama3/{SLOW}: faster than in "),
         (1.045, (), 0, ""),
-        (None, ("--fail-if", "slower"), 1, "not compared: llama3/"),
         (None, ("--fail-if", "slower", "--gate"), 13, "not compared: llama3/"),
     ],
 )

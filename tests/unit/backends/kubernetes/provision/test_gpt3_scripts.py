@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -178,15 +179,19 @@ def test_a_stage_that_is_killed_goes_on_where_it_was(
     folder = {"download": "downloaded", "extract": "extracted", "concatenate": "concatenated"}.get(
         stage, "preprocessed"
     )
-    # Slow, so that it dies in the middle of its work: the first worker, which has several files.
-    slow = volume.root.parent / "slow"
-    slow.mkdir()
+    # It stands still behind its first file, so that it dies in the middle of its work: the first worker, which has several.
+    still = volume.root.parent / "still"
+    still.mkdir()
     for program in ("zstd", "cat"):
-        path = slow / program
-        path.write_text(f'#!/bin/sh\nsleep 1\nexec {shutil.which(program)} "$@"\n')
+        path = still / program
+        path.write_text(
+            '#!/bin/bash\nfor file in "$HOLD"/*; do [[ ! -e $file || $file == *.part ]] || sleep 600; done\n'
+            f'exec {shutil.which(program)} "$@"\n'
+        )
         path.chmod(0o755)
-    hub.delay = 1.0 if stage == "download" else 0.0
-    process = volume.start(stage, 0, SLOW="1", PATH=f"{slow}:{volume.environment['PATH']}", RETRY_SECONDS="5")
+    hub.tickets = threading.Semaphore(1) if stage == "download" else None
+    programs = f"{still}:{volume.environment['PATH']}"
+    process = volume.start(stage, 0, HOLD=str(volume.work / folder), PATH=programs)
     deadline = time.monotonic() + 60
     while not [name for name in volume.files(folder) if not name.endswith((".part", ".idx"))]:
         assert time.monotonic() < deadline
@@ -195,7 +200,8 @@ def test_a_stage_that_is_killed_goes_on_where_it_was(
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     before = {name: seen for name, seen in volume.files(folder).items() if not name.endswith(".part")}
-    hub.delay = 0.0
+    if hub.tickets is not None:
+        hub.tickets.release(FILES)
     volume.run(stage)
     after = volume.files(folder)
     assert {name: after[name] for name in before} == before
