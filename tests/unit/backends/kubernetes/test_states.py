@@ -311,7 +311,8 @@ def test_a_job_that_lost_a_pod_for_good_is_hopeless_before_it_fails() -> None:
     dead = deleted(pod(0, conditions=[taint]), WHEN)
     crashed = pod(1, "Failed", containerStatuses=[ended(1, "Error", WHEN)])
     state = state_of_jobset(jobset(), [dead, deleted(pod(1), WHEN)], None, 2)
-    assert (state.phase, state.hopeless) == (Phase.QUEUED, True)
+    # Whatever is left of the job once it is cancelled, the record has the node.
+    assert (state.phase, state.hopeless, state.nodes) == (Phase.QUEUED, True, "node-0")
     assert state.reason == "0 of 2 pods have a node: pod pod-0 on node-0 (DeletionByTaintManager)"
     # The others may fail before a taint comes.
     state = state_of_jobset(jobset(), [crashed, deleted(pod(0), WHEN)], None, 2)
@@ -319,6 +320,8 @@ def test_a_job_that_lost_a_pod_for_good_is_hopeless_before_it_fails() -> None:
     assert "pod pod-1 on node-1: container workload ended with exit code 1" in state.reason
     # While all are there, the cluster may not have looked yet.
     assert not state_of_jobset(jobset(), [crashed, pod(0)], None, 2).hopeless
+    # It was to be preempted, and then was not.
+    assert not state_of_jobset(jobset(), [pod(0, conditions=[taint])], None, 2).hopeless
     # Somebody deleted them all, and their Job may make others.
     assert not state_of_jobset(jobset(), [deleted(pod(n), WHEN) for n in range(2)], None, 2).hopeless
 
