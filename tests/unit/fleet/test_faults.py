@@ -15,6 +15,7 @@ from fixtures.fleet.controller import Controller
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import Ledger
+from fixtures.runs.lock import set_aside
 from fixtures.runs.log_file import LogFile
 from fixtures.runs.planned import PlannedJob
 from plugins.errors import SubmitError, Unreachable
@@ -59,7 +60,7 @@ def test_a_ledger_that_cannot_be_written_leaves_no_job(
 
 
 def test_a_refused_submission_is_not_tried_again_when_all_is_cancelled(
-    cluster: Cluster, start: Start
+    cluster: Cluster, start: Start, tmp_path: Path
 ) -> None:
     begun, failed = threading.Event(), threading.Event()
 
@@ -76,9 +77,28 @@ def test_a_refused_submission_is_not_tried_again_when_all_is_cancelled(
         raise OSError(28, "No space left on device")
 
     cluster.on_submit, cluster.on_read, cluster.ends[WIDE.id] = refuse, fail, [RUNNING]
+    set_aside(tmp_path)
     entries = start(WIDE, NARROW, policy=Policy(retries=1)).finish()
+    # What follows needs the disk.
+    assert not (tmp_path / "reserve").exists()
     assert (entries[NARROW.id].try_number, entries[NARROW.id].failure) == (1, "infrastructure")
     assert "invalid account" in entries[NARROW.id].message
+
+
+def test_the_answers_of_all_launchers_count_whatever_defects_they_meet(
+    cluster: Cluster, start: Start
+) -> None:
+    together = threading.Barrier(3)
+
+    def submit(name: str) -> None:
+        together.wait(1200)
+        if name != NARROW.id:
+            raise KeyError("foreseen by nobody")
+
+    cluster.on_submit, cluster.ends[NARROW.id] = submit, [RUNNING]
+    entry = start(WIDE, MIDDLE, NARROW, submissions_at_once=3).finish()[NARROW.id]
+    assert cluster.cancelled == {NARROW.id}
+    assert (entry.failure, entry.may_run) == ("interrupted", False)
 
 
 def test_what_a_broken_ledger_leaves_unconfirmed_is_named(

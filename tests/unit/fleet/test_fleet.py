@@ -24,6 +24,7 @@ from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
 from plugins.errors import Denied, SiteError, SubmitError, Unprovisioned, Unreachable
 from plugins.recipes.cases import Case
+from plugins.record.folder import ERRORS
 from plugins.record.job import JobRef, JobState, Phase
 from plugins.record.lines import JOBS_LOG
 from tests.unit import examples
@@ -219,7 +220,7 @@ def test_a_job_that_ends_by_itself_while_it_is_cancelled_was_not_cancelled(
 
 
 def test_a_job_that_does_not_end_when_asked_to_is_named_with_what_the_cluster_says(
-    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(cluster, "cancel", lambda jobs: None)
     cluster.ends[WIDE.id] = [replace(RUNNING, reason="it has finalizers")]
@@ -230,6 +231,7 @@ def test_a_job_that_does_not_end_when_asked_to_is_named_with_what_the_cluster_sa
     assert entry.message.endswith(
         "; its cancellation was asked for but NOT confirmed (it has finalizers), look after it"
     )
+    assert (tmp_path / WIDE.key / ERRORS).read_text() == "srun: error: gpu001: task 3: Killed\n"
 
 
 def test_whoever_waits_goes_on_once_when_a_case_has_ended(cluster: Cluster, start: Start) -> None:

@@ -10,7 +10,7 @@ import pytest
 from fixtures.fleet.state import Policy
 from plugins.errors import SubmitError, Unreachable
 from plugins.record.job import JobRef, JobState, Phase
-from tests.unit.cluster import BROKEN, WIDE, Cluster, Start, told
+from tests.unit.cluster import BROKEN, NARROW, WIDE, Cluster, Start, told, until
 
 
 def test_a_broken_job_is_tried_again_and_a_stage_that_is_not_ready_is_not(
@@ -118,6 +118,20 @@ def test_a_refused_submission_is_tried_again(cluster: Cluster, start: Start) -> 
 
     cluster.on_submit = refuse
     assert start(WIDE, policy=Policy(retries=1)).finish()[WIDE.id].failure == ""
+
+
+def test_a_job_that_cannot_be_looked_up_keeps_no_other_waiting(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose(*_: object, **__: object) -> None:
+        raise Unreachable("Socket timed out")
+
+    cluster.on_submit = lambda name: lose() if name == NARROW.id else None
+    monkeypatch.setattr(cluster, "find", lose)
+    session = start(WIDE, NARROW)
+    until(lambda: session.entries()[WIDE.id].status == "ended")
+    entries = session.entries()
+    assert (entries[WIDE.id].failure, entries[NARROW.id].status) == ("", "intent")
 
 
 def test_a_submission_that_may_have_left_a_job_is_not_tried_again_but_swept(

@@ -393,3 +393,12 @@ def test_one_statement_is_enough_to_be_told_from_others(line: str) -> None:
 def test_parallel_sizes_alone_tell_no_case() -> None:
     line = NEMO + "Rank 0 has tensor model parallel group: [0, 1, 2, 3]"
     assert identity.anonymous(LLAMA, parse(text_of("nemo2", line))) != ""
+
+
+def test_only_what_is_not_stated_is_said_to_be_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    for lines, words in (
+        ({"model": "hidden 8192", "dtype": "fp8"}, "identity  model (hidden 8192), dtype (fp8)"),
+        ({"model": "", "dtype": ""}, "identity  nothing; not stated: model, dtype"),
+    ):
+        monkeypatch.setattr(identity, "stated_by", lambda *_, lines=lines: lines)
+        assert identity.identity_line(examples.case(), Log()) == words

@@ -8,6 +8,8 @@ import statistics
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 
 from plugins.judging.pace import judge_pace
 from plugins.judging.pace_report import explain
-from plugins.judging.steadiness import fell, instability
+from plugins.judging.steadiness import fell, instability, more_runs
 from plugins.judging.verdicts import Band, Verdict
 from plugins.logs import Step
 from plugins.metrics import Measurement
@@ -530,3 +532,10 @@ def test_the_headline_of_a_pass_has_the_worse_of_last_step_and_steady_pace(
 ) -> None:
     found = judge_pace(examples.measure([rest] * 49 + [last]), examples.target())
     assert found.headline == headline
+
+
+@pytest.mark.parametrize(("spread", "runs"), [(0.015, 9), (0.004, 2)])
+def test_so_many_runs_bring_their_mean_two_standard_errors_from_the_limit(spread: float, runs: int) -> None:
+    measured: Any = SimpleNamespace(timing=SimpleNamespace(steady=10.0, mean=10.0, spread=spread))
+    band: Any = SimpleNamespace(slowest=10.1001, fastest=9.0)
+    assert more_runs(measured, band) == f"about {runs} more runs would tell"

@@ -207,6 +207,12 @@ def test_a_profiling_run_and_the_timed_run_of_all_processes(ranks: int, late: in
     check_whole(joined(ticks(ranks, range(15), late=late), ticks(ranks, range(50), late=late, seed=2)), ranks)
 
 
+def test_a_step_that_is_printed_too_often_among_those_of_its_run_is_no_earlier_run() -> None:
+    first = [line(index) for index in (0, 1, 0, 0, 0, 1)]
+    log = parse(joined(first, ticks(2, range(2, 50))), "maxtext")
+    assert (log.ranks, log.repeated, log.restarted_after) == (2, (0,), ())
+
+
 def test_what_a_profiler_recorded_before_a_restart_is_not_of_the_last_attempt() -> None:
     first, capture = ticks(1, range(30)), ["Capture range started in the application."]
     assert parse(joined(first, capture), "maxtext").captured_after == 29

@@ -208,10 +208,13 @@ def test_iterations_that_fp16_skips_spoil_the_steps_that_are_judged(
     assert [one for one in found if "skipped" in one] == ([reason] if told else [])
 
 
-def test_an_iteration_that_anything_but_fp16_skips_is_refused() -> None:
-    text = whole().replace(line(5), line(5, skipped=1))
+@pytest.mark.parametrize("iteration", [5, 50])
+def test_an_iteration_that_anything_but_fp16_skips_is_refused(iteration: int) -> None:
+    text = whole().replace(line(iteration), line(iteration, skipped=1))
     (reason,) = problems(examples.case(), parse(text, "megatron_lm"), Statistic())
-    assert reason == "step 4: the update was skipped, for which fp8 has no reason: only FP16 scales its loss"
+    assert reason == (
+        f"step {iteration - 1}: the update was skipped, for which fp8 has no reason: only FP16 scales its loss"
+    )
 
 
 def test_a_restart() -> None:

@@ -160,6 +160,14 @@ def test_a_plug_in_that_is_loaded_is_not_yet_the_network() -> None:
     assert (setup["plugins"], setup["networks"]) == (["AWS Libfabric"], ["Socket"])
 
 
+def test_the_elements_of_each_type_have_their_size() -> None:
+    """src/nccl.h.in 300-313: int8, uint8, int32, uint32, int64, uint64, half, float, double, bfloat16, two of fp8."""
+    sizes = [1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1]
+    call = "gpu-00:1:1 [0] NCCL INFO AllReduce: opCount 0 sendbuff 0x7 recvbuff 0x7 count 10 datatype {} op 0 root 0 comm 0x5 [nranks=2] stream 0x5\n"
+    text = "".join(call.format(datatype) for datatype in range(len(sizes)))
+    assert sums(digest_of(text.encode())) == {"AllReduce": (12, 10 * sum(sizes))}
+
+
 def test_what_a_thread_of_another_gpu_prints_is_of_the_one_that_acts() -> None:
     member = b"gpu-00:1:1 [0] NCCL INFO comm 0x5 rank 0 nranks 2 cudaDev 0 - Init COMPLETE\n"
     way = b"gpu-00:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/1\n"

@@ -11,6 +11,7 @@ from plugins.errors import ConfigError
 from plugins.judging.evidence import Saved, SiteFacts
 from plugins.judging.judgement import Judgement
 from plugins.logs import Log
+from plugins.logs.registry import FORMATS
 from plugins.modes.artefacts import Artefacts
 from plugins.modes.checkpoints import GB
 from plugins.recipes.recipe_file import read_recipe
@@ -136,6 +137,14 @@ def test_a_mistake_in_the_recipe_is_told(tmp_path: Path, old: str, new: str, sai
 
 
 # The log
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_format_says_whether_its_logs_time_a_save(name: str) -> None:
+    lines = "\n".join(
+        [*SAVES, "    save-checkpoint ................................: (41234.56, 41300.00)", ""]
+    )
+    assert FORMATS[name].times_saves == bool(examples.parse(lines, name).saves)
 
 
 def test_the_slowest_rank_counts_and_each_iteration_is_a_checkpoint() -> None:

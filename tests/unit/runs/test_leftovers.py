@@ -113,6 +113,13 @@ def test_known_jobs_are_cancelled_before_lost_ones_are_looked_for(
     assert left(folder) == []
 
 
+def test_a_run_of_another_site_is_left_alone(folder: Path) -> None:
+    cluster = Known()
+    with pytest.raises(ConfigError, match="run run-1 was on site lab, but --site is dc2"):
+        swept(folder, cluster, Lab(site="dc2"))
+    assert (cluster.cancelled, left(folder)) == (set(), [NARROW.key, WIDE.key])
+
+
 def test_what_a_dead_run_left_on_the_stage_is_removed_with_its_job(folder: Path) -> None:
     cluster = Known()
     assert swept(folder, cluster)[0]
