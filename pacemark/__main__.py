@@ -48,6 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wrong = str(error)
     except OSError as error:
         wrong = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    except KeyboardInterrupt:
+        wrong = "interrupted"
     print(f"error: {shown(wrong)}", file=sys.stderr)
     return 2
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import stat
 import time
@@ -70,9 +71,13 @@ def run(options: argparse.Namespace) -> int:
     except FileExistsError:
         raise ConfigError(f"{output}: is there already: give another name with -o") from None
     except OSError as error:
-        raise ConfigError(f"{output}: cannot be written: {error}") from None
+        # Otherwise it is a file of the run that cannot be read.
+        if error.filename and str(error.filename) != str(temporary):
+            raise
+        raise ConfigError(f"{output}: cannot be written: {error.strerror}") from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         lock.release()
     print_findings(findings)
     if took > limit.SECONDS / 2:

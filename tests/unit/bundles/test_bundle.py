@@ -7,6 +7,7 @@ import shutil
 from base64 import b64encode
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -267,6 +268,31 @@ def test_a_file_that_is_there_is_not_replaced(run: Path, capsys: pytest.CaptureF
     assert bundle(run) == 2
     assert "is there already: give another name with -o" in capsys.readouterr().err
     assert output.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (PermissionError(13, "Permission denied", "run/log.txt"), "error: run/log.txt: Permission denied\n"),
+        (KeyboardInterrupt(), "error: interrupted\n"),
+    ],
+)
+def test_what_ends_it_while_it_reads_the_run_is_one_line(
+    run: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    said: str,
+) -> None:
+    monkeypatch.setattr("pacemark.bundle.leaks", Mock(side_effect=error))
+    assert refused(run, capsys) == said
+
+
+def test_a_place_that_cannot_be_written_to_is_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run.parents[1] / "file").touch()
+    for folder, reason in (("file", "Not a directory"), ("absent", "No such file or directory")):
+        place = run.parents[1] / folder / "run.zip"
+        assert refused(run, capsys, "-o", str(place)) == f"error: {place}: cannot be written: {reason}\n"
 
 
 def test_a_key_that_cannot_sign_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
