@@ -195,7 +195,8 @@ def timing(steps: Sequence[Step], statistic: Statistic, means: Means = SINGLE) -
     window = tuple((i, printed[i]) for i in judged.lines(statistic.indices(count)))
     reach = range(max(0, window[0][0] - means.over + 1), window[-1][0] + 1)
     single = tuple((i, known[i]) for i in reach if i in known)
-    settled = {i: t for i, t in known.items() if judged.covered(i)[0] >= judged.warm_up(count)}
+    warm = judged.warm_up(count)
+    settled = {i: t for i, t in known.items() if judged.covered(i)[0] >= warm}
     stalls = judged.stalls(times, STALL_RISE * median)
     plain = {i: t - stalls.get(i, 0.0) for i, t in known.items()}
     pace, sigma = statistics.median(settled.values()), robust_sigma([plain[i] for i in settled])
