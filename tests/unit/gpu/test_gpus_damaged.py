@@ -41,7 +41,7 @@ def test_any_number_of_a_line_about_a_gpu_may_be_any_other(seed: int) -> None:
             number = rng.choice(list(_NUMBER.finditer(lines[place])) or [None])
             if number is not None:
                 line = lines[place][: number.start()] + word + lines[place][number.end() :]
-                told([*lines[max(0, place - 40) : place], line, *lines[place + 1 : place + 40]])
+                told([*lines[max(0, place - 20) : place], line, *lines[place + 1 : place + 20]])
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,19 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from plugins.judging.judgement import Judgement
+from plugins.logs import Log
 from plugins.logs.means import SINGLE, Means
 from plugins.record.folder import STEPS
 from plugins.record.stored import case_as_json
 from plugins.record.verdict import Kind
 from plugins.reports.case_folder import write_case
+from tests.bench import clusters
 from tests.unit import examples
 from tests.unit.logs.test_means import smoothed
 from tests.unit.logs.test_nemo1 import bar
@@ -26,12 +29,16 @@ BASELINE = examples.baseline(CASE.id, release="24.11")
 STEP = BASELINE.cell.step_time or 0.0
 
 
-def judged(raw: Sequence[float]) -> Judgement:
-    """The verdict on a run whose single steps took so many times the published time."""
+def read(raw: Sequence[float]) -> Log:
+    """The log of a run whose single steps took so many times the published time."""
     bars = [bar(i, STEP * mean, gbs=CASE.gbs) for i, mean in enumerate(smoothed(raw))]
     log = examples.parse("\r".join(bars) + "\n", "nemo1")
     assert len(log.steps) == 50
-    return examples.judged(CASE, examples.outcome(), log, BASELINE)
+    return log
+
+
+def judged(raw: Sequence[float], log_of: Callable[[Sequence[float]], Log] = read) -> Judgement:
+    return examples.judged(CASE, examples.outcome(), log_of(raw), BASELINE)
 
 
 def paced(pace: float = 1.0, **changed: float) -> list[float]:
@@ -130,9 +137,26 @@ def test_the_mean_is_that_of_the_single_steps_and_the_words_say_what_they_are_of
 # Simulation: seeded, so that it says the same on every machine.
 
 
+def made(raw: Sequence[float]) -> Log:
+    """What is read of such a log, without one: with the printed times of these steps in the place of others."""
+    printed = clusters.nemo1([STEP * seconds for seconds in raw])
+    steps = (
+        replace(step, seconds=other.seconds, resolution=other.resolution)
+        for step, other in zip(whole().steps, printed, strict=True)
+    )
+    return replace(whole(), steps=tuple(steps))
+
+
+@cache
+def whole() -> Log:
+    return read(paced())
+
+
 def simulated(runs: int, draw: Callable[[random.Random], list[float]]) -> Counter[Kind]:
     rng = random.Random(20241109)
-    return Counter(judged(draw(rng)).verdict.kind for _ in range(runs))
+    first = draw(random.Random(20241109))
+    assert made(first) == read(first)
+    return Counter(judged(draw(rng), made).verdict.kind for _ in range(runs))
 
 
 def test_hardly_any_healthy_cluster_fails_and_no_slow_one_passes() -> None:

@@ -182,7 +182,7 @@ def test_a_line_of_a_megabyte_before_and_behind_a_step(name: str, filler: bytes)
 
 
 @FORMATS
-@pytest.mark.parametrize("size", [30_000, 100_000, 1_000_000])
+@pytest.mark.parametrize("size", [30_000, 100_000, 300_000])
 def test_a_long_line_of_a_log_driver_reads_the_same_in_pieces(name: str, size: int) -> None:
     *lines, last = LOGS[name]
     between = "chatter, " * (size // 9 // len(lines))
