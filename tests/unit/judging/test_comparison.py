@@ -65,6 +65,13 @@ def test_a_run_that_is_faster_as_a_whole_is_one_effect() -> None:
     assert set(found[0].findings.values()) == {Finding.FASTER}
 
 
+@pytest.mark.parametrize(("cases", "effects"), [(7, 1), (8, 2)])
+def test_each_effect_needs_four_cases(cases: int, effects: int) -> None:
+    """Of two cases that differ much, each is an effect of its own."""
+    (found,) = many(1, lambda rng: pairs(rng, cases, 0.0005, lambda i, dtype: (0.2, -0.3, 0.0)[min(i, 2)]))
+    assert len(found.effects) == effects
+
+
 def test_repeats_narrow_the_interval() -> None:
     (once,), (often,) = (many(1, lambda rng, n=n: pairs(rng, 9, 0.003, runs=n)) for n in (1, 4))  # type: ignore[misc]
     (narrow, wide) = (one.ratios["case0"] for one in (often, once))

@@ -136,6 +136,14 @@ def test_a_peak_that_the_run_measures_makes_a_table_of_mfu(tmp_path: Path) -> No
     other = replace(judgement.log, peak_tflops=1000.0)
     slow = examples.judged(case, judgement.outcome, other, baseline)
     assert slow.verdict.kind is Kind.TOO_FAST
+    # A later run is compared by its share too.
+    assert found.cell.recorded is not None
+    assert found.cell.mfu is not None
+    later = found.cell.recorded.model_copy(update={"run": "later"})
+    less = found.cell.model_copy(update={"recorded": later, "mfu": 0.9 * found.cell.mfu})
+    file = shelve(None, "llama3", found, verdict="no baseline", replace=False)[0]
+    offer = found.model_copy(update={"cell": less})
+    assert "-10.0 % throughput" in shelve(file, "llama3", offer, verdict="too slow", replace=True)[1]
 
 
 def test_a_run_that_measures_no_peak_has_another_table_than_one_that_does() -> None:
