@@ -15,20 +15,20 @@ from tests.docs.schema import Tables
 from tests.unit import examples
 
 RECIPES = suites.recipes(pages.ROOT)
+SCHEMA = site_model().model_json_schema()
 
 
-@pytest.mark.parametrize("part", site_model().model_json_schema()["$defs"])
+@pytest.mark.parametrize("part", SCHEMA["$defs"])
 def test_every_key_of_the_site_file_is_described(part: str) -> None:
-    keys = site_model().model_json_schema()["$defs"][part]["properties"]
+    keys = SCHEMA["$defs"][part]["properties"]
     assert keys
     assert [key for key, value in keys.items() if "description" not in value] == []
 
 
 def test_the_site_file_page_lists_every_key_once_for_each_part() -> None:
-    page = tables.pages()["docs/site-file.md"]
+    page = (pages.ROOT / "docs" / "site-file.md").read_text()
     keys = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
-    schema = site_model().model_json_schema()
-    wanted = [key for part in (schema, *schema["$defs"].values()) for key in part["properties"]]
+    wanted = [key for part in (SCHEMA, *SCHEMA["$defs"].values()) for key in part["properties"]]
     assert sorted(keys) == sorted(wanted)
 
 
@@ -68,13 +68,13 @@ def test_a_schema_is_shown_with_its_bounds_defaults_and_parts() -> None:
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
 def test_the_page_of_a_recipe_has_every_case_and_every_number(recipe: Recipe) -> None:
-    page = suites.page(pages.ROOT, recipe)
+    page = (pages.ROOT / "docs" / "suites" / f"{recipe.name}.md").read_text()
     assert [case.id for case in recipe.cases if not case.variant and f"`{case.id}`" not in page] == []
     backends = (
         ", ".join(f"`{backend}`" for backend in recipe.file.backend) if recipe.launches else "logs alone"
     )
     assert f"- {'runs on' if recipe.launches else 'judged from'}: {backends}\n" in page
-    assert f"| {backends} |" in suites.overview(pages.ROOT)
+    assert f"| {backends} |" in (pages.ROOT / "docs" / "suites.md").read_text()
     path = examples.BASELINES / f"{recipe.name}.yaml"
     baselines = yaml.safe_load(path.read_text()) if path.exists() else {}
     assert [lack for lack in baselines.get("lacking", []) if f"| {lack['reason']} |" not in page] == []
@@ -96,13 +96,14 @@ def test_no_table_is_out_of_date() -> None:
 def test_the_site_is_not_made_of_tables_that_are_out_of_date(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(suites, "overview", lambda root: "| another |\n| --- |")
+    monkeypatch.setattr(tables, "_texts", lambda: {"docs/suites.md": "| another |\n| --- |"})
     assert docs.main() == 1
     assert capsys.readouterr().err == "docs/suites.md: its tables are out of date: make tables\n"
 
 
 def test_a_page_without_a_place_for_its_tables_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "SECTION", "another")
+    monkeypatch.setattr(tables, "_texts", lambda: {"docs/acceptance.md": ""})
     with pytest.raises(LookupError, match=r"^docs/acceptance\.md has no lines <!-- another: begin --> and <"):
         tables.pages()
 
