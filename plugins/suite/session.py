@@ -43,8 +43,8 @@ SCREENING, PROBING = "node", "proxy"
 SCREENED: pytest.StashKey[Sequence[Case]] = pytest.StashKey()
 """The cases of `SCREENING`, one a node, set by the code that knows the cluster."""
 
-_RECIPES: pytest.StashKey[dict[Path, Recipe]] = pytest.StashKey()
-"""The recipes that were read, by the test files beside them: the session's choice for a recipe never changes."""
+_RECIPES: pytest.StashKey[dict[Path, Recipe | None]] = pytest.StashKey()
+"""The recipe beside each test file, if there is one: the session's choice for a recipe never changes."""
 
 
 def recipe_of(config: pytest.Config, path: Path) -> Recipe | None:
@@ -55,7 +55,7 @@ def recipe_of(config: pytest.Config, path: Path) -> Recipe | None:
         if folder.name == SCREENING:
             folder = folder.parent / PROBING
         if not (folder / "recipe.yaml").exists():
-            return None
+            return recipes.setdefault(path, None)
         choice = config.stash[CHOOSE](read_recipe(folder))
         recipes[path] = load_recipe(folder, choice.release, choice.gpu, choice.models)
     return recipes[path]
