@@ -12,12 +12,12 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import allure
 import allure_commons
 import pytest
 from allure_commons.logger import AllureFileLogger
 from allure_commons.model2 import TestResultContainer
 
-import allure
 from plugins.errors import Lost
 from plugins.files import write_whole
 from plugins.judging.judgement import Judgement

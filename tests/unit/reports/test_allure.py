@@ -7,10 +7,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import allure
 import pytest
 from allure_commons import model2
 
-import allure
 from plugins.errors import Lost
 from plugins.record.job import Times
 from plugins.reports import allure_history, allure_view
