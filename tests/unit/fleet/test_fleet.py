@@ -165,14 +165,18 @@ def test_a_restart_that_is_heard_of_at_the_end_has_a_log_of_its_own(
     assert LogPlace(attempt=2) in places
 
 
-def test_a_job_that_runs_goes_on_while_its_log_cannot_be_read(cluster: Cluster, start: Start) -> None:
+def test_a_job_that_runs_goes_on_while_its_log_cannot_be_read(
+    cluster: Cluster, start: Start, clock: Clock
+) -> None:
     def refuse(name: str) -> None:
         if len(cluster.ends[WIDE.id]) > 1:
+            clock.ahead += 20
             raise Unreachable(DENIED)
 
-    cluster.on_read, cluster.ends[WIDE.id] = refuse, [RUNNING] * 30 + [DONE]
-    session = start(WIDE, unreachable_minutes=0.002)
-    assert session.finish()[WIDE.id].failure == ""
+    cluster.on_read, cluster.ends[WIDE.id] = refuse, [RUNNING] * 8 + [DONE]
+    session = start(WIDE, unreachable_minutes=1)
+    assert session.finish(3600)[WIDE.id].failure == ""
+    assert clock.ahead > 60
     assert (cluster.cancelled, len(cluster.submitted)) == (set(), 1)
     assert len([line for line in told(session) if "its log cannot be read, will go on trying" in line]) == 1
 
