@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from plugins.isolation.answer import Answer, Culprit, Ending, Part, Test, percent
-from plugins.isolation.probes import Groups, Nodes, Pair, Probe, Result, disjoint
+from plugins.isolation.probes import Groups, Nodes, Probe, Result, disjoint
 from plugins.isolation.statistics import FEWEST, LEAST, MANY, Peers, tail, two_kinds, usual
 
 Value = TypeVar("Value")
@@ -27,19 +27,13 @@ EXPLAINS = 0.5
 DOUBT = 0.001
 # What is slow half of the time is slow in this share of its tests.
 OFTEN = 0.4
-# Pairs of good nodes that run beside suspects, and tell how fast the fleet is by then.
-REFERENCES = 8
-# Starts of a probe that confirms: a part that is slow half of the time is slow in one of several.
-CONFIRMING = 2
-# Of one that confirms a link: the network of an end that is slow half of the time looks like it by chance.
-CONFIRMING_LINKS = 4
 
 
 @dataclass
 class Evidence:
     """What is known so far. `loss` is by how much the job was slow, as a share; `length` is that of the probes from now on.
     `beside` says what tests are compared with. `first` has the time of a node alone, 1, and of a pair, 2, in the
-    first round that told it.
+    first round that told it. `slower` has the parts that were slower in a part of the search, and by how much.
     """
 
     nodes: Nodes
@@ -52,6 +46,7 @@ class Evidence:
     culprits: list[Culprit] = field(default_factory=list)
     failed: list[Result] = field(default_factory=list)
     first: dict[int, float] = field(default_factory=dict)
+    slower: dict[str, float] = field(default_factory=dict)
 
     @property
     def least(self) -> float:
@@ -63,8 +58,8 @@ class Evidence:
     ) -> Search[list[Result]]:
         """Probe these nodes or pairs, as many at once as share no node. What failed is tried once more: it tells nothing.
 
-        The pace of a fleet may change from round to round, by its heat, say. So times are told as they would have been at first:
-        by those of `references`, which run in each round, or if None are given, by all that no uplink slows.
+        The pace of a fleet, or of a leaf, may change from round to round, by heat, say. So times are told as they would have been
+        at first: by those of `references`, which run in each round, or if None are given, by all that no uplink slows.
         """
         results: list[Result] = []
         good = [Probe(pair, 1, self.length) for pair in references or ()]
@@ -73,20 +68,40 @@ class Evidence:
             ran = [result for result in tried if result.runs]
             beside = [result for result in ran if result.probe in good]
             inner = [each for each in ran if self.nodes.same_leaf(each.probe.nodes[0], each.probe.nodes[-1])]
-            pace = self._pace(inner, FEWEST) if references is None else self._pace(beside, 1)
+            paces = self._paces(inner, FEWEST) if references is None else self._paces(beside, 1)
             again = [each.probe for each in tried if not each.runs and each.probe not in good]
             tried = (yield again) if again else []
             ran += [result for result in tried if result.runs]
-            results += [result.at(pace) for result in ran if result not in beside]
+            for result in ran:
+                pace = max(paces[self.nodes.leaf_of(node)] for node in result.probe.nodes)
+                results += [] if result in beside else [result.at(pace)]
             self.failed += [result for result in tried if not result.runs]
         return results
 
-    def _pace(self, results: Sequence[Result], fewest: int) -> float:
-        """How many times as long these take as the first ones of so many nodes; 1 if they are too few to tell."""
+    def _paces(self, results: Sequence[Result], fewest: int) -> Mapping[str, float]:
+        """How many times as long the nodes of each leaf take as the first ones did; 1 if these are too few to tell.
+
+        A leaf is slower than all are only if each of its pairs is.
+        """
         if len(results) < fewest:
-            return 1.0
-        seconds = usual([result.seconds for result in results])
-        return seconds / self.first.setdefault(len(results[0].probe.nodes), seconds)
+            return defaultdict(lambda: 1.0)
+        fleet = usual([result.seconds for result in results])
+        first = self.first.setdefault(len(results[0].probe.nodes), fleet)
+        of_leaf: defaultdict[str, list[float]] = defaultdict(list)
+        for result in results:
+            leaf = self.nodes.leaf_of(*result.probe.nodes)
+            of_leaf[leaf if len(result.probe.nodes) == 2 else ""].append(result.seconds)
+        paces = defaultdict(lambda: fleet / first)
+        for leaf, seconds in of_leaf.items():
+            if leaf and len(seconds) >= max(fewest - 1, 2) and min(seconds) > fleet:
+                paces[leaf] = min(seconds) / first
+                self.note(f"leaf {leaf}", min(seconds) / fleet - 1)
+        return paces
+
+    def note(self, part: str, slowness: float) -> None:
+        """Note that a part was slower by so much, a share, in a part of the search."""
+        if slowness > self.least:
+            self.slower[part] = max(slowness, self.slower.get(part, 0.0))
 
     def judge(self, results: Sequence[Result], peers: Peers) -> list[Test]:
         """Each start of these probes beside its peers."""
@@ -185,77 +200,10 @@ class Evidence:
             return self.answer(Ending.WHOLE_FLEET, words)
         return self.cannot_tell(f"probes ran on {count} of {self.nodes.count} nodes: {words}")
 
-    def unfit(self, suspects: Iterable[str]) -> set[str]:
-        """These nodes, and those that a slow test had a part in."""
-        doubtful = {node for test in self.tests if test.slow for node in test.nodes}
-        return doubtful | self.excluded | set(suspects)
-
-    def partners(self, suspects: Mapping[str, str]) -> list[Pair]:
-        """Each suspect with a good node that it was not tested with before, of the leaf of the node beside it if there is one."""
-        unfit = self.unfit(suspects)
-        before = {frozenset(test.nodes) for test in self.tests}
-        pairs: list[Pair] = []
-        used: set[str] = set()
-        for suspect, place in suspects.items():
-            new = [node for node in self.nodes.ring if frozenset((suspect, node)) not in before]
-            fit = [node for node in new if node not in unfit]
-            fit.sort(key=lambda node: (node in used, not self.nodes.same_leaf(place, node)))
-            if fit:
-                used.add(fit[0])
-                pairs.append((suspect, fit[0]))
-        return pairs
-
     def accuse(self, part: Part, nodes: tuple[str, ...], tests: Sequence[Test], name: str = "") -> None:
         slow = [test for test in tests if test.slow]
         slowness, since = statistics.fmean(test.slowness for test in slow), max(test.since for test in slow)
         self.culprits.append(Culprit(part, nodes, slowness, len(slow), len(tests), name, self.beside, since))
-
-    def confirm(self, suspects: Sequence[str], links: Sequence[Pair]) -> Search[None]:
-        """Test suspects with two different good nodes each; a link with each of its ends and a third node, and once more."""
-        own_leaf = {node: node for node in suspects}
-        ends = {node: end for link in links for node, end in (link, link[::-1]) if node not in own_leaf}
-        runs = CONFIRMING_LINKS if links else CONFIRMING
-        tests = yield from self._together(self.partners(own_leaf | ends), runs)
-        own_leaf |= {test.nodes[0]: test.nodes[0] for test in tests if test.slow}
-        second = [link for link in links if not set(link) & own_leaf.keys()]
-        yield from self._together([*self.partners(own_leaf), *second], runs)
-        # A good node is slow with each of two bad ones, and fast with others: it comes after them, whose tests then say nothing of it.
-        for node in sorted(own_leaf, key=self._fast):
-            self._decide(node)
-        cleared = [link for link in links if not set(link) & self.excluded and link not in second]
-        yield from self._together(cleared, runs)
-        for link in (*second, *cleared):
-            self._decide_link(link)
-
-    def _together(self, pairs: Sequence[Pair], runs: int) -> Search[list[Test]]:
-        """Probe pairs of nodes beside good ones, and judge them."""
-        if not pairs:
-            return []
-        unfit = self.unfit(node for pair in pairs for node in pair)
-        results = yield from self.measure(pairs, runs, self.nodes.side_by_side(unfit)[:REFERENCES])
-        if self.pairs is None and self.alone is not None and 2 in self.first:
-            # So few pairs do not tell how they scatter: as single nodes do.
-            self.pairs = replace(self.alone, center=self.first[2])
-        return self.judge(results, self.pairs) if self.pairs else []
-
-    def _fast(self, node: str) -> float:
-        """Which share of the pairs of a node was fast."""
-        pairs = [test for test in self.tests if node in test.nodes and len(test.nodes) == 2]
-        return sum(not test.slow for test in pairs) / max(len(pairs), 1)
-
-    def _decide_link(self, link: Pair) -> None:
-        """Accuse a link whose every test was slow, if both of its ends were fast by themselves and with others, and with all of them."""
-        tests = [test for test in self.tests if set(test.nodes) == set(link)]
-        without = [test for test in self.unspoiled if len(set(test.nodes) & set(link)) == 1]
-        if len(tests) < 2 or not all(test.slow for test in tests):
-            return
-        # Where all pairs of an end are somewhat slow, some are below the limit by chance.
-        most = EXPLAINS * statistics.fmean(test.slowness for test in tests)
-        tested = {node for test in without if len(test.nodes) == 2 for node in test.nodes}
-        if self.by_chance(link, tests):
-            return
-        if tested.issuperset(link) and not any(test.slow or test.slowness > most for test in without):
-            self.accuse(Part.LINK, link, tests)
 
     def by_chance(self, nodes: Iterable[str], tests: Sequence[Test]) -> bool:
         """Whether so many of these tests of some nodes are slow by chance, as tests of other nodes are that are mostly fast."""
@@ -271,24 +219,12 @@ class Evidence:
         share = (sum(fast) + 0.5) / (len(fast) + 1)
         return tail(sum(test.slow for test in tests), len(tests), share) > DOUBT / self.nodes.count
 
-    def _decide(self, node: str) -> None:
-        """Accuse a node that was slow by itself and with another one, or with two others, none of which is accused."""
-        tests = [test for test in self.unspoiled if node in test.nodes]
-        with_others = [test for test in tests if len(test.nodes) == 2]
-        slow = [test for test in with_others if test.slow]
-        if not slow or len({test.nodes for test in tests if test.slow}) < 2:
-            return
-        by_itself = self.slowness(node) > EXPLAINS * statistics.fmean(test.slowness for test in slow)
-        if self.by_chance((node,), tests if by_itself else with_others):
-            return
-        if by_itself:
-            self.accuse(Part.NODE, (node,), tests)
-        elif self._within_leaf(node, slow, with_others):
-            self.accuse(Part.NETWORK, (node,), with_others)
+    def fast(self, node: str) -> float:
+        """Which share of the pairs of a node was fast."""
+        pairs = [test for test in self.tests if node in test.nodes and len(test.nodes) == 2]
+        return sum(not test.slow for test in pairs) / max(len(pairs), 1)
 
-    def _within_leaf(self, node: str, slow: Sequence[Test], tests: Sequence[Test]) -> bool:
-        """Whether these slow tests of the pairs of a node tell it from one behind a slow uplink, which is fast within its leaf."""
-        if not self.nodes.leaves_known:
-            return len(slow) == len(tests)
-        partners = {end for test in slow if self.nodes.same_leaf(*test.nodes) for end in test.nodes} - {node}
-        return any(self._fast(partner) for partner in partners)
+    def unfit(self, suspects: Iterable[str]) -> set[str]:
+        """These nodes, and those that a slow test had a part in."""
+        doubtful = {node for test in self.tests if test.slow for node in test.nodes}
+        return doubtful | self.excluded | set(suspects)

@@ -91,6 +91,11 @@ class Nodes:
         """Whether the leaf of each node is known, and there are several."""
         return len(set(self.leaves.values())) > 1 and self.leaves.keys() >= set(self.ring)
 
+    def leaf_of(self, *nodes: str) -> str:
+        """The leaf that these nodes are on; "" if they are on several, or the leaf of any node of the job is not known."""
+        leaves = {self.leaves[node] for node in nodes} if self.leaves_known else set()
+        return leaves.pop() if len(leaves) == 1 else ""
+
     def same_leaf(self, first: str, second: str) -> bool:
         """Whether both nodes are on one leaf, as far as is known: all are if the leaf of any node is not."""
         return not self.leaves_known or self.leaves[first] == self.leaves[second]

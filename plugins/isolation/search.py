@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
 from plugins.isolation.answer import SHOWN, Answer, Ending, Part, Test, percent
-from plugins.isolation.evidence import CONFIRMING, EXPLAINS, NOISE, OFTEN, Evidence, Search
-from plugins.isolation.probes import Nodes, Pair, Result
-from plugins.isolation.statistics import FEWEST, LEAST, MANY, Peers, two_kinds
+from plugins.isolation.confirming import CONFIRMING, confirm, confirm_leaves, references, slow_leaves
+from plugins.isolation.evidence import EXPLAINS, NOISE, OFTEN, Evidence, Search
+from plugins.isolation.probes import Nodes, Result
+from plugins.isolation.statistics import FEWEST, LEAST, MANY, SHARE, Peers, two_kinds
+from plugins.words import first_of
 
 # The noise for which the usual length of a probe is enough, with the error of such an estimate.
 NOISE_SEEN = 1.15 * NOISE
 LONGEST = 8
-# Pairs with which a leaf is tested a second time.
-SAMPLE = 4
+# A leaf of fewer nodes spares none that tell its pace while the others are tested with those of other leaves.
+LARGE = 12
 
 
 def isolate(nodes: Nodes, loss: float) -> Search[Answer]:
@@ -39,13 +41,12 @@ def isolate(nodes: Nodes, loss: float) -> Search[Answer]:
 def _alone(evidence: Evidence) -> Search[Answer | None]:
     """Each node by itself. Those that are slow are probed twice more."""
     nodes = [(node,) for node in evidence.nodes.ring]
-    results = yield from evidence.measure(nodes)
+    results = yield from evidence.measure(nodes, 1, ())
     noise = _noise(results)
     if noise > NOISE_SEEN:
         evidence.length = min(math.ceil((noise / NOISE) ** 2), LONGEST)
         evidence.failed.clear()
-        evidence.first.clear()
-        results = yield from evidence.measure(nodes)
+        results = yield from evidence.measure(nodes, 1, ())
         noise = _noise(results)
     if noise > NOISE_SEEN:
         reason = f"probes of one node scatter by {percent(noise)}"
@@ -61,8 +62,9 @@ def _alone(evidence: Evidence) -> Search[Answer | None]:
     if baseline is not None and len(results) < MANY and baseline.limit < peers.limit:
         # How few nodes scatter is not known.
         evidence.alone = peers = replace(baseline, center=peers.center)
+    evidence.first[1] = peers.center
     slow = yield from evidence.slow_alone(results, peers)
-    yield from evidence.confirm(slow, ())
+    yield from confirm(evidence, slow, ())
     if not evidence.culprits and baseline is not None and baseline.slowness(peers.center) > baseline.limit:
         return evidence.whole_fleet(len(results), baseline.slowness(peers.center))
     return None
@@ -130,13 +132,13 @@ def _neighbours(evidence: Evidence) -> Search[Answer | None]:
     evidence.pairs = min(map(evidence.peers, (inner, results)), key=lambda peers: peers.slowest)
     slow = {test.nodes for test in evidence.judge(inner, evidence.pairs) if test.slow}
     crossing = _crossing(evidence, evidence.pairs, across)
-    if len(slow) > OFTEN * len(inner):
-        reason = f"{len(slow)} of {len(inner)} pairs are slow: too many to tell who is not"
-        return evidence.cannot_tell(reason)
     ends = [node for pair in slow | crossing for node in pair]
     suspects = [node for node in nodes.ring if ends.count(node) > 1]
     links = [pair for pair in pairs if pair in slow and not set(pair) & set(suspects)]
-    yield from evidence.confirm(suspects, links)
+    if len(slow) > OFTEN * len(inner) or len(links) > max(2, SHARE * len(inner)):
+        reason = f"{len(slow)} of {len(inner)} pairs are slow: too many to tell who is not"
+        return evidence.cannot_tell(reason)
+    yield from confirm(evidence, suspects, links)
     return None
 
 
@@ -150,7 +152,11 @@ def _crossing(evidence: Evidence, inner: Peers, results: Sequence[Result]) -> se
 def _leaves(evidence: Evidence) -> Search[Answer | None]:
     """Nodes half of the fleet apart, those of a leaf side by side: an uplink is slow if most pairs of its leaf are."""
     nodes, between = evidence.nodes, evidence.pairs
-    results = yield from evidence.measure(nodes.far_apart(evidence.excluded), 1, ())
+    sizes = Counter(map(nodes.leaf_of, nodes.ring))
+    large = {node for node in nodes.ring if nodes.leaves_known and sizes[nodes.leaf_of(node)] >= LARGE}
+    beside = references(evidence, large, set(nodes.ring) - large)
+    pairs = nodes.far_apart(evidence.excluded.union(*beside))
+    results = yield from evidence.measure(pairs, 1, beside)
     if between is None or not results:
         return None
     if not nodes.leaves_known:
@@ -162,69 +168,23 @@ def _leaves(evidence: Evidence) -> Search[Answer | None]:
     results = [result for result in results if not nodes.same_leaf(*result.probe.nodes)]
     if not results:
         return None
-    # The pace may have changed, so that pairs within leaves tell nothing of these.
+    # Where leaves are small, pairs within them tell nothing of the pace of these.
     paths = _across(replace(between, center=0.0), results, nodes)
-    suspects = _slow_leaves(evidence, evidence.judge(results, paths))
-    answer = yield from _confirm_leaves(evidence, suspects, paths)
+    slower = between.slowness(paths.center)
+    if slower < -evidence.least:
+        evidence.note("pairs within leaves", -slower)
+        return _without_culprit(evidence)
+    suspects = slow_leaves(evidence, evidence.judge(results, paths))
+    answer = yield from confirm_leaves(evidence, suspects, paths)
     if answer is not None or evidence.culprits:
         return answer
-    slower = between.slowness(paths.center)
     if slower > EXPLAINS * evidence.loss:
         reason = f"pairs on two leaves are {percent(slower)} slower than pairs on one, whichever leaves"
         return evidence.cannot_tell(reason)
     slow_pairs = {test.nodes for test in evidence.tests if test.slow}
     links = [pair for pair in nodes.neighbours(evidence.excluded) if not nodes.same_leaf(*pair)]
-    yield from evidence.confirm((), [pair for pair in links if pair in slow_pairs])
+    yield from confirm(evidence, (), [pair for pair in links if pair in slow_pairs])
     return None
-
-
-def _confirm_leaves(evidence: Evidence, suspects: Sequence[str], paths: Peers) -> Search[Answer | None]:
-    """Test each leaf with another one, which is not suspect."""
-    if not suspects:
-        return None
-    leaves, order = evidence.nodes.leaves, evidence.nodes.by_leaf(evidence.excluded)
-    members = {leaf: [node for node in order if leaves[node] == leaf] for leaf in set(leaves.values())}
-    before = {frozenset(leaves[node] for node in test.nodes) for test in evidence.tests}
-    good = [leaf for leaf in dict.fromkeys(leaves.values()) if leaf not in suspects]
-    pairs: list[Pair] = []
-    for leaf in suspects:
-        good.sort(key=lambda partner: frozenset((leaf, partner)) in before)
-        for partner in good[:1]:
-            pairs += list(zip(members[leaf], members[partner], strict=False))[:SAMPLE]
-        good = good[1:] + good[:1]
-    unfit = evidence.unfit(node for pair in pairs for node in pair)
-    evidence.first[2] = paths.center
-    results = yield from evidence.measure(pairs, 1, evidence.nodes.far_apart(unfit)[:SAMPLE])
-    tests = evidence.judge(results, paths)
-    slow = _slow_leaves(evidence, tests)
-    across = {leaf: _across_leaf(evidence, members[leaf]) for leaf in suspects if leaf in slow}
-    # One that is slow only with slow ones comes after them, whose tests then say nothing of it.
-    for leaf in sorted(across, key=lambda leaf: statistics.fmean(not test.slow for test in across[leaf])):
-        of_leaf = [test for test in across[leaf] if not set(test.nodes) & evidence.excluded]
-        nodes = {node for test in of_leaf if test.slow for node in test.nodes if node in members[leaf]}
-        if len(nodes) == 1 < len(members[leaf]):
-            continue  # so is one of its nodes
-        if not evidence.by_chance(members[leaf], of_leaf):
-            evidence.accuse(Part.LEAF, tuple(members[leaf]), of_leaf, leaf)
-    if evidence.culprits:
-        return None
-    reason = f"leaves {' and '.join(suspects)} are slow, but not with each of their partners"
-    return evidence.cannot_tell(reason)
-
-
-def _across_leaf(evidence: Evidence, members: Sequence[str]) -> list[Test]:
-    """The tests of the nodes of a leaf with those of others."""
-    pairs = [test for test in evidence.tests if len(test.nodes) == 2]
-    return [test for test in pairs if len(set(test.nodes) & set(members)) == 1]
-
-
-def _slow_leaves(evidence: Evidence, tests: Sequence[Test]) -> list[str]:
-    """The leaves of which most pairs in these tests are slow."""
-    slow: defaultdict[str, list[bool]] = defaultdict(list)
-    for test in tests:
-        for node in test.nodes:
-            slow[evidence.nodes.leaves[node]].append(test.slow)
-    return [leaf for leaf, each in slow.items() if statistics.fmean(each) >= OFTEN]
 
 
 def _across(inner: Peers, results: Sequence[Result], nodes: Nodes) -> Peers:
@@ -273,6 +233,9 @@ def _listed(tests: Sequence[Test]) -> str:
 def _without_culprit(evidence: Evidence) -> Answer:
     """Nothing explains the loss."""
     unresolved = evidence.unresolved()
+    if evidence.slower:
+        parts, most = first_of(sorted(evidence.slower), SHOWN), percent(max(evidence.slower.values()))
+        return evidence.cannot_tell(f"{parts} took up to {most} longer in a part of the search")
     slow = [test for test in unresolved if test.slow]
     if slow:
         return evidence.cannot_tell(_not_again(slow))

@@ -117,6 +117,5 @@ def two_kinds(seconds: Sequence[float]) -> tuple[list[float], list[float]] | Non
 
 
 def usual(seconds: Sequence[float]) -> float:
-    """The median; of two kinds that of the fast one."""
-    fast, _ = two_kinds(seconds) or (seconds, [])
-    return statistics.median_low(fast)
+    """The time of which a quarter is faster, so that a slow half changes nothing."""
+    return sorted(seconds)[len(seconds) // 4]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Set
 from dataclasses import dataclass, field
+from functools import partial
 
 from plugins.isolation.answer import Answer, Culprit
 from plugins.isolation.probes import Expected, Nodes, Probe, Result, Run
@@ -20,6 +21,9 @@ BAND = 0.05
 SLOW, CONGESTED = 0.08, 0.10
 """By how much a slow node, and a slow network, slow the step of a probe."""
 
+DRIFTS = (0.03, 0.05, 0.08)
+"""By how much nodes become slower during a search."""
+
 Name = tuple[str, str]
 
 
@@ -29,8 +33,8 @@ class Fleet:
 
     Each fault happens in the share `often` of all starts; a probe fails by the share `failing`, and is `SLOW` by chance by the
     share `stalling`. `baselines` are those of a node
-    and of a pair, in steps of the median node; none if 0. `paces` are how many times as long all probes of each round take;
-    the last one is that of all further rounds.
+    and of a pair, in steps of the median node; none if 0. `paces` are how many times as long the probes of each round take on
+    the nodes that are `drifting`, or on all if it is None; the last one is that of all further rounds.
     """
 
     size: int
@@ -42,6 +46,7 @@ class Fleet:
     leaves_known: bool = True
     baselines: tuple[float, float] = (0.0, 0.0)
     paces: tuple[float, ...] = (1.0,)
+    drifting: Set[str] | None = None
     nodes: dict[str, float] = field(default_factory=dict)
     cards: dict[str, float] = field(default_factory=dict)
     links: dict[frozenset[str], float] = field(default_factory=dict)
@@ -71,9 +76,10 @@ class Fleet:
 
     @property
     def faulty(self) -> set[str]:
-        """The nodes that a fault touches."""
+        """The nodes that a fault touches, and one that alone becomes slow."""
+        alone = self.drifting if self.drifting and len(self.drifting) == 1 else set()
         behind = {name for name in self.names if self.leaf[name] in self.leaves}
-        return {*self.nodes, *self.cards, *(node for link in self.links for node in link), *behind}
+        return {*alone, *self.nodes, *self.cards, *(node for link in self.links for node in link), *behind}
 
     def round(self, probes: list[Probe]) -> list[Result]:
         self.rounds += 1
@@ -102,7 +108,9 @@ class Fleet:
             slowness += max(map(self._happens, network))
         if self.stalling and self.random.random() < self.stalling:
             slowness += SLOW
-        seconds = (1 + slowness + self.random.gauss(0, noise)) * self.paces[: max(self.rounds, 1)][-1]
+        seconds = 1 + slowness + self.random.gauss(0, noise)
+        if self.drifting is None or not self.drifting.isdisjoint(probe.nodes):
+            seconds *= self.paces[: max(self.rounds, 1)][-1]
         return Run(seconds, noise * self.random.uniform(0.7, 1.3))
 
     def _happens(self, slowness: float | None) -> float:
@@ -148,3 +156,30 @@ def slow_leaf_across(fleet: Fleet) -> None:
     leaves = sorted(set(fleet.leaf.values()))
     fleet.leaf = {name: leaves[number % len(leaves)] for number, name in enumerate(fleet.names)}
     slow_leaf(fleet)
+
+
+def any_fault(fleet: Fleet) -> None:
+    """One that slows a job by `CONGESTED`, about."""
+    one, five = (partial(slow_nodes, count=count) for count in (1, 5))
+    fleet.random.choice((one, five, partial(slow_cards, count=1), slow_link, slow_leaf))(fleet)
+
+
+def of_leaves(fleet: Fleet, share: float) -> list[str]:
+    """The nodes of this share of the leaves, of one at least."""
+    leaves = sorted(set(fleet.leaf.values()))
+    chosen = fleet.random.sample(leaves, max(round(share * len(leaves)), 1))
+    return [name for name in fleet.names if fleet.leaf[name] in chosen]
+
+
+def of_nodes(fleet: Fleet, share: float) -> list[str]:
+    """This share of the nodes, one at least."""
+    return fleet.random.sample(fleet.names, max(round(share * fleet.size), 1))
+
+
+def drift(fleet: Fleet, part: Callable[[Fleet], Iterable[str]], linear: bool) -> None:
+    """Let the nodes of a part become slower: from one round to the next, or by as much in each of five rounds."""
+    most = fleet.random.choice(DRIFTS)
+    fleet.drifting = frozenset(part(fleet))
+    fleet.paces = tuple(1 + most * number / 5 for number in range(6))
+    if not linear:
+        fleet.paces = (*[1.0] * fleet.random.randint(1, 4), 1 + most)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 from plugins.isolation.answer import Ending
@@ -22,7 +23,11 @@ from tests.bench.fleets import (
     CONGESTED,
     SLOW,
     Fleet,
+    any_fault,
+    drift,
     name_of,
+    of_leaves,
+    of_nodes,
     slow_cards,
     slow_leaf,
     slow_leaf_across,
@@ -37,7 +42,6 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "isolation.md"
 SECTION = "rates"
 PROBE_MINUTES, CASE_MINUTES = 2, 15
 NOISE = 0.006
-STEP, DRIFT = (1.0, 1.0, 1.05), tuple(1 + 0.016 * number for number in range(6))
 COLUMNS = (
     "fleet",
     "nodes",
@@ -65,7 +69,7 @@ class Row:
     stalling: float = 0.0
     leaves_known: bool = True
     baselines: tuple[float, float] = (0.0, 0.0)
-    paces: tuple[float, ...] = (1.0,)
+    drift: Callable[[Fleet], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,14 @@ FAULTS: tuple[tuple[str, Callable[[Fleet], None] | None, float], ...] = (
     ("a slow leaf", slow_leaf, CONGESTED),
 )
 
+DRIFTING = {
+    "all nodes": partial(of_leaves, share=1.0),
+    "half of the leaves": partial(of_leaves, share=0.5),
+    "a leaf": partial(of_leaves, share=0.0),
+    "half of the nodes": partial(of_nodes, share=0.5),
+    "a node": partial(of_nodes, share=0.0),
+}
+
 
 def rows() -> Iterator[Row]:
     for size in (64, 256):
@@ -117,11 +129,12 @@ def rows() -> Iterator[Row]:
         yield Row(f"{what}, 5 % of the probes are 8 % slow by chance", 64, NOISE, fault, loss, stalling=0.05)
     yield Row("twelve slow network cards", 64, NOISE, partial(slow_cards, count=12), CONGESTED)
     for what, fault, loss in FAULTS:
-        yield Row(f"{what}, all 5 % slower from round 3 on", 64, NOISE, fault, loss, paces=STEP)
-    for what, fault, loss in FAULTS:
-        yield Row(f"{what}, all 8 % slower after six rounds", 64, NOISE, fault, loss, paces=DRIFT)
-    for what, fault, loss in FAULTS:
         yield Row(f"{what}, leaves not known", 64, NOISE, fault, loss, leaves_known=False)
+    for size, (part, nodes), linear in product((64, 256), DRIFTING.items(), (False, True)):
+        how = f"{part} slower {'little by little' if linear else 'at once'}"
+        change = partial(drift, part=nodes, linear=linear)
+        yield Row(f"healthy, {how}", size, NOISE, None, CONGESTED, drift=change)
+        yield Row(f"a fault, {how}", size, NOISE, any_fault, CONGESTED, drift=change)
 
 
 def tally(row: Row, fleets: int) -> Tally:
@@ -139,10 +152,11 @@ def tally(row: Row, fleets: int) -> Tally:
             row.stalling,
             row.leaves_known,
             row.baselines,
-            row.paces,
         )
         if row.fault is not None:
             row.fault(fleet)
+        if row.drift is not None:
+            row.drift(fleet)
         answer = fleet.isolate(row.loss)
         exact += {name_of(culprit) for culprit in answer.culprits} == fleet.faults
         innocent += bool(answer.accused - fleet.faulty)
@@ -153,7 +167,9 @@ def tally(row: Row, fleets: int) -> Tally:
 
 
 def count(row: Row) -> int:
-    return HEALTHY if row.fault is None and row.size < 1024 else max(FLEETS * 64 // max(row.size, 64), 10)
+    if row.fault is None and row.size < LARGE:
+        return HEALTHY if row.drift is None else HEALTHY * 64 // row.size
+    return max(FLEETS * 64 // max(row.size, 64), 10)
 
 
 def line(row: Row, of: Tally) -> str:

@@ -20,6 +20,8 @@ from tests.bench.fleets import (
     Fleet,
     answered,
     name_of,
+    of_leaves,
+    of_nodes,
     slow_cards,
     slow_leaf,
     slow_leaf_across,
@@ -80,6 +82,73 @@ def test_a_fleet_whose_pace_changes_hides_nothing_and_accuses_nobody(
         answer = fleet.isolate(CONGESTED if fleet.faults else SLOW)
         assert {name_of(culprit) for culprit in answer.culprits} == fleet.faults
         assert fleet.rounds <= 6
+
+
+@pytest.mark.parametrize(
+    "fault", [None, partial(slow_nodes, count=1), partial(slow_cards, count=1), slow_link, slow_leaf]
+)
+@pytest.mark.parametrize("change", [0.05, 0.08])
+@pytest.mark.parametrize("share", [0.0, 0.5], ids=["a leaf", "half of the leaves"])
+@pytest.mark.parametrize("first", [1, 2, 3, 4])
+def test_leaves_that_become_slow_are_accused_of_nothing_and_hide_nothing(
+    fault: Callable[[Fleet], None] | None, change: float, share: float, first: int
+) -> None:
+    """Tests are compared with good ones of their own leaf, or of the same round."""
+    fleet = fleet_of(64, paces=(*[1.0] * first, 1 + change))
+    fleet.drifting = frozenset(of_leaves(fleet, share))
+    if fault is not None:
+        fault(fleet)
+    answer = fleet.isolate(CONGESTED)
+    assert {name_of(culprit) for culprit in answer.culprits} == fleet.faults
+
+
+def test_a_leaf_whose_pairs_are_all_slow_is_no_fault_of_its_nodes() -> None:
+    """Its switch may be slow."""
+    fleet = fleet_of(64)
+    leaf = {name for name in fleet.names if fleet.leaf[name] == "leaf2"}
+
+    def measure(probes: list[Probe]) -> list[Result]:
+        return [
+            result.at(1 / 1.1) if len(leaf.intersection(result.probe.nodes)) == 2 else result
+            for result in fleet.round(probes)
+        ]
+
+    answer = answered(isolate(Nodes(tuple(fleet.names), fleet.leaf), CONGESTED), measure)
+    assert (answer.ending, answer.culprits) == (Ending.CANNOT_TELL, ())
+    assert answer.reason.startswith("leaf leaf2, pairs within leaves took up to ")
+
+
+@pytest.mark.parametrize("first", [1, 2])
+def test_nodes_that_become_slow_are_no_slow_networks(first: int) -> None:
+    """They are probed by themselves again. They may be some of many, so they are not named."""
+    fleet = fleet_of(64, paces=(*[1.0] * first, 1.1))
+    fleet.drifting = frozenset({"n0007", "n0038"})
+    answer = fleet.isolate(CONGESTED)
+    assert (answer.ending, answer.culprits) == (Ending.CANNOT_TELL, ())
+    assert answer.reason.startswith("n0007, n0038 took up to ")
+    assert answer.doubtful >= fleet.drifting
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["leaves of four nodes", "leaves not known"])
+@pytest.mark.parametrize("first", [1, 2, 3])
+def test_nodes_that_become_slow_together_are_not_accused(first: int, known: bool) -> None:
+    """No good pair of their own leaf tells that they are: each does by itself."""
+    for seed in range(3):
+        fleet = fleet_of(64, seed=str(seed), paces=(*[1.0] * first, 1.08), leaves_known=known)
+        if known:
+            fleet.leaf = {name: f"leaf{number // 4}" for number, name in enumerate(fleet.names)}
+        fleet.drifting = frozenset(fleet.names[8:12] if known else fleet.names[16:32])
+        answer = fleet.isolate(CONGESTED)
+        assert (answer.ending, answer.culprits) == (Ending.CANNOT_TELL, ())
+
+
+def test_many_links_that_are_slow_at_once_are_not_tested_one_by_one() -> None:
+    """Their nodes were fast with others a round before."""
+    fleet = fleet_of(64, paces=(1.0, 1.0, 1.08))
+    fleet.drifting = frozenset(of_nodes(fleet, 0.4))
+    answer = fleet.isolate(CONGESTED)
+    assert (answer.ending, answer.culprits, fleet.rounds) == (Ending.CANNOT_TELL, (), 3)
+    assert answer.reason.endswith("pairs are slow: too many to tell who is not")
 
 
 def test_nodes_far_apart_that_are_all_slow_are_no_change_of_pace() -> None:
