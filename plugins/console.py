@@ -31,9 +31,6 @@ class PlainConsole(Console):
         folded: Collection[str] = (),
     ) -> None:
         """Print a table. `right` are the columns of figures, `folded` those whose cells may take several lines."""
-        head, rows = list(head), [list(row) for row in rows]
-        if self._print_fitting(head, rows, right):
-            return
         table = Table(box=None, pad_edge=False, header_style="bold")
         for name in head:
             justify: Literal["right", "left"] = "right" if name in right else "left"
@@ -42,26 +39,6 @@ class PlainConsole(Console):
         for row in rows:
             table.add_row(*row)
         self.print(table)
-
-    def _print_fitting(
-        self, head: list[str], rows: Sequence[Sequence[str | Text]], right: Collection[str]
-    ) -> bool:
-        """Print a table as Rich does, in a tenth of the time. Returns whether each of its cells fits as it is."""
-        lines = [[Text(shown(name), "bold") for name in head]]
-        for row in rows:
-            cells = [Text(shown(cell)) if isinstance(cell, str) else cell.copy() for cell in row]
-            lines.append(cells + [Text() for _ in head[len(row) :]])
-        widths = [max(cell.cell_len for cell in column) for column in zip(*lines, strict=True)]
-        simple = all(cell.plain.isprintable() for line in lines for cell in line)
-        if not simple or sum(widths) + 2 * len(widths) - 2 > self.width:
-            return False
-        for line in lines:
-            for name, cell, width in zip(head, line, widths, strict=True):
-                if name in right:
-                    cell.rstrip()
-                cell.align("right" if name in right else "left", width)
-            self.print(Text("  ").join(line), soft_wrap=True)
-        return True
 
 
 def fitting(rows: Sequence[Sequence[str]], width: int, expendable: Sequence[int], gap: int = 2) -> list[int]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import io
-import random
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.table import Table
-from rich.text import Text
 
 from fixtures.runs.folders import print_runs, say
 from fixtures.runs.ledger import Ledger
@@ -53,29 +51,6 @@ def test_a_string_is_shown_as_it_is_written(text: str) -> None:
     said = without_colours(file.getvalue())
     assert said.count(shown(text)) == 7
     assert shown(said) == said
-
-
-CELLS = ["a", "passed *", "", "\u6f22\u5b57", "e\u0301", "x" * 30, "  lead", "trail  ", *HOSTILE]
-
-
-@pytest.mark.parametrize("width", [20, 80, 200])
-def test_a_table_that_fits_is_printed_as_rich_prints_it(width: int) -> None:
-    rng = random.Random(width)
-    for _ in range(100):
-        head = [f"{rng.choice(CELLS)}{number}" for number in range(rng.randint(1, 5))]
-        rows = [rng.choices(CELLS, k=rng.choice((0, len(head)))) for _ in range(rng.randint(0, 4))]
-        right, folded = rng.sample(head, len(head) // 2), rng.sample(head, len(head) // 3)
-        styled = [[Text(cell, rng.choice(("", "red"))) if index == 1 and cell.isprintable() else cell
-                   for index, cell in enumerate(row)] for row in rows]  # fmt: skip
-        printed = []
-        for quick in (True, False):
-            console = PlainConsole(file=io.StringIO(), width=width, force_terminal=True)
-            if not quick:
-                console._print_fitting = lambda *_: False  # type: ignore[method-assign]
-            console.print_rows(head, styled, right, folded)
-            # The space between two names of columns has the style of the names, which nobody sees.
-            printed.append(console.file.getvalue().replace("\x1b[1m \x1b[0m", " "))  # type: ignore[attr-defined]
-        assert printed[0] == printed[1]
 
 
 @pytest.mark.parametrize("text", HOSTILE)
