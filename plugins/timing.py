@@ -189,8 +189,7 @@ def timing(steps: Sequence[Step], statistic: Statistic, means: Means = SINGLE) -
     count = max(step.index for step in steps) + 1
     begin = judged.steady(count)[0]
     last = [i for i in known if i >= begin]
-    # The lines between those that are judged count too. If the log had single steps after all, the judged
-    # lines alone would not show its pace.
+    # The lines between count too: if the log had single steps after all, the judged ones alone would not show its pace.
     median = statistics.median(t for i, t in times.items() if i >= begin)
     window = tuple((i, printed[i]) for i in judged.lines(statistic.indices(count)))
     reach = range(max(0, window[0][0] - means.over + 1), window[-1][0] + 1)
