@@ -21,7 +21,7 @@ from plugins.bundle.findings import Examination, print_findings, print_line
 from plugins.bundle.sbom import SBOM, bill
 from plugins.bundle.verification import check_files, opened
 from plugins.errors import ConfigError
-from plugins.files import from_here
+from plugins.files import below, from_here
 from plugins.record.folder import ALLURE, BASIS, GPUS_PLOT, GPUS_TABLE, STEPS, SUMMARY
 from plugins.reports.checkout import VERSION
 
@@ -123,7 +123,7 @@ def _write(folder: Path, keys: list[Path], output: Path) -> None:
 
 def _files(folder: Path) -> Iterator[tuple[str, Path]]:
     """The files of a run that go into its bundle, by name. Raises ConfigError if one is no plain file."""
-    for path in sorted(folder.rglob("*")):
+    for path in sorted(below(folder)):
         name = path.relative_to(folder)
         of_run = len(name.parts) == 1 and name.name in OF_RUN
         if not of_run and (len(name.parts) == 1 or name.parts[0] == ALLURE or name.name in _VIEWS):

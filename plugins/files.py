@@ -1,11 +1,26 @@
-"""Writes files whole or not at all, even if the process or the machine stops in between."""
+"""Writes files whole or not at all, even if the process or the machine stops in between. Lists folders."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
+
+
+def below(folder: Path) -> Iterator[Path]:
+    """All that is below a folder, links not followed.
+
+    Raises OSError if one of its folders cannot be listed; `rglob` leaves it out.
+    """
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    for parent, folders, files in os.walk(folder, onerror=fail):
+        for name in (*folders, *files):
+            yield Path(parent, name)
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -9,6 +10,8 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
+
+import pytest
 
 from plugins.baselines.expected import Expected, counting, expected
 from plugins.baselines.numbers import numbers
@@ -196,6 +199,19 @@ def drawn(svg: ElementTree.Element, kind: str) -> list[str]:
     found = [path for path in svg.iter("{http://www.w3.org/2000/svg}path") if path.get("class") == kind]
     # Small letters draw the mark of a point, beside it.
     return re.findall(r"-?[\d.]+,-?[\d.]+", re.sub("[a-z][^A-Z]*", "", found[0].attrib["d"])) if found else []
+
+
+def close_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a folder that cannot be listed, also not by root."""
+    scandir = os.scandir
+
+    def refuse(path: Any = ".") -> Any:
+        if Path(path) == folder:
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    folder.mkdir()
+    monkeypatch.setattr("os.scandir", refuse)
 
 
 def outcome(**changed: object) -> Outcome:

@@ -58,6 +58,19 @@ def test_the_last_restart_counts(tmp_path: Path) -> None:
     assert "restart 10, its last" in found.reason
 
 
+def test_a_folder_that_cannot_be_listed_may_have_the_last_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log(tmp_path, restart=0)
+    examples.close_folder(tmp_path / "experiments" / "moved", monkeypatch)
+    with pytest.raises(SubmitError) as raised:
+        find_log(examples.case(CASE), examples.llama3(), tmp_path)
+    assert str(raised.value) == (
+        f"{tmp_path}/experiments/moved may have the log of llama3/{CASE}, and cannot be read (Permission denied): "
+        "name the log itself with --from"
+    )
+
+
 @pytest.mark.parametrize("task", ["70b_fp8_512_nsys", "70b_fp8_512_nccltrace"])
 def test_profiles_and_traces_are_no_logs_of_the_case(tmp_path: Path, task: str) -> None:
     log(tmp_path, task)
@@ -312,3 +325,6 @@ def test_the_latest_run_is_the_one_before_this(tmp_path: Path) -> None:
         )
         assert run.verdicts == {f"llama3/{CASE}": "passed"}, run.out
         assert len(list(results.glob("2*"))) == number
+    resumed = pacemark("suites/llama3", "-k", f"[{CASE}]", "--resume", "latest", results=results)
+    assert resumed.status == 4
+    assert f"--resume {run.folder.name}: the run replayed logs, and has no jobs to go on with" in resumed.out

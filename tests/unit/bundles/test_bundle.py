@@ -262,6 +262,14 @@ def test_a_link_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "link.txt: is no plain file: move it away" in refused(run, capsys)
 
 
+def test_a_folder_that_cannot_be_listed_is_named(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = run / "llama3" / PASSED / "try-1"
+    examples.close_folder(folder, monkeypatch)
+    assert refused(run, capsys) == f"error: {folder}: Permission denied\n"
+
+
 def test_a_file_that_is_there_is_not_replaced(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = run.parents[1] / "run.zip"
     output.write_text("mine")
