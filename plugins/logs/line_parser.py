@@ -145,7 +145,7 @@ class LineParser(ABC):
             if (
                 not hints.isdisjoint(mark.hints)
                 and mark.kind not in self._marks
-                and mark.pattern.search(line)
+                and re.search(mark.pattern, line)
             ):
                 self.spoilt(mark.kind, line)
         if whole and not hints.isdisjoint(self._versions.hints):

@@ -6,7 +6,6 @@ choice; "socket fallback" is a channel that uses it.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 
@@ -21,7 +20,7 @@ class Mark:
     kind: str
     says: str
     hints: tuple[bytes, ...]
-    pattern: re.Pattern[str]
+    pattern: str
 
 
 _MARKS = (
@@ -37,7 +36,7 @@ _MARKS = (
             b", saving model to ", b"aved a checkpoint at step", b"asynchronous checkpoint save", b"to finish before checkpoint",
             b"restoring from this run's directory", b"full state from", b"saving checkpoint to ", b"Finished restoring checkpoint",
         ),
-        re.compile(
+        (
             r"Global Checkpoint (?:Save|Load) ?:"
             r"|[Ss]uccessfully saved (?:local )?checkpoint from iteration"
             r"|[Ss]uccessfully loaded checkpoint from "
@@ -54,7 +53,7 @@ _MARKS = (
             r"|Started (?:async )?saving checkpoint to |Finished restoring checkpoint "
         ),
     ),
-    Mark("nccl trace", "NCCL tracing was on", (b": opCount ",), re.compile(r"NCCL INFO \w+: opCount [0-9a-f]+ ")),
+    Mark("nccl trace", "NCCL tracing was on", (b": opCount ",), r"NCCL INFO \w+: opCount [0-9a-f]+ "),
     Mark(
         "profiler",
         "a profiler was on",
@@ -65,7 +64,7 @@ _MARKS = (
             b"Profiler session ", b"completed profiler activation", b"ActivityProfilerController.cpp",
             b"Kineto trace saved: ", b"JOB_MODE=profile",
         ),
-        re.compile(
+        (
             r"Generating '.*\.(?:qdstrm|nsys-rep)'|Capture range (?:started|ended) in the application"
             r"|%\] \S+\.(?:nsys-rep|qdrep)"
             r"|Nsys profiling setup with |={6} (?:Start|End) (?:nsys|CUDA memory|[Cc]hakra) profiling"
@@ -85,7 +84,7 @@ _MARKS = (
             b"Anomaly Detection has been enabled", b"(detect_anomaly=True)", b"_DESYNC_DEBUG: 1", b"TORCH_DISTRIBUTED_DEBUG: DETAIL",
             b"PROFILER/Plugin: loaded ", b"PROFILER/Plugin: Loaded ", b"MnRtt/Rnk: ",
         ),
-        re.compile(
+        (
             r"Anomaly Detection has been enabled|turned on `Trainer\(detect_anomaly=True\)`|TORCH_NCCL_DESYNC_DEBUG: 1"
             r"|TORCH_DISTRIBUTED_DEBUG: DETAIL|PROFILER/Plugin: [lL]oaded |MnRtt/Rnk: "
         ),
@@ -94,13 +93,13 @@ _MARKS = (
         "socket fallback",
         "NCCL fell back to TCP sockets: the fast network was not used",
         (b"via NET/Socket/", b"via NET/FastSocket/", b"NET/Socket: Using "),
-        re.compile(r"via NET/(?:Fast)?Socket/\d|NET/Socket: Using \d+ threads and \d+ sockets per thread"),
+        r"via NET/(?:Fast)?Socket/\d|NET/Socket: Using \d+ threads and \d+ sockets per thread",
     ),
     Mark(
         "socket network",
         "NCCL fell back to TCP sockets: the fast network was not used",
         (b"Using network Socket", b"Using network FastSocket", b"Assigned NET plugin Socket"),
-        re.compile(r"NCCL INFO Using network (?:Fast)?Socket\b|Assigned NET plugin Socket to comm"),
+        r"NCCL INFO Using network (?:Fast)?Socket\b|Assigned NET plugin Socket to comm",
     ),
 )  # fmt: skip
 

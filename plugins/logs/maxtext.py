@@ -46,7 +46,7 @@ def _setting(
 ) -> Statement:
     return Statement(
         f"Config param {key}: ".encode(),
-        re.compile(rf"Config param {key}: {{1,4}}(?P<{fact}>\S*)\s{{0,4}}$"),
+        rf"Config param {key}: {{1,4}}(?P<{fact}>\S*)\s{{0,4}}$",
         words or {},
         any_word,
     )
@@ -93,7 +93,7 @@ STATEMENTS = (
     _setting("gradient_accumulation_steps", "ga"),
     Statement(
         b"Config param per_device_batch_size: ",
-        re.compile(r"Config param per_device_batch_size: (?P<sequences_per_gpu>\d{1,9})(?:\.0)?\s{0,4}$"),
+        r"Config param per_device_batch_size: (?P<sequences_per_gpu>\d{1,9})(?:\.0)?\s{0,4}$",
     ),
     _setting("num_slices", "slices"),
     *(
@@ -111,8 +111,8 @@ STATEMENTS = (
         for place in ("ici", "dcn")
         for axis in ("data", "fsdp", "tensor")
     ),
-    Statement(b"Num_devices: ", re.compile(r"Num_devices: (?P<processes>\d{1,7})(?=, shape \()")),
-    Statement(b"number parameters: ", re.compile(r"number parameters: (?P<million_parameters>\d{1,6}\.\d{3}) billion")),
+    Statement(b"Num_devices: ", r"Num_devices: (?P<processes>\d{1,7})(?=, shape \()"),
+    Statement(b"number parameters: ", r"number parameters: (?P<million_parameters>\d{1,6}\.\d{3}) billion"),
 )  # fmt: skip
 
 PROFILING_STEPS = 15

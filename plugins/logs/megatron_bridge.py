@@ -37,7 +37,7 @@ def _setting(
     """A key of the configuration, in YAML or in the summary of what differs from the defaults."""
     return Statement(
         f"  {key}: ".encode(),
-        re.compile(rf"{ANCHOR}  {key}: '?(?P<{fact}>[\w.]+)'?(?:  \(Mcore default: .*|\s*)$"),
+        rf"{ANCHOR}  {key}: '?(?P<{fact}>[\w.]+)'?(?:  \(Mcore default: .*|\s*)$",
         words or {},
         any_word,
     )
@@ -84,7 +84,7 @@ STATEMENTS = (
     # Of the summary alone: YAML has it in two sections, which need not agree.
     Statement(
         b"  use_megatron_fsdp: ",
-        re.compile(rf"{ANCHOR}  use_megatron_fsdp: (?P<sharded>True|False)  \(Mcore default: .*$"),
+        rf"{ANCHOR}  use_megatron_fsdp: (?P<sharded>True|False)  \(Mcore default: .*$",
         {"True": True, "False": False},
     ),
 )

@@ -48,7 +48,7 @@ _CLOCK = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?)\] *$")
 
 def _argument(key: str, fact: str, words: dict[str, int | str] | None = None) -> Statement:
     """A line of the arguments: the key, dots up to column 48, the value."""
-    return Statement(f" {key} ...".encode(), re.compile(rf" {key} \.{{3,}} (?P<{fact}>\S+)\s*$"), words or {})
+    return Statement(f" {key} ...".encode(), rf" {key} \.{{3,}} (?P<{fact}>\S+)\s*$", words or {})
 
 
 # megatron/training/arguments.py, 878d65f: 395 to 408 and `_print_args` 1090 to 1103. Rank 0 prints them;
@@ -57,7 +57,7 @@ def _argument(key: str, fact: str, words: dict[str, int | str] | None = None) ->
 STATEMENTS = (
     Statement(
         b"using world size: ",
-        re.compile(
+        (
             r"using world size: (?P<processes>\d{1,7}), data-parallel size: (?P<dp>\d{1,7}),? "
             r"context-parallel size: (?P<cp>\d{1,7}),? .{0,200}?(?<!encoder-)tensor-model-parallel size: (?P<tp>\d{1,7}),? "
             r".{0,200}?(?<!encoder-)pipeline-model-parallel size: (?P<pp>\d{1,7})"
@@ -73,7 +73,7 @@ STATEMENTS = (
     _argument("num_experts", "experts", {"None": 1}),
     Statement(
         b" dummy tokens (new size: ",
-        re.compile(r"> padded vocab \(size: \d{1,9}\) with \d{1,9} dummy tokens \(new size: (?P<vocab>\d{1,9})\)"),
+        r"> padded vocab \(size: \d{1,9}\) with \d{1,9} dummy tokens \(new size: (?P<vocab>\d{1,9})\)",
     ),
     _argument("num_layers", "layers"),
     _argument("hidden_size", "hidden"),

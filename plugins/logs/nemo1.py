@@ -52,14 +52,14 @@ def _setting(key: str, fact: str, words: dict[str, int | str] | None = None, *, 
     """A key of the configuration. Each section around it indents it by two more blanks."""
     return Statement(
         f" {key}: ".encode(),
-        re.compile(rf"{ANCHOR} {{{2 + 2 * depth}}}{key}: (?P<{fact}>\S+)\s*$"),
+        rf"{ANCHOR} {{{2 + 2 * depth}}}{key}: (?P<{fact}>\S+)\s*$",
         words or {},
     )
 
 
 _SWITCH: dict[str, int | str] = {"true": True, "false": False}
 STATEMENTS = (
-    Statement(b" Experiment configuration ", re.compile(r"\*{5,} Experiment configuration \*{5,}"), begins=True),
+    Statement(b" Experiment configuration ", r"\*{5,} Experiment configuration \*{5,}", begins=True),
     _setting("micro_batch_size", "mbs"),
     _setting("global_batch_size", "gbs"),
     _setting("tensor_model_parallel_size", "tp"),
@@ -89,7 +89,7 @@ STATEMENTS = (
     # megatron_gpt_model.py 1680: it is the number of the whole model, despite its words.
     Statement(
         b"precise model parameters on device: ",
-        re.compile(r"Number of precise model parameters on device: (?P<parameters>\d{4,18})\b"),
+        r"Number of precise model parameters on device: (?P<parameters>\d{4,18})\b",
     ),
 )  # fmt: skip
 

@@ -53,16 +53,16 @@ STATEMENTS = (
     # nemo/lightning/megatron_parallel.py 611: rank 0 prints the parameters of the first pipeline stage.
     Statement(
         b"model parallel rank (0",
-        re.compile(r"number of parameters on \(tensor, pipeline\) model parallel rank \(0 ?, ?0\): (?P<first_stage>\d{4,18})\b"),
+        r"number of parameters on \(tensor, pipeline\) model parallel rank \(0 ?, ?0\): (?P<first_stage>\d{4,18})\b",
     ),
     # nemo/lightning/base.py 49. The recipes' vocabularies are those of the models (scripts/performance/llm/pretrain_llama31_405b.py,
     # pretrain_nemotron4_340b.py); on GKE, NeMo 1 has GPT-2's.
     Statement(
-        b"Padded vocab_size: ", re.compile(r"Padded vocab_size: (?P<vocab>\d{1,9}), original vocab_size: \d")
+        b"Padded vocab_size: ", r"Padded vocab_size: (?P<vocab>\d{1,9}), original vocab_size: \d"
     ),
     # megatron/core/distributed/distributed_data_parallel.py 68. Not every FP8 run prints it.
     Statement(
-        b"fp8_param_gather=True", re.compile(r"\bfp8_param_gather=(?P<fp8>True)\b"), {"True": True}
+        b"fp8_param_gather=True", r"\bfp8_param_gather=(?P<fp8>True)\b", {"True": True}
     ),
 )  # fmt: skip
 

@@ -56,7 +56,7 @@ class Statement:
     """
 
     hint: bytes
-    pattern: re.Pattern[str]
+    pattern: str
     words: Mapping[str, int | str] = field(default_factory=dict)
     any_word: bool = False
     begins: bool = False
@@ -90,7 +90,7 @@ def lists(name: str, words: str) -> Statement:
     """The statement of a group of parallel processes, as NeMo prints that of rank 0."""
     return Statement(
         f"Rank 0 has {words} parallel group".encode(),
-        re.compile(rf"Rank 0 has {words} parallel group ?: \[(?P<{name}>\d+(?:, \d+)*)\]"),
+        rf"Rank 0 has {words} parallel group ?: \[(?P<{name}>\d+(?:, \d+)*)\]",
         {"0": 1},
     )
 
@@ -102,42 +102,40 @@ def launch_argument(
 
     Sources: dgxc-benchmarking v24.11.1 nemotron/configure.sh 87, v25.01.1 maxtext/configure.sh 122.
     """
-    return Statement(
-        b"GSW: MODEL=", re.compile(rf"(?<=[ ']){key}=(?P<{fact}>\w*)(?=[ '])"), words or {}, any_word
-    )
+    return Statement(b"GSW: MODEL=", rf"(?<=[ ']){key}=(?P<{fact}>\w*)(?=[ '])", words or {}, any_word)
 
 
 COMMON = (
     Statement(
         b"processes registered. Starting with ",
-        re.compile(r"All distributed processes registered\. Starting with (?P<processes>\d{1,7}) processes\b"),
+        r"All distributed processes registered\. Starting with (?P<processes>\d{1,7}) processes\b",
         begins=True,
     ),
-    Statement(b", MEMBER: ", re.compile(r"GLOBAL_RANK: \d+, MEMBER: \d+/(?P<processes>\d{1,7})\s*$")),
-    Statement(b" nranks ", re.compile(r"NCCL INFO .{0,200}?\bcomm 0x[0-9a-f]+ rank \d+ nranks (?P<group>\d{1,7}) cudaDev ")),
+    Statement(b", MEMBER: ", r"GLOBAL_RANK: \d+, MEMBER: \d+/(?P<processes>\d{1,7})\s*$"),
+    Statement(b" nranks ", r"NCCL INFO .{0,200}?\bcomm 0x[0-9a-f]+ rank \d+ nranks (?P<group>\d{1,7}) cudaDev "),
     Statement(
         b" nNodes ",
-        re.compile(r"NCCL INFO .{0,200}?\bcomm 0x[0-9a-f]+ rank \d+ nRanks (?P<group>\d{1,7}) nNodes "),
+        r"NCCL INFO .{0,200}?\bcomm 0x[0-9a-f]+ rank \d+ nRanks (?P<group>\d{1,7}) nNodes ",
     ),
     Statement(
         b" peer ranks. Expected",
-        re.compile(r"\[Gloo\] Rank \d+ is connected to (?P<peers>\d{1,7}) peer ranks\. Expected .{1,60} is : (?P=peers)\b"),
+        r"\[Gloo\] Rank \d+ is connected to (?P<peers>\d{1,7}) peer ranks\. Expected .{1,60} is : (?P=peers)\b",
     ),
     Statement(
         b"StreamExecutor ",
-        re.compile(rf"StreamExecutor (?:\[\d+\]|device \(\d+\)): (?P<gpu>{_GPU}), Compute Capability"),
+        rf"StreamExecutor (?:\[\d+\]|device \(\d+\)): (?P<gpu>{_GPU}), Compute Capability",
         any_word=True,
     ),
-    Statement(b"using a CUDA device (", re.compile(rf"using a CUDA device \('(?P<gpu>{_GPU})'\)"), any_word=True),
-    Statement(b" (UUID: GPU-", re.compile(rf"\bGPU \d+: (?P<gpu>{_GPU}) \(UUID: GPU-"), any_word=True),
-    Statement(b"  NVIDIA ", re.compile(r"\| +\d+ {2,}(?P<gpu>NVIDIA [\w.+-]+(?: [\w.+-]+){0,6}) +(?:On|Off) +\|"), any_word=True),
-    Statement(b"GPTDatasetConfig(", re.compile(r"GPTDatasetConfig\(.{0,400}?\bsequence_length=(?P<sequence_length>\d{1,9})\b")),
-    Statement(b"setting number of micro", re.compile(r"setting number of micro-?batches to constant (?P<ga>\d{1,7})\b")),
-    Statement(b"GSW: MODEL=", re.compile(r"\bJOB_NUM_NODES=(?P<asked_nodes>\d{1,6})(?= )")),
-    Statement(b"GSW: MODEL=", re.compile(r"\bGPUS_PER_NODE=(?P<asked_devices>\d{1,3})(?= )")),
-    Statement(b"GSW: MODEL=", re.compile(r"\bJOB_ID=(?P<job>\d{1,15})(?= )")),
-    Statement(b"GSW: MODEL=", re.compile(r"\bDTYPE=(?P<fp8>\w+)(?= )"), {"fp8": True, "bf16": False}),
-    Statement(b"GSW: MODEL=", re.compile(r"\bMODEL_SIZE=(?P<size>\w+)(?= )"), any_word=True),
+    Statement(b"using a CUDA device (", rf"using a CUDA device \('(?P<gpu>{_GPU})'\)", any_word=True),
+    Statement(b" (UUID: GPU-", rf"\bGPU \d+: (?P<gpu>{_GPU}) \(UUID: GPU-", any_word=True),
+    Statement(b"  NVIDIA ", r"\| +\d+ {2,}(?P<gpu>NVIDIA [\w.+-]+(?: [\w.+-]+){0,6}) +(?:On|Off) +\|", any_word=True),
+    Statement(b"GPTDatasetConfig(", r"GPTDatasetConfig\(.{0,400}?\bsequence_length=(?P<sequence_length>\d{1,9})\b"),
+    Statement(b"setting number of micro", r"setting number of micro-?batches to constant (?P<ga>\d{1,7})\b"),
+    Statement(b"GSW: MODEL=", r"\bJOB_NUM_NODES=(?P<asked_nodes>\d{1,6})(?= )"),
+    Statement(b"GSW: MODEL=", r"\bGPUS_PER_NODE=(?P<asked_devices>\d{1,3})(?= )"),
+    Statement(b"GSW: MODEL=", r"\bJOB_ID=(?P<job>\d{1,15})(?= )"),
+    Statement(b"GSW: MODEL=", r"\bDTYPE=(?P<fp8>\w+)(?= )", {"fp8": True, "bf16": False}),
+    Statement(b"GSW: MODEL=", r"\bMODEL_SIZE=(?P<size>\w+)(?= )", any_word=True),
     lists("tp", "tensor model"),
     lists("pp", "pipeline model"),
     lists("cp", "context"),
@@ -207,7 +205,7 @@ class Statements:
             self._known[statement] += 1
             fewer |= lines + 1 == MAX_LINES
             at = max(0, text.find(statement.hint.decode()))
-            match = statement.pattern.search(text, max(0, at - REACH[0]), at + REACH[1])
+            match = re.compile(statement.pattern).search(text, max(0, at - REACH[0]), at + REACH[1])
             if match is None:
                 continue
             if statement.begins:

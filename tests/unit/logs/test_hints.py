@@ -84,7 +84,7 @@ def _repeated(least: int, most: int, tree: Iterable[tuple[Any, Any]]) -> set[str
 # The rules by name, each with its hints and its pattern.
 def _rules() -> Iterator[tuple[str, tuple[bytes, ...], re.Pattern[str]]]:
     for mark in MARKS.values():
-        yield mark.kind, mark.hints, mark.pattern
+        yield mark.kind, mark.hints, re.compile(mark.pattern)
     yield "restart", origin.RESTART_HINTS, origin.RESTART
     yield "header", (origin.HEADER_HINT,), origin.HEADER
     for pattern in (versions._NCCL_VERSION, versions._NODE):
@@ -97,7 +97,7 @@ def _rules() -> Iterator[tuple[str, tuple[bytes, ...], re.Pattern[str]]]:
             yield name, (*reader.hints, *reader.asides), pattern
     for statement in STATEMENTS:
         if statement.hint != LAUNCHED:
-            yield "statement", (statement.hint,), statement.pattern
+            yield "statement", (statement.hint,), re.compile(statement.pattern)
 
 
 STATEMENTS: list[Statement] = [
