@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 # What is loaded and collected lives as long as the session. To look for garbage in it takes a third of the time to collect.
+# Most of what is made later lives as long, too, so it is looked through less often than Python does.
 gc.disable()
+gc.set_threshold(10_000)
 
 # Pydantic would look through all packages that are installed for plugins of its own.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
