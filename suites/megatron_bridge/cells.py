@@ -65,10 +65,6 @@ class Family:
         return self.file.partition("/")[0]
 
 
-# Sequence lengths: Megatron-Bridge at 06f25c227, scripts/performance/configs: llama3_llm_pretrain.py 37,
-# llama31_llm_pretrain.py 36, qwen3_llm_pretrain.py 38, deepseek_llm_pretrain.py 35, kimi_llm_pretrain.py 32;
-
-
 FAMILIES = tuple(
     Family(**family)
     for family in yaml.safe_load(Path(__file__).with_name("dgxc-families.yaml").read_text(encoding="utf-8"))

@@ -10,7 +10,6 @@ baselines say why. Upstream's code is run, so do it only at a commit that is tru
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -24,7 +23,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from plugins.baselines.baseline_file import Cell, Table, load_baselines
 from plugins.errors import ConfigError
-from plugins.yaml_text import as_yaml
 from suites.megatron_bridge.cells import (
     FAMILIES,
     SCRIPTS,
@@ -37,6 +35,7 @@ from suites.megatron_bridge.cells import (
     runs,
     workload,
 )
+from suites.megatron_bridge.published import git, in_a_line
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTRACT = Path(__file__).with_name("dgxc-launch.yaml")
@@ -61,7 +60,7 @@ def recipe_text(family: Family, folder: Path, cases: Sequence[Run], release: str
     words["ASSETS"] = family.assets.replace("*", r"\*")
     for word, value in words.items():
         contract = contract.replace(f"<{word}>", value)
-    lines = "\n".join(f"  - {_in_a_line(line)}" for line in _grouped(cases))
+    lines = "\n".join(f"  - {in_a_line(line)}" for line in _grouped(cases))
     return f'release: "{release}"\nsource: {REPOSITORY}/tree/{commit}/{family.path}\ncases:\n{lines}\n\n{contract}'
 
 
@@ -109,7 +108,7 @@ def baselines_text(cases: Sequence[Run], of_container: str, release: str) -> tup
                 rows.append((run, cell))
         if rows:
             tables.append(_table(published[0], rows, release))
-    lines = "".join(f"  - {_in_a_line(lack)}\n" for lack in _joined(lacks, "gpus"))
+    lines = "".join(f"  - {in_a_line(lack)}\n" for lack in _joined(lacks, "gpus"))
     return "".join(tables), f"lacking:\n{lines}" if lacks else ""
 
 
@@ -146,23 +145,19 @@ def _table(published: Table, rows: Sequence[tuple[Run, Cell]], release: str) -> 
     peaks = published.peak
     assert isinstance(peaks, dict)
     lines = [f"  - release: {release}", *(f"    {key}: {value}" for key, value in head.items())]
-    lines.append(f"    peak: {_in_a_line({run.dtype: peaks[run.dtype] for run, _ in rows})}")
+    lines.append(f"    peak: {in_a_line({run.dtype: peaks[run.dtype] for run, _ in rows})}")
     lines.append("    flops:")
     for size, name in sizes.items():
         flops = published.flops[name].model_dump(mode="json", exclude_defaults=True)
-        lines.append(f"      {size}: {_in_a_line(flops)}")
+        lines.append(f"      {size}: {in_a_line(flops)}")
     lines.append("    cells:")
     for run, cell in rows:
         values = cell.model_dump(mode="json", exclude_none=True)
         if run.unstated:
             note = f"launch.sh sets {run.unstated}, of which the published table says nothing"
             values["note"] = "; ".join(filter(None, (cell.note, note)))
-        lines.append(f"      - {_in_a_line({**values, 'size': run.size})}")
+        lines.append(f"      - {in_a_line({**values, 'size': run.size})}")
     return "\n".join(lines) + "\n"
-
-
-def _in_a_line(values: Mapping[str, Any]) -> str:
-    return as_yaml(dict(values), flow=True).strip()
 
 
 def texts(checkout: Path, bridges: Mapping[str, Path], release: str, commit: str) -> dict[Path, str]:
@@ -188,10 +183,7 @@ def head_of(path: Path) -> str:
 
 def checked_out(clone: Path, commit: str, folder: Path, *paths: str) -> Path:
     """The files of a clone at a commit, in a new folder. Raises ConfigError with what git says."""
-    answer = subprocess.run(["git", "-C", clone, "archive", commit, *paths], capture_output=True)
-    if answer.returncode:
-        raise ConfigError(f"{clone}: git archive: {answer.stderr.decode(errors='replace').strip()}")
-    with tarfile.open(fileobj=BytesIO(answer.stdout)) as archive:
+    with tarfile.open(fileobj=BytesIO(git(clone, "archive", commit, *paths))) as archive:
         archive.extractall(folder, filter="data")
     return folder
 

@@ -338,7 +338,7 @@ def _case(row: Row) -> str:
     if TOKENDROP in row.size:
         case["drops_tokens"] = True
     case |= {"dtype": [row.dtype], "gpus": [row.gpus], **_configuration(row)}
-    return f"  - {_in_a_line(case)}"
+    return f"  - {in_a_line(case)}"
 
 
 def _configuration(row: Row) -> dict[str, int]:
@@ -386,11 +386,11 @@ def baselines_text(rows: list[Row], models: Mapping[str, Model], commit: str) ->
             ],
         }
         lines += _indented("  - ", as_yaml({key: value for key, value in table.items() if value}))
-        lines.append(f"    peak: {_in_a_line({row.dtype: peak[row.dtype] for row in judging})}")
+        lines.append(f"    peak: {in_a_line({row.dtype: peak[row.dtype] for row in judging})}")
         lines.append("    flops:")
         lines += [f"      {size}: {{definition: {FLOPS}}}" for size in {row.size: None for row in judging}]
         lines.append("    cells:")
-        lines += [f"      - {_in_a_line(_cell(row, models[row.model]))}" for row in judging]
+        lines += [f"      - {in_a_line(_cell(row, models[row.model]))}" for row in judging]
     return "\n".join(lines) + "\n"
 
 
@@ -402,7 +402,8 @@ def _cell(row: Row, model: Model) -> dict[str, Any]:
     return {name: value for name, value in cell.items() if value not in (None, "")}
 
 
-def _in_a_line(values: Mapping[str, Any]) -> str:
+def in_a_line(values: Mapping[str, Any]) -> str:
+    """A mapping as one line of YAML."""
     return as_yaml(dict(values), flow=True).strip()
 
 
@@ -437,14 +438,15 @@ def _figures_of(file: BaselineFile) -> dict[tuple[str, str], str]:
 
 def _texts(clone: Path, commit: str) -> dict[str, str]:
     """The pages that a commit of a clone has, by name. Raises ConfigError with what git says."""
-    names = _git(clone, "ls-tree", "--name-only", commit, "docs/").split()
-    return {page: _git(clone, "show", f"{commit}:{page}") for page in PAGES if page in names}
+    names = git(clone, "ls-tree", "--name-only", commit, "docs/").decode().split()
+    return {page: git(clone, "show", f"{commit}:{page}").decode() for page in PAGES if page in names}
 
 
-def _git(clone: Path, *arguments: str) -> str:
-    answer = subprocess.run(["git", "-C", clone, *arguments], capture_output=True, text=True)
+def git(clone: Path, *arguments: str) -> bytes:
+    """What git prints in a clone. Raises ConfigError with what it says if it fails."""
+    answer = subprocess.run(["git", "-C", clone, *arguments], capture_output=True)
     if answer.returncode:
-        raise ConfigError(f"{clone}: git {arguments[0]}: {answer.stderr.strip()}")
+        raise ConfigError(f"{clone}: git {arguments[0]}: {answer.stderr.decode(errors='replace').strip()}")
     return answer.stdout
 
 
