@@ -30,11 +30,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median, stdev
 
-from plugins.modes.profiles import UNKNOWN_LIMIT, Digests, ProfileDigest, StepShares
+from plugins.modes.profiles import UNKNOWN_LIMIT, Digests, ProfileDigest
 from plugins.record.verdict import Cause
 
 NOISE = 4.0
@@ -44,16 +44,15 @@ FLOOR_UNDIVIDED = 0.05
 # If so much of a gap's growth is before the first kernel of a step, it lies there.
 _BEFORE_FIRST_KERNEL = 0.7
 
-
-_Figure = Callable[[StepShares], int]
-_OWN_WORK: Mapping[Cause, _Figure] = {
-    Cause.COMPUTE: lambda step: step.compute,
-    Cause.COPIES: lambda step: step.other,
-    Cause.DATA: lambda step: step.data,
-    Cause.CHECKPOINT: lambda step: step.checkpoint,
-    Cause.GAP: lambda step: step.gap - step.data - step.checkpoint,
+# The parts of a step, by the names of `StepShares`.
+_OWN_WORK: Mapping[Cause, str] = {
+    Cause.COMPUTE: "compute",
+    Cause.COPIES: "other",
+    Cause.DATA: "data",
+    Cause.CHECKPOINT: "checkpoint",
+    Cause.GAP: "unmarked_gap",
 }
-_PARTS: Mapping[Cause, _Figure] = {**_OWN_WORK, Cause.COMMUNICATION: lambda step: step.exposed}
+_PARTS: Mapping[Cause, str] = {**_OWN_WORK, Cause.COMMUNICATION: "exposed"}
 
 
 @dataclass(frozen=True)
@@ -87,9 +86,9 @@ def explain_growth(
     reason = pair.incomparable()
     if reason:
         return _unknown(reason)
-    parts = {part: pair.growths(figure) for part, figure in _PARTS.items()}
-    steps = pair.growths(_length)
-    step, noise = fmean(steps), pair.noise(_length)
+    parts = {part: pair.growths(name) for part, name in _PARTS.items()}
+    steps = pair.growths("length")
+    step, noise = fmean(steps), pair.noise("length")
     figures = pair.figures(parts, steps, noise)
     if step <= noise:
         return _unknown(f"the step grew by {_ms(step)}, within the noise of {_ms(noise)}", figures)
@@ -126,7 +125,7 @@ class _Pair:
     @property
     def length(self) -> float:
         """The mean step of the good run in s."""
-        return fmean(_mean(profile, _length) for profile in self.good)
+        return fmean(profile.mean("length") for profile in self.good)
 
     def incomparable(self) -> str:
         """Why nothing can be said of these profiles; "" if something can."""
@@ -140,17 +139,17 @@ class _Pair:
             return f"{hidden:.0%} of a rank's kernel time is in no category"
         return ""
 
-    def growths(self, figure: _Figure) -> list[float]:
-        """By how much the mean grew, for each present rank."""
-        before = [_mean(profile, figure) for profile in self.good]
+    def growths(self, name: str) -> list[float]:
+        """By how much the mean of a part grew, for each present rank."""
+        before = [profile.mean(name) for profile in self.good]
         if len(before) != len(self.now):
             before = [median(before)] * len(self.now)
-        return [_mean(profile, figure) - mean for profile, mean in zip(self.now, before, strict=True)]
+        return [profile.mean(name) - mean for profile, mean in zip(self.now, before, strict=True)]
 
-    def noise(self, figure: _Figure) -> float:
-        """The growth in s that is within the noise."""
-        scatters = [
-            stdev(figure(step) / 1e9 for step in profile.steps)
+    def noise(self, name: str) -> float:
+        """The growth of a part in s that is within the noise."""
+        scatters: list[float] = [
+            stdev(getattr(step, name) / 1e9 for step in profile.steps)
             for profile in self.good
             if len(profile.steps) > 1 and profile.count == 1
         ]
@@ -163,12 +162,12 @@ class _Pair:
         """The rank that waits least in the collectives, if that stands out more than it did in the good run."""
         if len(self.now) < 2:
             return None
-        inside = [_mean(profile, _inside_collectives) for profile in self.now]
+        inside = [profile.mean("communication") for profile in self.now]
         rank = min(range(len(inside)), key=inside.__getitem__)
         ahead = _beside_others(inside, rank)
         if len(self.good) == len(self.now):
-            ahead -= _beside_others([_mean(profile, _inside_collectives) for profile in self.good], rank)
-        if ahead <= self.noise(_inside_collectives):
+            ahead -= _beside_others([profile.mean("communication") for profile in self.good], rank)
+        if ahead <= self.noise("communication"):
             return None
         return self.now[rank].who
 
@@ -180,7 +179,7 @@ class _Pair:
     def is_before_first_kernel(self, rank: int, grew: float) -> bool:
         """Whether a host gap is where the data loader works, and no report marks the data loader."""
         marked = any(step.data for profile in self.all for step in profile.steps)
-        return not marked and self.growths(lambda step: step.head)[rank] >= _BEFORE_FIRST_KERNEL * grew
+        return not marked and self.growths("head")[rank] >= _BEFORE_FIRST_KERNEL * grew
 
     def figures(
         self, parts: Mapping[Cause, Sequence[float]], steps: Sequence[float], noise: float
@@ -191,7 +190,7 @@ class _Pair:
             growths = ", ".join(f"{part} {parts[part][rank] * 1e3:+.1f}" for part in parts)
             lines.append(
                 f"{profile.who}: step {steps[rank] * 1e3:+.1f} ms: {growths}; "
-                f"inside collectives {_ms(_mean(profile, _inside_collectives))}"
+                f"inside collectives {_ms(profile.mean('communication'))}"
             )
         return tuple(lines)
 
@@ -245,19 +244,6 @@ def _transport(changed: Mapping[int, tuple[str, str]]) -> str:
     rank, (before, now) = next(iter(changed.items()))
     more = f" (and {len(changed) - 1} more ranks)" if len(changed) > 1 else ""
     return f"transport: rank {rank} uses {now}, it used {before}{more}"
-
-
-def _length(step: StepShares) -> int:
-    return step.length
-
-
-def _inside_collectives(step: StepShares) -> int:
-    return step.communication
-
-
-def _mean(profile: ProfileDigest, figure: _Figure) -> float:
-    """The mean of a figure of the steps in s."""
-    return fmean(figure(step) for step in profile.steps) / profile.count / 1e9
 
 
 def _beside_others(inside: Sequence[float], rank: int) -> float:

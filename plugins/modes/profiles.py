@@ -47,6 +47,11 @@ class StepShares(Strict):
     checkpoint: Time
     head: Time
 
+    @property
+    def unmarked_gap(self) -> int:
+        """The gap without what is marked in it as data and checkpoint."""
+        return self.gap - self.data - self.checkpoint
+
     @model_validator(mode="after")
     def _whole(self) -> StepShares:
         if self.compute + self.exposed + self.other + self.gap != self.length:
