@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from plugins.acceptance.scaling import curves, groups
@@ -18,7 +17,8 @@ from plugins.errors import ConfigError
 from plugins.judging.choice import Repeats
 from plugins.recipes.cases import Case
 from plugins.record.nodes import node_names
-from plugins.record.plan import Decision, Plan, Waiver
+from plugins.record.plan import Agreed, Decision, Plan, Waiver
+from plugins.record.summary import AcceptanceRecord, WaivedCase
 from plugins.record.verdict import Kind
 from plugins.yaml_mistakes import meant
 
@@ -27,20 +27,6 @@ _SAME = 1e-4
 
 AGAINST = (Kind.TOO_SLOW, Kind.NOISY)
 """What a case ends as that shows something against the cluster. Any other end than a pass shows nothing."""
-
-
-@dataclass(frozen=True)
-class Acceptance:
-    """The decision on a plan.
-
-    `failed` says what speaks against the cluster, `missing` what was not shown; both by the case, the list of
-    nodes or the part of the plan. `waived` are the cases that need not pass, with their waivers.
-    """
-
-    decision: Decision
-    failed: Mapping[str, str]
-    missing: Mapping[str, str]
-    waived: Mapping[str, Waiver]
 
 
 def runs_of(plan: Plan) -> Repeats | None:
@@ -98,11 +84,12 @@ def _near(given: str, known: Sequence[str]) -> str:
     return "`pytest suites --collect-only -q` shows all"
 
 
-def decide(plan: Plan, cases: Sequence[Case], run: RunShown) -> Acceptance:
+def decide(agreed: Agreed, cases: Sequence[Case], run: RunShown) -> AcceptanceRecord:
     """Whether a run has shown what the plan asks of these cases.
 
     Nothing but a pass, or a waiver for the very verdict, stands for a case.
     """
+    plan = agreed.plan
     waived = waivers(plan, run.cases, run.begun)
     failed: dict[str, str] = {}
     missing: dict[str, str] = {}
@@ -133,7 +120,26 @@ def decide(plan: Plan, cases: Sequence[Case], run: RunShown) -> Acceptance:
         decision = Decision.NOT_ACCEPTED
     elif missing:
         decision = Decision.INCOMPLETE
-    return Acceptance(decision, failed, missing, waived)
+    return AcceptanceRecord(
+        decision=decision,
+        digest=agreed.digest,
+        plan=plan,
+        cases=tuple(case.key for case in cases),
+        failed=failed,
+        missing=missing,
+        waived=tuple(_waived_case(waiver, run.cases[key]) for key, waiver in waived.items()),
+    )
+
+
+def _waived_case(waiver: Waiver, shown: Shown) -> WaivedCase:
+    return WaivedCase(
+        case=waiver.case,
+        verdict=shown.kind,
+        headline=shown.headline,
+        reason=waiver.reason,
+        agreed_by=waiver.agreed_by,
+        until=waiver.until,
+    )
 
 
 def _lacking(plan: Plan, case: Case, shown: Shown, begun: datetime.date) -> str:

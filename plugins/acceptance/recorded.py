@@ -9,7 +9,7 @@ from plugins.acceptance.decision import decide
 from plugins.acceptance.shown import RunShown, Shown, ratio
 from plugins.recipes.cases import Case
 from plugins.record.plan import Agreed
-from plugins.record.summary import AcceptanceRecord, Scale, Scaling, WaivedCase
+from plugins.record.summary import AcceptanceRecord, Scale, Scaling
 from plugins.record.verdict import Outcome
 
 # A session that ended so has not brought its cases to an end, or not by their verdicts alone.
@@ -28,26 +28,7 @@ def decided(
     `outcome` and `regressions` are those of `summary.json`. The others are as in `plugins.acceptance.decision.decide`.
     """
     spoiled = "; ".join(filter(None, [run.spoiled, why_ended(outcome, regressions)]))
-    acceptance = decide(agreed.plan, cases, replace(run, spoiled=spoiled))
-    return AcceptanceRecord(
-        decision=acceptance.decision,
-        digest=agreed.digest,
-        plan=agreed.plan,
-        cases=tuple(case.key for case in cases),
-        failed=dict(acceptance.failed),
-        missing=dict(acceptance.missing),
-        waived=tuple(
-            WaivedCase(
-                case=key,
-                verdict=run.cases[key].kind,
-                headline=run.cases[key].headline,
-                reason=waiver.reason,
-                agreed_by=waiver.agreed_by,
-                until=waiver.until,
-            )
-            for key, waiver in acceptance.waived.items()
-        ),
-    )
+    return decide(agreed, cases, replace(run, spoiled=spoiled))
 
 
 def why_ended(outcome: Outcome, regressions: Sequence[str]) -> str:

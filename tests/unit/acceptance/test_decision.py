@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.acceptance.decision import Acceptance, asked, decide, runs_of
+from plugins.acceptance.decision import asked, decide, runs_of
 from plugins.acceptance.shown import RunShown, Shown
 from plugins.errors import ConfigError
 from plugins.judging.choice import Repeats
 from plugins.record.nodes import node_names
-from plugins.record.plan import Decision, Plan, read_plan
+from plugins.record.plan import Agreed, Decision, Plan, read_plan
+from plugins.record.summary import AcceptanceRecord
 from plugins.record.verdict import Kind
 from tests.unit import examples
 
@@ -44,9 +45,9 @@ def ran(pace: float = 1.0, kind: Kind = Kind.PASSED, **facts: Any) -> dict[str, 
 
 def decided(
     shown: Mapping[str, Shown], *, begun: datetime.date = TODAY, spoiled: str = "", **keys: Any
-) -> Acceptance:
+) -> AcceptanceRecord:
     found = plan(**keys)
-    return decide(found, asked(found, KNOWN, "plan"), RunShown(shown, begun, spoiled=spoiled))
+    return decide(Agreed(found, b""), asked(found, KNOWN, "plan"), RunShown(shown, begun, spoiled=spoiled))
 
 
 def ended(kind: Kind, **facts: Any) -> dict[str, Shown]:
@@ -58,7 +59,7 @@ def ended(kind: Kind, **facts: Any) -> dict[str, Shown]:
 def test_it_is_accepted_if_every_case_passed() -> None:
     found = decided(ran())
     assert found.decision is Decision.ACCEPTED
-    assert (found.failed, found.missing, found.waived) == ({}, {}, {})
+    assert (found.failed, found.missing, found.waived) == ({}, {}, ())
 
 
 @pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.PASSED])
@@ -76,7 +77,8 @@ def test_a_case_that_was_not_run_is_missing() -> None:
     assert found.decision is Decision.INCOMPLETE
     assert found.missing == {LARGE: "it was not run"}
     cases = asked(plan(), KNOWN, "plan")
-    assert decide(plan(), cases, RunShown(shown, TODAY, {LARGE: "too large"})).missing == {LARGE: "too large"}
+    agreed = Agreed(plan(), b"")
+    assert decide(agreed, cases, RunShown(shown, TODAY, {LARGE: "too large"})).missing == {LARGE: "too large"}
 
 
 def test_a_case_that_is_slow_counts_more_than_one_that_is_missing() -> None:
@@ -96,9 +98,9 @@ def test_a_run_that_is_no_evidence_accepts_nothing() -> None:
 def test_a_waiver_is_for_its_case_its_verdict_and_its_time() -> None:
     found = decided(ended(Kind.TOO_SLOW), waivers=[WAIVER])
     assert found.decision is Decision.ACCEPTED
-    assert list(found.waived) == [MIDDLE]
+    assert [waived.case for waived in found.waived] == [MIDDLE]
     # Its case passed: nothing is waived.
-    assert decided(ran(), waivers=[WAIVER]).waived == {}
+    assert decided(ran(), waivers=[WAIVER]).waived == ()
 
 
 @pytest.mark.parametrize(
@@ -116,7 +118,7 @@ def test_a_waiver_that_does_not_count_says_why(
 ) -> None:
     found = decided(shown, begun=begun, waivers=[WAIVER])
     assert found.decision is not Decision.ACCEPTED
-    assert found.waived == {}
+    assert found.waived == ()
     assert why in found.failed[MIDDLE]
 
 

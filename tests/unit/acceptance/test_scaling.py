@@ -18,7 +18,7 @@ from plugins.judging.case_record import record_of
 from plugins.record.baseline import Recorded
 from plugins.record.case import CaseRecord, Run
 from plugins.record.job import JobState, Times
-from plugins.record.plan import Plan
+from plugins.record.plan import Agreed, Plan
 from plugins.record.summary import Scaling
 from plugins.record.verdict import Kind
 from tests.unit import examples
@@ -129,7 +129,7 @@ def test_two_curves_of_the_same_size_and_dtype_stay() -> None:
     assert all(made.short for made in earlier)
     assert scaling_beside(earlier, [], {}) == tuple(earlier)
     assert scaling_beside(earlier, curves(cases, run), run) == tuple(earlier)
-    agreed = Plan(site="lab", cases=["*"], number=len(cases), scaling=0.05)
+    agreed = Agreed(Plan(site="lab", cases=["*"], number=len(cases), scaling=0.05), b"")
     failed = decide(agreed, cases, RunShown(run, datetime.date(2026, 11, 22))).failed
     assert failed == {
         f"scaling of {earlier[0].name}": "; ".join(text for made in earlier for text in made.short)
