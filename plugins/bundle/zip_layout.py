@@ -70,13 +70,12 @@ def _after_list(file: BinaryIO, list_at: int, entries: Sequence[zipfile.ZipInfo]
     file.seek(list_at + size)
     data = file.read(_END_64 + _END.size + 1)
     records, end = data[: -_END.size], data[-_END.size :]
-    records_fit = len(records) == _END_64 and records.startswith(_END_64_SIGN)
-    if records and not (records_fit and records[_LOCATOR_AT:].startswith(_LOCATOR_SIGN)):
-        return "it has bytes after its list of members, or an archive comment: nobody signs them"
     if len(end) < _END.size:
         return "its end is cut off"
     sign, disk, list_disk, here, in_all, listed, place, comment = _END.unpack(end)
-    if sign != _END_SIGN or comment:
+    signs = records[: len(_END_64_SIGN)], records[_LOCATOR_AT:][: len(_LOCATOR_SIGN)]
+    records_fit = len(records) == _END_64 and signs == (_END_64_SIGN, _LOCATOR_SIGN)
+    if (records and not records_fit) or sign != _END_SIGN or comment:
         return "it has bytes after its list of members, or an archive comment: nobody signs them"
     counted = {here, in_all} <= {len(entries), _ELSEWHERE_16 if records else len(entries)}
     placed = listed in (size, _ELSEWHERE_32) and place in (list_at, _ELSEWHERE_32)
