@@ -24,6 +24,12 @@ def _is_a_pattern(text: str) -> str:
     return text
 
 
+def _of_one_job(text: str) -> str:
+    if "{name}" not in text and "{job}" not in text:
+        raise ValueError("a file that is named after neither {name} nor {job} may be another job's")
+    return text
+
+
 PatternText = Annotated[str, AfterValidator(_is_a_pattern)]
 """A text that is a regular expression."""
 
@@ -123,7 +129,7 @@ class Launch(Strict):
     log_folder_printed: str | None = None
     log_name: str
     error_name: str | None = None
-    batch_output: str | None = None
+    batch_output: Annotated[str, AfterValidator(_of_one_job)] | None = None
 
     def environment_of(self, dtype: str) -> dict[str, str]:
         """The variables of a case of this dtype."""
@@ -164,16 +170,7 @@ class Launch(Strict):
                 f"only {{name}} and {{job}} are filled in; write any other brace twice: {error}"
             ) from None
         compiled(filled)
-        if "{name}" not in text and "{job}" not in text:
-            raise ValueError("a file that is named after neither {name} nor {job} may be another job's")
-        return text
-
-    @field_validator("batch_output")
-    @classmethod
-    def _is_the_jobs_own(cls, text: str | None) -> str | None:
-        if text is not None and "{name}" not in text and "{job}" not in text:
-            raise ValueError("a file that is named after neither {name} nor {job} may be another job's")
-        return text
+        return _of_one_job(text)
 
     @model_validator(mode="after")
     def _one_log_folder(self) -> Self:
