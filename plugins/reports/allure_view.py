@@ -6,7 +6,6 @@ If Allure writes no results, nothing happens.
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -19,7 +18,7 @@ from allure_commons.logger import AllureFileLogger
 from allure_commons.model2 import TestResultContainer
 
 from plugins.errors import Lost
-from plugins.files import write_whole
+from plugins.files import write_json, write_whole
 from plugins.judging.judgement import Judgement
 from plugins.metrics import Measurement
 from plugins.modes.profiles import Digests, shares_svg
@@ -129,7 +128,7 @@ def write_run(folder: Path, run: Path, summary: Summary) -> None:
         }
         for kind in _CATEGORIES
     ]
-    write_whole(folder / "categories.json", json.dumps(categories, indent=2) + "\n")
+    write_json(folder / "categories.json", categories)
     awesome = {
         "reportName": "Pacemark: training pace",
         "groupBy": ["epic", "feature", "story"],
@@ -143,7 +142,7 @@ def write_run(folder: Path, run: Path, summary: Summary) -> None:
         "appendHistory": False,
         "plugins": {"awesome": {"options": awesome}},
     }
-    write_whole(run / CONFIG, json.dumps(settings, indent=2) + "\n")
+    write_json(run / CONFIG, settings)
 
 
 class Writer(AllureFileLogger):  # type: ignore[misc]
