@@ -44,10 +44,7 @@ def broken_rules(model: Model, sequence_length: int, *, tp: int, pp: int, vp: in
     ):
         if value % divisor:
             broken.append(
-                f"{quantity} {value} is not a multiple of {name} = {divisor} ({value} = {_division(value, divisor)})"
+                f"{quantity} {value} is not a multiple of {name} = {divisor} "
+                f"({value} = {value // divisor} x {divisor} + {value % divisor})"
             )
     return broken
-
-
-def _division(value: int, divisor: int) -> str:
-    return f"{value // divisor} x {divisor} + {value % divisor}"
