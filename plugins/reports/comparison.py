@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -155,20 +155,16 @@ def as_json(runs: Runs) -> dict[str, Any]:
         "second": runs.second.run,
         "run_to_run": runs.comparison.run_to_run,
         "effects": [
-            {"name": effect.name, "cases": list(effect.cases), "ratio": _numbers(effect.ratio)}
+            {"name": effect.name, "cases": list(effect.cases), "ratio": asdict(effect.ratio)}
             for effect in runs.comparison.effects
         ],
         "cases": {
-            key: {"finding": str(runs.comparison.findings[key]), "ratio": _numbers(ratio)}
+            key: {"finding": str(runs.comparison.findings[key]), "ratio": asdict(ratio)}
             for key, ratio in runs.comparison.ratios.items()
         },
         "not_compared": dict(runs.not_compared),
         "changed": list(runs.changed),
     }
-
-
-def _numbers(ratio: Ratio) -> dict[str, float]:
-    return {"value": ratio.value, "low": ratio.low, "high": ratio.high}
 
 
 def print_comparison(runs: Runs, file: TextIO, width: int, *, colour: bool) -> None:
