@@ -94,7 +94,7 @@ def usual_statistic(folder: Path, case: Case) -> Statistic:
         stated = {Statistic.parse(text) for text in texts}
         return {s for s in stated if s.indices(case.steps)[-1] < case.steps and not s.cuts(case.means)}
 
-    statistics = fitting(table.statistic for table in tables_of(folder / f"{case.recipe}.yaml", case))
+    statistics = fitting(table.statistic for table in tables_of(folder, case))
     if not statistics and case.measure is not None:
         statistics = fitting([case.measure.statistic])
     return statistics.pop() if len(statistics) == 1 else Statistic()
@@ -145,7 +145,7 @@ def counting(case: Case, baseline: Baseline | None, gpu: str, folder: Path) -> C
 
 def _usual_basis(case: Case, gpu: str, folder: Path) -> tuple[FlopsDefinition, float | None]:
     """The definition, and the peak in TFLOP/s per GPU, of a case without a baseline."""
-    tables = [table for table in tables_of(folder / f"{case.recipe}.yaml", case) if case.size in table.flops]
+    tables = [table for table in tables_of(folder, case) if case.size in table.flops]
     definitions = {table.corrected_flops.get(case.size, table.flops[case.size]) for table in tables}
     if len(definitions) == 1:
         definition = definitions.pop()

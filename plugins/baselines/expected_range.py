@@ -14,7 +14,7 @@ from pathlib import Path
 from plugins.baselines.accelerators import accelerators
 from plugins.baselines.baseline_file import Cell
 from plugins.baselines.expected import counting, expected
-from plugins.baselines.store import Baseline, tables_of, unfit
+from plugins.baselines.store import Baseline, numbers_of, unfit
 from plugins.recipes.cases import Case
 from plugins.record.baseline import ExpectedRange
 
@@ -56,13 +56,7 @@ class Scaled:
 
 def extrapolated(case: Case, gpu: str, folder: Path) -> Scaled:
     """What the published numbers of other scales say of a case. Raises ConfigError if a table has a mistake."""
-    published = [
-        Baseline(folder / f"{case.recipe}.yaml", table, cell)
-        for table in tables_of(folder / f"{case.recipe}.yaml", case)
-        if table.gpu == gpu
-        for cell in table.cells
-        if (cell.size, cell.dtype) == (case.size, case.dtype) and not cell.recorded
-    ]
+    published = [number for number in numbers_of(folder, case, gpu) if not number.cell.recorded]
     if not published or not case.is_timed:
         return Scaled()
     sheet = accelerators(folder).get(gpu)

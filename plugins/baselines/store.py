@@ -87,19 +87,19 @@ class SiteNumbers:
 
     def find(self, recipe: Recipe, case: Case, gpu: str) -> Baseline | None:
         """The number that counts for this case; None if there is none."""
-        number = _number(self.folder / f"{recipe.name}.yaml", case, gpu)
+        number = _number(self.folder, case, gpu)
         if number is None or self._lapsed(number, recipe, case):
             return None
         return replace(number, of_site=True)
 
     def lapsed(self, recipe: Recipe, case: Case, gpu: str) -> str:
         """Why the site's own number for this case does not count; "" if it does, or there is none."""
-        path = self.folder / f"{recipe.name}.yaml"
-        number = _number(path, case, gpu)
+        path, number = _file_of(self.folder, case), _number(self.folder, case, gpu)
         if number is not None:
             reason = self._lapsed(number, recipe, case)
             return f"{path} has one that does not count: {reason}" if reason else ""
-        expired = [old.cell.recorded.run for old in _numbers(path, case, gpu) if old.cell.recorded]
+        numbers = numbers_of(self.folder, case, gpu, case.gpus)
+        expired = [old.cell.recorded.run for old in numbers if old.cell.recorded]
         return f"{path} has one of run {expired[-1]}, which has expired" if expired else ""
 
     def _lapsed(self, number: Baseline, recipe: Recipe, case: Case) -> str:
@@ -122,7 +122,7 @@ def find(
         ConfigError: two tables have the cell, or the recipe runs another configuration than the published
             one, so that the number does not apply to the case.
     """
-    published = _number(folder / f"{recipe.name}.yaml", case, gpu)
+    published = _number(folder, case, gpu)
     reason = "" if published is None else _unlike(published, recipe, case)
     if published is not None and reason:
         raise ConfigError(f"{published.path}: {case.id}: {reason}")
@@ -132,7 +132,7 @@ def find(
 
 def lacking(folder: Path, case: Case, gpu: str) -> str:
     """Why no number was published for this case; "" if its baselines do not say."""
-    path = folder / f"{case.recipe}.yaml"
+    path = _file_of(folder, case)
     if not path.exists():
         return ""
     key = (case.release, gpu, case.size, case.dtype)
@@ -146,7 +146,7 @@ def references(folder: Path, case: Case, gpu: str) -> tuple[Reference, ...]:
     """What others measured at the case's size and dtype, on any number of GPUs."""
     return tuple(
         reference
-        for table in tables_of(folder / f"{case.recipe}.yaml", case)
+        for table in tables_of(folder, case)
         if table.gpu == gpu
         for reference in table.references
         if (reference.size, reference.dtype) == (case.size, case.dtype)
@@ -159,8 +159,13 @@ def gpus_of_tables(folder: Path) -> set[str]:
     return {table.gpu for path in paths for table in load_baselines(path).tables}
 
 
-def tables_of(path: Path, case: Case) -> list[Table]:
-    """The tables of the case's release in this file, on any GPU; none if there is no file. Raises ConfigError."""
+def _file_of(folder: Path, case: Case) -> Path:
+    return folder / f"{case.recipe}.yaml"
+
+
+def tables_of(folder: Path, case: Case) -> list[Table]:
+    """The tables of the case's release, on any GPU; none if its recipe has no file. Raises ConfigError."""
+    path = _file_of(folder, case)
     if not path.exists():
         return []
     file = load_baselines(path)
@@ -169,22 +174,23 @@ def tables_of(path: Path, case: Case) -> list[Table]:
     return [table for table in file.tables if table.is_of(case.release)]
 
 
-def _numbers(path: Path, case: Case, gpu: str) -> list[Baseline]:
+def numbers_of(folder: Path, case: Case, gpu: str, scale: int | None = None) -> list[Baseline]:
+    """The numbers of the case's size and dtype on this type of GPU, at this scale; at all scales if none is given."""
     return [
-        Baseline(path, table, cell)
-        for table in tables_of(path, case)
+        Baseline(_file_of(folder, case), table, cell)
+        for table in tables_of(folder, case)
         if table.gpu == gpu
         for cell in table.cells
-        if (cell.size, cell.dtype, cell.gpus) == (case.size, case.dtype, case.gpus)
+        if (cell.size, cell.dtype) == (case.size, case.dtype) and scale in (None, cell.gpus)
     ]
 
 
-def _number(path: Path, case: Case, gpu: str) -> Baseline | None:
-    """The number in this file that has not expired. Raises ConfigError if there are several."""
-    numbers = [baseline for baseline in _numbers(path, case, gpu) if not baseline.cell.expired]
+def _number(folder: Path, case: Case, gpu: str) -> Baseline | None:
+    """The number of this case that has not expired. Raises ConfigError if there are several."""
+    numbers = [number for number in numbers_of(folder, case, gpu, case.gpus) if not number.cell.expired]
     if len(numbers) > 1:
         raise ConfigError(
-            f"{path}: {case.id} of release {case.release} on {gpu} has {len(numbers)} baselines; keep one"
+            f"{_file_of(folder, case)}: {case.id} of release {case.release} on {gpu} has {len(numbers)} baselines; keep one"
         )
     return numbers[0] if numbers else None
 
