@@ -286,7 +286,9 @@ def test_a_node_that_dies_is_named(
     held = [*metadata["finalizers"], "lab/dead"]
     kubernetes_lab.api.merge(path, {"metadata": {"finalizers": held}})
     taint(node, "lab/unreachable")
-    trial.until_said(f": pod {metadata['name']} on {node} (DeletionByTaintManager")
+    trial.until_said(
+        f"it can never start; the queue says: 0 of 16 pods have a node: pod {metadata['name']} on {node} (DeletionByTaintManager"
+    )
     kubernetes_lab.api.merge(path, {"metadata": {"finalizers": None}})
     assert "it can never start; the queue says: " in blamed(trial)
 

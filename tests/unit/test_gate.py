@@ -236,6 +236,11 @@ def test_a_record_that_is_not_whole_does_not_say_passed(tmp_path: Path) -> None:
 def test_a_report_that_pytest_cannot_write_leaves_no_record_that_says_passed(tmp_path: Path) -> None:
     run = session(tmp_path, {PASSED: 1.0}, "--gate", "--junitxml", "/dev/full")
     assert gate_of(run) == (1, "failed", 1), run.out
+    assert (
+        f"a report could not be written: [Errno 28] No space left on device; the run is recorded in {run.folder}"
+        in run.out
+    )
+    assert "Traceback" not in run.out
 
 
 @pytest.mark.parametrize("text", ["def test_plain():\n    assert 1 == 2\n", "assert 1 == 2\n"])

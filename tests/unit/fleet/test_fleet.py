@@ -254,17 +254,18 @@ def test_the_end_of_a_session_waits_once_for_what_cannot_be_cancelled(
 ) -> None:
     waits: list[float] = []
 
-    def cancel(backend: Backend, ledger: Ledger, jobs: Iterable[JobRef], seconds: float) -> set[JobRef]:
+    def cancel(backend: Backend, ledger: Ledger, jobs: Iterable[JobRef], seconds: float) -> dict[JobRef, str]:
         waits.append(max(0.0, seconds))
         time.sleep(waits[-1])
-        return set(jobs)
+        return dict.fromkeys(jobs, "pods that have not ended: a on node-0")
 
     cluster.ends[WIDE.id] = [RUNNING]
     monkeypatch.setattr("fixtures.fleet.cancel.cancel", cancel)
     session = start(WIDE, cancel_seconds=0.2)
     until(lambda: session.entries()[WIDE.id].status == "submitted")
     session.fleet.stop()
-    assert "which is NOT confirmed" in session.finish()[WIDE.id].message
+    said = "which is NOT confirmed (pods that have not ended: a on node-0): look after it"
+    assert said in session.finish()[WIDE.id].message
     assert (len(waits), waits[1]) == (2, 0.0)
 
 

@@ -17,10 +17,11 @@ from fixtures.backends.kubernetes.api import Refused
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.informer import Copy
 from fixtures.backends.kubernetes.jobset import JobSets
+from fixtures.backends.kubernetes.kueue import Admissions
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.section import Workload
 from plugins.errors import Unreachable
-from plugins.record.job import JobRef
+from plugins.record.job import JobRef, Phase
 from tests.unit import examples, kubeapi
 from tests.unit.kubelet import Kubelet
 
@@ -37,6 +38,7 @@ POD: dict[str, Any] = {
     "status": {"phase": "Running"},
 }
 DONE = {"conditions": [{"type": "Completed", "status": "True"}], "terminalState": "Completed"}
+ONE_POD = {"replicatedJobs": [{"name": "w", "template": {"spec": {"parallelism": 1}}}]}
 HEAD = "2026-11-21T09:00:00.1Z Pod on pm-1-0 is running\n"
 
 
@@ -58,6 +60,7 @@ class Watching:
 
     status: ClassVar[dict[str, Any]] = DONE
     metadata: ClassVar[dict[str, Any]] = {"name": "pm-1", "namespace": "default"}
+    spec: ClassVar[dict[str, Any]] = {}
     pods: ClassVar[list[dict[str, Any]]] = [POD]
     gone: ClassVar[list[dict[str, Any]]] = []
 
@@ -66,7 +69,9 @@ class Watching:
 
     def look(self) -> Copy:
         if not self._of_pods:
-            return Copy({"pm-1": {"metadata": self.metadata, "spec": {}, "status": self.status}}, {}, {})
+            return Copy(
+                {"pm-1": {"metadata": self.metadata, "spec": self.spec, "status": self.status}}, {}, {}
+            )
         there, gone = ({pod["metadata"]["name"]: pod for pod in pods} for pods in (self.pods, self.gone))
         return Copy(there, gone, {pod["metadata"]["uid"]: number for number, pod in enumerate(self.gone, 1)})
 
@@ -280,3 +285,62 @@ def test_a_namespace_that_is_being_deleted_is_named(
     monkeypatch.setattr(Cluster, "find", lambda cluster, path: None, raising=False)
     monkeypatch.setattr(Cluster, "post", post, raising=False)
     assert backend.poll([JOB])[JOB].reason == reason
+
+
+def leaving(pod: dict[str, Any], until: str) -> dict[str, Any]:
+    return {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": until}}
+
+
+TAINT = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
+AGO, AHEAD = "2026-11-21T09:10:00Z", "2099-11-21T09:10:00Z"
+
+
+@pytest.mark.parametrize(
+    ("until", "conditions", "hopeless", "reason"),
+    [
+        (AGO, [], True, "pod pm-1-0 on node-0 was deleted and does not end"),
+        (AGO, [TAINT], True, "pod pm-1-0 on node-0 (DeletionByTaintManager)"),
+        # It may save what it has until then, and its Job fails only afterwards.
+        (AHEAD, [], False, ""),
+        (AHEAD, [TAINT], False, "pod pm-1-0 on node-0 (DeletionByTaintManager)"),
+    ],
+)
+def test_a_job_is_hopeless_once_a_pod_does_not_end_within_its_grace_period(
+    backend: KubernetesBackend,
+    monkeypatch: pytest.MonkeyPatch,
+    until: str,
+    conditions: list[dict[str, str]],
+    hopeless: bool,
+    reason: str,
+) -> None:
+    annotated = {**Watching.metadata, "uid": "1", "annotations": {objects.JOB: JOB.name}}
+    monkeypatch.setattr(Watching, "metadata", annotated)
+    monkeypatch.setattr(Watching, "status", {})
+    monkeypatch.setattr(Watching, "spec", ONE_POD)
+    pod = leaving({**POD, "status": {"phase": "Running", "conditions": conditions}}, until)
+    monkeypatch.setattr(Watching, "pods", [pod])
+    state = backend.poll([JOB])[JOB]
+    assert (state.phase, state.hopeless) == (Phase.QUEUED, hopeless)
+    assert state.reason == ": ".join(filter(None, ("0 of 1 pods have a node", reason)))
+    # Once another pod has its place, it is waited for.
+    newer = {**POD, "metadata": {**POD["metadata"], "uid": "2", "name": "pm-1-1", "creationTimestamp": AGO}}
+    monkeypatch.setattr(Watching, "pods", [pod, {**newer, "spec": {}}])
+    assert not backend.poll([JOB])[JOB].hopeless
+    # Kueue has taken the nodes back, and gives others.
+    monkeypatch.setattr(Watching, "spec", {**ONE_POD, "suspend": True})
+    monkeypatch.setattr(Watching, "pods", [pod])
+    monkeypatch.setattr(Admissions, "workload", lambda *_: None)
+    assert not backend.poll([JOB])[JOB].hopeless
+
+
+def test_the_pods_that_keep_a_deleted_job_are_named(
+    backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    annotated = {**Watching.metadata, "uid": "1", "annotations": {objects.JOB: JOB.name}}
+    monkeypatch.setattr(Watching, "metadata", {**annotated, "deletionTimestamp": AGO})
+    monkeypatch.setattr(Watching, "status", {})
+    monkeypatch.setattr(Watching, "spec", ONE_POD)
+    monkeypatch.setattr(Watching, "pods", [leaving(POD, AGO)])
+    assert backend.poll([JOB])[JOB].reason == "pods that have not ended: pm-1-0 on node-0"
+    monkeypatch.setattr(Watching, "pods", [])
+    assert backend.poll([JOB])[JOB].reason == ""
