@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from bisect import bisect_right
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 from urllib.parse import quote
 
 VERSION = 1
@@ -107,9 +107,9 @@ class Step:
         self.communication = self.data = self.checkpoint = self.head = 0
 
     def as_json(self) -> Dict[str, int]:
-        found = {name: getattr(self, name) for name in self.FIELDS}
-        found["length"] = self.compute + self.exposed + self.other + self.gap
-        return found
+        shares = {name: getattr(self, name) for name in self.FIELDS}
+        shares["length"] = self.compute + self.exposed + self.other + self.gap
+        return shares
 
 
 class Ranges:
@@ -133,11 +133,11 @@ class Ranges:
         ranges = self._ranges
         while self._at < len(ranges) and ranges[self._at][1] <= start:
             self._at += 1
-        found, at = [], self._at
+        parts, at = [], self._at
         while at < len(ranges) and ranges[at][0] < end:
-            found.append((max(start, ranges[at][0]), min(end, ranges[at][1])))
+            parts.append((max(start, ranges[at][0]), min(end, ranges[at][1])))
             at += 1
-        return found
+        return parts
 
 
 class Marks:
@@ -152,10 +152,10 @@ class Marks:
 
 def category(name: str) -> str:
     """The category of a kernel's name: `communication:AllReduce`, `gemm`, ... or `unknown`."""
-    for found, pattern in CATEGORIES:
+    for kind, pattern in CATEGORIES:
         if pattern.search(name):
-            if found != "communication":
-                return found
+            if kind != "communication":
+                return kind
             collective = _COLLECTIVE.search(name)
             return "communication:" + (collective.group(1)[:40] if collective else "other")
     return "unknown"
@@ -248,12 +248,12 @@ def _digest(report: Report, path: str, steps: int, rank: Optional[int]) -> List[
     ):
         raise Unreadable("has kernels without names: this version's export is not known")
     process = "globalPid" if report.has(_KERNEL, "globalPid") else "0"
-    found = report.ask(
+    rows = report.ask(
         "SELECT DISTINCT ifnull(%s, 0), deviceId FROM %s ORDER BY 1, 2 LIMIT %d"
         % (process, _KERNEL, MOST_PROFILES)
     )
     ranks = [
-        (pid, device) for pid, device in found.fetchall() if isinstance(pid, int) and isinstance(device, int)
+        (pid, device) for pid, device in rows.fetchall() if isinstance(pid, int) and isinstance(device, int)
     ]
     if not ranks:
         raise Unreadable("has no CUDA kernels: the profiled steps were not reached")
@@ -267,13 +267,13 @@ def _digest(report: Report, path: str, steps: int, rank: Optional[int]) -> List[
             shares = _Sweep(report, pid, device, Marks(), steps).run()
             shares["remarks"].append("the steps that are marked hold no kernels")
         if shares["steps"]:
-            one = dict(identity)
-            one["gpu"] = _gpu(report, device)
-            one["device"] = device
-            one["process"] = pid // 0x1000000 % 0x1000000
-            one["rank"] = rank if len(ranks) == 1 else None
-            one.update(shares)
-            digests.append(one)
+            profile = dict(identity)
+            profile["gpu"] = _gpu(report, device)
+            profile["device"] = device
+            profile["process"] = pid // 0x1000000 % 0x1000000
+            profile["rank"] = rank if len(ranks) == 1 else None
+            profile.update(shares)
+            digests.append(profile)
     if not digests:
         raise Unreadable("has no kernels with a start and an end: export it again")
     return digests
@@ -315,8 +315,8 @@ def _gpu(report: Report, device: int) -> Optional[str]:
 
 
 def _kind(name: Optional[str]) -> Optional[str]:
-    found = _MARKS.search(name) if name else None
-    return found.lastgroup if found else None
+    match = _MARKS.search(name) if name else None
+    return match.lastgroup if match else None
 
 
 def _marks(report: Report, processes: Set[int], steps: int) -> Dict[int, Marks]:
@@ -349,8 +349,8 @@ def _marks(report: Report, processes: Set[int], steps: int) -> Dict[int, Marks]:
             nested = of_thread and start < of_thread[-1][1]
             if not nested and len(of_thread) < _MOST_RANGES:
                 of_thread.append((start, end))
-    for pid, found in marks.items():
-        found.by, found.boundaries = _boundaries(ranges[pid], called, steps)
+    for pid, marked in marks.items():
+        marked.by, marked.boundaries = _boundaries(ranges[pid], called, steps)
     return marks
 
 
@@ -358,21 +358,21 @@ def _boundaries(
     ranges: Dict[Tuple[str, int], List[Tuple[int, int]]], called: Dict[str, str], steps: int
 ) -> Tuple[str, List[int]]:
     """What marks the steps, and where they begin and end in the host's time. Empty: nothing does."""
-    for kind, said in (("step", "NVTX range"), ("optimizer", "end of NVTX range")):
-        threads = [(-len(found), tid) for (of, tid), found in ranges.items() if of == kind]
+    for kind, words in (("step", "NVTX range"), ("optimizer", "end of NVTX range")):
+        threads = [(-len(spans), tid) for (of, tid), spans in ranges.items() if of == kind]
         if not threads:
             continue
-        found = ranges[kind, min(threads)[1]]
+        spans = ranges[kind, min(threads)[1]]
         if kind == "step":
-            cuts = [start for start, _ in found] + [found[-1][1]]
+            cuts = [start for start, _ in spans] + [spans[-1][1]]
         else:
-            if steps and len(found) > steps and len(found) % steps == 0:
+            if steps and len(spans) > steps and len(spans) % steps == 0:
                 # A chain of optimizers: the last one ends the step.
-                several = len(found) // steps
-                found = found[several - 1 :: several]
-            cuts = [end for _, end in found]
+                several = len(spans) // steps
+                spans = spans[several - 1 :: several]
+            cuts = [end for _, end in spans]
         if len(cuts) > 1:
-            return "%s %s" % (said, called[kind]), cuts
+            return "%s %s" % (words, called[kind]), cuts
     return "", []
 
 
@@ -404,49 +404,50 @@ class _Sweep:
         self._marks.data.rewind()
         self._marks.checkpoint.rewind()
         self._sweep(cuts, launches)
-        by = self._marks.by or "the profiled window as a whole"
         count = 1
         if not self._marks.by:
             count = self._expected or 1
-            if not self._expected:
-                self._remarks.append("no step is marked, and the number of steps is not known")
-        elif launches is None:
-            self._remarks.append(
-                "kernels cannot be matched with their launches: steps are cut at the host's marks"
-            )
-        if self._marks.by and len(self._steps) < len(cuts) - 1:
-            self._remarks.append("%d of %d steps are told apart" % (len(self._steps), len(cuts) - 1))
-        elif self._marks.by and self._expected and abs(len(self._steps) - self._expected) > 1:
-            self._remarks.append(
-                "%d steps are marked, %d were to be profiled" % (len(self._steps), self._expected)
-            )
+        self._remarks += self._doubts(len(cuts) - 1, launches is not None)
         busy = sum(time_ for time_, _ in self._categories.values())
         unknown = self._categories.get("unknown", [0, 0])[0]
         kernels = heapq.nlargest(KERNELS, self._kernels.items(), key=lambda item: (item[1][0], item[0]))
         collectives = heapq.nlargest(_MOST_KINDS, self._collectives.items(), key=lambda item: item[1][0])
         categories = heapq.nlargest(_MOST_KINDS, self._categories.items(), key=lambda item: item[1][0])
         return {
-            "steps_by": by,
+            "steps_by": self._marks.by or "the profiled window as a whole",
             "count": count,
             "steps": [step.as_json() for step in self._steps],
             "kernels": [
                 {
                     "category": self._kinds[name],
                     "name": name if len(name) <= _SHOWN else name[: _SHOWN - 3] + "...",
-                    "time": found[0],
-                    "calls": found[1],
-                    "mean": found[0] // found[1],
+                    "time": time_,
+                    "calls": calls,
+                    "mean": time_ // calls,
                 }
-                for name, found in kernels
+                for name, (time_, calls) in kernels
             ],
-            "categories": {name: {"time": found[0], "calls": found[1]} for name, found in categories},
+            "categories": {name: {"time": time_, "calls": calls} for name, (time_, calls) in categories},
             "collectives": {
-                name: {"time": found[0], "calls": found[1], "exposed": found[2]}
-                for name, found in collectives
+                name: {"time": time_, "calls": calls, "exposed": exposed}
+                for name, (time_, calls, exposed) in collectives
             },
             "unknown_share": round(unknown / busy, 6) if busy else 0.0,
             "remarks": self._remarks,
         }
+
+    def _doubts(self, marked: int, matched: bool) -> Iterator[str]:
+        """What is doubtful of the steps, of which so many are marked. `matched`: kernels could be matched with launches."""
+        if not self._marks.by:
+            if not self._expected:
+                yield "no step is marked, and the number of steps is not known"
+            return
+        if not matched:
+            yield "kernels cannot be matched with their launches: steps are cut at the host's marks"
+        if len(self._steps) < marked:
+            yield "%d of %d steps are told apart" % (len(self._steps), marked)
+        elif self._expected and abs(len(self._steps) - self._expected) > 1:
+            yield "%d steps are marked, %d were to be profiled" % (len(self._steps), self._expected)
 
     def _launches(self, cuts: List[int]) -> Optional[Dict[int, int]]:
         """Correlation ids of the first launches after each boundary -> its number. None: they are not recorded."""
@@ -467,13 +468,12 @@ class _Sweep:
         )
         first: List[List[Tuple[int, int]]] = [[] for _ in cuts]
         for start, correlation in rows:
-            kept = first[bisect_right(cuts, start) - 1]
-            if len(kept) < _LAUNCHES:
-                heapq.heappush(kept, (-start, correlation))
-            elif -start > kept[0][0]:
-                heapq.heapreplace(kept, (-start, correlation))
-        found = {correlation: at for at, kept in enumerate(first) for _, correlation in kept}
-        return found or None
+            heap = first[bisect_right(cuts, start) - 1]
+            if len(heap) < _LAUNCHES:
+                heapq.heappush(heap, (-start, correlation))
+            elif -start > heap[0][0]:
+                heapq.heapreplace(heap, (-start, correlation))
+        return {correlation: at for at, heap in enumerate(first) for _, correlation in heap} or None
 
     def _rows(self) -> sqlite3.Cursor:
         """(start, end, correlation id, name) of the device's kernels, graphs, copies and sets by start."""
@@ -605,16 +605,16 @@ class _Sweep:
         return name
 
     def _count(self, name: str, kind: str, time_: int) -> None:
-        found = self._kernels.setdefault(name, [0, 0])
-        found[0] += time_
-        found[1] += 1
-        found = self._categories.setdefault(kind, [0, 0])
-        found[0] += time_
-        found[1] += 1
+        total = self._kernels.setdefault(name, [0, 0])
+        total[0] += time_
+        total[1] += 1
+        total = self._categories.setdefault(kind, [0, 0])
+        total[0] += time_
+        total[1] += 1
         if kind.startswith("communication"):
-            found = self._collectives.setdefault(kind[14:], [0, 0, 0])
-            found[0] += time_
-            found[1] += 1
+            total = self._collectives.setdefault(kind[14:], [0, 0, 0])
+            total[0] += time_
+            total[1] += 1
 
 
 def _exported(path: str, nsys: str, folder: str, seconds: float) -> str:
@@ -622,7 +622,7 @@ def _exported(path: str, nsys: str, folder: str, seconds: float) -> str:
     made = os.path.join(folder, "report.sqlite")
     if not os.path.getsize(path):
         raise Unreadable("is empty: the profiler was ended before it wrote the report")
-    with open(os.path.join(folder, "said"), "w+b") as out:
+    with open(os.path.join(folder, "output"), "w+b") as out:
         # A signal between the start of nsys and the `try` below would leave nsys running.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
         running = None
@@ -647,9 +647,9 @@ def _exported(path: str, nsys: str, folder: str, seconds: float) -> str:
                 os.killpg(running.pid, signal.SIGKILL)
                 running.wait()
         out.seek(max(0, out.tell() - 4096))
-        said = out.read(4096).decode("utf-8", "replace").strip().splitlines()
+        lines = out.read(4096).decode("utf-8", "replace").strip().splitlines()
     if running.returncode or not os.path.exists(made):
-        raise Unreadable("cannot be exported: %s" % (said[-1][:300] if said else "nsys says nothing"))
+        raise Unreadable("cannot be exported: %s" % (lines[-1][:300] if lines else "nsys says nothing"))
     return made
 
 
@@ -664,8 +664,8 @@ def _base(path: str) -> str:
 
 def _rank_of(path: str) -> Optional[int]:
     """The rank, where the file's name says it (`..._rank3.nsys-rep`). `profile_%p` is a process id."""
-    found = re.search(r"rank_?(\d{1,6})(?!\d)", os.path.basename(path))
-    return int(found.group(1)) if found else None
+    match = re.search(r"rank_?(\d{1,6})(?!\d)", os.path.basename(path))
+    return int(match.group(1)) if match else None
 
 
 def _end(*_: Any) -> None:
@@ -705,10 +705,10 @@ def main(arguments: List[str]) -> int:
                     raise Unreadable("needs nsys to be exported: no nsys was found")
                 folder = tempfile.mkdtemp(prefix="pacemark-nsys-", dir=options.scratch)
                 export = _exported(path, options.nsys, folder, options.seconds)
-            found = digest(export, options.steps, _rank_of(path), options.seconds)
-            for one in found:
-                one["file"] = _base(path)
-            profiles += found
+            digests = digest(export, options.steps, _rank_of(path), options.seconds)
+            for profile in digests:
+                profile["file"] = _base(path)
+            profiles += digests
         except (Unreadable, OSError) as error:
             errors.append({"file": _base(path), "error": _text(str(error))[:300]})
         finally:
