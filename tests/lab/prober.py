@@ -1,19 +1,19 @@
-"""Stands in for a node's Python that runs the proxy: prints the lines of its steps, slower where a table says so.
+"""Stands in for the Python of a cluster's nodes that runs the proxy: prints the lines of its steps, slower where a table says so.
 
-Run as `prober.py TABLE ARGUMENT...`; the pods of the Kubernetes lab print the same lines. TABLE is JSON: the slowness of `nodes`, of `cards` and `links` (joined by +) when two nodes
+The pods of the Kubernetes lab print the same lines. A table has the slowness of `nodes`, of `cards` and `links` (joined by +) when two nodes
 work together, of `leaves` (each with its `nodes`) when one of them works with another node, the nodes that `crash`,
-and the one of the `gpus` of a node that makes it slow. It waits
-while there is a file beside TABLE whose name ends in `.wait`. The lines are those of suites/proxy/train.py, as its first process prints them.
+and the one of the `gpus` of a node that makes it slow. The lines are those of suites/proxy/train.py, as its first process prints them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-import os
 import random
+import socketserver
 import stat
-import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,22 +21,67 @@ from typing import Any
 
 from plugins.record.nodes import node_list
 
-ROOT = Path(__file__).parents[2]
 STEP, NOISE = 1.7, 0.002
 TFLOP = 1103.758
 """Those of a step of 8b-8l on each GPU."""
 
 
-def install(folder: Path, table: dict[str, Any]) -> Path:
-    """A program in `folder` that stands in for the Python of the recipe proxy, by this table."""
-    faults, python = folder / "faults.json", folder / "python"
-    faults.write_text(json.dumps(table))
-    python.write_text(
-        '#!/bin/bash\n[ "$1" != -c ] || exit 0\nwhile [ "$1" = -u ] || [ "$1" = -B ]; do shift; done\nshift\n'
-        f'PYTHONPATH={ROOT} exec {sys.executable} -m tests.lab.prober {faults} "$@"\n'
-    )
-    python.chmod(python.stat().st_mode | stat.S_IXUSR)
-    return python
+class Prober(socketserver.ThreadingTCPServer):
+    """The nodes of a test on Slurm: answers its probes, 256 at once, for each of which a Python would take longer than all else.
+
+    Its table, JSON, lies in `folder`. A probe waits while there is a file beside it whose name ends in `.wait`.
+    """
+
+    request_queue_size = 512
+    daemon_threads = True
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(("127.0.0.1", 0), _Node)
+        self.table = folder / "faults.json"
+        self.closed = False
+
+    def install(self, table: dict[str, Any]) -> Path:
+        """A program that stands in for the Python of the recipe proxy, by this table. Of the processes of a probe the first answers."""
+        self.table.write_text(json.dumps(table))
+        python = self.table.with_name("python")
+        python.write_text(
+            '#!/bin/bash\n[ "$1" != -c ] && [ "$SLURM_PROCID" = 0 ] || exit 0\n'
+            f"exec 3<>/dev/tcp/127.0.0.1/{self.server_address[1]}\n"
+            'echo "$SLURM_JOB_NODELIST $*" >&3\nread -r crash <&3\n'
+            '[ -z "$crash" ] || { echo "$crash" >&2; exit 1; }\nexec cat <&3\n'
+        )
+        python.chmod(python.stat().st_mode | stat.S_IXUSR)
+        return python
+
+
+class _Node(socketserver.StreamRequestHandler):
+    server: Prober
+
+    def handle(self) -> None:
+        place, *words = self.rfile.readline().decode().split()
+        nodes, path = node_list(place), self.server.table
+        table = json.loads(path.read_text())
+        crash = crashes(table, nodes)
+        while not crash and path.with_suffix(".wait").exists() and not self.server.closed:
+            time.sleep(0.2)
+        lines = (crash, *(() if crash else printed(table, nodes, words)))
+        # Of a job that was cancelled nobody listens.
+        with contextlib.suppress(ConnectionError):
+            self.wfile.write("".join(f"{line}\n" for line in lines).encode())
+
+
+@contextlib.contextmanager
+def answering(folder: Path) -> Iterator[Prober]:
+    """While the block runs probes are answered."""
+    with Prober(folder) as prober:
+        thread = threading.Thread(target=prober.serve_forever, args=(0.1,))
+        thread.start()
+        try:
+            yield prober
+        finally:
+            prober.closed = True
+            prober.shutdown()
+            thread.join()
 
 
 def slowness(table: dict[str, Any], nodes: tuple[str, ...]) -> float:
@@ -78,22 +123,3 @@ def printed(table: dict[str, Any], nodes: Sequence[str], words: Sequence[str]) -
         yield f"proxy gpu {gpu} step alone: {0.21 * (1 + alone):.6f} s (one micro batch, median of 9)"
         yield f"proxy gpu {gpu} product after: burst 720.0, sustained 690.0 TFLOP/s (bfloat16 matmul)"
     yield f"proxy done: {steps} steps"
-
-
-def main() -> int:
-    table = json.loads(Path(sys.argv[1]).read_text())
-    nodes = node_list(os.environ["SLURM_JOB_NODELIST"])
-    if words := crashes(table, nodes):
-        print(words, file=sys.stderr)
-        return 1
-    if os.environ.get("SLURM_PROCID") != "0":
-        return 0
-    while Path(sys.argv[1]).with_suffix(".wait").exists():
-        time.sleep(0.2)
-    for line in printed(table, nodes, sys.argv):
-        print(line, flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

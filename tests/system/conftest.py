@@ -17,6 +17,7 @@ import pytest
 from tests.lab.k8s.api import ApiError
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.lab.k8s.gate import Gate
+from tests.lab.prober import Prober, answering
 from tests.lab.slurm import SlurmLab
 from tests.system.faults import Trial, mend
 from tests.system.gpt3_site import Site
@@ -48,6 +49,12 @@ def make_trial(lab: SlurmLab, tmp_path: Path) -> Iterator[Callable[..., Trial]]:
     yield make
     for trial in made:
         trial.clear()
+
+
+@pytest.fixture
+def prober(tmp_path: Path) -> Iterator[Prober]:
+    with answering(tmp_path) as made:
+        yield made
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 
 from plugins.files import write_json
 from plugins.record.nodes import node_list
-from tests.lab.prober import install
+from tests.lab.prober import Prober
 from tests.system.faults import MakeTrial, Trial
 from tests.system.support import ROOT, Run, environment, pacemark, signal_group, until
 
@@ -31,11 +31,11 @@ MakeSlow = Callable[..., Trial]
 
 
 @pytest.fixture
-def make_slow(make_trial: MakeTrial, tmp_path: Path) -> MakeSlow:
+def make_slow(make_trial: MakeTrial, prober: Prober, tmp_path: Path) -> MakeSlow:
     """A case that is too slow on the nodes of a table, or on all if it has none, on a lab whose probes find what the table says."""
 
     def make(table: dict[str, Any], case: str = CASE, *, ready: bool = True) -> Trial:
-        program = install(tmp_path, table)
+        program = prober.install(table)
         if not ready:
             program = tmp_path / "nowhere"
         keys = {"recipes": f"{{proxy: {{values: {{python: '{program}'}}}}}}"}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.lab.prober import install
+from tests.lab.prober import Prober
 from tests.lab.slurm import SlurmLab
 from tests.system.faults import MakeTrial, Trial
 from tests.system.support import Run, until
@@ -21,11 +21,11 @@ Screening = Callable[..., Trial]
 
 
 @pytest.fixture
-def screen(make_trial: MakeTrial, tmp_path: Path) -> Screening:
+def screen(make_trial: MakeTrial, prober: Prober, tmp_path: Path) -> Screening:
     """Begin a screening of 16 nodes, which are as a table says."""
 
     def begin(table: dict[str, Any], *more: str, wait: bool = False) -> Trial:
-        keys = {"recipes": f"{{proxy: {{values: {{python: '{install(tmp_path, table)}'}}}}}}"}
+        keys = {"recipes": f"{{proxy: {{values: {{python: '{prober.install(table)}'}}}}}}"}
         if wait:
             (tmp_path / "faults.wait").touch()
         trial: Trial = make_trial(limits=LIMITS, keys=keys)
