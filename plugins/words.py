@@ -41,6 +41,9 @@ _MARKDOWN = re.compile(r"([\\`*_\[\]|~#!$])")
 # The most characters of a text that only people read.
 _LONGEST = 2000
 
+SHOWN = 300
+"""An error message shows so many characters of what is in a file."""
+
 # HF_TOKEN, WANDB_API_KEY, MLFLOW_TRACKING_PASSWORD; not TOKENIZERS_PARALLELISM and MAX_TOKENS.
 _SECRET = re.compile(r"(TOKEN|(KEY|SECRET|PASSWORD|CREDENTIAL)S?)(?![A-Z])", re.IGNORECASE)
 
@@ -65,6 +68,11 @@ def brief(text: str, longest: int = _LONGEST) -> str:
     """A text that only people read, as `shown` gives it. What is longer is cut, and `...` says so."""
     plain = shown(text[:longest])
     return f"{plain}..." if len(text) > longest else plain
+
+
+def cut(text: str, longest: int = SHOWN) -> str:
+    """The beginning of a long text, with `...` behind it."""
+    return text if len(text) <= longest else f"{text[:longest]}..."
 
 
 def html_text(text: str) -> str:

@@ -14,8 +14,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from plugins.errors import ConfigError
-from plugins.words import names_secret
-from plugins.yaml_text import SHOWN, cut
+from plugins.words import SHOWN, cut, names_secret
 
 Mistake = tuple[int, str]
 """The line (from 1), and what is wrong there."""

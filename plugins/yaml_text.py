@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from plugins.errors import ConfigError
+from plugins.words import cut
 
 # Far more than any file needs that a person writes. A larger file could take minutes to read, or end the
 # process.
@@ -22,9 +23,6 @@ _MOST_VALUES = 100_000
 _MOST_LEVELS = 100
 _MOST_DIRECTIVES = 100
 _LONGEST_NUMBER = 100
-
-SHOWN = 300
-"""An error message shows so many characters of what is in a file."""
 
 _TEXT = "tag:yaml.org,2002:str"
 
@@ -152,10 +150,6 @@ def require_bounded(path: Path) -> None:
     text = decode(path, read_bytes(path))
     with errors_of_yaml(path, text):
         _require_bounded(path, Loader(text))
-
-
-def cut(text: str) -> str:
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 @contextlib.contextmanager

@@ -13,8 +13,9 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from plugins.errors import ConfigError
+from plugins.words import SHOWN, cut
 from plugins.yaml_mistakes import Mistake, duplicates, error_of, line_at, mistakes_of
-from plugins.yaml_text import SHOWN, Loader, compose, cut, decode, errors_of_yaml, read_bytes
+from plugins.yaml_text import Loader, compose, decode, errors_of_yaml, read_bytes
 
 _NO_KEYS = "expected `key: value` lines, found none"
 
