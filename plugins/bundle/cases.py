@@ -25,7 +25,7 @@ from plugins.record.verdict import Kind
 _NOT_RUN = (Kind.INFRASTRUCTURE, Kind.LOST, Kind.SKIPPED)
 
 
-def check_cases(run: BundledRun, found: Examination) -> dict[str, CaseRecord]:
+def check_cases(run: BundledRun, findings: Examination) -> dict[str, CaseRecord]:
     """Judge each case anew, and return the records that follow.
 
     If the run did not judge a case, or it cannot be judged anew, its record is that of the run.
@@ -38,57 +38,57 @@ def check_cases(run: BundledRun, found: Examination) -> dict[str, CaseRecord]:
         if not entry.is_case or record is None:
             continue
         records[case] = record
-        found.doing = f"case {len(records)} of {len(by_key)}, {case}"
+        findings.doing = f"case {len(records)} of {len(by_key)}, {case}"
         followed += [
             f"{named(earlier)} ({earlier.message})"
             for earlier in entries[:-1]
             if earlier.failure != "repeated"
         ]
         try:
-            judgement, anew = _judged(run, record, found)
+            judgement, anew = _judged(run, record, findings)
         except NewerFormat as error:
-            found.cannot.append(f"{case}: {error}")
+            findings.cannot.append(f"{case}: {error}")
             continue
         except Exception as error:
             # Files that somebody made may be wrong in any way.
             reason = f"it cannot be judged: {error}".replace(f"{run.folder}/", "")
-            findings = found.wrong
+            lines = findings.wrong
             if record.verdict is Kind.INFRASTRUCTURE:
-                findings = found.cannot
-            findings.append(f"{case}: {SUMMARY} says '{record.verdict}', and {reason}")
+                lines = findings.cannot
+            lines.append(f"{case}: {SUMMARY} says '{record.verdict}', and {reason}")
             continue
         records[case] = anew
-        found.cases.append(_pace(anew))
+        findings.cases.append(_pace(anew))
         terms.add(entry, judgement)
         if not run.log.plan:
             choice = run.basis.of(entry.ref.recipe).choice
             unplanned["the tolerance"] += choice.agreed is not None
             unplanned["the promise"] += choice.by_expected
-    found.wrong += [
+    findings.wrong += [
         f"{count} case(s) are judged by {what} of a plan in {BASIS}/choices/, and the run has no plan"
         for what, count in unplanned.items()
         if count
     ]
-    found.notes += terms.notes()
+    findings.notes += terms.notes()
     if followed:
-        found.notes.append(f"by the ledger, another job had to follow {few(followed)}")
+        findings.notes.append(f"by the ledger, another job had to follow {few(followed)}")
     return records
 
 
-def _judged(run: BundledRun, record: CaseRecord, found: Examination) -> tuple[Judgement, CaseRecord]:
+def _judged(run: BundledRun, record: CaseRecord, findings: Examination) -> tuple[Judgement, CaseRecord]:
     """Judge a case of the summary anew, and set it beside its records. Returns also the record that follows."""
     case, entries = record.id, run.tries[record.id]
     outcome = outcome_of(entries[-1], run.folder / case, earlier=entries[:-1])
-    known = check_recipe(run, case, found)
+    known = check_recipe(run, case, findings)
     judgement = run.basis.judge(case, outcome)
     made, judged = record_of(judgement), read_case(run.folder / case)
-    found.verdicts[judgement.verdict.kind] += 1
+    findings.verdicts[judgement.verdict.kind] += 1
     sizes = {job.gpus for job in entries} - {judgement.case.gpus}
     if sizes:
-        found.wrong.append(f"{case}: {JOBS_LOG} says that it has {min(sizes)} GPUs")
-    found.wrong += _told_otherwise(entries[-1], judgement, made, record, judged)
+        findings.wrong.append(f"{case}: {JOBS_LOG} says that it has {min(sizes)} GPUs")
+    findings.wrong += _told_otherwise(entries[-1], judgement, made, record, judged)
     if known is not None:
-        check_baseline(run, judgement, known, found)
+        check_baseline(run, judgement, known, findings)
     if judged is None and judgement.verdict.kind in _NOT_RUN:
         return judgement, record
     return judgement, made

@@ -44,51 +44,51 @@ _CLOCKS_DIFFER = 3600.0
 _JUDGED = (Outcome.PASSED, Outcome.PERFORMANCE, Outcome.INVALID, Outcome.INFRASTRUCTURE, Outcome.NO_BASELINE)
 
 
-def examine(folder: Path, said: Mapping[str, Any], published: Path, found: Examination) -> None:
-    """Examine the run in `folder`, whose name is the run's, and what its statement `said` of it.
+def examine(folder: Path, predicate: Mapping[str, Any], published: Path, findings: Examination) -> None:
+    """Examine the run in `folder`, whose name is the run's, and what the `predicate` of its statement says of it.
 
-    `published` has Pacemark's own suites and baselines. If it is cut off, `found` has what was found so far.
+    `published` has Pacemark's own suites and baselines. If it is cut off, `findings` has what was found so far.
 
     Raises ConfigError if the summary or the ledger cannot be read at all, and OSError.
     """
-    before = len(found.wrong)
-    found.doing = "its records"
+    before = len(findings.wrong)
+    findings.doing = "its records"
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     for path in files:
         # Logs are read in pieces.
         if not path.name.startswith("log") and path.stat().st_size > MOST_BYTES:
             raise ConfigError(f"{path.relative_to(folder)}: has more than {MOST_BYTES >> 20} MiB")
-    found.wrong += _ambiguous(folder, files)
+    findings.wrong += _ambiguous(folder, files)
     if not (folder / SUMMARY).is_file():
         raise ConfigError(f"{SUMMARY} is missing")
     try:
         summary = read_summary(folder)
     except NewerSchemaError as error:
-        found.cannot.append(_without(folder, error))
+        findings.cannot.append(_without(folder, error))
         return
     except ConfigError as error:
         raise ConfigError(_without(folder, error)) from None
-    run = BundledRun(folder, published, summary, *read_jobs(folder, found))
+    run = BundledRun(folder, published, summary, *read_jobs(folder, findings))
     if not summary.run == run.log.id == folder.name:
-        found.wrong.append(
+        findings.wrong.append(
             f"{SUMMARY} is of run {summary.run}, {JOBS_LOG} of run {run.log.id}, the bundle of run {folder.name}"
         )
-    for what, own in (("site", run.log.site), ("plan", run.log.plan)):
-        if said.get(what) != own:
-            found.wrong.append(f"{ENVELOPE} says {what} {said.get(what)!r}, {JOBS_LOG} says {own!r}")
+    for key, value in (("site", run.log.site), ("plan", run.log.plan)):
+        if predicate.get(key) != value:
+            findings.wrong.append(f"{ENVELOPE} says {key} {predicate.get(key)!r}, {JOBS_LOG} says {value!r}")
     for check in (_unended, _backwards, _shared, _unexplained, _of_session):
-        found.wrong += check(run)
-    _check_evidence(run, found)
-    found.doing = "its cases"
-    records = check_cases(run, found)
+        findings.wrong += check(run)
+    _check_evidence(run, findings)
+    findings.doing = "its cases"
+    records = check_cases(run, findings)
     try:
-        check_plan(run, records, found)
+        check_plan(run, records, findings)
     except Exception as error:
         # Files that somebody made may be wrong in any way.
-        found.wrong.append(f"the acceptance plan cannot be checked: {_without(folder, error)}")
-    found.notes += left_out(summary.left_out)
-    if len(found.wrong) > before and summary.commit:
-        found.notes.append(
+        findings.wrong.append(f"the acceptance plan cannot be checked: {_without(folder, error)}")
+    findings.notes += left_out(summary.left_out)
+    if len(findings.wrong) > before and summary.commit:
+        findings.notes.append(
             f"the run was made with commit {summary.commit} of Pacemark: with another one its records may differ"
         )
 
@@ -182,21 +182,23 @@ def _unexplained(run: BundledRun) -> Iterator[str]:
         yield f"{place_of_none} has files and no submission in {JOBS_LOG}"
 
 
-def _check_evidence(run: BundledRun, found: Examination) -> None:
+def _check_evidence(run: BundledRun, findings: Examination) -> None:
     """Check that each log, also one that nobody judges, is the one that the session had at its end."""
     recorded, actual = run.summary.files, digests(run.folder)
     if recorded is None:
-        found.cannot.append(
+        findings.cannot.append(
             f"{SUMMARY} is of an older Pacemark, and has no digest of its logs: whether one was changed is not known"
         )
         return
     for name in sorted(recorded.keys() | actual.keys()):
         if name not in actual:
-            found.wrong.append(f"{name} is missing: {SUMMARY} has its digest")
+            findings.wrong.append(f"{name} is missing: {SUMMARY} has its digest")
         elif name not in recorded:
-            found.wrong.append(f"{name} was not there when the session ended: {SUMMARY} has no digest of it")
+            findings.wrong.append(
+                f"{name} was not there when the session ended: {SUMMARY} has no digest of it"
+            )
         elif recorded[name] != actual[name]:
-            found.wrong.append(
+            findings.wrong.append(
                 f"{name} was changed after the session ended: its SHA-256 is not that in {SUMMARY}"
             )
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from plugins.record.plan import Decision
 from plugins.record.verdict import Kind
-from plugins.words import first_of, shown
+from plugins.words import cut, first_of, shown
 
 _SHOWN = 120
 _MOST = 6
@@ -34,15 +34,15 @@ class Examination:
     cut_off: bool = False
 
 
-def print_findings(found: Examination) -> None:
-    for line in found.cases:
+def print_findings(findings: Examination) -> None:
+    for line in findings.cases:
         print_line("case", line)
-    if found.verdicts:
-        counts = ", ".join(f"{count} {kind}" for kind, count in found.verdicts.items())
+    if findings.verdicts:
+        counts = ", ".join(f"{count} {kind}" for kind, count in findings.verdicts.items())
         print_line("verdicts", f"{counts}: made anew of the logs")
-    if found.decision is not None:
-        print_line("decision", f"{found.decision}, by its acceptance plan: made anew")
-    for word, lines in (("note", found.notes), ("cannot", found.cannot), ("wrong", found.wrong)):
+    if findings.decision is not None:
+        print_line("decision", f"{findings.decision}, by its acceptance plan: made anew")
+    for word, lines in (("note", findings.notes), ("cannot", findings.cannot), ("wrong", findings.wrong)):
         for line in lines:
             print_line(word, line)
 
@@ -74,11 +74,5 @@ def _differences(first: Any, second: Any, place: str) -> Iterator[str]:
         if not math.isclose(first, second, rel_tol=1e-9):
             yield f"{place} ({first!r}, {second!r})"
     elif first != second:
-        yield f"{place} ({_cut(first)}, {_cut(second)})"
-
-
-def _cut(value: Any) -> str:
-    text = value if isinstance(value, str) else repr(value)
-    if len(text) <= _SHOWN:
-        return text
-    return f"{text[:_SHOWN]}..."
+        texts = (value if isinstance(value, str) else repr(value) for value in (first, second))
+        yield f"{place} ({', '.join(cut(text, _SHOWN) for text in texts)})"

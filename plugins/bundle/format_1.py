@@ -64,7 +64,7 @@ def _job(row: dict[str, Any]) -> Job:
     return _JOB.validate_python({**columns, **parts}, extra="forbid")
 
 
-def compare_ledger(folder: Path, replay: Replay, found: Examination) -> Run:
+def compare_ledger(folder: Path, replay: Replay, findings: Examination) -> Run:
     """The run with its end, which only the ledger has. Notes how the ledger differs from the lines. Raises ConfigError."""
     try:
         ledger = json.loads((folder / LEDGER).read_bytes())
@@ -74,10 +74,10 @@ def compare_ledger(folder: Path, replay: Replay, found: Examination) -> Run:
         raise ConfigError(f"{LEDGER}: is no ledger: {first_mistake(error)}") from None
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(f"{LEDGER}: is no ledger: {error}") from None
-    found.wrong += _differences(replay, run, jobs)
+    findings.wrong += _differences(replay, run, jobs)
     damaged = sorted(path.name for path in folder.glob("*.damaged*"))
     if damaged:
-        found.cannot.append(
+        findings.cannot.append(
             f"the ledger was damaged and made anew, so whether it has each submission is not known: see {', '.join(damaged)}"
         )
     return run

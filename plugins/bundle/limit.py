@@ -43,8 +43,8 @@ def _seconds(text: str) -> float:
 
 
 @contextmanager
-def within(seconds: float, found: Examination) -> Iterator[None]:
-    """Let what is done here take so many seconds. If it takes longer, `found` says so, and the rest is left out.
+def within(seconds: float, findings: Examination) -> Iterator[None]:
+    """Let what is done here take so many seconds. If it takes longer, `findings` says so, and the rest is left out.
 
     Every 5 s a line on standard error says what is done. A signal tells the time, because it interrupts the search
     for a regular expression too; so this is for the main thread.
@@ -60,16 +60,16 @@ def within(seconds: float, found: Examination) -> Iterator[None]:
             raise TooLong
         if now - shown_at >= _SHOWN_EVERY:
             shown_at = now
-            print(shown(f"{found.doing}: {now - start:.0f} s of at most {seconds:g} s"), file=sys.stderr)
+            print(shown(f"{findings.doing}: {now - start:.0f} s of at most {seconds:g} s"), file=sys.stderr)
 
     before = signal.signal(signal.SIGALRM, look)
     signal.setitimer(signal.ITIMER_REAL, _TICK, _TICK)
     try:
         yield
     except TooLong:
-        found.cut_off = True
-        found.cannot.append(
-            f"after {seconds:g} s it was at {found.doing}, and nothing after that was examined: --seconds N gives it more time"
+        findings.cut_off = True
+        findings.cannot.append(
+            f"after {seconds:g} s it was at {findings.doing}, and nothing after that was examined: --seconds N gives it more time"
         )
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -31,24 +31,24 @@ _THE_RUN = "the run"
 """By this `decide` says why a run is no evidence at all."""
 
 
-def check_plan(run: BundledRun, records: Mapping[str, CaseRecord], found: Examination) -> None:
+def check_plan(run: BundledRun, records: Mapping[str, CaseRecord], findings: Examination) -> None:
     """Make the decision on the run's plan anew, its scaling and its screening, and set them beside those of the summary.
 
     `records` are what was made anew of the cases.
     """
-    _check_screening(run, records, found)
-    found.doing = "the acceptance plan"
-    agreed, summary = _agreed(run, found), run.summary
+    _check_screening(run, records, findings)
+    findings.doing = "the acceptance plan"
+    agreed, summary = _agreed(run, findings), run.summary
     if agreed is None:
         if summary.acceptance is not None and not run.log.plan:
-            found.wrong.append(f"{SUMMARY} has a decision, and the run has no plan")
-        found.wrong += _scaling_without_plan(run, records)
+            findings.wrong.append(f"{SUMMARY} has a decision, and the run has no plan")
+        findings.wrong += _scaling_without_plan(run, records)
         return
-    found.wrong += _promised_otherwise(run, agreed.plan, records)
+    findings.wrong += _promised_otherwise(run, agreed.plan, records)
     try:
         cases = asked(agreed.plan, list(_known(run)), PLAN)
     except ConfigError as error:
-        found.wrong.append(str(error))
+        findings.wrong.append(str(error))
         return
     begun = datetime.fromtimestamp(summary.started, UTC).date()
     unrun = summary.acceptance.missing if summary.acceptance else {}
@@ -60,16 +60,16 @@ def check_plan(run: BundledRun, records: Mapping[str, CaseRecord], found: Examin
     made = decided(
         agreed, cases, RunShown(shown, begun, unrun, _spoiled(run)), summary.outcome, summary.regressions
     )
-    found.wrong += _decided_otherwise(summary, made)
+    findings.wrong += _decided_otherwise(summary, made)
     scaling = scaling_record(curves(cases, paces, agreed.plan.scaling, waivers(agreed.plan, paces, begun)))
     different = differing([*map(as_json, summary.scaling)], [*map(as_json, scaling)])
     if different:
-        found.wrong.append(f"{SUMMARY}: its scaling differs from its logs in {different}")
-    if found.verdicts.total() < len(records):
-        found.notes.append("no decision was made anew: not every case can be judged")
+        findings.wrong.append(f"{SUMMARY}: its scaling differs from its logs in {different}")
+    if findings.verdicts.total() < len(records):
+        findings.notes.append("no decision was made anew: not every case can be judged")
         return
-    found.decision = made.decision
-    found.notes += [*list(acceptance_lines(made))[1:], *terms.agreed(agreed.plan)]
+    findings.decision = made.decision
+    findings.notes += [*list(acceptance_lines(made))[1:], *terms.agreed(agreed.plan)]
 
 
 def _promised_otherwise(run: BundledRun, plan: Plan, records: Mapping[str, CaseRecord]) -> Iterator[str]:
@@ -117,7 +117,7 @@ def _scaling_without_plan(run: BundledRun, records: Mapping[str, CaseRecord]) ->
                 yield f"{SUMMARY}: its scaling of {scale.case} differs from its logs in {different}"
 
 
-def _check_screening(run: BundledRun, records: Mapping[str, CaseRecord], found: Examination) -> None:
+def _check_screening(run: BundledRun, records: Mapping[str, CaseRecord], findings: Examination) -> None:
     """Screen the nodes of the run's cases anew, and set that beside the screening of the summary."""
     recorded, folder, causes = run.summary.screening, run.folder, ParsedLogs().causes_beside
     # No log tells the leaves.
@@ -125,28 +125,28 @@ def _check_screening(run: BundledRun, records: Mapping[str, CaseRecord], found: 
     made = screening(records.values(), leaves, lambda slow, good: causes(folder / slow, folder / good))
     different = differing(as_json(recorded) or {}, as_json(made) or {})
     if different:
-        found.wrong.append(f"{SUMMARY}: its screening differs from its logs in {different}")
+        findings.wrong.append(f"{SUMMARY}: its screening differs from its logs in {different}")
     if made is not None:
-        found.notes.append(f"screening: {made.headline}")
+        findings.notes.append(f"screening: {made.headline}")
 
 
-def _agreed(run: BundledRun, found: Examination) -> Agreed | None:
+def _agreed(run: BundledRun, findings: Examination) -> Agreed | None:
     """The plan that the ledger had before the first job; None if it had none, or its file is another one."""
     path, digest = run.folder / PLAN, run.log.plan
     if not digest:
         if path.exists():
-            found.wrong.append(f"{PLAN} was added: no plan was in the ledger before the first job")
+            findings.wrong.append(f"{PLAN} was added: no plan was in the ledger before the first job")
         return None
     if not path.is_file():
-        found.wrong.append(f"{PLAN} is missing: the ledger had it before the first job")
+        findings.wrong.append(f"{PLAN} is missing: the ledger had it before the first job")
         return None
     try:
         agreed = parse_plan(Path(PLAN), path.read_bytes())
     except ConfigError as error:
-        found.wrong.append(str(error))
+        findings.wrong.append(str(error))
         return None
     if agreed.digest != digest:
-        found.wrong.append(
+        findings.wrong.append(
             f"{PLAN} is not the plan that the ledger had before the first job: its SHA-256 is {agreed.digest}, that was {digest}"
         )
         return None

@@ -20,7 +20,7 @@ from plugins.recipes.cases import Case, Recipe, load_recipe
 from plugins.record.folder import BASIS
 
 
-def check_recipe(run: BundledRun, key: str, found: Examination) -> tuple[Recipe, Case] | None:
+def check_recipe(run: BundledRun, key: str, findings: Examination) -> tuple[Recipe, Case] | None:
     """Set what a case runs beside the case that this Pacemark has itself, which is returned if it has one.
 
     Raises ConfigError or NewerFormat if the case has a mode that is not Pacemark's own: a pattern of it would be
@@ -39,18 +39,18 @@ def check_recipe(run: BundledRun, key: str, found: Examination) -> tuple[Recipe,
     if known is None or same is None:
         if case.mode is not None:
             raise NewerFormat(f"this Pacemark has {none}, and looks for no files by another's patterns")
-        found.cannot.append(f"{key}: this Pacemark has {none}: it is judged by what the bundle says of it")
+        findings.cannot.append(f"{key}: this Pacemark has {none}: it is judged by what the bundle says of it")
         return None
     different = differing(_plain(known, same), _plain(recipe, case))
     if different:
-        found.wrong.append(f"{key}: its recipe is not the published one: {different} (published, bundle)")
+        findings.wrong.append(f"{key}: its recipe is not the published one: {different} (published, bundle)")
         if case.mode != same.mode:
             raise ConfigError("its mode is not the published one, so no files are looked for by it")
     return known, same
 
 
 def check_baseline(
-    run: BundledRun, judgement: Judgement, known: tuple[Recipe, Case], found: Examination
+    run: BundledRun, judgement: Judgement, known: tuple[Recipe, Case], findings: Examination
 ) -> None:
     """Set the baseline of a case beside the one that this Pacemark has itself."""
     case, gpu = judgement.case, judgement.outcome.gpu
@@ -60,25 +60,27 @@ def check_baseline(
         ours, theirs = find(here, *known, gpu), find(there, recipe, case, gpu)
         sheets = [accelerators(folder).get(gpu) for folder in (here, there)]
     except ConfigError as error:
-        found.wrong.append(f"{case.key}: its baseline cannot be compared: {error}")
+        findings.wrong.append(f"{case.key}: its baseline cannot be compared: {error}")
         return
     different = differing(*(sheet.model_dump(mode="json") if sheet else {} for sheet in sheets))
     if different:
-        found.wrong.append(
+        findings.wrong.append(
             f"{BASIS}/baselines: the data of {gpu} are not the published ones: {different} (published, bundle)"
         )
     if theirs is None:
         if ours is not None:
-            found.wrong.append(f"{case.key}: a number for it is published, and {table} has none")
+            findings.wrong.append(f"{case.key}: a number for it is published, and {table} has none")
             return
     elif ours is None:
-        found.cannot.append(
+        findings.cannot.append(
             f"{case.key}: this Pacemark has no number for it, the bundle has one in {table}: use a newer one"
         )
         return
     different = differing(_figures(here, known[1], ours, gpu), _figures(there, case, theirs, gpu))
     if different:
-        found.wrong.append(f"{case.key}: {table} is not the published one: {different} (published, bundle)")
+        findings.wrong.append(
+            f"{case.key}: {table} is not the published one: {different} (published, bundle)"
+        )
 
 
 def _figures(folder: Path, case: Case, baseline: Baseline | None, gpu: str) -> dict[str, Any]:

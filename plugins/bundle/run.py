@@ -53,7 +53,7 @@ def named(job: Job) -> str:
     return f"{job.case} try {job.try_number}"
 
 
-def read_jobs(folder: Path, found: Examination) -> tuple[Run, dict[str, list[Job]]]:
+def read_jobs(folder: Path, findings: Examination) -> tuple[Run, dict[str, list[Job]]]:
     """What the log of jobs says: whose it is, and the `tries` of a `BundledRun`. Notes what is wrong with its lines. Raises ConfigError if it says nothing, and OSError."""
     path = folder / JOBS_LOG
     if not path.is_file():
@@ -70,17 +70,17 @@ def read_jobs(folder: Path, found: Examination) -> tuple[Run, dict[str, list[Job
         raise ConfigError(f"{JOBS_LOG}: none of its lines is whole")
     run = replay.run
     if earlier:
-        run = compare_ledger(folder, replay, found)
-    found.wrong += _broken(data, replay)
+        run = compare_ledger(folder, replay, findings)
+    findings.wrong += _broken(data, replay)
     damage = [words for line in lines for words in line.damage]
     if damage:
-        found.cannot.append(
+        findings.cannot.append(
             f"{JOBS_LOG} was damaged, so whether it has each submission is not known: {'; '.join(damage[:_MOST])}"
         )
     jobs = {case: [tries[number] for number in sorted(tries)] for case, tries in replay.tries.items()}
-    found.wrong += _left_out(lines, jobs)
+    findings.wrong += _left_out(lines, jobs)
     if not damage:
-        found.cannot += _unsent(lines)
+        findings.cannot += _unsent(lines)
     return run, jobs
 
 
