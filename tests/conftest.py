@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from _pytest.runner import runtestprotocol
 
 from tests.lab.fixtures import (
     accounting_lab,
@@ -67,6 +68,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if group:
             # With pytest 9.2 xdist does this in vain: https://github.com/pytest-dev/pytest-xdist/issues/1386
             item._id = type(item.id).parse(f"{item.nodeid}@{group.args[0]}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """In a worker of xdist, report a test that passes once instead of three times.
+
+    The terminal shows nothing of its setup and teardown, and each message takes as long as a short test. `--durations` and
+    `--junitxml` need all of them.
+    """
+    config = item.config
+    if not hasattr(config, "workerinput") or config.getoption("durations") or config.getoption("xmlpath"):
+        return None
+    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed:
+            item.ihook.pytest_runtest_logreport(report=report)
+    return True
 
 
 @pytest.fixture(scope="session", autouse=True)
