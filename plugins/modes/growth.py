@@ -57,17 +57,15 @@ _PARTS: Mapping[Cause, str] = {**_OWN_WORK, Cause.COMMUNICATION: "exposed"}
 
 @dataclass(frozen=True)
 class Growth:
-    """The cause of a slow run, where it is, and the figures. Times are in seconds a step.
+    """The cause of a slow run, where it is, and the figures.
 
-    `ranks`: where the cause is; empty: on all profiled ranks, or it is not a rank's. `grew`: by how much the
-    part grew on the critical rank. `collective`: the one whose exposed time grew most. `last`: the rank that
-    arrives last at the collectives, None if none stands out.
+    `ranks`: where the cause is; empty: on all profiled ranks, or it is not a rank's. `collective`: the one whose
+    exposed time grew most. `last`: the rank that arrives last at the collectives, None if none stands out.
     """
 
     cause: Cause
     headline: str
     ranks: tuple[str, ...] = ()
-    grew: float = 0.0
     collective: str | None = None
     last: str | None = None
     figures: tuple[str, ...] = ()
@@ -210,7 +208,7 @@ def _own_work(pair: _Pair, parts: Mapping[Cause, Sequence[float]], critical: int
     last = pair.last()
     if last in ranks:
         text += f"; {last} arrives last at the collectives"
-    return Growth(part, text, tuple(ranks), grew)
+    return Growth(part, text, tuple(ranks))
 
 
 def _communication(
@@ -226,10 +224,10 @@ def _communication(
         text += f", most in {collective}"
     if changed:
         ranks = tuple(f"rank {rank}" for rank in changed)
-        return Growth(Cause.TRANSPORT, f"{_transport(changed)}; {text}", ranks, grew, collective)
+        return Growth(Cause.TRANSPORT, f"{_transport(changed)}; {text}", ranks, collective)
     if world is None or world > len(pair.now):
         text += "; a slow link, or a rank without a profile that arrives late"
-    return Growth(Cause.COMMUNICATION, text, grew=grew, collective=collective)
+    return Growth(Cause.COMMUNICATION, text, collective=collective)
 
 
 def _changed(before: Mapping[int, str], now: Mapping[int, str]) -> dict[int, tuple[str, str]]:
