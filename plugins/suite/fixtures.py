@@ -42,19 +42,19 @@ def figures(request: pytest.FixtureRequest, judgement: Judgement) -> Figures:
 @pytest.fixture
 def measured(figures: Figures) -> Measurement | None:
     """What the case measured; None if its run was invalid."""
-    return figures.measured
+    return figures.judgement.measurement
 
 
 @pytest.fixture
 def written(figures: Figures) -> Written | None:
     """The checkpoint that the case wrote; None if its run was invalid."""
-    return figures.written
+    return figures.judgement.written
 
 
 @pytest.fixture
 def loaded(figures: Figures) -> float | None:
     """The seconds in which the case loaded a checkpoint."""
-    return figures.loaded
+    return figures.judgement.log.loaded
 
 
 @pytest.fixture

@@ -9,8 +9,6 @@ import pytest
 from plugins.errors import Infrastructure, Lost
 from plugins.judging.judgement import Judgement
 from plugins.judging.kinds import save
-from plugins.metrics import Measurement
-from plugins.modes.checkpoints import Written
 from plugins.outcome import Outcome
 from plugins.record.verdict import Kind
 from plugins.reports import benchmark
@@ -82,7 +80,7 @@ def judged(request: pytest.FixtureRequest, outcome: Outcome) -> Judgement:
 
 
 class Figures:
-    """What a judged case measured, and what it should reach. If its run was invalid, its test fails before its body runs.
+    """The `judgement` of a case that has figures, and what it should reach. If its run was invalid, its test fails before its body runs.
 
     If the job did not run to its end, it raises an error. If there is no baseline, or if the job was not submitted
     because what it needs is not there, the test is skipped.
@@ -96,43 +94,31 @@ class Figures:
             raise Lost(judgement.text)
         if kind in (Kind.NO_BASELINE, Kind.SKIPPED):
             pytest.skip(shown(judgement.verdict.headline))
-        self._judgement = judgement
-
-    @property
-    def measured(self) -> Measurement | None:
-        return self._judgement.measurement
-
-    @property
-    def written(self) -> Written | None:
-        return self._judgement.written
-
-    @property
-    def loaded(self) -> float | None:
-        return self._judgement.log.loaded
+        self.judgement = judgement
 
     @property
     def lacking(self) -> list[str]:
-        verdict = self._judgement.verdict
+        verdict = self.judgement.verdict
         return [] if verdict.kind is Kind.PASSED else [verdict.headline]
 
     @property
     def expected(self) -> Targets | None:
-        target, measured = self._judgement.expected, self.measured
+        target, measured = self.judgement.expected, self.judgement.measurement
         if target is None or measured is None:
             return None
         band = target.baseline.tolerance.slower, target.baseline.tolerance.faster
         return Targets(
-            Target(target.tokens_per_second, "tokens/s", measured.tokens_per_second, *band, self._judgement),
-            Target(target.mfu, "% MFU", measured.mfu, *band, self._judgement),
+            Target(target.tokens_per_second, "tokens/s", measured.tokens_per_second, *band, self.judgement),
+            Target(target.mfu, "% MFU", measured.mfu, *band, self.judgement),
         )
 
     @property
     def promised(self) -> Promise | None:
-        written = self.written
+        written = self.judgement.written
         if written is None or written.promised is None:
             return None
         band = save.SLOWER, save.FASTER
-        target = Target(written.promised, "bytes/s", written.bytes_per_second, *band, self._judgement)
+        target = Target(written.promised, "bytes/s", written.bytes_per_second, *band, self.judgement)
         return Promise(target)
 
 
