@@ -67,7 +67,8 @@ class Value(Strict):
     pattern: PatternText | None = None
 
 
-Values = dict[Annotated[str, form(r"[a-z_]+", "a name of small letters and underscores")], Value]
+ValueName = Annotated[str, form(r"[a-z_]+", "a name of small letters and underscores")]
+Values = dict[ValueName, Value]
 
 
 def with_defaults(values: Mapping[str, Value], site: Mapping[str, Any]) -> dict[str, Any]:

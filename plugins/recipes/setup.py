@@ -10,7 +10,7 @@ from typing import Annotated, Self
 from pydantic import Field, field_validator, model_validator
 
 from plugins.recipes.arithmetic import Expression, Term, evaluate, fill
-from plugins.recipes.contracts import Documents, PatternText, compiled
+from plugins.recipes.contracts import Documents, PatternText, ValueName, compiled
 from plugins.yamlfile import Strict, form, load
 
 NO_STORAGE = "none"
@@ -29,9 +29,7 @@ class Rule(Strict):
 class Ruled(Strict):
     """Something with `rules`. Each of `numbers` is computed from the values and the numbers before it."""
 
-    numbers: dict[
-        Annotated[str, form(r"[a-z_]+", "a name of small letters and underscores")], Expression
-    ] = {}
+    numbers: dict[ValueName, Expression] = {}
     rules: list[Rule] = []
 
     def broken(self, words: Mapping[str, str]) -> str | None:
