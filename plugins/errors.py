@@ -11,7 +11,7 @@
         │   ├── SubmitError    the cluster refused the job
         │   └── Unreachable    the cluster cannot be asked right now
         │       ├── Absent     nobody answers at its address: unknown name, refused port
-    │       └── Denied     and will refuse until somebody repairs the access: login, host key
+        │       └── Denied     and will refuse until somebody repairs the access: login, host key
         └── Lost               the cluster cannot say what became of the job
 
 A message says what was tried, what came back and what to do. It never contains a secret.

@@ -23,8 +23,9 @@ class FlopsDefinition(Strict):
     """How the model FLOPs of one sequence are counted. MFU figures are comparable only if this agrees.
 
     `full-attention` counts the whole s x s score matrix (the recipe READMEs and NeMo 2's own figure).
-    `causal-attention` counts half of it (Megatron-Bridge); it is the one by which a model with `blocks` is counted. `nemotron-24.11` is what the Nemotron README of
-    that release prints: it assumes as many key and value heads as queries, and counts the projections twice.
+    `causal-attention` counts half of it (Megatron-Bridge); a model with `blocks` is counted so.
+    `nemotron-24.11` is what the Nemotron README of that release prints: it assumes as many key and value heads
+    as queries, and counts the projections twice.
 
     `query_groups` replaces the model's own number, if a published table was computed with another one.
     `significant_digits` is the rounding of the published FLOPs.
@@ -57,8 +58,10 @@ def flops_per_sequence(model: Model, sequence_length: int, definition: FlopsDefi
     With layers L, hidden size h, FFN size f, query groups g, heads a, vocabulary V and sequence length s:
     s * (12 L h^2 (1 + g/a + c s/h) + m L f h + 6 V h). c is 1 for full and 1/2 for causal attention, m is 18
     for an MLP with a gate and 12 for one without. Source: "Notes" of the llama3.1 README, release 25.04
-    (c = 1, m = 18). Of a mixture of experts the k experts that a token uses count, k m; its router does not. nemotron-24.11: s * (24 L h^2 + 12 L h s + 48 L h^2 + 6 V h). Source: "Notes" of its
-    README_340b, release 24.11.
+    (c = 1, m = 18). Of a mixture of experts the k experts that a token uses count, k m; its router does not.
+
+    nemotron-24.11: s * (24 L h^2 + 12 L h s + 48 L h^2 + 6 V h). Source: "Notes" of its README_340b, release
+    24.11.
     """
     if model.blocks:
         return sequence_length * flops_per_token(model.hidden, model.blocks, sequence_length)

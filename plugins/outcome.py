@@ -39,8 +39,9 @@ class Diagnosed:
 class Isolated:
     """What an isolation of the nodes that slow a case has answered, in so many rounds of probes and GPU-hours.
 
-    `causes` are what the GPUs of slow nodes say of it. `symptoms` are what the case's own jobs tell of some of its nodes. `proof` is None if the case was not to run once more. `command` runs it
-    without the nodes that slow it; "" if none does.
+    `causes` are what the GPUs of slow nodes say of it. `symptoms` are what the case's own jobs tell of some of
+    its nodes. `proof` is None if the case was not to run once more. `command` runs it without the nodes that slow
+    it; "" if none does.
     """
 
     answer: Answer

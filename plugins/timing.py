@@ -149,9 +149,9 @@ class Timing:
 def levelled(steps: Sequence[Step]) -> tuple[Step, ...]:
     """Correct the times of steps that a format prints when the host has handed them over to the GPU.
 
-    So a step may take no time, because its neighbours took it. If a step is too short to be a step time, it and the steps that took its time all get their mean. Those
-    are the step before it, or else the one after it, or two of them. No time is lost. If more than a sixth of
-    a step is missing, the step stays as printed.
+    So a step may take no time, because its neighbours took it. If a step is too short to be a step time, it and
+    the steps that took its time all get their mean. Those are the step before it, or else the one after it, or two
+    of them. No time is lost. If more than a sixth of a step is missing, the step stays as printed.
     """
     known = {step.index: step.seconds for step in steps if step.seconds is not None}
     usual = statistics.median(known.values() or [0.0])

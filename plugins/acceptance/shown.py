@@ -24,7 +24,9 @@ class Shown:
 
     It was judged by the numbers of this `release` ("" if it was not judged) for this type of `gpu`. If the number is
     the site's own, `recorded` is the run that measured it or, if it was written by hand, `number` is the step time in
-    s. With `by_range` it was judged by its expected range, because nobody published a number. `runs` is how many runs of the case were judged, `nodes` are those of all their jobs, and `submitted` is the day
+    s. With `by_range` it was judged by its expected range, because nobody published a number.
+
+    `runs` is how many runs of the case were judged, `nodes` are those of all their jobs, and `submitted` is the day
     (UTC) on which the last job was. `pace` is the steady one in tokens/s, `published` the expected one, both of all
     GPUs; None if there is none.
     """

@@ -2,7 +2,8 @@
 
 In weak scaling each GPU does the same work at each scale, so that its throughput changes with the communication alone.
 The figures here are those of 40 published series of weak scaling: of the 357 pairs of their scales that are at most
-`MOST_DOUBLINGS` apart, and of which each has more GPUs than NVLink connects. tests/unit/baselines/test_expected_range.py counts them anew, and says how often a range holds.
+`MOST_DOUBLINGS` apart, and of which each has more GPUs than NVLink connects.
+tests/unit/baselines/test_expected_range.py counts them anew, and says how often a range holds.
 """
 
 from __future__ import annotations

@@ -210,8 +210,9 @@ class Case:
     def facts(self) -> dict[str, int | str]:
         """What a log may state of its run: the configuration, the model's shape, its routing, the dtype and the micro batch.
 
-        Whether a run that drops tokens also `balanced` its experts by force is not published.
-        In a run of fewer bits, `precision` is the precision of all other operations. `micro_batch` is of all GPUs; `sequences_per_gpu` is the part of a GPU, if that is a whole number.
+        Whether a run that drops tokens also `balanced` its experts by force is not published. In a run of fewer bits,
+        `precision` is the precision of all other operations. `micro_batch` is of all GPUs; `sequences_per_gpu` is the
+        part of a GPU, if that is a whole number.
         """
         micro_batch = self.mbs * self.dp * self.fsdp
         facts: dict[str, int | str] = {

@@ -113,9 +113,9 @@ def write_environment(folder: Path, summary: Summary) -> None:
 def write_run(folder: Path, run: Path, summary: Summary) -> None:
     """Write what Allure shows about the whole run: its environment, categories and charts.
 
-    There is a category for each verdict. `folder` has Allure's results, `run` is the run's folder, `summary` its
-    record. It gets the configuration of Allure 3, which the command that opens the report names. Allure 2 reads the categories from
-    the results. Raises OSError if they cannot be written.
+    There is a category for each verdict. `folder` has Allure's results, from which Allure 2 reads the categories.
+    `run` is the run's folder, which gets the configuration of Allure 3: the command that opens the report names it.
+    `summary` is the run's record. Raises OSError if they cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     write_environment(folder, summary)
@@ -187,14 +187,8 @@ def _steps(judgement: Judgement, record: CaseRecord) -> None:
         pass
     with allure.step(shown(f"launch: job {outcome.job.ref.id or 'none'}")):
         _file(folder / SENT, "what was sent", allure.attachment_type.TEXT)
-    lasted = [
-        f"{word} {seconds:.0f} s"
-        for word, seconds in (
-            ("queued", times.queued),
-            ("ran", times.ran),
-        )
-        if seconds is not None
-    ]
+    durations = {"queued": times.queued, "ran": times.ran}
+    lasted = [f"{word} {seconds:.0f} s" for word, seconds in durations.items() if seconds is not None]
     with allure.step(shown("run: " + ", ".join([outcome.job.state.raw or outcome.job.failure, *lasted]))):
         _tail(outcome.log)
     with allure.step(f"parse: {len(log.steps)} {judgement.case.means.unit.name}"):

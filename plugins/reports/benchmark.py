@@ -1,7 +1,7 @@
 """pytest-benchmark's view: a case's steps after the warm-up are its rounds.
 
-It is loaded if one of its options is given (conftest.py); its table, JSON and comparisons then work as usual. What `--benchmark-compare-fail` finds is
-told in words.
+It is loaded if one of its options is given (conftest.py); its table, JSON and comparisons then work as usual. What
+`--benchmark-compare-fail` finds is told in words.
 """
 
 from __future__ import annotations
