@@ -120,6 +120,9 @@ def controller_manager(s: Settings) -> list[str]:
         "--node-monitor-grace-period=300s",
         # 64 pods of one Job at once.
         "--concurrent-job-syncs=10",
+        # Nobody looks at these, and they would be written for each pod that comes or goes.
+        "--endpoint-updates-batch-period=2s",
+        "--endpointslice-updates-batch-period=2s",
         *_QPS,
     ]
 
