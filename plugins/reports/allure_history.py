@@ -27,11 +27,11 @@ class HistoryReport:
 
     name = HISTORY
 
-    def write(self, summary: Summary, folder: Path) -> Path:
+    def write(self, summary: Summary, folder: Path) -> None:
         """Write both files, or nothing if Allure left no results in the run's folder. Raises OSError."""
-        path, cases = folder / self.name, _cases(folder / ALLURE)
+        cases = _cases(folder / ALLURE)
         if not cases:
-            return path
+            return
         point = {
             "uuid": folder.name,
             "name": _name(summary.site, folder),
@@ -44,8 +44,7 @@ class HistoryReport:
         write_whole(folder / POINT, json.dumps(point) + "\n")
         earlier = sorted(each for each in folder.parent.glob(f"*/{POINT}") if each.parent.name < folder.name)
         lines = filter(None, (_line(each, summary.site) for each in reversed(earlier)))
-        write_whole(path, "".join(reversed(list(islice(lines, MOST_RUNS)))))
-        return path
+        write_whole(folder / self.name, "".join(reversed(list(islice(lines, MOST_RUNS)))))
 
 
 def _name(site: str, folder: Path) -> str:

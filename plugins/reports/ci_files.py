@@ -38,10 +38,9 @@ class CtrfReport:
 
     name = CTRF
 
-    def write(self, summary: Summary, folder: Path) -> Path:
+    def write(self, summary: Summary, folder: Path) -> None:
         """Write the report into the run's folder. Raises OSError."""
         write_json(folder / self.name, ctrf(summary))
-        return folder / self.name
 
 
 class MetricsReport:
@@ -49,10 +48,9 @@ class MetricsReport:
 
     name = METRICS
 
-    def write(self, summary: Summary, folder: Path) -> Path:
+    def write(self, summary: Summary, folder: Path) -> None:
         """Write the report into the run's folder. Raises OSError."""
         write_whole(folder / self.name, metrics(summary))
-        return folder / self.name
 
 
 def ctrf(summary: Summary) -> dict[str, Any]:

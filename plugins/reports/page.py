@@ -60,12 +60,11 @@ class PageReport:
         if record is not None:
             self._plot(folder, record)
 
-    def write(self, summary: Summary, folder: Path) -> Path:
+    def write(self, summary: Summary, folder: Path) -> None:
         """Write both files into a run's folder. Raises OSError."""
         html, markdown = self.render(folder, summary)
         write_whole(folder / HTML, html)
         write_whole(folder / MARKDOWN, markdown)
-        return folder / HTML
 
     def render(self, folder: Path, summary: Summary) -> tuple[str, str]:
         """HTML and Markdown of a run."""

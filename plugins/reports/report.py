@@ -17,6 +17,5 @@ class Report(Protocol):
     name: str
     """The name of the file in the run's folder."""
 
-    def write(self, summary: Summary, folder: Path) -> Path:
-        """Write the report into the run's folder, which has all else already. Returns its path. Raises OSError."""
-        ...
+    def write(self, summary: Summary, folder: Path) -> None:
+        """Write the report into the run's folder, which has all else already. Raises OSError."""

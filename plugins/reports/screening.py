@@ -26,13 +26,12 @@ class NodeLists:
 
     name = FAILING_NODES
 
-    def write(self, summary: Summary, folder: Path) -> Path:
+    def write(self, summary: Summary, folder: Path) -> None:
         """Write both files, if nodes were screened. Raises OSError."""
         if summary.screening is not None:
             for name, state in ((FAILING_NODES, NodeState.FAILING), (PASSING_NODES, NodeState.PASSING)):
                 names = sorted(node.node for node in summary.screening.having(state))
                 write_whole(folder / name, "".join(f"{node}\n" for node in names))
-        return folder / FAILING_NODES
 
 
 def print_screening(screening: Screening, file: TextIO, width: int, *, colour: bool) -> None:

@@ -45,7 +45,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         for record in summary.cases
     )
-    return page.PageReport().write(replace(summary, cases=cases), folder)
+    page.PageReport().write(replace(summary, cases=cases), folder)
+    return folder / page.HTML
 
 
 @pytest.mark.parametrize("width", [1100, 390])
