@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from plugins.isolation.answer import Answer, Culprit, Ending, Part, Test, percent
 from plugins.isolation.probes import Groups, Nodes, Probe, Result, disjoint
-from plugins.isolation.statistics import FEWEST, LEAST, MANY, Peers, tail, two_kinds, usual
+from plugins.isolation.statistics import FEWEST, LEAST, MANY, SHARE, Peers, tail, two_kinds
 
 Value = TypeVar("Value")
 Search = Generator[list[Probe], list[Result], Value]
@@ -27,6 +27,12 @@ EXPLAINS = 0.5
 DOUBT = 0.001
 # What is slow half of the time is slow in this share of its tests.
 OFTEN = 0.4
+# Good nodes are of two kinds if these are so many times as far apart as one node is from the others by chance.
+UNEQUAL = 1.2
+
+
+class Unequal(Exception):
+    """The good nodes of a round do not tell how fast the fleet is by then, so it proves nothing, and the search ends."""
 
 
 @dataclass
@@ -60,6 +66,7 @@ class Evidence:
 
         The pace of a fleet, or of a leaf, may change from round to round, by heat, say. So times are told as they would have been
         at first: by those of `references`, which run in each round, or if None are given, by all that no uplink slows.
+        Raises `Unequal` if none of the references ran, or if they are of two kinds by then.
         """
         results: list[Result] = []
         good = [Probe(pair, 1, self.length) for pair in references or ()]
@@ -68,6 +75,9 @@ class Evidence:
             ran = [result for result in tried if result.runs]
             beside = [result for result in ran if result.probe in good]
             inner = [each for each in ran if self.nodes.same_leaf(each.probe.nodes[0], each.probe.nodes[-1])]
+            if good and not beside:
+                self.failed += [result for result in tried if not result.runs]
+                raise Unequal("no probe ran on the good nodes that tell how fast the fleet is by then")
             paces = self._paces(inner, FEWEST) if references is None else self._paces(beside, 1)
             again = [each.probe for each in tried if not each.runs and each.probe not in good]
             tried = (yield again) if again else []
@@ -85,18 +95,35 @@ class Evidence:
         """
         if len(results) < fewest:
             return defaultdict(lambda: 1.0)
-        fleet = usual([result.seconds for result in results])
+        # A quarter is faster, so that a slow half changes nothing.
+        fleet = sorted(result.seconds for result in results)[len(results) // 4]
         first = self.first.setdefault(len(results[0].probe.nodes), fleet)
         of_leaf: defaultdict[str, list[float]] = defaultdict(list)
         for result in results:
             leaf = self.nodes.leaf_of(*result.probe.nodes)
             of_leaf[leaf if len(result.probe.nodes) == 2 else ""].append(result.seconds)
+        if fewest == 1:
+            self._compare([seconds for leaf, seconds in of_leaf.items() if leaf or len(of_leaf) == 1])
         paces = defaultdict(lambda: fleet / first)
         for leaf, seconds in of_leaf.items():
             if leaf and len(seconds) >= max(fewest - 1, 2) and min(seconds) > fleet:
                 paces[leaf] = min(seconds) / first
                 self.note(f"leaf {leaf}", min(seconds) / fleet - 1)
         return paces
+
+    def _compare(self, good: Sequence[Sequence[float]]) -> None:
+        """Raise `Unequal` if a quarter of the good nodes are slower than others, and not those of whole leaves, which are given."""
+        seconds = sorted(each for of_leaf in good for each in of_leaf)
+        if self.alone is None or len(seconds) < FEWEST:
+            return
+        # One may be fast by chance, and one slow.
+        fast, slow = seconds[1], seconds[-max(round(SHARE * len(seconds)), 2)]
+        third = (slow - fast) / 3
+        mixed = any(min(of_leaf) < fast + third and max(of_leaf) > slow - third for of_leaf in good)
+        if mixed and slow / fast - 1 > UNEQUAL * self.alone.noise:
+            raise Unequal(
+                f"good nodes took up to {percent(slow / fast - 1)} longer than others in a part of the search"
+            )
 
     def note(self, part: str, slowness: float) -> None:
         """Note that a part was slower by so much, a share, in a part of the search."""

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from plugins.isolation.answer import SHOWN, Answer, Ending, Part, Test, percent
 from plugins.isolation.confirming import CONFIRMING, confirm, confirm_leaves, references, slow_leaves
-from plugins.isolation.evidence import EXPLAINS, NOISE, OFTEN, Evidence, Search
+from plugins.isolation.evidence import EXPLAINS, NOISE, OFTEN, Evidence, Search, Unequal
 from plugins.isolation.probes import Nodes, Result
 from plugins.isolation.statistics import FEWEST, LEAST, MANY, SHARE, Peers, two_kinds
 from plugins.words import first_of
@@ -28,14 +28,19 @@ LARGE = 12
 
 def isolate(nodes: Nodes, loss: float) -> Search[Answer]:
     """Find what made a job on these nodes slower by `loss`, a share."""
-    evidence = Evidence(nodes, loss)
-    for step in (_alone(evidence), _neighbours(evidence), _leaves(evidence)):
-        answer = yield from step
-        if answer is not None:
-            return answer
-        if evidence.culprits:
-            return evidence.answer(Ending.ISOLATED)
-    return _without_culprit(evidence)
+    evidence, reasons = Evidence(nodes, loss), list[str]()
+    try:
+        for step in (_alone(evidence), _neighbours(evidence), _leaves(evidence)):
+            answer = yield from step
+            if answer is not None:
+                return answer
+            if evidence.culprits:
+                break
+    except Unequal as error:
+        reasons.append(str(error))
+    if evidence.culprits:
+        return evidence.answer(Ending.ISOLATED)
+    return _without_culprit(evidence, reasons)
 
 
 def _alone(evidence: Evidence) -> Search[Answer | None]:
@@ -129,7 +134,9 @@ def _neighbours(evidence: Evidence) -> Search[Answer | None]:
         reason = f"probes ran on {len(inner)} pairs of nodes: too few to tell which of them is slow"
         return evidence.cannot_tell(reason)
     # Of a few pairs within leaves most may have a slow node: then all pairs tell more.
-    evidence.pairs = min(map(evidence.peers, (inner, results)), key=lambda peers: peers.slowest)
+    evidence.pairs = min(
+        map(evidence.peers, (inner, results)), key=lambda peers: peers.center * (1 + peers.limit)
+    )
     slow = {test.nodes for test in evidence.judge(inner, evidence.pairs) if test.slow}
     crossing = _crossing(evidence, evidence.pairs, across)
     ends = [node for pair in slow | crossing for node in pair]
@@ -230,15 +237,17 @@ def _listed(tests: Sequence[Test]) -> str:
     return f"{', '.join(map(str, tests[:SHOWN]))}{' and others' if len(tests) > SHOWN else ''}"
 
 
-def _without_culprit(evidence: Evidence) -> Answer:
-    """Nothing explains the loss."""
-    unresolved = evidence.unresolved()
+def _without_culprit(evidence: Evidence, reasons: Sequence[str] = ()) -> Answer:
+    """Nothing explains the loss. `reasons` say why nothing can be told, if the search could not go on."""
+    unresolved, reasons = evidence.unresolved(), [*reasons]
     if evidence.slower:
         parts, most = first_of(sorted(evidence.slower), SHOWN), percent(max(evidence.slower.values()))
-        return evidence.cannot_tell(f"{parts} took up to {most} longer in a part of the search")
+        reasons.append(f"{parts} took up to {most} longer in a part of the search")
     slow = [test for test in unresolved if test.slow]
     if slow:
-        return evidence.cannot_tell(_not_again(slow))
+        reasons.append(_not_again(slow))
+    if reasons:
+        return evidence.cannot_tell("; ".join(reasons))
     if unresolved:
         return evidence.cannot_tell(f"slow by less than half of the loss: {_listed(unresolved)}")
     missing = evidence.missing()

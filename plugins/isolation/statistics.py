@@ -49,22 +49,17 @@ class Peers:
     @property
     def limit(self) -> float:
         """The slowness above which a test is suspect."""
-        return max(self._by_chance, self.least)
-
-    @property
-    def slowest(self) -> float:
-        """The seconds above which a test is suspect."""
-        return self.center * (1 + self.limit)
+        return max(self.noise, self.least)
 
     @property
     def beyond_doubt(self) -> float:
         """The slowness that no healthy test has, whatever the job lost."""
-        return 2 * max(self._by_chance, LEAST)
+        return 2 * self.noise
 
     @property
-    def _by_chance(self) -> float:
-        """The slowness of the slowest of these tests that chance explains."""
-        return quantile(self.count) * self.scatter
+    def noise(self) -> float:
+        """The slowness of the slowest of these tests that chance explains, and `LEAST` at least."""
+        return max(quantile(self.count) * self.scatter, LEAST)
 
     @property
     def smallest(self) -> float:
@@ -114,8 +109,3 @@ def two_kinds(seconds: Sequence[float]) -> tuple[list[float], list[float]] | Non
     if distance < LEAST * statistics.fmean(fast) or distance**2 < APART**2 * within:
         return None
     return fast, slow
-
-
-def usual(seconds: Sequence[float]) -> float:
-    """The time of which a quarter is faster, so that a slow half changes nothing."""
-    return sorted(seconds)[len(seconds) // 4]

@@ -142,6 +142,43 @@ def test_nodes_that_become_slow_together_are_not_accused(first: int, known: bool
         assert (answer.ending, answer.culprits) == (Ending.CANNOT_TELL, ())
 
 
+@pytest.mark.parametrize("first", [1, 2, 3, 4])
+def test_half_of_the_nodes_that_become_slow_accuse_nobody(first: int) -> None:
+    """The good pairs beside the suspects are of two kinds by then, and no leaf explains it."""
+    told = 0
+    for seed in range(25):
+        fleet = fleet_of(64, seed=str(seed), paces=(*[1.0] * first, 1.05))
+        fleet.drifting = frozenset(of_nodes(fleet, 0.5))
+        answer = fleet.isolate(CONGESTED)
+        assert answer.culprits == ()
+        told += answer.reason.startswith("good nodes took up to ")
+    assert told > 0 or first == 4
+
+
+@pytest.mark.parametrize("failing", [True, False])
+def test_a_suspect_is_not_accused_if_no_good_pair_ran_beside_it(failing: bool) -> None:
+    """How fast the fleet is by then is not known."""
+    fleet = fleet_of(64)
+    slow_nodes(fleet, 1)
+    (slow,) = fleet.nodes
+
+    def measure(probes: list[Probe]) -> list[Result]:
+        return [
+            Result(probe, reason="drained")
+            if failing and len(probe.nodes) == 2 and slow not in probe.nodes
+            else fleet.result(probe)
+            for probe in probes
+        ]
+
+    answer = answered(isolate(Nodes(tuple(fleet.names), fleet.leaf), SLOW), measure)
+    assert answer.accused == (frozenset() if failing else {slow})
+    assert (answer.ending is Ending.CANNOT_TELL) == failing
+    assert slow in str(answer)
+    assert answer.reason.startswith("no probe ran on the good nodes that tell ") == failing
+    assert ("; no probe ran on " in str(answer) and str(answer).endswith(": drained")) == failing
+    assert answer.doubtful == (frozenset({slow}) if failing else frozenset())
+
+
 def test_many_links_that_are_slow_at_once_are_not_tested_one_by_one() -> None:
     """Their nodes were fast with others a round before."""
     fleet = fleet_of(64, paces=(1.0, 1.0, 1.08))
