@@ -154,14 +154,6 @@ def test_nemotrons_corrected_mfu_stands_beside_the_published_kind(
 
 
 @pytest.mark.parametrize("recipe", list(SMALLEST))
-def test_a_slow_cluster_does_not_pass(slurm_lab: SlurmLab, tmp_path: Path, recipe: str) -> None:
-    stage = slurm_lab.stage(tmp_path.name, recipe=recipe, pace=1.07, noise=0.001)
-    site = site_file(slurm_lab, stage, tmp_path)
-    result = pacemark(*select(recipe), "--site", str(site), results=tmp_path / "results")
-    assert result.case(f"{recipe}/{SMALLEST[recipe]}")["verdict"] == "too slow", result.out
-
-
-@pytest.mark.parametrize("recipe", list(SMALLEST))
 def test_another_batch_size_is_an_invalid_run(slurm_lab: SlurmLab, tmp_path: Path, recipe: str) -> None:
     stage = slurm_lab.stage(tmp_path.name, recipe=recipe, gbs=16)
     site = site_file(slurm_lab, stage, tmp_path)

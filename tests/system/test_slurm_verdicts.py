@@ -66,33 +66,16 @@ def test_the_token_reaches_the_job_and_nothing_that_is_left_behind(
     assert [path for path in generated if TOKEN in path.read_text()] == []
 
 
-@pytest.mark.parametrize(
-    ("knobs", "verdict", "words"),
-    [
-        ({"pace": 1.06, "noise": 0.001}, "too slow", ["10.6", "10.07 s is expected", "limit -5 %"]),
-        ({"pace": 1 / 1.15}, "too fast", ["8.7", "limit +10 %", "was it really this configuration?"]),
-        ({"gbs": 512}, "invalid run", ["global batch size 512", "this case runs 1024"]),
-        ({"nan_at": 30}, "invalid run", ["loss is not a finite number from step 30"]),
-        ({"steps": 49}, "invalid run", ["the last step seen is 48 of 0 to 49", "step 49 is missing"]),
-        ({"checkpoint": 1}, "invalid run", ["checkpoint was saved"]),
-        ({"socket_fallback": 1}, "invalid run", ["fell back to TCP sockets"]),
-    ],
-)
-def test_a_bad_run_fails_and_says_why(
-    slurm_lab: SlurmLab, tmp_path: Path, knobs: dict[str, Any], verdict: str, words: list[str]
-) -> None:
-    result = run(slurm_lab, tmp_path, **knobs)
+def test_a_failure_tells_the_window_the_source_and_both_figures(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    result = run(slurm_lab, tmp_path, pace=1.06, noise=0.001)
     assert result.status == 1, result.out
     assert "1 failed" in result.out
     case = result.case()
-    assert case["verdict"] == verdict
-    assert [word for word in words if word not in case["headline"]] == []
+    assert case["verdict"] == "too slow"
     assert case["headline"] in result.out
-
-
-def test_a_failure_tells_the_window_the_source_and_both_figures(slurm_lab: SlurmLab, tmp_path: Path) -> None:
-    result = run(slurm_lab, tmp_path, pace=1.06, noise=0.001)
     for part in (
+        "10.07 s is expected",
+        "limit -5 %",
         "last step (49)",
         "median of the last 10 steps",
         "833,030 tokens/s",
@@ -117,12 +100,6 @@ def test_one_slow_last_step_passes_with_a_remark(slurm_lab: SlurmLab, tmp_path: 
         *SELECT, "--site", str(tmp_path / "site.yaml"), "--strict-last", results=tmp_path / "strict"
     )
     assert strict.case()["verdict"] == "too slow"
-
-
-def test_a_cluster_that_stalls_every_tenth_step_does_not_pass(slurm_lab: SlurmLab, tmp_path: Path) -> None:
-    result = run(slurm_lab, tmp_path, slow_steps=dict.fromkeys(range(4, 50, 10), 1.3))
-    assert result.case()["verdict"] == "noisy"
-    assert "4 of 40 settled steps" in result.case()["headline"]
 
 
 def test_a_job_that_dies_is_infrastructure_with_node_step_and_last_words(
@@ -242,15 +219,15 @@ def test_pytest_benchmark_compares_the_steps_of_two_runs(slurm_lab: SlurmLab, tm
     assert f"regressed: {CASE}: median 10.4" in second.out
 
 
-def test_a_log_of_200_megabytes_is_judged_with_one_sent(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+def test_a_log_of_100_megabytes_is_judged_with_one_sent(slurm_lab: SlurmLab, tmp_path: Path) -> None:
     sshd = slurm_lab.root / "log" / "sshd.out"
     before = sshd.stat().st_size
-    stage = slurm_lab.stage(tmp_path.name, chatter=4)
+    stage = slurm_lab.stage(tmp_path.name, chatter=2)
     site = site_file(slurm_lab, stage, tmp_path)
     result = pacemark(*SELECT, "--site", str(site), results=tmp_path / "results")
     assert result.case()["verdict"] == "passed", result.out
     (log,) = stage.path.rglob("log-*.out")
-    assert log.stat().st_size > 200 * 10**6
+    assert log.stat().st_size > 10**8
     # The log, and everything else of the session: the launch, each look at the queue, the protocol itself. The server
     # says it when the connection has ended.
     until(lambda: b"Transferred: sent" in sshd.read_bytes()[before:], "the end of the connection")
