@@ -12,9 +12,8 @@ from tests.lab.slurm import SlurmLab
 from tests.system.faults import CASE, MakeTrial
 from tests.system.support import until
 
-# After this a launcher that was cut off can no longer submit: 12 s, a login, and half a minute of grace. On a busy machine the lab's
-# needs several seconds.
-SOON = {"launch_minutes": "0.2"}
+# The launcher is over for certain, so nobody waits until it can no longer submit.
+IMPATIENT = ("-p", "tests.system.impatient")
 # On a busy machine a login shell and the check before the launch may need more than 2 s.
 QUICK = ("config:", "connect_seconds: 5, command_seconds: 5, config:")
 
@@ -39,10 +38,9 @@ def test_a_connection_cut_while_submitting_costs_nothing(
 def test_a_launcher_that_dies_with_its_connection_is_infrastructure(
     lab: SlurmLab, make_trial: MakeTrial
 ) -> None:
-    trial = make_trial(keys=SOON)
-    trial.site.write_text(trial.site.read_text().replace(*QUICK))
+    trial = make_trial()
     gate = trial.gate("sbatch").shut()
-    trial.start()
+    trial.start(*IMPATIENT)
     gate.until_somebody_waits()
     launcher = {pid for pid in lab.pids if str(trial.stage.path) in command(pid)}
     lab.cut_sessions()
@@ -72,7 +70,7 @@ def test_a_connection_cut_while_asking_costs_nothing(lab: SlurmLab, make_trial: 
 
 def test_a_connection_that_breaks_again_and_again_costs_nothing(lab: SlurmLab, make_trial: MakeTrial) -> None:
     """Of so many cuts some hit every kind of request; the log grows so fast that reading it takes a while."""
-    trial = make_trial(real_step=0.1, chatter=4).start()
+    trial = make_trial(real_step=0.1, chatter=1).start()
     trial.job()
     process = trial.process
     assert process is not None
@@ -161,7 +159,7 @@ def test_a_controller_that_is_gone_at_sbatch_is_infrastructure_with_slurms_words
     trial = make_trial(keys={"launch_minutes": "0.5"})
     trial.site.write_text(trial.site.read_text().replace(*QUICK))
     gate = trial.gate("sbatch").shut()
-    trial.start()
+    trial.start(*IMPATIENT)
     gate.until_somebody_waits()
     lab.stop_controller()
     gate.open()
