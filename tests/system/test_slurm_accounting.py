@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,10 @@ def until_forgotten(trial: Trial, *, accounted: bool = True) -> None:
         # Until the controller has told slurmdbd of the job's start, it is called "allocation" there.
         known = re.compile(rf"pacemark-{trial.run}\..*\|(?!RUNNING|PENDING)")
         until(lambda: bool(known.match(in_sacct(trial, "JobName,State"))), "its end in sacct")
+
+
+def has_printed(log: Path, steps: int) -> bool:
+    return log.read_bytes().count(b" | global_step: ") == steps
 
 
 def in_sacct(trial: Trial, fields: str) -> str:
@@ -86,88 +91,90 @@ def refused(trial: Trial, words: str, mend: str) -> None:
 # What waits for ever
 
 
-@pytest.mark.parametrize(
-    ("limit", "reason"),
-    [
-        ("MaxTRESPerJob=gres/gpu=4", "QOSMaxGRESPerJob"),
-        ("MaxTRESPerNode=gres/gpu=4", "QOSMaxGRESPerNode"),
-        ("MinTRESPerJob=gres/gpu=16", "QOSMinGRES"),
-        ("GrpTRESMins=gres/gpu=0", "QOSGrpGRESMinutes"),
-        ("GrpWall=0", "QOSGrpWallLimit"),
-    ],
-    ids=["job", "node", "minimum", "budget", "time budget"],
-)
 def test_a_job_beyond_what_its_qos_allows_a_job_can_never_start(
-    lab: AccountingLab, make_trial: MakeTrial, limit: str, reason: str
+    lab: AccountingLab, make_trial: MakeTrial
 ) -> None:
-    trial = make_trial(keys={"qos": lab.qos(limit)}, limits=", hopeless_seconds: 1").start()
-    result = trial.end()
-    assert result.case(CASE)["verdict"] == "infrastructure", result.out
-    assert f"it can never start; the queue says: {reason}; cancelled" in result.case(CASE)["headline"]
-    assert [job.state for job in trial.jobs()] == ["CANCELLED"]
+    """Five at once."""
+    trials = {
+        reason: make_trial(reason, keys={"qos": lab.qos(limit)}, limits=", hopeless_seconds: 1").start()
+        for limit, reason in (
+            ("MaxTRESPerJob=gres/gpu=4", "QOSMaxGRESPerJob"),
+            ("MaxTRESPerNode=gres/gpu=4", "QOSMaxGRESPerNode"),
+            ("MinTRESPerJob=gres/gpu=16", "QOSMinGRES"),
+            ("GrpTRESMins=gres/gpu=0", "QOSGrpGRESMinutes"),
+            ("GrpWall=0", "QOSGrpWallLimit"),
+        )
+    }
+    for reason, trial in trials.items():
+        result = trial.end()
+        assert result.case(CASE)["verdict"] == "infrastructure", result.out
+        assert f"it can never start; the queue says: {reason}; cancelled" in result.case(CASE)["headline"]
+        assert [job.state for job in trial.jobs()] == ["CANCELLED"]
 
 
-@pytest.mark.parametrize(
-    ("limit", "reason"),
-    [("MaxTRESPerUser=gres/gpu=4", "QOSMaxGRESPerUser"), ("GrpTRES=gres/gpu=4", "QOSGrpGRES")],
-    ids=["user", "group"],
-)
 def test_a_job_that_its_qos_keeps_waiting_is_given_up_with_the_reason(
-    lab: AccountingLab, make_trial: MakeTrial, limit: str, reason: str
+    lab: AccountingLab, make_trial: MakeTrial
 ) -> None:
-    """What else runs in the QOS may be to blame, so it is waited for, as long as the site allows."""
+    """What else runs in the QOS may be to blame, so it is waited for, as long as the site allows. Two at once."""
     limits = ", hopeless_seconds: 1, queue_minutes: 0.1"
-    trial = make_trial(keys={"qos": lab.qos(limit)}, limits=limits)
-    trial.first_seen_waiting_for(reason)
-    result = trial.end()
-    assert result.case(CASE)["verdict"] == "infrastructure", result.out
-    assert (
-        f"still queued after 0.1 minutes; the queue says: {reason}; cancelled"
-        in result.case(CASE)["headline"]
-    )
-    assert [job.state for job in trial.jobs()] == ["CANCELLED"]
+    trials = {
+        reason: make_trial(reason, keys={"qos": lab.qos(limit)}, limits=limits)
+        for limit, reason in (
+            ("MaxTRESPerUser=gres/gpu=4", "QOSMaxGRESPerUser"),
+            ("GrpTRES=gres/gpu=4", "QOSGrpGRES"),
+        )
+    }
+    for reason, trial in trials.items():
+        trial.first_seen_waiting_for(reason)
+    for reason, trial in trials.items():
+        result = trial.end()
+        assert result.case(CASE)["verdict"] == "infrastructure", result.out
+        assert (
+            f"still queued after 0.1 minutes; the queue says: {reason}; cancelled"
+            in result.case(CASE)["headline"]
+        )
+        assert [job.state for job in trial.jobs()] == ["CANCELLED"]
 
 
 # What only sacct remembers: the session's first squeue waits until the controller has forgotten the job.
 
 
-def test_a_forgotten_job_that_completed_is_one(lab: AccountingLab, make_trial: MakeTrial) -> None:
-    trial = make_trial()
-    gate = trial.gate("squeue").shut()
-    trial.start()
-    until_forgotten(trial)
-    gate.open()
-    result = trial.end()
-    job = result.case(CASE)["job"]
-    assert result.case(CASE)["verdict"] == "passed", result.out
-    assert (job["state"], job["nodes"], job["exit_code"]) == ("COMPLETED", "gpu001", "0:0")
-
-
-@pytest.mark.parametrize(
-    ("state", "code"), [("FAILED", r"\d+:0"), ("CANCELLED by 0", "0:0"), ("TIMEOUT", "0:0")]
-)
-def test_a_forgotten_job_that_did_not_complete_is_infrastructure(
-    lab: AccountingLab, make_trial: MakeTrial, state: str, code: str
-) -> None:
-    # Slurm does not let a job end in the second in which it started.
-    trial = make_trial(real_step=0.5, **{"crash_at" if state == "FAILED" else "hang_at": 3})
-    gate = trial.gate("squeue").shut()
-    trial.start()
-    if state != "FAILED":
-        log = trial.log()
-        until(lambda: log.read_bytes().count(b" | global_step: ") == 4, "step 3")
-        job = str(trial.job().id)
-        command = (
-            ["scancel", job] if state != "TIMEOUT" else ["scontrol", "update", f"JobId={job}", "EndTime=now"]
-        )
-        lab.run(*command)
-    until_forgotten(trial)
-    gate.open()
-    result = trial.end()
-    assert result.case(CASE)["verdict"] == "infrastructure", result.out
-    # Of a job whose rank died it is the highest of its tasks, of which srun ended the others.
-    said = rf"ended {state} on gpu001 after step 3 of 0 to 49 \(exit code {code}\)"
-    assert re.search(said, result.case(CASE)["headline"])
+def test_a_forgotten_job_is_judged_by_what_sacct_remembers(lab: AccountingLab, make_trial: MakeTrial) -> None:
+    """Four at once: one completes, one fails, one is cancelled, one runs out of time."""
+    trials = {
+        # Slurm does not let a job end in the second in which it started.
+        "COMPLETED": make_trial("completed"),
+        "FAILED": make_trial("failed", real_step=0.5, crash_at=3),
+        "CANCELLED by 0": make_trial("cancelled", real_step=0.5, hang_at=3),
+        "TIMEOUT": make_trial("timeout", real_step=0.5, hang_at=3),
+    }
+    gates = [trial.gate("squeue").shut() for trial in trials.values()]
+    for trial in trials.values():
+        trial.start()
+    for state, end in (("CANCELLED by 0", ("scancel",)), ("TIMEOUT", ("scontrol", "update", "EndTime=now"))):
+        log, job = trials[state].log(), trials[state].job().id
+        until(partial(has_printed, log, 4), "step 3")
+        lab.run(*end, f"JobId={job}" if state == "TIMEOUT" else str(job))
+    for trial in trials.values():
+        until_forgotten(trial)
+    for gate in gates:
+        gate.open()
+    for state, trial in trials.items():
+        result, node = trial.end(), in_sacct(trial, "NodeList")
+        case = result.case(CASE)
+        if state == "COMPLETED":
+            assert case["verdict"] == "passed", result.out
+            assert (case["job"]["state"], case["job"]["nodes"], case["job"]["exit_code"]) == (
+                state,
+                node,
+                "0:0",
+            )
+        else:
+            assert case["verdict"] == "infrastructure", result.out
+            # Of a job whose rank died it is the highest of its tasks, of which srun ended the others.
+            code = r"\d+:0" if state == "FAILED" else "0:0"
+            said = rf"ended {state} on {node} after step 3 of 0 to 49 \(exit code {code}\)"
+            assert re.search(said, case["headline"])
 
 
 def test_a_forgotten_job_whose_log_nobody_knows_is_infrastructure(
@@ -192,19 +199,22 @@ def test_a_forgotten_job_whose_log_nobody_knows_is_infrastructure(
 # slurmdbd is gone
 
 
-@pytest.mark.parametrize("crash_at", [-1, 30], ids=["passes", "dies"])
 def test_slurmdbd_that_dies_while_a_job_runs_changes_nothing(
-    lab: AccountingLab, make_trial: MakeTrial, crash_at: int
+    lab: AccountingLab, make_trial: MakeTrial
 ) -> None:
-    trial = make_trial(real_step=0.08, crash_at=crash_at).start()
-    trial.until_steps(5)
+    """Two at once: one passes, one dies."""
+    passes, dies = (
+        make_trial(name, real_step=0.08, crash_at=step).start()
+        for name, step in (("passes", -1), ("dies", 30))
+    )
+    passes.until_steps(5)
+    dies.until_steps(5)
     lab.stop_slurmdbd()
-    result = trial.end()
-    if crash_at < 0:
-        assert result.verdicts == {CASE: "passed"}, result.out
-    else:
-        assert result.verdicts == {CASE: "infrastructure"}, result.out
-        assert "ended FAILED on gpu001 after step 30 of 0 to 49" in result.case(CASE)["headline"]
+    result = passes.end()
+    assert result.verdicts == {CASE: "passed"}, result.out
+    result = dies.end()
+    assert result.verdicts == {CASE: "infrastructure"}, result.out
+    assert re.search(r"ended FAILED on gpu00\d after step 30 of 0 to 49", result.case(CASE)["headline"])
 
 
 def test_a_forgotten_job_is_lost_while_slurmdbd_is_gone_and_decided_when_it_is_back(
@@ -234,29 +244,30 @@ def test_a_forgotten_job_is_lost_while_slurmdbd_is_gone_and_decided_when_it_is_b
 # A node stops answering: slurmd, slurmstepd and the job itself. Slurm waits SlurmdTimeout, here 20 s.
 
 
-@pytest.mark.parametrize("requeue", [True, False], ids=["requeued", "ended"])
-def test_a_node_that_stops_answering(lab: AccountingLab, make_trial: MakeTrial, requeue: bool) -> None:
-    trial = make_trial(real_step=0.5).start()
-    trial.until_steps(3)
-    job, node = trial.job(), trial.node()
-    lab.run("scontrol", "update", f"JobId={job.id}", f"Requeue={int(requeue)}")
-    trial.stage.set(real_step=0.02)
-    with lab.frozen_node(node):
-        result = trial.end()
-    case = result.case(CASE)
-    assert [ran.id for ran in trial.jobs()] == [job.id]
-    if requeue:
-        assert case["verdict"] == "passed", result.out
-        assert case["job"]["attempts"] == 2
-        assert case["job"]["nodes"] != node
-        assert "the job was started 2 times; judged by its last attempt" in case["remarks"]
-        ran = datetime.fromisoformat(case["job"]["ended"]) - datetime.fromisoformat(case["job"]["started"])
-        assert case["job"]["earlier_seconds"] > ran.total_seconds()
-        hours = 8 * (case["job"]["earlier_seconds"] + ran.total_seconds()) / 3600
-        assert result.summary["gpu_hours"] == pytest.approx(hours, abs=0.01)
-    else:
-        assert case["verdict"] == "infrastructure", result.out
-        assert f"ended NODE_FAIL on {node} after step " in case["headline"]
+def test_a_node_that_stops_answering(lab: AccountingLab, make_trial: MakeTrial) -> None:
+    """Two at once: the job on the one may be requeued, that on the other ends."""
+    trials = [make_trial(name).hold(10).start() for name in ("requeued", "ended")]
+    for trial in trials:
+        trial.until_steps(3)
+        lab.run("scontrol", "update", f"JobId={trial.job().id}", f"Requeue={int(trial is trials[0])}")
+    jobs, nodes = [trial.job() for trial in trials], [trial.node() for trial in trials]
+    with lab.frozen_node(nodes[0]), lab.frozen_node(nodes[1]):
+        for trial in trials:
+            trial.let_go()
+        results = [trial.end() for trial in trials]
+    assert [ran.id for trial in trials for ran in trial.jobs()] == [job.id for job in jobs]
+    case = results[0].case(CASE)
+    assert case["verdict"] == "passed", results[0].out
+    assert case["job"]["attempts"] == 2
+    assert case["job"]["nodes"] != nodes[0]
+    assert "the job was started 2 times; judged by its last attempt" in case["remarks"]
+    ran = datetime.fromisoformat(case["job"]["ended"]) - datetime.fromisoformat(case["job"]["started"])
+    assert case["job"]["earlier_seconds"] > ran.total_seconds()
+    hours = 8 * (case["job"]["earlier_seconds"] + ran.total_seconds()) / 3600
+    assert results[0].summary["gpu_hours"] == pytest.approx(hours, abs=0.01)
+    case = results[1].case(CASE)
+    assert case["verdict"] == "infrastructure", results[1].out
+    assert f"ended NODE_FAIL on {nodes[1]} after step " in case["headline"]
 
 
 def test_a_job_runs_under_the_account_and_qos_of_the_site(lab: AccountingLab, make_trial: MakeTrial) -> None:
