@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import time
+from functools import partial
 
 import pytest
 
@@ -36,30 +37,33 @@ def test_a_job_whose_node_fails_is_requeued_and_judged_by_its_new_log(
     assert len(trial.jobs()) == 1
 
 
-@pytest.mark.parametrize(
-    ("case", "step"),
-    [(NEMOTRON, b"global_step=45.0"), (MAXTEXT, b"completed step: 48,")],
-    ids=["nemotron4", "maxtext"],
-)
+def has_told(trial: Trial, line: bytes) -> bool:
+    """Whether the session has read this."""
+    return line in trial.collected()
+
+
 def test_a_job_that_writes_its_log_anew_after_a_requeue_is_judged_by_its_last_start(
-    lab: SlurmLab, make_trial: MakeTrial, case: str, step: bytes
+    lab: SlurmLab, make_trial: MakeTrial
 ) -> None:
     """The first start hangs before its last step, at good pace. The second is 8 % slow, and truncates the same file."""
-    trial = make_trial(case=case, hang_at=48).start()
-    until(lambda: step in trial.collected(), "its last steps in the session")
-    trial.stage.set(hang_at=-1, pace=1.08)
-    job = trial.job().id
-    # The recipes forbid it, which an administrator may change.
-    lab.run("scontrol", "update", f"JobId={job}", "Requeue=1")
-    lab.run("scontrol", "requeue", str(job))
-    result = trial.end()
-    found = result.case(case)
-    assert found["verdict"] == "too slow", result.out
-    assert found["job"]["attempts"] == 2
-    assert "the job was started 2 times; judged by its last attempt" in found["remarks"]
-    kept = (result.folder / case / "log.attempt-1.txt").read_bytes()
-    assert step in kept
-    assert len(trial.jobs()) == 1
+    steps = {NEMOTRON: b"global_step=45.0", MAXTEXT: b"completed step: 48,"}
+    trials = [make_trial(case.partition("/")[0], case=case, hang_at=48).start() for case in steps]
+    for trial in trials:
+        until(partial(has_told, trial, steps[trial.case]), "its last steps in the session")
+        trial.stage.set(hang_at=-1, pace=1.08)
+        job = trial.job().id
+        # The recipes forbid it, which an administrator may change.
+        lab.run("scontrol", "update", f"JobId={job}", "Requeue=1")
+        lab.run("scontrol", "requeue", str(job))
+    for trial in trials:
+        result = trial.end()
+        found = result.case(trial.case)
+        assert found["verdict"] == "too slow", result.out
+        assert found["job"]["attempts"] == 2
+        assert "the job was started 2 times; judged by its last attempt" in found["remarks"]
+        kept = (result.folder / trial.case / "log.attempt-1.txt").read_bytes()
+        assert steps[trial.case] in kept
+        assert len(trial.jobs()) == 1
 
 
 def test_a_job_that_may_not_be_requeued_ends_with_its_node_and_is_tried_again_elsewhere(
@@ -171,13 +175,14 @@ def test_a_prolog_that_fails_is_told_with_its_node(lab: SlurmLab, make_trial: Ma
 
 def test_a_job_that_is_suspended_does_not_hang(lab: SlurmLab, make_trial: MakeTrial) -> None:
     # Longer than a busy machine takes to read the log, and shorter than the suspension.
-    trial = make_trial(limits=", stall_seconds: 12, stall_factor: 0.01", real_step=0.2).start()
+    trial = make_trial(limits=", stall_seconds: 12, stall_factor: 0.01").hold(10).start()
     trial.until_steps(5)
     job = str(trial.job().id)
     lab.run("scontrol", "suspend", job)
     trial.until_said("suspended on gpu001")
     time.sleep(14)
     lab.run("scontrol", "resume", job)
+    trial.let_go()
     result = trial.end()
     assert result.case(CASE)["verdict"] == "passed", result.out
     assert any("the cluster suspended the job" in remark for remark in result.case(CASE)["remarks"])

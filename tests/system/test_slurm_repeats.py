@@ -103,12 +103,12 @@ def test_a_case_near_the_limit_is_run_once_where_nobody_asks_for_more(
     assert len(jobs(slurm_lab, result)) == 1, result.out
 
 
-@pytest.mark.parametrize("after", [0.0, 1.0, 4.0])
+@pytest.mark.parametrize("after", ["at once", "submitting", "running"])
 def test_a_session_killed_after_a_run_goes_on_with_it_and_submits_the_next_one_once(
-    slurm_lab: SlurmLab, tmp_path: Path, after: float
+    slurm_lab: SlurmLab, tmp_path: Path, after: str
 ) -> None:
     """At once, while the next job is submitted, and while it runs."""
-    stage = slurm_lab.stage(tmp_path.name, real_step=0.08, **NEAR)
+    stage = slurm_lab.stage(tmp_path.name, **NEAR)
     quick = {"launch_minutes": "0.2", "ssh": login(slurm_lab, ", connect_seconds: 5, command_seconds: 10")}
     site = site_file(slurm_lab, stage, tmp_path, **quick)
     process = start(*REPEAT, "--site", str(site), results=tmp_path / "results")
@@ -116,7 +116,11 @@ def test_a_session_killed_after_a_run_goes_on_with_it_and_submits_the_next_one_o
     until(ledger.exists, "the run has begun")
     opened = Ledger(ledger.resolve())
     until(lambda: opened.earlier(CASE) != (), "the first run's end")
-    time.sleep(after)
+    if after == "submitting":
+        time.sleep(1)
+    if after == "running":
+        run = ledger.resolve().parent.name
+        until(lambda: sum(run in job.name for job in slurm_lab.jobs_ever()) == 2, "the second run's job")
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     result = pacemark(*REPEAT, "--site", str(site), "--resume", "latest", results=tmp_path / "results")

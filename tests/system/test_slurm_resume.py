@@ -142,8 +142,9 @@ def test_a_run_that_lives_is_not_resumed_twice_and_cancel_ends_it(
     assert finish(process, tmp_path / "results").case()["verdict"] == "infrastructure"
 
 
-@pytest.mark.parametrize("workers", [[], ["-n", "2"]])
-@pytest.mark.parametrize("command", [["--cancel", "latest"], ["--sweep"]])
+@pytest.mark.parametrize(
+    ("command", "workers"), [(["--cancel", "latest"], []), (["--sweep"], []), (["--sweep"], ["-n", "1"])]
+)
 def test_what_a_dead_session_left_is_cancelled(
     slurm_lab: SlurmLab, tmp_path: Path, workers: list[str], command: list[str]
 ) -> None:
