@@ -22,6 +22,7 @@ from tests.lab.slurm import SlurmLab
 from tests.system.faults import Trial, mend
 from tests.system.gpt3_site import Site
 from tests.system.kube import running as pods_running
+from tests.system.kube import small_suite
 from tests.system.kube_trial import KubeTrial, MakeTrial
 from tests.system.support import ROOT, until
 from tests.unit.backends.kubernetes.provision.test_gpt3_scripts import compressed
@@ -75,15 +76,23 @@ def running(kubernetes_lab: KubernetesLab, namespace: str) -> Callable[[int], No
     return wait
 
 
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The suite of Llama 3 on GKE with jobs of four nodes."""
+    return str(small_suite(tmp_path_factory.mktemp("small")))
+
+
 @pytest.fixture
-def kube_trial(kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path) -> Iterator[MakeTrial]:
+def kube_trial(
+    kubernetes_lab: KubernetesLab, namespace: str, small: str, tmp_path: Path
+) -> Iterator[MakeTrial]:
     """Makes trials in the test's namespace; what a test that failed left of them is ended."""
     made: list[KubeTrial] = []
 
-    def make(name: str = "", **given: Any) -> KubeTrial:
+    def make(name: str = "", suite: str = small, **given: Any) -> KubeTrial:
         folder = tmp_path / name
         folder.mkdir(exist_ok=True)
-        made.append(KubeTrial(kubernetes_lab, namespace, folder, **given))
+        made.append(KubeTrial(kubernetes_lab, namespace, folder, suite, **given))
         return made[-1]
 
     yield make

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ from tests.lab.k8s.api import ApiError
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.system.support import ROOT, USUAL_LIMITS, Run, until
 
-CASE = "llama3_gke/70b-fp8-128gpus"
-SELECT = ("suites/llama3_gke", "-k", "70b and fp8 and 128")
+# Of the suite that `small_suite` makes.
+CASE = "llama3_gke/70b-fp8-32gpus"
+SELECT = ("-k", "70b and fp8 and 32")
 # A test's own namespace, beside what every namespace has.
 _GIVEN = {"kube-root-ca.crt"}
 _KINDS = {
@@ -26,6 +28,46 @@ _KINDS = {
     "service": "/api/v1/namespaces/{}/services",
     "workload": "/apis/kueue.x-k8s.io/v1beta2/namespaces/{}/workloads",
 }
+
+
+def small_suite(folder: Path) -> Path:
+    """The suite of Llama 3 on GKE in a checkout of its own, with cases of 4 nodes beside those of 16 and 32, and a number for each.
+
+    What a session and a cluster do with a job does not depend on its pods, and most of a test's time goes into these.
+    """
+    (folder / "baselines").mkdir(parents=True)
+    for name in ("conftest.py", "pytest.ini", "plugins", "fixtures"):
+        (folder / name).symlink_to(ROOT / name)
+    suite = folder / "suites" / "llama3_gke"
+    shutil.copytree(ROOT / "suites" / "llama3_gke", suite)
+    # By which nodes are probed.
+    (folder / "suites" / "proxy").symlink_to(ROOT / "suites" / "proxy")
+    for name in ("accelerators.yaml", "proxy.yaml"):
+        (folder / "baselines" / name).symlink_to(ROOT / "baselines" / name)
+    recipe = (suite / "recipe.yaml").read_text()
+    (suite / "recipe.yaml").write_text(recipe.replace("gpus: [128, 256, 512]", "gpus: [32, 128, 256]"))
+    published = yaml.safe_load((ROOT / "baselines" / "llama3_gke.yaml").read_text())
+    (table,) = published["tables"]
+    (cell,) = table["cells"]
+    table["cells"] = [_scaled(cell, dtype, gpus) for dtype in ("fp8", "bf16") for gpus in (32, 128, 256)]
+    (folder / "baselines" / "llama3_gke.yaml").write_text(yaml.safe_dump(published))
+    return suite
+
+
+def _scaled(cell: dict[str, Any], dtype: str, gpus: int) -> dict[str, Any]:
+    """What the lab's stand-in shows of another case, from the one that was published."""
+    precision = 78.0 / 45.8 if dtype == "bf16" else 1
+    slower = precision * 128 / gpus
+    return {
+        **cell,
+        "dtype": dtype,
+        "gpus": gpus,
+        "dp": gpus // 32,
+        "ga": 1024 * 32 // gpus,
+        "step_time": cell["step_time"] * slower,
+        "tokens_per_second": round(cell["tokens_per_second"] / slower),
+        "mfu": cell["mfu"] / precision * (2 if dtype == "bf16" else 1),
+    }
 
 
 def rules(name: str, file: str = "jobset") -> list[dict[str, Any]]:

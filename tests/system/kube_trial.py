@@ -22,7 +22,7 @@ from tests.system.forks import Session
 from tests.system.kube import CASE, SELECT, gke_site, items, nothing_is_left, running
 from tests.system.support import Run, finish, pacemark, signal_group, start, until
 
-TWO = ("suites/llama3_gke", "-k", "70b and 128")
+TWO = ("-k", "70b and 32")
 OTHER = "somebody-elses"
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -39,6 +39,7 @@ class KubeTrial:
         lab: KubernetesLab,
         namespace: str,
         folder: Path,
+        suite: str,
         *,
         limits: dict[str, float] | None = None,
         keys: dict[str, Any] | None = None,
@@ -48,7 +49,7 @@ class KubeTrial:
         self.lab = lab
         self.namespace = namespace
         self.results = folder / "results"
-        self.select = select
+        self.select = (suite, *select)
         self.knobs = knobs
         lab.set(namespace, **knobs)
         self.site = gke_site(lab, namespace, folder, limits=limits, **(keys or {}))
@@ -108,7 +109,7 @@ class KubeTrial:
         # What was made last is the local queue.
         until_queue_is(self.lab, made, "True")
 
-    def occupy(self, nodes: int = 16) -> Callable[[], None]:
+    def occupy(self, nodes: int = 4) -> Callable[[], None]:
         """Somebody else's JobSet takes the queue's GPUs; call what is returned to end it."""
         go_on = occupy(self.lab, self.namespace, nodes)
         self.lab.set(self.namespace, **self.knobs)
@@ -149,7 +150,7 @@ class KubeTrial:
     def items(self, kind: str) -> list[dict[str, Any]]:
         return items(self.lab, self.namespace, kind)
 
-    def until_running(self, pods: int = 16) -> None:
+    def until_running(self, pods: int = 4) -> None:
         until(lambda: running(self.lab, self.namespace) == pods, f"{pods} pods running")
 
     def until_there(self, kind: str, count: int = 1) -> list[dict[str, Any]]:

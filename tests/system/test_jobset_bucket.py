@@ -32,11 +32,14 @@ def bucket(bucket_lab: BucketLab, namespace: str) -> str:
 class Trial:
     """A session that is held while its job goes on to the end and loses its pods; then it looks."""
 
-    def __init__(self, lab: KubernetesLab, namespace: str, folder: Path, gate: Gate, url: str) -> None:
+    def __init__(
+        self, lab: KubernetesLab, namespace: str, folder: Path, suite: str, gate: Gate, url: str
+    ) -> None:
         values = {"image": "registry.test/nemo_workload:24.07", "bucket": namespace}
         recipes = {"llama3_gke": {"values": values}}
         kubeconfig = str(gate.kubeconfig(user(lab, namespace)))
         self.site = gke_site(lab, namespace, folder, kubeconfig=kubeconfig, recipes=recipes)
+        self.select = (suite, *SELECT)
         self.results = folder / "results"
         self.environment = {"STORAGE_EMULATOR_HOST": url}
         self.said = b""
@@ -48,7 +51,7 @@ class Trial:
         self._held.touch()
         self._lab.set(self._namespace, held_at=10, held_by=str(self._held), **knobs)
         env = {**self.environment, **(environment or {})}
-        self.process = start(*SELECT, "--site", str(self.site), results=self.results, env=env)
+        self.process = start(*self.select, "--site", str(self.site), results=self.results, env=env)
         log = self.results / "latest" / CASE / "log.txt"
         until(lambda: log.exists() and log.read_text().count(" global_step : ") > 5, "the first steps")
         signal_group(self.process, signal.SIGSTOP)
@@ -83,7 +86,7 @@ class Trial:
         self.process.communicate()
 
     def resume(self) -> Run:
-        arguments = (*SELECT, "--resume", "latest", "--site", str(self.site))
+        arguments = (*self.select, "--resume", "latest", "--site", str(self.site))
         return pacemark(*arguments, results=self.results, env=self.environment)
 
     def _jobset(self) -> dict[str, Any]:
@@ -120,9 +123,14 @@ def _value(text: str) -> object:
 
 @pytest.fixture
 def trial(
-    kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path, gate: Gate, bucket_lab: BucketLab
+    kubernetes_lab: KubernetesLab,
+    namespace: str,
+    tmp_path: Path,
+    small: str,
+    gate: Gate,
+    bucket_lab: BucketLab,
 ) -> Iterator[Trial]:
-    made = Trial(kubernetes_lab, namespace, tmp_path, gate, bucket_lab.url)
+    made = Trial(kubernetes_lab, namespace, tmp_path, small, gate, bucket_lab.url)
     yield made
     if made.process.poll() is None:
         made.kill()
@@ -231,10 +239,10 @@ def test_without_the_package_it_says_what_to_install(
 
 
 def test_a_bucket_that_nobody_may_read_is_told(
-    kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path, gate: Gate
+    kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path, small: str, gate: Gate
 ) -> None:
     with refusing() as url:
-        trial = Trial(kubernetes_lab, namespace, tmp_path, gate, url)
+        trial = Trial(kubernetes_lab, namespace, tmp_path, small, gate, url)
         trial.begin()
         trial.lose_the_pod()
         result = trial.go_on()
@@ -257,11 +265,16 @@ def test_a_bucket_that_goes_away_is_told(
 
 
 def test_a_bucket_that_is_not_there_is_missed_before_anything_is_sent(
-    kubernetes_lab: KubernetesLab, namespace: str, bucket_lab: BucketLab, gate: Gate, tmp_path: Path
+    kubernetes_lab: KubernetesLab,
+    namespace: str,
+    bucket_lab: BucketLab,
+    gate: Gate,
+    small: str,
+    tmp_path: Path,
 ) -> None:
     kubernetes_lab.set(namespace)
-    trial = Trial(kubernetes_lab, namespace, tmp_path, gate, bucket_lab.url)
-    arguments = (*SELECT, "--site", str(trial.site))
+    trial = Trial(kubernetes_lab, namespace, tmp_path, small, gate, bucket_lab.url)
+    arguments = (*trial.select, "--site", str(trial.site))
     result = pacemark(*arguments, results=trial.results, env=trial.environment)
     headline = result.case(CASE)["headline"]
     assert f"Cloud Storage has no bucket {namespace}" in headline, result.out
@@ -283,7 +296,7 @@ def test_a_bucket_that_was_downloaded_can_be_replayed(
         other.parent.mkdir()
         other.touch()
     source = ("--backend", "replay", "--from", str(tmp_path / bucket))
-    result = pacemark(*SELECT, *source, results=tmp_path / "replayed")
+    result = pacemark(*trial.select, *source, results=tmp_path / "replayed")
     assert result.case(CASE)["verdict"] == "passed", result.out
     assert result.case(CASE)["job"]["id"] == place.parents[2].name
 

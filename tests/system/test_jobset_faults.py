@@ -30,7 +30,7 @@ from tests.system.kube import CASE, gke_site, items, nothing_is_left, user
 from tests.system.kube_trial import KubeTrial, MakeTrial, until_queue_is
 from tests.system.support import GUARD, ROOT, finish, until
 
-NAME = "pacemark-20261121-094226-2019.llama3_gke-70b-fp8-128gpus"
+NAME = "pacemark-20261121-094226-2019.llama3_gke-70b-fp8-32gpus"
 TOO_MANY = "429 Too Many Requests\r\nRetry-After: 1"
 # Not the dry runs of the check.
 REVIEWS, JOBSETS, MAPS = (
@@ -207,12 +207,17 @@ def test_an_api_server_that_crashes_while_submitting(
 
 
 def test_a_submission_without_an_answer_is_looked_up_and_completed(
-    kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    kubernetes_lab: KubernetesLab,
+    namespace: str,
+    tmp_path: Path,
+    small: str,
+    gate: Gate,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kubeconfig = str(gate.kubeconfig(user(kubernetes_lab, namespace)))
     site = load_site(gke_site(kubernetes_lab, namespace, tmp_path, kubeconfig=kubeconfig))
-    recipe = load_recipe(ROOT / "suites" / "llama3_gke")
-    case = recipe.case("70b-fp8-128gpus")
+    recipe = load_recipe(Path(small))
+    case = recipe.case("70b-fp8-32gpus")
     section = site.section("jobset")
     assert isinstance(section, Kubernetes)
     assert case is not None

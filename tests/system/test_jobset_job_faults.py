@@ -41,7 +41,7 @@ def blamed(trial: KubeTrial) -> str:
 
 def test_a_quota_that_is_too_small_for_ever(kube_trial: MakeTrial) -> None:
     trial = kube_trial(keys=QUEUE, limits=HOPELESS)
-    trial.queue(64)
+    trial.queue(16)
     headline = blamed(trial.start())
     assert "it can never start; the queue says: " in headline
     assert "maximum capacity" in headline
@@ -50,7 +50,7 @@ def test_a_quota_that_is_too_small_for_ever(kube_trial: MakeTrial) -> None:
 
 def test_time_in_the_queue_is_not_run_time(kube_trial: MakeTrial) -> None:
     trial = kube_trial(keys=QUEUE, real_step=0.05, limits={"queue_minutes": 10})
-    trial.queue(128)
+    trial.queue(32)
     go_on = trial.occupy()
     trial.start()
     trial.until_there("workload", 2)
@@ -71,7 +71,7 @@ def test_a_workload_that_is_evicted_begins_again_and_its_last_life_is_judged(
 ) -> None:
     # Its workload is deactivated for a while, and a workload that stays so is given up.
     trial = kube_trial(keys=QUEUE, pace=1.3, limits={"hopeless_seconds": 300}).hold(10)
-    trial.queue(128)
+    trial.queue(32)
     trial.start()
     trial.until_steps(5)
     kubernetes_lab.set(trial.namespace, real_step=0.02)
@@ -107,10 +107,12 @@ def test_a_jobset_that_somebody_suspends_is_not_waited_for(
 
 
 def test_pods_that_find_no_node(kubernetes_lab: KubernetesLab, kube_trial: MakeTrial) -> None:
-    rack = {"cloud.provider.com/topology-rack": "rack-00", "cloud.google.com/gke-nodepool": "a3mega-pool"}
-    trial = kube_trial(keys={"node_selector": rack}, limits={"queue_minutes": 0.4}, hang_at=1)
+    few = {"lab/few": "yes"}
+    for node in rack_of(kubernetes_lab)[:4]:
+        kubernetes_lab.api.merge(f"/api/v1/nodes/{node['metadata']['name']}", {"metadata": {"labels": few}})
+    trial = kube_trial(keys={"node_selector": few}, limits={"queue_minutes": 0.4}, hang_at=1)
     other = manifests.jobset(trial.namespace, "somebody-elses", 1)
-    other["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["nodeSelector"] = rack
+    other["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["nodeSelector"] = few
     kubernetes_lab.api.create(other)
     trial.until_running(1)
     trial.start()
@@ -120,7 +122,7 @@ def test_pods_that_find_no_node(kubernetes_lab: KubernetesLab, kube_trial: MakeT
     headline = blamed(trial)
     # On a busy machine not all of the others have theirs yet.
     assert re.search(
-        r"still queued after 0\.4 minutes; the queue says: \d+ of 16 pods have a node: ", headline
+        r"still queued after 0\.4 minutes; the queue says: \d+ of 4 pods have a node: ", headline
     )
     assert "Unschedulable: 0/128 nodes are available" in headline
 
@@ -135,12 +137,12 @@ def test_pods_that_the_cluster_does_not_make(kubernetes_lab: KubernetesLab, kube
             "apiVersion": "v1",
             "kind": "ResourceQuota",
             "metadata": {"name": "gpus", "namespace": trial.namespace},
-            "spec": {"hard": {"requests.nvidia.com/gpu": "64"}},
+            "spec": {"hard": {"requests.nvidia.com/gpu": "16"}},
         }
     )
     headline = blamed(trial.start())
     # The API server puts "(combined from similar events): " before what was said often. On a busy machine not all have a node yet.
-    said = r"[0-8] of 16 pods have a node: FailedCreate: .*Error creating: pods .* is forbidden: exceeded quota: gpus, requested: "
+    said = r"[0-2] of 4 pods have a node: FailedCreate: .*Error creating: pods .* is forbidden: exceeded quota: gpus, requested: "
     assert re.search(f"it can never start; the queue says: {said}", headline)
     # At 5, 10, 20 and 40 s, however often the job is looked at.
     assert trial.asked("list", "events") <= 4
@@ -151,7 +153,7 @@ def test_pods_that_pod_security_forbids(kubernetes_lab: KubernetesLab, kube_tria
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     kubernetes_lab.api.merge(f"/api/v1/namespaces/{trial.namespace}", {"metadata": {"labels": labels}})
     headline = blamed(trial.start())
-    assert "it can never start; the queue says: 0 of 16 pods have a node: FailedCreate: " in headline
+    assert "it can never start; the queue says: 0 of 4 pods have a node: FailedCreate: " in headline
     assert 'violates PodSecurity "restricted:latest": ' in headline
 
 
@@ -203,17 +205,17 @@ def test_a_pool_at_zero_is_refused_or_waited_for(kube_trial: MakeTrial) -> None:
     empty = {"node_selector": {"cloud.google.com/gke-nodepool": "none-yet"}}
     refused = kube_trial(keys=empty).start()
     result = refused.end()
-    assert "16 nodes of 8 allocatable nvidia.com/gpu are needed" in result.case(CASE)["headline"], result.out
+    assert "4 nodes of 8 allocatable nvidia.com/gpu are needed" in result.case(CASE)["headline"], result.out
     assert refused.made() == []
     waits = kube_trial(keys={**empty, "autoscaled": True}, limits={"queue_minutes": 0.4}).start()
     headline = blamed(waits)
-    assert "still queued after 0.4 minutes; the queue says: 0 of 16 pods have a node: " in headline
+    assert "still queued after 0.4 minutes; the queue says: 0 of 4 pods have a node: " in headline
 
 
 def test_a_mount_that_the_storage_denies(kubernetes_lab: KubernetesLab, kube_trial: MakeTrial) -> None:
     values = {"image": NO_MOUNT, "bucket": "lab-bucket"}
     trial = kube_trial(keys={"recipes": {"llama3_gke": {"values": values}}}, limits=HOPELESS).start()
-    until(lambda: sum("nodeName" in pod["spec"] for pod in trial.items("pod")) == 16, "16 pods with nodes")
+    until(lambda: sum("nodeName" in pod["spec"] for pod in trial.items("pod")) == 4, "4 pods with nodes")
     pod = trial.items("pod")[3]["metadata"]
     why = 'MountVolume.SetUp failed for volume "job-logs" : rpc error: code = PermissionDenied desc = failed to get GCS bucket'
     now = datetime.now(UTC)
@@ -232,7 +234,7 @@ def test_a_mount_that_the_storage_denies(kubernetes_lab: KubernetesLab, kube_tri
         }
     )
     headline = blamed(trial)
-    said = f"the cluster says: 0 of 16 pods run: pod {pod['name']}: FailedMount: {why}"
+    said = f"the cluster says: 0 of 4 pods run: pod {pod['name']}: FailedMount: {why}"
     assert f"it can never start; {said}" in headline
 
 
@@ -242,7 +244,7 @@ def test_an_image_that_cannot_be_pulled(kube_trial: MakeTrial) -> None:
     headline = blamed(trial.start())
     # On a busy machine some pods have no node yet.
     assert re.search(
-        r"it can never start; the (cluster|queue) says: (\d+ of 16 pods have a node: )?pod pm-", headline
+        r"it can never start; the (cluster|queue) says: (\d+ of 4 pods have a node: )?pod pm-", headline
     )
     assert f'ErrImagePull: failed to pull and unpack image "{NO_IMAGE}": not found' in headline
 
@@ -287,7 +289,7 @@ def test_a_node_that_dies_is_named(
     kubernetes_lab.api.merge(path, {"metadata": {"finalizers": held}})
     taint(node, "lab/unreachable")
     trial.until_said(
-        f"it can never start; the queue says: 0 of 16 pods have a node: pod {metadata['name']} on {node} (DeletionByTaintManager"
+        f"it can never start; the queue says: 0 of 4 pods have a node: pod {metadata['name']} on {node} (DeletionByTaintManager"
     )
     kubernetes_lab.api.merge(path, {"metadata": {"finalizers": None}})
     assert "it can never start; the queue says: " in blamed(trial)
@@ -384,7 +386,7 @@ def sidecars(kubernetes_lab: KubernetesLab, namespace: str) -> Iterator[None]:
 )
 def test_a_sidecar_that_never_ends_holds_up_no_end(kube_trial: MakeTrial, knobs: dict[str, int]) -> None:
     trial = kube_trial(**knobs).hold(BEFORE_STEPS).start()
-    pods = trial.until_there("pod", 16)
+    pods = trial.until_there("pod", 4)
     assert [c["name"] for c in pods[0]["spec"]["containers"]][-1] == "istio-proxy"
     trial.let_go()
     result = trial.end()

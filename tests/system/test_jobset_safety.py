@@ -24,10 +24,10 @@ from plugins.record.job import JobRef, Phase
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.system.kube import CASE, gke_site, items, left, nothing_is_left
 from tests.system.kube_trial import JOBSETS, TWO, MakeTrial
-from tests.system.support import GUARD, ROOT, until
+from tests.system.support import GUARD, until
 
-NAME = "pacemark-20261121-094226-2019.llama3_gke-70b-fp8-128gpus"
-JOB = JobRef("llama3_gke", "70b-fp8-128gpus", NAME)
+NAME = "pacemark-20261121-094226-2019.llama3_gke-70b-fp8-32gpus"
+JOB = JobRef("llama3_gke", "70b-fp8-32gpus", NAME)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_signal_deletes_every_jobset(
     kube_trial: MakeTrial, signals: list[signal.Signals], workers: tuple[str, ...]
 ) -> None:
     trial = kube_trial(select=TWO, hang_at=5).start(*workers)
-    trial.until_running(32)
+    trial.until_running(8)
     for number in signals:
         trial.signal(number)
         trial.until_said("cancelling what is left")
@@ -93,7 +93,7 @@ def test_what_a_killed_session_left_is_swept_or_taken_up(
     trial = kube_trial(**queued).hold(10)
     go_on = None
     if moment == "queued":
-        trial.queue(128)
+        trial.queue(32)
         go_on = trial.occupy()
     trial.start()
     if moment == "checking":
@@ -169,8 +169,8 @@ def test_what_a_killed_session_left_is_not_looked_for_elsewhere(
 
 
 @pytest.fixture
-def recipe() -> Recipe:
-    return load_recipe(ROOT / "suites" / "llama3_gke")
+def recipe(small: str) -> Recipe:
+    return load_recipe(Path(small))
 
 
 @pytest.fixture
@@ -193,7 +193,7 @@ def names(lab: KubernetesLab, namespace: str, kind: str) -> list[str]:
 def test_the_same_submission_twice_makes_one_jobset(
     kubernetes_lab: KubernetesLab, namespace: str, backend: KubernetesBackend, recipe: Recipe
 ) -> None:
-    case = recipe.case("70b-fp8-128gpus")
+    case = recipe.case("70b-fp8-32gpus")
     assert case is not None
     first, again = backend.submit(case, NAME), backend.submit(case, NAME)
     assert first == again == backend.find(JOB)
@@ -207,7 +207,7 @@ def test_the_same_submission_twice_makes_one_jobset(
 def test_a_session_that_died_between_a_jobset_and_its_configuration_is_completed(
     kubernetes_lab: KubernetesLab, namespace: str, backend: KubernetesBackend, recipe: Recipe
 ) -> None:
-    case = recipe.case("70b-fp8-128gpus")
+    case = recipe.case("70b-fp8-32gpus")
     assert case is not None
     job = backend.submit(case, NAME)
     (name,) = names(kubernetes_lab, namespace, "configmap")
@@ -222,7 +222,7 @@ def test_a_session_that_died_between_a_jobset_and_its_configuration_is_completed
 
 def foreign(backend: KubernetesBackend, recipe: Recipe) -> dict[str, Any]:
     """The very JobSet, but somebody else's, or another run's."""
-    case = recipe.case("70b-fp8-128gpus")
+    case = recipe.case("70b-fp8-32gpus")
     assert case is not None
     jobset = copy.deepcopy(objects.of_kind(backend._renderer.documents(case, JobSets(), NAME), "JobSet"))
     jobset["metadata"]["annotations"][objects.JOB] = "pacemark-20260101-000000-0000.another"
@@ -232,7 +232,7 @@ def foreign(backend: KubernetesBackend, recipe: Recipe) -> dict[str, Any]:
 def test_a_jobset_of_this_name_that_is_not_ours_is_left_alone(
     kubernetes_lab: KubernetesLab, namespace: str, backend: KubernetesBackend, recipe: Recipe
 ) -> None:
-    case = recipe.case("70b-fp8-128gpus")
+    case = recipe.case("70b-fp8-32gpus")
     assert case is not None
     theirs = kubernetes_lab.api.create(foreign(backend, recipe))
     with pytest.raises(SubmitError, match=r"refuses JobSet .* already exists"):
@@ -251,7 +251,7 @@ def test_a_jobset_of_this_name_that_is_not_ours_is_left_alone(
 def test_a_configuration_of_this_name_that_is_not_ours_ends_our_jobset(
     kubernetes_lab: KubernetesLab, namespace: str, backend: KubernetesBackend, recipe: Recipe
 ) -> None:
-    case = recipe.case("70b-fp8-128gpus")
+    case = recipe.case("70b-fp8-32gpus")
     assert case is not None
     theirs = copy.deepcopy(objects.of_kind(backend._renderer.documents(case, JobSets(), NAME), "ConfigMap"))
     del theirs["metadata"]["annotations"]
@@ -291,7 +291,7 @@ def test_two_sessions_in_one_namespace_do_not_touch_each_other(
     one.hold(10)
     one.start()
     other.start()
-    one.until_running(32)
+    one.until_running(8)
     one.until_steps(3)
     one.signal(signal.SIGINT)
     assert other.process is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -16,31 +17,23 @@ from tests.system.support import Run, until
 
 # Of a published step with a band of 10 %.
 SLOW = 1.2
-HALVES = [f"llama3_gke/70b-{dtype}-256gpus" for dtype in ("bf16", "fp8")]
-QUARTERS = [f"llama3_gke/70b-{dtype}-128gpus" for dtype in ("bf16", "fp8")]
+LARGE, HEALTHY, SMALL = (f"llama3_gke/70b-{case}gpus" for case in ("bf16-256", "bf16-128", "fp8-128"))
 
 
 class Slow:
-    """Sessions with cases that are too slow, on 64 nodes, whose probes find what a table says of nodes."""
+    """Sessions with cases that are too slow, on so many nodes, whose probes find what a table says of nodes."""
 
-    def __init__(self, trial: KubeTrial, table: Path) -> None:
+    def __init__(self, trial: KubeTrial, nodes: int, table: Path) -> None:
         self.trial = trial
+        self.nodes = nodes
         self.table = table
         self.waits = table.with_suffix(".wait")
-        # There are numbers for most cases only once some were recorded.
-        self.options = ("--isolate", "5000", "--site-baselines", str(table.with_name("own")))
+        self.options = ("--isolate", "5000")
 
     def begin(self) -> list[str]:
-        """Record what the cases should reach, and start the session.
-
-        While its jobs wait, each pod has its node: those of each job in the order of ranks, by its name.
-        """
-        trial = self.trial
-        trial.lab.set(trial.namespace, **{**trial.knobs, "pace": 1.0})
-        recorded = trial.run("--record-baselines", *self.options[2:])
-        assert recorded.status == 0, recorded.out
-        trial.hold(10).start(*self.options)
-        until(lambda: self._ended() or self._begun() == 64, "64 pods with their knobs")
+        """Start the session. While its jobs wait, each pod has its node: those of each job in the order of ranks, by its name."""
+        self.trial.hold(10).start(*self.options)
+        until(lambda: self._ended() or self._begun() == self.nodes, "all pods with their knobs")
         assert not self._ended(), self.trial.end().out
         labels = {pod["spec"]["nodeName"]: pod["metadata"]["labels"] for pod in self.pods()}
         # The names of jobs begin with a number, and end with the case.
@@ -67,16 +60,16 @@ MakeSlow = Callable[..., Slow]
 
 @pytest.fixture
 def make_slow(kube_trial: MakeTrial, tmp_path: Path) -> MakeSlow:
-    def make(cases: str) -> Slow:
+    def make(cases: str, nodes: int) -> Slow:
         table = tmp_path / "table.json"
         trial = kube_trial(
-            select=("suites/llama3_gke", "-k", cases),
+            select=("-k", cases),
             limits={"jobs_in_flight": 64},
             pace=SLOW,
             real_step=0.005,
             probes=str(table),
         )
-        return Slow(trial, table)
+        return Slow(trial, nodes, table)
 
     return make
 
@@ -96,43 +89,40 @@ def leaf(node: str) -> str:
     return f"leaf{int(node[-3:]) // 16}"
 
 
-def test_the_uplink_of_a_leaf_and_a_link_beside_a_node_that_crashes_are_named_on_64_nodes(
-    make_slow: MakeSlow,
-) -> None:
+def test_the_uplink_of_a_leaf_and_a_link_beside_a_node_that_crashes_are_named(make_slow: MakeSlow) -> None:
     """Two cases at once, each on nodes of four leaves as the scheduler mixes them."""
-    session = make_slow("70b and 256")
+    session = make_slow("bf16 and 256 or fp8 and 128", 48)
     nodes = session.begin()
     first, second = nodes[:32], nodes[32:]
-    behind = [node for node in first if leaf(node) == "leaf1"]
+    ((slow, _),) = Counter(map(leaf, first)).most_common(1)
+    behind = [node for node in first if leaf(node) == slow]
     link = max(pairwise(second[:-1]), key=lambda pair: leaf(pair[0]) == leaf(pair[1]))
     session.go_on(
         {
-            "leaves": {"leaf1": {"slowness": 0.2, "nodes": behind}},
+            "leaves": {slow: {"slowness": 0.2, "nodes": behind}},
             "links": {"+".join(link): 0.2},
             "crash": second[-1:],
         }
     )
     result = session.trial.end()
-    uplink, pair = (isolation(result, case) for case in HALVES)
-    assert uplink["headline"].startswith(f"the uplink of leaf leaf1 ({len(behind)} nodes): ")
+    uplink, pair = (isolation(result, case) for case in (LARGE, SMALL))
+    assert uplink["headline"].startswith(f"the uplink of leaf {slow} ({len(behind)} nodes): ")
     assert pair["headline"].startswith(f"the link {'-'.join(link)}: ")
     assert (accused(uplink), accused(pair)) == (sorted(behind), sorted(link))
     assert [each["nodes"] for each in pair["failed"]] == [second[-1:]]
     # One more round is for the node that crashes.
     assert [uplink["rounds"] <= 7, pair["rounds"] <= 9] == [True, True]
-    leaves = json.loads((result.folder / HALVES[0] / "leaves.json").read_text())
+    leaves = json.loads((result.folder / LARGE / "leaves.json").read_text())
     assert {node: leaves[node] for node in nodes} == {node: leaf(node) for node in nodes}
 
 
-def test_a_slow_node_two_slow_nodes_and_none_are_named_on_64_nodes_although_the_session_is_killed(
-    make_slow: MakeSlow,
-) -> None:
-    """Three cases at once, killed in the middle of their first round. No probe is made twice, and what is named is proved."""
-    session = make_slow("70b and (128 or (256 and fp8))")
+def test_two_slow_nodes_and_none_are_named_although_the_session_is_killed(make_slow: MakeSlow) -> None:
+    """Two cases at once, killed in the middle of their first round. No probe is made twice, and what is named is proved."""
+    session = make_slow("128", 32)
     session.waits.touch()
     nodes = session.begin()
-    healthy, one, two = nodes[:16], nodes[16 + 5], [nodes[32 + 3], nodes[32 + 20]]
-    session.go_on({"nodes": {one: 0.2, two[0]: 0.19, two[1]: 0.18}})
+    healthy, slow = nodes[:16], [nodes[16 + 3], nodes[16 + 10]]
+    session.go_on({"nodes": {slow[0]: 0.19, slow[1]: 0.18}})
 
     def probed() -> set[str]:
         pods = [pod for pod in session.pods() if pod["status"].get("phase") == "Running"]
@@ -144,12 +134,11 @@ def test_a_slow_node_two_slow_nodes_and_none_are_named_on_64_nodes_although_the_
     session.trial.kill()
     session.waits.unlink()
     result = session.trial.resume(*session.options)
-    record = isolation(result, QUARTERS[0])
+    record = isolation(result, HEALTHY)
     assert record["headline"].startswith("no node: all are alike")
     assert (record["parts"], record["failed"]) == ([], [])
-    assert result.case(QUARTERS[0])["job"]["nodes"] == ", ".join(healthy)
-    for case, slow in ((QUARTERS[1], [one]), (HALVES[1], sorted(two))):
-        record = isolation(result, case)
-        assert accused(record) == slow, record["headline"]
-        assert f"without {','.join(slow)}: " in record["headline"]
-        assert record["proof"]["verdict"] == "passed"
+    assert result.case(HEALTHY)["job"]["nodes"] == ", ".join(healthy)
+    record = isolation(result, SMALL)
+    assert accused(record) == sorted(slow), record["headline"]
+    assert f"without {','.join(sorted(slow))}: " in record["headline"]
+    assert record["proof"]["verdict"] == "passed"

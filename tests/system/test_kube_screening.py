@@ -15,7 +15,8 @@ def test_a_slow_and_a_broken_node_are_told_from_the_others(kube_trial: MakeTrial
     table = tmp_path / "table.json"
     table.write_text(json.dumps({"nodes": {SLOW: 0.09}, "crash": [BROKEN]}))
     trial = kube_trial(
-        select=("suites/node", "--nodes", "gke-a3mega-pool-[000-011]"),
+        suite="suites/node",
+        select=("--nodes", "gke-a3mega-pool-[000-011]"),
         keys={"recipes": {"proxy": {"values": {"image": "registry.test/jax:26.06"}}}},
         limits={"jobs_in_flight": 12},
         probes=str(table),
