@@ -97,7 +97,7 @@ THROTTLED = "gpu001: clocks event reasons: SW Thermal Slowdown (980 MHz)"
 
 @pytest.mark.parametrize("registered", [True, False])
 def test_a_check_of_a_line_is_a_mark(registered: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    pattern = re.compile(r"clocks event reasons: \w+ Thermal Slowdown")
+    pattern = r"clocks event reasons: \w+ Thermal Slowdown"
     mark = Mark("throttling", "clocks were throttled", (b"clocks event reasons: ",), pattern)
     if registered:
         monkeypatch.setitem(MARKS, mark.kind, mark)
