@@ -8,10 +8,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import replace
 
-from plugins.logs.log import Attempt, HostError, Log, Step, Tells
-from plugins.logs.log_lines import line_search
-from plugins.logs.marks import MARKS
-from plugins.logs.origin import HEADER, HEADER_HINT, RESTART, RESTART_HINTS, label_of, stamp_of
+from plugins.logs.log import Attempt, FlopsName, HostError, Log, Step, Tells
+from plugins.logs.log_lines import Lines, Reader, line_search
+from plugins.logs.marks import MARKS, Mark
+from plugins.logs.origin import HEADER, ORIGIN_HINTS, RESTART, label_of, stamp_of
 from plugins.logs.statements import COMMON, Statement, Statements, printable
 from plugins.logs.symptoms import SYMPTOM_HINTS, keep_symptoms
 from plugins.logs.transports import TransportLines
@@ -35,7 +35,7 @@ _COLOUR = re.compile(rf"(?<![\w.+-]){_SEQUENCE}|{_SEQUENCE}(?![\w.+-])")
 class LineParser(ABC):
     """Takes the log's bytes in pieces of any size, and returns the log so far. A format adds `read_line`.
 
-    A format declares its `statements`. `tells` is as in `Log`. A line with one of `hints` goes to `read_line`,
+    A format declares its `statements`. `tells` and `flops` are as in `Log`. A line with one of `hints` goes to `read_line`,
     one with one of `asides` to `read_aside`. `wanted` are all substrings that are still looked for. What is
     read does not depend on the pieces: the same part of a long line is kept, whether it comes in one piece or in many.
 
@@ -47,17 +47,17 @@ class LineParser(ABC):
     asides: tuple[bytes, ...] = ()
     statements: tuple[Statement, ...] = ()
     tells: Tells = ""
+    flops: tuple[FlopsName, ...] = ("full-attention",)
 
     def __init__(self) -> None:
         self._partial = b""
-        self._log = Log()
+        self._log, self._size = Log(), 0
         self._steps: dict[int, Step] = {}
         self._repeated: set[int] = set()
         self._earlier: list[Attempt] = []
         self._restarter = ""
         self._header = ""
         self.stamp: float | None = None
-        self.marks = tuple(MARKS.values())
         self._marks: dict[str, str] = {}
         self._saves: dict[int, float] = {}
         self._versions = Versions()
@@ -75,7 +75,7 @@ class LineParser(ABC):
         """Take a line that contains one of `asides`."""
 
     def feed(self, data: bytes) -> None:
-        self._log = replace(self._log, size=self._log.size + len(data))
+        self._size += len(data)
         data = data.replace(b"\r", b"\n")
         if len(self._partial) == MAX_WRAPPED:
             data = b"".join(data.partition(b"\n")[1:])
@@ -107,6 +107,8 @@ class LineParser(ABC):
             symptoms=tuple(self._symptoms.values()),
             saves=tuple(self._saves.values()),
             tells=self.tells,
+            flops=self.flops,
+            size=self._size,
         )
 
     def finish(self) -> Log:
@@ -123,49 +125,52 @@ class LineParser(ABC):
     def _read_one(self, raw: bytes, *, ended: bool) -> None:
         if self._transports.knows(raw):
             return
-        hints = self._search.hints_in(raw)
-        if not hints:
+        readers = self._search.readers_of(raw)
+        if not readers:
             return
         whole = ended and len(raw) < MAX_LINE
-        if whole and not hints.isdisjoint(self._transports.hints):
-            alone = hints <= self._of_transports
-            if self._transports.add(raw, alone=alone):
+        if whole and isinstance(readers[-1], Lines) and readers[-1].kind == "transports":
+            if self._transports.add(raw, alone=len(readers) == 1):
                 self._look()
-            if alone:
+            if len(readers) == 1:
                 return
         line = _text(raw)
-        self._read_origin(hints, line)
-        if not hints.isdisjoint(self.hints):
-            self.read_line(line, ended=whole)
-        if whole and not hints.isdisjoint(self._stated.hints) and self._stated.read(hints, line):
-            self._look()
-        if not hints.isdisjoint(self.asides):
-            self.read_aside(line)
-        for mark in self.marks:
-            if (
-                not hints.isdisjoint(mark.hints)
-                and mark.kind not in self._marks
-                and re.search(mark.pattern, line)
-            ):
-                self.spoilt(mark.kind, line)
-        if whole and not hints.isdisjoint(self._versions.hints):
-            self._versions.read(line)
-            self._look()
-        if whole and not hints.isdisjoint(SYMPTOM_HINTS):
-            keep_symptoms(line, self._symptoms)
+        for reader in readers:
+            self._hand(line, reader, whole=whole)
 
-    def _read_origin(self, hints: set[bytes], line: str) -> None:
-        """Note that the job is started again, and that a line with a step, or the lines that follow, are another file's."""
-        if not hints.isdisjoint(RESTART_HINTS):
-            restart = RESTART.search(line)
-            if restart:
-                self._restarter = restart[0]
-        if HEADER_HINT in hints:
-            header = HEADER.search(line)
-            if header:
-                self._header = header["file"]
-        if hints.isdisjoint(self.hints):
-            return
+    def _hand(self, line: str, reader: Reader, *, whole: bool) -> None:
+        """Read a line for one of the readers. `whole`: all of it is there."""
+        match reader:
+            case Lines("steps"):
+                self._read_label(line)
+                self.read_line(line, ended=whole)
+            case Statement():
+                if whole and self._stated.read(reader, line):
+                    self._look()
+            case Mark():
+                if re.search(reader.pattern, line):
+                    self.spoilt(reader.kind, line)
+            case Lines("asides"):
+                self.read_aside(line)
+            case Lines("origin"):
+                self._read_origin(line)
+            case Lines("versions") if whole:
+                self._versions.read(line)
+                self._look()
+            case Lines("symptoms") if whole:
+                keep_symptoms(line, self._symptoms)
+
+    def _read_origin(self, line: str) -> None:
+        """Note that the job is started again, and that the lines that follow are another file's."""
+        restart = RESTART.search(line)
+        if restart:
+            self._restarter = restart[0]
+        header = HEADER.search(line)
+        if header:
+            self._header = header["file"]
+
+    def _read_label(self, line: str) -> None:
+        """Note when a line with a step was collected, and that it is another file's."""
         self.stamp = stamp_of(line)
         label = self._log.other_file or self._header or label_of(line)
         if label != self._log.other_file:
@@ -177,14 +182,20 @@ class LineParser(ABC):
         self._look()
 
     def _look(self) -> None:
-        """Search for all hints but those of marks and versions that are known."""
-        marks = (h for mark in self.marks if mark.kind not in self._marks for h in mark.hints)
-        origin = (*RESTART_HINTS, HEADER_HINT)
-        others = (*origin, *marks, *self._versions.hints, *SYMPTOM_HINTS)
-        wanted = dict.fromkeys((*self.hints, *self._stated.hints, *self.asides, *others))
-        self._of_transports = self._transports.hints.difference(wanted)
-        self.wanted = (*wanted, *sorted(self._of_transports))
-        self._search = line_search(self.wanted)
+        """Search for all hints but those of marks and versions that are known. A line's readers take it in this order."""
+        self._search = line_search(
+            (
+                Lines("origin", ORIGIN_HINTS),
+                Lines("steps", self.hints),
+                *self._stated.known,
+                Lines("asides", self.asides),
+                *(mark for kind, mark in MARKS.items() if kind not in self._marks),
+                Lines("versions", self._versions.hints),
+                Lines("symptoms", SYMPTOM_HINTS),
+                Lines("transports", self._transports.hints),
+            )
+        )
+        self.wanted = self._search.hints
 
     def add(self, step: Step) -> None:
         """Record a step. Going back to an earlier step begins another attempt.

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
+from typing import Literal, NamedTuple
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation, MatchKind
+
+from plugins.logs.marks import Mark
+from plugins.logs.statements import Statement
 
 MANY = 48
 """The library finds this many texts with SIMD. It is slower with more, and ten times slower from 65 on."""
@@ -21,19 +25,35 @@ PROBE = 1 << 16
 """So many bytes of a buffer are searched for texts before it is known whether these are frequent in it."""
 
 
-class LineSearch:
-    """Finds the lines of a log that contain a hint."""
+class Lines(NamedTuple):
+    """Lines that a parser itself reads."""
 
-    def __init__(self, hints: tuple[bytes, ...]) -> None:
-        self._hints = hints
+    kind: Literal["origin", "steps", "asides", "versions", "symptoms", "transports"]
+    hints: tuple[bytes, ...]
+
+
+Reader = Lines | Statement | Mark
+"""Reads each line that contains one of its `hints`."""
+
+
+class LineSearch:
+    """Finds the lines of a log that contain a hint, and which `readers` read them."""
+
+    def __init__(self, readers: tuple[Reader, ...]) -> None:
+        self._readers = readers
+        places: dict[bytes, list[int]] = {}
+        for place, reader in enumerate(readers):
+            for hint in reader.hints:
+                places.setdefault(hint, []).append(place)
+        self.hints, self._places_of = tuple(places), tuple(places.values())
         # The library uses SIMD only with leftmost matching.
-        self._texts = BytesAhoCorasick(texts_of(hints), matchkind=MatchKind.LeftmostFirst)
-        self._each = BytesAhoCorasick(hints, implementation=Implementation.ContiguousNFA)
+        self._texts = BytesAhoCorasick(texts_of(self.hints), matchkind=MatchKind.LeftmostFirst)
+        self._each = BytesAhoCorasick(self.hints, implementation=Implementation.ContiguousNFA)
 
     @cached_property
     def _first(self) -> BytesAhoCorasick:
         return BytesAhoCorasick(
-            self._hints, matchkind=MatchKind.LeftmostFirst, implementation=Implementation.DFA
+            self.hints, matchkind=MatchKind.LeftmostFirst, implementation=Implementation.DFA
         )
 
     def lines(self, buffer: bytes, end: int) -> Iterator[tuple[int, int]]:
@@ -63,28 +83,31 @@ class LineSearch:
             matches = self._first.find_matches_as_indexes(searched[probe:])
         yield from (probe + at for _, at, _ in matches)
 
-    def hints_in(self, line: bytes) -> set[bytes]:
-        """The hints that are in the line, found in one pass."""
-        return {self._hints[n] for n, _, _ in self._each.find_matches_as_indexes(line, overlapping=True)}
+    def readers_of(self, line: bytes) -> list[Reader]:
+        """The readers of which a hint is in the line, in their order, found in one pass."""
+        hints = self._each.find_matches_as_indexes(line, overlapping=True)
+        return [
+            self._readers[place] for place in sorted({p for n, _, _ in hints for p in self._places_of[n]})
+        ]
 
 
 line_search = lru_cache(LineSearch)
-"""The search for these hints, which many logs share."""
+"""The search for the hints of these readers, which many logs share."""
 
 
 def texts_of(hints: tuple[bytes, ...]) -> list[bytes]:
     """Texts of which each hint contains one: hints that contain no other, or as many common substrings as leave `MANY` texts."""
-    texts = {hint for hint in hints if not any(other in hint and other != hint for other in hints)}
+    each = set(hints)
+    texts = {hint for hint in each if sum(map(hint.__contains__, each)) == 1}
     for length in SHARED:
-        substrings = Counter(substring for text in texts for substring in _substrings(text, length))
-        for substring, count in sorted(substrings.items(), key=lambda pair: (-pair[1], pair[0])):
-            if len(texts) <= MANY or count == 1:
-                break
-            containing = {text for text in texts if substring in text}
-            if len(containing) > 1:
-                texts = (texts - containing) | {substring}
+        containing: defaultdict[bytes, set[bytes]] = defaultdict(set)
+        for text in texts:
+            for start in range(len(text) - length + 1):
+                containing[text[start : start + length]].add(text)
+        common = (pair for pair in containing.items() if len(pair[1]) > 1)
+        for substring, sharing in sorted(common, key=lambda pair: (-len(pair[1]), pair[0])):
+            if len(texts) <= MANY:
+                return sorted(texts)
+            if len(sharing & texts) > 1:
+                texts = (texts - sharing) | {substring}
     return sorted(texts)
-
-
-def _substrings(text: bytes, length: int) -> set[bytes]:
-    return {text[start : start + length] for start in range(len(text) - length + 1)}

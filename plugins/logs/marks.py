@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Mark:
     """A line that matches `pattern`, and so contains one of `hints`; `says` is why it makes the run invalid.
 

@@ -55,21 +55,12 @@ def _setting(
 # The names of each kind of FP8 (v0.2.4 src/maxtext/configs/types.py 83 to 102). Any other arithmetic counts
 # by its name.
 _FP8 = (
-    "fp8",
-    "fp8_full",
-    "fp8_gpu",
-    "fp8_nanoo",
-    "nanoo_fp8",
-    "fp8_nano_v2",
-    "fp8_e5m2",
-    "fp8_e4m3",
-    "te_fp8_ds",
-    "te_fp8_cs",
+    *("fp8", "fp8_full", "fp8_gpu", "fp8_nanoo", "nanoo_fp8", "fp8_nano_v2", "fp8_e5m2", "fp8_e4m3"),
+    *("te_fp8_ds", "te_fp8_cs", "te_fp8_delayedscaling", "te_fp8_currentscaling", "te_mxfp8"),
 )
-_TE_FP8 = ("te_fp8_delayedscaling", "te_fp8_currentscaling", "te_mxfp8")
 _QUANTIZATION: dict[str, int | str] = {
     **dict.fromkeys(("", "None", "none", "QuantizationType.NONE"), False),
-    **{name: True for kind in (*_FP8, *_TE_FP8) for name in (kind, f"QuantizationType.{kind.upper()}")},
+    **{name: True for kind in _FP8 for name in (kind, f"QuantizationType.{kind.upper()}")},
 }
 # The axes of the mesh (8e55ab1 MaxText/configs/base.yml 282 to 297, v0.2.4 src/maxtext/configs/types.py 1222 to 1258).
 _AXES = (
@@ -133,6 +124,7 @@ class MaxText(LineParser):
         HINT.encode(),
     )
     statements = STATEMENTS
+    flops = ("full-attention", "causal-attention")
 
     def __init__(self) -> None:
         super().__init__()
@@ -187,7 +179,6 @@ class MaxText(LineParser):
             earlier=(*restarts, *map(Attempt, run.restarted_after)),
             ranks=run.ranks,
             queued=True,
-            flops=("full-attention", "causal-attention"),
             captured_after=self._captured,
             profiling_steps=PROFILING_STEPS if profiles else 0,
             processors=tuple(self._processors),

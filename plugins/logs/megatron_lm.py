@@ -35,8 +35,8 @@ from plugins.logs.numbers import NUMBER, integer, number, resolution, sections, 
 from plugins.logs.origin import seconds_of
 from plugins.logs.statements import Statement
 
-# The head's bar is left to the first field, which begins with it.
-_HEAD = re.compile(r"\biteration +(\d{1,9})/ *(\d{1,9}) (?=\|)")
+# The head's bar is left to the first field, which begins with it. A pattern that begins with its word is searched for faster.
+_HEAD = re.compile(r"iteration(?<=\biteration) +(\d{1,9})/ *(\d{1,9}) (?=\|)")
 _FIELD = re.compile(rf"\| *([a-z][\w ()/]*): *({NUMBER}) (?=\|)", re.IGNORECASE)
 _SAVED = re.compile(r"save-checkpoint \.+: \(\s*\d{1,15}\.\d+, (\d{1,15}\.\d+)\)")
 # Our launcher prints this about what torchrun has left.
@@ -94,6 +94,7 @@ class MegatronLM(LineParser):
     asides: tuple[bytes, ...] = (b"save-checkpoint .", b"pacemark: checkpoint of ")
     statements: tuple[Statement, ...] = STATEMENTS
     tells: Tells = "rate"
+    flops = ("causal-attention",)
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,7 +126,7 @@ class MegatronLM(LineParser):
             every = 1
         facts = (*log.facts, self._scaled) if self._scaled else log.facts
         steps = _each_alone(log.steps) if every == 1 else tuple(step for step in log.steps if step.index)
-        return replace(log, steps=steps, every=every, flops=("causal-attention",), facts=facts)
+        return replace(log, steps=steps, every=every, facts=facts)
 
     def utilization(self, fields: dict[str, str]) -> float | None:
         """The TFLOP/s per GPU of the iteration whose line has these fields."""

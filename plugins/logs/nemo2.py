@@ -25,10 +25,9 @@ in two. A field counts only if it is whole between its separators.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from plugins.logs.line_parser import LineParser
-from plugins.logs.log import Log, Step
+from plugins.logs.log import Step
 from plugins.logs.numbers import NUMBER, integer, number, resolution, sections, single
 from plugins.logs.statements import Statement
 
@@ -73,6 +72,7 @@ class NeMo2(LineParser):
     hints = (b"Training epoch ",)
     asides = (b"Global Checkpoint ", b"Finished restoring from RestoreConfig(")
     statements = STATEMENTS
+    flops = ("full-attention", "causal-attention")
 
     def read_line(self, line: str, *, ended: bool) -> None:
         for head, text in sections(_HEAD, line):
@@ -109,9 +109,6 @@ class NeMo2(LineParser):
                 grad_norm=number(fields.get("grad_norm")),
             )
         )
-
-    def log(self) -> Log:
-        return replace(super().log(), flops=("full-attention", "causal-attention"))
 
 
 def _fields(text: str, *, first_step: bool, whole: bool) -> dict[str, str]:

@@ -5,12 +5,8 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-RESTART_HINTS = (
-    b" DUE TO JOB REQUEUE",
-    b" DUE TO PREEMPTION",
-    b" DUE TO NODE FAILURE",
-    b"will restart worker group",
-)
+_REASONS = (b" DUE TO JOB REQUEUE", b" DUE TO PREEMPTION", b" DUE TO NODE FAILURE")
+ORIGIN_HINTS = (*_REASONS, b"will restart worker group", b"==> ")
 RESTART = re.compile(
     r"\*\*\* .{1,200} CANCELLED AT \S{1,30} DUE TO (?:JOB REQUEUE|PREEMPTION|NODE FAILURE)\b"
     r"|Worker group \w+\. \d+/\d+ attempts left; +will restart worker group"
@@ -21,7 +17,6 @@ Sources: Slurm 23.11 src/slurmd/slurmstepd/req.c, `_handle_signal_container`; Py
 torch/distributed/elastic/agent/server/api.py 945.
 """
 
-HEADER_HINT = b"==> "
 HEADER = re.compile(r"^==> (?P<file>.{1,300}) <==\s*$")
 """The line by which `head` and `tail` begin each of several files (coreutils src/head.c and tail.c, `write_header`)."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from plugins.logs.log import GPU_NAME, Fact
@@ -60,6 +60,10 @@ class Statement:
     words: Mapping[str, int | str] = field(default_factory=dict)
     any_word: bool = False
     begins: bool = False
+
+    @property
+    def hints(self) -> tuple[bytes]:
+        return (self.hint,)
 
     def facts(self, match: re.Match[str]) -> Iterator[Fact]:
         for name, text in match.groupdict(default="").items():
@@ -174,47 +178,33 @@ class Statements:
 
     What this attempt does not state, but an earlier one did, holds for this one too: a launcher states it once for the
     whole job. If a fact is stated after a step, it is kept apart until the next step. If that step begins another
-    attempt, the fact belongs to that attempt. `begun`: an attempt began after the last step. `hints`: the
-    substrings of lines that may still state something.
+    attempt, the fact belongs to that attempt. `begun`: an attempt began after the last step. `known`: the
+    statements that are still looked for.
     """
 
     def __init__(self, known: tuple[Statement, ...]) -> None:
-        self._known = dict.fromkeys(known, 0)
-        self._order = {statement: place for place, statement in enumerate(known)}
-        self._by_hint: dict[bytes, list[Statement]] = {}
-        for statement in known:
-            self._by_hint.setdefault(statement.hint, []).append(statement)
-        self.hints = self._still_looked_for()
+        self.known = known
+        self._lines: Counter[Statement] = Counter()
         self._earlier = _Attempt()
         self._attempt = _Attempt()
         self._since = _Attempt()
         self._opened: set[object] = set()
         self.begun = False
 
-    def _still_looked_for(self) -> tuple[bytes, ...]:
-        return tuple(dict.fromkeys(known.hint for known, lines in self._known.items() if lines < MAX_LINES))
-
-    def read(self, hints: Collection[bytes], text: str) -> bool:
-        """Read a line that contains these hints. Returns whether there are fewer hints to search for now."""
-        fewer = False
-        statements = [statement for hint in hints for statement in self._by_hint.get(hint, ())]
-        for statement in sorted(statements, key=self._order.__getitem__):
-            lines = self._known[statement]
-            if lines >= MAX_LINES:
-                continue
-            self._known[statement] += 1
-            fewer |= lines + 1 == MAX_LINES
-            at = max(0, text.find(statement.hint.decode()))
-            match = re.compile(statement.pattern).search(text, max(0, at - REACH[0]), at + REACH[1])
-            if match is None:
-                continue
+    def read(self, statement: Statement, text: str) -> bool:
+        """Read a line that contains the hint of this statement. Returns whether the statement is not looked for any more."""
+        at = max(0, text.find(statement.hint.decode()))
+        match = re.compile(statement.pattern).search(text, max(0, at - REACH[0]), at + REACH[1])
+        if match:
             if statement.begins:
                 self.begins(statement.hint)
             for fact in statement.facts(match):
                 self.keep(fact, statement.hint)
-        if fewer:
-            self.hints = self._still_looked_for()
-        return fewer
+        self._lines[statement] += 1
+        if self._lines[statement] < MAX_LINES:
+            return False
+        self.known = tuple(known for known in self.known if known is not statement)
+        return True
 
     def begins(self, line: object) -> None:
         """Note that a line was read which each attempt prints once.

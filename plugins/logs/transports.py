@@ -13,8 +13,8 @@ from plugins.words import first_of, listed
 MAX_LINES = 1 << 18
 """So many lines of NCCL are read: of thousands of ranks, some dozens each."""
 
-HINTS = frozenset((b"NET/", b"Using network ", b"Assigned NET plugin ", b" nranks ", b" nNodes "))
-"""The first is of channels, devices and plug-ins, the last two are of lines that state a rank."""
+HINTS = (b" nNodes ", b" nranks ", b"Assigned NET plugin ", b"NET/", b"Using network ")
+"""The first two are of lines that state a rank, `NET/` is of channels, devices and plug-ins."""
 
 _LABELLED = re.compile(rb" *(\d{1,5}): ([\w.-]{1,63}):\d{1,10}:\d{1,10} \[\d{1,4}\] NCCL INFO ")
 _BATCH, _MOST_KNOWN = 1 << 10, 1 << 14
@@ -28,7 +28,7 @@ class TransportLines:
     """
 
     def __init__(self) -> None:
-        self.hints = HINTS
+        self.hints: tuple[bytes, ...] = HINTS
         self.hosts: dict[int, str] = {}
         self._digest = Digest()
         self._lines: list[bytes] = []
@@ -53,7 +53,7 @@ class TransportLines:
         if len(self._lines) >= _BATCH:
             self._feed()
         if self._count >= MAX_LINES:
-            self.hints = frozenset()
+            self.hints = ()
         return not self.hints
 
     def processes(self) -> tuple[Process, ...]:

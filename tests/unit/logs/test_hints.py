@@ -85,8 +85,8 @@ def _repeated(least: int, most: int, tree: Iterable[tuple[Any, Any]]) -> set[str
 def _rules() -> Iterator[tuple[str, tuple[bytes, ...], re.Pattern[str]]]:
     for mark in MARKS.values():
         yield mark.kind, mark.hints, re.compile(mark.pattern)
-    yield "restart", origin.RESTART_HINTS, origin.RESTART
-    yield "header", (origin.HEADER_HINT,), origin.HEADER
+    yield "restart", origin.ORIGIN_HINTS, origin.RESTART
+    yield "header", origin.ORIGIN_HINTS, origin.HEADER
     for pattern in (versions._NCCL_VERSION, versions._NODE):
         yield "version", versions.Versions().hints, pattern
     for pattern in (symptoms._XID, symptoms._WARNING):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from plugins.logs import line_parser, log_lines
 from plugins.logs.formats import parser
-from plugins.logs.log_lines import SHARED, LineSearch, texts_of
+from plugins.logs.log_lines import SHARED, Lines, LineSearch, texts_of
 from plugins.logs.registry import FORMATS
 from tests.bench.parsing import CHATTER, STEPS
 from tests.unit.logs.test_marks import SPOILT
@@ -39,7 +39,7 @@ def test_the_texts_of_a_format_are_few_enough_for_simd_and_in_each_hint(name: st
 def test_each_line_with_a_hint_is_told(hints: tuple[bytes, ...], data: bytes, seed: int, probe: int) -> None:
     end = random.Random(seed).randint(0, len(data))
     with mock.patch.object(log_lines, "PROBE", probe):
-        spans = list(LineSearch(hints).lines(data, end))
+        spans = list(LineSearch((Lines("steps", hints),)).lines(data, end))
     lines = {(start, data[start:stop]) for start, stop in spans}
     place, expected = 0, set()
     for line in data[:end].split(b"\n"):
@@ -52,7 +52,8 @@ def test_each_line_with_a_hint_is_told(hints: tuple[bytes, ...], data: bytes, se
 
 def test_where_parts_of_hints_are_frequent_a_buffer_is_searched_once() -> None:
     """All of it for whole hints, and of its texts no more than what tells that they are frequent."""
-    search = LineSearch(tuple(f"profile of step {number}:".encode() for number in range(100)))
+    hints = tuple(f"profile of step {number}:".encode() for number in range(100))
+    search = LineSearch((Lines("steps", hints),))
     texts = search._texts
     search._texts = mock.Mock()
     search._texts.find_matches_as_indexes.side_effect = texts.find_matches_as_indexes
@@ -63,14 +64,15 @@ def test_where_parts_of_hints_are_frequent_a_buffer_is_searched_once() -> None:
 
 
 @given(line=st.lists(st.sampled_from([b"a", b"ab", b"b", b"bc", b"\n"])).map(b"".join))
-def test_the_hints_of_a_line_are_all_found(line: bytes) -> None:
-    hints = (b"ab", b"a", b"abc", b"bca", b"b")
-    assert LineSearch(hints).hints_in(line) == {hint for hint in hints if hint in line}
+def test_the_readers_of_a_line_are_all_found_in_their_order(line: bytes) -> None:
+    readers = [Lines("steps", hints) for hints in ((b"ab",), (b"a", b"abc"), (b"bca",), (b"b", b"ab"))]
+    expected = [reader for reader in readers if any(hint in line for hint in reader.hints)]
+    assert LineSearch(tuple(readers)).readers_of(line) == expected
 
 
 def test_a_rule_without_a_hint_is_refused() -> None:
     with pytest.raises(ValueError, match="empty"):
-        LineSearch((b"",))
+        LineSearch((Lines("steps", (b"",)),))
 
 
 @pytest.fixture
@@ -108,9 +110,9 @@ def test_lines_with_parts_of_hints_hide_no_line_with_a_hint(many: int, decoded: 
 @EACH
 def test_a_line_with_a_part_of_a_hint_is_not_decoded(name: str, decoded: list[bytes]) -> None:
     reader = parser(name)
-    search = LineSearch(reader.wanted)
+    search = LineSearch((Lines("steps", reader.wanted),))
     for text in texts_of(reader.wanted):
-        if not search.hints_in(text):
+        if not search.readers_of(text):
             reader.feed(b"chatter " + text + b"\n")
     reader.finish()
     assert decoded == []
