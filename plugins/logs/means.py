@@ -195,17 +195,17 @@ class Means:
         together take w m. If they had to take longer than that, the printed times are not such means.
         """
         for start in sorted(printed):
-            least = dict.fromkeys(range(self.over), 0.0)
-            fallen = dict.fromkeys(range(self.over), 0.0)
-            if start < self.over - 1:
-                continue
+            least, fallen, total = [0.0] * self.over, [0.0] * self.over, 0.0
+            most = self.over * sum(printed[start])
             index = start + 1
-            while index in printed:
+            while start >= self.over - 1 and index in printed:
                 (before, coarse), (after, coarse_too) = printed[index - 1], printed[index]
                 place = index % self.over
                 fallen[place] -= self.over * (after - before + coarse_too + coarse)
-                least[place] = max(least[place], fallen[place])
-                if sum(least.values()) > self.over * sum(printed[start]):
+                if fallen[place] > least[place]:
+                    least[place] = fallen[place]
+                    total = sum(least)
+                if total > most:
                     return index
                 index += 1
         return None

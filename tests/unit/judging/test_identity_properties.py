@@ -28,6 +28,7 @@ from tests.unit.stated import (
     JOB,
     SAMPLES,
     asked,
+    log_of,
     steps_of,
     text_of,
 )
@@ -83,7 +84,7 @@ def test_whatever_a_statement_holds_nothing_is_raised(dialect: str, data: st.Dat
     assert max(Counter(fact.name for fact in log.facts).values(), default=0) <= MAX_VALUES + 2
     assert all(len(fact.said) <= 200 and "\n" not in fact.said for fact in log.facts)
     told(dialect, log)
-    told(dialect, replace(log, steps=parse(text_of(dialect), dialect).steps))
+    told(dialect, replace(log, steps=log_of(dialect, text_of(dialect)).steps))
 
 
 @DIALECTS
