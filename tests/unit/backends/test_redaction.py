@@ -81,26 +81,26 @@ def test_pieces_are_starred_like_the_whole(parts: list[str], cuts: list[int]) ->
     assert OTHER.encode() not in shown
 
 
-@pytest.mark.parametrize("name", ENCODINGS)
 @example(secret="000000\U00010000\u00a1000000\U00010000", cuts=[])
 @given(secret=SECRETS | TOKENS, cuts=st.lists(st.integers(0, 400)))
-@settings(max_examples=60)
-def test_no_form_comes_through_and_nothing_else_is_altered(name: str, secret: str, cuts: list[int]) -> None:
-    form = ENCODINGS[name](secret)
+@settings(max_examples=150)
+def test_no_form_comes_through_and_nothing_else_is_altered(secret: str, cuts: list[int]) -> None:
     before, after = "\u2421 step 1\n\u2421".encode(), "\u2421 step 2 |\n\u2421".encode()
-    text = before + form + after
-    # The marks around it begin no form, unless they are themselves a part of the secret.
-    if any(mark in form.decode(errors="replace") for mark in "\u2421\n|") or text.count(form) != 1:
-        return
     # The second half of a secret is cut by bytes, and may begin with the last byte of a mark.
     if secret.encode(errors="surrogateescape").find(after[-1]) > 0:
         return
-    shown = piecewise(text, [cut for cut in cuts if cut < len(text)], [secret])
-    assert form not in shown
-    assert (shown[: len(before)], shown[-len(after) :]) == (before, after)
-    assert set(shown[len(before) : -len(after)]) == {ord("*")}
-    told = named(text.decode(), {"HF_TOKEN": secret})
-    assert told == f"{before.decode()}<HF_TOKEN>{after.decode()}"
+    for name, encode in ENCODINGS.items():
+        form = encode(secret)
+        text = before + form + after
+        # The marks around it begin no form, unless they are themselves a part of the secret.
+        if any(mark in form.decode(errors="replace") for mark in "\u2421\n|") or text.count(form) != 1:
+            continue
+        shown = piecewise(text, [cut for cut in cuts if cut < len(text)], [secret])
+        assert form not in shown, name
+        assert (shown[: len(before)], shown[-len(after) :]) == (before, after), name
+        assert set(shown[len(before) : -len(after)]) == {ord("*")}, name
+        told = named(text.decode(), {"HF_TOKEN": secret})
+        assert told == f"{before.decode()}<HF_TOKEN>{after.decode()}", name
 
 
 @pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
