@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +13,14 @@ from fixtures.backends.base import LogPlace
 from fixtures.fleet import follow
 from fixtures.fleet.poll_interval import PollInterval
 from fixtures.runs.ledger import Ledger
+from fixtures.session import opening, prospects
+from plugins.baselines.store import Baseline
 from plugins.errors import Unreachable
+from plugins.judging.evidence import baseline_in
 from plugins.recipes.cases import Case
 from plugins.record.job import JobRef, JobState
 from tests.unit import examples
+from tests.unit.chosen import chosen
 from tests.unit.cluster import DONE, MIDDLE, NARROW, RUNNING, WIDE, Cluster, Start, until
 
 
@@ -92,3 +97,19 @@ def test_the_jobs_that_a_stop_cancels_are_recorded_together(
     assert {entry.status for entry in session.entries().values()} == {"ended"}
     # That they were asked to end, that they did, the ends of their cases, and that of the run.
     assert len(synced) == 4
+
+
+def test_the_baseline_of_a_case_is_looked_up_once_for_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    case, looked = chosen(), list[Baseline | None]()
+
+    def counted(*arguments: Any) -> Baseline | None:
+        looked.append(baseline_in(*arguments))
+        return looked[-1]
+
+    monkeypatch.setattr("fixtures.session.prospects.baseline_in", counted)
+    plan = opening._planned(Path("run"), case, ())
+    price = prospects.price(case)
+    assert len(looked) == 2
+    assert plan.expected is not None
+    assert price is not None
+    assert plan.minutes == price.minutes
