@@ -23,11 +23,11 @@ def below(folder: Path) -> Iterator[Path]:
             yield Path(parent, name)
 
 
-def write_whole(path: Path, content: str | bytes) -> None:
+def write_whole(path: Path, content: str | bytes, *, alone: bool = True) -> None:
     """Write a temporary file beside `path`, flush it to the disk and rename it to `path`.
 
     So neither a reader nor a power cut finds half a file. Raises OSError if the file cannot be written; the
-    previous file is then unchanged.
+    previous file is then unchanged. If it is not `alone`, another file of the folder is written next.
     """
     temporary = path.with_name(f"{path.name}.part")
     with temporary.open("wb") as file:
@@ -35,6 +35,8 @@ def write_whole(path: Path, content: str | bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
+    if not alone:
+        return
     # The name must reach the disk too. Some file systems do not support this.
     with contextlib.suppress(OSError):
         folder = os.open(path.parent, os.O_RDONLY)

@@ -85,8 +85,9 @@ def make_case_folder(folder: Path) -> None:
 
     Raises FileNotFoundError if it does not. A new one would be open to other users, and have no log of jobs.
     """
-    folder.parent.mkdir(exist_ok=True)
-    folder.mkdir(exist_ok=True)
+    if not folder.is_dir():
+        folder.parent.mkdir(exist_ok=True)
+        folder.mkdir(exist_ok=True)
 
 
 def try_folder(folder: Path, number: int) -> Path:

@@ -28,7 +28,7 @@ def write_case(judgement: Judgement, recording: Mapping[str, Any] | None = None)
     """
     folder, gpus, record = judgement.outcome.folder, judgement.gpus, record_of(judgement, recording)
     make_case_folder(folder)
-    write_whole(folder / STEPS, _csv(_STEPS, _steps(judgement)))
+    write_whole(folder / STEPS, _csv(_STEPS, _steps(judgement)), alone=False)
     write_record(folder, record)
     if gpus is not None and gpus.samples:
         write_whole(folder / GPUS_TABLE, _csv(Sample.model_fields, _samples(gpus)))

@@ -97,6 +97,9 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(
     monkeypatch.setattr(Path, "replace", note_replace)
     write_whole(tmp_path / "case.json", "{}\n")
     assert done == ["fsync case.json.part", "rename to case.json", f"fsync {tmp_path.name}"]
+    done.clear()
+    write_whole(tmp_path / "steps.csv", "step\n", alone=False)
+    assert done == ["fsync steps.csv.part", "rename to steps.csv"]
     assert (tmp_path / "case.json").read_text() == "{}\n"
 
 
