@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 from plugins.logs.processors import ProcessorSample
@@ -246,6 +247,6 @@ class Log:
         """The last step of each earlier attempt."""
         return tuple(attempt.last for attempt in self.earlier)
 
-    @property
+    @cached_property
     def last_index(self) -> int | None:
         return max((step.index for step in self.steps), default=None)
