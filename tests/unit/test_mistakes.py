@@ -107,6 +107,7 @@ MISTAKES = [
     option("a path that cannot be looked at", f"{ONE} --backend replay --from {'1' * 300}", "1111: File name too long"),
     option("a site file to write that cannot be looked at", f"suites --init-site slurm://login --site {'1' * 300}", "1111: File name too long"),
     option("a log that is not there", f"{ONE} --backend replay --from log.out", "--from log.out: no such file or folder"),
+    option("a pipe for a log", f"{ONE} --backend replay --from /dev/null", "--from /dev/null: is neither a file nor a folder"),
     option("a folder without a log", f"{ONE} --backend replay --from docs --gate", "no log of llama3/70b-fp8-512gpus below ", "name the log itself with --from"),
     option("a folder without a log for many cases", "suites/nemotron4 --backend replay --from docs", "no log of nemotron4/", "Nor is there one of the other "),
     option("one log for many cases", "suites/llama3 --backend replay --from README.md", "is one log, but 34 cases are selected; choose its case with -k or -m"),
