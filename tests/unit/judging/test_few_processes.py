@@ -7,7 +7,7 @@ import random
 import pytest
 
 from plugins.judging.identity import garbled
-from plugins.logs.statements import MAX_VALUES
+from plugins.logs.statements import MAX_VALUES, SHARE
 from tests.unit.examples import parse
 from tests.unit.logs import test_maxtext
 from tests.unit.stated import ABSL, CASES, COMMUNICATORS, GPU_LINES, facts_of, judged, text_of
@@ -65,10 +65,11 @@ def test_the_communicator_of_all_counts_however_rare_it_is(dialect: str, line: s
     gpus = CASES[dialect].gpus
     node, whole, more = (line.format(size) for size in (8, gpus, 2 * gpus))
     assert judged(dialect, text_of(dialect, *[*[node] * 5, whole] * 32)) == []
-    rare = text_of(dialect, *[node] * 300, whole)
+    many = [node] * (2 * SHARE + 1)
+    rare = text_of(dialect, *many, whole)
     assert ("group", gpus) in facts_of(dialect, rare)
     assert judged(dialect, rare) == []
-    (reason,) = judged(dialect, text_of(dialect, *[node] * 300, more))
+    (reason,) = judged(dialect, text_of(dialect, *many, more))
     assert f"its largest group has {2 * gpus} processes" in reason
 
 
