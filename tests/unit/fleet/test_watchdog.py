@@ -105,6 +105,47 @@ def test_a_proof_does_not_wait_for_ever_for_idle_nodes() -> None:
     assert after(15.1) == "still queued after 15 minutes; the queue says: Priority"
 
 
+UNPLACED = "0 of 1 pods have a node: pod p-0: Unschedulable: 0/65 nodes are available: "
+
+
+@pytest.mark.parametrize(
+    ("reason", "minutes"),
+    [
+        ("ReqNodeNotAvail, UnavailableNodes:gpu001", 15),
+        (
+            UNPLACED
+            + "1 node(s) had untolerated taint(s), 1 node(s) were unschedulable, 63 node(s) didn't match Pod's node affinity/selector.",
+            15,
+        ),
+        (
+            UNPLACED
+            + "1 Insufficient nvidia.com/gpu, 1 node(s) had untolerated taint(s), 63 node(s) didn't match Pod's node affinity/selector. "
+            "no new claims to deallocate, preemption: 0/65 nodes are available: 1 No preemption victims found for incoming pod, "
+            "64 Preemption is not helpful for scheduling.",
+            60,
+        ),
+        ("Resources", 60),
+        ("Priority", 60),
+    ],
+    ids=["drained", "cordoned", "busy pods", "busy", "behind others"],
+)
+def test_a_probe_waits_for_busy_nodes_and_not_long_for_one_that_takes_no_jobs(
+    reason: str, minutes: int
+) -> None:
+    """As Slurm 22.05 and Kubernetes say it of a job on given nodes. Another case of the session may use them meanwhile."""
+    ref = JobRef.of_probe("proxy", examples.case().key, "isolate2x1.1-gpu001", "name")
+    state = replace(PENDING, reason=reason)
+
+    def after(elapsed: float, **changed: Any) -> str | None:
+        waiting = job(state=state, submitted=NOW - elapsed * 60, **changed)
+        return overdue(waiting, machine(queue_minutes=60), NOW)
+
+    assert after(minutes, ref=ref) is None
+    assert after(minutes + 0.1, ref=ref) == f"still queued after {minutes} minutes; the queue says: {reason}"
+    # A job of a case waits for any nodes.
+    assert after(60) is None
+
+
 @pytest.mark.parametrize(("length", "minutes"), [(1, 15), (2, 30), (8, 40)])
 def test_a_probe_of_nodes_that_hangs_before_its_first_step_is_cancelled_soon(
     length: int, minutes: int
