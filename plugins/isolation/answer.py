@@ -74,9 +74,7 @@ class Culprit:
         return self.slow < self.tests or self.since > 0
 
     def __str__(self) -> str:
-        often = str(self.slow)
-        if self.slow == self.tests:
-            often = "each"
+        often = "each" if self.slow == self.tests else str(self.slow)
         words = f"{self._what}: {percent(self.slowness)} slower than {self.beside} in {often} of {self.tests} tests"
         if self.since:
             return f"{words}, intermittent: one was slow from step {self.since} on"

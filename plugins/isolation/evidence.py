@@ -160,8 +160,8 @@ class Evidence:
         tests = [test for test in self.tests if accused.isdisjoint(test.nodes)]
         return [test for test in tests if test.slow or test.lesser]
 
-    def untested(self) -> int:
-        """The number of nodes not tested alone and in a pair, or whose leaf, if it is known, was not tested with another one."""
+    def missing(self) -> str:
+        """What was not tested, in words; "" if each node was, alone, in a pair and, if its leaf is known, across leaves, and each link."""
         alone = {test.nodes[0] for test in self.tests if len(test.nodes) == 1}
         pairs = [test.nodes for test in self.tests if len(test.nodes) == 2]
         tested = alone.intersection(node for pair in pairs for node in pair)
@@ -169,17 +169,11 @@ class Evidence:
             leaves = self.nodes.leaves
             crossed = {leaves[node] for pair in pairs if not self.nodes.same_leaf(*pair) for node in pair}
             tested = {node for node in tested if leaves[node] in crossed}
-        return self.nodes.count - len(tested)
-
-    def missing(self) -> str:
-        """What was not tested, in words; "" if each node and each link of the ring was."""
-        untested = self.untested()
-        if untested:
-            return f"too few ran on {untested} of {self.nodes.count} nodes"
-        tested = {frozenset(test.nodes) for test in self.tests}
-        links = self.nodes.neighbours(self.excluded)
+        if len(tested) < self.nodes.count:
+            return f"too few ran on {self.nodes.count - len(tested)} of {self.nodes.count} nodes"
+        links, ran = self.nodes.neighbours(self.excluded), {frozenset(test.nodes) for test in self.tests}
         return next(
-            (f"none ran on {' with '.join(link)}" for link in links if frozenset(link) not in tested), ""
+            (f"none ran on {' with '.join(link)}" for link in links if frozenset(link) not in ran), ""
         )
 
     def peers(self, results: Sequence[Result]) -> Peers:
