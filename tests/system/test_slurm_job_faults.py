@@ -91,30 +91,34 @@ def test_a_job_that_may_not_be_requeued_ends_with_its_node_and_is_tried_again_el
     assert len(trial.jobs()) == 2
 
 
-@pytest.mark.parametrize("case", [CASE, NEMOTRON], ids=["requeued", "ended"])
-def test_a_job_that_is_preempted(lab: SlurmLab, make_trial: MakeTrial, case: str) -> None:
-    trial = make_trial(case=case).hold(10).start()
-    trial.until_steps(5)
-    urgent = lab.run(
-        "sbatch", "--parsable", "-p", "urgent", "--exclusive", "-w", trial.node(), "--output=/dev/null",
-        "--wrap", "sleep 60",
-    ).strip()  # fmt: skip
+def test_a_job_that_is_preempted(lab: SlurmLab, make_trial: MakeTrial) -> None:
+    """Two at once: one is requeued, the other one ends."""
+    trials = [make_trial(case.partition("/")[0], case=case).hold(10).start() for case in (CASE, NEMOTRON)]
+    urgent = []
     try:
+        for trial in trials:
+            trial.until_steps(5)
+            job = lab.run(
+                "sbatch", "--parsable", "-p", "urgent", "--exclusive", "-w", trial.node(), "--output=/dev/null",
+                "--wrap", "sleep 60",
+            )  # fmt: skip
+            urgent.append(int(job))
         until(
-            lambda: any(str(job.id) == urgent and job.state == "RUNNING" for job in lab.squeue()),
-            "the urgent job",
+            lambda: {job.id for job in lab.squeue() if job.state == "RUNNING"} >= set(urgent),
+            "the urgent jobs",
         )
     finally:
-        lab.run("scancel", urgent)
-    trial.let_go()
-    result = trial.end()
-    assert len(trial.jobs()) == 1
-    if case == CASE:
-        assert result.case(case)["verdict"] == "passed", result.out
-        assert result.case(case)["job"]["attempts"] == 2
-    else:
-        assert result.case(case)["verdict"] == "infrastructure", result.out
-        assert "ended PREEMPTED on gpu[" in result.case(case)["headline"]
+        for number in urgent:
+            lab.run("scancel", str(number))
+    for trial in trials:
+        trial.let_go()
+    result = trials[0].end()
+    assert result.case(CASE)["verdict"] == "passed", result.out
+    assert result.case(CASE)["job"]["attempts"] == 2
+    result = trials[1].end()
+    assert result.case(NEMOTRON)["verdict"] == "infrastructure", result.out
+    assert "ended PREEMPTED on gpu[" in result.case(NEMOTRON)["headline"]
+    assert [len(trial.jobs()) for trial in trials] == [1, 1]
 
 
 def test_a_job_that_hits_its_time_limit_is_infrastructure(lab: SlurmLab, make_trial: MakeTrial) -> None:
@@ -138,31 +142,30 @@ def test_a_job_that_an_administrator_cancels_is_infrastructure(lab: SlurmLab, ma
     assert "ended CANCELLED on gpu001 after step 5 of 0 to 49" in result.case(CASE)["headline"]
 
 
-@pytest.mark.parametrize(
-    ("hold", "reason"), [("hold", "JobHeldAdmin"), ("uhold", "JobHeldUser")], ids=["admin", "user"]
-)
-def test_a_job_that_is_held_can_never_start(
-    lab: SlurmLab, make_trial: MakeTrial, hold: str, reason: str
-) -> None:
+def test_a_job_that_is_held_can_never_start(lab: SlurmLab, make_trial: MakeTrial) -> None:
+    """By an administrator and by its user."""
     lab.set_node(ALL, "drain")
-    trial = make_trial(limits=", hopeless_seconds: 1").start()
-    lab.run("scontrol", hold, str(trial.job("PENDING").id))
-    result = trial.end()
-    assert result.case(CASE)["verdict"] == "infrastructure"
-    assert f"it can never start; the queue says: {reason}; cancelled" in result.case(CASE)["headline"]
-    assert [job.state for job in trial.jobs()] == ["CANCELLED"]
+    holds = {"hold": "JobHeldAdmin", "uhold": "JobHeldUser"}
+    trials = {hold: make_trial(hold, limits=", hopeless_seconds: 1").start() for hold in holds}
+    for hold, trial in trials.items():
+        lab.run("scontrol", hold, str(trial.job("PENDING").id))
+    for hold, trial in trials.items():
+        case = trial.end().case(CASE)
+        assert case["verdict"] == "infrastructure"
+        assert f"it can never start; the queue says: {holds[hold]}; cancelled" in case["headline"]
+        assert [job.state for job in trial.jobs()] == ["CANCELLED"]
 
 
-@pytest.mark.parametrize("state", ["", "State=SpecialExit"])
-def test_a_job_that_is_requeued_and_held_can_never_start(
-    lab: SlurmLab, make_trial: MakeTrial, state: str
-) -> None:
-    trial = make_trial(limits=", hopeless_seconds: 1").hold(10).start()
-    trial.until_steps(3)
-    lab.run("scontrol", "requeuehold", *([state] if state else []), str(trial.job().id))
-    headline = trial.end().case(CASE)["headline"]
-    assert "it can never start; the queue says: " in headline
-    assert headline.endswith("; cancelled")
+def test_a_job_that_is_requeued_and_held_can_never_start(lab: SlurmLab, make_trial: MakeTrial) -> None:
+    states = {"held": [], "special": ["State=SpecialExit"]}
+    trials = [make_trial(name, limits=", hopeless_seconds: 1").hold(10).start() for name in states]
+    for trial, state in zip(trials, states.values(), strict=True):
+        trial.until_steps(3)
+        lab.run("scontrol", "requeuehold", *state, str(trial.job().id))
+    for trial in trials:
+        headline = trial.end().case(CASE)["headline"]
+        assert "it can never start; the queue says: " in headline
+        assert headline.endswith("; cancelled")
 
 
 def test_a_prolog_that_fails_is_told_with_its_node(lab: SlurmLab, make_trial: MakeTrial) -> None:
