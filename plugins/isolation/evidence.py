@@ -136,7 +136,8 @@ class Evidence:
         for result in results:
             for run in result.runs:
                 slowness = peers.slowness(run.seconds)
-                lesser = peers.beyond_doubt < slowness <= peers.limit
+                # No healthy test is so slow, whatever the job lost.
+                lesser = 2 * peers.noise < slowness <= peers.limit
                 tests.append(Test(result.probe.nodes, slowness, slowness > peers.limit, run.since, lesser))
         self.tests += tests
         return tests

@@ -52,11 +52,6 @@ class Peers:
         return max(self.noise, self.least)
 
     @property
-    def beyond_doubt(self) -> float:
-        """The slowness that no healthy test has, whatever the job lost."""
-        return 2 * self.noise
-
-    @property
     def noise(self) -> float:
         """The slowness of the slowest of these tests that chance explains, and `LEAST` at least."""
         return max(quantile(self.count) * self.scatter, LEAST)
