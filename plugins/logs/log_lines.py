@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from typing import Literal, NamedTuple
@@ -100,14 +100,15 @@ def texts_of(hints: tuple[bytes, ...]) -> list[bytes]:
     each = set(hints)
     texts = {hint for hint in each if sum(map(hint.__contains__, each)) == 1}
     for length in SHARED:
-        containing: defaultdict[bytes, set[bytes]] = defaultdict(set)
-        for text in texts:
-            for start in range(len(text) - length + 1):
-                containing[text[start : start + length]].add(text)
-        common = (pair for pair in containing.items() if len(pair[1]) > 1)
-        for substring, sharing in sorted(common, key=lambda pair: (-len(pair[1]), pair[0])):
+        counts = Counter(substring for text in texts for substring in _substrings(text, length))
+        for _, substring in sorted((-count, substring) for substring, count in counts.items() if count > 1):
             if len(texts) <= MANY:
                 return sorted(texts)
-            if len(sharing & texts) > 1:
-                texts = (texts - sharing) | {substring}
+            containing = {text for text in texts if substring in text}
+            if len(containing) > 1:
+                texts = (texts - containing) | {substring}
     return sorted(texts)
+
+
+def _substrings(text: bytes, length: int) -> set[bytes]:
+    return {text[start : start + length] for start in range(len(text) - length + 1)}
