@@ -78,6 +78,7 @@ class Evidence:
             if good and not beside:
                 self.failed += [result for result in tried if not result.runs]
                 raise Unequal("no probe ran on the good nodes that tell how fast the fleet is by then")
+            self._require_alike(beside)
             paces = self._paces(inner, FEWEST) if references is None else self._paces(beside, 1)
             again = [each.probe for each in tried if not each.runs and each.probe not in good]
             tried = (yield again) if again else []
@@ -98,21 +99,25 @@ class Evidence:
         # A quarter is faster, so that a slow half changes nothing.
         fleet = sorted(result.seconds for result in results)[len(results) // 4]
         first = self.first.setdefault(len(results[0].probe.nodes), fleet)
-        of_leaf: defaultdict[str, list[float]] = defaultdict(list)
-        for result in results:
-            leaf = self.nodes.leaf_of(*result.probe.nodes)
-            of_leaf[leaf if len(result.probe.nodes) == 2 else ""].append(result.seconds)
-        if fewest == 1:
-            self._compare([seconds for leaf, seconds in of_leaf.items() if leaf or len(of_leaf) == 1])
         paces = defaultdict(lambda: fleet / first)
-        for leaf, seconds in of_leaf.items():
+        for leaf, seconds in self._by_leaf(results).items():
             if leaf and len(seconds) >= max(fewest - 1, 2) and min(seconds) > fleet:
                 paces[leaf] = min(seconds) / first
                 self.note(f"leaf {leaf}", min(seconds) / fleet - 1)
         return paces
 
-    def _compare(self, good: Sequence[Sequence[float]]) -> None:
-        """Raise `Unequal` if a quarter of the good nodes are slower than others, and not those of whole leaves, which are given."""
+    def _by_leaf(self, results: Sequence[Result]) -> Mapping[str, list[float]]:
+        """The seconds of the pairs of each leaf; under "" those of all others."""
+        of_leaf: defaultdict[str, list[float]] = defaultdict(list)
+        for result in results:
+            leaf = self.nodes.leaf_of(*result.probe.nodes)
+            of_leaf[leaf if len(result.probe.nodes) == 2 else ""].append(result.seconds)
+        return of_leaf
+
+    def _require_alike(self, results: Sequence[Result]) -> None:
+        """Raise `Unequal` if a quarter of these good nodes are slower than others, and whole leaves do not explain it."""
+        of_leaves = self._by_leaf(results)
+        good = [seconds for leaf, seconds in of_leaves.items() if leaf or len(of_leaves) == 1]
         seconds = sorted(each for of_leaf in good for each in of_leaf)
         if self.alone is None or len(seconds) < FEWEST:
             return
@@ -162,7 +167,10 @@ class Evidence:
         return [test for test in tests if test.slow or test.lesser]
 
     def missing(self) -> str:
-        """What was not tested, in words; "" if each node was, alone, in a pair and, if its leaf is known, across leaves, and each link."""
+        """What was not tested, in words; "" if nothing is missing.
+
+        Each node is to be tested alone and in a pair, its leaf, if it is known, with another one, and each link of the ring.
+        """
         alone = {test.nodes[0] for test in self.tests if len(test.nodes) == 1}
         pairs = [test.nodes for test in self.tests if len(test.nodes) == 2]
         tested = alone.intersection(node for pair in pairs for node in pair)

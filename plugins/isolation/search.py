@@ -28,7 +28,8 @@ LARGE = 12
 
 def isolate(nodes: Nodes, loss: float) -> Search[Answer]:
     """Find what made a job on these nodes slower by `loss`, a share."""
-    evidence, reasons = Evidence(nodes, loss), list[str]()
+    evidence = Evidence(nodes, loss)
+    reasons: list[str] = []
     try:
         for step in (_alone(evidence), _neighbours(evidence), _leaves(evidence)):
             answer = yield from step

@@ -237,7 +237,7 @@ def test_a_report_that_pytest_cannot_write_leaves_no_record_that_says_passed(tmp
     run = session(tmp_path, {PASSED: 1.0}, "--gate", "--junitxml", "/dev/full")
     assert gate_of(run) == (1, "failed", 1), run.out
     assert (
-        f"a report could not be written: [Errno 28] No space left on device; the run is recorded in {run.folder}"
+        f"a report could not be written: [Errno 28] No space left on device; the run's folder is {run.folder}"
         in run.out
     )
     assert "Traceback" not in run.out
