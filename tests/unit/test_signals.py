@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -9,6 +10,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +20,16 @@ from fixtures.signals import Signals
 from tests.unit import examples
 
 ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+
+
+@contextmanager
+def standard_error_in(path: Path) -> Iterator[None]:
+    before = os.dup(2)
+    with path.open("w") as file:
+        os.dup2(file.fileno(), 2)
+    yield
+    os.dup2(before, 2)
+    os.close(before)
 
 
 @contextmanager
@@ -33,6 +46,24 @@ def caught(ignored: signal.Signals) -> Iterator[Signals]:
     finally:
         signals.restore()
         signal.signal(ignored, before)
+
+
+@pytest.mark.parametrize(
+    ("ends", "answer"), [(False, "SIGTERM: cancelling what is left"), (True, "still cancelling jobs")]
+)
+def test_a_signal_is_answered_on_the_terminal_while_pytest_captures(
+    tmp_path: Path, ends: bool, answer: str
+) -> None:
+    fleet: Any = SimpleNamespace(waits_for="", running=True, ask_to_stop=lambda: None)
+    signals, terminal, captured = Signals(fleet), tmp_path / "terminal", tmp_path / "captured"
+    with standard_error_in(terminal):
+        signals.catch()
+        if ends:
+            signals.hold()
+        with standard_error_in(captured), contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        signals.restore()
+    assert (answer in terminal.read_text(), captured.read_text()) == (True, "")
 
 
 def test_a_session_under_nohup_ignores_sighup() -> None:
