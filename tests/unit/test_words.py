@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import unicodedata
 from html.parser import HTMLParser
 
@@ -81,10 +80,6 @@ def test_an_error_is_shown_as_text() -> None:
     assert str(Unreachable("sbatch: \x1b[2Jno")) == r"sbatch: \x1b[2Jno"
 
 
-def test_a_complaint_is_shown_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    read, write = os.pipe()
-    monkeypatch.setattr("fixtures.signals._STANDARD_ERROR", write)
+def test_a_complaint_is_shown_as_text(capfd: pytest.CaptureFixture[str]) -> None:
     complain("cannot write \x1b]0;x\x07")
-    assert os.read(read, 99) == b"\npacemark: cannot write \\x1b]0;x\\x07\n"
-    os.close(read)
-    os.close(write)
+    assert capfd.readouterr().err == "\npacemark: cannot write \\x1b]0;x\\x07\n"
