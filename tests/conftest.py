@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from _pytest.runner import runtestprotocol
@@ -20,6 +20,7 @@ from tests.lab.fixtures import (
     slurm_lab,
     slurm_parts,
 )
+from tests.lab.slurm import SlurmLab
 
 __all__ = [
     "accounting_lab",
@@ -43,6 +44,7 @@ LABS = {
     "scripted_log": ("scripted", 2),
 }
 
+FAILED = pytest.StashKey[bool]()
 
 # Python gives their defaults back to what it starts.
 IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
@@ -84,6 +86,26 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         if report.when == "call" or not report.passed:
             item.ihook.pytest_runtest_logreport(report=report)
     return True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        item.stash[FAILED] = True
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
+    """No test fails for what another one that failed left on the lab that they share."""
+    try:
+        if FAILED in item.stash and isinstance(item, pytest.Function):
+            for lab in item.funcargs.values():
+                if isinstance(lab, SlurmLab):
+                    lab.recover()
+    finally:
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -69,7 +69,7 @@ class AccountingLab(SlurmLab):
         self._wait(
             "slurmdbd",
             lambda: "normal" in self._try("sacctmgr", "-nP", "list", "qos"),
-            time.monotonic() + 120,
+            time.monotonic() + slurm.PATIENCE,
         )
 
     def mend(self) -> None:

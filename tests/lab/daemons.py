@@ -168,12 +168,26 @@ def _carrying(wanted: bytes, sshd_config: bytes | None = None) -> set[int]:
             sshd_config is not None and title.startswith(b"sshd: ") and sshd_config in title
         ):
             found.add(pid)
-    grown = True
+    return _with_descendants(found, parents) - {os.getpid()}
+
+
+def family(pids: Iterable[int]) -> set[int]:
+    """These processes and their descendants."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        # It may have ended while we looked.
+        with contextlib.suppress(OSError):
+            parents[int(entry.parent.name)] = int(entry.read_text().rpartition(")")[2].split()[1])
+    return _with_descendants(set(pids), parents)
+
+
+def _with_descendants(pids: set[int], parents: Mapping[int, int]) -> set[int]:
+    found, grown = set(pids), True
     while grown:
         children = {pid for pid, parent in parents.items() if parent in found} - found
         found |= children
         grown = bool(children)
-    return found - {os.getpid()}
+    return found
 
 
 def sweep(root: Path, seconds: float = 60.0) -> set[int]:
@@ -211,9 +225,12 @@ def is_stopped(pid: int) -> bool:
     return all(stat.rpartition(")")[2].split()[0] in "DTtXZ" for stat in stats)
 
 
-def _wait_stopped(pids: Iterable[int]) -> None:
+def _wait_stopped(pids: Iterable[int], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
     for pid in pids:
         while not is_stopped(pid):
+            if time.monotonic() > deadline:
+                raise LabError(f"process {pid} was stopped, but runs after {seconds:g} s: {command(pid)}")
             time.sleep(0.01)
 
 
@@ -240,6 +257,14 @@ def answers(host: str, port: int) -> bool:
             return connection.recv(4) == b"SSH-"
     except OSError:
         return False
+
+
+def environment(pid: int) -> bytes:
+    """The variables that a process began with, each between two zero bytes; b"" if it has ended."""
+    try:
+        return b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""
 
 
 def command(pid: int) -> str:

@@ -33,6 +33,8 @@ from tests.lab.recipe import knobs
 from tests.lab.stage import Stage, make_stage
 
 INSTALL_HINT = "apt-get install -y --no-install-recommends slurm-wlm munge openssh-server"
+# Seconds for what takes one on a quiet machine, however busy this one is.
+PATIENCE = 300.0
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", *sshd.PROGRAMS)
 
 # srun as a cluster with Pyxis has it. What it starts "in a container" are the tasks of a recipe, which hear from rank 0
@@ -164,7 +166,7 @@ class SlurmLab:
         watcher, self._reaper = self._reaper, None
         daemons.clear(self.root, self._ports, watcher, keep=not self._own_root)
 
-    def run(self, *argv: str, timeout: float = 120.0) -> str:
+    def run(self, *argv: str, timeout: float = PATIENCE) -> str:
         """Standard output of a Slurm command, run here and not over SSH; LabError if it fails."""
         try:
             done = subprocess.run(argv, env=self.environment, capture_output=True, text=True, timeout=timeout)
@@ -216,6 +218,14 @@ class SlurmLab:
         """Every connection breaks; what runs in one goes on, and a new one is taken at once."""
         daemons.kill(self.sessions)
 
+    def end_logins(self) -> None:
+        """Every connection breaks, and what was started in one ends: also what waits though its connection is gone.
+
+        Programs of jobs, which have the environment of their sbatch, end with it.
+        """
+        started = {pid for pid in self.pids if b"\0SSH_CONNECTION=" in daemons.environment(pid)}
+        daemons.kill(self.sessions | started)
+
     @contextlib.contextmanager
     def frozen_login_node(self) -> Iterator[None]:
         """While the block runs nothing answers over SSH, though every connection stands and new ones are accepted."""
@@ -242,7 +252,7 @@ class SlurmLab:
     def start_sshd(self) -> None:
         """(Again) take sessions, on the same port and with the same host key."""
         self._daemons["sshd"].start()
-        self._wait("sshd", lambda: daemons.answers(self.host, self.port), time.monotonic() + 120)
+        self._wait("sshd", lambda: daemons.answers(self.host, self.port), time.monotonic() + PATIENCE)
 
     def stop_controller(self) -> None:
         """Slurm's commands fail from here on; jobs go on running."""
@@ -251,7 +261,7 @@ class SlurmLab:
 
     def start_controller(self) -> None:
         """The controller comes back and knows its jobs again."""
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + PATIENCE
         self._daemons["slurmctld"].start()
         self._wait("slurmctld", lambda: "is UP" in self._try("scontrol", "ping"), deadline)
         # By itself the controller asks the nodes how they are only after a third of SlurmdTimeout.
@@ -268,9 +278,23 @@ class SlurmLab:
             self.start_controller()
         for name in ("fail-prolog", "hold-epilog"):
             (self.root / name).unlink(missing_ok=True)
-        broken = self.run("sinfo", "-h", "-N", "-t", "down,drain,fail", "-o", "%N").split()
-        if broken:
-            self.run("scontrol", "update", f"NodeName={','.join(sorted(set(broken)))}", "State=RESUME")
+        self._wait("slurmctld", self._resumed, time.monotonic() + PATIENCE)
+
+    def end_jobs(self) -> list[LabJob]:
+        """Cancel all jobs that there are; returns those that had not ended."""
+        left = [job for job in self.squeue() if job.state != "COMPLETING"]
+        for job in left:
+            with contextlib.suppress(LabError):
+                self.run("scancel", str(job.id))
+        return left
+
+    def recover(self) -> None:
+        """After a test that failed: as if it had not been. What waits on the login node could yet submit a job."""
+        self.end_logins()
+        self.mend()
+        self.end_jobs()
+        deadline = time.monotonic() + PATIENCE
+        self._wait("slurmctld", lambda: self.idle_nodes() == self.nodes, deadline)
 
     def stage(self, name: str, *, recipe: str = "llama3", provisioned: bool = True, **knobs: Any) -> Stage:
         """A fresh STAGE_PATH of a recipe on this cluster; see tests.lab.recipe.knobs for the knobs.
@@ -353,6 +377,14 @@ class SlurmLab:
 
     def _nodes(self) -> Sequence[Daemon]:
         return [daemon for name, daemon in self._daemons.items() if name.startswith("slurmd.")]
+
+    def _resumed(self) -> bool:
+        """Whether each node is in service; those that are not are taken back."""
+        broken = self.run("sinfo", "-h", "-N", "-t", "down,drain,fail", "-o", "%N").split()
+        if broken:
+            # Slurm refuses it for a node that has come back by itself meanwhile.
+            self._try("scontrol", "update", f"NodeName={','.join(sorted(set(broken)))}", "State=RESUME")
+        return not broken
 
     def _try(self, *argv: str) -> str:
         """Like `run`, but an answer that fails, or does not come soon, is an empty one."""

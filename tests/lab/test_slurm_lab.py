@@ -29,7 +29,7 @@ TOKEN = "hf_not_a_token"
 STEP = re.compile(r"iteration (\d+)/(\d+) .*?global_batch_size: (\d+) .*?in s: ([\d.]+) .*?samples: (\d+)")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def ssh(slurm_lab: SlurmLab) -> Iterator[paramiko.SSHClient]:
     with connect(slurm_lab) as client:
         yield client
@@ -287,6 +287,16 @@ def test_two_labs_at_once_and_services_that_go_and_come_back(
         assert sh(client, "squeue -h") == (0, "")
     small_lab.set_node("gpu001", "drain")
     until("one node is left", lambda: small_lab.idle_nodes() == 1)
+    # As after a test that failed in the midst of all that.
+    small_lab.run("sbatch", "-o", "/dev/null", "--wrap", "sleep 600")
+    with connect(small_lab) as client:
+        client.exec_command("sleep 600; sbatch --wrap true")
+        until("it waits", lambda: any("; sbatch" in command(pid) for pid in small_lab.pids))
+    small_lab.stop_controller()
+    small_lab.recover()
+    assert small_lab.idle_nodes() == 2
+    assert small_lab.squeue() == []
+    assert [pid for pid in small_lab.pids if "sleep 600" in command(pid)] == []
 
 
 @pytest.mark.usefixtures("slurm_parts")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,18 @@ from tests.system.gpt3_site import Site
 from tests.system.kube import running as pods_running
 from tests.system.kube import small_suite
 from tests.system.kube_trial import KubeTrial, MakeTrial
-from tests.system.support import ROOT, until
+from tests.system.support import ROOT, end_sessions, until
 from tests.unit.backends.kubernetes.provision.test_gpt3_scripts import compressed
 from tests.unit.hub import Hub
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None]:
+    """A session that a test left ends before the lab is mended: it would submit further jobs."""
+    try:
+        end_sessions()
+    finally:
+        yield
 
 
 @pytest.fixture

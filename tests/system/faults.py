@@ -5,13 +5,11 @@ Whatever breaks: no job is left, none is submitted twice, and the session ends w
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fixtures.runs.lock import is_live
-from tests.lab.daemons import LabError
 from tests.lab.jobs import LabJob
 from tests.lab.slurm import SlurmLab
 from tests.lab.stage import Stage
@@ -176,10 +174,7 @@ class Trial:
 def mend(lab: SlurmLab) -> None:
     """After a test: everything runs again, every node is idle, and the test has left no job behind."""
     lab.mend()
-    left = [job for job in lab.squeue() if job.state != "COMPLETING"]
-    for job in left:
-        with contextlib.suppress(LabError):
-            lab.run("scancel", str(job.id))
+    left = lab.end_jobs()
     until(lambda: lab.idle_nodes() == lab.nodes, "every node idle again")
     assert left == []
 

@@ -45,6 +45,12 @@ _IMPORTED_LATE = (
 )
 _MESSAGE = 1 << 17
 
+GUARD = 400.0
+"""Seconds after which what is waited for will never come: five times what any wait takes while others keep the machine busy.
+
+A test that passes waits for no guard. Two tests that fail by it leave a run of all tests within its hour.
+"""
+
 
 class Session:
     """A session that runs, or has ended: what of `subprocess.Popen` the tests use."""
@@ -69,17 +75,17 @@ class Session:
             self.wait(0)
         return self.returncode
 
-    def wait(self, timeout: float | None = None) -> int:
+    def wait(self, timeout: float = GUARD) -> int:
         if self.returncode is None:
             if not select.select([self._status], [], [], timeout)[0]:
-                raise subprocess.TimeoutExpired("pytest", timeout or 0)
+                raise subprocess.TimeoutExpired("pytest", timeout)
             self.returncode = int(self._status.recv(_MESSAGE))
             self._status.close()
         return self.returncode
 
-    def communicate(self, timeout: float | None = None) -> tuple[str, None]:
+    def communicate(self, timeout: float = GUARD) -> tuple[str, None]:
         """All that it and the processes that have its output print, until none is left; then its end is waited for."""
-        deadline = time.monotonic() + (3600 if timeout is None else timeout)
+        deadline = time.monotonic() + timeout
         while select.select([self.stdout], [], [], max(0, deadline - time.monotonic()))[0]:
             fresh = os.read(self.stdout.fileno(), 1 << 16)
             self._said += fresh
@@ -87,7 +93,7 @@ class Session:
                 self.stdout.close()
                 self.wait(max(0, deadline - time.monotonic()))
                 return io.TextIOWrapper(io.BytesIO(self._said)).read(), None
-        raise subprocess.TimeoutExpired("pytest", timeout or 0, output=self._said)
+        raise subprocess.TimeoutExpired("pytest", timeout, output=self._said)
 
     def said(self) -> str:
         """What it has printed so far."""

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from plugins.record.stored import read_summary
 from tests.lab import daemons
 from tests.lab.stage import Stage
+from tests.system.forks import GUARD as GUARD
 from tests.system.forks import OPTIONS, Forks, Session
 from tests.system.forks import ROOT as ROOT
 
@@ -26,9 +27,8 @@ SELECT = ("suites/llama3", "-k", "70b and fp8 and 512")
 # Whoever runs the tests may be logged in to a cloud: they ask nobody but this machine, where nobody listens.
 NO_STORAGE = "http://127.0.0.1:9"
 
-GUARD = 1200.0
-"""Seconds after which what is waited for will never come, however busy the machine is. A test that passes waits for no guard."""
-
+_started: list[Session] = []
+"""By the test that runs now."""
 
 USUAL_LIMITS = {"log_settle_seconds": 2, "cancel_seconds": 300}
 """A site's. If its controllers lost their API server, they may ask it again only after a minute (client-go's reflector)."""
@@ -98,7 +98,18 @@ def forks() -> Forks:
 def start(*arguments: str, results: Path, env: dict[str, str] | None = None) -> Session:
     """Start pytest in a process group of its own, as a terminal does; all of it anew if Python itself is told something."""
     anew = any(name.startswith("PYTHON") for name in env or {})
-    return forks().start(command(*arguments, results=results), environment(env), anew=anew)
+    _started.append(forks().start(command(*arguments, results=results), environment(env), anew=anew))
+    return _started[-1]
+
+
+def end_sessions() -> None:
+    """kill -9 of each session that was started and still runs, with all its processes: nobody waits for it any more."""
+    while _started:
+        session = _started.pop()
+        if session.poll() is None:
+            daemons.kill(daemons.family({session.pid}))
+        session.stdout.close()
+        session.wait()
 
 
 def finish(process: Session, results: Path, seconds: float = GUARD) -> Run:

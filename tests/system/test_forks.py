@@ -7,7 +7,18 @@ import signal
 import subprocess
 from pathlib import Path
 
-from tests.system.support import ROOT, SELECT, command, environment, forks, pacemark, start, until
+from tests.lab import daemons
+from tests.system.support import (
+    ROOT,
+    SELECT,
+    command,
+    end_sessions,
+    environment,
+    forks,
+    pacemark,
+    start,
+    until,
+)
 
 WHICH = """\
 import os, sys
@@ -57,3 +68,17 @@ def test_one_that_is_killed_says_so(tmp_path: Path) -> None:
     session.kill()
     assert session.wait(300) in (-signal.SIGKILL, 0)
     session.communicate(300)
+
+
+def test_those_that_a_test_left_are_ended_with_what_they_started(tmp_path: Path) -> None:
+    (tmp_path / "lasting.py").write_text(
+        f"import subprocess\nchild = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        f"open('{tmp_path}/child', 'w').write(f'{{child.pid}}\\n')\nchild.wait()\n"
+    )
+    session = start("-p", "lasting", results=tmp_path, env={"PYTHONPATH": str(tmp_path)})
+    child = tmp_path / "child"
+    until(lambda: child.exists() and child.read_text().endswith("\n"), "it has started a process")
+    end_sessions()
+    assert session.returncode == -signal.SIGKILL
+    assert session.stdout.closed
+    until(lambda: not daemons.command(int(child.read_text())), "the end of that process")

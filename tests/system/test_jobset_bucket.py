@@ -129,11 +129,8 @@ def trial(
     small: str,
     gate: Gate,
     bucket_lab: BucketLab,
-) -> Iterator[Trial]:
-    made = Trial(kubernetes_lab, namespace, tmp_path, small, gate, bucket_lab.url)
-    yield made
-    if made.process.poll() is None:
-        made.kill()
+) -> Trial:
+    return Trial(kubernetes_lab, namespace, tmp_path, small, gate, bucket_lab.url)
 
 
 @pytest.mark.parametrize(("code", "state"), [(0, "Completed"), (1, "Failed")])
