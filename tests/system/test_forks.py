@@ -7,6 +7,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.lab import daemons
 from tests.system.support import (
     ROOT,
@@ -78,6 +80,8 @@ def test_those_that_a_test_left_are_ended_with_what_they_started(tmp_path: Path)
     session = start("-p", "lasting", results=tmp_path, env={"PYTHONPATH": str(tmp_path)})
     child = tmp_path / "child"
     until(lambda: child.exists() and child.read_text().endswith("\n"), "it has started a process")
+    with pytest.raises(subprocess.TimeoutExpired):
+        session.communicate(0.1)
     end_sessions()
     assert session.returncode == -signal.SIGKILL
     assert session.stdout.closed
