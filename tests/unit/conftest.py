@@ -35,8 +35,8 @@ def records() -> TypeAdapter[CaseRecord]:
     return TypeAdapter(CaseRecord)
 
 
-@pytest.fixture(autouse=True)
-def typed_records(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="session", autouse=True)
+def typed_records() -> Iterator[None]:
     """Hold every record that a test makes against the types of summary.json."""
     made = case_record.record_of
 
@@ -45,8 +45,10 @@ def typed_records(monkeypatch: pytest.MonkeyPatch) -> None:
         records().validate_json(json.dumps(case_as_json(found)))
         return found
 
-    for module in (case_record, case_folder, examples):
-        monkeypatch.setattr(module, "record_of", checked)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (case_record, case_folder, examples):
+            patch.setattr(module, "record_of", checked)
+        yield
 
 
 @pytest.fixture
