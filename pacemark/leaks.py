@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from ahocorasick_rs import BytesAhoCorasick
+
 from fixtures.backends.redaction import forms
 
 # A line beyond this length is looked at in parts, which overlap.
@@ -42,9 +44,9 @@ _KINDS = {
 }
 _PATTERNS = {label: re.compile(pattern) for label, pattern in _KINDS.items()}
 # Each pattern needs one of these, in small letters: most lines have none, and are looked at once.
-_LIKELY = (
-    b"key token secret passw auth :// eyj hf_ ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- nvapi- xox akia asia aiza ya29. sk- ls0tls1 sig= signature="
-).split()
+_LIKELY = BytesAhoCorasick(
+    b"key token secret passw auth :// eyj hf_ ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- nvapi- xox akia asia aiza ya29. sk- ls0tls1 sig= signature=".split()
+)
 _NAMED = re.compile(r"(?i)(token|secret|password|passwd|api_?key|access_?key)$")
 
 
@@ -70,7 +72,7 @@ def _what(text: bytes, known: list[tuple[bytes, str]]) -> str:
         if form in text:
             return label
     small = text.lower()
-    if any(part in small for part in _LIKELY):
+    if _LIKELY.find_matches_as_indexes(small):
         for label, pattern in _PATTERNS.items():
             if pattern.search(text):
                 return label

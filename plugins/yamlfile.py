@@ -6,6 +6,8 @@ import ast
 import inspect
 import re
 import textwrap
+from collections.abc import Mapping
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -43,7 +45,8 @@ class Strict(BaseModel):
     )
 
 
-def meanings(model: type[BaseModel]) -> dict[str, str]:
+@cache
+def meanings(model: type[BaseModel]) -> Mapping[str, str]:
     """What the docstrings below a model's keys say of them, by key.
 
     pydantic can read them when it makes a model, but that takes 4 ms for each, and few sessions show them.
