@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +80,14 @@ def documents(of: Contract) -> list[dict[str, Any]]:
 
 def scripts(folder: Path) -> Path:
     """The scripts of the data's Jobs, as a pod finds them."""
-    documents = list(yaml.safe_load_all((SOURCE / "data.yaml").read_text()))
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in documents[0]["data"].items():
+    for name, text in _scripts().items():
         (folder / name).write_text(text)
     return folder
+
+
+@cache
+def _scripts() -> dict[str, str]:
+    """The text of each script."""
+    first: dict[str, Any] = next(yaml.safe_load_all((SOURCE / "data.yaml").read_text()))
+    return dict(first["data"])

@@ -17,6 +17,7 @@ from plugins.judging.identity import fingerprint
 from plugins.judging.shelving import as_text, shelve
 from plugins.recipes.models import Model
 from plugins.record.verdict import Kind
+from plugins.yaml_text import Loader
 from plugins.yamlfile import load
 from tests.unit import examples
 from tests.unit.examples import record_json
@@ -325,4 +326,4 @@ def test_whatever_a_note_or_a_version_says_the_file_can_be_read(note: str, versi
     cell = new.cell.model_copy(update={"note": note, "recorded": told})
     file, _ = shelve(None, "llama3", new.model_copy(update={"cell": cell}), verdict="x", replace=False)
     assert file is not None
-    assert BaselineFile.model_validate(yaml.safe_load(as_text(file, "lab"))) == file
+    assert BaselineFile.model_validate(yaml.load(as_text(file, "lab"), Loader)) == file

@@ -15,6 +15,7 @@ from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.section import Kubernetes
 from plugins.recipes.cases import Case, load_recipe
 from plugins.record.job import JobRef
+from plugins.yaml_text import Loader
 from tests.unit.examples import ROOT
 
 RECIPE = load_recipe(ROOT / "suites" / "proxy")
@@ -39,7 +40,7 @@ def backend(**keys: Any) -> KubernetesBackend:
 
 def planned(made: KubernetesBackend, case: Case) -> dict[str, Any]:
     """The job that is made of a case."""
-    documents = list(yaml.safe_load_all(made.plan(case, NAME)))
+    documents = list(yaml.load_all(made.plan(case, NAME), Loader))
     job: dict[str, Any] = documents[1]
     return job
 
