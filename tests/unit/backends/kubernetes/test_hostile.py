@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -92,12 +93,17 @@ def _paths(document: Any, begin: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ..
         yield from _paths(document[key], (*begin, key))
 
 
-@st.composite
-def spoilt(draw: st.DrawFn, whole: dict[str, Any]) -> Any:
+def spoilt(whole: dict[str, Any]) -> st.SearchStrategy[Any]:
     """A document of the API's with up to three of its fields gone, or of any other type or value."""
+    changes = st.lists(st.tuples(st.sampled_from(list(_paths(whole))), ODD), max_size=3)
+    return changes.map(partial(_changed, whole))
+
+
+def _changed(whole: dict[str, Any], changes: list[tuple[tuple[Any, ...], Any]]) -> Any:
+    """The document with another value, or none, at each of these paths."""
     document = copy.deepcopy(whole)
-    for path in draw(st.lists(st.sampled_from(list(_paths(whole))), max_size=3)):
-        place, value = document, draw(ODD)
+    for path, value in changes:
+        place = document
         try:
             for key in path[:-1]:
                 place = place[key]
