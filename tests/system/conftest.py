@@ -40,7 +40,11 @@ def pytest_runtest_teardown() -> Generator[None]:
 
 @pytest.fixture
 def lab(slurm_lab: SlurmLab) -> Iterator[SlurmLab]:
-    """The shared lab, for a test that breaks it: mended afterwards, and asked whether the test left a job behind."""
+    """The shared lab, for a test that breaks it: mended afterwards, and asked whether the test left a job behind.
+
+    Every node is idle, also those of the test before: the first job of this one gets the first of them.
+    """
+    until(lambda: slurm_lab.idle_nodes() == slurm_lab.nodes, "every node idle")
     yield slurm_lab
     mend(slurm_lab)
 

@@ -123,8 +123,15 @@ class Trial:
 
     def job(self, state: str = "RUNNING") -> LabJob:
         """The run's job, once it is in this state."""
-        until(lambda: any(job.state == state for job in self.living()), f"a job that is {state}")
-        return next(job for job in self.living() if job.state == state)
+        found: list[LabJob] = []
+
+        def seen() -> bool:
+            # It may leave the state at any moment, so it is not looked for again.
+            found[:] = [job for job in self.living() if job.state == state]
+            return bool(found)
+
+        until(seen, f"a job that is {state}")
+        return found[0]
 
     def node(self) -> str:
         """The node, or the first of the nodes, that the run's job is on."""

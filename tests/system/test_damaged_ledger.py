@@ -86,7 +86,7 @@ def ask(site: Path, tmp_path: Path, *arguments: str, results: str = "results") -
 def test_a_sweep_finds_and_cancels_whatever_became_of_the_ledger(
     scripted_lab: ScriptedLab, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
-    site = site_of(scripted_lab, RECIPE, tmp_path, launch_minutes="0.3")
+    site = site_of(scripted_lab, RECIPE, tmp_path, launch_minutes="0.5")
     damage(killed(scripted_lab, tmp_path, site))
     swept = ask(site, tmp_path, "suites", "--sweep")
     assert swept.status == 0, swept.out
@@ -98,7 +98,7 @@ def test_a_sweep_finds_and_cancels_whatever_became_of_the_ledger(
 def test_a_resumed_run_goes_on_with_its_job_whatever_became_of_the_ledger(
     scripted_lab: ScriptedLab, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
-    site = site_of(scripted_lab, RECIPE, tmp_path, launch_minutes="0.3")
+    site = site_of(scripted_lab, RECIPE, tmp_path, launch_minutes="0.5")
     damage(killed(scripted_lab, tmp_path, site))
     process = start(*SELECT, "--site", str(site), "--resume", "latest", results=tmp_path / "results")
     try:
@@ -114,7 +114,7 @@ def test_a_resumed_run_goes_on_with_its_job_whatever_became_of_the_ledger(
 
 
 def test_a_run_of_which_no_line_is_whole_is_named(scripted_lab: ScriptedLab, tmp_path: Path) -> None:
-    site = site_of(scripted_lab, RECIPE, tmp_path, launch_minutes="0.3")
+    site = site_of(scripted_lab, RECIPE, tmp_path, launch_minutes="0.5")
     folder = killed(scripted_lab, tmp_path, site)
     (folder / JOBS_LOG).write_bytes(b"")
     for command in (["suites", "--sweep"], [*SELECT, "--resume", "latest"]):

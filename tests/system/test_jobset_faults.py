@@ -39,6 +39,7 @@ REVIEWS, JOBSETS, MAPS = (
     r"POST .*/configmaps\?field",
 )
 LOG = "GET .*/log"
+PATIENT = ("-p", "tests.system.patient")
 
 
 class Remembering(Informer):
@@ -187,18 +188,15 @@ def test_a_submission_that_is_cut_off_makes_one_jobset(
     gate: Gate, gated: MakeTrial, faults: list[tuple[str, str, int]]
 ) -> None:
     rules = [gate.on(request, what, times=times) for request, what, times in faults]
-    passed(gated().start())
+    passed(gated().start(*PATIENT))
     assert all(rule.times == 0 for rule in rules)
 
 
 def test_an_api_server_that_crashes_while_submitting(
-    crashing: KubernetesLab, gate: Gate, gated: MakeTrial, tmp_path: Path
+    crashing: KubernetesLab, gate: Gate, gated: MakeTrial
 ) -> None:
-    # The submission is repeated for as long as the server may take to start.
-    patience = "from fixtures.backends.kubernetes import backend\nbackend.SUBMIT_SECONDS = 300.0\n"
-    (tmp_path / "patience.py").write_text(patience)
     rule = gate.on(JOBSETS, HOLD)
-    trial = gated().start("-p", "patience", env={"PYTHONPATH": str(tmp_path)})
+    trial = gated().start(*PATIENT)
     assert rule.met.wait(GUARD)
     crashing.signal("kube-apiserver", signal.SIGKILL)
     rule.let_go()

@@ -23,7 +23,7 @@ from tests.system.support import GUARD, finish, until
 
 QUEUE = {"queue": "a3-mega"}
 WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/namespaces/{}/workloads"
-STALL = {"stall_factor": 0.01, "stall_seconds": 10.0}
+STALL = {"stall_factor": 0.01, "stall_seconds": 20.0}
 HOPELESS = {"hopeless_seconds": 3}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import signal
 import subprocess
 import time
@@ -21,6 +20,7 @@ from fixtures.site import load_site
 from plugins.errors import SubmitError
 from plugins.recipes.cases import Recipe, load_recipe
 from plugins.record.job import JobRef, Phase
+from tests.lab import daemons
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.system.kube import CASE, gke_site, items, left, nothing_is_left
 from tests.system.kube_trial import JOBSETS, TWO, MakeTrial
@@ -75,8 +75,8 @@ def test_a_worker_that_is_killed_leaves_no_jobset(kube_trial: MakeTrial) -> None
     trial.until_running()
     assert trial.process is not None
     children = ["pgrep", "-P", str(trial.process.pid)]
-    for worker in subprocess.run(children, capture_output=True, text=True, check=True).stdout.split():
-        os.kill(int(worker), signal.SIGKILL)
+    workers = subprocess.run(children, capture_output=True, text=True, check=True).stdout.split()
+    daemons.kill(map(int, workers))
     trial.let_go()
     assert trial.end().status != 0
 
@@ -332,8 +332,11 @@ def test_the_token_of_the_kubeconfig_is_shown_nowhere(kube_trial: MakeTrial) -> 
     own = {"PYTHONUNBUFFERED": "1"}
     trial.start("-vv", "--showlocals", "--tb=long", "--log-cli-level=DEBUG", "--full-trace", env=own)
     seen, sessions = [], 0
-    assert trial.process is not None
-    while trial.process.poll() is None and not trial.made():
+    process = trial.process
+    assert process is not None
+
+    def is_made() -> bool:
+        nonlocal sessions
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             try:
                 line = path.read_bytes() + (path.parent / "environ").read_bytes()
@@ -342,6 +345,9 @@ def test_the_token_of_the_kubeconfig_is_shown_nowhere(kube_trial: MakeTrial) -> 
             sessions += str(trial.results).encode() in line
             if token.encode() in line:
                 seen.append(line)
+        return process.poll() is not None or bool(trial.made())
+
+    until(is_made, "its JobSet")
     result = trial.end()
     assert result.verdicts == {CASE: "infrastructure"}, result.out
     assert sessions, "the session was never seen, so this test saw nothing"

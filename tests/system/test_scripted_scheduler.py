@@ -156,9 +156,9 @@ def test_a_job_whose_sbatch_hangs_is_found_and_not_sent_again(
     scripted_lab: ScriptedLab, tmp_path: Path
 ) -> None:
     script = Script(faults={"sbatch": Fault(seconds=FOR_EVER)})
-    session = play(scripted_lab, tmp_path, script, launch_minutes="0.1")
+    session = play(scripted_lab, tmp_path, script, launch_minutes="0.5")
     assert session.verdict == "passed", session.run.out
-    assert "the launcher: no answer within 6 s" in session.run.out
+    assert "the launcher: no answer within 30 s" in session.run.out
 
 
 @pytest.mark.parametrize("cancel_ignored", [False, True])

@@ -70,15 +70,20 @@ def test_a_connection_cut_while_asking_costs_nothing(lab: SlurmLab, make_trial: 
 
 def test_a_connection_that_breaks_again_and_again_costs_nothing(lab: SlurmLab, make_trial: MakeTrial) -> None:
     """Of so many cuts some hit every kind of request; the log grows so fast that reading it takes a while."""
-    trial = make_trial(real_step=0.1, chatter=1).start()
+    trial = make_trial(real_step=0.1, chatter=1).hold(40).start()
     trial.job()
-    process = trial.process
-    assert process is not None
-    for cuts in range(200):
-        if cuts >= 20 and "will go on trying" in process.said():
-            break
+    for _ in range(20):
         lab.cut_sessions()
         time.sleep(0.2)
+    process = trial.process
+    assert process is not None
+
+    def is_told() -> bool:
+        lab.cut_sessions()
+        return "will go on trying" in process.said()
+
+    until(is_told, "the session tells of a cut")
+    trial.let_go()
     result = trial.end()
     assert result.verdicts == {CASE: "passed"}, result.out
     assert "will go on trying" in result.out
@@ -156,7 +161,7 @@ def test_a_controller_that_is_gone_at_sbatch_is_infrastructure_with_slurms_words
     lab: SlurmLab, make_trial: MakeTrial
 ) -> None:
     # Slurm's own patience, 10 s, is part of it.
-    trial = make_trial(keys={"launch_minutes": "0.5"})
+    trial = make_trial(keys={"launch_minutes": "3"})
     trial.site.write_text(trial.site.read_text().replace(*QUICK))
     gate = trial.gate("sbatch").shut()
     trial.start(*IMPATIENT)

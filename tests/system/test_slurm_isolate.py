@@ -17,7 +17,7 @@ from plugins.files import write_json
 from plugins.record.nodes import node_list
 from tests.lab.prober import Prober
 from tests.system.faults import MakeTrial, Trial
-from tests.system.support import ROOT, Run, environment, pacemark, signal_group, until
+from tests.system.support import GUARD, ROOT, Run, environment, pacemark, signal_group, until
 
 # 8 % slow, where 5 % is the limit.
 SLOW = 1.087
@@ -161,7 +161,9 @@ def test_a_run_that_has_ended_is_isolated_without_its_case(make_slow: MakeSlow) 
     def isolate(hours: str) -> Run:
         command = (sys.executable, "-m", "pacemark", "isolate", "latest", hours, "-k", "8b")
         more = ("--site", str(trial.site), "--results", str(trial.results))
-        ended = subprocess.run([*command, *more], cwd=ROOT, env=environment(), capture_output=True, text=True)
+        ended = subprocess.run(
+            [*command, *more], cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=GUARD
+        )
         return Run(ended.returncode, ended.stdout, trial.results / "latest")
 
     record = before.summary

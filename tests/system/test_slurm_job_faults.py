@@ -100,7 +100,7 @@ def test_a_job_that_is_preempted(lab: SlurmLab, make_trial: MakeTrial) -> None:
             trial.until_steps(5)
             job = lab.run(
                 "sbatch", "--parsable", "-p", "urgent", "--exclusive", "-w", trial.node(), "--output=/dev/null",
-                "--wrap", "sleep 60",
+                "--wrap", "sleep 600",
             )  # fmt: skip
             urgent.append(int(job))
         until(
@@ -177,13 +177,13 @@ def test_a_prolog_that_fails_is_told_with_its_node(lab: SlurmLab, make_trial: Ma
 
 
 def test_a_job_that_is_suspended_does_not_hang(lab: SlurmLab, make_trial: MakeTrial) -> None:
-    # Longer than a busy machine takes to read the log, and shorter than the suspension.
-    trial = make_trial(limits=", stall_seconds: 12, stall_factor: 0.01").hold(10).start()
+    # Longer than a busy machine takes from the last step to the suspension, and shorter than that.
+    trial = make_trial(limits=", stall_seconds: 30, stall_factor: 0.01").hold(10).start()
     trial.until_steps(5)
     job = str(trial.job().id)
     lab.run("scontrol", "suspend", job)
     trial.until_said("suspended on gpu001")
-    time.sleep(14)
+    time.sleep(33)
     lab.run("scontrol", "resume", job)
     trial.let_go()
     result = trial.end()
@@ -193,9 +193,9 @@ def test_a_job_that_is_suspended_does_not_hang(lab: SlurmLab, make_trial: MakeTr
 
 def test_an_epilog_that_takes_its_time_is_no_job_that_goes_on(lab: SlurmLab, make_trial: MakeTrial) -> None:
     (lab.root / "hold-epilog").touch()
-    trial = make_trial(limits=", stall_seconds: 6, stall_factor: 0.01").start()
+    trial = make_trial(limits=", stall_seconds: 20, stall_factor: 0.01").start()
     trial.until_said("completing on gpu001")
-    time.sleep(8)
+    time.sleep(22)
     (lab.root / "hold-epilog").unlink()
     result = trial.end()
     assert result.case(CASE)["verdict"] == "passed", result.out

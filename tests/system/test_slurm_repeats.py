@@ -109,7 +109,7 @@ def test_a_session_killed_after_a_run_goes_on_with_it_and_submits_the_next_one_o
 ) -> None:
     """At once, while the next job is submitted, and while it runs."""
     stage = slurm_lab.stage(tmp_path.name, **NEAR)
-    quick = {"launch_minutes": "0.2", "ssh": login(slurm_lab, ", connect_seconds: 5, command_seconds: 10")}
+    quick = {"launch_minutes": "0.5", "ssh": login(slurm_lab, ", connect_seconds: 5, command_seconds: 10")}
     site = site_file(slurm_lab, stage, tmp_path, **quick)
     process = start(*REPEAT, "--site", str(site), results=tmp_path / "results")
     ledger = tmp_path / "results" / "latest" / JOBS_LOG

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab import daemons
 from tests.lab.slurm import SlurmLab
 from tests.system.forks import Session
 from tests.system.support import (
@@ -25,8 +26,8 @@ from tests.system.support import (
     until,
 )
 
-# A launcher that was cut off may submit for that long; the lab's needs two seconds.
-LAUNCH = {"launch_minutes": "0.2"}
+# A launcher that was cut off may submit for that long; the lab's needs two seconds, on a busy machine ten.
+LAUNCH = {"launch_minutes": "0.5"}
 
 
 def kill(process: Session) -> None:
@@ -78,7 +79,7 @@ def test_a_job_that_ended_meanwhile_is_judged_without_another(slurm_lab: SlurmLa
     stage.hold(10)
     site = site_file(slurm_lab, stage, tmp_path)
     process = start(*SELECT, "--site", str(site), results=tmp_path / "results")
-    until(lambda: running(slurm_lab), "a running job")
+    until(lambda: followed(tmp_path / "results"), "a job that is followed")
     kill(process)
     stage.let_go()
     until(lambda: not slurm_lab.squeue(), "the job's end")
@@ -110,7 +111,7 @@ def test_after_ctrl_c_the_case_is_run_again_under_another_name(slurm_lab: SlurmL
     stage = slurm_lab.stage(tmp_path.name, hang_at=5)
     site = site_file(slurm_lab, stage, tmp_path)
     process = start(*SELECT, "--site", str(site), results=tmp_path / "results")
-    until(lambda: running(slurm_lab), "a running job")
+    until(lambda: followed(tmp_path / "results"), "a job that is followed")
     signal_group(process, signal.SIGINT)
     finish(process, tmp_path / "results")
     assert slurm_lab.squeue() == []
@@ -126,7 +127,7 @@ def test_a_run_that_lives_is_not_resumed_twice_and_cancel_ends_it(
 ) -> None:
     site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, hang_at=5), tmp_path)
     process = start(*SELECT, "--site", str(site), results=tmp_path / "results")
-    until(lambda: running(slurm_lab), "a running job")
+    until(lambda: followed(tmp_path / "results"), "a job that is followed")
     refused = resume(site, tmp_path)
     assert refused.status == 4
     assert " is still going on" in refused.out
@@ -184,12 +185,12 @@ def test_a_worker_that_is_killed_leaves_no_job(slurm_lab: SlurmLab, tmp_path: Pa
     stage.hold(10)
     site = site_file(slurm_lab, stage, tmp_path)
     process = start(*SELECT, "-n", "1", "--site", str(site), results=tmp_path / "results")
-    until(lambda: running(slurm_lab), "a running job")
+    until(lambda: followed(tmp_path / "results"), "a job that is followed")
     workers = subprocess.run(
         ["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True
     ).stdout.split()
-    for worker in workers:
-        os.kill(int(worker), signal.SIGKILL)
+    # Its short-lived children are among them.
+    daemons.kill(map(int, workers))
     stage.let_go()
     result = finish(process, tmp_path / "results")
     assert result.status != 0

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from plugins.record.lines import JOBS_LOG
 from tests.lab.scripted import STUCK, Fault, Script, ScriptedLab
 from tests.system.scripted import TIMED_OUT
 from tests.system.support import GUARD, ROOT, command, environment, site_file, until
@@ -52,8 +53,11 @@ def require_cancelled(lab: ScriptedLab, tmp_path: Path) -> None:
     assert all("was cancelled" in case["headline"] for case in cases(tmp_path))
 
 
-def two_jobs_run(lab: ScriptedLab) -> bool:
-    return list(lab.jobs().values()) == ["RUNNING"] * 2
+def two_jobs_run(lab: ScriptedLab, tmp_path: Path) -> bool:
+    """Whether they do, and the session knows them."""
+    ledger = "".join(path.read_text() for path in (tmp_path / "results").glob(f"2*/{JOBS_LOG}"))
+    jobs = lab.jobs()
+    return [*jobs.values()] == ["RUNNING"] * 2 and all(f'"id": "{number}"' in ledger for number in jobs)
 
 
 @contextmanager
@@ -77,8 +81,7 @@ def test_ctrl_c_that_also_ends_tee_leaves_no_job(
     line = shlex.join(session(scripted_lab, tmp_path, *workers))
     # The shell waits for the whole pipeline, whatever becomes of tee.
     with piped(f"{line} 2>&1 | tee {tmp_path}/out") as process:
-        until(lambda: two_jobs_run(scripted_lab), "two jobs running")
-        time.sleep(0.5)
+        until(lambda: two_jobs_run(scripted_lab, tmp_path), "two jobs running")
         os.killpg(process.pid, signal.SIGINT)
         process.wait(GUARD)
         until(lambda: not group(process.pid), "the end of the session")
@@ -96,8 +99,7 @@ def test_a_terminal_that_is_closed_leaves_no_job(
     os.close(theirs)
     try:
         with looked_at(ours):
-            until(lambda: two_jobs_run(scripted_lab), "two jobs running")
-            time.sleep(0.5)
+            until(lambda: two_jobs_run(scripted_lab, tmp_path), "two jobs running")
         # The kernel tells the session with a SIGHUP.
         os.close(ours)
         if times == 2:
@@ -121,7 +123,7 @@ def test_under_nohup_a_terminal_that_is_closed_ends_nothing(
         process = subprocess.Popen(line, cwd=ROOT, env=environment(), stdin=theirs, stdout=out, stderr=out)
     os.close(theirs)
     try:
-        until(lambda: two_jobs_run(scripted_lab), "two jobs running")
+        until(lambda: two_jobs_run(scripted_lab, tmp_path), "two jobs running")
         os.close(ours)
         # The shell's own, to the whole job.
         os.killpg(process.pid, signal.SIGHUP)

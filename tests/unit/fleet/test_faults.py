@@ -91,7 +91,7 @@ def test_the_answers_of_all_launchers_count_whatever_defects_they_meet(
     together = threading.Barrier(3)
 
     def submit(name: str) -> None:
-        together.wait(1200)
+        together.wait(60)
         if name != NARROW.id:
             raise KeyError("foreseen by nobody")
 

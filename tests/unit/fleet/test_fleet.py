@@ -72,7 +72,7 @@ def test_a_launcher_that_hangs_holds_nobody_up(cluster: Cluster, start: Start) -
 
     def hang(name: str) -> None:
         if name == WIDE.id:
-            release.wait(10)
+            release.wait(120)
 
     cluster.on_submit = hang
     session = start(WIDE, NARROW)
@@ -510,7 +510,7 @@ def test_what_no_launcher_has_begun_was_never_submitted(
 
     def check(case: Case) -> None:
         if case == other:
-            closed.wait(1200)
+            closed.wait(60)
 
     monkeypatch.setattr(submit, "ThreadPoolExecutor", Launchers)
     cluster.on_check = check
@@ -527,7 +527,7 @@ def test_stopping_does_not_wait_for_a_launcher_to_cancel_the_others(cluster: Clu
 
     def hang(name: str) -> None:
         if name == NARROW.id:
-            release.wait(10)
+            release.wait(120)
 
     cluster.ends[WIDE.id] = [RUNNING]
     cluster.on_submit = hang

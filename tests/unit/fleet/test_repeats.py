@@ -155,7 +155,7 @@ def test_a_session_that_is_stopped_runs_nothing_again(cluster: Cluster, start: S
     begun = threading.Event()
 
     def stop(case: Case, job: Job, earlier: Sequence[Job]) -> str:
-        begun.wait(10)
+        begun.wait(60)
         session.fleet.ask_to_stop()
         return "cannot tell"
 
@@ -175,7 +175,7 @@ def test_a_run_that_ends_well_while_its_session_stops_is_judged_as_it_is(
     begun = threading.Event()
 
     def stop(name: str) -> None:
-        begun.wait(10)
+        begun.wait(60)
         session.fleet.ask_to_stop()
 
     cluster.on_read = stop

@@ -77,17 +77,21 @@ def test_a_version_cut_short_is_none() -> None:
 
 
 def test_of_a_thousand_nodes_that_all_differ_few_values_are_kept() -> None:
-    reader = parser("megatron_lm")
+    lines = [f"{NODE}8 {H100}, 550.{number}\n".encode() for number in range(4_000)]
+    # The searches that many logs share are made by the first of them.
+    first, reader = parser("megatron_lm"), parser("megatron_lm")
+    for line in lines[:100]:
+        first.feed(line)
     assert b", GPUs and driver: " in reader.wanted
     tracemalloc.start()
-    for number in range(4_000):
-        reader.feed(f"{NODE}8 {H100}, 550.{number}\n".encode())
+    for line in lines:
+        reader.feed(line)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     drivers = [value for name, value in reader.log().versions if name == "driver"]
     assert drivers == [*(f"550.{number}" for number in range(MAX_VALUES)), OTHERS]
     assert b", GPUs and driver: " not in reader.wanted
-    assert peak < 1 << 18
+    assert peak < 1 << 16
 
 
 @given(st.text(max_size=60))

@@ -29,7 +29,7 @@ from fixtures.site import Site
 from plugins.errors import Absent, ConfigError, Denied, SubmitError, Unreachable
 from plugins.record.job import Failure, JobRef
 from plugins.record.lines import JOBS_LOG
-from tests.unit.cluster import DONE, MIDDLE, NARROW, RUNNING, WIDE, Cluster
+from tests.unit.cluster import DONE, MIDDLE, NARROW, RUNNING, WIDE, Clock, Cluster
 from tests.unit.jobs_log import line_of, planned, rewrite
 
 BOUND = 0.0
@@ -100,7 +100,14 @@ def left(folder: Path) -> list[str]:
 def test_known_jobs_are_cancelled_before_lost_ones_are_looked_for(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(globals(), "BOUND", 1.0)
+    monkeypatch.setitem(globals(), "BOUND", 60.0)
+    clock = Clock()
+
+    def sleep(seconds: float) -> None:
+        clock.ahead += seconds
+
+    monkeypatch.setattr(time, "monotonic", clock)
+    monkeypatch.setattr(time, "sleep", sleep)
     cluster = Known()
     good, said = swept(folder, cluster)
     assert good
