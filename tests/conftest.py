@@ -35,11 +35,12 @@ __all__ = [
 ]
 
 
-# Under xdist each worker has labs of its own: what a lab's tests need, and over how many workers they are dealt out. Tests that
-# start a Kubernetes lab for themselves go to any worker.
+# Under xdist each worker has labs of its own: what a lab's tests need, and into how many groups they are dealt out. The largest
+# begin first, and a worker's lab serves its next group too. Tests that start a Kubernetes lab for themselves go to any worker.
 LABS = {
     "kubernetes_lab": ("kubernetes", 3),
-    "slurm_parts": ("slurm", 3),
+    # Two groups begin beside those of Kubernetes, the others behind them: of three the last would end alone.
+    "slurm_parts": ("slurm", 4),
     "accounting_parts": ("accounting", 1),
     "scripted_log": ("scripted", 2),
 }
@@ -56,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """For `--dist loadgroup`: the tests of one lab are dealt out to so many workers, but for those of a group of their own."""
+    """For `--dist loadgroup`: the tests of one lab are dealt out into so many groups, but for those that have one of their own."""
     if not config.getoption("loadgroup", False):
         return
     dealt: Counter[str] = Counter()
