@@ -16,6 +16,7 @@ from fixtures.backends.kubernetes.merging import Word
 from fixtures.backends.kubernetes.section import Kubernetes
 from plugins.recipes.cases import Case, load_recipe
 from plugins.recipes.models import SiteModel
+from plugins.yaml_text import Loader
 from tests.unit import examples
 from tests.unit.logs.test_megatron_lm import line
 
@@ -50,7 +51,7 @@ def made(
 
 def untouched() -> list[Document]:
     """`manifest.yaml` as it stands."""
-    return list(yaml.safe_load_all((FOLDER / "manifest.yaml").read_text()))
+    return list(yaml.load_all((FOLDER / "manifest.yaml").read_text(), Loader))
 
 
 def pods(found: list[Document]) -> dict[str, Document]:

@@ -12,6 +12,7 @@ import yaml
 
 from fixtures.backends.kubernetes.manifest import documents
 from fixtures.backends.kubernetes.merging import Word
+from plugins.yaml_text import Loader
 from tests.unit import examples
 
 NAME = "pmk-20250411-120000-ab12-70b-fp8-512gpus"
@@ -49,7 +50,7 @@ def made(case_id: str = "70b-fp8-512gpus", **given: Word) -> list[Document]:
 
 def untouched() -> list[Document]:
     """`manifest.yaml` as it stands."""
-    return list(yaml.safe_load_all(MANIFEST.read_text()))
+    return list(yaml.load_all(MANIFEST.read_text(), Loader))
 
 
 def job(found: list[Document]) -> Document:

@@ -23,6 +23,7 @@ from plugins.errors import ConfigError, SiteError
 from plugins.recipes.cases import Case
 from plugins.recipes.recipe_file import read_recipe
 from plugins.record.job import JobRef
+from plugins.yaml_text import Loader
 from tests.unit import examples
 
 PROXY = examples.recipe_named("proxy")
@@ -267,7 +268,7 @@ def test_values_that_cannot_be_are_refused(login: Login, values: dict[str, str],
 def documents(section: str, of: Case, **values: str) -> list[dict[str, Any]]:
     keys = {"kubeconfig": "/nonexistent", "recipes": {"proxy": {"values": values}}}
     backend = make_backends(site(**{section: keys}), [PROXY], None)[section]
-    return list(yaml.safe_load_all(backend.plan(of, NAME)))
+    return list(yaml.load_all(backend.plan(of, NAME), Loader))
 
 
 @pytest.mark.parametrize(("section", "kind"), [("jobset", "JobSet"), ("pytorchjob", "PyTorchJob")])

@@ -17,6 +17,7 @@ from fixtures.backends.kubernetes.kinds import JobKind
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.section import Workload
+from plugins.yaml_text import Loader
 from tests.unit import aks, examples, facts, gke
 from tests.unit.facts import Facts
 
@@ -86,7 +87,9 @@ Difference = dict[str, tuple[str | None, str | None]]
 
 def chart(recipe: str) -> list[Object]:
     """The documents that upstream's chart makes."""
-    return [document for document in yaml.safe_load_all((CHARTS / f"{recipe}.yaml").read_text()) if document]
+    return [
+        document for document in yaml.load_all((CHARTS / f"{recipe}.yaml").read_text(), Loader) if document
+    ]
 
 
 def sent(
@@ -110,7 +113,7 @@ def of_gke(place: Path, documents: Sequence[Object]) -> Facts:
     (replicated,) = jobset["spec"]["replicatedJobs"]
     template = replicated["template"]["spec"]["template"]
     found = facts.of_object(jobset, {"workload": template}, maps)
-    config = yaml.safe_load(files["nemo-config.yaml"])
+    config = yaml.load(files["nemo-config.yaml"], Loader)
     found |= {f"configuration {path.lstrip('.')}": str(value) for path, value in gke.leaves(config)}
     (trainer,) = (c for c in template["spec"]["containers"] if c["name"] == "workload")
     trainer["command"], trainer["args"] = [*trainer["command"][:3], "workload"], trainer.get("args", [])

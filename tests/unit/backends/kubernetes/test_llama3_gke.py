@@ -12,6 +12,7 @@ import yaml
 
 from fixtures.backends.replay import find_log
 from plugins.errors import ConfigError, SubmitError
+from plugins.yaml_text import Loader
 from tests.unit import examples, gke
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -67,7 +68,7 @@ def test_the_baseline_is_the_published_record() -> None:
 def test_the_documents_are_the_golden_ones() -> None:
     text = gke.shown(gke.made())
     assert text == (GOLDEN / "llama3_gke-70b-fp8-512gpus.yaml").read_text()
-    assert list(yaml.safe_load_all(text)) == gke.made()
+    assert list(yaml.load_all(text, Loader)) == gke.made()
 
 
 def test_another_case_differs_in_this_alone() -> None:
@@ -209,7 +210,7 @@ def nested(config: dict[str, Any], path: str) -> Any:
 @pytest.mark.parametrize("case_id", IDS)
 def test_the_configuration_is_that_of_the_case(case_id: str) -> None:
     case, found = examples.case(case_id, "llama3_gke"), gke.made(case_id)
-    config = yaml.safe_load(found[0]["data"]["nemo-config.yaml"])
+    config = yaml.load(found[0]["data"]["nemo-config.yaml"], Loader)
     for argument in gke.workload(found)["args"]:
         place, _, value = argument.partition("=")
         group, _, key = place.rpartition(".")
