@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from fixtures.signals import Signals
+from tests.conftest import default_signals
 from tests.unit import examples
 
 ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
@@ -100,23 +101,25 @@ def test_ctrl_c_while_python_shuts_down_prints_no_traceback() -> None:
     assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
 
 
-def test_what_the_tests_start_ignores_no_signal() -> None:
+def ignored_by_children() -> list[str]:
     status = subprocess.run(["cat", "/proc/self/status"], capture_output=True, text=True, check=True).stdout
     ignored = int(re.findall(r"^SigIgn:\s*(\w+)$", status, re.MULTILINE)[0], 16)
-    assert [number.name for number in ENDING if ignored >> (number - 1) & 1] == []
+    return [number.name for number in ENDING if ignored >> (number - 1) & 1]
+
+
+def test_what_the_tests_start_ignores_no_signal(request: pytest.FixtureRequest) -> None:
+    assert "default_signals" in request.fixturenames
+    assert ignored_by_children() == []
 
 
 def test_tests_that_ignore_signals_start_processes_that_do_not() -> None:
     """As under nohup, or behind `&` in a script."""
-    ignoring = "trap '' " + " ".join(number.name for number in ENDING)
-    name = f"{__file__}::{test_what_the_tests_start_ignores_no_signal.__name__}"
-    session = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", name]
-    done = subprocess.run(
-        ["bash", "-c", f'{ignoring}; exec "$@"', "bash", *session],
-        cwd=examples.ROOT,
-        env={key: value for key, value in os.environ.items() if not key.startswith("PYTEST")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING}
+    try:
+        assert ignored_by_children() == [number.name for number in ENDING]
+        with contextmanager(default_signals._get_wrapped_function())():
+            assert ignored_by_children() == []
+        assert ignored_by_children() == [number.name for number in ENDING]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
