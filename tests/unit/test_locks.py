@@ -48,11 +48,11 @@ def test_make_installs_only_what_is_locked(tmp_path: Path) -> None:
         assert {Path(file).suffix for file in re.findall(r"-r (\S+)", install)} == {".lock"}
 
 
-@pytest.mark.parametrize("path", _FILES, ids=str)
-def test_make_lock_writes_every_lock(path: Path) -> None:
+def test_make_lock_writes_every_lock() -> None:
     command = ["make", "--dry-run", "--no-print-directory", "lock"]
     recipes = subprocess.run(command, cwd=locks.ROOT, capture_output=True, text=True, check=True).stdout
-    assert f"-o {path.with_suffix('.lock')} {path}\n" in recipes
+    for path in _FILES:
+        assert f"-o {path.with_suffix('.lock')} {path}\n" in recipes
 
 
 def test_a_lock_is_read_with_its_markers_and_reasons(tmp_path: Path) -> None:
