@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import stat
@@ -11,7 +10,6 @@ from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
-from weakref import WeakValueDictionary
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -26,9 +24,6 @@ R = TypeVar("R")
 
 # Each is made once, when it is needed first.
 _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
-
-# The records of cases that are in use, by the digests of their files. To parse one takes longer than to hash it.
-_CASES: WeakValueDictionary[bytes, CaseRecord] = WeakValueDictionary()
 
 # A name from a cluster may have bytes that are not UTF-8, each of which Python has as a half of a surrogate pair. pydantic
 # reads no such text, so that characters for private use stand for them meanwhile.
@@ -82,11 +77,7 @@ def read_case(folder: Path) -> CaseRecord | None:
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise ConfigError(f"{path}: is no regular file")
-        content = path.read_bytes()
-        digest = hashlib.sha256(content).digest()
-        record = _CASES.get(digest) or _parsed(CaseRecord, json.loads(content))
-        _CASES[digest] = record
-        return record
+        return _parsed(CaseRecord, json.loads(path.read_bytes()))
     except FileNotFoundError:
         return None
     except ValidationError as error:

@@ -15,7 +15,7 @@ from fixtures.session.run import OwnRun
 from plugins.record import stored
 from plugins.record.case import CaseRecord
 from plugins.record.folder import STEPS
-from plugins.record.stored import read_case, read_summary, write_case
+from plugins.record.stored import read_summary, write_case
 from plugins.record.summary import Summary
 from plugins.record.verdict import Kind
 from plugins.reports import case_view, page, plot
@@ -160,26 +160,3 @@ def test_a_template_is_compiled_once_and_again_if_what_was_kept_is_damaged(
     load(2)
     load(2)
     template.cache_clear()
-
-
-def test_an_unchanged_record_is_parsed_once_while_it_is_in_use(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    summary = ended(tmp_path)[1]
-    case = tmp_path / summary.cases[0].id
-    parsed: list[object] = []
-    parse = stored._parsed
-
-    def counted(kind: type[CaseRecord], value: object) -> CaseRecord:
-        parsed.append(value)
-        return parse(kind, value)
-
-    monkeypatch.setattr(stored, "_parsed", counted)
-    stored._CASES.clear()
-    records = [read_case(case) for _ in range(3)]
-    assert len(parsed) == 1
-    assert records == [summary.cases[0]] * 3
-    write_case(case, replace(summary.cases[0], headline="noisy: as somebody wrote it"))
-    again = read_case(case)
-    assert again is not None
-    assert again.headline == "noisy: as somebody wrote it"
