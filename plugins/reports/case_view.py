@@ -12,7 +12,6 @@ from typing import Any
 from plugins.outcome import UNKNOWN_JOB
 from plugins.record.case import CaseRecord
 from plugins.record.folder import CASE, ERRORS, GPUS_PLOT, GPUS_TABLE, LOG, OWN_LOG, SENT, STEPS
-from plugins.record.job import Job
 from plugins.record.verdict import Kind
 from plugins.reports.markup import markup
 from plugins.reports.plot import COLUMNS, drawable, steps_svg, with_ids
@@ -111,13 +110,9 @@ class CaseView:
         return match[1], match[2], match[3], int(match[4])
 
     @property
-    def job(self) -> Job:
-        return self.record.job
-
-    @property
     def job_id(self) -> str:
         """What the link to the log says."""
-        label = self.job.ref.label or "none"
+        label = self.record.job.ref.label or "none"
         if label == UNKNOWN_JOB:
             return "log"
         return label
@@ -151,15 +146,10 @@ class CaseView:
     @property
     def gpu_hours(self) -> float | None:
         """Those of its last job."""
-        seconds = self.job.times.seconds
+        seconds = self.record.job.times.seconds
         if seconds is None:
             return None
         return self.parts[3] * seconds / 3600
-
-    @property
-    def off(self) -> float | None:
-        """The throughput above the expected one, in percent, by the worse of the published statistic and the steady pace."""
-        return self.record.off
 
     @property
     def thinned(self) -> bool:
