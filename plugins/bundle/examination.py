@@ -229,9 +229,8 @@ def _of_session(run: BundledRun) -> Iterator[str]:
     if abs(summary.gpu_hours - hours) > 0.001:
         yield f"{SUMMARY} has {summary.gpu_hours} GPU-hours, the jobs in {JOBS_LOG} took {hours:.3f}"
     if summary.repeated is not None:
-        runs = {entry.case: _hours_of_runs(run.tries[entry.case]) for entry in ran}
-        records = [record for record in summary.cases if record.id in runs]
-        anew = RunsSaved.of(summary.repeated.at_most, runs, records)
+        records = [record for record in summary.cases if record.id in known]
+        anew = RunsSaved.of(summary.repeated.at_most, run.tries, records)
         different = differing(as_json(summary.repeated), as_json(anew))
         if different:
             yield f"{SUMMARY}: what repeats saved differs from the ledger in {different}"
@@ -242,10 +241,6 @@ def _of_session(run: BundledRun) -> Iterator[str]:
     ending = overall(0, totals, regressed=regressed, uncompared=bool(summary.uncompared))
     if summary.outcome in _JUDGED and summary.outcome is not ending:
         yield f"{SUMMARY} says that the session ended as '{summary.outcome}', by its verdicts it is '{ending}'"
-
-
-def _hours_of_runs(tries: Sequence[Job]) -> list[float | None]:
-    return [entry.gpu_hours for entry in tries if entry is tries[-1] or entry.failure == "repeated"]
 
 
 def _without(folder: Path, error: Exception) -> str:

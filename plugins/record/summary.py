@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from plugins.record.case import CaseRecord
+from plugins.record.job import Job
 from plugins.record.plan import Decision, Plan
 from plugins.record.public import Moment, Part
 from plugins.record.verdict import PACED, Kind, LeftOut, Outcome
@@ -38,17 +39,18 @@ class RunsSaved(Part):
     """What these would have cost: each as much as the case's own runs in the mean."""
 
     @classmethod
-    def of(
-        cls, at_most: int, hours: Mapping[str, Sequence[float | None]], cases: Sequence[CaseRecord]
-    ) -> RunsSaved:
+    def of(cls, at_most: int, tries: Mapping[str, Sequence[Job]], cases: Sequence[CaseRecord]) -> RunsSaved:
         """What these cases saved, each of which could run `at_most` times.
 
-        `hours` are the GPU-hours of each run of a case, None where they are not known. Only a case that is judged by
-        its pace was decided by its runs.
+        `tries` are the jobs of each case, oldest first; the last one and those that were repeated are judged together.
+        Only a case that is judged by its pace was decided by its runs.
         """
-        decided = [hours[case.id] for case in cases if case.verdict in PACED and case.expected]
+        paced = [tries[case.id] for case in cases if case.verdict in PACED and case.expected]
+        decided = [[job for job in jobs if job is jobs[-1] or job.failure == "repeated"] for jobs in paced]
         spare = [max(0, at_most - len(runs)) for runs in decided]
-        costs = [fmean([cost for cost in runs if cost is not None] or [0.0]) for runs in decided]
+        costs = [
+            fmean([job.gpu_hours for job in runs if job.gpu_hours is not None] or [0.0]) for runs in decided
+        ]
         return cls(
             at_most=at_most,
             runs=sum(map(len, decided)),

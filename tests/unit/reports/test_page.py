@@ -22,7 +22,7 @@ from plugins.judging.case_record import record_of
 from plugins.outcome import UNKNOWN_JOB
 from plugins.record.case import CaseRecord, Means
 from plugins.record.folder import STEPS, SUMMARY
-from plugins.record.job import Job, JobRef, Times
+from plugins.record.job import Failure, Job, JobRef, Times
 from plugins.record.plan import Decision
 from plugins.record.summary import RunsSaved
 from plugins.record.verdict import Kind
@@ -231,10 +231,16 @@ def test_definitions_versions_and_gpu_hours_are_told(html: str) -> None:
 def test_the_gpu_hours_that_were_saved_are_told(tmp_path: Path) -> None:
     summary = example_run.make(tmp_path, (Kind.PASSED, Kind.TOO_SLOW, Kind.INVALID))
     keys = [record.id for record in summary.cases]
-    # The runs of the first case decided at once, those of the second one by two, whose first cost is not known.
-    costs: tuple[list[float | None], ...] = ([1.5], [None, 4.0], [9.0])
-    hours = dict(zip(keys, costs, strict=True))
-    saved = RunsSaved.of(3, hours, summary.cases)
+    ref = JobRef("llama3", "8b-bf16-8gpus", "name")
+
+    def run(hours: float, failure: Failure = "") -> Job:
+        return Job(ref=ref, gpus=1, times=Times(started=0.0, ended=3600 * hours), failure=failure)
+
+    unknown, broken = Job(ref=ref, gpus=1, failure="repeated"), run(8.0, "infrastructure")
+    # The runs of the first case decided at once, those of the second one by two, whose first cost is not known. A job
+    # that the cluster broke is no run.
+    tries = dict(zip(keys, ([run(1.5)], [unknown, broken, run(4.0)], [run(9.0)]), strict=True))
+    saved = RunsSaved.of(3, tries, summary.cases)
     assert saved == RunsSaved(at_most=3, runs=3, not_needed=3, gpu_hours_saved=7.0)
     again = replace(summary, repeated=saved)
     told = "at most 3 runs of a case: 3 made, 3 not needed, which saved about 7 GPU-hours."
