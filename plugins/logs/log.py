@@ -193,8 +193,8 @@ class Log:
     `activity` is what its program says that it does now, before the first step.
 
     There is a line for `every` steps, of which `index` is the last; 0 means that a single line does not tell
-    it. `ranks` is the number of processes that print each step. `profiling_steps` counts the steps of a
-    profiling run before the timed one. `flops` are the definitions by which the format has counted FLOPs.
+    it. `ranks` is the number of processes that print each step. `flops` are the definitions by which the format has
+    counted FLOPs.
     `tells` is what identifies the model in this format: its "rate", its "configuration", the "routing" of its tokens to
     experts, or "" for nothing.
     If `queued`, a step is printed when it is handed to the GPU, which may be before it is done.
@@ -222,7 +222,6 @@ class Log:
     activity: str = ""
     every: int = 1
     ranks: int | None = None
-    profiling_steps: int = 0
     flops: tuple[FlopsName, ...] = ("full-attention",)
     queued: bool = False
     tells: Tells = ""

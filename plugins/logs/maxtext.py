@@ -180,7 +180,6 @@ class MaxText(LineParser):
             ranks=run.ranks,
             queued=True,
             captured_after=self._captured,
-            profiling_steps=PROFILING_STEPS if profiles else 0,
             processors=tuple(self._processors),
             activity=self._activity,
         )

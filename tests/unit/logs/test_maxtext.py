@@ -102,7 +102,6 @@ def test_two_runs_in_one_log_leave_the_last() -> None:
     text = "".join(f"{line(i, '9.999')}\n" for i in range(15)) + "".join(f"{line(i)}\n" for i in range(50))
     log = parse(text, "maxtext")
     assert log.restarted_after == ()
-    assert log.profiling_steps == 15
     assert {step.seconds for step in log.steps} == {7.908}
     assert len(log.steps) == 50
 
@@ -185,19 +184,14 @@ def joined(*runs: list[str]) -> str:
     return "".join(f"{text}\n" for run in runs for text in run)
 
 
-def check_whole(text: str, ranks: int, restarted: tuple[int, ...] = (), profiling: int = 15) -> None:
+def check_whole(text: str, ranks: int, restarted: tuple[int, ...] = ()) -> None:
     log = parse(text, "maxtext")
     assert [step.seconds for step in log.steps] == expected_seconds(ranks, 50)
     assert {step.ranks for step in log.steps} == {ranks}
     assert [step.slowest_seconds for step in log.steps] == [
         round(7.9 + step / 1000 + (ranks - 1) / 1e5, 5) for step in range(50)
     ]
-    assert (log.ranks, log.repeated, log.restarted_after, log.profiling_steps) == (
-        ranks,
-        (),
-        restarted,
-        profiling,
-    )
+    assert (log.ranks, log.repeated, log.restarted_after) == (ranks, (), restarted)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +232,7 @@ def test_a_restart_leaves_the_last_attempt(ranks: int, died_after: int, label: b
     first = ticks(ranks, range(died_after + 1), seed=1, late=1, label=label)
     first = [text.replace("seconds: 7.9", "seconds: 1.9") for text in first]
     second = ticks(ranks, range(50), seed=2, late=1, label=label)
-    check_whole(joined(first, second), ranks, (died_after,), profiling=0)
+    check_whole(joined(first, second), ranks, (died_after,))
 
 
 def test_an_attempt_cut_in_the_middle_of_a_step_is_left_out_whole() -> None:
