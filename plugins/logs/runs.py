@@ -63,23 +63,18 @@ class RunSteps:
 
 
 class RunLines:
-    """Collects the lines of one run."""
+    """Collects the lines of one run. `newest` is the newest step, -1 before the first one."""
 
     def __init__(self) -> None:
-        self._newest = -1
+        self.newest = -1
         self._counts: dict[int, int] = {}
         self._prints: dict[int, list[Print]] = {}
         self._settled: dict[int, Step] = {}
         self._last_of: dict[int, int] = {}
 
-    @property
-    def newest(self) -> int:
-        """The newest step, -1 before the first one."""
-        return self._newest
-
     def is_over(self, index: int, rank: int | None) -> bool:
         """Whether this step, printed by this process, can only belong to another run."""
-        return index < self._newest - LATE or (rank is not None and index < self._last_of.get(rank, -1))
+        return index < self.newest - LATE or (rank is not None and index < self._last_of.get(rank, -1))
 
     def add(self, index: int, line: Print) -> None:
         if index not in self._counts and len(self._counts) >= MAX_STEPS:
@@ -90,8 +85,8 @@ class RunLines:
         prints = self._prints.setdefault(index, [])
         if len(prints) < MAX_RANKS:
             prints.append(line)
-        if index > self._newest:
-            self._newest = index
+        if index > self.newest:
+            self.newest = index
             # The first steps are kept, because only the end shows whether an earlier run is among them.
             for old in [i for i in self._prints if LATE < i < index - LATE]:
                 self._settled[old] = _boil(old, self._prints.pop(old))
@@ -114,7 +109,7 @@ class RunLines:
             repeated=repeated,
             restarted_after=(dropped,) if dropped >= 0 else (),
             ranks=ranks,
-            last=self._newest,
+            last=self.newest,
         )
 
     def _earlier_run(self, ranks: int) -> int:
