@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from plugins.judging.diagnosis import Diagnosis, ModeRun
-from plugins.judging.figures import counted
 from plugins.modes.artefacts import Artefacts
-from plugins.modes.growth import Growth, explain_growth
+from plugins.modes.growth import Growth, changed_networks, explain_growth, transport_words
 from plugins.modes.profiles import Digests, ProfileDigest
 from plugins.modes.traces import NcclDigest
 from plugins.record.verdict import Cause
+from plugins.words import counted
 
 _LAST = 0.02
 """Without a good digest, a rank arrives last if it waits less than the median of the others by this share of a step."""
@@ -119,13 +119,9 @@ def _conclusion(profile: ModeRun | None, growth: Growth | None, ranks: _Networks
         return growth.headline, growth.cause
     if growth is not None:
         return f"cause: {growth.headline}", growth.cause
-    changed = [rank for rank, name in ranks.now.items() if ranks.good.get(rank, name) != name]
+    changed = changed_networks(ranks.good, ranks.now)
     if changed and profile is None:
-        first, *further = changed
-        text = f"transport: rank {first} uses {ranks.now[first]}, it used {ranks.good[first]}"
-        if further:
-            text += f" (and {len(further)} more ranks)"
-        return f"cause: {text}", Cause.TRANSPORT
+        return f"cause: {transport_words(changed)}", Cause.TRANSPORT
     reason = "there is no profile to compare"
     if profile is not None:
         reason = "there is no good digest to compare with"

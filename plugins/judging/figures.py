@@ -10,11 +10,6 @@ def seconds(value: float) -> str:
     return f"{value:.4g} s" if value < 1000 else f"{value:.0f} s"
 
 
-def counted(count: int, noun: str) -> str:
-    """`1 line`, `7 lines`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def percent(share: float) -> str:
     """`5 %`."""
     return f"{100 * share:.2g} %"

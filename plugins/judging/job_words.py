@@ -8,14 +8,13 @@ from collections.abc import Iterator, Sequence
 from plugins.baselines.changes import mixed
 from plugins.judging import identity
 from plugins.judging.evidence import Evidence
-from plugins.judging.figures import counted
 from plugins.judging.validity.times import clock_remark, even_remark
 from plugins.logs import Attempt, Log
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case
 from plugins.record.job import Job
 from plugins.record.nodes import node_list
-from plugins.words import nodes_in_words
+from plugins.words import counted, nodes_in_words
 
 SLOW_RANK = 0.02
 """If the step time of the slowest process is above the median of all by this share, a remark names the process."""

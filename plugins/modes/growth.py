@@ -95,8 +95,9 @@ def explain_growth(
     if work[critical] >= step / 2:
         growth = _own_work(pair, parts, critical)
     elif min(parts[Cause.COMMUNICATION]) >= step / 2:
-        changed = _changed(good_networks or {}, networks or {})
-        growth = _communication(pair, min(parts[Cause.COMMUNICATION]), world, changed)
+        changed = changed_networks(good_networks or {}, networks or {})
+        by_rank = dict(sorted(changed.items()))
+        growth = _communication(pair, min(parts[Cause.COMMUNICATION]), world, by_rank)
     else:
         growth = _unknown("nothing grew by half of what the step grew by")
     if growth.cause is Cause.UNKNOWN:
@@ -224,20 +225,18 @@ def _communication(
         text += f", most in {collective}"
     if changed:
         ranks = tuple(f"rank {rank}" for rank in changed)
-        return Growth(Cause.TRANSPORT, f"{_transport(changed)}; {text}", ranks, collective)
+        return Growth(Cause.TRANSPORT, f"{transport_words(changed)}; {text}", ranks, collective)
     if world is None or world > len(pair.now):
         text += "; a slow link, or a rank without a profile that arrives late"
     return Growth(Cause.COMMUNICATION, text, collective=collective)
 
 
-def _changed(before: Mapping[int, str], now: Mapping[int, str]) -> dict[int, tuple[str, str]]:
+def changed_networks(before: Mapping[int, str], now: Mapping[int, str]) -> dict[int, tuple[str, str]]:
     """Each rank whose network is another one than in the good run, with both."""
-    return {
-        rank: (before[rank], now[rank]) for rank in sorted(now) if before.get(rank, now[rank]) != now[rank]
-    }
+    return {rank: (before[rank], name) for rank, name in now.items() if before.get(rank, name) != name}
 
 
-def _transport(changed: Mapping[int, tuple[str, str]]) -> str:
+def transport_words(changed: Mapping[int, tuple[str, str]]) -> str:
     """The first rank that uses another network than in the good run, in words."""
     rank, (before, now) = next(iter(changed.items()))
     more = f" (and {len(changed) - 1} more ranks)" if len(changed) > 1 else ""
