@@ -30,6 +30,7 @@ from plugins.logs.line_parser import LineParser
 from plugins.logs.log import Fact, Step, Tells
 from plugins.logs.numbers import NUMBER, sections, single, whole
 from plugins.logs.origin import seconds_of
+from plugins.logs.statements import ARGUMENTS
 
 _TIMING = "train_step_timing in s"
 _KEY = re.compile(r"[\w/.-]+", re.ASCII)
@@ -41,16 +42,9 @@ _DECODER = json.JSONDecoder(object_pairs_hook=single)
 
 # The facts that are whole numbers, by their names in `Case.facts`.
 _SIZES = {
-    "cfg/tensor_model_parallel_size": "tp",
-    "cfg/pipeline_model_parallel_size": "pp",
+    **{f"cfg/{key}": fact for key, fact in ARGUMENTS.items()},
     "cfg/virtual_pipeline_model_parallel_size": "vp",
-    "cfg/context_parallel_size": "cp",
-    "cfg/micro_batch_size": "mbs",
     "cfg/encoder_seq_length": "sequence_length",
-    "cfg/num_layers": "layers",
-    "cfg/hidden_size": "hidden",
-    "cfg/ffn_hidden_size": "ffn",
-    "cfg/num_attention_heads": "heads",
     "cfg/num_query_groups": "query_groups",
 }
 _FP8 = "cfg/fp8"

@@ -15,13 +15,12 @@ import re
 from dataclasses import replace
 
 from plugins.logs.log import Fact, Log
-from plugins.logs.megatron_lm import MegatronLM
-from plugins.logs.statements import ANCHOR, Statement
+from plugins.logs.megatron_lm import TIMING, MegatronLM
+from plugins.logs.statements import ANCHOR, ARGUMENTS, Statement
 
 _UTILIZATION = re.compile(
     r"Step Time : (\d{1,9}\.\d\d)s GPU utilization: (\d{1,9}\.\d) ?(?:MODEL_)?TFLOP/s/GPU"
 )
-_TIMING = "elapsed time per iteration (ms)"
 # In a real log the two clocks of one iteration were 0.4 % apart. Rank 0's time is also rounded to 0.01 s.
 _AGREES = 0.01
 
@@ -47,17 +46,11 @@ def _setting(
 # and once more before all values are known. A run in FP8 states FP8 in one of several places, and null in
 # others.
 STATEMENTS = (
-    _setting("num_layers", "layers"),
-    _setting("hidden_size", "hidden"),
-    _setting("ffn_hidden_size", "ffn"),
-    _setting("num_attention_heads", "heads"),
+    *(_setting(key, fact) for key, fact in ARGUMENTS.items()),
     _setting("num_query_groups", "query_groups"),
     _setting("seq_length", "sequence_length"),
     _setting("sequence_length", "sequence_length"),
-    _setting("tensor_model_parallel_size", "tp"),
-    _setting("pipeline_model_parallel_size", "pp"),
     _setting("virtual_pipeline_model_parallel_size", "vp", {"null": 1, "None": 1}),
-    _setting("context_parallel_size", "cp"),
     _setting("expert_model_parallel_size", "ep"),
     _setting("vocab_size", "vocab"),
     _setting("num_moe_experts", "experts", {"null": 1, "None": 1}),
@@ -74,7 +67,6 @@ STATEMENTS = (
         {"true": True, "True": True, "false": False, "False": False},
     ),
     _setting("params_dtype", "precision", _DTYPES),
-    _setting("micro_batch_size", "mbs"),
     _setting("global_batch_size", "gbs"),
     _setting("fp8", "fp8", {"hybrid": True, "e4m3": True, "null": False, "None": False}),
     _setting(
@@ -129,7 +121,7 @@ class MegatronBridge(MegatronLM):
 
     def utilization(self, fields: dict[str, str]) -> float | None:
         pending, self._pending = self._pending, []
-        timing = fields.get(_TIMING)
+        timing = fields.get(TIMING)
         if timing is None or len(pending) != 1:
             return None
         [(seconds, tflops)] = pending

@@ -33,7 +33,7 @@ from plugins.logs.line_parser import LineParser
 from plugins.logs.log import Fact, Log, Step, Tells
 from plugins.logs.numbers import NUMBER, integer, number, resolution, sections, single, worked
 from plugins.logs.origin import seconds_of
-from plugins.logs.statements import Statement
+from plugins.logs.statements import ARGUMENTS, Statement
 
 # The head's bar is left to the first field, which begins with it. A pattern that begins with its word is searched for faster.
 _HEAD = re.compile(r"iteration(?<=\biteration) +(\d{1,9})/ *(\d{1,9}) (?=\|)")
@@ -41,7 +41,7 @@ _FIELD = re.compile(rf"\| *([a-z][\w ()/]*): *({NUMBER}) (?=\|)", re.IGNORECASE)
 _SAVED = re.compile(r"save-checkpoint \.+: \(\s*\d{1,15}\.\d+, (\d{1,15}\.\d+)\)")
 # Our launcher prints this about what torchrun has left.
 _COUNTED = re.compile(r"pacemark: checkpoint of (\d{1,18}) bytes in \d+ files")
-_TIMING = "elapsed time per iteration (ms)"
+TIMING = "elapsed time per iteration (ms)"
 _RATE = "throughput per GPU (TFLOP/s/GPU)"
 _CLOCK = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?)\] *$")
 
@@ -64,23 +64,16 @@ STATEMENTS = (
         ),
         begins=True,
     ),
+    *(_argument(key, fact) for key, fact in ARGUMENTS.items()),
     _argument("world_size", "processes"),
-    _argument("tensor_model_parallel_size", "tp"),
-    _argument("pipeline_model_parallel_size", "pp"),
     _argument("virtual_pipeline_model_parallel_size", "vp", {"None": 1}),
-    _argument("context_parallel_size", "cp"),
     _argument("data_parallel_size", "dp"),
     _argument("num_experts", "experts", {"None": 1}),
     Statement(
         b" dummy tokens (new size: ",
         r"> padded vocab \(size: \d{1,9}\) with \d{1,9} dummy tokens \(new size: (?P<vocab>\d{1,9})\)",
     ),
-    _argument("num_layers", "layers"),
-    _argument("hidden_size", "hidden"),
-    _argument("ffn_hidden_size", "ffn"),
-    _argument("num_attention_heads", "heads"),
     _argument("seq_length", "sequence_length"),
-    _argument("micro_batch_size", "mbs"),
     _argument("global_batch_size", "gbs"),
     _argument("params_dtype", "precision", {"torch.float16": "fp16", "torch.bfloat16": "bf16", "torch.float32": "fp32"}),
     _argument("fp8", "fp8", {"None": False, "hybrid": True, "e4m3": True}),
@@ -143,7 +136,7 @@ class MegatronLM(LineParser):
             # Only FP16 scales its loss, at first by 2^32, and by at least 1.
             precision = "bf16" if scale == 1 else "fp16"
             self._scaled = Fact("precision", precision, f"loss scale is {fields['loss scale']}")
-        timing = fields.get(_TIMING)
+        timing = fields.get(TIMING)
         milliseconds = number(timing)
         self.add(
             Step(

@@ -34,7 +34,7 @@ from dataclasses import replace
 from plugins.logs.line_parser import LineParser
 from plugins.logs.log import Fact, Log, Step
 from plugins.logs.numbers import NUMBER, number, resolution, sections, single, whole
-from plugins.logs.statements import ANCHOR, Statement, launch_argument
+from plugins.logs.statements import ANCHOR, ARGUMENTS, Statement, launch_argument
 
 _BAR = re.compile(r"\| *\d{1,9}/(\d{1,9}) \[[\d:]+<[\d:?]+, ")
 # A figure is whole if it is between a comma and the next one, or the bracket that ends the bar. Lightning's
@@ -60,17 +60,10 @@ def _setting(key: str, fact: str, words: dict[str, int | str] | None = None, *, 
 _SWITCH: dict[str, int | str] = {"true": True, "false": False}
 STATEMENTS = (
     Statement(b" Experiment configuration ", r"\*{5,} Experiment configuration \*{5,}", begins=True),
-    _setting("micro_batch_size", "mbs"),
-    _setting("global_batch_size", "gbs"),
-    _setting("tensor_model_parallel_size", "tp"),
-    _setting("pipeline_model_parallel_size", "pp"),
+    *(_setting(key, fact) for key, fact in ARGUMENTS.items()),
     _setting("virtual_pipeline_model_parallel_size", "vp", {"null": 1}),
-    _setting("context_parallel_size", "cp"),
     _setting("encoder_seq_length", "sequence_length"),
-    _setting("num_layers", "layers"),
-    _setting("hidden_size", "hidden"),
-    _setting("ffn_hidden_size", "ffn"),
-    _setting("num_attention_heads", "heads"),
+    _setting("global_batch_size", "gbs"),
     _setting("num_query_groups", "query_groups"),
     _setting("fp8", "fp8", _SWITCH),
     _setting(

@@ -109,6 +109,18 @@ def launch_argument(
     return Statement(b"GSW: MODEL=", rf"(?<=[ ']){key}=(?P<{fact}>\w*)(?=[ '])", words or {}, any_word)
 
 
+ARGUMENTS = {
+    "num_layers": "layers",
+    "hidden_size": "hidden",
+    "ffn_hidden_size": "ffn",
+    "num_attention_heads": "heads",
+    "tensor_model_parallel_size": "tp",
+    "pipeline_model_parallel_size": "pp",
+    "context_parallel_size": "cp",
+    "micro_batch_size": "mbs",
+}
+"""Facts by the names of Megatron Core's arguments, by which all frameworks on top of it state them."""
+
 COMMON = (
     Statement(
         b"processes registered. Starting with ",
