@@ -113,10 +113,6 @@ class Evidence:
         site, part = self.site, self.numbers.accelerator
         return TimedRun(self.case, run.log, statistic, part, run.started, whole, site.nodes, site.network)
 
-    def alone(self) -> Evidence:
-        """The evidence without the earlier runs."""
-        return replace(self, runs=self.runs[-1:])
-
 
 def runs_of(outcome: Outcome, logs: Sequence[Log], gpus: Sequence[Gpus | None] = ()) -> tuple[Run, ...]:
     """The runs with these logs, oldest first: the last is that of the outcome's own job."""

@@ -7,6 +7,7 @@ to a conclusion decides.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from plugins.judging import gpus as gpu_judging
 from plugins.judging import validity
@@ -59,7 +60,7 @@ def _unfinished(evidence: Evidence) -> Conclusion | None:
         lines = [*job_lines(evidence.outcome), *error_quotes(evidence.errors)]
         return ended(evidence, Kind.INFRASTRUCTURE, [job.message], lines)
     if job.failure == "given up" and evidence.numbers.baseline is not None:
-        return judge_given_up(evidence.alone(), evidence.numbers.baseline)
+        return judge_given_up(replace(evidence, runs=(evidence.own,)), evidence.numbers.baseline)
     return None
 
 

@@ -133,7 +133,8 @@ def judge_given_up(evidence: Evidence, baseline: Baseline) -> Conclusion:
     """
     case, outcome, log, run = evidence.case, evidence.outcome, evidence.log, evidence.own
     timed, basis, job = with_pace(log.steps, case.means), evidence.basis, job_lines(outcome)
-    reasons = _spoiled(evidence, baseline)
+    checked = evidence.timed(run, baseline.statistic, whole=False)
+    reasons = [*validity.problems(checked), *log_faults(outcome), *gpu_judging.spoiled(run.gpus)]
     if not reasons and not timed:
         reasons = ["it was given up for its pace, and no settled step in its log has a time that can be read"]
     if not reasons and basis is None:
@@ -152,12 +153,6 @@ def judge_given_up(evidence: Evidence, baseline: Baseline) -> Conclusion:
         *job,
     )
     return Conclusion(verdict, details, measurement, target)
-
-
-def _spoiled(evidence: Evidence, baseline: Baseline) -> list[str]:
-    run = evidence.own
-    timed = evidence.timed(run, baseline.statistic, whole=False)
-    return [*validity.problems(timed), *log_faults(evidence.outcome), *gpu_judging.spoiled(run.gpus)]
 
 
 def measured(evidence: Evidence) -> list[Measurement]:
