@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from fixtures.backends.section import Limits
-from fixtures.fleet.controller import Controller
 from fixtures.fleet.fleet import Fleet
+from fixtures.fleet.jobs import TrackedJobs
 from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.lock import set_aside
@@ -174,9 +174,9 @@ def test_a_signal_that_interrupts_the_handler_of_another_waits_for_nothing(
     cluster.ends[WIDE.id] = [RUNNING]
     session = start(WIDE)
     calls = []
-    wake = Controller.wake
+    wake = TrackedJobs.wake
 
-    def interrupted(jobs: Controller) -> None:
+    def interrupted(jobs: TrackedJobs) -> None:
         if threading.current_thread() is threading.main_thread():
             calls.append(jobs)
             assert len(calls) == 1, "would wait for its own lock"
@@ -184,7 +184,7 @@ def test_a_signal_that_interrupts_the_handler_of_another_waits_for_nothing(
         wake(jobs)
 
     with monkeypatch.context() as signals:
-        signals.setattr(Controller, "wake", interrupted)
+        signals.setattr(TrackedJobs, "wake", interrupted)
         session.fleet.ask_to_stop()
     assert (len(calls), session.fleet.stopping) == (1, True)
     session.finish()
